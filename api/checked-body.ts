@@ -26,9 +26,10 @@ export interface CheckedBodyOptions {
 }
 
 /**
- * A request's body, message by message, each of them looked at before Connect 2.2.0 sees it: what cannot be read it calls
- * an internal error, without a code of ours. Of a message too large no more is read than its length, and of one with too many
- * values none is built. Reading throws errors as they are sent: `INVALID_ARGUMENT`, `LIMIT_REACHED`, `UNSUPPORTED`.
+ * A request's body, message by message, each of them looked at before Connect 2.2.0 sees it: what
+ * cannot be read it calls an internal error, without a code of ours. Of a message too large no more
+ * is read than its length, and of one with too many values none is built. Reading throws errors as
+ * they are sent: `INVALID_ARGUMENT`, `LIMIT_REACHED`, `UNSUPPORTED`.
  */
 export function checkedBody(
   body: AsyncIterable<Uint8Array>,
@@ -99,7 +100,10 @@ async function* envelopes(
   if (one && messages === 0) throw notOne("no message");
 }
 
-/** Bytes that have come and are not yet taken, joined once: a message may come in as many chunks as it has bytes. */
+/**
+ * Bytes that have come and are not yet taken, joined once: a message may come in as many chunks as
+ * it has bytes.
+ */
 class Pending {
   #chunks: Uint8Array[] = [];
   length = 0;

@@ -57,7 +57,10 @@ function hintFor(code: string | undefined): string {
   return hints[code ?? ""] ?? "See whether podnetd still runs, and its log";
 }
 
-/** Whether podnetd ended the connection for its caller's demands: Node says the code of the GOAWAY in its message alone. */
+/**
+ * Whether podnetd ended the connection for its caller's demands: Node says the code of the GOAWAY
+ * in its message alone.
+ */
 function calmedDown(thrown: unknown): boolean {
   for (let at: unknown = thrown; at instanceof Error; at = at.cause) {
     const code = "code" in at ? at.code : undefined;

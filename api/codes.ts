@@ -84,7 +84,9 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   INTERNAL: Code.Internal,
 };
 
-/** What a status means when no `ErrorInfo` came with it: an answer by Connect itself, or by a proxy. */
+/**
+ * What a status means when no `ErrorInfo` came with it: an answer by Connect itself, or by a proxy.
+ */
 const fallbackCodes: Readonly<Partial<Record<Code, ErrorCode>>> = {
   [Code.InvalidArgument]: "INVALID_ARGUMENT",
   [Code.ResourceExhausted]: "LIMIT_REACHED",
@@ -112,7 +114,10 @@ export function toErrorInfo(error: PodnetError): ErrorInfo {
 const isErrorCode = (code: string): code is ErrorCode =>
   (errorCodes as readonly string[]).includes(code);
 
-/** An error from its wire form. A code of a newer podnet becomes `INTERNAL` and is kept in the details. */
+/**
+ * An error from its wire form. A code of a newer podnet becomes `INTERNAL` and is kept in the
+ * details.
+ */
 export function fromErrorInfo(info: ErrorInfo, cause?: unknown): PodnetError {
   const known = isErrorCode(info.code);
   return new PodnetError(known ? (info.code as ErrorCode) : "INTERNAL", info.message, {
@@ -125,8 +130,8 @@ export function fromErrorInfo(info: ErrorInfo, cause?: unknown): PodnetError {
 }
 
 /**
- * Anything thrown, as Connect sends it: status, message, and `ErrorInfo` as its one detail. Connect's own errors, of a
- * deadline that has passed say, keep their status.
+ * Anything thrown, as Connect sends it: status, message, and `ErrorInfo` as its one detail.
+ * Connect's own errors, of a deadline that has passed say, keep their status.
  */
 export function toConnectError(thrown: unknown): ConnectError {
   const own = thrown instanceof ConnectError ? thrown : undefined;

@@ -1,6 +1,9 @@
 import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
 
-/** What the bytes of a field hold: the fields of a message, a number for each byte at most, or one text. */
+/**
+ * What the bytes of a field hold: the fields of a message, a number for each byte at most, or one
+ * text.
+ */
 type Inside = () => Fields | "numbers" | "text";
 type Fields = ReadonlyMap<number, Inside>;
 
@@ -38,8 +41,9 @@ function insideOf(field: DescField): Inside {
 }
 
 /**
- * Counts the fields of a message in protobuf's wire format and of the messages in it, without building any of them. Stops when
- * there are more than `most`. What is no message is counted as far as it goes.
+ * Counts the fields of a message in protobuf's wire format and of the messages in it, without
+ * building any of them. Stops when there are more than `most`. What is no message is counted as far
+ * as it goes.
  */
 export function countBinary(desc: DescMessage, bytes: Uint8Array, most: number): number {
   let count = 0;
@@ -76,7 +80,10 @@ export function countBinary(desc: DescMessage, bytes: Uint8Array, most: number):
 
 const [quote, backslash, comma, brace, bracket] = Buffer.from('"\\,{[');
 
-/** Counts the members and elements of JSON text, without parsing it. Stops when there are more than `most`. */
+/**
+ * Counts the members and elements of JSON text, without parsing it. Stops when there are more than
+ * `most`.
+ */
 export function countJson(text: Uint8Array, most: number): number {
   let count = 0;
   let quoted = false;

@@ -59,8 +59,8 @@ function checkFields(desc: DescMessage, json: JsonValue, path: string): void {
 }
 
 /**
- * Reads a message from JSON, where a field may be written as in the .proto file or in lowerCamelCase.
- * Throws `UNKNOWN_FIELD` or `INVALID_ARGUMENT`.
+ * Reads a message from JSON, where a field may be written as in the .proto file or in
+ * lowerCamelCase. Throws `UNKNOWN_FIELD` or `INVALID_ARGUMENT`.
  */
 export function readJson<Desc extends DescMessage>(
   desc: Desc,
@@ -79,7 +79,9 @@ export function readJson<Desc extends DescMessage>(
   }
 }
 
-/** Refuses what JSON.parse lets pass and protobuf-es does not: the same name twice in one object. */
+/**
+ * Refuses what JSON.parse lets pass and protobuf-es does not: the same name twice in one object.
+ */
 function readAsText(desc: DescMessage, text: string): void {
   try {
     fromJsonString(desc, text);
@@ -88,7 +90,10 @@ function readAsText(desc: DescMessage, text: string): void {
   }
 }
 
-/** What protobuf-es 2.17 says, `cannot decode field podnet.v1.Interface.mtu from JSON: expected …`, as an error of ours. */
+/**
+ * What protobuf-es 2.17 says, `cannot decode field podnet.v1.Interface.mtu from JSON: expected
+ * …`, as an error of ours.
+ */
 function misfit(cause: unknown): PodnetError {
   const said = (cause as Error).message
     .replace(/^cannot decode (?:field|message|oneof) podnet\.v1\./, "")
@@ -116,9 +121,10 @@ export function parseJsonText(text: string): JsonValue {
 }
 
 /**
- * Connect's JSON options for a method with this input. Connect 2.2 ignores unknown fields unless told
- * otherwise, and answers a refused one without details; its serialization decodes the bytes through
- * `textDecoder` and passes on a ConnectError thrown there, which is where the typed error comes in.
+ * Connect's JSON options for a method with this input. Connect 2.2 ignores unknown fields unless
+ * told otherwise, and answers a refused one without details; its serialization decodes the bytes
+ * through `textDecoder` and passes on a ConnectError thrown there, which is where the typed error
+ * comes in.
  */
 export function strictJson(input: DescMessage): Partial<JsonReadOptions & JsonWriteOptions> {
   const utf8 = new TextDecoder("utf-8", { fatal: true });

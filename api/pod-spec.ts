@@ -31,7 +31,10 @@ export interface AttachSpec {
 
 /** Ports of the pod that can be reached at the host, `count` of them one after the other. */
 export interface PortSpec {
-  /** Undefined: 127.0.0.1 and ::1. `*`: every address of both families; 0.0.0.0 or ::: every one of a family. */
+  /**
+   * Undefined: 127.0.0.1 and ::1. `*`: every address of both families; 0.0.0.0 or ::: every one of
+   * a family.
+   */
   readonly hostIp?: Ip | "*";
   /** 0: podnet chooses. */
   readonly hostPort: number;
@@ -41,7 +44,10 @@ export interface PortSpec {
 }
 
 export interface BootSpec {
-  /** A path, or `none`: the first disk starts by itself. Undefined takes the configured default image. */
+  /**
+   * A path, or `none`: the first disk starts by itself. Undefined takes the configured default
+   * image.
+   */
   readonly kernel?: string;
   /** A path, or `none`. */
   readonly initrd?: string;
@@ -50,14 +56,19 @@ export interface BootSpec {
     readonly path: string;
     readonly format: "raw" | "qcow2";
     readonly readOnly: boolean;
-    /** The pod writes to the image itself. A spec of an earlier podnetd does not say: its plan does. */
+    /**
+     * The pod writes to the image itself. A spec of an earlier podnetd does not say: its plan does.
+     */
     readonly writeThrough?: true;
     /** MiB that the pod's own file may take at the most; undefined: as the node is set up. */
     readonly maxMib?: number;
   }[];
   /** Undefined leaves it to the node. */
   readonly factory?: "cold" | "template";
-  /** Who configures the guest from within; undefined: podnet's agent, or a hyperstart that says so itself. */
+  /**
+   * Who configures the guest from within; undefined: podnet's agent, or a hyperstart that says so
+   * itself.
+   */
   readonly agent?: "hyperstart" | "none";
   /** What the seed disk says; undefined: there is none. */
   readonly cloudInit?: CloudInitSpec;
@@ -98,8 +109,8 @@ export interface CniSpec {
 /** What of an interface can be chosen. */
 export interface InterfaceChoices {
   /**
-   * Undefined takes the next free one of each of the network's pools, an empty list none. A bare address gets its
-   * network's length; where there is no network each has one.
+   * Undefined takes the next free one of each of the network's pools, an empty list none. A bare
+   * address gets its network's length; where there is no network each has one.
    */
   readonly addresses?: readonly (Ip | IpPrefix)[];
   readonly mac?: Mac;

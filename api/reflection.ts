@@ -74,7 +74,10 @@ function answerer(services: readonly DescService[]): (asked: ServerReflectionReq
   };
 }
 
-/** Serves grpc.reflection.v1 for the services: https://github.com/grpc/grpc/blob/master/doc/server-reflection.md */
+/**
+ * Serves grpc.reflection.v1 for the services:
+ * https://github.com/grpc/grpc/blob/master/doc/server-reflection.md
+ */
 export function addReflection(router: ConnectRouter, services: readonly DescService[]): void {
   const answer = answerer([...services, ServerReflection]);
   addService(router, ServerReflection, {

@@ -11,7 +11,10 @@ export interface RequestLimits {
 
 /** Room for 64 labels of the longest values, in whatever way JSON writes them. */
 const usual: RequestLimits = { bytes: 256 << 10, values: 1024 };
-/** Room for a pod with the most of everything that it may have, and for what is typed or piped into it. */
+/**
+ * Room for a pod with the most of everything that it may have, and for what is typed or piped into
+ * it.
+ */
 const large: RequestLimits = { bytes: 1 << 20, values: 4096 };
 
 const byMethod: ReadonlyMap<DescMethod, RequestLimits> = new Map(

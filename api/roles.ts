@@ -19,8 +19,8 @@ export const suffices = (role: Role, needed: Role): boolean =>
 /** A role for every method of a service: one that is left out does not compile. */
 type RolesOf<S extends DescService> = Readonly<Record<keyof S["method"], Role>>;
 
-// A plan tells of the host's rules and paths but changes nothing; it is asked for by the call that would create.
-// A console may show secrets that a guest printed; a verify runs two programs.
+// A plan tells of the host's rules and paths but changes nothing; it is asked for by the call that
+// would create. A console may show secrets that a guest printed; a verify runs two programs.
 const pods: RolesOf<typeof PodService> = {
   create: "operator",
   createStream: "operator",
@@ -87,7 +87,10 @@ const byService: Readonly<Record<string, Readonly<Record<string, Role>>>> = {
   [ServerReflection.typeName]: reflection,
 };
 
-/** The least role that may call a method. One that is not in the table above is for administrators alone. */
+/**
+ * The least role that may call a method. One that is not in the table above is for administrators
+ * alone.
+ */
 export const roleFor = (method: DescMethod): Role =>
   byService[method.parent.typeName]?.[method.localName] ?? "admin";
 

@@ -42,8 +42,9 @@ function addMethod(router: ConnectRouter, method: DescMethod, handler: AnyHandle
 }
 
 /**
- * Adds a service to a router, as podnet serves all of its own: unknown JSON fields are refused, requests
- * are bounded, and whatever the implementation throws travels as a status with `ErrorInfo`.
+ * Adds a service to a router, as podnet serves all of its own: unknown JSON fields are refused,
+ * requests are bounded, and whatever the implementation throws travels as a status with
+ * `ErrorInfo`.
  */
 export function addService<S extends DescService>(
   router: ConnectRouter,

@@ -8,8 +8,9 @@ const textLimit = 65_536;
 type Fields = Record<string, unknown>;
 
 /**
- * Makes every text of every answer one that may be shown (`shown`), whoever said it: a guest's agent, QEMU, a command.
- * Bytes — a console, a program's output — travel as they are, to callers who ask for them.
+ * Makes every text of every answer one that may be shown (`shown`), whoever said it: a guest's
+ * agent, QEMU, a command. Bytes — a console, a program's output — travel as they are, to callers
+ * who ask for them.
  */
 export const shownAnswers: Interceptor = (next) => async (request) => {
   const response = await next(request);

@@ -13,8 +13,8 @@ export interface SocketPath extends Disposable {
 }
 
 /**
- * A path that connect(2) takes for a socket whose own may be too long: through a descriptor of its folder.
- * Dispose it once connected. Throws what open(2) says about the folder.
+ * A path that connect(2) takes for a socket whose own may be too long: through a descriptor of its
+ * folder. Dispose it once connected. Throws what open(2) says about the folder.
  */
 export function openSocketPath(socket: string): SocketPath {
   if (Buffer.byteLength(socket) <= maxPath) return { path: socket, [Symbol.dispose]: () => {} };

@@ -61,7 +61,10 @@ export function validateDisk(disk: wire.Disk, field: string): BootSpec["disks"][
   };
 }
 
-/** Refuses what goes with a kernel of the host's, where the first disk starts by itself; and that without a disk. */
+/**
+ * Refuses what goes with a kernel of the host's, where the first disk starts by itself; and that
+ * without a disk.
+ */
 export function checkForm({ kernel, initrd, cmdline, disks }: BootSpec): void {
   if (kernel !== "none") return;
   if (disks.length === 0)

@@ -6,7 +6,10 @@ import type { DnsSpec } from "./pod-spec.ts";
 import { checkUnicast } from "./unicast.ts";
 import { checkCount, invalid } from "./fields.ts";
 
-/** resolv.conf(5): MAXNS is 3; MAXDNSRCH was 6 with 256 characters before glibc 2.26, musl keeps 256. */
+/**
+ * resolv.conf(5): MAXNS is 3; MAXDNSRCH was 6 with 256 characters before glibc 2.26, musl keeps
+ * 256.
+ */
 const most = { servers: 3, search: 6, searchLength: 256, options: 8 } as const;
 
 const domain =

@@ -10,7 +10,10 @@ const agents = ["hyperstart", "none"] as const;
 /** Bytes of user data: cloud-init itself knows no limit, the clouds have 16 to 64 KiB. */
 const mostUserData = 65_536;
 
-/** How user data begins that cloud-init does something with (its documentation, "User-data formats"). */
+/**
+ * How user data begins that cloud-init does something with (its documentation, "User-data
+ * formats").
+ */
 const known = /^(?:#|Content-Type:|MIME-Version:)/i;
 
 /** Checks who configures the guest, and what cloud-init in it is given. */

@@ -38,7 +38,10 @@ export interface RemoveInterface {
   readonly name: IfName;
 }
 
-/** Throws `INVALID_ARGUMENT`, `ADDRESS_*`, `MAC_INVALID`, `MTU_OUT_OF_RANGE` with the field at fault. */
+/**
+ * Throws `INVALID_ARGUMENT`, `ADDRESS_*`, `MAC_INVALID`, `MTU_OUT_OF_RANGE` with the field at
+ * fault.
+ */
 export function validateAddInterface(
   request: wire.AddInterfaceRequest,
   network: NetworkName,

@@ -8,10 +8,15 @@ import type { NetworkSpec, SubnetSpec } from "./network-spec.ts";
 import { validateServers, validateSearch } from "./validate-dns.ts";
 
 const most = { ranges: 64, admit: 64 } as const;
-/** A tap's frame is the largest the kernel takes; RFC 791 and RFC 8200 say what a link has to carry. */
+/**
+ * A tap's frame is the largest the kernel takes; RFC 791 and RFC 8200 say what a link has to carry.
+ */
 const mtus = { default: 1500, least: 576, leastIpv6: 1280, most: 65521 } as const;
 
-/** Checks a network that is to be made, or what one is to become. `field` of an error is the path within the spec. */
+/**
+ * Checks a network that is to be made, or what one is to become. `field` of an error is the path
+ * within the spec.
+ */
 export function validateNetwork(spec: wire.NetworkSpec | undefined): NetworkSpec {
   if (spec === undefined)
     throw invalid("spec", "No network is described", "Give its name and a subnet");

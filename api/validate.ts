@@ -30,7 +30,10 @@ export const limits = {
   labelValue: 255,
   vcpu: 64,
   defaultVcpu: 1,
-  /** Less is a slip, whatever the image: the kernel alone takes more. What an image needs to boot the node knows. */
+  /**
+   * Less is a slip, whatever the image: the kernel alone takes more. What an image needs to boot
+   * the node knows.
+   */
   minMemoryMib: 32,
   maxMemoryMib: 1 << 20,
   defaultMemoryMib: 128,

@@ -21,7 +21,10 @@ function wordsOf(program: Command): Words[] {
   });
 }
 
-/** bash and, through its bashcompinit, zsh. Pods' names come from the daemon at the moment of asking. */
+/**
+ * bash and, through its bashcompinit, zsh. Pods' names come from the daemon at the moment of
+ * asking.
+ */
 function bash(words: readonly Words[]): string {
   const cases = words.map(({ name, options, takesPods }) => {
     const pods = takesPods ? " $(_podnet_pods)" : "";

@@ -27,8 +27,8 @@ export const addOutput = (command: Command): Command =>
   );
 
 /**
- * Runs `body` with a connection that is closed after it, and a signal that follows SIGINT and SIGTERM;
- * after one of those the error is `CANCELLED` with the signal's number.
+ * Runs `body` with a connection that is closed after it, and a signal that follows SIGINT and
+ * SIGTERM; after one of those the error is `CANCELLED` with the signal's number.
  */
 export async function withPodnet<T>(
   { io }: Context,

@@ -2,7 +2,10 @@ import { usage } from "./report.ts";
 
 const controls = "@abcdefghijklmnopqrstuvwxyz[\\]^_";
 
-/** The bytes of `ctrl-p,ctrl-q`: keys with a comma between, each one character or `ctrl-` and one. Empty: none detach. */
+/**
+ * The bytes of `ctrl-p,ctrl-q`: keys with a comma between, each one character or `ctrl-` and one.
+ * Empty: none detach.
+ */
 export function keysOf(text: string): readonly number[] {
   if (text === "") return [];
   return text.split(",").map((key) => {
@@ -17,7 +20,10 @@ export function keysOf(text: string): readonly number[] {
   });
 }
 
-/** What is typed, watched for the keys: those that may be their beginning are held back until the next one tells. */
+/**
+ * What is typed, watched for the keys: those that may be their beginning are held back until the
+ * next one tells.
+ */
 export class DetachWatch {
   readonly #keys: readonly number[];
   #seen = 0;
@@ -26,12 +32,15 @@ export class DetachWatch {
     this.#keys = keys;
   }
 
-  /** What is to be passed on, and whether the keys were pressed: then nothing behind them counts. */
+  /**
+   * What is to be passed on, and whether the keys were pressed: then nothing behind them counts.
+   */
   feed(typed: Uint8Array): { readonly pass: Uint8Array; readonly detached: boolean } {
     const keys = this.#keys;
     const pass: number[] = [];
     for (const byte of typed) {
-      // Those held back go out but for what may be a new beginning: of ctrl-p ctrl-p ctrl-q the first is passed on.
+      // Those held back go out but for what may be a new beginning: of ctrl-p ctrl-p ctrl-q the
+      // first is passed on.
       while (this.#seen > 0 && byte !== keys[this.#seen]) {
         const held = keys.slice(0, this.#seen);
         pass.push(keys[0] as number);

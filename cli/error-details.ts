@@ -11,8 +11,8 @@ export interface Quote {
 }
 
 /**
- * What an error's details quote, for people. Left out is what the message says already. An empty console is named too: the
- * hint refers to it, and a guest that printed nothing is a finding.
+ * What an error's details quote, for people. Left out is what the message says already. An empty
+ * console is named too: the hint refers to it, and a guest that printed nothing is a finding.
  */
 export function quotesOf(
   details: Readonly<Record<string, string | number | boolean>>,

@@ -62,7 +62,10 @@ const byCode: Readonly<Partial<Record<ErrorCode, number>>> = {
   QMP_TIMEOUT: exitCodes.timeout,
 };
 
-/** The exit code for an error; 1 unless it has one of its own, 128+n when signal n ended the command. */
+/**
+ * The exit code for an error; 1 unless it has one of its own, 128+n when signal n ended the
+ * command.
+ */
 export function exitCodeOf(error: PodnetError): number {
   const { code, details } = error;
   if (code === "CANCELLED" && typeof details["signal"] === "number") {

@@ -3,7 +3,10 @@ import type { Io } from "./io.ts";
 
 export type Format = "table" | "json" | "yaml";
 
-/** Keys whose values are enums of podnet.v1, which programs get as `running`, not `POD_STATE_RUNNING`. */
+/**
+ * Keys whose values are enums of podnet.v1, which programs get as `running`, not
+ * `POD_STATE_RUNNING`.
+ */
 const enumPrefix = /^(?:POD_STATE|INTERFACE_STATE|OVERLAY_PHASE|STATUS|KIND)_/;
 
 const enumKeys: ReadonlySet<string> = new Set(["state", "phase", "status", "kind"]);
@@ -22,7 +25,10 @@ function plain(json: JsonValue): JsonValue {
   );
 }
 
-/** A message as programs see it: the API's JSON with every field present and enums in short lower case. */
+/**
+ * A message as programs see it: the API's JSON with every field present and enums in short lower
+ * case.
+ */
 export function toPlain<Desc extends DescMessage>(
   desc: Desc,
   message: MessageShape<Desc>,
@@ -30,13 +36,18 @@ export function toPlain<Desc extends DescMessage>(
   return plain(toJson(desc, message, { alwaysEmitImplicit: true })) as { [key: string]: JsonValue };
 }
 
-/** The envelope of everything that `-o json` and `-o yaml` print; the version changes when a field goes or changes. */
+/**
+ * The envelope of everything that `-o json` and `-o yaml` print; the version changes when a field
+ * goes or changes.
+ */
 export const document = (
   kind: string,
   body: { readonly [key: string]: JsonValue },
 ): { [key: string]: JsonValue } => ({ apiVersion: "podnet.v1", kind, ...body });
 
-/** Writes one document. `lines` keeps JSON on one line and separates YAML documents, for streams. */
+/**
+ * Writes one document. `lines` keeps JSON on one line and separates YAML documents, for streams.
+ */
 export async function printDocument(
   io: Io,
   format: "json" | "yaml",

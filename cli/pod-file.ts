@@ -7,7 +7,10 @@ import { printable } from "../core/names.ts";
 
 const maxBytes = 1 << 20;
 
-/** Reads a pod spec from a JSON or YAML file, `-` for standard input. The document is the spec itself. */
+/**
+ * Reads a pod spec from a JSON or YAML file, `-` for standard input. The document is the spec
+ * itself.
+ */
 export async function readPodFile(file: string): Promise<PodSpec> {
   const text = readText(file);
   const { parse } = await import("yaml");

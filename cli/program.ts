@@ -126,7 +126,10 @@ function addCommon(command: Command, path = command.name()): void {
     .helpOption("-h, --help", "show help");
 }
 
-/** What `-o` says, read before the arguments are understood, so that errors come in the form asked for. */
+/**
+ * What `-o` says, read before the arguments are understood, so that errors come in the form asked
+ * for.
+ */
 function formatOf(args: readonly string[]): Format {
   // What follows `exec POD` is the guest's.
   if (args[0] === "exec") return "table";

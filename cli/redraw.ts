@@ -5,8 +5,8 @@ const clearLine = "\u001b[K";
 const clearBelow = "\u001b[J";
 
 /**
- * Shows texts one after the other: each in the place of the one before on a terminal, where it is cut to what the terminal
- * holds; below it, with an empty line between, anywhere else.
+ * Shows texts one after the other: each in the place of the one before on a terminal, where it is
+ * cut to what the terminal holds; below it, with an empty line between, anywhere else.
  */
 export function redrawing(out: Output): (text: string) => void {
   if (out.isTTY !== true) return (text) => void out.write(`${text}\n`);

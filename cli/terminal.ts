@@ -1,7 +1,10 @@
 import { shown } from "../core/shown.ts";
 import type { Input, Output } from "./io.ts";
 
-/** Hands every key to us unchanged, ctrl-c included, until disposed; does nothing when it is no terminal. */
+/**
+ * Hands every key to us unchanged, ctrl-c included, until disposed; does nothing when it is no
+ * terminal.
+ */
 export function rawMode(input: Input): Disposable {
   if (input.isTTY !== true || input.setRawMode === undefined) return { [Symbol.dispose]() {} };
   input.setRawMode(true);
@@ -25,8 +28,9 @@ export function write(out: Output, data: Uint8Array): Promise<void> {
 }
 
 /**
- * Bytes of somebody else's terminal as ours may have them: line feeds, carriage returns, tabs and what can be printed pass;
- * what would steer it is shown, not obeyed. Characters may be cut between calls; the last call ends the text.
+ * Bytes of somebody else's terminal as ours may have them: line feeds, carriage returns, tabs and
+ * what can be printed pass; what would steer it is shown, not obeyed. Characters may be cut between
+ * calls; the last call ends the text.
  */
 export function tamed(): (data?: Uint8Array) => Uint8Array {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true });

@@ -1,6 +1,9 @@
 import { PodnetError } from "./errors.ts";
 
-/** Why a signal was aborted: its own `PodnetError`, `DEADLINE_EXCEEDED` for `AbortSignal.timeout`, else `CANCELLED`. */
+/**
+ * Why a signal was aborted: its own `PodnetError`, `DEADLINE_EXCEEDED` for `AbortSignal.timeout`,
+ * else `CANCELLED`.
+ */
 export function abortError(signal: AbortSignal, what: string): PodnetError {
   const reason: unknown = signal.reason;
   if (reason instanceof PodnetError) return reason;
@@ -17,7 +20,9 @@ export function throwIfAborted(signal: AbortSignal | undefined, what: string): v
   if (signal?.aborted === true) throw abortError(signal, what);
 }
 
-/** The promise's outcome, or `abortError` as soon as the signal aborts; the promise itself goes on. */
+/**
+ * The promise's outcome, or `abortError` as soon as the signal aborts; the promise itself goes on.
+ */
 export function abortable<T>(promise: Promise<T>, signal: AbortSignal, what: string): Promise<T> {
   return new Promise<T>((resolve, reject) => {
     const onAbort = (): void => reject(abortError(signal, what));

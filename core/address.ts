@@ -36,7 +36,9 @@ const invalid = (
     hint: hints[wanted],
   });
 
-/** Strict dotted decimal, as inet_pton: four parts, no leading zeros. Undefined when it is not that. */
+/**
+ * Strict dotted decimal, as inet_pton: four parts, no leading zeros. Undefined when it is not that.
+ */
 function ipv4Bytes(text: string): Uint8Array | undefined {
   const parts = text.split(".");
   if (parts.length !== 4) return undefined;

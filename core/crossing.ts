@@ -1,7 +1,7 @@
 /**
- * Every call that leaves this process passes through here, so that a test can stop it before or after: the failpoints
- * of the crash tests are these crossings, and there is no other list of them. Pure, and nothing but a branch unless
- * somebody watches.
+ * Every call that leaves this process passes through here, so that a test can stop it before or
+ * after: the failpoints of the crash tests are these crossings, and there is no other list of them.
+ * Pure, and nothing but a branch unless somebody watches.
  */
 
 /** What is on the other side. */
@@ -31,7 +31,10 @@ export type Border =
 
 export type Side = "before" | "after";
 
-/** One call that leaves the process: `what` names it, the same in every run (no ids, pids or random names). */
+/**
+ * One call that leaves the process: `what` names it, the same in every run (no ids, pids or random
+ * names).
+ */
 export interface Crossing {
   readonly border: Border;
   readonly what: string;
@@ -41,7 +44,10 @@ export interface Crossing {
 export interface CrossingWatch {
   /** At a synchronous call. */
   at(crossing: Crossing, side: Side): void;
-  /** At an asynchronous one. What would end the call's own wait ends this one: `limit`, if the call has any. */
+  /**
+   * At an asynchronous one. What would end the call's own wait ends this one: `limit`, if the call
+   * has any.
+   */
   atAsync(crossing: Crossing, side: Side, limit: AbortSignal | undefined): Promise<void>;
   /** The call threw, and has no `after`. */
   failed?(crossing: Crossing): void;
@@ -49,12 +55,18 @@ export interface CrossingWatch {
 
 let watch: CrossingWatch | undefined;
 
-/** Sets who watches; undefined ends it. For tests and `PODNET_FAILPOINTS`, never for anything a user relies on. */
+/**
+ * Sets who watches; undefined ends it. For tests and `PODNET_FAILPOINTS`, never for anything a user
+ * relies on.
+ */
 export function watchCrossings(watcher: CrossingWatch | undefined): void {
   watch = watcher;
 }
 
-/** Makes a synchronous call that leaves the process. A name that takes work to find is looked for only when somebody watches. */
+/**
+ * Makes a synchronous call that leaves the process. A name that takes work to find is looked for
+ * only when somebody watches.
+ */
 export function cross<T>(border: Border, what: string | (() => string), call: () => T): T {
   if (watch === undefined) return call();
   const crossing = { border, what: typeof what === "string" ? what : what() };
@@ -71,8 +83,8 @@ export function cross<T>(border: Border, what: string | (() => string), call: ()
 }
 
 /**
- * Makes an asynchronous call that leaves the process. `limitOf` gives what ends the call when it takes too long or is
- * no longer wanted; asked only when somebody watches.
+ * Makes an asynchronous call that leaves the process. `limitOf` gives what ends the call when it
+ * takes too long or is no longer wanted; asked only when somebody watches.
  */
 export function crossAsync<T>(
   border: Border,

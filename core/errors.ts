@@ -105,8 +105,9 @@ export interface ErrorContext {
 }
 
 /**
- * The one error class: a stable code, a message in sentence case, and what to do. Its texts may quote what guests,
- * callers and commands said: here, once for all, they become what may be shown (`shown`), and of bounded length.
+ * The one error class: a stable code, a message in sentence case, and what to do. Its texts may
+ * quote what guests, callers and commands said: here, once for all, they become what may be shown
+ * (`shown`), and of bounded length.
  */
 export class PodnetError extends Error {
   override readonly name = "PodnetError";
@@ -125,7 +126,9 @@ export class PodnetError extends Error {
     this.details = shownDetails(context.details ?? {});
   }
 
-  /** The same error with more context; what is already there wins, so the innermost place speaks. */
+  /**
+   * The same error with more context; what is already there wins, so the innermost place speaks.
+   */
   with(context: ErrorContext): PodnetError {
     const merged = new PodnetError(this.code, this.message, {
       ...context,

@@ -1,9 +1,11 @@
 /**
- * What comes from outside — a datagram, a connection, a frame of a guest, an event of the kernel, of QEMU or of etcd — and
- * every timer is handled inside a guard. An error that a handler does not expect is a defect of podnet's: the
- * guard reports it and drops what brought it, and the program goes on. Pure.
+ * What comes from outside — a datagram, a connection, a frame of a guest, an event of the kernel,
+ * of QEMU or of etcd — and every timer is handled inside a guard. An error that a handler does not
+ * expect is a defect of podnet's: the guard reports it and drops what brought it, and the program
+ * goes on. Pure.
  *
- * Whatever is not begun by something from outside needs no guard: podnetd ends by its defects there, and starts anew.
+ * Whatever is not begun by something from outside needs no guard: podnetd ends by its defects
+ * there, and starts anew.
  */
 
 /** What a guarded handler serves. A small fixed set: it is a label of a metric. */
@@ -37,16 +39,17 @@ export type DefectWatch = (place: Place, thrown: unknown) => void;
 let watch: DefectWatch | undefined;
 
 /**
- * Sets who receives defects; undefined ends it. Without anybody a guard lets every error pass, so that it ends the program: so it
- * is in tests, which must not overlook any.
+ * Sets who receives defects; undefined ends it. Without anybody a guard lets every error pass, so
+ * that it ends the program: so it is in tests, which must not overlook any.
  */
 export function watchDefects(watcher: DefectWatch | undefined): void {
   watch = watcher;
 }
 
 /**
- * Handles something from outside at once. What `work` throws, or its promise rejects with, is reported, and `drop` is called:
- * it lets go of what brought the error. The promise answered for one never rejects.
+ * Handles something from outside at once. What `work` throws, or its promise rejects with, is
+ * reported, and `drop` is called: it lets go of what brought the error. The promise answered for
+ * one never rejects.
  */
 export function guard(place: Place, work: () => Promise<unknown>, drop?: () => void): Promise<void>;
 export function guard(place: Place, work: () => void, drop?: () => void): void;

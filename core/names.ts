@@ -2,7 +2,10 @@ import type { Brand } from "./brand.ts";
 import { PodnetError } from "./errors.ts";
 import { cutText, shown } from "./shown.ts";
 
-/** A kernel interface name: 1 to 15 bytes (IFNAMSIZ - 1), no white space, no `/`, no `:`; not `.`/`..`. */
+/**
+ * A kernel interface name: 1 to 15 bytes (IFNAMSIZ - 1), no white space, no `/`, no `:`; not
+ * `.`/`..`.
+ */
 export type IfName = Brand<string, "IfName">;
 /** A pod's id: 12 lower-case base-32 characters, the stem of every kernel name the pod gets. */
 export type PodId = Brand<string, "PodId">;
@@ -16,11 +19,13 @@ export const isDnsLabel = (text: string): boolean => dnsLabel.test(text);
 
 const dnsLabel = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 const hostLabel = /^[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/;
-// Every printable ASCII character the kernel takes but quotes and backslash, which rule files cannot carry.
+// Every printable ASCII character the kernel takes but quotes and backslash, which rule files
+// cannot carry.
 const ifName = /^[A-Za-z0-9_.@+=-]{1,15}$/;
 const podId = /^[a-z2-7]{12}$/;
 
-// Folders below /proc/sys/net/*/conf that stand for every link, now and later: no link may be called so.
+// Folders below /proc/sys/net/*/conf that stand for every link, now and later: no link may be
+// called so.
 const sysctlFolders: ReadonlySet<string> = new Set(["all", "default"]);
 
 /** Parses an interface name. Throws `INVALID_ARGUMENT`, also for `all` and `default`. */
@@ -91,8 +96,8 @@ export function podIdFromBytes(random: Uint8Array): PodId {
 }
 
 /**
- * Text of others as it may stand between quotes in a message, a log line or a terminal: what steers, hides or turns
- * what is around it comes out as `\u001b`; at most 80 characters.
+ * Text of others as it may stand between quotes in a message, a log line or a terminal: what
+ * steers, hides or turns what is around it comes out as `\u001b`; at most 80 characters.
  */
 export function printable(text: string): string {
   // Quotes and backslashes too: what stands between quotes must not end them.

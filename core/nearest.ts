@@ -1,6 +1,7 @@
 /**
- * The name that was probably meant by another: the nearest one, when no more than a third of the letters differ, two at most. A
- * letter too many, missing, wrong, or exchanged with its neighbour counts as one.
+ * The name that was probably meant by another: the nearest one, when no more than a third of the
+ * letters differ, two at most. A letter too many, missing, wrong, or exchanged with its neighbour
+ * counts as one.
  */
 export function nearest(text: string, names: readonly string[]): string | undefined {
   const most = Math.min(2, Math.floor(Math.max(text.length, 3) / 3));
@@ -14,7 +15,8 @@ export function nearest(text: string, names: readonly string[]): string | undefi
 /** Letters that differ; more than `most` when the lengths say so already. */
 function distance(a: string, b: string, most: number): number {
   if (Math.abs(a.length - b.length) > most) return most + 1;
-  // Of each beginning of `a` (rows) and of `b` (columns): the row before last, the last one, and the one that is made.
+  // Of each beginning of `a` (rows) and of `b` (columns): the row before last, the last one, and
+  // the one that is made.
   let before: number[] = [];
   let last = Array.from({ length: b.length + 1 }, (_, j) => j);
   for (let i = 1; i <= a.length; i++) {

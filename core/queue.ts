@@ -1,4 +1,7 @@
-/** What one side pushes and the other iterates, once; tells when the reader falls behind and catches up. */
+/**
+ * What one side pushes and the other iterates, once; tells when the reader falls behind and catches
+ * up.
+ */
 export class Queue<T> implements AsyncIterable<T> {
   #items: T[] = [];
   #ended = false;

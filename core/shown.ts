@@ -1,7 +1,7 @@
 /**
- * What must not reach a log, a message or a terminal as it is, for it steers, hides or turns what is around it: C0 and C1
- * controls, line separators, what has no width, Bidi_Control (Unicode 15), and lone surrogates, which are what
- * \ud800-\udfff matches with the flag u.
+ * What must not reach a log, a message or a terminal as it is, for it steers, hides or turns what
+ * is around it: C0 and C1 controls, line separators, what has no width, Bidi_Control (Unicode 15),
+ * and lone surrogates, which are what \ud800-\udfff matches with the flag u.
  */
 const unsafe =
   /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]/gu;
@@ -9,7 +9,10 @@ const unsafe =
 const escape = (text: string): string =>
   text.replace(unsafe, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
-/** Cuts a text to so many characters, never a pair in two: gRPC cannot send half of one (encodeURIComponent throws). */
+/**
+ * Cuts a text to so many characters, never a pair in two: gRPC cannot send half of one
+ * (encodeURIComponent throws).
+ */
 export function cutText(text: string, limit: number): string {
   return text.length > limit
     ? `${text.slice(0, limit - 1).replace(/[\ud800-\udbff]$/, "")}…`
@@ -17,8 +20,9 @@ export function cutText(text: string, limit: number): string {
 }
 
 /**
- * Text as it may be shown, wherever it came from: one line, what is unsafe written as `\u001b`, at most `limit`
- * characters. What is safe and short comes out as it is, however often it goes through.
+ * Text as it may be shown, wherever it came from: one line, what is unsafe written as `\u001b`, at
+ * most `limit` characters. What is safe and short comes out as it is, however often it goes
+ * through.
  */
 export function shown(text: string, limit = 4096): string {
   // Cut first: a megabyte is not to be searched for what is thrown away.

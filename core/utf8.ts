@@ -5,8 +5,8 @@ const isAscii = /^[\u0000-\u007f]*$/;
 const textChunk = 4096;
 
 /**
- * Both ways for text that is ASCII, as nearly all is; undefined for any other. The agent brings its own
- * (guest-init/agent/native/engine.c): in its engine these take twenty times as long.
+ * Both ways for text that is ASCII, as nearly all is; undefined for any other. The agent brings its
+ * own (guest-init/agent/native/engine.c): in its engine these take twenty times as long.
  */
 const {
   asciiBytes = (text: string): Uint8Array | undefined => {
@@ -77,7 +77,8 @@ function decodeAny(bytes: Uint8Array): string {
     let valid = need >= 0;
     for (let k = 1; valid && k <= need; k++) {
       const next = bytes[i + k];
-      // The second byte is bounded further: no overlong forms, no surrogates, nothing above U+10FFFF.
+      // The second byte is bounded further: no overlong forms, no surrogates, nothing above
+      // U+10FFFF.
       const low = k > 1 ? 0x80 : first === 0xe0 ? 0xa0 : first === 0xf0 ? 0x90 : 0x80;
       const high = k > 1 ? 0xbf : first === 0xed ? 0x9f : first === 0xf4 ? 0x8f : 0xbf;
       if (next === undefined || next < low || next > high) valid = false;

@@ -18,7 +18,10 @@ import { type Needs, needsOf, reads, withNeeds, writes } from "./rights.ts";
 import { type WatchTiming, watchOn } from "./watch.ts";
 
 export interface EtcdOptions {
-  /** `https://10.0.0.1:2379` each; the first to be asked is drawn, so that many hosts spread over them. */
+  /**
+   * `https://10.0.0.1:2379` each; the first to be asked is drawn, so that many hosts spread over
+   * them.
+   */
   readonly endpoints: readonly string[];
   /** For endpoints of https; a certificate of our own only where etcd asks for one. */
   readonly tls?: EtcdTls;
@@ -37,7 +40,10 @@ export interface EtcdTiming extends WatchTiming {
 /** So a frozen etcd is noticed within three seconds, by calls and by watches. */
 const defaultTiming: EtcdTiming = { answerMs: 1000, callMs: 2000, askMs: 1000, silenceMs: 2500 };
 
-/** A client of etcd; nothing is sent before the first call. Throws `CONFIG_INVALID` when an endpoint is none. */
+/**
+ * A client of etcd; nothing is sent before the first call. Throws `CONFIG_INVALID` when an endpoint
+ * is none.
+ */
 export function connectEtcd(options: EtcdOptions): EtcdClient {
   return new EtcdClient(options);
 }

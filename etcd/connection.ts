@@ -16,9 +16,10 @@ export interface EtcdTls {
 }
 
 /**
- * The connection to one endpoint. Whoever wants to call says `ready` first, which makes it, or looks whether it still
- * answers: so a call that could not be sent is told from one whose answer was lost. (Connect's own manager does not: it takes a
- * socket that a frozen etcd never accepted for a connection.)
+ * The connection to one endpoint. Whoever wants to call says `ready` first, which makes it, or
+ * looks whether it still answers: so a call that could not be sent is told from one whose answer
+ * was lost. (Connect's own manager does not: it takes a socket that a frozen etcd never accepted
+ * for a connection.)
  */
 export class Connection implements SessionManager, Disposable {
   readonly authority: string;
@@ -39,7 +40,10 @@ export class Connection implements SessionManager, Disposable {
     this.#answerMs = answerMs;
   }
 
-  /** Returns when etcd has answered on this connection within the last moments. Throws `ETCD_UNREACHABLE`, `ETCD_DENIED`. */
+  /**
+   * Returns when etcd has answered on this connection within the last moments. Throws
+   * `ETCD_UNREACHABLE`, `ETCD_DENIED`.
+   */
   async ready(signal: AbortSignal | undefined): Promise<void> {
     if (this.#usable() !== undefined && performance.now() - this.#heardAt < this.#answerMs) return;
     // One attempt for all who wait; it goes on when one of them gives up.
@@ -126,7 +130,8 @@ export class Connection implements SessionManager, Disposable {
       guarded("etcd", accepted, () => fail(this.#lost("its settings"))),
     );
     session.on("error", guarded("etcd", fail));
-    // A certificate of ours that etcd refuses is told after the handshake, to the socket alone (Node 24).
+    // A certificate of ours that etcd refuses is told after the handshake, to the socket alone
+    // (Node 24).
     session.once("connect", (_, socket) => {
       const failed = (error: unknown): void => {
         fail(error);
@@ -144,7 +149,9 @@ export class Connection implements SessionManager, Disposable {
     return opened.promise.finally(() => clearTimeout(late));
   }
 
-  /** Pings are sent right before a call alone: etcd ends connections that ping much and ask nothing. */
+  /**
+   * Pings are sent right before a call alone: etcd ends connections that ping much and ask nothing.
+   */
   #ping(session: http2.ClientHttp2Session): Promise<void> {
     const answered = Promise.withResolvers<void>();
     const late = setTimeout(

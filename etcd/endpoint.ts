@@ -35,7 +35,9 @@ export interface Services {
 /** A range of many thousands of keys is some MiB; more than this is no etcd. */
 const longestAnswer = 1 << 28;
 
-/** One etcd of several: its connection, and a token of its own, which it forgets when it restarts. */
+/**
+ * One etcd of several: its connection, and a token of its own, which it forgets when it restarts.
+ */
 export class Endpoint implements Disposable {
   readonly url: string;
   readonly services: Services;

@@ -40,7 +40,8 @@ const words: readonly (readonly [said: RegExp, code: Parameters<typeof etcdError
 const statuses: Readonly<Partial<Record<Code, Parameters<typeof etcdError>[0]>>> = {
   [Code.Unauthenticated]: "ETCD_DENIED",
   [Code.PermissionDenied]: "ETCD_DENIED",
-  // What breaks on the way is told as any of these; nobody cancels but the caller, who is asked first.
+  // What breaks on the way is told as any of these; nobody cancels but the caller, who is asked
+  // first.
   [Code.Unavailable]: "ETCD_UNREACHABLE",
   [Code.DeadlineExceeded]: "ETCD_UNREACHABLE",
   [Code.Canceled]: "ETCD_UNREACHABLE",
@@ -69,7 +70,9 @@ export function callError(thrown: unknown, endpoint: string, write: boolean): Po
   return etcdError(code, `etcd at ${endpoint}: ${rawMessage || Code[status]}`, details, thrown);
 }
 
-/** Whether a new token may help: this one is of before a restart, or of before a change of users. */
+/**
+ * Whether a new token may help: this one is of before a restart, or of before a change of users.
+ */
 export const isTokenRefused = (thrown: unknown): boolean =>
   isPodnetError(thrown, "ETCD_DENIED") &&
   (thrown.details["status"] === Code[Code.Unauthenticated] ||

@@ -1,26 +1,34 @@
 /**
- * What podnet asks of an etcd. Numbers of etcd's own are bigint, as they are 64 bits wide; keys are text (bytes that are
- * no UTF-8 become U+FFFD, so that no key podnet would write looks like one of those).
+ * What podnet asks of an etcd. Numbers of etcd's own are bigint, as they are 64 bits wide; keys are
+ * text (bytes that are no UTF-8 become U+FFFD, so that no key podnet would write looks like one of
+ * those).
  *
- * Every call throws `PodnetError`: `ETCD_UNREACHABLE` when no endpoint answered (`isUncertain` tells whether a write may have
- * been done all the same), `ETCD_DENIED` when certificates, user, password or permissions are not good enough,
- * `ETCD_COMPACTED`, `ETCD_LEASE_GONE`, `ETCD_FAILED` for whatever else etcd refused, and what the caller's signal says.
+ * Every call throws `PodnetError`: `ETCD_UNREACHABLE` when no endpoint answered (`isUncertain`
+ * tells whether a write may have been done all the same), `ETCD_DENIED` when certificates, user,
+ * password or permissions are not good enough, `ETCD_COMPACTED`, `ETCD_LEASE_GONE`, `ETCD_FAILED`
+ * for whatever else etcd refused, and what the caller's signal says.
  */
 export interface Etcd {
   range(where: Where, options?: RangeOptions): Promise<RangeAnswer>;
   put(key: string, value: Value, options?: PutOptions): Promise<Answer>;
   delete(where: Where, options?: CallOptions): Promise<DeleteAnswer>;
-  /** `do` when all of `when` hold, else `otherwise`; at most 128 operations, each key written once. */
+  /**
+   * `do` when all of `when` hold, else `otherwise`; at most 128 operations, each key written once.
+   */
   txn(txn: Txn, options?: CallOptions): Promise<TxnAnswer>;
   grant(ttlSeconds: number, options?: GrantOptions): Promise<GrantAnswer>;
   revoke(lease: bigint, options?: CallOptions): Promise<Answer>;
-  /** Gives a lease its whole time again, and says how many seconds that is; undefined of one that has ended. */
+  /**
+   * Gives a lease its whole time again, and says how many seconds that is; undefined of one that
+   * has ended.
+   */
   keepAlive(lease: bigint, options?: CallOptions): Promise<number | undefined>;
   /** Undefined of a lease that has ended. */
   timeToLive(lease: bigint, options?: CallOptions): Promise<TimeToLive | undefined>;
   /**
-   * Everything that happens from revision `from` on, in order, each revision's events together, until it throws: the
-   * connection lost or silent, the member without a leader, `from` compacted (`ETCD_COMPACTED`), the signal aborted.
+   * Everything that happens from revision `from` on, in order, each revision's events together,
+   * until it throws: the connection lost or silent, the member without a leader, `from` compacted
+   * (`ETCD_COMPACTED`), the signal aborted.
    */
   watch(where: Where, options: WatchOptions): AsyncIterable<Watched>;
   /** Forgets what was before a revision. For tests: podnet never compacts an etcd of others. */
@@ -158,7 +166,7 @@ export type Watched =
   /** There was nothing else up to this revision. */
   | { readonly kind: "reached"; readonly revision: bigint }
   /**
-   * The watch stands, and answers: first when it was made, then about once a second. `revision` is how far the member has
-   * come, which may be behind the others.
+   * The watch stands, and answers: first when it was made, then about once a second. `revision` is
+   * how far the member has come, which may be behind the others.
    */
   | ({ readonly kind: "alive" } & Answer);

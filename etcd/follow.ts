@@ -4,7 +4,10 @@ import { isPodnetError, type PodnetError } from "../core/errors.ts";
 import type { Answer, Etcd, KeyValue, WatchEvent } from "./etcd.ts";
 
 export type Followed =
-  /** All there is. First of all, and whenever it cannot be said what has changed: compare it with what is known. */
+  /**
+   * All there is. First of all, and whenever it cannot be said what has changed: compare it with
+   * what is known.
+   */
   | {
       readonly kind: "snapshot";
       /** Another one than before: revisions are not to be compared. */
@@ -14,7 +17,10 @@ export type Followed =
     }
   /** What has happened since, whole revisions, none left out and none twice. */
   | { readonly kind: "changes"; readonly revision: bigint; readonly events: readonly WatchEvent[] }
-  /** etcd cannot be heard: since when (wall time), and why. Again when the reason becomes another one. */
+  /**
+   * etcd cannot be heard: since when (wall time), and why. Again when the reason becomes another
+   * one.
+   */
   | { readonly kind: "stale"; readonly since: number; readonly reason: PodnetError }
   /** It can be heard again, and nothing had happened. (A snapshot or changes say so as well.) */
   | { readonly kind: "current"; readonly revision: bigint };
@@ -31,12 +37,14 @@ export interface FollowOptions {
 export type Followable = Pick<Etcd, "range" | "watch">;
 
 /**
- * Longest pause between two attempts, milliseconds: while etcd is not reached, and where it answers and fails all the same. Each is
- * drawn, so that many hosts do not come at once.
+ * Longest pause between two attempts, milliseconds: while etcd is not reached, and where it answers
+ * and fails all the same. Each is drawn, so that many hosts do not come at once.
  */
 const longestPauseMs = { away: 1000, answering: 10_000 } as const;
 const firstPauseMs = 100;
-/** An attempt that lasted so long, milliseconds, was none of those that follow each other quickly. */
+/**
+ * An attempt that lasted so long, milliseconds, was none of those that follow each other quickly.
+ */
 const steadyMs = 5000;
 
 const wait = async (ms: number, signal: AbortSignal): Promise<void> => {
@@ -44,10 +52,10 @@ const wait = async (ms: number, signal: AbortSignal): Promise<void> => {
 };
 
 /**
- * Follows all keys below a prefix, and never gives up: what etcd refuses or fails at is told as `stale` and tried again. Goes on
- * from the last revision it has told of; after a compaction, and where etcd is another one or older than it was, with a
- * snapshot. An attempt that ends soon counts as a failure, however it ends: each is followed by a longer pause. Ends when the
- * signal aborts.
+ * Follows all keys below a prefix, and never gives up: what etcd refuses or fails at is told as
+ * `stale` and tried again. Goes on from the last revision it has told of; after a compaction, and
+ * where etcd is another one or older than it was, with a snapshot. An attempt that ends soon counts
+ * as a failure, however it ends: each is followed by a longer pause. Ends when the signal aborts.
  */
 export async function* follow(
   etcd: Followable,
@@ -136,9 +144,9 @@ class Follower {
   }
 
   /**
-   * Whether this etcd has what came after the revision that is known. It has not when its data was lost, or put back to what it
-   * was, which a watch would not tell: it waits until etcd has come as far. Throws `ETCD_COMPACTED` when it had, which a watch
-   * tells after it has said that it stands.
+   * Whether this etcd has what came after the revision that is known. It has not when its data was
+   * lost, or put back to what it was, which a watch would not tell: it waits until etcd has come as
+   * far. Throws `ETCD_COMPACTED` when it had, which a watch tells after it has said that it stands.
    */
   async #goesOn(known: Answer): Promise<boolean> {
     const look = { limit: 1, keysOnly: true, signal: this.#signal };
@@ -148,7 +156,10 @@ class Follower {
     return true;
   }
 
-  /** Whether a member has the history that is known. One that is behind may only be slow: the others are asked. */
+  /**
+   * Whether a member has the history that is known. One that is behind may only be slow: the others
+   * are asked.
+   */
   async #isOf(member: Answer, known: Answer): Promise<boolean> {
     if (member.cluster !== known.cluster) return false;
     return member.revision >= known.revision || (await this.#goesOn(known));

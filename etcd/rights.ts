@@ -14,7 +14,10 @@ export interface Needs {
 export const reads = (where: Where): Needs => ({ right: "read", where });
 export const writes = (where: Where): Needs => ({ right: "write", where });
 
-/** A transaction looks at some keys and changes others: together they are those below the directory that all of them are in. */
+/**
+ * A transaction looks at some keys and changes others: together they are those below the directory
+ * that all of them are in.
+ */
 export function needsOf({ when, do: done, otherwise = [] }: Txn): Needs {
   const all = [...done, ...otherwise];
   const keys = [...when.map(({ key }) => key), ...all.map(keyOf)];
@@ -37,7 +40,10 @@ function directoryOf(keys: readonly string[]): string {
   return common.slice(0, common.lastIndexOf("/") + 1);
 }
 
-/** The same with what is missing, where etcd has refused a call because the user's roles do not permit it: etcd itself does not say. */
+/**
+ * The same with what is missing, where etcd has refused a call because the user's roles do not
+ * permit it: etcd itself does not say.
+ */
 export function withNeeds(thrown: unknown, needs: Needs, user: string | undefined): unknown {
   if (!isPodnetError(thrown, "ETCD_DENIED") || !/permission denied/.test(thrown.message))
     return thrown;

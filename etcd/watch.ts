@@ -18,7 +18,10 @@ export interface WatchTiming {
 
 type Request = MessageInitShape<typeof WatchRequestSchema>;
 
-/** The watch, and then a question now and then. (HTTP/2's pings would do, but etcd allows one in five seconds.) */
+/**
+ * The watch, and then a question now and then. (HTTP/2's pings would do, but etcd allows one in
+ * five seconds.)
+ */
 async function* requests(
   create: Request,
   askMs: number,
@@ -35,7 +38,10 @@ async function* requests(
   }
 }
 
-/** What comes next, or `ETCD_UNREACHABLE` when nothing does. A reader who is slow himself is not held against etcd. */
+/**
+ * What comes next, or `ETCD_UNREACHABLE` when nothing does. A reader who is slow himself is not
+ * held against etcd.
+ */
 async function nextWithin<T>(
   answers: AsyncIterator<T>,
   silenceMs: number,
@@ -44,7 +50,8 @@ async function nextWithin<T>(
   const over = new AbortController();
   const late = async (): Promise<never> => {
     await delay(silenceMs, undefined, { signal: over.signal });
-    // A process that was held up itself finds its timers before what has come meanwhile: that comes first.
+    // A process that was held up itself finds its timers before what has come meanwhile: that comes
+    // first.
     await delay(100, undefined, { signal: over.signal });
     throw silent();
   };
@@ -73,7 +80,8 @@ function watchedOf(answer: WatchResponse): Watched {
     const revision = answer.events.at(-1)?.kv?.modRevision ?? 0n;
     return { kind: "events", revision, events: eventsOf(answer.events) };
   }
-  // What is asked for may overtake events (etcd before 3.4.25 and 3.5.8); what etcd says by itself does not.
+  // What is asked for may overtake events (etcd before 3.4.25 and 3.5.8); what etcd says by itself
+  // does not.
   if (answer.created || answer.watchId < 0n) return { kind: "alive", ...answerOf(answer.header) };
   return { kind: "reached", revision: answer.header?.revision ?? 0n };
 }

@@ -4,9 +4,9 @@ import { lowestBit, type Occupancy, wordMask } from "./occupancy.ts";
 export const bitmapLimit = 2 ** 24;
 
 /**
- * A bitmap under summary levels: bit i of a level says that word i of the level below is full, and the top
- * level is one word. A search climbs until it sees a gap and comes down to it: at most two words a level,
- * five levels for a /8.
+ * A bitmap under summary levels: bit i of a level says that word i of the level below is full, and
+ * the top level is one word. A search climbs until it sees a gap and comes down to it: at most two
+ * words a level, five levels for a /8.
  */
 export class Bitmap implements Occupancy<number> {
   readonly #levels: Int32Array[] = [];
@@ -113,7 +113,10 @@ export class Bitmap implements Occupancy<number> {
     }
   }
 
-  /** Word `word` of the bottom level has become full: says so above, as far as that fills words there. */
+  /**
+   * Word `word` of the bottom level has become full: says so above, as far as that fills words
+   * there.
+   */
   #markFull(word: number): void {
     let at = word;
     for (let up = 1; up < this.#levels.length; up++) {

@@ -1,7 +1,7 @@
 /**
- * Finds record numbers by hash: open addressing with linear probing, in one flat array of (hash, record + 1)
- * pairs, 0 meaning empty. Unlike a V8 Map, which throws at 2^24 + 1 entries, it ends with memory only, and it
- * costs 11 to 21 bytes a record.
+ * Finds record numbers by hash: open addressing with linear probing, in one flat array of (hash,
+ * record + 1) pairs, 0 meaning empty. Unlike a V8 Map, which throws at 2^24 + 1 entries, it ends
+ * with memory only, and it costs 11 to 21 bytes a record.
  */
 export class HashIndex {
   #slots = new Uint32Array(2 * 16);
@@ -32,7 +32,8 @@ export class HashIndex {
   remove(hash: number, record: number): void {
     const slots = this.#slots;
     let hole = this.#slotOf(hash, record);
-    // Entries after the hole move up to it unless that would put them before the slot their hash asks for.
+    // Entries after the hole move up to it unless that would put them before the slot their hash
+    // asks for.
     for (let i = (hole + 1) & this.#mask; slots[2 * i + 1] !== 0; i = (i + 1) & this.#mask) {
       const home = (slots[2 * i] as number) & this.#mask;
       if (((i - home) & this.#mask) < ((i - hole) & this.#mask)) continue;

@@ -1,4 +1,7 @@
-/** Wall time that never goes back: when the clock is set back, it stands still until the clock has caught up. */
+/**
+ * Wall time that never goes back: when the clock is set back, it stands still until the clock has
+ * caught up.
+ */
 export class MonotoneTime {
   #latest = Number.NEGATIVE_INFINITY;
   /** What is added to the clock's time to get ours. */

@@ -1,6 +1,6 @@
 /**
- * Place of an address in its pool, counted from the network address: a plain number where the pool has
- * at most 2^24 addresses, a bigint where it has more. One pool never mixes the two.
+ * Place of an address in its pool, counted from the network address: a plain number where the pool
+ * has at most 2^24 addresses, a bigint where it has more. One pool never mixes the two.
  */
 export type Offset = number | bigint;
 

@@ -25,11 +25,13 @@ export interface PoolOptions {
   readonly quarantineMs?: number;
   /** Reserved from the start, with the reason `gateway`. */
   readonly gateway?: Ip;
-  /** Where `acquire` and `peek` look; the whole network unless given. `acquireAt` takes others too. */
+  /**
+   * Where `acquire` and `peek` look; the whole network unless given. `acquireAt` takes others too.
+   */
   readonly ranges?: readonly IpRange[];
   /**
-   * Leased and quarantined addresses the pool keeps at most, so that a very large network cannot fill the
-   * memory. Default 2^24: more than a full IPv4 /8 needs.
+   * Leased and quarantined addresses the pool keeps at most, so that a very large network cannot
+   * fill the memory. Default 2^24: more than a full IPv4 /8 needs.
    */
   readonly maxLeases?: number;
 }
@@ -56,13 +58,13 @@ export type IpRange = Ip | { readonly first: Ip; readonly last: Ip };
 /**
  * Which addresses of one network are free, reserved, leased (and by whom) or in quarantine.
  *
- * Pure and synchronous; the caller makes it durable. Addresses are handed out as runv did: the next free one
- * behind the last handed out, from the start again at the end. An address asked for by name does not move that
- * place. A released address rests for `quarantineMs`; when nothing else is left, the one that has rested longest
- * goes first.
+ * Pure and synchronous; the caller makes it durable. Addresses are handed out as runv did: the next
+ * free one behind the last handed out, from the start again at the end. An address asked for by
+ * name does not move that place. A released address rests for `quarantineMs`; when nothing else is
+ * left, the one that has rested longest goes first.
  *
- * Methods that depend on time take `now`, milliseconds since 1970, by default the clock's. When the clock is
- * set back, time stands still here until it has caught up.
+ * Methods that depend on time take `now`, milliseconds since 1970, by default the clock's. When the
+ * clock is set back, time stands still here until it has caught up.
  */
 export class AddressPool {
   readonly network: Cidr;
@@ -85,7 +87,8 @@ export class AddressPool {
       options.ranges?.map((range) => this.#spanOf(range)),
     );
     const { first, last } = this.#space;
-    // In IPv6 the first address is the subnet-router anycast address (RFC 4291 2.6.1); there is no broadcast.
+    // In IPv6 the first address is the subnet-router anycast address (RFC 4291 2.6.1); there is no
+    // broadcast.
     this.#ledger.reserve({ first, last: first, reason: "network", fixed: true });
     if (this.#space.family === 4)
       this.#ledger.reserve({ first: last, last, reason: "broadcast", fixed: true });
@@ -112,9 +115,10 @@ export class AddressPool {
   }
 
   /**
-   * Leases an address by name; one in quarantine is granted, as the caller knows what it wants. Throws
-   * `ADDRESS_IN_USE` (details `holderKind` and `holderId`; also when the holder is the same owner),
-   * `ADDRESS_RESERVED`, `ADDRESS_OUT_OF_RANGE`, `ADDRESS_INVALID`, `POOL_EXHAUSTED` (at `maxLeases`).
+   * Leases an address by name; one in quarantine is granted, as the caller knows what it wants.
+   * Throws `ADDRESS_IN_USE` (details `holderKind` and `holderId`; also when the holder is the same
+   * owner), `ADDRESS_RESERVED`, `ADDRESS_OUT_OF_RANGE`, `ADDRESS_INVALID`, `POOL_EXHAUSTED` (at
+   * `maxLeases`).
    */
   acquireAt(ip: Ip, owner: Owner): void {
     checkOwner(owner);
@@ -161,8 +165,8 @@ export class AddressPool {
   }
 
   /**
-   * Takes addresses out of the pool. What is reserved already keeps its reason; what rests in quarantine leaves
-   * it. Throws `ADDRESS_IN_USE` when one is leased, and then reserves none.
+   * Takes addresses out of the pool. What is reserved already keeps its reason; what rests in
+   * quarantine leaves it. Throws `ADDRESS_IN_USE` when one is leased, and then reserves none.
    */
   reserve(range: IpRange, reason: string): void {
     const span = this.#spanOf(range);
@@ -180,14 +184,17 @@ export class AddressPool {
     for (const span of spans) this.#ledger.reserve({ ...span, reason, fixed: false });
   }
 
-  /** Gives reserved addresses back; absent is success. Network and broadcast address stay reserved. */
+  /**
+   * Gives reserved addresses back; absent is success. Network and broadcast address stay reserved.
+   */
   unreserve(range: IpRange): void {
     this.#ledger.unreserve(this.#spanOf(range));
   }
 
   /**
-   * Puts a free address into quarantine as released at `since`: for a pool rebuilt from stored rows. One that
-   * rests already stays as it is. Throws `ADDRESS_IN_USE`, `ADDRESS_RESERVED`, `ADDRESS_OUT_OF_RANGE`, `ADDRESS_INVALID`.
+   * Puts a free address into quarantine as released at `since`: for a pool rebuilt from stored
+   * rows. One that rests already stays as it is. Throws `ADDRESS_IN_USE`, `ADDRESS_RESERVED`,
+   * `ADDRESS_OUT_OF_RANGE`, `ADDRESS_INVALID`.
    */
   quarantine(ip: Ip, since: number): void {
     const offset = this.#offsetOf(ip);
@@ -195,8 +202,8 @@ export class AddressPool {
   }
 
   /**
-   * The addresses `acquire` would hand out next, at most `count`, in order: the free ones, then those that rest,
-   * oldest first. Takes nothing.
+   * The addresses `acquire` would hand out next, at most `count`, in order: the free ones, then
+   * those that rest, oldest first. Takes nothing.
    */
   peek(count: number, now: number = this.#clock.now()): Ip[] {
     this.#settle(now);
@@ -231,7 +238,10 @@ export class AddressPool {
     return { size: this.#space.size, ...this.#ledger.counts() };
   }
 
-  /** The leases in the order of addresses. One that ends during the iteration is left out, a new one not seen. */
+  /**
+   * The leases in the order of addresses. One that ends during the iteration is left out, a new one
+   * not seen.
+   */
   *leases(): Generator<Lease> {
     for (const offset of this.#ledger.leased()) {
       const entry = this.#ledger.at(offset);
@@ -269,8 +279,8 @@ export class AddressPool {
   }
 
   /**
-   * A pool equal to the one the snapshot was taken of. Throws `STATE_NEWER`, `STATE_CORRUPT`, or the error of the
-   * first entry that does not fit.
+   * A pool equal to the one the snapshot was taken of. Throws `STATE_NEWER`, `STATE_CORRUPT`, or
+   * the error of the first entry that does not fit.
    */
   static restore(
     snapshot: PoolSnapshot,

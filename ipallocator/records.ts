@@ -3,13 +3,15 @@ import type { Offset } from "./occupancy.ts";
 import { type Owner, ownerKinds } from "./owner.ts";
 
 const none = -1;
-/** Value of the kind column for a quarantined address; a lease has its owner's kind, counted from 1. */
+/**
+ * Value of the kind column for a quarantined address; a lease has its owner's kind, counted from 1.
+ */
 const quarantined = 0;
 
 /**
- * The leases and the quarantined addresses of a pool, a numbered record each, kept as columns: an object
- * for each, with a Map by address and a Map by owner, took about twice the memory. Records of one owner are a
- * chain; the quarantine is another, oldest first.
+ * The leases and the quarantined addresses of a pool, a numbered record each, kept as columns: an
+ * object for each, with a Map by address and a Map by owner, took about twice the memory. Records
+ * of one owner are a chain; the quarantine is another, oldest first.
  */
 export class RecordTable {
   readonly #offsets: Offset[] = [];

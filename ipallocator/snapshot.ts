@@ -20,7 +20,9 @@ export interface QuarantinedAddress {
   readonly since: number;
 }
 
-/** All of a pool as plain JSON. Lists are in the order of addresses, the quarantine oldest first. */
+/**
+ * All of a pool as plain JSON. Lists are in the order of addresses, the quarantine oldest first.
+ */
 export interface PoolSnapshot {
   readonly version: 1;
   readonly network: Cidr;

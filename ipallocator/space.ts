@@ -16,7 +16,10 @@ import { Bitmap, bitmapLimit } from "./bitmap.ts";
 import type { Occupancy, Offset } from "./occupancy.ts";
 import { SparseSet } from "./sparse.ts";
 
-/** Shortest and longest prefix a pool can have. A /31 or /32 has no room for network, broadcast and a pod. */
+/**
+ * Shortest and longest prefix a pool can have. A /31 or /32 has no room for network, broadcast and
+ * a pod.
+ */
 const poolLengths = {
   4: { shortest: 8, longest: 30 },
   6: { shortest: 8, longest: 126 },
@@ -29,7 +32,10 @@ export interface Space {
   readonly size: bigint;
   readonly first: Offset;
   readonly last: Offset;
-  /** Undefined when the address is not in the network. Throws `ADDRESS_INVALID` when the text is no address. */
+  /**
+   * Undefined when the address is not in the network. Throws `ADDRESS_INVALID` when the text is no
+   * address.
+   */
   offsetOf(ip: Ip): Offset | undefined;
   ipAt(offset: Offset): Ip;
   /** The offset after; undefined at the end. */
@@ -39,7 +45,9 @@ export interface Space {
   emptySet(): Occupancy;
 }
 
-/** The space of a network. Throws `ADDRESS_INVALID` or `INVALID_ARGUMENT` when it cannot be a pool. */
+/**
+ * The space of a network. Throws `ADDRESS_INVALID` or `INVALID_ARGUMENT` when it cannot be a pool.
+ */
 export function openSpace(text: string): Space {
   const network = parseCidr(text, "network");
   const family = familyOf(network);

@@ -6,8 +6,9 @@ const F_SETFD = 2;
 const FD_CLOEXEC = 1;
 
 /**
- * Marks every descriptor above standard error as not to be inherited by programs started from here on. Node opens
- * its own that way; what a shell or supervisor left open in us would otherwise live on in every QEMU.
+ * Marks every descriptor above standard error as not to be inherited by programs started from here
+ * on. Node opens its own that way; what a shell or supervisor left open in us would otherwise live
+ * on in every QEMU.
  */
 export function closeAllOnExec(): void {
   for (const name of readdirSync("/proc/self/fd")) {

@@ -11,8 +11,9 @@ const pipesMs = 100;
 const lookMs = 20;
 
 /**
- * Closes a command's outputs when it should have ended `timeoutMs` or an abort ago, and its grace is over: what it started may have
- * left its process group, so that no signal of ours reaches it, and holds them for as long as it likes.
+ * Closes a command's outputs when it should have ended `timeoutMs` or an abort ago, and its grace
+ * is over: what it started may have left its process group, so that no signal of ours reaches it,
+ * and holds them for as long as it likes.
  */
 export function closeOutputs(
   outputs: readonly Readable[],
@@ -41,7 +42,10 @@ export function closeOutputs(
   };
 }
 
-/** Waits until nothing is left of the process group of a command that was ended; what is still there after the grace is killed. */
+/**
+ * Waits until nothing is left of the process group of a command that was ended; what is still there
+ * after the grace is killed.
+ */
 export async function endGroup(pid: number): Promise<void> {
   const end = performance.now() + graceMs;
   while (signalGroup(pid, 0)) {

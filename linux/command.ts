@@ -14,11 +14,17 @@ export interface RunOptions {
   readonly signal?: AbortSignal;
   /** Milliseconds until the command is ended; 30 s unless given. */
   readonly timeoutMs?: number;
-  /** Added to this process's environment. `LC_ALL=C` is always set, so that messages can be compared. */
+  /**
+   * Added to this process's environment. `LC_ALL=C` is always set, so that messages can be
+   * compared.
+   */
   readonly env?: Readonly<Record<string, string>>;
   /** Exit codes that are no failure; 0 unless given. */
   readonly okCodes?: readonly number[];
-  /** Characters that each of its outputs may have; a command that goes beyond is ended, and has failed. */
+  /**
+   * Characters that each of its outputs may have; a command that goes beyond is ended, and has
+   * failed.
+   */
   readonly maxOutput?: number;
   /** Told which process it is, the leader of its group, in the moment it begins. */
   readonly started?: (pid: number) => void;
@@ -33,7 +39,9 @@ export interface CommandResult {
 // A service's PATH may lack the system directories, where ip and iptables live.
 const systemDirectories = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
-/** Path of a program on PATH or in the system's own directories; undefined when it is not installed. */
+/**
+ * Path of a program on PATH or in the system's own directories; undefined when it is not installed.
+ */
 export function findProgram(name: string): string | undefined {
   const path = (process.env["PATH"] ?? "").split(delimiter).filter((directory) => directory !== "");
   for (const directory of [...path, ...systemDirectories]) {
@@ -50,10 +58,11 @@ export function findProgram(name: string): string | undefined {
 /**
  * Runs a command to its end, without a shell, and gives its output, unchanged, as text.
  *
- * Throws `COMMAND_FAILED` when it is not installed, ends with an exit code not in `okCodes` or by a signal (details:
- * `argv`, `exitCode` or `signal`, `stderr`), `DEADLINE_EXCEEDED` after `timeoutMs`, `CANCELLED` when `signal` aborts.
- * A command that is ended gets SIGTERM, and SIGKILL half a second later: it and what it has started, which is its process group. Its
- * outputs are not waited for longer than that, whoever holds them.
+ * Throws `COMMAND_FAILED` when it is not installed, ends with an exit code not in `okCodes` or by a
+ * signal (details: `argv`, `exitCode` or `signal`, `stderr`), `DEADLINE_EXCEEDED` after
+ * `timeoutMs`, `CANCELLED` when `signal` aborts. A command that is ended gets SIGTERM, and SIGKILL
+ * half a second later: it and what it has started, which is its process group. Its outputs are not
+ * waited for longer than that, whoever holds them.
  */
 export async function run(
   argv: readonly [string, ...string[]],

@@ -43,7 +43,10 @@ function openSocket(): NetlinkSocket | undefined {
   }
 }
 
-/** Flows read here in the time in which the kernel goes through its table once, whatever is in it: some 2 ms. */
+/**
+ * Flows read here in the time in which the kernel goes through its table once, whatever is in it:
+ * some 2 ms.
+ */
 const readPerWalk = 256;
 
 /** The flows that the kernel tracks in the network namespace it was opened in. */
@@ -53,10 +56,10 @@ export class Conntrack implements AsyncDisposable {
   #looking: Promise<unknown> = Promise.resolve();
 
   /**
-   * Those that one of these addresses began, or answers. None where the kernel does not tell (CONFIG_NF_CT_NETLINK). To
-   * list any the kernel goes through its whole table, all namespaces', for milliseconds: on another thread, one look at a
-   * time, and not where it counts none.
-   * Throws `NETLINK_FAILED`, `SYSCALL_FAILED`.
+   * Those that one of these addresses began, or answers. None where the kernel does not tell
+   * (CONFIG_NF_CT_NETLINK). To list any the kernel goes through its whole table, all namespaces',
+   * for milliseconds: on another thread, one look at a time, and not where it counts none. Throws
+   * `NETLINK_FAILED`, `SYSCALL_FAILED`.
    */
   flows(side: Side, addresses: readonly Ip[]): Promise<Flow[]> {
     const turn = this.#looking.then(() => this.#look(side, addresses));
@@ -101,7 +104,10 @@ export class Conntrack implements AsyncDisposable {
     return count;
   }
 
-  /** Forgets flows: what comes of them is judged as if it began. Those that have ended are passed over. Throws as `flows`. */
+  /**
+   * Forgets flows: what comes of them is judged as if it began. Those that have ended are passed
+   * over. Throws as `flows`.
+   */
   forget(flows: readonly Flow[]): Promise<void> {
     const turn = this.#looking.then(() => this.#forget(flows));
     this.#looking = turn.catch(() => {});
@@ -166,7 +172,10 @@ export class Conntrack implements AsyncDisposable {
     }
   }
 
-  /** Takes one datagram of an answer, some 100 flows; returns the end of the answer, if it is in there. */
+  /**
+   * Takes one datagram of an answer, some 100 flows; returns the end of the answer, if it is in
+   * there.
+   */
   #takePart(
     socket: NetlinkSocket,
     type: number,
@@ -206,8 +215,9 @@ const asBuffer = ({ buffer, byteOffset, byteLength }: Uint8Array): Buffer =>
   Buffer.from(buffer, byteOffset, byteLength);
 
 /**
- * What to ask for the flows of addresses: for each of IPv4 alone, which the kernel then tells apart, or for all at once, which
- * are then told apart here: of IPv6 always, and where they are not many more than it takes to go through the table again.
+ * What to ask for the flows of addresses: for each of IPv4 alone, which the kernel then tells
+ * apart, or for all at once, which are then told apart here: of IPv6 always, and where they are not
+ * many more than it takes to go through the table again.
  */
 function questions(side: Side, addresses: readonly Ip[], count: number | undefined): Uint8Array[] {
   const four = addresses.filter((address) => familyOf(address) === 4);

@@ -7,14 +7,17 @@ import { errnoName } from "./rtnetlink/errno.ts";
 const MSG_DONTWAIT = 0x40;
 const MSG_TRUNC = 0x20;
 
-/** struct mmsghdr { struct msghdr { name, namelen, iov, iovlen, control, controllen, flags }; u32 length; } */
+/**
+ * struct mmsghdr { struct msghdr { name, namelen, iov, iovlen, control, controllen, flags }; u32
+ * length; }
+ */
 const messageSize = 64;
 /** struct cmsghdr { size_t length; int level; int type; } and an int, padded. */
 const controlSize = 24;
 
 /**
- * Takes what a UDP socket has, many messages in one system call; a message is one datagram, or several of one sender
- * that are alike in length but for the last (UDP_GRO).
+ * Takes what a UDP socket has, many messages in one system call; a message is one datagram, or
+ * several of one sender that are alike in length but for the last (UDP_GRO).
  */
 export class DatagramIntake {
   /** All messages; `place(i)` is where one begins. */

@@ -14,10 +14,15 @@ const messageSize = 64;
 const controlSize = 24;
 const nameSize = 16;
 
-/** What the kernel takes in one message: UDP_MAX_SEGMENTS before Linux 6.9, and an IP packet less its headers. */
+/**
+ * What the kernel takes in one message: UDP_MAX_SEGMENTS before Linux 6.9, and an IP packet less
+ * its headers.
+ */
 const mostDatagrams = 64;
 const mostBytes = 65_507;
-/** How long it is waited for room in the socket's queue; what then has none is lost, as packets are. */
+/**
+ * How long it is waited for room in the socket's queue; what then has none is lost, as packets are.
+ */
 const patienceMs = 20;
 
 export interface OutletOptions {
@@ -29,9 +34,9 @@ export interface OutletOptions {
 }
 
 /**
- * Sends datagrams made of pieces that stay where they are, many in one system call. Those to one host that are alike in
- * length but for the last leave as one message, which the kernel takes apart as late as it can (UDP_SEGMENT); where it
- * cannot, each leaves by itself.
+ * Sends datagrams made of pieces that stay where they are, many in one system call. Those to one
+ * host that are alike in length but for the last leave as one message, which the kernel takes apart
+ * as late as it can (UDP_SEGMENT); where it cannot, each leaves by itself.
  */
 export class DatagramOutlet {
   /** Datagrams that left, and those that did not. */
@@ -80,7 +85,10 @@ export class DatagramOutlet {
     }
   }
 
-  /** Begins a datagram of so many bytes to a host, given as its four bytes in a word; `piece` says where they are. */
+  /**
+   * Begins a datagram of so many bytes to a host, given as its four bytes in a word; `piece` says
+   * where they are.
+   */
   begin(host: number, length: number): void {
     if (this.#vectors.count + 2 > this.#vectors.capacity) this.flush();
     const last = this.#count - 1;
@@ -153,7 +161,8 @@ export class DatagramOutlet {
     if (error === "EAGAIN" || error === "EINTR") return true;
     const datagrams = this.#datagrams[message] as number;
     if (datagrams > 1 && (error === "EIO" || error === "EINVAL" || error === "EMSGSIZE")) {
-      // EIO: the link cannot sum up what it is to take apart, now and later. The others: longer than the way takes.
+      // EIO: the link cannot sum up what it is to take apart, now and later. The others: longer
+      // than the way takes.
       if (error === "EIO") this.#segments = false;
       this.#sendSingly(message);
     } else this.lost += datagrams;

@@ -24,8 +24,9 @@ export interface DatagramSocket extends Disposable {
 }
 
 /**
- * An IPv4 UDP socket in the calling thread's network namespace, bound, never blocking, that is given several datagrams of
- * one sender at once. Throws `SYSCALL_FAILED`; `details.errno` is `EADDRINUSE` when somebody has the port.
+ * An IPv4 UDP socket in the calling thread's network namespace, bound, never blocking, that is
+ * given several datagrams of one sender at once. Throws `SYSCALL_FAILED`; `details.errno` is
+ * `EADDRINUSE` when somebody has the port.
  */
 export function openDatagramSocket(address: Ip, port: number): DatagramSocket {
   const what = `Cannot listen on ${address}:${port} (UDP)`;

@@ -14,7 +14,10 @@ const POLLOUT = 4;
 /** What became of a call that moves bytes: how many, or the name of what is wrong. */
 export type Moved = number | string;
 
-/** Reads from a descriptor that never blocks into a place of the caller's; "EAGAIN" when there is nothing. */
+/**
+ * Reads from a descriptor that never blocks into a place of the caller's; "EAGAIN" when there is
+ * nothing.
+ */
 export function takeInto(fd: number, address: number, size: number): Moved {
   const got = read(fd, address, size);
   return got < 0 ? errnoName(lastErrno()) : got;

@@ -7,7 +7,8 @@ import { bind, getsockopt, setsockopt, socket } from "./ffi/libc.ts";
 import { setIntOption, setSendBuffer } from "./socket-option.ts";
 import { checked } from "./syscall-error.ts";
 
-// include/linux/socket.h, include/linux/net.h, include/uapi/asm-generic/socket.h, include/uapi/linux/in.h, in6.h (Linux 6.1)
+// include/linux/socket.h, include/linux/net.h, include/uapi/asm-generic/socket.h,
+// include/uapi/linux/in.h, in6.h (Linux 6.1)
 const AF_INET = 2;
 const AF_INET6 = 10;
 const SOCK_STREAM = 1;
@@ -28,14 +29,18 @@ export interface DeviceSocketOptions {
   readonly link: IfName;
   readonly address: Ip;
   readonly port: number;
-  /** Bytes the kernel may hold of what was sent and has not left yet, of its own reckoning; its usual number unless given. */
+  /**
+   * Bytes the kernel may hold of what was sent and has not left yet, of its own reckoning; its
+   * usual number unless given.
+   */
   readonly sendBytes?: number;
 }
 
 /**
- * A socket that hears of nothing but what comes by one link (SO_BINDTODEVICE), bound to an address the host need not have
- * yet. Answers its descriptor, which is the caller's. Throws `SYSCALL_FAILED`; `details.errno` is `ENODEV` without such a
- * link, `EADDRINUSE` when somebody has the port.
+ * A socket that hears of nothing but what comes by one link (SO_BINDTODEVICE), bound to an address
+ * the host need not have yet. Answers its descriptor, which is the caller's. Throws
+ * `SYSCALL_FAILED`; `details.errno` is `ENODEV` without such a link, `EADDRINUSE` when somebody has
+ * the port.
  */
 export function openDeviceSocket(options: DeviceSocketOptions): number {
   const { protocol, link, address, port } = options;
@@ -72,7 +77,8 @@ function setUp(
     set(IPPROTO_IPV6, IPV6_V6ONLY);
     set(IPPROTO_IPV6, IPV6_FREEBIND);
   }
-  // struct sockaddr_in { u16 family; be16 port; u8 addr[4]; … } of 16 bytes; sockaddr_in6 has flow information first.
+  // struct sockaddr_in { u16 family; be16 port; u8 addr[4]; … } of 16 bytes; sockaddr_in6 has flow
+  // information first.
   const bytes = new Uint8Array(four ? 16 : 28);
   bytes[0] = four ? AF_INET : AF_INET6;
   new DataView(bytes.buffer).setUint16(2, port, false);
@@ -80,7 +86,9 @@ function setUp(
   checked(bind(fd, bytes, bytes.length), "bind", what);
 }
 
-/** The name its link has now; undefined when the link is gone, also where another one has its name. */
+/**
+ * The name its link has now; undefined when the link is gone, also where another one has its name.
+ */
 export function linkOfSocket(fd: number): string | undefined {
   const name = new Uint8Array(16);
   const length = Uint8Array.of(name.length, 0, 0, 0);

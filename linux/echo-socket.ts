@@ -41,7 +41,9 @@ export type EchoAnswer =
   | { readonly kind: "answered"; readonly rttMs: number }
   /** Nobody has answered in time. */
   | { readonly kind: "silent" }
-  /** It is too long for a link on the way, or for the host's own; 0 when nobody says what would fit. */
+  /**
+   * It is too long for a link on the way, or for the host's own; 0 when nobody says what would fit.
+   */
   | { readonly kind: "too-big"; readonly mtu: number }
   /** The host `from` says that there is no way on from there. */
   | { readonly kind: "unreachable"; readonly from: Ip; readonly rttMs: number }
@@ -49,7 +51,10 @@ export type EchoAnswer =
   | { readonly kind: "unsent"; readonly errno: string };
 
 export interface EchoOptions {
-  /** Of the whole packet, headers included; the least that is possible unless given. It is never fragmented on the way. */
+  /**
+   * Of the whole packet, headers included; the least that is possible unless given. It is never
+   * fragmented on the way.
+   */
   readonly bytes?: number;
   readonly timeoutMs: number;
 }
@@ -64,8 +69,8 @@ interface Waiting {
 const tokenSize = 8;
 
 /**
- * Asks hosts of one family whether they are there, any number at once, in the network namespace the calling thread is in at birth.
- * Takes CAP_NET_RAW.
+ * Asks hosts of one family whether they are there, any number at once, in the network namespace the
+ * calling thread is in at birth. Takes CAP_NET_RAW.
  */
 export class EchoSocket implements Disposable {
   readonly #family: Family;
@@ -79,7 +84,10 @@ export class EchoSocket implements Disposable {
   #sequence = 0;
   #closed = false;
 
-  /** Throws `SYSCALL_FAILED`; `details.errno` is `EPERM` without CAP_NET_RAW, `EAFNOSUPPORT` without IPv6. */
+  /**
+   * Throws `SYSCALL_FAILED`; `details.errno` is `EPERM` without CAP_NET_RAW, `EAFNOSUPPORT` without
+   * IPv6.
+   */
   constructor(family: Family) {
     this.#family = family;
     const what = `Cannot ask hosts of IPv${family} whether they are there`;
@@ -110,7 +118,8 @@ export class EchoSocket implements Disposable {
       blocked[type >> 3] = (blocked[type >> 3] as number) & ~(1 << (type & 7));
     const [level, name] = filter;
     checked(setsockopt(this.#fd, level, name, blocked, blocked.length), "setsockopt", what);
-    // Never in pieces, and of the size that is asked for, whatever has been learnt of the way before.
+    // Never in pieces, and of the size that is asked for, whatever has been learnt of the way
+    // before.
     const [ip, discover] =
       this.#family === 4 ? [IPPROTO_IP, IP_MTU_DISCOVER] : [IPPROTO_IPV6, IPV6_MTU_DISCOVER];
     checked(setIntOption(this.#fd, ip, discover, PMTUDISC_PROBE), "setsockopt", what);
@@ -213,7 +222,10 @@ export class EchoSocket implements Disposable {
   }
 }
 
-/** struct msghdr { name, namelen, iov, iovlen, control, controllen, flags } and its struct iovec; both are kept as long as it is. */
+/**
+ * struct msghdr { name, namelen, iov, iovlen, control, controllen, flags } and its struct iovec;
+ * both are kept as long as it is.
+ */
 function messageHeader(
   address: Uint8Array,
   message: Uint8Array,

@@ -14,13 +14,17 @@ const SOCK_DGRAM = 2;
 const SOCK_CLOEXEC = 0o2000000;
 
 /**
- * Whether checksums of what leaves by a link are left to it or to what is below it (`ethtool -k LINK`, tx-checksumming). Throws
- * `SYSCALL_FAILED`; `details.errno` is `ENODEV` when there is no such link.
+ * Whether checksums of what leaves by a link are left to it or to what is below it
+ * (`ethtool -k LINK`, tx-checksumming). Throws `SYSCALL_FAILED`; `details.errno` is `ENODEV` when
+ * there is no such link.
  */
 export const leavesChecksums = (link: IfName): boolean =>
   ethtool(link, ETHTOOL_GTXCSUM, 0, `Cannot tell who makes checksums for "${link}"`) !== 0;
 
-/** Leaves checksums to a link, or makes them before (`ethtool -K LINK tx off`). Throws as `leavesChecksums` does. */
+/**
+ * Leaves checksums to a link, or makes them before (`ethtool -K LINK tx off`). Throws as
+ * `leavesChecksums` does.
+ */
 export function leaveChecksums(link: IfName, leave: boolean): void {
   const what = `Cannot set who makes checksums for "${link}"`;
   cross("ioctl", "set tx checksum", () => ethtool(link, ETHTOOL_STXCSUM, leave ? 1 : 0, what));

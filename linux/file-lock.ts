@@ -23,9 +23,10 @@ const LOCK_EX = 2;
 const LOCK_NB = 4;
 
 /**
- * Locks a directory for this process: flock(2) on the directory itself, so that every mount and every path of it counts,
- * from whatever namespace, and no file is left. Undefined when another process has it. The lock ends with the process,
- * however it ends. Throws what `openSync` throws, and `SYSCALL_FAILED`.
+ * Locks a directory for this process: flock(2) on the directory itself, so that every mount and
+ * every path of it counts, from whatever namespace, and no file is left. Undefined when another
+ * process has it. The lock ends with the process, however it ends. Throws what `openSync` throws,
+ * and `SYSCALL_FAILED`.
  */
 export const lockDirectory = (path: string): Disposable | undefined =>
   lockOpened(openSync(path, constants.O_RDONLY | constants.O_DIRECTORY), path);

@@ -13,9 +13,14 @@ export interface EchoId {
 /** A message that may be about an echo request of ours. */
 export type IcmpMessage =
   | (EchoId & { readonly kind: "reply"; readonly from: Ip; readonly payload: Uint8Array })
-  /** A request was too long for a link on its way, which takes `mtu` bytes; 0 when the router does not say. */
+  /**
+   * A request was too long for a link on its way, which takes `mtu` bytes; 0 when the router does
+   * not say.
+   */
   | (EchoId & { readonly kind: "too-big"; readonly to: Ip; readonly mtu: number })
-  /** A host says that the request cannot get to where it was sent: RFC 792 type 3, RFC 4443 type 1. */
+  /**
+   * A host says that the request cannot get to where it was sent: RFC 792 type 3, RFC 4443 type 1.
+   */
   | (EchoId & { readonly kind: "unreachable"; readonly from: Ip; readonly to: Ip });
 
 const echoHeader = 8;
@@ -60,8 +65,8 @@ export function internetChecksum(bytes: Uint8Array): number {
 }
 
 /**
- * Reads what a raw socket for ICMP has received: with IPv4 a whole packet, with IPv6 the message alone, whose sender the kernel
- * tells. Undefined when it is about no echo request.
+ * Reads what a raw socket for ICMP has received: with IPv4 a whole packet, with IPv6 the message
+ * alone, whose sender the kernel tells. Undefined when it is about no echo request.
  */
 export function parseIcmp(
   family: Family,
@@ -79,7 +84,10 @@ interface Packet {
   readonly payload: Uint8Array;
 }
 
-/** What an IP packet carries, if that is ICMP and its beginning is there; extension headers of IPv6 are not looked behind. */
+/**
+ * What an IP packet carries, if that is ICMP and its beginning is there; extension headers of IPv6
+ * are not looked behind.
+ */
 function payloadOf(family: Family, bytes: Uint8Array): Packet | undefined {
   const [first = 0] = bytes;
   const header = family === 4 ? (first & 15) * 4 : 40;

@@ -8,8 +8,9 @@ import { Rtnetlink } from "./rtnetlink-socket.ts";
 const unknown: readonly unknown[] = ["EOPNOTSUPP", "EPROTONOSUPPORT"];
 
 /**
- * Whether this kernel has a kind of link (`wireguard`, `ipip`, …), its module loaded for it where there is one. Asked by making one,
- * in a network namespace that nobody else is in and that ends with the question. Throws `NETLINK_FAILED`, `SYSCALL_FAILED`.
+ * Whether this kernel has a kind of link (`wireguard`, `ipip`, …), its module loaded for it where
+ * there is one. Asked by making one, in a network namespace that nobody else is in and that ends
+ * with the question. Throws `NETLINK_FAILED`, `SYSCALL_FAILED`.
  */
 export async function kernelHasLinkKind(kind: string): Promise<boolean> {
   using netlink = withNewNetns(() => Rtnetlink.open());
@@ -20,7 +21,8 @@ export async function kernelHasLinkKind(kind: string): Promise<boolean> {
     if (!isPodnetError(error, "NETLINK_FAILED")) throw error;
     const { errno } = error.details;
     if (unknown.includes(errno)) return false;
-    // Some kinds have one of their own in each namespace, or want more to be said: they are known all the same.
+    // Some kinds have one of their own in each namespace, or want more to be said: they are known
+    // all the same.
     if (errno === "EEXIST" || errno === "EINVAL") return true;
     throw error;
   }

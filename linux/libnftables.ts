@@ -9,31 +9,41 @@ const NFT_CTX_OUTPUT_HANDLE = 1 << 3;
 const NFT_CTX_OUTPUT_JSON = 1 << 4;
 const NFT_CTX_OUTPUT_NUMERIC_ALL = (1 << 7) | (1 << 8) | (1 << 9) | (1 << 10);
 
-/** As numbers, for names of protocols would be looked up in /etc/protocols, which a host need not have. */
+/**
+ * As numbers, for names of protocols would be looked up in /etc/protocols, which a host need not
+ * have.
+ */
 const asText = NFT_CTX_OUTPUT_NUMERIC_ALL;
 const asJson = NFT_CTX_OUTPUT_JSON | NFT_CTX_OUTPUT_HANDLE | asText;
 
 /**
- * nf_tables of the network namespace that the calling thread is in when this is opened, whatever it is in later.
- * Calls are made one at a time, in their order.
+ * nf_tables of the network namespace that the calling thread is in when this is opened, whatever it
+ * is in later. Calls are made one at a time, in their order.
  */
 export interface Nftables {
   /**
-   * Commits commands of nft's language as one transaction: all of them or, when it throws `FIREWALL_FAILED` with what
-   * nft said, none. `what` names the call for failpoints. 0.1 ms for an element, which are this thread's.
+   * Commits commands of nft's language as one transaction: all of them or, when it throws
+   * `FIREWALL_FAILED` with what nft said, none. `what` names the call for failpoints. 0.1 ms for an
+   * element, which are this thread's.
    */
   commit(what: string, commands: string): Promise<void>;
   /**
-   * What nft prints, as text, for one command that reads a little: `get element` knows no JSON, and ends the process
-   * when it is asked for more than 200 elements (1.0.6). Throws `FIREWALL_FAILED`.
+   * What nft prints, as text, for one command that reads a little: `get element` knows no JSON, and
+   * ends the process when it is asked for more than 200 elements (1.0.6). Throws `FIREWALL_FAILED`.
    */
   get(what: string, command: string): Promise<string>;
-  /** What nft prints in JSON for one that reads much: on a thread of its own, for it takes 15 µs an element. */
+  /**
+   * What nft prints in JSON for one that reads much: on a thread of its own, for it takes 15 µs an
+   * element.
+   */
   list(what: string, command: string): Promise<string>;
   close(): void;
 }
 
-/** Throws `FIREWALL_FAILED`: the library is missing (`details.errno` is `ENOENT`), or cannot be set up. */
+/**
+ * Throws `FIREWALL_FAILED`: the library is missing (`details.errno` is `ENOENT`), or cannot be set
+ * up.
+ */
 export function openNftables(): Nftables {
   return new OpenNftables(library());
 }

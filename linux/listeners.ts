@@ -43,8 +43,8 @@ export function parseBoundSockets(text: string, protocol: SocketProtocol): Bound
 }
 
 /**
- * The kernel prints each 32-bit word of an address as the number it is to the CPU: little-endian on all of ours. An IPv4
- * address that an IPv6 socket has is that address.
+ * The kernel prints each 32-bit word of an address as the number it is to the CPU: little-endian on
+ * all of ours. An IPv4 address that an IPv6 socket has is that address.
  */
 function addressOf(hex: string): Ip {
   const bytes = Buffer.from(hex, "hex");
@@ -72,8 +72,8 @@ function read(path: string): string {
 }
 
 /**
- * Whom a socket belongs to, for people: `nginx (pid 812)`, or its user where the program is not ours to see.
- * Reads /proc/PID/fd of every process.
+ * Whom a socket belongs to, for people: `nginx (pid 812)`, or its user where the program is not
+ * ours to see. Reads /proc/PID/fd of every process.
  */
 export function holderOf({ inode, uid }: Pick<BoundSocket, "inode" | "uid">): string {
   if (inode === "0") return "a connection that has just ended";

@@ -12,8 +12,8 @@ const SOCK_DGRAM = 2;
 const SOCK_CLOEXEC = 0o2000000;
 
 /**
- * Whether sockets can be bound to this address: the host has it, or it stands for every one. Asked of the kernel by
- * binding one, for a moment, to a port of its choice. Throws `SYSCALL_FAILED`.
+ * Whether sockets can be bound to this address: the host has it, or it stands for every one. Asked
+ * of the kernel by binding one, for a moment, to a port of its choice. Throws `SYSCALL_FAILED`.
  */
 export function isLocalAddress(ip: Ip): boolean {
   return cross("socket", "ask for an address of the host", () => canBind(ip));
@@ -30,7 +30,8 @@ function canBind(ip: Ip): boolean {
     throw syscallError("socket", errno, what);
   }
   try {
-    // struct sockaddr_in { u16 family; u16 port; u8 addr[4]; … } of 16 bytes; sockaddr_in6 has flow information first.
+    // struct sockaddr_in { u16 family; u16 port; u8 addr[4]; … } of 16 bytes; sockaddr_in6 has flow
+    // information first.
     const address = new Uint8Array(four ? 16 : 28);
     address[0] = four ? AF_INET : AF_INET6;
     address.set(ipToBytes(ip), four ? 4 : 8);

@@ -29,13 +29,16 @@ export interface LogOptions {
   readonly component: string;
   /** `info` unless given. */
   readonly level?: LogLevel;
-  /** A descriptor or a stream; standard error unless given. Written synchronously: a crash loses no line. */
+  /**
+   * A descriptor or a stream; standard error unless given. Written synchronously: a crash loses no
+   * line.
+   */
   readonly to?: number | DestinationStream;
 }
 
 /**
- * A log of one JSON object per line: `time` (ISO 8601, UTC), `level` (a word), `msg`, `component`, and what each line adds
- * (`pod_id`, `step`, `duration_ms`, …).
+ * A log of one JSON object per line: `time` (ISO 8601, UTC), `level` (a word), `msg`, `component`,
+ * and what each line adds (`pod_id`, `step`, `duration_ms`, …).
  */
 export function openLog(options: LogOptions): Log {
   const to = options.to ?? 2;
@@ -85,8 +88,9 @@ class PinoLog implements Log {
 const depthLimit = 4;
 
 /**
- * Fields as they may stand in a log, whoever's texts are in them: JSON alone would leave C1 controls and what turns the
- * direction of a line, and a megabyte as it is. Errors go their own way, below.
+ * Fields as they may stand in a log, whoever's texts are in them: JSON alone would leave C1
+ * controls and what turns the direction of a line, and a megabyte as it is. Errors go their own
+ * way, below.
  */
 function shownFields<T extends object>(fields: T, depth = 0): T {
   return Object.fromEntries(

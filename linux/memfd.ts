@@ -13,19 +13,25 @@ const F_SEAL_SHRINK = 2;
 const F_SEAL_GROW = 4;
 const F_SEAL_WRITE = 8;
 
-/** A file in memory, without a name in any directory: it is gone with the last descriptor and the last mapping. */
+/**
+ * A file in memory, without a name in any directory: it is gone with the last descriptor and the
+ * last mapping.
+ */
 export interface Memfd extends Disposable {
   readonly fd: number;
   /**
-   * Makes the content final, for everyone and for ever: neither written nor cut nor grown, through whatever descriptor.
-   * Private mappings stay possible. Throws `SYSCALL_FAILED` with `EBUSY` while a writable shared mapping exists.
+   * Makes the content final, for everyone and for ever: neither written nor cut nor grown, through
+   * whatever descriptor. Private mappings stay possible. Throws `SYSCALL_FAILED` with `EBUSY` while
+   * a writable shared mapping exists.
    */
   seal(): void;
   /** Another descriptor with an offset of its own, for reading alone. */
   openReader(): Disposable & { readonly fd: number };
 }
 
-/** Makes an empty file of `bytes` in memory. `name` is shown in /proc/PID/fd and means nothing else. */
+/**
+ * Makes an empty file of `bytes` in memory. `name` is shown in /proc/PID/fd and means nothing else.
+ */
 export function openMemfd(name: string, bytes: number): Memfd {
   const what = `Cannot make ${bytes} bytes of memory file "${name}"`;
   const fd = cross("file", `make memory file ${name}`, () =>

@@ -12,8 +12,9 @@ const MS_BIND = 4096;
 const MNT_DETACH = 2;
 
 /**
- * Makes a new, empty network namespace that stays until `removeNamespace`, under a path of its own, as `ip netns add` does. What is
- * left under that path of an earlier one is removed first. Throws `SYSCALL_FAILED`.
+ * Makes a new, empty network namespace that stays until `removeNamespace`, under a path of its own,
+ * as `ip netns add` does. What is left under that path of an earlier one is removed first. Throws
+ * `SYSCALL_FAILED`.
  */
 export function makeNamespace(at: string): void {
   removeNamespace(at);
@@ -30,7 +31,10 @@ export function makeNamespace(at: string): void {
   });
 }
 
-/** Ends what `makeNamespace` made, with all links in it but those of others' hardware. Absent is success. */
+/**
+ * Ends what `makeNamespace` made, with all links in it but those of others' hardware. Absent is
+ * success.
+ */
 export function removeNamespace(at: string): void {
   cross("file", "remove a namespace", () => {
     if (umount2(at, MNT_DETACH) < 0) {

@@ -14,14 +14,17 @@ const CLONE_NEWNET = 0x40000000;
 export type NamespaceTrouble = "absent" | "not-a-namespace" | "own" | "unreadable" | "another";
 
 /**
- * Somebody's network namespace, held open: it stays there, and is the same one, until this is closed, whatever becomes of
- * the path meanwhile.
+ * Somebody's network namespace, held open: it stays there, and is the same one, until this is
+ * closed, whatever becomes of the path meanwhile.
  */
 export class NetworkNamespace implements Disposable {
   readonly path: string;
   /** For links that are to be born in it, or moved to it. */
   readonly fd: number;
-  /** The same for the same namespace, by whatever path, as long as it is held by somebody: `DEVICE:INODE`. */
+  /**
+   * The same for the same namespace, by whatever path, as long as it is held by somebody:
+   * `DEVICE:INODE`.
+   */
   readonly identity: string;
 
   private constructor(path: string, fd: number, identity: string) {
@@ -33,8 +36,8 @@ export class NetworkNamespace implements Disposable {
   /**
    * Opens what a path leads to: `/run/netns/x`, `/proc/PID/ns/net`. Never waits, whatever is there.
    *
-   * Throws `NETNS_UNUSABLE`; `details.trouble` is a `NamespaceTrouble`. `own` is the one this process is in, where nobody
-   * else's links are to be set up.
+   * Throws `NETNS_UNUSABLE`; `details.trouble` is a `NamespaceTrouble`. `own` is the one this
+   * process is in, where nobody else's links are to be set up.
    */
   static open(path: string): NetworkNamespace {
     const fd = openPath(path);
@@ -50,7 +53,10 @@ export class NetworkNamespace implements Disposable {
     }
   }
 
-  /** Runs `body` with this thread in the namespace, as `withNetns` does: what it opens stays there ever after. */
+  /**
+   * Runs `body` with this thread in the namespace, as `withNetns` does: what it opens stays there
+   * ever after.
+   */
   enter<T>(body: () => T extends PromiseLike<unknown> ? never : T): T {
     return inNamespace(this.fd, `Cannot enter network namespace "${this.path}"`, body);
   }
@@ -60,7 +66,9 @@ export class NetworkNamespace implements Disposable {
   }
 }
 
-/** (A path may be anything: a pipe is not waited for, a terminal does not become this process's.) */
+/**
+ * (A path may be anything: a pipe is not waited for, a terminal does not become this process's.)
+ */
 function openPath(path: string): number {
   try {
     return openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);

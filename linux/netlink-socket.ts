@@ -6,7 +6,8 @@ import { errnoName } from "./rtnetlink/errno.ts";
 import { setIntOption, setReceiveBuffer } from "./socket-option.ts";
 import { checked, syscallError } from "./syscall-error.ts";
 
-// include/linux/socket.h, include/uapi/asm-generic/socket.h, include/uapi/linux/netlink.h (Linux 6.1)
+// include/linux/socket.h, include/uapi/asm-generic/socket.h, include/uapi/linux/netlink.h (Linux
+// 6.1)
 const AF_NETLINK = 16;
 const SOCK_RAW = 3;
 const SOCK_NONBLOCK = 0o4000;
@@ -31,7 +32,10 @@ const MSG_TRUNC = 0x20;
 const defaultReceiveBuffer = 8 << 20;
 // A dump comes in parts of at most 32 KiB (Linux 4.6 on), a single reply in one message.
 const partSize = 128 << 10;
-/** What is received is copied out of it before anything else is: one does for all sockets of a thread. */
+/**
+ * What is received is copied out of it before anything else is: one does for all sockets of a
+ * thread.
+ */
 const part = new Uint8Array(partSize);
 
 export interface NetlinkOptions {
@@ -43,7 +47,10 @@ export interface NetlinkOptions {
   readonly receiveBuffer?: number;
 }
 
-/** A netlink socket, bound and never blocking, in the network namespace the calling thread is in at birth. */
+/**
+ * A netlink socket, bound and never blocking, in the network namespace the calling thread is in at
+ * birth.
+ */
 export class NetlinkSocket {
   readonly fd: number;
   #closed = false;
@@ -70,7 +77,8 @@ export class NetlinkSocket {
     setIntOption(this.fd, SOL_NETLINK, NETLINK_EXT_ACK, 1);
     setIntOption(this.fd, SOL_NETLINK, NETLINK_CAP_ACK, 1);
     setIntOption(this.fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
-    // struct sockaddr_nl { u16 family; u16 pad; u32 pid; u32 groups; }: the kernel chooses the port id.
+    // struct sockaddr_nl { u16 family; u16 pad; u32 pid; u32 groups; }: the kernel chooses the port
+    // id.
     const address = new Uint8Array(12);
     address[0] = AF_NETLINK;
     checked(bind(this.fd, address, address.length), "bind", what);
@@ -82,7 +90,10 @@ export class NetlinkSocket {
       );
   }
 
-  /** Sends requests. The kernel does the work before it returns; answers are then queued. Throws `SYSCALL_FAILED`. */
+  /**
+   * Sends requests. The kernel does the work before it returns; answers are then queued. Throws
+   * `SYSCALL_FAILED`.
+   */
   send(bytes: Uint8Array): void {
     checked(send(this.fd, bytes, bytes.length, 0), "send", "Cannot send to the kernel");
   }
@@ -97,7 +108,10 @@ export class NetlinkSocket {
     });
   }
 
-  /** What one datagram holds; `empty` when nothing is queued, `lost` when the kernel had to drop some. */
+  /**
+   * What one datagram holds; `empty` when nothing is queued, `lost` when the kernel had to drop
+   * some.
+   */
   receive(): Uint8Array | "empty" | "lost" {
     for (;;) {
       const size = recv(this.fd, part, partSize, MSG_TRUNC);

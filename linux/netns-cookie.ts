@@ -11,8 +11,9 @@ const SOL_SOCKET = 1;
 const SO_NETNS_COOKIE = 71;
 
 /**
- * The kernel's number for the network namespace that the calling thread is in, which no other one has until the next boot:
- * inodes are given anew at once. Undefined before Linux 5.14. Throws `SYSCALL_FAILED`.
+ * The kernel's number for the network namespace that the calling thread is in, which no other one
+ * has until the next boot: inodes are given anew at once. Undefined before Linux 5.14. Throws
+ * `SYSCALL_FAILED`.
  */
 export const netnsCookie = (): bigint | undefined =>
   cross("socket", "read namespace's cookie", () => {

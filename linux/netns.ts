@@ -6,12 +6,15 @@ import { checked, fileError } from "./syscall-error.ts";
 // include/uapi/linux/sched.h
 const CLONE_NEWNET = 0x40000000;
 
-/** The calling thread's own network namespace; not the same as /proc/self in another thread than the main one. */
+/**
+ * The calling thread's own network namespace; not the same as /proc/self in another thread than the
+ * main one.
+ */
 const currentPath = "/proc/thread-self/ns/net";
 
 /**
- * Moves this process's main thread into a new, empty network namespace, for good. For tests: child processes started
- * afterwards are born in it, and it ends with the last process in it.
+ * Moves this process's main thread into a new, empty network namespace, for good. For tests: child
+ * processes started afterwards are born in it, and it ends with the last process in it.
  */
 export function unshareNetns(): void {
   startThreadPool();
@@ -19,11 +22,12 @@ export function unshareNetns(): void {
 }
 
 /**
- * Runs `body` with the calling thread in the network namespace that `path` names (`/run/netns/x`, `/proc/PID/ns/net`),
- * then goes back. What is opened inside — a netlink socket, a tap — stays in that namespace ever after.
+ * Runs `body` with the calling thread in the network namespace that `path` names (`/run/netns/x`,
+ * `/proc/PID/ns/net`), then goes back. What is opened inside — a netlink socket, a tap — stays in
+ * that namespace ever after.
  *
- * `body` is synchronous: whatever else ran on this thread meanwhile would run in the wrong place. When the way back
- * fails the process aborts, for the same reason.
+ * `body` is synchronous: whatever else ran on this thread meanwhile would run in the wrong place.
+ * When the way back fails the process aborts, for the same reason.
  */
 export function withNetns<T>(
   path: string,
@@ -66,8 +70,8 @@ export const ownNetns = (): number =>
   openNamespace(currentPath, "Cannot tell this process's network namespace");
 
 /**
- * Runs `body` with the calling thread in a new, empty network namespace, then goes back, as `withNetns` does. The namespace ends
- * with the last socket that was opened in it.
+ * Runs `body` with the calling thread in a new, empty network namespace, then goes back, as
+ * `withNetns` does. The namespace ends with the last socket that was opened in it.
  */
 export function withNewNetns<T>(body: () => T extends PromiseLike<unknown> ? never : T): T {
   const what = "Cannot try something in a network namespace of its own";
@@ -96,8 +100,9 @@ function openNamespace(path: string, what: string): number {
 let poolStarted = false;
 
 /**
- * libuv starts its pool at the first use, and threads inherit their maker's namespace: started inside `withNetns`,
- * four threads would stay there for good. Queueing one call starts them all before it returns (libuv 1.51).
+ * libuv starts its pool at the first use, and threads inherit their maker's namespace: started
+ * inside `withNetns`, four threads would stay there for good. Queueing one call starts them all
+ * before it returns (libuv 1.51).
  */
 function startThreadPool(): void {
   if (poolStarted) return;

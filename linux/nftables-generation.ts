@@ -3,7 +3,8 @@ import { cross } from "../core/crossing.ts";
 import { recv, send, socket } from "./ffi/libc.ts";
 import { checked } from "./syscall-error.ts";
 
-// include/uapi/linux/netlink.h, linux/netfilter/nfnetlink.h, linux/netfilter/nf_tables.h (Linux 6.1)
+// include/uapi/linux/netlink.h, linux/netfilter/nfnetlink.h, linux/netfilter/nf_tables.h (Linux
+// 6.1)
 const AF_NETLINK = 16;
 const SOCK_RAW = 3;
 const SOCK_NONBLOCK = 0o4000;
@@ -18,20 +19,23 @@ const headerSize = 16;
 /** struct nfgenmsg { u8 family; u8 version; be16 res_id; } */
 const genmsgSize = 4;
 
-/** Tells how many transactions nf_tables has committed in the network namespace it was opened in. */
+/**
+ * Tells how many transactions nf_tables has committed in the network namespace it was opened in.
+ */
 export interface GenerationCounter {
   /**
-   * The number, modulo 2^32: it changes with every change of a rule, chain, set or table, whoever makes it, and costs a
-   * hundredth of listing the rules. Undefined where the kernel does not tell: no nf_tables, or no CAP_NET_ADMIN.
+   * The number, modulo 2^32: it changes with every change of a rule, chain, set or table, whoever
+   * makes it, and costs a hundredth of listing the rules. Undefined where the kernel does not tell:
+   * no nf_tables, or no CAP_NET_ADMIN.
    */
   read(): number | undefined;
   close(): void;
 }
 
 /**
- * Opens the counter of the calling thread's network namespace. To be kept for who asks again and again: closing a socket
- * of nf_tables waits until what was deleted before is freed, some 10 ms (nft_rcv_nl_event, Linux 6.1).
- * Throws `SYSCALL_FAILED` when there is no socket to ask by.
+ * Opens the counter of the calling thread's network namespace. To be kept for who asks again and
+ * again: closing a socket of nf_tables waits until what was deleted before is freed, some 10 ms
+ * (nft_rcv_nl_event, Linux 6.1). Throws `SYSCALL_FAILED` when there is no socket to ask by.
  */
 export function openGenerationCounter(): GenerationCounter {
   const what = "Cannot ask for the generation of nf_tables";

@@ -22,12 +22,18 @@ export interface Worked {
 }
 
 export interface PaceOptions {
-  /** Who sends: an unexpected error of `work` is reported as a defect there, and `drop` ends the socket. */
+  /**
+   * Who sends: an unexpected error of `work` is reported as a defect there, and `drop` ends the
+   * socket.
+   */
   readonly source: Place;
   readonly drop: () => void;
   /** Works off the beginning of `bytes`, at most `most` items. */
   readonly work: (bytes: Uint8Array, most: number) => Worked;
-  /** How many tokens the sender may use; undefined bounds only what a turn of the event loop may take. */
+  /**
+   * How many tokens the sender may use; undefined bounds only what a turn of the event loop may
+   * take.
+   */
   readonly rate?: Rate;
   /** The sender has been slowed down for five seconds (true), or is no more (false). */
   readonly tooFast?: (is: boolean) => void;
@@ -37,8 +43,9 @@ export interface PaceOptions {
 }
 
 /**
- * Reads a socket whose sender is not trusted, no faster than its budget allows: in each turn of the event loop a bounded piece
- * of work, in each second a bounded number of tokens. What comes faster stays in the socket, where it holds its sender back.
+ * Reads a socket whose sender is not trusted, no faster than its budget allows: in each turn of the
+ * event loop a bounded piece of work, in each second a bounded number of tokens. What comes faster
+ * stays in the socket, where it holds its sender back.
  */
 export class PacedSocket {
   readonly #socket: Socket;
@@ -50,7 +57,10 @@ export class PacedSocket {
   #turn = -1;
   #left = 0;
   #timer: NodeJS.Timeout | undefined;
-  /** There while the bucket has not been half full since it was empty: who looks at it, and whether that was reported. */
+  /**
+   * There while the bucket has not been half full since it was empty: who looks at it, and whether
+   * that was reported.
+   */
   #slow: { readonly watcher: NodeJS.Timeout; told: boolean } | undefined;
 
   /** Begins to read at once. Errors and the end of the socket are the caller's to hear. */

@@ -27,7 +27,10 @@ const headerSize = 16;
 /** Both addresses; the tag follows. */
 const addressesSize = 12;
 
-/** Reads the control messages of one `recvmsg` on a packet socket. Those it does not know, or are cut off, say nothing. */
+/**
+ * Reads the control messages of one `recvmsg` on a packet socket. Those it does not know, or are
+ * cut off, say nothing.
+ */
 export function parseControl(control: Uint8Array): FrameControl {
   const view = new DataView(control.buffer, control.byteOffset, control.byteLength);
   let timeNs: bigint | undefined;
@@ -57,7 +60,10 @@ export function parseControl(control: Uint8Array): FrameControl {
   return { timeNs, tag };
 }
 
-/** The frame as it was on the wire: with its VLAN tag in its place, and no more bytes of it than were to be kept. */
+/**
+ * The frame as it was on the wire: with its VLAN tag in its place, and no more bytes of it than
+ * were to be kept.
+ */
 export function withTag(
   kept: Uint8Array,
   length: number,

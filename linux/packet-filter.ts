@@ -1,6 +1,7 @@
 /**
- * Which frames a packet socket takes, as a program of the kernel's (socket(7), SO_ATTACH_FILTER; classic BPF as in
- * Documentation/networking/filter.rst). What it does not take costs this process nothing. Pure.
+ * Which frames a packet socket takes, as a program of the kernel's (socket(7), SO_ATTACH_FILTER;
+ * classic BPF as in Documentation/networking/filter.rst). What it does not take costs this process
+ * nothing. Pure.
  */
 export type FilterLine =
   /** Where a jump leads. */
@@ -35,7 +36,10 @@ const RET_K = 0x06;
 /** Kind of a frame that leaves by the link: include/uapi/linux/if_packet.h. */
 export const PACKET_OUTGOING = 4;
 
-/** Instructions: struct sock_filter { u16 code; u8 jt, jf; u32 k; }. Throws `RangeError` for a label that is not there. */
+/**
+ * Instructions: struct sock_filter { u16 code; u8 jt, jf; u32 k; }. Throws `RangeError` for a label
+ * that is not there.
+ */
 export function assembleFilter(lines: readonly FilterLine[]): Uint8Array {
   const labels = new Map<string, number>();
   let count = 0;

@@ -18,7 +18,8 @@ import { errnoName } from "./rtnetlink/errno.ts";
 import { setIntOption, setReceiveBuffer } from "./socket-option.ts";
 import { checked, syscallError } from "./syscall-error.ts";
 
-// include/linux/socket.h, include/uapi/asm-generic/socket.h, include/uapi/linux/if_packet.h, if_ether.h (Linux 6.1)
+// include/linux/socket.h, include/uapi/asm-generic/socket.h, include/uapi/linux/if_packet.h,
+// if_ether.h (Linux 6.1)
 const AF_PACKET = 17;
 const SOCK_RAW = 3;
 const SOCK_NONBLOCK = 0o4000;
@@ -45,13 +46,16 @@ export interface PacketSocketOptions {
   readonly snapBytes: number;
   /** Of `assembleFilter`: which frames are taken; every one unless given. */
   readonly filter?: Uint8Array;
-  /** Bytes the kernel may queue, of its own reckoning; some 2,000 frames of 1,500 bytes unless given. */
+  /**
+   * Bytes the kernel may queue, of its own reckoning; some 2,000 frames of 1,500 bytes unless
+   * given.
+   */
   readonly queueBytes?: number;
 }
 
 /**
- * Takes a copy of every frame that passes a link, both ways, never blocking: an AF_PACKET socket (packet(7)). The kernel
- * queues so much for it and counts what it drops beyond. Takes CAP_NET_RAW.
+ * Takes a copy of every frame that passes a link, both ways, never blocking: an AF_PACKET socket
+ * (packet(7)). The kernel queues so much for it and counts what it drops beyond. Takes CAP_NET_RAW.
  */
 export class PacketSocket implements Disposable {
   readonly fd: number;
@@ -63,7 +67,10 @@ export class PacketSocket implements Disposable {
   readonly #header = new Uint8Array(56);
   #closed = false;
 
-  /** Throws `SYSCALL_FAILED`; `details.errno` is `ENODEV` when there is no such link, `EPERM` without CAP_NET_RAW. */
+  /**
+   * Throws `SYSCALL_FAILED`; `details.errno` is `ENODEV` when there is no such link, `EPERM`
+   * without CAP_NET_RAW.
+   */
   constructor(options: PacketSocketOptions) {
     const { link, snapBytes } = options;
     const what = `Cannot capture on "${link}"`;
@@ -100,7 +107,8 @@ export class PacketSocket implements Disposable {
     if (filter !== undefined) this.#filter(filter, what);
     checked(setIntOption(this.fd, SOL_SOCKET, SO_TIMESTAMPNS, 1), "setsockopt", what);
     checked(setIntOption(this.fd, SOL_PACKET, PACKET_AUXDATA, 1), "setsockopt", what);
-    // struct sockaddr_ll { u16 family; be16 protocol; int ifindex; u16 hatype; u8 pkttype; u8 halen; u8 addr[8]; }
+    // struct sockaddr_ll { u16 family; be16 protocol; int ifindex; u16 hatype; u8 pkttype; u8
+    // halen; u8 addr[8]; }
     const address = new Uint8Array(20);
     const sockaddr = new DataView(address.buffer);
     sockaddr.setUint16(0, AF_PACKET, true);
@@ -134,7 +142,10 @@ export class PacketSocket implements Disposable {
     return this.#indexOf(this.#link) === this.#index;
   }
 
-  /** The next frame; `empty` when none is queued, `down` when the link has gone down, or away. Throws `SYSCALL_FAILED`. */
+  /**
+   * The next frame; `empty` when none is queued, `down` when the link has gone down, or away.
+   * Throws `SYSCALL_FAILED`.
+   */
   receive(): Frame | "empty" | "down" {
     for (;;) {
       new DataView(this.#header.buffer).setBigUint64(40, BigInt(controlSize), true);
@@ -159,7 +170,10 @@ export class PacketSocket implements Disposable {
     }
   }
 
-  /** Sends a frame by the link, past every bridge and rule. Answers whether it went: a link may be down, or its queue full. */
+  /**
+   * Sends a frame by the link, past every bridge and rule. Answers whether it went: a link may be
+   * down, or its queue full.
+   */
   send(frame: Uint8Array): boolean {
     return cross(
       "socket",
@@ -168,7 +182,9 @@ export class PacketSocket implements Disposable {
     );
   }
 
-  /** Frames dropped since it was last asked: nobody read what was queued. Throws `SYSCALL_FAILED`. */
+  /**
+   * Frames dropped since it was last asked: nobody read what was queued. Throws `SYSCALL_FAILED`.
+   */
   takeDropped(): number {
     // struct tpacket_stats { u32 packets; u32 drops; }
     const value = new Uint8Array(8);

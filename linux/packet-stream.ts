@@ -7,8 +7,9 @@ const mostFrames = 64;
 const mostBytes = 256 << 10;
 
 /**
- * The frames that pass a link, read as fast as its reader asks for them and no faster. What is not asked for waits in the
- * kernel, which keeps so much and drops the rest: nothing grows in this process.
+ * The frames that pass a link, read as fast as its reader asks for them and no faster. What is not
+ * asked for waits in the kernel, which keeps so much and drops the rest: nothing grows in this
+ * process.
  */
 export class PacketStream implements Disposable {
   readonly #socket: PacketSocket;
@@ -40,8 +41,8 @@ export class PacketStream implements Disposable {
   }
 
   /**
-   * The next frames, one at least and `limit` at most; undefined when the link is gone. Throws `CANCELLED`,
-   * `SYSCALL_FAILED`.
+   * The next frames, one at least and `limit` at most; undefined when the link is gone. Throws
+   * `CANCELLED`, `SYSCALL_FAILED`.
    */
   async next(limit: number, signal: AbortSignal): Promise<readonly Frame[] | undefined> {
     for (;;) {

@@ -6,7 +6,10 @@ export interface PortRange {
   readonly last: number;
 }
 
-/** Reads `FIRST-LAST`, or two numbers with white space between as net.ipv4.ip_local_port_range has them. Throws `INVALID_ARGUMENT`. */
+/**
+ * Reads `FIRST-LAST`, or two numbers with white space between as net.ipv4.ip_local_port_range has
+ * them. Throws `INVALID_ARGUMENT`.
+ */
 export function parsePortRange(text: string): PortRange {
   const match = /^(\d{1,5})(?:\s*-\s*|\s+)(\d{1,5})$/.exec(text.trim());
   const [first, last] = [Number(match?.[1]), Number(match?.[2])];

@@ -7,8 +7,8 @@ export function bootId(): string {
 }
 
 /**
- * The fields of /proc/PID/stat from the third (state) on.
- * The second field, the program's name in parentheses, may itself hold blanks and parentheses (proc(5)).
+ * The fields of /proc/PID/stat from the third (state) on. The second field, the program's name in
+ * parentheses, may itself hold blanks and parentheses (proc(5)).
  */
 export const parseStat = (text: string): readonly string[] =>
   text.slice(text.lastIndexOf(")") + 2).split(" ");
@@ -22,7 +22,10 @@ export function parseResidentKib(status: string): number | undefined {
 /** Clock ticks of /proc in a second: the kernel's interface, whatever its own clock (USER_HZ). */
 const ticksPerS = 100;
 
-/** Time that a process took, all its threads', in user mode and in the kernel: fields 14 and 15 of /proc/PID/stat. */
+/**
+ * Time that a process took, all its threads', in user mode and in the kernel: fields 14 and 15 of
+ * /proc/PID/stat.
+ */
 export function parseCpuMs(stat: readonly string[]): number | undefined {
   const ticks = Number(stat[11]) + Number(stat[12]);
   return Number.isSafeInteger(ticks) && ticks >= 0 ? ticks * (1000 / ticksPerS) : undefined;
@@ -34,7 +37,10 @@ function statFields(pid: number): readonly string[] | undefined {
   return text === undefined ? undefined : parseStat(text);
 }
 
-/** A process's state as proc(5) has it: `R`, `S`, `D`, `T` …; undefined when there is no such process, or it cannot be told. */
+/**
+ * A process's state as proc(5) has it: `R`, `S`, `D`, `T` …; undefined when there is no such
+ * process, or it cannot be told.
+ */
 export function processState(pid: number): string | undefined {
   try {
     return statFields(pid)?.[0];
@@ -55,21 +61,26 @@ function readProc(path: string): string | undefined {
 }
 
 /**
- * When a process started, in clock ticks since boot (field 22 of /proc/PID/stat), as text because it is only ever
- * compared. With the boot id it tells a reused pid from the process meant. Undefined when there is none.
+ * When a process started, in clock ticks since boot (field 22 of /proc/PID/stat), as text because
+ * it is only ever compared. With the boot id it tells a reused pid from the process meant.
+ * Undefined when there is none.
  */
 export function processStartTime(pid: number): string | undefined {
   return statFields(pid)?.[19];
 }
 
-/** Whether `pid` still is the process that started at `startTime` and has not ended (a zombie has). */
+/**
+ * Whether `pid` still is the process that started at `startTime` and has not ended (a zombie has).
+ */
 export function isSameProcess(pid: number, startTime: string): boolean {
   const fields = statFields(pid);
   if (fields === undefined || fields[19] !== startTime) return false;
   return fields[0] !== "Z" && fields[0] !== "X";
 }
 
-/** Processor time a process has taken since it started, milliseconds; undefined when there is none. */
+/**
+ * Processor time a process has taken since it started, milliseconds; undefined when there is none.
+ */
 export function cpuMsOf(pid: number): number | undefined {
   const fields = statFields(pid);
   return fields === undefined ? undefined : parseCpuMs(fields);
@@ -94,7 +105,10 @@ export const hasThread = (pid: number, thread: number): boolean =>
 /** What a process calls itself, 15 bytes at most (/proc/PID/comm); undefined when there is none. */
 export const nameOf = (pid: number): string | undefined => readProc(`/proc/${pid}/comm`)?.trimEnd();
 
-/** The effective user of a process, whoever its files in /proc belong to; undefined when there is none. */
+/**
+ * The effective user of a process, whoever its files in /proc belong to; undefined when there is
+ * none.
+ */
 export function userOf(pid: number): number | undefined {
   const uid = /^Uid:\s+\d+\s+(\d+)/m.exec(readProc(`/proc/${pid}/status`) ?? "")?.[1];
   return uid === undefined ? undefined : Number(uid);

@@ -6,8 +6,8 @@ const mostOfOne = 256;
 const leastOfOne = 8;
 
 /**
- * Divides each turn of the event loop among everybody who reads what guests send, so that all of them together leave most
- * of it to others. A turn ends with the loop's check phase.
+ * Divides each turn of the event loop among everybody who reads what guests send, so that all of
+ * them together leave most of it to others. A turn ends with the loop's check phase.
  */
 export class ReadingTurns {
   #number = 0;

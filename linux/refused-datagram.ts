@@ -23,16 +23,20 @@ const lookEveryMs = 10;
 export interface RefusedDatagramOptions {
   /** One that nobody listens at. */
   readonly port: number;
-  /** False leaves the datagram without a checksum, which IPv4 allows: whoever receives it has nothing to compare. */
+  /**
+   * False leaves the datagram without a checksum, which IPv4 allows: whoever receives it has
+   * nothing to compare.
+   */
   readonly checksum: boolean;
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
 }
 
 /**
- * Sends a datagram to a port that nobody listens at, and says whether the other host has refused it: then it has arrived whole, for a
- * host drops one with a wrong checksum without a word. False when nothing has come back in time. In the network namespace of the
- * calling thread. Throws `SYSCALL_FAILED`.
+ * Sends a datagram to a port that nobody listens at, and says whether the other host has refused
+ * it: then it has arrived whole, for a host drops one with a wrong checksum without a word. False
+ * when nothing has come back in time. In the network namespace of the calling thread. Throws
+ * `SYSCALL_FAILED`.
  */
 export async function isDatagramRefused(
   address: Ip,

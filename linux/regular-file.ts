@@ -3,14 +3,17 @@ import { PodnetError } from "../core/errors.ts";
 
 /** How a file is opened. */
 export interface ReadOptions {
-  /** A symbolic link is followed to what it leads to: administrators link configuration. Not unless given. */
+  /**
+   * A symbolic link is followed to what it leads to: administrators link configuration. Not unless
+   * given.
+   */
   readonly follow?: boolean;
 }
 
 /**
- * Reads a regular file whole, `limit` bytes at most. A pipe, a device or a socket of its name is refused without a wait: to
- * open a FIFO that has no writer would hold up the whole process. Throws `SYSCALL_FAILED` for those and for what is too
- * large, and what `node:fs` throws.
+ * Reads a regular file whole, `limit` bytes at most. A pipe, a device or a socket of its name is
+ * refused without a wait: to open a FIFO that has no writer would hold up the whole process. Throws
+ * `SYSCALL_FAILED` for those and for what is too large, and what `node:fs` throws.
  */
 export function readRegular(
   path: string,

@@ -6,12 +6,16 @@ import { descriptorOf } from "./unix-socket.ts";
 const SOL_SOCKET = 1;
 const SO_LINGER = 13;
 
-/** struct linger { int l_onoff; int l_linger; }: what is not sent yet is dropped, and the other end is sent a RST. */
+/**
+ * struct linger { int l_onoff; int l_linger; }: what is not sent yet is dropped, and the other end
+ * is sent a RST.
+ */
 const atOnce = new Uint8Array(Int32Array.of(1, 0).buffer);
 
 /**
- * Ends a TCP connection by a RST, at once. Node's own `resetAndDestroy` (24.21) ends it by a FIN first; when the socket is destroyed before
- * that has gone, by a RST of the other end say, it neither closes the descriptor nor tells of a `close`.
+ * Ends a TCP connection by a RST, at once. Node's own `resetAndDestroy` (24.21) ends it by a FIN
+ * first; when the socket is destroyed before that has gone, by a RST of the other end say, it
+ * neither closes the descriptor nor tells of a `close`.
  */
 export function resetConnection(socket: Socket): void {
   const fd = descriptorOf(socket);

@@ -9,7 +9,10 @@ export interface WatchOptions {
   readonly groups: readonly EventGroup[];
   /** Bytes the kernel may queue; 8 MiB unless given. */
   readonly receiveBuffer?: number;
-  /** Whose doings are passed over unread, by the port id of who asked for them; 0 where the kernel does not say. */
+  /**
+   * Whose doings are passed over unread, by the port id of who asked for them; 0 where the kernel
+   * does not say.
+   */
   readonly passOver?: (portId: number) => boolean;
 }
 
@@ -19,17 +22,19 @@ export interface RtnetlinkWatch extends Disposable {
   close(): void;
 }
 
-// Gives other work its turn in a storm of events; what is left makes the descriptor readable again at once.
+// Gives other work its turn in a storm of events; what is left makes the descriptor readable again
+// at once.
 const datagramsPerTurn = 64;
 /** After an error that is not expected, milliseconds. */
 const restMs = 1000;
 
 /**
- * Calls `listener` for every change in the network namespace the calling thread is in, in order. It does not keep the
- * process alive.
+ * Calls `listener` for every change in the network namespace the calling thread is in, in order. It
+ * does not keep the process alive.
  *
- * When more happens than the kernel can queue it drops events: `onResync` is then called once, after the events that
- * were kept. Whoever mirrors the kernel's state lists it anew there; changes made after that arrive as events again.
+ * When more happens than the kernel can queue it drops events: `onResync` is then called once,
+ * after the events that were kept. Whoever mirrors the kernel's state lists it anew there; changes
+ * made after that arrive as events again.
  */
 export function watchRtnetlink(
   options: WatchOptions,
@@ -107,7 +112,10 @@ class EventWatch implements RtnetlinkWatch {
     if (this.#lossPending && !this.#closed) setImmediate(guarded("netlink", () => this.#read()));
   }
 
-  /** After an overrun the kernel goes on dropping until the queue has been emptied, so the resync waits for that. */
+  /**
+   * After an overrun the kernel goes on dropping until the queue has been emptied, so the resync
+   * waits for that.
+   */
   #resyncIfLost(): void {
     if (!this.#lossPending) return;
     this.#lossPending = false;

@@ -31,9 +31,9 @@ interface Pending {
 }
 
 /**
- * Requests and their answers over one socket. rtnetlink does the work, and queues the answer, inside `send`; so the
- * answer is read right after it, on the same thread, and no two exchanges ever mix. Slow requests are sent on another
- * thread; one is under way at a time.
+ * Requests and their answers over one socket. rtnetlink does the work, and queues the answer,
+ * inside `send`; so the answer is read right after it, on the same thread, and no two exchanges
+ * ever mix. Slow requests are sent on another thread; one is under way at a time.
  */
 export class RtnetlinkExchange implements Disposable {
   readonly #socket = new NetlinkSocket();
@@ -44,7 +44,10 @@ export class RtnetlinkExchange implements Disposable {
   /** By what the kernel knows the socket; 0 before the first answer. */
   #port = 0;
 
-  /** Port id of the socket, which the kernel names where it tells of what was asked here; 0 before the first answer. */
+  /**
+   * Port id of the socket, which the kernel names where it tells of what was asked here; 0 before
+   * the first answer.
+   */
   get port(): number {
     return this.#port;
   }
@@ -65,7 +68,10 @@ export class RtnetlinkExchange implements Disposable {
     });
   }
 
-  /** The same without holding up this thread while the kernel works. Only one of the two may use an instance. */
+  /**
+   * The same without holding up this thread while the kernel works. Only one of the two may use an
+   * instance.
+   */
   exchangeSlowly(requests: readonly Request[]): Promise<readonly Answer[]> {
     this.#checkOpen();
     this.#slowCount++;
@@ -140,7 +146,10 @@ export class RtnetlinkExchange implements Disposable {
   }
 }
 
-/** What is asked, as in "Cannot set mtu 1500 of link "tap0"", without names and numbers: `set mtu of link`. */
+/**
+ * What is asked, as in "Cannot set mtu 1500 of link "tap0"", without names and numbers:
+ * `set mtu of link`.
+ */
 function crossingName(requests: readonly Request[]): string {
   // Thousands of one kind begin alike, and are read once.
   const distinct = requests.filter((request, i) => {

@@ -23,19 +23,22 @@ export interface LinksFilter extends link.LinkFilter {
 /** A new link and the alias it gets right after its birth. */
 export type AddLink = link.NewLink & { readonly alias?: string };
 
-// A send is bounded by the socket's buffer (208 KiB), an answer takes some 800 bytes of the other one.
+// A send is bounded by the socket's buffer (208 KiB), an answer takes some 800 bytes of the other
+// one.
 const batchSize = 256;
 // A dump of 1,000 links takes 7 ms; somebody would have to change links that often all the while.
 const dumpPatienceMs = 5000;
 
 /**
- * The kernel's network configuration, in the namespace the calling thread was in when it was opened.
+ * The kernel's network configuration, in the namespace the calling thread was in when it was
+ * opened.
  *
- * Every method throws `NETLINK_FAILED` with the errno's name in `details.errno` and the kernel's own words, if any, in
- * `details.kernel`. What is there already, or is absent already, is an error of `add…` and a success of `delete…`
- * (which tell by a boolean whether there was something). Calls may overlap; answers are matched by sequence number.
- * Requests that take the kernel milliseconds (deleting, leaving a bridge) run on another thread, one after the other,
- * and others may overtake them: await what something else depends on.
+ * Every method throws `NETLINK_FAILED` with the errno's name in `details.errno` and the kernel's
+ * own words, if any, in `details.kernel`. What is there already, or is absent already, is an error
+ * of `add…` and a success of `delete…` (which tell by a boolean whether there was something). Calls
+ * may overlap; answers are matched by sequence number. Requests that take the kernel milliseconds
+ * (deleting, leaving a bridge) run on another thread, one after the other, and others may overtake
+ * them: await what something else depends on.
  */
 export class Rtnetlink implements Disposable {
   readonly #fast: RtnetlinkExchange;
@@ -58,7 +61,10 @@ export class Rtnetlink implements Disposable {
     return new Rtnetlink();
   }
 
-  /** The same with a third of the sockets, where nothing is asked that takes the kernel long: it would hold up this thread. */
+  /**
+   * The same with a third of the sockets, where nothing is asked that takes the kernel long: it
+   * would hold up this thread.
+   */
   static openSmall(): Rtnetlink {
     return new Rtnetlink(true);
   }
@@ -107,12 +113,18 @@ export class Rtnetlink implements Disposable {
     return requests.map((request, i) => linkOf(request, answers[i]));
   }
 
-  /** Makes a bridge and gives it back as it is. Group and MTU are there from birth, the alias follows. */
+  /**
+   * Makes a bridge and gives it back as it is. Group and MTU are there from birth, the alias
+   * follows.
+   */
   addBridge(options: AddLink & { readonly bridge?: BridgeSettings }): Promise<Link> {
     return this.#addLink(link.newBridge(options), options);
   }
 
-  /** Makes a veth pair and gives back the near end; `peer.netnsFd` lets the far end be born elsewhere. */
+  /**
+   * Makes a veth pair and gives back the near end; `peer.netnsFd` lets the far end be born
+   * elsewhere.
+   */
   addVeth(options: AddLink & { readonly peer: link.VethPeer }): Promise<Link> {
     return this.#addLink(link.newVeth(options), options);
   }
@@ -178,7 +190,10 @@ export class Rtnetlink implements Disposable {
     return this.#remove(link.deleteAltName(which, name));
   }
 
-  /** Moves links into a group, all with one message; those that have gone meanwhile hold up none of the others. */
+  /**
+   * Moves links into a group, all with one message; those that have gone meanwhile hold up none of
+   * the others.
+   */
   async setGroup(indexes: readonly number[], group: number): Promise<void> {
     await this.tryBatch(indexes.map((index) => link.changeLink(index, { group })));
   }
@@ -229,7 +244,10 @@ export class Rtnetlink implements Disposable {
     }
   }
 
-  /** The route that packets to each address would take now; undefined where there is none. In the order asked. */
+  /**
+   * The route that packets to each address would take now; undefined where there is none. In the
+   * order asked.
+   */
   async routesTo(addresses: readonly Ip[]): Promise<readonly (Route | undefined)[]> {
     const routes: (Route | undefined)[] = [];
     for (let start = 0; start < addresses.length; start += batchSize) {
@@ -285,7 +303,10 @@ export class Rtnetlink implements Disposable {
 
   // Requests of any kind
 
-  /** What a request is answered with, as `parse` reads it; undefined is left out. A list is read again when it changed. */
+  /**
+   * What a request is answered with, as `parse` reads it; undefined is left out. A list is read
+   * again when it changed.
+   */
   answers<T>(
     request: Request,
     parse: (payload: Uint8Array) => T | undefined,
@@ -309,8 +330,9 @@ export class Rtnetlink implements Disposable {
   }
 
   /**
-   * Carries out many requests, up to 256 per system call, in order, whatever becomes of each: the outcome of a request
-   * is undefined or its error. Do not put a request here that must not happen when an earlier one fails.
+   * Carries out many requests, up to 256 per system call, in order, whatever becomes of each: the
+   * outcome of a request is undefined or its error. Do not put a request here that must not happen
+   * when an earlier one fails.
    */
   async tryBatch(requests: readonly Request[]): Promise<readonly (PodnetError | undefined)[]> {
     const outcomes: (PodnetError | undefined)[] = [];
@@ -335,7 +357,8 @@ export class Rtnetlink implements Disposable {
     if (this.#others === undefined) return this.#fast.exchange(requests);
     const { slow, beside } = this.#others;
     if (requests.some((request) => request.slow === true)) return slow.exchangeSlowly(requests);
-    // Deleting a group of a thousand links holds the kernel's one lock (rtnl) for 180 ms: this thread must not wait.
+    // Deleting a group of a thousand links holds the kernel's one lock (rtnl) for 180 ms: this
+    // thread must not wait.
     if (slow.busy || beside.busy) return beside.exchangeSlowly(requests);
     return this.#fast.exchange(requests);
   }
@@ -394,7 +417,10 @@ function linkOf(request: Request, answer: Answer | undefined): Link | undefined 
   return message === undefined ? undefined : parseLink(message.payload);
 }
 
-/** How the kernel says that what should be deleted is not there: link, address, route, neighbour or FDB entry. */
+/**
+ * How the kernel says that what should be deleted is not there: link, address, route, neighbour or
+ * FDB entry.
+ */
 /** The links that a route leaves by: several when it has several next hops. */
 const linksOf = ({ link: index, nextHops }: Route): readonly (number | undefined)[] =>
   nextHops?.map((hop) => hop.link) ?? [index];

@@ -15,9 +15,9 @@ const MSG_NOSIGNAL = 0x4000;
 export type ServiceState = "READY=1" | "STOPPING=1" | `EXTEND_TIMEOUT_USEC=${number}`;
 
 /**
- * Tells whoever started the service how it fares, as sd_notify(3) does: `READY=1`, `STOPPING=1`. `address` is the
- * value of NOTIFY_SOCKET: a path, or a name in the abstract namespace after an `@`. Never waits.
- * Throws `SYSCALL_FAILED`, `INVALID_ARGUMENT`.
+ * Tells whoever started the service how it fares, as sd_notify(3) does: `READY=1`, `STOPPING=1`.
+ * `address` is the value of NOTIFY_SOCKET: a path, or a name in the abstract namespace after an
+ * `@`. Never waits. Throws `SYSCALL_FAILED`, `INVALID_ARGUMENT`.
  */
 export function tellServiceManager(address: string, state: ServiceState): void {
   const what = `Cannot tell "${address}" of ${state}`;

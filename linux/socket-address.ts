@@ -7,7 +7,10 @@ export const AF_INET6 = 10;
 /** As many bytes as an address of either family takes. */
 export const socketAddressSize = 28;
 
-/** struct sockaddr_in { u16 family; be16 port; u8 addr[4]; … } of 16 bytes; sockaddr_in6 has flow information first. */
+/**
+ * struct sockaddr_in { u16 family; be16 port; u8 addr[4]; … } of 16 bytes; sockaddr_in6 has flow
+ * information first.
+ */
 export function socketAddress(ip: Ip, port: number): Uint8Array {
   const four = familyOf(ip) === 4;
   const bytes = new Uint8Array(four ? 16 : socketAddressSize);

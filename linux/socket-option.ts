@@ -8,7 +8,9 @@ const SO_RCVBUF = 8;
 const SO_SNDBUFFORCE = 32;
 const SO_RCVBUFFORCE = 33;
 
-/** Sets an option whose value is an int. Answers as setsockopt(2) does: -1 when it cannot be set. */
+/**
+ * Sets an option whose value is an int. Answers as setsockopt(2) does: -1 when it cannot be set.
+ */
 export function setIntOption(fd: number, level: number, name: number, value: number): number {
   const bytes = new Uint8Array(4);
   new DataView(bytes.buffer).setInt32(0, value, true);
@@ -16,8 +18,8 @@ export function setIntOption(fd: number, level: number, name: number, value: num
 }
 
 /**
- * Lets the kernel queue so many bytes for a socket; without CAP_NET_ADMIN as many as net.core.rmem_max allows. Throws
- * `SYSCALL_FAILED`; `what` could not be done.
+ * Lets the kernel queue so many bytes for a socket; without CAP_NET_ADMIN as many as
+ * net.core.rmem_max allows. Throws `SYSCALL_FAILED`; `what` could not be done.
  */
 export function setReceiveBuffer(fd: number, bytes: number, what: string): void {
   if (setIntOption(fd, SOL_SOCKET, SO_RCVBUFFORCE, bytes) < 0)
@@ -25,8 +27,9 @@ export function setReceiveBuffer(fd: number, bytes: number, what: string): void 
 }
 
 /**
- * Lets the kernel hold so many bytes that a socket sent and that have not left yet; without CAP_NET_ADMIN as many as
- * net.core.wmem_max allows. Throws `SYSCALL_FAILED`; `what` could not be done.
+ * Lets the kernel hold so many bytes that a socket sent and that have not left yet; without
+ * CAP_NET_ADMIN as many as net.core.wmem_max allows. Throws `SYSCALL_FAILED`; `what` could not be
+ * done.
  */
 export function setSendBuffer(fd: number, bytes: number, what: string): void {
   if (setIntOption(fd, SOL_SOCKET, SO_SNDBUFFORCE, bytes) < 0)

@@ -11,7 +11,9 @@ const hints: Readonly<Record<string, string>> = {
   ENOSPC: "Make room on the filesystem of the path named, or free inodes there (df -i)",
 };
 
-/** Hints for missing descriptors, which any call can meet: they come before the caller's own hint. */
+/**
+ * Hints for missing descriptors, which any call can meet: they come before the caller's own hint.
+ */
 const descriptorHints: Readonly<Record<string, string>> = {
   EMFILE: "Raise the limit of open files (LimitNOFILE= in the unit, ulimit -n)",
   ENFILE: "Raise the limit of open files of the system (fs.file-max)",
@@ -36,7 +38,10 @@ export function syscallError(
   });
 }
 
-/** Hands a call's result on, or throws `SYSCALL_FAILED` when it is negative. To be called at once after the call. */
+/**
+ * Hands a call's result on, or throws `SYSCALL_FAILED` when it is negative. To be called at once
+ * after the call.
+ */
 export function checked(result: number, syscall: string, what: string): number {
   if (result < 0) throw syscallError(syscall, lastErrno(), what);
   return result;

@@ -5,8 +5,8 @@ import { printable } from "../core/names.ts";
 import { fileError } from "./syscall-error.ts";
 
 /**
- * Path of a key below /proc/sys. With a slash in it the key is taken as it stands, as sysctl(8) does:
- * `net/ipv4/conf/eth0.5/forwarding` cannot be written with dots.
+ * Path of a key below /proc/sys. With a slash in it the key is taken as it stands, as sysctl(8)
+ * does: `net/ipv4/conf/eth0.5/forwarding` cannot be written with dots.
  */
 function sysctlPath(key: string): string {
   const path = key.includes("/") ? key : key.replaceAll(".", "/");
@@ -18,9 +18,9 @@ function sysctlPath(key: string): string {
 }
 
 /**
- * A kernel setting's value, without the final newline. Keys below `net` are those of the calling thread's network
- * namespace; being synchronous, this always is the main thread's.
- * Throws `SYSCALL_FAILED`; `details.errno` is `ENOENT` when this kernel lacks the key.
+ * A kernel setting's value, without the final newline. Keys below `net` are those of the calling
+ * thread's network namespace; being synchronous, this always is the main thread's. Throws
+ * `SYSCALL_FAILED`; `details.errno` is `ENOENT` when this kernel lacks the key.
  */
 export function readSysctl(key: string): string {
   try {

@@ -17,9 +17,10 @@ import { listenersAt, parseListener, SOCK_DIAG_BY_FAMILY } from "./sockdiag/list
 const unknownHere = new Set(["ENOENT", "EINVAL", "EOPNOTSUPP", "EPROTONOSUPPORT"]);
 
 /**
- * The TCP sockets of the calling thread's network namespace that listen, at one port alone if one is given. Unlike
- * /proc/net/tcp, where the kernel goes through all places where connections could be (5 ms each, Linux 6.18), this costs what
- * there is to tell. Throws `NETLINK_FAILED`, `SYSCALL_FAILED`.
+ * The TCP sockets of the calling thread's network namespace that listen, at one port alone if one
+ * is given. Unlike /proc/net/tcp, where the kernel goes through all places where connections could
+ * be (5 ms each, Linux 6.18), this costs what there is to tell. Throws `NETLINK_FAILED`,
+ * `SYSCALL_FAILED`.
  */
 export function tcpListeners(port?: number): BoundSocket[] {
   try {

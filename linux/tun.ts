@@ -20,19 +20,26 @@ const IFF_VNET_HDR = 0x4000;
 const IFF_PERSIST = 0x0800;
 const IFF_TUN_EXCL = 0x8000;
 
-/** An open tap, or tun. The device lives as long as some process holds the descriptor or a copy of it. */
+/**
+ * An open tap, or tun. The device lives as long as some process holds the descriptor or a copy of
+ * it.
+ */
 export interface Tap extends AsyncDisposable {
   readonly fd: number;
   readonly name: IfName;
-  /** Lets go of this process's descriptor; a second call does nothing. The last close anywhere ends the device. */
+  /**
+   * Lets go of this process's descriptor; a second call does nothing. The last close anywhere ends
+   * the device.
+   */
   close(): Promise<void>;
 }
 
 /**
- * Makes a tap in the calling thread's network namespace: Ethernet frames with a virtio header, single queue, not
- * persistent. `ownerUid` lets that user attach to it by name.
+ * Makes a tap in the calling thread's network namespace: Ethernet frames with a virtio header,
+ * single queue, not persistent. `ownerUid` lets that user attach to it by name.
  *
- * Throws `SYSCALL_FAILED`; `details.errno` is `EBUSY` when the name is taken (by a tap or any other link: IFF_TUN_EXCL).
+ * Throws `SYSCALL_FAILED`; `details.errno` is `EBUSY` when the name is taken (by a tap or any other
+ * link: IFF_TUN_EXCL).
  */
 export function openTap(name: IfName, options: { readonly ownerUid?: number } = {}): Tap {
   const what = `Cannot open tap "${name}"`;
@@ -48,9 +55,9 @@ export function openTap(name: IfName, options: { readonly ownerUid?: number } = 
 }
 
 /**
- * Makes a tun in the calling thread's network namespace: IP packets with a virtio header, several TCP segments at once
- * and checksums to be filled in among them, single queue, not persistent, reads that never block. In `pattern`, "%d" is
- * the first number that makes a name nobody has.
+ * Makes a tun in the calling thread's network namespace: IP packets with a virtio header, several
+ * TCP segments at once and checksums to be filled in among them, single queue, not persistent,
+ * reads that never block. In `pattern`, "%d" is the first number that makes a name nobody has.
  *
  * Throws `SYSCALL_FAILED`; `details.errno` is `EBUSY` when the name is taken.
  */
@@ -71,11 +78,12 @@ export function openTun(pattern: string): Tap {
 }
 
 /**
- * Opens a persistent tap that somebody else made: it stays when all descriptors are closed, on its bridge or wherever it
- * is. Its frames come with a virtio header until its next user says otherwise, and have one queue.
+ * Opens a persistent tap that somebody else made: it stays when all descriptors are closed, on its
+ * bridge or wherever it is. Its frames come with a virtio header until its next user says
+ * otherwise, and have one queue.
  *
- * Throws `TAP_CONFLICT` when there is no such tap, and `SYSCALL_FAILED`; `details.errno` is `EBUSY` when somebody has it
- * open, `EINVAL` when it is no tap or has several queues.
+ * Throws `TAP_CONFLICT` when there is no such tap, and `SYSCALL_FAILED`; `details.errno` is `EBUSY`
+ * when somebody has it open, `EINVAL` when it is no tap or has several queues.
  */
 export function openKeptTap(name: IfName): Tap {
   const what = `Cannot use tap "${name}"`;
@@ -141,7 +149,8 @@ class OpenTap implements Tap {
   }
 
   close(): Promise<void> {
-    // The last close waits 17-20 ms for the kernel (RCU), hence on libuv's pool and not on the main thread.
+    // The last close waits 17-20 ms for the kernel (RCU), hence on libuv's pool and not on the main
+    // thread.
     this.#closing ??= crossAsync("ioctl", "close tap", () => this.#close());
     return this.#closing;
   }

@@ -18,12 +18,13 @@ export interface SocketPath extends Disposable {
 }
 
 /**
- * A path by which `bind` and `connect` in this process reach `path`, however long it is: the same one when it fits,
- * else `/proc/self/fd/N/<last part>` of the opened directory. Keep it open as long as a `net.Server` listens on it,
- * since that unlinks the path when it closes. A child process cannot use it: start QEMU in the directory and give
- * it the bare name.
+ * A path by which `bind` and `connect` in this process reach `path`, however long it is: the same
+ * one when it fits, else `/proc/self/fd/N/<last part>` of the opened directory. Keep it open as
+ * long as a `net.Server` listens on it, since that unlinks the path when it closes. A child process
+ * cannot use it: start QEMU in the directory and give it the bare name.
  *
- * Throws `SYSCALL_FAILED` when the directory cannot be opened, `INVALID_ARGUMENT` when the last part alone is too long.
+ * Throws `SYSCALL_FAILED` when the directory cannot be opened, `INVALID_ARGUMENT` when the last
+ * part alone is too long.
  */
 export function listenPath(path: string): SocketPath {
   const name = basename(path);

@@ -27,24 +27,25 @@ const F_DUPFD_CLOEXEC = 1030;
 /** A connected stream socket that can also hand over descriptors. */
 export interface UnixConnection extends Disposable {
   /**
-   * For everything but descriptors. It owns the descriptor: destroying it closes the connection. It begins to read when it is
-   * first asked for: listen to its errors then.
+   * For everything but descriptors. It owns the descriptor: destroying it closes the connection. It
+   * begins to read when it is first asked for: listen to its errors then.
    */
   readonly socket: Socket;
   readonly fd: number;
   /**
-   * Writes `line` with a copy of `fd` attached to its first byte, whole and after everything written before.
-   * Nothing may be written to `socket` until it has returned. `fd` stays the caller's to close.
-   * Throws `SYSCALL_FAILED`; `CANCELLED` or `DEADLINE_EXCEEDED` when `signal` aborts: of a line that had begun, the rest
-   * is still written.
+   * Writes `line` with a copy of `fd` attached to its first byte, whole and after everything
+   * written before. Nothing may be written to `socket` until it has returned. `fd` stays the
+   * caller's to close. Throws `SYSCALL_FAILED`; `CANCELLED` or `DEADLINE_EXCEEDED` when `signal`
+   * aborts: of a line that had begun, the rest is still written.
    */
   sendWithFd(line: Uint8Array, fd: number, signal?: AbortSignal): Promise<void>;
   close(): void;
 }
 
 /**
- * Connects to a listening unix socket; `path` may be of any length.
- * Throws `SYSCALL_FAILED` (`details.errno`: `ENOENT` no such path, `ECONNREFUSED` nobody listens), `CANCELLED`, `DEADLINE_EXCEEDED`.
+ * Connects to a listening unix socket; `path` may be of any length. Throws `SYSCALL_FAILED`
+ * (`details.errno`: `ENOENT` no such path, `ECONNREFUSED` nobody listens), `CANCELLED`,
+ * `DEADLINE_EXCEEDED`.
  */
 export async function connectUnix(path: string, signal?: AbortSignal): Promise<UnixConnection> {
   const what = `Cannot connect to "${path}"`;
@@ -67,8 +68,8 @@ export async function connectUnix(path: string, signal?: AbortSignal): Promise<U
 }
 
 /**
- * Connects once, without waiting, to see whether somebody listens. A listener whose backlog is full is one, too: whoever does not
- * accept may never do. Throws `SYSCALL_FAILED` as `connectUnix` does.
+ * Connects once, without waiting, to see whether somebody listens. A listener whose backlog is full
+ * is one, too: whoever does not accept may never do. Throws `SYSCALL_FAILED` as `connectUnix` does.
  */
 export function findListener(path: string): void {
   const what = `Cannot connect to "${path}"`;
@@ -106,7 +107,10 @@ class OpenConnection implements UnixConnection {
     this.fd = fd;
   }
 
-  /** Made when it is first asked for, by who then listens: it reads at once, and an error that nobody hears ends the process. */
+  /**
+   * Made when it is first asked for, by who then listens: it reads at once, and an error that
+   * nobody hears ends the process.
+   */
   get socket(): Socket {
     this.#socket ??= new Socket({ fd: this.fd, readable: true, writable: true });
     return this.#socket;
@@ -125,7 +129,8 @@ class OpenConnection implements UnixConnection {
     const what = "Cannot hand over a descriptor";
     for (;;) {
       throwIfAborted(signal, handingOver);
-      // writableLength counts what libuv still holds: a raw sendmsg must not land in the middle of a queued write.
+      // writableLength counts what libuv still holds: a raw sendmsg must not land in the middle of
+      // a queued write.
       if (this.socket.writableLength > 0) await this.#write(new Uint8Array(0), what, signal);
       if (this.socket.destroyed) throw syscallError("sendmsg", 32, what);
       if (this.socket.writableLength > 0) continue;
@@ -157,7 +162,9 @@ class OpenConnection implements UnixConnection {
   }
 }
 
-/** Resolves when `fd` takes bytes again. Throws `SYSCALL_FAILED`, `CANCELLED`, `DEADLINE_EXCEEDED`. */
+/**
+ * Resolves when `fd` takes bytes again. Throws `SYSCALL_FAILED`, `CANCELLED`, `DEADLINE_EXCEEDED`.
+ */
 async function writable(fd: number, what: string, signal: AbortSignal | undefined): Promise<void> {
   using opened = new DisposableStack();
   // libuv allows one watcher per descriptor, and the net.Socket is it.
@@ -175,7 +182,10 @@ export interface PeerCredentials {
   readonly gid: number;
 }
 
-/** Reads SO_PEERCRED (unix(7)). The pid is 0 for a peer outside this pid namespace. Throws `SYSCALL_FAILED`. */
+/**
+ * Reads SO_PEERCRED (unix(7)). The pid is 0 for a peer outside this pid namespace. Throws
+ * `SYSCALL_FAILED`.
+ */
 export function peerCredentials(socketFd: number): PeerCredentials {
   // struct ucred { pid_t pid; uid_t uid; gid_t gid; }
   const value = new Uint8Array(12);
@@ -194,8 +204,9 @@ export function peerCredentials(socketFd: number): PeerCredentials {
 }
 
 /**
- * The supplementary groups of the process at the other end, as they were when it connected: SO_PEERGROUPS (Linux 4.13).
- * /proc/PID/status would tell of whoever has the pid by now. Throws `SYSCALL_FAILED`.
+ * The supplementary groups of the process at the other end, as they were when it connected:
+ * SO_PEERGROUPS (Linux 4.13). /proc/PID/status would tell of whoever has the pid by now. Throws
+ * `SYSCALL_FAILED`.
  */
 export function peerGroups(socketFd: number): readonly number[] {
   // NGROUPS_MAX is 65,536 (limits.h), four bytes each; nearly everybody has a handful.
@@ -215,8 +226,9 @@ export function peerGroups(socketFd: number): readonly number[] {
 }
 
 /**
- * The descriptor of a socket that Node accepted, for `peerCredentials`; undefined once it is closed.
- * Node has no public way to it; `_handle.fd` has been there since 0.x, and this is the one place that uses it.
+ * The descriptor of a socket that Node accepted, for `peerCredentials`; undefined once it is
+ * closed. Node has no public way to it; `_handle.fd` has been there since 0.x, and this is the one
+ * place that uses it.
  */
 export function descriptorOf(connection: Socket): number | undefined {
   const handle = (connection as unknown as { readonly _handle?: { readonly fd?: number } | null })

@@ -6,7 +6,10 @@ import { claimOf, ownLeases, refusalOf } from "./own-leases.ts";
 import type { Lease, Leases } from "./registry.ts";
 import { chooseSubnets, fits } from "./subnets.ts";
 
-/** Subnets for a host that has none, or none that fit: its own ones by what stands there, its former ones, or free ones. */
+/**
+ * Subnets for a host that has none, or none that fit: its own ones by what stands there, its former
+ * ones, or free ones.
+ */
 export function acquire(
   state: LeaseState,
   config: OverlayConfig,

@@ -21,7 +21,10 @@ export type Claim =
   | { readonly kind: "write"; readonly write: LeaseWrite }
   /** Somebody else's lease names this host's public address. */
   | { readonly kind: "shared"; readonly ip: Ip; readonly holder: Lease }
-  /** The subnets are of other families than the configuration: a key of both wedges hosts that know IPv4 alone. */
+  /**
+   * The subnets are of other families than the configuration: a key of both wedges hosts that know
+   * IPv4 alone.
+   */
   | { readonly kind: "families" }
   /** The host has no public address of a family that the overlay has. */
   | { readonly kind: "address"; readonly family: 4 | 6 };
@@ -38,8 +41,9 @@ export interface Claimed {
 }
 
 /**
- * The one way to a key below `subnets`. What it makes can be read by every flannel: key and value are made of checked parts, of the
- * configuration's families, and of an address that no other host's lease names.
+ * The one way to a key below `subnets`. What it makes can be read by every flannel: key and value
+ * are made of checked parts, of the configuration's families, and of an address that no other
+ * host's lease names.
  */
 export function leaseWrite(claimed: Claimed): Claim {
   const { prefix, config, host, subnets, leases, without } = claimed;
@@ -88,8 +92,9 @@ const names = ({ value }: Lease, ip: Ip): boolean =>
 export const sameWrite = ({ key, text }: Lease): LeaseWrite => ({ key, value: text }) as LeaseWrite;
 
 /**
- * Leases that are this host's: those with its mark, if its address or its memory says so too (machines are cloned, marks and
- * all), and those with its address where nobody has put a mark, as flannel tells, or the mark of a host that is gone.
+ * Leases that are this host's: those with its mark, if its address or its memory says so too
+ * (machines are cloned, marks and all), and those with its address where nobody has put a mark, as
+ * flannel tells, or the mark of a host that is gone.
  */
 export function leasesOf(
   host: Host,

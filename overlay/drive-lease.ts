@@ -34,7 +34,10 @@ export interface LeaseDriverParts {
   readonly onLeases: (changes: readonly EntryChange[], registry: Registry) => void;
   /** Told when `unread` may be another. */
   readonly onUnread: (reasons: readonly unknown[]) => void;
-  /** Why a configuration cannot be so on this host; asked again from time to time. Nothing is refused unless given. */
+  /**
+   * Why a configuration cannot be so on this host; asked again from time to time. Nothing is
+   * refused unless given.
+   */
   readonly refuse?: (config: OverlayConfig) => Promise<PodnetError | undefined>;
   /** Empties the subnets and resolves; given up with the signal when they are to stay after all. */
   readonly drain: (subnets: Subnets, signal: AbortSignal) => Promise<void>;
@@ -44,12 +47,18 @@ type ConfigEvent = LeaseEvent & { readonly kind: "config" };
 
 /** How long one call of the store may take, milliseconds. */
 const callMs = 5000;
-/** Until a configuration that was refused is judged again, milliseconds: the host may be another by then. */
+/**
+ * Until a configuration that was refused is judged again, milliseconds: the host may be another by
+ * then.
+ */
 const judgeAgainMs = 10_000;
 /** Longest time of one timer (2^31 ms are too long). */
 const longestWaitMs = 3_600_000;
 
-/** Runs what `step` decides about one host's lease on a store, until it is stopped. The lease itself stays. */
+/**
+ * Runs what `step` decides about one host's lease on a store, until it is stopped. The lease itself
+ * stays.
+ */
 export class LeaseDriver {
   readonly registry = new Registry();
   readonly #parts: LeaseDriverParts;
@@ -72,7 +81,10 @@ export class LeaseDriver {
     return this.#state;
   }
 
-  /** What keeps configuration and leases from being followed, of each the reason; none while they are. */
+  /**
+   * What keeps configuration and leases from being followed, of each the reason; none while they
+   * are.
+   */
   get unread(): readonly unknown[] {
     return [...this.#unread.values()];
   }
@@ -96,7 +108,10 @@ export class LeaseDriver {
     this.#events.push({ kind: "leave" });
   }
 
-  /** Takes part again. `takeOver`: leases of other hosts that name this host's address are taken over. */
+  /**
+   * Takes part again. `takeOver`: leases of other hosts that name this host's address are taken
+   * over.
+   */
   join(takeOver = false): void {
     this.#events.push({ kind: "join", takeOver });
   }

@@ -89,15 +89,17 @@ const firstWith = ({ key, subnets, createRevision }: Lease, leases: Leases): Lea
   );
 
 /**
- * Once it was asked for, a key's end is gone through with, whatever has changed meanwhile: a call of which nobody knows whether
- * it was done would take the key later, from below whatever lives in the subnets by then.
+ * Once it was asked for, a key's end is gone through with, whatever has changed meanwhile: a call
+ * of which nobody knows whether it was done would take the key later, from below whatever lives in
+ * the subnets by then.
  */
 const partingOf = ({ parting }: Own, entry: ReturnType<Leases["get"]>): Lease | undefined =>
   entry?.kind === "lease" && entry.modRevision === parting ? entry : undefined;
 
 /**
- * By the very grant it was written with (a clone has the same mark); or word for word what this host wrote, by nobody's mark: so
- * it becomes a reservation and stops being one. A reservation may say something else, for this host's address.
+ * By the very grant it was written with (a clone has the same mark); or word for word what this
+ * host wrote, by nobody's mark: so it becomes a reservation and stops being one. A reservation may
+ * say something else, for this host's address.
  */
 function isHolder({ host }: LeaseState, own: Own, lease: Lease): boolean {
   if (lease.grant === own.grant) return true;
@@ -127,7 +129,10 @@ function leave(own: Own, entry: ReturnType<Leases["get"]>, state: LeaseState): R
   return resolved({ kind: "part", lease: entry });
 }
 
-/** The key is gone, and pods live in the subnets: the same ones again, unless somebody has them by now. */
+/**
+ * The key is gone, and pods live in the subnets: the same ones again, unless somebody has them by
+ * now.
+ */
 function lost(state: LeaseState, own: Own, config: OverlayConfig, leases: Leases): Resolved {
   const { subnets } = own;
   const trouble: Trouble = { kind: "lost", subnets };
@@ -167,7 +172,8 @@ function held(state: LeaseState, own: Own, entry: Lease, around: Around): Resolv
     if (claim.kind === "shared" && isDue) return resolved(again(entry), ...troubles);
     return resolved(rest, ...troubles);
   }
-  // It wrote that and was not told so: by this text alone is a reservation its own, when its address is another one day.
+  // It wrote that and was not told so: by this text alone is a reservation its own, when its
+  // address is another one day.
   if (permanent && claim.write.value === entry.text && own.text !== entry.text)
     return resolved({ kind: "settled", lease: entry }, ...troubles);
   if (isDue || claim.write.value !== entry.text) {

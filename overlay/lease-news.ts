@@ -10,7 +10,10 @@ import type { LeaseTransaction, Revision } from "./store.ts";
 const configEveryMs = 1000;
 /** Longest pause after calls that failed, milliseconds. */
 const longestPauseMs = 5000;
-/** Transactions that others overtook, one after the other, before there is a pause: many hosts may begin at once. */
+/**
+ * Transactions that others overtook, one after the other, before there is a pause: many hosts may
+ * begin at once.
+ */
 const fewRefusals = 5;
 
 /** What the event says, put down. */
@@ -100,8 +103,8 @@ function answered(
 }
 
 /**
- * Somebody was faster, and now it is known who: another choice, or another try. An etcd that goes on refusing is asked less and less
- * often, as one that fails.
+ * Somebody was faster, and now it is known who: another choice, or another try. An etcd that goes
+ * on refusing is asked less and less often, as one that fails.
  */
 function afterRefusal(state: LeaseState, { at, draw }: Moment): LeaseState {
   const losses = state.losses + (state.candidate === undefined ? 0 : 1);
@@ -116,8 +119,9 @@ const pauseAfter = (failures: number, draw: number): number =>
   Math.min(longestPauseMs, 250 * 2 ** Math.min(failures, 10)) * (0.5 + draw / 2);
 
 /**
- * An etcd lease may end before anything has it: by a call to end it whose answer was lost, by an administrator, with an etcd
- * that was restored. What would have put something with it cannot be done any more: the next try takes another.
+ * An etcd lease may end before anything has it: by a call to end it whose answer was lost, by an
+ * administrator, with an etcd that was restored. What would have put something with it cannot be
+ * done any more: the next try takes another.
  */
 const withoutGone = (state: LeaseState, { kind }: Request, error: unknown): LeaseState =>
   kind === "commit" && isPodnetError(error, "ETCD_LEASE_GONE")

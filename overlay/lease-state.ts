@@ -14,11 +14,17 @@ export interface LeaseSettings {
   readonly ttlSeconds: number;
   /** How long before its end it is renewed, seconds. */
   readonly marginSeconds: number;
-  /** With subnets that a new configuration would not hand out: drain them and take others, or keep them. */
+  /**
+   * With subnets that a new configuration would not hand out: drain them and take others, or keep
+   * them.
+   */
   readonly misfit: "drain" | "keep";
 }
 
-/** The subnets that this host has, as far as it is concerned: they stay its own until it gives them up on purpose. */
+/**
+ * The subnets that this host has, as far as it is concerned: they stay its own until it gives them
+ * up on purpose.
+ */
 export interface Own {
   readonly subnets: Subnets;
   readonly key: string;
@@ -27,9 +33,15 @@ export interface Own {
   readonly grantedAt: number;
   /** What this host last wrote into the key. */
   readonly text: string;
-  /** The revision of the key that was asked to be deleted: as long as it is there, that may be done however late. */
+  /**
+   * The revision of the key that was asked to be deleted: as long as it is there, that may be done
+   * however late.
+   */
   readonly parting?: Revision;
-  /** The key was lost and made again, which guards it alone: another host may have the same subnets by another key since. */
+  /**
+   * The key was lost and made again, which guards it alone: another host may have the same subnets
+   * by another key since.
+   */
   readonly regained?: boolean;
 }
 
@@ -57,7 +69,9 @@ export type Request =
   | { readonly kind: "config"; readonly id: number }
   | { readonly kind: "grant"; readonly id: number; readonly grant: GrantId; readonly at: number }
   | { readonly kind: "commit"; readonly id: number; readonly transaction: LeaseTransaction }
-  /** Ends an etcd lease, so that no transaction that is still on its way can put anything with it. */
+  /**
+   * Ends an etcd lease, so that no transaction that is still on its way can put anything with it.
+   */
   | { readonly kind: "cancel"; readonly id: number; readonly grant: GrantId };
 
 /** An etcd lease that nothing has yet. */
@@ -78,17 +92,23 @@ export interface LeaseState {
   /** Since when the store has not been followed. */
   readonly staleSince: number | undefined;
   readonly own: Own | undefined;
-  /** Subnets asked for in a transaction of which nobody knows whether it was done: no others until that is known. */
+  /**
+   * Subnets asked for in a transaction of which nobody knows whether it was done: no others until
+   * that is known.
+   */
   readonly candidate: Subnets | undefined;
   /**
-   * Subnets just acquired, which are this host's own when everything until then is known: another host may have taken the same ones
-   * by another key at the same moment.
+   * Subnets just acquired, which are this host's own when everything until then is known: another
+   * host may have taken the same ones by another key at the same moment.
    */
   readonly probation: { readonly own: Own; readonly until: Revision } | undefined;
   readonly wish: "join" | "leave";
   /** Hosts that are gone: their leases do not keep this host from their addresses. */
   readonly departed: ReadonlySet<OwnerId>;
-  /** Leases that name this host's address are to be taken over, whoever has them, until this host has its own. */
+  /**
+   * Leases that name this host's address are to be taken over, whoever has them, until this host
+   * has its own.
+   */
   readonly takesOver: boolean;
   readonly drain: "no" | "asked" | "done";
   readonly request: Request | undefined;
@@ -104,7 +124,10 @@ export interface LeaseState {
   readonly troubles: readonly Since<Trouble>[];
 }
 
-/** What happens to a host's lease; the time in milliseconds and a random number, from 0 to below 1, come with each. */
+/**
+ * What happens to a host's lease; the time in milliseconds and a random number, from 0 to below 1,
+ * come with each.
+ */
 export type LeaseEvent =
   | { readonly kind: "tick" }
   /** The configuration's key as it was read or followed; undefined: it is not there. */
@@ -132,7 +155,9 @@ export type LeaseEvent =
   /** The host's address or its backend's data are others now. */
   | { readonly kind: "host"; readonly host: Host }
   | { readonly kind: "leave" }
-  /** Takes part again; `takeOver`: whatever other host has a lease that names this host's address. */
+  /**
+   * Takes part again; `takeOver`: whatever other host has a lease that names this host's address.
+   */
   | { readonly kind: "join"; readonly takeOver?: boolean }
   /** These hosts are gone, and no others. */
   | { readonly kind: "departed"; readonly owners: ReadonlySet<OwnerId> }
@@ -184,7 +209,10 @@ export const beginning = (
   troubles: [],
 });
 
-/** When a lease granted then is renewed: the margin before its end, or half-way when it is shorter than that. */
+/**
+ * When a lease granted then is renewed: the margin before its end, or half-way when it is shorter
+ * than that.
+ */
 export const renewalAt = (
   { ttlSeconds, marginSeconds }: LeaseSettings,
   grantedAt: number,

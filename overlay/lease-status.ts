@@ -7,7 +7,9 @@ export type LeasePhase =
   | "waiting"
   | "acquiring"
   | "held"
-  /** The key is gone, or another host's: the host keeps its subnets, and tries to have them back. */
+  /**
+   * The key is gone, or another host's: the host keeps its subnets, and tries to have them back.
+   */
   | "lost"
   | "draining"
   | "left";

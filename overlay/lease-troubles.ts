@@ -1,6 +1,8 @@
 import type { LeaseState, Moment, Since, Trouble } from "./lease-state.ts";
 
-/** Of a lease's troubles those that its configuration makes: only another configuration ends them. */
+/**
+ * Of a lease's troubles those that its configuration makes: only another configuration ends them.
+ */
 export const isOfConfig = (kind: Trouble["kind"]): boolean =>
   kind === "config-missing" || kind === "config-invalid";
 
@@ -10,7 +12,10 @@ export const since = ({ troubles }: LeaseState, trouble: Trouble, at: number): S
   since: troubles.find(({ kind }) => kind === trouble.kind)?.since ?? at,
 });
 
-/** These are the troubles of the lease itself; what the configuration makes, or calls that fail, goes on. */
+/**
+ * These are the troubles of the lease itself; what the configuration makes, or calls that fail,
+ * goes on.
+ */
 export function withTroubles(
   state: LeaseState,
   troubles: readonly Trouble[],

@@ -18,8 +18,9 @@ import { grantOf } from "./owner.ts";
 import type { Lease, Leases } from "./registry.ts";
 
 /**
- * One host's lease: what is to be done when something happens. Pure, and never throws: time and chance come with the event, and
- * `leases` is what is known of the store, with what this host's own transactions have taught (`Registry.learn`).
+ * One host's lease: what is to be done when something happens. Pure, and never throws: time and
+ * chance come with the event, and `leases` is what is known of the store, with what this host's own
+ * transactions have taught (`Registry.learn`).
  */
 export function step(state: LeaseState, event: LeaseEvent, leases: Leases, moment: Moment): Step {
   const taken = take(state, event, moment);

@@ -2,15 +2,21 @@ import type { Brand } from "../core/brand.ts";
 import type { GrantId } from "./store.ts";
 
 /**
- * Which podnet host this is, 32 bits. It stands in the id of each etcd lease that the host is granted, where flannel
- * neither looks nor can be disturbed: so a key tells whose it is, whatever address its value names.
+ * Which podnet host this is, 32 bits. It stands in the id of each etcd lease that the host is
+ * granted, where flannel neither looks nor can be disturbed: so a key tells whose it is, whatever
+ * address its value names.
  */
 export type OwnerId = Brand<number, "OwnerId">;
 
-/** "pn" in the highest of the id's four 16-bit parts; etcd itself puts a part of a member's id there. */
+/**
+ * "pn" in the highest of the id's four 16-bit parts; etcd itself puts a part of a member's id
+ * there.
+ */
 const mark = 0x706en;
 
-/** An owner's id from at least four bytes that stay the same on a host: a digest of its machine id. */
+/**
+ * An owner's id from at least four bytes that stay the same on a host: a digest of its machine id.
+ */
 export function ownerFromBytes(bytes: Uint8Array): OwnerId {
   const [a = 0, b = 0, c = 0, d = 0] = bytes;
   return (((a << 24) | (b << 16) | (c << 8) | d) >>> 0) as OwnerId;

@@ -40,7 +40,10 @@ export type NoPeer =
   /** Without an address to send to: reserved for a host that has not come, or broken. */
   | "no-address";
 
-/** Backends of hosts that a host of this one sends to. Neither udp nor alloc says which of the two it is. */
+/**
+ * Backends of hosts that a host of this one sends to. Neither udp nor alloc says which of the two
+ * it is.
+ */
 const together = (own: BackendType, other: BackendType): boolean =>
   own === other || (own === "alloc" && other === "udp");
 

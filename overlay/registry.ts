@@ -66,7 +66,10 @@ export function readEntry(stored: StoredKey): Entry {
   return { kind: "lease", key, subnets, value: read, text, grant, createRevision, modRevision };
 }
 
-/** All leases of an overlay as far as this host knows: what following the store told, and what its own writes taught. */
+/**
+ * All leases of an overlay as far as this host knows: what following the store told, and what its
+ * own writes taught.
+ */
 export class Registry implements Leases {
   readonly #entries = new Map<string, Entry>();
   readonly #byAddress = new Index<string>();
@@ -144,7 +147,10 @@ export class Registry implements Leases {
     return { ...write, grant, createRevision, modRevision };
   }
 
-  /** Nothing older than what is known of a key changes it: own writes are known before they are told of. */
+  /**
+   * Nothing older than what is known of a key changes it: own writes are known before they are told
+   * of.
+   */
   #event(event: StoreEvent): EntryChange[] {
     const { key, modRevision } = event.kind === "put" ? event.at : event;
     const known = this.#entries.get(key);

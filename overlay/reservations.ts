@@ -33,8 +33,9 @@ export const reservationsIn = (leases: Leases): Lease[] =>
   [...leases].filter((entry): entry is Lease => entry.kind === "lease" && entry.grant === 0n);
 
 /**
- * What makes subnets a reservation: a key without an etcd lease. A lease that their host has already stays as it is, and does not
- * end from then on. Undefined when there is nothing to do. Throws `INVALID_ARGUMENT`, `SUBNET_TAKEN`.
+ * What makes subnets a reservation: a key without an etcd lease. A lease that their host has
+ * already stays as it is, and does not end from then on. Undefined when there is nothing to do.
+ * Throws `INVALID_ARGUMENT`, `SUBNET_TAKEN`.
  */
 export function reserve(
   { prefix, config, leases }: Place,
@@ -129,7 +130,10 @@ export interface Reserving {
   readonly store: LeaseStore;
 }
 
-/** Reserves; again when somebody has written in between. Throws what `reserve` throws, and what the store does. */
+/**
+ * Reserves; again when somebody has written in between. Throws what `reserve` throws, and what the
+ * store does.
+ */
 export const addReservation = (
   { prefix, config, store }: Reserving,
   reservation: Reservation,

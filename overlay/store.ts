@@ -2,7 +2,10 @@ import type { Brand } from "../core/brand.ts";
 
 /** A point in the store's history. */
 export type Revision = bigint;
-/** Names a store's lease of time; 0n: none, for ever. Not the lease of a subnet, which is a key that has such a lease. */
+/**
+ * Names a store's lease of time; 0n: none, for ever. Not the lease of a subnet, which is a key that
+ * has such a lease.
+ */
 export type GrantId = bigint;
 
 /** A key as the store has it. */
@@ -15,17 +18,26 @@ export interface StoredKey {
   readonly modRevision: Revision;
 }
 
-/** What a lease's key is to become. Only `leaseWrite` makes one: nothing else can be written beside flannel's leases. */
+/**
+ * What a lease's key is to become. Only `leaseWrite` makes one: nothing else can be written beside
+ * flannel's leases.
+ */
 export type LeaseWrite = Brand<{ readonly key: string; readonly value: string }, "LeaseWrite">;
 
-/** Either all of it happens or nothing: puts and deletes, if every key is as it was at the revision named (0n: is not there). */
+/**
+ * Either all of it happens or nothing: puts and deletes, if every key is as it was at the revision
+ * named (0n: is not there).
+ */
 export interface LeaseTransaction {
   readonly compares: readonly { readonly key: string; readonly modRevision: Revision }[];
   readonly puts: readonly { readonly write: LeaseWrite; readonly grant: GrantId }[];
   readonly deletes: readonly string[];
 }
 
-/** What became of a transaction. Refused: the keys compared, those of them that are there, as they are. */
+/**
+ * What became of a transaction. Refused: the keys compared, those of them that are there, as they
+ * are.
+ */
 export type Committed =
   | { readonly kind: "done"; readonly revision: Revision }
   | { readonly kind: "refused"; readonly revision: Revision; readonly found: readonly StoredKey[] };
@@ -35,11 +47,17 @@ export type StoreEvent =
   | { readonly kind: "put"; readonly at: StoredKey }
   | { readonly kind: "delete"; readonly key: string; readonly modRevision: Revision };
 
-/** What following the store tells: all there is, then what changes, in order and each once; and when it has lost touch. */
+/**
+ * What following the store tells: all there is, then what changes, in order and each once; and when
+ * it has lost touch.
+ */
 export type StoreUpdate =
   | {
       readonly kind: "snapshot";
-      /** Which store it is: revisions of another one, made anew after a loss, are not to be compared. */
+      /**
+       * Which store it is: revisions of another one, made anew after a loss, are not to be
+       * compared.
+       */
       readonly cluster: bigint;
       readonly revision: Revision;
       readonly keys: readonly StoredKey[];
@@ -58,7 +76,10 @@ export interface TimeLeft {
   readonly grantedSeconds: number;
 }
 
-/** What the overlay needs of etcd. Every call ends with `signal`, and may fail without telling whether it was done. */
+/**
+ * What the overlay needs of etcd. Every call ends with `signal`, and may fail without telling
+ * whether it was done.
+ */
 export interface LeaseStore {
   /** One key; undefined when it is not there. */
   read(

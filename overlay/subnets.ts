@@ -16,15 +16,22 @@ import type { OverlayConfig, SubnetSpace } from "./flannel/config.ts";
 import type { Subnets } from "./flannel/key.ts";
 import type { Entry } from "./registry.ts";
 
-/** Free subnets among which one is drawn: few races are lost, and a network fills up from its beginning. */
+/**
+ * Free subnets among which one is drawn: few races are lost, and a network fills up from its
+ * beginning.
+ */
 const drawnFrom = 100;
-/** So many times more after a race that is lost, and again after the second: thousands who come at once find room. */
+/**
+ * So many times more after a race that is lost, and again after the second: thousands who come at
+ * once find room.
+ */
 const widening = 8;
 const mostWidenings = 2;
 
 /**
- * 240.0.0.0, of an IPv4 range that no host can have. A host of an overlay without IPv4 writes this and the number of its subnet as
- * its public IPv4 address: flanneld, which looks for its own lease by that address alone and has 0.0.0.0, leaves it be.
+ * 240.0.0.0, of an IPv4 range that no host can have. A host of an overlay without IPv4 writes this
+ * and the number of its subnet as its public IPv4 address: flanneld, which looks for its own lease
+ * by that address alone and has 0.0.0.0, leaves it be.
  */
 const standInBase = 240n << 24n;
 /** As many subnets have a stand-in address. */
@@ -61,8 +68,8 @@ function inSpace(subnet: Cidr | undefined, space: SubnetSpace | undefined): bool
 }
 
 /**
- * What stands for a public IPv4 address where the overlay has no IPv4: no two subnets have the same, so no two hosts have.
- * Undefined beyond the 2^28th subnet of a network.
+ * What stands for a public IPv4 address where the overlay has no IPv4: no two subnets have the
+ * same, so no two hosts have. Undefined beyond the 2^28th subnet of a network.
  */
 export function standInAddress(subnet: Cidr, { v6 }: OverlayConfig): Ipv4 | undefined {
   if (v6 === undefined) return undefined;

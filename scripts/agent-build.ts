@@ -18,7 +18,8 @@ const variants: Readonly<
 > = {
   // The agent is part of every guest: a larger one is a mistake.
   amd64: { target: musl, directory: "build/agent", sizeLimit: 1536 * 1024 },
-  // Debian has no musl for another architecture than the machine's own; glibc makes it half a megabyte larger.
+  // Debian has no musl for another architecture than the machine's own; glibc makes it half a
+  // megabyte larger.
   arm64: {
     target: {
       compiler: "aarch64-linux-gnu-gcc",
@@ -31,8 +32,8 @@ const variants: Readonly<
 };
 
 /**
- * Builds build/agent/podnet-guest (build/agent-arm64/podnet-guest), or leaves it when its inputs are unchanged. Answers its
- * path.
+ * Builds build/agent/podnet-guest (build/agent-arm64/podnet-guest), or leaves it when its inputs
+ * are unchanged. Answers its path.
  */
 export async function buildAgent(
   top: string,

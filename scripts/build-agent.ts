@@ -1,6 +1,7 @@
 /**
- * Builds podnet-guest: TypeScript → one script (esbuild) → bytecode (QuickJS-NG in npm quickjs-wasi), and the same
- * engine's wasm → C (wasm2c) → objects; linked statically with musl. Why so: docs/decisions/0005-agent-engine.md.
+ * Builds podnet-guest: TypeScript → one script (esbuild) → bytecode (QuickJS-NG in npm
+ * quickjs-wasi), and the same engine's wasm → C (wasm2c) → objects; linked statically with musl.
+ * Why so: docs/decisions/0005-agent-engine.md.
  */
 import path from "node:path";
 import { buildAgent } from "./agent-build.ts";

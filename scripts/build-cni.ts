@@ -1,4 +1,7 @@
-/** Builds podnet-cni: the same toolchain as the agent's, frozen when it has started. Why so: docs/decisions/0046-cni-plugin.md. */
+/**
+ * Builds podnet-cni: the same toolchain as the agent's, frozen when it has started. Why so:
+ * docs/decisions/0046-cni-plugin.md.
+ */
 import path from "node:path";
 import { buildCni } from "./cni-build.ts";
 import { complainAndFail } from "./complain.ts";

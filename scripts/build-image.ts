@@ -1,7 +1,7 @@
 /**
- * Builds the agent, then the image around it. `--debian`: a Debian disk image with the agent as a service, too. `--cloud`: one
- * as Debian's images for clouds are, without an agent.
- * `--arch arm64`: both for machines of that architecture.
+ * Builds the agent, then the image around it. `--debian`: a Debian disk image with the agent as a
+ * service, too. `--cloud`: one as Debian's images for clouds are, without an agent. `--arch arm64`:
+ * both for machines of that architecture.
  */
 import path from "node:path";
 import { parseArgs } from "node:util";

@@ -1,6 +1,7 @@
 /**
- * Makes one file of all of podnetd's sources and packages, and one of podnet's: Node finds, reads and links one module where
- * there are 1,200, which is half of a start. Why so: docs/decisions/0054-one-file-to-start.md.
+ * Makes one file of all of podnetd's sources and packages, and one of podnet's: Node finds, reads
+ * and links one module where there are 1,200, which is half of a start. Why so:
+ * docs/decisions/0054-one-file-to-start.md.
  */
 import { mkdirSync, renameSync, utimesSync } from "node:fs";
 import { readFile } from "node:fs/promises";
@@ -22,7 +23,10 @@ const external = ["koffi"];
 const requireOfOld =
   'import { createRequire as makeRequire } from "node:module"; const require = makeRequire(import.meta.url);';
 
-/** A source that asks where it lies is told where it lies, and not where the program made of it does. */
+/**
+ * A source that asks where it lies is told where it lies, and not where the program made of it
+ * does.
+ */
 const ownPlaces: Plugin = {
   name: "own-places",
   setup({ onLoad }) {

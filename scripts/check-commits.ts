@@ -1,6 +1,6 @@
 /**
- * Checks commit messages. With a file, the message in it, as git's hook `commit-msg` gives it; without, those of all
- * commits since the rule was made. Prints what is wrong and exits 1.
+ * Checks commit messages. With a file, the message in it, as git's hook `commit-msg` gives it;
+ * without, those of all commits since the rule was made. Prints what is wrong and exits 1.
  */
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -26,7 +26,9 @@ else if (wrong > 0)
   );
 process.exitCode = wrong === 0 ? 0 : 1;
 
-/** Each commit's short hash and message; none where there is no history, as in an unpacked archive. */
+/**
+ * Each commit's short hash and message; none where there is no history, as in an unpacked archive.
+ */
 function committed(): string[][] {
   try {
     const options = ["--no-merges", `--since=${ruleSince}`, "--format=%h%x00%B%x01"];

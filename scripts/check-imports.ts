@@ -13,7 +13,10 @@ type Rule = {
   readonly packages: "any" | "none" | readonly string[];
 };
 
-/** First match wins, so the narrower path stands above the wider one. `node:` modules count as packages. */
+/**
+ * First match wins, so the narrower path stands above the wider one. `node:` modules count as
+ * packages.
+ */
 const rules: readonly Rule[] = [
   { room: "core/", rooms: [], packages: "none" },
   { room: "ipallocator/", rooms: ["core/"], packages: "none" },
@@ -81,8 +84,9 @@ const rules: readonly Rule[] = [
 ];
 
 /**
- * The folders of `daemon/`, one for each subject, lowest first: a file imports only from its own folder and from those before it. What a
- * lower folder needs of a higher one it declares as an interface of its own.
+ * The folders of `daemon/`, one for each subject, lowest first: a file imports only from its own
+ * folder and from those before it. What a lower folder needs of a higher one it declares as an
+ * interface of its own.
  */
 const daemonOrder = [
   "config",

@@ -16,8 +16,9 @@ import {
 const native = "cni/plugin/native";
 
 /**
- * Builds build/cni-plugin/podnet-cni, or leaves it when its inputs are unchanged. Answers its path. Linked twice: the first, the
- * seed, runs here until it has started; what it then holds goes into the second (cni/plugin/native/frozen.h).
+ * Builds build/cni-plugin/podnet-cni, or leaves it when its inputs are unchanged. Answers its path.
+ * Linked twice: the first, the seed, runs here until it has started; what it then holds goes into
+ * the second (cni/plugin/native/frozen.h).
  */
 export async function buildCni(top: string): Promise<string> {
   const at = (file: string): string => path.join(top, file);

@@ -1,13 +1,21 @@
-/** Checks commit messages: `area: imperative` in the first line, the reasons below it (CONTRIBUTING.md). */
+/**
+ * Checks commit messages: `area: imperative` in the first line, the reasons below it
+ * (CONTRIBUTING.md).
+ */
 
 /** Characters of a subject: what one line of `git log` and of a mail shows. */
 const longestSubject = 72;
 const longestLine = 100;
 
-/** `area: what it does` or `area, area: …`, where an area is a folder or a subject in lower case. */
+/**
+ * `area: what it does` or `area, area: …`, where an area is a folder or a subject in lower case.
+ */
 const subjectForm = /^[a-z0-9][a-z0-9./-]*(?:, [a-z0-9][a-z0-9./-]*)*: (?<verb>\S+)(?: .*)?$/;
 
-/** A verb in another form than the imperative; `is` and `s` alone end many imperatives (`pass`, `miss`). */
+/**
+ * A verb in another form than the imperative; `is` and `s` alone end many imperatives (`pass`,
+ * `miss`).
+ */
 const notImperative =
   /^(?:adds|added|adding|changes|changed|changing|fixes|fixed|fixing|makes|made|making|moves|moved|moving|removes|removed|removing|renames|renamed|renaming|updates|updated|updating|uses|used|using)$/i;
 
@@ -15,8 +23,9 @@ const notImperative =
 const byGit = /^(?:Merge|Revert|fixup!|squash!|amend!) /;
 
 /**
- * What is wrong with a commit's message, a sentence each; nothing when it is as it should be. Lines that begin with `#`, as an
- * editor shows them, and what follows git's scissors line count for nothing.
+ * What is wrong with a commit's message, a sentence each; nothing when it is as it should be. Lines
+ * that begin with `#`, as an editor shows them, and what follows git's scissors line count for
+ * nothing.
  */
 export function messageFaults(message: string): string[] {
   const [whole = ""] = message.split(/^# -+ >8 -+$/m);

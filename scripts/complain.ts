@@ -1,7 +1,9 @@
 import { isPodnetError } from "../core/errors.ts";
 import { spaceError } from "../guest-init/image/build-image.ts";
 
-/** Ends a build script on a failure: what went wrong, what to do, and what the failed command said. */
+/**
+ * Ends a build script on a failure: what went wrong, what to do, and what the failed command said.
+ */
 export function complainAndFail(program: string, thrown: unknown): void {
   const error = spaceError(thrown);
   if (!isPodnetError(error)) throw error;

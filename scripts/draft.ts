@@ -4,7 +4,10 @@ import path from "node:path";
 /** No build takes so long, milliseconds: whoever made an older draft was killed. */
 const forgottenMs = 600_000;
 
-/** Has a build write into a directory of its own beside the one it is for, which goes however it ends; and those that earlier ones left. */
+/**
+ * Has a build write into a directory of its own beside the one it is for, which goes however it
+ * ends; and those that earlier ones left.
+ */
 export async function withDraft(
   directory: string,
   body: (draft: string) => Promise<void>,

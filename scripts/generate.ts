@@ -3,7 +3,10 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 
-/** Makes `api/gen` and its like from their .proto files; with `--check`, makes them aside and compares. */
+/**
+ * Makes `api/gen` and its like from their .proto files; with `--check`, makes them aside and
+ * compares.
+ */
 
 const root = resolve(import.meta.dirname, "..");
 /** What is made, from which module, as which template says. */

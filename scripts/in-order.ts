@@ -1,7 +1,10 @@
 import { readFileSync } from "node:fs";
 import path from "node:path";
 
-/** Ava's configuration, and its files in the order that scripts/run-ava.ts names them in, by lines of PODNET_TEST_ORDER. */
+/**
+ * Ava's configuration, and its files in the order that scripts/run-ava.ts names them in, by lines
+ * of PODNET_TEST_ORDER.
+ */
 const top = path.resolve(import.meta.dirname, "..");
 const { ava } = JSON.parse(readFileSync(path.join(top, "package.json"), "utf8")) as { ava: object };
 const order = (process.env["PODNET_TEST_ORDER"] ?? "").split("\n");

@@ -1,6 +1,7 @@
 /**
- * Lint rules of podnet's own, which `.oxlintrc.json` names. Both find a promise that is started and has no handler while
- * something else is awaited: when it rejects meanwhile, its rejection is unhandled, and ends the program.
+ * Lint rules of podnet's own, which `.oxlintrc.json` names. Both find a promise that is started and
+ * has no handler while something else is awaited: when it rejects meanwhile, its rejection is
+ * unhandled, and ends the program.
  */
 
 interface Node {
@@ -54,7 +55,10 @@ function combinerOf(node: Node): Call | undefined {
   return undefined;
 }
 
-/** No `await` inside the arguments of `Promise.all` and its like: what was started before it has no handler yet. */
+/**
+ * No `await` inside the arguments of `Promise.all` and its like: what was started before it has no
+ * handler yet.
+ */
 const noAwaitAmongPromises = {
   create: (context: Context) => ({
     AwaitExpression(node: Node) {
@@ -65,7 +69,10 @@ const noAwaitAmongPromises = {
   }),
 };
 
-/** No `await` of something else between the start of a promise that is kept in a variable and its first use. */
+/**
+ * No `await` of something else between the start of a promise that is kept in a variable and its
+ * first use.
+ */
 const noAwaitBeforeHandler = {
   create(context: Context) {
     const awaits: Node[] = [];

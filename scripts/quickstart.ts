@@ -1,6 +1,7 @@
 /**
- * The tour of `scripts/quickstart`, inside the sandbox: a lab of three machines, podnetd on one of them, two pods,
- * pings both ways, and what bad input answers. With --keep the lab stays until the sandbox is ended.
+ * The tour of `scripts/quickstart`, inside the sandbox: a lab of three machines, podnetd on one of
+ * them, two pods, pings both ways, and what bad input answers. With --keep the lab stays until the
+ * sandbox is ended.
  */
 import { rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -147,7 +148,8 @@ try {
   ./bin/podnet verify web
   ./scripts/quickstart --down            ${dim("# ends it, leaves nothing")}`);
     writeFileSync(path.join(directory, "ready"), "");
-    // The sandbox ends when this process does, so it waits; `--down` kills the sandbox from outside.
+    // The sandbox ends when this process does, so it waits; `--down` kills the sandbox from
+    // outside.
     await new Promise((resolve) => podnetd.process.once("exit", resolve));
   } else {
     await step("podnet delete web db", () => podnetd.podnet("delete", "web", "db"));

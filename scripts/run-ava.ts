@@ -34,14 +34,23 @@ export interface FailedTest {
 }
 
 export interface AvaResult extends Count {
-  /** The tests that failed; undefined when none did, or when something failed that is no single test. */
+  /**
+   * The tests that failed; undefined when none did, or when something failed that is no single
+   * test.
+   */
   readonly failing: readonly FailedTest[] | undefined;
 }
 
-/** One of the lines a run of ava ends with: `3 tests passed`, `1 test failed`, `1 uncaught exception` … */
+/**
+ * One of the lines a run of ava ends with: `3 tests passed`, `1 test failed`,
+ * `1 uncaught exception` …
+ */
 const closingLine = /^ {2}(\d+) .*?(passed|failed|skipped|todo|rejections?|exceptions?)$/;
 
-/** A test that passed and took 100 ms or more, with its file where there are several: `✔ file › title (1m 3.2s)`. */
+/**
+ * A test that passed and took 100 ms or more, with its file where there are several:
+ * `✔ file › title (1m 3.2s)`.
+ */
 const timedLine = /^ {2}✔ (\S+) › .* \((?:(\d+)m ?)?(?:([\d.]+)(ms|s))?\)$/;
 
 /** A test that failed, with its file where there are several. */
@@ -70,9 +79,9 @@ class Slowest {
 }
 
 /**
- * Runs ava over some files; shows what does not pass. Passes are counted as they come, for ava's closing lines leave
- * them out when something failed; the rest is counted from those lines. (Not from TAP: ava 8.0.1's reporter for it
- * crashes on a time-out.)
+ * Runs ava over some files; shows what does not pass. Passes are counted as they come, for ava's
+ * closing lines leave them out when something failed; the rest is counted from those lines. (Not
+ * from TAP: ava 8.0.1's reporter for it crashes on a time-out.)
  */
 export async function runAva(run: AvaRun): Promise<AvaResult> {
   const { name, files, limitMinutes, show = console.log } = run;
@@ -135,7 +144,10 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
   return { passed, failed, skipped, failing: allNamed ? failing : undefined };
 }
 
-/** Ava names a file by its path without its ending and what all have in common, and not at all when it is the only one. */
+/**
+ * Ava names a file by its path without its ending and what all have in common, and not at all when
+ * it is the only one.
+ */
 const fileOf = (label: string | undefined, files: readonly string[]): string | undefined =>
   label === undefined
     ? files.length === 1

@@ -3,7 +3,10 @@ import type { Stage } from "./stages.ts";
 
 /** A stage gets this many times its budget before it is taken for hung. */
 const hangFactor = 6;
-/** Complete runs (`--full`) are long by design: minutes for a stage, and seconds for a test, before they count as hung. */
+/**
+ * Complete runs (`--full`) are long by design: minutes for a stage, and seconds for a test, before
+ * they count as hung.
+ */
 const fullMinutes = 480;
 /** More failing files than this in one stage are no accident of a busy machine. */
 const mostUnsteady = 2;
@@ -28,9 +31,9 @@ export interface StageResult extends Count {
 }
 
 /**
- * What the tests of a stage get in their environment. Complete runs draw anew, and name their seeds. Short ones draw from the day
- * in UTC (20261123) where the stage is a search, and otherwise from a fixed seed. PODNET_SEED overrules all
- * (docs/decisions/0075).
+ * What the tests of a stage get in their environment. Complete runs draw anew, and name their
+ * seeds. Short ones draw from the day in UTC (20261123) where the stage is a search, and otherwise
+ * from a fixed seed. PODNET_SEED overrules all (docs/decisions/0075).
  */
 export function environmentOf(
   { drawsByDay }: Stage,
@@ -44,8 +47,9 @@ export function environmentOf(
 }
 
 /**
- * Runs a stage. A few files that fail run once more, alone and one at a time, where the stage allows it (docs/decisions/0036); what
- * passes then is unsteady, and counts as passed unless the run is strict.
+ * Runs a stage. A few files that fail run once more, alone and one at a time, where the stage
+ * allows it (docs/decisions/0036); what passes then is unsteady, and counts as passed unless the
+ * run is strict.
  */
 export async function runStage(it: StageRun): Promise<StageResult> {
   const { stage, files, full, strict, environment, show = console.log } = it;

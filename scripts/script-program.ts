@@ -1,6 +1,7 @@
 /**
- * TypeScript as a static executable: one script (esbuild) → bytecode (QuickJS-NG in npm quickjs-wasi), and the same
- * engine's wasm → C (wasm2c) → objects, linked with a program's native code. Why so: docs/decisions/0005-agent-engine.md.
+ * TypeScript as a static executable: one script (esbuild) → bytecode (QuickJS-NG in npm
+ * quickjs-wasi), and the same engine's wasm → C (wasm2c) → objects, linked with a program's native
+ * code. Why so: docs/decisions/0005-agent-engine.md.
  */
 import {
   copyFileSync,
@@ -112,7 +113,10 @@ export function compileEngine(top: string, parts: Parts): Promise<string> {
   );
 }
 
-/** Links an executable of the parts, the engine compiled and C files (or assembler), which find the bytecode and `include`. */
+/**
+ * Links an executable of the parts, the engine compiled and C files (or assembler), which find the
+ * bytecode and `include`.
+ */
 export async function link(
   parts: Parts,
   engine: string,
@@ -136,7 +140,10 @@ export async function link(
   }
 }
 
-/** Throws `COMMAND_FAILED` or `PREFLIGHT_FAILED` naming what is missing; answers the compiler's version. */
+/**
+ * Throws `COMMAND_FAILED` or `PREFLIGHT_FAILED` naming what is missing; answers the compiler's
+ * version.
+ */
 async function checkTools(top: string, { compiler, package: packages }: Target): Promise<string> {
   const manifest = path.join(top, "node_modules/quickjs-wasi/package.json");
   const { version } = JSON.parse(readFileSync(manifest, "utf8")) as { version: string };
@@ -161,7 +168,10 @@ async function checkTools(top: string, { compiler, package: packages }: Target):
   return (await run([compiler, "--version"])).stdout.split("\n")[0] ?? "";
 }
 
-/** All of a program as one script. Its engine is of 2025, so private fields and the like stay as they are. */
+/**
+ * All of a program as one script. Its engine is of 2025, so private fields and the like stay as
+ * they are.
+ */
 async function bundle(top: string, entry: string): Promise<string> {
   const { version } = JSON.parse(readFileSync(path.join(top, "package.json"), "utf8")) as {
     version: string;
@@ -202,7 +212,10 @@ async function translate(wasm: string, to: string): Promise<void> {
   copyFileSync("/usr/include/wasm-rt.h", path.join(to, "wasm-rt.h"));
 }
 
-/** Paths that get into the program (of `assert`) are shortened: the same inputs give the same bytes in any checkout. */
+/**
+ * Paths that get into the program (of `assert`) are shortened: the same inputs give the same bytes
+ * in any checkout.
+ */
 async function cc(target: Target, args: readonly string[], include: string): Promise<void> {
   const shortened = `-ffile-prefix-map=${path.dirname(include)}=.`;
   await run([target.compiler, shortened, "-I", include, ...target.flags, ...args], {
@@ -210,7 +223,10 @@ async function cc(target: Target, args: readonly string[], include: string): Pro
   });
 }
 
-/** Puts an executable where it belongs, or leaves what is there when that is the same. Answers its path. */
+/**
+ * Puts an executable where it belongs, or leaves what is there when that is the same. Answers its
+ * path.
+ */
 export function publish(top: string, program: Program, built: string): string {
   const { name, directory, sizeLimit } = program;
   const size = statSync(built).size;

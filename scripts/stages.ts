@@ -9,24 +9,34 @@ export interface Stage {
   readonly files: string;
   /** Of these the longest, which begin first: what begins last is waited for alone. */
   readonly longest?: readonly string[];
-  /** Of these, what only a complete run has time for: long boots of images that a short one meets in another way. */
+  /**
+   * Of these, what only a complete run has time for: long boots of images that a short one meets in
+   * another way.
+   */
   readonly completeOnly?: readonly string[];
   /** Warm minutes on two cores; going over is reported, not failed: the machines are noisy. */
   readonly budgetMinutes: number;
   /**
-   * Test files at a time: never more than two where they boot machines, so that these do not starve each other; more where
-   * they mostly wait, for deadlines to pass.
+   * Test files at a time: never more than two where they boot machines, so that these do not starve
+   * each other; more where they mostly wait, for deadlines to pass.
    */
   readonly concurrency: number;
   readonly timeoutSeconds: number;
   /**
-   * What a failure here may mean is that the machine was busy elsewhere: it is looked at once more (docs/decisions/0036),
-   * unless it comes of a search or of kills, where a failure seen once is a defect found.
+   * What a failure here may mean is that the machine was busy elsewhere: it is looked at once more
+   * (docs/decisions/0036), unless it comes of a search or of kills, where a failure seen once is a
+   * defect found.
    */
   readonly secondLook?: true;
-  /** A search: a short run draws from the date, so that each day looks elsewhere (docs/decisions/0075). */
+  /**
+   * A search: a short run draws from the date, so that each day looks elsewhere
+   * (docs/decisions/0075).
+   */
   readonly drawsByDay?: true;
-  /** Its tests write a closing line, such as `crash points=12 …`, to build/summary/NAME; without one it has failed. */
+  /**
+   * Its tests write a closing line, such as `crash points=12 …`, to build/summary/NAME; without one
+   * it has failed.
+   */
   readonly closes?: true;
 }
 
@@ -164,8 +174,8 @@ export const stages: readonly Stage[] = [
 ];
 
 /**
- * The stage's files of a complete or a short run, in the order in which they begin, each once: what another one imports runs
- * there (`test/vm/together-*.test.ts`).
+ * The stage's files of a complete or a short run, in the order in which they begin, each once: what
+ * another one imports runs there (`test/vm/together-*.test.ts`).
  */
 export function filesOf(
   { files, completeOnly = [], longest = [] }: Stage,

@@ -1,6 +1,7 @@
 /**
- * Runs the test stages one after the other inside the sandbox (scripts/test starts it there), prints each test that
- * fails as it fails and each stage's time against its budget, and writes `passed failed skipped` to build/test-result.
+ * Runs the test stages one after the other inside the sandbox (scripts/test starts it there),
+ * prints each test that fails as it fails and each stage's time against its budget, and writes
+ * `passed failed skipped` to build/test-result.
  */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";

@@ -52,7 +52,8 @@ export function addCapture(program: Command, context: Context): void {
         let lost = 0n;
         try {
           for await (const part of podnet.pods.capture(request, { signal })) {
-            // Not before it has begun: what was captured last is not lost to a pod that there is not.
+            // Not before it has begun: what was captured last is not lost to a pod that there is
+            // not.
             out ??= opened.use(await openOutput(context, file));
             if (packets === 0 && part.data.length === headerSize)
               io.stderr.write(`Capturing ${harmless(idOrName)}; ctrl-c ends\n`);

@@ -76,7 +76,10 @@ async function show(
   if (fit !== undefined) await write(io.stdout, fit());
 }
 
-/** The terminal is the console's until it ends, is left, or a signal comes; then it is as it was before. */
+/**
+ * The terminal is the console's until it ends, is left, or a signal comes; then it is as it was
+ * before.
+ */
 async function converse(
   io: Io,
   podnet: Podnet,
@@ -109,7 +112,10 @@ async function converse(
   io.stderr.write(`\nThe console of ${request.idOrName} has ended\n`);
 }
 
-/** What may wait for a console that does not take it. More is dropped: keys have to be read, or nobody could detach. */
+/**
+ * What may wait for a console that does not take it. More is dropped: keys have to be read, or
+ * nobody could detach.
+ */
 const mostTyped = 1 << 20;
 
 function passKeys(

@@ -78,7 +78,9 @@ export function lastLines(text: Uint8Array, lines: number): Uint8Array {
   return text.subarray(from + 1);
 }
 
-/** One machine after the other: the pod is the same by its id, also when another one gets its name. */
+/**
+ * One machine after the other: the pod is the same by its id, also when another one gets its name.
+ */
 async function follow(
   io: Io,
   podnet: Podnet,

@@ -75,7 +75,8 @@ async function printNetworks(
     await printDocument(io, output, document("NetworkList", { items }));
     return;
   }
-  // What is reserved and in quarantine stands in `network get`: a line fits a terminal of 100 columns.
+  // What is reserved and in quarantine stands in `network get`: a line fits a terminal of 100
+  // columns.
   const heading = "NAME BRIDGE SUBNET GATEWAY MTU NAT ISOLATED USED FREE";
   io.stdout.write(table(heading.split(" "), networks.flatMap(rowsOf)));
 }

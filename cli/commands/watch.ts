@@ -81,7 +81,10 @@ function line(event: WatchPodsResponse): string {
   return [...columns, ...details.filter((part) => part !== "")].join("  ").trimEnd();
 }
 
-/** A step with its time; for any other event the pod's addresses, and its text where that says more than the state. */
+/**
+ * A step with its time; for any other event the pod's addresses, and its text where that says more
+ * than the state.
+ */
 function whatHappened({ pod, span, text }: WatchPodsResponse, state: string): string[] {
   if (span !== undefined) return [`${harmless(span.step)} ${duration(span.durationMs)}`];
   const addresses = pod === undefined ? "" : addressesOf(pod).join(" ");

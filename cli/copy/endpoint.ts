@@ -22,7 +22,10 @@ export function endpointOf(text: string, field: string): Endpoint {
 /** What is found at a path; `link` leads nowhere. */
 export type Found = "absent" | "file" | "directory" | "link" | "other";
 
-/** Where a copy goes: into this directory, under this name; without one, what is in the source goes there. */
+/**
+ * Where a copy goes: into this directory, under this name; without one, what is in the source goes
+ * there.
+ */
 export interface Landing {
   readonly directory: string;
   readonly name: string | undefined;
@@ -44,8 +47,9 @@ export interface Target {
 export const baseOf = (text: string): string => path.posix.basename(path.posix.resolve("/", text));
 
 /**
- * Where a source lands, by docker cp's rules: into a directory that is there, else under the target's name; `DIRECTORY/.` is
- * what is in it. Pure. Throws `INVALID_ARGUMENT` for what goes nowhere.
+ * Where a source lands, by docker cp's rules: into a directory that is there, else under the
+ * target's name; `DIRECTORY/.` is what is in it. Pure. Throws `INVALID_ARGUMENT` for what goes
+ * nowhere.
  */
 export function landingOf(source: Source, target: Target): Landing {
   const ends = /\/\.?$/.test(target.path);

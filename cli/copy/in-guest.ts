@@ -61,7 +61,10 @@ class Silence implements Disposable {
   }
 }
 
-/** Runs a program to its end. What fails here ends it there, and so does its silence: `AGENT_TIMEOUT`. */
+/**
+ * Runs a program to its end. What fails here ends it there, and so does its silence:
+ * `AGENT_TIMEOUT`.
+ */
 export async function runInGuest(
   { podnet, idOrName, signal, silenceMs = silence }: Guest,
   { args, input, output }: GuestProgram,
@@ -106,7 +109,9 @@ export async function runInGuest(
 
 /** A program that has to succeed. */
 export interface NeededProgram extends GuestProgram {
-  /** What it writes last when it has done everything, and nothing but this: `output` is not called. */
+  /**
+   * What it writes last when it has done everything, and nothing but this: `output` is not called.
+   */
   readonly lastWord?: string;
 }
 
@@ -135,8 +140,8 @@ export async function mustRun(
 }
 
 const words = { d: "directory", f: "file", a: "absent", o: "other", l: "link" } as const;
-// One letter each for the path itself, what it leads to, and its parent; then whether there is a tar to be run: busybox's
-// shell has one of its own, which nobody else has.
+// One letter each for the path itself, what it leads to, and its parent; then whether there is a
+// tar to be run: busybox's shell has one of its own, which nobody else has.
 const look = `k() {
 if [ -d "$1" ]; then echo d; elif [ -f "$1" ]; then echo f; elif [ -e "$1" ]; then echo o; elif [ -L "$1" ]; then echo l; else echo a; fi
 }

@@ -5,14 +5,19 @@ import type { Landing } from "./endpoint.ts";
 import { type Guest, mustRun, runInGuest } from "./in-guest.ts";
 
 /**
- * Most bytes of one block to a hyperstart: it loses input that the program has not read, behind what a pipe and its own buffer hold.
- * podnetd refuses more than 56 KiB to one program.
+ * Most bytes of one block to a hyperstart: it loses input that the program has not read, behind
+ * what a pipe and its own buffer hold. podnetd refuses more than 56 KiB to one program.
  */
 const blockSize = 48 * 1024;
-/** The last word of a script that has done everything: a hyperstart calls a program that was killed a success. */
+/**
+ * The last word of a script that has done everything: a hyperstart calls a program that was killed
+ * a success.
+ */
 const lastWord = "done";
 
-/** hyperstart's own image links few applets to its busybox; the others are there by `busybox NAME`. */
+/**
+ * hyperstart's own image links few applets to its busybox; the others are there by `busybox NAME`.
+ */
 const applets = `b() { if command -v "$1" >/dev/null 2>&1; then "$@"; else busybox "$@"; fi; }`;
 
 /** Adds its input to the file $1, and prints how long that is now. */
@@ -29,8 +34,9 @@ b rm -rf "$2" "$4"
 exit "$s"`;
 
 /**
- * Unpacks an archive into the directory $1. Its one entry $3 is unpacked in the directory $2 first and moved into place: what fails
- * on the way leaves what was there. What goes into a directory that is there is unpacked in it.
+ * Unpacks an archive into the directory $1. Its one entry $3 is unpacked in the directory $2 first
+ * and moved into place: what fails on the way leaves what was there. What goes into a directory
+ * that is there is unpacked in it.
  */
 const unpack = `${begin}
 put() {
@@ -98,7 +104,9 @@ async function losesInput({ podnet, idOrName, signal }: Guest): Promise<boolean>
   return pod?.guest?.kind === "hyperstart";
 }
 
-/** Brings bytes into a file in the guest, block by block; the guest says after each how much it has. */
+/**
+ * Brings bytes into a file in the guest, block by block; the guest says after each how much it has.
+ */
 async function bring(guest: Guest, file: string, input: Bytes): Promise<void> {
   let sent = 0;
   for await (const block of blocksOf(input)) {
@@ -128,7 +136,9 @@ async function appendBlock(guest: Guest, file: string, block: Uint8Array): Promi
   return Number(/^\s*(\d{1,15})\s*$/.exec(said)?.[1] ?? 0);
 }
 
-/** The same bytes in blocks of equal size but for the last; one that is empty where there are none. */
+/**
+ * The same bytes in blocks of equal size but for the last; one that is empty where there are none.
+ */
 async function* blocksOf(input: Bytes): AsyncGenerator<Uint8Array> {
   const block = new Uint8Array(blockSize);
   let used = 0;

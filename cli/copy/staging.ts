@@ -18,8 +18,9 @@ export function onFiles<T>(what: string, body: () => T): T {
 }
 
 /**
- * A private directory beside where a copy goes: what comes is made in it, where nothing is that could lead elsewhere, and
- * moved into place when all of it has come. Disposing removes what was not moved.
+ * A private directory beside where a copy goes: what comes is made in it, where nothing is that
+ * could lead elsewhere, and moved into place when all of it has come. Disposing removes what was
+ * not moved.
  */
 export class Staging implements Disposable {
   /** The root of what is to be moved. */
@@ -33,8 +34,9 @@ export class Staging implements Disposable {
   }
 
   /**
-   * Moves everything into a directory. What is there gives way, links too, which are never followed; directories are joined.
-   * Throws `INVALID_ARGUMENT` where a directory and something else have one name, `SYSCALL_FAILED`.
+   * Moves everything into a directory. What is there gives way, links too, which are never
+   * followed; directories are joined. Throws `INVALID_ARGUMENT` where a directory and something
+   * else have one name, `SYSCALL_FAILED`.
    */
   moveInto(directory: string): void {
     onFiles(`Cannot write to "${directory}"`, () => join(this.root, directory));

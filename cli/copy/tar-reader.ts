@@ -3,7 +3,10 @@ import { PodnetError } from "../../core/errors.ts";
 const blockSize = 512;
 /** Bytes of an entry that describes the next one: a long name, or pax records. */
 const mostMeta = 64 * 1024;
-/** Zeros behind the end that fill up tar's last record: GNU's has 10 KiB, and may be told to have more. */
+/**
+ * Zeros behind the end that fill up tar's last record: GNU's has 10 KiB, and may be told to have
+ * more.
+ */
 const mostPadding = 64 * 1024;
 
 export type TarKind = "file" | "directory" | "symlink" | "link" | "other";
@@ -43,8 +46,8 @@ const kinds: Readonly<Record<string, TarKind>> = {
 };
 
 /**
- * Reads a tar archive (ustar, GNU, pax) as it comes, holding no more than a block and a long name. It takes nothing after the
- * archive's end but zeros. Throws `AGENT_PROTOCOL`.
+ * Reads a tar archive (ustar, GNU, pax) as it comes, holding no more than a block and a long name.
+ * It takes nothing after the archive's end but zeros. Throws `AGENT_PROTOCOL`.
  */
 export class TarReader {
   readonly #sink: TarSink;

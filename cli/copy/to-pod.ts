@@ -21,7 +21,9 @@ export interface ToPod {
   readonly followLinks: boolean;
 }
 
-/** Copies files into a guest. Owners become root, unless the caller brought an archive of their own. */
+/**
+ * Copies files into a guest. Owners become root, unless the caller brought an archive of their own.
+ */
 export async function copyToPod(
   guest: Guest,
   { source, target, followLinks }: ToPod,
@@ -55,7 +57,10 @@ function statOf(source: string, followLinks: boolean): Stats {
   }
 }
 
-/** A source as an archive: one entry of that name and all below it, or, without a name, all that is in it. */
+/**
+ * A source as an archive: one entry of that name and all below it, or, without a name, all that is
+ * in it.
+ */
 export function pack(
   source: string,
   name: string | undefined,
@@ -77,7 +82,8 @@ export function pack(
     if (entry.stat !== undefined) Object.assign(entry.stat, { uid: 0, gid: 0 });
   };
   const all = tops.flatMap((file) => [...below(cwd, file, follow, [])]);
-  // What is put into a directory changes its time, which not every tar remembers to put back: once more, the innermost first.
+  // What is put into a directory changes its time, which not every tar remembers to put back: once
+  // more, the innermost first.
   const again = all.filter(({ isDirectory }) => isDirectory).toReversed();
   // A name that begins with @ would be taken for an archive to be put in.
   return create(
@@ -86,7 +92,10 @@ export function pack(
   );
 }
 
-/** A file and all that is in it, if it is a directory. A link that leads back to where it is in ends there. */
+/**
+ * A file and all that is in it, if it is a directory. A link that leads back to where it is in ends
+ * there.
+ */
 function* below(
   cwd: string,
   file: string,

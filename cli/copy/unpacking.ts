@@ -20,7 +20,9 @@ import { type TarEntry, TarReader, type TarSink } from "./tar-reader.ts";
 export interface UnpackingOptions {
   /** Nothing is made outside of it. */
   readonly directory: string;
-  /** What was asked for: every entry's path is this or below it; `.` is whatever is in a directory. */
+  /**
+   * What was asked for: every entry's path is this or below it; `.` is whatever is in a directory.
+   */
   readonly from: string;
   /** What it is to be called; `.` leaves what is in a directory without a name of its own. */
   readonly to: string;
@@ -31,16 +33,20 @@ export interface UnpackingOptions {
   readonly leftOut: (what: string, why: string) => void;
 }
 
-/** What an archive may have. Honest ones have less: paths that long cannot even be named by most programs. */
+/**
+ * What an archive may have. Honest ones have less: paths that long cannot even be named by most
+ * programs.
+ */
 const most = { entries: 1_000_000, path: 2048, part: 255, depth: 128 } as const;
 /** Characters of paths that are kept until the end: of directories and links. */
 const mostKept = 32 * 1024 * 1024;
 const newFile = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
 
 /**
- * An archive that a guest made, unpacked: it may be anything. All of it is made in a private directory, and moved into place
- * when it is whole. What was not asked for is refused. Links come last, and those that lead out of what is copied are left
- * out, unless they were asked for. The caller owns the files; set-user-id and set-group-id bits are not kept.
+ * An archive that a guest made, unpacked: it may be anything. All of it is made in a private
+ * directory, and moved into place when it is whole. What was not asked for is refused. Links come
+ * last, and those that lead out of what is copied are left out, unless they were asked for. The
+ * caller owns the files; set-user-id and set-group-id bits are not kept.
  */
 export class Unpacking implements TarSink, Disposable {
   readonly #options: UnpackingOptions;
@@ -58,12 +64,18 @@ export class Unpacking implements TarSink, Disposable {
     this.#staging = new Staging(options.directory);
   }
 
-  /** The next bytes. Throws `AGENT_PROTOCOL` for what was not asked for, `SYSCALL_FAILED` for what cannot be written. */
+  /**
+   * The next bytes. Throws `AGENT_PROTOCOL` for what was not asked for, `SYSCALL_FAILED` for what
+   * cannot be written.
+   */
   take(data: Uint8Array): void {
     onFiles("Cannot write what the guest sent", () => this.#reader.push(data));
   }
 
-  /** No more bytes come: everything is moved into place. Throws as `take`, and as `Staging.moveInto`. */
+  /**
+   * No more bytes come: everything is moved into place. Throws as `take`, and as
+   * `Staging.moveInto`.
+   */
   end(): void {
     this.#reader.end();
     onFiles("Cannot make links", () => {
@@ -118,7 +130,10 @@ export class Unpacking implements TarSink, Disposable {
     }
   }
 
-  /** What was asked for is what it was said to be: a file's name does not lead elsewhere all of a sudden. */
+  /**
+   * What was asked for is what it was said to be: a file's name does not lead elsewhere all of a
+   * sudden.
+   */
   #checkKind({ path: named, kind }: TarEntry, at: string): void {
     if (at !== this.#options.to) return;
     const said = this.#options.kind;
@@ -182,7 +197,10 @@ export class Unpacking implements TarSink, Disposable {
     return path.join(this.#staging.root, at);
   }
 
-  /** Makes the directories above a path. Nothing but what came from the archive is there, and no link is yet. */
+  /**
+   * Makes the directories above a path. Nothing but what came from the archive is there, and no
+   * link is yet.
+   */
   #makeParents(at: string): void {
     const parent = path.dirname(at);
     try {
@@ -202,7 +220,10 @@ export class Unpacking implements TarSink, Disposable {
     }
   }
 
-  /** An entry's path with the name it is to have. Throws for one that was not asked for, or that is no path. */
+  /**
+   * An entry's path with the name it is to have. Throws for one that was not asked for, or that is
+   * no path.
+   */
   #place(text: string): string {
     const parts = text.split("/").filter((part) => part !== "" && part !== ".");
     const { from, to } = this.#options;
@@ -217,8 +238,9 @@ export class Unpacking implements TarSink, Disposable {
 }
 
 /**
- * Whether a link in a directory so deep inside of what is copied leads to something inside. Steps up come first, and are no
- * more than there are directories: whatever other links are on its way lead inside as well. Pure.
+ * Whether a link in a directory so deep inside of what is copied leads to something inside. Steps
+ * up come first, and are no more than there are directories: whatever other links are on its way
+ * lead inside as well. Pure.
  */
 export function staysInside(depth: number, target: string): boolean {
   if (target.startsWith("/")) return false;

@@ -96,7 +96,9 @@ interface Asked {
   readonly why: NotAsked;
 }
 
-/** What can be done without podnetd: a DEL is written down, everything else is to be tried again. */
+/**
+ * What can be done without podnetd: a DEL is written down, everything else is to be tried again.
+ */
 function withoutPodnetd({ env, stdin, config, settings, why }: Asked): Outcome {
   const request = parseRequest(env, stdin);
   if (request.command !== "DEL") {
@@ -133,7 +135,10 @@ function withoutPodnetd({ env, stdin, config, settings, why }: Asked): Outcome {
   return settleAtOnce(settings, renderExchange(env, config), record);
 }
 
-/** podnetd may have started meanwhile, and looked for records before this one was there (protocol/pending.ts). */
+/**
+ * podnetd may have started meanwhile, and looked for records before this one was there
+ * (protocol/pending.ts).
+ */
 function settleAtOnce(settings: Settings, body: string, record: string): Outcome {
   try {
     const outcome = call(settings, body);

@@ -3,8 +3,8 @@ import { draftName, pendingName } from "../protocol/pending.ts";
 import { errno, openFlag, SysError, sys } from "./sys.ts";
 
 /**
- * Writes down a DEL, so that it is there under its name whole, and stays there through a crash of the host. Answers its
- * path. Throws a `SysError`.
+ * Writes down a DEL, so that it is there under its name whole, and stays there through a crash of
+ * the host. Answers its path. Throws a `SysError`.
  */
 export function writePending(
   directory: string,

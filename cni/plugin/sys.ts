@@ -2,8 +2,8 @@ import { decodeUtf8 } from "../../core/utf8.ts";
 import type { Moment } from "../protocol/pending.ts";
 
 /**
- * The system calls the plugin has, as native/sys.c offers them: each answers a number, failures as the negative error
- * number. Nothing else reaches outside of the JavaScript engine.
+ * The system calls the plugin has, as native/sys.c offers them: each answers a number, failures as
+ * the negative error number. Nothing else reaches outside of the JavaScript engine.
  */
 interface Native {
   environment(prefix: string, into: Uint8Array): number;
@@ -54,11 +54,16 @@ function checked(what: string, result: number): number {
   return result;
 }
 
-/** Flags of open(2): O_RDONLY, O_WRONLY | O_CREAT | O_TRUNC, and O_RDONLY | O_DIRECTORY (x86_64). */
+/**
+ * Flags of open(2): O_RDONLY, O_WRONLY | O_CREAT | O_TRUNC, and O_RDONLY | O_DIRECTORY (x86_64).
+ */
 export const openFlag = { read: 0, make: 0o1101, directory: 0o200000 } as const;
 
 export const sys = {
-  /** Variables whose names begin so, `NAME=value` each; undefined when they have more bytes than `limit`. */
+  /**
+   * Variables whose names begin so, `NAME=value` each; undefined when they have more bytes than
+   * `limit`.
+   */
   environment(prefix: string, limit: number): string[] | undefined {
     for (let size = 4096; ; size *= 4) {
       const into = new Uint8Array(Math.min(size, limit));

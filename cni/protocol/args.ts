@@ -14,8 +14,9 @@ const known: readonly string[] = [
 ];
 
 /**
- * Reads `CNI_ARGS`, `KEY=VALUE;KEY=VALUE`. `strict` (ADD, CHECK): what podnet does not know is refused unless
- * `IgnoreUnknown` is true. Otherwise what cannot be read is left out. Throws with CNI's error 4.
+ * Reads `CNI_ARGS`, `KEY=VALUE;KEY=VALUE`. `strict` (ADD, CHECK): what podnet does not know is
+ * refused unless `IgnoreUnknown` is true. Otherwise what cannot be read is left out. Throws with
+ * CNI's error 4.
  */
 export function parseArgs(text: string, strict: boolean): ReadonlyMap<string, string> {
   const args = new Map<string, string>();

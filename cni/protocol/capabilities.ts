@@ -46,7 +46,9 @@ export interface CniIpRange {
   readonly gateway?: Ip;
 }
 
-/** What a runtime asks for beside the configuration (`runtimeConfig`), in one form whoever wrote it. */
+/**
+ * What a runtime asks for beside the configuration (`runtimeConfig`), in one form whoever wrote it.
+ */
 export interface Capabilities {
   readonly portMappings: readonly CniPort[];
   readonly bandwidth?: CniBandwidth;
@@ -72,7 +74,9 @@ export const noCapabilities: Capabilities = {
 
 const annotationsKey = "io.kubernetes.cri.pod-annotations";
 
-/** Reads `runtimeConfig` of a network's configuration of that name. Throws with CNI's error 6 or 7. */
+/**
+ * Reads `runtimeConfig` of a network's configuration of that name. Throws with CNI's error 6 or 7.
+ */
 export function parseCapabilities(
   object: JsonObject,
   network: string,
@@ -115,8 +119,9 @@ export const parseWantedIp = (text: string, field: string): Ip | IpPrefix =>
 const mostAliases = 32;
 
 /**
- * Further names: a list, as the conventions of CNI have it (CONVENTIONS.md, `aliases`), or a map from networks' names to such lists, as podman
- * 4 and its plugin dnsname have it. Names are a convenience: what is something else is passed over, and fails no ADD.
+ * Further names: a list, as the conventions of CNI have it (CONVENTIONS.md, `aliases`), or a map
+ * from networks' names to such lists, as podman 4 and its plugin dnsname have it. Names are a
+ * convenience: what is something else is passed over, and fails no ADD.
  */
 function aliasesIn(value: unknown, network: string): readonly string[] {
   const list: unknown =

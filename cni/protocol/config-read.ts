@@ -24,7 +24,10 @@ import { type CniVersion, parseVersion } from "./version.ts";
 
 /** Container IDs and names of networks. */
 const namePattern = /^[a-zA-Z0-9][a-zA-Z0-9_.-]*$/;
-/** Characters of a container ID or a network's name; the protocol sets no limit, a file's name does (pending.ts). */
+/**
+ * Characters of a container ID or a network's name; the protocol sets no limit, a file's name does
+ * (pending.ts).
+ */
 const nameLimit = 200;
 
 export const isCniName = (text: string): boolean =>
@@ -54,8 +57,9 @@ export const versionOf = (object: JsonObject): CniVersion =>
   parseVersion(textAt(object, "cniVersion", "cniVersion"));
 
 /**
- * Reads a plugin's configuration. `lenient` (DEL, GC): what only an ADD needs counts as absent when it cannot be read,
- * so that an attachment is taken back whatever has become of its configuration. Throws with CNI's error 1, 6 or 7.
+ * Reads a plugin's configuration. `lenient` (DEL, GC): what only an ADD needs counts as absent when
+ * it cannot be read, so that an attachment is taken back whatever has become of its configuration.
+ * Throws with CNI's error 1, 6 or 7.
  */
 export function parseConfig(object: JsonObject, lenient: boolean): CniConfig {
   const version = versionOf(object);

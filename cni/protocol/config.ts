@@ -12,7 +12,9 @@ export interface AttachmentName {
 /** What stands in a plugin's standard input. */
 export interface CniConfig {
   readonly version: CniVersion;
-  /** The network's name in the runtime's eyes: any name CNI allows, not one of podnet's networks. */
+  /**
+   * The network's name in the runtime's eyes: any name CNI allows, not one of podnet's networks.
+   */
   readonly name: string;
   readonly type: string;
   readonly prevResult?: CniResult;
@@ -29,6 +31,9 @@ export interface CniConfig {
   readonly mtu?: number;
   /** Routed by our gateway where a `macvlan0` leads elsewhere. */
   readonly serviceCidrs: readonly Cidr[];
-  /** The runtime listens at published host ports itself, to keep them from others, as podman does: podnetd leaves that to it. */
+  /**
+   * The runtime listens at published host ports itself, to keep them from others, as podman does:
+   * podnetd leaves that to it.
+   */
   readonly portsHeldByRuntime: boolean;
 }

@@ -2,8 +2,9 @@ import { type ErrorCode, type PodnetError, toPodnetError } from "../../core/erro
 import { cniError } from "./refusal.ts";
 
 /**
- * CNI's number for each of podnet's codes, where the error does not bring one: standard where the protocol has a word
- * for it, of podnet's own (100 and above) otherwise. They are promised to runtimes: add, never renumber.
+ * CNI's number for each of podnet's codes, where the error does not bring one: standard where the
+ * protocol has a word for it, of podnet's own (100 and above) otherwise. They are promised to
+ * runtimes: add, never renumber.
  */
 const numbers: Readonly<Partial<Record<ErrorCode, number>>> = {
   DAEMON_UNREACHABLE: cniError.tryLater,
@@ -54,8 +55,8 @@ export function cniNumber(error: PodnetError): number {
 }
 
 /**
- * An error as a plugin says it on standard output, in every version the same; like the reference plugins it names none.
- * `details` has podnet's code, the field at fault and what to do.
+ * An error as a plugin says it on standard output, in every version the same; like the reference
+ * plugins it names none. `details` has podnet's code, the field at fault and what to do.
  */
 export function renderError(thrown: unknown): string {
   const error = toPodnetError(thrown);

@@ -4,8 +4,9 @@ import { asObject, countAt, type JsonObject, objectAt, textAt } from "./json.ts"
 import { cniError, refusal } from "./refusal.ts";
 
 /**
- * What `podnet-cni` and podnetd say to each other: one HTTP/1.1 request on a unix socket, one answer, and the end.
- * OpenShift SDN's plugins say nearly the same at `POST /`, with the host's end of a veth they made.
+ * What `podnet-cni` and podnetd say to each other: one HTTP/1.1 request on a unix socket, one
+ * answer, and the end. OpenShift SDN's plugins say nearly the same at `POST /`, with the host's end
+ * of a veth they made.
  */
 export const exchangePath = "/cni/v1";
 export const openshiftPath = "/";

@@ -2,8 +2,8 @@ import { isPodnetError } from "../../core/errors.ts";
 import { cniError, refusal } from "./refusal.ts";
 
 /**
- * Reading JSON as Go's runtimes and plugins do, for they are who writes it: a name in any letter case (containerd sends
- * Go's own field names), null is absent, booleans may be texts.
+ * Reading JSON as Go's runtimes and plugins do, for they are who writes it: a name in any letter
+ * case (containerd sends Go's own field names), null is absent, booleans may be texts.
  */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
@@ -14,7 +14,10 @@ const wrong = (field: string, wanted: string) =>
     hint: `Write ${wanted} there, or leave it out`,
   });
 
-/** The value of a member: of that very name, else of one that differs in letter case alone. Absent and null: undefined. */
+/**
+ * The value of a member: of that very name, else of one that differs in letter case alone. Absent
+ * and null: undefined.
+ */
 export function member(object: JsonObject, name: string): unknown {
   const lower = name.toLowerCase();
   const key = Object.hasOwn(object, name)

@@ -1,4 +1,7 @@
-/** Lists and objects in each other: no configuration has ten, and the plugin's engine has stack for more than these. */
+/**
+ * Lists and objects in each other: no configuration has ten, and the plugin's engine has stack for
+ * more than these.
+ */
 export const nestingLimit = 2048;
 
 const quote = 0x22;
@@ -6,7 +9,10 @@ const backslash = 0x5c;
 const bracket = { opens: 0x5b, closes: 0x5d } as const;
 const brace = { opens: 0x7b, closes: 0x7d } as const;
 
-/** Whether JSON is nested deeper than the limit: its parser would use up the stack of the plugin's engine. */
+/**
+ * Whether JSON is nested deeper than the limit: its parser would use up the stack of the plugin's
+ * engine.
+ */
 export function isNestedTooDeep(bytes: Uint8Array): boolean {
   // Byte by byte only where it may be: the engine takes long for each, and a runtime waits.
   return bytes.length > nestingLimit && opensMany(bytes) && deepest(bytes) > nestingLimit;

@@ -4,16 +4,20 @@ import { asObject, countAt, textAt } from "./json.ts";
 import { cniError, refusal } from "./refusal.ts";
 
 /**
- * A DEL that came while podnetd was away or had too much to do: `podnet-cni` writes it down and succeeds, and podnetd settles
- * it when it starts, or soon after it was written.
+ * A DEL that came while podnetd was away or had too much to do: `podnet-cni` writes it down and
+ * succeeds, and podnetd settles it when it starts, or soon after it was written.
  *
- * None is missed: the plugin writes first and then tries podnetd once more; podnetd listens first and then looks, and
- * answers nobody before it has. Whoever comes second sees what the other did. While podnetd runs it looks again and again:
- * the second try may find no room, or come back without an answer.
+ * None is missed: the plugin writes first and then tries podnetd once more; podnetd listens first
+ * and then looks, and answers nobody before it has. Whoever comes second sees what the other did.
+ * While podnetd runs it looks again and again: the second try may find no room, or come back
+ * without an answer.
  */
 export const defaultPendingDirectory = "/var/lib/podnet/cni-pending";
 
-/** A record's file: one for each attachment, so that asking again adds none. `@` is in no container's ID. */
+/**
+ * A record's file: one for each attachment, so that asking again adds none. `@` is in no
+ * container's ID.
+ */
 export const pendingName = (containerId: string, ifName: string): string =>
   `${containerId}@${ifName}.json`;
 
@@ -42,8 +46,9 @@ export interface Moment {
 }
 
 /**
- * Whether a record is about an attachment that was made at a moment: what was attached after it was written is not meant. Without
- * both moments the host's clock decides. `now` is the boot it is asked in.
+ * Whether a record is about an attachment that was made at a moment: what was attached after it was
+ * written is not meant. Without both moments the host's clock decides. `now` is the boot it is
+ * asked in.
  */
 export function isMeant(
   { atMs, moment }: Pick<Pending, "atMs" | "moment">,

@@ -17,7 +17,10 @@ interface Verb {
   readonly needs: readonly string[];
 }
 
-/** The specification calls CNI_PATH optional; runtimes always set it, the reference plugins demand it, podnet has no use for it. */
+/**
+ * The specification calls CNI_PATH optional; runtimes always set it, the reference plugins demand
+ * it, podnet has no use for it.
+ */
 const verbs: Readonly<Record<Exclude<CniCommand, "VERSION">, Verb>> = {
   ADD: { since: "0.1.0", needs: ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"] },
   DEL: { since: "0.1.0", needs: ["CNI_CONTAINERID", "CNI_IFNAME"] },
@@ -27,8 +30,8 @@ const verbs: Readonly<Record<Exclude<CniCommand, "VERSION">, Verb>> = {
 };
 
 /**
- * Reads one call of a plugin: its environment and its standard input.
- * Throws a `PodnetError` whose `details.cni` is CNI's number: 1 version, 4 environment, 6 decoding, 7 configuration.
+ * Reads one call of a plugin: its environment and its standard input. Throws a `PodnetError` whose
+ * `details.cni` is CNI's number: 1 version, 4 environment, 6 decoding, 7 configuration.
  */
 export function parseRequest(env: Environment, stdin: Uint8Array): CniRequest {
   const command = parseCommand(env["CNI_COMMAND"]);
@@ -90,7 +93,8 @@ function checkVerb(command: CniCommand, { since }: Verb, config: CniConfig): voi
       field: "prevResult",
       hint: "Hand CHECK the result of the last ADD",
     });
-  // An absent list is a runtime that does not say, not one that has nothing: everything would be taken away.
+  // An absent list is a runtime that does not say, not one that has nothing: everything would be
+  // taken away.
   if (command === "GC" && config.validAttachments === undefined)
     throw refusal("cni.dev/valid-attachments missing", {
       cni: cniError.config,

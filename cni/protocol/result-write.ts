@@ -3,7 +3,10 @@ import { cniError, refusal } from "./refusal.ts";
 import type { CniAddress, CniDns, CniInterface, CniResult, CniRoute } from "./result.ts";
 import { atLeast, type CniVersion } from "./version.ts";
 
-/** A result as JSON of the version, which loses what that version has no place for. Throws with CNI's error 1 when that is all. */
+/**
+ * A result as JSON of the version, which loses what that version has no place for. Throws with
+ * CNI's error 1 when that is all.
+ */
 export const renderResult = (result: CniResult, version: CniVersion): string =>
   JSON.stringify(resultValue(result, version));
 

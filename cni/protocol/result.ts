@@ -37,7 +37,9 @@ export interface CniDns {
   readonly options: readonly string[];
 }
 
-/** What an attachment has, in no version's form: each version is read into this and written from it. */
+/**
+ * What an attachment has, in no version's form: each version is read into this and written from it.
+ */
 export interface CniResult {
   readonly interfaces: readonly CniInterface[];
   readonly ips: readonly CniAddress[];

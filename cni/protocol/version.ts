@@ -15,7 +15,9 @@ export const isCniVersion = (text: unknown): text is CniVersion =>
 export const atLeast = (version: CniVersion, since: CniVersion): boolean =>
   cniVersions.indexOf(version) >= cniVersions.indexOf(since);
 
-/** The version a configuration names; none means the first, as in libcni. Throws with CNI's error 1. */
+/**
+ * The version a configuration names; none means the first, as in libcni. Throws with CNI's error 1.
+ */
 export function parseVersion(text: string | undefined): CniVersion {
   const version = text ?? "0.1.0";
   if (isCniVersion(version)) return version;

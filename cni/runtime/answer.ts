@@ -5,13 +5,19 @@ import type { CniResult } from "../protocol/result.ts";
 import { parseResult } from "../protocol/result-read.ts";
 import type { CniVersion } from "../protocol/version.ts";
 
-/** What ADD came to: in podnet's form, and as the plugin wrote it, for the next one to be handed all of it. */
+/**
+ * What ADD came to: in podnet's form, and as the plugin wrote it, for the next one to be handed all
+ * of it.
+ */
 export interface PluginResult {
   readonly value: CniResult;
   readonly written: JsonObject;
 }
 
-/** Reads what a plugin printed at the end of an ADD that succeeded. Throws `INVALID_ARGUMENT` or `UNSUPPORTED`. */
+/**
+ * Reads what a plugin printed at the end of an ADD that succeeded. Throws `INVALID_ARGUMENT` or
+ * `UNSUPPORTED`.
+ */
 export function parseAnswer(stdout: string, version: CniVersion): PluginResult {
   const written = asObject(decodeJson(stdout), "result");
   // As libcni does where a plugin has left it out, or written it in other letters.
@@ -22,7 +28,10 @@ export function parseAnswer(stdout: string, version: CniVersion): PluginResult {
   };
 }
 
-/** Reads what a plugin printed when it failed: its number and its words. Undefined when it is no error of CNI's form. */
+/**
+ * Reads what a plugin printed when it failed: its number and its words. Undefined when it is no
+ * error of CNI's form.
+ */
 export function parsePluginError(
   stdout: string,
 ): { readonly code: number; readonly message: string; readonly details: string } | undefined {

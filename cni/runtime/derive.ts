@@ -17,8 +17,8 @@ export interface Sandbox {
 }
 
 /**
- * One plugin's configuration: its own of the list, with what the runtime adds. `prevResult` is the answer of the plugin before it
- * (ADD) or of the last (DEL, CHECK).
+ * One plugin's configuration: its own of the list, with what the runtime adds. `prevResult` is the
+ * answer of the plugin before it (ADD) or of the last (DEL, CHECK).
  */
 export function deriveConfig(
   list: PluginList,
@@ -38,7 +38,10 @@ export function deriveConfig(
   });
 }
 
-/** The variables that a plugin is run with; all of them, for those of podnetd's own surroundings would count otherwise. */
+/**
+ * The variables that a plugin is run with; all of them, for those of podnetd's own surroundings
+ * would count otherwise.
+ */
 export function environmentOf(
   command: CniCommand,
   directories: readonly string[],

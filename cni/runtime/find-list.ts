@@ -22,9 +22,10 @@ export interface FoundList {
 }
 
 /**
- * The network that a runtime takes: the first file, by name, that is a list of plugins (`.conflist`) or one plugin (`.conf`,
- * `.json`), as kubelet chooses it; with `network` the first of that name. Throws `CONFIG_INVALID` when there is none; what is
- * wrong with each is in its message.
+ * The network that a runtime takes: the first file, by name, that is a list of plugins
+ * (`.conflist`) or one plugin (`.conf`, `.json`), as kubelet chooses it; with `network` the first
+ * of that name. Throws `CONFIG_INVALID` when there is none; what is wrong with each is in its
+ * message.
  */
 export function findList(directory: string, network?: string): FoundList {
   const warnings: string[] = [];

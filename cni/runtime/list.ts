@@ -30,7 +30,10 @@ export interface PluginList {
   readonly inlinedOnly: boolean;
 }
 
-/** Reads a `.conflist`. Throws a `PodnetError` that says what is wrong with it; a list without plugins is not. */
+/**
+ * Reads a `.conflist`. Throws a `PodnetError` that says what is wrong with it; a list without
+ * plugins is not.
+ */
 export function parseConflist(bytes: Uint8Array): PluginList {
   const object = decodeConfig(bytes);
   return {
@@ -43,7 +46,10 @@ export function parseConflist(bytes: Uint8Array): PluginList {
   };
 }
 
-/** A list as a `.conflist` of its own says it, with all of its plugins: `parseConflist` makes the same of it. */
+/**
+ * A list as a `.conflist` of its own says it, with all of its plugins: `parseConflist` makes the
+ * same of it.
+ */
 export const conflistOf = ({ version, name, plugins, disableCheck }: PluginList): JsonObject => ({
   cniVersion: version,
   name,
@@ -52,7 +58,10 @@ export const conflistOf = ({ version, name, plugins, disableCheck }: PluginList)
   loadOnlyInlinedPlugins: true,
 });
 
-/** Reads a `.conf` or `.json`, which has one plugin, and makes a list of it. Throws as `parseConflist` does. */
+/**
+ * Reads a `.conf` or `.json`, which has one plugin, and makes a list of it. Throws as
+ * `parseConflist` does.
+ */
 export function parseSinglePlugin(bytes: Uint8Array): PluginList {
   const object = decodeConfig(bytes);
   return {

@@ -13,7 +13,10 @@ import { runPlugin } from "./run-plugin.ts";
 export interface PluginHost {
   /** Where all plugins lie, `/opt/cni/bin`. */
   readonly directories: readonly string[];
-  /** Below it each vendor has a directory of his own, which is looked into first: `/opt` for `/opt/TYPE/bin`. */
+  /**
+   * Below it each vendor has a directory of his own, which is looked into first: `/opt` for
+   * `/opt/TYPE/bin`.
+   */
   readonly vendors: string;
   /** Longest that one plugin may take. */
   readonly timeoutMs: number;
@@ -21,7 +24,10 @@ export interface PluginHost {
   readonly started?: (pid: number) => void;
 }
 
-/** A list and what it is run for. Whoever calls sees to it that nothing else is done to the same sandbox meanwhile. */
+/**
+ * A list and what it is run for. Whoever calls sees to it that nothing else is done to the same
+ * sandbox meanwhile.
+ */
 export interface ListCall {
   readonly host: PluginHost;
   readonly list: PluginList;
@@ -50,8 +56,9 @@ const loopbackOf = (call: ListCall): ListCall => ({
 });
 
 /**
- * Attaches the sandbox: the loopback plugin, then the list from first to last, each told what the one before it answered.
- * Gives the last one's answer. Before an error of any is thrown, the whole list is asked to take back what it did.
+ * Attaches the sandbox: the loopback plugin, then the list from first to last, each told what the
+ * one before it answered. Gives the last one's answer. Before an error of any is thrown, the whole
+ * list is asked to take back what it did.
  */
 export async function addList(call: ListCall): Promise<PluginResult> {
   let result: PluginResult | undefined;
@@ -64,7 +71,8 @@ export async function addList(call: ListCall): Promise<PluginResult> {
       hint: "Write at least one plugin with a type",
     });
   } catch (thrown) {
-    // What ended the ADD, a deadline or somebody who gave up, does not end this: each plugin has its own time.
+    // What ended the ADD, a deadline or somebody who gave up, does not end this: each plugin has
+    // its own time.
     const { host, list, sandbox } = call;
     const error = toPodnetError(thrown);
     try {
@@ -77,10 +85,11 @@ export async function addList(call: ListCall): Promise<PluginResult> {
 }
 
 /**
- * Detaches it: the list from last to first, told the answer of the last ADD where there was one, then loopback. Done twice, it
- * does nothing. The first error ends it, as CNI's specification says: were the next one to give an address back, a rule that is
- * left could lead to whoever gets it. Where no ADD has come to its end nobody was ever reached, and plugins may be missing that
- * no ADD came to: then all are asked, and the first error is thrown at the end.
+ * Detaches it: the list from last to first, told the answer of the last ADD where there was one,
+ * then loopback. Done twice, it does nothing. The first error ends it, as CNI's specification says:
+ * were the next one to give an address back, a rule that is left could lead to whoever gets it.
+ * Where no ADD has come to its end nobody was ever reached, and plugins may be missing that no ADD
+ * came to: then all are asked, and the first error is thrown at the end.
  */
 export const deleteList = (call: ListCall, prevResult?: JsonObject): Promise<void> =>
   takeBack(call, prevResult, prevResult === undefined);
@@ -106,11 +115,17 @@ async function takeBack(
   if (first !== undefined) throw first;
 }
 
-/** Whether plugins are to be asked for CHECK: not where their list says so, nor where it is of a version that has none. */
+/**
+ * Whether plugins are to be asked for CHECK: not where their list says so, nor where it is of a
+ * version that has none.
+ */
 export const isChecked = ({ disableCheck, version }: PluginList): boolean =>
   !disableCheck && atLeast(version, "0.4.0");
 
-/** Asks each plugin whether all is as its ADD left it, if it is to be asked; throws the first one's complaint. */
+/**
+ * Asks each plugin whether all is as its ADD left it, if it is to be asked; throws the first one's
+ * complaint.
+ */
 export async function checkList(call: ListCall, prevResult: JsonObject): Promise<void> {
   if (!isChecked(call.list)) return;
   for (const plugin of call.list.plugins) await ask(call, "CHECK", plugin, prevResult);

@@ -21,8 +21,9 @@ export interface PluginRun {
 }
 
 /**
- * Runs a plugin to its end and gives what it printed. Throws `COMMAND_FAILED` when it is not there, or says that it failed
- * (details: `plugin`, `command`, and `number`, CNI's of its error); `DEADLINE_EXCEEDED`, `CANCELLED` as every command.
+ * Runs a plugin to its end and gives what it printed. Throws `COMMAND_FAILED` when it is not there,
+ * or says that it failed (details: `plugin`, `command`, and `number`, CNI's of its error);
+ * `DEADLINE_EXCEEDED`, `CANCELLED` as every command.
  */
 export async function runPlugin(asked: PluginRun): Promise<string> {
   const { type, command, env, config, timeoutMs, signal, started } = asked;

@@ -61,8 +61,9 @@ const http1Options = ({ requestMs }: ApiLimits): Http1Options => ({
   connectionsCheckingInterval: Math.min(requestMs, 5_000),
 });
 
-// nghttp2 itself ends a session that floods it with pings, settings, resets or continuations, and Node one with a
-// thousand invalid frames; fewer would end that of a caller whose large requests were refused while under way.
+// nghttp2 itself ends a session that floods it with pings, settings, resets or continuations, and
+// Node one with a thousand invalid frames; fewer would end that of a caller whose large requests
+// were refused while under way.
 const http2Options = (limits: ApiLimits): SecureServerOptions => ({
   maxHeaderListPairs: 64,
   settings: {
@@ -147,8 +148,9 @@ export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
 }
 
 /**
- * Answers and counts what Node's own HTTP/1.1 server refuses. A connection that is not admitted is none of HTTP: its TLS handshake
- * failed, which is counted there, and nothing that is written to it would ever be sent.
+ * Answers and counts what Node's own HTTP/1.1 server refuses. A connection that is not admitted is
+ * none of HTTP: its TLS handshake failed, which is counted there, and nothing that is written to it
+ * would ever be sent.
  */
 function followHttp1(
   server: Http1Server,
@@ -189,8 +191,9 @@ function followHttp2(
 }
 
 /**
- * Whether a session ended because its caller said so, by a GOAWAY with whatever code (Connect's own client sends CANCEL after each
- * use), or because its connection broke: nothing was refused or cut then.
+ * Whether a session ended because its caller said so, by a GOAWAY with whatever code (Connect's own
+ * client sends CANCEL after each use), or because its connection broke: nothing was refused or cut
+ * then.
  */
 const isFarewell = ({ code, syscall }: NodeJS.ErrnoException): boolean =>
   code === "ERR_HTTP2_SESSION_ERROR" || syscall !== undefined;

@@ -12,7 +12,10 @@ import type { Keyboard, RunningVm } from "../../hypervisor/driver.ts";
 import type { ServiceParts } from "./context.ts";
 import { peerKey, peerText } from "../listeners/peer.ts";
 
-/** What is kept of a console, in one answer, then what follows. The guest's bytes travel as they are. */
+/**
+ * What is kept of a console, in one answer, then what follows. The guest's bytes travel as they
+ * are.
+ */
 export async function* streamConsole(
   request: ConsoleRequest,
   parts: ServiceParts,
@@ -52,7 +55,10 @@ export async function* openConsole(
   }
 }
 
-/** Types what the caller sends, as fast as the guest takes it. Who has no more to say may go on reading. */
+/**
+ * Types what the caller sends, as fast as the guest takes it. Who has no more to say may go on
+ * reading.
+ */
 async function pump(
   requests: AsyncIterator<OpenConsoleRequest>,
   keyboard: Keyboard,

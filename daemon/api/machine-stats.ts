@@ -21,7 +21,8 @@ export async function sampleMachines(
     await Promise.all(
       pods.slice(from, from + atOnce).map(async ({ vm, plan: { podId } }) => {
         if (vm === undefined) return;
-        // One that cannot be looked at now, for want of a descriptor say, is looked at the next time.
+        // One that cannot be looked at now, for want of a descriptor say, is looked at the next
+        // time.
         const usage = await vm.usage().catch(() => undefined);
         if (usage === undefined) return;
         samples.set(podId, { atMs: clock.monotonic(), record: vm.record, usage });

@@ -80,7 +80,10 @@ const firewalls = {
   nftables: "nftables",
 } as const;
 
-/** What rules are written with, as the host is now. One that cannot be read does not keep the rest from being told. */
+/**
+ * What rules are written with, as the host is now. One that cannot be read does not keep the rest
+ * from being told.
+ */
 async function firewall({ network }: ServiceParts, signal: AbortSignal): Promise<string> {
   try {
     const written = firewalls[(await network.observeFacts(signal)).firewall];
@@ -115,8 +118,9 @@ function downPlan({
 }
 
 /**
- * Deletes every pod, takes every container off its network, then everything podnet made on the host. A stuck pod does not stop it. When something of it fails
- * the node is as usable as before, without the pods that are gone, and may be asked again.
+ * Deletes every pod, takes every container off its network, then everything podnet made on the
+ * host. A stuck pod does not stop it. When something of it fails the node is as usable as before,
+ * without the pods that are gone, and may be asked again.
  */
 async function down(parts: ServiceParts): Promise<string[]> {
   const { pods, attachments, network, networks, drift, overlays, log } = parts;
@@ -142,7 +146,10 @@ async function down(parts: ServiceParts): Promise<string[]> {
   }
 }
 
-/** Longest that other hosts are told that this one's pods are gone, milliseconds; they find out in the end. */
+/**
+ * Longest that other hosts are told that this one's pods are gone, milliseconds; they find out in
+ * the end.
+ */
 const withdrawMs = 3000;
 
 async function takeDown(parts: ServiceParts): Promise<string[]> {

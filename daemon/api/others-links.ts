@@ -10,8 +10,9 @@ const fields: Readonly<Partial<Record<NonNullable<InterfaceSpec["kind"]>, string
 };
 
 /**
- * Bridges, taps and namespaces of others are whose host it is, and plugins run with all that podnetd may do: only administrators,
- * who could do that anyway, have podnetd do it. Throws `PERMISSION_DENIED`; `fieldOf` names the field of an interface.
+ * Bridges, taps and namespaces of others are whose host it is, and plugins run with all that
+ * podnetd may do: only administrators, who could do that anyway, have podnetd do it. Throws
+ * `PERMISSION_DENIED`; `fieldOf` names the field of an interface.
  */
 export function refuseOthersLinks(
   interfaces: readonly InterfaceSpec[],

@@ -52,7 +52,9 @@ export function podPorts(parts: ServiceParts): Methods {
   };
 }
 
-/** What an unpublish removes, and which requested entries, as they were sent, were not published. */
+/**
+ * What an unpublish removes, and which requested entries, as they were sent, were not published.
+ */
 const outcome = (
   { before, after }: Replanned,
   asked: readonly PortSpec[],

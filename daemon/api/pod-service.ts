@@ -36,7 +36,10 @@ function work({ signal, values }: HandlerContext, progress: Progress): CreateOpt
   return { signal, progress, imagesOnly: imagesOnly(values), ...admit };
 }
 
-/** Administrators could read any file on their own; others have podnetd open only what was put there for it. */
+/**
+ * Administrators could read any file on their own; others have podnetd open only what was put there
+ * for it.
+ */
 const imagesOnly = (values: HandlerContext["values"]): boolean =>
   values.get(callerKey)?.role !== "admin";
 

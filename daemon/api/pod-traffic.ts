@@ -46,7 +46,10 @@ async function* streamCapture(
   }
 }
 
-/** The interface that is meant. Throws `INVALID_ARGUMENT` when the pod has none such, `WRONG_STATE` when it has no NIC now. */
+/**
+ * The interface that is meant. Throws `INVALID_ARGUMENT` when the pod has none such, `WRONG_STATE`
+ * when it has no NIC now.
+ */
 function interfaceOf(live: LivePod, { guestName }: CaptureSpec): NicInterface {
   const nics = withNic(staying(live.plan.interfaces));
   const found = guestName === undefined ? nics[0] : nics.find((nic) => nic.guestName === guestName);

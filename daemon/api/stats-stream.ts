@@ -70,7 +70,10 @@ export async function* streamStats(
   }
 }
 
-/** The pods that have machines, with their NICs; or the one that was asked for. Throws `POD_NOT_FOUND`. */
+/**
+ * The pods that have machines, with their NICs; or the one that was asked for. Throws
+ * `POD_NOT_FOUND`.
+ */
 function podsOf({ pods, records }: ServiceParts, only: PodId | undefined) {
   const withNics = (row: PodRow) => {
     const live = pods.live(row.id);

@@ -243,7 +243,10 @@ function specView(spec: PodSpec): WireSpec {
   });
 }
 
-/** User data may hold secrets: whoever may look at pods is told how much there is. A create does not take that for some. */
+/**
+ * User data may hold secrets: whoever may look at pods is told how much there is. A create does not
+ * take that for some.
+ */
 const cloudInitView = ({ userData }: CloudInitSpec): MessageInitShape<typeof CloudInitSchema> => ({
   userData: userData === "" ? "" : `(${encodeUtf8(userData).length} bytes, not shown)`,
 });

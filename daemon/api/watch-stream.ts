@@ -61,7 +61,10 @@ function eventView(event: EventRow, parts: ServiceParts): WatchPodsResponse {
   });
 }
 
-/** The pod as it is by now; of one that is gone only what it was called is left, and some events are about none. */
+/**
+ * The pod as it is by now; of one that is gone only what it was called is left, and some events are
+ * about none.
+ */
 function podOf({ podId, podName = "" as PodName }: EventRow, parts: ServiceParts) {
   if (podId === undefined) return {};
   const row = parts.records.getAny(podId);

@@ -2,7 +2,9 @@ import type { Role } from "../../api/roles.ts";
 import { printable } from "../../core/names.ts";
 import { groupId, userId } from "../../linux/accounts.ts";
 
-/** Whom a role is given to: a process by user or group, a TLS client by a name in its certificate. */
+/**
+ * Whom a role is given to: a process by user or group, a TLS client by a name in its certificate.
+ */
 export type AccessEntry =
   | { readonly kind: "uid" | "gid"; readonly id: number }
   | { readonly kind: "cert"; readonly name: string };

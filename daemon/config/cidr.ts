@@ -14,9 +14,9 @@ const refuse = (message: string, hint: string): PodnetError =>
   new PodnetError("ADDRESS_INVALID", message, { hint });
 
 /**
- * First and last address of a network as ip-cidr computes them. It is asked only what our own strict
- * parser has already taken, since it is blind to the family and lets through /08, host bits and zones;
- * where the two disagree the configuration is refused rather than one of them believed.
+ * First and last address of a network as ip-cidr computes them. It is asked only what our own
+ * strict parser has already taken, since it is blind to the family and lets through /08, host bits
+ * and zones; where the two disagree the configuration is refused rather than one of them believed.
  */
 function bounds(prefix: IpPrefix): { first: bigint; last: bigint } {
   const own = rangeOf(networkOf(prefix));
@@ -34,14 +34,20 @@ function bounds(prefix: IpPrefix): { first: bigint; last: bigint } {
   return own;
 }
 
-/** A pool's network, with its gateway: see `planAddresses`. Throws `ADDRESS_INVALID`, `ADDRESS_RESERVED`. */
+/**
+ * A pool's network, with its gateway: see `planAddresses`. Throws `ADDRESS_INVALID`,
+ * `ADDRESS_RESERVED`.
+ */
 export function parseSubnet(text: string, field?: string): SubnetConfig {
   const { network, gateway } = planAddresses(text, field);
   bounds(gateway);
   return { cidr: network, gateway };
 }
 
-/** Checks that each range is in one of the subnets, and gives those of a subnet. Throws `ADDRESS_INVALID`. */
+/**
+ * Checks that each range is in one of the subnets, and gives those of a subnet. Throws
+ * `ADDRESS_INVALID`.
+ */
 export function divideRanges(
   ranges: readonly IpRange[],
   cidrs: readonly Cidr[],

@@ -54,7 +54,9 @@ export interface Config {
   readonly netnsDir: string;
   /** What pods write to disks whose images stay as they are, in directories by pod id. */
   readonly disksDir: string;
-  /** MiB that such a file may take, of a disk that does not say; 0: as much as its disk is large. */
+  /**
+   * MiB that such a file may take, of a disk that does not say; 0: as much as its disk is large.
+   */
   readonly diskMaxMib: number;
   readonly socket: string;
   readonly socketGroup: string | undefined;
@@ -101,7 +103,9 @@ export interface ConfigSources {
   readonly flags: ReadonlyMap<string, string>;
   /** File named with --config; undefined reads the default one if it is there. */
   readonly file: string | undefined;
-  /** The directory podnet itself runs from, whose `build/image` serves as default image when built. */
+  /**
+   * The directory podnet itself runs from, whose `build/image` serves as default image when built.
+   */
   readonly checkout: string;
 }
 
@@ -111,7 +115,10 @@ export interface ResolvedConfig {
   readonly settings: readonly (readonly [ConfigKey, Setting])[];
 }
 
-/** Built-in values; systemd's RUNTIME_DIRECTORY and STATE_DIRECTORY stand in for the two directories. */
+/**
+ * Built-in values; systemd's RUNTIME_DIRECTORY and STATE_DIRECTORY stand in for the two
+ * directories.
+ */
 function defaultLayer(sources: ConfigSources): Layer {
   const first = (list: string | undefined): string | undefined => list?.split(":")[0] || undefined;
   const fromUnit = (key: string, name: string, otherwise: string): Setting => {
@@ -180,7 +187,8 @@ function defaultLayer(sources: ConfigSources): Layer {
     "timeouts.create_s": 120,
     "timeouts.ready_s": 60,
     "timeouts.stop_s": 5,
-    // Without an agent there is a system of its own in the guest, which ends its services one after the other.
+    // Without an agent there is a system of its own in the guest, which ends its services one after
+    // the other.
     "timeouts.power_button_s": 60,
   };
   const layer = new Map<string, Setting>([

@@ -2,7 +2,10 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { Architecture } from "../../hypervisor/architecture.ts";
 
-/** Where the default image of an architecture lies: below build/ of a checkout, and where a package puts it. */
+/**
+ * Where the default image of an architecture lies: below build/ of a checkout, and where a package
+ * puts it.
+ */
 const images = {
   x86_64: { built: "image", packaged: "/usr/share/podnet", kernel: "vmlinux" },
   arm64: { built: "image-arm64", packaged: "/usr/share/podnet/arm64", kernel: "Image" },

@@ -10,7 +10,9 @@ export interface DnsConfig {
   readonly resolver: boolean;
   /** What names of pods end with, in lower case. */
   readonly domain: string;
-  /** Asked for what podnet does not know, where a network names nobody; the host's own when empty. */
+  /**
+   * Asked for what podnet does not know, where a network names nobody; the host's own when empty.
+   */
   readonly upstreams: readonly Ip[];
   /** How old an answer may be that is given when no server answers, milliseconds; 0 for none. */
   readonly staleMs: number;

@@ -104,7 +104,10 @@ export function parseLayer(text: string, origin: string): Layer {
   return layer;
 }
 
-/** A value out of text, by the kind of its key; what does not convert is left for the schema to refuse. */
+/**
+ * A value out of text, by the kind of its key; what does not convert is left for the schema to
+ * refuse.
+ */
 function fromText(key: ConfigKey, text: string): unknown {
   if (key.kind === "integer") return /^-?\d+$/.test(text) ? Number(text) : text;
   if (key.kind === "boolean") {

@@ -10,7 +10,10 @@ export interface NetworkDefinition {
   readonly subnets: readonly SubnetDefinition[];
   /** What pods are told that come to it. */
   readonly mtu: number;
-  /** What its bridge carries, where that is more: for pods that were told more, when it followed an overlay that carried more. */
+  /**
+   * What its bridge carries, where that is more: for pods that were told more, when it followed an
+   * overlay that carried more.
+   */
   readonly bridgeMtu?: number;
   /** What guests ask that name no servers; none: the host's. */
   readonly dns: readonly Ip[];

@@ -7,7 +7,10 @@ const seconds = (max: number) => z.int().min(0).max(max);
 const count = (min: number, max: number) => z.int().min(min).max(max);
 const entries = z.array(z.string());
 
-/** `PODNET_SOCKET` is where the command `podnet` finds podnetd: exported for it, it is not to move podnetd's own socket. */
+/**
+ * `PODNET_SOCKET` is where the command `podnet` finds podnetd: exported for it, it is not to move
+ * podnetd's own socket.
+ */
 const ownVariables: Readonly<Record<string, string>> = { socket: "PODNETD_SOCKET" };
 
 /**

@@ -15,8 +15,8 @@ const forEver = 0xffff_ffff;
 /** Seconds between two advertisements that nobody asked for. */
 export const advertiseEveryS = 900;
 /**
- * Seconds that a router and what it tells are taken for there (RFC 8319 allows so many): guests get along without
- * podnetd for most of a day.
+ * Seconds that a router and what it tells are taken for there (RFC 8319 allows so many): guests get
+ * along without podnetd for most of a day.
  */
 const lifetimeS = 65_535;
 

@@ -7,7 +7,10 @@ import { dhcp6Types, type Dhcp6Message, parseDhcp6, serverDuid, writeDhcp6 } fro
 import type { PortLease } from "./lease.ts";
 import { allNodes, type Ask, type End, frame4, frame6, frameIcmp6 } from "./packets.ts";
 
-/** The host's end of the network, from which guests are answered: no IPv6 without a link-local address to be a router by. */
+/**
+ * The host's end of the network, from which guests are answered: no IPv6 without a link-local
+ * address to be a router by.
+ */
 export type Router = ObservedRouter;
 
 /** What comes of a question. */
@@ -27,7 +30,10 @@ type V6Lease = PortLease & { readonly v6: NonNullable<PortLease["v6"]> };
 const hasV4 = (lease: PortLease): lease is V4Lease => lease.v4 !== undefined;
 const hasV6 = (lease: PortLease): lease is V6Lease => lease.v6 !== undefined;
 
-/** What a guest is answered. Pure: the same question has the same answer, whenever and by whichever podnetd. */
+/**
+ * What a guest is answered. Pure: the same question has the same answer, whenever and by whichever
+ * podnetd.
+ */
 export function answer(ask: Ask, lease: PortLease, router: Router): Answer {
   if (ask.from !== lease.mac) return { ignored: "dhcp_other_mac" };
   switch (ask.kind) {
@@ -97,7 +103,10 @@ function answer4(bytes: Uint8Array, lease: V4Lease, { mac }: Router): Answer {
   }
 }
 
-/** Where an answer goes: an address that the client has, or can take, else to all — which are this guest alone. */
+/**
+ * Where an answer goes: an address that the client has, or can take, else to all — which are this
+ * guest alone.
+ */
 function ending4(
   { broadcast, ciaddr, chaddr }: Dhcp4Message,
   kind: "leased" | "informed" | "refused",

@@ -4,8 +4,8 @@ import { etherTypes, icmp6, ports, protocols } from "./packets.ts";
 const none = "none";
 
 /**
- * Takes what `parseAsk` reads, of what comes in: not what goes out to the guest, which is what others said. Nothing that
- * has a VLAN tag, or is a fragment, is a client's.
+ * Takes what `parseAsk` reads, of what comes in: not what goes out to the guest, which is what
+ * others said. Nothing that has a VLAN tag, or is a fragment, is a client's.
  */
 export const asksFilter: readonly FilterLine[] = [
   { load: "byte", at: "packetType" },

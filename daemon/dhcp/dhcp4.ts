@@ -119,7 +119,10 @@ function parseOptions(bytes: Uint8Array): Map<number, Uint8Array> | undefined {
 
 type V4 = NonNullable<PortLease["v4"]>;
 
-/** Writes an answer. `refused`: the address it wants is not its own. `informed`: it has one, and wants to know the rest. */
+/**
+ * Writes an answer. `refused`: the address it wants is not its own. `informed`: it has one, and
+ * wants to know the rest.
+ */
 export function writeDhcp4(
   { xid, broadcast, ciaddr, chaddr, client }: Dhcp4Message,
   type: number,

@@ -32,7 +32,9 @@ const status = { success: 0, notOnLink: 4 } as const;
 
 /** Longest DUID (RFC 8415 section 11.1), with its type. */
 const mostDuid = 130;
-/** Associations read of one message; a client has one for each interface, and the first is answered. */
+/**
+ * Associations read of one message; a client has one for each interface, and the first is answered.
+ */
 const mostAssociations = 8;
 
 /** What a client says. */
@@ -103,7 +105,10 @@ function parseOptions(
   return found;
 }
 
-/** Who answers, to a client: the same whenever podnetd runs (DUID-UUID, RFC 6355), and another for each port. */
+/**
+ * Who answers, to a client: the same whenever podnetd runs (DUID-UUID, RFC 6355), and another for
+ * each port.
+ */
 export function serverDuid({ mac }: Pick<PortLease, "mac">): Uint8Array {
   const uuid = createHash("sha256").update(`podnet ${mac}`).digest().subarray(0, 16);
   return Uint8Array.from([0, 4, ...uuid]);
@@ -111,7 +116,10 @@ export function serverDuid({ mac }: Pick<PortLease, "mac">): Uint8Array {
 
 type V6 = NonNullable<PortLease["v6"]>;
 
-/** Writes an answer. `with`: addresses to associations, a status, or neither, beside what else there is to know. */
+/**
+ * Writes an answer. `with`: addresses to associations, a status, or neither, beside what else there
+ * is to know.
+ */
 export function writeDhcp6(
   { transaction, client, associations, rapidCommit }: Dhcp6Message,
   type: number,

@@ -1,6 +1,9 @@
 import { encodeUtf8 } from "../../core/utf8.ts";
 
-/** Domains as DNS writes them, uncompressed (RFC 1035 section 3.1): how DHCP and router advertisements carry a search list. */
+/**
+ * Domains as DNS writes them, uncompressed (RFC 1035 section 3.1): how DHCP and router
+ * advertisements carry a search list.
+ */
 export function domainBytes(domains: readonly string[]): Uint8Array {
   return Buffer.concat(
     domains.map((domain) => {

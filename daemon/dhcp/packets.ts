@@ -8,7 +8,10 @@ import {
   macToBytes,
 } from "../../core/address.ts";
 
-/** What a guest says that is of concern here: a DHCP client's words, a look for routers, and what shows its addresses. */
+/**
+ * What a guest says that is of concern here: a DHCP client's words, a look for routers, and what
+ * shows its addresses.
+ */
 export type Ask = { readonly from: Mac } & (
   | { readonly kind: "dhcp4"; readonly message: Uint8Array }
   | { readonly kind: "dhcp6"; readonly source: Ip; readonly message: Uint8Array }
@@ -36,8 +39,8 @@ const u8 = (bytes: Uint8Array, at: number): number => bytes[at] ?? 0;
 const u16 = (bytes: Uint8Array, at: number): number => (u8(bytes, at) << 8) | u8(bytes, at + 1);
 
 /**
- * Reads a frame that a guest sent; undefined when it is not of concern, or cut short. Checksums are not looked at: what
- * comes out of a tap may not have any yet, and has passed no wire.
+ * Reads a frame that a guest sent; undefined when it is not of concern, or cut short. Checksums are
+ * not looked at: what comes out of a tap may not have any yet, and has passed no wire.
  */
 export function parseAsk(frame: Uint8Array): Ask | undefined {
   if (frame.length < ethernetSize) return undefined;
@@ -80,7 +83,8 @@ function ipv6(from: Mac, bytes: Uint8Array): Ask | undefined {
     const message = udp(payload, ports.server6);
     return message && { kind: "dhcp6", from, source, message };
   }
-  // Neighbour discovery is of its own link alone: its hop limit says that no router has passed it on.
+  // Neighbour discovery is of its own link alone: its hop limit says that no router has passed it
+  // on.
   if (bytes[6] !== protocols.icmp6 || bytes[7] !== 255) return undefined;
   if (payload[0] === icmp6.routerSolicitation && payload.length >= 8)
     return { kind: "router-solicitation", from, source };

@@ -12,10 +12,16 @@ import type { PortLease } from "./lease.ts";
 import { parseAsk } from "./packets.ts";
 
 export interface PortAnswersOptions {
-  /** The host's end of the guest's card: what comes in by it comes from this guest, what goes out goes to it alone. */
+  /**
+   * The host's end of the guest's card: what comes in by it comes from this guest, what goes out
+   * goes to it alone.
+   */
   readonly link: IfName;
   readonly lease: PortLease;
-  /** Who the host is on the network now; undefined leaves the guest without an answer, and it asks again. */
+  /**
+   * Who the host is on the network now; undefined leaves the guest without an answer, and it asks
+   * again.
+   */
   router(): Promise<Router | undefined>;
   /** The guest has these addresses. Told of again whenever it shows them. */
   taken(addresses: readonly IpPrefix[]): void;
@@ -27,7 +33,9 @@ export interface PortAnswersOptions {
   failed(error: unknown): void;
 }
 
-/** Bytes of a question that are read: the largest a client makes fits into the smallest MTU of IPv6. */
+/**
+ * Bytes of a question that are read: the largest a client makes fits into the smallest MTU of IPv6.
+ */
 const snapBytes = 2048;
 /** What the kernel keeps of what is not read yet. */
 const queueBytes = 128 << 10;
@@ -36,12 +44,15 @@ const mostPerS = 100;
 /** How long what is known of the host's end is taken for true, milliseconds. */
 const routerMs = 5000;
 
-/** Between a failure of the socket and the next one opened, milliseconds; doubled by each failure in a row. */
+/**
+ * Between a failure of the socket and the next one opened, milliseconds; doubled by each failure in
+ * a row.
+ */
 const againMs = { least: 500, most: 30_000 } as const;
 
 /**
- * Answers the guest at one port, from when it is made until it is disposed of or the port is gone. A socket that fails is opened
- * anew after a pause. The constructor throws `SYSCALL_FAILED`.
+ * Answers the guest at one port, from when it is made until it is disposed of or the port is gone.
+ * A socket that fails is opened anew after a pause. The constructor throws `SYSCALL_FAILED`.
  */
 export class PortAnswers implements Disposable {
   readonly #options: PortAnswersOptions;
@@ -71,7 +82,9 @@ export class PortAnswers implements Disposable {
     return new PacketStream({ link: this.#options.link, snapBytes, queueBytes, filter });
   }
 
-  /** Closed by its only reader: a descriptor that is read must not become another file's meanwhile. */
+  /**
+   * Closed by its only reader: a descriptor that is read must not become another file's meanwhile.
+   */
   #close(): void {
     this.#packets?.[Symbol.dispose]();
     this.#packets = undefined;
@@ -115,7 +128,8 @@ export class PortAnswers implements Disposable {
       for (const { bytes } of frames) await guard("dhcp", () => this.#take(bytes));
       if (packets.lost > lost) this.#options.ignored("dhcp_flood");
       lost = packets.lost;
-      // However much a guest says, so much is listened to: what is not read is dropped by the kernel.
+      // However much a guest says, so much is listened to: what is not read is dropped by the
+      // kernel.
       await delay((frames.length * 1000) / mostPerS, undefined, { signal, ref: false });
     }
   }

@@ -14,9 +14,9 @@ export const dnsPort = 53;
 export type Way = "udp" | "tcp";
 
 /**
- * Asks a server and answers what it says, with the id of the query. By a socket of its own, whose port the kernel draws,
- * and with an id that nobody can know: what answers neither is not heard. Undefined when nothing comes in time, or before
- * `signal` aborts.
+ * Asks a server and answers what it says, with the id of the query. By a socket of its own, whose
+ * port the kernel draws, and with an id that nobody can know: what answers neither is not heard.
+ * Undefined when nothing comes in time, or before `signal` aborts.
  */
 export async function askUpstream(
   query: Query,
@@ -46,7 +46,10 @@ interface Attempt {
   readonly isIt: (bytes: Uint8Array) => boolean;
 }
 
-/** The end of an attempt: by an answer, by a failure, when its time is up, or when nobody waits for it any more. */
+/**
+ * The end of an attempt: by an answer, by a failure, when its time is up, or when nobody waits for
+ * it any more.
+ */
 interface AttemptEnd {
   /** Only the first call counts. */
   end(this: void, answer?: Uint8Array): void;
@@ -88,7 +91,8 @@ const askByUdp = (attempt: Attempt): Promise<Uint8Array | undefined> =>
       "message",
       guarded("dns", take, () => end()),
     );
-    // From then on the kernel lets nobody else's datagrams in. (Given to `connect`, it would be called on failure as well.)
+    // From then on the kernel lets nobody else's datagrams in. (Given to `connect`, it would be
+    // called on failure as well.)
     const ask = (): void => {
       if (!isOver()) socket.send(asked, (thrown) => (thrown === null ? undefined : end()));
     };

@@ -24,9 +24,10 @@ interface Place {
 type NetworkPlaces = Map<HolderId, Set<Place>>;
 
 /**
- * A number of places, divided fairly among networks and among the askers of each (max-min). While there is room, an asker takes
- * what its limit allows. When there is none, whoever has less gets a place of whoever has most: first among networks,
- * then within the network. What loses its place is the oldest of its asker, and is told. Pure but for that.
+ * A number of places, divided fairly among networks and among the askers of each (max-min). While
+ * there is room, an asker takes what its limit allows. When there is none, whoever has less gets a
+ * place of whoever has most: first among networks, then within the network. What loses its place is
+ * the oldest of its asker, and is told. Pure but for that.
  */
 export class FairShares {
   readonly #limits: ShareLimits;
@@ -39,8 +40,8 @@ export class FairShares {
   }
 
   /**
-   * Takes a place until disposed. Undefined when the asker has its share. `displaced` is called at most once, when the place
-   * goes to another asker; it must not throw.
+   * Takes a place until disposed. Undefined when the asker has its share. `displaced` is called at
+   * most once, when the place goes to another asker; it must not throw.
    */
   take(asker: Asker, displaced: () => void): Disposable | undefined {
     const { asker: most, network: mostOfNetwork, all } = this.#limits;
@@ -67,7 +68,10 @@ export class FairShares {
     return this.#networks.get(network)?.get(holder)?.size ?? 0;
   }
 
-  /** The network with the most places, where it would still have no fewer than the asker's after giving one away. */
+  /**
+   * The network with the most places, where it would still have no fewer than the asker's after
+   * giving one away.
+   */
   #heavierNetwork({ network }: Asker): NetworkName | undefined {
     let heaviest: NetworkName | undefined;
     let size = this.#sizeOf(network) + 1;

@@ -2,7 +2,10 @@ import type { Ip } from "../../core/address.ts";
 import { askUpstream, type Way } from "./ask-upstream.ts";
 import { isTruncated, plainUdpBytes, type Query, rcodeOf, rcodes } from "./query.ts";
 
-/** Servers asked one after the other, and how long each has, milliseconds: all of it before a guest asks again (5 s). */
+/**
+ * Servers asked one after the other, and how long each has, milliseconds: all of it before a guest
+ * asks again (5 s).
+ */
 const tries = 3;
 const tryMs = 1400;
 
@@ -21,9 +24,9 @@ export class Forwarder {
   }
 
   /**
-   * The answer of the first server that has one; a refusal where there is nothing better. One server alone is asked again:
-   * datagrams get lost. So is one, by TCP, whose answer was cut shorter than the guest would take it. Undefined when none answers, or
-   * `signal` aborts.
+   * The answer of the first server that has one; a refusal where there is nothing better. One
+   * server alone is asked again: datagrams get lost. So is one, by TCP, whose answer was cut
+   * shorter than the guest would take it. Undefined when none answers, or `signal` aborts.
    */
   async forward(
     query: Query,
@@ -51,7 +54,10 @@ export class Forwarder {
     return refusal;
   }
 
-  /** The whole of an answer that was cut short, unless the guest has room for no more than that, or it cannot be had. */
+  /**
+   * The whole of an answer that was cut short, unless the guest has room for no more than that, or
+   * it cannot be had.
+   */
   async #whole(
     query: Query,
     server: Ip,

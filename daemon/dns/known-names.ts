@@ -14,13 +14,18 @@ export interface NamedContainers {
   nameAt(network: NetworkName, ip: Ip): string | undefined;
 }
 
-/** What rows know of names, and the names that runtimes gave to containers: a pod of that name comes first. */
+/**
+ * What rows know of names, and the names that runtimes gave to containers: a pod of that name comes
+ * first.
+ */
 export function knownNames(
   db: Database,
   addresses: Addresses,
   containers: NamedContainers,
 ): KnownNames {
-  /** Of a container there is no such row: it has no name here, and asks by its own network alone. */
+  /**
+   * Of a container there is no such row: it has no name here, and asks by its own network alone.
+   */
   const podOf = (id: HolderId): PodRow | undefined => getUsablePod(db, id as PodId);
   const holderAt: KnownNames["holderAt"] = (network, ip) => addresses.holderAt(network, ip);
   return {

@@ -17,11 +17,14 @@ import type { Resolver } from "./resolver.ts";
 
 /** A connection without a question ends after so long, milliseconds. */
 const idleMs = 10_000;
-/** Bytes of answers that may wait for a guest to take them; more are lost, or end its connection. */
+/**
+ * Bytes of answers that may wait for a guest to take them; more are lost, or end its connection.
+ */
 const mostWaiting = 1 << 20;
 /**
- * Bytes that the kernel may hold of answers by UDP. It keeps some 200 KB of them for each guest that does not answer ARP, until it gives
- * up after three seconds: with the usual buffer of that size one such guest would keep the answers of all others waiting.
+ * Bytes that the kernel may hold of answers by UDP. It keeps some 200 KB of them for each guest
+ * that does not answer ARP, until it gives up after three seconds: with the usual buffer of that
+ * size one such guest would keep the answers of all others waiting.
  */
 const sendBytes = 16 << 20;
 /** Questions of one connection under way at a time; the next are read when one is answered. */
@@ -43,7 +46,10 @@ export interface Listening {
 /** Lets a resolver be asked at an address of a link. Throws why it cannot. */
 export type Listen = (at: ListenAt, resolver: Resolver) => Promise<Listening>;
 
-/** By UDP and TCP at each address, heard by one link alone. Throws `PORT_IN_USE`, `PREFLIGHT_FAILED`, `SYSCALL_FAILED`. */
+/**
+ * By UDP and TCP at each address, heard by one link alone. Throws `PORT_IN_USE`,
+ * `PREFLIGHT_FAILED`, `SYSCALL_FAILED`.
+ */
 export const listenOnLink: Listen = async ({ link, addresses }, resolver) => {
   using opened = new DisposableStack();
   const fds: number[] = [];
@@ -100,7 +106,10 @@ interface Server {
   close(): void;
 }
 
-/** Resolves when it listens, rejects when it cannot. What is wrong later is seen when it is looked after. */
+/**
+ * Resolves when it listens, rejects when it cannot. What is wrong later is seen when it is looked
+ * after.
+ */
 function listening(socket: EventEmitter, listen: () => void): Promise<void> {
   return new Promise((resolve, reject) => {
     socket.once("error", reject);

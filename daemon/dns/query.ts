@@ -2,7 +2,9 @@ import { decode } from "dns-packet";
 
 /** Longest query that is looked at, bytes: with EDNS some have options, none needs more. */
 export const longestQuery = 4096;
-/** Datagrams beyond that many bytes are cut into pieces on some way (RFC 6891, DNS flag day 2020). */
+/**
+ * Datagrams beyond that many bytes are cut into pieces on some way (RFC 6891, DNS flag day 2020).
+ */
 export const usualUdpBytes = 1232;
 /** Longest answer by UDP to who says nothing of it (RFC 1035 section 4.2.1). */
 export const plainUdpBytes = 512;
@@ -38,8 +40,8 @@ export type ReadQuery =
 const wrong = (rcode: number): ReadQuery => ({ kind: "wrong", rcode });
 
 /**
- * Reads a query that came from a guest. What the codec is given has passed: one question, and no more records than a query
- * has, for it makes room for as many as the header says.
+ * Reads a query that came from a guest. What the codec is given has passed: one question, and no
+ * more records than a query has, for it makes room for as many as the header says.
  */
 export function readQuery(bytes: Uint8Array): ReadQuery {
   if (bytes.length < headerBytes) return { kind: "nothing" };
@@ -78,7 +80,10 @@ export function readQuery(bytes: Uint8Array): ReadQuery {
   }
 }
 
-/** Where the first question ends; undefined when it does not, or its name refers elsewhere, as a first name cannot. */
+/**
+ * Where the first question ends; undefined when it does not, or its name refers elsewhere, as a
+ * first name cannot.
+ */
 function endOfQuestion(bytes: Uint8Array): number | undefined {
   const view = viewOf(bytes);
   for (let at = headerBytes; at < bytes.length; ) {
@@ -93,7 +98,9 @@ function endOfQuestion(bytes: Uint8Array): number | undefined {
 export const viewOf = (bytes: Uint8Array): DataView =>
   new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
 
-/** Whether this answers a query that was sent with an id: the same question, letters of either case. */
+/**
+ * Whether this answers a query that was sent with an id: the same question, letters of either case.
+ */
 export function isAnswer(
   bytes: Uint8Array,
   { bytes: asked, questionEnd }: Query,
@@ -126,7 +133,10 @@ export const rcodeOf = (bytes: Uint8Array): number => (bytes[3] ?? 0) & 0xf;
 /** Whether there is more of it to be had by TCP. */
 export const isTruncated = (bytes: Uint8Array): boolean => ((bytes[2] ?? 0) & 0x02) !== 0;
 
-/** Its header and question alone, and that there is more to be had by TCP: for one that is longer than was asked for. */
+/**
+ * Its header and question alone, and that there is more to be had by TCP: for one that is longer
+ * than was asked for.
+ */
 export function truncated(bytes: Uint8Array, { questionEnd }: Query): Uint8Array {
   const short = Uint8Array.from(bytes.subarray(0, questionEnd));
   const view = viewOf(short);
@@ -136,8 +146,8 @@ export function truncated(bytes: Uint8Array, { questionEnd }: Query): Uint8Array
 }
 
 /**
- * The answer to a question by UDP that says only: ask by TCP. Undefined for what cannot be read as one question. It is made
- * without reading the whole query, so that a flood costs little.
+ * The answer to a question by UDP that says only: ask by TCP. Undefined for what cannot be read as
+ * one question. It is made without reading the whole query, so that a flood costs little.
  */
 export function tcpInstead(query: Uint8Array): Uint8Array | undefined {
   if (query.length < headerBytes || query.length > longestQuery) return undefined;

@@ -4,7 +4,8 @@ import { viewOf } from "./query.ts";
 const typeOpt = 41;
 
 /**
- * Where the times to live of an answer's records begin, in its bytes. Undefined for a message that cannot be read to its end. Pure.
+ * Where the times to live of an answer's records begin, in its bytes. Undefined for a message that
+ * cannot be read to its end. Pure.
  */
 export function timesIn(bytes: Uint8Array, questionEnd: number): readonly number[] | undefined {
   if (bytes.length < questionEnd) return undefined;

@@ -24,7 +24,10 @@ export interface ResolverCounts {
   stale: number;
 }
 
-/** A guest waits for a server so long before it gets a stale answer, milliseconds (RFC 8767 section 5). */
+/**
+ * A guest waits for a server so long before it gets a stale answer, milliseconds (RFC 8767 section
+ * 5).
+ */
 const staleAfterMs = 1800;
 
 export interface ResolverParts {
@@ -53,8 +56,8 @@ export class Resolver {
   }
 
   /**
-   * Takes a place for a connection; undefined for those who are not served, and when there are too many. `displaced` is called
-   * when the place goes to another asker: the connection has to end.
+   * Takes a place for a connection; undefined for those who are not served, and when there are too
+   * many. `displaced` is called when the place goes to another asker: the connection has to end.
    */
   connection(from: string | undefined, displaced: () => void): Disposable | undefined {
     const asker = this.#asker(from);
@@ -78,7 +81,8 @@ export class Resolver {
     const asker = this.#asker(from);
     if (asker === undefined || !turns.ask(asker, way)) {
       counts.refused++;
-      // The question may be another pod's, sent by this one's address. By TCP there is no doubt of it.
+      // The question may be another pod's, sent by this one's address. By TCP there is no doubt of
+      // it.
       return asker !== undefined && way === "udp" ? tcpInstead(bytes) : undefined;
     }
     const read = readQuery(bytes);
@@ -108,7 +112,10 @@ export class Resolver {
     return (mayComeByTcp ? tcpInstead(query.bytes) : undefined) ?? servFail(query);
   }
 
-  /** What a server says; `silent` when none answers, `busy` at once when the asker has its share of questions under way. */
+  /**
+   * What a server says; `silent` when none answers, `busy` at once when the asker has its share of
+   * questions under way.
+   */
   async #forward(query: Query, asker: Asker, way: Way): Promise<Uint8Array | "silent" | "busy"> {
     const { turns, forwarder, counts, upstreams, stale, crowded } = this.#parts;
     const cut = new AbortController();

@@ -20,7 +20,10 @@ import { HostServers, upstreamsOf } from "./upstreams.ts";
 
 /** What is known of pods, as far as names are concerned. */
 export interface KnownNames {
-  /** Addresses on a network of the pod with a name, if that one runs there, or of containers that their runtime calls so. */
+  /**
+   * Addresses on a network of the pod with a name, if that one runs there, or of containers that
+   * their runtime calls so.
+   */
   addressesOf(network: NetworkName, pod: string): readonly Ip[] | undefined;
   /** The pod that runs on a network with an address. */
   nameAt(network: NetworkName, ip: Ip): string | undefined;
@@ -58,7 +61,10 @@ interface Entry {
   toldMs: number;
 }
 
-/** What failed is not tried again sooner than after so long, milliseconds: to tell who has a port takes a look at every process. */
+/**
+ * What failed is not tried again sooner than after so long, milliseconds: to tell who has a port
+ * takes a look at every process.
+ */
 const pauseMs = 2000;
 /** Between two lines of the log about questions beyond a share, milliseconds. */
 const crowdedEveryMs = 60_000;
@@ -95,8 +101,9 @@ export class Resolvers implements Disposable {
   }
 
   /**
-   * Listens for these networks, where they are now, and for no other. One that is to have no resolver any more keeps it for
-   * the guests that were told to ask it. What cannot be listened for is told of, and tried again by a later call.
+   * Listens for these networks, where they are now, and for no other. One that is to have no
+   * resolver any more keeps it for the guests that were told to ask it. What cannot be listened for
+   * is told of, and tried again by a later call.
    */
   settle(networks: () => readonly NetworkDefinition[]): Promise<void> {
     return this.#lock.run("resolvers", async () => {
@@ -111,7 +118,10 @@ export class Resolvers implements Disposable {
     });
   }
 
-  /** Whether one that is not to be any more is asked by who was told of it: those who renew their leases hear of it late. */
+  /**
+   * Whether one that is not to be any more is asked by who was told of it: those who renew their
+   * leases hear of it late.
+   */
   #isStillAsked(network: NetworkDefinition, isFirst: boolean): boolean {
     const { names, clock } = this.#parts;
     const entry = this.#entries.get(network.name);
@@ -204,7 +214,10 @@ export class Resolvers implements Disposable {
     });
   }
 
-  /** What else a pod is on. A network that is to have no resolver keeps its names to itself at other gateways, too. */
+  /**
+   * What else a pod is on. A network that is to have no resolver keeps its names to itself at other
+   * gateways, too.
+   */
   #others(network: NetworkName, asker: HolderId): NetworkName[] {
     const named = new Set(
       this.#networks?.flatMap((each) => (this.isWanted(each) ? each.name : [])),

@@ -1,6 +1,9 @@
 import { type Cidr, type Ip, ipFromBytes, networkOf, withLength } from "../../core/address.ts";
 
-/** The addresses a name below in-addr.arpa or ip6.arpa is about (RFC 1035 section 3.5, RFC 3596 section 2.5). */
+/**
+ * The addresses a name below in-addr.arpa or ip6.arpa is about (RFC 1035 section 3.5, RFC 3596
+ * section 2.5).
+ */
 export interface ReverseName {
   readonly network: Cidr;
   /** The one address, where the name is that of one. */

@@ -5,8 +5,9 @@ import { type Asker, FairShares } from "./fair-shares.ts";
 /** Questions of one asker a second in the long run, each way; twice as many at once. */
 const perSecond = 500;
 /**
- * Questions that are handed on at a time, each with a socket. Those that came by TCP have places of their own: their sender's
- * address is proven by the handshake, and no forged datagram takes their place.
+ * Questions that are handed on at a time, each with a socket. Those that came by TCP have places of
+ * their own: their sender's address is proven by the handshake, and no forged datagram takes their
+ * place.
  */
 const places = {
   udp: { asker: 64, network: 256, all: 512 },
@@ -22,7 +23,10 @@ interface Bucket {
   filledAt: number;
 }
 
-/** Whose turn it is: no pod keeps the resolver busy for the others, and no network for other networks. */
+/**
+ * Whose turn it is: no pod keeps the resolver busy for the others, and no network for other
+ * networks.
+ */
 export class Turns {
   readonly #clock: Clock;
   readonly #buckets = new Map<string, Bucket>();
@@ -45,7 +49,10 @@ export class Turns {
     return true;
   }
 
-  /** Takes a place for a question that is handed on, until disposed or given to another; undefined when none is free. */
+  /**
+   * Takes a place for a question that is handed on, until disposed or given to another; undefined
+   * when none is free.
+   */
   forward(asker: Asker, way: Way, displaced: () => void): Disposable | undefined {
     return this.#places[way].take(asker, displaced);
   }

@@ -2,7 +2,9 @@ import { statSync } from "node:fs";
 import type { Ip } from "../../core/address.ts";
 import { type HostDns, readHostDns, resolverFiles } from "../networks/host-dns.ts";
 
-/** The servers the host itself asks, read again when one of the files that name them is another one. */
+/**
+ * The servers the host itself asks, read again when one of the files that name them is another one.
+ */
 export class HostServers {
   #stamp = "";
   #read: HostDns = { servers: [], search: [], options: [] };
@@ -36,7 +38,10 @@ export interface Upstreams {
   readonly gateways: readonly Ip[];
 }
 
-/** Whom to ask what podnet does not know: the nearest list that names anybody. A stub of the host's on loopback is as good as any. Pure. */
+/**
+ * Whom to ask what podnet does not know: the nearest list that names anybody. A stub of the host's
+ * on loopback is as good as any. Pure.
+ */
 export function upstreamsOf({ network, configured, host, gateways }: Upstreams): readonly Ip[] {
   const others = (servers: readonly Ip[]): Ip[] => servers.filter((ip) => !gateways.includes(ip));
   const [nearest = []] = [network, configured, host].map(others).filter(({ length }) => length > 0);

@@ -17,7 +17,10 @@ export const ttl = 5;
 
 /** RFC 1035 section 3.2, RFC 3596, RFC 4034, RFC 8482. */
 const types = { a: 1, ns: 2, soa: 6, ptr: 12, aaaa: 28, ixfr: 251, axfr: 252, any: 255 } as const;
-/** What is asked of a top-level domain itself, such as `com`: its servers (NS, SOA) and its keys (DS, DNSKEY). */
+/**
+ * What is asked of a top-level domain itself, such as `com`: its servers (NS, SOA) and its keys
+ * (DS, DNSKEY).
+ */
 const zoneTypes: ReadonlySet<number> = new Set([types.ns, types.soa, 43, 48]);
 const internet = 1;
 
@@ -25,7 +28,10 @@ const internet = 1;
 export interface OtherHosts {
   /** What the overlays have as a whole: their addresses are pods' and nobody's else. */
   pools(): readonly Cidr[];
-  /** The addresses of a pod that runs elsewhere on the overlay of a network; undefined when there is none. */
+  /**
+   * The addresses of a pod that runs elsewhere on the overlay of a network; undefined when there is
+   * none.
+   */
   addressesOf(network: NetworkName, pod: string): readonly Ip[] | undefined;
   /** The pod that runs elsewhere on the overlay of a network with this address. */
   nameAt(network: NetworkName, ip: Ip): string | undefined;
@@ -35,7 +41,10 @@ export interface OtherHosts {
 export interface Zone {
   /** What names of pods end with, in lower case. */
   readonly domain: string;
-  /** The networks it may be told of: the one at whose gateway it asks, then its others in the order of its interfaces. */
+  /**
+   * The networks it may be told of: the one at whose gateway it asks, then its others in the order
+   * of its interfaces.
+   */
   networks(): readonly NetworkName[];
   /** The pools of this node, of whichever network: their addresses are nobody's else. */
   pools(): readonly Cidr[];
@@ -61,7 +70,8 @@ export type Found =
 export function lookUp({ name, type, class: asked }: Query, zone: Zone): Found {
   const wanted = name.toLowerCase().replace(/\.$/, "");
   const { domain } = zone;
-  // Other servers know no host without a dot in its name, and are not to learn the names that pods ask for.
+  // Other servers know no host without a dot in its name, and are not to learn the names that pods
+  // ask for.
   const bare = /^[^.]+$/.test(wanted) && !zoneTypes.has(type);
   const own = bare || wanted === domain || wanted.endsWith(`.${domain}`);
   const reverse = own ? undefined : parseReverseName(wanted);
@@ -96,7 +106,8 @@ function forward(wanted: string, name: string, type: number, zone: Zone): Found 
   const [pod = "", ...rest] = above.split(".");
   const networks = zone.networks();
   const named = rest.length === 0 ? networks : networks.filter((each) => each === rest.join("."));
-  // Those of the network by which it is asked come first: most ask for one alone, or try them in turn.
+  // Those of the network by which it is asked come first: most ask for one alone, or try them in
+  // turn.
   const knownTo = ({ addressesOf }: Pick<Zone, "addressesOf">): (readonly Ip[])[] =>
     named.flatMap((network) => {
       const addresses = addressesOf(network, pod);

@@ -15,7 +15,10 @@ export interface CommitOptions {
   readonly need?: Need;
 }
 
-/** Changes of the state and the events that tell of them, committed together and told only after that. */
+/**
+ * Changes of the state and the events that tell of them, committed together and told only after
+ * that.
+ */
 export class Journal {
   readonly #db: Database;
   readonly #clock: Clock;
@@ -30,9 +33,9 @@ export class Journal {
   }
 
   /**
-   * Runs `body` in one transaction, named `what`; what it emits is stored with it and told once it is durable. Should
-   * anything throw although the transaction is there, it counts: whoever called would act on what no row says. `body` may run
-   * twice: see `Database.transaction`.
+   * Runs `body` in one transaction, named `what`; what it emits is stored with it and told once it
+   * is durable. Should anything throw although the transaction is there, it counts: whoever called
+   * would act on what no row says. `body` may run twice: see `Database.transaction`.
    */
   transact(
     what: string,
@@ -85,8 +88,8 @@ export class Journal {
   }
 
   /**
-   * Events after `after` and what follows, until the signal aborts. Throws `EVENTS_LOST` when some of
-   * them are gone or the reader falls too far behind: list anew then.
+   * Events after `after` and what follows, until the signal aborts. Throws `EVENTS_LOST` when some
+   * of them are gone or the reader falls too far behind: list anew then.
    */
   async *watch(after: number, signal: AbortSignal): AsyncGenerator<EventRow> {
     const queue: EventRow[] = [];
@@ -101,7 +104,8 @@ export class Journal {
     this.#readers.add(tell);
     signal.addEventListener("abort", stop, { once: true });
     try {
-      // Read in the same turn as the reader was added: nothing falls between them, nothing comes twice.
+      // Read in the same turn as the reader was added: nothing falls between them, nothing comes
+      // twice.
       yield* this.#stored(after);
       while (!signal.aborted) {
         if (lost) throw eventsLost();

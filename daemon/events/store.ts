@@ -8,7 +8,10 @@ import { integer, json, text } from "../store/rows.ts";
 /** Events kept; a reader further behind has to list anew. */
 export const eventLimit = 10_000;
 
-/** What can happen, as watchers are told. All but `drift` and `attachment`, which is about a container, is about a pod. */
+/**
+ * What can happen, as watchers are told. All but `drift` and `attachment`, which is about a
+ * container, is about a pod.
+ */
 export type EventKind = "created" | "updated" | "step" | "deleted" | "drift" | "attachment";
 
 /** What others changed of the host. */
@@ -75,10 +78,15 @@ export function eventsAfter(db: Database, cursor: number, limit: number): EventR
     .map(fromRow);
 }
 
-/** More events than a loss of power can take along with commits that were not flushed: a thousand pages at most wait for that. */
+/**
+ * More events than a loss of power can take along with commits that were not flushed: a thousand
+ * pages at most wait for that.
+ */
 const mostLost = 1000;
 
-/** After a restart of the host: cursors that were told and lost with the power are not used again. */
+/**
+ * After a restart of the host: cursors that were told and lost with the power are not used again.
+ */
 export function skipLostCursors(db: Database): void {
   db.run("UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'events'", mostLost);
 }

@@ -5,8 +5,9 @@ import type { Log } from "../../linux/log.ts";
 const intervalMs = 10_000;
 
 /**
- * Counts what is refused, cut or dropped by its reason, and says so in the log: the first at once, what follows in one
- * line every ten seconds. So a flood of it is no flood of lines, and nothing of it goes uncounted.
+ * Counts what is refused, cut or dropped by its reason, and says so in the log: the first at once,
+ * what follows in one line every ten seconds. So a flood of it is no flood of lines, and nothing of
+ * it goes uncounted.
  */
 export class Tally {
   readonly #log: Log;

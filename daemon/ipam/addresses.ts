@@ -102,8 +102,8 @@ export interface SubnetStats extends PoolStats {
 }
 
 /**
- * The pools of all networks, beside their rows. The rows are the truth: they are written first, and the pools,
- * which only make finding fast, follow a commit that has succeeded.
+ * The pools of all networks, beside their rows. The rows are the truth: they are written first, and
+ * the pools, which only make finding fast, follow a commit that has succeeded.
  */
 export class Addresses {
   readonly #db: Database;
@@ -143,8 +143,8 @@ export class Addresses {
   }
 
   /**
-   * Builds the pools of a network as it is to be; what is answered puts them in the place of those it has.
-   * Throws `ADDRESS_IN_USE` when what is to be reserved is held.
+   * Builds the pools of a network as it is to be; what is answered puts them in the place of those
+   * it has. Throws `ADDRESS_IN_USE` when what is to be reserved is held.
    */
   prepare(network: NetworkDefinition): () => void {
     const rows = listLeases(this.#db, network.name);
@@ -222,7 +222,10 @@ export class Addresses {
     return this.#pools(network).get(cidr)?.peek(count) ?? [];
   }
 
-  /** The address that one who asks for none gets of a subnet, or of what `among` leaves of it. Takes nothing. */
+  /**
+   * The address that one who asks for none gets of a subnet, or of what `among` leaves of it. Takes
+   * nothing.
+   */
   nextWithin(network: NetworkName, cidr: Cidr, among?: Iterable<Ip>): Ip | undefined {
     if (among === undefined) return this.nextFree(network, cidr, 1)[0];
     const pool = this.#pools(network).get(cidr);
@@ -271,8 +274,9 @@ export class Addresses {
   }
 
   /**
-   * Puts the leases of plans into quarantine; call inside the transaction that deletes their pod or attachment. Forgets those
-   * that have rested: a large pool's search comes back to an address so late that callers could fill the table.
+   * Puts the leases of plans into quarantine; call inside the transaction that deletes their pod or
+   * attachment. Forgets those that have rested: a large pool's search comes back to an address so
+   * late that callers could fill the table.
    */
   free(plans: readonly Claimant[]): void {
     const now = this.#clock.now();
@@ -281,8 +285,8 @@ export class Addresses {
   }
 
   /**
-   * Writes the leases of plans that take the place of others; what both have stays as it is. Call inside the transaction
-   * that writes the new ones.
+   * Writes the leases of plans that take the place of others; what both have stays as it is. Call
+   * inside the transaction that writes the new ones.
    */
   exchange(before: readonly PodClaimant[], after: readonly PodClaimant[]): void {
     const now = this.#clock.now();

@@ -8,7 +8,9 @@ export function containerByMac(db: Database, mac: string): string | undefined {
   return row === undefined ? undefined : text(row, "container_id");
 }
 
-/** The container of an attachment, by its runtime's id; undefined where there is no such attachment. */
+/**
+ * The container of an attachment, by its runtime's id; undefined where there is no such attachment.
+ */
 export function containerOf(db: Database, id: AttachmentId): string | undefined {
   const row = db.get("SELECT container_id FROM attachments WHERE id = ?", id);
   return row === undefined ? undefined : text(row, "container_id");

@@ -66,8 +66,8 @@ export function listLeases(db: Database, network: NetworkName): LeaseRow[] {
 }
 
 /**
- * The addresses that were given to an owner last, those in quarantine too: a container on its way out keeps its links for a
- * while. An address that has another owner by now is not among them.
+ * The addresses that were given to an owner last, those in quarantine too: a container on its way
+ * out keeps its links for a while. An address that has another owner by now is not among them.
  */
 export const leasedTo = (db: Database, network: NetworkName, { kind, id }: LeaseOwner): Ip[] =>
   db
@@ -80,8 +80,8 @@ export const leasedTo = (db: Database, network: NetworkName, { kind, id }: Lease
     .map((row) => text<Ip>(row, "address"));
 
 /**
- * Addresses of containers that are on their way out: their links may answer for them until their rows go. An address that was given
- * to another owner meanwhile is not among them.
+ * Addresses of containers that are on their way out: their links may answer for them until their
+ * rows go. An address that was given to another owner meanwhile is not among them.
  */
 export const leavingLeases = (db: Database, network: NetworkName): LeaseRow[] =>
   db
@@ -94,8 +94,9 @@ export const leavingLeases = (db: Database, network: NetworkName): LeaseRow[] =>
     .map(fromRow);
 
 /**
- * Forgets addresses whose quarantine ended before `beforeMs`. An address of a container that still has a row is kept: where the
- * plan of the row is damaged, the lease alone says which address its link answers for.
+ * Forgets addresses whose quarantine ended before `beforeMs`. An address of a container that still
+ * has a row is kept: where the plan of the row is damaged, the lease alone says which address its
+ * link answers for.
  */
 export function pruneLeases(db: Database, beforeMs: number): void {
   db.run(

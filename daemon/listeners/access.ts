@@ -6,8 +6,8 @@ import type { AccessConfig, AccessEntry } from "../config/access.ts";
 import { type Peer, peerText } from "./peer.ts";
 
 /**
- * The greatest role a caller has; undefined when none. Root and the daemon's own user have every one: they could take
- * the daemon's state and pods without asking it.
+ * The greatest role a caller has; undefined when none. Root and the daemon's own user have every
+ * one: they could take the daemon's state and pods without asking it.
  */
 export function roleOf(peer: Peer, access: AccessConfig): Role | undefined {
   if (peer.kind === "unix" && (peer.uid === 0 || peer.uid === process.getuid?.())) return "admin";
@@ -21,7 +21,9 @@ function fits(entry: AccessEntry, peer: Peer): boolean {
   return entry.id === peer.gid || peer.groups.includes(entry.id);
 }
 
-/** Throws `UNAUTHENTICATED` or `PERMISSION_DENIED` unless the caller's role suffices for a method. */
+/**
+ * Throws `UNAUTHENTICATED` or `PERMISSION_DENIED` unless the caller's role suffices for a method.
+ */
 export function authorize(peer: Peer, role: Role | undefined, method: DescMethod): void {
   demand(peer, role, roleFor(method), `${method.parent.name}.${method.name}`);
 }

@@ -13,7 +13,10 @@ import type { Peer } from "./peer.ts";
 /** Callers without anything under way that are remembered for the rate they called at. */
 const remembered = 1024;
 
-/** One user or certificate, over all of its connections: what it has under way, and how fast it may go on. */
+/**
+ * One user or certificate, over all of its connections: what it has under way, and how fast it may
+ * go on.
+ */
 export class Caller {
   readonly peer: Peer;
   readonly role: Role | undefined;
@@ -125,7 +128,10 @@ export class Callers {
     return new Caller(peer, roleOf(peer, this.#parts.access), account, this.#parts);
   }
 
-  /** Lets go of accounts a newcomer would be given just the same: nothing under way, and full of tokens. */
+  /**
+   * Lets go of accounts a newcomer would be given just the same: nothing under way, and full of
+   * tokens.
+   */
   #forget(): void {
     for (const [key, account] of this.#accounts) {
       const { connections, requests, creates, captures, newConnections, newRequests } = account;
@@ -149,7 +155,10 @@ function newAccount({ limits, clock }: CallersParts): Account {
   };
 }
 
-/** Takes a token for one more of `what`. Throws `LIMIT_REACHED` when there is none, with the time until there is. */
+/**
+ * Takes a token for one more of `what`. Throws `LIMIT_REACHED` when there is none, with the time
+ * until there is.
+ */
 function spend(bucket: TokenBucket, key: string, what: string): void {
   if (bucket.take()) return;
   const { waitMs } = bucket;
@@ -164,7 +173,10 @@ const callerGone = (): Error =>
     new PodnetError("CANCELLED", "The caller has gone before its request had its turn"),
   );
 
-/** Certificates of one authority with the same names are one caller; a user is one in all of its groups. */
+/**
+ * Certificates of one authority with the same names are one caller; a user is one in all of its
+ * groups.
+ */
 function accountKey(peer: Peer): string {
   if (peer.kind === "unix") return `uid:${peer.uid}`;
   return peer.kind === "tls" ? `cert:${JSON.stringify(peer.names)}` : "unknown";

@@ -10,12 +10,14 @@ export class TurnQueue {
 }
 
 /**
- * Decides whose message podnetd works at next. Messages that have arrived wait here for their turn. One after the other is read, worked
- * at and answered, as far as that needs no waiting, and the time is charged to its caller. The next turn goes to the caller that has
- * used least. So a caller that asks much waits for itself, and another caller waits for one of its messages and not for all of them.
+ * Decides whose message podnetd works at next. Messages that have arrived wait here for their turn.
+ * One after the other is read, worked at and answered, as far as that needs no waiting, and the
+ * time is charged to its caller. The next turn goes to the caller that has used least. So a caller
+ * that asks much waits for itself, and another caller waits for one of its messages and not for all
+ * of them.
  *
- * A caller that comes anew starts where the others are: what it has not used is not saved up, and what it used alone is not held
- * against it (start-time fair queueing).
+ * A caller that comes anew starts where the others are: what it has not used is not saved up, and
+ * what it used alone is not held against it (start-time fair queueing).
  */
 export class FairTurns {
   readonly #clock: Clock;
@@ -28,7 +30,10 @@ export class FairTurns {
     this.#clock = clock;
   }
 
-  /** Resolves when it is this message's turn. Rejects with what `gone` makes when `over` resolves before. */
+  /**
+   * Resolves when it is this message's turn. Rejects with what `gone` makes when `over` resolves
+   * before.
+   */
   enter(queue: TurnQueue, over: Promise<void>, gone: () => Error): Promise<void> {
     const turn = Promise.withResolvers<void>();
     if (queue.waiting.size === 0) {
@@ -64,7 +69,8 @@ export class FairTurns {
         turn();
       }),
     );
-    // Node runs all that the turn has set going by promises before this, and looks at connections afterwards.
+    // Node runs all that the turn has set going by promises before this, and looks at connections
+    // afterwards.
     setImmediate(
       guarded("api", () => {
         if (began !== undefined) began.queue.used += this.#clock.monotonic() - began.at;

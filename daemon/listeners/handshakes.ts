@@ -9,14 +9,20 @@ export interface HandshakeLimits {
   readonly handshakes: number;
   /** New connections a second of one source in the long run; twice as many at once. */
   readonly connectionsPerS: number;
-  /** Longest a handshake may take from its connection on, milliseconds, however often something is sent. */
+  /**
+   * Longest a handshake may take from its connection on, milliseconds, however often something is
+   * sent.
+   */
   readonly ms: number;
 }
 
 export interface HandshakesOptions {
   readonly limits: HandshakeLimits;
   readonly clock: Clock;
-  /** Called once for each connection that ends without a finished handshake, with a reason from a small set. */
+  /**
+   * Called once for each connection that ends without a finished handshake, with a reason from a
+   * small set.
+   */
   refused(reason: string): void;
 }
 
@@ -38,10 +44,12 @@ const remembered = 4096;
 const sweepMs = 1000;
 
 /**
- * Connections whose TLS handshake is not finished, and whose caller is therefore not known. They have a pool apart from the
- * connections of callers. One source may use a quarter of the pool. A new connection always gets a place: when its source has
- * used its quarter, the oldest of that source ends; when the pool is full, the oldest of the source that has the most ends.
- * So a source that holds connections open keeps out itself alone, and a caller that finishes its handshake at once gets in.
+ * Connections whose TLS handshake is not finished, and whose caller is therefore not known. They
+ * have a pool apart from the connections of callers. One source may use a quarter of the pool. A
+ * new connection always gets a place: when its source has used its quarter, the oldest of that
+ * source ends; when the pool is full, the oldest of the source that has the most ends. So a source
+ * that holds connections open keeps out itself alone, and a caller that finishes its handshake at
+ * once gets in.
  */
 export class Handshakes {
   readonly #options: HandshakesOptions;
@@ -54,7 +62,9 @@ export class Handshakes {
     this.#options = options;
   }
 
-  /** Counts a new connection until its handshake is finished; false when it was refused and is gone. */
+  /**
+   * Counts a new connection until its handshake is finished; false when it was refused and is gone.
+   */
   begin(socket: Socket): boolean {
     const { refused, limits } = this.#options;
     const ends = endsOf(socket);
@@ -80,7 +90,10 @@ export class Handshakes {
     return true;
   }
 
-  /** Takes a connection whose handshake is finished out of the pool; false when its client has gone meanwhile. */
+  /**
+   * Takes a connection whose handshake is finished out of the pool; false when its client has gone
+   * meanwhile.
+   */
   finish(socket: Socket): boolean {
     const ends = endsOf(socket);
     const entry = ends === undefined ? undefined : this.#unfinished.get(ends);
@@ -153,12 +166,18 @@ export class Handshakes {
   }
 }
 
-/** What no other connection has at a time: TLS hands out another object for a connection than the one it was given. */
+/**
+ * What no other connection has at a time: TLS hands out another object for a connection than the
+ * one it was given.
+ */
 function endsOf({ remoteAddress, remotePort, localAddress }: Socket): string | undefined {
   return remoteAddress === undefined ? undefined : `${remoteAddress} ${remotePort} ${localAddress}`;
 }
 
-/** Whom an address belongs to: an IPv4 address is one, mapped or not, and so are all IPv6 addresses of one /64. */
+/**
+ * Whom an address belongs to: an IPv4 address is one, mapped or not, and so are all IPv6 addresses
+ * of one /64.
+ */
 export function sourceOf(address: string): string {
   const [ip = ""] = address.split("%");
   if (!isIp(ip)) return "unknown";

@@ -16,14 +16,20 @@ export type Peer =
 
 export const peerKey = createContextKey<Peer>({ kind: "unknown" }, { description: "who calls" });
 
-/** Who connected to the unix socket, as the kernel noted it then; `unknown` once the connection is gone. */
+/**
+ * Who connected to the unix socket, as the kernel noted it then; `unknown` once the connection is
+ * gone.
+ */
 export function unixPeer(socket: Socket): Peer {
   const fd = descriptorOf(socket);
   if (fd === undefined) return { kind: "unknown" };
   return { kind: "unix", ...peerCredentials(fd), groups: peerGroups(fd) };
 }
 
-/** The names in a client's certificate, which the handshake has verified: common name, then DNS, URI and e-mail names. */
+/**
+ * The names in a client's certificate, which the handshake has verified: common name, then DNS, URI
+ * and e-mail names.
+ */
 export function tlsPeer(socket: TLSSocket): Peer {
   const { subject, subjectaltname = "" } = socket.getPeerCertificate();
   // Several common names come as an array, which the types do not know of.
@@ -31,7 +37,10 @@ export function tlsPeer(socket: TLSSocket): Peer {
   return { kind: "tls", names: [...new Set([...common, ...altNames(subjectaltname)])] };
 }
 
-/** Node writes the names as `DNS:a, URI:b`; one with a comma or quote in it, which could pass for two, as a JSON string. */
+/**
+ * Node writes the names as `DNS:a, URI:b`; one with a comma or quote in it, which could pass for
+ * two, as a JSON string.
+ */
 export function altNames(text: string): string[] {
   return [...text.matchAll(/(?:^|, )(?:DNS|URI|email):("(?:[^"\\]|\\.)*"|[^,]*)/g)].flatMap(
     ([, name = ""]) => (name.startsWith('"') ? unquoted(name) : name),

@@ -1,12 +1,15 @@
 import { guarded } from "../../core/guard.ts";
 import type { Socket } from "node:net";
 
-/** Starts of a connection: HTTP/2 begins with this preface (RFC 9113 3.4), HTTP/1.1 with another method. */
+/**
+ * Starts of a connection: HTTP/2 begins with this preface (RFC 9113 3.4), HTTP/1.1 with another
+ * method.
+ */
 const http2Preface = "PRI * HTTP/2.0";
 
 /**
- * Reads as much as tells the protocol, puts it back, and hands the connection on. One that has not told within `ms` is
- * ended, however often it says something, and `silent` is told.
+ * Reads as much as tells the protocol, puts it back, and hands the connection on. One that has not
+ * told within `ms` is ended, however often it says something, and `silent` is told.
  */
 export function sniff(
   socket: Socket,

@@ -21,7 +21,9 @@ export interface TlsListenerOptions {
   readonly http: SecureServerOptions;
   readonly limits: Pick<ApiLimits, "handshakes" | "connectionsPerS" | "requestMs">;
   onRequest(request: Request, response: Response): void;
-  /** A caller whose certificate is verified, and the session on its connection if it speaks HTTP/2. */
+  /**
+   * A caller whose certificate is verified, and the session on its connection if it speaks HTTP/2.
+   */
   onConnection(socket: TLSSocket, session: ServerHttp2Session | undefined): void;
   refused(reason: string): void;
 }
@@ -36,8 +38,9 @@ export interface TlsListener {
 const handshakeMs = 10_000;
 
 /**
- * Listens on TCP: TLS 1.3 with a certificate on both sides, nothing else. Who has none that the authority signed, or
- * one that is not valid now, gets no further than the handshake. Throws `CONFIG_INVALID`, `PREFLIGHT_FAILED`.
+ * Listens on TCP: TLS 1.3 with a certificate on both sides, nothing else. Who has none that the
+ * authority signed, or one that is not valid now, gets no further than the handshake. Throws
+ * `CONFIG_INVALID`, `PREFLIGHT_FAILED`.
  */
 export async function listenTls(options: TlsListenerOptions): Promise<TlsListener> {
   const { tcp, refused, limits } = options;
@@ -69,7 +72,8 @@ export async function listenTls(options: TlsListenerOptions): Promise<TlsListene
   };
   const end = (socket: Socket): void => void socket.destroy();
   server.on("secureConnection", guarded("api", finish, end));
-  // The server that does TLS does not listen itself, so that a connection is counted before it costs a handshake.
+  // The server that does TLS does not listen itself, so that a connection is counted before it
+  // costs a handshake.
   const begin = (socket: Socket): void => {
     socket.on("error", () => socket.destroy());
     if (handshakes.begin(socket)) server.emit("connection", socket);

@@ -11,8 +11,8 @@ const lastWordsMs = 1000;
 const mostAtOnce = 64;
 
 /**
- * Ends a connection that is refused, and tells its client why in its own protocol: by status 429 with `ErrorInfo` (HTTP/1.1), or by a
- * GOAWAY that clients take for RESOURCE_EXHAUSTED (HTTP/2).
+ * Ends a connection that is refused, and tells its client why in its own protocol: by status 429
+ * with `ErrorInfo` (HTTP/1.1), or by a GOAWAY that clients take for RESOURCE_EXHAUSTED (HTTP/2).
  */
 export class TurnAway {
   #atOnce = 0;

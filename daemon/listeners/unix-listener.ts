@@ -23,8 +23,9 @@ export interface UnixListener {
 }
 
 /**
- * Listens on a unix socket that only its owner and the group may use, or its owner alone. A file left by a daemon that was killed is
- * replaced; one somebody listens on is not. Throws `ALREADY_RUNNING`, `PREFLIGHT_FAILED`.
+ * Listens on a unix socket that only its owner and the group may use, or its owner alone. A file
+ * left by a daemon that was killed is replaced; one somebody listens on is not. Throws
+ * `ALREADY_RUNNING`, `PREFLIGHT_FAILED`.
  */
 export async function listenUnix(
   options: UnixListenerOptions,
@@ -59,7 +60,8 @@ export async function listenUnix(
 
 /** Listens with a socket file for its owner alone. */
 async function listenClosed(server: Server, path: string): Promise<void> {
-  // Never, not even for a moment, open to everybody: bind(2) makes the file with the mask of this moment.
+  // Never, not even for a moment, open to everybody: bind(2) makes the file with the mask of this
+  // moment.
   const before = process.umask(0o177);
   try {
     await new Promise<void>((resolve, reject) => {
@@ -71,7 +73,10 @@ async function listenClosed(server: Server, path: string): Promise<void> {
   }
 }
 
-/** Removes the socket of a daemon that was killed; throws `ALREADY_RUNNING` when one still listens on it. */
+/**
+ * Removes the socket of a daemon that was killed; throws `ALREADY_RUNNING` when one still listens
+ * on it.
+ */
 function removeDead(path: string, of: string): void {
   try {
     findListener(path);

@@ -74,7 +74,10 @@ function addFlags(command: Command): Command {
   return command;
 }
 
-/** Tells systemd, if it wants to know (`Type=notify`). That it does not hear of it is no reason to end. */
+/**
+ * Tells systemd, if it wants to know (`Type=notify`). That it does not hear of it is no reason to
+ * end.
+ */
 function tell(state: ServiceState, log: Log | undefined): void {
   const address = process.env["NOTIFY_SOCKET"];
   if (address === undefined || address === "") return;
@@ -88,7 +91,10 @@ function tell(state: ServiceState, log: Log | undefined): void {
 /** How long systemd is asked to wait on, microseconds, and how often, milliseconds. */
 const patience = { usec: 90_000_000, everyMs: 30_000 } as const;
 
-/** Not before programs on the host can know of their subnet, however long a first lease takes; the API answers meanwhile. */
+/**
+ * Not before programs on the host can know of their subnet, however long a first lease takes; the
+ * API answers meanwhile.
+ */
 async function tellReady(daemon: Daemon, log: Log): Promise<void> {
   const every = setInterval(
     () => tell(`EXTEND_TIMEOUT_USEC=${patience.usec}`, log),
@@ -100,7 +106,10 @@ async function tellReady(daemon: Daemon, log: Log): Promise<void> {
   tell("READY=1", log);
 }
 
-/** What was exported for the command `podnet` is no setting of podnetd's, and commands of that shell may miss it. */
+/**
+ * What was exported for the command `podnet` is no setting of podnetd's, and commands of that shell
+ * may miss it.
+ */
 function warnOfClientSocket(log: Log, socket: string): void {
   const meant = process.env["PODNET_SOCKET"] ?? "";
   if (meant === "" || meant === socket) return;
@@ -149,7 +158,8 @@ async function serve(options: Record<string, unknown>): Promise<void> {
     log = main;
     warnOfClientSocket(main, config.socket);
     process.on("uncaughtException", (thrown) => {
-      // A defect outside of any guard (core/guard.ts): what it left half done is undone by the next start.
+      // A defect outside of any guard (core/guard.ts): what it left half done is undone by the next
+      // start.
       main.error({ err: thrown }, "Ending because of a defect");
       process.exit(exitCodes.failed);
     });

@@ -52,13 +52,17 @@ const obstaclesMs = 10_000;
 export interface Daemon {
   /** Resolves when programs on the host have been told of the subnets that overlays gave it. */
   told(): Promise<void>;
-  /** Takes nothing new, lets what is under way end within `graceMs`, and lets go of pods, which run on. */
+  /**
+   * Takes nothing new, lets what is under way end within `graceMs`, and lets go of pods, which run
+   * on.
+   */
   close(graceMs: number): Promise<void>;
 }
 
 /**
- * Starts everything, in order: checks, lock, rows, host, pods, API. Undoes it all when one fails. `end` is called when
- * podnetd is to end: because somebody asked for it, or with why it cannot go on.
+ * Starts everything, in order: checks, lock, rows, host, pods, API. Undoes it all when one fails.
+ * `end` is called when podnetd is to end: because somebody asked for it, or with why it cannot go
+ * on.
  */
 export async function openDaemon(
   configured: Config,
@@ -101,7 +105,8 @@ export async function openDaemon(
   opened.use(watchRoom(db, logOf("store")));
   node.metrics.includeProcess();
   node.metrics.followDefects(() => defects.counts);
-  // Of a state that agrees with the machines that run; disposed of before the database, and after all that writes to it.
+  // Of a state that agrees with the machines that run; disposed of before the database, and after
+  // all that writes to it.
   safe.use(await keepSafe({ db, file: join(config.stateDir, "state.db"), log: logOf("store") }));
   warnOfGuard(node, logOf("network"));
   await warnOfObstacles(node, logOf("network"));
@@ -240,13 +245,19 @@ export async function openDaemon(
   };
 }
 
-/** Says which guests' frames are not judged, and why, where the kernel or a library lacks what that takes. */
+/**
+ * Says which guests' frames are not judged, and why, where the kernel or a library lacks what that
+ * takes.
+ */
 function warnOfGuard({ network }: Pick<ServiceParts, "network">, log: Log): void {
   for (const why of network.guardLacking)
     log.warn({ why, hint: guardHint }, "A part of the guard is not in force on this host");
 }
 
-/** Tells of what keeps pods from being reached, which podnetd cannot change; that it cannot look is no reason not to start. */
+/**
+ * Tells of what keeps pods from being reached, which podnetd cannot change; that it cannot look is
+ * no reason not to start.
+ */
 async function warnOfObstacles(
   { network, networks }: Pick<ServiceParts, "network" | "networks">,
   log: Log,
@@ -267,7 +278,10 @@ function warnOfQemu(qemu: HostQemu, log: Log): void {
     log.warn({ err, hint: err.hint }, "QEMU is not installed: containers only, and no pods");
 }
 
-/** Pods that run need nothing of it, and can be stopped and deleted: that it is full is no reason not to start. */
+/**
+ * Pods that run need nothing of it, and can be stopped and deleted: that it is full is no reason
+ * not to start.
+ */
 function warnOfRunDir({ runDir }: Config, log: Log): void {
   const problem = runDirProblem(runDir);
   if (problem !== undefined) log.error({ err: problem }, "No machine can start yet");
@@ -313,7 +327,8 @@ function openDriver(config: Config, qemu: HostQemu, log: Log): Promise<QemuDrive
     ...(configuredQemu === undefined ? {} : { qemuPath: configuredQemu }),
     prepare: (program) => qemu.prepare(program),
     kvm: config.qemu.kvm,
-    // The planner knows whether a machine is to boot the default image, and refuses what that cannot do with.
+    // The planner knows whether a machine is to boot the default image, and refuses what that
+    // cannot do with.
     leastMemoryMib: 1,
     settle: settleTemplate(openGuest, config.timeouts.readyMs),
     log: (level, message, fields) => log[level](fields, message),

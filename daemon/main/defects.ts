@@ -11,7 +11,10 @@ interface Told {
   untold: number;
 }
 
-/** Logs and counts what guards report (`core/guard.ts`), until disposed of: at most one line in ten seconds for each place. */
+/**
+ * Logs and counts what guards report (`core/guard.ts`), until disposed of: at most one line in ten
+ * seconds for each place.
+ */
 export class Defects implements Disposable {
   readonly #log: Log;
   readonly #clock: Pick<Clock, "monotonic">;

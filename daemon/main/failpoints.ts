@@ -10,21 +10,23 @@ import {
 import { type ErrorCode, PodnetError } from "../../core/errors.ts";
 
 /**
- * Failpoints: what the crash tests stop podnetd with. Every call that leaves the process is one, see `core/crossing.ts`;
- * nothing else lists them. They are armed by the environment variable `PODNET_FAILPOINTS` alone, which survives a
- * restart and which nobody but who starts podnetd can set. Not for users: it is no configuration key.
+ * Failpoints: what the crash tests stop podnetd with. Every call that leaves the process is one,
+ * see `core/crossing.ts`; nothing else lists them. They are armed by the environment variable
+ * `PODNET_FAILPOINTS` alone, which survives a restart and which nobody but who starts podnetd can
+ * set. Not for users: it is no configuration key.
  *
  * The variable holds specs, separated by `;`:
  *
- * - `BORDER:WHAT:SIDE#N=ACTION` acts when that side (`before` or `after`) of that crossing is passed the Nth time since
- *   the start, for example `netlink:add bridge:before#1=kill`. ACTION is `kill` (SIGKILL to podnetd itself, at once),
- *   `error` (the call fails with the typed error of its border and `details.injected`: not made with `before`, made all
- *   the same with `after`) or `hang:MS` (that many milliseconds later than it should, unless the call's own deadline or
+ * - `BORDER:WHAT:SIDE#N=ACTION` acts when that side (`before` or `after`) of that crossing is
+ *   passed the Nth time since the start, for example `netlink:add bridge:before#1=kill`. ACTION is
+ *   `kill` (SIGKILL to podnetd itself, at once), `error` (the call fails with the typed error of
+ *   its border and `details.injected`: not made with `before`, made all the same with `after`) or
+ *   `hang:MS` (that many milliseconds later than it should, unless the call's own deadline or
  *   caller ends the wait; a synchronous call holds up the whole process).
- * - `record:FILE` appends a line `BORDER:WHAT:SIDE#N` for each one passed, so that the code itself enumerates its
- *   points; a call that threw has `failed` for a side.
- * - `from:BORDER:WHAT:SIDE` counts, acts and records only from the first time on that this is passed, so that points
- *   can be told from each other whatever a start had to repair.
+ * - `record:FILE` appends a line `BORDER:WHAT:SIDE#N` for each one passed, so that the code itself
+ *   enumerates its points; a call that threw has `failed` for a side.
+ * - `from:BORDER:WHAT:SIDE` counts, acts and records only from the first time on that this is
+ *   passed, so that points can be told from each other whatever a start had to repair.
  */
 
 type Action =
@@ -38,7 +40,9 @@ interface Armed {
   readonly from: string | undefined;
 }
 
-/** Arms what the variable's value says; undefined or empty arms nothing. Throws `CONFIG_INVALID`. */
+/**
+ * Arms what the variable's value says; undefined or empty arms nothing. Throws `CONFIG_INVALID`.
+ */
 export function armFailpoints(text: string | undefined): void {
   if (text === undefined || text === "") return;
   watchCrossings(new Failpoints(parse(text)));
@@ -133,7 +137,9 @@ class Failpoints implements CrossingWatch {
   }
 }
 
-/** As late as is wanted, unless what limits the call ends the wait, as it would end the call's own. */
+/**
+ * As late as is wanted, unless what limits the call ends the wait, as it would end the call's own.
+ */
 async function late(ms: number, { what }: Crossing, limit: AbortSignal | undefined): Promise<void> {
   if (limit === undefined) return delay(ms);
   const over = new AbortController();

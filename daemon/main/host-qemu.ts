@@ -9,8 +9,8 @@ import type { Config } from "../config/config.ts";
 import { isExecutable, qemuPath, qemuVersion } from "./preflight.ts";
 
 /**
- * The QEMU of this host. A node that runs containers only may be without one: podnetd starts, and looks again whenever a machine is to
- * start.
+ * The QEMU of this host. A node that runs containers only may be without one: podnetd starts, and
+ * looks again whenever a machine is to start.
  */
 export class HostQemu {
   readonly #config: Config;
@@ -26,7 +26,10 @@ export class HostQemu {
     this.#tried = tried;
   }
 
-  /** Finds out how machines are confined, and tries it where QEMU is installed. Throws `PREFLIGHT_FAILED`. */
+  /**
+   * Finds out how machines are confined, and tries it where QEMU is installed. Throws
+   * `PREFLIGHT_FAILED`.
+   */
   static async open(config: Config): Promise<HostQemu> {
     const qemu = pathIn(config);
     const confinement = config.qemu.confine
@@ -59,8 +62,9 @@ export class HostQemu {
   }
 
   /**
-   * Runs before a machine starts: no machine is confined in a way that was not tried. Where QEMU was installed after podnetd's start,
-   * the jail is tried now. Throws `QEMU_MISSING`, `PREFLIGHT_FAILED`.
+   * Runs before a machine starts: no machine is confined in a way that was not tried. Where QEMU
+   * was installed after podnetd's start, the jail is tried now. Throws `QEMU_MISSING`,
+   * `PREFLIGHT_FAILED`.
    */
   async prepare(qemu: string): Promise<void> {
     if (this.#tried || this.confinement === undefined) return;

@@ -304,7 +304,8 @@ export function oneLook<T>(look: () => Promise<T>): () => Promise<T> {
   };
 }
 
-// Both are counted when they are read. `registers: []` keeps them out of prom-client's global registry.
+// Both are counted when they are read. `registers: []` keeps them out of prom-client's global
+// registry.
 
 function podsGauge(sources: MetricsSources): Gauge<"state"> {
   return new Gauge({

@@ -40,7 +40,10 @@ import { stateOf } from "../pods/store/pod-rows.ts";
 import { listPods, type PodRow } from "../pods/store/pods.ts";
 import { Tally } from "../events/tally.ts";
 
-/** What a node stands on: all of it passed in, so that the simulation (test/sim) runs this very code. */
+/**
+ * What a node stands on: all of it passed in, so that the simulation (test/sim) runs this very
+ * code.
+ */
 export interface NodeParts
   extends Pick<Host, "openTap" | "openGuest" | "randomBytes" | "confinement"> {
   readonly config: Config;
@@ -78,7 +81,10 @@ export interface Node extends AsyncDisposable {
   readonly attachments: Attachments;
 }
 
-/** Makes host and rows agree, takes over the pods that run, and is ready for more. Undoes nothing of that when it fails. */
+/**
+ * Makes host and rows agree, takes over the pods that run, and is ready for more. Undoes nothing of
+ * that when it fails.
+ */
 export async function openNode(parts: NodeParts): Promise<Node> {
   const { config, db, driver, clock, logOf, bootId } = parts;
   const kept = new KeptPlans(config, logOf("pod"));
@@ -158,7 +164,8 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     log,
     metrics,
   });
-  // Pods that were taken over keep this process alive; a start that fails further on must let go of them.
+  // Pods that were taken over keep this process alive; a start that fails further on must let go of
+  // them.
   opened.defer(() => pods.close(0));
   const bootBefore = getMeta(db, "boot_id");
   if (bootBefore !== undefined && bootBefore !== bootId) db.whenRoom(() => skipLostCursors(db));
@@ -280,7 +287,10 @@ function openHost(
   };
 }
 
-/** With another firewall than before, what is published by pods and containers that run is let in before networks judge it. */
+/**
+ * With another firewall than before, what is published by pods and containers that run is let in
+ * before networks judge it.
+ */
 async function publishFirst(network: HostNetwork, db: Database): Promise<void> {
   const pods = listPods(db).filter(hasMachine);
   const containers = listAttachments(db).filter(({ state }) => state === "ready");
@@ -293,7 +303,10 @@ async function publishFirst(network: HostNetwork, db: Database): Promise<void> {
 
 const hasMachine = ({ state }: PodRow): boolean => state === "running" || state === "paused";
 
-/** Takes away what bears our mark and belongs to no row, and rules of pods that do not run: all in one commit. */
+/**
+ * Takes away what bears our mark and belongs to no row, and rules of pods that do not run: all in
+ * one commit.
+ */
 async function sweep(network: HostNetwork, records: PodRecords, db: Database): Promise<void> {
   const rows = records.list();
   const known = {

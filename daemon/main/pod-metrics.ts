@@ -37,8 +37,9 @@ export async function usageOfPods(
 type Line = readonly [labels: Readonly<Record<string, string>>, value: number];
 
 /**
- * What each pod uses, in Prometheus' terms. As many lines as pods have interfaces and disks; those of pods that are no more go.
- * `read` is called for each metric, and may answer all of one look with the same.
+ * What each pod uses, in Prometheus' terms. As many lines as pods have interfaces and disks; those
+ * of pods that are no more go. `read` is called for each metric, and may answer all of one look
+ * with the same.
  */
 export function podMetrics(read: () => Promise<readonly PodUsage[]>): readonly Metric[] {
   const metric = (

@@ -4,7 +4,9 @@ import type { Config } from "../config/config.ts";
 import { HostQemu } from "./host-qemu.ts";
 import { adoptMachines, removeOrphans, type SalvageParts, showState } from "../salvage/salvage.ts";
 
-/** `podnetd state ACTION`: for the day on which podnetd refuses to start, with podnetd not running. */
+/**
+ * `podnetd state ACTION`: for the day on which podnetd refuses to start, with podnetd not running.
+ */
 export async function salvage(config: Config, action: string, yes: boolean): Promise<void> {
   await using driver = await openQemuDriver({ arch: config.qemu.arch, kvm: "auto" });
   const parts: SalvageParts = {

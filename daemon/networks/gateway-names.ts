@@ -10,7 +10,10 @@ import { ToldServers } from "./told-servers.ts";
 export interface GatewayResolvers {
   /** What names of pods end with. */
   readonly domain: string;
-  /** Answers at the gateways of these networks, as they are when its turn has come, and at no others. */
+  /**
+   * Answers at the gateways of these networks, as they are when its turn has come, and at no
+   * others.
+   */
   settle(networks: () => readonly NetworkDefinition[]): Promise<void>;
   /** Whether a network's gateways answer now. */
   answers(network: NetworkName): boolean;
@@ -74,7 +77,10 @@ export class GatewayNames {
     this.#told.note(this.#entries.list(), this.#domainOn);
   }
 
-  /** Lets pods of all networks ask for names, where that is so; what cannot be had is told of and tried again. */
+  /**
+   * Lets pods of all networks ask for names, where that is so; what cannot be had is told of and
+   * tried again.
+   */
   answer(): Promise<void> {
     return this.#parts.resolvers.settle(() => (this.#parts.onHost ? this.#entries.list() : []));
   }

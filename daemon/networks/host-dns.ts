@@ -10,8 +10,9 @@ export interface HostDns {
 
 const ownFile = "/etc/resolv.conf";
 /**
- * Where those who listen on loopback for the host keep the servers they ask themselves: systemd-resolved behind its
- * 127.0.0.53, NetworkManager behind its dnsmasq, resolvconf behind a dnsmasq of Debian's.
+ * Where those who listen on loopback for the host keep the servers they ask themselves:
+ * systemd-resolved behind its 127.0.0.53, NetworkManager behind its dnsmasq, resolvconf behind a
+ * dnsmasq of Debian's.
  */
 const filesBehind = [
   "/run/systemd/resolve/resolv.conf",
@@ -39,7 +40,10 @@ export function parseResolvConf(text: string): HostDns {
   return { servers, search: search.slice(0, 6), options: options.slice(0, 8) };
 }
 
-/** The servers a guest can use: the host's own, or those behind its loopback stub. With neither, the stub's address. */
+/**
+ * The servers a guest can use: the host's own, or those behind its loopback stub. With neither, the
+ * stub's address.
+ */
 export function readHostDns(read: (path: string) => string | undefined = readIfThere): HostDns {
   const own = parseResolvConf(read(ownFile) ?? "");
   if (own.servers.length === 0 || own.servers.some((server) => !isLoopback(server))) return own;

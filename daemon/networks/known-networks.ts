@@ -6,11 +6,14 @@ import type { NetworkDefinition } from "../config/network-definition.ts";
 export interface KnownNetworks {
   /** By name. */
   list(): readonly NetworkDefinition[];
-  /** Throws `WRONG_STATE` when one of these is being changed so that nothing can be planned for it. */
+  /**
+   * Throws `WRONG_STATE` when one of these is being changed so that nothing can be planned for it.
+   */
   refuseChanging(names: readonly string[]): void;
   /**
-   * What names of pods end with, where pods of a network can ask its gateways for names. A guest that was told to ask one of
-   * these is not told otherwise because it cannot be asked for a moment.
+   * What names of pods end with, where pods of a network can ask its gateways for names. A guest
+   * that was told to ask one of these is not told otherwise because it cannot be asked for a
+   * moment.
    */
   domainOf(name: NetworkName, told: readonly Ip[]): string | undefined;
 }

@@ -51,7 +51,10 @@ export class NetworkChanges {
     this.#closed.delete(name);
   }
 
-  /** Makes a network another one, which has been found to be possible. Throws what the host says: then it is as it was. */
+  /**
+   * Makes a network another one, which has been found to be possible. Throws what the host says:
+   * then it is as it was.
+   */
   async run(entry: NetworkEntry, definition: NetworkDefinition): Promise<NetworkDefinition> {
     const before = entry.definition;
     const { db, addresses, host } = this.#parts;

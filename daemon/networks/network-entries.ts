@@ -10,7 +10,10 @@ export interface NetworkEntry {
   definition: NetworkDefinition;
   /** As the host is to have it: another one while it is being changed. */
   wanted: NetworkDefinition;
-  /** It is on its way from one to the other: what of the host is not as wanted is nobody else's doing. */
+  /**
+   * It is on its way from one to the other: what of the host is not as wanted is nobody else's
+   * doing.
+   */
   moving: boolean;
   /** Of which something may be left on the host: a change to them could not be taken back. */
   left: readonly NetworkDefinition[];
@@ -71,7 +74,10 @@ export class NetworkEntries {
     return Array.from(this.#entries.values(), (entry) => this.fragmentOf(entry));
   }
 
-  /** The same of one that is as it is to stay; undefined when it is no more, or is being made another one. */
+  /**
+   * The same of one that is as it is to stay; undefined when it is no more, or is being made
+   * another one.
+   */
   settledFragment(name: string): NetworkFragment | undefined {
     const entry = this.get(name);
     return entry === undefined || entry.moving || !this.#onHost

@@ -30,7 +30,10 @@ export function networkFragment(
   };
 }
 
-/** The way from what was, or may be left of it, to a definition, for the host: gateways that it has not go. */
+/**
+ * The way from what was, or may be left of it, to a definition, for the host: gateways that it has
+ * not go.
+ */
 export function fragmentBetween(
   from: readonly NetworkDefinition[],
   to: NetworkDefinition,

@@ -25,7 +25,10 @@ export class NetworkPlans {
     this.#names = names;
   }
 
-  /** What a create would do to the host, a line each. Takes nothing. Throws as `create` does before it begins. */
+  /**
+   * What a create would do to the host, a line each. Takes nothing. Throws as `create` does before
+   * it begins.
+   */
   async textOfCreate(spec: NetworkSpec, asked: Asked): Promise<readonly string[]> {
     const definition = await this.planNew(spec, asked);
     const fragment = this.#entries.plain(definition);

@@ -23,7 +23,10 @@ export interface NetworksParts extends GatewayNamesParts {
   readonly configured: NetworkName;
   /** The MTUs that pods and containers on a network were given, and keep. */
   toldMtus(name: NetworkName): readonly ToldMtu[];
-  /** Brings the ports of pods and containers, and the name servers of pods, up to what their network is now. */
+  /**
+   * Brings the ports of pods and containers, and the name servers of pods, up to what their network
+   * is now.
+   */
   refit(name: NetworkName): Promise<void>;
   /** What that would make of ports. */
   refitPlan(definition: NetworkDefinition): readonly PluggedFragment[];

@@ -16,8 +16,8 @@ import { refuseUpdate } from "./refuse-update.ts";
 import { carriedFor } from "./told-mtus.ts";
 
 /**
- * The networks of this node. They are changed one at a time: the row first, then the host, and back when the host
- * refuses. What a crash cut short the next start finishes or undoes (`settle.ts`).
+ * The networks of this node. They are changed one at a time: the row first, then the host, and back
+ * when the host refuses. What a crash cut short the next start finishes or undoes (`settle.ts`).
  */
 export class Networks implements KnownNetworks {
   readonly #parts: NetworksParts;
@@ -58,7 +58,10 @@ export class Networks implements KnownNetworks {
     return this.#names.domainOf(name, told);
   }
 
-  /** After a start: guests follow where their networks say otherwise of name servers than they were told. */
+  /**
+   * After a start: guests follow where their networks say otherwise of name servers than they were
+   * told.
+   */
   async followServers(): Promise<void> {
     for (const name of this.#names.outdated()) await this.#parts.refit(name);
     this.#names.noteTold();
@@ -69,7 +72,10 @@ export class Networks implements KnownNetworks {
     return this.#names.isResolving(network);
   }
 
-  /** Lets pods of all networks ask for names, where that is so; what cannot be had is told of and tried again. */
+  /**
+   * Lets pods of all networks ask for names, where that is so; what cannot be had is told of and
+   * tried again.
+   */
   answerNames(): Promise<void> {
     return this.#names.answer();
   }
@@ -83,12 +89,18 @@ export class Networks implements KnownNetworks {
     return this.#entries.fragments();
   }
 
-  /** The same of one that is as it is to stay; undefined when it is no more, or is being made another one. */
+  /**
+   * The same of one that is as it is to stay; undefined when it is no more, or is being made
+   * another one.
+   */
   settledFragment(name: string): NetworkFragment | undefined {
     return this.#entries.settledFragment(name);
   }
 
-  /** What a create would do to the host, a line each. Takes nothing. Throws as `create` does before it begins. */
+  /**
+   * What a create would do to the host, a line each. Takes nothing. Throws as `create` does before
+   * it begins.
+   */
   planCreate(spec: NetworkSpec, asked: Asked): Promise<readonly string[]> {
     return this.#plans.textOfCreate(spec, asked);
   }
@@ -104,8 +116,8 @@ export class Networks implements KnownNetworks {
   }
 
   /**
-   * Makes a network. Throws `NAME_IN_USE`, `NETWORK_OVERLAP`, `BRIDGE_CONFLICT`, `LIMIT_REACHED`, `ADDRESS_*`, and what
-   * the host says: then nothing is left of it.
+   * Makes a network. Throws `NAME_IN_USE`, `NETWORK_OVERLAP`, `BRIDGE_CONFLICT`, `LIMIT_REACHED`,
+   * `ADDRESS_*`, and what the host says: then nothing is left of it.
    */
   create(spec: NetworkSpec, asked: Asked): Promise<NetworkDefinition> {
     return this.#lock.run("networks", async () => {
@@ -134,8 +146,9 @@ export class Networks implements KnownNetworks {
   }
 
   /**
-   * Makes a network what the spec says. Throws `NETWORK_NOT_FOUND`, `NETWORK_IN_USE`, `MTU_OUT_OF_RANGE`,
-   * `NETWORK_OVERLAP`, `ADDRESS_*`, `WRONG_STATE`, and what the host says: then it is as it was.
+   * Makes a network what the spec says. Throws `NETWORK_NOT_FOUND`, `NETWORK_IN_USE`,
+   * `MTU_OUT_OF_RANGE`, `NETWORK_OVERLAP`, `ADDRESS_*`, `WRONG_STATE`, and what the host says: then
+   * it is as it was.
    */
   update(spec: NetworkSpec, asked: Asked): Promise<NetworkDefinition> {
     return this.#lock.run("networks", async () => {
@@ -145,9 +158,9 @@ export class Networks implements KnownNetworks {
   }
 
   /**
-   * Gives a network the subnets that were leased for it, or none. Throws `NETWORK_NOT_FOUND`, `NETWORK_IN_USE` while
-   * pods hold addresses of those that go, and what the host says: then it is as it was. Who was told a larger MTU keeps it, and the
-   * bridge carries that.
+   * Gives a network the subnets that were leased for it, or none. Throws `NETWORK_NOT_FOUND`,
+   * `NETWORK_IN_USE` while pods hold addresses of those that go, and what the host says: then it is
+   * as it was. Who was told a larger MTU keeps it, and the bridge carries that.
    */
   follow(
     name: string,
@@ -190,8 +203,9 @@ export class Networks implements KnownNetworks {
   }
 
   /**
-   * Takes a network away; absent is success, told by what is answered. Throws `NETWORK_IN_USE`, `WRONG_STATE`, and what
-   * the host says: then it is on its way out still, and asked for again goes on.
+   * Takes a network away; absent is success, told by what is answered. Throws `NETWORK_IN_USE`,
+   * `WRONG_STATE`, and what the host says: then it is on its way out still, and asked for again
+   * goes on.
    */
   delete(name: NetworkName): Promise<boolean> {
     return this.#lock.run("networks", async () => {
@@ -211,7 +225,10 @@ export class Networks implements KnownNetworks {
     });
   }
 
-  /** The host first: the row tells that something is left, and where, for a bridge may have no mark yet. */
+  /**
+   * The host first: the row tells that something is left, and where, for a bridge may have no mark
+   * yet.
+   */
   async #takeAway(name: NetworkName): Promise<void> {
     const { db, host, addresses } = this.#parts;
     const row = rows.getNetwork(db, name);
@@ -222,7 +239,10 @@ export class Networks implements KnownNetworks {
     addresses.drop(name);
   }
 
-  /** Runs `takeDown`, which takes everything of podnet's from the host, and forgets all networks but the configured one. */
+  /**
+   * Runs `takeDown`, which takes everything of podnet's from the host, and forgets all networks but
+   * the configured one.
+   */
   down<T>(takeDown: () => Promise<T>): Promise<T> {
     return this.#lock.run("networks", async () => {
       await this.#names.silence();

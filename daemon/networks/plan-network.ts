@@ -7,8 +7,9 @@ import { divideRanges, parseSubnet } from "../config/cidr.ts";
 import type { NetworkDefinition, SubnetDefinition } from "../config/network-definition.ts";
 
 /**
- * Decides everything about a network that was asked for. Pure. `others` are the networks there are beside it, `before` is
- * what it was. Throws `NAME_IN_USE`, `INVALID_ARGUMENT`, `ADDRESS_INVALID`, `ADDRESS_RESERVED`.
+ * Decides everything about a network that was asked for. Pure. `others` are the networks there are
+ * beside it, `before` is what it was. Throws `NAME_IN_USE`, `INVALID_ARGUMENT`, `ADDRESS_INVALID`,
+ * `ADDRESS_RESERVED`.
  */
 export function planNetwork(
   spec: NetworkSpec,

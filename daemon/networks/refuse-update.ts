@@ -12,8 +12,9 @@ import {
 } from "../config/network-definition.ts";
 
 /**
- * Refuses what pods and containers stand in the way of: a subnet goes only while none of its addresses is held, and the MTU stays as
- * large as that of any interface (`told`), the bridge's at least. Throws `NETWORK_IN_USE`, `MTU_OUT_OF_RANGE`.
+ * Refuses what pods and containers stand in the way of: a subnet goes only while none of its
+ * addresses is held, and the MTU stays as large as that of any interface (`told`), the bridge's at
+ * least. Throws `NETWORK_IN_USE`, `MTU_OUT_OF_RANGE`.
  */
 export function refuseUpdate(
   db: Database,
@@ -90,7 +91,9 @@ export const leasedError = ({ name }: NetworkDefinition): PodnetError =>
     details: { network: name },
   });
 
-/** Refuses to delete a network that pods or containers use. Throws `NETWORK_IN_USE`, naming them. */
+/**
+ * Refuses to delete a network that pods or containers use. Throws `NETWORK_IN_USE`, naming them.
+ */
 export function refuseInUse(db: Database, { name }: NetworkDefinition): void {
   const pods = podsOnNetwork(db, name);
   const containers = containersOnNetwork(db, name);

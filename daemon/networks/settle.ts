@@ -23,10 +23,11 @@ export interface SettleParts {
 }
 
 /**
- * Makes host and rows of networks agree after a start, and answers the networks there are. The configured one becomes
- * what the configuration says, or podnetd does not start. Of the others, what was being made or taken away is gone, what
- * was being changed is what it was; one that the host refuses stays, is told of, and is tried again by drift repair. The
- * row of such a change keeps it, for the host may have some of it still.
+ * Makes host and rows of networks agree after a start, and answers the networks there are. The
+ * configured one becomes what the configuration says, or podnetd does not start. Of the others,
+ * what was being made or taken away is gone, what was being changed is what it was; one that the
+ * host refuses stays, is told of, and is tried again by drift repair. The row of such a change
+ * keeps it, for the host may have some of it still.
  */
 export async function settleNetworks(parts: SettleParts): Promise<NetworkDefinition[]> {
   const { db, config } = parts;
@@ -72,7 +73,10 @@ function refuseClash(network: NetworkDefinition, stored: readonly rows.NetworkRo
   }
 }
 
-/** What an earlier configuration made and this one does not name goes, host before row; not from under pods. */
+/**
+ * What an earlier configuration made and this one does not name goes, host before row; not from
+ * under pods.
+ */
 async function retireConfigured(
   old: NetworkDefinition,
   { db, config: { network }, host }: SettleParts,
@@ -98,7 +102,9 @@ async function retireConfigured(
   rows.deleteNetwork(db, old.name);
 }
 
-/** The row first, as ever; one that is another now keeps what it was until the host has followed. */
+/**
+ * The row first, as ever; one that is another now keeps what it was until the host has followed.
+ */
 async function ensureConfigured({ db, config, host, clock }: SettleParts): Promise<void> {
   const { network } = config;
   const ready = { state: "ready", configured: true, createdMs: clock.now() } as const;
@@ -139,7 +145,8 @@ async function settleOne(row: rows.NetworkRow, parts: SettleParts): Promise<void
     const retired = goneSubnets(row.definition, definition).map(({ gateway }) => gateway);
     const fragment = networkFragment(definition, config);
     await host.ensure({ ...fragment, ...(retired.length === 0 ? {} : { retired }) }, limit);
-    // Not before: a start that is cut short, or refused, leaves the next one to know what may be on the host.
+    // Not before: a start that is cut short, or refused, leaves the next one to know what may be on
+    // the host.
     if (row.before !== undefined) rows.revertNetwork(db, name);
   } catch (err) {
     log.error({ network: name, err }, "The network cannot be put right yet");

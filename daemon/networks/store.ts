@@ -77,7 +77,10 @@ export function putNetwork(db: Database, definition: NetworkDefinition, row: New
   );
 }
 
-/** A change begins: what there was is kept until it has taken effect; also from before one that could not be taken back. */
+/**
+ * A change begins: what there was is kept until it has taken effect; also from before one that
+ * could not be taken back.
+ */
 export function beginNetworkUpdate(db: Database, definition: NetworkDefinition): void {
   db.run(
     `UPDATE networks SET before = coalesce(before, definition), definition = ?, state = 'updating'

@@ -9,8 +9,9 @@ export interface ToldMtu {
 }
 
 /**
- * What a network's bridge is to carry so that users with a larger MTU than the network's lose nothing among themselves; nothing where
- * there are none. `told` is of all users of the network. Pure.
+ * What a network's bridge is to carry so that users with a larger MTU than the network's lose
+ * nothing among themselves; nothing where there are none. `told` is of all users of the network.
+ * Pure.
  */
 export function carriedFor(
   told: readonly ToldMtu[],

@@ -14,8 +14,9 @@ function line(
 }
 
 /**
- * What guests of each network have been told of name servers, kept beside the networks: a podnetd that ends before it has told
- * all of them leaves word to the next, and so does a configuration that has changed.
+ * What guests of each network have been told of name servers, kept beside the networks: a podnetd
+ * that ends before it has told all of them leaves word to the next, and so does a configuration
+ * that has changed.
  */
 export class ToldServers {
   readonly #db: Database;

@@ -4,7 +4,10 @@ export interface FlowCounts {
   readonly begun: number;
   /** Those there are now. */
   readonly active: number;
-  /** Connections that were not let in or not taken by the pod, and datagrams that were not passed on. */
+  /**
+   * Connections that were not let in or not taken by the pod, and datagrams that were not passed
+   * on.
+   */
   readonly refused: number;
   /** Towards pods. */
   readonly bytesIn: number;
@@ -15,7 +18,9 @@ export interface FlowCounts {
 /** Connections and UDP sessions one pod may have by loopback; of more, new ones are refused. */
 const mostFlows = 1024;
 
-/** The connections and UDP sessions by loopback of one pod, counted, bounded, and ended together. */
+/**
+ * The connections and UDP sessions by loopback of one pod, counted, bounded, and ended together.
+ */
 export class Flows {
   /** How each is ended, with the host port it came by. */
   readonly #ends = new Map<() => void, string>();
@@ -24,7 +29,10 @@ export class Flows {
   #bytesIn = 0;
   #bytesOut = 0;
 
-  /** Takes a place, which the answered function gives back; undefined when none is free. `port` is what it came by. */
+  /**
+   * Takes a place, which the answered function gives back; undefined when none is free. `port` is
+   * what it came by.
+   */
   begin(port: string, end: () => void): (() => void) | undefined {
     if (this.#ends.size >= mostFlows) {
       this.refuse();

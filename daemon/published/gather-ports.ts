@@ -42,6 +42,9 @@ export function gatherPorts(
   };
 }
 
-/** A socket at `::` as a rule takes what comes by IPv4 as well, and nothing tells of one that does not. */
+/**
+ * A socket at `::` as a rule takes what comes by IPv4 as well, and nothing tells of one that does
+ * not.
+ */
 const coveredBy = (address: Ip): Ip[] =>
   address === "::" ? [address, parseIp("0.0.0.0")] : [address];

@@ -39,7 +39,10 @@ async function tryToHold(port: PortAt, place: Place, hold: Hold): Promise<void> 
   }
 }
 
-/** The host ports of all pods and containers, each held by a socket. What concerns one of them is called under its lock. */
+/**
+ * The host ports of all pods and containers, each held by a socket. What concerns one of them is
+ * called under its lock.
+ */
 export class HeldPorts {
   readonly #pods = new Map<HolderId, PodPorts>();
   readonly #hold: Hold;
@@ -50,8 +53,10 @@ export class HeldPorts {
   }
 
   /**
-   * Holds all of a pod's ports, as they are to be led now; those it holds already stay as they are. All or none: what was
-   * not the pod's before is let go of again when one cannot be had. The first `had` are not those that are asked for. Throws `PORT_IN_USE`, `ADDRESS_INVALID`, `PREFLIGHT_FAILED`.
+   * Holds all of a pod's ports, as they are to be led now; those it holds already stay as they are.
+   * All or none: what was not the pod's before is let go of again when one cannot be had. The first
+   * `had` are not those that are asked for. Throws `PORT_IN_USE`, `ADDRESS_INVALID`,
+   * `PREFLIGHT_FAILED`.
    */
   async hold(podId: HolderId, published: readonly PublishedPlan[] = [], had = 0): Promise<void> {
     const pod = this.#podOf(podId);
@@ -65,7 +70,10 @@ export class HeldPorts {
     throw at < had ? error : error?.with({ field: fieldOf(at - had) });
   }
 
-  /** The same for ports that are the pod's by its row: what cannot be held now is, once `retry` succeeds. */
+  /**
+   * The same for ports that are the pod's by its row: what cannot be held now is, once `retry`
+   * succeeds.
+   */
   async adopt(podId: HolderId, published: readonly PublishedPlan[] = []): Promise<void> {
     await this.#take(this.#podOf(podId), published);
     this.#forgetEmpty(podId);

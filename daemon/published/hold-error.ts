@@ -42,7 +42,10 @@ export function holdError(port: PortAt, thrown: unknown): PodnetError {
 /** The field of the request that asks for a port, as errors of the planner name it. */
 export const fieldOf = (position: number): string => `ports[${position}].host_port`;
 
-/** Who has a port, for people; undefined when /proc does not tell, as of sockets that are bound and do not listen. */
+/**
+ * Who has a port, for people; undefined when /proc does not tell, as of sockets that are bound and
+ * do not listen.
+ */
 function programAt(port: PortAt): string | undefined {
   const there = boundSockets([port.protocol]).filter((each) => isAt(each, port));
   const by = there.find(({ listens }) => listens) ?? there[0];

@@ -38,8 +38,8 @@ export interface Publishing {
 }
 
 /**
- * Decides host ports and where they lead, each entry in its place.
- * Refusals speak of a pod unless other words are given. Throws `PORT_IN_USE`, `PORTS_EXHAUSTED`, `ADDRESS_INVALID`, `UNSUPPORTED`.
+ * Decides host ports and where they lead, each entry in its place. Refusals speak of a pod unless
+ * other words are given. Throws `PORT_IN_USE`, `PORTS_EXHAUSTED`, `ADDRESS_INVALID`, `UNSUPPORTED`.
  */
 export function planPublished(
   specs: readonly PortSpec[],
@@ -135,7 +135,9 @@ function leads(
   );
 }
 
-/** The pod's address of a family: of the interface its answers leave by, where there are several. */
+/**
+ * The pod's address of a family: of the interface its answers leave by, where there are several.
+ */
 function podAddress(family: Family, { interfaces, routes }: Publishing): Ip | undefined {
   const every = family === 4 ? "0.0.0.0/0" : "::/0";
   const byDefault = routes.find(({ destination }) => destination === every)?.interface;
@@ -150,7 +152,10 @@ function podAddress(family: Family, { interfaces, routes }: Publishing): Ip | un
   return address === undefined ? undefined : ipOf(address);
 }
 
-/** Throws `PORT_IN_USE` when somebody else, or this pod, has one of the ports; answers the first of them. */
+/**
+ * Throws `PORT_IN_USE` when somebody else, or this pod, has one of the ports; answers the first of
+ * them.
+ */
 function refuseTaken(
   { protocol, hostPort, count, at }: PublishedPlan,
   taken: readonly TakenPorts[],

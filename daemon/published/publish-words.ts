@@ -1,4 +1,7 @@
-/** How a refusal names who publishes and what was written, and says what to write instead: for users of pods, or for a runtime's. */
+/**
+ * How a refusal names who publishes and what was written, and says what to write instead: for users
+ * of pods, or for a runtime's.
+ */
 export interface PublishWords {
   readonly publisher: string;
   /** Of entry `i`, and of its parts. */

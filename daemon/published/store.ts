@@ -40,7 +40,10 @@ function fromRow(row: Row): TakenPorts {
   };
 }
 
-/** Writes host ports as planned. The primary key refuses what somebody else has: a last line behind the planner. */
+/**
+ * Writes host ports as planned. The primary key refuses what somebody else has: a last line behind
+ * the planner.
+ */
 export function insertPorts(
   db: Database,
   { kind, id }: PortsHolder,
@@ -64,7 +67,9 @@ export function deletePorts(db: Database, podId: PodId): void {
   db.run("DELETE FROM ports WHERE pod_id = ?", podId);
 }
 
-/** Ports of a protocol that pods and containers have, all or those that share a number with a range. */
+/**
+ * Ports of a protocol that pods and containers have, all or those that share a number with a range.
+ */
 export function takenPorts(
   db: Database,
   protocol: PortSpec["protocol"],

@@ -5,22 +5,29 @@ import { guarded } from "../../core/guard.ts";
 import { resetConnection } from "../../linux/reset-connection.ts";
 import type { HeldPort, PortAt, Served } from "./held-port.ts";
 
-/** Longest a pod may take to take a connection, milliseconds: one that is there answers in a round trip. */
+/**
+ * Longest a pod may take to take a connection, milliseconds: one that is there answers in a round
+ * trip.
+ */
 const connectMs = 5000;
-/** From the last word of a quiet connection to the first question whether its ends are there still, milliseconds. */
+/**
+ * From the last word of a quiet connection to the first question whether its ends are there still,
+ * milliseconds.
+ */
 const quietMs = 60_000;
 
 /**
- * Holds a TCP port with a listening socket: a socket that is bound alone, without SO_REUSEADDR, could not be bound while
- * connections of an earlier owner rest in TIME_WAIT, and with it would not keep others away. Forwards what comes by
- * loopback. Throws what `listen` throws.
+ * Holds a TCP port with a listening socket: a socket that is bound alone, without SO_REUSEADDR,
+ * could not be bound while connections of an earlier owner rest in TIME_WAIT, and with it would not
+ * keep others away. Forwards what comes by loopback. Throws what `listen` throws.
  */
 export async function holdTcp({ hostIp, hostPort }: PortAt, served: Served): Promise<HeldPort> {
   const take = (client: Socket): void => {
     client.on("error", () => {});
     if (isLocal(client)) forward(client, served);
     else {
-      // No rule has translated it, as one should have: whom it comes from must not get lost on the way.
+      // No rule has translated it, as one should have: whom it comes from must not get lost on the
+      // way.
       served.flows.refuse();
       resetConnection(client);
     }
@@ -49,11 +56,17 @@ function listening(server: Server, host: string, port: number): Promise<void> {
   });
 }
 
-/** Whether it was addressed to loopback. One that has ended already says nothing; a link-local address has its zone. */
+/**
+ * Whether it was addressed to loopback. One that has ended already says nothing; a link-local
+ * address has its zone.
+ */
 const isLocal = ({ localAddress }: Socket): boolean =>
   localAddress !== undefined && isIp(localAddress) && isLoopback(parseIp(localAddress));
 
-/** Joins a connection to one of its own to the pod: each end's FIN, RST and slowness is passed on as it is. */
+/**
+ * Joins a connection to one of its own to the pod: each end's FIN, RST and slowness is passed on as
+ * it is.
+ */
 function forward(client: Socket, { key, lead, flows }: Served): void {
   const { podIp: host, podPort: port } = lead;
   const ends = [client];

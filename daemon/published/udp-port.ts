@@ -4,12 +4,18 @@ import { cross, crossAsync } from "../../core/crossing.ts";
 import { guarded } from "../../core/guard.ts";
 import type { HeldPort, PortAt, Served } from "./held-port.ts";
 
-/** A session without a datagram ends after so long, milliseconds: the kernel's own time for a UDP flow that was answered. */
+/**
+ * A session without a datagram ends after so long, milliseconds: the kernel's own time for a UDP
+ * flow that was answered.
+ */
 const quietMs = 120_000;
 /** What may wait in a socket to be sent, bytes; datagrams beyond are lost, as on any network. */
 const mostWaiting = 1 << 20;
 
-/** Datagrams that may wait for a session to begin, which takes no more than a turn of the event loop. */
+/**
+ * Datagrams that may wait for a session to begin, which takes no more than a turn of the event
+ * loop.
+ */
 const mostFirst = 64;
 
 /** A client's own socket to the pod. */
@@ -20,7 +26,10 @@ interface Session {
 const newSocket = (ip: Ip): Socket =>
   createSocket({ type: familyOf(ip) === 4 ? "udp4" : "udp6", ipv6Only: familyOf(ip) === 6 });
 
-/** Holds a UDP port, and forwards what comes by loopback: one session a client. Throws what `bind` throws. */
+/**
+ * Holds a UDP port, and forwards what comes by loopback: one session a client. Throws what `bind`
+ * throws.
+ */
 export async function holdUdp({ hostIp, hostPort }: PortAt, served: Served): Promise<HeldPort> {
   const socket = newSocket(hostIp);
   const sessions = new Map<string, Session>();
@@ -32,7 +41,8 @@ export async function holdUdp({ hostIp, hostPort }: PortAt, served: Served): Pro
   );
   socket.on("error", () => served.flows.refuse());
   const take = (datagram: Uint8Array, from: RemoteInfo): void => {
-    // Who is not on loopback is led to the pod by rules; where those are missing, nothing is. To port 0 there is no answer.
+    // Who is not on loopback is led to the pod by rules; where those are missing, nothing is. To
+    // port 0 there is no answer.
     if (!isLoopback(from.address as Ip) || from.port === 0) {
       served.flows.refuse();
       return;
@@ -110,7 +120,8 @@ function begin(
       end();
     });
   };
-  // (Given to `connect`, it would be called as well where there is no way to the pod, and what it sends would throw.)
+  // (Given to `connect`, it would be called as well where there is no way to the pod, and what it
+  // sends would throw.)
   const sendFirst = (): void => {
     const first = waiting ?? [];
     waiting = undefined;

@@ -7,7 +7,10 @@ export interface WantedPort extends PortAt, Lead {
   readonly key: string;
 }
 
-/** Each host port by itself, at each address. There are no SCTP sockets here: of those only the rows keep others away. */
+/**
+ * Each host port by itself, at each address. There are no SCTP sockets here: of those only the rows
+ * keep others away.
+ */
 export function portsOf(published: readonly PublishedPlan[]): WantedPort[] {
   return published.flatMap(({ protocol, hostPort, podPort, count, at }) => {
     if (protocol === "sctp") return [];

@@ -28,9 +28,10 @@ export interface AdoptParts {
 }
 
 /**
- * Puts the pod of a machine that runs into the state as it was kept, as running; what the state says about it otherwise goes.
- * Pods without a machine that have its name, addresses, MACs or ports are of an older state, and are deleted: theirs were
- * given on. Answers their names. Throws when another that runs has them, or the machine is not found.
+ * Puts the pod of a machine that runs into the state as it was kept, as running; what the state
+ * says about it otherwise goes. Pods without a machine that have its name, addresses, MACs or ports
+ * are of an older state, and are deleted: theirs were given on. Answers their names. Throws when
+ * another that runs has them, or the machine is not found.
  */
 export function adoptPod({ podId, kept }: Keeping, parts: AdoptParts): string[] {
   const { db, driver, clock, quarantineMs, running, configured } = parts;

@@ -45,8 +45,8 @@ function look(file: string): FoundState {
 const parts = ["", "-wal", "-shm", "-mark"] as const;
 
 /**
- * Puts the one with more commits in the place of the state, whatever it was; what was there is kept in a directory beside it.
- * With neither the state begins anew. Answers that directory.
+ * Puts the one with more commits in the place of the state, whatever it was; what was there is kept
+ * in a directory beside it. With neither the state begins anew. Answers that directory.
  */
 export const settleState = (stateDir: string, found: FoundStates): string =>
   cross("file", "put state aside", () => putAside(stateDir, found));

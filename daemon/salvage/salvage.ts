@@ -54,8 +54,9 @@ const stateText = ({ file, commits, problem }: FoundState): string =>
   `${file}: ${problem ?? `${commits ?? 0} commits`}`;
 
 /**
- * Goes on with the state that has the most commits, and puts each machine that runs back into it by its kept plan.
- * Ends nothing. Throws `ALREADY_RUNNING`, and `STATE_CORRUPT` when a machine could not be put back.
+ * Goes on with the state that has the most commits, and puts each machine that runs back into it by
+ * its kept plan. Ends nothing. Throws `ALREADY_RUNNING`, and `STATE_CORRUPT` when a machine could
+ * not be put back.
  */
 export function adoptMachines(parts: SalvageParts): void {
   const { config, driver, say } = parts;
@@ -91,7 +92,10 @@ export function adoptMachines(parts: SalvageParts): void {
   });
 }
 
-/** What the state itself knows of a machine beside which no plan is kept. Throws when that is nothing. */
+/**
+ * What the state itself knows of a machine beside which no plan is kept. Throws when that is
+ * nothing.
+ */
 function inState(db: Database, { podId }: Unknown, { stateDir }: Config): KeptPlan {
   const row = getPod(db, podId);
   if (row !== undefined)
@@ -99,7 +103,10 @@ function inState(db: Database, { podId }: Unknown, { stateDir }: Config): KeptPl
   throw new PodnetError("STATE_CORRUPT", "There is no plan of it, in the state or beside it");
 }
 
-/** Goes on with the state that has the most commits, and ends the machines that it does not know. Their disks stay. */
+/**
+ * Goes on with the state that has the most commits, and ends the machines that it does not know.
+ * Their disks stay.
+ */
 export async function removeOrphans(parts: SalvageParts): Promise<void> {
   const { config, driver, say } = parts;
   using locks = lockAll(config);

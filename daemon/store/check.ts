@@ -2,8 +2,9 @@ import { isIP } from "node:net";
 import { maxPorts } from "../../api/validate-ports.ts";
 
 /**
- * Checks one part of a stored plan. Answers what is wrong, beginning with the place in the plan; undefined where the part is as
- * podnetd writes it. The place is put together only for a wrong part: a list of a thousand plans is checked at once.
+ * Checks one part of a stored plan. Answers what is wrong, beginning with the place in the plan;
+ * undefined where the part is as podnetd writes it. The place is put together only for a wrong
+ * part: a list of a thousand plans is checked at once.
  */
 export type Check = (value: unknown) => string | undefined;
 
@@ -36,7 +37,10 @@ export const mac = is(
   (value) => typeof value === "string" && /^[0-9a-f]{2}(:[0-9a-f]{2}){5}$/.test(value),
 );
 
-/** Bits of an address; 0 when it is none. Node's own look at it takes a tenth of the time of `core/address`. */
+/**
+ * Bits of an address; 0 when it is none. Node's own look at it takes a tenth of the time of
+ * `core/address`.
+ */
 const bits = (value: string): number =>
   value.includes("%") ? 0 : ({ 4: 32, 6: 128 }[isIP(value)] ?? 0);
 

@@ -20,8 +20,9 @@ import { connectWithoutRoom } from "./without-room.ts";
 export type Row = Record<string, SQLOutputValue>;
 
 /**
- * What a commit survives once it has returned: `always`, a loss of power too; `boot`, the end of this process in whatever way,
- * but no loss of power, which may take it and no later one instead of it. The disk is not waited for then.
+ * What a commit survives once it has returned: `always`, a loss of power too; `boot`, the end of
+ * this process in whatever way, but no loss of power, which may take it and no later one instead of
+ * it. The disk is not waited for then.
  */
 export type Lasting = "always" | "boot";
 
@@ -31,14 +32,16 @@ export interface OpenOptions {
 }
 
 /**
- * What a commit is for. `essential`: ending, deleting, stopping and starting what there is, which may use up the reserve.
- * `new`: something that takes room from now on, which is refused while the reserve is not whole.
+ * What a commit is for. `essential`: ending, deleting, stopping and starting what there is, which
+ * may use up the reserve. `new`: something that takes room from now on, which is refused while the
+ * reserve is not whole.
  */
 export type Need = "new" | "usual" | "essential";
 
 /**
- * One connection to the state, WAL and synchronous FULL: a commit that returned survives power loss, unless it need not.
- * All work is synchronous, so a transaction is never interleaved with another.
+ * One connection to the state, WAL and synchronous FULL: a commit that returned survives power
+ * loss, unless it need not. All work is synchronous, so a transaction is never interleaved with
+ * another.
  */
 export class Database implements Disposable {
   #connection: DatabaseSync;
@@ -68,8 +71,9 @@ export class Database implements Disposable {
   }
 
   /**
-   * Opens and, if it is older, upgrades the database. Never creates anew over something it cannot read.
-   * Throws `STATE_CORRUPT`, also when it has fewer commits than its mark of this boot says, `STATE_NEWER` or `STATE_UNWRITABLE`.
+   * Opens and, if it is older, upgrades the database. Never creates anew over something it cannot
+   * read. Throws `STATE_CORRUPT`, also when it has fewer commits than its mark of this boot says,
+   * `STATE_NEWER` or `STATE_UNWRITABLE`.
    */
   static open(
     path: string,
@@ -80,8 +84,9 @@ export class Database implements Disposable {
   }
 
   /**
-   * Opens a database that `open` cannot open because its filesystem is full. It can be read, and not written to before
-   * `lookForRoom` has found some. Throws as `open` does, `STATE_UNWRITABLE` also when there is no database or it is an older one.
+   * Opens a database that `open` cannot open because its filesystem is full. It can be read, and
+   * not written to before `lookForRoom` has found some. Throws as `open` does, `STATE_UNWRITABLE`
+   * also when there is no database or it is an older one.
    */
   static openWithoutRoom(path: string, steps: readonly string[] = migrations): Database {
     try {
@@ -111,7 +116,10 @@ export class Database implements Disposable {
     }
   }
 
-  /** Looks whether there is room again, and then makes good what had to wait for it. Throws `STATE_UNWRITABLE`, `STATE_CORRUPT`. */
+  /**
+   * Looks whether there is room again, and then makes good what had to wait for it. Throws
+   * `STATE_UNWRITABLE`, `STATE_CORRUPT`.
+   */
   lookForRoom(): void {
     if (this.hasRoom) return;
     if (this.#cramped) this.#openAnew();
@@ -144,7 +152,10 @@ export class Database implements Disposable {
     return Database.open(join(stateDir, "state.db"), steps, options);
   }
 
-  /** Tells from now on when the file turns out to be damaged, which a look at its start has not shown. */
+  /**
+   * Tells from now on when the file turns out to be damaged, which a look at its start has not
+   * shown.
+   */
   whenDamaged(tell: (error: PodnetError) => void): void {
     this.#tellOfDamage = tell;
   }
@@ -184,9 +195,10 @@ export class Database implements Disposable {
   }
 
   /**
-   * Commits what `body` does, or nothing of it. A transaction within one joins it, and lasts as that does. `what` names its
-   * crossing; without one what it changes does. An `essential` one is done again, `body` included, with the reserve's room when
-   * there is none. Throws `STATE_UNWRITABLE`.
+   * Commits what `body` does, or nothing of it. A transaction within one joins it, and lasts as
+   * that does. `what` names its crossing; without one what it changes does. An `essential` one is
+   * done again, `body` included, with the reserve's room when there is none. Throws
+   * `STATE_UNWRITABLE`.
    */
   transaction<T>(
     body: () => T,
@@ -278,7 +290,8 @@ export class Database implements Disposable {
     try {
       this.#mark?.write(this.#commits);
     } catch {
-      // There was no room to make it: the commit is there, and a mark that says less accuses nobody.
+      // There was no room to make it: the commit is there, and a mark that says less accuses
+      // nobody.
     }
   }
 
@@ -288,8 +301,8 @@ export class Database implements Disposable {
   }
 
   /**
-   * Copies the log into the database, if there is something new in it. What is in the log alone is gone with one bit of it.
-   * Throws `STATE_UNWRITABLE`.
+   * Copies the log into the database, if there is something new in it. What is in the log alone is
+   * gone with one bit of it. Throws `STATE_UNWRITABLE`.
    */
   checkpoint(): void {
     if (this.#uncopied === 0 || this.#depth > 0) return;
@@ -301,7 +314,10 @@ export class Database implements Disposable {
     }
   }
 
-  /** Writes a whole copy to a new file, in pieces between which others go on. Throws what SQLite throws. */
+  /**
+   * Writes a whole copy to a new file, in pieces between which others go on. Throws what SQLite
+   * throws.
+   */
   async copyTo(file: string): Promise<void> {
     await backup(this.#connection, file, { rate: 64 });
   }
@@ -341,7 +357,10 @@ export class Database implements Disposable {
     }, change);
   }
 
-  /** From the next transaction on; within one it cannot be changed. A commit that is flushed flushes those before it. */
+  /**
+   * From the next transaction on; within one it cannot be changed. A commit that is flushed flushes
+   * those before it.
+   */
   #last(lasting: Lasting): void {
     if (lasting === this.#lasting) return;
     this.#connection.exec(`PRAGMA synchronous = ${lasting === "always" ? "FULL" : "NORMAL"}`);

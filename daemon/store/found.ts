@@ -9,11 +9,13 @@ import { markOf, readMark } from "./commit-mark.ts";
 const lasting = ["meta", "networks", "pods", "leases"] as const;
 
 /**
- * Refuses a file that is not podnet's state, or is damaged or newer, while nothing of it can change: it is opened for
- * reading alone, since merely to set the journal mode writes into it, and to close it may copy its log.
+ * Refuses a file that is not podnet's state, or is damaged or newer, while nothing of it can
+ * change: it is opened for reading alone, since merely to set the journal mode writes into it, and
+ * to close it may copy its log.
  */
 export function refuseUnfit(file: string, known: number): void {
-  // Ours is never empty: see `makeNew`. SQLite would take it for a new one, and pods for machines without a record.
+  // Ours is never empty: see `makeNew`. SQLite would take it for a new one, and pods for machines
+  // without a record.
   if (statSync(file).size === 0) throw new Error("the file is empty");
   const found = new DatabaseSync(file, { readOnly: true });
   using _found = { [Symbol.dispose]: () => found.close() };
@@ -50,8 +52,9 @@ export const salvageHint =
   "Machines run on. `podnetd state` shows what there is; `podnetd state adopt` goes on with it and takes the machines that run back into it, `podnetd state remove` ends those that it does not know";
 
 /**
- * Refuses a state that has fewer commits than this boot has seen: its log was cut, damaged or deleted, or an older one was put
- * in its place. By it machines would be ended that run. Nothing of it is changed. Throws `STATE_CORRUPT`.
+ * Refuses a state that has fewer commits than this boot has seen: its log was cut, damaged or
+ * deleted, or an older one was put in its place. By it machines would be ended that run. Nothing of
+ * it is changed. Throws `STATE_CORRUPT`.
  */
 export function refuseLost(file: string, commits: number, bootId: string): void {
   const wanted = readMark(file, bootId);
@@ -78,8 +81,8 @@ export function commitsOf(file: string): number {
 }
 
 /**
- * Makes the state of a new node. It gets its name when it is whole: what has the name and is not whole has been damaged
- * since, and is refused.
+ * Makes the state of a new node. It gets its name when it is whole: what has the name and is not
+ * whole has been damaged since, and is refused.
  */
 export function makeNew(file: string, steps: readonly string[]): void {
   // A log without its database: with a new one beside it SQLite would take the one for the other's.

@@ -11,8 +11,9 @@ export const copyOf = (file: string): string => `${file}-copy`;
 const largest = 256 * 2 ** 20;
 
 /**
- * Writes a copy of the state and gives it its name when it has been read whole: what is damaged never takes the place of
- * what is good. Nothing is written when the copy that is there has all commits. Throws what SQLite and `node:fs` throw.
+ * Writes a copy of the state and gives it its name when it has been read whole: what is damaged
+ * never takes the place of what is good. Nothing is written when the copy that is there has all
+ * commits. Throws what SQLite and `node:fs` throw.
  */
 export async function writeCopy(db: Database, file: string, schema: number): Promise<void> {
   // What room there is left is for the state itself.
@@ -49,7 +50,10 @@ function removeDraft(draft: string): void {
     if (existsSync(each)) cross("commit", "remove draft of copy", () => rmSync(each));
 }
 
-/** How many commits a state has had that is not in use; undefined when it is not there, or cannot be read. */
+/**
+ * How many commits a state has had that is not in use; undefined when it is not there, or cannot be
+ * read.
+ */
 export function commitsOf(file: string): number | undefined {
   if (!existsSync(file)) return undefined;
   try {

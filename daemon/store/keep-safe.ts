@@ -4,7 +4,10 @@ import type { Database } from "./database.ts";
 import { writeCopy } from "./good-copy.ts";
 import { migrations } from "./migrations.ts";
 
-/** Between looks whether the log is to be copied into the database, and between copies of the state, milliseconds. */
+/**
+ * Between looks whether the log is to be copied into the database, and between copies of the state,
+ * milliseconds.
+ */
 const every = { checkpointMs: 60_000, copyMs: 3_600_000 } as const;
 
 export interface KeepSafe {
@@ -14,8 +17,9 @@ export interface KeepSafe {
 }
 
 /**
- * Keeps the state from being in its log alone, and a copy of it that was read whole: now, by time, and once more when it is
- * disposed of. What fails is logged: without a copy the state is as good as before.
+ * Keeps the state from being in its log alone, and a copy of it that was read whole: now, by time,
+ * and once more when it is disposed of. What fails is logged: without a copy the state is as good
+ * as before.
  */
 export async function keepSafe(parts: KeepSafe): Promise<AsyncDisposable> {
   const { db, log } = parts;

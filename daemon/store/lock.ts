@@ -8,7 +8,10 @@ import type { CgroupLayout } from "../../hypervisor/jail/cgroup-layout.ts";
 import { lockDirectory as lockOpened, lockFile } from "../../linux/file-lock.ts";
 import type { Config } from "../config/config.ts";
 
-/** What a daemon holds while it runs; the kernel lets go of it when the process ends, however it ends. */
+/**
+ * What a daemon holds while it runs; the kernel lets go of it when the process ends, however it
+ * ends.
+ */
 export interface Lock extends Disposable {
   release(): void;
 }
@@ -20,14 +23,17 @@ const alreadyRunning = (what: string, hint: string, cause?: unknown): PodnetErro
 export const lockState = (stateDir: string): Lock =>
   lockDirectory(stateDir, { what: "State directory", flag: "--state-dir" });
 
-/** Locks the directory of the pods' disks: what has no row there is taken away by `podnet down`. See `lockDirectory`. */
+/**
+ * Locks the directory of the pods' disks: what has no row there is taken away by `podnet down`. See
+ * `lockDirectory`.
+ */
 export const lockDisks = (disksDir: string): Lock =>
   lockDirectory(disksDir, { what: "Disks directory", flag: "--disks-dir" });
 
 /**
- * Makes a directory, and locks it. SQLite holds an exclusive transaction on `lock.db`: a record lock on a
- * file, so it works across network namespaces and ends with the process.
- * Throws `ALREADY_RUNNING` or `STATE_UNWRITABLE`.
+ * Makes a directory, and locks it. SQLite holds an exclusive transaction on `lock.db`: a record
+ * lock on a file, so it works across network namespaces and ends with the process. Throws
+ * `ALREADY_RUNNING` or `STATE_UNWRITABLE`.
  */
 function lockDirectory(
   directory: string,
@@ -66,9 +72,9 @@ function lockDirectory(
 }
 
 /**
- * Claims this network namespace. What bears podnet's mark and has no row is removed at start, so two
- * daemons with different state directories must not look after the same kernel. An abstract socket is
- * per network namespace and ends with the process. Throws `ALREADY_RUNNING`.
+ * Claims this network namespace. What bears podnet's mark and has no row is removed at start, so
+ * two daemons with different state directories must not look after the same kernel. An abstract
+ * socket is per network namespace and ends with the process. Throws `ALREADY_RUNNING`.
  */
 export async function lockNetns(bridge: string): Promise<Lock> {
   const server = createServer((socket) => socket.destroy());
@@ -115,10 +121,11 @@ interface Place {
 }
 
 /**
- * Locks what this podnetd will change apart from its state: the run directory, the disks, the sockets, what plugins write
- * down. Machines, sockets and disks there that it knows nothing of belong to the podnetd that has the lock.
- * The locks are on files, so that they hold across network and mount namespaces. Throws `ALREADY_RUNNING`, `STATE_UNWRITABLE`,
- * `PREFLIGHT_FAILED` for a socket whose directory cannot be written.
+ * Locks what this podnetd will change apart from its state: the run directory, the disks, the
+ * sockets, what plugins write down. Machines, sockets and disks there that it knows nothing of
+ * belong to the podnetd that has the lock. The locks are on files, so that they hold across network
+ * and mount namespaces. Throws `ALREADY_RUNNING`, `STATE_UNWRITABLE`, `PREFLIGHT_FAILED` for a
+ * socket whose directory cannot be written.
  */
 export function lockPlaces(config: Config): Lock {
   return lockAll([
@@ -132,7 +139,9 @@ export function lockPlaces(config: Config): Lock {
   ]);
 }
 
-/** Locks the directories that the control groups of machines are made in. Throws `ALREADY_RUNNING`. */
+/**
+ * Locks the directories that the control groups of machines are made in. Throws `ALREADY_RUNNING`.
+ */
 export function lockCgroups(layout: CgroupLayout): Lock {
   const directories = layout.version === 2 ? [layout.directory] : [layout.memory, layout.pids];
   return lockAll(directories.map((path) => directory("control group", path, "--qemu-cgroup")));
@@ -145,7 +154,10 @@ const directory = (what: string, path: string, flag: string): Place => ({
   lock: lockOpened,
 });
 
-/** A socket in the run directory is locked with it; any other has a file beside it, since its directory may be others' too. */
+/**
+ * A socket in the run directory is locked with it; any other has a file beside it, since its
+ * directory may be others' too.
+ */
 function socketPlaces({ runDir, socket, cni }: Config): Place[] {
   const sockets = [
     { path: socket, flag: "--socket" },

@@ -81,7 +81,8 @@ export const migrations: readonly string[] = [
     data       TEXT NOT NULL
   ) STRICT;
   `,
-  // What a pod goes back to when a change of it is cut short; interfaces without a network of ours, and without a NIC.
+  // What a pod goes back to when a change of it is cut short; interfaces without a network of ours,
+  // and without a NIC.
   `
   ALTER TABLE pods ADD COLUMN before TEXT;
 
@@ -98,7 +99,8 @@ export const migrations: readonly string[] = [
   DROP TABLE interfaces;
   ALTER TABLE interfaces_now RENAME TO interfaces;
   `,
-  // Networks made by API: what each is, whether it is the configured one, and what was under way with it.
+  // Networks made by API: what each is, whether it is the configured one, and what was under way
+  // with it.
   `
   ALTER TABLE networks ADD COLUMN state TEXT NOT NULL DEFAULT 'ready'
     CHECK (state IN ('creating','ready','updating','deleting'));
@@ -159,8 +161,8 @@ export const migrations: readonly string[] = [
   `,
   // Each ADD asks who has its MAC.
   "CREATE INDEX attachments_by_mac ON attachments (plan ->> '$.mac')",
-  // What identifies a container's links, readable where its plan is not: a row with a damaged plan could not even be deleted, for
-  // SQLite then computes its key in the index over the plan.
+  // What identifies a container's links, readable where its plan is not: a row with a damaged plan
+  // could not even be deleted, for SQLite then computes its key in the index over the plan.
   `
   DROP INDEX attachments_by_mac;
   ALTER TABLE attachments ADD COLUMN mac TEXT;

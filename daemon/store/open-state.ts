@@ -9,8 +9,9 @@ import { lacksRoom } from "./sqlite-error.ts";
 const lookEveryMs = 5000;
 
 /**
- * Opens the state of a state directory with its reserve. On a full filesystem the reserve is released; when even that is not
- * enough the state is opened to be read, and written to once there is room. Throws as `Database.open` does.
+ * Opens the state of a state directory with its reserve. On a full filesystem the reserve is
+ * released; when even that is not enough the state is opened to be read, and written to once there
+ * is room. Throws as `Database.open` does.
  */
 export function openState(stateDir: string, log: Log): Database {
   const reserve = Reserve.open(stateDir, log);

@@ -5,20 +5,24 @@ import { cross } from "../../core/crossing.ts";
 import type { Log } from "../../linux/log.ts";
 
 /**
- * The most that is reserved, bytes: SQLite's log grows to 4 MiB before it is copied into the database and used anew, so that
- * any number of deletes fits in twice that.
+ * The most that is reserved, bytes: SQLite's log grows to 4 MiB before it is copied into the
+ * database and used anew, so that any number of deletes fits in twice that.
  */
 const mostBytes = 8 * 2 ** 20;
 /** A small filesystem gives up no more than this part of itself. */
 const largestPart = 1 / 16;
 /** So many files, because a filesystem runs out of inodes too. */
 const files = 16;
-/** The reserve is made again when so many times its size is free: it must not take the last room itself. */
+/**
+ * The reserve is made again when so many times its size is free: it must not take the last room
+ * itself.
+ */
 const roomFactor = 2;
 
 /**
- * Room in the state directory that is given back to the filesystem when it is full, so that pods can still be deleted,
- * stopped and started. While the reserve is not whole, nothing new is taken on.
+ * Room in the state directory that is given back to the filesystem when it is full, so that pods
+ * can still be deleted, stopped and started. While the reserve is not whole, nothing new is taken
+ * on.
  */
 export class Reserve {
   readonly #directory: string;
@@ -34,7 +38,10 @@ export class Reserve {
     this.#bytes = Math.max(1, Math.floor(share / files / 4096)) * 4096 * files;
   }
 
-  /** Finds the reserve of a state directory, or makes it where there is room. Throws only what statfs(2) does. */
+  /**
+   * Finds the reserve of a state directory, or makes it where there is room. Throws only what
+   * statfs(2) does.
+   */
   static open(stateDir: string, log?: Log): Reserve {
     const reserve = new Reserve(stateDir, log);
     if (reserve.#isThere()) reserve.#whole = true;

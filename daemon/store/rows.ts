@@ -11,7 +11,10 @@ export function damaged(what: string, cause?: unknown): PodnetError {
   });
 }
 
-/** Readers of single columns: the schema is STRICT, so a wrong type means a damaged file. Throw `STATE_CORRUPT`. */
+/**
+ * Readers of single columns: the schema is STRICT, so a wrong type means a damaged file. Throw
+ * `STATE_CORRUPT`.
+ */
 function column(row: Row, name: string): Row[string] {
   const value = row[name];
   if (value === undefined) throw damaged(`column "${name}" is missing`);

@@ -2,8 +2,8 @@ import { statfsSync } from "node:fs";
 import { PodnetError } from "../../core/errors.ts";
 
 /**
- * What the filesystem of the run directory has no more of, without which no machine can start: room, or inodes for sockets.
- * Undefined when it has both. Throws what statfs(2) does.
+ * What the filesystem of the run directory has no more of, without which no machine can start:
+ * room, or inodes for sockets. Undefined when it has both. Throws what statfs(2) does.
  */
 export function runDirProblem(runDir: string): PodnetError | undefined {
   const { bavail, ffree, files } = statfsSync(runDir);

@@ -6,7 +6,10 @@ const extendedCode = (thrown: unknown): number =>
   thrown instanceof Error && "errcode" in thrown ? Number(thrown.errcode) : 0;
 const sqliteCode = (thrown: unknown): number => extendedCode(thrown) & 0xff;
 const unwritable = new Set([3, 8, 10, 13, 14]); // PERM, READONLY, IOERR, FULL, CANTOPEN
-/** What a full filesystem makes of a write, of SQLite's index in shared memory (IOERR), and of a file that is to be made. */
+/**
+ * What a full filesystem makes of a write, of SQLite's index in shared memory (IOERR), and of a
+ * file that is to be made.
+ */
 const withoutRoom: ReadonlySet<unknown> = new Set([10, 13, 14]);
 const corrupt = new Set([11, 26]); // CORRUPT, NOTADB
 

@@ -1,12 +1,15 @@
 import { PodnetError } from "../../core/errors.ts";
 import { damaged } from "./rows.ts";
 
-/** Versions of a stored form that a newer podnetd may have written: each release adds one at most. */
+/**
+ * Versions of a stored form that a newer podnetd may have written: each release adds one at most.
+ */
 const newestAhead = 100;
 
 /**
- * Checks the version of a stored form. Throws `STATE_NEWER` for a version that a newer podnetd may have written, and
- * `STATE_CORRUPT` for a value that no podnetd writes: no positive integer, or far above the known version.
+ * Checks the version of a stored form. Throws `STATE_NEWER` for a version that a newer podnetd may
+ * have written, and `STATE_CORRUPT` for a value that no podnetd writes: no positive integer, or far
+ * above the known version.
  */
 export function checkVersion(version: unknown, known: number, what: string): void {
   if (version === known) return;

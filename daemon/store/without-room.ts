@@ -8,9 +8,10 @@ import { commitsIn, refuseLost, refuseUnfitConnection } from "./found.ts";
 import { unwritableError } from "./sqlite-error.ts";
 
 /**
- * Opens a database where neither of SQLite's two files can be made. Without a log the database is whole by itself, and is read
- * as if it could not change; beside a log the index is kept in memory, which one process alone may do. Throws what SQLite
- * does, `STATE_UNWRITABLE` when there is no database or it is an older one.
+ * Opens a database where neither of SQLite's two files can be made. Without a log the database is
+ * whole by itself, and is read as if it could not change; beside a log the index is kept in memory,
+ * which one process alone may do. Throws what SQLite does, `STATE_UNWRITABLE` when there is no
+ * database or it is an older one.
  */
 export function connectWithoutRoom(path: string, steps: readonly string[]): DatabaseSync {
   if (!existsSync(path)) throw unwritableError(new Error("the filesystem is full"));

@@ -20,8 +20,9 @@ export interface CapturedPart {
 }
 
 /**
- * What passes a link, as a pcap file in parts: its header first, when everything from then on is taken. Ends with the
- * link, or when there are packets enough. Throws `SYSCALL_FAILED`, `NETNS_UNUSABLE`, `CANCELLED`.
+ * What passes a link, as a pcap file in parts: its header first, when everything from then on is
+ * taken. Ends with the link, or when there are packets enough. Throws `SYSCALL_FAILED`,
+ * `NETNS_UNUSABLE`, `CANCELLED`.
  */
 export async function* capture(
   { link, netns, snapBytes, maxPackets }: CaptureOptions,

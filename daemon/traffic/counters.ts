@@ -10,7 +10,10 @@ import { NetworkNamespace } from "../../linux/namespace.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import { type InterfacePlan, withNic } from "../pods/store/pod-plan.ts";
 
-/** So many links are asked for one by one; more come in a list of all of them, which costs less then. */
+/**
+ * So many links are asked for one by one; more come in a list of all of them, which costs less
+ * then.
+ */
 const oneByOne = 8;
 
 /** A tap, and where it is. */
@@ -24,7 +27,10 @@ export interface PlacedTap {
 export const tapsOf = (interfaces: readonly InterfacePlan[]): PlacedTap[] =>
   withNic(interfaces).map(({ nic: { tap }, cni }) => ({ tap, ...(cni && { netns: cni.netns }) }));
 
-/** The counters of taps, by name, wherever they are. One that is not there, or goes meanwhile, is left out. */
+/**
+ * The counters of taps, by name, wherever they are. One that is not there, or goes meanwhile, is
+ * left out.
+ */
 export async function placedCounters(
   netlink: Pick<Rtnetlink, "answers">,
   taps: readonly PlacedTap[],
@@ -50,7 +56,10 @@ async function countersThere(netns: string, tap: IfName): Promise<readonly Count
   }
 }
 
-/** The counters of taps of podnetd's own namespace, by name. A tap that is not there, or goes meanwhile, is left out. */
+/**
+ * The counters of taps of podnetd's own namespace, by name. A tap that is not there, or goes
+ * meanwhile, is left out.
+ */
 export async function tapCounters(
   netlink: Pick<Rtnetlink, "answers">,
   taps: readonly IfName[],

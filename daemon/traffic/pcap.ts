@@ -1,6 +1,9 @@
 import type { Frame } from "../../linux/packet-socket.ts";
 
-/** Of a file with nanoseconds (https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html), in this machine's byte order. */
+/**
+ * Of a file with nanoseconds (https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html), in
+ * this machine's byte order.
+ */
 const magic = 0xa1b23c4d;
 const linkEthernet = 1;
 

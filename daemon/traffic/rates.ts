@@ -13,8 +13,8 @@ export type Rates = Readonly<Record<"rxBytes" | "rxPackets" | "txBytes" | "txPac
 const leastMs = 1;
 
 /**
- * Rates between two samples; undefined when they are not of the same link, as after a NIC was plugged anew, or when a
- * counter went back, which tells of a start from zero that nobody saw.
+ * Rates between two samples; undefined when they are not of the same link, as after a NIC was
+ * plugged anew, or when a counter went back, which tells of a start from zero that nobody saw.
  */
 export function ratesBetween(before: Sample | undefined, now: Sample): Rates | undefined {
   if (before === undefined || before.link.index !== now.link.index) return undefined;

@@ -11,14 +11,18 @@ export interface Totals {
 const names = ["rxBytes", "rxPackets", "txBytes", "txPackets"] as const;
 
 /**
- * Sums of counters that come and go with their links, so that the sums never fall. What passed a link between the last look
- * at it and its end is in none. What had passed before the first look is not counted: it was, by an earlier podnetd.
+ * Sums of counters that come and go with their links, so that the sums never fall. What passed a
+ * link between the last look at it and its end is in none. What had passed before the first look is
+ * not counted: it was, by an earlier podnetd.
  */
 export class TrafficTotals {
   readonly #sums = { rxBytes: 0, rxPackets: 0, txBytes: 0, txPackets: 0 };
   #before: ReadonlyMap<string, CountedLink> | undefined;
 
-  /** Adds what has passed since the last time, and answers the sums as pods see them: what the host sends, they receive. */
+  /**
+   * Adds what has passed since the last time, and answers the sums as pods see them: what the host
+   * sends, they receive.
+   */
   add(now: ReadonlyMap<string, CountedLink>): Totals {
     for (const [name, { index, counters }] of this.#before === undefined ? [] : now) {
       const before = this.#before?.get(name);

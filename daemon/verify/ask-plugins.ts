@@ -6,8 +6,9 @@ import { type Check, checker } from "./check.ts";
 const asLeft = "as ADD left it";
 
 /**
- * What CNI plugins say of what they have set up for a pod: CHECK with the last result. They are not asked where their list says so,
- * or is of a version without CHECK; nor are those of a namespace that somebody else has set up.
+ * What CNI plugins say of what they have set up for a pod: CHECK with the last result. They are not
+ * asked where their list says so, or is of a version without CHECK; nor are those of a namespace
+ * that somebody else has set up.
  */
 export async function askPlugins(
   pod: { readonly plan: PodPlan },

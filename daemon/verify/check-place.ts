@@ -5,8 +5,9 @@ import type { ExpectedInterface } from "./expectation.ts";
 import { hearHostWitness } from "./hear-host.ts";
 
 /**
- * A machine's place in a namespace of CNI plugins, as a witness finds it there: tap and link, and what was taken over from it. How
- * one is led to the other no witness can tell; `podnet diff` shows it.
+ * A machine's place in a namespace of CNI plugins, as a witness finds it there: tap and link, and
+ * what was taken over from it. How one is led to the other no witness can tell; `podnet diff` shows
+ * it.
  */
 export async function checkPlace(
   expected: ExpectedInterface,

@@ -7,7 +7,10 @@ import type { RulesTestimony, SocketsTestimony } from "./testimony.ts";
 /** Who reads the rules that there are. */
 export type RulesWitness = "iptables-save" | "nft";
 
-/** What the rules are to make of what a pod has published, beside what a witness has read of them. Pure. */
+/**
+ * What the rules are to make of what a pod has published, beside what a witness has read of them.
+ * Pure.
+ */
 export function compareRules(
   published: readonly PublishedDesired[],
   witness: RulesWitness,

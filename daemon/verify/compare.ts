@@ -9,8 +9,8 @@ import type { HostTestimony, VmTestimony } from "./testimony.ts";
 const mainTable = 254;
 
 /**
- * A pod's record beside what the two witnesses saw, or the one alone that can look: a machine of somebody else has no
- * monitor for another. Pure; the order is fixed.
+ * A pod's record beside what the two witnesses saw, or the one alone that can look: a machine of
+ * somebody else has no monitor for another. Pure; the order is fixed.
  */
 export function comparePod(
   expected: readonly ExpectedInterface[],
@@ -86,7 +86,10 @@ export function compareThere(
   ];
 }
 
-/** How the host reaches the interface: the bridge's addresses, the route, and nobody else having the address. */
+/**
+ * How the host reaches the interface: the bridge's addresses, the route, and nobody else having the
+ * address.
+ */
 function compareReach(each: ExpectedInterface, host: HostTestimony): Check[] {
   const check = checker("netlink");
   const holds = (link: string, prefix: string): boolean =>

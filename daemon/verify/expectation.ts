@@ -14,7 +14,9 @@ import { type PodPlan, staying, withNic } from "../pods/store/pod-plan.ts";
 /** What witnesses should find of one NIC of a running pod. */
 export interface ExpectedInterface {
   readonly tap: IfName;
-  /** The tap is somebody else's: that it is there and bears no mark is all that is expected of it. */
+  /**
+   * The tap is somebody else's: that it is there and bears no mark is all that is expected of it.
+   */
   readonly tapKept?: true;
   /** The tap is in a namespace of CNI plugins', beside the link in whose place the machine is. */
   readonly elsewhere?: Pick<CniPlan, "netns" | "link">;
@@ -29,7 +31,10 @@ export interface ExpectedInterface {
   readonly mtu: number;
   /** The guest's addresses: no link of the host has them. */
   readonly addresses: readonly IpPrefix[];
-  /** What the bridge holds in the networks of these addresses. Empty when nothing is recorded about it. */
+  /**
+   * What the bridge holds in the networks of these addresses. Empty when nothing is recorded about
+   * it.
+   */
   readonly gateways: readonly IpPrefix[];
   /** Networks the host reaches by the bridge. */
   readonly routes: readonly Cidr[];
@@ -39,7 +44,10 @@ export interface ExpectedInterface {
   readonly slot: number;
 }
 
-/** The recorded plan as what witnesses should find. `networks` are the networks' own fragments, as far as known. */
+/**
+ * The recorded plan as what witnesses should find. `networks` are the networks' own fragments, as
+ * far as known.
+ */
 export function expectedInterfaces(
   plan: PodPlan,
   networks: readonly NetworkFragment[],

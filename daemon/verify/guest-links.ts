@@ -12,7 +12,10 @@ export interface GuestLink {
   readonly addresses: readonly string[];
 }
 
-/** Reads what `ip -o link` and `ip -o address` print, iproute2's and busybox's alike. Pure; what is no such line is passed over. */
+/**
+ * Reads what `ip -o link` and `ip -o address` print, iproute2's and busybox's alike. Pure; what is
+ * no such line is passed over.
+ */
 export function readGuestLinks(links: string, addresses: string): GuestLink[] {
   const held = addresses.split("\n").flatMap((line) => {
     const [, name, address] = /^\d+: (\S+) +inet6? (\S+)/.exec(line) ?? [];
@@ -29,8 +32,9 @@ export function readGuestLinks(links: string, addresses: string): GuestLink[] {
 }
 
 /**
- * The NICs of a pod in a machine of somebody else, where no witness has a monitor, as a program of its guest finds them: `ip`.
- * A guest that podnet can run nothing in, or that has no such program, is not asked.
+ * The NICs of a pod in a machine of somebody else, where no witness has a monitor, as a program of
+ * its guest finds them: `ip`. A guest that podnet can run nothing in, or that has no such program,
+ * is not asked.
  */
 export async function checkGuestLinks(
   { vm, interfaces }: Pick<PodPlan, "vm" | "interfaces">,

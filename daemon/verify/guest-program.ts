@@ -8,7 +8,10 @@ const mostOutput = 65_536;
 /** How a process ends whose program is not there. */
 const notFound = 127;
 
-/** What a program in the guest, or busybox's applet of that name, prints; undefined when it fails, or is not there. */
+/**
+ * What a program in the guest, or busybox's applet of that name, prints; undefined when it fails,
+ * or is not there.
+ */
 export async function programIn(
   guest: Guest,
   args: readonly string[],

@@ -1,7 +1,10 @@
 import { hear } from "./hear.ts";
 import { type HostTestimony, parseHostTestimony } from "./testimony.ts";
 
-/** Links, routes and addresses of a network namespace, as npm's `netlink` reads them: this process's, or the one of a path. */
+/**
+ * Links, routes and addresses of a network namespace, as npm's `netlink` reads them: this
+ * process's, or the one of a path.
+ */
 export async function hearHostWitness(
   links: readonly string[],
   signal?: AbortSignal,

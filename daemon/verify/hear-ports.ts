@@ -11,7 +11,9 @@ import { parseRulesTestimony, parseSocketsTestimony, type RulesTestimony } from 
 /** Longest a program may take to print all rules, milliseconds. */
 const listMs = 10_000;
 
-/** What a pod has published, as a reader of rules and one of sockets find it. Throws as `hear` does. */
+/**
+ * What a pod has published, as a reader of rules and one of sockets find it. Throws as `hear` does.
+ */
 export async function hearPorts(
   { published = [], ports }: Pick<PodPlan, "published" | "ports">,
   firewall: FirewallFacts,

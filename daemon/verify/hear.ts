@@ -3,7 +3,10 @@ import { run } from "../../linux/command.ts";
 
 const witnessTimeoutMs = 10_000;
 
-/** What a witness prints, from podnetd's own network namespace or the one of a path. Throws `COMMAND_FAILED` or `DEADLINE_EXCEEDED` when it cannot speak. */
+/**
+ * What a witness prints, from podnetd's own network namespace or the one of a path. Throws
+ * `COMMAND_FAILED` or `DEADLINE_EXCEEDED` when it cannot speak.
+ */
 export async function hear(
   program: string,
   args: readonly string[],

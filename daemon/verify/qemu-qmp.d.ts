@@ -1,4 +1,7 @@
-/** What `witness-vm.ts` uses of qemu-qmp 0.5.0, which comes without types: a net.Socket with two methods changed. */
+/**
+ * What `witness-vm.ts` uses of qemu-qmp 0.5.0, which comes without types: a net.Socket with two
+ * methods changed.
+ */
 declare module "qemu-qmp" {
   class QMP {
     connect(path: string, callback: (error: Error | null) => void): void;

@@ -18,7 +18,10 @@ const hostTestimony = z.strictObject({
       kind: z.string().optional(),
       isolated: z.boolean().optional(),
       learning: z.boolean().optional(),
-      /** Of a bridge port: `7 untagged`, `8 tagged` …, with `not by default` where another one takes frames without a tag. */
+      /**
+       * Of a bridge port: `7 untagged`, `8 tagged` …, with `not by default` where another one takes
+       * frames without a tag.
+       */
       vlans: z.array(z.string()).optional(),
     }),
   ),

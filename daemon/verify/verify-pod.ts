@@ -41,8 +41,9 @@ export interface Surroundings {
 }
 
 /**
- * Compares a running pod's record with what programs that share no code with podnet find on the host, in the VM and in
- * the guest. Throws `COMMAND_FAILED` or `DEADLINE_EXCEEDED` when a witness cannot speak, `WRONG_STATE` when the pod has no VM.
+ * Compares a running pod's record with what programs that share no code with podnet find on the
+ * host, in the VM and in the guest. Throws `COMMAND_FAILED` or `DEADLINE_EXCEEDED` when a witness
+ * cannot speak, `WRONG_STATE` when the pod has no VM.
  */
 export async function verifyPod(
   pod: Verifiable,
@@ -73,7 +74,8 @@ export async function verifyPod(
   };
   const lookAgain = async (): Promise<Check[]> => {
     const checks = await look();
-    // netlink 0.3.0 does not notice that a dump was interrupted by a change, so what differs is looked at once more.
+    // netlink 0.3.0 does not notice that a dump was interrupted by a change, so what differs is
+    // looked at once more.
     return checks.some(({ ok }) => !ok) ? await look() : checks;
   };
   const [seen, said] = await Promise.all([lookAgain(), askPlugins(pod, sandboxes, signal)]);

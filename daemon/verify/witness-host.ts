@@ -1,13 +1,15 @@
 /**
- * A witness of the host's network for `podnet verify`: a program of its own that reads links, addresses and routes
- * through npm's `netlink` and prints them as JSON. It shares no code with podnet, on purpose: what podnet's own
- * rtnetlink codec gets wrong in writing it would get wrong in reading too.
+ * A witness of the host's network for `podnet verify`: a program of its own that reads links,
+ * addresses and routes through npm's `netlink` and prints them as JSON. It shares no code with
+ * podnet, on purpose: what podnet's own rtnetlink codec gets wrong in writing it would get wrong in
+ * reading too.
  *
  *   node daemon/verify/witness-host.ts LINK...
  *
- * Links and routes are told for the links named; addresses of all links, so that an address in the wrong place is seen.
- * netlink 0.3.0 aborts the process on a socket overrun and mixes up dumps that overlap: hence a child process, one
- * dump after the other, no subscription, and the socket closed before the end.
+ * Links and routes are told for the links named; addresses of all links, so that an address in the
+ * wrong place is seen. netlink 0.3.0 aborts the process on a socket overrun and mixes up dumps that
+ * overlap: hence a child process, one dump after the other, no subscription, and the socket closed
+ * before the end.
  */
 import netlink from "netlink";
 
@@ -41,7 +43,10 @@ function linkInfo(bytes: Buffer | undefined): {
   };
 }
 
-/** From linux/rtnetlink.h, if_link.h and if_bridge.h: what a dump of bridge ports with their VLANs is asked for by. */
+/**
+ * From linux/rtnetlink.h, if_link.h and if_bridge.h: what a dump of bridge ports with their VLANs
+ * is asked for by.
+ */
 const bridgeDump = {
   type: 18,
   dumpFlags: 0x300,
@@ -53,7 +58,10 @@ const bridgeDump = {
   untagged: 4,
 } as const;
 
-/** The VLANs of bridge ports by the port's index. The package knows a map of them, which holds the last one alone. */
+/**
+ * The VLANs of bridge ports by the port's index. The package knows a map of them, which holds the
+ * last one alone.
+ */
 async function vlansOfPorts(): Promise<ReadonlyMap<number, readonly string[]>> {
   const { type, dumpFlags, message, afSpec, vlanInfo, byDefault, untagged } = bridgeDump;
   const found = new Map<number, string[]>();

@@ -1,7 +1,8 @@
 /**
  * What the witness of rules reads (`witness-rules.ts`): it shares no code with podnet, on purpose.
  *
- * A rule counts where a packet can come by: in a chain that the kernel begins at, or that others lead to.
+ * A rule counts where a packet can come by: in a chain that the kernel begins at, or that others
+ * lead to.
  */
 
 interface Translation {
@@ -141,7 +142,10 @@ function plain(value: unknown): string[] {
 const protocols: Readonly<Record<string, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
 const protocolOf = (word = ""): string => protocols[word] ?? word;
 
-/** Reads what `nft -j` prints of a table; nothing where it printed nothing. Throws `SyntaxError` for what is no JSON. */
+/**
+ * Reads what `nft -j` prints of a table; nothing where it printed nothing. Throws `SyntaxError` for
+ * what is no JSON.
+ */
 export function readListedRules(text: string): Testimony {
   const found = nothing();
   if (text.trim() === "") return found;

@@ -1,7 +1,8 @@
 /**
- * A witness of what the host's rules do with published ports, for `podnet verify`: a program of its own that reads what
- * iptables-save or nft has printed and tells, as JSON, which ports are translated to where, which of a pod's are let in, and whose
- * questions are answered by way of the host. It shares no code with podnet, on purpose; `witness-rules-reader.ts` is its own.
+ * A witness of what the host's rules do with published ports, for `podnet verify`: a program of its
+ * own that reads what iptables-save or nft has printed and tells, as JSON, which ports are
+ * translated to where, which of a pod's are let in, and whose questions are answered by way of the
+ * host. It shares no code with podnet, on purpose; `witness-rules-reader.ts` is its own.
  *
  *   iptables-save | node daemon/verify/witness-rules.ts iptables
  *   nft -j list table inet podnet | node daemon/verify/witness-rules.ts nftables

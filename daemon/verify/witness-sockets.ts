@@ -1,7 +1,7 @@
 /**
- * A witness of the sockets that hold published ports, for `podnet verify`: a program of its own that reads them where the
- * kernel shows them and prints, as JSON, who listens where and whether it is the process that asks. It shares no code with podnet,
- * on purpose.
+ * A witness of the sockets that hold published ports, for `podnet verify`: a program of its own
+ * that reads them where the kernel shows them and prints, as JSON, who listens where and whether it
+ * is the process that asks. It shares no code with podnet, on purpose.
  *
  *   node daemon/verify/witness-sockets.ts PID
  */
@@ -10,7 +10,10 @@ import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 /** States of sockets that wait for anybody: TCP's LISTEN, and UDP's that are connected to none. */
 const waiting = { tcp: "0A", udp: "07" } as const;
 
-/** The kernel prints addresses as 32-bit words in the host's order, which is little-endian on all that podnet runs on. */
+/**
+ * The kernel prints addresses as 32-bit words in the host's order, which is little-endian on all
+ * that podnet runs on.
+ */
 function addressText(hex: string): string {
   const bytes = (hex.match(/.{8}/g) ?? []).flatMap((word) =>
     (word.match(/../g) ?? []).map((byte) => Number.parseInt(byte, 16)).reverse(),

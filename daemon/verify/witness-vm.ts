@@ -1,11 +1,13 @@
 /**
- * A witness of a VM's network cards for `podnet verify`: a program of its own that asks QEMU through npm's `qemu-qmp`,
- * on the VM's second monitor, and prints JSON. It shares no code with podnet, on purpose.
+ * A witness of a VM's network cards for `podnet verify`: a program of its own that asks QEMU
+ * through npm's `qemu-qmp`, on the VM's second monitor, and prints JSON. It shares no code with
+ * podnet, on purpose.
  *
  *   node daemon/verify/witness-vm.ts SOCKET
  *
- * qemu-qmp 0.5.0 matches replies by order and loses the place when one is falsy (an empty string, 0), never calls
- * back when QEMU dies, and has no time limit: hence one question at a time, none with such an answer, and a clock here.
+ * qemu-qmp 0.5.0 matches replies by order and loses the place when one is falsy (an empty string,
+ * 0), never calls back when QEMU dies, and has no time limit: hence one question at a time, none
+ * with such an answer, and a clock here.
  */
 import { basename, dirname } from "node:path";
 import QMP from "qemu-qmp";
@@ -62,7 +64,10 @@ interface Nic {
   readonly address: unknown;
 }
 
-/** The cards in QEMU's object tree: whatever has a MAC and a netdev. Ids are empty for devices made without one. */
+/**
+ * The cards in QEMU's object tree: whatever has a MAC and a netdev. Ids are empty for devices made
+ * without one.
+ */
 async function cards(): Promise<Nic[]> {
   const found: Nic[] = [];
   for (const parent of ["/machine/peripheral", "/machine/peripheral-anon"]) {
@@ -85,7 +90,10 @@ async function cards(): Promise<Nic[]> {
   return found;
 }
 
-/** Ethernet functions on the PCI buses. A bridge shows its own only once firmware has given it a bus number. */
+/**
+ * Ethernet functions on the PCI buses. A bridge shows its own only once firmware has given it a bus
+ * number.
+ */
 function ethernetFunctions(devices: readonly PciDevice[]): object[] {
   return devices.flatMap((device) => [
     ...(device.class_info.class === ethernet

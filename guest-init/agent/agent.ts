@@ -117,7 +117,10 @@ export class Agent {
     return reply;
   }
 
-  /** AWAKE: this guest is a clone. Randomness comes first: whatever is drawn before, its twins draw too. */
+  /**
+   * AWAKE: this guest is a clone. Randomness comes first: whatever is drawn before, its twins draw
+   * too.
+   */
   #awake(payload: Uint8Array): Reply {
     if (!this.#options.isInit) throw new PodnetError("UNSUPPORTED", "This agent is not PID 1");
     const { entropy, clockMs } = parseAwakening(payload);
@@ -139,7 +142,10 @@ export class Agent {
     return done;
   }
 
-  /** The machine is the guest's only when a virtio port leads to the host: never reach into a test's host. */
+  /**
+   * The machine is the guest's only when a virtio port leads to the host: never reach into a test's
+   * host.
+   */
   #inGuest(act: () => void): void {
     if (this.#options.channel === portNames.control) act();
   }
@@ -154,7 +160,10 @@ export class Agent {
     });
   }
 
-  /** As PID 1 with the signals busybox's halt, poweroff and reboot send; otherwise the usual end of a service. */
+  /**
+   * As PID 1 with the signals busybox's halt, poweroff and reboot send; otherwise the usual end of
+   * a service.
+   */
   #signal(number: number): void {
     if (number === signals.child) return;
     if (!this.#options.isInit) {

@@ -62,7 +62,10 @@ export function neighbourAdvertisement(mac: Mac, ip: Ip): Uint8Array {
 const afPacket = 17;
 const sockRaw = 3;
 
-/** struct sockaddr_ll: family, protocol (network order), index, and the rest left to the frame's own header. */
+/**
+ * struct sockaddr_ll: family, protocol (network order), index, and the rest left to the frame's own
+ * header.
+ */
 function linkAddress(index: number, etherType: number): Uint8Array {
   const address = new Uint8Array(20);
   const view = new DataView(address.buffer);
@@ -73,10 +76,16 @@ function linkAddress(index: number, etherType: number): Uint8Array {
   return address;
 }
 
-/** Open for good once it was needed: the kernel takes 20 ms to close a packet socket (it waits for RCU, Linux 6.1). */
+/**
+ * Open for good once it was needed: the kernel takes 20 ms to close a packet socket (it waits for
+ * RCU, Linux 6.1).
+ */
 let socket = -1;
 
-/** Tells the neighbours of a link which MAC its addresses have now: the last holder may have had another. */
+/**
+ * Tells the neighbours of a link which MAC its addresses have now: the last holder may have had
+ * another.
+ */
 export function announce(index: number, mac: Mac, addresses: readonly Ip[]): void {
   // Protocol 0: it sends, and is handed nothing.
   if (socket < 0) socket = sys.socket(afPacket, sockRaw, 0);

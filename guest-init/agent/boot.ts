@@ -46,8 +46,9 @@ export function mountAll(): void {
 }
 
 /**
- * Lets the kernel's grace periods end at once instead of with the next timer ticks. Renaming a link waits for one with everything
- * else that is about links waiting behind it: 11 ms, or 2 this way (synchronize_rcu in dev_change_name, Linux 6.1).
+ * Lets the kernel's grace periods end at once instead of with the next timer ticks. Renaming a link
+ * waits for one with everything else that is about links waiting behind it: 11 ms, or 2 this way
+ * (synchronize_rcu in dev_change_name, Linux 6.1).
  */
 export function expediteKernel(): void {
   attempt("RCU", () => writeInto("/sys/kernel/rcu_expedited", "1"), "ENOENT");
@@ -56,8 +57,8 @@ export function expediteKernel(): void {
 const moduleDirectory = "/lib/modules";
 
 /**
- * Loads the modules a list in the image names, in its order (a module before what it depends on is ENOENT).
- * An image without the list has them in its kernel, or its own init has loaded them.
+ * Loads the modules a list in the image names, in its order (a module before what it depends on is
+ * ENOENT). An image without the list has them in its kernel, or its own init has loaded them.
  */
 export function loadModules(list: "console" | "network"): void {
   for (const line of (readText(`${moduleDirectory}/${list}.list`) ?? "").split("\n")) {
@@ -79,7 +80,10 @@ export function loadModules(list: "console" | "network"): void {
 
 const portDirectory = "/sys/class/virtio-ports";
 
-/** Device of the virtio serial port with this name; undefined while there is none. A path stands for itself. */
+/**
+ * Device of the virtio serial port with this name; undefined while there is none. A path stands for
+ * itself.
+ */
 export function findPort(nameOrPath: string): string | undefined {
   if (nameOrPath.startsWith("/")) return nameOrPath;
   const port = sys

@@ -23,7 +23,9 @@ import { sys } from "./sys.ts";
 
 /** Marks routes as podnet's, in the guest as on the host. */
 const routeProtocol = 73;
-/** How long a NIC has until it can carry frames, before it is announced all the same, milliseconds. */
+/**
+ * How long a NIC has until it can carry frames, before it is announced all the same, milliseconds.
+ */
 const carrierMs = 500;
 
 /** A link the configuration names, found. */
@@ -33,8 +35,9 @@ interface Found {
 }
 
 /**
- * CONFIGURE: the guest's whole network at once, again and again with the same end. Answers what is there afterwards.
- * The host waits for it while a pod starts, and the guest's engine is slow: what changes goes to the kernel in one call.
+ * CONFIGURE: the guest's whole network at once, again and again with the same end. Answers what is
+ * there afterwards. The host waits for it while a pod starts, and the guest's engine is slow: what
+ * changes goes to the kernel in one call.
  */
 export async function configure(
   payload: Uint8Array,
@@ -88,8 +91,9 @@ function pair(config: GuestConfig, all: readonly Link[]): Found[] {
 }
 
 /**
- * Names may have to be swapped, or be held by a link that is not named: who is in the way gets one of its own. A link that is
- * down gets its name as it is set up. Answers the links with the names they have now.
+ * Names may have to be swapped, or be held by a link that is not named: who is in the way gets one
+ * of its own. A link that is down gets its name as it is set up. Answers the links with the names
+ * they have now.
  */
 function giveNames(found: readonly Found[], all: readonly Link[], netlink: Netlink): Found[] {
   const inTheWay = all.filter((holder) =>
@@ -133,7 +137,10 @@ function linkChange(wanted: GuestInterface, link: Link): LinkChange | undefined 
   };
 }
 
-/** Addresses of the link, after those are gone that a router's advertisement or an earlier configuration left. */
+/**
+ * Addresses of the link, after those are gone that a router's advertisement or an earlier
+ * configuration left.
+ */
 function currentAddresses(wanted: GuestInterface, { index }: Link, netlink: Netlink): IpPrefix[] {
   const current = (): IpPrefix[] => netlink.addresses(index, isGlobal).map(({ prefix }) => prefix);
   const there = current();
@@ -157,7 +164,8 @@ function setRoutes(
     route,
     link: indexOf(indexes, route.interface, `routes[${i}].interface`),
   }));
-  // By destination: to compare each route with each would take the guest's engine seconds, with hundreds of them.
+  // By destination: to compare each route with each would take the guest's engine seconds, with
+  // hundreds of them.
   const wantedTo = Map.groupBy(wanted, ({ route }) => route.destination);
   const isWanted = (there: Route): boolean =>
     (wantedTo.get(there.destination) ?? []).some(
@@ -221,12 +229,13 @@ const setNeighbours = (config: GuestConfig, indexes: ReadonlyMap<string, number>
   });
 
 /**
- * Tells the neighbours as soon as the links can carry frames: one that was set up a moment ago drops them. Answers the
- * links as they are then.
+ * Tells the neighbours as soon as the links can carry frames: one that was set up a moment ago
+ * drops them. Answers the links as they are then.
  */
 async function announceAll(found: readonly Found[], links: Links): Promise<readonly Link[]> {
   let now: readonly Link[] = [];
-  // Carrier, not "running": the latter is settled by a work item that runs once a second (linkwatch, Linux 6.1).
+  // Carrier, not "running": the latter is settled by a work item that runs once a second
+  // (linkwatch, Linux 6.1).
   const connected = ({ link }: Found): boolean =>
     now.some(({ index, carrier }) => index === link.index && carrier);
   const allConnected = (): true | undefined => {

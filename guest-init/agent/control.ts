@@ -6,7 +6,9 @@ import { FrameDeadline } from "./frame-deadline.ts";
 import { Port } from "./port.ts";
 import { type Handler, type Reply, failurePayload } from "./reply.ts";
 
-/** Commands taken ahead of the one at work; beyond either limit the host's bytes wait at the host. */
+/**
+ * Commands taken ahead of the one at work; beyond either limit the host's bytes wait at the host.
+ */
 const queueLimit = { commands: 64, bytes: 2 * 1024 * 1024 } as const;
 const chunk = 16384;
 
@@ -25,8 +27,9 @@ export interface ControlEvents {
 }
 
 /**
- * The control channel: READY when it opens, NEXT for what was read, one ACK or ERROR per command, in their
- * order (hyperstart has no request ids). A command may take its time; the next one waits, the rest of the agent does not.
+ * The control channel: READY when it opens, NEXT for what was read, one ACK or ERROR per command,
+ * in their order (hyperstart has no request ids). A command may take its time; the next one waits,
+ * the rest of the agent does not.
  */
 export class Control {
   readonly #port: Port;
@@ -78,7 +81,8 @@ export class Control {
     // What is there already was meant for an earlier agent: virtio ports keep it across a restart.
     while (this.#port.read(this.#buffer) !== undefined);
     this.#port.send(encodeCtlFrame(command.ready));
-    // Told at once rather than in the next round: the host waits for nothing else when a pod starts.
+    // Told at once rather than in the next round: the host waits for nothing else when a pod
+    // starts.
     this.#port.flush();
   }
 
@@ -99,7 +103,10 @@ export class Control {
     this.#deadline.arm(false);
   }
 
-  /** Reads on, unless there is too much to do; then the host's bytes wait, and the deadline of a frame with them. */
+  /**
+   * Reads on, unless there is too much to do; then the host's bytes wait, and the deadline of a
+   * frame with them.
+   */
   #listen(): void {
     this.#port.reading(!this.#full);
     this.#deadline.arm(!this.#full && this.#decoder.pending);
@@ -112,7 +119,10 @@ export class Control {
     for (const run of afterwards) run();
   }
 
-  /** hyperstart reads a header, then its body, each as far as it has arrived, and says NEXT after each. */
+  /**
+   * hyperstart reads a header, then its body, each as far as it has arrived, and says NEXT after
+   * each.
+   */
   #read(): void {
     while (!this.#full) {
       let consumed = 0;

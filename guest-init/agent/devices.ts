@@ -21,7 +21,10 @@ export function netlinkSocket(protocol: number, groups: number): number {
   return fd;
 }
 
-/** Calls `changed` now, and whenever the kernel adds, changes or removes a device. The answer ends it. */
+/**
+ * Calls `changed` now, and whenever the kernel adds, changes or removes a device. The answer ends
+ * it.
+ */
 export function watchDevices(loop: Loop, changed: () => void): () => void {
   const fd = netlinkSocket(netlinkKobjectUevent, 1);
   const buffer = new Uint8Array(8192);

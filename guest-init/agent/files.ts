@@ -78,7 +78,8 @@ export function replaceFile(path: string, content: Uint8Array, mode = 0o644): vo
     sys.rename(next, path);
   } catch (thrown) {
     sys.unlink(next);
-    // A file that is mounted upon, as /etc/resolv.conf in a container, can only be written in place.
+    // A file that is mounted upon, as /etc/resolv.conf in a container, can only be written in
+    // place.
     if (!failedWith(thrown, "EBUSY", "EXDEV")) throw thrown;
     writeAndClose(sys.open(path, write | truncate), content);
   }

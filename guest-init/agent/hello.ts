@@ -7,7 +7,10 @@ import { version } from "./version.ts";
 export interface Self {
   /** This start of the agent, or this clone of it. */
   readonly epoch: string;
-  /** Whether it is the guest's first process: of what others drew from the kernel before AWAKE nothing could be known. */
+  /**
+   * Whether it is the guest's first process: of what others drew from the kernel before AWAKE
+   * nothing could be known.
+   */
   readonly isInit: boolean;
 }
 

@@ -23,7 +23,9 @@ import { sys } from "./sys.ts";
 
 const eexist = 17;
 
-/** hyperstart's commands about interfaces and routes. What it acknowledges blindly is checked here. */
+/**
+ * hyperstart's commands about interfaces and routes. What it acknowledges blindly is checked here.
+ */
 export class Interfaces {
   readonly #links: Links;
 
@@ -44,8 +46,9 @@ export class Interfaces {
   }
 
   /**
-   * Addresses, name, MTU, up, in hyperstart's order. Only what is to change is sent, so that neither link nor
-   * routes suffer: hyperstart's own requests take the link down, and every gateway route with it.
+   * Addresses, name, MTU, up, in hyperstart's order. Only what is to change is sent, so that
+   * neither link nor routes suffer: hyperstart's own requests take the link down, and every gateway
+   * route with it.
    */
   async apply(setup: InterfaceSetup): Promise<void> {
     const { netlink } = this.#links;
@@ -60,8 +63,9 @@ export class Interfaces {
   }
 
   /**
-   * Makes routes, many with one call to the kernel: hosts send hundreds at a time, and runv sends all of them again with each
-   * change. A route that is there already is fine; another one to the same destination is replaced.
+   * Makes routes, many with one call to the kernel: hosts send hundreds at a time, and runv sends
+   * all of them again with each change. A route that is there already is fine; another one to the
+   * same destination is replaced.
    */
   async applyRoutes(setups: readonly RouteSetup[]): Promise<void> {
     const { netlink } = this.#links;
@@ -69,7 +73,8 @@ export class Interfaces {
     const acks = netlink.attempt(routes.map(addRoute));
     if (acks.every(({ errno }) => errno === 0)) return;
     const there = new Set(netlink.routes().flatMap((route) => [keyOf(route), linklessKey(route)]));
-    // A refused route may need one that is still to be replaced, to reach its gateway: it gets a second chance in its place.
+    // A refused route may need one that is still to be replaced, to reach its gateway: it gets a
+    // second chance in its place.
     const again = routes.filter((route, i) => {
       const { errno } = acks[i] as Ack;
       return errno !== 0 && !(errno === eexist && there.has(keyOf(route)));
@@ -128,7 +133,9 @@ function lastOfEach(routes: readonly NewRoute[]): NewRoute[] {
   return Array.from(byDestination.values());
 }
 
-/** What makes two routes equal for SETUPROUTE. A route without a link is equal to one on any link. */
+/**
+ * What makes two routes equal for SETUPROUTE. A route without a link is equal to one on any link.
+ */
 const keyOf = ({ destination, gateway, link }: NewRoute | Route): string =>
   `${destination} ${gateway ?? ""} ${link ?? ""}`;
 const linklessKey = ({ destination, gateway }: Route): string => `${destination} ${gateway ?? ""} `;

@@ -7,9 +7,10 @@ import { SysError } from "./sys.ts";
 const allMulticast = parseCidr("ff00::/8");
 
 /**
- * Lets a link that is up hear multicast at once, which neighbour discovery needs. The kernel makes this route
- * only when the link's operational state is up, which for a NIC plugged a moment ago takes up to a second: state changes
- * are looked at once a second (linkwatch, Linux 6.1). When it comes to it, the kernel finds its own route there.
+ * Lets a link that is up hear multicast at once, which neighbour discovery needs. The kernel makes
+ * this route only when the link's operational state is up, which for a NIC plugged a moment ago
+ * takes up to a second: state changes are looked at once a second (linkwatch, Linux 6.1). When it
+ * comes to it, the kernel finds its own route there.
  */
 export const hearMulticast = (index: number): Change => ({
   request: addRoute({
@@ -25,8 +26,9 @@ export const hearMulticast = (index: number): Change => ({
 });
 
 /**
- * Exactly the addresses that are given: none is made of what a router advertises, and a link that is given none of IPv6
- * does not speak it at all, not even link-locally. A kernel without IPv6 has no such files.
+ * Exactly the addresses that are given: none is made of what a router advertises, and a link that
+ * is given none of IPv6 does not speak it at all, not even link-locally. A kernel without IPv6 has
+ * no such files.
  */
 export function restrictIpv6(name: string, wanted: boolean): void {
   const settings = { accept_ra: "0", autoconf: "0", disable_ipv6: wanted ? "0" : "1" };

@@ -13,7 +13,10 @@ const netlinkRoute = 0;
 const linkGroup = 1;
 /** How long hyperstart waits for a device it is told of, milliseconds. */
 const deviceWaitMs = 2000;
-/** Between a change of a link and the look that nobody waits for, milliseconds: a NIC that comes brings several. */
+/**
+ * Between a change of a link and the look that nobody waits for, milliseconds: a NIC that comes
+ * brings several.
+ */
 const settleMs = 200;
 
 interface Waiting {
@@ -23,7 +26,10 @@ interface Waiting {
   giveUp(): void;
 }
 
-/** Finds links, and waits for those that are not there yet: a NIC may be configured before it is plugged. */
+/**
+ * Finds links, and waits for those that are not there yet: a NIC may be configured before it is
+ * plugged.
+ */
 export class Links {
   readonly netlink: Netlink;
   readonly #loop: Loop;
@@ -50,7 +56,10 @@ export class Links {
     });
   }
 
-  /** All links, as soon as there is one with each of these MACs; as they are after `waitMs` milliseconds otherwise. */
+  /**
+   * All links, as soon as there is one with each of these MACs; as they are after `waitMs`
+   * milliseconds otherwise.
+   */
   async withMacs(macs: readonly Mac[], waitMs: number): Promise<readonly Link[]> {
     let links: readonly Link[] = [];
     const complete = (): true | undefined => {
@@ -61,7 +70,10 @@ export class Links {
     return links;
   }
 
-  /** What `find` finds, looked for now and at every change of a link; undefined after `waitMs` milliseconds. */
+  /**
+   * What `find` finds, looked for now and at every change of a link; undefined after `waitMs`
+   * milliseconds.
+   */
   until<T>(find: () => T | undefined, waitMs: number): Promise<T | undefined> {
     // Before the first look, or what comes between the two would be missed.
     this.#listen();
@@ -95,7 +107,10 @@ export class Links {
     this.#listen();
   }
 
-  /** Ends all waiting: nobody is there any more to be answered, and the next host shall not wait behind it. */
+  /**
+   * Ends all waiting: nobody is there any more to be answered, and the next host shall not wait
+   * behind it.
+   */
   giveUp(): void {
     for (const waiting of this.#waiting) waiting.giveUp();
   }
@@ -111,7 +126,8 @@ export class Links {
     const buffer = new Uint8Array(32768);
     this.#loop.watch(this.#fd, pollEvent.in, (events) => {
       if (!readable(events)) return;
-      // What changed is not read: whoever waits looks for himself. ENOBUFS, events lost, is no different.
+      // What changed is not read: whoever waits looks for himself. ENOBUFS, events lost, is no
+      // different.
       try {
         while (sys.receiveAll(this.#fd, buffer) !== undefined);
       } catch {}

@@ -21,8 +21,9 @@ interface Timer {
 }
 
 /**
- * The agent's one loop: `tick` waits for descriptors and timers and calls their handlers. The engine calls it
- * over and over, and runs promise jobs in between (native/engine.c). A handler that throws is reported; the loop goes on.
+ * The agent's one loop: `tick` waits for descriptors and timers and calls their handlers. The
+ * engine calls it over and over, and runs promise jobs in between (native/engine.c). A handler that
+ * throws is reported; the loop goes on.
  */
 export class Loop {
   #entries: Entry[] = [];
@@ -68,7 +69,8 @@ export class Loop {
     const { length } = entries;
     const set = this.#fill(entries);
     if (sys.poll(set, this.#timeout(), length) > 0) {
-      // Handlers may add and stop watches: those of this round alone are looked at. Nobody else fills the set meanwhile.
+      // Handlers may add and stop watches: those of this round alone are looked at. Nobody else
+      // fills the set meanwhile.
       for (let i = 0; i < length; i++) {
         const entry = entries[i] as Entry;
         const happened = (set[2 * i + 1] as number) >>> 16;

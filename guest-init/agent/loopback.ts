@@ -35,8 +35,8 @@ export function setLoopback(
 }
 
 /**
- * Sets `lo` up again when something in the guest takes it down, as `ifdown -a` does: whatever speaks to itself needs it. Its
- * addresses of IPv6 have gone with it.
+ * Sets `lo` up again when something in the guest takes it down, as `ifdown -a` does: whatever
+ * speaks to itself needs it. Its addresses of IPv6 have gone with it.
  */
 export function keepLoopback(links: Links, { loopback }: Loopback): void {
   const wanted = loopback === undefined ? {} : { loopback };

@@ -6,10 +6,16 @@ import { openFlag, sys } from "./sys.ts";
 /** Where hyperstart keeps files of the pod for its containers. */
 export const hyperDirectory = "/tmp/hyper";
 
-/** In an image of somebody's own, /tmp is everybody's: root writes to no name there that others may have made a link. */
+/**
+ * In an image of somebody's own, /tmp is everybody's: root writes to no name there that others may
+ * have made a link.
+ */
 export const forContainers = (): boolean => sys.pid() === 1;
 
-/** Sets the kernel's hostname, and hyperstart's file with it; the name the image has written down stays. */
+/**
+ * Sets the kernel's hostname, and hyperstart's file with it; the name the image has written down
+ * stays.
+ */
 export function setHostname(name: string): void {
   if (name.length > 64 || !/^[A-Za-z0-9._-]+$/.test(name))
     throw new PodnetError("INVALID_ARGUMENT", "The hostname is not usable", { field: "hostname" });
@@ -26,8 +32,9 @@ const addEntropy = 0x40085203;
 const reseed = 0x5207;
 
 /**
- * Stirs bytes into the kernel's pool and reseeds at once. A guest cloned from a memory image has its twins'
- * random state: without this all of them draw the same "random" numbers. `hex` is checked already.
+ * Stirs bytes into the kernel's pool and reseeds at once. A guest cloned from a memory image has
+ * its twins' random state: without this all of them draw the same "random" numbers. `hex` is
+ * checked already.
  */
 export function addRandomness(hex: string): void {
   const bytes = Uint8Array.from(hex.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));

@@ -20,7 +20,8 @@ function start(options: Options): void {
   mountAll();
   expediteKernel();
   let loaded = false;
-  // After READY: the host plugs NICs from then on, and what it asks for meanwhile waits in the channel.
+  // After READY: the host plugs NICs from then on, and what it asks for meanwhile waits in the
+  // channel.
   const loadRest = (): void => {
     if (!loaded) loadModules("network");
     loaded = true;

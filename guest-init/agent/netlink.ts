@@ -34,7 +34,10 @@ import { pollEvent, sys } from "./sys.ts";
 
 const netlinkRoute = 0;
 const solNetlink = 270;
-/** NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK: include/uapi/linux/netlink.h (Linux 6.1). */
+/**
+ * NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK: include/uapi/linux/netlink.h (Linux
+ * 6.1).
+ */
 const options = [10, 11, 12] as const;
 /** Two dumps' datagrams of at most 32 KiB (netlink_dump, Linux 6.1). */
 const bufferSize = 65536;
@@ -81,18 +84,25 @@ export class Netlink {
     }
   }
 
-  /** Does changes in their order with one call to the kernel, each whatever became of the others; then throws the first refusal. */
+  /**
+   * Does changes in their order with one call to the kernel, each whatever became of the others;
+   * then throws the first refusal.
+   */
   apply(changes: readonly Change[]): void {
     const acks = this.attempt(changes.map(({ request }) => request));
     changes.forEach(({ request, fine = [] }, i) => {
       const ack = acks[i] as Ack;
-      // An error is made only to be thrown: a thousand of them cost the engine as much as the requests.
+      // An error is made only to be thrown: a thousand of them cost the engine as much as the
+      // requests.
       if (ack.errno !== 0 && !fine.includes(errnoName(ack.errno)))
         throw ackError(request.what, ack);
     });
   }
 
-  /** Does requests in their order, many with one call to the kernel, each whatever became of the others. Returns its acks. */
+  /**
+   * Does requests in their order, many with one call to the kernel, each whatever became of the
+   * others. Returns its acks.
+   */
   attempt(requests: readonly Request[]): Ack[] {
     const acks: Ack[] = [];
     for (let at = 0; at < requests.length; at += batch)
@@ -145,7 +155,10 @@ export class Netlink {
       .filter((route) => route !== undefined && route.table === mainTable) as Route[];
   }
 
-  /** The verdicts on requests sent together; `object` is handed what else they bring, the end of a list too. */
+  /**
+   * The verdicts on requests sent together; `object` is handed what else they bring, the end of a
+   * list too.
+   */
   #ask(requests: readonly Request[], object: (message: NetlinkMessage) => void = () => {}): Ack[] {
     const first = this.#seq + 1;
     this.#seq += requests.length;

@@ -34,7 +34,9 @@ export const isGlobal = (scope: Scope): boolean => scope !== "link" && scope !==
 export const defaultMetric = (destination: Cidr): number =>
   familyOf(destination) === 4 ? 0 : 1024;
 
-/** Unicast routes that lead out of a link; those every IPv6 link has (fe80::, ff00::) tell nothing. */
+/**
+ * Unicast routes that lead out of a link; those every IPv6 link has (fe80::, ff00::) tell nothing.
+ */
 export function guestRoutes(
   routes: readonly Route[],
   links: readonly Link[],

@@ -18,7 +18,10 @@ export const usage = `usage: podnet-guest [--channel NAME|PATH] [--tty NAME|PATH
   --tty      channel of standard input and output, likewise
   --version  prints the version`;
 
-/** Reads the command line. The kernel hands PID 1 the words of its own that it does not know: they are ignored. */
+/**
+ * Reads the command line. The kernel hands PID 1 the words of its own that it does not know: they
+ * are ignored.
+ */
 export function parseOptions(
   args: readonly string[],
   isInit: boolean,

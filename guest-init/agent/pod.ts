@@ -7,7 +7,8 @@ import { setResolver } from "./resolver-file.ts";
 
 /**
  * STARTPOD. The share that carries containers' root file systems is not mounted: this agent runs no
- * containers, and Debian's cloud kernel has no 9p. (A hyperstart powers off when it cannot mount it.)
+ * containers, and Debian's cloud kernel has no 9p. (A hyperstart powers off when it cannot mount
+ * it.)
  */
 export async function startPod(payload: Uint8Array, interfaces: Interfaces): Promise<Reply> {
   const pod = parseStartPod(payload);

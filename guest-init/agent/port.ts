@@ -10,8 +10,8 @@ export interface PortHandlers {
   /** The host let go: what was under way in either direction is void. */
   lost(): void;
   /**
-   * The host may have let go, or may just have come back: half a frame of its is void, answers to it are not. Called each time
-   * this is seen.
+   * The host may have let go, or may just have come back: half a frame of its is void, answers to
+   * it are not. Called each time this is seen.
    */
   doubted(): void;
   /** Everything sent so far is on its way. */
@@ -21,18 +21,19 @@ export interface PortHandlers {
 /** Between attempts to open a port, or looks at one whose host is absent, milliseconds. */
 const retryMs = 50;
 /**
- * A hang-up so soon after bytes came is believed only if it lasts, milliseconds: the kernel hands out what a host that is back
- * has sent before it hears that it is back (virtio_console, Linux 6.1: data by interrupt, the news by a worker), and the
- * answer to it would be dropped. Shorter than a podnetd takes to start, or to connect once more.
+ * A hang-up so soon after bytes came is believed only if it lasts, milliseconds: the kernel hands
+ * out what a host that is back has sent before it hears that it is back (virtio_console, Linux 6.1:
+ * data by interrupt, the news by a worker), and the answer to it would be dropped. Shorter than a
+ * podnetd takes to start, or to connect once more.
  */
 const doubtMs = 100;
 const socketType = 0o140000;
 const typeMask = 0o170000;
 
 /**
- * One channel to the host: a virtio serial port, or whatever stands for it (a terminal, a unix socket).
- * A virtio port stays open while its host comes and goes; poll then says hang-up without end, so it is
- * looked at now and then. A socket is connected anew.
+ * One channel to the host: a virtio serial port, or whatever stands for it (a terminal, a unix
+ * socket). A virtio port stays open while its host comes and goes; poll then says hang-up without
+ * end, so it is looked at now and then. A socket is connected anew.
  */
 export class Port {
   readonly #loop: Loop;
@@ -106,7 +107,10 @@ export class Port {
     this.#update();
   }
 
-  /** Queues bytes; they are written at the end of this round of the loop, or when the host takes them. */
+  /**
+   * Queues bytes; they are written at the end of this round of the loop, or when the host takes
+   * them.
+   */
   send(bytes: Uint8Array): void {
     this.#out.push(bytes);
     this.#outBytes += bytes.length;
@@ -129,7 +133,10 @@ export class Port {
     if (before > 0 && this.#outBytes === 0) this.#handlers.drained();
   }
 
-  /** Several small frames leave in one write: a write to a virtio port costs an exit to the hypervisor. */
+  /**
+   * Several small frames leave in one write: a write to a virtio port costs an exit to the
+   * hypervisor.
+   */
   #next(): Uint8Array {
     const first = this.#out[0] as Uint8Array;
     if (this.#out.length === 1 || first.length >= 4096) return first;

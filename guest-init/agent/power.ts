@@ -12,8 +12,8 @@ const politeMs = 15_000;
 const programs = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"] as const;
 
 /**
- * Powers off a machine whose PID 1 is another program: it is asked, by its own command, to end what it has started; if it does
- * not listen, or has no such command, the kernel is.
+ * Powers off a machine whose PID 1 is another program: it is asked, by its own command, to end what
+ * it has started; if it does not listen, or has no such command, the kernel is.
  */
 export function askForPowerOff(loop: Loop): void {
   const program = programs
@@ -47,7 +47,10 @@ const mainThreads = (): number[] =>
       (pid) => pid !== 1 && pid !== sys.pid() && (readText(`/proc/${pid}/cmdline`) ?? "") !== "",
     );
 
-/** Ends the machine: processes are told, given a moment, killed; buffers written. Never returns to its caller's world. */
+/**
+ * Ends the machine: processes are told, given a moment, killed; buffers written. Never returns to
+ * its caller's world.
+ */
 export function endMachine(loop: Loop, how: "power-off" | "restart"): void {
   const end = (): void => {
     for (const pid of mainThreads()) signal(pid, kill);

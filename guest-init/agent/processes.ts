@@ -30,7 +30,10 @@ export function environment(spec: ProcessSpec, home: string): string[] {
   return Array.from(all, ([key, value]) => `${key}=${value}`);
 }
 
-/** Processes started by EXECCMD, in the agent's own namespaces: the container hyperstart calls `hyperstart`. */
+/**
+ * Processes started by EXECCMD, in the agent's own namespaces: the container hyperstart calls
+ * `hyperstart`.
+ */
 export class Processes {
   readonly #loop: Loop;
   readonly #streams: () => Streams;
@@ -98,7 +101,10 @@ export class Processes {
     return true;
   }
 
-  /** Streams have no flow control of their own: one process that leaves its input unread holds up the channel. */
+  /**
+   * Streams have no flow control of their own: one process that leaves its input unread holds up
+   * the channel.
+   */
   #unclog(): void {
     this.#streams().reading(!Array.from(this.#byPid.values()).some((session) => session.clogged));
   }

@@ -11,8 +11,9 @@ import type { Netlink } from "./netlink.ts";
 const protocolKernel = 2;
 
 /**
- * Gives a link another name. Kernels before 6.2 refuse it while the link is up; it is then taken down for a
- * moment, which costs it its routes and its IPv6 addresses: they are put back. (hyperstart loses them.)
+ * Gives a link another name. Kernels before 6.2 refuse it while the link is up; it is then taken
+ * down for a moment, which costs it its routes and its IPv6 addresses: they are put back.
+ * (hyperstart loses them.)
  */
 export function renameLink(netlink: Netlink, link: Link, name: string): void {
   if (link.name === name) return;

@@ -3,7 +3,10 @@ import { extensionCodes } from "../protocol/configure.ts";
 import { encodeErrorText, encodeFailure } from "../protocol/replies.ts";
 import { SysError } from "./sys.ts";
 
-/** What a command's handler answers: the payload of its ACK, and what happens once that is on its way. */
+/**
+ * What a command's handler answers: the payload of its ACK, and what happens once that is on its
+ * way.
+ */
 export interface Reply {
   readonly payload?: Uint8Array;
   readonly after?: () => void;

@@ -9,7 +9,10 @@ const file = "/etc/resolv.conf";
 /** Where systemd-resolved keeps what it writes itself, again and again. */
 const resolvedDirectory = "/run/systemd/resolve/";
 
-/** Writes /etc/resolv.conf, and hyperstart's copy. Answers why it could not where the image cannot be written. */
+/**
+ * Writes /etc/resolv.conf, and hyperstart's copy. Answers why it could not where the image cannot
+ * be written.
+ */
 export function setResolver(dns: ResolverWords): string | undefined {
   const words = [...dns.servers, ...dns.search, ...dns.options];
   if (words.some((word) => !/^[\x21-\x7e]+$/.test(word)))
@@ -25,8 +28,9 @@ export function setResolver(dns: ResolverWords): string | undefined {
 }
 
 /**
- * A link is replaced by a file, wherever it leads: systemd-resolved, whose link it mostly is, reads from then on whom to ask
- * in what it did not write itself (systemd-resolved(8)). Where nothing can be written next to the link, what it leads to is.
+ * A link is replaced by a file, wherever it leads: systemd-resolved, whose link it mostly is, reads
+ * from then on whom to ask in what it did not write itself (systemd-resolved(8)). Where nothing can
+ * be written next to the link, what it leads to is.
  */
 function writeResolver(text: string): string | undefined {
   const content = encodeUtf8(text);

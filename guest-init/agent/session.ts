@@ -97,7 +97,10 @@ export class Session {
     }
   }
 
-  /** The process is gone; what it left in its pipes still counts, what others write there later does not. */
+  /**
+   * The process is gone; what it left in its pipes still counts, what others write there later does
+   * not.
+   */
   ended(status: number): void {
     this.#status = status;
     this.#drain();
@@ -114,7 +117,10 @@ export class Session {
     this.#events.finished(this.#status ?? 0);
   }
 
-  /** Passes on what is there. False when there is nothing more: for good, or (of an ended process) now. */
+  /**
+   * Passes on what is there. False when there is nothing more: for good, or (of an ended process)
+   * now.
+   */
   #read(output: Output): boolean {
     if (this.#streams.full) {
       output.watch?.stop();

@@ -5,7 +5,10 @@ import { Port } from "./port.ts";
 
 /** Output waiting for the host, bytes: above it processes are no longer read, and wait. */
 const outputLimit = 256 * 1024;
-/** Read at a time: a page of the port's after the other, and one round of the engine for all of them. */
+/**
+ * Read at a time: a page of the port's after the other, and one round of the engine for all of
+ * them.
+ */
 const chunk = 64 * 1024;
 
 export interface StreamHandlers {
@@ -31,7 +34,8 @@ export class Streams {
       readable: () => this.#read(),
       lost: () => {
         this.#forgetHalf();
-        // What waited for the host is void, so there is room: processes that waited for it must not wait for ever.
+        // What waited for the host is void, so there is room: processes that waited for it must not
+        // wait for ever.
         this.#handlers.drained();
       },
       doubted: () => this.#forgetHalf(),
@@ -87,8 +91,8 @@ export class Streams {
     this.#deadline.arm(this.#decoder.pending);
     for (const item of items) {
       const known = item.kind === "frame" && this.#handlers.input(item.stream, item.data);
-      // hyperstart answers an unknown stream with its end. An end of the host's is none to answer: it may cross that of a
-      // process which has just ended, and the host would hear of that twice.
+      // hyperstart answers an unknown stream with its end. An end of the host's is none to answer:
+      // it may cross that of a process which has just ended, and the host would hear of that twice.
       const ends = item.kind === "frame" && item.data.length === 0;
       if (!known && !ends) this.send(item.stream);
     }

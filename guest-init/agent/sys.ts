@@ -2,8 +2,9 @@ import { decodeUtf8, encodeUtf8 } from "../../core/utf8.ts";
 import { errnoName } from "../../linux/rtnetlink/errno.ts";
 
 /**
- * The system calls the agent has, as native/sys.c and native/process.c offer them: each answers a number,
- * failures as the negative error number. Nothing else reaches outside of the JavaScript engine.
+ * The system calls the agent has, as native/sys.c and native/process.c offer them: each answers a
+ * number, failures as the negative error number. Nothing else reaches outside of the JavaScript
+ * engine.
  */
 interface Native {
   args(out: Uint8Array): number;
@@ -213,7 +214,10 @@ export const sys = {
     const count = podnetSys.receive(fd, into);
     return count === -eagain || count === -eintr ? undefined : checked("recv", count);
   },
-  /** Sends a request to netlink; bytes of the datagrams it brought, one behind the other; undefined when there are none yet. */
+  /**
+   * Sends a request to netlink; bytes of the datagrams it brought, one behind the other; undefined
+   * when there are none yet.
+   */
   exchange(fd: number, request: Uint8Array, into: Uint8Array): number | undefined {
     const count = podnetSys.exchange(fd, request, into);
     return count === -eagain ? undefined : checked("netlink", count);

@@ -10,7 +10,10 @@ export interface Identity {
   readonly home: string;
 }
 
-/** Content of /etc/passwd and /etc/group, empty where there is none: read when a name is to be found there. */
+/**
+ * Content of /etc/passwd and /etc/group, empty where there is none: read when a name is to be found
+ * there.
+ */
 export interface Accounts {
   passwd(): string;
   group(): string;
@@ -21,10 +24,15 @@ const rows = (text: string): string[][] => text.split("\n").map((line) => line.s
 const unknown = (what: string, name: string): PodnetError =>
   new PodnetError("INVALID_ARGUMENT", `There is no ${what} "${printable(name)}" in the guest`);
 
-/** The largest user or group: the next number, -1, leaves the caller's own as it is (setresuid(2)). */
+/**
+ * The largest user or group: the next number, -1, leaves the caller's own as it is (setresuid(2)).
+ */
 const largest = 0xfffffffe;
 
-/** A number of the kernel's. What is none must be refused: cut to 32 bits, or empty, it would be 0, which is root. */
+/**
+ * A number of the kernel's. What is none must be refused: cut to 32 bits, or empty, it would be 0,
+ * which is root.
+ */
 function idOf(text: string | undefined, what: string, name: string): number {
   if (text === undefined || !number.test(text) || Number(text) > largest) throw unknown(what, name);
   return Number(text);

@@ -39,7 +39,9 @@ interface Exchange {
 /** READY makes the host ask who is there: as much work as some hundred frames. */
 const readyCost = 256;
 
-/** What a frame takes of the guest's rate: one for its handling, and more for what is to be parsed. */
+/**
+ * What a frame takes of the guest's rate: one for its handling, and more for what is to be parsed.
+ */
 function costOf(item: CtlItem): number {
   if (item.kind === "refused") return 1;
   return item.code === command.ready ? readyCost : 1 + item.payload.length / 256;
@@ -64,7 +66,9 @@ export const noCounters: Readonly<ControlCounters> = {
   readies: 0,
 };
 
-/** The control channel: commands out, one answer each, in order. Nothing is written but by `call`. */
+/**
+ * The control channel: commands out, one answer each, in order. Nothing is written but by `call`.
+ */
 export class Control {
   readonly counters: ControlCounters = { ...noCounters };
   readonly #link: Link<CtlItem>;
@@ -111,9 +115,9 @@ export class Control {
   }
 
   /**
-   * Sends a command and returns its answer. `accepts` picks the answer while identifying, when others
-   * may be left over: those it refuses are dropped and counted.
-   * Throws `AGENT_TIMEOUT`, `AGENT_DISCONNECTED`, `CANCELLED`.
+   * Sends a command and returns its answer. `accepts` picks the answer while identifying, when
+   * others may be left over: those it refuses are dropped and counted. Throws `AGENT_TIMEOUT`,
+   * `AGENT_DISCONNECTED`, `CANCELLED`.
    */
   request(
     code: number,
@@ -147,7 +151,10 @@ export class Control {
     return answer;
   }
 
-  /** The other end has started anew: what waits for an answer fails with `reason`, what is queued is dropped. */
+  /**
+   * The other end has started anew: what waits for an answer fails with `reason`, what is queued is
+   * dropped.
+   */
   restart(reason: PodnetError): void {
     this.#flow.clear();
     this.#flow.setMode("identifying");
@@ -221,7 +228,10 @@ export class Control {
       throw malformed("The guest answered a command it was not given");
   }
 
-  /** Runs what handles a guest's bytes; a breach of protocol costs the guest its channel, nothing else. */
+  /**
+   * Runs what handles a guest's bytes; a breach of protocol costs the guest its channel, nothing
+   * else.
+   */
   #guarded(body: () => void): void {
     try {
       body();

@@ -43,7 +43,10 @@ export class ExecQueue implements AsyncIterable<ExecEvent> {
     this.#wake?.();
   }
 
-  /** Puts little output behind the little that is last in the queue: a frame each would cost its readers more than its bytes. */
+  /**
+   * Puts little output behind the little that is last in the queue: a frame each would cost its
+   * readers more than its bytes.
+   */
   #join(event: ExecEvent): boolean {
     const last = this.#events.at(-1);
     if (last === undefined || last.kind === "exit" || last.kind !== event.kind) return false;

@@ -15,9 +15,9 @@ export interface InputStyle {
   /** Most data in one frame. */
   readonly frame: number;
   /**
-   * Bytes after which the guest is pinged before more is sent; undefined leaves the pace to the socket.
-   * hyperstart discards silently what its 512-byte buffer does not hold: its answer shows that it has
-   * been round its event loop since.
+   * Bytes after which the guest is pinged before more is sent; undefined leaves the pace to the
+   * socket. hyperstart discards silently what its 512-byte buffer does not hold: its answer shows
+   * that it has been round its event loop since.
    */
   readonly pingEvery: number | undefined;
   /** Most bytes that one process gets, unless on a terminal; undefined sets no bound. */
@@ -42,7 +42,9 @@ export interface ProcessSessionOptions {
   readonly gone: () => void;
 }
 
-/** Where a process is: the end of its output and its exit status come on two channels, in any order. */
+/**
+ * Where a process is: the end of its output and its exit status come on two channels, in any order.
+ */
 type Phase =
   | { readonly kind: "running" }
   /** Its output is complete; the exit status is on its way. */
@@ -53,9 +55,9 @@ type Phase =
   | { readonly kind: "over"; readonly reason: PodnetError | undefined };
 
 /**
- * One process. Output waits in a bounded queue; when that is full the whole tty channel is paused, since
- * the guest has one pipe for all. A reader may hold up others for `execStallMs`, then its session is ended
- * and its process killed; alone on the channel it may take for ever.
+ * One process. Output waits in a bounded queue; when that is full the whole tty channel is paused,
+ * since the guest has one pipe for all. A reader may hold up others for `execStallMs`, then its
+ * session is ended and its process killed; alone on the channel it may take for ever.
  */
 export class ProcessSession implements ExecSession {
   readonly id: string;
@@ -105,8 +107,9 @@ export class ProcessSession implements ExecSession {
   }
 
   /**
-   * Whether so many more bytes provably arrive. Throws `UNSUPPORTED` before any is sent; whoever writes ends the process then.
-   * What is typed into a terminal has no bound: people type as the program reads.
+   * Whether so many more bytes provably arrive. Throws `UNSUPPORTED` before any is sent; whoever
+   * writes ends the process then. What is typed into a terminal has no bound: people type as the
+   * program reads.
    */
   #requireRoom(more: number): void {
     const { input, stderr } = this.#options;
@@ -165,7 +168,8 @@ export class ProcessSession implements ExecSession {
   }
 
   #output(kind: "stdout" | "stderr", data: Uint8Array): void {
-    // hyperstart ends the stdio stream alone, after both have been written; an end of stderr says nothing.
+    // hyperstart ends the stdio stream alone, after both have been written; an end of stderr says
+    // nothing.
     if (data.length === 0) {
       if (kind === "stderr") return;
       if (this.#phase.kind === "finished") this.#exit(this.#phase.code);

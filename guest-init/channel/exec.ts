@@ -40,7 +40,9 @@ export class Processes {
     return this.#sessions.size;
   }
 
-  /** EXECCMD in the agent's own namespaces. Throws `AGENT_REFUSED`, and what `Control.call` throws. */
+  /**
+   * EXECCMD in the agent's own namespaces. Throws `AGENT_REFUSED`, and what `Control.call` throws.
+   */
   async start(request: ExecRequest, input: InputStyle, signal: AbortSignal): Promise<ExecSession> {
     if (signal.aborted) throw abortError(signal, "Starting a process");
     if (this.#sessions.size >= this.#limits.execSessions)

@@ -2,8 +2,8 @@ import { joinBytes } from "../protocol/bytes.ts";
 import { malformed } from "../protocol/fields.ts";
 
 /**
- * How bytes may go out. `next`: as runv does it for a hyperstart, at most 512 bytes, and no more before
- * NEXT has accounted for every one of them. `free`: the socket alone sets the pace.
+ * How bytes may go out. `next`: as runv does it for a hyperstart, at most 512 bytes, and no more
+ * before NEXT has accounted for every one of them. `free`: the socket alone sets the pace.
  * `identifying`: as `free`, and NEXTs are not counted, since some may be left over from before.
  */
 export type FlowMode = "identifying" | "next" | "free";
@@ -56,7 +56,10 @@ export class Flow {
     this.#unread = 0;
   }
 
-  /** The next bytes to write, several frames' if they fit; undefined when there are none or must not be. */
+  /**
+   * The next bytes to write, several frames' if they fit; undefined when there are none or must not
+   * be.
+   */
   take(): Chunk | undefined {
     if (this.#queued === 0 || (this.#mode === "next" && this.#unread > 0)) return undefined;
     const parts: Uint8Array[] = [];

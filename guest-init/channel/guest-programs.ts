@@ -5,8 +5,8 @@ import type { InputStyle } from "./exec-session.ts";
 const notFound = 127;
 
 /**
- * Runs the guest's own small programs. hyperstart's image has a busybox with only a few applets linked by name: what is not
- * found is asked of `busybox` itself, from then on at once.
+ * Runs the guest's own small programs. hyperstart's image has a busybox with only a few applets
+ * linked by name: what is not found is asked of `busybox` itself, from then on at once.
  */
 export class GuestPrograms {
   readonly #processes: Processes;
@@ -18,7 +18,10 @@ export class GuestPrograms {
     this.#input = input;
   }
 
-  /** What a program printed and how it ended: 127 when neither it nor busybox's applet is there. Throws as `runForText`. */
+  /**
+   * What a program printed and how it ended: 127 when neither it nor busybox's applet is there.
+   * Throws as `runForText`.
+   */
   async run(
     args: readonly string[],
     signal: AbortSignal,

@@ -9,8 +9,8 @@ interface Timer extends Disposable {
 }
 
 /**
- * Time as a guest has it: it stands while the guest's machine is paused. What a guest has to do in time is measured by
- * it, so that nothing is held against one that cannot do anything.
+ * Time as a guest has it: it stands while the guest's machine is paused. What a guest has to do in
+ * time is measured by it, so that nothing is held against one that cannot do anything.
  */
 export class GuestTime {
   readonly #timers = new Set<Timer>();
@@ -49,7 +49,10 @@ export class GuestTime {
     this.#going.resolve();
   }
 
-  /** Resolves when it runs, which may be now. Throws `CANCELLED`, `DEADLINE_EXCEEDED` when `signal` aborts before. */
+  /**
+   * Resolves when it runs, which may be now. Throws `CANCELLED`, `DEADLINE_EXCEEDED` when `signal`
+   * aborts before.
+   */
   async going(signal: AbortSignal): Promise<void> {
     const { promise, reject } = Promise.withResolvers<never>();
     const onAbort = (): void => reject(abortError(signal, "Waiting for the machine to be resumed"));
@@ -87,7 +90,10 @@ export class GuestTime {
     return timer;
   }
 
-  /** A signal that aborts with `signal`, and as `AbortSignal.timeout` does once so much of the guest's time has passed. */
+  /**
+   * A signal that aborts with `signal`, and as `AbortSignal.timeout` does once so much of the
+   * guest's time has passed.
+   */
   limited(ms: number, signal: AbortSignal): { readonly signal: AbortSignal } & Disposable {
     const limit = new AbortController();
     const timer = this.after(ms, () =>

@@ -10,7 +10,10 @@ export interface GuestIdentity {
   readonly extension: number | undefined;
   /** The agent's own version, when it speaks the extension. */
   readonly agent: string | undefined;
-  /** Drawn anew at each start of our agent: another one than before means that it has forgotten everything. */
+  /**
+   * Drawn anew at each start of our agent: another one than before means that it has forgotten
+   * everything.
+   */
   readonly epoch?: string;
   /** What it can do beyond its version: see `agentFeatures`. */
   readonly features?: readonly string[];
@@ -43,24 +46,33 @@ export interface ExecSession {
 }
 
 /**
- * The host's side of one guest's channels. Every call takes a signal and carries a deadline of its own;
- * every failure is a `PodnetError` with an AGENT_* code. A guest that breaks the protocol loses its channel only.
+ * The host's side of one guest's channels. Every call takes a signal and carries a deadline of its
+ * own; every failure is a `PodnetError` with an AGENT_* code. A guest that breaks the protocol
+ * loses its channel only.
  */
 export interface Guest {
-  /** Resolves once the agent has said READY and who it is. Nothing is sent before. `AGENT_TIMEOUT` when the signal timed out. */
+  /**
+   * Resolves once the agent has said READY and who it is. Nothing is sent before. `AGENT_TIMEOUT`
+   * when the signal timed out.
+   */
   ready(signal: AbortSignal): Promise<GuestIdentity>;
   /** Sets up the network and returns what the guest observes afterwards. */
   configure(config: GuestConfig, signal: AbortSignal): Promise<ObservedGuest>;
   ping(signal: AbortSignal): Promise<void>;
-  /** Starts a process. The signal ends the session too: the process is killed and `events` throws. */
+  /**
+   * Starts a process. The signal ends the session too: the process is killed and `events` throws.
+   */
   exec(request: ExecRequest, signal: AbortSignal): Promise<ExecSession>;
   /** DESTROYPOD: the guest acknowledges and powers off. */
   powerOff(signal: AbortSignal): Promise<void>;
-  /** Called on each READY after the first: the guest rebooted or its agent restarted. Returns the unsubscriber. */
+  /**
+   * Called on each READY after the first: the guest rebooted or its agent restarted. Returns the
+   * unsubscriber.
+   */
   onReady(listener: (identity: GuestIdentity) => void): () => void;
   /**
-   * Called when the guest's output is slowed down for longer than a moment, because it sends more small frames than it may
-   * (true), and when it is no more. Returns the unsubscriber.
+   * Called when the guest's output is slowed down for longer than a moment, because it sends more
+   * small frames than it may (true), and when it is no more. Returns the unsubscriber.
    */
   onSlowed(listener: (is: boolean) => void): () => void;
   /** Called once when the channel is gone for good, with the reason. */
@@ -68,11 +80,16 @@ export interface Guest {
   close(): Promise<void>;
 }
 
-/** How to begin with a guest cloned from a memory image, which has said READY before it was cloned. */
+/**
+ * How to begin with a guest cloned from a memory image, which has said READY before it was cloned.
+ */
 export interface Wake {
   /** Asked for at the moment of sending. */
   awakening(): Awakening;
-  /** Lets the guest run. Its first frame is on its way by then: it reads it before it does anything else. */
+  /**
+   * Lets the guest run. Its first frame is on its way by then: it reads it before it does anything
+   * else.
+   */
   resume(): Promise<void>;
 }
 
@@ -80,16 +97,23 @@ export interface OpenGuestOptions {
   readonly channelPath: string;
   /** Undefined: nothing can be run in this guest. */
   readonly ttyPath: string | undefined;
-  /** The agent is up already and will not say READY: ask who it is instead. `AGENT_TIMEOUT` if it is silent. */
+  /**
+   * The agent is up already and will not say READY: ask who it is instead. `AGENT_TIMEOUT` if it is
+   * silent.
+   */
   readonly reattach: boolean;
   /**
-   * A guest found again was configured before, which is on record: a plain hyperstart has acknowledged its STARTPOD then, and gets
-   * no second one. READY, which says that the guest has booted, overrides it.
+   * A guest found again was configured before, which is on record: a plain hyperstart has
+   * acknowledged its STARTPOD then, and gets no second one. READY, which says that the guest has
+   * booted, overrides it.
    */
   readonly configuredBefore?: boolean;
   /** The guest is a clone that does not run yet. */
   readonly wake?: Wake;
-  /** False takes every guest for a plain hyperstart: our agent is one too, and this way it is tested as one. */
+  /**
+   * False takes every guest for a plain hyperstart: our agent is one too, and this way it is tested
+   * as one.
+   */
   readonly extension?: boolean;
   /** What the guest's deadlines are measured by; time of its own unless given. */
   readonly time?: GuestTime;

@@ -54,8 +54,9 @@ const setup = (prefix: IpPrefix, remove: boolean): AddressSetup => ({
 });
 
 /**
- * The SETUPINTERFACE that turns `found` into `wanted`; undefined when nothing is to be done. It is not
- * sent for nothing: hyperstart takes the link down for a rename or an MTU, and the routes with it.
+ * The SETUPINTERFACE that turns `found` into `wanted`; undefined when nothing is to be done. It is
+ * not sent for nothing: hyperstart takes the link down for a rename or an MTU, and the routes with
+ * it.
  */
 export function interfaceStep(
   wanted: GuestInterface,
@@ -78,8 +79,8 @@ export function interfaceStep(
 }
 
 /**
- * Routes that have to go: those that are not to be any more, and those that stand where another is wanted. hyperstart has no
- * command for it; the guest's own `ip`, with which it is read back, has.
+ * Routes that have to go: those that are not to be any more, and those that stand where another is
+ * wanted. hyperstart has no command for it; the guest's own `ip`, with which it is read back, has.
  */
 export const routesInTheWay = (
   { routes: wanted, interfaces }: GuestConfig,
@@ -107,7 +108,10 @@ export const routeRemoval = ({ destination, gateway, interface: name }: GuestRou
   name,
 ];
 
-/** Routes that the guest was told to have, is not to have any more, and has. Those of its own programs are theirs. */
+/**
+ * Routes that the guest was told to have, is not to have any more, and has. Those of its own
+ * programs are theirs.
+ */
 export const surplusRoutes = (
   wanted: readonly GuestRoute[],
   told: readonly GuestRoute[],
@@ -124,7 +128,10 @@ const routeStep = (route: GuestRoute): RouteSetup => ({
 const sameRoute = (a: GuestRoute, b: GuestRoute): boolean =>
   a.destination === b.destination && a.gateway === b.gateway && a.interface === b.interface;
 
-/** Neighbourhoods first: a gateway may be within reach by one of the routes that are still to be set. */
+/**
+ * Neighbourhoods first: a gateway may be within reach by one of the routes that are still to be
+ * set.
+ */
 export const routeSteps = (routes: readonly GuestRoute[]): RouteSetup[] =>
   routes
     .toSorted((a, b) => Number(a.gateway !== undefined) - Number(b.gateway !== undefined))
@@ -181,7 +188,10 @@ export function shortfalls(
   ];
 }
 
-/** Name and nameservers are files, which an image may keep from being read; what can be read is compared. */
+/**
+ * Name and nameservers are files, which an image may keep from being read; what can be read is
+ * compared.
+ */
 function named(config: GuestConfig, hostname: string, dns: GuestDns): string[] {
   const servers = dns.servers.length === 0 ? [] : (config.dns?.servers ?? []);
   const lacking = servers.filter((server) => !dns.servers.includes(server));
@@ -213,8 +223,8 @@ export const podOf = ({ hostname, dns }: GuestConfig): StartPod => ({
 });
 
 /**
- * What a guest is told, for a plan: a new one all of it, one that runs what it lacks. What it calls its NICs before they
- * are renamed is not known yet.
+ * What a guest is told, for a plan: a new one all of it, one that runs what it lacks. What it calls
+ * its NICs before they are renamed is not known yet.
  */
 export function describeForHyperstart(config: GuestConfig, fresh: boolean): string[] {
   const setups = config.interfaces.map(({ mac, name, addresses, mtu }) => ({

@@ -29,7 +29,10 @@ import { HyperstartView } from "./hyperstart-view.ts";
 
 /** Between two looks for an interface: hyperstart tells of none. */
 const lookMs = 100;
-/** Further off, a guest's clock is set: `date` counts seconds, and the guest takes its time to answer. */
+/**
+ * Further off, a guest's clock is set: `date` counts seconds, and the guest takes its time to
+ * answer.
+ */
 const clockToleranceMs = 3000;
 const input = {
   frame: hyperstartInput.frame,
@@ -37,14 +40,18 @@ const input = {
   most: hyperstartInput.most,
 };
 
-/** Whether this hyperstart has acknowledged a STARTPOD: a second one fails, and a failure powers the guest off. */
+/**
+ * Whether this hyperstart has acknowledged a STARTPOD: a second one fails, and a failure powers the
+ * guest off.
+ */
 export type PodState = "new" | "unknown" | "started";
 
 /**
- * A plain hyperstart. One configuration becomes STARTPOD (once), SETUPINTERFACE for what differs and
- * SETUPROUTE for what is missing then, since the former flushes routes. Its ACK proves nothing about the kernel,
- * whose replies it never reads, so `ip addr` and `ip route` are read back and compared.
- * For entropy it has no command; the clock is set with the guest's `date`. Refused: IPv6, neighbours, metrics.
+ * A plain hyperstart. One configuration becomes STARTPOD (once), SETUPINTERFACE for what differs
+ * and SETUPROUTE for what is missing then, since the former flushes routes. Its ACK proves nothing
+ * about the kernel, whose replies it never reads, so `ip addr` and `ip route` are read back and
+ * compared. For entropy it has no command; the clock is set with the guest's `date`. Refused: IPv6,
+ * neighbours, metrics.
  */
 export class HyperstartDialect implements Dialect {
   readonly input = input;
@@ -87,20 +94,27 @@ export class HyperstartDialect implements Dialect {
     this.#pod = "started";
   }
 
-  /** Whether a guest of which nothing is on record shows that it has had a STARTPOD. Each sign may be missing by itself. */
+  /**
+   * Whether a guest of which nothing is on record shows that it has had a STARTPOD. Each sign may
+   * be missing by itself.
+   */
   async #hasPod(signal: AbortSignal): Promise<boolean> {
     return (await this.#view.links(signal)).loopbackUp || (await this.#view.hasPodFiles(signal));
   }
 
-  /** STARTPOD brings `lo` up once; a guest that has lost it since gets it back. Whether it worked is read back with all else. */
+  /**
+   * STARTPOD brings `lo` up once; a guest that has lost it since gets it back. Whether it worked is
+   * read back with all else.
+   */
   async #raiseLoopback(signal: AbortSignal): Promise<void> {
     if ((await this.#view.links(signal)).loopbackUp) return;
     await this.#view.textIfAny(["ip", "link", "set", "dev", "lo", "up"], signal);
   }
 
   /**
-   * A name that the kernel refused is noticed here: routes to a device of that name would block the guest for 2 s each, and the
-   * change has flushed those that were there. They are put back before the failure is reported.
+   * A name that the kernel refused is noticed here: routes to a device of that name would block the
+   * guest for 2 s each, and the change has flushed those that were there. They are put back before
+   * the failure is reported.
    */
   async #requireNames(
     config: GuestConfig,
@@ -118,7 +132,10 @@ export class HyperstartDialect implements Dialect {
     throw notDone(names);
   }
 
-  /** Sets the clock of a guest that is behind, as after a pause. `offset`: wall time less `performance.now()`, milliseconds. */
+  /**
+   * Sets the clock of a guest that is behind, as after a pause. `offset`: wall time less
+   * `performance.now()`, milliseconds.
+   */
   async #setClock(
     observed: ObservedGuest,
     offset: number,

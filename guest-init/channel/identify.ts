@@ -8,13 +8,16 @@ import type { GuestIdentity } from "./guest.ts";
 import type { Reply } from "./pending.ts";
 import { synchronize } from "./synchronize.ts";
 
-/** API versions whose messages are the ones spoken here: 4243 and 4244 differ in nothing podnet uses. */
+/**
+ * API versions whose messages are the ones spoken here: 4243 and 4244 differ in nothing podnet
+ * uses.
+ */
 const spokenApis: readonly number[] = [4243, 4244];
 
 /**
- * Asks the agent who it is: GETVERSION, then HELLO, which a plain hyperstart answers with ERROR. `fresh` means that
- * nothing was ever sent on this channel; otherwise answers may be left over, which are passed over first.
- * Throws `AGENT_PROTOCOL`, `AGENT_TIMEOUT`, `UNSUPPORTED`.
+ * Asks the agent who it is: GETVERSION, then HELLO, which a plain hyperstart answers with ERROR.
+ * `fresh` means that nothing was ever sent on this channel; otherwise answers may be left over,
+ * which are passed over first. Throws `AGENT_PROTOCOL`, `AGENT_TIMEOUT`, `UNSUPPORTED`.
  */
 export async function identify(
   control: Control,

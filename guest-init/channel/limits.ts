@@ -5,7 +5,10 @@ import { ctlLimit } from "../protocol/ctl-frame.ts";
 export interface ChannelLimits {
   /** Until the sockets can be connected to: QEMU makes them as it starts. */
   readonly connectMs: number;
-  /** From opening until the agent has said who it is; then the channel is closed. Callers bring deadlines of their own. */
+  /**
+   * From opening until the agent has said who it is; then the channel is closed. Callers bring
+   * deadlines of their own.
+   */
   readonly readyMs: number;
   /** For each answer to who it is, from READY or, when reattaching, from the start. */
   readonly identifyMs: number;
@@ -24,13 +27,25 @@ export interface ChannelLimits {
   readonly queuedBytes: number;
   /** READYs in a row without a word on who it is, before the guest is cut off. */
   readonly restarts: number;
-  /** Frames that mean nothing before the guest is cut off: unknown kinds, NEXT of 0 bytes, output of streams that never were. */
+  /**
+   * Frames that mean nothing before the guest is cut off: unknown kinds, NEXT of 0 bytes, output of
+   * streams that never were.
+   */
   readonly senselessFrames: number;
-  /** Ends of processes that are not known, which earlier daemons and sessions given up leave behind; above it the guest is cut off. */
+  /**
+   * Ends of processes that are not known, which earlier daemons and sessions given up leave behind;
+   * above it the guest is cut off.
+   */
   readonly strayEvents: Rate;
-  /** Frames on the control channel; what comes faster waits in the socket, and when it keeps coming the guest is cut off. */
+  /**
+   * Frames on the control channel; what comes faster waits in the socket, and when it keeps coming
+   * the guest is cut off.
+   */
   readonly controlRate: Rate;
-  /** Small frames on the tty channel, and KiB of streams that have ended; what comes faster waits in the socket. */
+  /**
+   * Small frames on the tty channel, and KiB of streams that have ended; what comes faster waits in
+   * the socket.
+   */
   readonly ttyRate: Rate;
   /** How long a guest may keep to the limit of a rate. */
   readonly tooFastMs: number;

@@ -65,7 +65,10 @@ export interface LinkOptions<Item> {
   readonly tooFastMs: number;
 }
 
-/** One socket to the guest, frames in and bytes out. A frame that has begun must come to its end in time. */
+/**
+ * One socket to the guest, frames in and bytes out. A frame that has begun must come to its end in
+ * time.
+ */
 export class Link<Item> {
   readonly #connection: UnixConnection;
   readonly #options: LinkOptions<Item>;
@@ -103,7 +106,10 @@ export class Link<Item> {
     );
   }
 
-  /** Writes, or keeps in memory what does not fit: false asks to wait for `drained`. `what` names the bytes. */
+  /**
+   * Writes, or keeps in memory what does not fit: false asks to wait for `drained`. `what` names
+   * the bytes.
+   */
   write(bytes: Uint8Array, what: string): boolean {
     const { socket } = this.#connection;
     if (this.#closed) return false;

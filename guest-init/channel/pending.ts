@@ -15,7 +15,9 @@ export interface Asked {
   readonly accepts: ((reply: Reply) => boolean) | undefined;
 }
 
-/** Given up, a command keeps its place: its answer will still come, and must not go to the next one. */
+/**
+ * Given up, a command keeps its place: its answer will still come, and must not go to the next one.
+ */
 interface Entry {
   readonly accepts: ((reply: Reply) => boolean) | undefined;
   readonly dueAt: number;
@@ -35,7 +37,10 @@ export class PendingCommands {
     return this.#entries.length;
   }
 
-  /** The answer to a command just queued. Rejects with `AGENT_TIMEOUT`, `CANCELLED`, or as `failAll` says. */
+  /**
+   * The answer to a command just queued. Rejects with `AGENT_TIMEOUT`, `CANCELLED`, or as `failAll`
+   * says.
+   */
   add({ code, deadlineMs, signal, accepts }: Asked): Promise<Reply> {
     const now = this.#time.now();
     // A command's time begins when those before it have had theirs: the guest works in order.

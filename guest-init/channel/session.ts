@@ -262,7 +262,10 @@ export class GuestSession implements Guest {
     }
   }
 
-  /** READY came again: the guest rebooted or its agent restarted, and knows nothing of what was asked. */
+  /**
+   * READY came again: the guest rebooted or its agent restarted, and knows nothing of what was
+   * asked.
+   */
   #restart(wires: Wires, life?: AbortController): void {
     const reason = new PodnetError("AGENT_DISCONNECTED", "The guest's agent has started anew");
     life?.abort(reason);
@@ -302,7 +305,8 @@ export class GuestSession implements Guest {
     const up: Up = { kind: "up", wires, identity, dialect, life };
     this.#state = up;
     this.#up.resolve(up);
-    // The first READY is what `ready` waits for. Found again, a guest said its first to an earlier daemon.
+    // The first READY is what `ready` waits for. Found again, a guest said its first to an earlier
+    // daemon.
     const expected = this.#options.reattach || this.#options.wake !== undefined ? 0 : 1;
     if (wires.control.counters.readies <= expected) return;
     try {

@@ -132,7 +132,10 @@ export class Tty {
     return this.#inherits || stream >= this.#firstStream;
   }
 
-  /** What a frame takes of the guest's rate. Large ones with output that is read are paced by their reader. */
+  /**
+   * What a frame takes of the guest's rate. Large ones with output that is read are paced by their
+   * reader.
+   */
   #costOf(item: TtyItem): number {
     if (item.kind === "refused") return 1;
     const { length } = item.data;

@@ -39,7 +39,10 @@ interface Target {
   kernel(packaged: string, to: string): Promise<void> | void;
 }
 
-/** The kernel as Debian packs it, a bzImage: machine types before pc-i440fx-4.0, which runv uses, start no other. */
+/**
+ * The kernel as Debian packs it, a bzImage: machine types before pc-i440fx-4.0, which runv uses,
+ * start no other.
+ */
 const packagedKernel = "vmlinuz";
 
 const targets: Readonly<Record<Architecture, Target>> = {
@@ -51,15 +54,18 @@ const targets: Readonly<Record<Architecture, Target>> = {
   arm64: { directory: "image-arm64", outputs: ["Image", "initramfs.gz"], kernel: copyFileSync },
 };
 
-/** Needed for READY, and needed by pods: NICs, disks, random numbers. Their dependencies are found by themselves. */
+/**
+ * Needed for READY, and needed by pods: NICs, disks, random numbers. Their dependencies are found
+ * by themselves.
+ */
 const wantedModules = {
   console: ["virtio_pci", "virtio_console"],
   network: ["virtio_net", "virtio_blk", "virtio_rng"],
 } as const;
 
 /**
- * Builds build/image/{vmlinux,vmlinuz,initramfs.gz,manifest.json}, or build/image-arm64/{Image,initramfs.gz,manifest.json}; with unchanged inputs it
- * only looks.
+ * Builds build/image/{vmlinux,vmlinuz,initramfs.gz,manifest.json}, or
+ * build/image-arm64/{Image,initramfs.gz,manifest.json}; with unchanged inputs it only looks.
  */
 export async function buildImage(
   top: string,

@@ -12,8 +12,9 @@ export const keyOf = (...inputs: readonly string[]): string =>
   sha256(inputs.map((input) => `${input.length}:${input}`).join("")).slice(0, 24);
 
 /**
- * Results of slow steps, kept by a hash of their inputs: a step whose inputs are unchanged is not done again.
- * A result appears under its name only when it is whole, so that an interrupted build leaves nothing wrong.
+ * Results of slow steps, kept by a hash of their inputs: a step whose inputs are unchanged is not
+ * done again. A result appears under its name only when it is whole, so that an interrupted build
+ * leaves nothing wrong.
  */
 export class BuildCache {
   readonly #directory: string;
@@ -40,7 +41,10 @@ export class BuildCache {
   }
 }
 
-/** Puts a file in place whole: whoever opens the name sees the old content or the new one. Builds may run side by side. */
+/**
+ * Puts a file in place whole: whoever opens the name sees the old content or the new one. Builds
+ * may run side by side.
+ */
 export function place(to: string, write: (draft: string) => void): void {
   const draft = `${to}.${process.pid}.new`;
   try {

@@ -37,7 +37,8 @@ function member(
   device = { major: 0, minor: 0 },
 ): Buffer {
   const name = Buffer.from(`${path}\0`);
-  // inode, mode, uid, gid, links, mtime, size, dev major/minor, rdev major/minor, name length, checksum
+  // inode, mode, uid, gid, links, mtime, size, dev major/minor, rdev major/minor, name length,
+  // checksum
   const numbers = [
     inode,
     mode,
@@ -68,9 +69,10 @@ function* above(path: string): Generator<string> {
 }
 
 /**
- * A cpio archive in the `newc` form the kernel unpacks (Documentation/driver-api/early-userspace/buffer-format.rst).
- * The same entries give the same bytes, in whatever order they come: sorted by path, owner root, time 0. Directories
- * that are missing are added. Throws RangeError for a path given twice or not relative.
+ * A cpio archive in the `newc` form the kernel unpacks
+ * (Documentation/driver-api/early-userspace/buffer-format.rst). The same entries give the same
+ * bytes, in whatever order they come: sorted by path, owner root, time 0. Directories that are
+ * missing are added. Throws RangeError for a path given twice or not relative.
  */
 export function cpioArchive(entries: readonly Entry[]): Buffer {
   const all = new Map<string, Entry>();

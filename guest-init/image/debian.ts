@@ -7,8 +7,8 @@ import { sha256File } from "./cache.ts";
 export type Architecture = "amd64" | "arm64";
 
 /**
- * Where packages are looked up and downloaded from: the machine's own lists, or lists of another architecture below
- * `directory`, so that the machine's own installation knows nothing of it.
+ * Where packages are looked up and downloaded from: the machine's own lists, or lists of another
+ * architecture below `directory`, so that the machine's own installation knows nothing of it.
  */
 export interface PackageSource {
   readonly architecture: Architecture;
@@ -42,7 +42,10 @@ export interface DebianPackage {
   readonly size: number;
 }
 
-/** Where apt keeps no index of its lists, as in containers, each look-up reads them all; several run at once. */
+/**
+ * Where apt keeps no index of its lists, as in containers, each look-up reads them all; several run
+ * at once.
+ */
 const lookUpMs = 180_000;
 
 const field = (record: string, name: string): string =>
@@ -99,7 +102,10 @@ export async function findPackages(
   }
 }
 
-/** Path of the package's file in `directory`, downloaded unless it is there, its hash checked. Installs nothing. */
+/**
+ * Path of the package's file in `directory`, downloaded unless it is there, its hash checked.
+ * Installs nothing.
+ */
 export async function download(
   { architecture, options }: PackageSource,
   wanted: DebianPackage,

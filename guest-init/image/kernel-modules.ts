@@ -15,8 +15,8 @@ export const moduleName = (file: string): string =>
     .replaceAll("-", "_");
 
 /**
- * What a module depends on: the `depends=` word of its .modinfo section. Debian's kernel packages carry no
- * modules.dep (depmod makes it at installation), and ours is never installed.
+ * What a module depends on: the `depends=` word of its .modinfo section. Debian's kernel packages
+ * carry no modules.dep (depmod makes it at installation), and ours is never installed.
  */
 export function dependencies(module: Uint8Array): string[] {
   const bytes = Buffer.from(module.buffer, module.byteOffset, module.length);
@@ -28,8 +28,9 @@ export function dependencies(module: Uint8Array): string[] {
 }
 
 /**
- * The wanted modules and all they need, each after what it needs; those in `loaded` left out. A name that is not
- * among `modules` is built into the kernel if `builtin` says so. Throws `IMAGE_MISSING` for one that is nowhere.
+ * The wanted modules and all they need, each after what it needs; those in `loaded` left out. A
+ * name that is not among `modules` is built into the kernel if `builtin` says so. Throws
+ * `IMAGE_MISSING` for one that is nowhere.
  */
 export function loadOrder(
   wanted: readonly string[],

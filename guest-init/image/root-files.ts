@@ -34,7 +34,10 @@ export interface RootParts {
   readonly modules: ModuleLists;
 }
 
-/** Everything in the guest's root: the agent as /init, busybox, the modules and the order to load them in. */
+/**
+ * Everything in the guest's root: the agent as /init, busybox, the modules and the order to load
+ * them in.
+ */
 export function rootEntries({ agent, busybox, applets, moduleRoot, modules }: RootParts): Entry[] {
   const program = (to: string, from: string): Entry => ({
     kind: "file",

@@ -8,7 +8,10 @@ const unreadable = (what: string): PodnetError =>
     hint: "Remove build/debs and build/cache, and build the image again",
   });
 
-/** The compressed kernel inside a bzImage (Documentation/arch/x86/boot.rst: setup_sects, payload_offset, payload_length). */
+/**
+ * The compressed kernel inside a bzImage (Documentation/arch/x86/boot.rst: setup_sects,
+ * payload_offset, payload_length).
+ */
 export function bzImagePayload(image: Buffer): Buffer {
   if (image.length < 0x260 || image.toString("latin1", 0x202, 0x206) !== "HdrS")
     throw unreadable("is not a bzImage");
@@ -32,7 +35,10 @@ export function payloadFormat(payload: Buffer): "lz4" | "zstd" | "xz" | "gzip" {
   throw unreadable(`is packed in an unknown way (${magic})`);
 }
 
-/** Writes the ELF kernel inside a bzImage to `to`: QEMU starts it by PVH, 0.4 s sooner than the bzImage. */
+/**
+ * Writes the ELF kernel inside a bzImage to `to`: QEMU starts it by PVH, 0.4 s sooner than the
+ * bzImage.
+ */
 export async function extractVmlinux(bzImage: string, to: string): Promise<void> {
   const payload = bzImagePayload(readFileSync(bzImage));
   const size = payload.readUInt32LE(payload.length - sizeField);

@@ -3,8 +3,9 @@ export type RefusalReason = "too-short" | "too-long";
 
 /**
  * One thing the assembler found: a whole frame, or a header that is refused. After `too-long` the
- * announced body is skipped without being kept; after `too-short` the next byte starts a new header.
- * An end that must not go on after a refusal (the host) closes its channel; the agent answers ERROR.
+ * announced body is skipped without being kept; after `too-short` the next byte starts a new
+ * header. An end that must not go on after a refusal (the host) closes its channel; the agent
+ * answers ERROR.
  */
 export type Assembled =
   | { readonly kind: "frame"; readonly header: Uint8Array; readonly body: Uint8Array }
@@ -27,8 +28,8 @@ export interface FrameShape {
 const firstReserve = 16 * 1024;
 
 /**
- * Cuts a byte stream into frames. The length is checked before anything is reserved for it, and what
- * is reserved never exceeds twice what has arrived (or 16 KiB).
+ * Cuts a byte stream into frames. The length is checked before anything is reserved for it, and
+ * what is reserved never exceeds twice what has arrived (or 16 KiB).
  */
 export class FrameAssembler {
   readonly #shape: FrameShape;
@@ -50,8 +51,8 @@ export class FrameAssembler {
   }
 
   /**
-   * Bytes missing until the header, or the body, is complete: never 0. hyperstart reads exactly that
-   * much at a time and acknowledges each read with NEXT.
+   * Bytes missing until the header, or the body, is complete: never 0. hyperstart reads exactly
+   * that much at a time and acknowledges each read with NEXT.
    */
   get wanted(): number {
     if (this.#skip > 0) return this.#skip;
@@ -69,7 +70,10 @@ export class FrameAssembler {
     return this.cut(bytes, Infinity).found;
   }
 
-  /** Takes as many of the next bytes as have at most `most` frames in them, and says how many it took. */
+  /**
+   * Takes as many of the next bytes as have at most `most` frames in them, and says how many it
+   * took.
+   */
   cut(bytes: Uint8Array, most: number): { readonly found: Assembled[]; readonly taken: number } {
     const found: Assembled[] = [];
     let at = 0;

@@ -24,7 +24,10 @@ export const asksAttributes = ({
   interfaces.some(({ noArp }) => noArp === true) ||
   routes.some((route) => Object.keys(routeAttributes(route)).length > 0);
 
-/** The same as an agent of an earlier podnet understands it, which would refuse the whole for a key that it does not know. Pure. */
+/**
+ * The same as an agent of an earlier podnet understands it, which would refuse the whole for a key
+ * that it does not know. Pure.
+ */
 export const withoutAttributes = <Config extends Pick<GuestConfig, "interfaces" | "routes">>(
   config: Config,
 ): Config => ({

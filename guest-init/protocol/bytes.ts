@@ -1,4 +1,6 @@
-/** Big-endian integers and joining, with nothing but typed arrays: the guest's engine has no Buffer. */
+/**
+ * Big-endian integers and joining, with nothing but typed arrays: the guest's engine has no Buffer.
+ */
 
 export function readU32(bytes: Uint8Array, at: number): number {
   return (

@@ -6,21 +6,27 @@ import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
  */
 export const extensionCodes = { hello: 100, configure: 101, awake: 102 } as const;
 /**
- * What an agent can do beyond the version it agreed on; one of an earlier podnet names none. `awake`: it is the guest's
- * first process and obeys AWAKE, so that the guest can be cloned. `loopback`: it takes addresses for `lo`. `attributes`: it knows what
- * `withoutAttributes` leaves out.
+ * What an agent can do beyond the version it agreed on; one of an earlier podnet names none.
+ * `awake`: it is the guest's first process and obeys AWAKE, so that the guest can be cloned.
+ * `loopback`: it takes addresses for `lo`. `attributes`: it knows what `withoutAttributes` leaves
+ * out.
  */
 export const agentFeatures = {
   awake: "awake",
   loopback: "loopback",
   attributes: "attributes",
 } as const;
-/** Version of the extension spoken here; a hello offers a list, the agent picks the highest it knows. */
+/**
+ * Version of the extension spoken here; a hello offers a list, the agent picks the highest it
+ * knows.
+ */
 export const extensionVersion = 1;
 
 export interface HelloRequest {
   readonly versions: readonly number[];
-  /** Echoed in the reply: tells it from a reply left over by an earlier agent or daemon. One word. */
+  /**
+   * Echoed in the reply: tells it from a reply left over by an earlier agent or daemon. One word.
+   */
   readonly nonce: string;
 }
 export interface HelloReply {
@@ -36,11 +42,14 @@ export interface HelloReply {
 }
 
 /**
- * The first frame to a guest that was cloned from a memory image, sent before its processor runs: what its twins must not
- * share with it. The ACK is empty; HELLO tells the new epoch.
+ * The first frame to a guest that was cloned from a memory image, sent before its processor runs:
+ * what its twins must not share with it. The ACK is empty; HELLO tells the new epoch.
  */
 export interface Awakening {
-  /** Hexadecimal bytes stirred into the kernel's random pool, followed by a reseed: before anything else. */
+  /**
+   * Hexadecimal bytes stirred into the kernel's random pool, followed by a reseed: before anything
+   * else.
+   */
   readonly entropy: string;
   /** Wall time to set, milliseconds since 1970: the image's clock stands where it was taken. */
   readonly clockMs: number;
@@ -92,8 +101,8 @@ export interface GuestConfig {
   readonly dns?: GuestDns;
   readonly interfaces: readonly GuestInterface[];
   /**
-   * Exactly these addresses are on `lo` afterwards, beside those of the machine itself; absent leaves it alone. An agent
-   * without the feature `loopback` knows no such key.
+   * Exactly these addresses are on `lo` afterwards, beside those of the machine itself; absent
+   * leaves it alone. An agent without the feature `loopback` knows no such key.
    */
   readonly loopback?: readonly IpPrefix[];
   readonly routes: readonly GuestRoute[];
@@ -111,7 +120,10 @@ export interface ObservedGuest {
   readonly requestId: string;
   readonly hostname: string;
   readonly dns: GuestDns;
-  /** Why resolv.conf is as the image has it: `EROFS` where nothing can be written. Absent when it is as it was to be. */
+  /**
+   * Why resolv.conf is as the image has it: `EROFS` where nothing can be written. Absent when it is
+   * as it was to be.
+   */
   readonly resolverKept?: string;
   readonly interfaces: readonly ObservedInterface[];
   /** Absent unless the configuration names some. */
@@ -128,7 +140,10 @@ export interface ObservedInterface {
   readonly index: number;
   readonly mtu: number;
   readonly up: boolean;
-  /** Told where the configuration has any such attribute, as are those of routes: an earlier host knows none. */
+  /**
+   * Told where the configuration has any such attribute, as are those of routes: an earlier host
+   * knows none.
+   */
   readonly noArp?: true;
   readonly addresses: readonly IpPrefix[];
 }

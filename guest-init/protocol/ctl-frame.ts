@@ -2,9 +2,14 @@ import { type Assembled, FrameAssembler, type RefusalReason } from "./assembler.
 import { noBytes, readU32, u32Bytes, writeU32 } from "./bytes.ts";
 import { command } from "./codes.ts";
 
-/** Control frame: u32BE code, u32BE total length with these 8 bytes, payload (hyperstart, API 4244). */
+/**
+ * Control frame: u32BE code, u32BE total length with these 8 bytes, payload (hyperstart, API 4244).
+ */
 const ctlHeaderSize = 8;
-/** Limits of a whole control frame, bytes: what is accepted unless configured, and what may be configured. */
+/**
+ * Limits of a whole control frame, bytes: what is accepted unless configured, and what may be
+ * configured.
+ */
 export const ctlLimit = { default: 1024 * 1024, max: 10 * 1024 * 1024 } as const;
 
 export interface CtlFrame {
@@ -63,7 +68,9 @@ export class CtlDecoder {
     return this.cut(bytes, Infinity).items;
   }
 
-  /** As `push`, but at most `most` frames: `taken` bytes are done with, the rest is to come again. */
+  /**
+   * As `push`, but at most `most` frames: `taken` bytes are done with, the rest is to come again.
+   */
   cut(bytes: Uint8Array, most: number): { readonly items: CtlItem[]; readonly taken: number } {
     const { found, taken } = this.#assembler.cut(bytes, most);
     return { items: found.map(ctlItemOf), taken };

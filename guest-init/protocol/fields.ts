@@ -10,7 +10,10 @@ export const malformed = (message: string, field?: string, cause?: unknown): Pod
     ...(cause === undefined ? {} : { cause }),
   });
 
-/** JSON out of a payload. Throws `AGENT_PROTOCOL`, also when it is nested too deeply to be parsed safely. */
+/**
+ * JSON out of a payload. Throws `AGENT_PROTOCOL`, also when it is nested too deeply to be parsed
+ * safely.
+ */
 export function decodeJson(payload: Uint8Array): unknown {
   const text = decodeUtf8(payload);
   if (isDeeperThan(text))
@@ -84,7 +87,8 @@ export class Fields {
 
 export const asString: ParseValue<string> = (value, path) => {
   if (typeof value !== "string") throw malformed(`"${path}" is not a string`, path);
-  // The kernel and C end a text at its first NUL: it would name something else than what was checked.
+  // The kernel and C end a text at its first NUL: it would name something else than what was
+  // checked.
   if (value.includes("\0")) throw malformed(`"${path}" has a NUL character in it`, path);
   return value;
 };
@@ -110,7 +114,9 @@ export const listOf =
     return value.map((item: unknown, i) => parse(item, `${path}[${i}]`));
   };
 
-/** A string read by one of `core`'s parsers, whose refusal becomes `AGENT_PROTOCOL` with this key. */
+/**
+ * A string read by one of `core`'s parsers, whose refusal becomes `AGENT_PROTOCOL` with this key.
+ */
 export const asText =
   <T>(parse: (text: string, field: string) => T): ParseValue<T> =>
   (value, path) => {

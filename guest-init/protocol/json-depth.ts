@@ -8,8 +8,9 @@ const openers: ReadonlySet<number> = new Set([0x5b, 0x7b]);
 const closers: ReadonlySet<number> = new Set([0x5d, 0x7d]);
 
 /**
- * Whether lists and objects are nested deeper than `limit` in a JSON text. The guest's engine parses by recursion: 100,000
- * brackets use up its stack, which ends the agent's process. Text that is not JSON gets any answer.
+ * Whether lists and objects are nested deeper than `limit` in a JSON text. The guest's engine
+ * parses by recursion: 100,000 brackets use up its stack, which ends the agent's process. Text that
+ * is not JSON gets any answer.
  */
 export function isDeeperThan(text: string, limit = jsonDepthLimit): boolean {
   let depth = 0;

@@ -24,7 +24,9 @@ import {
   parseObject,
 } from "./fields.ts";
 
-/** One address of SETUPINTERFACE. hyperstart takes IPv4 alone; podnet's agent takes both families. */
+/**
+ * One address of SETUPINTERFACE. hyperstart takes IPv4 alone; podnet's agent takes both families.
+ */
 export interface AddressSetup {
   readonly address: Ip;
   readonly length: number;
@@ -49,8 +51,8 @@ export interface RouteSetup {
 }
 
 /**
- * Prefix length of a netmask as hyperstart takes it: `255.255.255.0`, `24` or `0x18`; of IPv6 the last two.
- * Throws `AGENT_PROTOCOL`, for a mask with holes too.
+ * Prefix length of a netmask as hyperstart takes it: `255.255.255.0`, `24` or `0x18`; of IPv6 the
+ * last two. Throws `AGENT_PROTOCOL`, for a mask with holes too.
  */
 export function parseMaskLength(text: string, field = "netMask", family: Family = 4): number {
   const number = /^(?:[0-9]{1,3}|0[xX][0-9a-fA-F]{1,2})$/.test(text) ? Number(text) : undefined;
@@ -103,7 +105,10 @@ function readInterface(fields: Fields): InterfaceSetup {
 
 export const asInterface = asObject(readInterface);
 
-/** Payload of SETUPINTERFACE and DELETEINTERFACE (which uses `device` alone). Throws `AGENT_PROTOCOL`. */
+/**
+ * Payload of SETUPINTERFACE and DELETEINTERFACE (which uses `device` alone). Throws
+ * `AGENT_PROTOCOL`.
+ */
 export const parseInterfaceSetup = (payload: Uint8Array): InterfaceSetup =>
   parseObject(payload, readInterface);
 
@@ -141,7 +146,9 @@ export const asRoute: ParseValue<RouteSetup> = asObject((fields) => {
   };
 });
 
-/** Payload of SETUPROUTE; `{}` and an empty list are valid and do nothing. Throws `AGENT_PROTOCOL`. */
+/**
+ * Payload of SETUPROUTE; `{}` and an empty list are valid and do nothing. Throws `AGENT_PROTOCOL`.
+ */
 export const parseRouteSetup = (payload: Uint8Array): readonly RouteSetup[] =>
   parseObject(payload, (fields) => fields.list("routes", asRoute));
 

@@ -65,7 +65,10 @@ export const parseStartPod = (payload: Uint8Array): StartPod =>
 const filled = (key: string, list: readonly unknown[]): object =>
   list.length === 0 ? {} : { [key]: list };
 
-/** STARTPOD in runv's order of keys, empty ones left out but for the white lists, which it always sends. */
+/**
+ * STARTPOD in runv's order of keys, empty ones left out but for the white lists, which it always
+ * sends.
+ */
 export const encodeStartPod = (pod: StartPod): Uint8Array =>
   encodeJson({
     ...given("hostname", pod.hostname),

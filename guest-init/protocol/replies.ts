@@ -49,7 +49,9 @@ const clean = (text: string): string =>
     ?.map(printable)
     .join("") ?? "";
 
-/** Reads either form; never throws, since it explains another error. Text is escaped and bounded. */
+/**
+ * Reads either form; never throws, since it explains another error. Text is escaped and bounded.
+ */
 export function parseFailure(payload: Uint8Array): Failure {
   const nul = payload.indexOf(0);
   const text = decodeUtf8(payload.subarray(0, Math.min(nul < 0 ? payload.length : nul, 4096)));

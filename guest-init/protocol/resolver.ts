@@ -16,7 +16,10 @@ export function renderResolver(dns: ResolverWords): string {
   return lines.map((line) => `${line}\n`).join("");
 }
 
-/** What the host takes as one word of a guest, see `asWord`: another would cost the guest its whole answer. */
+/**
+ * What the host takes as one word of a guest, see `asWord`: another would cost the guest its whole
+ * answer.
+ */
 const isWord = (word: string): boolean => /^[\x21-\x7e]{1,255}$/.test(word);
 
 /** Reads resolv.conf back; what is not understood, such as a server with a zone, is left out. */

@@ -1,22 +1,29 @@
 import { type Assembled, FrameAssembler, type RefusalReason } from "./assembler.ts";
 import { noBytes, readU32, readU64, writeU32, writeU64 } from "./bytes.ts";
 
-/** Tty frame: u64BE stream, u32BE total length with these 12 bytes, data; no data means end of stream. */
+/**
+ * Tty frame: u64BE stream, u32BE total length with these 12 bytes, data; no data means end of
+ * stream.
+ */
 export const ttyHeaderSize = 12;
 /**
- * Limits of a whole tty frame, bytes. A hyperstart that gets more than 4,096 ends, and its kernel with
- * it; ends that agreed on the extension exchange up to `extension`: what Linux passes on in one piece
- * (virtio_console's write takes 32 KiB at a time), so an agent that is killed leaves no half frame behind.
+ * Limits of a whole tty frame, bytes. A hyperstart that gets more than 4,096 ends, and its kernel
+ * with it; ends that agreed on the extension exchange up to `extension`: what Linux passes on in
+ * one piece (virtio_console's write takes 32 KiB at a time), so an agent that is killed leaves no
+ * half frame behind.
  */
 export const ttyLimit = { hyperstart: 4096, extension: 32 * 1024 } as const;
-/** runv sends standard input in frames of at most 16 bytes of data; hyperstart's guest buffer holds 512. */
+/**
+ * runv sends standard input in frames of at most 16 bytes of data; hyperstart's guest buffer holds
+ * 512.
+ */
 export const hyperstartInput = {
   frame: 16,
   buffer: 512,
   /**
-   * What a process that reads nothing can be given without loss, bytes: hyperstart writes at most its buffer at a time into a pipe
-   * of 16 pages, and the kernel begins a new page for what does not fit into the last one (pipe_write, Linux 6.1). So each page
-   * has at least 4096 - 511 bytes.
+   * What a process that reads nothing can be given without loss, bytes: hyperstart writes at most
+   * its buffer at a time into a pipe of 16 pages, and the kernel begins a new page for what does
+   * not fit into the last one (pipe_write, Linux 6.1). So each page has at least 4096 - 511 bytes.
    */
   most: 56 * 1024,
 } as const;
@@ -70,7 +77,9 @@ export class TtyDecoder {
     return this.cut(bytes, Infinity).items;
   }
 
-  /** As `push`, but at most `most` frames: `taken` bytes are done with, the rest is to come again. */
+  /**
+   * As `push`, but at most `most` frames: `taken` bytes are done with, the rest is to come again.
+   */
   cut(bytes: Uint8Array, most: number): { readonly items: TtyItem[]; readonly taken: number } {
     const { found, taken } = this.#assembler.cut(bytes, most);
     return { items: found.map(ttyItemOf), taken };

@@ -33,7 +33,9 @@ const CTA_FILTER_F_CTA_IP_SRC = 1;
 /** struct nfgenmsg { u8 family; u8 version; be16 res_id; } */
 const genmsgSize = 4;
 
-/** Where packets of one direction come from and go to. Ports are absent where a protocol has none. */
+/**
+ * Where packets of one direction come from and go to. Ports are absent where a protocol has none.
+ */
 export interface Direction {
   readonly source: Ip;
   readonly destination: Ip;
@@ -66,8 +68,9 @@ export type Side = "original" | "reply";
 export const flowsOf = (family: Family): Uint8Array => genmsg(family).finish();
 
 /**
- * Asks for the flows with such an IPv4 source; look again at what comes: kernels before 5.8 answer with all of them. (Of IPv6
- * kernels answer with every other one: ctnetlink_filter_match_tuple compares the wrong way, Linux 6.18.)
+ * Asks for the flows with such an IPv4 source; look again at what comes: kernels before 5.8 answer
+ * with all of them. (Of IPv6 kernels answer with every other one: ctnetlink_filter_match_tuple
+ * compares the wrong way, Linux 6.18.)
  */
 export function flowsFrom(side: Side, address: Ip): Uint8Array {
   const [tuple, flags] =
@@ -96,16 +99,20 @@ export function nameFlow({ original, name: { tuple, id, zone } }: Flow): Uint8Ar
 /** Asks how many flows there are, of the namespace alone. */
 export const askCount = (): Uint8Array => genmsg(4).finish();
 
-/** Parses the payload of CT_GET_STATS; undefined where a kernel does not say. Throws `NETLINK_FAILED`. */
+/**
+ * Parses the payload of CT_GET_STATS; undefined where a kernel does not say. Throws
+ * `NETLINK_FAILED`.
+ */
 export const parseCount = (payload: Uint8Array): number | undefined =>
   parseAttributes(new Reader(payload, "a count of flows").rest(genmsgSize)).u32be(
     CTA_STATS_GLOBAL_ENTRIES,
   );
 
 /**
- * The bytes of a flow's source of one side, as latin1, read from where the kernel writes them: a flow begins with both its tuples,
- * and a tuple with its addresses (ctnetlink_fill_info, Linux 6.18). Undefined where a flow looks otherwise: `parseFlow` then tells. This
- * takes a thirtieth of the time of `parseFlow`.
+ * The bytes of a flow's source of one side, as latin1, read from where the kernel writes them: a
+ * flow begins with both its tuples, and a tuple with its addresses (ctnetlink_fill_info, Linux
+ * 6.18). Undefined where a flow looks otherwise: `parseFlow` then tells. This takes a thirtieth of
+ * the time of `parseFlow`.
  */
 export function sourceBytes(payload: Buffer, side: Side): string | undefined {
   const end = payload.length;
@@ -132,7 +139,9 @@ const nestedType = (payload: Buffer, offset: number): number =>
 export const addressBytes = (address: Ip): string =>
   Buffer.from(ipToBytes(address)).toString("latin1");
 
-/** Parses the payload of CT_NEW; undefined when it is about no addresses. Throws `NETLINK_FAILED`. */
+/**
+ * Parses the payload of CT_NEW; undefined when it is about no addresses. Throws `NETLINK_FAILED`.
+ */
 export function parseFlow(payload: Uint8Array): Flow | undefined {
   const attributes = parseAttributes(new Reader(payload, "a flow").rest(genmsgSize));
   const tuple = attributes.get(CTA_TUPLE_ORIG);

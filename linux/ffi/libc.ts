@@ -1,8 +1,9 @@
 /**
  * Every foreign function podnet calls, declared once. Nothing outside `linux/` imports this file.
  *
- * Pointers are given as byte arrays whose layout the caller builds; sizes are not checked by koffi, so each caller
- * keeps array and length together. All layouts are those of 64-bit little-endian Linux (x86_64, aarch64).
+ * Pointers are given as byte arrays whose layout the caller builds; sizes are not checked by koffi,
+ * so each caller keeps array and length together. All layouts are those of 64-bit little-endian
+ * Linux (x86_64, aarch64).
  */
 import koffi, { type KoffiFunc } from "koffi";
 
@@ -64,7 +65,10 @@ export const recvmmsg = libc.func("int recvmmsg(int, void *, uint32_t, int, void
   (fd: number, headers: Bytes, count: number, flags: number, timeout: null) => number
 >;
 
-/** `int sendmmsg(int fd, struct mmsghdr *, unsigned int count, int flags)`; `headers` is where the first of them is. */
+/**
+ * `int sendmmsg(int fd, struct mmsghdr *, unsigned int count, int
+ * flags)`; `headers` is where the first of them is.
+ */
 export const sendmmsg = libc.func("int sendmmsg(int, uintptr_t, uint32_t, int)") as KoffiFunc<
   (fd: number, headers: number, count: number, flags: number) => number
 >;
@@ -89,8 +93,8 @@ export const eventfd = libc.func("int eventfd(uint32_t, int)") as KoffiFunc<
   (start: number, flags: number) => number
 >;
 
-// ioctl is variadic in C; on both machines a fixed third argument is passed just the same, and koffi's
-// variadic calls cannot be made asynchronously (koffi 3.3).
+// ioctl is variadic in C; on both machines a fixed third argument is passed just the same, and
+// koffi's variadic calls cannot be made asynchronously (koffi 3.3).
 /** `int ioctl(int fd, unsigned long request, void *argument)` */
 export const ioctlPointer = libc.func("ioctl", "int", ["int", "ulong", "void *"]) as KoffiFunc<
   (fd: number, request: number, argument: Bytes) => number
@@ -121,7 +125,10 @@ export const memfdCreate = libc.func("int memfd_create(const char *, uint32_t)")
   (name: string, flags: number) => number
 >;
 
-/** `int mount(const char *source, const char *target, const char *type, unsigned long flags, const void *data)` */
+/**
+ * `int mount(const char *source, const char *target, const char *type, unsigned long flags, const
+ * void *data)`
+ */
 export const mount = libc.func(
   "int mount(const char *, const char *, const char *, ulong, const void *)",
 ) as KoffiFunc<(source: string, target: string, type: null, flags: number, data: null) => number>;
@@ -142,5 +149,7 @@ export const unshare = libc.func("int unshare(int)") as KoffiFunc<(flags: number
 /** Error number of the last synchronous call. Asynchronous calls leave none (koffi 3.3). */
 export const lastErrno = (): number => koffi.errno();
 
-/** Where an array's bytes are, for structures that hold pointers. The array must outlive the call. */
+/**
+ * Where an array's bytes are, for structures that hold pointers. The array must outlive the call.
+ */
 export const addressOf = (bytes: Bytes): bigint => koffi.address(bytes);

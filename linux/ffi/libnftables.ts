@@ -1,6 +1,7 @@
 /**
- * libnftables (`libnftables.so.1`, package libnftables1): the part of nft that reads its language and talks to the
- * kernel. Loaded when it is first wanted, for a host whose firewall is iptables need not have it.
+ * libnftables (`libnftables.so.1`, package libnftables1): the part of nft that reads its language
+ * and talks to the kernel. Loaded when it is first wanted, for a host whose firewall is iptables
+ * need not have it.
  */
 import { promisify } from "node:util";
 import koffi, { type KoffiFunc } from "koffi";
@@ -17,7 +18,10 @@ export interface LibNftables {
   readonly bufferOutput: (context: Context) => number;
   /** `int nft_ctx_buffer_error(struct nft_ctx *)` */
   readonly bufferError: (context: Context) => number;
-  /** `const char *nft_ctx_get_output_buffer(struct nft_ctx *)`: what was kept since it was last asked for. */
+  /**
+   * `const char *nft_ctx_get_output_buffer(struct nft_ctx *)`: what was kept since it was last
+   * asked for.
+   */
   readonly takeOutput: (context: Context) => string;
   /** `const char *nft_ctx_get_error_buffer(struct nft_ctx *)` */
   readonly takeError: (context: Context) => string;

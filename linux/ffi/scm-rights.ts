@@ -7,8 +7,8 @@ const MSG_DONTWAIT = 0x40;
 const MSG_NOSIGNAL = 0x4000;
 
 /**
- * One `sendmsg` of `bytes` with a copy of `fd` attached to the first byte (SCM_RIGHTS, unix(7)). Never blocks.
- * Returns the number of bytes taken, or minus the error number.
+ * One `sendmsg` of `bytes` with a copy of `fd` attached to the first byte (SCM_RIGHTS, unix(7)).
+ * Never blocks. Returns the number of bytes taken, or minus the error number.
  */
 export function sendRights(socketFd: number, bytes: Uint8Array, fd: number): number {
   // struct cmsghdr { size_t len; int level; int type; } and one int, padded to 24 bytes.

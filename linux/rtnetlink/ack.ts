@@ -33,7 +33,10 @@ export interface Ack {
   readonly missingIn?: number;
 }
 
-/** Parses NLMSG_ERROR, which an ack is too, or NLMSG_DONE, the end of a dump. Throws `NETLINK_FAILED`. */
+/**
+ * Parses NLMSG_ERROR, which an ack is too, or NLMSG_DONE, the end of a dump. Throws
+ * `NETLINK_FAILED`.
+ */
 export function parseAck(message: NetlinkMessage): Ack {
   const reader = new Reader(message.payload, "an ack");
   // Kernels before 2.6 ended dumps without an error number; 4 bytes have been there ever since.

@@ -74,13 +74,16 @@ export interface AddressOptions {
 // struct ifaddrmsg: u8 family, u8 prefix length, u8 flags, u8 scope, u32 index.
 const ifaddrmsgSize = 8;
 
-/** Scope of an address that is not parsed yet: most that a machine has are its own alone, and need not be. */
+/**
+ * Scope of an address that is not parsed yet: most that a machine has are its own alone, and need
+ * not be.
+ */
 export const scopeOfAddress = (payload: Uint8Array): Scope =>
   scopeName(new Reader(payload, "an address").u8(3));
 
 /**
- * Parses the payload of RTM_NEWADDR or RTM_DELADDR; undefined for families other than IP (a list may hold Phonet's or
- * MCTP's addresses, too). Throws `NETLINK_FAILED`.
+ * Parses the payload of RTM_NEWADDR or RTM_DELADDR; undefined for families other than IP (a list
+ * may hold Phonet's or MCTP's addresses, too). Throws `NETLINK_FAILED`.
  */
 export function parseAddress(payload: Uint8Array): LinkAddress | undefined {
   const reader = new Reader(payload, "an address");
@@ -156,7 +159,10 @@ export interface AddressFilter {
   readonly family?: 4 | 6;
 }
 
-/** Asks for all addresses. A kernel with strict checking (4.20) filters by link; others send all of them. */
+/**
+ * Asks for all addresses. A kernel with strict checking (4.20) filters by link; others send all of
+ * them.
+ */
 export const getAddresses = (filter: AddressFilter = {}): Request => ({
   type: RTM_GETADDR,
   flags: NLM_F_DUMP,

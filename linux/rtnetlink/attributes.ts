@@ -11,16 +11,22 @@ export interface Attribute {
   readonly value: Uint8Array;
 }
 
-/** Types below this one are found without a search: more than any message has that podnet reads (Linux 6.1). */
+/**
+ * Types below this one are found without a search: more than any message has that podnet reads
+ * (Linux 6.1).
+ */
 const indexed = 64;
 
 /**
- * The attributes behind a header or inside another attribute. Types the caller does not know are kept. Values are cut out
- * only when asked for: a link has some fifty attributes, and the guest's engine is slow.
+ * The attributes behind a header or inside another attribute. Types the caller does not know are
+ * kept. Values are cut out only when asked for: a link has some fifty attributes, and the guest's
+ * engine is slow.
  */
 export class Attributes {
   readonly #bytes: Uint8Array;
-  /** Where the value of each type's last attribute is, 0 for none: the kernel itself takes the last. */
+  /**
+   * Where the value of each type's last attribute is, 0 for none: the kernel itself takes the last.
+   */
   readonly #last = new Uint32Array(indexed);
 
   /** Throws `NETLINK_FAILED` when a length is below a header's or beyond the end. */
@@ -137,7 +143,10 @@ export class Attributes {
     return value === undefined ? undefined : ipOfBytes(value);
   }
 
-  /** An Ethernet address; undefined for a link whose addresses are of another length (a tunnel's, none). */
+  /**
+   * An Ethernet address; undefined for a link whose addresses are of another length (a tunnel's,
+   * none).
+   */
   mac(type: number): Mac | undefined {
     const value = this.get(type);
     return value?.length === 6 ? macFromBytes(value) : undefined;

@@ -2,8 +2,9 @@ import type { Attributes } from "./attributes.ts";
 import type { Writer } from "./writer.ts";
 
 /**
- * What a bridge does with one of its ports. The numbers are those of IFLA_BRPORT_*, include/uapi/linux/if_link.h
- * (Linux 6.1); the same attributes stand in IFLA_INFO_SLAVE_DATA and, in AF_BRIDGE messages, in IFLA_PROTINFO.
+ * What a bridge does with one of its ports. The numbers are those of IFLA_BRPORT_*,
+ * include/uapi/linux/if_link.h (Linux 6.1); the same attributes stand in IFLA_INFO_SLAVE_DATA and,
+ * in AF_BRIDGE messages, in IFLA_PROTINFO.
  */
 const flags = {
   /** Frames may leave by the port they came in by. */

@@ -33,7 +33,10 @@ export const getPortVlans = (index: number): Request => ({
   what: `Cannot list the VLANs of link ${index}`,
 });
 
-/** Parses the payload of RTM_NEWVLAN; undefined when it is about another link. Throws `NETLINK_FAILED`. */
+/**
+ * Parses the payload of RTM_NEWVLAN; undefined when it is about another link. Throws
+ * `NETLINK_FAILED`.
+ */
 export function parsePortVlans(payload: Uint8Array, index: number): PortVlan[] | undefined {
   const reader = new Reader(payload, "VLANs of a port");
   if (reader.u32(4) !== index) return undefined;

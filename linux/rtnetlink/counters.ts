@@ -49,7 +49,10 @@ export const getTapCounters = (): Request => ({
   what: "Cannot read the counters of taps",
 });
 
-/** Parses the payload of RTM_NEWLINK; undefined for a link that is counted by nobody. Throws `NETLINK_FAILED`. */
+/**
+ * Parses the payload of RTM_NEWLINK; undefined for a link that is counted by nobody. Throws
+ * `NETLINK_FAILED`.
+ */
 export function parseCounters(payload: Uint8Array): CountedLink | undefined {
   const index = new Reader(payload, "a link").i32(4);
   const attributes = parseAttributes(new Reader(payload, "a link").rest(ifinfomsgSize));

@@ -1,6 +1,7 @@
 /**
  * Names of Linux error numbers, from include/uapi/asm-generic/errno-base.h and errno.h (Linux 6.1).
- * x86_64 and aarch64 share them. libuv's own table lacks several the network stack uses (EXFULL, ENONET, ...).
+ * x86_64 and aarch64 share them. libuv's own table lacks several the network stack uses (EXFULL,
+ * ENONET, ...).
  */
 const names: readonly (readonly [number, string])[] = [
   [1, "EPERM"],

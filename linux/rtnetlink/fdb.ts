@@ -31,12 +31,16 @@ import {
 import { Reader } from "./reader.ts";
 import type { Writer } from "./writer.ts";
 
-/** Whose table an entry is in: the link's own (a VXLAN, a card) or that of the bridge it is a port of. */
+/**
+ * Whose table an entry is in: the link's own (a VXLAN, a card) or that of the bridge it is a port
+ * of.
+ */
 export type FdbTable = "self" | "master";
 
 /**
- * In a bridge, `permanent` entries are the host's own addresses (frames are received, not forwarded), `static` ones
- * neither age nor move, `dynamic` ones were learnt or may age. In a VXLAN `permanent` and `static` do not age.
+ * In a bridge, `permanent` entries are the host's own addresses (frames are received, not
+ * forwarded), `static` ones neither age nor move, `dynamic` ones were learnt or may age. In a VXLAN
+ * `permanent` and `static` do not age.
  */
 export type FdbState = "permanent" | "static" | "dynamic";
 
@@ -58,7 +62,10 @@ export interface FdbEntry {
   readonly externallyLearned: boolean;
 }
 
-/** Parses the payload of RTM_NEWNEIGH or RTM_DELNEIGH of AF_BRIDGE; undefined for others. Throws `NETLINK_FAILED`. */
+/**
+ * Parses the payload of RTM_NEWNEIGH or RTM_DELNEIGH of AF_BRIDGE; undefined for others. Throws
+ * `NETLINK_FAILED`.
+ */
 export function parseFdb(payload: Uint8Array): FdbEntry | undefined {
   const reader = new Reader(payload, "a forwarding entry");
   if (reader.u8(0) !== AF_BRIDGE) return undefined;
@@ -120,8 +127,9 @@ function encode(entry: NewFdbEntry, state: number): Writer {
 }
 
 /**
- * Makes an entry. `add` fails with `EEXIST` when the address is there, `replace` takes its place, and `append` adds
- * one more remote (a VXLAN's all-zero address floods to each of them). The state is `static` unless given.
+ * Makes an entry. `add` fails with `EEXIST` when the address is there, `replace` takes its place,
+ * and `append` adds one more remote (a VXLAN's all-zero address floods to each of them). The state
+ * is `static` unless given.
  */
 export function addFdb(entry: NewFdbEntry, mode: "add" | "replace" | "append" = "add"): Request {
   const flags = { add: NLM_F_EXCL, replace: NLM_F_REPLACE, append: NLM_F_APPEND }[mode];

@@ -1,4 +1,6 @@
-/** IFLA_* and IFLA_INFO_*: include/uapi/linux/if_link.h (Linux 6.1). Flags: include/uapi/linux/if.h. */
+/**
+ * IFLA_* and IFLA_INFO_*: include/uapi/linux/if_link.h (Linux 6.1). Flags: include/uapi/linux/if.h.
+ */
 export const IFLA_ADDRESS = 1;
 export const IFLA_IFNAME = 3;
 export const IFLA_MTU = 4;

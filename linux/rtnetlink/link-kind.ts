@@ -38,7 +38,10 @@ export interface BridgeData extends BridgeSettings {
   /** Whether bridged frames pass iptables here; the sysctl decides as well. */
   readonly nfCallIptables?: boolean;
   readonly nfCallIp6tables?: boolean;
-  /** 0x8100, or another; told by kernels alone whose bridges can filter VLANs (CONFIG_BRIDGE_VLAN_FILTERING). */
+  /**
+   * 0x8100, or another; told by kernels alone whose bridges can filter VLANs
+   * (CONFIG_BRIDGE_VLAN_FILTERING).
+   */
   readonly vlanProtocol?: number;
 }
 

@@ -34,7 +34,9 @@ import { type BridgeSettings, type VxlanSettings, writeBridge, writeVxlan } from
 import { NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_APPEND, type Request } from "./message.ts";
 import { Writer } from "./writer.ts";
 
-/** Names the link a request is about: by index where it is known, else by name or alternative name. */
+/**
+ * Names the link a request is about: by index where it is known, else by name or alternative name.
+ */
 export type LinkRef = number | string;
 
 /** What can be changed about a link; what is absent stays as it is. */
@@ -54,7 +56,10 @@ export interface LinkChange {
   readonly netnsFd?: number;
 }
 
-/** What every link can be born with. The kernel takes no alias at birth: `changeLink` sets it afterwards. */
+/**
+ * What every link can be born with. The kernel takes no alias at birth: `changeLink` sets it
+ * afterwards.
+ */
 export interface NewLink {
   readonly name: string;
   readonly mac?: Mac;
@@ -124,10 +129,16 @@ function newLink(kind: string, link: NewLink, data: (writer: Writer) => void): R
 export const newBridge = (link: NewLink & { readonly bridge?: BridgeSettings }): Request =>
   newLink("bridge", link, (data) => writeBridge(data, link.bridge ?? {}));
 
-/** The far end of a veth pair. It cannot be born up: it is made before the near end (`ENOTCONN`, Linux 6.18). */
+/**
+ * The far end of a veth pair. It cannot be born up: it is made before the near end (`ENOTCONN`,
+ * Linux 6.18).
+ */
 export type VethPeer = Omit<NewLink, "up">;
 
-/** Makes a pair of links; frames sent on one arrive on the other. The peer may be born in another namespace. */
+/**
+ * Makes a pair of links; frames sent on one arrive on the other. The peer may be born in another
+ * namespace.
+ */
 export const newVeth = (link: NewLink & { readonly peer: VethPeer }): Request =>
   newLink("veth", link, (data) => {
     data.nested(VETH_INFO_PEER, (peer) => {
@@ -139,7 +150,9 @@ export const newVeth = (link: NewLink & { readonly peer: VethPeer }): Request =>
 export const newVxlan = (link: NewLink & { readonly vxlan: VxlanSettings }): Request =>
   newLink("vxlan", link, (data) => writeVxlan(data, link.vxlan));
 
-/** Makes a link of a kind that needs no more said. Not every kernel has every kind: `EOPNOTSUPP`. */
+/**
+ * Makes a link of a kind that needs no more said. Not every kernel has every kind: `EOPNOTSUPP`.
+ */
 export const newOfKind = (kind: string, link: NewLink): Request => newLink(kind, link, () => {});
 
 /** Makes a link that sends out again what is redirected to it, by way of a queue of its own. */
@@ -149,8 +162,8 @@ export const newIfb = (link: NewLink): Request => newOfKind("ifb", link);
 export const newDummy = (link: NewLink): Request => newOfKind("dummy", link);
 
 /**
- * Changes a link. Several changes in one request are not atomic: the kernel applies them one by one and stops at the
- * first that fails. Leaving a bridge or a namespace waits for RCU, hence slow.
+ * Changes a link. Several changes in one request are not atomic: the kernel applies them one by one
+ * and stops at the first that fails. Leaving a bridge or a namespace waits for RCU, hence slow.
  */
 export function changeLink(link: LinkRef, change: LinkChange): Request {
   const writer = refer(link, change);
@@ -177,7 +190,9 @@ function describe(change: LinkChange): string {
   return entries.map(([name, value]) => `${name} ${JSON.stringify(value)}`).join(", ");
 }
 
-/** Changes settings of a link as a port of its bridge. `EOPNOTSUPP` or `EINVAL` when it is in none. */
+/**
+ * Changes settings of a link as a port of its bridge. `EOPNOTSUPP` or `EINVAL` when it is in none.
+ */
 export function changeBridgePort(link: LinkRef, settings: BridgePortSettings): Request {
   const writer = refer(link).nested(IFLA_LINKINFO, (info) => {
     info.attributeText(IFLA_INFO_SLAVE_KIND, "bridge");
@@ -206,8 +221,8 @@ export function changeBridge(link: LinkRef, settings: BridgeSettings): Request {
 }
 
 /**
- * Changes settings of a VXLAN; what is absent stays as it is. `EOPNOTSUPP` for port, id and group policies. The id has to
- * be said, and be what it is.
+ * Changes settings of a VXLAN; what is absent stays as it is. `EOPNOTSUPP` for port, id and group
+ * policies. The id has to be said, and be what it is.
  */
 export function changeVxlan(link: LinkRef, settings: VxlanSettings): Request {
   const writer = refer(link).nested(IFLA_LINKINFO, (info) => {
@@ -231,7 +246,10 @@ export const deleteLink = (link: LinkRef): Request => ({
   slow: true,
 });
 
-/** Ends every link of a group at once. `ENODEV` when it is empty. Group 0 is where links are born, hence refused. */
+/**
+ * Ends every link of a group at once. `ENODEV` when it is empty. Group 0 is where links are born,
+ * hence refused.
+ */
 export function deleteGroup(group: number): Request {
   if (!Number.isInteger(group) || group <= 0 || group > 0xffffffff)
     throw new PodnetError("INVALID_ARGUMENT", `Link group ${group} cannot be deleted`, {

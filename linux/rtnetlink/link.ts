@@ -64,7 +64,9 @@ export interface Link {
   readonly altNames: readonly string[];
   /** Index of the bridge it is a port of. */
   readonly master?: number;
-  /** Index of the link below or of a veth's peer; in another namespace when `linkNetnsId` is there. */
+  /**
+   * Index of the link below or of a veth's peer; in another namespace when `linkNetnsId` is there.
+   */
   readonly link?: number;
   readonly linkNetnsId?: number;
   /** `bridge`, `veth`, `vxlan`, `tun` (taps too), …; undefined for hardware. */
@@ -125,7 +127,10 @@ export function parseLink(payload: Uint8Array): Link {
   };
 }
 
-/** Family of a link message: AF_BRIDGE ones tell of a bridge's port, not of the link's coming or going. */
+/**
+ * Family of a link message: AF_BRIDGE ones tell of a bridge's port, not of the link's coming or
+ * going.
+ */
 export function isPortMessage(payload: Uint8Array): boolean {
   return payload[0] === AF_BRIDGE;
 }

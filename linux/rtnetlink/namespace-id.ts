@@ -12,7 +12,10 @@ const unassigned = -1;
 // struct rtgenmsg: u8 family, padded.
 const rtgenmsgSize = 4;
 
-/** Asks by what number another network namespace, held open as `fd`, is known in this one: `Link.linkNetnsId` names it so. */
+/**
+ * Asks by what number another network namespace, held open as `fd`, is known in this one:
+ * `Link.linkNetnsId` names it so.
+ */
 export const getNamespaceId = (fd: number): Request => ({
   type: RTM_GETNSID,
   flags: 0,
@@ -20,7 +23,9 @@ export const getNamespaceId = (fd: number): Request => ({
   what: "Cannot tell the number of a network namespace",
 });
 
-/** Parses the payload of RTM_NEWNSID; undefined when it is known by none. Throws `NETLINK_FAILED`. */
+/**
+ * Parses the payload of RTM_NEWNSID; undefined when it is known by none. Throws `NETLINK_FAILED`.
+ */
 export function parseNamespaceId(payload: Uint8Array): number | undefined {
   const reader = new Reader(payload, "a namespace's number");
   const id = parseAttributes(reader.rest(rtgenmsgSize)).i32(NETNSA_NSID);

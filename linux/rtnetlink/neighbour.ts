@@ -49,8 +49,8 @@ export interface Neighbour {
 }
 
 /**
- * Parses the payload of RTM_NEWNEIGH or RTM_DELNEIGH of the ARP or ND table; undefined for other families:
- * `parseFdb` reads the bridges'. Throws `NETLINK_FAILED`.
+ * Parses the payload of RTM_NEWNEIGH or RTM_DELNEIGH of the ARP or ND table; undefined for other
+ * families: `parseFdb` reads the bridges'. Throws `NETLINK_FAILED`.
  */
 export function parseNeighbour(payload: Uint8Array): Neighbour | undefined {
   const reader = new Reader(payload, "a neighbour");
@@ -86,7 +86,9 @@ export interface NewNeighbour {
   readonly mac: Mac;
   /** `permanent` unless given: it stays and is never asked for. */
   readonly state?: NeighbourState;
-  /** Who makes it, a route protocol's number; kept since Linux 5.2, and by earlier ones passed over. */
+  /**
+   * Who makes it, a route protocol's number; kept since Linux 5.2, and by earlier ones passed over.
+   */
   readonly protocol?: number;
 }
 

@@ -20,8 +20,8 @@ const TCA_TBF_PARMS = 1;
 const TCA_TBF_RATE64 = 4;
 const TCA_TBF_BURST = 6;
 const TC_LINKLAYER_ETHERNET = 1;
-// struct tc_tbf_qopt: two tc_ratespec { u8 cell_log, linklayer; u16 overhead; s16 cell_align; u16 mpu; u32 rate },
-// u32 limit, buffer, mtu.
+// struct tc_tbf_qopt: two tc_ratespec { u8 cell_log, linklayer; u16 overhead; s16 cell_align; u16
+// mpu; u32 rate }, u32 limit, buffer, mtu.
 const tbfSize = 36;
 /** What the 32-bit field of a rate holds when the rate itself is beyond it. */
 const beyond32 = 0xffffffff;
@@ -42,7 +42,10 @@ export interface TokenBucket {
 export interface ObservedBucket {
   readonly rate: number;
   readonly limit: number;
-  /** How long a full bucket lasts at the rate; the kernel does not tell it in bytes, and only up to 274 s. */
+  /**
+   * How long a full bucket lasts at the rate; the kernel does not tell it in bytes, and only up to
+   * 274 s.
+   */
   readonly fullNanoseconds: number;
 }
 
@@ -120,9 +123,13 @@ export const deleteIngress = (index: number): Request => ({
   what: `Cannot delete the ingress queue of link ${index}`,
 });
 
-// (Of queues the kernel tells those who listen; whoever asks is told only if it says so with NLM_F_ECHO.)
+// (Of queues the kernel tells those who listen; whoever asks is told only if it says so with
+// NLM_F_ECHO.)
 
-/** Asks for the queue of what leaves by a link. `ENOENT` or `EINVAL` when it has none but what it was born with. */
+/**
+ * Asks for the queue of what leaves by a link. `ENOENT` or `EINVAL` when it has none but what it
+ * was born with.
+ */
 export const getRootQueue = (index: number): Request => ({
   type: RTM_GETQDISC,
   flags: NLM_F_ECHO,
@@ -130,7 +137,10 @@ export const getRootQueue = (index: number): Request => ({
   what: `Cannot read the queue of link ${index}`,
 });
 
-/** Asks whether a link has a place for filters on what comes in. `ENOENT` or `EINVAL` when it has none. */
+/**
+ * Asks whether a link has a place for filters on what comes in. `ENOENT` or `EINVAL` when it has
+ * none.
+ */
 export const getIngress = (index: number): Request => ({
   type: RTM_GETQDISC,
   flags: NLM_F_ECHO,

@@ -1,6 +1,8 @@
 import { PodnetError } from "../../core/errors.ts";
 
-/** The one error the codec's parsers throw: bytes that are no netlink message of the kind expected. */
+/**
+ * The one error the codec's parsers throw: bytes that are no netlink message of the kind expected.
+ */
 export function malformed(what: string): PodnetError {
   return new PodnetError("NETLINK_FAILED", `Malformed netlink message: ${what}`, {
     details: { errno: "EBADMSG" },

@@ -7,9 +7,10 @@ import { ingressHandle, readTcmsg, TCA_KIND, TCA_OPTIONS, tcmsg } from "./traffi
 import { Writer } from "./writer.ts";
 
 /**
- * Sends all that comes in by one link out by another: a filter that everything matches, with the action `mirred`.
- * The filter is u32, which is older than matchall and there where that is not (Linux 6.18 here has no cls_matchall).
- * Numbers: include/uapi/linux/pkt_cls.h, tc_act/tc_mirred.h (Linux 6.1).
+ * Sends all that comes in by one link out by another: a filter that everything matches, with the
+ * action `mirred`. The filter is u32, which is older than matchall and there where that is not
+ * (Linux 6.18 here has no cls_matchall). Numbers: include/uapi/linux/pkt_cls.h, tc_act/tc_mirred.h
+ * (Linux 6.1).
  */
 const TCA_U32_SEL = 5;
 const TCA_U32_ACT = 7;
@@ -41,13 +42,16 @@ export interface IngressFilter {
   readonly redirectsTo?: number;
 }
 
-/** Sends all that comes in by `from` out by `to`; `from` has to have an ingress queue. `EEXIST` when it has a filter. */
+/**
+ * Sends all that comes in by `from` out by `to`; `from` has to have an ingress queue. `EEXIST` when
+ * it has a filter.
+ */
 export function addRedirect(from: number, to: number): Request {
   // struct tc_mirred: u32 index, capab; s32 action, refcnt, bindcnt, eaction; u32 ifindex.
   const mirred = new Writer();
   mirred.u32(0).u32(0).i32(TC_ACT_STOLEN).i32(0).i32(0).i32(TCA_EGRESS_REDIR).u32(to);
-  // struct tc_u32_sel: u8 flags, offshift, nkeys; u16 offmask, off; s16 offoff, hoff; u32 hmask; then the one key:
-  // u32 mask, value; s32 off, offmask. A mask of nothing is met by everything.
+  // struct tc_u32_sel: u8 flags, offshift, nkeys; u16 offmask, off; s16 offoff, hoff; u32 hmask;
+  // then the one key: u32 mask, value; s32 off, offmask. A mask of nothing is met by everything.
   const selector = new Writer().u8(TC_U32_TERMINAL).u8(0).u8(1).u8(0);
   selector.u16(0).u16(0).u16(0).u16(0).u32(0).u32(0).u32(0).i32(0).i32(0);
   const writer = tcmsg(from, 0, ingressHandle, info)
@@ -69,7 +73,10 @@ export function addRedirect(from: number, to: number): Request {
   };
 }
 
-/** Takes away the filters of a priority on what comes in by a link. `ENOENT` or `EINVAL` when there can be none. */
+/**
+ * Takes away the filters of a priority on what comes in by a link. `ENOENT` or `EINVAL` when there
+ * can be none.
+ */
 export const deleteFilters = (index: number, priority: number): Request => ({
   type: RTM_DELTFILTER,
   flags: 0,
@@ -86,8 +93,8 @@ export const getFilters = (index: number): Request => ({
 });
 
 /**
- * Parses the payload of RTM_NEWTFILTER; undefined for what is none itself (u32's tables come in the same list).
- * Throws `NETLINK_FAILED`.
+ * Parses the payload of RTM_NEWTFILTER; undefined for what is none itself (u32's tables come in the
+ * same list). Throws `NETLINK_FAILED`.
  */
 export function parseFilter(payload: Uint8Array): IngressFilter | undefined {
   const { header, attributes } = readTcmsg(payload, "a filter");

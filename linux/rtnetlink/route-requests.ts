@@ -102,7 +102,10 @@ function writeGateway(writer: Writer, destination: Cidr, gateway: Ip): void {
   writer.attribute(RTA_VIA, via);
 }
 
-/** What `ip route` chooses when nothing is said (iproute2's iproute.c): the kernel refuses wrong ones. */
+/**
+ * What `ip route` chooses when nothing is said (iproute2's iproute.c): the kernel refuses wrong
+ * ones.
+ */
 function defaultScope(route: NewRoute): Scope {
   if (route.type === "local") return "host";
   const direct = route.gateway === undefined && (route.type ?? "unicast") === "unicast";
@@ -133,7 +136,10 @@ function describe(route: NewRoute): string {
 /** Makes a route. `EEXIST` when there is one to the same destination with the same metric. */
 export const addRoute = (route: NewRoute): Request => newRoute(route, NLM_F_EXCL, "add");
 
-/** Makes a route behind those to the same destination with the same metric, if any. `EEXIST` when it is there itself. */
+/**
+ * Makes a route behind those to the same destination with the same metric, if any. `EEXIST` when it
+ * is there itself.
+ */
 export const appendRoute = (route: NewRoute): Request => newRoute(route, NLM_F_APPEND, "append");
 
 /** Makes a route in place of the one with the same destination, table and metric, if any. */

@@ -68,8 +68,8 @@ const rtmsgSize = 12;
 const rtnexthopSize = 8;
 
 /**
- * Parses the payload of RTM_NEWROUTE or RTM_DELROUTE; undefined for a family that is neither IPv4 nor IPv6
- * (multicast and MPLS routes share the message). Throws `NETLINK_FAILED`.
+ * Parses the payload of RTM_NEWROUTE or RTM_DELROUTE; undefined for a family that is neither IPv4
+ * nor IPv6 (multicast and MPLS routes share the message). Throws `NETLINK_FAILED`.
  */
 export function parseRoute(payload: Uint8Array): Route | undefined {
   const reader = new Reader(payload, "a route");
@@ -99,7 +99,10 @@ export function parseRoute(payload: Uint8Array): Route | undefined {
   };
 }
 
-/** On bytes rather than on integers: routes come by the dozen, and the guest's engine is slow with big ones. */
+/**
+ * On bytes rather than on integers: routes come by the dozen, and the guest's engine is slow with
+ * big ones.
+ */
 function destinationOf(family: Family, address: Uint8Array | undefined, length: number): Cidr {
   const bytes = (address ?? new Uint8Array(family === 4 ? 4 : 16)).slice();
   if (length > bytes.length * 8 || bytes.length !== (family === 4 ? 4 : 16))

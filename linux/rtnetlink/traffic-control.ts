@@ -3,8 +3,8 @@ import { Reader } from "./reader.ts";
 import { Writer } from "./writer.ts";
 
 /**
- * What messages about queues (qdisc) and filters have in common. Numbers: include/uapi/linux/rtnetlink.h and
- * pkt_sched.h (Linux 6.1).
+ * What messages about queues (qdisc) and filters have in common. Numbers:
+ * include/uapi/linux/rtnetlink.h and pkt_sched.h (Linux 6.1).
  */
 export const TCA_KIND = 1;
 export const TCA_OPTIONS = 2;

@@ -104,7 +104,9 @@ export class Writer {
     return this;
   }
 
-  /** Makes room and says where. Call it first: the array and its view may be new ones afterwards. */
+  /**
+   * Makes room and says where. Call it first: the array and its view may be new ones afterwards.
+   */
   #grow(size: number): number {
     const start = this.#length;
     const end = start + size;

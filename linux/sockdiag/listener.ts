@@ -2,13 +2,20 @@ import { type Family, type Ip, ipFromBytes } from "../../core/address.ts";
 import { Reader } from "../rtnetlink/reader.ts";
 import { Writer } from "../rtnetlink/writer.ts";
 
-// include/uapi/linux/sock_diag.h, include/uapi/linux/inet_diag.h, include/net/tcp_states.h (Linux 6.1)
+// include/uapi/linux/sock_diag.h, include/uapi/linux/inet_diag.h, include/net/tcp_states.h (Linux
+// 6.1)
 export const SOCK_DIAG_BY_FAMILY = 20;
 const IPPROTO_TCP = 6;
 const TCP_LISTEN = 10;
-/** struct inet_diag_sockid { be16 sport; be16 dport; be32 src[4]; be32 dst[4]; u32 if; u32 cookie[2]; } */
+/**
+ * struct inet_diag_sockid { be16 sport; be16 dport; be32 src[4]; be32 dst[4]; u32 if; u32
+ * cookie[2]; }
+ */
 const idSize = 48;
-/** struct inet_diag_msg { u8 family; u8 state; u8 timer; u8 retrans; id; u32 expires, rqueue, wqueue, uid, inode; } */
+/**
+ * struct inet_diag_msg { u8 family; u8 state; u8 timer; u8 retrans; id; u32 expires, rqueue,
+ * wqueue, uid, inode; }
+ */
 const place = { family: 0, sport: 4, source: 8, uid: 64, inode: 68 } as const;
 const AF_INET = 2;
 const AF_INET6 = 10;

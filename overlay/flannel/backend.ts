@@ -1,6 +1,9 @@
 import { broken, type Fields, fieldsOf, flagOf, textOf, wholeOf } from "./json.ts";
 
-/** How packets get from host to host, as the overlay's configuration says. Ports of 0 and absent MTUs are "as usual". */
+/**
+ * How packets get from host to host, as the overlay's configuration says. Ports of 0 and absent
+ * MTUs are "as usual".
+ */
 export type Backend =
   | {
       readonly type: "vxlan";
@@ -92,7 +95,10 @@ const readers: { readonly [T in BackendType]: (fields: Fields) => Backend & { ty
 
 const isBackendType = (type: string): type is BackendType => Object.hasOwn(readers, type);
 
-/** Reads `Backend`. Without one it is udp, whatever flannel's documentation says. Throws `OVERLAY_CONFIG_INVALID`. */
+/**
+ * Reads `Backend`. Without one it is udp, whatever flannel's documentation says. Throws
+ * `OVERLAY_CONFIG_INVALID`.
+ */
 export function parseBackend(value: unknown): Backend {
   const fields = fieldsOf(value ?? {});
   if (fields === undefined)

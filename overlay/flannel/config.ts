@@ -35,13 +35,19 @@ export interface OverlayConfig {
   readonly backend: Backend;
 }
 
-/** The rules of one family: names of its keys, longest subnet, longest network, and the length that is usual. */
+/**
+ * The rules of one family: names of its keys, longest subnet, longest network, and the length that
+ * is usual.
+ */
 const families = {
   4: { prefix: "", network: "Network", longest: 30, longestNetwork: 28, usual: 24 },
   6: { prefix: "IPv6", network: "IPv6Network", longest: 126, longestNetwork: 124, usual: 64 },
 } as const;
 
-/** Reads the value of `<prefix>/config` by flannel's rules. Throws `OVERLAY_CONFIG_INVALID`, with the rule in its details. */
+/**
+ * Reads the value of `<prefix>/config` by flannel's rules. Throws `OVERLAY_CONFIG_INVALID`, with
+ * the rule in its details.
+ */
 export function parseConfig(text: string): OverlayConfig {
   const fields = fieldsOf(jsonOf(text));
   if (fields === undefined)

@@ -1,9 +1,15 @@
 import { PodnetError } from "../../core/errors.ts";
 
-/** The fields of a JSON object by their names in lower case: Go, and so flannel, does not tell cases apart. */
+/**
+ * The fields of a JSON object by their names in lower case: Go, and so flannel, does not tell cases
+ * apart.
+ */
 export type Fields = ReadonlyMap<string, unknown>;
 
-/** Reads an object's fields; undefined when the value is none. What is null counts as not given, as in Go. */
+/**
+ * Reads an object's fields; undefined when the value is none. What is null counts as not given, as
+ * in Go.
+ */
 export function fieldsOf(value: unknown): Fields | undefined {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return undefined;
   return new Map(
@@ -65,7 +71,10 @@ export function wholeOf(
 /** `Backend.VNI` is the field `vni`. */
 const lastPart = (field: string): string => field.slice(field.lastIndexOf(".") + 1).toLowerCase();
 
-/** JSON as Go's encoder writes it: HTML's characters and line separators escaped, lone surrogates replaced. */
+/**
+ * JSON as Go's encoder writes it: HTML's characters and line separators escaped, lone surrogates
+ * replaced.
+ */
 export const goJson = (value: unknown): string =>
   JSON.stringify(value, (_, part: unknown) =>
     typeof part === "string" ? part.toWellFormed() : part,

@@ -25,7 +25,10 @@ export function subnetsText({ v4, v6 }: Subnets): string {
 export const leaseKey = (prefix: Prefix, subnets: Subnets): string =>
   `${leasesPrefix(prefix)}/${subnetsText(subnets)}`;
 
-/** The subnets that a lease's key is of; undefined when flannel, or a kernel's route, could not make them of it. */
+/**
+ * The subnets that a lease's key is of; undefined when flannel, or a kernel's route, could not make
+ * them of it.
+ */
 export function parseLeaseKey(key: string): Subnets | undefined {
   // (Keys are short; a long one is none, and is not searched for where a lease's could begin.)
   const match = key.length > 512 ? null : pattern.exec(key);

@@ -2,7 +2,9 @@ import type { Brand } from "../../core/brand.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type NetworkName, parseNetworkName, printable } from "../../core/names.ts";
 
-/** Where an overlay's keys are in etcd; `/coreos.com/network` is flannel's own. No slash at its end. */
+/**
+ * Where an overlay's keys are in etcd; `/coreos.com/network` is flannel's own. No slash at its end.
+ */
 export type Prefix = Brand<string, "EtcdPrefix">;
 
 /** Where podnet keeps records of its own in etcd, away from every overlay. */
@@ -12,8 +14,9 @@ const segment = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
 const longest = 200;
 
 /**
- * flannel watches everything that starts with `<prefix>/subnets`, and a key there which it cannot read costs a running
- * node all its routes. So nothing of ours may be called that way, at any depth.
+ * flannel watches everything that starts with `<prefix>/subnets`, and a key there which it cannot
+ * read costs a running node all its routes. So nothing of ours may be called that way, at any
+ * depth.
  */
 const isReserved = (name: string): boolean => name.startsWith("subnets") || name === "config";
 
@@ -35,7 +38,9 @@ function checked(text: string, field: string): string {
 export const parsePrefix = (text: string, field = "prefix"): Prefix =>
   checked(text, field) as Prefix;
 
-/** Reads the prefix of podnet's own records, which is in no overlay's. Throws `INVALID_ARGUMENT`. */
+/**
+ * Reads the prefix of podnet's own records, which is in no overlay's. Throws `INVALID_ARGUMENT`.
+ */
 export function parseOwnPrefix(text: string, overlay: Prefix, field = "records"): OwnPrefix {
   const own = checked(text, field);
   if (`${own}/`.startsWith(`${overlay}/`) || `${overlay}/`.startsWith(`${own}/`))
@@ -46,7 +51,10 @@ export function parseOwnPrefix(text: string, overlay: Prefix, field = "records")
   return own as OwnPrefix;
 }
 
-/** The prefix of one of several overlays, as flannel had them: `<prefix>/<name>`. Throws `INVALID_ARGUMENT`. */
+/**
+ * The prefix of one of several overlays, as flannel had them: `<prefix>/<name>`. Throws
+ * `INVALID_ARGUMENT`.
+ */
 export function networkPrefix(prefix: Prefix, name: string, field = "network"): Prefix {
   const label: NetworkName = parseNetworkName(name, field);
   return parsePrefix(`${prefix}/${label}`, field);
@@ -54,5 +62,8 @@ export function networkPrefix(prefix: Prefix, name: string, field = "network"): 
 
 export const configKey = (prefix: Prefix): string => `${prefix}/config`;
 
-/** What every lease's key starts with. No slash at the end: flannel has none, and what it sees is what we see. */
+/**
+ * What every lease's key starts with. No slash at the end: flannel has none, and what it sees is
+ * what we see.
+ */
 export const leasesPrefix = (prefix: Prefix): string => `${prefix}/subnets`;

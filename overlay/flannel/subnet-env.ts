@@ -45,7 +45,10 @@ export interface FormerSubnet {
   readonly subnets: Subnets | undefined;
 }
 
-/** Reads a `subnet.env` that flannel or podnet left behind. Lines that say nothing of use are passed over. */
+/**
+ * Reads a `subnet.env` that flannel or podnet left behind. Lines that say nothing of use are passed
+ * over.
+ */
 export function parseSubnetEnv(text: string): FormerSubnet {
   const values = new Map<string, string>();
   for (const line of text.split("\n")) {

@@ -4,7 +4,10 @@ import type { Backend } from "./backend.ts";
 import type { Subnets } from "./key.ts";
 import type { BackendAttributes } from "./value.ts";
 
-/** Backends of which podnet says what they would make, and makes nothing: no kernel it has been on has them. */
+/**
+ * Backends of which podnet says what they would make, and makes nothing: no kernel it has been on
+ * has them.
+ */
 export type UntriedBackend = Extract<Backend, { type: "ipip" | "wireguard" | "ipsec" }>;
 
 /** This host or another, as far as it matters. */
@@ -46,8 +49,9 @@ export function untriedMtu(backend: UntriedBackend, parentMtu: number): number {
 }
 
 /**
- * What a backend would make on this host as flannel does, in the words of `ip`, `wg` and swanctl.conf; without keys. Written from what is
- * known of flannel, and never seen at work: nothing is made of it.
+ * What a backend would make on this host as flannel does, in the words of `ip`, `wg` and
+ * swanctl.conf; without keys. Written from what is known of flannel, and never seen at work:
+ * nothing is made of it.
  */
 export function untriedText(backend: UntriedBackend, untried: Untried): readonly string[] {
   switch (backend.type) {

@@ -4,7 +4,9 @@ import type { BackendType } from "./backend.ts";
 import { readable } from "./config.ts";
 import { type Fields, fieldsOf, goJson, jsonOf } from "./json.ts";
 
-/** A lease's value as it was read: what the backend wrote is looked at by whoever knows the backend. */
+/**
+ * A lease's value as it was read: what the backend wrote is looked at by whoever knows the backend.
+ */
 export interface LeaseValue {
   /** Undefined for 0.0.0.0, which hosts without IPv4 write. */
   readonly publicIp: Ipv4 | undefined;
@@ -91,7 +93,10 @@ function written(attributes: BackendAttributes): Written {
   }
 }
 
-/** Reads a lease's value, old or new; undefined when flannel could not. Fields it does not know are passed over. */
+/**
+ * Reads a lease's value, old or new; undefined when flannel could not. Fields it does not know are
+ * passed over.
+ */
 export function parseLeaseValue(text: string): LeaseValue | undefined {
   const fields = fieldsOf(jsonOf(text));
   if (fields === undefined) return undefined;
@@ -142,7 +147,8 @@ export function attributesOf(value: LeaseValue): BackendAttributes | undefined {
       return { type: "ipip" };
     case "ipsec":
       return { type: "ipsec" };
-    // Neither udp nor alloc says which of them it is, and a host that only reserves says nothing yet.
+    // Neither udp nor alloc says which of them it is, and a host that only reserves says nothing
+    // yet.
     case "":
     case "udp":
       return { type: "udp" };

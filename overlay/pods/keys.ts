@@ -4,7 +4,10 @@ import { type OwnPrefix, parseOwnPrefix, type Prefix } from "../flannel/prefix.t
 import type { OwnerId } from "../owner.ts";
 import { readable } from "./readable.ts";
 
-/** A host as its records are kept: its owner id and its name, so that a cloned machine is another one. */
+/**
+ * A host as its records are kept: its owner id and its name, so that a cloned machine is another
+ * one.
+ */
 export type HostId = Brand<string, "HostId">;
 
 /** What a key of podnet's own is about. */
@@ -14,7 +17,10 @@ export type RecordKey =
 
 const hostPattern = /^[0-9a-f]{8}-[A-Za-z0-9._-]{1,64}$/;
 
-/** Where the records of the hosts of an overlay are, or of all overlays below a prefix: in none of them. */
+/**
+ * Where the records of the hosts of an overlay are, or of all overlays below a prefix: in none of
+ * them.
+ */
 export function recordsPrefix(overlay: Prefix): OwnPrefix {
   // Whoever calls an overlay as podnet's own records are called still has them apart.
   const root = `${overlay}/`.startsWith("/podnet/") ? "/podnet-records" : "/podnet";

@@ -2,7 +2,10 @@ import type { OwnerId } from "../owner.ts";
 import type { OwnPrefix } from "../flannel/prefix.ts";
 import { type HostId, parseRecordKey } from "./keys.ts";
 
-/** Which hosts have a record in etcd, readable or not: a record ends a few minutes after its host was last heard. */
+/**
+ * Which hosts have a record in etcd, readable or not: a record ends a few minutes after its host
+ * was last heard.
+ */
 export class HostPresence {
   readonly #prefix: OwnPrefix;
   readonly #hosts = new Set<HostId>();

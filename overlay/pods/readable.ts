@@ -10,6 +10,9 @@ export function readable<T>(read: () => T): T | undefined {
   }
 }
 
-/** What a reader throws for `readable` to catch: nobody is told more than that a record was passed over. */
+/**
+ * What a reader throws for `readable` to catch: nobody is told more than that a record was passed
+ * over.
+ */
 export const unreadable = (): PodnetError =>
   new PodnetError("INVALID_ARGUMENT", "A record of another host cannot be read");

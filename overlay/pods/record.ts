@@ -50,7 +50,10 @@ export const recordedStates = [
 ] as const;
 export type RecordedState = (typeof recordedStates)[number];
 
-/** Of the form below: a later podnet that writes another one counts it up, and earlier ones pass its records over. */
+/**
+ * Of the form below: a later podnet that writes another one counts it up, and earlier ones pass its
+ * records over.
+ */
 const version = 1;
 /** Longest that is read, characters; more than any pod's labels and addresses come to. */
 const longest = 65_536;
@@ -72,7 +75,10 @@ export const podRecordText = ({ interfaces, ...rest }: PodRecord): string =>
 export const hostRecordText = ({ name, leases }: HostRecord): string =>
   JSON.stringify({ version, name, leases });
 
-/** Reads what another host published of a pod; undefined when it cannot be read, or a newer podnet has written it. */
+/**
+ * Reads what another host published of a pod; undefined when it cannot be read, or a newer podnet
+ * has written it.
+ */
 export function parsePodRecord(text: string): PodRecord | undefined {
   const read = recordOf(text);
   if (read === undefined) return undefined;

@@ -23,8 +23,9 @@ type Held =
   | { readonly kind: "skipped" };
 
 /**
- * What other hosts have published of themselves and their pods, as far as this one knows. Of pods of one name the one that was
- * created first has it, and of those that say the same time the one whose host's id comes first: every host tells the same.
+ * What other hosts have published of themselves and their pods, as far as this one knows. Of pods
+ * of one name the one that was created first has it, and of those that say the same time the one
+ * whose host's id comes first: every host tells the same.
  */
 export class RemotePods {
   readonly #prefix: OwnPrefix;

@@ -1,7 +1,8 @@
 /**
- * What attaching a container and detaching it costs, through plugins as a runtime runs them: podnet's, and Debian's bridge with
- * host-local and portmap. On hosts without another container and on hosts with 899, one after the other and eight at once; all
- * hosts stand side by side and take turns, so that the machine's noise falls on all.
+ * What attaching a container and detaching it costs, through plugins as a runtime runs them:
+ * podnet's, and Debian's bridge with host-local and portmap. On hosts without another container and
+ * on hosts with 899, one after the other and eight at once; all hosts stand side by side and take
+ * turns, so that the machine's noise falls on all.
  *   scripts/bench cni [ROUNDS [OTHERS]]
  */
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
@@ -90,7 +91,8 @@ type Verb = keyof typeof verbs;
 
 /** Opens every host, has them take turns, prints the tables and returns the last line. */
 export async function run(rounds: number, others: number): Promise<string> {
-  // On the disk, where a daemon keeps its record, and not on the sandbox's tmpfs: a commit waits for it.
+  // On the disk, where a daemon keeps its record, and not on the sandbox's tmpfs: a commit waits
+  // for it.
   const directory = mkdtempSync(path.join(top, "build/bench-"));
   await using opened = new AsyncDisposableStack();
   opened.defer(() => rmSync(directory, { recursive: true, force: true }));

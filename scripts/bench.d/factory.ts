@@ -1,6 +1,6 @@
 /**
- * What a clone saves: creates through the daemon, booted and cloned turn by turn, so that the machine's noise falls on
- * both; then memory, of several clones side by side.
+ * What a clone saves: creates through the daemon, booted and cloned turn by turn, so that the
+ * machine's noise falls on both; then memory, of several clones side by side.
  *   scripts/bench factory [ROUNDS]
  */
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -63,14 +63,16 @@ async function measureMemory(podnet: Podnet, how: How, into: Figures): Promise<v
 export async function run(rounds: number): Promise<string> {
   const none = (): Figures => ({ create: [], ready: [], pssMib: [] });
   const figures = { cold: none(), template: none() };
-  // On the disk, where a daemon keeps its record, and not on the sandbox's tmpfs: a commit waits for it.
+  // On the disk, where a daemon keeps its record, and not on the sandbox's tmpfs: a commit waits
+  // for it.
   const directory = mkdtempSync(path.resolve(import.meta.dirname, "../../build/bench-"));
   let firstClone = 0;
   try {
     await using lab = await openLab("bench-");
     await using podnetd = await startPodnetd({ machine: lab.host, directory });
     using podnet = connectPodnet({ socket: podnetd.socket });
-    // The first of each warms page cache and compiled code; the first clone also waits for its template.
+    // The first of each warms page cache and compiled code; the first clone also waits for its
+    // template.
     await measure(podnet, lab.host, "cold", none());
     const first = none();
     await measure(podnet, lab.host, "template", first);

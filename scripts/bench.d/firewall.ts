@@ -1,7 +1,8 @@
 /**
- * What publishing and unpublishing a port costs the firewall's driver, with nothing else published and with 899 pods
- * that have: nftables in this process, one iptables-restore a table, and the ancestor's way, an iptables process a rule.
- * Each in a network namespace of its own; rounds take turns, so that the machine's noise falls on all of them.
+ * What publishing and unpublishing a port costs the firewall's driver, with nothing else published
+ * and with 899 pods that have: nftables in this process, one iptables-restore a table, and the
+ * ancestor's way, an iptables process a rule. Each in a network namespace of its own; rounds take
+ * turns, so that the machine's noise falls on all of them.
  *   scripts/bench firewall [ROUNDS]
  */
 import type { Cidr, Ip } from "../../core/address.ts";

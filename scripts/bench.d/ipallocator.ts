@@ -1,5 +1,6 @@
 /**
- * The address allocator against its ancestor's algorithm, in one run and interleaved, and what it keeps in memory.
+ * The address allocator against its ancestor's algorithm, in one run and interleaved, and what it
+ * keeps in memory.
  *   scripts/bench ipallocator
  */
 import { setFlagsFromString } from "node:v8";
@@ -48,8 +49,9 @@ class Ours implements Allocator {
 }
 
 /**
- * The ancestor's way, as the facts describe it: a set of address texts; the next address is found by trying
- * one after the other behind the last one handed out, making each one's text to look it up.
+ * The ancestor's way, as the facts describe it: a set of address texts; the next address is found
+ * by trying one after the other behind the last one handed out, making each one's text to look it
+ * up.
  */
 class Ancestor implements Allocator {
   readonly #held = new Set<string>();
@@ -88,7 +90,9 @@ class Ancestor implements Allocator {
   }
 }
 
-/** A repeatable stream of numbers below a bound (a linear congruence; quality does not matter here). */
+/**
+ * A repeatable stream of numbers below a bound (a linear congruence; quality does not matter here).
+ */
 function stream(seed: number): (below: number) => number {
   let state = seed >>> 0;
   return (below) => {
@@ -113,9 +117,10 @@ function fillPlan(size: number, percent: number): Uint32Array {
 }
 
 /**
- * One batch: take the next, give a random held one back, and so on; nanoseconds per operation. Which ones are given back
- * is looked up before the clock starts and noted after it stops, so that only the allocator is timed; the addresses
- * taken step into the places of those given back, so the fill stays.
+ * One batch: take the next, give a random held one back, and so on; nanoseconds per operation.
+ * Which ones are given back is looked up before the clock starts and noted after it stops, so that
+ * only the allocator is timed; the addresses taken step into the places of those given back, so the
+ * fill stays.
  */
 function batch(allocator: Allocator, held: Uint32Array, places: Uint32Array): number {
   const back = places.map((place) => held[place] ?? 0);

@@ -1,7 +1,8 @@
 /**
- * What a live change of a pod costs: a port published and unpublished, a NIC added and removed, through the API, on a host
- * with one pod and on the 900th pod of another, with both firewall drivers; beside them the ancestors' way, one iptables
- * process for each rule. All hosts stand side by side and take turns, so that the machine's noise falls on all.
+ * What a live change of a pod costs: a port published and unpublished, a NIC added and removed,
+ * through the API, on a host with one pod and on the 900th pod of another, with both firewall
+ * drivers; beside them the ancestors' way, one iptables process for each rule. All hosts stand side
+ * by side and take turns, so that the machine's noise falls on all.
  *   scripts/bench network [ROUNDS]
  */
 import { mkdtempSync, rmSync } from "node:fs";
@@ -20,14 +21,18 @@ const sizes = ["alone", "crowded"] as const;
 type Size = (typeof sizes)[number];
 type Name = `${(typeof drivers)[number]} ${Size}`;
 
-/** Changes a host makes before the next one has its turn: one alone would find every cache full of the others'. */
+/**
+ * Changes a host makes before the next one has its turn: one alone would find every cache full of
+ * the others'.
+ */
 const perTurn = 5;
 
 const figures = ["publish", "unpublish", "add", "remove"] as const;
 
 /** Opens every host, has them take turns, prints the table and returns the last line. */
 export async function run(rounds: number): Promise<string> {
-  // On the disk, where a daemon keeps its record, and not on the sandbox's tmpfs: a commit waits for it.
+  // On the disk, where a daemon keeps its record, and not on the sandbox's tmpfs: a commit waits
+  // for it.
   const directory = mkdtempSync(path.join(top, "build/bench-"));
   await using opened = new AsyncDisposableStack();
   opened.defer(() => rmSync(directory, { recursive: true, force: true }));

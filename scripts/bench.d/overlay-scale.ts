@@ -1,6 +1,7 @@
 /**
- * What thousands of hosts cost each of them and etcd, on paper and in code: what a lease costs in memory and to take in, and
- * hosts that come all at once, or come back to an etcd that has lost all leases, as state machines (`overlay/lease.ts`, as podnetd runs it) on a store in virtual time.
+ * What thousands of hosts cost each of them and etcd, on paper and in code: what a lease costs in
+ * memory and to take in, and hosts that come all at once, or come back to an etcd that has lost all
+ * leases, as state machines (`overlay/lease.ts`, as podnetd runs it) on a store in virtual time.
  *   scripts/bench overlay-scale [HOSTS...]
  */
 import type { Ipv4, Mac } from "../../core/address.ts";

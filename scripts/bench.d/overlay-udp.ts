@@ -1,7 +1,8 @@
 /**
- * One TCP connection through an overlay of the backend udp, host to host: podnet's tunnel at both ends, at one, and flannel's
- * method in C (test/peers/udp-loop.c) at both. Two network namespaces on one veth pair, on this machine's processors: all
- * share them, the sender and the receiver of the stream as well. Rounds alternate, so that what else runs is in all of them.
+ * One TCP connection through an overlay of the backend udp, host to host: podnet's tunnel at both
+ * ends, at one, and flannel's method in C (test/peers/udp-loop.c) at both. Two network namespaces
+ * on one veth pair, on this machine's processors: all share them, the sender and the receiver of
+ * the stream as well. Rounds alternate, so that what else runs is in all of them.
  *   scripts/bench overlay-udp [ROUNDS [SECONDS]]
  */
 import { type ChildProcess, spawn } from "node:child_process";

@@ -1,8 +1,9 @@
 /**
- * What an overlay costs on hosts that are namespaces on one link, with a real etcd and podnetd as it runs: from being told
- * to join to the first ping of another host's container, from a lease's put to its route, thousands of peers, the return of
- * an etcd, how long what others take stays away, and TCP through its links beside the same links made by hand. What happens
- * in the kernel is told by `ip monitor`.
+ * What an overlay costs on hosts that are namespaces on one link, with a real etcd and podnetd as
+ * it runs: from being told to join to the first ping of another host's container, from a lease's
+ * put to its route, thousands of peers, the return of an etcd, how long what others take stays
+ * away, and TCP through its links beside the same links made by hand. What happens in the kernel is
+ * told by `ip monitor`.
  *   scripts/bench overlay [ROUNDS]
  */
 import { readFileSync } from "node:fs";
@@ -33,7 +34,10 @@ const rssMib = ({ podnetd }: OverlayLabHost): number => {
   return Number(/VmRSS:\s*([0-9]+) kB/.exec(status)?.[1]) / 1024;
 };
 
-/** Milliseconds from telling the daemon to join until a ping to another host's container is answered. */
+/**
+ * Milliseconds from telling the daemon to join until a ping to another host's container is
+ * answered.
+ */
 async function joinTimes({ first, second }: Site, podnet: Podnet, rounds: number) {
   const far = await second.container();
   const times: number[] = [];
@@ -62,7 +66,9 @@ async function leaseTimes({ lab, store }: Site, watch: RouteWatch, from: number,
   return times;
 }
 
-/** Milliseconds from telling the daemon to join an overlay of so many until the last route is there. */
+/**
+ * Milliseconds from telling the daemon to join an overlay of so many until the last route is there.
+ */
 async function peersTimes(
   { lab, store }: Site,
   podnet: Podnet,
@@ -89,7 +95,10 @@ async function peersTimes(
   return times;
 }
 
-/** Milliseconds from etcd's port being open again to the route of a lease put right then; prints how much of that etcd itself took. */
+/**
+ * Milliseconds from etcd's port being open again to the route of a lease put right then; prints how
+ * much of that etcd itself took.
+ */
 async function returnTimes(site: Site, watch: RouteWatch, from: number, rounds: number) {
   const returns: EtcdReturn[] = [];
   for (let n = from; n < from + rounds; n++) returns.push(await etcdReturn(site, watch, n));

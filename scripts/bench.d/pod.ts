@@ -1,6 +1,6 @@
 /**
- * What a pod costs: boot, create, hot-plug, delete, memory. podnet's boot runs turn by turn with the same QEMU command
- * line started by hand, so that the machine's noise falls on both.
+ * What a pod costs: boot, create, hot-plug, delete, memory. podnet's boot runs turn by turn with
+ * the same QEMU command line started by hand, so that the machine's noise falls on both.
  *   scripts/bench pod [ROUNDS]
  */
 import { spawn } from "node:child_process";
@@ -22,7 +22,10 @@ export const description = "A pod's boot, create, hot-plug, delete and memory; Q
 const top = path.resolve(import.meta.dirname, "../..");
 const image = path.join(top, "build/image");
 
-/** Milliseconds from starting QEMU to the READY frame on its channel, with nothing of podnet between. */
+/**
+ * Milliseconds from starting QEMU to the READY frame on its channel, with nothing of podnet
+ * between.
+ */
 async function bootByHand(directory: string): Promise<number> {
   const runDir = mkdtempSync(path.join(directory, "hand-"));
   const driver = await openQemuDriver();
@@ -36,7 +39,8 @@ async function bootByHand(directory: string): Promise<number> {
     disks: [],
     runDir,
   }) as [string, ...string[]];
-  // podnetd starts its machines stopped, to lose nothing of the console; by hand there is nobody to say `cont`.
+  // podnetd starts its machines stopped, to lose nothing of the console; by hand there is nobody to
+  // say `cont`.
   const args = words.filter((word) => word !== "-S");
   const begin = performance.now();
   const qemu = spawn(program, args, { cwd: runDir, stdio: "ignore" });
@@ -113,13 +117,15 @@ function residentMib(pid: number): number {
 
 /** Runs the benchmark, prints its table and returns the last line. */
 export async function run(rounds: number): Promise<string> {
-  // On the disk, where a daemon keeps its record, and not on the sandbox's tmpfs: a commit waits for it.
+  // On the disk, where a daemon keeps its record, and not on the sandbox's tmpfs: a commit waits
+  // for it.
   const directory = mkdtempSync(path.join(top, "build/bench-"));
   try {
     await using lab = await openLab("bench-");
     await using podnetd = await startPodnetd({ machine: lab.host, directory });
     using podnet = connectPodnet({ socket: podnetd.socket });
-    // A first pod warms the page cache, the compiled code and the neighbour tables; it does not count.
+    // A first pod warms the page cache, the compiled code and the neighbour tables; it does not
+    // count.
     await createAndDelete(podnet, lab.host);
     const byHand: number[] = [];
     const pods: PodFigures[] = [];

@@ -1,4 +1,7 @@
-/** More plugins at once than podnetd takes: none is left without an answer, and no container attached that has had its DEL. */
+/**
+ * More plugins at once than podnetd takes: none is left without an answer, and no container
+ * attached that has had its DEL.
+ */
 import { once } from "node:events";
 import { readdirSync } from "node:fs";
 import { connect, type Socket } from "node:net";

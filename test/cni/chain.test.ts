@@ -1,4 +1,7 @@
-/** Debian's plugins before and after podnet's in one list: what goes together, and what is refused with a reason. */
+/**
+ * Debian's plugins before and after podnet's in one list: what goes together, and what is refused
+ * with a reason.
+ */
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -66,7 +69,8 @@ test.serial(
     const rules = await host.run("iptables-save");
     const [address] = own.address.split("/");
     t.true(rules.includes(`--dport 8085 -j DNAT --to-destination ${address}:80`));
-    // What a plugin after ours has set on our link is its own: neither taken away nor complained of.
+    // What a plugin after ours has set on our link is its own: neither taken away nor complained
+    // of.
     t.is((await cni.rig.daemon.tryPodnet("diff")).exitCode, 0);
     const checked = await call("CHECK", podnet, container, { prevResult: result });
     t.like(checked, { exit: 0 }, checked.stdout);

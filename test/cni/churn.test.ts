@@ -31,7 +31,9 @@ test("containers come and go while podnetd and plugins are killed, and nothing i
   /** Calls that were answered, and whether none will come any more; and who waits for one more. */
   const progress = { answered: 0, over: false };
   let tell = Promise.withResolvers<void>();
-  /** Resolves when podnetd serves again: nobody goes on without it for longer than one container. */
+  /**
+   * Resolves when podnetd serves again: nobody goes on without it for longer than one container.
+   */
   let serving: Promise<void> = Promise.resolve();
 
   /** As a runtime calls it; undefined when the plugin was killed. */
@@ -105,7 +107,8 @@ test("containers come and go while podnetd and plugins are killed, and nothing i
     if (progress.over) break;
     const { resolve, promise } = Promise.withResolvers<void>();
     serving = promise;
-    // Counted from before the kill: every worker may have deleted its container, and wait, before the kill has returned.
+    // Counted from before the kill: every worker may have deleted its container, and wait, before
+    // the kill has returned.
     const deleted = count.deleted;
     await rig.daemon.kill();
     count.podnetd += 1;

@@ -31,7 +31,10 @@ export interface Asked {
   readonly config?: Readonly<Record<string, unknown>>;
 }
 
-/** A podnetd whose machines are stand-ins, and containers on its host that are namespaces with nothing in them. */
+/**
+ * A podnetd whose machines are stand-ins, and containers on its host that are namespaces with
+ * nothing in them.
+ */
 export interface CniRig extends AsyncDisposable {
   readonly rig: Rig;
   readonly socket: string;

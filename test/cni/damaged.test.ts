@@ -24,7 +24,10 @@ function inState<T>(body: (db: DatabaseSync) => T): T {
   return body(db);
 }
 
-/** Damages a byte of a container's plan in the file: its row stays as SQLite wrote it, and the plan is no JSON. */
+/**
+ * Damages a byte of a container's plan in the file: its row stays as SQLite wrote it, and the plan
+ * is no JSON.
+ */
 function damageByte({ name }: Machine): void {
   const { id } = inState((db) =>
     db.prepare("SELECT id FROM attachments WHERE container_id = ?").get(name),

@@ -1,6 +1,6 @@
 /**
- * The plugin fed with what no runtime sends, and podnetd's socket with what no plugin sends: always an answer in CNI's form,
- * never a crash, and podnetd serves on.
+ * The plugin fed with what no runtime sends, and podnetd's socket with what no plugin sends: always
+ * an answer in CNI's form, never a crash, and podnetd serves on.
  */
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -92,7 +92,9 @@ function changedEnvironment(env: readonly string[], random: Random): string[] {
   }
 }
 
-/** What CNI has a plugin say: nothing or an object at success, an error with its number at failure. */
+/**
+ * What CNI has a plugin say: nothing or an object at success, an error with its number at failure.
+ */
 function inForm({ exit, stdout, json }: PluginEnd): boolean {
   if (exit === 0) return stdout === "" || typeof json === "object";
   return (
@@ -128,7 +130,10 @@ test.serial("what cannot be a configuration is refused with CNI's number for it"
   t.is(long.json.code, 4);
 });
 
-/** Sends bytes and answers all that comes back until the other end has had enough, or is given an end. */
+/**
+ * Sends bytes and answers all that comes back until the other end has had enough, or is given an
+ * end.
+ */
 async function exchange(bytes: Buffer, end: boolean): Promise<string> {
   const socket = connect(cni.socket);
   const chunks: Buffer[] = [];

@@ -1,4 +1,7 @@
-/** What plugins after podnet's in a list, and runtimes after ADD, make of a container: podnetd looks every second, and leaves it. */
+/**
+ * What plugins after podnet's in a list, and runtimes after ADD, make of a container: podnetd looks
+ * every second, and leaves it.
+ */
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { until } from "../lab/until.ts";
@@ -47,7 +50,10 @@ async function attach(name: Name): Promise<void> {
   added[name] = { container, result, address, mac };
 }
 
-/** What Kata's macvtap model does to a link that CNI made: a macvtap with its MAC, and its addresses taken off. */
+/**
+ * What Kata's macvtap model does to a link that CNI made: a macvtap with its MAC, and its addresses
+ * taken off.
+ */
 async function machineOn({ container, mac }: Added): Promise<void> {
   for (const command of [
     "link add link eth0 name tap0_kata type macvtap mode bridge",

@@ -53,7 +53,8 @@ for (const [what, harm, says] of [
     async (t) => {
       const container = await cni.container();
       await cni.done({ container });
-      // Until then what goes inside may be a later plugin's doing; a link that is down or gone is not.
+      // Until then what goes inside may be a later plugin's doing; a link that is down or gone is
+      // not.
       if (what === "its address") await until("it is settled", () => !cni.isSettling(container));
       const after = await upToNow();
       await container.run("ip", ...harm);

@@ -1,4 +1,7 @@
-/** Published ports whose host ports the runtime holds, as podman does: reached at loopback, through a port of podnetd's. */
+/**
+ * Published ports whose host ports the runtime holds, as podman does: reached at loopback, through
+ * a port of podnetd's.
+ */
 import test, { type ExecutionContext } from "ava";
 import type { Attachment } from "../../api/gen/podnet/v1/cni_service_pb.ts";
 import { End } from "../lab/firewall-site.ts";
@@ -14,7 +17,10 @@ const portMappings = (["tcp", "udp"] as const).map((protocol) => ({
 const config = { network: "both", portsHeldByRuntime: true, runtimeConfig: { portMappings } };
 const seen = { "127.0.0.1": "10.88.0.1 80", "::1": "fd00:88::1 80" } as const;
 
-/** Does with the port what podman does (`bindPorts`): binds it, listens, and never accepts. For IPv6 as well. */
+/**
+ * Does with the port what podman does (`bindPorts`): binds it, listens, and never accepts. For IPv6
+ * as well.
+ */
 const holder = `
 import socket
 held = []
@@ -119,7 +125,8 @@ for (const firewall of ["iptables", "nftables"])
         await reached(`after ${how}`);
       }
 
-      // Another program has taken podnetd's port while podnetd was stopped: that is told, and podnetd has it again afterwards.
+      // Another program has taken podnetd's port while podnetd was stopped: that is told, and
+      // podnetd has it again afterwards.
       await rig.daemon.stop();
       const thief = endIn(host);
       const taken = Number(/(?<=tcp 127\.0\.0\.1:)\d+/.exec(forwarders.join("\n"))?.[0]);

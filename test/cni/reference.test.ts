@@ -1,4 +1,7 @@
-/** The lab is right when Debian's own plugins serve Debian's runtimes in it: podnet's are measured by the same. */
+/**
+ * The lab is right when Debian's own plugins serve Debian's runtimes in it: podnet's are measured
+ * by the same.
+ */
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";

@@ -1,6 +1,7 @@
 /**
- * What containerd and podman were recorded to send (runtimes.test.ts records it), from the plugin's start to podnetd's end:
- * each sequence as it came, and as it could have come from another build of the same runtime.
+ * What containerd and podman were recorded to send (runtimes.test.ts records it), from the plugin's
+ * start to podnetd's end: each sequence as it came, and as it could have come from another build of
+ * the same runtime.
  */
 import { readFileSync } from "node:fs";
 import path from "node:path";

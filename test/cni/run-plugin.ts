@@ -27,7 +27,10 @@ export interface OtherPlugin {
   readonly program: string;
 }
 
-/** Runs the plugin itself, as a runtime does, with these variables alone, `NAME=value` each, in this order. */
+/**
+ * Runs the plugin itself, as a runtime does, with these variables alone, `NAME=value` each, in this
+ * order.
+ */
 export async function runPlugin(
   env: readonly string[],
   stdin: string | Uint8Array,

@@ -90,7 +90,8 @@ test.serial(
     t.true(await inside.reaches("10.69.0.1"));
     t.regex(await rules(), /--dport 8080 -j DNAT --to-destination 10\.69\.0\.2:80/);
 
-    // (The second plugin's CHECK fails on a network without IPv6: Debian's 1.1.1 looks for a chain it has never made.)
+    // (The second plugin's CHECK fails on a network without IPv6: Debian's 1.1.1 looks for a chain
+    // it has never made.)
     const checked = call(listOf(bridge), of);
     await checkList(checked, written);
     await inside.run("ip", "route", "del", "default");

@@ -1,4 +1,7 @@
-/** Debian's runtimes with podnet's plugin, installed as its users do: what they send, in the order in which they do. */
+/**
+ * Debian's runtimes with podnet's plugin, installed as its users do: what they send, in the order
+ * in which they do.
+ */
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -67,8 +70,8 @@ async function openHost(
 const recordings = path.join(import.meta.dirname, "../fixtures/cni");
 
 /**
- * What a runtime sent is what is recorded of it, which test/cni/replay.test.ts sends in its place. PODNET_RECORD=1 records it
- * anew, into the repository.
+ * What a runtime sent is what is recorded of it, which test/cni/replay.test.ts sends in its place.
+ * PODNET_RECORD=1 records it anew, into the repository.
  */
 function comparesWithRecorded(t: ExecutionContext, name: string, calls: readonly RecordedCall[]) {
   const file = path.join(recordings, `${name}.json`);

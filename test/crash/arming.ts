@@ -4,7 +4,10 @@ import type { Action, Case, Operation, Point } from "./points.ts";
 /** Milliseconds a create may take where one call hangs, and how long that call hangs. */
 export const hanging = { createMs: 4000, callMs: 5500 } as const;
 
-/** The last crossing before a pod runs: killed there, podnetd leaves everything of it but that it runs. */
+/**
+ * The last crossing before a pod runs: killed there, podnetd leaves everything of it but that it
+ * runs.
+ */
 export const almost = "commit:running:before#1";
 
 export const armedDelete = "from:commit:deleting:before";
@@ -13,7 +16,10 @@ const armedCreate = "from:commit:claim:before";
 export const armed = (point: Point, action: Action): string =>
   `${point}=${action === "hang" ? `hang:${hanging.callMs}` : action}`;
 
-/** What a podnetd is armed with, beside the point itself, for an operation it is to begin: where its points are counted from. */
+/**
+ * What a podnetd is armed with, beside the point itself, for an operation it is to begin: where its
+ * points are counted from.
+ */
 export const countedFrom: Readonly<Record<Exclude<Operation, Change>, readonly string[]>> = {
   create: [armedCreate],
   clone: [armedCreate],

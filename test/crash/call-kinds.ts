@@ -18,8 +18,8 @@ export type Kind =
   | "etcd";
 
 /**
- * The crossings each may lie in. As few as can be: a call that several may cover is found, or is not, as whatever else is
- * under way at that moment has it.
+ * The crossings each may lie in. As few as can be: a call that several may cover is found, or is
+ * not, as whatever else is under way at that moment has it.
  */
 export const bordersOf: Readonly<Record<Kind, readonly Border[]>> = {
   netlink: ["netlink"],
@@ -46,7 +46,10 @@ export const bordersOf: Readonly<Record<Kind, readonly Border[]>> = {
   etcd: ["etcd"],
 };
 
-/** Which file a call changes, by the first that it names: `20</tmp/state/state.db>`, or `"/tmp/podnet.sock"`. */
+/**
+ * Which file a call changes, by the first that it names: `20</tmp/state/state.db>`, or
+ * `"/tmp/podnet.sock"`.
+ */
 export function fileKind(call: string, args: string): Kind {
   const [, open, named] = /^(?:\d+<(.*?)>|(?:AT_FDCWD<.*?>, )?"([^"]*)")/.exec(args) ?? [];
   const file = open ?? named ?? "";

@@ -1,7 +1,8 @@
 /**
- * Which crossing each process belongs to that podnetd starts. A crossing of `command` or `spawn` starts one, in the same
- * turn of the event loop in which it goes on after its `before` was recorded: whichever run side by side, the one that began
- * first starts its own first. So a process is never taken for that of a crossing which only happens to be open.
+ * Which crossing each process belongs to that podnetd starts. A crossing of `command` or `spawn`
+ * starts one, in the same turn of the event loop in which it goes on after its `before` was
+ * recorded: whichever run side by side, the one that began first starts its own first. So a process
+ * is never taken for that of a crossing which only happens to be open.
  */
 export class Children {
   /** Crossings that have begun and started nothing yet, by name, the oldest first. */

@@ -17,7 +17,10 @@ export type ContainerOperation =
   /** By OpenShift SDN's form: a pair that its plugin made is attached, and taken off again. */
   | "openshift"
   | "gc"
-  /** A start that finds a container whose link has lost what it had, one half attached, and a DEL written down. */
+  /**
+   * A start that finds a container whose link has lost what it had, one half attached, and a DEL
+   * written down.
+   */
   | "recover"
   | "install"
   | "uninstall"
@@ -37,7 +40,10 @@ export interface ContainerActs {
   readonly from?: string;
   /** Its failpoints; others that come by then are of looks at the host. */
   readonly only?: RegExp;
-  /** Asked of a podnetd that runs and of which nothing is left afterwards but what is made here; unless `from` is there it has ended then. */
+  /**
+   * Asked of a podnetd that runs and of which nothing is left afterwards but what is made here;
+   * unless `from` is there it has ended then.
+   */
   prepare(site: ContainerLane): Promise<void>;
   /** Does it with a podnetd that may end in the middle. */
   act(site: ContainerLane, patienceMs: number): Promise<Acted>;

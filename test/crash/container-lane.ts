@@ -24,7 +24,10 @@ export interface Asking {
   readonly patienceMs?: number;
 }
 
-/** A lane whose podnetd is asked to attach containers: namespaces with nothing in them but what its tests put there. */
+/**
+ * A lane whose podnetd is asked to attach containers: namespaces with nothing in them but what its
+ * tests put there.
+ */
 export interface ContainerLane extends AsyncDisposable {
   readonly lane: Lane;
   readonly containers: readonly [Machine, Machine, Machine];

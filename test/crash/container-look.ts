@@ -9,8 +9,8 @@ import { until } from "../lab/until.ts";
 import { type ContainerLane, hostVeth } from "./container-lane.ts";
 
 /**
- * What a container can have of podnet's: all of it, or nothing; or all of it but what its own plugin was to do (OpenShift SDN's),
- * which never heard that it was attached.
+ * What a container can have of podnet's: all of it, or nothing; or all of it but what its own
+ * plugin was to do (OpenShift SDN's), which never heard that it was attached.
  */
 export type Footing = "attached" | "gone" | "untold";
 

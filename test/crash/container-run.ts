@@ -23,12 +23,17 @@ export const containerCases = (
 ): readonly ContainerCase[] =>
   everywhere(points, actions).map((failing) => ({ operation, ...failing }));
 
-/** Longest from the end of an act to the last point it comes by, milliseconds: links are ended a little later. */
+/**
+ * Longest from the end of an act to the last point it comes by, milliseconds: links are ended a
+ * little later.
+ */
 const afterActMs = 3000;
 /** How long a runtime waits where a call hangs for longer. */
 const impatientMs = hanging.createMs;
 
-/** How these cases are visited, in these lanes and in others whose podnetds have this configuration. */
+/**
+ * How these cases are visited, in these lanes and in others whose podnetds have this configuration.
+ */
 export const containerVisits = (
   cases: readonly ContainerCase[],
   ready: readonly ContainerLane[],
@@ -41,7 +46,10 @@ export const containerVisits = (
   visit,
 });
 
-/** What is wrong after it; undefined when podnetd did not come by the point. podnetd runs before and after, with no container. */
+/**
+ * What is wrong after it; undefined when podnetd did not come by the point. podnetd runs before and
+ * after, with no container.
+ */
 async function visit(
   site: ContainerLane,
   { operation, point, action }: ContainerCase,
@@ -81,8 +89,8 @@ const tell = (problems: readonly string[], when: string): string[] =>
   problems.map((problem) => `${when}: ${problem}`);
 
 /**
- * A podnetd that lives on has put right what failed, or taken it back; one that refuses, and one that ends, says what failed, to
- * who asked or in its log.
+ * A podnetd that lives on has put right what failed, or taken it back; one that refuses, and one
+ * that ends, says what failed, to who asked or in its log.
  */
 async function withoutRestart(
   site: ContainerLane,

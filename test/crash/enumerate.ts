@@ -11,9 +11,9 @@ import { startAgain } from "./visit.ts";
 const settleMs = 500;
 
 /**
- * The failpoints of an operation: what podnetd records of it, under the conditions in which `visit` arms them. It is run
- * several times, and what one run lacks is left out: what waits for the kernel asks it once more or once less. The lane has
- * no podnetd, or one that may be killed.
+ * The failpoints of an operation: what podnetd records of it, under the conditions in which `visit`
+ * arms them. It is run several times, and what one run lacks is left out: what waits for the kernel
+ * asks it once more or once less. The lane has no podnetd, or one that may be killed.
  */
 export async function enumerate(
   lane: Lane,
@@ -25,9 +25,9 @@ export async function enumerate(
 }
 
 /**
- * The failpoints of changes, each as often as `times`, one after the other by one podnetd: what it records is counted anew
- * from where each is armed. What only looks is left out: looks for drift fall in between as they please, and a kill at one
- * leaves what a kill at its neighbour leaves.
+ * The failpoints of changes, each as often as `times`, one after the other by one podnetd: what it
+ * records is counted anew from where each is armed. What only looks is left out: looks for drift
+ * fall in between as they please, and a kill at one leaves what a kill at its neighbour leaves.
  */
 export async function enumerateChanges(
   lane: Lane,

@@ -6,8 +6,9 @@ const headerLength = 9;
 const headers = 1;
 
 /**
- * Whether what strace saw written (a call's arguments, whose strings may be cut short) begins a request of HTTP/2. What does not
- * goes on with one, answers the other end's own words, or asks whether it is there.
+ * Whether what strace saw written (a call's arguments, whose strings may be cut short) begins a
+ * request of HTTP/2. What does not goes on with one, answers the other end's own words, or asks
+ * whether it is there.
  */
 export function beginsRequest(args: string): boolean {
   const written = Array.from(args.matchAll(/"((?:[^"\\]|\\.)*)"/g), ([, text = ""]) =>

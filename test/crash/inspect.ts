@@ -19,8 +19,9 @@ export interface Expected {
 }
 
 /**
- * The bystander runs, and the subject runs as well or is not there at all; without it all is as it was. A subject that
- * runs is compared with independent witnesses and reached, and then deleted; one that failed is deleted too.
+ * The bystander runs, and the subject runs as well or is not there at all; without it all is as it
+ * was. A subject that runs is compared with independent witnesses and reached, and then deleted;
+ * one that failed is deleted too.
  */
 export async function inspect(
   { lane, baselines }: Visit,
@@ -42,7 +43,10 @@ export async function inspect(
   return problems.map((problem) => `${when}: ${problem}`);
 }
 
-/** The pods, once what failed has been tried again: an end that could not be written down is, a moment later. */
+/**
+ * The pods, once what failed has been tried again: an end that could not be written down is, a
+ * moment later.
+ */
 async function settledPods({ client }: Lane): Promise<readonly Pod[]> {
   for (const deadline = performance.now() + settledMs; ; await delay(50)) {
     const { pods } = await client.pods.list({});
@@ -82,7 +86,10 @@ async function startable(lane: Lane, failed: Pod): Promise<string[]> {
   return [...moved, ...(await unhealthy(lane, pod))];
 }
 
-/** What is wrong with what a guest says. A machine that stands in asks for nothing by itself: without an agent it is silent. */
+/**
+ * What is wrong with what a guest says. A machine that stands in asks for nothing by itself:
+ * without an agent it is silent.
+ */
 async function silent(lane: Lane, pod: Pod): Promise<string[]> {
   if (pod.guest?.kind === "none") return [];
   const { output } = await execIn(lane.client, pod.name, "echo", "here");

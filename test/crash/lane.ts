@@ -52,7 +52,10 @@ export interface Lane extends AsyncDisposable {
   inventory(): Promise<string>;
   /** What there is on the host when no podnetd runs. */
   bare(): Promise<string>;
-  /** What has come (+) and gone (-) since an inventory, but for lines with one of the texts to be left out. */
+  /**
+   * What has come (+) and gone (-) since an inventory, but for lines with one of the texts to be
+   * left out.
+   */
   changes(since: string, leftOut?: readonly string[]): Promise<readonly string[]>;
   /** The last that podnetd has logged. */
   log(): string;
@@ -152,7 +155,8 @@ export async function openLane(name: string, config: string): Promise<Lane> {
           (line) =>
             !/^- open (?:socket|pipe)$/.test(line) && !leftOut.some((text) => line.includes(text)),
         );
-        // A descriptor of a connection, or of a command, is closed a little after its last answer, and nothing tells of it.
+        // A descriptor of a connection, or of a command, is closed a little after its last answer,
+        // and nothing tells of it.
         const closing = found.every((line) => /^\+ open (?:socket|pipe)$/.test(line));
         if (found.length === 0 || !closing || attempt === 50) return found;
         await delay(20);

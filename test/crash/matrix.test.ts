@@ -11,7 +11,10 @@ import type { Action, Case, Operation, Point } from "./points.ts";
 import { sample } from "./sample.ts";
 import { full, log, random, seed, summarise } from "./stage.ts";
 
-/** Cases of each operation beside its kills in a short run, of an operation that is killed at each failpoint. */
+/**
+ * Cases of each operation beside its kills in a short run, of an operation that is killed at each
+ * failpoint.
+ */
 const beside = { error: 3, hang: 1 } as const;
 /** Cases of an operation in a short run whose kills are sampled, too. */
 const few = { kill: 4, error: 1, hang: 0 } as const;
@@ -23,7 +26,10 @@ const someChanges = { plain: 9, mixed: 3 } as const;
 const ofMixedPods = { kill: 1, error: 2, hang: 1 } as const;
 /** The same of those that are visited with the other firewall driver, too. */
 const ofFirewall = { kill: 1, error: 1, hang: 0 } as const;
-/** Kills with real machines: in a short run, and of clones in a complete one, as each is killed with its template. */
+/**
+ * Kills with real machines: in a short run, and of clones in a complete one, as each is killed with
+ * its template.
+ */
 const sampledReal = { create: 3, clone: 2, clonesInFull: 40 } as const;
 
 const directory = mkdtempSync(path.join(tmpdir(), "podnet-crash-vm-"));
@@ -46,7 +52,10 @@ test.after.always("the closing line", (t) => {
   );
 });
 
-/** Operations with what a test of them says, and in parts, so that a slow machine is not taken for one that hangs. */
+/**
+ * Operations with what a test of them says, and in parts, so that a slow machine is not taken for
+ * one that hangs.
+ */
 const operations: readonly TestedOperation[] = [
   { operation: "create", what: "a create", parts: 3 },
   { operation: "undo", what: "the undo of a create that failed", parts: 1, few },
@@ -76,14 +85,20 @@ interface TestedOperation extends Chosen {
 interface Chosen {
   /** Its kills are sampled, too. */
   readonly few?: Readonly<Record<Action, number>>;
-  /** It is killed at the failpoints that no operation before it comes by, and at so many of the others. */
+  /**
+   * It is killed at the failpoints that no operation before it comes by, and at so many of the
+   * others.
+   */
   readonly others?: number;
 }
 
 /** Where something was killed already in this run. */
 const killedAt = new Set<string>();
 
-/** Of all cases those that this run takes: a complete one all, a short one a kill at each failpoint and a sample. */
+/**
+ * Of all cases those that this run takes: a complete one all, a short one a kill at each failpoint
+ * and a sample.
+ */
 function chosen(all: readonly Case[], { few, others }: Chosen): readonly Case[] {
   const of = (action: Action): Case[] => all.filter((each) => each.action === action);
   if (full) return all;
@@ -95,7 +110,10 @@ function chosen(all: readonly Case[], { few, others }: Chosen): readonly Case[] 
   ];
 }
 
-/** Of the times that an operation comes by a failpoint, one; of failpoints where something was killed already so many. */
+/**
+ * Of the times that an operation comes by a failpoint, one; of failpoints where something was
+ * killed already so many.
+ */
 function onceEach(kills: readonly Case[], others = Number.POSITIVE_INFINITY): readonly Case[] {
   const failpoints = Map.groupBy(kills, ({ point }) => point.slice(0, point.lastIndexOf("#")));
   const known = [...failpoints.keys()].filter((each) => killedAt.has(each));
@@ -239,7 +257,10 @@ async function run(
 
 const found = new Map<TestedOperation["operation"], Promise<readonly Point[]>>();
 
-/** The failpoints of an operation, looked for side by side with those of its neighbour: each alone leaves a core idle. */
+/**
+ * The failpoints of an operation, looked for side by side with those of its neighbour: each alone
+ * leaves a core idle.
+ */
 async function pointsBeside(operation: TestedOperation["operation"]): Promise<readonly Point[]> {
   const at = operations.findIndex((each) => each.operation === operation);
   const first = at - (at % 2);

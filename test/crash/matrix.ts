@@ -10,7 +10,10 @@ import { everywhere } from "./visit-all.ts";
 const mostFailures = 12;
 /** Times a point is armed before it counts as one that cannot be reached. */
 const attempts = 5;
-/** Looks that may not be come by in one run: how often the host is looked at hangs on when a machine ends, say. */
+/**
+ * Looks that may not be come by in one run: how often the host is looked at hangs on when a machine
+ * ends, say.
+ */
 const mostMissed = 3;
 
 export interface MatrixOptions {
@@ -91,7 +94,10 @@ class CaseQueue {
   }
 }
 
-/** Recoveries that are killed, two and two: the later point first, since the recovery after it passes the earlier one. */
+/**
+ * Recoveries that are killed, two and two: the later point first, since the recovery after it
+ * passes the earlier one.
+ */
 function paired(queued: readonly Queued[]): Queued[] {
   const kills = queued.filter(({ visited }) => visited.action === "kill");
   const half = Math.ceil(kills.length / 2);
@@ -106,7 +112,10 @@ function paired(queued: readonly Queued[]): Queued[] {
 /** Labs have names, which are the sandbox's. */
 let labs = 0;
 
-/** Takes cases until none is left, in one lab after the other: a new one where the last is not fit for what comes. */
+/**
+ * Takes cases until none is left, in one lab after the other: a new one where the last is not fit
+ * for what comes.
+ */
 async function workThrough(
   queue: CaseQueue,
   failures: string[],

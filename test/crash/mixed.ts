@@ -4,7 +4,10 @@ import type { Machine } from "../lab/lab.ts";
 import type { Acts } from "./acts.ts";
 import { create, subject } from "./pods.ts";
 
-/** Changes of a pod that has more than NICs on podnet's networks: a bridge and a tap of somebody else, addresses on lo. */
+/**
+ * Changes of a pod that has more than NICs on podnet's networks: a bridge and a tap of somebody
+ * else, addresses on lo.
+ */
 export type MixedChange =
   | "mixed-create"
   | "mixed-delete"

@@ -9,13 +9,16 @@ import type { Outcome } from "./outcome.ts";
 import type { Case } from "./points.ts";
 import { begin, visit } from "./visit.ts";
 
-// That the matrix can fail: one of its cases as it is, and the same with something left that no pod's row tells of.
+// That the matrix can fail: one of its cases as it is, and the same with something left that no
+// pod's row tells of.
 
 const killed: Case = { operation: "create", point: almost, action: "kill" };
 const directory = mkdtempSync(path.join(tmpdir(), "podnet-notice-"));
 test.after.always(() => rmSync(directory, { recursive: true, force: true }));
 
-/** Visits one case in a lane of its own, whose podnetd may find things changed when it starts again. */
+/**
+ * Visits one case in a lane of its own, whose podnetd may find things changed when it starts again.
+ */
 async function visited(
   name: string,
   meanwhile: (lane: Lane) => Promise<unknown>,

@@ -26,7 +26,10 @@ const operations: Readonly<Record<ContainerOperation, number>> = {
   uninstall: 6,
   down: 20,
 };
-/** Of a short run: what is done, kills of each, and of all of them errors. Installations are in test/unit/cni-installation.test.ts. */
+/**
+ * Of a short run: what is done, kills of each, and of all of them errors. Installations are in
+ * test/unit/cni-installation.test.ts.
+ */
 const short = { operations: ["add", "del", "recover"], kills: 1, errors: 2 } as const;
 
 const enumerateOnce = (

@@ -13,7 +13,10 @@ test("no step begins before its row is durable, and no row goes before what it s
   t.teardown(() => rmSync(directory, { recursive: true, force: true }));
   await using lane = await openLane("order", `drift_s = 3600\n${await standInConfig(directory)}`);
   let told = 0;
-  /** Crossings since the last call, without those that only look: a look for drift may fall anywhere. */
+  /**
+   * Crossings since the last call, without those that only look: a look for drift may fall
+   * anywhere.
+   */
   const since = (): readonly string[] => {
     const all = lane.record();
     const part = all.slice(told).filter((line) => !looks.test(parse(line).name));

@@ -37,7 +37,10 @@ const words: readonly string[] = [
   ["-device", `virtio-net-pci,id=${owners},bus=bridge1,addr=0x1`],
 ].flat();
 
-/** Starts one, a stand-in, and waits for its monitors. It works where no inventory looks: it is no part of podnet. */
+/**
+ * Starts one, a stand-in, and waits for its monitors. It works where no inventory looks: it is no
+ * part of podnet.
+ */
 export async function startOthersMachine(): Promise<OthersMachine> {
   const directory = mkdtempSync(path.join(tmpdir(), "others-"));
   const at = (name: keyof typeof sockets): string => path.join(directory, sockets[name]);

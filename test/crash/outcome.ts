@@ -10,7 +10,10 @@ export type Outcome =
   /** Something is left, lost or inconsistent. */
   | { readonly kind: "wrong"; readonly problems: readonly string[] };
 
-/** What the lane looks like with nothing but the bystander, with nothing but the daemon, and before any daemon. */
+/**
+ * What the lane looks like with nothing but the bystander, with nothing but the daemon, and before
+ * any daemon.
+ */
 export interface Baselines {
   readonly withBystander: string;
   readonly alone: string;

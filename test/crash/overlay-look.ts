@@ -20,7 +20,10 @@ export async function ownLeases(
   return [...(await site.leases())].filter(([subnet]) => !isPeers(subnet));
 }
 
-/** Waits until the host is wholly in the overlay, or wholly out of it; answers which, and what is not so in the end. */
+/**
+ * Waits until the host is wholly in the overlay, or wholly out of it; answers which, and what is
+ * not so in the end.
+ */
 export async function settled(
   site: OverlayLane,
   allowed: readonly Footing[],
@@ -39,7 +42,10 @@ async function phaseOf({ lane }: OverlayLane): Promise<Phase | undefined> {
   return overlays[0]?.phase;
 }
 
-/** What is not as it is to be, in etcd, in the kernel, in files, and by what podnetd itself says of it. */
+/**
+ * What is not as it is to be, in etcd, in the kernel, in files, and by what podnetd itself says of
+ * it.
+ */
 async function amiss(site: OverlayLane, footing: Footing): Promise<readonly string[]> {
   const problems = [
     ...(footing === "member" ? await amissOfMember(site) : await amissOfLeft(site)),
@@ -55,7 +61,8 @@ async function amissOfMember(site: OverlayLane): Promise<readonly string[]> {
   const { lane, backend } = site;
   const { overlays } = await lane.client.overlays.list({});
   const [overlay] = overlays;
-  // What podnetd itself says first: while that is not well nobody else needs to be asked, which takes some ten processes.
+  // What podnetd itself says first: while that is not well nobody else needs to be asked, which
+  // takes some ten processes.
   if (overlay?.phase !== Phase.HELD) return [`podnetd is in phase ${overlay?.phase}`];
   const { lines } = await lane.client.overlays.diff({});
   if (lines.length > 0) return lines;

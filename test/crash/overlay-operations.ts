@@ -10,7 +10,10 @@ import { leftOnHost } from "./visit-node.ts";
 export type OverlayOperation =
   /** The first start of a podnetd that is in one, with another host there already. */
   | "join"
-  /** A start of one that was killed, with a pod on its network, and other hosts come and gone meanwhile. */
+  /**
+   * A start of one that was killed, with a pod on its network, and other hosts come and gone
+   * meanwhile.
+   */
   | "recover"
   /** Other hosts come, change and go. */
   | "peers"
@@ -121,7 +124,10 @@ async function cleared(site: OverlayLane): Promise<void> {
   await site.forgetLeases();
 }
 
-/** Leaves with everything, and says what stays on the host and in etcd. The lane has no podnetd afterwards. */
+/**
+ * Leaves with everything, and says what stays on the host and in etcd. The lane has no podnetd
+ * afterwards.
+ */
 export async function leftNothing(site: OverlayLane): Promise<readonly string[]> {
   const { lane, bare } = site;
   await remove(lane, bystander);
@@ -138,7 +144,10 @@ export async function leftNothing(site: OverlayLane): Promise<readonly string[]>
   ].map((problem) => `after leaving and going down: ${problem}`);
 }
 
-/** The failpoints of an operation: what each of several runs records of it, but for looks, which come as they please. */
+/**
+ * The failpoints of an operation: what each of several runs records of it, but for looks, which
+ * come as they please.
+ */
 export async function enumerateOverlay(
   site: OverlayLane,
   operation: OverlayOperation,
@@ -164,6 +173,8 @@ export async function enumerateOverlay(
   );
 }
 
-/** Where the overlay begins in the record of a start; what comes before is a start's like any other. */
+/**
+ * Where the overlay begins in the record of a start; what comes before is a start's like any other.
+ */
 const fromOverlay = (record: readonly string[]): number =>
   record.findIndex((line) => line.startsWith("socket:connect to etcd:before#"));

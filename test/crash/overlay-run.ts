@@ -28,7 +28,10 @@ export const overlayCases = (
 /** Longest from the end of an act to the last point it comes by, milliseconds. */
 const afterActMs = 2000;
 
-/** How these cases of one backend are visited, in these lanes and in others; `config` is of a podnetd that knows of no overlay. */
+/**
+ * How these cases of one backend are visited, in these lanes and in others; `config` is of a
+ * podnetd that knows of no overlay.
+ */
 export const overlayVisits = (
   cases: readonly OverlayCase[],
   ready: readonly [OverlayLane, ...OverlayLane[]],
@@ -77,7 +80,10 @@ async function visit(
   return problems;
 }
 
-/** Either it says why it cannot start, at its very end too, or it lives on and puts right what failed. */
+/**
+ * Either it says why it cannot start, at its very end too, or it lives on and puts right what
+ * failed.
+ */
 async function livesOn(
   site: OverlayLane,
   start: Start,

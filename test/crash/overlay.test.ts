@@ -28,13 +28,15 @@ const ofBackends: readonly {
     others: Number.POSITIVE_INFINITY,
     fewest: { join: 9, recover: 9, peers: 9, leave: 9 },
   },
-  // A peer is a route and nothing else: one is made, two are changed and one is taken away, each with two sides.
+  // A peer is a route and nothing else: one is made, two are changed and one is taken away, each
+  // with two sides.
   {
     backend: "host-gw",
     others: sampledOthers,
     fewest: { join: 9, recover: 9, peers: 8, leave: 9 },
   },
-  // (A peer is an entry of podnetd's own tunnel, and no call leaves podnetd for it but probes, which come as they please.)
+  // (A peer is an entry of podnetd's own tunnel, and no call leaves podnetd for it but probes,
+  // which come as they please.)
   { backend: "udp", others: sampledOthers, fewest: { join: 9, recover: 9, leave: 9 } },
 ];
 

@@ -5,7 +5,10 @@ export const bystander = "bystander";
 /** The pod that things happen to. */
 export const subject = "subject";
 
-/** Longest a create may take that nothing holds up, milliseconds; with a boot in software emulation on a busy machine. */
+/**
+ * Longest a create may take that nothing holds up, milliseconds; with a boot in software emulation
+ * on a busy machine.
+ */
 export const patientMs = 60_000;
 
 export interface CreateHow {
@@ -27,7 +30,10 @@ export async function remove(lane: Lane, name: string): Promise<void> {
 /** Starts of a podnetd that finds the machine too slow. */
 const starts = 4;
 
-/** Starts podnetd, which has to come up; again if it says that something took longer than it may: nothing here is held up. */
+/**
+ * Starts podnetd, which has to come up; again if it says that something took longer than it may:
+ * nothing here is held up.
+ */
 export async function started(lane: Lane, failpoints: readonly string[]): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     const start = await lane.start(failpoints);

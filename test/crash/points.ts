@@ -1,6 +1,8 @@
 import type { Change } from "./changes.ts";
 
-/** Failpoints as podnetd records them (`daemon/main/failpoints.ts`): `netlink:add bridge:before#1`. */
+/**
+ * Failpoints as podnetd records them (`daemon/main/failpoints.ts`): `netlink:add bridge:before#1`.
+ */
 export type Point = string;
 
 export type Action = "kill" | "error" | "hang";
@@ -45,9 +47,9 @@ interface Passed {
 }
 
 /**
- * The points to visit: those that every record of the same run holds, in the order of the first. An attempt that fails
- * and is repeated (a socket that is not there yet) is one point, however often it was repeated: only the calls that
- * came back count beyond the first.
+ * The points to visit: those that every record of the same run holds, in the order of the first. An
+ * attempt that fails and is repeated (a socket that is not there yet) is one point, however often
+ * it was repeated: only the calls that came back count beyond the first.
  */
 export function pointsIn(...records: readonly (readonly string[])[]): Point[] {
   const counted = records.map(count);
@@ -91,8 +93,8 @@ export function parse(line: string): {
 }
 
 /**
- * Errors that cannot be: on Linux close(2) lets go of the descriptor whatever it answers, and an open(2), memfd_create(2)
- * or socket(2) that fails gives none.
+ * Errors that cannot be: on Linux close(2) lets go of the descriptor whatever it answers, and an
+ * open(2), memfd_create(2) or socket(2) that fails gives none.
  */
 const impossibleErrors =
   /^(?:ioctl:close tap:before|(?:file:(?:make (?:qemu\.log|overlay|memory file seed)|open disk)|socket:open packet socket):after)#/;
@@ -101,8 +103,8 @@ export const impossible = ({ point, action }: Pick<Case, "point" | "action">): b
   action === "error" && impossibleErrors.test(point);
 
 /**
- * The look for drift some time after a link has changed: it may fall into an operation on a pod, and need not. As part
- * of `recover`, `reattach` and `start` the same crossings are visited.
+ * The look for drift some time after a link has changed: it may fall into an operation on a pod,
+ * and need not. As part of `recover`, `reattach` and `start` the same crossings are visited.
  */
 export const byChance = (operation: Operation, point: Point): boolean =>
   !(operation === "recover" || operation === "reattach" || operation === "start") &&

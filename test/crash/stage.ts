@@ -27,13 +27,16 @@ export function log(text: string): void {
 
 /** Some tests of the stage: what their machines are, and what they add up to. */
 export interface Part {
-  /** Of a podnetd whose machines stand in, and that looks for no drift but after a change; made before any test. */
+  /**
+   * Of a podnetd whose machines stand in, and that looks for no drift but after a change; made
+   * before any test.
+   */
   readonly config: () => string;
   /** Adds failpoints that were found. */
   found(points: number): void;
   /**
-   * Visits cases in so many lanes side by side, and judges what has come of it. With `enough` the cases hold spares: it ends after so
-   * many visits, all of which have to be made.
+   * Visits cases in so many lanes side by side, and judges what has come of it. With `enough` the
+   * cases hold spares: it ends after so many visits, all of which have to be made.
    */
   run<Case, S extends Site>(
     t: ExecutionContext,
@@ -72,7 +75,8 @@ export function partOfStage(what: string): Part {
       sums.cases += visited;
       sums.leaks += failures.length;
       t.deepEqual(failures, [], [`PODNET_SEED=${seed}`, ...failures].join("\n\n"));
-      // How often a point is come by may depend on time: nftables' generation is read again when it changed meanwhile.
+      // How often a point is come by may depend on time: nftables' generation is read again when it
+      // changed meanwhile.
       const may = Math.max(2, visits.cases.length / 20);
       if (enough === undefined) t.true(missed.length <= may, missed.join("\n"));
       else t.true(visited >= enough, missed.join("\n"));

@@ -15,8 +15,8 @@ import { until } from "../lab/until.ts";
 import { readTrace } from "./trace.ts";
 
 /**
- * Every system call by which a process can change something outside of itself, and what tells files and sockets apart.
- * (strace 6.1 knows no fchmodat2 yet: `?` is if it does.)
+ * Every system call by which a process can change something outside of itself, and what tells files
+ * and sockets apart. (strace 6.1 knows no fchmodat2 yet: `?` is if it does.)
  */
 const traced = [
   "execve,clone,clone3,fork,vfork,kill,tkill,tgkill,pidfd_send_signal",
@@ -27,7 +27,10 @@ const traced = [
   "copy_file_range,sendfile,splice,mount,umount2,setns,unshare,pivot_root,chroot",
 ].join();
 
-/** Kinds and borders that a start, a create, a delete and the way down have; nobody is signalled meanwhile. */
+/**
+ * Kinds and borders that a start, a create, a delete and the way down have; nobody is signalled
+ * meanwhile.
+ */
 const kinds = [
   "netlink",
   "device",
@@ -81,7 +84,8 @@ masquerade = true
       const recordFile = path.join(directory, "record");
       await using lab = await openLab(`strace${machines.length}-`);
       await using etcd = machines === inOverlay ? await openEtcd(lab) : undefined;
-      // Strings long enough for a crossing's name. What podnetd executes is let go of: its children are other programs.
+      // Strings long enough for a crossing's name. What podnetd executes is let go of: its children
+      // are other programs.
       const strace = `strace -f -b execve -qq -yy -s 200 -e signal=none -e trace=${traced} -o ${trace}`;
       const daemon = await startPodnetd({
         machine: lab.host,
@@ -126,7 +130,10 @@ masquerade = true
   );
 }
 
-/** The plugin is installed, a container attached with all that it can have, looked at, taken off; and the plugin goes. */
+/**
+ * The plugin is installed, a container attached with all that it can have, looked at, taken off;
+ * and the plugin goes.
+ */
 async function useContainer(directory: string, { cni }: Podnet): Promise<void> {
   const paths = { dir: path.join(directory, "net.d"), binDir: path.join(directory, "bin") };
   await cni.install(paths);

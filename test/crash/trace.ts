@@ -5,16 +5,20 @@ import { beginsRequest } from "./http2-frames.ts";
 import { parse } from "./points.ts";
 
 /**
- * Reads what strace saw of podnetd (`-f -yy`) with the crossings it recorded in between, and finds the system calls that
- * leave the process and lie in no crossing of their kind.
+ * Reads what strace saw of podnetd (`-f -yy`) with the crossings it recorded in between, and finds
+ * the system calls that leave the process and lie in no crossing of their kind.
  *
- * Left out, because nothing outside of podnetd changes by them or because they are no part of what podnetd does to the
- * host: what the shell does before Node starts; Node's compile cache; reading; log lines; answers to clients of the API;
- * wake-ups within the process (pipes to itself, eventfds); settings of its own descriptors (FIONBIO and the like), and what they are; the
- * record itself.
+ * Left out, because nothing outside of podnetd changes by them or because they are no part of what
+ * podnetd does to the host: what the shell does before Node starts; Node's compile cache; reading;
+ * log lines; answers to clients of the API; wake-ups within the process (pipes to itself,
+ * eventfds); settings of its own descriptors (FIONBIO and the like), and what they are; the record
+ * itself.
  */
 export interface TraceResult {
-  /** Calls in no crossing, as strace wrote them; and crossings that were to start a process, and started none. */
+  /**
+   * Calls in no crossing, as strace wrote them; and crossings that were to start a process, and
+   * started none.
+   */
   readonly naked: readonly string[];
   /** How many calls lay in a crossing, by what kind of call they were. */
   readonly covered: ReadonlyMap<Kind, number>;
@@ -42,7 +46,9 @@ export function readTrace(text: string, options: TraceOptions): TraceResult {
   return reader;
 }
 
-/** What the daemon's threads call, from the start of Node on; in the order in which the calls began. */
+/**
+ * What the daemon's threads call, from the start of Node on; in the order in which the calls began.
+ */
 function callsOfPodnetd(lines: readonly string[]): Call[] {
   // The shell scripts before it keep the pid.
   const begin = lines.findLastIndex((line) =>
@@ -181,7 +187,8 @@ class Reader implements TraceResult {
       case "setns":
       case "unshare":
         return args.includes("CLONE_NEWNET") ? undefined : "file";
-      // libuv (1.52) enters a ring for its own epoll_ctl(2); one that the kernel polls, as older ones had, is for files.
+      // libuv (1.52) enters a ring for its own epoll_ctl(2); one that the kernel polls, as older
+      // ones had, is for files.
       case "io_uring_setup":
         return args.includes("IORING_SETUP_SQPOLL") ? "file" : undefined;
       case "io_uring_enter":

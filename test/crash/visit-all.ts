@@ -31,14 +31,20 @@ export interface CaseVisits<Case, S extends Site> {
   /** Where there is need of another, the `number`th. */
   open(number: number): Promise<S>;
   title(each: Case): string;
-  /** What is wrong after it; undefined when podnetd did not come by the point. podnetd runs before and after. */
+  /**
+   * What is wrong after it; undefined when podnetd did not come by the point. podnetd runs before
+   * and after.
+   */
   visit(site: S, each: Case): Promise<readonly string[] | undefined>;
 }
 
 export interface VisitsHow {
   /** Lanes side by side. */
   readonly lanes: number;
-  /** Visits after which no other case is begun: the cases after them are spares for those that are not come by. All unless given. */
+  /**
+   * Visits after which no other case is begun: the cases after them are spares for those that are
+   * not come by. All unless given.
+   */
   readonly enough?: number | undefined;
   /** Told of each case as it ends. */
   log(text: string): void;
@@ -46,7 +52,9 @@ export interface VisitsHow {
 
 export interface Visited {
   readonly visited: number;
-  /** Points that were not come by again: two tasks of podnetd do not always take turns as they did. */
+  /**
+   * Points that were not come by again: two tasks of podnetd do not always take turns as they did.
+   */
   readonly missed: readonly string[];
   readonly failures: readonly string[];
 }
@@ -58,7 +66,10 @@ const mostFailures = 12;
 
 let sites = 0;
 
-/** What each operation comes by, the sites taking one after the other, side by side; in the order of the operations. */
+/**
+ * What each operation comes by, the sites taking one after the other, side by side; in the order of
+ * the operations.
+ */
 export async function enumerateIn<Operation, S extends Site>(
   sites: readonly S[],
   operations: readonly Operation[],

@@ -10,7 +10,10 @@ import { bystander, remove, restart, started, subject } from "./pods.ts";
 /** Longest that what failed may take to be put right, milliseconds. */
 const settledMs = 20_000;
 
-/** A change of a pod that runs, or of the node's networks. Whatever comes of it, it is there wholly or not at all. */
+/**
+ * A change of a pod that runs, or of the node's networks. Whatever comes of it, it is there wholly
+ * or not at all.
+ */
 export async function visitChange(how: Visit, change: Change): Promise<Outcome> {
   const { lane, visited, next } = how;
   const problems: string[] = [];
@@ -35,7 +38,10 @@ export async function visitChange(how: Visit, change: Change): Promise<Outcome> 
   return reached ? judged(problems, lane) : { kind: "unreached" };
 }
 
-/** Looks at everything, and takes away what the case has made. `there`: the case has not been looked at yet. */
+/**
+ * Looks at everything, and takes away what the case has made. `there`: the case has not been looked
+ * at yet.
+ */
 export async function looked(
   { lane, baselines }: Visit,
   change: Change,

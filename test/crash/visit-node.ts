@@ -42,7 +42,10 @@ export async function visitRecovery(how: Visit): Promise<Outcome> {
   return judged(problems, lane, twice);
 }
 
-/** Either it says why it cannot start, or it starts and lives on. One that fails at its very end has taken connections by then. */
+/**
+ * Either it says why it cannot start, or it starts and lives on. One that fails at its very end has
+ * taken connections by then.
+ */
 async function afterStart(how: Visit, start: Start): Promise<string[]> {
   const { lane } = how;
   if (start.kind === "ready") {
@@ -70,7 +73,10 @@ async function livesOn(how: Visit): Promise<string[]> {
   return await inspect(how, "before the restart", {});
 }
 
-/** Whether the bystander's agent is connected: a pod says that it is not only once that has lasted a moment. */
+/**
+ * Whether the bystander's agent is connected: a pod says that it is not only once that has lasted a
+ * moment.
+ */
 async function answers({ client }: Lane): Promise<boolean> {
   try {
     await execIn(client, bystander, "echo", "here");
@@ -98,8 +104,8 @@ export async function visitStart(how: Visit): Promise<Outcome> {
 }
 
 /**
- * Takes the node down with a pod on it. Whatever comes of that, the node can be used, or taken down again; then nothing
- * is left on the host.
+ * Takes the node down with a pod on it. Whatever comes of that, the node can be used, or taken down
+ * again; then nothing is left on the host.
  */
 export async function visitDown(how: Visit): Promise<Outcome> {
   const { lane, visited, baselines, next } = how;
@@ -154,7 +160,10 @@ async function usable(
   return problems.map((problem) => `${when}: ${problem}`);
 }
 
-/** What stays of a first use: the tables that iptables-nft makes for whoever asks it, and an empty directory. */
+/**
+ * What stays of a first use: the tables that iptables-nft makes for whoever asks it, and an empty
+ * directory.
+ */
 const stays = /^\+ (?:ip6?tables-nft (?:\*\w+|:\w+ ACCEPT|COMMIT)|file .*\/run\/(?:pods|plans))$/;
 
 /** What has come to the host and gone from it since there was no podnetd. */

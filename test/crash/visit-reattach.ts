@@ -35,7 +35,9 @@ export async function visitReattach(how: Visit): Promise<Outcome> {
   return judged(problems, lane);
 }
 
-/** Whether podnetd goes on until nothing is amiss with any pod any more; false when it has ended. */
+/**
+ * Whether podnetd goes on until nothing is amiss with any pod any more; false when it has ended.
+ */
 async function livesOn(lane: Lane): Promise<boolean> {
   for (const deadline = performance.now() + patience.settledMs; ; await delay(50)) {
     try {

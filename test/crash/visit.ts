@@ -12,7 +12,10 @@ import { visitChange } from "./visit-change.ts";
 import { visitReattach } from "./visit-reattach.ts";
 import { visitDown, visitRecovery, visitStart } from "./visit-node.ts";
 
-/** Makes the lane ready for cases: podnetd runs as the first case wants it, and the bystander with it. */
+/**
+ * Makes the lane ready for cases: podnetd runs as the first case wants it, and the bystander with
+ * it.
+ */
 export async function begin(lane: Lane, first: readonly string[]): Promise<Baselines> {
   const bare = await lane.bare();
   await started(lane, []);
@@ -67,7 +70,10 @@ export async function startAgain(lane: Lane): Promise<void> {
   await lane.client.pods.start({ idOrName: subject });
 }
 
-/** An operation asked of a running podnetd that is armed for it. `first`: the failure that it has to tell of. */
+/**
+ * An operation asked of a running podnetd that is armed for it. `first`: the failure that it has to
+ * tell of.
+ */
 async function visitLive(
   how: Visit,
   operation: () => Promise<void>,

@@ -17,7 +17,8 @@ const snippets = (language: string): string[] =>
   );
 
 test("the curl commands of docs/reference/api.md work as they stand", async (t) => {
-  // The answers are played: what is checked is that these calls are understood. docs.test.ts runs them on a real podnetd.
+  // The answers are played: what is checked is that these calls are understood. docs.test.ts runs
+  // them on a real podnetd.
   await using server = await serve(playDaemon().routes);
   const answers: Record<string, unknown>[] = [];
   for (const snippet of snippets("sh lab")) {

@@ -10,8 +10,8 @@ import { snippets } from "./snippets.ts";
 const top = path.resolve(import.meta.dirname, "../..");
 
 /**
- * Commands of the pages that cannot run against a lab, and what runs them instead. A command that is neither here nor
- * in a `lab` block fails the test below.
+ * Commands of the pages that cannot run against a lab, and what runs them instead. A command that
+ * is neither here nor in a `lab` block fails the test below.
  */
 const ranElsewhere: ReadonlyMap<string, string> = new Map([
   ["./scripts/quickstart", "test/docs/quickstart.test.ts"],
@@ -32,7 +32,8 @@ const ranElsewhere: ReadonlyMap<string, string> = new Map([
 
 test("every command of the pages is run by a test", (t) => {
   for (const { page, line, where, commands } of snippets()) {
-    // (Those for several hosts are run by test/overlay/daemon-pods.test.ts, those about etcd's users by etcd-rights.test.ts there.)
+    // (Those for several hosts are run by test/overlay/daemon-pods.test.ts, those about etcd's
+    // users by etcd-rights.test.ts there.)
     if (["lab", "hosts", "rights"].includes(where)) continue;
     t.is(where, "", `${page}:${line}: unknown kind of block`);
     for (const command of commands) {

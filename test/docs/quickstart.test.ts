@@ -16,8 +16,8 @@ const quickstart = (...args: string[]): Promise<{ stdout: string; stderr: string
 };
 
 /**
- * Types the session that the README shows on the host of the kept lab, and compares the addresses in its output. Returns the
- * name of the pod that the session deletes.
+ * Types the session that the README shows on the host of the kept lab, and compares the addresses
+ * in its output. Returns the name of the pod that the session deletes.
  */
 async function readmeSession(): Promise<string | undefined> {
   const readme = readFileSync(path.join(top, "README.md"), "utf8");

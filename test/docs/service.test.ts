@@ -46,7 +46,8 @@ test("README shows the unit as it is", (t) => {
 });
 
 test("podnetd is a user of its own with the capabilities it checks for, and no others", (t) => {
-  // Without the second and third it starts, and refuses captures and ports below 1024: test/vm/jail-privileges.test.ts.
+  // Without the second and third it starts, and refuses captures and ports below 1024:
+  // test/vm/jail-privileges.test.ts.
   const optional = ["CAP_NET_RAW", "CAP_NET_BIND_SERVICE"];
   const wanted = ["CAP_NET_ADMIN", ...optional, ...Object.keys(jailCapabilities)];
   for (const setting of ["AmbientCapabilities", "CapabilityBoundingSet"])

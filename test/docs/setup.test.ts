@@ -7,7 +7,10 @@ import test from "ava";
 
 const top = path.resolve(import.meta.dirname, "../..");
 
-/** A machine that is not as it must be, made by a shell with mounts of its own, and what is said of it. */
+/**
+ * A machine that is not as it must be, made by a shell with mounts of its own, and what is said of
+ * it.
+ */
 interface Machine {
   readonly what: string;
   /** Run in a fresh checkout, before the script under test. */
@@ -101,7 +104,8 @@ for (const { what, make, by = [], said, advice } of machines) {
         ${[...by, `scripts/${script}`].join(" ")}; code=$?
         ${listing} | diff /run/before - >&2 || code=98
         exit $code`;
-      // A namespace of its own for the mounts, and a /run of its own; as a user's shell would start it.
+      // A namespace of its own for the mounts, and a /run of its own; as a user's shell would start
+      // it.
       const { PODNET_SANDBOX: _inside, ...env } = process.env;
       const own = `mount -n -t tmpfs tmpfs /run\n${commands}`;
       const run = promisify(execFile)("unshare", ["--mount", "sh", "-c", own], {

@@ -8,8 +8,9 @@ export interface Snippet {
   readonly page: string;
   readonly line: number;
   /**
-   * The word after `sh`: `lab` blocks run against a lab's daemon, `hosts` blocks against one of several in an overlay, `rights`
-   * blocks against an etcd with users, and blocks without a word stand in `ranElsewhere`.
+   * The word after `sh`: `lab` blocks run against a lab's daemon, `hosts` blocks against one of
+   * several in an overlay, `rights` blocks against an etcd with users, and blocks without a word
+   * stand in `ranElsewhere`.
    */
   readonly where: string;
   readonly commands: readonly string[];

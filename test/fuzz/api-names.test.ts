@@ -5,7 +5,8 @@ import { isPodnetError } from "../../core/errors.ts";
 import type { Rig } from "../vm/daemon-rig.ts";
 import { openStandInRig } from "../vm/standin-rig.ts";
 
-// What a shell, an option parser, iptables-restore or QEMU could take for more than a name, in every text of a pod.
+// What a shell, an option parser, iptables-restore or QEMU could take for more than a name, in
+// every text of a pod.
 
 type Spec = MessageInitShape<typeof PodSpecSchema>;
 
@@ -63,7 +64,10 @@ const fields: Readonly<Record<string, (word: string) => Spec>> = {
   "route interface": (word) => ({ routes: [{ destination: "10.0.0.0/8", interface: word }] }),
 };
 
-/** Fields whose text goes to the guest, or is kept with the pod, as it is: one word, or none, of what the host runs. */
+/**
+ * Fields whose text goes to the guest, or is kept with the pod, as it is: one word, or none, of
+ * what the host runs.
+ */
 const carried: readonly string[] = ["label value", "cmdline", "dns option"];
 
 for (const [field, specOf] of Object.entries(fields)) {
@@ -78,7 +82,8 @@ for (const [field, specOf] of Object.entries(fields)) {
         for (const { step, lines } of plan?.sections ?? []) {
           for (const line of lines) {
             t.notRegex(line, /[\n\r\u0000]/, `${step} of ${said}`);
-            // Rules and links never hold it; the machine's arguments hold a command line as one quoted word.
+            // Rules and links never hold it; the machine's arguments hold a command line as one
+            // quoted word.
             if (/^(?:net|tap|port|rule|nic)/.test(step))
               t.false(line.includes(word), `${step}: ${line}`);
           }

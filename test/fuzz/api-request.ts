@@ -117,8 +117,9 @@ function scalar(type: ScalarType, random: Random): unknown {
 }
 
 /**
- * What changes the node. Mostly it is asked for its plan, by a field that goes after whatever else is there, since the last
- * one counts: `plan_only` is field 3 of a create, field 1 of a down (what has no such field refuses it, or passes it over). Now and then it is not, and changed bytes may
+ * What changes the node. Mostly it is asked for its plan, by a field that goes after whatever else
+ * is there, since the last one counts: `plan_only` is field 3 of a create, field 1 of a down (what
+ * has no such field refuses it, or passes it over). Now and then it is not, and changed bytes may
  * have the plan's own taken for something else: then it happens.
  */
 const changing: Readonly<

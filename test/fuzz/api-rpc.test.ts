@@ -20,7 +20,8 @@ import { type FuzzRequest, randomRequest } from "./api-request.ts";
 import { fixtures, writeFound } from "./engine/corpus.ts";
 import { Random, runSeed } from "./engine/random.ts";
 
-// Every method of a real podnetd, by every protocol, with requests that are nearly right and such that are not at all.
+// Every method of a real podnetd, by every protocol, with requests that are nearly right and such
+// that are not at all.
 
 const seed = runSeed();
 const full = process.env["PODNET_TEST_FULL"] === "1";
@@ -82,8 +83,8 @@ interface Outcome {
 }
 
 /**
- * How long an answer is followed that does not end, and waited for that does not begin, milliseconds. A verify may take
- * its witnesses' ten seconds twice.
+ * How long an answer is followed that does not end, and waited for that does not begin,
+ * milliseconds. A verify may take its witnesses' ten seconds twice.
  */
 const patienceMs = 150;
 const unaryPatienceMs = 60_000;
@@ -267,7 +268,10 @@ async function fuzz(method: DescMethod, random: Random): Promise<Tally> {
   return tally;
 }
 
-/** Takes away what has come to be, and leaves one pod again; a daemon that was taken down starts again. */
+/**
+ * Takes away what has come to be, and leaves one pod again; a daemon that was taken down starts
+ * again.
+ */
 async function tidy(to: Rig, mayHaveEnded: boolean): Promise<void> {
   if (mayHaveEnded && (await ended(to))) await to.restart("stop");
   const { pods } = await to.client.pods.list({});

@@ -19,7 +19,10 @@ const next = (below: number): number => random.below(below);
 setFlagsFromString("--expose-gc");
 const collect = runInNewContext("gc") as () => void;
 
-/** Bytes in use, garbage taken away: what a process has from the kernel says more of its collector than of leaks. */
+/**
+ * Bytes in use, garbage taken away: what a process has from the kernel says more of its collector
+ * than of leaks.
+ */
 function held(): number {
   collect();
   const { heapUsed, external } = process.memoryUsage();
@@ -61,7 +64,8 @@ async function hostile(): Promise<string> {
     await peer.say(command.ready);
     if (next(3) > 0 && !reattach) {
       const introduced = peer.introduce(next(2) === 0 ? "ours" : "hyperstart");
-      // On a machine too slow for these limits the host has hung up meanwhile, and asks nothing more.
+      // On a machine too slow for these limits the host has hung up meanwhile, and asks nothing
+      // more.
       introduced.catch(() => {});
       await Promise.race([introduced, closed]);
     }

@@ -6,7 +6,8 @@ import { CtlDecoder, ctlLimit, encodeCtlFrame } from "../../guest-init/protocol/
 import { TtyDecoder, encodeTtyFrame, ttyLimit } from "../../guest-init/protocol/tty-frame.ts";
 import { Random, runSeed } from "./engine/random.ts";
 
-// What the frames are read as is fuzzed in targets/frames.ts, without a million of them: here it is how many, and what they cost.
+// What the frames are read as is fuzzed in targets/frames.ts, without a million of them: here it is
+// how many, and what they cost.
 
 const frames = 1_000_000;
 const seed = runSeed();
@@ -69,8 +70,8 @@ for (const kind of ["control", "tty"] as const) {
         const wrong = found.filter((item) => item.kind === "refused").length;
         whole += found.length - wrong;
         refused += wrong;
-        // The host closes a channel on the first refusal; the agent goes on, so here some go on too, unless
-        // a wrong length has them wait for megabytes.
+        // The host closes a channel on the first refusal; the agent goes on, so here some go on
+        // too, unless a wrong length has them wait for megabytes.
         if ((wrong > 0 && random.below(4) > 0) || decoder.wanted > 4096) decoder = fresh();
       }
       t.true(most <= limit + header, `It held ${most} bytes`);

@@ -16,8 +16,9 @@ import { Random, runSeed } from "./engine/random.ts";
 import { ascending, ReferencePool } from "./ipallocator-reference.ts";
 
 /**
- * One million random operations in all, on the pool and on a model of maps; every answer, every error and the
- * counts after every operation are the same. Plain asserts, as ava's cost more than what they check. PODNET_SEED repeats a run.
+ * One million random operations in all, on the pool and on a model of maps; every answer, every
+ * error and the counts after every operation are the same. Plain asserts, as ava's cost more than
+ * what they check. PODNET_SEED repeats a run.
  */
 const seed = runSeed();
 const operations = 1_000_000;
@@ -91,7 +92,10 @@ class Run {
     return ipToBigInt(ip) - this.#base;
   }
 
-  /** Mostly near the start, where a large network is crowded too; at times anywhere, or just outside. */
+  /**
+   * Mostly near the start, where a large network is crowded too; at times anywhere, or just
+   * outside.
+   */
   #anyOffset(): bigint {
     const { size } = this.#model;
     const near = size < 4096n ? size : 4096n;

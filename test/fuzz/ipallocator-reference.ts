@@ -1,7 +1,9 @@
 import { type Cidr, familyBits, familyOf, lengthOf } from "../../core/address.ts";
 import type { Owner } from "../../ipallocator/owner.ts";
 
-/** What the pool should do, said as plainly as possible: maps, and a search one address at a time. */
+/**
+ * What the pool should do, said as plainly as possible: maps, and a search one address at a time.
+ */
 export class ReferencePool {
   readonly size: bigint;
   readonly used = new Map<bigint, Owner>();

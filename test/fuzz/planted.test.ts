@@ -17,7 +17,10 @@ const inputs = 4_000;
 const seed = runSeed();
 const folder = path.join(top, "build/fuzz/planted");
 
-/** A product file with one thing in it changed, as a module of its own; unchanged when `to` is the same. */
+/**
+ * A product file with one thing in it changed, as a module of its own; unchanged when `to` is the
+ * same.
+ */
 async function planted(
   name: string,
   file: string,
@@ -169,7 +172,8 @@ for (const plant of plants)
     t.is(sound.found.crashes.length, 0, String(sound.found.crashes[0]?.error));
     t.is(sound.growth, undefined);
     let { found, growth } = await hunt(plant, plant.to, seed);
-    // In so few inputs chance has its part: a fault that the engine finds, it finds in one of a few runs.
+    // In so few inputs chance has its part: a fault that the engine finds, it finds in one of a few
+    // runs.
     for (let more = 1; more < runs && found.crashes.length === 0 && growth === undefined; more++)
       ({ found, growth } = await hunt(plant, plant.to, seed + more));
     t.true(found.crashes.length > 0 || growth !== undefined, `Not found with seed ${seed}`);

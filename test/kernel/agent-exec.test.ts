@@ -200,7 +200,10 @@ test.serial("a process that waits for a host goes on when that host is gone", as
   t.like(await end, { status: 0 });
 });
 
-/** Holds a lease on a program: whoever opens it waits until it is let go, at the longest /proc/sys/fs/lease-break-time. */
+/**
+ * Holds a lease on a program: whoever opens it waits until it is let go, at the longest
+ * /proc/sys/fs/lease-break-time.
+ */
 const holdProgram = `
 import fcntl, os, shutil, signal, sys
 shutil.copy(shutil.which("true"), "/tmp/held")
@@ -240,7 +243,8 @@ test.serial("a thousand processes leave neither descriptors nor memory behind", 
   const thousand = async (): Promise<void> => {
     for (let i = 0; i < 1000; i++) await host.run(["true"]);
   };
-  // The first thousand fills what garbage collection leaves until a threshold; the second must find room there.
+  // The first thousand fills what garbage collection leaves until a threshold; the second must find
+  // room there.
   await thousand();
   const before = { descriptors: descriptors(), rss: rss() };
   await thousand();

@@ -160,7 +160,8 @@ test.serial("STARTPOD: hostname and DNS files; what cannot be done is refused", 
   const read = async (file: string): Promise<string> =>
     (await host.ack(command.readFile, { container: "hyperstart", file })).toString();
   t.is(await read("/etc/resolv.conf"), resolver);
-  // Not PID 1: /tmp is everybody's, and nothing is written below a name there that a guest's user may have made.
+  // Not PID 1: /tmp is everybody's, and nothing is written below a name there that a guest's user
+  // may have made.
   t.like(
     await host.ask(command.readFile, { container: "hyperstart", file: "/tmp/hyper/hostname" }),
     isError,

@@ -155,7 +155,10 @@ for (const [what, ask] of [
     fragment = mine;
   });
 
-/** One router advertisement, of a default route alone, to all that are on the bridge, as a neighbour would send it. */
+/**
+ * One router advertisement, of a default route alone, to all that are on the bridge, as a neighbour
+ * would send it.
+ */
 const advertise = (): Promise<unknown> =>
   run([
     "python3",

@@ -35,7 +35,10 @@ async function queues(link: string): Promise<readonly Queue[]> {
 const queue = async (link: string): Promise<Queue | undefined> =>
   (await queues(link)).find(({ kind }) => kind === "tbf");
 
-/** Sends 50 frames of 1,000 bytes at once, fewer than may wait, and waits for all echoes. Seconds it took. */
+/**
+ * Sends 50 frames of 1,000 bytes at once, fewer than may wait, and waits for all echoes. Seconds it
+ * took.
+ */
 async function seconds(): Promise<number> {
   const argv = ["ping", "-q", "-i", "0.002", "-s", "1000", "-c", "50", "-W", "20", "192.168.123.3"];
   const begin = performance.now();
@@ -44,7 +47,8 @@ async function seconds(): Promise<number> {
   return (performance.now() - begin) / 1000;
 }
 
-// What is held to 100 KB a second with 10 KB at once takes 0.4 s for 50 KB, however slow the machine is.
+// What is held to 100 KB a second with 10 KB at once takes 0.4 s for 50 KB, however slow the
+// machine is.
 const leastSeconds = 0.4;
 
 test.serial("without a limit nothing is held up", async (t) => {

@@ -1,4 +1,7 @@
-/** A container that has a network already, and podnet's link as its second: Multus, podman with two networks. */
+/**
+ * A container that has a network already, and podnet's link as its second: Multus, podman with two
+ * networks.
+ */
 import test from "ava";
 import { onlyLook } from "../../network/bridge/inspect.ts";
 import { AttachmentSite } from "../lab/attachment-site.ts";

@@ -50,7 +50,10 @@ async function plugin(
   return { exit, signal, stdout, stderr };
 }
 
-/** A place with a socket, if a server is given: it gets each connection and the request's bytes once they are whole. */
+/**
+ * A place with a socket, if a server is given: it gets each connection and the request's bytes once
+ * they are whole.
+ */
 async function place(
   t: ExecutionContext,
   serve?: (connection: Socket, body: Uint8Array, head: string) => void,

@@ -1,4 +1,7 @@
-/** Tables of flows as large as guests can make them: podnetd reads them beside everything else that it does. */
+/**
+ * Tables of flows as large as guests can make them: podnetd reads them beside everything else that
+ * it does.
+ */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import test from "ava";
 import { type Ip, ipToBytes } from "../../core/address.ts";

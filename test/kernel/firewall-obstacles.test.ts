@@ -14,7 +14,10 @@ const outer = hostAddresses[4].outer;
 const reached = `${outsideAddress[4]} 80`;
 const sh = (command: string): Promise<unknown> => run(["sh", "-c", command]);
 
-/** What others do to what is forwarded, whether a published port is reached then, and the chain that is in the way. */
+/**
+ * What others do to what is forwarded, whether a published port is reached then, and the chain that
+ * is in the way.
+ */
 const others: readonly (readonly [string, string, string | undefined])[] = [
   ["nothing", "true", undefined],
   ["iptables drops", "iptables-nft -P FORWARD DROP", "table ip filter, chain FORWARD"],

@@ -1,4 +1,7 @@
-/** What others on the host translate (DNAT) to containers and pods, and sources that a network admits. */
+/**
+ * What others on the host translate (DNAT) to containers and pods, and sources that a network
+ * admits.
+ */
 import test from "ava";
 import type { Cidr, Ip } from "../../core/address.ts";
 import { run } from "../../linux/command.ts";
@@ -25,8 +28,8 @@ const taking = (n: number): PodFragment => ({
 });
 
 /**
- * As portmap and kube-proxy do it: port 9000 + n of the host leads to pod n, with the client's address (policy Local); port 9100 + n too, with
- * the host's (policy Cluster).
+ * As portmap and kube-proxy do it: port 9000 + n of the host leads to pod n, with the client's
+ * address (policy Local); port 9100 + n too, with the host's (policy Cluster).
  */
 async function translateAsOthersDo(...pods: readonly number[]): Promise<void> {
   const rules = families.map((family) => {
@@ -80,7 +83,8 @@ for (const { name, options } of driversUnderTest) {
       t.deepEqual(await inVain(9003), silence, "a pod");
       t.deepEqual([await direct(2), await direct(3)], [silence, silence], "not translated");
 
-      // Who has lost its rules gets them again, and nothing is found of those that are as they should be.
+      // Who has lost its rules gets them again, and nothing is found of those that are as they
+      // should be.
       await site.host.unpublish(taking(2), signal);
       t.deepEqual(await inVain(9002), silence, "without the rule");
       const heal = (): Promise<ReadonlyMap<unknown, unknown>> =>

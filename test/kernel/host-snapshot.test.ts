@@ -7,7 +7,8 @@ const snapshot = path.resolve(import.meta.dirname, "../../scripts/host-snapshot"
 
 /** What `diff` shows of two snapshots of a machine of its own, with a change in between. */
 async function seen(change: string): Promise<string> {
-  // The script and its snapshots go to /mnt: /tmp is hidden, for other tests use it, and a checkout may be below it.
+  // The script and its snapshots go to /mnt: /tmp is hidden, for other tests use it, and a checkout
+  // may be below it.
   const script = `mount -n -t tmpfs tmpfs /mnt && cp "$0" /mnt/snapshot &&
     mount -n -t tmpfs tmpfs /run && mount -n -t tmpfs tmpfs /tmp &&
     ip link set dev lo up && ip link add name here type bridge && ip link set dev here addrgenmode none &&

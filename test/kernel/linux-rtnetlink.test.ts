@@ -40,7 +40,8 @@ test.serial("a list of 1,000 links is whole while somebody changes it", async (t
   await thousandLinks();
   const links = await net.links({ group: 99 });
   t.is(new Set(links.map(({ name }) => name)).size, 1000);
-  // Another process makes links all the while, again and again until the kernel has cut a list short.
+  // Another process makes links all the while, again and again until the kernel has cut a list
+  // short.
   const raw = new RtnetlinkExchange();
   let interrupted = 0;
   let rounds = 0;

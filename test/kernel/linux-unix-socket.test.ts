@@ -63,7 +63,8 @@ s = socket.socket(socket.AF_UNIX); s.bind("i.sock"); s.listen(0); print("listeni
   return { child, path: join(directory, "i.sock") };
 }
 
-// Receives bytes and descriptors as QEMU does: with recvmsg, in another process. Prints what it got.
+// Receives bytes and descriptors as QEMU does: with recvmsg, in another process. Prints what it
+// got.
 const receiver = `
 import array, os, socket, sys
 server = socket.socket(socket.AF_UNIX)

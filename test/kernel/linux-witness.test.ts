@@ -1,6 +1,6 @@
 /**
- * Our rtnetlink beside npm `netlink`, an implementation that shares nothing with it. It runs in a child process, since
- * it aborts its own when a socket overruns (docs/decisions/0003-rtnetlink.md).
+ * Our rtnetlink beside npm `netlink`, an implementation that shares nothing with it. It runs in a
+ * child process, since it aborts its own when a socket overruns (docs/decisions/0003-rtnetlink.md).
  */
 import test from "ava";
 import {

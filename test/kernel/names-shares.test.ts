@@ -23,7 +23,10 @@ opened.defer(() => rmSync(directory, { recursive: true, force: true }));
 test.after.always(() => opened.disposeAsync());
 
 const upstream = "127.0.0.77" as Ip;
-/** Pods of two networks, by the last number of their address; what is asked for below `slow.example` is answered by none. */
+/**
+ * Pods of two networks, by the last number of their address; what is asked for below `slow.example`
+ * is answered by none.
+ */
 const blue = definition("blue", ["10.20.0.1/24"], { dns: [upstream] });
 const red = definition("red", ["10.30.0.1/24"], { dns: [upstream] });
 let resolvers: Resolvers;
@@ -50,7 +53,8 @@ test.before(async () => {
       await ip(`-n ${pod} link set eth0 up`);
     }
   }
-  // It asks by addresses of others without having them: it answers no ARP for them, and asks by none.
+  // It asks by addresses of others without having them: it answers no ARP for them, and asks by
+  // none.
   await exec("ip", [
     "netns",
     "exec",
@@ -82,7 +86,10 @@ test.before(async () => {
   await resolvers.settle(() => [blue, red]);
 });
 
-/** A server that names everything but what ends in `slow.example`, to which it says nothing; nothing at all while it is away. */
+/**
+ * A server that names everything but what ends in `slow.example`, to which it says nothing; nothing
+ * at all while it is away.
+ */
 async function serveNames(): Promise<void> {
   const answerTo = (bytes: Buffer): Packet | undefined => {
     const { id = 0, questions = [] } = decode(bytes);
@@ -112,7 +119,9 @@ async function serveNames(): Promise<void> {
   await Promise.all([once(byUdp, "listening"), once(byTcp, "listening")]);
 }
 
-/** A source of questions that has begun: the pod asks by these addresses, so often a second each. */
+/**
+ * A source of questions that has begun: the pod asks by these addresses, so often a second each.
+ */
 async function flood(
   seconds: number,
   aSecond: number,
@@ -126,7 +135,10 @@ async function flood(
   return child;
 }
 
-/** Asks for a name as programs do, with glibc: whether it was told, and after how long, milliseconds. */
+/**
+ * Asks for a name as programs do, with glibc: whether it was told, and after how long,
+ * milliseconds.
+ */
 async function asked(pod: string, name: string, gateway: string) {
   const file = join(directory, `resolv-${pod}`);
   writeFileSync(file, `nameserver ${gateway}\noptions timeout:5 attempts:1\n`);

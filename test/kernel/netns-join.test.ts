@@ -96,7 +96,8 @@ test.serial(
         t.true(await site.reaches("host", to), to);
         t.true(await site.reaches(4, to), to);
       }
-      // Paused, it answers nobody: that the namespace's kernel has the same addresses does not show.
+      // Paused, it answers nobody: that the namespace's kernel has the same addresses does not
+      // show.
       machine.pause(true);
       t.false(await site.reaches("host", "192.168.123.2"));
       t.false(await site.reaches("host", "fd00:123::2"));

@@ -53,7 +53,10 @@ interface IpLink {
 const linkOf = async (name: string): Promise<IpLink | undefined> =>
   (JSON.parse(await ip("-d -j link show")) as IpLink[]).find((link) => link.ifname === name);
 
-/** What of a link is set: no flags, states and timers, and not what a bridge takes from ports (and keeps after them). */
+/**
+ * What of a link is set: no flags, states and timers, and not what a bridge takes from ports (and
+ * keeps after them).
+ */
 async function settings(name: string): Promise<unknown> {
   const text = JSON.stringify(await linkOf(name));
   return JSON.parse(text, (key, value: unknown) =>
@@ -637,8 +640,8 @@ test.serial(
 const CLONE_NEWNS = 0x20000;
 
 /**
- * Makes every iptables program unusable for a while, by a device mounted over them: in a mount namespace of this
- * process's own, since other test files run in the same sandbox at the same time.
+ * Makes every iptables program unusable for a while, by a device mounted over them: in a mount
+ * namespace of this process's own, since other test files run in the same sandbox at the same time.
  */
 async function withoutIptables(t: ExecutionContext, body: () => Promise<void>): Promise<void> {
   const programs = ["/usr/sbin/xtables-nft-multi", "/usr/sbin/xtables-legacy-multi"];

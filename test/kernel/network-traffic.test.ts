@@ -13,8 +13,9 @@ const { signal } = new AbortController();
 let count = 0;
 
 /**
- * This process's namespace is the host. `internet` has no way back to pods, so what it answers was masqueraded; `lan`
- * routes everything by the host, as a neighbour who tries to get at pods directly would.
+ * This process's namespace is the host. `internet` has no way back to pods, so what it answers was
+ * masqueraded; `lan` routes everything by the host, as a neighbour who tries to get at pods
+ * directly would.
  */
 class Site implements AsyncDisposable {
   readonly host: HostNetwork;
@@ -74,7 +75,10 @@ class Site implements AsyncDisposable {
     }
   }
 
-  /** Opens a TCP connection from one machine to another and gives the address the server saw it come from. */
+  /**
+   * Opens a TCP connection from one machine to another and gives the address the server saw it come
+   * from.
+   */
   async tcp(from: string | undefined, to: string, address: string, port = 7000): Promise<string> {
     const serve = `require("net").createServer((s) => s.end(s.remoteAddress)).listen(7000, "0.0.0.0", () => console.log("up"))`;
     const server = spawn("ip", ["netns", "exec", this.name(to), process.execPath, "-e", serve]);

@@ -22,8 +22,8 @@ import { oddFrame, type Oddities } from "../lab/odd-frames.ts";
 import { parseSegment, type RawEnd, tcpFrame, udpFrame } from "../lab/raw-frame.ts";
 import { Random } from "../sim/random.ts";
 
-// What no program's own sockets send, on a wire whose other end is raw: host0 is as podnetd's listeners have it, and
-// what passes guest0 is written and read frame by frame.
+// What no program's own sockets send, on a wire whose other end is raw: host0 is as podnetd's
+// listeners have it, and what passes guest0 is written and read frame by frame.
 
 const hostMac = parseMac("52:54:00:00:00:01");
 const guestMac = parseMac("52:54:00:00:00:02");
@@ -132,7 +132,10 @@ const oddities: Oddities = {
   guestMac,
 };
 
-/** Everything podnetd would have at this link, and at its ports; a question has the same answer however many came before. */
+/**
+ * Everything podnetd would have at this link, and at its ports; a question has the same answer
+ * however many came before.
+ */
 async function listeners(t: ExecutionContext): Promise<HeldPorts> {
   await run(["ip", "address", "add", `${near}/64`, "dev", "host0", "nodad"]);
   t.teardown(() => run(["ip", "address", "del", `${near}/64`, "dev", "host0"]));
@@ -176,7 +179,10 @@ async function listeners(t: ExecutionContext): Promise<HeldPorts> {
   return held;
 }
 
-/** Begins connections as a guest, and goes on with each that is taken in an odd way: RST, FIN, half a question, silence. */
+/**
+ * Begins connections as a guest, and goes on with each that is taken in an odd way: RST, FIN, half
+ * a question, silence.
+ */
 async function oddConnections(random: Random, count: number): Promise<void> {
   const [from, to] = [wires[4].guest, wires[4].host];
   const begun = new Map<number, number>();

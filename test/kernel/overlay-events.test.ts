@@ -7,7 +7,10 @@ import { until } from "../lab/until.ts";
 
 const { signal } = new AbortController();
 
-/** What a host's kernel tells of, apart from what its overlays asked for: how often, and what of it damages them. */
+/**
+ * What a host's kernel tells of, apart from what its overlays asked for: how often, and what of it
+ * damages them.
+ */
 function watch({ name, overlays }: OverlayHost) {
   const heard = { events: 0, damages: 0, ours: 0, links: [] as string[] };
   const note = (event: RtnetlinkEvent): void => {

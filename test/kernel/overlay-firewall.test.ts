@@ -243,7 +243,10 @@ const markTraffic = (destination: string): Promise<unknown> =>
     stdin: `table ip marker { chain c { type filter hook forward priority -150; ip daddr ${destination} meta mark set 0x4000; }; }\n`,
   });
 
-/** This namespace is the host; another host of the overlay, one outside of it, and a pod behind `podport`. */
+/**
+ * This namespace is the host; another host of the overlay, one outside of it, and a pod behind
+ * `podport`.
+ */
 async function openSite(): Promise<
   AsyncDisposable & { readonly peer: string; readonly outside: string; readonly pod: string }
 > {

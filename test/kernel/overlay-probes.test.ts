@@ -91,7 +91,8 @@ test.serial(
     );
     // Longer than the host's own device takes.
     t.deepEqual(await ask(address, { bytes: 1451, ...brief }), { kind: "too-big", mtu: 0 });
-    // Frames that are longer than this are lost at the other end: 1400 of IP, 50 of which are the tunnel's.
+    // Frames that are longer than this are lost at the other end: 1400 of IP, 50 of which are the
+    // tunnel's.
     await second.run("nft add table netdev few");
     await second.run(
       "nft add chain netdev few in { type filter hook ingress device eth0 priority 0 ; }",
@@ -120,7 +121,10 @@ test.serial("a router that says what fits is believed", async (t) => {
   t.is((await four.ask(parseIp("10.77.2.2"), { bytes: 1300, ...patient })).kind, "answered");
 });
 
-/** What stands in a datagram's checksum while it is left to the card: the sum of the addresses, the protocol and the length. */
+/**
+ * What stands in a datagram's checksum while it is left to the card: the sum of the addresses, the
+ * protocol and the length.
+ */
 function unfinished(from: string, to: string, length: number): string {
   const words = [from, to].flatMap((ip) => {
     const [a = 0, b = 0, c = 0, d = 0] = ip.split(".").map(Number);

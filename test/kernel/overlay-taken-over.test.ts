@@ -37,7 +37,10 @@ test.before(async () => {
   await run(["ip", "-batch", "-"], { stdin: `${lines.join("\n")}\n` });
 });
 
-/** What this host is to others once podnetd has begun: the place of an overlay in a podnetd that was started anew. */
+/**
+ * What this host is to others once podnetd has begun: the place of an overlay in a podnetd that was
+ * started anew.
+ */
 async function begin(memory: OverlayMemory, overlays: Overlays) {
   const told: Host[] = [];
   const place = new HostPlace({

@@ -177,7 +177,8 @@ test.serial("streams pass whole, many packets at a time", async (t) => {
   t.is(await passesWhole(first), "same\n");
   // Each datagram is one packet that fits.
   await until("them to be counted", () => countersOf(first).sentPackets > 5000);
-  // Where the way carries less than the link does, the kernel takes none of many at a time: each goes by itself, in parts.
+  // Where the way carries less than the link does, the kernel takes none of many at a time: each
+  // goes by itself, in parts.
   await first.run(`ip route add ${hostAddress(2)}/32 dev eth0 mtu 1000`);
   t.is(await passesWhole(first, 1), "same\n");
   t.is(countersOf(first).lost, 0);

@@ -61,7 +61,10 @@ async function listen(port: number, serve: (socket: Socket) => void): Promise<As
 const dial = (port: number, host = "127.0.0.1"): Socket =>
   connect({ host, port, allowHalfOpen: true }).on("error", () => {});
 
-/** Resolves when there are so many connections and sessions: what has ended is counted a turn of the event loop later. */
+/**
+ * Resolves when there are so many connections and sessions: what has ended is counted a turn of the
+ * event loop later.
+ */
 async function active(held: HeldPorts, count: number): Promise<void> {
   while (held.counts().active !== count) await delay(5);
 }
@@ -129,7 +132,8 @@ test.serial("who does not read is not sent more than buffers hold", async (t) =>
     before = sent;
     await delay(300);
   }
-  // Far from all of it, but a good part of what the kernel's buffers take: the connection itself worked.
+  // Far from all of it, but a good part of what the kernel's buffers take: the connection itself
+  // worked.
   t.true(sent > 1 << 16 && sent < 1 << 26, `${sent} bytes`);
   const { rss } = process.memoryUsage();
   t.true(rss < 1 << 30);
@@ -149,7 +153,8 @@ test.serial("a pod that takes no connection gives the client a reset at once", a
 test.serial(
   "what a pod has not taken yet ends with its port, and leaves nothing open",
   async (t) => {
-    // Behind this address nobody answers, and nobody says so: that it takes no connection is known minutes later.
+    // Behind this address nobody answers, and nobody says so: that it takes no connection is known
+    // minutes later.
     const silent = parseIp("10.99.0.2");
     await run(["ip", "link", "add", "silent0", "type", "veth", "peer", "silent1"]);
     t.teardown(() => run(["ip", "link", "delete", "silent0"]));

@@ -14,7 +14,8 @@ import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { networkFragment, podFragment, publishedPort } from "../lab/network.ts";
 
-// Rules are podnet's, written by each driver; what is said of them is said by programs that know nothing of podnet.
+// Rules are podnet's, written by each driver; what is said of them is said by programs that know
+// nothing of podnet.
 
 test.before(ownNetns);
 

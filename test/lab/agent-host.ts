@@ -49,7 +49,10 @@ export interface Finished {
   readonly event: ProcessEvent;
 }
 
-/** The bare protocol towards an agent, wherever it runs: what is sent and received is the test's to choose. */
+/**
+ * The bare protocol towards an agent, wherever it runs: what is sent and received is the test's to
+ * choose.
+ */
 export class AgentPeer {
   control: Socket;
   tty: Socket;
@@ -203,7 +206,10 @@ export class AgentPeer {
   }
 }
 
-/** The agent as a plain process in this test's network namespace; /etc, /tmp and the hostname are its own. */
+/**
+ * The agent as a plain process in this test's network namespace; /etc, /tmp and the hostname are
+ * its own.
+ */
 export class AgentHost extends AgentPeer implements AsyncDisposable {
   readonly process: ChildProcess;
   readonly #directory: string;
@@ -223,7 +229,8 @@ export class AgentHost extends AgentPeer implements AsyncDisposable {
 
   /** Starts the agent and takes its READY. */
   static async start(): Promise<AgentHost> {
-    // On the sandbox's own /run, the program too: the agent's /tmp is hidden, and a checkout may be in it.
+    // On the sandbox's own /run, the program too: the agent's /tmp is hidden, and a checkout may be
+    // in it.
     const directory = mkdtempSync("/run/agent-");
     const program = path.join(directory, "podnet-guest");
     copyFileSync(agentProgram, program);

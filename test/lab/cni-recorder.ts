@@ -17,7 +17,10 @@ export interface RecordedCall {
   readonly stdin: any;
 }
 
-/** Stands in the plugin's place, writes down what it is handed (dash keeps the environment it was started with), and hands it on. */
+/**
+ * Stands in the plugin's place, writes down what it is handed (dash keeps the environment it was
+ * started with), and hands it on.
+ */
 const script = (directory: string, plugin: string): string => `#!/bin/sh
 at=${directory}/$(date +%s%N)
 cat >"$at.stdin"
@@ -25,7 +28,10 @@ tr '\\0' '\\n' <"/proc/$$/environ" | grep ^CNI_ >"$at.env"
 exec ${plugin} <"$at.stdin"
 `;
 
-/** Writes down what a host's runtimes send to its plugin from now on; `calls` answers it without what differs from run to run. */
+/**
+ * Writes down what a host's runtimes send to its plugin from now on; `calls` answers it without
+ * what differs from run to run.
+ */
 export function recordCalls(host: ContainerHost): { calls(): RecordedCall[] } {
   const directory = path.join(host.directory, "recorded");
   mkdirSync(directory);
@@ -53,7 +59,10 @@ export function recordCalls(host: ContainerHost): { calls(): RecordedCall[] } {
   };
 }
 
-/** Replaces what chance or the time makes: IDs, names of links, MACs of the host's ends, directories. */
+/**
+ * Replaces what chance or the time makes: IDs, names of links, MACs of the host's ends,
+ * directories.
+ */
 function sameEverywhere(directory: string, env: readonly string[]): (text: string) => string {
   const ids = env.flatMap((text) => /^CNI_CONTAINERID=([0-9a-f]{64})$/.exec(text)?.[1] ?? []);
   const unique = [...new Set(ids)];

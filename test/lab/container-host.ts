@@ -36,7 +36,8 @@ export interface ContainerHost extends Machine, AsyncDisposable {
   readonly lan: Machine;
 }
 
-// What is mounted below /sys twice would mislead runc, which takes what it finds first. Control groups stay the sandbox's.
+// What is mounted below /sys twice would mislead runc, which takes what it finds first. Control
+// groups stay the sandbox's.
 const furnish = `
   umount -n -R -l /sys && while umount -n -R -l /sys 2>/dev/null; do :; done
   mount -n -t sysfs sysfs /sys && mount -n --rbind /run/cgroup /sys/fs/cgroup || exit

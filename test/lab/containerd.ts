@@ -37,7 +37,10 @@ runtime_type = "io.containerd.runc.v2"
 BinaryName = "${unpacked}/usr/sbin/runc"
 `;
 
-/** Starts it with the image in it, and waits until its CRI has read the lists of plugins that are there. */
+/**
+ * Starts it with the image in it, and waits until its CRI has read the lists of plugins that are
+ * there.
+ */
 export async function startContainerd(host: ContainerHost, image: string): Promise<Containerd> {
   const directory = path.join(host.directory, "containerd");
   mkdirSync(directory, { recursive: true });

@@ -4,8 +4,9 @@ import { setTimeout as delay } from "node:timers/promises";
 import { run } from "../../linux/command.ts";
 
 /**
- * systemd-networkd as a stock cloud image has it, for one namespace: DHCPv4, router advertisements, DHCPv6. It believes to be
- * in a container without udev, as /sys cannot be written, and has a /run of its own.
+ * systemd-networkd as a stock cloud image has it, for one namespace: DHCPv4, router advertisements,
+ * DHCPv6. It believes to be in a container without udev, as /sys cannot be written, and has a /run
+ * of its own.
  */
 export class Networkd implements AsyncDisposable {
   readonly #namespace: string;
@@ -33,7 +34,10 @@ export class Networkd implements AsyncDisposable {
     this.#process.stderr?.on("data", take);
   }
 
-  /** What `ip` shows in the namespace, once it has all of these; the last try is shown when it never has. */
+  /**
+   * What `ip` shows in the namespace, once it has all of these; the last try is shown when it never
+   * has.
+   */
   async until(wanted: readonly RegExp[]): Promise<string> {
     const ip = async (...args: readonly string[]): Promise<string> =>
       (await run(["ip", "-n", this.#namespace, ...args])).stdout;

@@ -41,11 +41,17 @@ export interface EtcdLab extends AsyncDisposable {
 }
 
 let labs = 0;
-/** Loopback is 127.0.0.0/8: a part for each process, and of that one for each lab, so that none meets another's. */
+/**
+ * Loopback is 127.0.0.0/8: a part for each process, and of that one for each lab, so that none
+ * meets another's.
+ */
 const ownAddress = (lab: number, index: number): string =>
   `127.${128 + ((process.pid >> 8) & 127)}.${process.pid & 255}.${lab * 4 + index + 1}`;
 
-/** What members come to each other from, which their certificates must name: on loopback its first address. */
+/**
+ * What members come to each other from, which their certificates must name: on loopback its first
+ * address.
+ */
 async function sources(machines: readonly Machine[] | undefined): Promise<string[]> {
   if (machines === undefined) return ["127.0.0.1"];
   const shown = await Promise.all(

@@ -125,8 +125,8 @@ export interface SiteOptions {
 }
 
 /**
- * A host — the namespace of this process — with a network of pods, and a machine outside that has a route through it to
- * everything. Pods are namespaces with their link on the bridge.
+ * A host — the namespace of this process — with a network of pods, and a machine outside that has a
+ * route through it to everything. Pods are namespaces with their link on the bridge.
  */
 export class FirewallSite implements AsyncDisposable {
   readonly host: HostNetwork;
@@ -248,7 +248,10 @@ export class FirewallSite implements AsyncDisposable {
     return this.#end(machine).order({ do: "ask", protocol, address, port, waitMs });
   }
 
-  /** INITs of SCTP, sent one after the other: where the first that arrives at a pod seems to come from, and the port. */
+  /**
+   * INITs of SCTP, sent one after the other: where the first that arrives at a pod seems to come
+   * from, and the port.
+   */
   async sctp(
     from: string,
     to: string,

@@ -2,8 +2,9 @@
 export type Run = (...argv: readonly [string, ...string[]]) => Promise<string>;
 
 /**
- * Makes links, addresses, routes, rules and settings that are not podnet's, by chance; among them some that look like
- * its own: its link group, aliases and comments that are nearly marks, a chain of nearly its name.
+ * Makes links, addresses, routes, rules and settings that are not podnet's, by chance; among them
+ * some that look like its own: its link group, aliases and comments that are nearly marks, a chain
+ * of nearly its name.
  */
 export async function makeForeign(run: Run, random: (below: number) => number): Promise<void> {
   const ip = (command: string): Promise<string> => run("ip", ...command.split(" "));
@@ -50,8 +51,8 @@ export async function makeForeign(run: Run, random: (below: number) => number): 
         const port = `-p ${pick(["tcp", "udp"])} --dport ${1 + random(60_000)}`;
         return `-A ${pick(chains)} ${port} -m comment --comment "${pick(comments)}" -j ${target}`;
       });
-      // One in each table whose jump is sure to be there, so that the table is; and all of its built-in chains, which
-      // iptables-nft makes when they are first used and never removes.
+      // One in each table whose jump is sure to be there, so that the table is; and all of its
+      // built-in chains, which iptables-nft makes when they are first used and never removes.
       const builtIn = {
         filter: ["INPUT", "FORWARD", "OUTPUT"],
         nat: ["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"],
@@ -101,7 +102,10 @@ const ours = new RegExp(
 const forwarding =
   /^net\.ipv4\.(?:ip_forward|conf\.[^ ]+\.forwarding|conf\.all\.accept_redirects) /;
 
-/** Each line with the table and chain that it stands in, so that it says of itself whether it is podnet's. */
+/**
+ * Each line with the table and chain that it stands in, so that it says of itself whether it is
+ * podnet's.
+ */
 function withPlaces(ruleset: string): string {
   const place: string[] = [];
   const lines = ruleset.split("\n").flatMap((line) => {
@@ -123,8 +127,9 @@ const lastingStations = (fdb: string): string =>
     .join("\n");
 
 /**
- * All of a host's network that podnet must not change, as text, indexes and nftables' handles included; counters and
- * timers left out. `whole` leaves nothing out that podnet may have changed for the time that it works.
+ * All of a host's network that podnet must not change, as text, indexes and nftables' handles
+ * included; counters and timers left out. `whole` leaves nothing out that podnet may have changed
+ * for the time that it works.
  */
 export async function foreignText(run: Run, whole: boolean): Promise<string> {
   const texts = await Promise.all([

@@ -1,4 +1,5 @@
-// Moves frames between two taps, its descriptors 3 and 4, as a machine would between its NIC and what is in it.
+// Moves frames between two taps, its descriptors 3 and 4, as a machine would between its NIC and
+// what is in it.
 import { read, write } from "node:fs";
 
 function move(from: number, to: number): void {

@@ -37,8 +37,8 @@ export const sendFrames = (
   );
 
 /**
- * Which of some texts arrive at a machine's link while `send` is done, in their order: until the last of them has, which is one
- * that is to arrive and sent last.
+ * Which of some texts arrive at a machine's link while `send` is done, in their order: until the
+ * last of them has, which is one that is to arrive and sent last.
  */
 export async function heardWhile(
   { site, machine, link }: { site: FirewallSite; machine: string; link: string },

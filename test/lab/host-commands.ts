@@ -1,6 +1,9 @@
 import type { Machine } from "./lab.ts";
 
-/** Those that podnetd sets, and their neighbours. (`sysctl -a -r` walks through all there are: it takes seven times as long.) */
+/**
+ * Those that podnetd sets, and their neighbours. (`sysctl -a -r` walks through all there are: it
+ * takes seven times as long.)
+ */
 const sysctlPaths = [
   "ipv4/ip_forward",
   ...["ipv4", "ipv6"].flatMap((family) => ["all", "default"].map((of) => `${family}/conf/${of}`)),
@@ -32,8 +35,8 @@ export type Shown = ReadonlyMap<string, string>;
 const separator = "\x1e";
 
 /**
- * Asks a machine for all that an inventory compares of it; rejects when a command fails. One process enters the namespace for
- * all of them, which takes longer than most of them do.
+ * Asks a machine for all that an inventory compares of it; rejects when a command fails. One
+ * process enters the namespace for all of them, which takes longer than most of them do.
  */
 export async function shownBy(machine: Machine): Promise<Shown> {
   const script = Object.values(commands).join("\nprintf '\\036'\n");

@@ -7,9 +7,9 @@ import type { Machine } from "./lab.ts";
 import type { Podnetd } from "./podnetd.ts";
 
 /**
- * Everything a pod could leave behind, one thing a line: links, addresses, routes, neighbours, rules of both iptables
- * variants and of nftables, sysctls, processes, files, rows, addresses in use, and what the daemon holds open. Compare two with
- * `difference`.
+ * Everything a pod could leave behind, one thing a line: links, addresses, routes, neighbours,
+ * rules of both iptables variants and of nftables, sysctls, processes, files, rows, addresses in
+ * use, and what the daemon holds open. Compare two with `difference`.
  */
 export async function takeInventory(
   machine: Machine,
@@ -28,7 +28,10 @@ export async function takeInventory(
   ].join("\n");
 }
 
-/** What there is without a podnetd: what one that has ended left on the host, but for its state directory. */
+/**
+ * What there is without a podnetd: what one that has ended left on the host, but for its state
+ * directory.
+ */
 export async function takeHostInventory(machine: Machine, directory: string): Promise<string> {
   return (await onHost(machine, directory, 0)).join("\n");
 }
@@ -62,7 +65,10 @@ const words = (kind: string, of: Json, ...fields: readonly string[]): string =>
     ),
   ].join(" ");
 
-/** Links with their addresses. Link-local ones and states are left out: they follow the carrier, which ports bring. */
+/**
+ * Links with their addresses. Link-local ones and states are left out: they follow the carrier,
+ * which ports bring.
+ */
 function links(shown: Shown): string[] {
   return parsed(shown, "addresses").flatMap((link) => [
     words("link", link, "ifname", "address", "mtu", "master", "group", "ifalias"),
@@ -149,7 +155,9 @@ function files(directory: string): string[] {
   );
 }
 
-/** Of machines that are shut in, below where the sandbox shows its part of them; see `startPodnetd`. */
+/**
+ * Of machines that are shut in, below where the sandbox shows its part of them; see `startPodnetd`.
+ */
 function controlGroups(directory: string): string[] {
   const hierarchies = ["/run/cgroup", "/run/cgroup/memory", "/run/cgroup/pids"];
   return hierarchies.flatMap((hierarchy) =>
@@ -191,8 +199,9 @@ function rows(file: string): string[] {
 }
 
 /**
- * What the daemon holds open, by kind: numbers of sockets and pipes say nothing. One template is kept for the next create,
- * whoever's was the first: a file of its memory and one of its state. More of them are left over.
+ * What the daemon holds open, by kind: numbers of sockets and pipes say nothing. One template is
+ * kept for the next create, whoever's was the first: a file of its memory and one of its state.
+ * More of them are left over.
  */
 function descriptors(pid: number): string[] {
   const directory = `/proc/${pid}/fd`;
@@ -205,7 +214,10 @@ function descriptors(pid: number): string[] {
   );
 }
 
-/** In which files of /proc/PID/net sockets stand, and which of a line's words are their inode and what they are. */
+/**
+ * In which files of /proc/PID/net sockets stand, and which of a line's words are their inode and
+ * what they are.
+ */
 const socketTables = {
   unix: { inode: 6, told: [7] },
   netlink: { inode: 9, told: [1, 3] },
@@ -216,7 +228,10 @@ const socketTables = {
   packet: { inode: 8, told: [3, 4] },
 } as const;
 
-/** What kinds of sockets a process holds, in the kernel's words: for a test that has found one too many. */
+/**
+ * What kinds of sockets a process holds, in the kernel's words: for a test that has found one too
+ * many.
+ */
 export function sockets(pid: number): string[] {
   const known = new Map(
     Object.entries(socketTables).flatMap(([table, { inode, told }]) =>

@@ -15,8 +15,9 @@ COMMIT
 `;
 
 /**
- * iptables-restore --noflush as plain text surgery on iptables-save's format, for property tests: strict where the real
- * one is (positions in range, -D of something that exists, -X of an empty chain). The kernel tests run the real one.
+ * iptables-restore --noflush as plain text surgery on iptables-save's format, for property tests:
+ * strict where the real one is (positions in range, -D of something that exists, -X of an empty
+ * chain). The kernel tests run the real one.
  */
 export function commitToText(text: string, edit: TableEdit): string {
   return text

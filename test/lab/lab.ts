@@ -6,11 +6,19 @@ export interface Machine {
   readonly name: string;
   /** Path of the namespace, as `ip netns` binds it (in the sandbox's own /run). */
   readonly path: string;
-  /** Runs a command there; resolves to its standard output, rejects with its standard error in the message. */
+  /**
+   * Runs a command there; resolves to its standard output, rejects with its standard error in the
+   * message.
+   */
   run(...argv: readonly [string, ...string[]]): Promise<string>;
-  /** Starts a long-running command there. Its pid is the command's own: `ip netns exec` replaces itself. */
+  /**
+   * Starts a long-running command there. Its pid is the command's own: `ip netns exec` replaces
+   * itself.
+   */
   spawn(argv: readonly [string, ...string[]], options?: Parameters<typeof spawn>[2]): ChildProcess;
-  /** Sends `count` pings and returns the round trips in milliseconds; rejects unless all came back. */
+  /**
+   * Sends `count` pings and returns the round trips in milliseconds; rejects unless all came back.
+   */
   ping(address: string, count?: number): Promise<readonly number[]>;
   /** Whether one ping gets an answer within a second. */
   reaches(address: string): Promise<boolean>;
@@ -21,8 +29,9 @@ export interface Machine {
  *
  *     lan (192.0.2.20) ── host (192.0.2.1 | 198.51.100.2) ── internet (198.51.100.1, 203.0.113.10)
  *
- * The host's default route is by the internet; the internet knows no route back to the pods, so what arrives there was
- * masqueraded. The LAN routes everything by the host, as a neighbour who tries to get at pods directly would.
+ * The host's default route is by the internet; the internet knows no route back to the pods, so
+ * what arrives there was masqueraded. The LAN routes everything by the host, as a neighbour who
+ * tries to get at pods directly would.
  */
 export interface Lab extends AsyncDisposable {
   readonly host: Machine;
@@ -84,7 +93,10 @@ export function machineBehind(
   };
 }
 
-/** Makes the lab. Refuses outside of scripts/sandbox, so that nothing is ever made in the real network. */
+/**
+ * Makes the lab. Refuses outside of scripts/sandbox, so that nothing is ever made in the real
+ * network.
+ */
 export async function openLab(prefix = ""): Promise<Lab> {
   if (process.env["PODNET_SANDBOX"] !== "1") {
     throw new Error("The lab makes links and rules; run this below scripts/sandbox");

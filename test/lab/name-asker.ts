@@ -3,8 +3,9 @@ import { connect } from "node:net";
 import { decode, encode, type Packet, streamDecode, streamEncode } from "dns-packet";
 
 /**
- * Asks a name server, as a program: `name-asker.ts udp|tcp SERVER NAME TYPE [FROM]`. Prints its answer as JSON, or `null` after
- * a second, and `"refused"` when the kernel says that nobody listens.
+ * Asks a name server, as a program: `name-asker.ts udp|tcp SERVER NAME TYPE [FROM]`. Prints its
+ * answer as JSON, or `null` after a second, and `"refused"` when the kernel says that nobody
+ * listens.
  */
 const [way = "udp", server = "", name = "", type = "A", from] = process.argv.slice(2);
 const query: Packet = {

@@ -3,8 +3,10 @@ import { createServer } from "node:net";
 import { type Answer, decode, encode, streamEncode } from "dns-packet";
 
 /**
- * A small name server for the lab's internet, run as a program: `name-server.ts ADDRESS…`. It knows `big.example` (too long for
- * a datagram), `long.example` (too long for one of 512 bytes, and it sends no longer one), `who.example` (a TXT of who asks), `silent.example` (never answers), and calls everything else 203.0.113.99.
+ * A small name server for the lab's internet, run as a program: `name-server.ts ADDRESS…`. It knows
+ * `big.example` (too long for a datagram), `long.example` (too long for one of 512 bytes, and it
+ * sends no longer one), `who.example` (a TXT of who asks), `silent.example` (never answers), and
+ * calls everything else 203.0.113.99.
  */
 function answersOf(name: string, type: string, from: string): Answer[] {
   const texts = type !== "TXT" ? 0 : name === "big.example" ? 20 : name === "long.example" ? 5 : 0;

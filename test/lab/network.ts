@@ -68,8 +68,8 @@ export const ip = async (command: string): Promise<string> =>
   (await run(["ip", ...command.split(" ")])).stdout;
 
 /**
- * What of a host podnet must not change, as text: links, addresses, routes and rules of others. Indexes and counters are
- * left out; nothing else is.
+ * What of a host podnet must not change, as text: links, addresses, routes and rules of others.
+ * Indexes and counters are left out; nothing else is.
  */
 export async function foreignState(): Promise<string> {
   const parts = [
@@ -90,7 +90,10 @@ export async function foreignState(): Promise<string> {
     .join("\n");
 }
 
-/** Lines that only one of two texts has, marked - and +: what a failed comparison of hundreds of lines should show. */
+/**
+ * Lines that only one of two texts has, marked - and +: what a failed comparison of hundreds of
+ * lines should show.
+ */
 export function difference(before: string, after: string): string[] {
   const rest = after.split("\n");
   const gone = before.split("\n").filter((line) => {

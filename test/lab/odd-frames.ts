@@ -16,7 +16,10 @@ export interface Oddities {
 const oddPorts = [0, 0, 1, 53, 67, 68, 546, 547, 4000, 65_535];
 const broadcast = parseMac("52:54:00:00:00:ff");
 
-/** A frame such as no program's socket sends: any source, port 0, any flags, a payload that is cut, changed or noise. */
+/**
+ * A frame such as no program's socket sends: any source, port 0, any flags, a payload that is cut,
+ * changed or noise.
+ */
 export function oddFrame(random: Random, given: Oddities): Uint8Array {
   const family = random.pick([4, 6] as const);
   const port = (): number => (random.chance(0.8) ? random.pick(oddPorts) : random.below(0x1_0000));

@@ -5,7 +5,10 @@ import { batch } from "./underlay.ts";
 
 const exec = promisify(execFile);
 
-/** Stands for a pod: a namespace on a host's bridge. It has an address of the host's subnet that podnet knows nothing of. */
+/**
+ * Stands for a pod: a namespace on a host's bridge. It has an address of the host's subnet that
+ * podnet knows nothing of.
+ */
 export interface Container extends AsyncDisposable {
   readonly machine: Machine;
   readonly address: string;

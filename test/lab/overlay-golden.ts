@@ -146,7 +146,10 @@ async function found(host: OverlayLabHost): Promise<string[]> {
   return lines.toSorted();
 }
 
-/** Waits until the host's kernel has what flannel would have made for the leases there are, no more and no less. */
+/**
+ * Waits until the host's kernel has what flannel would have made for the leases there are, no more
+ * and no less.
+ */
 export async function isAsFlannelLeavesIt(
   lab: HostsLab,
   host: OverlayLabHost,

@@ -33,7 +33,10 @@ export interface SubnetEnvironment {
   readonly mtu: number;
 }
 
-/** A host of the lab, with the daemon that makes it part of the overlay; which of the two, nobody else is to notice. */
+/**
+ * A host of the lab, with the daemon that makes it part of the overlay; which of the two, nobody
+ * else is to notice.
+ */
 export class OverlayLabHost implements AsyncDisposable {
   readonly n: number;
   readonly kind: Kind;
@@ -142,7 +145,10 @@ export class OverlayLabHost implements AsyncDisposable {
     await ended;
   }
 
-  /** A namespace on its bridge, once it has a subnet; flanneld's host is given the bridge, as by Docker. */
+  /**
+   * A namespace on its bridge, once it has a subnet; flanneld's host is given the bridge, as by
+   * Docker.
+   */
   async container(): Promise<Container> {
     const { subnet, subnet6, mtu } = await this.joined();
     if (this.kind === "flannel") await this.#bridge(subnet, subnet6);

@@ -47,8 +47,9 @@ export const vtepMac = (n: number, family: 4 | 6 = 4): string =>
   `02:00:00:00:0${family}:0${n.toString(16)}`;
 
 /**
- * Hosts on one link: `lan` is a bridge in a namespace of its own, host N has 192.0.2.N and 2001:db8:2::N on eth0, and its
- * pod is 10.77.N.2 and fd00:77:0:N::2 behind it, as a pod's network would have it. Refuses outside of scripts/sandbox.
+ * Hosts on one link: `lan` is a bridge in a namespace of its own, host N has 192.0.2.N and
+ * 2001:db8:2::N on eth0, and its pod is 10.77.N.2 and fd00:77:0:N::2 behind it, as a pod's network
+ * would have it. Refuses outside of scripts/sandbox.
  */
 export async function openOverlayHosts(
   count: number,
@@ -128,7 +129,10 @@ export async function openOverlayHosts(
   return Object.assign(made.move(), { hosts });
 }
 
-/** Its settings are those of the namespace it was opened in, wherever the thread is when they are set. */
+/**
+ * Its settings are those of the namespace it was opened in, wherever the thread is when they are
+ * set.
+ */
 function overlayKernelOf(name: string): ReturnType<typeof openOverlayKernel> {
   const { netlink, sysctl, checksums } = openOverlayKernel();
   const path = `/run/netns/${name}`;

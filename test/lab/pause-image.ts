@@ -15,13 +15,16 @@ export const pausePort = 8000;
 export const askPause = (from: Machine, address: string, port: number): Promise<string> =>
   from.run("curl", "-s", "--max-time", "2", `http://${address}:${port}`);
 
-/** Asks until there is an answer: its program may not listen yet when a runtime says that it runs. */
+/**
+ * Asks until there is an answer: its program may not listen yet when a runtime says that it runs.
+ */
 export const answerOfPause = (from: Machine, address: string, port: number): Promise<string> =>
   until(`an answer of ${address}:${port}`, () =>
     askPause(from, address, port).catch(() => undefined),
   );
 
-// Waits for a signal, as the first process of a sandbox does; meanwhile tells whoever asks by HTTP whom it takes him for.
+// Waits for a signal, as the first process of a sandbox does; meanwhile tells whoever asks by HTTP
+// whom it takes him for.
 const source = `
 #include <arpa/inet.h>
 #include <signal.h>
@@ -49,7 +52,10 @@ int main(void) {
 }
 `;
 
-/** Builds an image of one static program in the form that OCI's image layout has; returns the archive's path. */
+/**
+ * Builds an image of one static program in the form that OCI's image layout has; returns the
+ * archive's path.
+ */
 export function buildPauseImage(directory: string): string {
   const layout = path.join(directory, "pause-image");
   const blobs = path.join(layout, "blobs/sha256");

@@ -25,7 +25,10 @@ export interface Podnetd extends AsyncDisposable {
   readonly runDir: string;
   readonly socket: string;
   readonly configFile: string;
-  /** Runs `podnet`; rejects with its standard error unless it exits 0. Resolves to its standard output. */
+  /**
+   * Runs `podnet`; rejects with its standard error unless it exits 0. Resolves to its standard
+   * output.
+   */
   podnet(...args: readonly string[]): Promise<string>;
   /** Runs `podnet` whatever its exit code. */
   tryPodnet(...args: readonly string[]): Promise<CommandResult>;
@@ -50,11 +53,17 @@ export interface PodnetdOptions {
   readonly readyMs?: number;
 }
 
-/** Control groups are everybody's in a sandbox: each podnetd makes those of its machines below a directory of its own. */
+/**
+ * Control groups are everybody's in a sandbox: each podnetd makes those of its machines below a
+ * directory of its own.
+ */
 const ownGroups = ({ directory, config = "" }: PodnetdOptions): Record<string, string> =>
   /^cgroup = /m.test(config) ? {} : { PODNET_QEMU_CGROUP: path.basename(directory) };
 
-/** Starts podnetd and waits until its socket takes connections. Rejects with its log when it ends before. */
+/**
+ * Starts podnetd and waits until its socket takes connections. Rejects with its log when it ends
+ * before.
+ */
 export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
   const { machine, directory, readyMs = 60_000 } = options;
   mkdirSync(directory, { recursive: true });
@@ -135,8 +144,8 @@ export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
 }
 
 /**
- * Throws when a podnetd has logged a defect of its own: it goes on after one, so a test would not notice. A podnetd with failpoints
- * is not asked: it is made to fail.
+ * Throws when a podnetd has logged a defect of its own: it goes on after one, so a test would not
+ * notice. A podnetd with failpoints is not asked: it is made to fail.
  */
 export function requireNoDefects(log: string): void {
   const found = log.split("\n").filter((line) => line.includes("A defect of podnet, please"));

@@ -3,8 +3,9 @@ import { setTimeout as delay } from "node:timers/promises";
 import { encode } from "dns-packet";
 
 /**
- * Asks a name server without end, as a program: `question-flood.ts SERVER A_SECOND SECONDS FROM…`. Each source address asks so
- * many questions a second for names that end in `slow.example`, by UDP, and reads no answer.
+ * Asks a name server without end, as a program: `question-flood.ts SERVER A_SECOND SECONDS FROM…`.
+ * Each source address asks so many questions a second for names that end in `slow.example`, by UDP,
+ * and reads no answer.
  */
 const [server = "", aSecond = "0", seconds = "0", ...sources] = process.argv.slice(2);
 const turnMs = 20;

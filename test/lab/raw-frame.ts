@@ -1,7 +1,10 @@
 import { familyOf, type Ip, ipToBytes, type Mac, macToBytes } from "../../core/address.ts";
 import { checksum } from "../../daemon/dhcp/packets.ts";
 
-/** Frames as no program's socket sends them: any source port, flags and lengths. Checksums are right, so that a kernel hands them up. */
+/**
+ * Frames as no program's socket sends them: any source port, flags and lengths. Checksums are
+ * right, so that a kernel hands them up.
+ */
 
 /** One end of a packet. */
 export interface RawEnd {
@@ -48,12 +51,16 @@ export function tcpFrame(packet: Packet, segment: Segment): Uint8Array {
   const { flags, sequence, acknowledged, payload = new Uint8Array() } = segment;
   const ports = [...u16(from.port), ...u16(to.port)];
   const numbers = [...u32(sequence), ...u32(acknowledged)];
-  // Five words of header without options, the widest window, and no checksum yet, nor anything urgent.
+  // Five words of header without options, the widest window, and no checksum yet, nor anything
+  // urgent.
   const rest = [5 << 4, flags, ...u16(65_535), 0, 0, 0, 0];
   return framed(packet, "tcp", 16, [...ports, ...numbers, ...rest, ...payload]);
 }
 
-/** What matters of a segment of TCP in a frame; undefined when there is none. Ports are those of the segment. */
+/**
+ * What matters of a segment of TCP in a frame; undefined when there is none. Ports are those of the
+ * segment.
+ */
 export function parseSegment(frame: Uint8Array):
   | {
       readonly from: number;

@@ -39,7 +39,10 @@ export type Outcome =
   | { readonly kind: "stdout" | "stderr"; readonly data: string }
   | { readonly kind: "exit"; readonly code: number };
 
-/** Processes of an earlier podnetd, and the power-off; without NEXTs, which say how much was read at a time. */
+/**
+ * Processes of an earlier podnetd, and the power-off; without NEXTs, which say how much was read at
+ * a time.
+ */
 export interface RecordedProcesses {
   readonly outcomes: Readonly<Record<"input" | "signal" | "terminal", readonly Outcome[]>>;
   readonly lines: readonly (RecordedFrame | RecordedStream)[];

@@ -6,8 +6,8 @@ import { writeTinyGuest } from "../peers/tiny-guest.ts";
 export const standInQemu = resolve(import.meta.dirname, "../standin-vm/qemu");
 
 /**
- * Configuration of a podnetd whose machines are stand-ins; its tables come last in the file. `directory` gets a kernel
- * and an initramfs nobody starts.
+ * Configuration of a podnetd whose machines are stand-ins; its tables come last in the file.
+ * `directory` gets a kernel and an initramfs nobody starts.
  */
 export async function standInConfig(directory: string): Promise<string> {
   mkdirSync(directory, { recursive: true });

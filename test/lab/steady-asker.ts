@@ -1,5 +1,6 @@
-// Asks again and again by UDP, each time from another port and once, until a file is there; then says what came of it.
-// Arguments: the file, and for each question `ADDRESS PORT ANSWER`; an empty answer is none.
+// Asks again and again by UDP, each time from another port and once, until a file is there; then
+// says what came of it. Arguments: the file, and for each question `ADDRESS PORT ANSWER`; an empty
+// answer is none.
 import { createSocket } from "node:dgram";
 import { existsSync } from "node:fs";
 

@@ -1,4 +1,5 @@
-// A program that stands in a network namespace and opens, serves and asks as it is told, a line of JSON each way.
+// A program that stands in a network namespace and opens, serves and asks as it is told, a line of
+// JSON each way.
 import { createSocket } from "node:dgram";
 import { connect, createServer, type Socket } from "node:net";
 import { createInterface } from "node:readline";

@@ -4,7 +4,10 @@ const top = path.resolve(import.meta.dirname, "../..");
 /** A user who is nobody else. */
 export const user = 64_055;
 
-/** Runs podnetd as a user with so many capabilities. What that user has to reach is mounted where it can. */
+/**
+ * Runs podnetd as a user with so many capabilities. What that user has to reach is mounted where it
+ * can.
+ */
 export const unprivilegedWith = (...capabilities: readonly string[]) => {
   const set = ["-all", ...capabilities.map((each) => `+${each}`)].join(",");
   return [

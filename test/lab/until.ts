@@ -1,6 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 
-/** Looks until there is something to see; throws with what was seen last when that takes too long. */
+/**
+ * Looks until there is something to see; throws with what was seen last when that takes too long.
+ */
 export async function until<T>(
   what: string,
   look: () => Promise<T | undefined | false> | T | undefined | false,

@@ -1,6 +1,9 @@
 import { type Call, describe } from "./history.ts";
 
-/** A pod that certainly held an address all this time: from its create's answer to the first word of its delete. */
+/**
+ * A pod that certainly held an address all this time: from its create's answer to the first word of
+ * its delete.
+ */
 export interface Holding {
   readonly address: string;
   readonly id: string;
@@ -26,9 +29,10 @@ export function heldTwice(holdings: readonly Holding[]): readonly string[] {
 }
 
 /**
- * Creates that were told that no address is left although fewer than `capacity` can have been held at any moment of the
- * call, in words. Whoever rests makes room, so nothing but pods counts: from their create's beginning, when it may have
- * taken one, to the end of their delete, when it may still have had it.
+ * Creates that were told that no address is left although fewer than `capacity` can have been held
+ * at any moment of the call, in words. Whoever rests makes room, so nothing but pods counts: from
+ * their create's beginning, when it may have taken one, to the end of their delete, when it may
+ * still have had it.
  */
 export function exhaustedTooSoon(
   calls: readonly Call[],

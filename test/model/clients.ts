@@ -38,7 +38,10 @@ export interface Load {
   readonly random: () => number;
 }
 
-/** Lets clients create, delete, start, look at and list pods at random, all at once, and notes what they heard. */
+/**
+ * Lets clients create, delete, start, look at and list pods at random, all at once, and notes what
+ * they heard.
+ */
 export async function runClients(load: Load): Promise<Heard> {
   const heard: Heard = {
     calls: [],

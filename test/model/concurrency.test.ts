@@ -14,7 +14,10 @@ import { settle } from "./requests.ts";
 const full = process.env["PODNET_TEST_FULL"] === "1";
 const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 const names = Array.from({ length: 24 }, (_, number) => `pod-${number}`);
-/** Without the network's own, its gateway's and the broadcast address: fewer than names, so that they run out. */
+/**
+ * Without the network's own, its gateway's and the broadcast address: fewer than names, so that
+ * they run out.
+ */
 const capacity = 13;
 const config = `quarantine_s = 2
 [network]

@@ -2,7 +2,10 @@ import type { Podnet } from "../../api/client.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
 
-/** A host port published, or an interface added; or either taken away; or refused because another has it. */
+/**
+ * A host port published, or an interface added; or either taken away; or refused because another
+ * has it.
+ */
 export interface Deed {
   readonly kind: "took" | "gave" | "refused" | "unclear";
   readonly invoked: number;
@@ -78,7 +81,8 @@ export async function tryDeed(
   } catch (error) {
     if (!isPodnetError(error)) throw error;
     if (error.code === "PORT_IN_USE") return { deed: deed({ kind: "refused", id: undefined }) };
-    // A delete or a stop came in between, and its guest went with it: what there is of it is taken back.
+    // A delete or a stop came in between, and its guest went with it: what there is of it is taken
+    // back.
     const cut =
       ["AGENT_DISCONNECTED", "QEMU_EXITED"].includes(error.code) ||
       (error.code === "CANCELLED" && /let go of/.test(error.message));

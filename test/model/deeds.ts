@@ -2,7 +2,10 @@ import type { Holding } from "./addresses.ts";
 import type { Deed } from "./deed.ts";
 import type { Call } from "./history.ts";
 
-/** The ends of pods, by id: the first word of the first delete, and the answer of the first that found it. */
+/**
+ * The ends of pods, by id: the first word of the first delete, and the answer of the first that
+ * found it.
+ */
 function endsOf(calls: readonly Call[]): Map<string, { begun: number; done: number }> {
   const ends = new Map<string, { begun: number; done: number }>();
   for (const { outcome, invoked, returned } of calls) {
@@ -13,7 +16,10 @@ function endsOf(calls: readonly Call[]): Map<string, { begun: number; done: numb
   return ends;
 }
 
-/** What pods certainly held beside their first address: from the answer that gave it to the first word of what may take it. */
+/**
+ * What pods certainly held beside their first address: from the answer that gave it to the first
+ * word of what may take it.
+ */
 export function certainly(deeds: readonly Deed[], calls: readonly Call[]): Holding[] {
   const ends = endsOf(calls);
   return deeds.flatMap(({ kind, id = "", thing, name, what, invoked, returned }) => {
@@ -35,7 +41,10 @@ export function certainly(deeds: readonly Deed[], calls: readonly Call[]): Holdi
   });
 }
 
-/** When something may have been held: from the first word of what asked for it to the answer of what took it away. */
+/**
+ * When something may have been held: from the first word of what asked for it to the answer of what
+ * took it away.
+ */
 export function maybe(
   deeds: readonly Deed[],
   calls: readonly Call[],

@@ -8,7 +8,9 @@ export type Phase =
   | "failed"
   | "deleting";
 
-/** What a call said of one pod name. An id is what tells a pod from its successor of the same name. */
+/**
+ * What a call said of one pod name. An id is what tells a pod from its successor of the same name.
+ */
 export type Outcome =
   /** Created, and running since some moment of the call. */
   | { readonly kind: "created"; readonly id: string }
@@ -33,7 +35,10 @@ export type Outcome =
     }
   /** A start was cut short by a delete. */
   | { readonly kind: "halted" }
-  /** It says nothing of the pod's phase: another call came in between, or what it was about is not there. */
+  /**
+   * It says nothing of the pod's phase: another call came in between, or what it was about is not
+   * there.
+   */
   | { readonly kind: "nothing" }
   /** Was refused because the pod was in none of the phases that it takes. */
   | { readonly kind: "busy"; readonly takes: readonly Phase[] };

@@ -11,13 +11,15 @@ interface Way {
 const mostWays = 100_000;
 
 /**
- * Whether the calls about one name can be explained: whether each can be given moments between its beginning and its
- * end at which its steps were taken, so that all answers are right (Herlihy and Wing's linearizability, with
- * several steps for a call). Answers what cannot be explained, or undefined.
+ * Whether the calls about one name can be explained: whether each can be given moments between its
+ * beginning and its end at which its steps were taken, so that all answers are right (Herlihy and
+ * Wing's linearizability, with several steps for a call). Answers what cannot be explained, or
+ * undefined.
  *
- * The search goes along time (Lowe's just-in-time linearization): calls take their steps as late as they may, when one
- * of them returns. Names are independent of each other, so each is searched alone. A look changes nothing and is taken
- * as soon as it is right: to have it behind you never does harm.
+ * The search goes along time (Lowe's just-in-time linearization): calls take their steps as late as
+ * they may, when one of them returns. Names are independent of each other, so each is searched
+ * alone. A look changes nothing and is taken as soon as it is right: to have it behind you never
+ * does harm.
  */
 export function unexplained(calls: readonly Call[]): string | undefined {
   let ways = new Map<string, Way>([keyed({ state: absent, progress: new Map() })]);
@@ -47,7 +49,10 @@ interface Moment {
   readonly begins: boolean;
 }
 
-/** Beginnings and ends in their order; of those at the same time beginnings first, which allows more. */
+/**
+ * Beginnings and ends in their order; of those at the same time beginnings first, which allows
+ * more.
+ */
 function inOrder(calls: readonly Call[]): readonly Moment[] {
   return calls
     .flatMap(({ invoked, returned }, index) => [
@@ -91,7 +96,10 @@ function steps(way: Way, calls: readonly Call[]): Way[] {
   });
 }
 
-/** What changes nothing at any moment. Others may, though not now: a delete that cuts the next start short, say. */
+/**
+ * What changes nothing at any moment. Others may, though not now: a delete that cuts the next start
+ * short, say.
+ */
 const looks: ReadonlySet<Outcome["kind"]> = new Set([
   "seen",
   "taken",

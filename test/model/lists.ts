@@ -14,8 +14,9 @@ export const looksOf = (listings: readonly Listing[], names: readonly string[]):
   );
 
 /**
- * What lists say of each other: each is of one moment for all names, and the cursor tells which. Of the same cursor two
- * lists are the same, and one that had its answer before another began has no later one.
+ * What lists say of each other: each is of one moment for all names, and the cursor tells which. Of
+ * the same cursor two lists are the same, and one that had its answer before another began has no
+ * later one.
  */
 export function disagreements(listings: readonly Listing[]): readonly string[] {
   const wrong: string[] = [];

@@ -26,14 +26,18 @@ export interface Move {
   readonly progress: Progress;
 }
 
-/** Whether the state is that pod, or may be: of a create that was cut the id is not known before someone tells it. */
+/**
+ * Whether the state is that pod, or may be: of a create that was cut the id is not known before
+ * someone tells it.
+ */
 const isPod = (state: PodState, id: string): state is Extract<PodState, { kind: "present" }> =>
   state.kind === "present" && (state.id === undefined || state.id === id);
 
 /**
- * The steps a call may take in a state. A create and a delete are not done at a moment: both have a beginning
- * others can see, the rows `creating` and `deleting`. An answer that only looks is done at one moment and changes
- * nothing. This is what podnetd promises, written down without looking at how it does it.
+ * The steps a call may take in a state. A create and a delete are not done at a moment: both have a
+ * beginning others can see, the rows `creating` and `deleting`. An answer that only looks is done
+ * at one moment and changes nothing. This is what podnetd promises, written down without looking at
+ * how it does it.
  */
 export function moves(
   call: Call,
@@ -58,7 +62,8 @@ export function moves(
       return halt(index, progress, state);
     case "nothing":
     case "exhausted":
-      // Says nothing of this name; whether there was no address is for all names together: addresses.ts.
+      // Says nothing of this name; whether there was no address is for all names together:
+      // addresses.ts.
       return done(state);
     case "absent":
       return state.kind === "absent" ? done(state) : [];

@@ -17,9 +17,9 @@ export interface Settled {
 }
 
 /**
- * The same request id is one create with one answer, however often it is asked for (promise 17). It begins with the
- * first who asks and is done when the first has an answer. What was refused before anything was taken is no part of
- * it: asking again then begins anew.
+ * The same request id is one create with one answer, however often it is asked for (promise 17). It
+ * begins with the first who asks and is done when the first has an answer. What was refused before
+ * anything was taken is no part of it: asking again then begins anew.
  */
 export function settle(asked: readonly Asked[]): Settled {
   const calls: Call[] = [];
@@ -46,7 +46,8 @@ export function settle(asked: readonly Asked[]): Settled {
     // From its first answer on it is remembered, and nothing else is said of it.
     for (const late of refused.filter(({ invoked }) => invoked >= answered))
       wrong.push(`Request ${id} was answered, and then ${late.outcome.kind}`);
-    // Asked for again after its pod was deleted; that it was there no more at some moment is a look like any other's.
+    // Asked for again after its pod was deleted; that it was there no more at some moment is a look
+    // like any other's.
     if (first.outcome.kind === "cut" && gone.length > 0)
       wrong.push(`Request ${id} was cut short, and found again`);
   }

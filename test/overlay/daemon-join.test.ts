@@ -20,7 +20,10 @@ const vxlan = {
   SubnetMax: "10.77.199.0",
   Backend: { Type: "vxlan", VNI: 7 },
 };
-/** Waits until the host has its one key and the network that follows; the subnet without its last part. */
+/**
+ * Waits until the host has its one key and the network that follows; the subnet without its last
+ * part.
+ */
 async function joined({ keys, ip }: OverlaySite, daemon: Podnetd): Promise<string> {
   const key = await until("a key", async () => (await keys()).find((each) => !isOthers(each)));
   const [, base = ""] = /subnets\/(10\.77\.[0-9]+)\.0-24$/.exec(key) ?? [];
@@ -89,7 +92,8 @@ test.serial(
     t.regex(metrics, /^podnet_overlay_peers\{overlay="flannel"\} 1$/m);
     t.regex(metrics, /^podnet_overlay_stale_seconds\{overlay="flannel"\} 0$/m);
 
-    // Others take the device, then a route, then an entry: all of it comes back, the device as it was.
+    // Others take the device, then a route, then an entry: all of it comes back, the device as it
+    // was.
     await ip("link del flannel.7");
     await until("the device again", async () => (await ip("route")).includes(route));
     t.true((await ip("link show flannel.7")).includes(mac));
@@ -180,7 +184,8 @@ test.serial(
     await refused(first, /has no subnet yet.*OVERLAY_NOT_READY/s);
     t.is(await status(first, "readyz"), "503");
     t.is(await status(first, "healthz"), "200");
-    // A network that covers the uplink is none of those a host takes, before it has another and after.
+    // A network that covers the uplink is none of those a host takes, before it has another and
+    // after.
     const covering = { Network: "198.51.0.0/16", Backend: { Type: "vxlan", VNI: 7 } };
     const overlap = (): Promise<unknown> =>
       until("word of the overlap", async () =>

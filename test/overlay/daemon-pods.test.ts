@@ -56,7 +56,10 @@ async function onOverlay(host: OverlayLabHost): Promise<void> {
   );
 }
 
-/** Makes a pod. A kernel that finds its timer too late, on a machine that is too busy, is started again. */
+/**
+ * Makes a pod. A kernel that finds its timer too late, on a machine that is too busy, is started
+ * again.
+ */
 async function create(host: OverlayLabHost, name: string): Promise<void> {
   for (let tries = 3; ; tries--)
     try {
@@ -194,7 +197,8 @@ test.serial(
     );
     const { checks } = await clientOf(one).node.health({});
     t.true(checks.some(({ message }) => message.includes("pod web (1450)")));
-    // What fits on the bridge and not through the overlay: the first one of it has its sender told, and what follows arrives.
+    // What fits on the bridge and not through the overlay: the first one of it has its sender told,
+    // and what follows arrives.
     const db = await addressOf(two, "db");
     const narrow = await addressOf(one, "narrow");
     const large = ["ping", "-c", "4", "-W", "3", "-s", "1400"];

@@ -187,7 +187,9 @@ test.serial(
 /** What one revision did, as a follower should tell of it. */
 type Deed = readonly string[];
 
-/** The only one who writes, so that each write is the next revision, and who remembers what it did. */
+/**
+ * The only one who writes, so that each write is the next revision, and who remembers what it did.
+ */
 class Writer {
   readonly deeds = new Map<bigint, Deed>();
   readonly #etcd: Etcd;
@@ -227,7 +229,10 @@ class Writer {
 
 const text = (value: Uint8Array): string => Buffer.from(value).toString();
 
-/** Compares what a follower told with what was done: throws on the first thing too much, too little or wrong. */
+/**
+ * Compares what a follower told with what was done: throws on the first thing too much, too little
+ * or wrong.
+ */
 function checked(
   writer: Writer,
   known: bigint | undefined,

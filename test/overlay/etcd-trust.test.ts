@@ -108,7 +108,8 @@ test.serial("a user gets in with the password, and does what the role permits", 
   using reader = as({ credentials: { user: "reader", password: "pw" } });
   await t.notThrowsAsync(read(reader));
   t.is(await watch(reader), "alive");
-  // Of what the role does not permit it is said which right is missing for what keys, which etcd does not say.
+  // Of what the role does not permit it is said which right is missing for what keys, which etcd
+  // does not say.
   const txn: Txn = {
     when: [{ key: "/trust/a", target: "version", is: "=", value: 1n }],
     do: [{ kind: "put", key: "/trust/b/c", value: "" }],

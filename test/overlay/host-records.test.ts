@@ -13,7 +13,8 @@ import { hostIdOf, hostKey, podKey, recordsPrefix } from "../../overlay/pods/key
 import type { PodRecord } from "../../overlay/pods/record.ts";
 import { type EtcdLab, startEtcd } from "../lab/etcd.ts";
 
-// Hosts that tell each other of their pods by a real etcd; the pods themselves are said by the test.
+// Hosts that tell each other of their pods by a real etcd; the pods themselves are said by the
+// test.
 
 let lab: EtcdLab;
 test.before(async () => {

@@ -4,7 +4,8 @@ import { type OverlaySite, openOverlaySite, overlayPrefix } from "../lab/overlay
 import { type Podnetd, startPodnetd } from "../lab/podnetd.ts";
 import { until } from "../lab/until.ts";
 
-// A host is installed anew: another podnetd, by its state directory, at the address that a lease in etcd names.
+// A host is installed anew: another podnetd, by its state directory, at the address that a lease in
+// etcd names.
 
 const records = `/podnet${overlayPrefix}/hosts/`;
 

@@ -10,7 +10,10 @@ type Three = [OverlayLabHost, OverlayLabHost, OverlayLabHost];
 const dualHostGw = { ...dualOverlay, Backend: { Type: "host-gw" } };
 const dualDirect = { ...dualOverlay, Backend: { Type: "vxlan", DirectRouting: true } };
 
-/** Host 1 runs podnetd, host 2 flannel's stand-in, and host 3 is a machine on the link that has no lease. */
+/**
+ * Host 1 runs podnetd, host 2 flannel's stand-in, and host 3 is a machine on the link that has no
+ * lease.
+ */
 const openSite = (overlay: Readonly<Record<string, unknown>>, firewall: string) =>
   openHosts({
     kinds: ["podnet", "flannel", "flannel"],
@@ -54,7 +57,8 @@ for (const firewall of ["iptables", "nftables"] as const)
           );
           t.false(await stranger.machine.reaches(to), `a machine without a lease, to ${to}`);
         }
-        // The other direction: this host's own packets to the peer's containers, and pods' as before.
+        // The other direction: this host's own packets to the peer's containers, and pods' as
+        // before.
         t.true(await podnet.machine.reaches(peers.address));
         t.true(await inside.machine.reaches(peers.address));
         t.true(await peers.machine.reaches(inside.address));

@@ -2,7 +2,10 @@ import test from "ava";
 import { meet, openHosts } from "../lab/hosts.ts";
 import { isAsFlannelLeavesIt } from "../lab/overlay-golden.ts";
 
-/** Three members for a minute: a complete run's. etcd-failover and etcd-trust look at podnetd's side in each run. */
+/**
+ * Three members for a minute: a complete run's. etcd-failover and etcd-trust look at podnetd's side
+ * in each run.
+ */
 const inFull = process.env["PODNET_TEST_FULL"] === "1" ? test : test.skip;
 
 inFull("Hosts of both kinds go on when any of etcd's three members is gone, by TLS", async (t) => {

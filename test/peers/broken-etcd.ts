@@ -5,8 +5,9 @@ import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { KV, Lease, Watch } from "../../etcd/gen/etcdserverpb/rpc_pb.ts";
 
 /**
- * How an etcd is broken, which always answers at once: every call fails; watches are cancelled or end as soon as they have
- * begun; each answer is of another cluster; nothing is ever done that is to be written.
+ * How an etcd is broken, which always answers at once: every call fails; watches are cancelled or
+ * end as soon as they have begun; each answer is of another cluster; nothing is ever done that is
+ * to be written.
  */
 export const breakages = [
   "refuses",

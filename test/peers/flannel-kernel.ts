@@ -100,7 +100,9 @@ export async function openVxlan(config: FlannelConfig, outer: Outer): Promise<Ba
   const dataOf = (made: Vtep | undefined) =>
     made === undefined ? undefined : { VNI: config.vni, VtepMAC: made.mac };
 
-  /** The three for a peer's subnet of one family, or the route alone when it is on the same link. */
+  /**
+   * The three for a peer's subnet of one family, or the route alone when it is on the same link.
+   */
   const entries = async (
     made: Vtep | undefined,
     subnet: Net | undefined,

@@ -38,8 +38,8 @@ export interface Acquiring {
 }
 
 /**
- * By flannel's order: the lease that has this public address, the subnet of before, one at random of the first hundred
- * that are free. Throws when another was quicker, as flannel exits.
+ * By flannel's order: the lease that has this public address, the subnet of before, one at random
+ * of the first hundred that are free. Throws when another was quicker, as flannel exits.
  */
 export async function acquire(by: Acquiring): Promise<Subnets> {
   const { etcd, subnetsKey, config, attributes, ttlSeconds, previous } = by;

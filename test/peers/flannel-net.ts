@@ -1,4 +1,7 @@
-/** A range of addresses of either family, as the stand-in for flannel counts with it: numbers, not text. */
+/**
+ * A range of addresses of either family, as the stand-in for flannel counts with it: numbers, not
+ * text.
+ */
 export interface Net {
   readonly family: 4 | 6;
   readonly base: bigint;

@@ -13,7 +13,10 @@ async function fed(program: string, words: readonly string[], input = ""): Promi
   if (code !== 0) throw new Error(`${program} ended with ${code}`);
 }
 
-/** The rules of flannel's later releases, in its own chains. They are written once: the five-second repair is left out. */
+/**
+ * The rules of flannel's later releases, in its own chains. They are written once: the five-second
+ * repair is left out.
+ */
 export async function writeRules(
   config: FlannelConfig,
   subnets: Subnets,

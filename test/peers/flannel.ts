@@ -18,16 +18,17 @@ import { acquire, configuration } from "./flannel-lease.ts";
 import { writeRules } from "./flannel-rules.ts";
 
 /*
- * A stand-in for flanneld on etcd v3, vxlan and host-gw, a process of its own. The real one cannot be installed here.
- * It was written from the project's recorded facts about it (what was seen live, and what was read in its code) by
- * someone who had not read podnet's overlay, and shares no code with it: the two agree only where both agree with the
- * facts. It is no proof about the real one.
+ * A stand-in for flanneld on etcd v3, vxlan and host-gw, a process of its own. The real one cannot
+ * be installed here. It was written from the project's recorded facts about it (what was seen live,
+ * and what was read in its code) by someone who had not read podnet's overlay, and shares no code
+ * with it: the two agree only where both agree with the facts. It is no proof about the real one.
  *
- * Faults of the real one that others have to live with are kept: it wipes the routes of all peers at a key or a value it
- * cannot read, stands still for good at a lease of two families in a network of one, ends when its own key is deleted,
- * exits when it loses a race for a subnet, and after compaction does not see what else changed in a lease whose subnet
- * stayed. Left out: its retries, that its own lease blocks it after compaction, the repair of its rules, its HTTP
- * servers, and users with passwords.
+ * Faults of the real one that others have to live with are kept: it wipes the routes of all peers
+ * at a key or a value it cannot read, stands still for good at a lease of two families in a network
+ * of one, ends when its own key is deleted, exits when it loses a race for a subnet, and after
+ * compaction does not see what else changed in a lease whose subnet stayed. Left out: its retries,
+ * that its own lease blocks it after compaction, the repair of its rules, its HTTP servers, and
+ * users with passwords.
  */
 
 /** What it is told by its command line, as JSON. */

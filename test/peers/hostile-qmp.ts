@@ -3,7 +3,9 @@ import { createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** A peer that may say anything where a QEMU is expected. Written from QEMU's docs/interop/qmp-spec. */
+/**
+ * A peer that may say anything where a QEMU is expected. Written from QEMU's docs/interop/qmp-spec.
+ */
 export interface HostileQmp extends AsyncDisposable {
   readonly path: string;
 }

@@ -57,7 +57,10 @@ export interface GuestOptions {
   readonly nineP: boolean;
 }
 
-/** What the agent does on a command; the reply is ACK with what is returned, or ERROR with what is thrown. */
+/**
+ * What the agent does on a command; the reply is ACK with what is returned, or ERROR with what is
+ * thrown.
+ */
 export class Guest {
   readonly #options: GuestOptions;
   readonly #events: ProcessEvents;
@@ -125,7 +128,8 @@ export class Guest {
         this.#running(fields).size = size;
         return done;
       }
-      // READY from the host rescans the PCI bus, ONLINECPUMEM does its work in a child that nobody waits for.
+      // READY from the host rescans the PCI bus, ONLINECPUMEM does its work in a child that nobody
+      // waits for.
       case codes.READY:
       case codes.PING:
       case codes.ONLINECPUMEM:
@@ -305,7 +309,9 @@ function readProcess(container: string, value: unknown): ProcessSpec {
   };
 }
 
-/** A nameserver line is put together in 28 bytes: of a longer one the rest is what lay behind them. */
+/**
+ * A nameserver line is put together in 28 bytes: of a longer one the rest is what lay behind them.
+ */
 function resolvConf(fields: Fields): Buffer {
   const servers = texts(fields, "dns").map((server) => {
     const line = Buffer.from(`nameserver ${server}\n`);

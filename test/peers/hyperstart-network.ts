@@ -27,9 +27,10 @@ export interface GuestRoute {
 const loopback = 1;
 
 /**
- * What the guest's kernel holds, and the three requests that change it. Like hyperstart, the requests never look at the
- * kernel's answers: what the kernel refuses is acknowledged all the same. Which changes a kernel refuses was compared
- * with a real one (EEXIST, unreachable gateways, host bits in a destination, what a link takes along when it goes down).
+ * What the guest's kernel holds, and the three requests that change it. Like hyperstart, the
+ * requests never look at the kernel's answers: what the kernel refuses is acknowledged all the
+ * same. Which changes a kernel refuses was compared with a real one (EEXIST, unreachable gateways,
+ * host bits in a destination, what a link takes along when it goes down).
  */
 export class GuestNetwork {
   links: GuestLink[] = [
@@ -41,13 +42,18 @@ export class GuestNetwork {
   readonly #keepsNames: boolean;
   readonly #appeared = new EventTarget();
 
-  /** `keepsNames`: the kernel refuses every new name, as kernels before 6.2 do for a link that is up (EBUSY). */
+  /**
+   * `keepsNames`: the kernel refuses every new name, as kernels before 6.2 do for a link that is up
+   * (EBUSY).
+   */
   constructor(deviceWaitMs: number, keepsNames = false) {
     this.#deviceWaitMs = deviceWaitMs;
     this.#keepsNames = keepsNames;
   }
 
-  /** In the kernel's order: by destination, the wider prefix first only if the destination differs. */
+  /**
+   * In the kernel's order: by destination, the wider prefix first only if the destination differs.
+   */
   get routes(): readonly GuestRoute[] {
     return this.#routes.toSorted((a, b) => a.destination - b.destination || b.length - a.length);
   }
@@ -101,8 +107,9 @@ export class GuestNetwork {
       if (written.startsWith("-")) this.deleteAddress(link, address, length);
       else this.addAddress(link, address, length);
     }
-    // RTM_SETLINK with all flags to be changed and none set: the link goes down, with or without a new name. Whether a
-    // name given that is the old one counts was not recorded; here it does, which asks more of the host.
+    // RTM_SETLINK with all flags to be changed and none set: the link goes down, with or without a
+    // new name. Whether a name given that is the old one counts was not recorded; here it does,
+    // which asks more of the host.
     const taken = newName !== undefined && newName !== device && this.find(newName) !== undefined;
     if (newName !== undefined && !taken && !(this.#keepsNames && newName !== "")) {
       this.down(link);
@@ -153,7 +160,9 @@ export class GuestNetwork {
     if (link.up) this.#connect(link, { address, length });
   }
 
-  /** The first address of a subnet takes its seconds along, and the last of a link all its routes. */
+  /**
+   * The first address of a subnet takes its seconds along, and the last of a link all its routes.
+   */
   deleteAddress(link: GuestLink, address: number, length: number): void {
     const held = link.addresses.find(
       (other) => other.address === address && other.length === length,
@@ -198,7 +207,10 @@ export class GuestNetwork {
     this.#routes = this.#routes.filter((other) => other !== route);
   }
 
-  /** Routes of the link go with it, and not only those by a gateway; those of its addresses come back with it. */
+  /**
+   * Routes of the link go with it, and not only those by a gateway; those of its addresses come
+   * back with it.
+   */
   down(link: GuestLink): void {
     if (!link.up) return;
     link.up = false;

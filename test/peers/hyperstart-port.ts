@@ -1,9 +1,10 @@
 import { createServer, type Server, type Socket } from "node:net";
 
 /**
- * A virtio-serial port as both its ends see it: to the host a chardev socket of which QEMU is the server, to the guest
- * a device it reads and writes. A second client connects but gets no service until the first has gone. What the guest
- * writes waits until a host is there; what a host wrote stays to be read even after it has gone.
+ * A virtio-serial port as both its ends see it: to the host a chardev socket of which QEMU is the
+ * server, to the guest a device it reads and writes. A second client connects but gets no service
+ * until the first has gone. What the guest writes waits until a host is there; what a host wrote
+ * stays to be read even after it has gone.
  */
 export class GuestPort {
   readonly #server: Server;

@@ -23,7 +23,10 @@ export interface ProcessEvents {
   exit(process: GuestProcess, status: number): void;
 }
 
-/** Stdin as hyperstart feeds it: 512 bytes wait for room in the pipe, the rest is lost without a word. */
+/**
+ * Stdin as hyperstart feeds it: 512 bytes wait for room in the pipe, the rest is lost without a
+ * word.
+ */
 class Stdin {
   #buffer = Buffer.alloc(0);
   #pipe = Buffer.alloc(0);
@@ -64,7 +67,8 @@ class Stdin {
   #fill(): void {
     const { length } = this.#buffer;
     const last = this.#pages.at(-1);
-    // As the kernel does it: what does not fit into the last page begins another one, and a small write is whole or not at all.
+    // As the kernel does it: what does not fit into the last page begins another one, and a small
+    // write is whole or not at all.
     if (last !== undefined && last + length <= pageSize)
       this.#pages[this.#pages.length - 1] = last + length;
     else if (this.#pages.length < pipePages) this.#pages.push(length);

@@ -6,7 +6,10 @@ import {
   maskOf,
 } from "./hyperstart-network.ts";
 
-/** Whose `ip` the guest has. The lines of both were copied from busybox 1.35 and iproute2 6.1 on a real kernel. */
+/**
+ * Whose `ip` the guest has. The lines of both were copied from busybox 1.35 and iproute2 6.1 on a
+ * real kernel.
+ */
 export type IpFlavour = "busybox" | "iproute2";
 
 export interface Output {
@@ -73,7 +76,10 @@ function setLink(
   return { status: 0 };
 }
 
-/** `ip route del DEST [via GATEWAY] [dev NAME]`: the kernel takes away the first that fits, or says ESRCH. */
+/**
+ * `ip route del DEST [via GATEWAY] [dev NAME]`: the kernel takes away the first that fits, or says
+ * ESRCH.
+ */
 function deleteRoute(
   network: GuestNetwork,
   [dest = "", ...words]: readonly string[],

@@ -12,14 +12,16 @@ import type { GuestProcess } from "./hyperstart-process.ts";
 import type { IpFlavour } from "./hyperstart-text.ts";
 
 /*
- * A stand-in for hyperstart 1.1.0, the agent in the guests of runv and hyperd. The real one cannot be installed here:
- * it has no package, and its guests no image. This was written from the project's recorded facts about it (what was
- * seen live, and what was read in its code), by someone who had not read podnet's codec, so that the two agree only
- * where both agree with the facts. It is no proof about the real one.
+ * A stand-in for hyperstart 1.1.0, the agent in the guests of runv and hyperd. The real one cannot
+ * be installed here: it has no package, and its guests no image. This was written from the
+ * project's recorded facts about it (what was seen live, and what was read in its code), by someone
+ * who had not read podnet's codec, so that the two agree only where both agree with the facts. It
+ * is no proof about the real one.
  *
- * Where nothing was recorded, the stand-in takes what asks more of the host: a failed STARTPOD of any kind powers off,
- * a new name that is the old one still lets the link go down, a tty frame shorter than its header is a panic. It reads
- * one tty frame at a time and feeds the process after each. A terminal does not echo.
+ * Where nothing was recorded, the stand-in takes what asks more of the host: a failed STARTPOD of
+ * any kind powers off, a new name that is the old one still lets the link go down, a tty frame
+ * shorter than its header is a panic. It reads one tty frame at a time and feeds the process after
+ * each. A terminal does not echo.
  */
 
 export interface HyperstartOptions {
@@ -36,15 +38,23 @@ export interface HyperstartOptions {
   /** Routes that are there at boot. */
   readonly routes?: readonly { readonly dest: string; readonly gateway: string }[];
   readonly ip?: IpFlavour;
-  /** `few`: only the applets that hyperstart's own image links by name; the others by `busybox NAME` alone. */
+  /**
+   * `few`: only the applets that hyperstart's own image links by name; the others by `busybox NAME`
+   * alone.
+   */
   readonly applets?: "all" | "few";
   /** How far the guest's clock is behind, milliseconds, as after a pause. */
   readonly clockBehindMs?: number;
-  /** The kernel refuses new names of links; the MTU that is set with one takes the link down all the same. */
+  /**
+   * The kernel refuses new names of links; the MTU that is set with one takes the link down all the
+   * same.
+   */
   readonly keepsNames?: boolean;
   /** Whether the share of STARTPOD can be mounted; default no. */
   readonly nineP?: boolean;
-  /** False: the agent said READY to someone else, before a template was saved or a daemon restarted. */
+  /**
+   * False: the agent said READY to someone else, before a template was saved or a daemon restarted.
+   */
   readonly ready?: boolean;
   /** Codes of commands that it acknowledges and does nothing about. */
   readonly ignores?: readonly number[];
@@ -99,7 +109,10 @@ export interface HyperstartPeer extends AsyncDisposable {
   readonly state: HyperstartState;
   /** Commands of the host, in the order they came. */
   readonly received: readonly { readonly code: number; readonly payload: Buffer }[];
-  /** Sizes in which bytes came to the control channel, and the most that ever waited there to be read. */
+  /**
+   * Sizes in which bytes came to the control channel, and the most that ever waited there to be
+   * read.
+   */
   readonly arrivals: readonly number[];
   readonly mostUnread: number;
   /** Settles when QEMU is gone, with the reason. */

@@ -1,6 +1,7 @@
 /*
- * What a broken-out QEMU could try: each word is an attempt, `name=argument`; a line tells how it went, `name=argument: ok`
- * or the error. Built by test/peers/jail-probe.ts; run inside a jail and, to see that it can succeed, outside.
+ * What a broken-out QEMU could try: each word is an attempt, `name=argument`; a line tells how it
+ * went, `name=argument: ok` or the error. Built by test/peers/jail-probe.ts; run inside a jail and,
+ * to see that it can succeed, outside.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -38,7 +39,10 @@ static int read_file(const char *path) {
     return got;
 }
 
-/* Everything below a directory that can be seen, a path a line; what is in /proc/PID and /usr/lib is left out. */
+/*
+ * Everything below a directory that can be seen, a path a line; what is in /proc/PID and /usr/lib
+ * is left out.
+ */
 static int list(const char *path) {
     DIR *dir = opendir(path);
     if (!dir) return -1;

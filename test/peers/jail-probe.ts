@@ -45,7 +45,10 @@ export function probeOutside(probe: string, attempts: readonly string[]): Promis
   return outcome(child, child.stdout);
 }
 
-/** Runs the probe in QEMU's place, in the jail of a plan; `through` is a command that starts the launcher. */
+/**
+ * Runs the probe in QEMU's place, in the jail of a plan; `through` is a command that starts the
+ * launcher.
+ */
 export async function probeInside(
   plan: VmPlan,
   probe: string,

@@ -3,7 +3,10 @@ import { type Server, type Socket, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 
-/** One port: the host's end and the guest's. Each end connects; what one writes while the other is away is kept. */
+/**
+ * One port: the host's end and the guest's. Each end connects; what one writes while the other is
+ * away is kept.
+ */
 class Port {
   readonly hostPath: string;
   readonly guestPath: string;
@@ -66,8 +69,9 @@ class Port {
 }
 
 /**
- * Stands between a channel and an agent that runs as a plain process, as QEMU's chardev and virtio-serial
- * do: the host's connection stays when the agent dies, and bytes for an absent end wait (QEMU 7.2).
+ * Stands between a channel and an agent that runs as a plain process, as QEMU's chardev and
+ * virtio-serial do: the host's connection stays when the agent dies, and bytes for an absent end
+ * wait (QEMU 7.2).
  */
 export class SerialRelay implements Disposable {
   readonly #directory = mkdtempSync(path.join(tmpdir(), "podnet-relay-"));

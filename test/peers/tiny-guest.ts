@@ -2,11 +2,13 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
 /**
- * Guests of a few instructions, for what an operating system would not do on demand. Each is an ELF file with
- * a PVH entry note, which QEMU's `-kernel` starts in 32-bit protected mode with interrupts off.
+ * Guests of a few instructions, for what an operating system would not do on demand. Each is an ELF
+ * file with a PVH entry note, which QEMU's `-kernel` starts in 32-bit protected mode with
+ * interrupts off.
  *
- * Ports, as QEMU 7.2 lays out a q35: ACPI PCI hot-plug at 0xcc0 (docs/specs/acpi_pci_hotplug.txt: up +0, down +4,
- * eject +8, bus select +0x10), ACPI power management at 0x600, reset control at 0xcf9, serial port at 0x3f8.
+ * Ports, as QEMU 7.2 lays out a q35: ACPI PCI hot-plug at 0xcc0 (docs/specs/acpi_pci_hotplug.txt:
+ * up +0, down +4, eject +8, bus select +0x10), ACPI power management at 0x600, reset control at
+ * 0xcf9, serial port at 0x3f8.
  */
 export const tinyGuests = {
   /** Sleeps for ever: answers nothing. */
@@ -28,7 +30,10 @@ function dx(port: number): number[] {
   return [0x66, 0xba, port & 0xff, port >> 8];
 }
 
-/** Selects bus 0, reads which slots are marked at `port`, ejects the lowest of them, and starts over. */
+/**
+ * Selects bus 0, reads which slots are marked at `port`, ejects the lowest of them, and starts
+ * over.
+ */
 function ejecting(port: number): number[] {
   const out = 0xef;
   const select = [...dx(0xcd0), 0x31, 0xc0, out];

@@ -1,7 +1,8 @@
 /*
- * A tunnel by the method of flannel's udp backend: a tun, a UDP socket, one read and one send for each packet, one receive
- * and one write for each datagram. Written for benchmarks, from what flannel does and not from its source.
- *   udp-loop DEVICE LOCAL-IP PORT TUN-ADDRESS {SUBNET PREFIX-LENGTH HOST}...
+ * A tunnel by the method of flannel's udp backend: a tun, a UDP socket, one read and one send for
+ * each packet, one receive and one write for each datagram. Written for benchmarks, from what
+ * flannel does and not from its source. udp-loop DEVICE LOCAL-IP PORT TUN-ADDRESS {SUBNET
+ * PREFIX-LENGTH HOST}...
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -33,8 +33,9 @@ export interface Fault {
   /** The test that has to fail while the fault is there. It passes without the fault. */
   readonly noticedBy: { readonly file: string; readonly title: string };
   /**
-   * How that test shows the fault when it does not fail by itself: "hang" when it never ends (what it waits for does not come),
-   * "end" when the test process ends (the fault throws where no test can catch it). Without this only a failure counts.
+   * How that test shows the fault when it does not fail by itself: "hang" when it never ends (what
+   * it waits for does not come), "end" when the test process ends (the fault throws where no test
+   * can catch it). Without this only a failure counts.
    */
   readonly shows?: "hang" | "end";
   /** That takes more than some three seconds, or ends by hanging: for complete runs alone. */

@@ -42,15 +42,19 @@ export interface Unharmed {
   readonly output: string;
 }
 
-/** Whether a line of ava's says that the test passed: `✔ TITLE`, with its time behind it when it took long. */
+/**
+ * Whether a line of ava's says that the test passed: `✔ TITLE`, with its time behind it when it
+ * took long.
+ */
 const isPassed = (title: string, output: string): boolean =>
   output
     .split("\n")
     .some((line) => line.trimStart().replace(/ \([\dms. ]+\)$/, "") === `✔ ${title}`);
 
 /**
- * Whether the test that was meant noticed: it is reported as failed. A test file that does not load, a time-out and an exception
- * outside of any test count only where the fault says that they are how it shows.
+ * Whether the test that was meant noticed: it is reported as failed. A test file that does not
+ * load, a time-out and an exception outside of any test count only where the fault says that they
+ * are how it shows.
  */
 export function isNoticed({ noticedBy, shows }: Fault, output: string): boolean {
   const { title } = noticedBy;
@@ -106,7 +110,10 @@ export class Tree implements Disposable {
     }
   }
 
-  /** Runs the tests of one file that have to notice faults, without any fault; their titles, of those that did not pass. */
+  /**
+   * Runs the tests of one file that have to notice faults, without any fault; their titles, of
+   * those that did not pass.
+   */
   async runUnharmed(file: string, some: readonly Fault[]): Promise<Unharmed> {
     const titles = [...new Set(some.map(({ noticedBy }) => noticedBy.title))];
     const output = await this.#test(file, titles, Math.max(...some.map(idleSeconds)));
@@ -116,7 +123,8 @@ export class Tree implements Disposable {
   async #test(file: string, titles: readonly string[], idle: number): Promise<string> {
     // ava reads * and ! in a pattern; a title is meant word for word, as far as its patterns allow.
     const matches = titles.map((title) => `--match=${title.replace(/[!*]/g, "*")}`);
-    // A title may differ in a complete run, which does more of the same; what a fault needs is the short form.
+    // A title may differ in a complete run, which does more of the same; what a fault needs is the
+    // short form.
     const { PODNET_TEST_FULL: _, ...env } = process.env;
     const child = spawn("scripts/ava", [`--timeout=${idle}s`, ...matches, file], {
       cwd: this.#directory,
@@ -143,7 +151,10 @@ export class Tree implements Disposable {
     symlinkSync(path.join(top, name), path.join(this.#directory, name));
   }
 
-  /** As it is here, file by file: a build puts others in their place. (A key would be written through its link.) */
+  /**
+   * As it is here, file by file: a build puts others in their place. (A key would be written
+   * through its link.)
+   */
   #shareBuilt(what: keyof typeof builds): void {
     const directory = path.join("build", what);
     rmSync(path.join(this.#directory, directory), { recursive: true, force: true });

@@ -16,7 +16,10 @@ const containers = ["c1", "c2", "c3", "c4"];
 /** The runtime's network, and another of its that is none of these containers'. */
 const config = "podnet";
 const otherConfig = "other";
-/** Milliseconds within which nothing is left of a container whose DEL was answered by a daemon that nothing hinders. */
+/**
+ * Milliseconds within which nothing is left of a container whose DEL was answered by a daemon that
+ * nothing hinders.
+ */
 const endMs = 10_000;
 
 /** What container runtimes ask for, and what becomes of their containers. */
@@ -62,7 +65,10 @@ export class ContainerActions {
     };
   }
 
-  /** A runtime that gives up on one call and makes the next, or makes one twice: CNI allows neither, and both happen. */
+  /**
+   * A runtime that gives up on one call and makes the next, or makes one twice: CNI allows neither,
+   * and both happen.
+   */
   #together(name: AttachmentName): void {
     const { time, world } = this.#sim;
     const { random } = world;

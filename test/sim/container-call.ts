@@ -20,7 +20,9 @@ export const envOf = ({ command, name, netns }: CniCall): Record<string, string>
   ...(netns === undefined ? {} : { CNI_NETNS: netns }),
 });
 
-/** Asks as the plugin does, bytes and all; answers what it prints, and throws what it fails with. */
+/**
+ * Asks as the plugin does, bytes and all; answers what it prints, and throws what it fails with.
+ */
 export async function askCni(
   { attachments }: Pick<LiveNode, "attachments">,
   call: CniCall,

@@ -15,8 +15,9 @@ import type { FakeLink } from "./kernel/links.ts";
 import type { World } from "./world.ts";
 
 /**
- * What holds once a DEL is answered: its links carry nothing, whether they are there or not, and no rule is left of what it published.
- * (The rules for what others translate to its addresses go with its links, which are down, before the addresses are free.)
+ * What holds once a DEL is answered: its links carry nothing, whether they are there or not, and no
+ * rule is left of what it published. (The rules for what others translate to its addresses go with
+ * its links, which are down, before the addresses are free.)
  */
 export function silenceViolations({ kernel }: World, { id, fragment }: AttachmentPlan): string[] {
   const found: string[] = [];
@@ -35,7 +36,10 @@ export function silenceViolations({ kernel }: World, { id, fragment }: Attachmen
   return found;
 }
 
-/** What holds when nothing is under way: each attachment lasts, is whole, and none that was answered is lost. */
+/**
+ * What holds when nothing is under way: each attachment lasts, is whole, and none that was answered
+ * is lost.
+ */
 export function attachmentViolations(world: World, node: Node, book: ContainerBook): string[] {
   const found: string[] = [];
   const rows = node.attachments.list();
@@ -51,7 +55,10 @@ export function attachmentViolations(world: World, node: Node, book: ContainerBo
   return found;
 }
 
-/** The links of one that is ready, both ends and its rates; of one whose namespace has gone there is nothing to say. */
+/**
+ * The links of one that is ready, both ends and its rates; of one whose namespace has gone there is
+ * nothing to say.
+ */
 function wholeViolations(
   { kernel, containers }: World,
   row: AttachmentRow,
@@ -108,7 +115,10 @@ function wholeViolations(
 const bucketText = ({ queue }: Pick<FakeLink, "queue">): string =>
   queue === undefined ? "none" : `${queue.rate} ${queue.burst} ${queue.limit}`;
 
-/** Links of attachments that no row accounts for; unmarked ones too, but for those whose row was lost with the state. */
+/**
+ * Links of attachments that no row accounts for; unmarked ones too, but for those whose row was
+ * lost with the state.
+ */
 export function attachmentLeftovers({ kernel }: World, node: Node, lost: boolean): string[] {
   const due = new Set(
     node.attachments.list().flatMap(({ plan: { fragment } }) => [fragment.hostLink, fragment.ifb]),

@@ -6,12 +6,15 @@ import { FakeNamespaces } from "./kernel/namespaces.ts";
 import type { Random } from "./random.ts";
 
 /**
- * What a path leads to, as far as podnetd looks at it by itself: a namespace, of whatever kind, whose number is another one
- * for each. Nobody enters it: the one that is worked in is the fake's.
+ * What a path leads to, as far as podnetd looks at it by itself: a namespace, of whatever kind,
+ * whose number is another one for each. Nobody enters it: the one that is worked in is the fake's.
  */
 const leadsTo = ["uts", "ipc", "mnt", "pid", "net", "user", "cgroup"];
 
-/** Containers of a host: their namespaces, and what others have in them. A runtime makes and ends them. */
+/**
+ * Containers of a host: their namespaces, and what others have in them. A runtime makes and ends
+ * them.
+ */
 export class Containers {
   readonly namespaces: FakeNamespaces;
   readonly #directory: string;

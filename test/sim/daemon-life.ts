@@ -22,7 +22,10 @@ export interface Life {
   readonly process: Process;
   readonly db: Database;
   readonly sockets: HostSockets;
-  /** Resolves when the node is ready; rejects when it does not start, stays open when it is killed before. */
+  /**
+   * Resolves when the node is ready; rejects when it does not start, stays open when it is killed
+   * before.
+   */
   readonly node: Promise<LiveNode>;
 }
 

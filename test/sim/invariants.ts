@@ -36,7 +36,10 @@ import {
 import type { FakeNftables } from "./kernel/nftables.ts";
 import type { World } from "./world.ts";
 
-/** What holds at any time, in the middle of everything: nobody shares an address, and the books add up. */
+/**
+ * What holds at any time, in the middle of everything: nobody shares an address, and the books add
+ * up.
+ */
 export function booksViolations(node: Node, db: Database): string[] {
   const found: string[] = [];
   const leases: string[] = [];
@@ -120,7 +123,9 @@ export function leftovers(world: World, node: Node): Leftover[] {
 const isOursOrDoomed = (group: number): boolean =>
   isOurGroup(group) || group === mark.graveyardGroup;
 
-/** What holds when nothing is under way: every pod is in a state that lasts, and what runs is whole. */
+/**
+ * What holds when nothing is under way: every pod is in a state that lasts, and what runs is whole.
+ */
 export function podViolations(world: World, node: Node): string[] {
   const found: string[] = [];
   for (const row of node.records.list()) {
@@ -165,7 +170,10 @@ function runningViolations(row: PodRow, { machines, kernel }: World, node: Node)
   return found;
 }
 
-/** What networks and published ports are on the host: bridges, forwarding, and exactly the planned rules, each once. */
+/**
+ * What networks and published ports are on the host: bridges, forwarding, and exactly the planned
+ * rules, each once.
+ */
 export function networkViolations(
   { kernel, config, variant }: World,
   node: Node,
@@ -246,7 +254,10 @@ export function networkViolations(
   ];
 }
 
-/** Our table of nftables has its rules and the elements of networks and published ports, those alone; or is not there. */
+/**
+ * Our table of nftables has its rules and the elements of networks and published ports, those
+ * alone; or is not there.
+ */
 function tableViolations(
   nftables: FakeNftables,
   due: {
@@ -301,7 +312,10 @@ const rulesOfOurs = (saved: string): string[] =>
       .map(({ chain, args }) => `${name} ${chain} ${ruleKey(args)}`),
   );
 
-/** What of ours is left on the host, which after `down` is nothing; but forwarding stays on if its state was lost. */
+/**
+ * What of ours is left on the host, which after `down` is nothing; but forwarding stays on if its
+ * state was lost.
+ */
 export function remains(world: World, forgetful: boolean): string[] {
   const { kernel, config } = world;
   return [

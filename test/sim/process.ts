@@ -21,12 +21,15 @@ export class Halted extends Error {
   override readonly name = "Halted";
 }
 
-/** Longest that anything hangs which nobody gives up on; `linux/command` ends a program after half of it. */
+/**
+ * Longest that anything hangs which nobody gives up on; `linux/command` ends a program after half
+ * of it.
+ */
 const hangMs = 30_000;
 
 /**
- * One life of the daemon, from its start to its crash or end. Every call of it into the world passes here, where it is
- * delayed, refused or never answered; after the end none passes.
+ * One life of the daemon, from its start to its crash or end. Every call of it into the world
+ * passes here, where it is delayed, refused or never answered; after the end none passes.
  */
 export class Process implements Doorkeeper {
   readonly #time: VirtualTime;
@@ -127,7 +130,9 @@ export class Process implements Doorkeeper {
     });
   }
 
-  /** Calls `body` with what happens in the world, a moment later, if the daemon lives to hear it. */
+  /**
+   * Calls `body` with what happens in the world, a moment later, if the daemon lives to hear it.
+   */
   hears(body: () => void): void {
     this.#time.after(this.#latency(), () => {
       if (this.alive) body();
@@ -135,7 +140,8 @@ export class Process implements Doorkeeper {
   }
 
   #latency(): number {
-    // Most answers come at once, some after tens of milliseconds: whatever runs beside is overtaken now and then.
+    // Most answers come at once, some after tens of milliseconds: whatever runs beside is overtaken
+    // now and then.
     return this.#random.chance(0.8) ? this.#random.next() * 2 : this.#random.next() * 60;
   }
 

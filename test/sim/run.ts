@@ -4,9 +4,9 @@ import { Simulation } from "./simulation.ts";
 import { VirtualTime } from "./time.ts";
 
 /**
- * Runs histories: `scripts/node test/sim/run.ts --seed 7` replays one and prints all of it, `--histories 100` that many
- * from the seed on, until one fails or `--seconds` are over; `--plant NAME` puts a fault in. Prints one line of JSON an
- * end; exits 1 when a history failed.
+ * Runs histories: `scripts/node test/sim/run.ts --seed 7` replays one and prints all of it,
+ * `--histories 100` that many from the seed on, until one fails or `--seconds` are over;
+ * `--plant NAME` puts a fault in. Prints one line of JSON an end; exits 1 when a history failed.
  */
 const { values } = parseArgs({
   options: {

@@ -47,7 +47,10 @@ const fair: Weather = { error: 0.004, hang: 0.002, crash: 0.001 };
 const foul: Weather = { error: 0.05, hang: 0.02, crash: 0.004 };
 const deadly: Weather = { error: 0, hang: 0, crash: 0.02 };
 
-/** One history: a host, a daemon that lives and dies on it, clients, an administrator, and faults; drawn from a seed. */
+/**
+ * One history: a host, a daemon that lives and dies on it, clients, an administrator, and faults;
+ * drawn from a seed.
+ */
 export class Simulation {
   readonly seed: number;
   readonly world: World;
@@ -74,7 +77,10 @@ export class Simulation {
   readonly #plant: Plant | undefined;
   #violation: string | undefined;
   #failedStarts = 0;
-  /** With its state the daemon forgot what forwarding was before, and that an empty chain is its own. */
+  /**
+   * With its state the daemon forgot what forwarding was before, and that an empty chain is its
+   * own.
+   */
   lost = false;
   /** How often others have changed what is ours. */
   #changes = 0;
@@ -156,7 +162,10 @@ export class Simulation {
     this.pending.add(call);
   }
 
-  /** Ten seconds after the first change by others all is as planned again, unless the daemon was hindered. */
+  /**
+   * Ten seconds after the first change by others all is as planned again, unless the daemon was
+   * hindered.
+   */
   healsSoon(): void {
     const life = this.life;
     if (this.#changes++ > 0 || this.weather !== calm || this.node === undefined) return;
@@ -185,11 +194,12 @@ export class Simulation {
   }
 
   /**
-   * SIGKILL, and the state directory is empty afterwards. An administrator ends the machines, as podnetd would refuse to start
-   * beside them; all else that bears our mark is nobody's and goes.
+   * SIGKILL, and the state directory is empty afterwards. An administrator ends the machines, as
+   * podnetd would refuse to start beside them; all else that bears our mark is nobody's and goes.
    */
   loseState(): void {
-    // After a flush an empty chain of our name could be anybody's: it is left, and the daemon says so and ends.
+    // After a flush an empty chain of our name could be anybody's: it is left, and the daemon says
+    // so and ends.
     if (this.#changes > 0) return;
     this.note("the state is lost");
     this.kill();
@@ -296,7 +306,10 @@ export class Simulation {
     return this.#until(() => this.node !== undefined && this.pending.size === 0);
   }
 
-  /** Lets everything come to rest, starts the daemon anew, and compares all there is with all that should be. */
+  /**
+   * Lets everything come to rest, starts the daemon anew, and compares all there is with all that
+   * should be.
+   */
   async #quiet(): Promise<void> {
     const { world } = this;
     this.weather = calm;
@@ -356,7 +369,9 @@ export class Simulation {
     for (const what of found ?? []) this.violated(what);
   }
 
-  /** Of a neighbour whose pod's row is gone nobody knows any more; the kernel forgets it in time. */
+  /**
+   * Of a neighbour whose pod's row is gone nobody knows any more; the kernel forgets it in time.
+   */
   #leftovers(node: LiveNode): Leftover[] {
     const nobodys = (pod: string | undefined): boolean =>
       this.lost || (pod !== undefined && this.forced.has(pod));
@@ -369,8 +384,8 @@ export class Simulation {
   }
 
   /**
-   * Before any restart: what is left of a pod has a row that says why, and but for what others changed all is as
-   * planned again. A delete by force may leave what it could not undo.
+   * Before any restart: what is left of a pod has a row that says why, and but for what others
+   * changed all is as planned again. A delete by force may leave what it could not undo.
    */
   #checkUnrestarted(): void {
     const { world, node } = this;
@@ -446,7 +461,9 @@ export class Simulation {
     this.#states = now;
   }
 
-  /** Whether a delete by force went on although its first commit, which says `deleting`, had failed. */
+  /**
+   * Whether a delete by force went on although its first commit, which says `deleting`, had failed.
+   */
   #isDeletedUnwritten(id: string): boolean {
     const said = `log ${id} Deleting the pod although that cannot be written down`;
     return this.trace.some((line) => line.includes(said));

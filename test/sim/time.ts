@@ -16,8 +16,8 @@ const turn = timersPromises.setImmediate;
 const startMs = 1_735_689_600_000;
 
 /**
- * Time that passes only from one event to the next. Events are done one at a time, in the order in which they are due;
- * after each, everything that promises set off is done before the next.
+ * Time that passes only from one event to the next. Events are done one at a time, in the order in
+ * which they are due; after each, everything that promises set off is done before the next.
  */
 export class VirtualTime {
   #events: Event[] = [];

@@ -26,7 +26,10 @@ COMMIT
 COMMIT
 `;
 
-/** What outlives the daemon: a host with a kernel, machines, directories, and somebody else's network on it. */
+/**
+ * What outlives the daemon: a host with a kernel, machines, directories, and somebody else's
+ * network on it.
+ */
 export class World implements Disposable {
   readonly random: Random;
   readonly time: VirtualTime;

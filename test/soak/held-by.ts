@@ -16,7 +16,10 @@ export class HeldBy implements Disposable {
     };
   }
 
-  /** Bytes that are referenced after all garbage was collected. Rejects when no answer comes within 10 s. */
+  /**
+   * Bytes that are referenced after all garbage was collected. Rejects when no answer comes within
+   * 10 s.
+   */
   async bytes(podnetd: ChildProcess): Promise<number> {
     rmSync(this.#file, { force: true });
     podnetd.kill("SIGUSR2");

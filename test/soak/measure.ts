@@ -5,11 +5,15 @@ import { residentKib } from "../../linux/proc.ts";
 /** Cycles by the hundred and thousand instead of a few. */
 export const complete = process.env["PODNET_TEST_FULL"] === "1";
 
-/** What resident memory may grow by, KiB. Of 20 pods it grew by 2.4 to 3.6 MiB, of 100 replugs QEMU's by 2.2 MiB. */
+/**
+ * What resident memory may grow by, KiB. Of 20 pods it grew by 2.4 to 3.6 MiB, of 100 replugs
+ * QEMU's by 2.2 MiB.
+ */
 const residentSlackKib = 8 * 1024;
 /**
- * What may be referenced more after the second half of the cycles than in their middle, KiB. Of 20 pods it was 250 to 450 KiB (events,
- * answers to requests and quarantines that podnetd keeps for a while), of 100 replugs 200 KiB; 200 KiB that each pod leaves are 1,600.
+ * What may be referenced more after the second half of the cycles than in their middle, KiB. Of 20
+ * pods it was 250 to 450 KiB (events, answers to requests and quarantines that podnetd keeps for a
+ * while), of 100 replugs 200 KiB; 200 KiB that each pod leaves are 1,600.
  */
 const heldSlackKib = 1024;
 /** Share of the cycles over which the least memory is taken, at the beginning and at the end. */
@@ -24,7 +28,10 @@ export class Growth {
   readonly #residentKib: number[] = [];
   readonly #heldKib: number[] = [];
 
-  /** `heldBytes` collects the garbage of the process and says what is left; QEMU has none to collect. */
+  /**
+   * `heldBytes` collects the garbage of the process and says what is left; QEMU has none to
+   * collect.
+   */
   constructor(who: string, pid: number, heldBytes?: () => number | Promise<number>) {
     this.#who = who;
     this.#pid = pid;
@@ -62,13 +69,18 @@ export class Growth {
 
 type Ends = readonly [before: number, after: number];
 
-/** The least at the beginning and at the end. The very first cycles fill caches and do not count. */
+/**
+ * The least at the beginning and at the end. The very first cycles fill caches and do not count.
+ */
 function ends(all: readonly number[]): Ends {
   const some = Math.max(3, Math.ceil(all.length * share));
   return [Math.min(...all.slice(some, 2 * some)), Math.min(...all.slice(-some))];
 }
 
-/** The least in the middle and at the end: the first half warms up caches and compiled code. Of nothing it is 0. */
+/**
+ * The least in the middle and at the end: the first half warms up caches and compiled code. Of
+ * nothing it is 0.
+ */
 function halves(all: readonly number[]): Ends {
   return all.length === 0 ? [0, 0] : ends(all.slice(Math.floor(all.length / 2) - 3));
 }
@@ -77,7 +89,10 @@ const summary = join(import.meta.dirname, "../../build/summary");
 const wanted = ["pods", "replugs"] as const;
 const ended = new Map<(typeof wanted)[number], { readonly count: number; readonly left: number }>();
 
-/** Notes what one kind of cycle has left. The stage's closing line is written when all kinds have come to their end. */
+/**
+ * Notes what one kind of cycle has left. The stage's closing line is written when all kinds have
+ * come to their end.
+ */
 export function noteCycles(kind: (typeof wanted)[number], count: number, left: number): void {
   ended.set(kind, { count, left });
   if (ended.size < wanted.length) return;

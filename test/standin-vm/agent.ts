@@ -32,7 +32,10 @@ import type { Wire } from "./wire.ts";
 
 const packageVersion = "standin";
 
-/** Sets a terminal's title, clears it, forges a line of a log, and turns what follows: ESC, CSI, NUL, CR, LF, C1, bidi. */
+/**
+ * Sets a terminal's title, clears it, forges a line of a log, and turns what follows: ESC, CSI,
+ * NUL, CR, LF, C1, bidi.
+ */
 export const illSpoken =
   'x\u001b]0;owned\u0007\u001b[2J\u0000\r\n{"level":"error","msg":"forged"}\u009b31m\u202egnp.exe\u2066\u200b\ufeff';
 

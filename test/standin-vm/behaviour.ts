@@ -1,6 +1,7 @@
 /**
- * What a stand-in does otherwise than a good QEMU with a good guest. Chosen by words on the kernel's command line:
- * `standin.qemu=WORD[:VALUE],…` and `standin.agent=WORD[:VALUE],…`. README.md lists them.
+ * What a stand-in does otherwise than a good QEMU with a good guest. Chosen by words on the
+ * kernel's command line: `standin.qemu=WORD[:VALUE],…` and `standin.agent=WORD[:VALUE],…`.
+ * README.md lists them.
  */
 export class Behaviour {
   readonly #words: ReadonlyMap<string, string>;
@@ -76,7 +77,9 @@ const known = {
   ],
 } as const;
 
-/** Reads the words of one side. Throws for one that is not known: a test would wait for it in vain. */
+/**
+ * Reads the words of one side. Throws for one that is not known: a test would wait for it in vain.
+ */
 export function readBehaviour(cmdline: string, side: keyof typeof known): Behaviour {
   const words = new Map<string, string>();
   const key = `standin.${side}=`;

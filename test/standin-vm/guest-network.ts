@@ -22,7 +22,9 @@ interface Link {
   addresses: readonly IpPrefix[];
 }
 
-/** The network a guest believes it has: NICs as they are plugged, and what `configure` made of them. */
+/**
+ * The network a guest believes it has: NICs as they are plugged, and what `configure` made of them.
+ */
 export class GuestNetwork {
   readonly #links = new Map<string, Link>();
   #index = 1;

@@ -22,7 +22,9 @@ export interface GuestOptions {
   readonly reset: () => void;
 }
 
-/** Small frames that a guest may send, without end: on the control channel or on that of streams. */
+/**
+ * Small frames that a guest may send, without end: on the control channel or on that of streams.
+ */
 const floods: Readonly<Record<string, { readonly wire: 0 | 1; readonly frame: Uint8Array }>> = {
   "flood-next": { wire: 0, frame: encodeNext(0) },
   "flood-events": {
@@ -38,7 +40,10 @@ const floods: Readonly<Record<string, { readonly wire: 0 | 1; readonly frame: Ui
 
 const portIds = ["channel0", "channel1"] as const;
 
-/** The guest: boots when its processors run for the first time, then its agent speaks, or does what else it was told. */
+/**
+ * The guest: boots when its processors run for the first time, then its agent speaks, or does what
+ * else it was told.
+ */
 export class Guest {
   readonly network = new GuestNetwork();
   readonly wires: readonly [Wire, Wire];

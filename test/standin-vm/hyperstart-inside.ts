@@ -15,7 +15,10 @@ export interface InsideOptions {
 
 let started = 0;
 
-/** The hyperstart of test/peers as the agent of a stand-in's guest: its channels are those of the machine. */
+/**
+ * The hyperstart of test/peers as the agent of a stand-in's guest: its channels are those of the
+ * machine.
+ */
 export class HyperstartInside {
   readonly #options: InsideOptions;
   readonly #names = new Map<string, string>();
@@ -79,7 +82,10 @@ export class HyperstartInside {
     }
   }
 
-  /** Whoever is connected to a channel of the machine is to the peer's; what it says to nobody waits there. */
+  /**
+   * Whoever is connected to a channel of the machine is to the peer's; what it says to nobody waits
+   * there.
+   */
   #join(wire: Wire, path: string): void {
     let socket: Socket | undefined;
     const join = (): void => {

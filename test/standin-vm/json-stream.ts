@@ -4,8 +4,9 @@ export type Parsed =
   | { readonly kind: "error"; readonly description: string };
 
 /**
- * Cuts a stream into JSON values by their brackets, as QEMU does: lines mean nothing, several values may share one, and
- * one that is not closed waits for more. Single quotes are as good as double ones.
+ * Cuts a stream into JSON values by their brackets, as QEMU does: lines mean nothing, several
+ * values may share one, and one that is not closed waits for more. Single quotes are as good as
+ * double ones.
  */
 export class JsonStream {
   #text = "";

@@ -35,7 +35,9 @@ export interface MachineListener {
 /** The type of the devices that are NICs. */
 export const nicDriver = "virtio-net-pci";
 export const hotplugBridge = "pcie-pci-bridge";
-/** An unplug asked for again within this time is refused, milliseconds (ACPI hot-plug of QEMU 7.2). */
+/**
+ * An unplug asked for again within this time is refused, milliseconds (ACPI hot-plug of QEMU 7.2).
+ */
 const unplugAgainMs = 1;
 const tunGetIff = 0x800454d2;
 const ENOTTY = 25;

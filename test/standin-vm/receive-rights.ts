@@ -24,7 +24,10 @@ export interface Receiver {
   ended(): void;
 }
 
-/** Reads a unix socket with recvmsg, which Node does not: it drops descriptors. Answers what stops it. */
+/**
+ * Reads a unix socket with recvmsg, which Node does not: it drops descriptors. Answers what stops
+ * it.
+ */
 export function receive(socketFd: number, receiver: Receiver): () => void {
   // libuv has one watcher per descriptor, and the socket's own writes need theirs.
   const fd = fcntl(socketFd, F_DUPFD_CLOEXEC, 3);

@@ -107,7 +107,9 @@ class StandIn {
     if (!paused) this.#guest.boot();
   }
 
-  /** A guest without an agent that knows its power button, from one press on: it is booting before. */
+  /**
+   * A guest without an agent that knows its power button, from one press on: it is booting before.
+   */
   #pressed(): void {
     const from = readBehaviour(this.#line.cmdline, "agent").number("power-button");
     if (++this.#presses === from) void this.#end({ guest: true, reason: "guest-shutdown" });
@@ -146,7 +148,10 @@ class StandIn {
     for (const monitor of this.#monitors) monitor.event(name, data);
   }
 
-  /** `die:NAME`: killed when this QMP command or guest command comes; `ready` is the moment before READY. */
+  /**
+   * `die:NAME`: killed when this QMP command or guest command comes; `ready` is the moment before
+   * READY.
+   */
   #dieAt(name: string): void {
     if (this.#behaviour.is("die", name)) process.kill(process.pid, "SIGKILL");
   }

@@ -2,7 +2,9 @@ import { readSync, writeSync } from "node:fs";
 import { familyOf, type Ip, ipToBytes } from "../../core/address.ts";
 import { type Poll, pollFd } from "../../linux/ffi/poll.ts";
 
-/** struct virtio_net_hdr: what a tap with IFF_VNET_HDR puts before each frame unless told otherwise. */
+/**
+ * struct virtio_net_hdr: what a tap with IFF_VNET_HDR puts before each frame unless told otherwise.
+ */
 const vnetHeader = 10;
 const ethernetHeader = 14;
 const ETH_ARP = 0x0806;
@@ -12,8 +14,9 @@ const ICMP = 1;
 const broadcast = Uint8Array.from({ length: 6 }, () => 0xff);
 
 /**
- * The guest's end of a tap: answers ARP and ICMP echo for the addresses it was given (IPv4), so that a stand-in can be
- * pinged, and says who it is when it gets them. Everything else is read and dropped.
+ * The guest's end of a tap: answers ARP and ICMP echo for the addresses it was given (IPv4), so
+ * that a stand-in can be pinged, and says who it is when it gets them. Everything else is read and
+ * dropped.
  */
 export class TapEnd {
   readonly #fd: number;

@@ -8,7 +8,9 @@ const top = path.resolve(import.meta.dirname, "../..");
 const rooms =
   "{core,ipallocator,linux,network,hypervisor,etcd,overlay,daemon,guest-init/channel}/**/*.ts";
 
-/** By module: its functions that change something outside of the process, or send something there. */
+/**
+ * By module: its functions that change something outside of the process, or send something there.
+ */
 const mutators: Readonly<Record<string, RegExp>> = {
   "node:fs":
     /^(?:write|append|mk|rm|unlink|rename|link|symlink|l?f?ch(?:mod|own)|f?truncate|f?utimes|copy|cp|fsync|fdatasync|createWrite|open)/,
@@ -79,7 +81,10 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "linux/unix-socket.ts: sendRights": [1, "`sendWithFd`, which is called in one"],
 };
 
-/** The source with everything in comments, strings and patterns blanked, so that parentheses can be counted. */
+/**
+ * The source with everything in comments, strings and patterns blanked, so that parentheses can be
+ * counted.
+ */
 function bare(source: string): string {
   return source.replaceAll(
     /\/\*[\s\S]*?\*\/|\/\/[^\n]*|"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`|(?<=[(,=:!&|?[]\s*)\/(?![*/])(?:[^/\\\n[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+\/[a-z]*/g,

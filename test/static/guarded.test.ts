@@ -4,12 +4,18 @@ import test from "ava";
 
 const top = path.resolve(import.meta.dirname, "../..");
 
-/** What runs in podnetd. The agent, the command line and the witnesses of `podnet verify` are programs of their own. */
+/**
+ * What runs in podnetd. The agent, the command line and the witnesses of `podnet verify` are
+ * programs of their own.
+ */
 const rooms =
   "{core,linux,network,hypervisor,etcd,overlay,daemon,guest-init/channel}/**/*.ts" as const;
 const others = /^daemon\/verify\/witness-/;
 
-/** Where something from outside is handed to podnetd: an event of Node's, a server's request, a descriptor that is ready; and timers. */
+/**
+ * Where something from outside is handed to podnetd: an event of Node's, a server's request, a
+ * descriptor that is ready; and timers.
+ */
 const doors =
   /(?<![.\w])set(?:Timeout|Interval|Immediate)\(|\.(?:on|once)\(\s*"(\w+)",\s*|\bcreate(?:Secure)?Server\((?=[\s{(\w])|\bcreateHttp[12]\(|\bpollFd\(|\blistenUnix\(/g;
 

@@ -16,7 +16,10 @@ interface Promised {
   readonly tests: readonly { readonly title: RegExp; readonly file: string }[];
 }
 
-/** The titles that a link may mean: `…` stands for what a template string fills in; a long test comes in parts, `(1 of 3)`. */
+/**
+ * The titles that a link may mean: `…` stands for what a template string fills in; a long test
+ * comes in parts, `(1 of 3)`.
+ */
 function titlesOf(text: string): RegExp {
   const parts = text.split("…").map((part) => part.replaceAll(/[^\w\s]/g, "\\$&"));
   return new RegExp(`^${parts.join(".+")}(?: \\(\\d of \\d\\))?$`, "s");

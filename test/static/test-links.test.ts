@@ -3,11 +3,17 @@ import path from "node:path";
 import test from "ava";
 
 const docs = path.resolve(import.meta.dirname, "../../docs");
-/** Everything these promise is held by a test they link to: `[title of the test](../test/FILE.test.ts)`. */
+/**
+ * Everything these promise is held by a test they link to:
+ * `[title of the test](../test/FILE.test.ts)`.
+ */
 const pages = ["promises.md", "explanation/threat-model.md"];
 const testLink = /\[([^\]]+)\]\(((?:\.\.\/)+(?:test|scripts)\/[^)]+)\)/g;
 
-/** What a title is written with in its source, as one literal: `…` stands for what a template string fills in. */
+/**
+ * What a title is written with in its source, as one literal: `…` stands for what a template string
+ * fills in.
+ */
 function literal(title: string): RegExp {
   const parts = title
     .replaceAll("\\|", "|")

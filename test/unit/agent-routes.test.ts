@@ -2,7 +2,10 @@ import test from "ava";
 import type { Links } from "../../guest-init/agent/links.ts";
 import { NLMSG_ERROR, encodeMessage, parseMessages } from "../../linux/rtnetlink/message.ts";
 
-/** The kernel's netlink as the agent's system calls show it: every request is acknowledged. Counts the calls. */
+/**
+ * The kernel's netlink as the agent's system calls show it: every request is acknowledged. Counts
+ * the calls.
+ */
 function playKernel(): { calls: number; requests: number } {
   const counted = { calls: 0, requests: 0 };
   const native = {

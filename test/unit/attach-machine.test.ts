@@ -8,7 +8,9 @@ import type { QmpClient } from "../../hypervisor/qmp/client.ts";
 
 type Said = Readonly<Record<string, unknown>>;
 
-/** What a QEMU 7.2 answered to each question, by kind of machine (`kinds` of test/vm/attach-rig.ts). */
+/**
+ * What a QEMU 7.2 answered to each question, by kind of machine (`kinds` of test/vm/attach-rig.ts).
+ */
 const machines = JSON.parse(
   readFileSync(join(import.meta.dirname, "../fixtures/others-machines.json"), "utf8"),
 ) as Record<string, Said>;

@@ -265,7 +265,8 @@ test("unread output is bounded: the channel is paused, and goes on when it is re
   await using both = await met("ours", { execQueue: 64 * 1024, execStallMs: 20 });
   const { peer } = both;
   const { session, sent } = await started(both);
-  // Far more than queue and socket buffers hold; alone on the channel, the reader may take its time.
+  // Far more than queue and socket buffers hold; alone on the channel, the reader may take its
+  // time.
   const total = 8 * 1024 * 1024;
   const chunk = new Uint8Array(16 * 1024).fill(1);
   for (let at = 0; at < total; at += chunk.length) await peer.output(1n, chunk);

@@ -188,7 +188,8 @@ test("a route that is taken away goes, one that this podnetd did not tell it of 
   t.deepEqual(shown(), ["default"]);
   await both.guest.configure({ ...config, routes: [] }, never);
   t.deepEqual(shown(), []);
-  // Of a route that this podnetd has told nobody of it knows nothing: it stays until the interface is changed.
+  // Of a route that this podnetd has told nobody of it knows nothing: it stays until the interface
+  // is changed.
   await both.guest.close();
   const again = both.reopen();
   await again.configure({ ...config, routes: [...config.routes, more] }, never);
@@ -247,7 +248,8 @@ for (const onRecord of [true, false])
   });
 
 test("of a guest on record that shows nothing of its pod any more STARTPOD is not asked", async (t) => {
-  // hyperstart's own image may have no cat, and its files may have been removed: the record alone knows.
+  // hyperstart's own image may have no cat, and its files may have been removed: the record alone
+  // knows.
   await using both = await pair({ ready: false });
   await both.guest.close();
   await both.reopen(true).configure(config, never);

@@ -7,7 +7,10 @@ import { ScriptedGuest } from "../peers/scripted-guest.ts";
 
 const never = new AbortController().signal;
 
-/** Answers every command as the agent of then did, the first of a kind first; the nonce alone is ours. */
+/**
+ * Answers every command as the agent of then did, the first of a kind first; the nonce alone is
+ * ours.
+ */
 async function replay(peer: ScriptedGuest): Promise<void> {
   const { frames } = recordedFrames(1);
   const asked = frames.flatMap(({ from, code }, at) => {
@@ -60,7 +63,10 @@ test("today's podnetd works with the agent of before: READY, version, identity, 
 /** What is drawn anew each time: ids of processes and the nonce. */
 const drawn = /podnet-exec-[0-9a-f-]{36}|(?<="nonce":")[^"]+/g;
 
-/** Says what the agent of then said, when today's podnetd has said what its podnetd did. Answers what differed. */
+/**
+ * Says what the agent of then said, when today's podnetd has said what its podnetd did. Answers
+ * what differed.
+ */
 async function replayProcesses(peer: ScriptedGuest): Promise<readonly string[]> {
   const differences: string[] = [];
   const now = new Map<string, string>();

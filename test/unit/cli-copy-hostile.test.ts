@@ -17,7 +17,8 @@ import type { Podnet } from "../../api/client.ts";
 import { copyFromPod, type FromPod } from "../../cli/copy/from-pod.ts";
 import { staysInside } from "../../cli/copy/unpacking.ts";
 
-// `podnet cp` out of a guest whose tar, shell and cat are its own: all of the command's code but the API.
+// `podnet cp` out of a guest whose tar, shell and cat are its own: all of the command's code but
+// the API.
 
 const fresh = (): string => mkdtempSync(path.join(tmpdir(), "podnet-hostile-"));
 
@@ -120,7 +121,8 @@ test("a link where a file was asked for is refused: there is nothing for the nex
     const other = new Liar({ answer: archive(`add("data", ${kind}, link="data")`) });
     await t.throwsAsync(other.copy({ target: into }), { code: "AGENT_PROTOCOL" });
   }
-  // A link that is there all the same, the caller's own say, gives way to the file: with tar and without.
+  // A link that is there all the same, the caller's own say, gives way to the file: with tar and
+  // without.
   for (const look of ["f\nf\nd\nt\n", "f\nf\nd\nn\n"]) {
     symlinkSync(secret, path.join(into, "data"));
     const plain = [Buffer.from("theirs")];

@@ -16,8 +16,8 @@ import test from "ava";
 import type { Podnet } from "../../api/client.ts";
 import { copyToPod } from "../../cli/copy/to-pod.ts";
 
-// `podnet cp` into a guest whose programs are real ones here, with few of them linked by name, and which loses what does not fit
-// into a pipe: as a hyperstart's own image does.
+// `podnet cp` into a guest whose programs are real ones here, with few of them linked by name, and
+// which loses what does not fit into a pipe: as a hyperstart's own image does.
 
 interface Start {
   readonly input: {
@@ -34,7 +34,10 @@ interface Behaviour {
   readonly killsAfter?: number;
 }
 
-/** A guest with a directory of programs: `sh` and `tar` by their names, and a busybox that has all others. */
+/**
+ * A guest with a directory of programs: `sh` and `tar` by their names, and a busybox that has all
+ * others.
+ */
 class FakeGuest {
   readonly root = mkdtempSync(path.join(tmpdir(), "podnet-copy-"));
   readonly #programs = mkdtempSync(path.join(tmpdir(), "podnet-programs-"));

@@ -42,7 +42,10 @@ const plan = {
   dns: { nameservers: [], search: [], options: [] },
 } as unknown as AttachmentPlan;
 
-/** A container that is attached, on a host that is played and says what was done to it, and how its row stood then. */
+/**
+ * A container that is attached, on a host that is played and says what was done to it, and how its
+ * row stood then.
+ */
 function openSite() {
   const clock: Clock = systemClock;
   const node = openNode(configuration({ quarantine_s: "0" }), clock);

@@ -19,7 +19,10 @@ import { openLog } from "../../linux/log.ts";
 
 const program = "the plugin";
 
-/** A host with the plugin built, and the directories of runtimes; what podnetd remembers of it is in a database. */
+/**
+ * A host with the plugin built, and the directories of runtimes; what podnetd remembers of it is in
+ * a database.
+ */
 class Site implements Disposable {
   readonly #directory = mkdtempSync(path.join(tmpdir(), "podnet-installation-"));
   readonly #db: Database;
@@ -80,7 +83,10 @@ class Site implements Disposable {
 
 const whole = ["10-podnet.conflist", "podnet-cni"];
 
-/** Does it once for each call that leaves podnetd; `end`: none comes after the one that fails. Answers how many there were. */
+/**
+ * Does it once for each call that leaves podnetd; `end`: none comes after the one that fails.
+ * Answers how many there were.
+ */
 function atEach(end: boolean, body: (attempt: (act: () => unknown) => boolean) => void): number {
   for (let stop = 1; ; stop++) {
     let passed = 0;

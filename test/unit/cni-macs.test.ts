@@ -10,7 +10,10 @@ import { wishesOf } from "../../daemon/containers/cni/wishes.ts";
 import { addRequest } from "./cni-fixtures/add-request.ts";
 import { configuration, openNode } from "./daemon-fixtures/node.ts";
 
-/** Containers of a node, planned and claimed one after the other; random bytes count up from what is given. */
+/**
+ * Containers of a node, planned and claimed one after the other; random bytes count up from what is
+ * given.
+ */
 function openSite(random = 0) {
   const config = configuration({ quarantine_s: "0" });
   const node = openNode(config);

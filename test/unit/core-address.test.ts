@@ -27,7 +27,8 @@ const v4 = fc.ipV4();
 const v6 = fc.ipV6();
 
 test("addresses read and print as the WHATWG URL parser does it", (t) => {
-  // Not ipaddr.js 2.5.0 here: it takes the IPv4-compatible `::1.2.3.4` for the mapped `::ffff:1.2.3.4`.
+  // Not ipaddr.js 2.5.0 here: it takes the IPv4-compatible `::1.2.3.4` for the mapped
+  // `::ffff:1.2.3.4`.
   fc.assert(
     fc.property(fc.oneof(v4, v6), (text) => {
       const ip = parseIp(text);
@@ -88,7 +89,8 @@ test("any text is an address or a typed error", (t) => {
   fc.assert(
     fc.property(fc.oneof(fc.string(), bits), (text) => {
       try {
-        // ipaddr.js also takes zones and short IPv4 forms, so it is asked only whether it agrees on what we accept.
+        // ipaddr.js also takes zones and short IPv4 forms, so it is asked only whether it agrees on
+        // what we accept.
         t.true(ipaddr.isValid(parseIp(text)));
       } catch (error) {
         t.true(error instanceof PodnetError);

@@ -20,7 +20,10 @@ const networks = [
   { cidr: "fd00:9::/122" as Cidr, gateway: "fd00:9::1/122" as never, size: 64n, fixed: 2n },
 ];
 
-/** One node's addresses, over restarts, beside a model of them: who holds what, and what rests since when. */
+/**
+ * One node's addresses, over restarts, beside a model of them: who holds what, and what rests since
+ * when.
+ */
 class Books {
   readonly held = new Map<Ip, string>();
   readonly resting = new Map<Ip, number>();
@@ -56,7 +59,8 @@ class Books {
     const resting = [...this.resting.keys()].filter((ip) => this.#rests(ip));
     for (const ip of next) {
       this.#t.false(this.held.has(ip), `${ip} is held`);
-      // One that rests is given only when no other is left, and then the one that has rested longest.
+      // One that rests is given only when no other is left, and then the one that has rested
+      // longest.
       if (this.#rests(ip))
         this.#t.true(
           BigInt(resting.length) + BigInt(count) > free,
@@ -95,7 +99,10 @@ class Books {
       }
   }
 
-  /** What the daemon says of every address is what the model says, and all of them are accounted for. */
+  /**
+   * What the daemon says of every address is what the model says, and all of them are accounted
+   * for.
+   */
   compare(): void {
     const { free, used, reserved, quarantined } = this.addresses.stats("n" as never);
     const { size, fixed, cidr } = this.#network;

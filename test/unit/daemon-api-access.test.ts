@@ -29,7 +29,9 @@ const enveloped = path.join(mkdtempSync(path.join(tmpdir(), "podnet-access-")), 
 writeFileSync(enveloped, Buffer.from("\0\0\0\0\x02{}", "latin1"));
 chmodSync(path.dirname(enveloped), 0o755);
 
-/** Calls a method by curl, as somebody else; the answer's text, or its beginning when it is endless. */
+/**
+ * Calls a method by curl, as somebody else; the answer's text, or its beginning when it is endless.
+ */
 async function callAs(
   who: readonly string[],
   socket: string,

@@ -12,7 +12,8 @@ import { type Asked, FrameClient } from "./api-fixtures/frame-client.ts";
 import { type as kind } from "./api-fixtures/frames.ts";
 import { openServing, type Serving, type ServingOptions } from "./api-fixtures/serving.ts";
 
-// Answers that are ready before their request has ended. The end of the answer waits for the end of the request: curl 7.88 (Debian
+// Answers that are ready before their request has ended. The end of the answer waits for the end of
+// the request: curl 7.88 (Debian
 // 12) misses an end that comes while it is sending, and then waits until its own time limit.
 
 const run = promisify(execFile);

@@ -97,7 +97,8 @@ test("values are counted on the wire, however they are put into one another", (t
   // The spec, its name, ten labels with key and value, two interfaces, two addresses.
   t.is(countBinary(CreatePodRequestSchema, bytes, 1000), 1 + 1 + 30 + 2 + 2);
   t.is(countBinary(CreatePodRequestSchema, bytes, 10), 11);
-  // One label whose key is given again and again; a field that nothing knows; a message that breaks off.
+  // One label whose key is given again and again; a field that nothing knows; a message that breaks
+  // off.
   const again = Buffer.concat(Array.from({ length: 20 }, () => Buffer.from([10, 0])));
   t.is(countBinary(ListPodsRequestSchema, Buffer.concat([Buffer.from([10, 40]), again]), 1000), 21);
   t.is(countBinary(ListPodsRequestSchema, Buffer.from("a206037878780801", "hex"), 1000), 2);

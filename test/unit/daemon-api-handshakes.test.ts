@@ -95,7 +95,9 @@ function honest(port: number, localAddress: string): Promise<string> {
   });
 }
 
-/** Sockets of the server's end that are there, whatever their state, but for the one that listens. */
+/**
+ * Sockets of the server's end that are there, whatever their state, but for the one that listens.
+ */
 function socketsAt(port: number): number {
   const local = `:${port.toString(16).toUpperCase().padStart(4, "0")}`;
   const rows = readFileSync("/proc/self/net/tcp", "utf8").trim().split("\n").slice(1);

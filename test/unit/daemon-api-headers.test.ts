@@ -14,7 +14,8 @@ import {
 } from "./api-fixtures/frames.ts";
 import { openServing, type Serving } from "./api-fixtures/serving.ts";
 
-// Headers of HTTP/2 that do not come to their end: RFC 9113 6.10 lets a sender break them off anywhere.
+// Headers of HTTP/2 that do not come to their end: RFC 9113 6.10 lets a sender break them off
+// anywhere.
 
 const limits = { requestMs: 400, idleMs: 60_000 };
 

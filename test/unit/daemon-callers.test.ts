@@ -157,7 +157,8 @@ test("a log's lines hold nothing that steers, however deep it lies, and have an 
   t.is(lines.length, 2);
   for (const line of lines) {
     t.notRegex(line.slice(0, -1), /[\u0000-\u001f\u007f-\u009f\u200b\u2028\u202e\ufeff]/);
-    // In what the line says, too: a reader who decodes the JSON is not steered either, but for a stack's lines.
+    // In what the line says, too: a reader who decodes the JSON is not steered either, but for a
+    // stack's lines.
     const { err, ...rest } = JSON.parse(line) as Record<string, unknown>;
     t.notRegex(Object.values(rest).map(String).join(""), /[\u0000-\u001f\u009b\u202e]/);
     t.true(line.length < 50_000, typeof err);

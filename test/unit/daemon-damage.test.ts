@@ -18,7 +18,10 @@ import { isPodnetError } from "../../core/errors.ts";
 import { Database } from "../../daemon/store/database.ts";
 import { getMeta, setMeta } from "../../daemon/store/meta.ts";
 
-/** A state directory with some rows in its database, left by a daemon that was killed: its log is not copied yet. */
+/**
+ * A state directory with some rows in its database, left by a daemon that was killed: its log is
+ * not copied yet.
+ */
 function left(closed = true): string {
   const directory = mkdtempSync(join(tmpdir(), "podnet-damage-"));
   const db = Database.openIn(directory);
@@ -44,7 +47,9 @@ function scribble(path: string, at: number, bytes: number): void {
   writeSync(fd, Buffer.alloc(bytes, 0xa5), 0, bytes, at);
 }
 
-/** What befalls the file, what podnetd calls it, and what it says is wrong, where it can know that. */
+/**
+ * What befalls the file, what podnetd calls it, and what it says is wrong, where it can know that.
+ */
 const damages: readonly (readonly [string, (directory: string) => void, string, RegExp?])[] = [
   ["its header is overwritten", (dir) => scribble(file(dir), 0, 100), "STATE_CORRUPT"],
   [

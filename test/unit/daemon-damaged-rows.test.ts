@@ -95,7 +95,10 @@ const damages: readonly (readonly [string, string, RegExp])[] = [
   ["its failure is empty", "failure = '{}'", /an error is not as podnetd writes it/],
 ];
 
-/** A node of an earlier podnetd's, with two pods that run; the row of the one called `victim` is damaged. */
+/**
+ * A node of an earlier podnetd's, with two pods that run; the row of the one called `victim` is
+ * damaged.
+ */
 async function damaged(sql: string, config = configuration({})): Promise<Config> {
   using node = openNode(config);
   for (const name of ["good", "victim"]) {

@@ -45,7 +45,8 @@ test("what a pod may write to a disk is what its spec says, else what the node s
 });
 
 test("a disk written to from end to end takes its data, its tables and its counts", (t) => {
-  // 16 clusters of data, a second table, header, table of counts, a block of them and a first table.
+  // 16 clusters of data, a second table, header, table of counts, a block of them and a first
+  // table.
   t.true(fullQcow2Bytes(mib) >= (16 + 1 + 4) * 65_536);
   t.true(fullQcow2Bytes(1024 * mib) < 1025 * mib);
   t.true(fullQcow2Bytes(2 ** 40) > 2 ** 40 + 2 ** 40 / 8192);

@@ -32,7 +32,10 @@ const pools = [
   "203.0.113.64/26",
 ] as Cidr[];
 
-/** A resolver of network `blue`, asked by a pod that is on these; what it hands on is answered as given. */
+/**
+ * A resolver of network `blue`, asked by a pod that is on these; what it hands on is answered as
+ * given.
+ */
 function resolver(
   upstream: (query: Query) => Uint8Array | undefined = () => undefined,
   networks: readonly string[] = ["blue"],

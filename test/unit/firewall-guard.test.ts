@@ -32,7 +32,10 @@ const absent: NftablesSource = {
   },
 };
 
-/** How many changes a network takes at first, and again once they have been tried; and why parts are not in force. */
+/**
+ * How many changes a network takes at first, and again once they have been tried; and why parts are
+ * not in force.
+ */
 async function tried(source: NftablesSource) {
   const memory = new Memory("here");
   const tables = guardTables.map((model) => new RuleTable(source, memory, model));

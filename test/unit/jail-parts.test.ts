@@ -19,7 +19,8 @@ const limits = { memoryMib: 384, pids: 97 };
 const unified = `22 27 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:13 - proc proc rw
 30 23 0:26 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
 `;
-// Version 1 with a version 2 mount that has other controllers, as on the machine the tests were made on.
+// Version 1 with a version 2 mount that has other controllers, as on the machine the tests were
+// made on.
 const both = `31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
 35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 39 31 0:36 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids

@@ -68,7 +68,10 @@ function runs(pid: number): boolean {
   }
 }
 
-/** Runs shell lines that start a child which would take a minute, and tell its id; gives how the command ended, and the child. */
+/**
+ * Runs shell lines that start a child which would take a minute, and tell its id; gives how the
+ * command ended, and the child.
+ */
 async function endedWithChild(
   lines: string,
   options: { readonly timeoutMs: number; readonly signal?: AbortSignal },

@@ -13,7 +13,10 @@ const blue = definition("blue", ["10.20.0.1/24"]);
 const red = definition("red", ["10.30.0.1/24"]);
 const grey = definition("grey", ["10.40.0.1/24"], { resolver: false });
 
-/** Resolvers of these networks, by the bridge where they would listen; `asker` has .2 of each, `other` .3. */
+/**
+ * Resolvers of these networks, by the bridge where they would listen; `asker` has .2 of each,
+ * `other` .3.
+ */
 function resolvers() {
   const clock = { ms: 0 };
   const known = { told: false, clients: false };

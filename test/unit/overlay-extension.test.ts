@@ -16,7 +16,10 @@ import type { Peer } from "../../overlay/peers.ts";
 const { signal } = new AbortController();
 const top = mkdtempSync(join(tmpdir(), "podnet-extension-"));
 
-/** Writes down how it was run, a line each: its arguments, what it was told, and what it was given to read. */
+/**
+ * Writes down how it was run, a line each: its arguments, what it was told, and what it was given
+ * to read.
+ */
 const recorder = join(top, "recorder");
 writeFileSync(
   recorder,

@@ -13,7 +13,9 @@ class Asked {
   /** With this no call answers before it is over. */
   silent = false;
 
-  /** A look ends when all are asked, unless said otherwise: not by time that a busy machine takes. */
+  /**
+   * A look ends when all are asked, unless said otherwise: not by time that a busy machine takes.
+   */
   ends(limits: Partial<LeaseEndsLimits> = { lookMs: 60_000 }): LeaseEnds {
     const clock = { now: () => this.now, monotonic: () => this.now };
     return new LeaseEnds({ store: { timeLeft: this.#timeLeft }, clock, limits });

@@ -230,7 +230,8 @@ test("of a peer that has changed is told what has; one that left is told of with
     moved.map((change) => change.kind === "changed" && change.attributes),
     [["publicIp", "v4"]],
   );
-  // After a compaction there is a snapshot; what changed meanwhile is found by comparing, attribute by attribute.
+  // After a compaction there is a snapshot; what changed meanwhile is found by comparing, attribute
+  // by attribute.
   const snapshot = [
     stored("10.77.1.0-24", value("192.168.77.10", "9e:02:54:f5:a5:7b")),
     stored("10.77.2.0-24", value("192.168.77.11", mac)),
@@ -409,7 +410,10 @@ test("an etcd lease that is gone before anything has it is not asked for again",
   t.is(fresh?.kind, "grant");
 });
 
-/** A host that has been granted a key: what it knows, how it stands but for the key, and what is its own then. */
+/**
+ * A host that has been granted a key: what it knows, how it stands but for the key, and what is its
+ * own then.
+ */
 function granted(): { known: Registry; state: LeaseState; own: Own } {
   const subnets = four("10.77.9.0/24");
   const key = leaseKey(prefix, subnets);
@@ -457,7 +461,8 @@ test("a host on probation that asked for its key to go without an answer does no
   const asking = step(unsure, { kind: "tick" }, known, { at: 20_000, draw: 0.5 }).state;
   t.is(asking.own, undefined);
   t.deepEqual(deletesOf(asking), [own.key]);
-  // A key that was written since cannot be taken by what is on its way; without such a call there is nothing to wait for.
+  // A key that was written since cannot be taken by what is on its way; without such a call there
+  // is nothing to wait for.
   const since = { ...stored("10.77.9.0-24", own.text, own.grant), createRevision: 2n };
   known.apply({ kind: "changes", revision, events: [{ kind: "put", at: since }] });
   const refused = { kind: "failed", request: asking.request?.id ?? 0, error: lost } as const;

@@ -17,7 +17,8 @@ import { onHost } from "./daemon-fixtures/networks.ts";
 import { configuration, type Node, openNode } from "./daemon-fixtures/node.ts";
 import { attachmentMark } from "../../network/model/ownership.ts";
 
-// An overlay that carries less than pods were told: theirs stays, and who comes after them is told what there is.
+// An overlay that carries less than pods were told: theirs stays, and who comes after them is told
+// what there is.
 
 const name = "default" as NetworkName;
 
@@ -99,7 +100,8 @@ test("pods that come to a network whose overlay carries less are told so; those 
     bridgeMtu: 1500,
   });
 
-  // Something else of the old one is changed, and then its MTU; with that nobody has more any longer.
+  // Something else of the old one is changed, and then its MTU; with that nobody has more any
+  // longer.
   const eth0 = { kind: "set", name: "eth0" as IfName } as const;
   await node.pods.changes.changeInterface(old, { ...eth0, metric: 7 });
   t.deepEqual(shown(node, old), [1500, 1500]);

@@ -136,7 +136,8 @@ test("one connection's segments leave as their sender would have sent them, and 
   }
   // The other end: as one, but for two hops.
   t.deepEqual(delivered(all), [[0x18, 3040, 1400]]);
-  // One whose checksum is wrong stays alone, for the kernel to refuse; what follows it as well, for it is not next.
+  // One whose checksum is wrong stays alone, for the kernel to refuse; what follows it as well, for
+  // it is not next.
   const [first, second, third] = all.map((each) => Buffer.from(each)) as [Buffer, Buffer, Buffer];
   second[1000] = (second[1000] ?? 0) ^ 1;
   t.deepEqual(delivered([first, second, third]), [
@@ -150,7 +151,9 @@ test("one connection's segments leave as their sender would have sent them, and 
   ]);
 });
 
-/** Flags, length and size of segments of each packet that the kernel is given for these datagrams. */
+/**
+ * Flags, length and size of segments of each packet that the kernel is given for these datagrams.
+ */
 function delivered(datagrams: readonly Buffer[]): number[][] {
   const memory = new NativeMemory(1 << 16);
   const all: number[][] = [];

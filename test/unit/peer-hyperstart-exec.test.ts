@@ -2,7 +2,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import test from "ava";
 import { ACK, exec, setUp } from "./hyperstart-fixtures/host.ts";
 
-// The stand-in against what was recorded of the real hyperstart 1.1.0: numbers and bytes are written by hand.
+// The stand-in against what was recorded of the real hyperstart 1.1.0: numbers and bytes are
+// written by hand.
 
 test("exec: output, an end on the stdio stream only, then the event", async (t) => {
   const { host } = await setUp(t);

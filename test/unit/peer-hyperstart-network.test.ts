@@ -2,7 +2,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import test from "ava";
 import { ACK, ERROR, eth0, configured, byDefault, setUp } from "./hyperstart-fixtures/host.ts";
 
-// The stand-in against what was recorded of the real hyperstart 1.1.0: numbers and bytes are written by hand.
+// The stand-in against what was recorded of the real hyperstart 1.1.0: numbers and bytes are
+// written by hand.
 
 test("SETUPINTERFACE refuses what it cannot read, without a wait", async (t) => {
   const { host, peer } = await setUp(t, { links: [eth0] });
@@ -187,7 +188,8 @@ test("a hot-plugged card is found by name, renamed and given its MTU", async (t)
   t.is(await host.ask(25, { device: "eth5" }), "ERROR");
 });
 
-// Lines as busybox 1.35 and iproute2 6.1 printed them on a real kernel with the same addresses and routes.
+// Lines as busybox 1.35 and iproute2 6.1 printed them on a real kernel with the same addresses and
+// routes.
 const busybox = {
   "ip addr show dev eth0": `\
 2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc pfifo_fast qlen 1000

@@ -4,7 +4,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import test from "ava";
 import { ACK, NEXT, Host, Line, command, listen, setUp } from "./hyperstart-fixtures/host.ts";
 
-// The stand-in against what was recorded of the real hyperstart 1.1.0: numbers and bytes are written by hand.
+// The stand-in against what was recorded of the real hyperstart 1.1.0: numbers and bytes are
+// written by hand.
 
 test("READY comes once and empty; GETVERSION is 4244 with and without null", async (t) => {
   const { host, peer } = await setUp(t, { ready: false });

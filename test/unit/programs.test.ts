@@ -44,7 +44,8 @@ function checkout(): { readonly at: string; started(): string; build(): void } &
     build: () => {
       const built = path.join(at, "build/programs/podnetd.mjs");
       writeFileSync(built, "");
-      // The kernel's times of files go on in steps of some milliseconds: what is changed from here on is newer.
+      // The kernel's times of files go on in steps of some milliseconds: what is changed from here
+      // on is newer.
       const probe = path.join(at, "probe");
       const { mtimeNs } = statSync(built, { bigint: true });
       do writeFileSync(probe, "");

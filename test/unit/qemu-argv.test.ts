@@ -189,7 +189,8 @@ test("disks, with a path full of QEMU's own syntax", (t) => {
       "virtio-blk-pci,id=disk1,drive=disk1,serial=disk1,bus=pcie.0,addr=0x9",
     ],
   );
-  // Its descriptor and, for people, its path: a comma is written twice there, all else has no meaning.
+  // Its descriptor and, for people, its path: a comma is written twice there, all else has no
+  // meaning.
   t.deepEqual(after(argv, "-add-fd"), [
     `fd=3,set=0,opaque=/disks/a,,readonly=off,,"b"\n=c`,
     "fd=4,set=1,opaque=/dev/vg/data",

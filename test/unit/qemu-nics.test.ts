@@ -25,7 +25,9 @@ const nic: NicPlan = {
   slot: 1,
 };
 
-/** Slots of a VM whose QEMU answers as `answer` says; undefined leaves a command without an answer. */
+/**
+ * Slots of a VM whose QEMU answers as `answer` says; undefined leaves a command without an answer.
+ */
 async function slots(
   answer: (command: Command, peer: HostileConnection) => object | undefined,
   body: (nics: Nics, tap: number) => Promise<void>,

@@ -9,7 +9,10 @@ import { connectUnix } from "../../linux/unix-socket.ts";
 
 const never = new AbortController().signal;
 
-/** A console's keyboard with QEMU's end of it in the test's hands; it reads nothing until it is told to. */
+/**
+ * A console's keyboard with QEMU's end of it in the test's hands; it reads nothing until it is told
+ * to.
+ */
 async function consoleEnd(
   typing = new Typing(),
 ): Promise<{ typing: Typing; qemu: Socket } & Disposable> {
@@ -69,7 +72,8 @@ test("a guest that does not read holds the writer back, whoever comes after; wha
     stop.abort();
     await t.throwsAsync(typed, { code: "CANCELLED" });
   }
-  // What a socket holds; positive control: the reader gets all of it, and then the rest goes through.
+  // What a socket holds; positive control: the reader gets all of it, and then the rest goes
+  // through.
   t.true(given < 4 << 20, `${given} bytes`);
   let read = 0;
   end.qemu.on("data", (data) => void (read += data.length)).resume();

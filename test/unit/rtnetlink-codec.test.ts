@@ -105,7 +105,8 @@ test("a success is error zero", (t) => {
 });
 
 test("an error comes with the kernel's words and the place of the fault", (t) => {
-  // RTM_SETLINK refused with EINVAL, capped: header of the request only, then NLMSGERR_ATTR_MSG and _OFFS.
+  // RTM_SETLINK refused with EINVAL, capped: header of the request only, then NLMSGERR_ATTR_MSG and
+  // _OFFS.
   const payload = new Writer().i32(-22).raw(hex("28000000 1000 0500 01000000 00000000"));
   payload.attributeText(1, "mtu less than device minimum").attributeU32(2, 32);
   const ack = parseAck({ type: 2, flags: 0x300, seq: 1, portId: 0, payload: payload.finish() });

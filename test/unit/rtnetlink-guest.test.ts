@@ -1,4 +1,7 @@
-/** The codec in the guest's engine: bundled as the agent is, run in QuickJS, compared with this one's results. */
+/**
+ * The codec in the guest's engine: bundled as the agent is, run in QuickJS, compared with this
+ * one's results.
+ */
 import { readFile } from "node:fs/promises";
 import { runInNewContext } from "node:vm";
 import test from "ava";

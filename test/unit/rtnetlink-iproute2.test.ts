@@ -1,6 +1,6 @@
 /**
- * Our requests beside those of iproute2 6.1.0, captured on their way into sendmsg(2). Both were sent to the same
- * links: hyper0 2, va 4, vb 3, vx 6, ve0 8.
+ * Our requests beside those of iproute2 6.1.0, captured on their way into sendmsg(2). Both were
+ * sent to the same links: hyper0 2, va 4, vb 3, vx 6, ve0 8.
  */
 import test from "ava";
 import { type Cidr, type Ip, type IpPrefix, type Mac, parseMac } from "../../core/address.ts";
@@ -158,7 +158,10 @@ for (const [command, { request, captured, seq: number }] of Object.entries(same)
   });
 }
 
-/** The same but for what the kernel does not look at: order, padding, a final NUL, the flag of a nest. */
+/**
+ * The same but for what the kernel does not look at: order, padding, a final NUL, the flag of a
+ * nest.
+ */
 const alike: Readonly<Record<string, Case & { readonly header: number }>> = {
   "ip link add name br7 mtu 1400 address 52:54:00:12:34:56 group 73 type bridge stp_state 0 forward_delay 200":
     {

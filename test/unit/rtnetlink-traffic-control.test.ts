@@ -22,7 +22,8 @@ test("a place for filters is asked for and given up as tc does", (t) => {
   t.is(hex(deleteIngress(3).payload), whole);
 });
 
-// tc filter add dev va parent ffff: protocol all prio 1 u32 match u8 0 0 action mirred egress redirect dev vb
+// tc filter add dev va parent ffff: protocol all prio 1 u32 match u8 0 0 action mirred egress
+// redirect dev vb
 const captured =
   "38000700340001000b0001006d697272656400002400028020000200000000000000000004000000000000000000000001000000020000002400050001000100" +
   "00000000000000000000000000000000000000000000000000000000".padEnd(56, "0");

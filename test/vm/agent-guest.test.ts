@@ -118,7 +118,8 @@ test.serial("a NIC asked for before it is plugged is configured as it comes", as
   const observed = parseObservedGuest(await answer);
   await run(["ping", "-c", "1", "-W", "5", "10.5.0.2"]);
   t.log(`plug to first ping ${Math.round(performance.now() - begin)} ms`);
-  // Neighbour discovery works at once too: the first solicitation is answered, a second comes after a second.
+  // Neighbour discovery works at once too: the first solicitation is answered, a second comes after
+  // a second.
   await run(["ping", "-c", "1", "-W", "0.9", "fd00::2"]);
   t.like(
     observed.interfaces.find(({ name }) => name === "net0"),
@@ -175,7 +176,8 @@ test.serial(
         }
       ).epoch;
     const before = await epoch();
-    // The engine's own handler takes the signal for a stack used up. It comes when the agent has said that it began.
+    // The engine's own handler takes the signal for a stack used up. It comes when the agent has
+    // said that it began.
     const { stdio } = await guest.begin(["sh", "-c", "read line; kill -SEGV 1"]);
     guest.write(stdio, Buffer.from("now\n"));
     await guest.ready();

@@ -105,7 +105,10 @@ test("cpio lists the initramfs: the agent, busybox, the modules in their order",
   }
 });
 
-/** QEMU as runv starts it without KVM, as far as QEMU 7.2 still knows its options; the agent's channel is standard output. */
+/**
+ * QEMU as runv starts it without KVM, as far as QEMU 7.2 still knows its options; the agent's
+ * channel is standard output.
+ */
 const likeRunv = (kernel: string): ReturnType<typeof spawn> => {
   const words = [
     "-machine pc-i440fx-2.1,accel=tcg,usb=off -cpu core2duo -m 128",

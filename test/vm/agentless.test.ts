@@ -14,7 +14,9 @@ import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
 const scratch = mkdtempSync(join(tmpdir(), "agentless-"));
 const image = resolve(import.meta.dirname, "../../build/image");
 
-/** What a guest's DHCP client does with an answer, told on the console: busybox's own script's job. */
+/**
+ * What a guest's DHCP client does with an answer, told on the console: busybox's own script's job.
+ */
 const onLease = `#!/bin/sh
 [ "$1" = bound ] || [ "$1" = renew ] || exit 0
 ip link set $interface mtu $mtu

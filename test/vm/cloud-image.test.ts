@@ -7,10 +7,16 @@ import { openRig, type Rig } from "./daemon-rig.ts";
 import { isClean } from "./debian-rig.ts";
 
 const image = resolve(import.meta.dirname, "../../build/image-cloud");
-/** Two boots of a Debian whose cloud-init is a large program in Python: two minutes under software emulation, more on a loaded host. */
+/**
+ * Two boots of a Debian whose cloud-init is a large program in Python: two minutes under software
+ * emulation, more on a loaded host.
+ */
 const longestMs = 3_600_000;
 
-/** What the guest prints of itself at each boot; at the first also once it has asked for its network instead. */
+/**
+ * What the guest prints of itself at each boot; at the first also once it has asked for its network
+ * instead.
+ */
 const facts = `#!/bin/sh
 exec >/dev/ttyS0 2>&1
 echo >>/root/boots

@@ -24,16 +24,23 @@ test.serial.after.always(async () => {
   rmSync(scratch, { recursive: true, force: true });
 });
 
-/** Nothing; but a kernel may find its timer late where the host is busy (software emulation, Debian's 6.1). */
+/**
+ * Nothing; but a kernel may find its timer late where the host is busy (software emulation,
+ * Debian's 6.1).
+ */
 const silent = /^(?:\[ *[\d.]+\] \.\.MP-BIOS bug:[^\n]*)?$/;
 
 /**
- * Whether all of them boot. A short run leaves out a second panic, and those that differ in what they write to the channel
- * alone: it meets these in test/unit/channel-session.test.ts, and what podnetd does then in test/vm/standin-bad.test.ts.
+ * Whether all of them boot. A short run leaves out a second panic, and those that differ in what
+ * they write to the channel alone: it meets these in test/unit/channel-session.test.ts, and what
+ * podnetd does then in test/vm/standin-bad.test.ts.
  */
 const full = process.env["PODNET_TEST_FULL"] === "1";
 
-/** Creates a pod whose guest does not do its part, and looks at what the console in the error shows of it. */
+/**
+ * Creates a pod whose guest does not do its part, and looks at what the console in the error shows
+ * of it.
+ */
 const fails = (what: string, refusal: Refusal, boot: Spec["boot"], console = silent): void => {
   test.serial(`${what} is ${refusal.code}, and undone`, async (t) => {
     const error = await refuses(t, rig, boot === undefined ? {} : { boot }, refusal);
@@ -74,7 +81,8 @@ fails(
 );
 
 const own = readFileSync(debianGuest.initrd);
-// The kernel unpacks a cut archive as far as it goes: with luck to an error, here to a panic for want of /init.
+// The kernel unpacks a cut archive as far as it goes: with luck to an error, here to a panic for
+// want of /init.
 writeFileSync(join(scratch, "cut.gz"), own.subarray(0, own.length / 8));
 failsToo(
   "a guest whose initramfs is cut short",
@@ -83,7 +91,10 @@ failsToo(
   /Kernel panic/,
 );
 
-/** podnet's own image with another first program: a script that has the channel open as descriptor 3. */
+/**
+ * podnet's own image with another first program: a script that has the channel open as descriptor
+ * 3.
+ */
 function hostile(name: string, script: string): Spec["boot"] {
   const init = `#!/bin/sh
 mount -t devtmpfs dev /dev
@@ -107,7 +118,9 @@ const say = (code: number, bytes: number, text = ""): string =>
   `printf '\\000\\000\\000\\${code.toString(8)}\\000\\000\\000\\${bytes.toString(8)}${text}' >&3`;
 const [ready, ack] = [8, 9];
 const version = say(ack, 12, "\\000\\000\\020\\224");
-/** Takes one whole command off the channel; every read is answered with the NEXT hyperstart says. */
+/**
+ * Takes one whole command off the channel; every read is answered with the NEXT hyperstart says.
+ */
 const take = `n=$(dd bs=1 skip=4 count=4 <&3 2>/dev/null | od -An -tu1 | awk '{ print $3 * 256 + $4 - 8 }')
 [ $n = 0 ] || dd bs=1 count=$n of=/dev/null <&3 2>/dev/null`;
 

@@ -207,7 +207,8 @@ const vmlinux = readFileSync(debianGuest.kernel);
 writeFileSync(at("text"), "no kernel at all\n".repeat(100));
 writeFileSync(at("cut-header"), vmlinux.subarray(0, 40));
 writeFileSync(at("cut"), vmlinux.subarray(0, vmlinux.length / 2));
-// Documentation/arch/x86/boot.rst: the magic at 0x202; the size of what follows, in paragraphs, at 0x1f4.
+// Documentation/arch/x86/boot.rst: the magic at 0x202; the size of what follows, in paragraphs, at
+// 0x1f4.
 const bzImage = Buffer.alloc(4096);
 bzImage.write("HdrS", 0x202);
 bzImage.writeUInt32LE(800_000, 0x1f4);

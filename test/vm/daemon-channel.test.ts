@@ -19,7 +19,10 @@ test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
 
-/** Puts another listening socket of the same path behind the machine's control channel, which ends the one in use. */
+/**
+ * Puts another listening socket of the same path behind the machine's control channel, which ends
+ * the one in use.
+ */
 async function replaceChannel(runDir: string): Promise<void> {
   const monitor = connect(join(runDir, vmSockets.witness));
   const addr = { type: "unix", data: { path: vmSockets.channel } };

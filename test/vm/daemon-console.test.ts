@@ -14,7 +14,9 @@ test.serial.after.always(async () => {
 
 type Input = MessageInitShape<typeof OpenConsoleRequestSchema>;
 
-/** A console open in both directions: what is typed is sent as it comes, what is shown is collected. */
+/**
+ * A console open in both directions: what is typed is sent as it comes, what is shown is collected.
+ */
 function console(): {
   text(): string;
   type(text: string): void;

@@ -192,7 +192,8 @@ test.serial(
       guest(
         `mkdir -p /usr/local/bin; printf '#!/bin/sh\n%s\n' ${JSON.stringify(script)} > /usr/local/bin/tar; chmod +x /usr/local/bin/tar`,
       );
-    // The attack in two copies: first a link under the name asked for, then what would go through it.
+    // The attack in two copies: first a link under the name asked for, then what would go through
+    // it.
     await asTar(
       `mkdir -p /tmp/l; ln -sf ${mine} /tmp/l/plain; exec busybox tar -cf - -C /tmp/l plain`,
     );

@@ -2,7 +2,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { openStandInRig } from "./standin-rig.ts";
 
-// There is no look at rules here but with a link that has changed: what is healed is healed by that look.
+// There is no look at rules here but with a link that has changed: what is healed is healed by that
+// look.
 const noLooks = "drift_s = 3600\n";
 const takeRules = {
   iptables: ["iptables -t nat -F", "iptables -F"],

@@ -15,7 +15,10 @@ test.serial.after.always(async () => {
 const total = 100_000_000;
 const chunk = 62_500;
 
-/** Bytes that never repeat, the same each time: a chunk lost, doubled or out of order changes their hash. */
+/**
+ * Bytes that never repeat, the same each time: a chunk lost, doubled or out of order changes their
+ * hash.
+ */
 function* stream(): Generator<Buffer> {
   const cipher = createCipheriv("aes-128-ctr", Buffer.alloc(16), Buffer.alloc(16));
   const zeros = Buffer.alloc(chunk);
@@ -34,7 +37,10 @@ function peakMib(): number {
   return Number(/^VmHWM:\s+(\d+)/m.exec(status)?.[1]) / 1024;
 }
 
-/** Runs a program with the stream as its input: how much of it was sent, what it wrote, and its exit code. */
+/**
+ * Runs a program with the stream as its input: how much of it was sent, what it wrote, and its exit
+ * code.
+ */
 async function feed(...args: readonly string[]) {
   const hash = createHash("sha256");
   const result = { sent: 0, received: 0, text: "", code: -1 };

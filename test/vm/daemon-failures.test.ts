@@ -17,7 +17,9 @@ test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
 
-/** All that may stay of creates that were undone: for 24 hours, how those with a request id ended. */
+/**
+ * All that may stay of creates that were undone: for 24 hours, how those with a request id ended.
+ */
 const remembered = (...ids: readonly string[]): string[] => ids.map((id) => `+ row requests ${id}`);
 
 async function gone(): Promise<void> {

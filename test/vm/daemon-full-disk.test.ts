@@ -45,7 +45,10 @@ function smallState(options: string): string {
 const start = (directory: string): Promise<Podnetd> =>
   startPodnetd({ machine: lab.host, directory, config });
 
-/** Takes all the room there is, or all inodes; may be asked again for what has come free. Answers what gives it back. */
+/**
+ * Takes all the room there is, or all inodes; may be asked again for what has come free. Answers
+ * what gives it back.
+ */
 const fillings: Readonly<Record<"room" | "inodes", (state: string) => () => void>> = {
   room(state) {
     const filler = join(state, "filler");

@@ -11,7 +11,8 @@ import { isPodnetError } from "../../core/errors.ts";
 import type { Rig } from "./daemon-rig.ts";
 import { create, eventually, openStandInRig } from "./standin-rig.ts";
 
-// Guests that say what would steer a terminal, forge lines of a log, or fill either: test/standin-vm/agent.ts, illSpoken.
+// Guests that say what would steer a terminal, forge lines of a log, or fill either:
+// test/standin-vm/agent.ts, illSpoken.
 
 let rig: Rig;
 test.serial.before(async () => {

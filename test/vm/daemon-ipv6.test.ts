@@ -52,7 +52,8 @@ test.serial(
   async (t) => {
     await using four = await openRig();
     await four.client.pods.create({ spec: { name: "four" } });
-    // A link has its own address only once the kernel finds it up, up to a second after it is (linkwatch, Linux 6.1).
+    // A link has its own address only once the kernel finds it up, up to a second after it is
+    // (linkwatch, Linux 6.1).
     const look = ["sh", "-c", "sleep 3; cat /proc/net/if_inet6"] as const;
     const speaks = await execIn(four.client, "four", ...look);
     t.deepEqual(

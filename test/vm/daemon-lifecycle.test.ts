@@ -133,7 +133,8 @@ test.serial(
       return code;
     };
     t.is(await startAt("/nowhere/podnet.sock"), 6);
-    // The API is the last to be opened: a file in the socket's place is found when the pods have been taken over.
+    // The API is the last to be opened: a file in the socket's place is found when the pods have
+    // been taken over.
     const directory = mkdtempSync("/tmp/podnet-occupied-");
     t.teardown(() => rmSync(directory, { recursive: true }));
     writeFileSync(join(directory, "podnet.sock"), "");

@@ -29,7 +29,10 @@ async function becomes(name: string, like: (pod: Pod) => boolean): Promise<Pod> 
   }
 }
 
-/** Waits in line for the machine's monitor, which serves one client at a time, and holds it once the daemon lets go. */
+/**
+ * Waits in line for the machine's monitor, which serves one client at a time, and holds it once the
+ * daemon lets go.
+ */
 function standInLine({ id = "" }: { readonly id?: string | undefined }): Socket {
   const socket = connect(join(rig.daemon.runDir, "pods", id, "qmp.sock"));
   socket.on("error", () => {});

@@ -12,7 +12,10 @@ export interface Refusal {
 /** The spec of a create, as a caller writes it. */
 export type Spec = NonNullable<Parameters<Rig["client"]["pods"]["create"]>[0]["spec"]>;
 
-/** Creates what cannot work: the error says why, where, and what to do, and all is as before. Answers the error. */
+/**
+ * Creates what cannot work: the error says why, where, and what to do, and all is as before.
+ * Answers the error.
+ */
 export async function refuses(
   t: ExecutionContext,
   rig: Rig,

@@ -20,7 +20,10 @@ export interface Rig extends AsyncDisposable {
   restart(how: "stop" | "kill", env?: Readonly<Record<string, string>>): Promise<void>;
   /** Everything there is now: see `takeInventory`. */
   inventory(): Promise<string>;
-  /** What has come (+) and gone (-) since an inventory; since the rig was opened, with no pod yet, unless one is given. */
+  /**
+   * What has come (+) and gone (-) since an inventory; since the rig was opened, with no pod yet,
+   * unless one is given.
+   */
   changes(since?: string): Promise<readonly string[]>;
 }
 
@@ -33,8 +36,9 @@ const passing = /^[-+] (?:open (?:socket|pipe)|process \(zombie\))$/;
 let opened = 0;
 
 /**
- * Opens a rig whose pods are clones, which saves a boot each, unless the configuration says otherwise: `factory = "cold"`, or
- * another image, whose guests may bear no cloning. podnetd has `always` in its environment, after each restart too.
+ * Opens a rig whose pods are clones, which saves a boot each, unless the configuration says
+ * otherwise: `factory = "cold"`, or another image, whose guests may bear no cloning. podnetd has
+ * `always` in its environment, after each restart too.
  */
 export async function openRig(
   given = "",
@@ -79,9 +83,9 @@ export async function openRig(
     inventory,
     async changes(since = atFirst) {
       for (let attempt = 1; ; attempt++) {
-        // A descriptor of a connection, or of a command, is closed a little after its last answer, a child that has ended
-        // is waited for a little later, and nothing tells of it: one that was closing then may be gone, one that is
-        // closing now goes.
+        // A descriptor of a connection, or of a command, is closed a little after its last answer,
+        // a child that has ended is waited for a little later, and nothing tells of it: one that
+        // was closing then may be gone, one that is closing now goes.
         const found = difference(since, await inventory()).filter(
           (line) => !(line.startsWith("- ") && passing.test(line)),
         );
@@ -116,10 +120,11 @@ export const endingWith = (rig: Rig, end: () => Promise<void>): Rig => ({
 const shared = new Map<string, { readonly opening: Promise<Rig>; users: number }>();
 
 /**
- * The one rig that all test files of this process have which ask for it with this configuration: one podnetd, one template.
- * Whoever disposes of it last ends it. Files of which several are imported by one (`test/vm/together-*.test.ts`) leave
- * neither pods nor settings to each other, look at the changes since they began, and count on no address that they have not
- * asked for; their tests are serial, as the others would run after the last file's.
+ * The one rig that all test files of this process have which ask for it with this configuration:
+ * one podnetd, one template. Whoever disposes of it last ends it. Files of which several are
+ * imported by one (`test/vm/together-*.test.ts`) leave neither pods nor settings to each other,
+ * look at the changes since they began, and count on no address that they have not asked for; their
+ * tests are serial, as the others would run after the last file's.
  */
 export async function joinRig(config = ""): Promise<Rig> {
   const entry = shared.get(config) ?? { opening: openRig(config), users: 0 };

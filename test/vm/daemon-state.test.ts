@@ -127,7 +127,8 @@ test.serial(
     using client = connectPodnet({ socket: daemon.socket });
     const { pod } = await client.pods.create({ spec: { name: "runs" } });
     const address = pod?.interfaces[0]?.addresses[0]?.replace(/\/.*/, "") ?? "";
-    // A create is under way, held up by the failpoint, while the kernel lets nothing be written any more.
+    // A create is under way, held up by the failpoint, while the kernel lets nothing be written any
+    // more.
     const underWay = t.throwsAsync(client.pods.create({ spec: { name: "under-way" } }), {
       code: "STATE_UNWRITABLE",
     });

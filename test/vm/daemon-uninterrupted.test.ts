@@ -52,7 +52,8 @@ test.serial(
     );
     const sent = Number(/(\d+) packets transmitted/.exec(counted)?.[1]);
     t.true(sent > 100);
-    // The last ones may have been on their way when ping was ended: fewer than were sent since the last restart.
+    // The last ones may have been on their way when ping was ended: fewer than were sent since the
+    // last restart.
     t.true(sent - back.length < 20, counted);
 
     // QEMU holds the tap when somebody deletes its bridge: with the bridge it is a port again.

@@ -26,7 +26,8 @@ for (const [title, firewall] of Object.entries(firewalls))
         through: unprivileged,
       });
 
-    // What legacy rules there are is for root to know, and to guess that there are none could be wrong.
+    // What legacy rules there are is for root to know, and to guess that there are none could be
+    // wrong.
     await lab.host.run("iptables-legacy", "-L", "-n");
     if (!firewall.includes("nftables"))
       await t.throwsAsync(start(""), {

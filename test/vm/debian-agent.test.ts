@@ -15,7 +15,9 @@ test.serial.after.always(async () => {
 const addresses = ["10.20.0.2", "fd00:20::2"] as const;
 const mainPid = "systemctl show --property MainPID --value podnet-guest";
 
-/** That the pod's network is what it was: looked at from outside, from inside, and by the witnesses. */
+/**
+ * That the pod's network is what it was: looked at from outside, from inside, and by the witnesses.
+ */
 async function isWhole(t: ExecutionContext): Promise<void> {
   for (const address of addresses) await rig.lab.host.ping(address);
   await shell(t, rig, "ping -c 1 -W 2 10.20.0.1 && ping -c 1 -W 2 fd00:20::1");

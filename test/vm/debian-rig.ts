@@ -16,7 +16,10 @@ export function debianFile(name: "vmlinux" | "initrd.img" | "disk.raw"): string 
 /** How long a boot may take, milliseconds: on two processors that are busy with other tests. */
 export const bootMs = 240_000;
 
-/** systemd takes its seconds to come up and to go down, more under software emulation on a loaded host. */
+/**
+ * systemd takes its seconds to come up and to go down, more under software emulation on a loaded
+ * host.
+ */
 export const timeouts = "[timeouts]\ncreate_s = 240\nready_s = 200\nstop_s = 60\n";
 
 /** A dual-stack network, the kind these pods are on. */
@@ -32,7 +35,10 @@ const spared = [
   "serial-getty@ttyS0.service",
 ];
 
-/** A rig with one pod, `deb`, of the Debian image; it writes to a copy of its image, whose path is `disk`. */
+/**
+ * A rig with one pod, `deb`, of the Debian image; it writes to a copy of its image, whose path is
+ * `disk`.
+ */
 export async function openDebianRig(): Promise<Rig & { readonly disk: string }> {
   await using stack = new AsyncDisposableStack();
   const rig = stack.use(await openRig(`factory = "cold"\n${timeouts}`));
@@ -53,14 +59,20 @@ export async function openDebianRig(): Promise<Rig & { readonly disk: string }> 
   return Object.assign(rig, { disk, [Symbol.asyncDispose]: () => held.disposeAsync() });
 }
 
-/** Runs a script in `deb`; its output, without the last line's end. Fails the test unless it ends well. */
+/**
+ * Runs a script in `deb`; its output, without the last line's end. Fails the test unless it ends
+ * well.
+ */
 export async function shell(t: ExecutionContext, rig: Rig, script: string): Promise<string> {
   const { output, code } = await execIn(rig.client, "deb", "sh", "-c", `exec 2>&1; ${script}`);
   t.is(code, 0, `${script}: ${output}`);
   return output.trimEnd();
 }
 
-/** What a script prints in `deb` once it prints something and ends well: its agent may be away meanwhile. */
+/**
+ * What a script prints in `deb` once it prints something and ends well: its agent may be away
+ * meanwhile.
+ */
 export async function eventually(rig: Rig, script: string): Promise<string> {
   let last = "";
   for (let attempt = 1; attempt <= 240; attempt++) {

@@ -27,7 +27,9 @@ initrd /initrd
 boot
 `;
 
-/** A disk that boots by GRUB into podnet's own initramfs: boots in a fraction of what Debian takes. */
+/**
+ * A disk that boots by GRUB into podnet's own initramfs: boots in a fraction of what Debian takes.
+ */
 function ownDisk(directory: string): Buffer {
   const debian = debianFile("disk.raw");
   const tree = join(directory, "tree");
@@ -52,7 +54,8 @@ function ownDisk(directory: string): Buffer {
   return Buffer.concat([head, readFileSync(partition)]);
 }
 
-// GRUB and a kernel that unpacks itself take their time under software emulation, more on a loaded host.
+// GRUB and a kernel that unpacks itself take their time under software emulation, more on a loaded
+// host.
 const timeouts = "[timeouts]\ncreate_s = 240\nready_s = 200\n";
 
 test("a disk's own bootloader, kernel and agent make a pod, again after a reset", async (t) => {

@@ -70,7 +70,10 @@ test.serial("what cannot be cloned is refused, and nothing begins", async (t) =>
   t.deepEqual(await rig.changes(before), []);
 });
 
-/** What the kernel says of the QEMU whose guest writes a template's memory; another file's tests may have one, too. */
+/**
+ * What the kernel says of the QEMU whose guest writes a template's memory; another file's tests may
+ * have one, too.
+ */
 async function templateStatus(): Promise<string> {
   for (let tries = 0; tries < 500; tries++) {
     for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {

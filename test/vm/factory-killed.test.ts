@@ -10,7 +10,10 @@ test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
 
-/** Where podnetd is killed: while the template is built, while it is written, and while a clone of it starts. */
+/**
+ * Where podnetd is killed: while the template is built, while it is written, and while a clone of
+ * it starts.
+ */
 const begun = "file:make memory file podnet-memory:after";
 const points = [
   `${begun}#1`,

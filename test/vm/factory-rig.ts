@@ -42,7 +42,9 @@ export interface Factory extends AsyncDisposable {
 
 export const settle: Settle = settleTemplate(openGuest, 30_000);
 
-/** Comes to an end once the guest has been up for eight seconds; the last thing it does is to draw. */
+/**
+ * Comes to an end once the guest has been up for eight seconds; the last thing it does is to draw.
+ */
 const calmDown = `until read up _ </proc/uptime && [ "\${up%.*}" -ge 8 ]; do sleep 0.1; done
   cat /proc/sys/kernel/random/uuid`;
 
@@ -55,9 +57,9 @@ class CalmGuest extends GuestSession {
 }
 
 /**
- * Settles a guest that has just drawn and will not draw anew by itself for seconds. (Linux does so a second after it last
- * did, later after half its uptime.) Of a younger template's clones each has randomness of its own by that alone where
- * the host is busy, and what AWAKE is for cannot be seen.
+ * Settles a guest that has just drawn and will not draw anew by itself for seconds. (Linux does so
+ * a second after it last did, later after half its uptime.) Of a younger template's clones each has
+ * randomness of its own by that alone where the host is busy, and what AWAKE is for cannot be seen.
  */
 export const settleCalm: Settle = settleTemplate((options) => new CalmGuest(options), 60_000);
 

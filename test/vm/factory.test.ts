@@ -91,7 +91,8 @@ test.serial("clones share no randomness, id or epoch, and their clocks are right
 test.serial("without AWAKE clones do share, and their clocks stand behind", async (t) => {
   const ready = performance.now();
   const selves: Self[] = [];
-  // A kernel that ran for seconds before it was asked has drawn anew by itself; any two that have not are proof.
+  // A kernel that ran for seconds before it was asked has drawn anew by itself; any two that have
+  // not are proof.
   const alike = (): boolean => {
     const drawn = selves.map(({ uuids }) => uuids[0]);
     return new Set(drawn).size < drawn.length;

@@ -8,8 +8,8 @@ import { runInGuest } from "../../cli/copy/in-guest.ts";
 import { copyToPod } from "../../cli/copy/to-pod.ts";
 import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
 
-// podnet's agent is a hyperstart too: here it is spoken to as one, in a real guest. What the real one is known to do
-// otherwise is in test/peers/hyperstart.ts.
+// podnet's agent is a hyperstart too: here it is spoken to as one, in a real guest. What the real
+// one is known to do otherwise is in test/peers/hyperstart.ts.
 
 let rig: Rig;
 let pod: Pod;

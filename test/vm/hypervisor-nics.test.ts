@@ -88,12 +88,13 @@ test.serial("a guest that ejects its NIC unasked is an event, and the slot is fr
 });
 
 test.serial("a failed plug leaves neither netdev nor descriptor nor slot", async (t) => {
-  // A guest that is never idle now and then keeps QEMU 7.2 from answering a device_add that fails (drain_call_rcu).
+  // A guest that is never idle now and then keeps QEMU 7.2 from answering a device_add that fails
+  // (drain_call_rcu).
   await using it = await rig("deaf");
   const { vm } = await it.start();
   await plugTap(vm, nicPlan(1));
-  // Asked once all plugs have failed, and closed in between: with two clients at work QEMU 7.2 now and then leaves one
-  // without an answer.
+  // Asked once all plugs have failed, and closed in between: with two clients at work QEMU 7.2 now
+  // and then leaves one without an answer.
   const ask = async (body: (witness: QmpClient) => Promise<unknown>): Promise<unknown> => {
     using witness = await QmpClient.open(vm.socketPath("witness"));
     return await body(witness);

@@ -4,7 +4,8 @@ import test from "ava";
 import { ownNetns } from "../lab/netns.ts";
 import { nicPlan, never, plugTap, rig } from "./hypervisor-rig.ts";
 
-// Evidence for docs/decisions/0004-qmp.md: why npm's qemu-qmp 0.5.0 reads back what we did and does nothing itself.
+// Evidence for docs/decisions/0004-qmp.md: why npm's qemu-qmp 0.5.0 reads back what we did and does
+// nothing itself.
 
 interface NpmQmp extends EventEmitter {
   connect(path: string, callback: (error: Error | null) => void): void;

@@ -12,7 +12,10 @@ import type {
 import { rig } from "./hypervisor-rig.ts";
 
 type Kind = "string" | "boolean" | "int" | "object" | "array" | "enum";
-/** The members of a type, each with its kind in QEMU's schema; tsc sees to it that none is forgotten. */
+/**
+ * The members of a type, each with its kind in QEMU's schema; tsc sees to it that none is
+ * forgotten.
+ */
 type Shape<T> = { readonly [M in keyof T & string]-?: Kind };
 type ElementOf<T> = T extends readonly (infer E)[] ? E : T;
 
@@ -35,7 +38,8 @@ const argumentShapes: { readonly [C in QmpCommandName]: Shape<QmpArguments<C>> }
   closefd: { fdname: "string" },
   netdev_add: { type: "enum", id: "string", fd: "string" },
   netdev_del: { id: "string" },
-  // The schema knows only `driver`, `bus` and `id`; the rest are properties of the device, checked below.
+  // The schema knows only `driver`, `bus` and `id`; the rest are properties of the device, checked
+  // below.
   device_add: {
     driver: "string",
     id: "string",

@@ -109,7 +109,10 @@ export function nicPlan(slot: number): NicPlan {
   };
 }
 
-/** Opens the plan's tap, plugs it and lets go of our copy: from then on it lives and dies with QEMU's netdev. */
+/**
+ * Opens the plan's tap, plugs it and lets go of our copy: from then on it lives and dies with
+ * QEMU's netdev.
+ */
 export async function plugTap(vm: RunningVm, nic: NicPlan, signal = never): Promise<void> {
   await using tap = openTap(nic.tap);
   await vm.plug(nic, tap.fd, signal);

@@ -41,7 +41,10 @@ const change: Change = ({ client }) =>
 const remove: Change = ({ client }) =>
   client.pods.removeInterface({ idOrName: "web", guestName: "eth2" });
 
-/** podnetd is killed there, in the middle of a change of which nobody gets an answer, and started again. */
+/**
+ * podnetd is killed there, in the middle of a change of which nobody gets an answer, and started
+ * again.
+ */
 async function killedAt(t: ExecutionContext, point: string, asked: Change): Promise<void> {
   await rig.restart("kill", { PODNET_FAILPOINTS: `${point}=kill` });
   await t.throwsAsync(asked(rig));

@@ -44,7 +44,10 @@ function flowTo(t: ExecutionContext, address: string): () => Promise<Flow> {
   };
 }
 
-/** How somebody else's link is set; not its timers, what a bridge takes from its ports, and what each user of a tap sets. */
+/**
+ * How somebody else's link is set; not its timers, what a bridge takes from its ports, and what
+ * each user of a tap sets.
+ */
 async function look(name: string): Promise<string> {
   const [link] = JSON.parse(
     await rig.lab.host.run("ip", "-d", "-j", "link", "show", name),
@@ -110,7 +113,8 @@ test.serial(
       back.map((_, index) => index + 1),
       "the flow on eth0",
     );
-    // A flow that died would have no gap either. Only the answers of the last 0.2 s may still be on their way.
+    // A flow that died would have no gap either. Only the answers of the last 0.2 s may still be on
+    // their way.
     t.true(sent - back.length <= 200 / everyMs, `${sent} sent, ${back.length} came back`);
     t.is(await inPod("ip", "route", "show", "dev", "eth0"), routes);
   },

@@ -27,7 +27,10 @@ import { makeRunDir } from "../../hypervisor/process/run-dir.ts";
 import { buildProbe, type JailedProbe, probeInside, probeOutside } from "../peers/jail-probe.ts";
 import { debianGuest } from "./hypervisor-rig.ts";
 
-/** What QEMU could do that is no longer QEMU: a program of ours runs in its place, and outside, where it can do it all. */
+/**
+ * What QEMU could do that is no longer QEMU: a program of ours runs in its place, and outside,
+ * where it can do it all.
+ */
 
 const directory = mkdtempSync(join(tmpdir(), "podnet-jail-"));
 const uids = { own: 2_000_060_001, other: 2_000_060_002 };

@@ -26,7 +26,10 @@ const needed = ["CAP_NET_ADMIN", ...Object.keys(jailCapabilities)];
 const words = (names: readonly string[]): string =>
   ["-all", ...names.map((name) => name.replace("CAP_", "+").toLowerCase())].join(",");
 
-/** Runs podnetd as a user with these capabilities. What that user has to reach is mounted where it can. */
+/**
+ * Runs podnetd as a user with these capabilities. What that user has to reach is mounted where it
+ * can.
+ */
 const asUser = (capabilities: readonly string[]) =>
   [
     "unshare",
@@ -88,7 +91,10 @@ test.serial("where it may make no control groups it says what to do", async (t) 
 });
 
 const file = path.join(directory, "one.pcap");
-/** What each of the two beside the seven is asked for, tried on a podnetd whose pod "one" publishes no port below 1024. */
+/**
+ * What each of the two beside the seven is asked for, tried on a podnetd whose pod "one" publishes
+ * no port below 1024.
+ */
 const capture = (daemon: Podnetd, ...words: readonly string[]): Promise<string> =>
   daemon.podnet("capture", "one", "-w", file, ...words);
 const publish = (daemon: Podnetd) => daemon.tryPodnet("publish", "one", "*:80:80");
@@ -185,7 +191,8 @@ for (const [name, script] of Object.entries(uses))
   });
 
 test.serial("a group of version 2 is joined though the one at the top is root's", async (t) => {
-  // The tests' machine has a version 2 without controllers: who may move whom does not depend on them.
+  // The tests' machine has a version 2 without controllers: who may move whom does not depend on
+  // them.
   const top = `/run/podnet-least-${process.pid}`;
   mkdirSync(top);
   const run = promisify(execFile);

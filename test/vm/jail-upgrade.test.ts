@@ -31,7 +31,8 @@ test.serial(
     t.is(await pidOf("open"), first);
 
     for (const idOrName of ["open", "shut"]) await rig.client.pods.delete({ idOrName });
-    // Compared with the podnetd of the beginning: one that shuts machines in holds its control groups' directories open.
+    // Compared with the podnetd of the beginning: one that shuts machines in holds its control
+    // groups' directories open.
     await rig.restart("stop");
     t.deepEqual(await rig.changes(), []);
   },

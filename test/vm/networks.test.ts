@@ -150,7 +150,8 @@ test.serial(
     t.deepEqual(await between(), none);
     // The same pods, the same addresses: what stood in the way was the isolation.
     await rig.client.networks.update({ spec: { ...iso, isolated: false } });
-    // A guest that has just asked in vain for a neighbour gives up only seconds later, and asks anew.
+    // A guest that has just asked in vain for a neighbour gives up only seconds later, and asks
+    // anew.
     t.deepEqual(await between(4), all);
     const { plan } = await rig.client.networks.update({ spec: iso, planOnly: true });
     t.is(plan.filter((line) => /^port .* isolated/.test(line)).length, 2, plan.join("\n"));

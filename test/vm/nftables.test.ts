@@ -10,7 +10,10 @@ import { openPortsRig, portsOf } from "./ports-rig.ts";
 const { hostOnLan, hostUplink, lan } = labAddresses;
 const asker = path.resolve(import.meta.dirname, "../lab/steady-asker.ts");
 
-/** Sends a number every 20 ms through a published port, and prints what comes back; tells when the connection ends. */
+/**
+ * Sends a number every 20 ms through a published port, and prints what comes back; tells when the
+ * connection ends.
+ */
 const counter = `
   const socket = require("node:net").connect(8080, "${hostOnLan}");
   let n = 0;

@@ -8,7 +8,10 @@ import { openRig, type Rig, type Starting } from "./daemon-rig.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
 
-/** A podnetd that finds lists of plugins in a directory of the test's, and Debian's plugins, podnet's own and the test's. */
+/**
+ * A podnetd that finds lists of plugins in a directory of the test's, and Debian's plugins,
+ * podnet's own and the test's.
+ */
 export interface PodCniRig extends AsyncDisposable {
   readonly rig: Rig;
   /** Lists of plugins. */
@@ -30,13 +33,16 @@ export interface PodCniRig extends AsyncDisposable {
   rules(words: RegExp): Promise<string[]>;
 }
 
-/** A machine of the lab with everybody's mounts: `ip netns exec` gives each command its own, and namespaces are mounts. */
+/**
+ * A machine of the lab with everybody's mounts: `ip netns exec` gives each command its own, and
+ * namespaces are mounts.
+ */
 const beside = ({ name, path: netns }: Machine): Machine =>
   machineBehind(name, netns, ["nsenter", `--net=${netns}`]);
 
 /**
- * `open` opens the rig below, given its configuration: one with real machines unless told otherwise. `starting` is how its podnetd is
- * started: with everybody's mounts.
+ * `open` opens the rig below, given its configuration: one with real machines unless told
+ * otherwise. `starting` is how its podnetd is started: with everybody's mounts.
  */
 export async function openPodCniRig(
   open: (config: string, starting: Starting) => Promise<Rig> = openRig,

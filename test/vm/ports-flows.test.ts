@@ -52,7 +52,10 @@ test.serial(
   },
 );
 
-/** What a guest's kernel takes for SCTP, in the order of loading: the kernel's package has it, our image does not. */
+/**
+ * What a guest's kernel takes for SCTP, in the order of loading: the kernel's package has it, our
+ * image does not.
+ */
 const modules = [
   "lib/libcrc32c",
   "net/ipv4/udp_tunnel",

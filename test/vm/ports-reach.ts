@@ -79,7 +79,10 @@ const shut: readonly (readonly [Who, string, string, number, string, (typeof rea
     ],
   ];
 
-/** That published ports are reached from everywhere they should be, and nothing else is, with one firewall driver. */
+/**
+ * That published ports are reached from everywhere they should be, and nothing else is, with one
+ * firewall driver.
+ */
 export function testReach(driver: "iptables" | "nftables"): void {
   let rig: PortsRig;
   const peers = new Map<Who, Peer>();

@@ -29,7 +29,9 @@ export interface PortsRig extends Rig {
   pod(name: string): Promise<Peer>;
 }
 
-/** A rig whose host has IPv6 too, with the program that serves and asks (test/peers/port-peer.c). */
+/**
+ * A rig whose host has IPv6 too, with the program that serves and asks (test/peers/port-peer.c).
+ */
 export async function openPortsRig(config: string): Promise<PortsRig> {
   const rig = await openRig(config);
   const { host, lan } = rig.lab;

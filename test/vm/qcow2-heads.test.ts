@@ -63,7 +63,10 @@ class Opener implements Disposable {
   }
 }
 
-/** Changes one to two fields, or single bytes, of an image's head. Returns what was changed, for messages. */
+/**
+ * Changes one to two fields, or single bytes, of an image's head. Returns what was changed, for
+ * messages.
+ */
 function damage(head: Buffer, random: Random): string {
   const changes: string[] = [];
   for (let i = random.below(2); i >= 0; i--) {

@@ -40,7 +40,9 @@ async function othersWork(t: ExecutionContext): Promise<void> {
   await rig.client.pods.delete({ idOrName: "bystander" });
 }
 
-/** Machines and guests that would keep a create waiting for its deadlines, which are minutes here. */
+/**
+ * Machines and guests that would keep a create waiting for its deadlines, which are minutes here.
+ */
 const hanging = [
   "standin.agent=silent",
   "standin.agent=mute",

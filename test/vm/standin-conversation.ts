@@ -67,7 +67,9 @@ export async function startBare(
 
 type Json = Record<string, unknown>;
 
-/** Has a conversation with a monitor, line by line, and answers all that was said, without times. */
+/**
+ * Has a conversation with a monitor, line by line, and answers all that was said, without times.
+ */
 export async function converse(
   machine: BareMachine,
   script: readonly Line[],
@@ -151,7 +153,10 @@ class Listener {
   }
 }
 
-/** One line without its times, numbers of descriptors and threads, and the order of QEMU's hash tables. */
+/**
+ * One line without its times, numbers of descriptors and threads, and the order of QEMU's hash
+ * tables.
+ */
 function normalised(line: Json): string {
   const { timestamp, ...rest } = line;
   const time = timestamp as { seconds?: unknown; microseconds?: unknown } | undefined;

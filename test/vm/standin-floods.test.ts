@@ -5,7 +5,8 @@ import test from "ava";
 import type { Rig } from "./daemon-rig.ts";
 import { create, openStandInRig, whenTold } from "./standin-rig.ts";
 
-// Guests that send small frames, each valid, as fast as they are read; and again after each time that they are cut off.
+// Guests that send small frames, each valid, as fast as they are read; and again after each time
+// that they are cut off.
 
 const full = process.env["PODNET_TEST_FULL"] === "1";
 let rig: Rig;

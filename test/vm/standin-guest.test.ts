@@ -95,7 +95,10 @@ class Host {
   }
 }
 
-/** A payload without what differs by nature: times, memory, this start's name, what it offers beyond the protocol's first version, PCI's order. */
+/**
+ * A payload without what differs by nature: times, memory, this start's name, what it offers beyond
+ * the protocol's first version, PCI's order.
+ */
 function shown(payload: Uint8Array): string {
   const text = Buffer.from(payload).toString();
   if (!text.startsWith("{"))

@@ -3,7 +3,8 @@ import { InterfaceState, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { addressOf, execIn, type Rig } from "./daemon-rig.ts";
 import { eventually, openStandInRig } from "./standin-rig.ts";
 
-// The hyperstart in these machines was written from the recorded facts by someone who had not read podnet's codec.
+// The hyperstart in these machines was written from the recorded facts by someone who had not read
+// podnet's codec.
 
 let rig: Rig;
 test.serial.before(async () => {

@@ -14,7 +14,8 @@ import { openDisks } from "../../hypervisor/disks/disks.ts";
 import type { Rig } from "./daemon-rig.ts";
 import { openStandInRig, whenTold } from "./standin-rig.ts";
 
-// What files a caller who is no administrator can have podnetd open. /etc/shadow stands for all that are not theirs.
+// What files a caller who is no administrator can have podnetd open. /etc/shadow stands for all
+// that are not theirs.
 
 const run = promisify(execFile);
 const operator = ["--reuid=4001", "--regid=4001", "--clear-groups"] as const;

@@ -19,7 +19,9 @@ test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
 
-/** Every moment of a create at which something is asked of the machine or its guest, in their order. */
+/**
+ * Every moment of a create at which something is asked of the machine or its guest, in their order.
+ */
 const moments = [
   "qmp_capabilities",
   "qom-list",
@@ -151,7 +153,10 @@ async function killed(t: ExecutionContext, name: string, kill: () => void): Prom
   await whenFreed(t, name);
 }
 
-/** The state is told first, then what the machine held is freed; the rows and the addresses stay the pod's. */
+/**
+ * The state is told first, then what the machine held is freed; the rows and the addresses stay the
+ * pod's.
+ */
 async function whenFreed(t: ExecutionContext, name: string): Promise<void> {
   const deadline = performance.now() + 10_000;
   for (;;) {
@@ -251,7 +256,10 @@ const strangers: readonly (readonly [string, (pid: number) => Planted])[] = [
   ],
 ];
 
-/** By hand, so that what is tested is not what tests: the process's state, and field 22 of its line (proc(5)). */
+/**
+ * By hand, so that what is tested is not what tests: the process's state, and field 22 of its line
+ * (proc(5)).
+ */
 const statOf = (pid: number): readonly string[] =>
   readFileSync(`/proc/${pid}/stat`, "latin1")
     .replace(/^.*\) /, "")
@@ -259,7 +267,10 @@ const statOf = (pid: number): readonly string[] =>
 const startTimeOf = (pid: number): string => statOf(pid)[19] ?? "";
 const isAlive = (pid: number): boolean => existsSync(`/proc/${pid}`) && statOf(pid)[0] !== "Z";
 
-/** Recovery looks for the machine of a pod that runs, and ends that of one that was being created or deleted. */
+/**
+ * Recovery looks for the machine of a pod that runs, and ends that of one that was being created or
+ * deleted.
+ */
 for (const state of ["running", "creating", "deleting"]) {
   for (const [what, planted] of strangers) {
     test.serial(

@@ -38,14 +38,16 @@ for (const [point, durable] of [
   // (A commit that fails although it is there counts, and the publish goes on.)
   const actions = point === "commit:replan:after#1" ? ["kill"] : ["error", "kill"];
   for (const action of actions) {
-    // What counts is what is written down: a podnetd that ended does not say which it was, and the next one completes it.
+    // What counts is what is written down: a podnetd that ended does not say which it was, and the
+    // next one completes it.
     const completed = durable && action === "kill";
     const outcome = completed ? "is completed by the next podnetd" : "leaves nothing of its own";
     test.serial(`a publish that ends at ${point} by ${action} ${outcome}`, async (t) => {
       const { pod } = await rig.client.pods.create({
         spec: { name: "web", ports: portsOf("8109:80") },
       });
-      // Rules that are refused are looked at anew and tried once more, for another program may have changed them.
+      // Rules that are refused are looked at anew and tried once more, for another program may have
+      // changed them.
       const points = [point, ...(point.startsWith("command:") ? [point.replace("#1", "#2")] : [])];
       const armed = points.map((each) => `${each}=${action}`);
       const from = "from:socket:ask for an address of the host:before";

@@ -30,7 +30,10 @@ test.serial.after.always(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** What a host has lost when it comes up again: processes, links, rules, settings, and what is below /run. */
+/**
+ * What a host has lost when it comes up again: processes, links, rules, settings, and what is below
+ * /run.
+ */
 async function reboot(pids: readonly number[]): Promise<void> {
   const { host } = rig.lab;
   await rig.daemon.kill();

@@ -7,7 +7,10 @@ import type { WatchPodsResponse } from "../../api/gen/podnet/v1/pod_service_pb.t
 import { standInConfig } from "../lab/standin.ts";
 import { endingWith, openRig, type Rig, type Starting } from "./daemon-rig.ts";
 
-/** A rig whose machines are stand-ins. `config` comes before their tables: top-level keys, and tables of its own. */
+/**
+ * A rig whose machines are stand-ins. `config` comes before their tables: top-level keys, and
+ * tables of its own.
+ */
 export async function openStandInRig(
   config = "quarantine_s = 0\n",
   starting?: Starting,
@@ -44,7 +47,10 @@ export async function eventually(
   throw new Error("The watch ended");
 }
 
-/** Waits until an event of the pod says so; answers when that was, by the host's clock, milliseconds since 1970. */
+/**
+ * Waits until an event of the pod says so; answers when that was, by the host's clock, milliseconds
+ * since 1970.
+ */
 export async function whenTold(client: Podnet, name: string, what: RegExp): Promise<number> {
   const { time } = await eventually(
     client,

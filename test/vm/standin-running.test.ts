@@ -103,7 +103,10 @@ for (const words of ["hangup-after", "garbage-after", "huge-after"])
     t.deepEqual(await rig.changes(before), []);
   });
 
-/** Looks at the memory, ten a second. Long enough to tell a slow leak from a heap that is not collected yet. */
+/**
+ * Looks at the memory, ten a second. Long enough to tell a slow leak from a heap that is not
+ * collected yet.
+ */
 const [looks, mayGrowMib] = process.env["PODNET_TEST_FULL"] === "1" ? [600, 64] : [30, 200];
 
 const residentKib = (): number =>

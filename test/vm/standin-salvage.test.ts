@@ -69,7 +69,9 @@ function flip(file: string): void {
   writeFileSync(file, bytes);
 }
 
-/** What happens to the state while podnetd is away; `older` is a copy from before there was any pod. */
+/**
+ * What happens to the state while podnetd is away; `older` is a copy from before there was any pod.
+ */
 const damages: Readonly<Record<string, (older: string) => void>> = {
   "one bit of the log is flipped": () => flip(stateFile("-wal")),
   "the log is cut": () =>

@@ -209,7 +209,9 @@ const ends: readonly Line[] = [
   command("quit", undefined, { until: ["SHUTDOWN"] }),
 ];
 
-/** A machine with a NIC that its owner has started it with, which goes and comes as those of others. */
+/**
+ * A machine with a NIC that its owner has started it with, which goes and comes as those of others.
+ */
 export const ownersScript: readonly Line[] = [
   command("qmp_capabilities"),
   list("/machine/peripheral"),
@@ -237,7 +239,8 @@ export const deafScript: readonly Line[] = [
   command("device_add", nic(1)),
   command("cont", undefined, { until: ["RESUME"] }),
   command("device_del", { id: "nic1" }),
-  // (Asked again at once QEMU refuses or not, as far as its hot-plug controller has come: nothing to compare.)
+  // (Asked again at once QEMU refuses or not, as far as its hot-plug controller has come: nothing
+  // to compare.)
   command("netdev_del", { id: "netdev1" }),
   command("qom-list", { path: "/machine/peripheral" }),
   command("getfd", { fdname: "fd1" }, { with: "tap" }),

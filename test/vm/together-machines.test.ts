@@ -1,4 +1,5 @@
-// What machines are shut in with, and their disks, one file after the other on one podnetd: as together-pods.test.ts.
+// What machines are shut in with, and their disks, one file after the other on one podnetd: as
+// together-pods.test.ts.
 
 import "./jail-pods.test.ts";
 import "./disks.test.ts";

@@ -1,5 +1,6 @@
-// What pods are good for, one file after the other on one podnetd (joinRig): alone each costs a start of podnetd and a boot of
-// a template more. Each runs alone, too: scripts/ava test/vm/FILE.test.ts. scripts/test.ts leaves out what stands here.
+// What pods are good for, one file after the other on one podnetd (joinRig): alone each costs a
+// start of podnetd and a boot of a template more. Each runs alone, too: scripts/ava
+// test/vm/FILE.test.ts. scripts/test.ts leaves out what stands here.
 
 import "./daemon-console.test.ts";
 import "./daemon-copy.test.ts";

@@ -85,7 +85,8 @@ test.serial("counters grow by what was sent, as the pod sees it", async (t) => {
   const before = await countersNow();
   await ping(10, 1000);
   const after = await countersNow();
-  // 1,000 bytes of ICMP with headers of 8, 20 and 14; an ARP or two, and what IPv6 says of itself, may come between.
+  // 1,000 bytes of ICMP with headers of 8, 20 and 14; an ARP or two, and what IPv6 says of itself,
+  // may come between.
   const wanted = 10n * 1042n;
   for (const [grown, packets] of [
     [after.rxBytes - before.rxBytes, after.rxPackets - before.rxPackets],

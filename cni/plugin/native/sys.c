@@ -15,7 +15,7 @@
 #define INT(index) arg_int(call, index)
 #define CALL(name) static double sys_##name(struct call *call)
 
-/* --- what the runtime hands over -------------------------------------------------------------------- */
+/* --- what the runtime hands over -------------------------------------------------------------- */
 
 CALL(environment) {
   const char *prefix = TEXT(0);
@@ -58,9 +58,12 @@ CALL(writeAll) {
   return done;
 }
 
-/* --- the way to podnetd ----------------------------------------------------------------------------- */
+/* --- the way to podnetd ----------------------------------------------------------------------- */
 
-/* A socket that does not block. A queue that is full is tried again: no event tells when it has room. */
+/*
+ * A socket that does not block. A queue that is full is tried again: no event tells when it has
+ * room.
+ */
 CALL(connect) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   const char *path = TEXT(0);
@@ -102,7 +105,7 @@ CALL(receive) {
   return count < 0 && errno == EINTR ? -EAGAIN : or_errno(count);
 }
 
-/* --- files ------------------------------------------------------------------------------------------ */
+/* --- files ------------------------------------------------------------------------------------ */
 
 CALL(open) { return or_errno(open(TEXT(0), INT(1) | O_CLOEXEC | O_NOCTTY, INT(2))); }
 CALL(close) { return or_errno(close(INT(0))); }
@@ -112,14 +115,16 @@ CALL(unlink) { return or_errno(unlink(TEXT(0))); }
 CALL(mkdir) { return or_errno(mkdir(TEXT(0), (mode_t)INT(1))); }
 CALL(umask) { return umask(INT(0)); }
 
-/* --- the rest --------------------------------------------------------------------------------------- */
+/* --- the rest --------------------------------------------------------------------------------- */
 
 CALL(monotonic) { return (void)call, milliseconds(CLOCK_MONOTONIC); }
 CALL(clock) { return (void)call, milliseconds(CLOCK_REALTIME); }
 CALL(pid) { return (void)call, getpid(); }
 CALL(exit) { _exit(INT(0)); }
 
-/* Base64 of the first into the second, with its padding: the engine takes a hundred times as long. */
+/*
+ * Base64 of the first into the second, with its padding: the engine takes a hundred times as long.
+ */
 CALL(base64) {
   static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   struct bytes from = arg_bytes(call, 0), into = arg_bytes(call, 1);

@@ -1,6 +1,6 @@
 /**
- * A request's body that must come in time: all of it when it is one message, its beginning when it is a stream of them.
- * Reading it throws what `late` makes once `ms` have passed.
+ * A request's body that must come in time: all of it when it is one message, its beginning when it
+ * is a stream of them. Reading it throws what `late` makes once `ms` have passed.
  */
 export function arriving(
   body: AsyncIterable<Uint8Array>,
@@ -13,7 +13,10 @@ export function arriving(
     readonly ms: number;
     readonly whole: boolean;
     late(): Error;
-    /** Resolves when the answer is ready, or its caller has gone; a refused request's body is read by nobody. */
+    /**
+     * Resolves when the answer is ready, or its caller has gone; a refused request's body is read
+     * by nobody.
+     */
     readonly over: Promise<void>;
   },
 ): AsyncIterable<Uint8Array> {

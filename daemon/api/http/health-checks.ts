@@ -98,7 +98,9 @@ async function networkChecks(
   );
 }
 
-/** Whether guests' frames are judged: forged senders, router advertisements, the cloud's metadata. */
+/**
+ * Whether guests' frames are judged: forged senders, router advertisements, the cloud's metadata.
+ */
 const guardChecks = ({ network }: ServiceParts): wire.HealthCheck[] =>
   network.guardLacking.map((why) =>
     check("guard", WARNING, `a part of it is not in force: ${why}`, guardHint),

@@ -8,7 +8,10 @@ const { OK, WARNING, FAILED } = wire.HealthCheck_Status;
 export const overlayChecks = (overlays: OverlayControl | undefined): wire.HealthCheck[] =>
   overlays === undefined ? [] : [...overlays.list().map(overlayCheck), ...commonCheck(overlays)];
 
-/** Whether pods can be made on the networks of all overlays, as far as this host was not told to leave them. */
+/**
+ * Whether pods can be made on the networks of all overlays, as far as this host was not told to
+ * leave them.
+ */
 export const overlaysReady = (overlays: OverlayControl | undefined): boolean =>
   (overlays?.list() ?? []).every(({ phase, subnets }) => phase === "left" || subnets.length > 0);
 

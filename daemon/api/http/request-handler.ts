@@ -50,15 +50,17 @@ const refusalKey = createContextKey<PodnetError | undefined>(undefined, {
 });
 
 /**
- * Answers requests of either HTTP: methods of the services and `GET /metrics`. Each is counted against its caller, and
- * takes its role, before anything of its body is read. Never throws, whatever the request.
+ * Answers requests of either HTTP: methods of the services and `GET /metrics`. Each is counted
+ * against its caller, and takes its role, before anything of its body is read. Never throws,
+ * whatever the request.
  */
 export function requestHandler(
   options: RequestHandlerOptions,
 ): (request: Request, response: Response) => void {
   const router = createConnectRouter({
     shutdownSignal: options.ending,
-    // Nothing is compressed: a small body cannot unpack to a large one, and no time is spent on it over a unix socket.
+    // Nothing is compressed: a small body cannot unpack to a large one, and no time is spent on it
+    // over a unix socket.
     acceptCompression: [],
     interceptors: [shownAnswers],
     requestGate: (context) => gate(context, options),
@@ -146,7 +148,8 @@ async function answer(
   try {
     boundTimeout(request);
     const asked = universalRequestFromNodeRequest(request, response, undefined, context);
-    // Not `asked.body`: to stop reading it destroys the request, whose rest could not be thrown away then.
+    // Not `asked.body`: to stop reading it destroys the request, whose rest could not be thrown
+    // away then.
     const chunks: AsyncIterable<Uint8Array> = request.iterator({ destroyOnReturn: false });
     const body = arriving(chunks, {
       ms: limits.requestMs,
@@ -180,11 +183,13 @@ async function answer(
 }
 
 /**
- * Node's timers hold 2^31 - 1 ms and fire at once beyond; a caller who gives more time than that, 24 days, gives no limit.
- * Connect 2.2.0 sets the timer even when its own `maxTimeoutMs` refuses the header.
+ * Node's timers hold 2^31 - 1 ms and fire at once beyond; a caller who gives more time than that,
+ * 24 days, gives no limit. Connect 2.2.0 sets the timer even when its own `maxTimeoutMs` refuses
+ * the header.
  */
 function boundTimeout({ headers }: Request): void {
-  // grpc.github.io, "PROTOCOL-HTTP2": eight digits and a unit; only hours and minutes come that far.
+  // grpc.github.io, "PROTOCOL-HTTP2": eight digits and a unit; only hours and minutes come that
+  // far.
   const [, hours, minutes] =
     /^0*(\d{1,8})H$|^0*(\d{1,8})M$/.exec(String(headers["grpc-timeout"])) ?? [];
   if (Number(hours) > 500 || Number(minutes) > 30_000) delete headers["grpc-timeout"];

@@ -7,11 +7,17 @@ import { printable } from "../../../core/names.ts";
 /** A request's headers, in all, bytes. */
 export const headerBytes = 16_384;
 
-/** Whether a request has larger headers. Node refuses them over HTTP/1.1; over HTTP/2 it says the limit and takes 64 KiB. */
+/**
+ * Whether a request has larger headers. Node refuses them over HTTP/1.1; over HTTP/2 it says the
+ * limit and takes 64 KiB.
+ */
 export const hasLargeHeaders = ({ rawHeaders }: { readonly rawHeaders: string[] }): boolean =>
   rawHeaders.reduce((bytes, text) => bytes + text.length, 0) > headerBytes;
 
-/** Where a protocol says how its messages are compressed and how long it waits, and how it writes that time. */
+/**
+ * Where a protocol says how its messages are compressed and how long it waits, and how it writes
+ * that time.
+ */
 interface ProtocolHeaders {
   readonly encoding: string;
   readonly timeout: string;
@@ -30,7 +36,10 @@ const grpc: ProtocolHeaders = {
   example: "1500m",
 };
 
-/** Refuses headers that Connect 2.2.0 would refuse without a code of ours. Throws `UNSUPPORTED`, `INVALID_ARGUMENT`, `LIMIT_REACHED`. */
+/**
+ * Refuses headers that Connect 2.2.0 would refuse without a code of ours. Throws `UNSUPPORTED`,
+ * `INVALID_ARGUMENT`, `LIMIT_REACHED`.
+ */
 export function checkHeaders({ protocolName, method, requestHeader }: HandlerContext): void {
   const unary = method.methodKind === "unary";
   const names = protocolName !== "connect" ? grpc : unary ? connectUnary : connectStream;

@@ -10,8 +10,8 @@ import { guarded } from "../../../core/guard.ts";
 /** What is still to come of a request whose answer is ready. */
 export interface RequestRest {
   /**
-   * Resolves when the request has ended, or after a second. Reads the rest and throws it away, so that it can end. Resolves at once
-   * for a request whose end the caller has not promised.
+   * Resolves when the request has ended, or after a second. Reads the rest and throws it away, so
+   * that it can end. Resolves at once for a request whose end the caller has not promised.
    */
   ended(): Promise<void>;
   /** Resolves when `ended` is asked for: whatever comes of the request from then on is not late. */
@@ -29,15 +29,16 @@ const restBytes = 4 << 20;
 const lookMs = 50;
 
 /**
- * Follows a request that is answered before it has ended. The answer must not end first if that can be helped: over HTTP/2 curl
- * 7.88, of Debian 12, misses the end of an answer that comes while it is still sending, and waits for ever; later ones may report a
- * failure to send (curl issue 22984). So the answer's end waits for the request's. A request that does not end in time is asked
- * for no more over HTTP/2 (RFC 9113 8.1): its stream is reset without an error once the answer has gone. Over HTTP/1.1 it is read
- * on, for as long as a request may take.
+ * Follows a request that is answered before it has ended. The answer must not end first if that can
+ * be helped: over HTTP/2 curl 7.88, of Debian 12, misses the end of an answer that comes while it
+ * is still sending, and waits for ever; later ones may report a failure to send (curl issue 22984).
+ * So the answer's end waits for the request's. A request that does not end in time is asked for no
+ * more over HTTP/2 (RFC 9113 8.1): its stream is reset without an error once the answer has gone.
+ * Over HTTP/1.1 it is read on, for as long as a request may take.
  *
- * `promised` says that the request ends by itself: it has one message, or says its length. Any other may go on until the answer
- * ends, which therefore does not wait. `requestMs` is how long a request may take, after which Node ends one of HTTP/1.1 by itself:
- * its answer is sent before.
+ * `promised` says that the request ends by itself: it has one message, or says its length. Any
+ * other may go on until the answer ends, which therefore does not wait. `requestMs` is how long a
+ * request may take, after which Node ends one of HTTP/1.1 by itself: its answer is sent before.
  */
 export function followRest(
   request: IncomingMessage | Http2ServerRequest,
@@ -54,8 +55,8 @@ export function followRest(
       source,
       stream === undefined ? Math.min(restMs, until - performance.now()) : restMs,
     ));
-  // HTTP/2's response tells of its `finish` when the stream has closed, which is what it would wait for; the stream's comes
-  // before the trailers, which a close would drop.
+  // HTTP/2's response tells of its `finish` when the stream has closed, which is what it would wait
+  // for; the stream's comes before the trailers, which a close would drop.
   const finish = async (): Promise<void> => {
     if (source.readableEnded || source.destroyed) return;
     const ended = hasEnded(source);
@@ -88,13 +89,19 @@ export async function* endingAfter(
   await rest.ended();
 }
 
-/** Whether all of the request has come, read or not. (nghttp2 says so only when Node has told its readers.) */
+/**
+ * Whether all of the request has come, read or not. (nghttp2 says so only when Node has told its
+ * readers.)
+ */
 function hasEnded(source: Source): boolean {
   if (source.readableEnded || source.destroyed) return true;
   return "complete" in source ? source.complete : source.closed || source.state.remoteClose === 1;
 }
 
-/** Reads what comes and drops it; resolves when the request has ended, is too long or takes too long. */
+/**
+ * Reads what comes and drops it; resolves when the request has ended, is too long or takes too
+ * long.
+ */
 function discardRest(source: Source, ms: number): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, Math.max(0, ms)).unref();
@@ -103,8 +110,8 @@ function discardRest(source: Source, ms: number): Promise<void> {
       resolve();
     };
     let left = restBytes;
-    // Without Node's own listener of HTTP/2, which stops the stream as soon as a request has no reader, and without whoever
-    // reads HTTP/1.1's request, which "readable" keeps from flowing.
+    // Without Node's own listener of HTTP/2, which stops the stream as soon as a request has no
+    // reader, and without whoever reads HTTP/1.1's request, which "readable" keeps from flowing.
     source.removeAllListeners("data").removeAllListeners("readable");
     source.on("data", (chunk: Buffer) => {
       left -= chunk.length;
@@ -116,7 +123,10 @@ function discardRest(source: Source, ms: number): Promise<void> {
   });
 }
 
-/** A request that ends after its answer has: something must come for such a curl to look at the stream again. */
+/**
+ * A request that ends after its answer has: something must come for such a curl to look at the
+ * stream again.
+ */
 function wakeCaller(stream: ServerHttp2Stream): void {
   const { session } = stream;
   const wake = (): void => {
@@ -125,7 +135,10 @@ function wakeCaller(stream: ServerHttp2Stream): void {
   stream.once("end", guarded("api", wake));
 }
 
-/** Resets a stream whose request has not ended, but not before the answer's last frame has gone, which a reset would drop. */
+/**
+ * Resets a stream whose request has not ended, but not before the answer's last frame has gone,
+ * which a reset would drop.
+ */
 function closeAnswered(stream: ServerHttp2Stream): void {
   if (hasEnded(stream)) return;
   if (stream.state.localClose !== 1) {

@@ -3,9 +3,9 @@ import type { ServerResponse } from "node:http";
 import { constants, type Http2ServerResponse } from "node:http2";
 
 /**
- * An answer's body that must be taken: each chunk, and after the last one the end of the exchange. One that is left
- * lying for `ms` cuts the caller's stream (HTTP/2) or connection (HTTP/1.1), and `cut` is told.
- * Nothing is buffered meanwhile: what makes the chunks waits.
+ * An answer's body that must be taken: each chunk, and after the last one the end of the exchange.
+ * One that is left lying for `ms` cuts the caller's stream (HTTP/2) or connection (HTTP/1.1), and
+ * `cut` is told. Nothing is buffered meanwhile: what makes the chunks waits.
  */
 export function unread(
   body: AsyncIterable<Uint8Array>,
@@ -39,7 +39,8 @@ export function unread(
       }
     } finally {
       clearTimeout(timer);
-      // Until it is closed: the last chunk may still lie in a buffer, and a request's rest may never come.
+      // Until it is closed: the last chunk may still lie in a buffer, and a request's rest may
+      // never come.
       arm();
     }
   }

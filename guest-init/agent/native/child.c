@@ -1,9 +1,10 @@
 /*
- * Starts processes without a copy of the agent's page tables: they cost more than all else about a short process, and so do
- * the faults that undo the copy. The child runs in the agent's memory until execve(2), on a stack of its own. The agent does
- * not wait for that, as it would after vfork(2): a directory whose file system does not answer, or a SIGSTOP from somebody
- * with the child's user, would hold up PID 1.
- * So the child makes system calls by itself: libc's would write the agent's errno.
+ * Starts processes without a copy of the agent's page tables: they cost more than all else about a
+ * short process, and so do the faults that undo the copy. The child runs in the agent's memory
+ * until execve(2), on a stack of its own. The agent does not wait for that, as it would after
+ * vfork(2): a directory whose file system does not answer, or a SIGSTOP from somebody with the
+ * child's user, would hold up PID 1. So the child makes system calls by itself: libc's would write
+ * the agent's errno.
  */
 #define _GNU_SOURCE
 #include "child.h"
@@ -35,7 +36,7 @@ struct child {
 /* Those that may still be here. */
 static struct child *children;
 
-/* --- in the child --------------------------------------------------------------------------------- */
+/* --- in the child ----------------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
 static long raw(long number, long a, long b, long c, long d) {
@@ -91,8 +92,9 @@ static long become(struct child *child) {
 }
 
 /*
- * The protocol tells a terminal's size by a command of its own, right behind the one that starts the process: a program that
- * asks at once is to find it. Whoever sets a size sends SIGWINCH, which is blocked here, and so kept.
+ * The protocol tells a terminal's size by a command of its own, right behind the one that starts
+ * the process: a program that asks at once is to find it. Whoever sets a size sends SIGWINCH, which
+ * is blocked here, and so kept.
  */
 static void await_size(void) {
   const unsigned long wanted = 1ul << (SIGWINCH - 1);
@@ -106,7 +108,10 @@ static int run(void *argument) {
   raw(SYS_setsid, 0, 0, 0, 0);
   __atomic_store_n(&child->begun, 1, __ATOMIC_RELEASE);
   raw(SYS_futex, (long)&child->begun, FUTEX_WAKE, 1, 0);
-  /* The agent's own: what it ignores would stay ignored, and its answers to a trap are not for a child. */
+  /*
+   * The agent's own: what it ignores would stay ignored, and its answers to a trap are not for a
+   * child.
+   */
   static const int own[] = {SIGPIPE, SIGSEGV, SIGBUS};
   const long usual[4] = {0};
   for (size_t i = 0; i < sizeof own / sizeof *own; i++) raw(SYS_rt_sigaction, own[i], (long)usual, 0, 8);
@@ -114,7 +119,9 @@ static int run(void *argument) {
     raw(SYS_ioctl, is->in, TIOCSCTTY, 0, 0);
     await_size();
   }
-  /* All three are CLOEXEC and above 2, since the agent keeps 0, 1 and 2 open: the copies are not. */
+  /*
+   * All three are CLOEXEC and above 2, since the agent keeps 0, 1 and 2 open: the copies are not.
+   */
   raw(SYS_dup3, is->in, 0, 0, 0);
   raw(SYS_dup3, is->out, 1, 0, 0);
   raw(SYS_dup3, is->err, 2, 0, 0);
@@ -137,7 +144,7 @@ static int run(void *argument) {
   leave(why == -ENOENT ? 127 : why == -EACCES ? 126 : 125);
 }
 
-/* --- in the agent --------------------------------------------------------------------------------- */
+/* --- in the agent ----------------------------------------------------------------------------- */
 
 static void *copy(const void *from, size_t length) {
   void *to = malloc(length + 1);

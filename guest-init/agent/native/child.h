@@ -1,4 +1,7 @@
-/* A process from its start until it becomes a program of its own: process.c decides, child.c runs it. */
+/*
+ * A process from its start until it becomes a program of its own: process.c decides, child.c runs
+ * it.
+ */
 #ifndef PODNET_CHILD_H
 #define PODNET_CHILD_H
 
@@ -21,7 +24,10 @@ struct program {
   int terminal;
 };
 
-/* Starts a process, which leads its own process group when this returns: its number, or the negative errno. */
+/*
+ * Starts a process, which leads its own process group when this returns: its number, or the
+ * negative errno.
+ */
 pid_t start_child(const struct program *program);
 
 #endif

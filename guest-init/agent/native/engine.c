@@ -1,7 +1,7 @@
 /*
- * Hosts QuickJS-NG (quickjs.wasm of npm quickjs-wasi 3.6.2, turned into C by wasm2c 1.0.32) and runs a program's
- * bytecode: the agent's, and podnet-cni's (cni/plugin/native). The Z_ names are those of wabt 1.0.32;
- * scripts/script-program.ts pins both.
+ * Hosts QuickJS-NG (quickjs.wasm of npm quickjs-wasi 3.6.2, turned into C by wasm2c 1.0.32) and
+ * runs a program's bytecode: the agent's, and podnet-cni's (cni/plugin/native). The Z_ names are
+ * those of wabt 1.0.32; scripts/script-program.ts pins both.
  *
  * Values cross the border as u32 pointers into the engine's linear memory.
  */
@@ -39,7 +39,7 @@ static uint32_t text_in(const char *text) {
   return scratch + 64;
 }
 
-/* --- arguments ---------------------------------------------------------------------------------- */
+/* --- arguments -------------------------------------------------------------------------------- */
 
 static uint32_t arg(struct call *call, uint32_t index) {
   return index < call->argc ? word(call->argv + 4 * index) : 0;
@@ -57,7 +57,10 @@ int arg_int(struct call *call, uint32_t index) {
 }
 
 const char *arg_text(struct call *call, uint32_t index) {
-  /* PATH_MAX counts the NUL: a path cut to so many bytes is refused (ENAMETOOLONG), not taken for another one. */
+  /*
+   * PATH_MAX counts the NUL: a path cut to so many bytes is refused (ENAMETOOLONG), not taken for
+   * another one.
+   */
   static char texts[6][PATH_MAX + 1];
   char *text = texts[index % 6];
   text[0] = 0;
@@ -96,7 +99,7 @@ double milliseconds(clockid_t clock) {
   return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* --- text ------------------------------------------------------------------------------------------ */
+/* --- text ------------------------------------------------------------------------------------- */
 
 /* Most text is ASCII, where characters and bytes are the same; what is not is for core/utf8.ts. */
 static int is_ascii(const uint8_t *bytes, uint32_t length) {
@@ -124,7 +127,7 @@ static uint32_t ascii_bytes(struct call *call) {
   return result;
 }
 
-/* --- imports of the engine ------------------------------------------------------------------------ */
+/* --- imports of the engine -------------------------------------------------------------------- */
 
 static const struct native *find(const struct native *table, const uint8_t *name, uint32_t length) {
   for (; table->name; table++)
@@ -194,11 +197,13 @@ u32 Z_wasi_snapshot_preview1Z_fd_seek(struct Z_wasi_snapshot_preview1_instance_t
 }
 u32 Z_wasi_snapshot_preview1Z_random_get(struct Z_wasi_snapshot_preview1_instance_t *wasi, u32 out, u32 length) {
   (void)wasi;
-  /* Never blocks: it seeds Math.random alone, and PID 1 starts before the kernel's pool is ready. */
+  /*
+   * Never blocks: it seeds Math.random alone, and PID 1 starts before the kernel's pool is ready.
+   */
   return getrandom(at(out), length, GRND_NONBLOCK) < 0 ? 6 : 0;
 }
 
-/* --- the program ---------------------------------------------------------------------------------- */
+/* --- the program ------------------------------------------------------------------------------ */
 
 static void report_exception(void) {
   uint32_t exception = Z_quickjsZ_qjs_get_exception(&engine);

@@ -1,4 +1,7 @@
-/* What native code sees of the JavaScript engine: a program to run, and calls with arguments in and one number out. */
+/*
+ * What native code sees of the JavaScript engine: a program to run, and calls with arguments in and
+ * one number out.
+ */
 #ifndef PODNET_ENGINE_H
 #define PODNET_ENGINE_H
 
@@ -6,7 +9,10 @@
 #include <stdint.h>
 #include <time.h>
 
-/* The arguments of one call from JavaScript. Pointers obtained from it are valid until the call returns. */
+/*
+ * The arguments of one call from JavaScript. Pointers obtained from it are valid until the call
+ * returns.
+ */
 struct call {
   uint32_t argc;
   uint32_t argv;
@@ -20,7 +26,10 @@ struct bytes {
 /* A number; 0 when absent. */
 double arg_number(struct call *call, uint32_t index);
 int arg_int(struct call *call, uint32_t index);
-/* Text as UTF-8 with a terminating NUL; "" when absent. What is too long for a path stays too long for one. */
+/*
+ * Text as UTF-8 with a terminating NUL; "" when absent. What is too long for a path stays too long
+ * for one.
+ */
 const char *arg_text(struct call *call, uint32_t index);
 /* The memory of a typed array, in place: what is written there is what JavaScript sees. */
 struct bytes arg_bytes(struct call *call, uint32_t index);
@@ -38,11 +47,17 @@ extern const struct native process_functions[];
 /* How the program calls itself in what it reports. */
 extern const char program_name[];
 
-/* Starts the engine and runs a program's bytecode. Its global object, or 0 when that failed and is reported. */
+/*
+ * Starts the engine and runs a program's bytecode. Its global object, or 0 when that failed and is
+ * reported.
+ */
 uint32_t start_engine(const uint8_t *bytecode, uint32_t length);
 /* A function that the program left in its global object. */
 uint32_t function_named(uint32_t global, const char *name);
-/* Calls it without arguments, then runs the promise jobs. 0 when something was thrown, which is reported. */
+/*
+ * Calls it without arguments, then runs the promise jobs. 0 when something was thrown, which is
+ * reported.
+ */
 int call_function(uint32_t function);
 
 /* argv of the program itself, for sys.args(). */

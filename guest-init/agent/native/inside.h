@@ -1,4 +1,6 @@
-/* What engine.c is made of, for those who look after the engine itself: they alone see its memory. */
+/*
+ * What engine.c is made of, for those who look after the engine itself: they alone see its memory.
+ */
 #ifndef PODNET_INSIDE_H
 #define PODNET_INSIDE_H
 

@@ -1,6 +1,7 @@
 /*
- * The engine as wasm2c wrote it, and a way to instantiate it without its memory: that is of a program which ran
- * already, at build time (frozen.h). What instantiating would copy into the memory has been there and has changed since.
+ * The engine as wasm2c wrote it, and a way to instantiate it without its memory: that is of a
+ * program which ran already, at build time (frozen.h). What instantiating would copy into the
+ * memory has been there and has changed since.
  */
 #include "quickjs.c"
 

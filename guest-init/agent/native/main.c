@@ -1,6 +1,6 @@
 /*
- * The agent's life: JavaScript offers one function, podnetTick, which waits for events and handles them; promise jobs
- * run after it.
+ * The agent's life: JavaScript offers one function, podnetTick, which waits for events and handles
+ * them; promise jobs run after it.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -13,8 +13,9 @@
 const char program_name[] = "podnet-guest";
 
 /*
- * A trap is a defect of the engine, or its memory or stack used up. The image is replaced by a fresh one, which
- * says READY again: PID 1 must not end. Without /proc the kernel's panic=1 is the way out.
+ * A trap is a defect of the engine, or its memory or stack used up. The image is replaced by a
+ * fresh one, which says READY again: PID 1 must not end. Without /proc the kernel's panic=1 is the
+ * way out.
  */
 static void start_over(int trap) {
   dprintf(2, "podnet-guest: %s; starting over\n", wasm_rt_strerror(trap));

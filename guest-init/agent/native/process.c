@@ -35,7 +35,9 @@ static void close_all(const int *fds, int count) {
     if (fds[i] >= 0) close(fds[i]);
 }
 
-/* spawn(argv, env, directory, uid, gid, groups, terminal, out): out = pid, stdin, stdout, stderr. */
+/*
+ * spawn(argv, env, directory, uid, gid, groups, terminal, out): out = pid, stdin, stdout, stderr.
+ */
 static double process_spawn(struct call *call) {
   struct bytes out = arg_bytes(call, 7);
   if (out.length < 16) return -EINVAL;
@@ -68,7 +70,10 @@ static double process_spawn(struct call *call) {
   return result;
 }
 
-/* reap(out): out = pid, kind (0 exited, 1 killed), value. Answers 1 per ended child, 0 when there is none. */
+/*
+ * reap(out): out = pid, kind (0 exited, 1 killed), value. Answers 1 per ended child, 0 when there
+ * is none.
+ */
 static double process_reap(struct call *call) {
   struct bytes out = arg_bytes(call, 0);
   int status;

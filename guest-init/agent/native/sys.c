@@ -34,7 +34,7 @@ CALL(args) {
   return used;
 }
 
-/* --- files ---------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 CALL(open) { return or_errno(open(TEXT(0), INT(1) | O_CLOEXEC | O_NOCTTY, INT(2))); }
 CALL(close) { return or_errno(close(INT(0))); }
@@ -42,7 +42,10 @@ CALL(read) {
   struct bytes buffer = arg_bytes(call, 1);
   return or_errno(read(INT(0), buffer.data, buffer.length));
 }
-/* As much as there is and fits: a virtio port hands out a page a time. For descriptors that do not block. */
+/*
+ * As much as there is and fits: a virtio port hands out a page a time. For descriptors that do not
+ * block.
+ */
 CALL(fill) {
   struct bytes buffer = arg_bytes(call, 1);
   uint32_t used = 0;
@@ -107,7 +110,7 @@ CALL(readdir) {
   return result < 0 ? result : used;
 }
 
-/* --- the machine ---------------------------------------------------------------------------------- */
+/* --- the machine ------------------------------------------------------------------------------ */
 
 CALL(mount) { return or_errno(mount(TEXT(0), TEXT(1), TEXT(2), (unsigned long)INT(3), TEXT(4))); }
 CALL(finitModule) { return or_errno(syscall(SYS_finit_module, INT(0), TEXT(1), 0)); }
@@ -128,10 +131,12 @@ CALL(setClock) {
   return or_errno(clock_settime(CLOCK_REALTIME, &wanted));
 }
 
-/* --- descriptors ---------------------------------------------------------------------------------- */
+/* --- descriptors ------------------------------------------------------------------------------ */
 
-/* Datagrams of netlink, while there are some and one of the largest has room (32 KiB, netlink_dump of Linux 6.1),
-   each padded to four bytes as the messages in it are. */
+/*
+ * Datagrams of netlink, while there are some and one of the largest has room (32 KiB, netlink_dump
+ * of Linux 6.1), each padded to four bytes as the messages in it are.
+ */
 static double receive_all(int fd, struct bytes into) {
   uint32_t used = 0;
   while (into.length - used >= 32768) {
@@ -172,7 +177,9 @@ CALL(receive) {
   struct bytes data = arg_bytes(call, 1);
   return or_errno(recv(INT(0), data.data, data.length, MSG_TRUNC));
 }
-/* Asks netlink: sends a request, and takes all it brought (below). The kernel answers inside send. */
+/*
+ * Asks netlink: sends a request, and takes all it brought (below). The kernel answers inside send.
+ */
 CALL(exchange) {
   struct bytes request = arg_bytes(call, 1), into = arg_bytes(call, 2);
   if (send(INT(0), request.data, request.length, MSG_NOSIGNAL) < 0) return -(double)errno;

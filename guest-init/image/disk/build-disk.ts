@@ -51,8 +51,9 @@ export const cloudDisk: DiskKind = {
 const outputs = ["disk.raw", "vmlinux", "initrd.img"] as const;
 
 /**
- * Builds a Debian: disk.raw, which boots by itself, and its kernel and initrd for those who want to hand them to QEMU.
- * With unchanged inputs it only looks. Throws `PREFLIGHT_FAILED` when debootstrap is not installed.
+ * Builds a Debian: disk.raw, which boots by itself, and its kernel and initrd for those who want to
+ * hand them to QEMU. With unchanged inputs it only looks. Throws `PREFLIGHT_FAILED` when
+ * debootstrap is not installed.
  */
 export async function buildDebianDisk(top: string, kind: DiskKind): Promise<void> {
   const { directory, agent } = kind;
@@ -112,7 +113,9 @@ function isCurrent(image: string, key: string): boolean {
   );
 }
 
-/** Runs one of the scripts beside this file where what it mounts is seen by nobody and ends with it. */
+/**
+ * Runs one of the scripts beside this file where what it mounts is seen by nobody and ends with it.
+ */
 async function alone(script: string, ...args: readonly string[]): Promise<void> {
   await run(
     [

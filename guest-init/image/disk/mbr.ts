@@ -14,8 +14,9 @@ const linuxPartition = 0x83;
 const grubNextSectorAt = 0x5c;
 
 /**
- * The sectors before the first partition: a master boot record with GRUB's boot code and one partition that reaches to the disk's end, and
- * behind it GRUB's core image, which boot sector and core expect there. Throws `PREFLIGHT_FAILED` when they are not of that kind.
+ * The sectors before the first partition: a master boot record with GRUB's boot code and one
+ * partition that reaches to the disk's end, and behind it GRUB's core image, which boot sector and
+ * core expect there. Throws `PREFLIGHT_FAILED` when they are not of that kind.
  */
 export function bootSectors(boot: Buffer, core: Buffer, diskBytes: number): Buffer {
   const refuse = (what: string): never => {
@@ -32,7 +33,8 @@ export function bootSectors(boot: Buffer, core: Buffer, diskBytes: number): Buff
   boot.copy(sectors, 0, 0, bootCodeBytes);
   const entry = sectors.subarray(tableAt, tableAt + 16);
   entry[0] = active;
-  // Cylinder, head and sector: nobody has looked at them for decades, this is "see the numbers below".
+  // Cylinder, head and sector: nobody has looked at them for decades, this is "see the numbers
+  // below".
   entry.fill(0xff, 1, 4).fill(0xff, 5, 8);
   entry[4] = linuxPartition;
   entry.writeUInt32LE(firstPartitionSector, 8);

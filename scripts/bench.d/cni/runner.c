@@ -1,14 +1,17 @@
 /*
- * Runs CNI plugins as a runtime does, as cheaply as can be, and tells what it took: what a spawner costs would count for both
- * sides, and make the slower one look better. `runner`: reads from standard input
+ * Runs CNI plugins as a runtime does, as cheaply as can be, and tells what it took: what a spawner
+ * costs would count for both sides, and make the slower one look better. `runner`: reads from
+ * standard input
  *
- *     SLOTS COUNT
- *     COMMAND ID NETNS CNI_PATH LINK PROGRAM CONFIG [PROGRAM CONFIG ...]      (COUNT lines; fields end with tabs)
+ * SLOTS COUNT
+ * COMMAND ID NETNS CNI_PATH LINK PROGRAM CONFIG [PROGRAM CONFIG ...]      (COUNT lines; fields end with tabs)
  *
- * and runs SLOTS calls at a time. The programs of a call run one after the other, each with its configuration on standard
- * input; in an ADD each further one is given the result of the one before. Answers a line for each call, in order of their
- * ends: INDEX, microseconds, processor microseconds of the programs and all that they waited for, microseconds until LINK was gone
- * (0: not asked for), exit code, the last one's standard output on one line; and at last `done` and microseconds for all.
+ * and runs SLOTS calls at a time. The programs of a call run one after the other, each with its
+ * configuration on standard input; in an ADD each further one is given the result of the one
+ * before. Answers a line for each call, in order of their ends: INDEX, microseconds, processor
+ * microseconds of the programs and all that they waited for, microseconds until LINK was gone (0:
+ * not asked for), exit code, the last one's standard output on one line; and at last `done` and
+ * microseconds for all.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -12,8 +12,8 @@ import { debianGuest } from "../../../test/vm/hypervisor-rig.ts";
 const never = new AbortController().signal;
 
 /**
- * The floor: the same machine with one port more, which `cat` and `head` serve in the guest and a bare socket on the
- * host. No frames, no streams, no agent, no API between them.
+ * The floor: the same machine with one port more, which `cat` and `head` serve in the guest and a
+ * bare socket on the host. No frames, no streams, no agent, no API between them.
  */
 export interface RawPort extends AsyncDisposable {
   /** Milliseconds until a byte is back. */

@@ -1,7 +1,8 @@
 /**
- * Publishes a port for every line it reads, with one iptables process a rule as runv does it (seen of hyperd 1.1.0: the nat
- * chain is listed for conflicts, then a DNAT and an ACCEPT are inserted), and prints what that cost: `ancestor-rules.ts PORTS`
- * begins with so many published ones, in the network namespace it is started in.
+ * Publishes a port for every line it reads, with one iptables process a rule as runv does it (seen
+ * of hyperd 1.1.0: the nat chain is listed for conflicts, then a DNAT and an ACCEPT are inserted),
+ * and prints what that cost: `ancestor-rules.ts PORTS` begins with so many published ones, in the
+ * network namespace it is started in.
  */
 import { execFile, spawnSync } from "node:child_process";
 import { createInterface } from "node:readline";

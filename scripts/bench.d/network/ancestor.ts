@@ -11,7 +11,10 @@ export interface AncestorHost extends AsyncDisposable {
 
 let opened = 0;
 
-/** A host with so many published ports. What is measured runs in its namespace, so that nothing but iptables counts. */
+/**
+ * A host with so many published ports. What is measured runs in its namespace, so that nothing but
+ * iptables counts.
+ */
 export async function openAncestor(ports: number): Promise<AncestorHost> {
   await using stack = new AsyncDisposableStack();
   const { host } = stack.use(await openLab(`runv${opened++}-`));

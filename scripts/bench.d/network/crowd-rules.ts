@@ -1,4 +1,7 @@
-/** Writes the rules of the synthetic pods' published ports, in the network namespace it is started in: `crowd-rules.ts DRIVER`. */
+/**
+ * Writes the rules of the synthetic pods' published ports, in the network namespace it is started
+ * in: `crowd-rules.ts DRIVER`.
+ */
 import { parseCidr, parseIp } from "../../../core/address.ts";
 import { parseIfName } from "../../../core/names.ts";
 import { openHostNetwork } from "../../../network/bridge/ensure.ts";

@@ -9,7 +9,10 @@ import type { Machine } from "../../../test/lab/lab.ts";
 /** Synthetic pods beside the one that is measured: rows, ports and rules, and no machine. */
 export const crowdSize = 899;
 
-/** The pod that the synthetic ones are copies of: its only interface and only published port are copied with it. */
+/**
+ * The pod that the synthetic ones are copies of: its only interface and only published port are
+ * copied with it.
+ */
 export const model = {
   name: "model",
   ports: [{ hostIp: "0.0.0.0", hostPort: 20_000, podPort: 80 }],
@@ -76,7 +79,9 @@ export async function addCrowdToHost(host: Machine, firewall: FirewallName): Pro
 type Row = Record<string, SQLInputValue>;
 type Texts = readonly (readonly [was: string, is: string])[];
 
-/** Inserts rows once more, with each text replaced wherever it stands, and some columns otherwise. */
+/**
+ * Inserts rows once more, with each text replaced wherever it stands, and some columns otherwise.
+ */
 function copy(
   db: DatabaseSync,
   select: string,

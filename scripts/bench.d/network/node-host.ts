@@ -28,7 +28,10 @@ export interface NodeHostOptions {
 
 let opened = 0;
 
-/** Starts podnetd with stand-in machines: what is measured is podnet's own, and not a guest in software emulation. */
+/**
+ * Starts podnetd with stand-in machines: what is measured is podnet's own, and not a guest in
+ * software emulation.
+ */
 export async function openNodeHost(options: NodeHostOptions): Promise<NodeHost> {
   const { directory, driver, crowded } = options;
   await using stack = new AsyncDisposableStack();

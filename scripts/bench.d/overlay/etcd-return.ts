@@ -18,8 +18,9 @@ export interface EtcdReturn {
 }
 
 /**
- * Kills etcd, starts it after a while, and puts another host's lease as soon as its port takes connections, by a client that has been
- * kept waiting by nothing: podnetd's own reconnection is measured whole.
+ * Kills etcd, starts it after a while, and puts another host's lease as soon as its port takes
+ * connections, by a client that has been kept waiting by nothing: podnetd's own reconnection is
+ * measured whole.
  */
 export async function etcdReturn(
   { lab }: Pick<Site, "lab">,

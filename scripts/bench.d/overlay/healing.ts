@@ -5,7 +5,10 @@ import { underlayAddress } from "../../../test/lab/underlay.ts";
 import { until } from "../../../test/lab/until.ts";
 import { row, summarise } from "../../measure.ts";
 
-/** As often as podnetd puts back one and the same thing in a minute without taking whoever undoes it for somebody who means it. */
+/**
+ * As often as podnetd puts back one and the same thing in a minute without taking whoever undoes it
+ * for somebody who means it.
+ */
 const tries = 5;
 /** Between podnetd's looks at what the kernel tells nothing of, milliseconds: half of `drift_s`. */
 const lookMs = 2500;
@@ -76,7 +79,10 @@ const ofFirewall: Readonly<Record<Firewall, Wound>> = {
   },
 };
 
-/** Prints how long it takes until what others take of an overlay is there again: as it was, seen from outside. */
+/**
+ * Prints how long it takes until what others take of an overlay is there again: as it was, seen
+ * from outside.
+ */
 export async function healingRows(): Promise<void> {
   row("healed after, ms", "median", "worst", "tries");
   for (const backend of ["vxlan", "host-gw"] as const)

@@ -5,7 +5,10 @@ import { row, type Summary, summarise } from "../../measure.ts";
 const count = 500;
 const gapS = "0.002";
 
-/** Milliseconds there and back between two that do nothing else, as `ping` measures them. The first is left out: it finds the way. */
+/**
+ * Milliseconds there and back between two that do nothing else, as `ping` measures them. The first
+ * is left out: it finds the way.
+ */
 export async function latency(from: Pick<Machine, "run">, to: string): Promise<Summary> {
   const said = await from.run("ping", "-n", "-c", `${count + 1}`, "-i", gapS, "-W", "2", to);
   const times = [...said.matchAll(/time=([0-9.]+) ms/g)].map(([, time]) => Number(time));

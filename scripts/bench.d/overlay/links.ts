@@ -9,9 +9,9 @@ import { openSite } from "./site.ts";
 const seconds = 3;
 
 /**
- * TCP between containers of two hosts by podnetd's overlay, as a share of what it is by the same link made by hand, with
- * no rule on either host. Best of so many rounds of each: what the machine does besides falls on single ones. Prints what
- * pings take by either.
+ * TCP between containers of two hosts by podnetd's overlay, as a share of what it is by the same
+ * link made by hand, with no rule on either host. Best of so many rounds of each: what the machine
+ * does besides falls on single ones. Prints what pings take by either.
  */
 export async function ratioToHand(
   backend: string,
@@ -42,7 +42,10 @@ export async function ratioToHand(
   return ours.gbps / hand.gbps;
 }
 
-/** What leads from one host to the other's containers, as somebody would make it; what podnetd made of that is gone. */
+/**
+ * What leads from one host to the other's containers, as somebody would make it; what podnetd made
+ * of that is gone.
+ */
 async function byHand(on: OverlayLabHost, other: OverlayLabHost): Promise<void> {
   const base = (host: OverlayLabHost): string => {
     const { subnet = "" } = host.environment() ?? {};

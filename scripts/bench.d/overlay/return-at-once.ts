@@ -4,7 +4,10 @@ import { step } from "../../../overlay/lease.ts";
 import { type AtOnce, config, hostOf, settings } from "./join-at-once.ts";
 import { subnetOf, VirtualStore } from "./virtual-store.ts";
 
-/** So many hosts have their subnets; then etcd is away until all leases have run out, and each hears it again within a second. */
+/**
+ * So many hosts have their subnets; then etcd is away until all leases have run out, and each hears
+ * it again within a second.
+ */
 export function returnAtOnce(count: number): AtOnce {
   const store = new VirtualStore();
   const hosts = Array.from({ length: count }, (_, n) => hostWith(store, n));

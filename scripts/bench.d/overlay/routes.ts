@@ -1,7 +1,9 @@
 import { createInterface } from "node:readline";
 import type { Machine } from "../../../test/lab/lab.ts";
 
-/** Watches a machine's routes by `ip monitor`: another program's view of what podnetd does there. */
+/**
+ * Watches a machine's routes by `ip monitor`: another program's view of what podnetd does there.
+ */
 export class RouteWatch implements Disposable {
   readonly #child: ReturnType<Machine["spawn"]>;
   #told: (destination: string) => void = () => {};

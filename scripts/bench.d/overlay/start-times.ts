@@ -3,16 +3,25 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { RouteWatch } from "./routes.ts";
 import { type Site, strangerSubnet } from "./site.ts";
 
-/** Of one start of podnetd on a host that has no route yet, milliseconds from the start of its process. */
+/**
+ * Of one start of podnetd on a host that has no route yet, milliseconds from the start of its
+ * process.
+ */
 export interface StartTimes {
   readonly subnetEnvMs: number;
   /** Until the last of the routes. */
   readonly routesMs: number;
-  /** What podnetd took of processors until then, and a little later: on a busy machine it says more than the time. */
+  /**
+   * What podnetd took of processors until then, and a little later: on a busy machine it says more
+   * than the time.
+   */
   readonly cpuMs: number;
 }
 
-/** Starts podnetd of the first host, with so many other hosts in etcd, as after a boot: device, routes and subnet.env are gone. */
+/**
+ * Starts podnetd of the first host, with so many other hosts in etcd, as after a boot: device,
+ * routes and subnet.env are gone.
+ */
 export async function startTimes(
   { first }: Site,
   watch: RouteWatch,

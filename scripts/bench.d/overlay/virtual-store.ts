@@ -6,7 +6,9 @@ import { Random } from "../../../test/sim/random.ts";
 import { Agenda } from "./agenda.ts";
 
 export const prefix = parsePrefix("/net");
-/** One way between a host and etcd, and what a write takes there, one after the other: milliseconds. */
+/**
+ * One way between a host and etcd, and what a write takes there, one after the other: milliseconds.
+ */
 const wayMs = 1;
 const writeMs = 0.5;
 /** Written after everything: nobody takes it for an earlier lease than his own. */
@@ -20,8 +22,8 @@ const numberOf = (key: string): number => {
 };
 
 /**
- * An etcd with an overlay of `/24`s of 10.0.0.0/8, in virtual time: it writes one thing after the other, and what it has all
- * hosts know at once, for a watch is fast. Milliseconds.
+ * An etcd with an overlay of `/24`s of 10.0.0.0/8, in virtual time: it writes one thing after the
+ * other, and what it has all hosts know at once, for a watch is fast. Milliseconds.
  */
 export class VirtualStore extends Agenda {
   readonly random = new Random(7);
@@ -42,14 +44,18 @@ export class VirtualStore extends Agenda {
   }
 
   /**
-   * All leases, as a host asks for them. It goes through them for what overlaps: of subnets alike in length none do. So those in
-   * an unbroken row count as one, which is as taken and makes no difference but for the time this takes.
+   * All leases, as a host asks for them. It goes through them for what overlaps: of subnets alike
+   * in length none do. So those in an unbroken row count as one, which is as taken and makes no
+   * difference but for the time this takes.
    */
   get leases(): Leases {
     return this.#view(() => this.#outline());
   }
 
-  /** The same for hosts that choose nothing: nobody has what another has, and there is nothing to go through. */
+  /**
+   * The same for hosts that choose nothing: nobody has what another has, and there is nothing to go
+   * through.
+   */
   get leasesByKey(): Leases {
     return this.#view(() => [].values());
   }

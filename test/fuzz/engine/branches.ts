@@ -11,14 +11,20 @@ interface Known {
   readonly hit: Uint8Array;
   /** All of it has run. */
   whole: boolean;
-  /** Every block ever told of, by where it stands; V8 leaves out one that runs as often as what is around it. */
+  /**
+   * Every block ever told of, by where it stands; V8 leaves out one that runs as often as what is
+   * around it.
+   */
   readonly blocks: Map<number, readonly [number, number]>;
 }
 
 type Counted = Pick<Target, "files" | "only" | "except">;
 type Parts = ReadonlyMap<string, readonly Block[]>;
 
-/** Where the named functions stand. Throws when there is none of a name, or a file was not loaded under coverage. */
+/**
+ * Where the named functions stand. Throws when there is none of a name, or a file was not loaded
+ * under coverage.
+ */
 function partsOf(files: readonly string[], names: readonly string[], loaded: Snapshot): Parts {
   const parts = new Map<string, Block[]>();
   const missing = new Set(names);
@@ -42,8 +48,9 @@ const isWithin = (parts: Parts, file: string, { startOffset, endOffset }: Block)
   false;
 
 /**
- * The branches of some files: every function, and every block within one that V8 ever counted apart. One is reached
- * when any character of it has run. A function never called is one branch not reached, whatever it holds.
+ * The branches of some files: every function, and every block within one that V8 ever counted
+ * apart. One is reached when any character of it has run. A function never called is one branch not
+ * reached, whatever it holds.
  */
 export class Branches {
   readonly #files: ReadonlySet<string>;

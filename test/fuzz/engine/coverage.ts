@@ -6,7 +6,10 @@ import { setFlagsFromString } from "node:v8";
 export const top = path.resolve(import.meta.dirname, "../../..");
 const topUrl = `${pathToFileURL(top).href}/`;
 
-/** A part of a function, in characters of its file, and how often it ran. The first of a function is the function. */
+/**
+ * A part of a function, in characters of its file, and how often it ran. The first of a function is
+ * the function.
+ */
 export interface Block {
   readonly startOffset: number;
   readonly endOffset: number;
@@ -20,15 +23,17 @@ export interface CoveredFunction {
 export type Snapshot = ReadonlyMap<string, readonly CoveredFunction[]>;
 
 /**
- * V8's own coverage of this process, counted by block. It sees only code loaded after it was started: whoever uses it
- * imports what it is to see dynamically. (Types are stripped to blanks, so offsets are those of the source.)
- * Measured with Node 24: code runs 3 to 7 % slower, a look takes 0.2 to 4 ms, by what is loaded.
+ * V8's own coverage of this process, counted by block. It sees only code loaded after it was
+ * started: whoever uses it imports what it is to see dynamically. (Types are stripped to blanks, so
+ * offsets are those of the source.) Measured with Node 24: code runs 3 to 7 % slower, a look takes
+ * 0.2 to 4 ms, by what is loaded.
  */
 export class Coverage implements Disposable {
   readonly #session = new Session();
 
   constructor() {
-    // Optimised code no longer counts how often a function is called (V8 13.6), and one with no calls is left out.
+    // Optimised code no longer counts how often a function is called (V8 13.6), and one with no
+    // calls is left out.
     setFlagsFromString("--no-opt");
     setFlagsFromString("--no-maglev");
     this.#session.connect();
@@ -69,7 +74,10 @@ export class Coverage implements Disposable {
   }
 }
 
-/** Steps taken: how often blocks ran, summed, but for those of files set apart. Grows as the work does, on any machine alike. */
+/**
+ * Steps taken: how often blocks ran, summed, but for those of files set apart. Grows as the work
+ * does, on any machine alike.
+ */
 export function stepsOf(snapshot: Snapshot, apart: readonly string[] = []): number {
   let steps = 0;
   for (const [file, functions] of snapshot)

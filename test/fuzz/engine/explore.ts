@@ -29,15 +29,18 @@ export interface ExploreOptions {
   /** The first look after the target's files were loaded. */
   readonly loaded: Snapshot;
   /**
-   * Least part of the branches that is to be reached. A few inputs reach it with most seeds, not with all: until it is reached the
-   * target gets up to `patience` times as many.
+   * Least part of the branches that is to be reached. A few inputs reach it with most seeds, not
+   * with all: until it is reached the target gets up to `patience` times as many.
    */
   readonly wanted?: number;
   /** Write what reached something new to build/fuzz/new. */
   readonly keepNew?: boolean;
 }
 
-/** Inputs between two looks at the coverage, which cost milliseconds; when there is news, they run again one by one. */
+/**
+ * Inputs between two looks at the coverage, which cost milliseconds; when there is news, they run
+ * again one by one.
+ */
 const batch = { early: 64, late: 1024, lateFrom: 10_000 } as const;
 const patience = 8;
 /** A target that crashes this often has told enough. */

@@ -11,11 +11,20 @@ export interface Growth {
   readonly steps: readonly number[];
 }
 
-/** Lengths compared, bytes: each four times the one before, so that sixteen times the work stands out. */
+/**
+ * Lengths compared, bytes: each four times the one before, so that sixteen times the work stands
+ * out.
+ */
 const ladder = [2 * 1024, 8 * 1024, 32 * 1024] as const;
-/** More work than this for four times the length is out of proportion; twice, as a refusal may hide one step. */
+/**
+ * More work than this for four times the length is out of proportion; twice, as a refusal may hide
+ * one step.
+ */
 const most = 8;
-/** Fewer steps a byte than this at the greatest length are in proportion, whatever a refusal saved before: quadratic work is far above. */
+/**
+ * Fewer steps a byte than this at the greatest length are in proportion, whatever a refusal saved
+ * before: quadratic work is far above.
+ */
 const leastPerByte = 8;
 
 function repeated(bytes: Uint8Array, from: number, to: number, length: number): Uint8Array {
@@ -31,8 +40,10 @@ function repeated(bytes: Uint8Array, from: number, to: number, length: number): 
 }
 
 /**
- * Looks for inputs on which a parser's work grows faster than their length: a piece of a known input is repeated, and
- * steps are counted by V8, not by the clock. Throws when one of them, longer than others, breaks the parser. It does not see work inside of regular expressions and built-in functions.
+ * Looks for inputs on which a parser's work grows faster than their length: a piece of a known
+ * input is repeated, and steps are counted by V8, not by the clock. Throws when one of them, longer
+ * than others, breaks the parser. It does not see work inside of regular expressions and built-in
+ * functions.
  */
 export function superlinear(
   target: Target,

@@ -67,7 +67,9 @@ function parse(
   return undefined;
 }
 
-/** Changes the tree rather than the text, so that it stays JSON; undefined when the input is none. */
+/**
+ * Changes the tree rather than the text, so that it stays JSON; undefined when the input is none.
+ */
 export function mutateJson(
   bytes: Uint8Array,
   random: Random,

@@ -15,8 +15,8 @@ const inputs = Number(process.env["PODNET_FUZZ_INPUTS"] ?? (full ? 1_000_000 : 4
 const wanted = 0.95;
 
 /**
- * Declares the tests of some parsers. `load` imports their targets, and with them the parsers, once the coverage is
- * being taken: a test file imports nothing of the product itself.
+ * Declares the tests of some parsers. `load` imports their targets, and with them the parsers, once
+ * the coverage is being taken: a test file imports nothing of the product itself.
  */
 export function fuzz(suite: string, load: () => Promise<readonly Target[]>): void {
   const seed = runSeed();
@@ -106,10 +106,16 @@ interface Row {
   readonly known: number;
 }
 
-/** Beside the summary, which `scripts/test` takes away before each run: what an earlier run left never counts. */
+/**
+ * Beside the summary, which `scripts/test` takes away before each run: what an earlier run left
+ * never counts.
+ */
 const parts = path.join(top, "build/summary/fuzz-parts");
 
-/** Each suite is a process of its own; the last one to end sums up what all have written. One that is missing is told by none. */
+/**
+ * Each suite is a process of its own; the last one to end sums up what all have written. One that
+ * is missing is told by none.
+ */
 function writeSummary(suite: string, results: readonly Exploration[]): void {
   mkdirSync(parts, { recursive: true });
   const rows = results.map(
@@ -138,7 +144,10 @@ function writeSummary(suite: string, results: readonly Exploration[]): void {
   );
 }
 
-/** What all the test files are called that declare a suite: `parsers-text.test.ts` has the suite "text". */
+/**
+ * What all the test files are called that declare a suite: `parsers-text.test.ts` has the suite
+ * "text".
+ */
 const suites = globSync("test/fuzz/parsers-*.test.ts", { cwd: top }).map((file) =>
   path.basename(file).replace(/^parsers-(.*)\.test\.ts$/, "$1"),
 );

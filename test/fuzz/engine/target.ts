@@ -13,13 +13,16 @@ export interface Target {
   readonly name: string;
   /** Files whose branches count, from the checkout's top. */
   readonly files: readonly string[];
-  /** Functions of those files that read nothing foreign (encoders, builders): they do not count, nor what is in them. */
+  /**
+   * Functions of those files that read nothing foreign (encoders, builders): they do not count, nor
+   * what is in them.
+   */
   readonly except?: readonly string[];
   /** In files that do other things as well: the functions that read, which alone count. */
   readonly only?: readonly string[];
   /**
-   * Files that the parser calls whose steps another target judges: two that look closer from some length on, one upon
-   * the other, would seem out of proportion together.
+   * Files that the parser calls whose steps another target judges: two that look closer from some
+   * length on, one upon the other, would seem out of proportion together.
    */
   readonly apart?: readonly string[];
   /** Inputs to begin with; those in test/fuzz/corpus/NAME come on top. */
@@ -32,8 +35,8 @@ export interface Target {
   /** Longest input, bytes; 2 KiB unless given. */
   readonly longest?: number;
   /**
-   * Feeds the parser and checks what it gives. Returns when the parser ended in a value or in a refusal it may give;
-   * whatever it throws is a bug found.
+   * Feeds the parser and checks what it gives. Returns when the parser ended in a value or in a
+   * refusal it may give; whatever it throws is a bug found.
    */
   readonly run: (bytes: Uint8Array) => void;
 }

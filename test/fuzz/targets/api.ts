@@ -192,7 +192,10 @@ const wrong: readonly object[] = [
   { interfaces: {} },
 ];
 
-/** Text that goes on to command lines, files and the guest: no control character, whatever the field. */
+/**
+ * Text that goes on to command lines, files and the guest: no control character, whatever the
+ * field.
+ */
 function checkSpec(value: unknown, field = ""): void {
   // A file for cloud-init, which has lines.
   if (field === "userData") return;
@@ -223,7 +226,9 @@ const schemas: readonly DescMessage[] = [
   InfoRequestSchema,
 ];
 
-/** JSON is read by our own reader first; what it takes protobuf-es must take, and say the same back. */
+/**
+ * JSON is read by our own reader first; what it takes protobuf-es must take, and say the same back.
+ */
 function readAny<Desc extends DescMessage>(
   desc: Desc,
   bytes: Uint8Array,
@@ -363,7 +368,10 @@ const execs: Target = {
   },
 };
 
-/** protobuf-es throws what it likes, which Connect tells as INVALID_ARGUMENT; but not what a slip in code throws. */
+/**
+ * protobuf-es throws what it likes, which Connect tells as INVALID_ARGUMENT; but not what a slip in
+ * code throws.
+ */
 const isSlip = (error: unknown): boolean =>
   error instanceof TypeError &&
   !("code" in error && error.code === "ERR_ENCODING_INVALID_ENCODED_DATA");

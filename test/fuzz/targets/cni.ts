@@ -390,7 +390,8 @@ const nesting: Target = {
   ],
   words: ["[", "]", "{", "}", '"', "\\", '[{"a":'],
   run: (bytes) => {
-    // Short ones with blanks behind them, so that they are looked at: else longer ones would seem to cost out of proportion.
+    // Short ones with blanks behind them, so that they are looked at: else longer ones would seem
+    // to cost out of proportion.
     const short = bytes.length <= nestingLimit;
     const tooDeep = isNestedTooDeep(short ? Buffer.concat([bytes, blanks]) : bytes);
     if (short) deepStrictEqual(isNestedTooDeep(bytes), tooDeep);

@@ -71,7 +71,10 @@ const query = (name: string, type: (typeof types)[number], withEdns: boolean): U
     additionals: withEdns ? [{ ...edns, options: [] }] : [],
   });
 
-/** Labels of any bytes before a name that is known, lengths that lie now and then, types and classes of any kind. */
+/**
+ * Labels of any bytes before a name that is known, lengths that lie now and then, types and classes
+ * of any kind.
+ */
 const generate = (random: Random): Uint8Array => {
   const strange = Array.from({ length: random.below(4) }, () => random.bytes(random.below(64)));
   const known = random.once(4) ? [] : random.pick(names).split(".").map(utf8);

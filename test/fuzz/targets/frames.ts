@@ -13,7 +13,10 @@ import {
 import { digest, Random } from "../engine/random.ts";
 import type { LengthField, Target } from "../engine/target.ts";
 
-/** Largest frame the decoders under test take, bytes: above what is reserved on a peer's word alone (16 KiB). */
+/**
+ * Largest frame the decoders under test take, bytes: above what is reserved on a peer's word alone
+ * (16 KiB).
+ */
 const limit = 20_000;
 
 interface Format {
@@ -71,7 +74,9 @@ function textOf(item: CtlItem | TtyItem): string {
   return `frame ${id} ${latin1("code" in item ? item.payload : item.data)}`;
 }
 
-/** What the decoder finds in the stream however it is cut, with what it holds looked at all along. */
+/**
+ * What the decoder finds in the stream however it is cut, with what it holds looked at all along.
+ */
 function cut(format: Format, bytes: Uint8Array, most: number): string[] {
   const random = new Random(digest(bytes));
   const decoder = format.decoder();

@@ -26,7 +26,10 @@ function sent(bytes: Uint8Array): void {
   if (internetChecksum(request) !== 0) throw new Error("Its checksum is wrong");
 }
 
-/** An IPv4 packet that carries this; `more` is of what comes after the version and the header's length. */
+/**
+ * An IPv4 packet that carries this; `more` is of what comes after the version and the header's
+ * length.
+ */
 function packet4(payload: readonly number[], { first = 0x45, protocol = 1 } = {}): Uint8Array {
   const header = new Uint8Array((first & 15) * 4);
   header[0] = first;

@@ -12,7 +12,10 @@ import { choosing, chosen, type Target, textOf, utf8, valueOf } from "../engine/
 
 const refusals = ["INVALID_ARGUMENT", "ADDRESS_INVALID", "UNSUPPORTED"] as const;
 
-/** Several, one a line: what is read is written so that it is read the same, and is usable or refused. */
+/**
+ * Several, one a line: what is read is written so that it is read the same, and is usable or
+ * refused.
+ */
 function portTexts(bytes: Uint8Array): void {
   const read = textOf(bytes)
     .split("\n")

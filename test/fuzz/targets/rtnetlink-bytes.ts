@@ -2,7 +2,9 @@ import { Writer } from "../../../linux/rtnetlink/writer.ts";
 import type { Random } from "../engine/random.ts";
 import type { LengthField } from "../engine/target.ts";
 
-/** Attributes as a hostile or newer kernel might send them: any type, any length, nests in nests. */
+/**
+ * Attributes as a hostile or newer kernel might send them: any type, any length, nests in nests.
+ */
 function attributes(random: Random, writer: Writer, depth = 0): Writer {
   for (let i = random.below(8); i > 0; i--) {
     const type = random.below(random.once(10) ? 200 : 60);
@@ -57,7 +59,10 @@ export function messageLengths(bytes: Uint8Array): LengthField[] {
   return fields;
 }
 
-/** What netlink(7) says of attributes, written once more: types and lengths, undefined for what must be refused. */
+/**
+ * What netlink(7) says of attributes, written once more: types and lengths, undefined for what must
+ * be refused.
+ */
 export function attributeReference(bytes: Uint8Array): [number, number][] | undefined {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const found: [number, number][] = [];

@@ -27,7 +27,10 @@ const folder = "linux/rtnetlink";
 const refusals = ["NETLINK_FAILED"] as const;
 const mac = "52:54:00:12:34:56" as never;
 
-/** A family of attribute messages: header size, requests to start from, and what must hold of the value. */
+/**
+ * A family of attribute messages: header size, requests to start from, and what must hold of the
+ * value.
+ */
 function attributeTarget(
   name: string,
   files: readonly string[],

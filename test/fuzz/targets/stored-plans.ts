@@ -53,7 +53,10 @@ function podPlan(text: string): void {
 const network = { isolated: true, mtu: 1400 };
 const end = { name: "br0", mac: "02:00:00:00:00:01" as never, mtu: 1500 };
 
-/** A container's row is refused for itself, never with another error; one that is accepted can be worked with. */
+/**
+ * A container's row is refused for itself, never with another error; one that is accepted can be
+ * worked with.
+ */
 function containerRow(text: string): void {
   const [, id = ""] = /"id":"([a-z2-7]{12})"/.exec(text) ?? [];
   const [, name = ""] = /"containerId":"([a-z]+)"/.exec(text) ?? [];

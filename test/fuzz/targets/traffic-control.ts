@@ -16,7 +16,9 @@ const message = (kind: string, options?: Uint8Array): Uint8Array => {
   return (options === undefined ? writer : writer.attribute(2, options)).finish();
 };
 
-/** What a rate beyond 32 bits is told in: the field that holds it, or too few bytes of it, or none. */
+/**
+ * What a rate beyond 32 bits is told in: the field that holds it, or too few bytes of it, or none.
+ */
 const fast = (rate64: Uint8Array | undefined): Uint8Array => {
   const parms = new Uint8Array(36).fill(255);
   const writer = new Writer().attribute(1, parms);

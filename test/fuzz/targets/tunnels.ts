@@ -147,7 +147,10 @@ const listed = ({ count, memory: { view } }: Vectors): [number, number][] =>
     view.getUint32(i * 16 + 8, true),
   ]);
 
-/** A packet that was put together, as the way out would send it; with one hop more, for that takes one. */
+/**
+ * A packet that was put together, as the way out would send it; with one hop more, for that takes
+ * one.
+ */
 function apart(packet: Buffer): Buffer[] {
   const counters = noCounters();
   const { way, sent } = egress(counters);

@@ -20,7 +20,10 @@ const started = {
     "a start takes a container off whose namespace is another one by now, and makes nothing in that",
 };
 
-/** Containers' links: whole or not at all, others' left alone, their rates held, their namespaces entered and left. */
+/**
+ * Containers' links: whole or not at all, others' left alone, their rates held, their namespaces
+ * entered and left.
+ */
 export const attachmentFaults: readonly Fault[] = [
   {
     kind: "bound",

@@ -30,7 +30,10 @@ const cutShort = {
     "an installation that podnetd's end cuts short anywhere is whole or gone after its next start",
 };
 
-/** Containers of runtimes: what is written down of them, in which order they go, and machines in their namespaces. */
+/**
+ * Containers of runtimes: what is written down of them, in which order they go, and machines in
+ * their namespaces.
+ */
 export const containerFaults: readonly Fault[] = [
   {
     kind: "record",

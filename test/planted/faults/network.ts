@@ -4,7 +4,9 @@ const memory = "test/unit/network-memory.test.ts";
 const diff = "test/unit/network-diff.test.ts";
 const host = "test/kernel/network-host.test.ts";
 
-/** The host's network: one change at a time, others' left alone, no way past what is let through. */
+/**
+ * The host's network: one change at a time, others' left alone, no way past what is let through.
+ */
 export const networkFaults: readonly Fault[] = [
   {
     kind: "lock",

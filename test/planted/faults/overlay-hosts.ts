@@ -11,7 +11,10 @@ const several = "test/unit/overlay-several.test.ts";
 const membership = "test/unit/overlay-membership.test.ts";
 const probes = "test/unit/overlay-probes.test.ts";
 
-/** A host's part of an overlay in podnetd: its network, what programs are told, pods and hosts elsewhere. */
+/**
+ * A host's part of an overlay in podnetd: its network, what programs are told, pods and hosts
+ * elsewhere.
+ */
 export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "mark",

@@ -18,7 +18,10 @@ const made = {
 };
 const follow = "test/unit/etcd-follow.test.ts";
 
-/** The other hosts of an overlay: what is heard of them, whom of them to believe, and what the kernel is told. */
+/**
+ * The other hosts of an overlay: what is heard of them, whom of them to believe, and what the
+ * kernel is told.
+ */
 export const peersFaults: readonly Fault[] = [
   {
     kind: "mark",

@@ -3,7 +3,10 @@ import type { Fault } from "../fault.ts";
 const translated = "test/kernel/firewall-translated.test.ts";
 const guard = "test/kernel/firewall-guard.test.ts";
 
-/** What a network's guests may send, and to whom: names, forged sources, advertisements, the cloud's metadata. */
+/**
+ * What a network's guests may send, and to whom: names, forged sources, advertisements, the cloud's
+ * metadata.
+ */
 export const policyFaults: readonly Fault[] = [
   {
     kind: "bound",

@@ -1,6 +1,9 @@
 import type { Fault } from "../fault.ts";
 
-/** Faults of promises that no other file has: each is noticed by a test that its row in docs/promises.md links to. */
+/**
+ * Faults of promises that no other file has: each is noticed by a test that its row in
+ * docs/promises.md links to.
+ */
 export const promisedFaults: readonly Fault[] = [
   {
     kind: "release",

@@ -2,7 +2,9 @@ import type { Fault } from "../fault.ts";
 
 const pods = "test/unit/daemon-pods.test.ts";
 
-/** What a podnetd that was killed has left: taken over or undone, and nothing of others' touched. */
+/**
+ * What a podnetd that was killed has left: taken over or undone, and nothing of others' touched.
+ */
 export const recoveryFaults: readonly Fault[] = [
   {
     kind: "bound",

@@ -15,7 +15,10 @@ import { carryOut } from "./requests.ts";
 
 type Requests = Pick<AttachmentNetlink, "answer" | "answers" | "tryBatch">;
 
-/** The fake as attachments of containers see a kernel: the host's namespace, and those that paths lead to. */
+/**
+ * The fake as attachments of containers see a kernel: the host's namespace, and those that paths
+ * lead to.
+ */
 export function attachmentDoor(
   fake: FakeKernel,
   namespaces: FakeNamespaces,

@@ -10,7 +10,9 @@ import { hasBucket } from "../../../network/containers/bandwidth.ts";
 import { bursts } from "./attachment-sequence.ts";
 import type { Attaching } from "./attachment-subject.ts";
 
-/** What both kernels show of containers: queues and filters of the host's links, and what is inside. */
+/**
+ * What both kernels show of containers: queues and filters of the host's links, and what is inside.
+ */
 export async function observeAttaching(
   { attaching: { host, inside } }: { readonly attaching: Attaching },
   links: readonly Link[],
@@ -50,7 +52,10 @@ export async function observeAttaching(
   return lines;
 }
 
-/** How long a bucket lasts is told with the kernel's roundings: which of those that are asked for it is. */
+/**
+ * How long a bucket lasts is told with the kernel's roundings: which of those that are asked for it
+ * is.
+ */
 const bucketText = ({ tbf }: Qdisc): string => {
   const { rate = 0, limit = 0 } = tbf ?? {};
   const burst = bursts.find((each) => hasBucket(tbf, { rate, limit, burst: each }));

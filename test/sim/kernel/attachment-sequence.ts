@@ -2,7 +2,9 @@ import type { Cidr, Ip, IpPrefix, Mac } from "../../../core/address.ts";
 import { assertNever } from "../../../core/brand.ts";
 import type { Random } from "../random.ts";
 
-/** What is done to a kernel for containers, in names. The container's namespace is one and the same. */
+/**
+ * What is done to a kernel for containers, in names. The container's namespace is one and the same.
+ */
 export type AttachmentOperation =
   | {
       readonly kind: "pair";

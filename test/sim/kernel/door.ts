@@ -147,7 +147,8 @@ function netlinkDoor(fake: FakeKernel, keeper: Doorkeeper): HostNetlink {
       ask(`add ${prefix} to ${index}`, () => fake.addAddress(index, prefix)),
     deleteAddress: (index, prefix) =>
       remove(`remove ${prefix} of ${index}`, () => fake.deleteAddress(index, prefix)),
-    // Those that come with addresses: there are no others here, and whoever looks for them looks at addresses too.
+    // Those that come with addresses: there are no others here, and whoever looks for them looks at
+    // addresses too.
     routes: () => ask("list routes", () => []),
     deleteNeighbour: (index, ip) =>
       remove(`forget ${ip} of ${index}`, () => fake.deleteNeighbour(index, ip)),
@@ -197,8 +198,8 @@ function sysctlDoor(fake: FakeKernel, keeper: Doorkeeper): HostSysctl {
 }
 
 /**
- * Opens a tap of the fake; closing it takes its time, as the last close of a real one does. `held` has the descriptors
- * that are open.
+ * Opens a tap of the fake; closing it takes its time, as the last close of a real one does. `held`
+ * has the descriptors that are open.
  */
 export function tapDoor(
   { links }: FakeKernel,

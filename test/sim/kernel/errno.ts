@@ -1,4 +1,7 @@
-/** A refusal of the fake kernel, by the errno's name; the doors make of it what the real ones would throw. */
+/**
+ * A refusal of the fake kernel, by the errno's name; the doors make of it what the real ones would
+ * throw.
+ */
 export class Errno extends Error {
   override readonly name = "Errno";
   readonly code: string;

@@ -23,7 +23,10 @@ export class RestoreRefused extends Error {
   override readonly name = "RestoreRefused";
 }
 
-/** The tables of one variant of iptables: takes what iptables-restore takes, gives what iptables-save prints. */
+/**
+ * The tables of one variant of iptables: takes what iptables-restore takes, gives what
+ * iptables-save prints.
+ */
 export class FakeIptables {
   readonly #variant: Variant;
   #tables = new Map<string, Table>();
@@ -98,8 +101,9 @@ function fresh(name: string): Table {
 const there = (rules: readonly Rule[]): Rule[] => rules.filter(({ flushed }) => flushed !== true);
 
 /**
- * A chain that is declared again is flushed. iptables-nft-restore 1.8.9 forgets that for the rest of the table: the
- * flushed rules go on counting as positions, and are found, in vain, by what deletes a rule.
+ * A chain that is declared again is flushed. iptables-nft-restore 1.8.9 forgets that for the rest
+ * of the table: the flushed rules go on counting as positions, and are found, in vain, by what
+ * deletes a rule.
  */
 const flushed = (variant: Variant, rules: readonly Rule[]): Rule[] =>
   variant === "nft" ? rules.map(({ text }) => ({ text, flushed: true })) : [];
@@ -119,8 +123,8 @@ function applyLine(variant: Variant, tableName: string, table: Table, line: stri
   }
   const [, verb, name = "", rest = ""] = /^-([ADFIXN]) (\S+) ?(.*)$/.exec(line) ?? [];
   const chain = table.chains.get(name);
-  // Both variants (1.8.9) look at a rule's target as they read its line: "The nat table is not intended for filtering",
-  // and a chain declared further down is not there yet.
+  // Both variants (1.8.9) look at a rule's target as they read its line: "The nat table is not
+  // intended for filtering", and a chain declared further down is not there yet.
   const target = jumpOf(rest);
   if (tableName === "nat" && targetOf(splitWords(rest)) === "DROP") refuse();
   if (tableName !== "nat" && targetOf(splitWords(rest)) === "DNAT") refuse();
@@ -178,7 +182,10 @@ const jumpsOf = (rules: readonly Rule[]): string[] =>
 const jumps = ({ chains }: Table): Set<string> =>
   new Set([...chains.values()].flatMap(({ rules }) => jumpsOf(rules)));
 
-/** Whether packets may come by a chain twice; the kernel follows jumps from the built-in chains on only. */
+/**
+ * Whether packets may come by a chain twice; the kernel follows jumps from the built-in chains on
+ * only.
+ */
 function goesRound({ chains }: Table): boolean {
   const from = (name: string, way: readonly string[]): boolean =>
     way.includes(name) ||
@@ -194,7 +201,10 @@ function checkJumps(table: Table): void {
   if (translatesLate(table)) throw new RestoreRefused("DNAT where packets leave");
 }
 
-/** A destination is translated as packets come in; the kernel follows jumps to find out (xt_nat, nf_tables). */
+/**
+ * A destination is translated as packets come in; the kernel follows jumps to find out (xt_nat,
+ * nf_tables).
+ */
 function translatesLate({ chains }: Table): boolean {
   const from = (name: string): boolean => {
     const rules = there(chains.get(name)?.rules ?? []);

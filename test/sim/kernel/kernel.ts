@@ -21,7 +21,10 @@ export interface ConnectedRoute {
   readonly link: number;
 }
 
-/** One host's kernel as far as podnet touches it: links, addresses, neighbours, settings, firewall. Synchronous. */
+/**
+ * One host's kernel as far as podnet touches it: links, addresses, neighbours, settings, firewall.
+ * Synchronous.
+ */
 export class FakeKernel {
   readonly links: FakeLinks;
   readonly iptables: Readonly<Record<Variant, FakeIptables>> = {
@@ -66,7 +69,10 @@ export class FakeKernel {
     this.links.tell({ kind: "address", gone, address: showAddress(index, prefix) });
   }
 
-  /** inet_del_ifa: an IPv4 address takes along those of its subnet that came after it (promote_secondaries is 0). */
+  /**
+   * inet_del_ifa: an IPv4 address takes along those of its subnet that came after it
+   * (promote_secondaries is 0).
+   */
   deleteAddress(index: number, prefix: IpPrefix): void {
     const link = this.links.get(index);
     const found = link.addresses.find((held) => held.prefix === prefix);
@@ -75,13 +81,17 @@ export class FakeKernel {
       held === found ||
       (!found.secondary && held.secondary && networkOf(held.prefix) === networkOf(prefix));
     link.addresses = link.addresses.filter((held) => !goes(held));
-    // With a link's last IPv4 address its ARP entries go, permanent ones too (fib_disable_ip, Linux 6.18).
+    // With a link's last IPv4 address its ARP entries go, permanent ones too (fib_disable_ip, Linux
+    // 6.18).
     if (familyOf(prefix) === 4 && link.addresses.every((held) => familyOf(held.prefix) !== 4))
       leaveIpv4(link);
     this.#tellAddress(index, prefix, true);
   }
 
-  /** fib_table_insert, ip6_route_add: behind those to the same destination, or `alone`: where there is none. */
+  /**
+   * fib_table_insert, ip6_route_add: behind those to the same destination, or `alone`: where there
+   * is none.
+   */
   addRoute(
     index: number,
     { onlink, ...wanted }: FakeRoute & { readonly onlink: boolean },

@@ -11,7 +11,10 @@ import { Errno, refuseIf } from "./errno.ts";
 
 export interface FakeAddress {
   readonly prefix: IpPrefix;
-  /** IPv4: another address of the same subnet was there first, and takes this one along when it goes. */
+  /**
+   * IPv4: another address of the same subnet was there first, and takes this one along when it
+   * goes.
+   */
   readonly secondary: boolean;
 }
 
@@ -29,7 +32,9 @@ export interface FakeLink {
   /** Somebody has set it: a bridge does not follow its ports any more (NET_ADDR_SET). */
   macSet: boolean;
   mtu: number;
-  /** Somebody has changed it: a bridge does not follow its ports any more (BROPT_MTU_SET_BY_USER). */
+  /**
+   * Somebody has changed it: a bridge does not follow its ports any more (BROPT_MTU_SET_BY_USER).
+   */
   mtuSet: boolean;
   up: boolean;
   group: number;
@@ -47,7 +52,10 @@ export interface FakeLink {
   peerHome: FakeLinks | undefined;
   /** What leaves by it is held to this rate; undefined: what it was born with. */
   queue: TokenBucket | undefined;
-  /** Where filters on what comes in send it, by index, 0 for a link that has gone; undefined: it has no place for filters. */
+  /**
+   * Where filters on what comes in send it, by index, 0 for a link that has gone; undefined: it has
+   * no place for filters.
+   */
   filters: number[] | undefined;
   /** Made on request; those that addresses bring are not here. */
   routes: FakeRoute[];
@@ -369,7 +377,8 @@ export class FakeLinks {
     const bridge = this.all.get(master);
     if (bridge === undefined) throw new Errno("EINVAL");
     refuseIf(bridge.kind !== "bridge", "EOPNOTSUPP");
-    // br_add_if: first what has no address of Ethernet's, such as a bridge that its last port has left; then bridges.
+    // br_add_if: first what has no address of Ethernet's, such as a bridge that its last port has
+    // left; then bridges.
     refuseIf(link.name === "lo" || link.mac === noMac, "EINVAL");
     refuseIf(link.kind === "bridge", "ELOOP");
     refuseIf(this.ports(master).length >= maxPorts, "EXFULL");
@@ -387,7 +396,10 @@ export class FakeLinks {
     this.#tell(link, false);
   }
 
-  /** br_stp_recalculate_bridge_id: the lowest port's address, none without ports, unless its own was set. */
+  /**
+   * br_stp_recalculate_bridge_id: the lowest port's address, none without ports, unless its own was
+   * set.
+   */
   #follow(index: number): void {
     const bridge = this.all.get(index);
     if (bridge === undefined || bridge.macSet) return;

@@ -10,7 +10,10 @@ export interface OpenNamespace {
   readonly identity: string;
 }
 
-/** The network namespaces of a host beside its own, by the paths that lead to them and by open descriptors. */
+/**
+ * The network namespaces of a host beside its own, by the paths that lead to them and by open
+ * descriptors.
+ */
 export class FakeNamespaces {
   readonly #randomMac: () => Mac;
   readonly #paths = new Map<string, FakeKernel>();

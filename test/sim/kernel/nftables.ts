@@ -28,7 +28,10 @@ interface FakeTable {
 
 const main = "inet podnet";
 
-/** The tables of a host, as far as podnet speaks nft's language: takes what it writes, prints what it reads. */
+/**
+ * The tables of a host, as far as podnet speaks nft's language: takes what it writes, prints what
+ * it reads.
+ */
 export class FakeNftables {
   /** By family and name. */
   #tables: ReadonlyMap<string, FakeTable> = new Map();

@@ -7,7 +7,9 @@ import { observeAttaching } from "./attachment-observation.ts";
 import { macs } from "./sequence.ts";
 import type { Subject } from "./subject.ts";
 
-/** Everything both kernels can be compared by, a line a thing, in one order. Indexes become names. */
+/**
+ * Everything both kernels can be compared by, a line a thing, in one order. Indexes become names.
+ */
 export async function observe(subject: Subject, firewall: boolean): Promise<string[]> {
   const links = await subject.netlink.links();
   const nameOf = (index: number | undefined): string =>
@@ -46,7 +48,10 @@ function settingOf(subject: Subject, link: string, setting: string): string {
   }
 }
 
-/** In the order of evaluation; built-in chains that hold nothing are left out, for they appear by mere looking. */
+/**
+ * In the order of evaluation; built-in chains that hold nothing are left out, for they appear by
+ * mere looking.
+ */
 async function rules(subject: Subject): Promise<string[]> {
   const lines: string[] = [];
   const signal = AbortSignal.timeout(20_000);

@@ -45,7 +45,9 @@ export function changeQueue(links: FakeLinks, payload: Uint8Array): void {
   link.queue = { rate, burst: options.u32(TCA_TBF_BURST) ?? 0, limit: reader.u32(24) };
 }
 
-/** RTM_NEWTFILTER, of which podnet makes one kind, and RTM_DELTFILTER, which takes all of a link's. */
+/**
+ * RTM_NEWTFILTER, of which podnet makes one kind, and RTM_DELTFILTER, which takes all of a link's.
+ */
 export function changeFilters(links: FakeLinks, payload: Uint8Array, isNew: boolean): void {
   const { header } = readTcmsg(payload, "a filter");
   const link = links.get(header.index);
@@ -92,7 +94,10 @@ function bucketMessage({ index, queue }: FakeLink): Uint8Array {
     .finish();
 }
 
-/** RTM_GETTFILTER: none of a link that is not there, or can have none. A filter is told as it is made. */
+/**
+ * RTM_GETTFILTER: none of a link that is not there, or can have none. A filter is told as it is
+ * made.
+ */
 export const answerFilters = (links: FakeLinks, payload: Uint8Array): Uint8Array[] => {
   const { header } = readTcmsg(payload, "filters");
   return (links.find(header.index)?.filters ?? []).map(

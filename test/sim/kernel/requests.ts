@@ -39,8 +39,9 @@ import { answerFilters, answerQueue, changeFilters, changeQueue } from "./queues
 const linkHeader = 16;
 
 /**
- * Carries out one message of rtnetlink's on the fake, and answers payloads: what is sent to a kernel in batches is bytes
- * here, too. `namespace` is what a descriptor of the asking process leads to.
+ * Carries out one message of rtnetlink's on the fake, and answers payloads: what is sent to a
+ * kernel in batches is bytes here, too. `namespace` is what a descriptor of the asking process
+ * leads to.
  */
 export function carryOut(
   kernel: FakeKernel,

@@ -39,8 +39,9 @@ export interface Subject {
 }
 
 /**
- * The real kernel, in a new network namespace, which the calling process is in from here on: the kernel ends a whole
- * namespace behind our back, where it would make us wait for the end of each link.
+ * The real kernel, in a new network namespace, which the calling process is in from here on: the
+ * kernel ends a whole namespace behind our back, where it would make us wait for the end of each
+ * link.
  */
 export async function realSubject(): Promise<Subject & Disposable> {
   unshareNetns();

@@ -10,7 +10,10 @@ export interface Pair {
   readonly key: string;
 }
 
-/** A certificate authority and what it signed for both ends, by openssl; `names` are what the server is called by. */
+/**
+ * A certificate authority and what it signed for both ends, by openssl; `names` are what the server
+ * is called by.
+ */
 export async function makeCertificates(
   folder: string,
   names = "DNS:localhost",

@@ -21,7 +21,10 @@ export interface Asked {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** A client of HTTP/2 that sends a request's headers and data when it is told to, and keeps the frames that come. */
+/**
+ * A client of HTTP/2 that sends a request's headers and data when it is told to, and keeps the
+ * frames that come.
+ */
 export class FrameClient implements Disposable {
   readonly #socket: Socket;
   readonly #came: Frame[] = [];

@@ -33,7 +33,9 @@ export interface ServingOptions {
   readonly routes?: (router: ConnectRouter) => void;
 }
 
-/** podnetd's server over services whose every method answers with nothing, but for those of `pods`. */
+/**
+ * podnetd's server over services whose every method answers with nothing, but for those of `pods`.
+ */
 export async function openServing(options: ServingOptions = {}): Promise<Serving> {
   const socket = join(mkdtempSync(join(tmpdir(), "podnet-serving-")), "api.sock");
   const refused = new Map<string, number>();

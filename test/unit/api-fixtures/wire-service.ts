@@ -7,7 +7,8 @@ import { addReflection } from "../../../api/reflection.ts";
 import { addService } from "../../../api/service.ts";
 import { PodnetError } from "../../../core/errors.ts";
 
-// These handlers play podnetd, which the daemon's own tests run for real: what is tested here is the wire.
+// These handlers play podnetd, which the daemon's own tests run for real: what is tested here is
+// the wire.
 const pods: Partial<ServiceImpl<typeof PodService>> = {
   create({ spec }) {
     if (spec?.name === "taken") {

@@ -63,7 +63,10 @@ const db: PodInit = {
   failure: { code: "AGENT_TIMEOUT", message: "The agent did not answer", hint: "See its console" },
 };
 
-/** What the pod "db" prints: title, clipboard, answer-back, a C1 control, a text turned round, a byte that is no UTF-8. */
+/**
+ * What the pod "db" prints: title, clipboard, answer-back, a C1 control, a text turned round, a
+ * byte that is no UTF-8.
+ */
 export const hostilePrint = Buffer.concat([
   Buffer.from("\tä€\u001b]0;root@host\u0007\u001b]52;c;cm0=\u0007\u001b[c\u009b31m\u202e\b\u0000"),
   Buffer.from([0xff]),
@@ -297,8 +300,8 @@ const network: MessageInitShape<typeof NetworkSchema> = {
 };
 
 /**
- * Plays podnetd on the other side of a real socket: fixed answers to every call, so that what the command
- * prints can be told in advance. The daemon's own tests run the real one.
+ * Plays podnetd on the other side of a real socket: fixed answers to every call, so that what the
+ * command prints can be told in advance. The daemon's own tests run the real one.
  */
 export function playDaemon(): { calls: Calls; routes: (router: ConnectRouter) => void } {
   const calls: Calls = { creates: [], deletes: [], execs: [], inputs: [], typed: "", downs: 0 };

@@ -41,8 +41,8 @@ export interface PlayedHost {
 }
 
 /**
- * The rooms below the daemon, which stand in here only to fail on command and to be watched: the real ones cannot be
- * made to fail at every call. What they do when they work is tested in test/vm.
+ * The rooms below the daemon, which stand in here only to fail on command and to be watched: the
+ * real ones cannot be made to fail at every call. What they do when they work is tested in test/vm.
  */
 export function playHost(...fails: readonly string[]): PlayedHost {
   const listeners = new Set<(identity: GuestIdentity) => void>();

@@ -93,7 +93,10 @@ export class Host {
     this.control.socket.write(command(code, payload));
   }
 
-  /** Sends a command and returns what became of it: "ACK", "ERROR", with the reply's data if it has any. */
+  /**
+   * Sends a command and returns what became of it: "ACK", "ERROR", with the reply's data if it has
+   * any.
+   */
   async ask(code: number, payload: string | object = ""): Promise<string> {
     this.nexts = [];
     this.send(code, payload);

@@ -51,7 +51,10 @@ const hostOf = (random: Random, number: number): Host => ({
   },
 });
 
-/** One history of several hosts, drawn from a seed: whatever may happen does, and then all is left alone for two days. */
+/**
+ * One history of several hosts, drawn from a seed: whatever may happen does, and then all is left
+ * alone for two days.
+ */
 export class History {
   readonly #random: Random;
   readonly #etcd = new FakeEtcd(() => this.#now);

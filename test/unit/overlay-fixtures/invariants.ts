@@ -40,7 +40,8 @@ export function checkCommit(
   const fails = transaction.compares.some(
     ({ key, modRevision }) => (etcd.keys.get(key)?.modRevision ?? 0n) !== modRevision,
   );
-  // Nothing is put with a grant that was ended, and so nothing of the transaction is done: that is how one on its way is called back.
+  // Nothing is put with a grant that was ended, and so nothing of the transaction is done: that is
+  // how one on its way is called back.
   const granted = etcd.grants();
   const ended = transaction.puts.some(({ grant }) => grant !== 0n && !granted.includes(grant));
   if (fails || ended) return;
@@ -146,7 +147,8 @@ export function checkApart(nodes: readonly Node[], etcd: FakeEtcd): void {
   for (const [i, a] of held.entries())
     for (const b of held.slice(i + 1)) {
       const both = a.key === b.key || sameExactly(a.subnets, b.subnets);
-      // A lost key that is made again guards itself alone: who made it too late learns so afterwards, and says so.
+      // A lost key that is made again guards itself alone: who made it too late learns so
+      // afterwards, and says so.
       const created = (key: string): bigint => etcd.keys.get(key)?.createRevision ?? 0n;
       const younger = created(a.key) < created(b.key) ? b : a;
       if (a.key !== b.key && younger.node.state.own?.regained === true) continue;
@@ -199,7 +201,8 @@ export function checkQuiet(node: Node, nodes: readonly Node[], etcd: FakeEtcd): 
     (other) => other === node || !livesIn(other, own?.subnets) || !isFirst(other),
   );
   never(!told && !taken, "one subnet, one host", () => `not told of, ${text()}`);
-  // While it was away another host has come to live in its subnets, or in a part of them, and stays: it says so, and waits.
+  // While it was away another host has come to live in its subnets, or in a part of them, and
+  // stays: it says so, and waits.
   if (taken && nodes.some((other) => other !== node && livesIn(other, own?.subnets))) return;
   const at = etcd.keys.get(own?.key ?? "");
   never(at === undefined, "one key", () => `gone, ${text()}`);

@@ -107,7 +107,8 @@ export class Node {
     this.state = next.state;
     this.peers.own(next.state.own?.key, (key) => this.registry.get(key));
     this.#around.onStep(this, before);
-    // What comes to live in other subnets, or in the same ones again, is there until it is emptied anew.
+    // What comes to live in other subnets, or in the same ones again, is there until it is emptied
+    // anew.
     if (next.state.own?.key !== before.own?.key) this.emptied.clear();
     for (const command of next.commands) this.#run(command);
     this.#wakeAt(next.state.wakeAt);

@@ -173,7 +173,8 @@ export type InstallCniRequest = Message<"podnet.v1.InstallCniRequest"> & {
   network: string;
 
   /**
-   * `podman`: a list for podman, which listens at published ports itself and names containers. Empty: a list for any other runtime.
+   * `podman`: a list for podman, which listens at published ports itself and names containers.
+   * Empty: a list for any other runtime.
    *
    * @generated from field: string runtime = 4;
    */
@@ -297,7 +298,8 @@ export const CniService: GenService<{
     output: typeof ListAttachmentsResponseSchema;
   },
   /**
-   * Puts the plugin and its list where runtimes look for them. Both stay there until Uninstall or Down, also while podnetd is stopped.
+   * Puts the plugin and its list where runtimes look for them. Both stay there until Uninstall or
+   * Down, also while podnetd is stopped.
    *
    * @generated from rpc podnet.v1.CniService.Install
    */
@@ -307,7 +309,8 @@ export const CniService: GenService<{
     output: typeof InstallCniResponseSchema;
   },
   /**
-   * Removes both. Absent means success. Refused while containers are attached (WRONG_STATE), unless force is set.
+   * Removes both. Absent means success. Refused while containers are attached (WRONG_STATE), unless
+   * force is set.
    *
    * @generated from rpc podnet.v1.CniService.Uninstall
    */

@@ -26,7 +26,8 @@ export type NetworkSpec = Message<"podnet.v1.NetworkSpec"> & {
   name: string;
 
   /**
-   * Empty: `pn-` and the name, cut to fit. One that exists is adopted when it holds the gateway already.
+   * Empty: `pn-` and the name, cut to fit. One that exists is adopted when it holds the gateway
+   * already.
    *
    * @generated from field: string bridge = 2;
    */
@@ -80,28 +81,32 @@ export type NetworkSpec = Message<"podnet.v1.NetworkSpec"> & {
   vlanFiltering: boolean;
 
   /**
-   * Pods ask the gateway for names, and find each other as POD.podnet. Absent: as the node is configured.
+   * Pods ask the gateway for names, and find each other as POD.podnet. Absent: as the node is
+   * configured.
    *
    * @generated from field: optional bool resolver = 10;
    */
   resolver?: boolean | undefined;
 
   /**
-   * Pods reach 169.254.0.0/16, where clouds keep a machine's metadata and keys, and the same of IPv6 outside of this host.
+   * Pods reach 169.254.0.0/16, where clouds keep a machine's metadata and keys, and the same of
+   * IPv6 outside of this host.
    *
    * @generated from field: bool cloud_metadata = 11;
    */
   cloudMetadata: boolean;
 
   /**
-   * Connections that somebody on this host translates (DNAT) reach pods too: hostPort, NodePort. They reach containers in any case.
+   * Connections that somebody on this host translates (DNAT) reach pods too: hostPort, NodePort.
+   * They reach containers in any case.
    *
    * @generated from field: bool accept_translated = 12;
    */
   acceptTranslated: boolean;
 
   /**
-   * From these sources (CIDR, at most 64) all of the network is reached, such as pods of other nodes that are routed to it.
+   * From these sources (CIDR, at most 64) all of the network is reached, such as pods of other
+   * nodes that are routed to it.
    *
    * @generated from field: repeated string admit = 13;
    */
@@ -127,7 +132,8 @@ export type SubnetSpec = Message<"podnet.v1.SubnetSpec"> & {
   cidr: string;
 
   /**
-   * Automatic addresses come from these alone: addresses, networks or FIRST-LAST. None: from all of it.
+   * Automatic addresses come from these alone: addresses, networks or FIRST-LAST. None: from all of
+   * it.
    *
    * @generated from field: repeated string ranges = 2;
    */
@@ -268,7 +274,8 @@ export type Subnet = Message<"podnet.v1.Subnet"> & {
   gateway: string;
 
   /**
-   * Decimal, since an IPv6 pool outgrows 64 bits. Free, used, reserved and quarantined make up the size.
+   * Decimal, since an IPv6 pool outgrows 64 bits. Free, used, reserved and quarantined make up the
+   * size.
    *
    * @generated from field: string size = 3;
    */
@@ -567,8 +574,8 @@ export const NetworkService: GenService<{
     output: typeof CreateNetworkResponseSchema;
   },
   /**
-   * The spec replaces what was, whole; name and bridge stay, and a subnet stays while addresses of it are held.
-   * Refused for the configured network.
+   * The spec replaces what was, whole; name and bridge stay, and a subnet stays while addresses of
+   * it are held. Refused for the configured network.
    *
    * @generated from rpc podnet.v1.NetworkService.Update
    */

@@ -96,8 +96,8 @@ export type InfoResponse = Message<"podnet.v1.InfoResponse"> & {
   accelerator: string;
 
   /**
-   * What rules are written with: `iptables-nft` or `iptables-legacy`; `disabled`; `ambiguous` when others use both by
-   * now, `unreadable` when the host's rules cannot be read.
+   * What rules are written with: `iptables-nft` or `iptables-legacy`; `disabled`; `ambiguous` when
+   * others use both by now, `unreadable` when the host's rules cannot be read.
    *
    * @generated from field: string firewall = 11;
    */
@@ -440,7 +440,8 @@ export const NodeService: GenService<{
     output: typeof DiffResponseSchema;
   },
   /**
-   * Deletes every pod and all that podnet made on the host, and nothing else. The daemon ends after its answer.
+   * Deletes every pod and all that podnet made on the host, and nothing else. The daemon ends after
+   * its answer.
    *
    * @generated from rpc podnet.v1.NodeService.Down
    */

@@ -64,7 +64,8 @@ export type Overlay = Message<"podnet.v1.Overlay"> & {
   mtu: number;
 
   /**
-   * etcd has not been heard for so long, milliseconds; what is told of others is as old. Absent while it is heard.
+   * etcd has not been heard for so long, milliseconds; what is told of others is as old. Absent
+   * while it is heard.
    *
    * @generated from field: optional uint64 stale_ms = 8;
    */
@@ -159,9 +160,10 @@ export type OverlayTunnel = Message<"podnet.v1.OverlayTunnel"> & {
   receivedBytes: bigint;
 
   /**
-   * Packets that went no further, by why, those alone that there were: `malformed` (came as no IPv4 packet), `expired` (no hop left),
-   * `unroutable` (for nobody's subnet; the sender is told), `lost` (the way to the peer took none), `undelivered` (this host's kernel
-   * took none), `unsendable` (left this host as no IPv4 packet).
+   * Packets that went no further, by why, those alone that there were: `malformed` (came as no IPv4
+   * packet), `expired` (no hop left), `unroutable` (for nobody's subnet; the sender is told),
+   * `lost` (the way to the peer took none), `undelivered` (this host's kernel took none),
+   * `unsendable` (left this host as no IPv4 packet).
    *
    * @generated from field: map<string, uint64> dropped = 6;
    */
@@ -200,7 +202,8 @@ export type ListOverlaysResponse = Message<"podnet.v1.ListOverlaysResponse"> & {
   overlays: Overlay[];
 
   /**
-   * What is in the way of all of them, or of telling other hosts of pods, for people: etcd permits too little, say.
+   * What is in the way of all of them, or of telling other hosts of pods, for people: etcd permits
+   * too little, say.
    *
    * @generated from field: repeated string troubles = 2;
    */
@@ -248,8 +251,9 @@ export type OverlayNode = Message<"podnet.v1.OverlayNode"> & {
   backend: string;
 
   /**
-   * When its lease ends unless it is renewed. Absent when reserved, and where it is not known: of other hosts etcd is asked for it, for
-   * a second and for a thousand leases a call, and what is known is kept for half a minute.
+   * When its lease ends unless it is renewed. Absent when reserved, and where it is not known: of
+   * other hosts etcd is asked for it, for a second and for a thousand leases a call, and what is
+   * known is kept for half a minute.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 6;
    */
@@ -415,8 +419,8 @@ export type JoinOverlayRequest = Message<"podnet.v1.JoinOverlayRequest"> & {
   overlay: string;
 
   /**
-   * Takes over leases that name this host's address, whatever other host has them. That host must be no more:
-   * two hosts with one subnet would not be reached.
+   * Takes over leases that name this host's address, whatever other host has them. That host must
+   * be no more: two hosts with one subnet would not be reached.
    *
    * @generated from field: bool take_over = 2;
    */
@@ -650,8 +654,8 @@ export const OverlayPhaseSchema: GenEnum<OverlayPhase> = /*@__PURE__*/
   enumDesc(file_podnet_v1_overlay_service, 0);
 
 /**
- * Networks over many hosts. Without any configured, List is empty and every other call is OVERLAY_NOT_FOUND.
- * `overlay` may be empty where there is one alone.
+ * Networks over many hosts. Without any configured, List is empty and every other call is
+ * OVERLAY_NOT_FOUND. `overlay` may be empty where there is one alone.
  *
  * @generated from service podnet.v1.OverlayService
  */

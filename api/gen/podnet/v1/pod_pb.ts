@@ -106,8 +106,8 @@ export type Pod = Message<"podnet.v1.Pod"> & {
   ports: PublishedPort[];
 
   /**
-   * The host name of where it is, for pods of other hosts, of which name, labels, state, created_at and of each interface
-   * network, guest_name and addresses are known. Empty: this host.
+   * The host name of where it is, for pods of other hosts, of which name, labels, state, created_at
+   * and of each interface network, guest_name and addresses are known. Empty: this host.
    *
    * @generated from field: string host = 14;
    */
@@ -272,8 +272,9 @@ export type Vm = Message<"podnet.v1.Vm"> & {
   arch: string;
 
   /**
-   * How often the guest restarted by itself, a panic included, while podnetd watched: 0 after a start of the pod or of podnetd.
-   * `Pod.reason` says why it did last, unless the pod has another reason.
+   * How often the guest restarted by itself, a panic included, while podnetd watched: 0 after a
+   * start of the pod or of podnetd. `Pod.reason` says why it did last, unless the pod has another
+   * reason.
    *
    * @generated from field: uint32 guest_restarts = 9;
    */
@@ -332,7 +333,8 @@ export type Guest = Message<"podnet.v1.Guest"> & {
   kind: string;
 
   /**
-   * What cannot be done with this guest, for people; e.g. `exec and cp: no agent in the guest runs programs`.
+   * What cannot be done with this guest, for people; e.g.
+   * `exec and cp: no agent in the guest runs programs`.
    *
    * @generated from field: repeated string cannot = 7;
    */
@@ -513,7 +515,8 @@ export const InterfaceState = {
   UNSPECIFIED: 0,
 
   /**
-   * Addresses are taken; the VM has no such NIC, not yet or, when its guest has ejected it, no more.
+   * Addresses are taken; the VM has no such NIC, not yet or, when its guest has ejected it, no
+   * more.
    *
    * @generated from enum value: INTERFACE_STATE_PLANNED = 1;
    */

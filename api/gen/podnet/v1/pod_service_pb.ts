@@ -32,8 +32,8 @@ export type CreatePodRequest = Message<"podnet.v1.CreatePodRequest"> & {
   spec?: PodSpec | undefined;
 
   /**
-   * 1 to 64 visible ASCII characters. A retry with the same id and spec joins the first request. An id is kept for 24
-   * hours, and the newest 10,000 at most.
+   * 1 to 64 visible ASCII characters. A retry with the same id and spec joins the first request. An
+   * id is kept for 24 hours, and the newest 10,000 at most.
    *
    * @generated from field: string request_id = 2;
    */
@@ -47,7 +47,8 @@ export type CreatePodRequest = Message<"podnet.v1.CreatePodRequest"> & {
   planOnly: boolean;
 
   /**
-   * Milliseconds until the create gives up and is undone, 1000 to 600000; 0 means the node's default.
+   * Milliseconds until the create gives up and is undone, 1000 to 600000; 0 means the node's
+   * default.
    *
    * @generated from field: uint32 timeout_ms = 4;
    */
@@ -242,8 +243,8 @@ export type ListPodsResponse = Message<"podnet.v1.ListPodsResponse"> & {
   cursor: bigint;
 
   /**
-   * With all_hosts: etcd has not been heard for so long, milliseconds, and what is told of others is as old.
-   * Absent while it is heard.
+   * With all_hosts: etcd has not been heard for so long, milliseconds, and what is told of others
+   * is as old. Absent while it is heard.
    *
    * @generated from field: optional uint64 stale_ms = 3;
    */
@@ -363,7 +364,8 @@ export type WatchPodsRequest = Message<"podnet.v1.WatchPodsRequest"> & {
   idOrName: string;
 
   /**
-   * Goes on after this event. Absent: begins with every pod as it is (KIND_SNAPSHOT), then KIND_SYNCED.
+   * Goes on after this event. Absent: begins with every pod as it is (KIND_SNAPSHOT), then
+   * KIND_SYNCED.
    *
    * @generated from field: optional uint64 after = 2;
    */
@@ -487,7 +489,8 @@ export const WatchPodsResponse_Kind = {
   DELETED: 6,
 
   /**
-   * Others changed what podnet made on the host: see `drift`. Carries a pod when it is about its port alone.
+   * Others changed what podnet made on the host: see `drift`. Carries a pod when it is about its
+   * port alone.
    *
    * @generated from enum value: KIND_DRIFT = 7;
    */
@@ -1395,7 +1398,8 @@ export type UnpublishPortsResponse = Message<"podnet.v1.UnpublishPortsResponse">
   removed: PublishedPort[];
 
   /**
-   * Requested entries that the pod did not publish, as they were sent. They are no error: unpublishing is idempotent.
+   * Requested entries that the pod did not publish, as they were sent. They are no error:
+   * unpublishing is idempotent.
    *
    * @generated from field: repeated podnet.v1.PublishedPort not_published = 4;
    */
@@ -1809,7 +1813,8 @@ export type AttachPodRequest = Message<"podnet.v1.AttachPodRequest"> & {
   qmpSocket: string;
 
   /**
-   * Absolute path of the agent's channel, a virtserialport named `sh.hyper.channel.0`. Empty: no agent.
+   * Absolute path of the agent's channel, a virtserialport named `sh.hyper.channel.0`. Empty: no
+   * agent.
    *
    * @generated from field: string channel_socket = 3;
    */
@@ -1935,7 +1940,8 @@ export const DetachPodResponseSchema: GenMessage<DetachPodResponse> = /*@__PURE_
  */
 export const PodService: GenService<{
   /**
-   * Creates a pod and answers once its network works. Without request_id a client that goes away undoes its create.
+   * Creates a pod and answers once its network works. Without request_id a client that goes away
+   * undoes its create.
    *
    * @generated from rpc podnet.v1.PodService.Create
    */
@@ -1945,7 +1951,8 @@ export const PodService: GenService<{
     output: typeof CreatePodResponseSchema;
   },
   /**
-   * The same, telling of every step; the last message carries the pod (or the plan, with plan_only).
+   * The same, telling of every step; the last message carries the pod (or the plan, with
+   * plan_only).
    *
    * @generated from rpc podnet.v1.PodService.CreateStream
    */
@@ -1991,7 +1998,8 @@ export const PodService: GenService<{
     output: typeof DeletePodResponseSchema;
   },
   /**
-   * Pods as they are and every change that follows. A reader that is too slow is cut off (EVENTS_LOST) and starts again.
+   * Pods as they are and every change that follows. A reader that is too slow is cut off
+   * (EVENTS_LOST) and starts again.
    *
    * @generated from rpc podnet.v1.PodService.Watch
    */
@@ -2011,7 +2019,8 @@ export const PodService: GenService<{
     output: typeof ExecResponseSchema;
   },
   /**
-   * The serial console's output: what is kept of it (1 MiB) in one answer, which may be empty, then what follows.
+   * The serial console's output: what is kept of it (1 MiB) in one answer, which may be empty, then
+   * what follows.
    *
    * @generated from rpc podnet.v1.PodService.Console
    */

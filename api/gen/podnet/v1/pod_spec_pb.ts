@@ -97,7 +97,8 @@ export type Resources = Message<"podnet.v1.Resources"> & {
   vcpu?: number | undefined;
 
   /**
-   * Mebibytes, 32 to 1048576. Absent: 128. The default image needs 80, another one what its files take unpacked.
+   * Mebibytes, 32 to 1048576. Absent: 128. The default image needs 80, another one what its files
+   * take unpacked.
    *
    * @generated from field: optional uint32 memory_mib = 2;
    */
@@ -116,15 +117,16 @@ export const ResourcesSchema: GenMessage<Resources> = /*@__PURE__*/
  */
 export type Boot = Message<"podnet.v1.Boot"> & {
   /**
-   * Absolute path of an ELF vmlinux or a bzImage on the host. Empty: the node's default image. `none`: the first disk's own
-   * bootloader starts it.
+   * Absolute path of an ELF vmlinux or a bzImage on the host. Empty: the node's default image.
+   * `none`: the first disk's own bootloader starts it.
    *
    * @generated from field: string kernel = 1;
    */
   kernel: string;
 
   /**
-   * Absolute path of the initramfs. Empty: the node's default image's. `none`: the kernel goes without.
+   * Absolute path of the initramfs. Empty: the node's default image's. `none`: the kernel goes
+   * without.
    *
    * @generated from field: string initrd = 2;
    */
@@ -145,17 +147,18 @@ export type Boot = Message<"podnet.v1.Boot"> & {
   disks: Disk[];
 
   /**
-   * `cold`: a boot of its own. `template`: a clone of a machine that booted the same before; not with disks. Empty: as the
-   * node is configured for pods of its default image without disks, else `cold`.
+   * `cold`: a boot of its own. `template`: a clone of a machine that booted the same before; not
+   * with disks. Empty: as the node is configured for pods of its default image without disks, else
+   * `cold`.
    *
    * @generated from field: string factory = 5;
    */
   factory: string;
 
   /**
-   * Who configures the guest from within. Empty: podnet's agent, or a hyperstart that says so itself. `hyperstart`: a plain
-   * hyperstart; what it cannot do is refused. `none`: nobody; the guest asks for its addresses by DHCP and router
-   * solicitation, and there is no exec.
+   * Who configures the guest from within. Empty: podnet's agent, or a hyperstart that says so
+   * itself. `hyperstart`: a plain hyperstart; what it cannot do is refused. `none`: nobody; the
+   * guest asks for its addresses by DHCP and router solicitation, and there is no exec.
    *
    * @generated from field: string agent = 6;
    */
@@ -177,7 +180,8 @@ export const BootSchema: GenMessage<Boot> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_spec, 2);
 
 /**
- * A disk is not changed by its pod: what the pod writes goes into a file of its own, which goes with the pod.
+ * A disk is not changed by its pod: what the pod writes goes into a file of its own, which goes
+ * with the pod.
  *
  * @generated from message podnet.v1.Disk
  */
@@ -211,8 +215,8 @@ export type Disk = Message<"podnet.v1.Disk"> & {
   writeThrough: boolean;
 
   /**
-   * MiB that the file of its own may take at the most; its machine is paused when it writes more. Absent: disk_max_mib of the
-   * configuration. Not with read_only or write_through.
+   * MiB that the file of its own may take at the most; its machine is paused when it writes more.
+   * Absent: disk_max_mib of the configuration. Not with read_only or write_through.
    *
    * @generated from field: optional uint32 max_mib = 5;
    */
@@ -227,8 +231,8 @@ export const DiskSchema: GenMessage<Disk> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_spec, 3);
 
 /**
- * A NoCloud seed disk with what cloud-init in the guest is to do; name, addresses, routes and DNS servers are on it
- * whatever else is.
+ * A NoCloud seed disk with what cloud-init in the guest is to do; name, addresses, routes and DNS
+ * servers are on it whatever else is.
  *
  * @generated from message podnet.v1.CloudInit
  */
@@ -253,15 +257,17 @@ export const CloudInitSchema: GenMessage<CloudInit> = /*@__PURE__*/
  */
 export type Interface = Message<"podnet.v1.Interface"> & {
   /**
-   * A network of podnet's. Empty: the default network, unless bridge, tap_kept or loopback says otherwise.
+   * A network of podnet's. Empty: the default network, unless bridge, tap_kept or loopback says
+   * otherwise.
    *
    * @generated from field: string network = 1;
    */
   network: string;
 
   /**
-   * An address (it gets its network's length), an address with a length, or `none`. Empty: the next free one of each of
-   * the network's pools. On a bridge or a tap of somebody else it is needed, with a length or as `none`.
+   * An address (it gets its network's length), an address with a length, or `none`. Empty: the next
+   * free one of each of the network's pools. On a bridge or a tap of somebody else it is needed,
+   * with a length or as `none`.
    *
    * @generated from field: string address = 2;
    */
@@ -282,7 +288,8 @@ export type Interface = Message<"podnet.v1.Interface"> & {
   mtu?: number | undefined;
 
   /**
-   * Asks for a default route by this gateway. Only one interface per address family may have one, or each another metric.
+   * Asks for a default route by this gateway. Only one interface per address family may have one,
+   * or each another metric.
    *
    * @generated from field: string gateway = 5;
    */
@@ -317,7 +324,8 @@ export type Interface = Message<"podnet.v1.Interface"> & {
   tap: string;
 
   /**
-   * The tap is there, somebody else's: it is used where it is, as it is, and stays. Not with network or bridge.
+   * The tap is there, somebody else's: it is used where it is, as it is, and stays. Not with
+   * network or bridge.
    *
    * @generated from field: bool tap_kept = 10;
    */
@@ -343,7 +351,8 @@ export type Interface = Message<"podnet.v1.Interface"> & {
   loopback: boolean;
 
   /**
-   * The interface takes the place of a link that CNI plugins made. They decide about all else: beside it guest_name alone may be given.
+   * The interface takes the place of a link that CNI plugins made. They decide about all else:
+   * beside it guest_name alone may be given.
    *
    * @generated from field: podnet.v1.CniInterface cni = 14;
    */
@@ -358,20 +367,23 @@ export const InterfaceSchema: GenMessage<Interface> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_spec, 5);
 
 /**
- * A link in a network namespace, whose MAC, MTU, addresses, routes and neighbours the guest takes over.
+ * A link in a network namespace, whose MAC, MTU, addresses, routes and neighbours the guest takes
+ * over.
  *
  * @generated from message podnet.v1.CniInterface
  */
 export type CniInterface = Message<"podnet.v1.CniInterface"> & {
   /**
-   * Absolute path of a namespace that somebody else has set up: podnet runs no plugin. Empty: podnet makes one.
+   * Absolute path of a namespace that somebody else has set up: podnet runs no plugin. Empty:
+   * podnet makes one.
    *
    * @generated from field: string netns = 1;
    */
   netns: string;
 
   /**
-   * Name of the network, in the lists of plugins in cni.conf_dir. Empty: the first list that is good. Not with netns.
+   * Name of the network, in the lists of plugins in cni.conf_dir. Empty: the first list that is
+   * good. Not with netns.
    *
    * @generated from field: string list = 2;
    */
@@ -392,8 +404,8 @@ export type CniInterface = Message<"podnet.v1.CniInterface"> & {
   args: { [key: string]: string };
 
   /**
-   * What plugins are told where they declare such a capability, as a JSON object: `{"mac":"0a:58:0a:00:00:05"}`. Empty: nothing.
-   * Not with netns.
+   * What plugins are told where they declare such a capability, as a JSON object:
+   * `{"mac":"0a:58:0a:00:00:05"}`. Empty: nothing. Not with netns.
    *
    * @generated from field: string capabilities = 5;
    */
@@ -414,7 +426,8 @@ export const CniInterfaceSchema: GenMessage<CniInterface> = /*@__PURE__*/
  */
 export type BridgePort = Message<"podnet.v1.BridgePort"> & {
   /**
-   * Untagged member of this VLAN alone, 1 to 4094; the bridge must filter VLANs. Absent: as the bridge has it.
+   * Untagged member of this VLAN alone, 1 to 4094; the bridge must filter VLANs. Absent: as the
+   * bridge has it.
    *
    * @generated from field: optional uint32 vlan = 1;
    */
@@ -480,7 +493,8 @@ export const DnsSchema: GenMessage<Dns> = /*@__PURE__*/
  */
 export type Route = Message<"podnet.v1.Route"> & {
   /**
-   * A network such as 10.0.0.0/8, or `default`, which means the default route of the gateway's family.
+   * A network such as 10.0.0.0/8, or `default`, which means the default route of the gateway's
+   * family.
    *
    * @generated from field: string destination = 1;
    */
@@ -522,8 +536,8 @@ export const RouteSchema: GenMessage<Route> = /*@__PURE__*/
  */
 export type PublishedPort = Message<"podnet.v1.PublishedPort"> & {
   /**
-   * Empty: 127.0.0.1 and ::1, the host alone. `*`: every address; 0.0.0.0 or ::: every one of a family; else an address of
-   * the host.
+   * Empty: 127.0.0.1 and ::1, the host alone. `*`: every address; 0.0.0.0 or ::: every one of a
+   * family; else an address of the host.
    *
    * @generated from field: string host_ip = 1;
    */
