@@ -88,7 +88,9 @@ const mostLost = 1000;
  * After a restart of the host: cursors that were told and lost with the power are not used again.
  */
 export function skipLostCursors(db: Database): void {
-  db.run("UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'events'", mostLost);
+  const skip = (): unknown =>
+    db.run("UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'events'", mostLost);
+  db.transaction(skip, undefined, "always", "essential");
 }
 
 /** The oldest and newest cursor there are; both 0 when there was never an event. */

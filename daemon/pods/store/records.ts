@@ -40,6 +40,8 @@ import type { Span } from "../../events/span.ts";
 
 /** What ends, stops or starts a pod that is there is written with the reserve's room, if need be. */
 const essential = { need: "essential" } as const;
+/** What says something of a machine alone needs no flush: a loss of power ends the machine too. */
+const ofMachine = { lasting: "boot", need: "essential" } as const;
 
 /** A create that may be asked for again. */
 export interface RequestKey {
@@ -242,13 +244,14 @@ export class PodRecords {
   /** Before anything is built on the machine, so that it is found again. */
   started(podId: PodId, record: VmRecord): void {
     const write = (): void => putRun(this.#db, podId, record, this.#clock.now());
-    this.#db.transaction(write, undefined, "always", "essential");
+    this.#db.transaction(write, undefined, ofMachine.lasting, ofMachine.need);
   }
 
+  /** Reports a finished step. The disk is not waited for: the next commit that is flushed takes the event along. */
   step(plan: PodPlan, span: Span): void {
     const text = `${span.step} ${span.durationMs.toFixed(1)} ms`;
     const { podId, name: podName } = plan;
-    this.#journal.emit({ kind: "step", podId, podName, data: { text, span } }, essential);
+    this.#journal.emit({ kind: "step", podId, podName, data: { text, span } }, ofMachine);
   }
 
   running(live: LivePod, spans: readonly Span[]): void {
@@ -354,7 +357,7 @@ export class PodRecords {
           data: { text, ...(failure === undefined ? {} : { error: failure }) },
         });
       },
-      essential,
+      state === "stopping" ? ofMachine : essential,
     );
     exchanged();
     if (rest !== undefined) this.#keep(rest);

@@ -12,8 +12,29 @@ const failingReady = {
 };
 const asData = { file: steps, title: "a plan's steps and their undo are data" };
 
+const commits = {
+  file: "test/unit/daemon-commits.test.ts",
+  title: "a pod's life waits for the disk at most twice for each call",
+};
+
 /** A pod's life: its undo step by step, and its lock. */
 export const podsFaults: readonly Fault[] = [
+  {
+    kind: "bound",
+    name: "an event of a step waits for the disk",
+    file: "daemon/pods/store/records.ts",
+    find: "data: { text, span } }, ofMachine);",
+    put: "data: { text, span } }, essential);",
+    noticedBy: commits,
+  },
+  {
+    kind: "record",
+    name: "that a pod was deleted may be lost with the power",
+    file: "daemon/pods/store/records.ts",
+    find: "      essential,\n    );\n    this.#addresses.freed(plans);",
+    put: "      ofMachine,\n    );\n    this.#addresses.freed(plans);",
+    noticedBy: commits,
+  },
   {
     kind: "undo",
     name: "the undo knows nothing of interfaces that are being removed",
