@@ -5,7 +5,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import path from "node:path";
 import { watchCrossings } from "../../core/crossing.ts";
-import { configuration, openNode } from "../../test/unit/daemon-fixtures/node.ts";
+import { configuration, openNode } from "../../test/unit/daemon/fixtures/node.ts";
 import { lastLine, row, summarise } from "../measure.ts";
 
 export const description = "podnetd's part of a create and a delete, and its commits";

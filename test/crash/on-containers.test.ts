@@ -28,7 +28,7 @@ const operations: Readonly<Record<ContainerOperation, number>> = {
 };
 /**
  * Of a short run: what is done, kills of each, and of all of them errors. Installations are in
- * test/unit/cni-installation.test.ts.
+ * test/unit/daemon/containers/installation.test.ts.
  */
 const short = { operations: ["add", "del", "recover"], kills: 1, errors: 2 } as const;
 

@@ -25,7 +25,7 @@ import { ownNetns } from "../lab/netns.ts";
 import { difference } from "../lab/network.ts";
 import { standInQemu } from "../lab/standin.ts";
 import { writeTinyGuest } from "../peers/tiny-guest.ts";
-import { configuration } from "../unit/daemon-fixtures/node.ts";
+import { configuration } from "../unit/daemon/fixtures/node.ts";
 
 const never = new AbortController().signal;
 const directory = mkdtempSync(path.join(tmpdir(), "podnet-twice-"));

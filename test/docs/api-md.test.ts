@@ -4,9 +4,9 @@ import path from "node:path";
 import { promisify } from "node:util";
 import test from "ava";
 import { errorCodes } from "../../core/errors.ts";
-import { serve } from "../unit/api-fixtures/server.ts";
-import { playDaemon } from "../unit/cli-fixtures/daemon.ts";
-import { podnet } from "../unit/cli-fixtures/io.ts";
+import { serve } from "../unit/api/fixtures/server.ts";
+import { playDaemon } from "../unit/cli/fixtures/daemon.ts";
+import { podnet } from "../unit/cli/fixtures/io.ts";
 
 const execute = promisify(execFile);
 const page = readFileSync(new URL("../../docs/reference/api.md", import.meta.url), "utf8");

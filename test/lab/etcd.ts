@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import type { EtcdOptions } from "../../etcd/client.ts";
-import { makeCertificates } from "../unit/api-fixtures/certificates.ts";
+import { makeCertificates } from "../unit/api/fixtures/certificates.ts";
 import { type EtcdMember, Member, program, type Site } from "./etcd-member.ts";
 import type { Machine } from "./lab.ts";
 

@@ -8,7 +8,7 @@ import { connectEtcd, type EtcdOptions } from "../../etcd/client.ts";
 import type { PodnetError } from "../../core/errors.ts";
 import type { Etcd, Txn, Watched } from "../../etcd/etcd.ts";
 import { type EtcdLab, startEtcd } from "../lab/etcd.ts";
-import { makeCertificates } from "../unit/api-fixtures/certificates.ts";
+import { makeCertificates } from "../unit/api/fixtures/certificates.ts";
 
 let lab: EtcdLab;
 let folder: string;

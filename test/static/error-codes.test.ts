@@ -32,7 +32,9 @@ const sources = globSync(
 const tests = globSync("test/**/*.test.ts", { cwd: top })
   .filter((file) => !file.startsWith("test/static/"))
   .map(read)
-  .filter((text) => !/from ".*(?:cli-fixtures\/daemon|api-fixtures\/wire-service)\.ts"/.test(text))
+  .filter(
+    (text) => !/from ".*(?:cli\/fixtures\/daemon|api\/fixtures\/wire-service)\.ts"/.test(text),
+  )
   .map(withoutOwnErrors)
   .join("\n");
 

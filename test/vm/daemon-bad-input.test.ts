@@ -6,7 +6,7 @@ import fc from "fast-check";
 import type { ErrorCode } from "../../core/errors.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { writeTinyGuest } from "../peers/tiny-guest.ts";
-import { curl } from "../unit/api-fixtures/curl.ts";
+import { curl } from "../unit/api/fixtures/curl.ts";
 import { openRig, reached, type Rig } from "./daemon-rig.ts";
 import { refuses, type Spec } from "./daemon-refusal.ts";
 import { debianGuest } from "./hypervisor-rig.ts";

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import test from "ava";
 import { type GrpcCall, grpcCalls, type GrpcResult } from "../peers/grpc-client.ts";
-import { curl } from "../unit/api-fixtures/curl.ts";
+import { curl } from "../unit/api/fixtures/curl.ts";
 import { openRig, type Rig } from "./daemon-rig.ts";
 
 // podnetd as programs see it that share no code with it: grpcio's C core under Python, and curl.

@@ -14,7 +14,7 @@ import {
 import path from "node:path";
 import { promisify } from "node:util";
 import test, { type ExecutionContext } from "ava";
-import { podnet } from "../unit/cli-fixtures/io.ts";
+import { podnet } from "../unit/cli/fixtures/io.ts";
 import { execIn, joinRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;

@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import test from "ava";
-import { start } from "../unit/cli-fixtures/io.ts";
+import { start } from "../unit/cli/fixtures/io.ts";
 import { execIn, joinRig } from "./daemon-rig.ts";
 
 test.serial(

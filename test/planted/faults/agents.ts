@@ -1,6 +1,6 @@
 import type { Fault } from "../fault.ts";
 
-const exec = "test/unit/channel-exec.test.ts";
+const exec = "test/unit/guest-init/channel/exec.test.ts";
 const noIpv6 = {
   file: "test/vm/daemon-ipv6.test.ts",
   title: "with no IPv6 on the network no path of IPv6 is left, not even link-locally",
@@ -70,7 +70,7 @@ export const agentsFaults: readonly Fault[] = [
     find: "if (signal.aborted) return;\n    guard(live, watch, () => watch.records.ailing",
     put: "if (signal.aborted || pauseMs > 0) return;\n    guard(live, watch, () => watch.records.ailing",
     noticedBy: {
-      file: "test/unit/daemon-agent.test.ts",
+      file: "test/unit/daemon/pods/agent.test.ts",
       title:
         "a guest that breaks the protocol is reached again, says so meanwhile, and harms no other pod",
     },
@@ -83,7 +83,7 @@ export const agentsFaults: readonly Fault[] = [
     find: "live.subscriptions.add(() => stop.abort());",
     put: "",
     noticedBy: {
-      file: "test/unit/daemon-agent.test.ts",
+      file: "test/unit/daemon/pods/agent.test.ts",
       title: "a pod that is let go of is not reached again",
     },
     slow: true,
@@ -95,7 +95,7 @@ export const agentsFaults: readonly Fault[] = [
     find: "return Math.min(Math.max(2 * pauseMs, pauses.first), pauses.longest);",
     put: "return pauses.first;",
     noticedBy: {
-      file: "test/unit/daemon-agent.test.ts",
+      file: "test/unit/daemon/pods/agent.test.ts",
       title: "attempts come ever more seldom, and soon again after a channel that held",
     },
   },
@@ -106,7 +106,7 @@ export const agentsFaults: readonly Fault[] = [
     find: "    ?.map(printable)\n",
     put: "    ?.map((each) => (printable(each) === undefined ? '' : each))\n",
     noticedBy: {
-      file: "test/unit/protocol-messages.test.ts",
+      file: "test/unit/guest-init/protocol/messages.test.ts",
       title: "reasons are bounded, escaped and never throw",
     },
   },
@@ -140,7 +140,7 @@ export const agentsFaults: readonly Fault[] = [
     find: "`0-${guestName}`",
     put: "guestName",
     noticedBy: {
-      file: "test/unit/plan-seed.test.ts",
+      file: "test/unit/daemon/pods/plan-seed.test.ts",
       title:
         "what a seed disk says of an interface comes before an image's own word for every eth* and en*",
     },
@@ -165,7 +165,7 @@ export const agentsFaults: readonly Fault[] = [
     find: "const batch = 64;",
     put: "const batch = 1;",
     noticedBy: {
-      file: "test/unit/agent-routes.test.ts",
+      file: "test/unit/guest-init/agent/routes.test.ts",
       title:
         "hundreds of routes and addresses reach the kernel in a few calls, their device looked up once",
     },
@@ -177,7 +177,7 @@ export const agentsFaults: readonly Fault[] = [
     find: "if (device !== undefined && link !== undefined) indexes.set(device, link);",
     put: "",
     noticedBy: {
-      file: "test/unit/agent-routes.test.ts",
+      file: "test/unit/guest-init/agent/routes.test.ts",
       title:
         "hundreds of routes and addresses reach the kernel in a few calls, their device looked up once",
     },
@@ -215,7 +215,7 @@ export const agentsFaults: readonly Fault[] = [
     find: "} else if (this.#hostPresent) this.#handlers.doubted();",
     put: "}",
     noticedBy: {
-      file: "test/unit/agent-port.test.ts",
+      file: "test/unit/guest-init/agent/port.test.ts",
       title: "a hang-up that lasts is believed, and what was to be sent is void",
     },
   },
@@ -226,7 +226,7 @@ export const agentsFaults: readonly Fault[] = [
     find: 'if (value.includes("\\0")) throw malformed(`"${path}" has a NUL character in it`, path);',
     put: "",
     noticedBy: {
-      file: "test/unit/protocol-messages.test.ts",
+      file: "test/unit/guest-init/protocol/messages.test.ts",
       title: "a NUL in a text and JSON nested too deeply are refused",
     },
   },

@@ -1,6 +1,6 @@
 import type { Fault } from "../fault.ts";
 
-const places = "test/unit/attach-machine.test.ts";
+const places = "test/unit/hypervisor/attach/machine.test.ts";
 const killed = "test/vm/attach-killed.test.ts";
 const ends = "test/vm/attach-ends.test.ts";
 

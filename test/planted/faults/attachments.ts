@@ -134,7 +134,7 @@ export const attachmentFaults: readonly Fault[] = [
     find: "return await turn.queue.run(task, signal);",
     put: "return await task();",
     noticedBy: {
-      file: "test/unit/attachment-turns.test.ts",
+      file: "test/unit/network/attachment/turns.test.ts",
       title: "what is asked of one attachment is done one after the other, of several side by side",
     },
   },

@@ -1,9 +1,9 @@
 import type { Fault } from "../fault.ts";
 
-const access = "test/unit/daemon-api-access.test.ts";
-const callers = "test/unit/daemon-callers.test.ts";
+const access = "test/unit/daemon/api/access.test.ts";
+const callers = "test/unit/daemon/listeners/callers.test.ts";
 const validate = {
-  file: "test/unit/api-validate.test.ts",
+  file: "test/unit/api/validate.test.ts",
   title: "every bad spec is refused with its code and the field at fault",
 };
 
@@ -34,7 +34,7 @@ export const callersFaults: readonly Fault[] = [
     find: "await rest.ended();",
     put: "void rest;",
     noticedBy: {
-      file: "test/unit/daemon-api-early.test.ts",
+      file: "test/unit/daemon/api/early-answers.test.ts",
       title: "an answer does not end before its request: refused for a header of a stream",
     },
   },
@@ -45,7 +45,7 @@ export const callersFaults: readonly Fault[] = [
     find: "request.iterator({ destroyOnReturn: false })",
     put: "request.iterator()",
     noticedBy: {
-      file: "test/unit/daemon-api-early.test.ts",
+      file: "test/unit/daemon/api/early-answers.test.ts",
       title:
         "a request of HTTP/1.1 that is refused is read to its end, and the next one is answered",
     },
@@ -58,7 +58,7 @@ export const callersFaults: readonly Fault[] = [
     find: "throw tooLarge(method);",
     put: "void tooLarge;",
     noticedBy: {
-      file: "test/unit/daemon-api-server.test.ts",
+      file: "test/unit/daemon/api/server.test.ts",
       title: "unknown fields and bodies too large are refused with a typed error",
     },
   },
@@ -69,7 +69,7 @@ export const callersFaults: readonly Fault[] = [
     find: "text.length, 0) > headerBytes;",
     put: "text.length, 0) > 4 * headerBytes;",
     noticedBy: {
-      file: "test/unit/daemon-api-limits.test.ts",
+      file: "test/unit/daemon/api/limits.test.ts",
       title: "headers too large or too many are refused",
     },
   },
@@ -80,7 +80,7 @@ export const callersFaults: readonly Fault[] = [
     find: "if (vcpu < 1 || vcpu > limits.vcpu) {",
     put: "if (vcpu > limits.vcpu) {",
     noticedBy: {
-      file: "test/unit/api-validate.test.ts",
+      file: "test/unit/api/validate.test.ts",
       title:
         "a zero that is written is refused where it is no amount, as JSON or by wire; left out it is the default",
     },
@@ -92,7 +92,7 @@ export const callersFaults: readonly Fault[] = [
     find: "throw unknown(first);",
     put: "void 0;",
     noticedBy: {
-      file: "test/unit/cli-interface.test.ts",
+      file: "test/unit/cli/interface.test.ts",
       title: "what is not understood of an interface is said",
     },
   },
@@ -103,7 +103,7 @@ export const callersFaults: readonly Fault[] = [
     find: 'if (!isFarewell(error)) refused("http2");',
     put: 'refused("http2");',
     noticedBy: {
-      file: "test/unit/daemon-api-limits.test.ts",
+      file: "test/unit/daemon/api/limits.test.ts",
       title:
         "an ordinary call counts nothing, however its connection ends; a breach of the protocol counts",
     },
@@ -115,7 +115,7 @@ export const callersFaults: readonly Fault[] = [
     find: "if (source.readableEnded || source.destroyed) return true;",
     put: "if (source.destroyed || Date.now() > 0) return source.destroyed;",
     noticedBy: {
-      file: "test/unit/daemon-api-early.test.ts",
+      file: "test/unit/daemon/api/early-answers.test.ts",
       title: "an answer does not end before its request: refused by a limit",
     },
   },
@@ -126,7 +126,7 @@ export const callersFaults: readonly Fault[] = [
     find: "  stream.close(constants.NGHTTP2_NO_ERROR);\n  stream.destroy();",
     put: "  void constants;",
     noticedBy: {
-      file: "test/unit/daemon-api-early.test.ts",
+      file: "test/unit/daemon/api/early-answers.test.ts",
       title: "a request that goes on is read on for a while, and then reset without an error",
     },
     slow: true,
@@ -214,7 +214,7 @@ export const callersFaults: readonly Fault[] = [
     find: "interceptors: [shownAnswers],",
     put: "interceptors: [],",
     noticedBy: {
-      file: "test/unit/daemon-api-server.test.ts",
+      file: "test/unit/daemon/api/server.test.ts",
       title: "every text of an answer is one that may be shown, in streams too",
     },
   },
@@ -225,7 +225,7 @@ export const callersFaults: readonly Fault[] = [
     find: '.replaceAll(/[^\\n\\u0020-\\u007e]/g, "");',
     put: ";",
     noticedBy: {
-      file: "test/unit/daemon-parts.test.ts",
+      file: "test/unit/daemon/parts.test.ts",
       title: "a guest's last words begin at its panic and hold nothing a terminal obeys",
     },
   },
@@ -236,7 +236,7 @@ export const callersFaults: readonly Fault[] = [
     find: "mode = 0o660",
     put: "mode = 0o666",
     noticedBy: {
-      file: "test/unit/daemon-api-server.test.ts",
+      file: "test/unit/daemon/api/server.test.ts",
       title:
         "the socket is for root and its group, goes with the server, and is replaced only when dead",
     },
@@ -248,7 +248,7 @@ export const callersFaults: readonly Fault[] = [
     find: "if (lstatSync(path).isSocket())\n      cross(",
     put: "cross(",
     noticedBy: {
-      file: "test/unit/daemon-api-server.test.ts",
+      file: "test/unit/daemon/api/server.test.ts",
       title: "a file that is no socket is left alone",
     },
     slow: true,
@@ -260,7 +260,7 @@ export const callersFaults: readonly Fault[] = [
     find: "...quotesOf(error.details, error.message)",
     put: "...quotesOf({}, error.message)",
     noticedBy: {
-      file: "test/unit/cli-error-details.test.ts",
+      file: "test/unit/cli/error-details.test.ts",
       title: "an error prints the console and the program's words that its hint refers to",
     },
   },
@@ -271,7 +271,7 @@ export const callersFaults: readonly Fault[] = [
     find: ".map(harmless) }];",
     put: ".map(String) }];",
     noticedBy: {
-      file: "test/unit/cli-error-details.test.ts",
+      file: "test/unit/cli/error-details.test.ts",
       title: "get prints the console that a failed pod's hint refers to",
     },
   },

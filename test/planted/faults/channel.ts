@@ -1,9 +1,9 @@
 import type { Fault } from "../fault.ts";
 
-const session = "test/unit/channel-session.test.ts";
-const exec = "test/unit/channel-exec.test.ts";
-const floods = "test/unit/channel-floods.test.ts";
-const frames = "test/unit/protocol-frames.test.ts";
+const session = "test/unit/guest-init/channel/session.test.ts";
+const exec = "test/unit/guest-init/channel/exec.test.ts";
+const floods = "test/unit/guest-init/channel/floods.test.ts";
+const frames = "test/unit/guest-init/protocol/frames.test.ts";
 
 /** What a guest sends: how much, how slowly, in what order. */
 export const channelFaults: readonly Fault[] = [
@@ -152,7 +152,7 @@ export const channelFaults: readonly Fault[] = [
     find: "if (faults.length > 0)",
     put: "if (faults.length < 0)",
     noticedBy: {
-      file: "test/unit/channel-lies.test.ts",
+      file: "test/unit/guest-init/channel/lies.test.ts",
       title: "an ACK for an address that is not there is found out",
     },
   },
@@ -176,7 +176,7 @@ export const channelFaults: readonly Fault[] = [
     find: "return Math.ceil(this.#left);",
     put: "return Infinity;",
     noticedBy: {
-      file: "test/unit/paced-socket.test.ts",
+      file: "test/unit/linux/paced-socket.test.ts",
       title: "the work of one turn of the event loop is bounded, for one sender and for all",
     },
   },
@@ -187,7 +187,7 @@ export const channelFaults: readonly Fault[] = [
     find: "Math.min(mostOfOne, Math.max(leastOfOne, share))",
     put: "Math.max(mostOfOne, 0 * share * leastOfOne)",
     noticedBy: {
-      file: "test/unit/paced-socket.test.ts",
+      file: "test/unit/linux/paced-socket.test.ts",
       title: "the work of one turn of the event loop is bounded, for one sender and for all",
     },
   },
@@ -198,7 +198,7 @@ export const channelFaults: readonly Fault[] = [
     find: "this.#bucket?.charge(worked.tokens);",
     put: "this.#bucket?.charge(0 * worked.tokens);",
     noticedBy: {
-      file: "test/unit/paced-socket.test.ts",
+      file: "test/unit/linux/paced-socket.test.ts",
       title: "a sender above its rate is not read meanwhile, and nothing of it is lost",
     },
     slow: true,

@@ -1,18 +1,18 @@
 import type { Fault } from "../fault.ts";
 
 const departures = {
-  file: "test/unit/cni-departures.test.ts",
+  file: "test/unit/daemon/containers/departures.test.ts",
   title: "a container's row goes after its link, and its address is nobody's before",
 };
 const stuck = {
-  file: "test/unit/cni-departures.test.ts",
+  file: "test/unit/daemon/containers/departures.test.ts",
   title:
     "one that cannot be ended keeps no others from their burial, nor waits longer than it must",
 };
-const plan = "test/unit/cni-plan.test.ts";
-const settle = "test/unit/cni-settle.test.ts";
-const installation = "test/unit/cni-installation.test.ts";
-const runtime = "test/unit/cni-runtime.test.ts";
+const plan = "test/unit/daemon/containers/plan.test.ts";
+const settle = "test/unit/daemon/containers/settle.test.ts";
+const installation = "test/unit/daemon/containers/installation.test.ts";
+const runtime = "test/unit/cni/runtime.test.ts";
 const join = "test/kernel/netns-join.test.ts";
 
 const written = {
@@ -98,7 +98,7 @@ export const containerFaults: readonly Fault[] = [
     find: "return drawnMac ?? madeMac(ipOf(first));",
     put: "return madeMac(ipOf(first));",
     noticedBy: {
-      file: "test/unit/cni-macs.test.ts",
+      file: "test/unit/daemon/containers/macs.test.ts",
       title: "a container never gets the MAC that another one asked for, whose form its own has",
     },
   },
@@ -131,7 +131,7 @@ export const containerFaults: readonly Fault[] = [
     find: "planPublished(wishes.ports, container, hostPorts, containerWords)",
     put: "planPublished(wishes.ports, container, hostPorts)",
     noticedBy: {
-      file: "test/unit/cni-plan-refused.test.ts",
+      file: "test/unit/daemon/containers/plan-refused.test.ts",
       title:
         "no plan of a container, and words that its runtime's user knows: a port of IPv6 without any",
     },
@@ -163,7 +163,7 @@ export const containerFaults: readonly Fault[] = [
     find: '    cross("socket", `connect ${basename(path)}`, () => tryConnect(fd, short.path, what));',
     put: '    if (!cross("socket", "connect", () => tryConnect(fd, short.path, what))) throw syscallError("connect", 11, what);',
     noticedBy: {
-      file: "test/unit/daemon-api-server.test.ts",
+      file: "test/unit/daemon/api/server.test.ts",
       title: "a listener whose backlog is full is one that listens, and holds up no start",
     },
   },
@@ -362,7 +362,7 @@ export const containerFaults: readonly Fault[] = [
     find: 'state === "permanent" && mac !== undefined',
     put: "mac !== undefined",
     noticedBy: {
-      file: "test/unit/netns-taken-over.test.ts",
+      file: "test/unit/network/tc-redirect/taken-over.test.ts",
       title: "neighbours that somebody set are taken over, those that were learnt are not",
     },
   },
@@ -384,7 +384,7 @@ export const containerFaults: readonly Fault[] = [
     find: '  if (isNestedTooDeep(stdin)) throw undecodable("it is nested too deep");\n',
     put: "",
     noticedBy: {
-      file: "test/unit/cni-request.test.ts",
+      file: "test/unit/cni/protocol/request.test.ts",
       title:
         "what is nested deeper than the plugin's engine can read is refused, much side by side is not",
     },
@@ -408,7 +408,7 @@ export const containerFaults: readonly Fault[] = [
     find: "  if (!Array.isArray(list)) return [];\n  const texts",
     put: "  if (list !== value || !Array.isArray(list)) return [];\n  const texts",
     noticedBy: {
-      file: "test/unit/cni-request.test.ts",
+      file: "test/unit/cni/protocol/request.test.ts",
       title:
         "aliases are a list, or podman's map of networks, and whatever else they are fails nothing",
     },
@@ -420,7 +420,7 @@ export const containerFaults: readonly Fault[] = [
     find: "    this.#parts.names.leave(id);\n",
     put: "",
     noticedBy: {
-      file: "test/unit/container-names.test.ts",
+      file: "test/unit/daemon/containers/names.test.ts",
       title: "names of a container are known while it is ready, and by its network alone",
     },
   },

@@ -1,6 +1,6 @@
 import type { Fault } from "../fault.ts";
 
-const hostile = "test/unit/cli-copy-hostile.test.ts";
+const hostile = "test/unit/cli/copy-hostile.test.ts";
 
 /** What `podnet cp` takes from a guest. */
 export const copyFaults: readonly Fault[] = [
@@ -34,7 +34,7 @@ export const copyFaults: readonly Fault[] = [
     find: "for (const at of this.#links.keys()) this.#makeParents(at);",
     put: "",
     noticedBy: {
-      file: "test/unit/cli-copy.test.ts",
+      file: "test/unit/cli/copy.test.ts",
       title: "a hostile archive writes nothing outside: a link through a link",
     },
   },
@@ -87,7 +87,7 @@ export const copyFaults: readonly Fault[] = [
     find: "if (this.#given <= input.most) return;",
     put: "return;",
     noticedBy: {
-      file: "test/unit/channel-hyperstart.test.ts",
+      file: "test/unit/guest-init/channel/hyperstart.test.ts",
       title:
         "56 KiB of input arrive though the program reads none of it for a while; more is refused",
     },
@@ -99,7 +99,7 @@ export const copyFaults: readonly Fault[] = [
     find: "if (arrived === sent) continue;",
     put: "continue;",
     noticedBy: {
-      file: "test/unit/cli-copy-hyperstart.test.ts",
+      file: "test/unit/cli/copy-hyperstart.test.ts",
       title: "a guest that loses input is found out, and what was there stays",
     },
   },
@@ -110,7 +110,7 @@ export const copyFaults: readonly Fault[] = [
     find: "(await losesInput(guest))",
     put: "(await losesInput(guest)) && !guest",
     noticedBy: {
-      file: "test/unit/cli-copy-hyperstart.test.ts",
+      file: "test/unit/cli/copy-hyperstart.test.ts",
       title: "200 KB go into a hyperstart whole, in blocks, with the few programs that it links",
     },
   },
@@ -121,7 +121,7 @@ export const copyFaults: readonly Fault[] = [
     find: "lastWord === undefined || last.trim() === lastWord;",
     put: "true;",
     noticedBy: {
-      file: "test/unit/cli-copy-hyperstart.test.ts",
+      file: "test/unit/cli/copy-hyperstart.test.ts",
       title:
         "a copy whose script is killed is no success, though the guest says that it ended with 0",
     },
@@ -133,7 +133,7 @@ export const copyFaults: readonly Fault[] = [
     find: 'if [ -z "$3" ] || {',
     put: "if true || {",
     noticedBy: {
-      file: "test/unit/cli-copy-hyperstart.test.ts",
+      file: "test/unit/cli/copy-hyperstart.test.ts",
       title: "a copy that breaks off on its way leaves what was there, with podnet's agent too",
     },
   },

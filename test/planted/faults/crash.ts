@@ -1,6 +1,6 @@
 import type { Fault } from "../fault.ts";
 
-const points = "test/unit/crash-points.test.ts";
+const points = "test/unit/test/crash-points.test.ts";
 const notice = "test/crash/notice.test.ts";
 const left = { file: notice, title: "what is left of a case is named by the matrix" };
 

@@ -88,7 +88,7 @@ export const driftFaults: readonly Fault[] = [
     find: "Object.assign(this.#suspects, { networks: true, ports: true });",
     put: "",
     noticedBy: {
-      file: "test/unit/daemon-drift.test.ts",
+      file: "test/unit/daemon/drift/drift.test.ts",
       title: "what a look that breaks off has not come to is looked at next time",
     },
   },
@@ -108,7 +108,7 @@ export const driftFaults: readonly Fault[] = [
     find: "known.untilMs = nowMs + known.pauseMs;",
     put: "",
     noticedBy: {
-      file: "test/unit/daemon-drift.test.ts",
+      file: "test/unit/daemon/drift/drift.test.ts",
       title: "what keeps being undone is repaired less and less often, but it is",
     },
   },
@@ -142,7 +142,7 @@ export const driftFaults: readonly Fault[] = [
     find: "if (size < headerSize || offset + size > bytes.length)",
     put: "if (size < headerSize)",
     noticedBy: {
-      file: "test/unit/rtnetlink-codec.test.ts",
+      file: "test/unit/linux/rtnetlink/codec.test.ts",
       title: "a message with a length that lies is refused",
     },
   },

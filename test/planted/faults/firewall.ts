@@ -1,6 +1,6 @@
 import type { Fault } from "../fault.ts";
 
-const iptables = "test/unit/iptables-diff.test.ts";
+const iptables = "test/unit/network/firewall/iptables-diff.test.ts";
 const host = "test/kernel/network-host.test.ts";
 
 /** Rules, and the commands that make them. */
@@ -92,7 +92,7 @@ export const firewallFaults: readonly Fault[] = [
     find: "if (/[\\u0000-\\u001f\\u007f]/.test(word))",
     put: "if (word === '\\u0000')",
     noticedBy: {
-      file: "test/unit/iptables-save-format.test.ts",
+      file: "test/unit/network/firewall/iptables-save-format.test.ts",
       title: "No control character reaches a restore payload",
     },
   },
@@ -103,7 +103,7 @@ export const firewallFaults: readonly Fault[] = [
     find: "stripFinalNewline: false,",
     put: "stripFinalNewline: false,\n      shell: true,",
     noticedBy: {
-      file: "test/unit/linux-command.test.ts",
+      file: "test/unit/linux/command.test.ts",
       title: "no shell looks at the arguments",
     },
   },
@@ -114,7 +114,7 @@ export const firewallFaults: readonly Fault[] = [
     find: "timeout: timeoutMs,",
     put: "",
     noticedBy: {
-      file: "test/unit/linux-command.test.ts",
+      file: "test/unit/linux/command.test.ts",
       title: "deadline and cancellation end the command",
     },
     slow: true,
@@ -127,7 +127,7 @@ export const firewallFaults: readonly Fault[] = [
     find: "killDescendants: true,",
     put: "",
     noticedBy: {
-      file: "test/unit/linux-command.test.ts",
+      file: "test/unit/linux/command.test.ts",
       title: "a command's children end with it, at its deadline and when the caller gives up",
     },
   },
@@ -138,7 +138,7 @@ export const firewallFaults: readonly Fault[] = [
     find: 'signalGroup(pid, "SIGKILL");',
     put: "",
     noticedBy: {
-      file: "test/unit/linux-command.test.ts",
+      file: "test/unit/linux/command.test.ts",
       title:
         "a child that takes no notice of SIGTERM is killed, though nobody waits for what it prints",
     },
@@ -151,7 +151,7 @@ export const firewallFaults: readonly Fault[] = [
     find: "output.destroy();",
     put: "void output;",
     noticedBy: {
-      file: "test/unit/linux-command.test.ts",
+      file: "test/unit/linux/command.test.ts",
       title:
         "who has left a command's process group and holds its outputs does not hold up its deadline",
     },

@@ -1,6 +1,6 @@
 import type { Fault } from "../fault.ts";
 
-const unit = "test/unit/guard.test.ts";
+const unit = "test/unit/core/guard.test.ts";
 
 /** What keeps a mistake of podnetd's own, met by something from outside, from being its end. */
 export const guardFaults: readonly Fault[] = [
@@ -33,7 +33,7 @@ export const guardFaults: readonly Fault[] = [
     find: "[] : portsAsPrinted(),",
     put: "[] : await portsAsPrinted(),",
     noticedBy: {
-      file: "test/unit/verify-cancelled.test.ts",
+      file: "test/unit/daemon/verify/cancelled.test.ts",
       title:
         "a verify that is cancelled while rules are looked at rejects, and leaves no rejection behind",
     },

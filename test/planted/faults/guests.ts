@@ -1,9 +1,9 @@
 import type { Fault } from "../fault.ts";
 
 const session = "guest-init/channel/exec-session.ts";
-const exec = "test/unit/channel-exec.test.ts";
+const exec = "test/unit/guest-init/channel/exec.test.ts";
 const answers = "daemon/dhcp/answers.ts";
-const dhcp = "test/unit/dhcp.test.ts";
+const dhcp = "test/unit/daemon/dhcp/dhcp.test.ts";
 
 /** What goes into guests and comes out of them: programs, addresses, disks. */
 export const guestsFaults: readonly Fault[] = [
@@ -90,7 +90,7 @@ export const guestsFaults: readonly Fault[] = [
     find: "() => unlink(path)",
     put: "async () => void unlink",
     noticedBy: {
-      file: "test/unit/disk-images.test.ts",
+      file: "test/unit/hypervisor/disk-images.test.ts",
       title: "a pod's own file is begun empty, goes over its image alone, and goes",
     },
   },
@@ -101,7 +101,7 @@ export const guestsFaults: readonly Fault[] = [
     find: 'holders.find((each) => each.use === "writes" || use === "writes")',
     put: 'holders.find((each) => each.use === "writes")',
     noticedBy: {
-      file: "test/unit/plan-disks.test.ts",
+      file: "test/unit/daemon/pods/plan-disks.test.ts",
       title: "an image that is written to is one pod's alone",
     },
   },
@@ -125,7 +125,7 @@ export const guestsFaults: readonly Fault[] = [
     find: 'return this.#options.configuredBefore === true ? "started" : "unknown";',
     put: 'return "unknown";',
     noticedBy: {
-      file: "test/unit/channel-hyperstart.test.ts",
+      file: "test/unit/guest-init/channel/hyperstart.test.ts",
       title: "of a guest on record that shows nothing of its pod any more STARTPOD is not asked",
     },
   },
@@ -136,7 +136,7 @@ export const guestsFaults: readonly Fault[] = [
     find: 'await this.#view.textIfAny(["ip", "link", "set", "dev", "lo", "up"], signal);',
     put: "",
     noticedBy: {
-      file: "test/unit/channel-hyperstart.test.ts",
+      file: "test/unit/guest-init/channel/hyperstart.test.ts",
       title: "a guest that has lost lo gets it back and no second STARTPOD, by the record",
     },
   },
@@ -147,7 +147,7 @@ export const guestsFaults: readonly Fault[] = [
     find: "|| (await this.#view.hasPodFiles(signal))",
     put: "",
     noticedBy: {
-      file: "test/unit/channel-hyperstart.test.ts",
+      file: "test/unit/guest-init/channel/hyperstart.test.ts",
       title: "a guest that has lost lo gets it back and no second STARTPOD, by its files",
     },
   },
@@ -158,7 +158,7 @@ export const guestsFaults: readonly Fault[] = [
     find: "if (result.code !== notFound) return result;",
     put: "return result;",
     noticedBy: {
-      file: "test/unit/channel-hyperstart.test.ts",
+      file: "test/unit/guest-init/channel/hyperstart.test.ts",
       title:
         "hyperstart's own image, which links few applets of its busybox: all is asked of busybox",
     },
@@ -170,7 +170,7 @@ export const guestsFaults: readonly Fault[] = [
     find: "if (had !== undefined) await this.#requireNames(config, had, signal);",
     put: "",
     noticedBy: {
-      file: "test/unit/channel-hyperstart.test.ts",
+      file: "test/unit/guest-init/channel/hyperstart.test.ts",
       title:
         "a name that the kernel refuses is noticed before routes are sent, and the routes come back",
     },
@@ -182,7 +182,7 @@ export const guestsFaults: readonly Fault[] = [
     find: 'const text = await this.#view.textIfAny(["date", "-s", `@${clockMs / 1000}`], signal);',
     put: 'const text = "";',
     noticedBy: {
-      file: "test/unit/channel-hyperstart.test.ts",
+      file: "test/unit/guest-init/channel/hyperstart.test.ts",
       title: "the clock of a guest that was paused is set",
     },
   },

@@ -32,7 +32,7 @@ export const imagesFaults: readonly Fault[] = [
     find: 'bootFiles.map((image) => [image, "reads"])',
     put: 'bootFiles.slice(0, 0).map((image) => [image, "reads"])',
     noticedBy: {
-      file: "test/unit/plan-disks.test.ts",
+      file: "test/unit/daemon/pods/plan-disks.test.ts",
       title: "a pod does not write to what it boots from itself",
     },
   },

@@ -1,7 +1,7 @@
 import type { Fault } from "../fault.ts";
 
-const argv = "test/unit/qemu-argv.test.ts";
-const jail = "test/unit/jail-parts.test.ts";
+const argv = "test/unit/hypervisor/qemu/argv.test.ts";
+const jail = "test/unit/hypervisor/jail.test.ts";
 const inside = "test/vm/jail-inside.test.ts";
 const jailedPods = "test/vm/jail-pods.test.ts";
 const launcher = "hypervisor/jail/podnet-jail.c";
@@ -56,7 +56,7 @@ export const jailFaults: readonly Fault[] = [
     find: "AS uid FROM ${pods}`",
     put: "AS uid FROM ${pods} WHERE state = 'running'`",
     noticedBy: {
-      file: "test/unit/daemon-store.test.ts",
+      file: "test/unit/daemon/store/store.test.ts",
       title: "the users of pods are theirs whether these run or not",
     },
   },
@@ -66,7 +66,10 @@ export const jailFaults: readonly Fault[] = [
     file: "hypervisor/disks/qcow2-file.ts",
     find: "if (head.readBigUInt64BE(8) !== 0n)",
     put: "if (head.readBigUInt64BE(8) > 1n << 62n)",
-    noticedBy: { file: "test/unit/disk-images.test.ts", title: "what a qcow2 image may not be" },
+    noticedBy: {
+      file: "test/unit/hypervisor/disk-images.test.ts",
+      title: "what a qcow2 image may not be",
+    },
   },
   {
     kind: "access",
@@ -192,7 +195,7 @@ export const jailFaults: readonly Fault[] = [
     find: 'chown "$user" "$root/$directory/cgroup.subtree_control"',
     put: 'chown "$user" "$root/$directory/cgroup.subtree_control" "$root/cgroup.procs"',
     noticedBy: {
-      file: "test/unit/own-cgroup.test.ts",
+      file: "test/unit/daemon/main/own-cgroup.test.ts",
       title: "of version 2 podnetd's user gets one directory, and nothing of the top",
     },
   },
@@ -216,7 +219,7 @@ export const jailFaults: readonly Fault[] = [
     find: "io.stdout.isTTY === true && !options.raw ? tamed() : undefined",
     put: "options.raw ? tamed() : undefined",
     noticedBy: {
-      file: "test/unit/cli-streams.test.ts",
+      file: "test/unit/cli/streams.test.ts",
       title:
         "what a guest prints does not steer a terminal, unless it is asked for; a pipe gets it as it is",
     },

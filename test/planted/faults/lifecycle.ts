@@ -1,7 +1,7 @@
 import type { Fault } from "../fault.ts";
 
-const unit = "test/unit/daemon-lifecycle.test.ts";
-const traffic = "test/unit/traffic.test.ts";
+const unit = "test/unit/daemon/pods/lifecycle.test.ts";
+const traffic = "test/unit/daemon/traffic/traffic.test.ts";
 const packets = "test/kernel/linux-packets.test.ts";
 
 /** Pauses, ends and the traffic of pods. */
@@ -76,7 +76,7 @@ export const lifecycleFaults: readonly Fault[] = [
     find: "for (const timer of this.#timers) timer.hold();",
     put: "",
     noticedBy: {
-      file: "test/unit/guest-time.test.ts",
+      file: "test/unit/guest-init/channel/guest-time.test.ts",
       title: "what is due is done when the guest has had its time, not before",
     },
   },
@@ -125,7 +125,7 @@ export const lifecycleFaults: readonly Fault[] = [
     find: "if (this.#account.captures >= capturesPerCaller)",
     put: "if (this.#account.captures < 0)",
     noticedBy: {
-      file: "test/unit/daemon-callers.test.ts",
+      file: "test/unit/daemon/listeners/callers.test.ts",
       title: "captures: so many of one caller, given back once, and another has its own",
     },
   },
@@ -160,7 +160,7 @@ export const lifecycleFaults: readonly Fault[] = [
     find: '.test(lines.at(-1) ?? "")',
     put: ".test(lines.join())",
     noticedBy: {
-      file: "test/unit/daemon-parts.test.ts",
+      file: "test/unit/daemon/parts.test.ts",
       title: "a reset is a panic's only when the console ends with it",
     },
   },

@@ -1,12 +1,12 @@
 import type { Fault } from "../fault.ts";
 
-const limits = "test/unit/daemon-api-limits.test.ts";
-const callers = "test/unit/daemon-callers.test.ts";
-const fairness = "test/unit/daemon-api-fairness.test.ts";
-const sessions = "test/unit/daemon-api-sessions.test.ts";
-const handshakes = "test/unit/daemon-api-handshakes.test.ts";
+const limits = "test/unit/daemon/api/limits.test.ts";
+const callers = "test/unit/daemon/listeners/callers.test.ts";
+const fairness = "test/unit/daemon/api/fairness.test.ts";
+const sessions = "test/unit/daemon/api/sessions.test.ts";
+const handshakes = "test/unit/daemon/api/handshakes.test.ts";
 const validate = {
-  file: "test/unit/api-validate.test.ts",
+  file: "test/unit/api/validate.test.ts",
   title: "every bad spec is refused with its code and the field at fault",
 };
 

@@ -1,8 +1,8 @@
 import type { Fault } from "../fault.ts";
 
-const store = "test/unit/daemon-store.test.ts";
-const pods = "test/unit/daemon-pods.test.ts";
-const parts = "test/unit/daemon-parts.test.ts";
+const store = "test/unit/daemon/store/store.test.ts";
+const pods = "test/unit/daemon/pods/pods.test.ts";
+const parts = "test/unit/daemon/parts.test.ts";
 
 /** What is remembered and for how long: addresses, requests, events. */
 export const memoryFaults: readonly Fault[] = [
@@ -65,7 +65,7 @@ export const memoryFaults: readonly Fault[] = [
     find: "for (const record of this.#ledger.recordsOf(owner)) this.#ledger.retire(record, time);",
     put: "for (const record of [...this.#ledger.recordsOf(owner)].slice(0, 1)) this.#ledger.retire(record, time);",
     noticedBy: {
-      file: "test/unit/ipallocator-pool.test.ts",
+      file: "test/unit/ipallocator/pool.test.ts",
       title: "an owner's addresses are found and released together, and no other's",
     },
   },

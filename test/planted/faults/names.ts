@@ -1,9 +1,9 @@
 import type { Fault } from "../fault.ts";
 
-const answers = "test/unit/dns-answers.test.ts";
-const forward = "test/unit/dns-forward.test.ts";
-const follow = "test/unit/names-follow.test.ts";
-const shares = "test/unit/dns-shares.test.ts";
+const answers = "test/unit/daemon/dns/answers.test.ts";
+const forward = "test/unit/daemon/dns/forward.test.ts";
+const follow = "test/unit/daemon/dns/follow-networks.test.ts";
+const shares = "test/unit/daemon/dns/shares.test.ts";
 const flooded = "test/kernel/names-shares.test.ts";
 const forged =
   "a pod that asks by its neighbours' addresses takes no names from them, nor from other networks";

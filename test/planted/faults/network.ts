@@ -1,7 +1,7 @@
 import type { Fault } from "../fault.ts";
 
-const memory = "test/unit/network-memory.test.ts";
-const diff = "test/unit/network-diff.test.ts";
+const memory = "test/unit/network/memory.test.ts";
+const diff = "test/unit/network/diff.test.ts";
 const host = "test/kernel/network-host.test.ts";
 
 /**

@@ -1,6 +1,6 @@
 import type { Fault } from "../fault.ts";
 
-const unit = "test/unit/networks.test.ts";
+const unit = "test/unit/daemon/networks/networks.test.ts";
 const kernel = "test/kernel/daemon-networks.test.ts";
 const ranges =
   "automatic addresses come from the ranges alone, in turn; others are there for who asks";

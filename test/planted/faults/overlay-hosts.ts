@@ -1,15 +1,15 @@
 import type { Fault } from "../fault.ts";
 
-const pods = "test/unit/overlay-pods.test.ts";
+const pods = "test/unit/overlay/pods.test.ts";
 const answered = {
-  file: "test/unit/dns-answers.test.ts",
+  file: "test/unit/daemon/dns/answers.test.ts",
   title:
     "a pod of another host is answered for where none of this host's has the name, on their overlay alone",
 };
-const leased = "test/unit/overlay-leased-network.test.ts";
-const several = "test/unit/overlay-several.test.ts";
-const membership = "test/unit/overlay-membership.test.ts";
-const probes = "test/unit/overlay-probes.test.ts";
+const leased = "test/unit/daemon/overlays/leased-network.test.ts";
+const several = "test/unit/daemon/overlays/several.test.ts";
+const membership = "test/unit/daemon/overlays/membership.test.ts";
+const probes = "test/unit/daemon/overlays/probes.test.ts";
 
 /**
  * A host's part of an overlay in podnetd: its network, what programs are told, pods and hosts
@@ -83,7 +83,7 @@ export const overlayHostsFaults: readonly Fault[] = [
     find: "      if (this.#text() !== text) replaceFile(this.#options.path, text);",
     put: "      if (!this.#ready) this.#options.ready();\n      this.#ready = true;\n      if (this.#text() !== text) replaceFile(this.#options.path, text);",
     noticedBy: {
-      file: "test/unit/overlay-subnet-file.test.ts",
+      file: "test/unit/daemon/overlays/subnet-file.test.ts",
       title:
         "the subnet's file is there whole, for all to read, before anybody is told that podnetd is ready",
     },
@@ -203,7 +203,7 @@ export const overlayHostsFaults: readonly Fault[] = [
     find: '`${harmless(node.name) || "-"}',
     put: '`${node.name || "-"}',
     noticedBy: {
-      file: "test/unit/overlay-api.test.ts",
+      file: "test/unit/daemon/overlays/api.test.ts",
       title: "podnet nodes: each host with its lease, its answer to a probe, and no escape codes",
     },
   },
@@ -226,7 +226,7 @@ export const overlayHostsFaults: readonly Fault[] = [
     find: "if (told === undefined || this.#text() === told) return false;",
     put: "if (told === undefined || this.#text() !== undefined) return false;",
     noticedBy: {
-      file: "test/unit/overlay-subnet-file.test.ts",
+      file: "test/unit/daemon/overlays/subnet-file.test.ts",
       title: "what others took or changed of the file is put back, and nothing else",
     },
   },
@@ -237,7 +237,7 @@ export const overlayHostsFaults: readonly Fault[] = [
     find: "      .slice(0, most);",
     put: "      .slice(0, 1_000_000 + most);",
     noticedBy: {
-      file: "test/unit/overlay-lease-ends.test.ts",
+      file: "test/unit/overlay/lease-ends.test.ts",
       title:
         "four thousand are asked about a thousand a look and few at once; the next looks come to the others",
     },
@@ -249,7 +249,7 @@ export const overlayHostsFaults: readonly Fault[] = [
     find: "return most === mtu ? {} : { bridgeMtu: most };",
     put: "return most >= mtu ? {} : { bridgeMtu: most };",
     noticedBy: {
-      file: "test/unit/overlay-narrower.test.ts",
+      file: "test/unit/daemon/overlays/narrower.test.ts",
       title:
         "pods that come to a network whose overlay carries less are told so; those that were there keep what they have",
     },
@@ -261,7 +261,7 @@ export const overlayHostsFaults: readonly Fault[] = [
     find: "      this.#options.afterMs ?? 5000,\n    ).unref();",
     put: "      this.#options.afterMs ?? 5000,\n    ).unref();\n    this.#told = -1;",
     noticedBy: {
-      file: "test/unit/overlay-tunnel-watch.test.ts",
+      file: "test/unit/daemon/overlays/tunnel-watch.test.ts",
       title:
         "of a thousand peers that are lost or come back together one line tells, and of none that is told already",
     },

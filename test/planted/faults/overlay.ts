@@ -1,10 +1,10 @@
 import type { Fault } from "../fault.ts";
 
 const histories = {
-  file: "test/unit/overlay-histories.test.ts",
+  file: "test/unit/overlay/histories.test.ts",
   title: "hosts keep their leases through whatever happens",
 };
-const leases = "test/unit/overlay-leases.test.ts";
+const leases = "test/unit/overlay/leases.test.ts";
 
 /** A host's lease among those of others: each of its invariants, taken away. */
 export const overlayFaults: readonly Fault[] = [
@@ -183,7 +183,7 @@ export const overlayFaults: readonly Fault[] = [
     find: "this.#become(new Set(owners.filter((owner) => before.has(owner))));",
     put: "this.#become(before.size >= 0 ? new Set(owners) : before);",
     noticedBy: {
-      file: "test/unit/overlay-departed.test.ts",
+      file: "test/unit/overlay/departed.test.ts",
       title: "a host without a record at two looks is gone, if its lease names this host's address",
     },
   },
@@ -194,7 +194,7 @@ export const overlayFaults: readonly Fault[] = [
     find: "return holder === undefined || holder === publicIp",
     put: "return holder === undefined",
     noticedBy: {
-      file: "test/unit/overlay-plan.test.ts",
+      file: "test/unit/network/overlay/plan.test.ts",
       title: "a host with two leases has both; who excludes whom does not depend on the order",
     },
   },
@@ -205,7 +205,7 @@ export const overlayFaults: readonly Fault[] = [
     find: "const peers = side.peers.toSorted(bySubnet);",
     put: "const peers = side.peers;",
     noticedBy: {
-      file: "test/unit/overlay-plan.test.ts",
+      file: "test/unit/network/overlay/plan.test.ts",
       title: "a host with two leases has both; who excludes whom does not depend on the order",
     },
   },
@@ -216,7 +216,7 @@ export const overlayFaults: readonly Fault[] = [
     find: "!isSingleHost(publicIp) || broadcasts",
     put: "broadcasts",
     noticedBy: {
-      file: "test/unit/overlay-plan.test.ts",
+      file: "test/unit/network/overlay/plan.test.ts",
       title: "an address that is no single host's is refused",
     },
   },
@@ -227,7 +227,7 @@ export const overlayFaults: readonly Fault[] = [
     find: 'if (answer.kind === "unreachable" && this.#hosts.get(key)?.includes(answer.from) === true)',
     put: 'if (answer.kind === "unreachable")',
     noticedBy: {
-      file: "test/unit/overlay-probes.test.ts",
+      file: "test/unit/daemon/overlays/probes.test.ts",
       title:
         "a peer that says from its public address that it has no way on is there; another that says so is not it",
     },
@@ -252,7 +252,7 @@ export const overlayFaults: readonly Fault[] = [
     find: "if (former.bootId === this.#parts.bootId && !ownsTable(desired)) return undefined;",
     put: "if (former.bootId === this.#parts.bootId) return undefined;",
     noticedBy: {
-      file: "test/unit/overlay-peer-memory.test.ts",
+      file: "test/unit/daemon/overlays/peer-memory.test.ts",
       title:
         "peers that podnetd itself sends to are recalled by each start, those of the kernel after a boot alone",
     },
@@ -264,7 +264,7 @@ export const overlayFaults: readonly Fault[] = [
     find: "if (refusal(peer) === undefined) senders.set(",
     put: "if (refusal !== undefined) senders.set(",
     noticedBy: {
-      file: "test/unit/overlay-plan.test.ts",
+      file: "test/unit/network/overlay/plan.test.ts",
       title:
         "hosts that send by their own addresses are let in where the backend has such hosts; a refused one is not",
     },
@@ -276,7 +276,7 @@ export const overlayFaults: readonly Fault[] = [
     find: "removed: removed.filter((ip) => !remaining.has(ip)),",
     put: "removed,",
     noticedBy: {
-      file: "test/unit/overlay-plan.test.ts",
+      file: "test/unit/network/overlay/plan.test.ts",
       title: "a host with two leases may send until the last of them has ended",
     },
   },
@@ -322,7 +322,7 @@ export const overlayFaults: readonly Fault[] = [
     find: "drawnFrom * widening ** Math.min(choice.losses ?? 0, mostWidenings);",
     put: "drawnFrom * widening ** 0;",
     noticedBy: {
-      file: "test/unit/overlay-races.test.ts",
+      file: "test/unit/overlay/races.test.ts",
       title:
         "who has lost a race draws from more subnets, so that thousands who come at once find room",
     },

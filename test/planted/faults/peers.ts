@@ -1,6 +1,6 @@
 import type { Fault } from "../fault.ts";
 
-const plan = "test/unit/overlay-plan.test.ts";
+const plan = "test/unit/network/overlay/plan.test.ts";
 const news = {
   file: plan,
   title:
@@ -16,7 +16,7 @@ const made = {
   title:
     "whatever there is of peers, the changes make it what is wanted; no route comes before what it needs",
 };
-const follow = "test/unit/etcd-follow.test.ts";
+const follow = "test/unit/etcd/follow.test.ts";
 
 /**
  * The other hosts of an overlay: what is heard of them, whom of them to believe, and what the
@@ -158,7 +158,7 @@ export const peersFaults: readonly Fault[] = [
     find: "failures > fewRefusals ? pauseAfter(failures - fewRefusals, draw) : 0;",
     put: "0 * draw * fewRefusals;",
     noticedBy: {
-      file: "test/unit/etcd-broken.test.ts",
+      file: "test/unit/etcd/broken.test.ts",
       title: "an etcd that answers at once and writes nothing is asked less and less",
     },
     slow: true,
@@ -182,7 +182,7 @@ export const peersFaults: readonly Fault[] = [
     find: "return { ...event, refusal };",
     put: "return event;",
     noticedBy: {
-      file: "test/unit/overlay-overlap.test.ts",
+      file: "test/unit/overlay/overlap.test.ts",
       title: "a configuration that is refused is told, and the last good one stays in force",
     },
     slow: true,

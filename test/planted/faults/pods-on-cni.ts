@@ -2,7 +2,7 @@ import type { Fault } from "../fault.ts";
 
 const joining = "test/kernel/netns-join.test.ts";
 const mending = "test/kernel/netns-join-drift.test.ts";
-const planning = "test/unit/plan-cni.test.ts";
+const planning = "test/unit/daemon/pods/plan-cni.test.ts";
 const lives = "test/vm/standin-cni.test.ts";
 
 /** Pods that take their network from CNI plugins. */

@@ -1,7 +1,7 @@
 import type { Fault } from "../fault.ts";
 
-const steps = "test/unit/daemon-steps.test.ts";
-const pods = "test/unit/daemon-pods.test.ts";
+const steps = "test/unit/daemon/pods/steps.test.ts";
+const pods = "test/unit/daemon/pods/pods.test.ts";
 const failingTap = {
   file: steps,
   title: 'when "open tap1" fails everything is undone and the step is named',
@@ -180,7 +180,7 @@ export const podsFaults: readonly Fault[] = [
     find: "const mine = before.then(body, body);",
     put: "void before;\n    const mine = body();",
     noticedBy: {
-      file: "test/unit/daemon-parts.test.ts",
+      file: "test/unit/daemon/parts.test.ts",
       title: "one key is worked on by one at a time and in order, different keys side by side",
     },
   },
@@ -191,7 +191,7 @@ export const podsFaults: readonly Fault[] = [
     find: "if (this.#last.get(key) === mine) this.#last.delete(key);",
     put: "",
     noticedBy: {
-      file: "test/unit/daemon-parts.test.ts",
+      file: "test/unit/daemon/parts.test.ts",
       title: "one key is worked on by one at a time and in order, different keys side by side",
     },
   },

@@ -15,7 +15,7 @@ export const policyFaults: readonly Fault[] = [
     find: "if (sysctlFolders.has(text)) {",
     put: "if (sysctlFolders.has(`${text}/`)) {",
     noticedBy: {
-      file: "test/unit/cni-request.test.ts",
+      file: "test/unit/cni/protocol/request.test.ts",
       title: "what cannot be served is refused with CNI's number and the variable or key at fault",
     },
   },
@@ -50,7 +50,7 @@ export const policyFaults: readonly Fault[] = [
     find: ".filter(({ nic }) => nic === undefined)",
     put: ".filter(({ nic, cni }) => nic === undefined && cni !== undefined)",
     noticedBy: {
-      file: "test/unit/daemon-live-interfaces.test.ts",
+      file: "test/unit/daemon/pods/live-interfaces.test.ts",
       title: "lo gets addresses and loses them without a NIC",
     },
   },
@@ -121,7 +121,7 @@ export const policyFaults: readonly Fault[] = [
     find: "if (!this.#doesWithout(error, edit.base)) throw error;",
     put: "if (edit.base !== undefined) throw error;",
     noticedBy: {
-      file: "test/unit/firewall-guard.test.ts",
+      file: "test/unit/network/firewall/guard.test.ts",
       title:
         "a host that lacks what the guard takes does without it, and says so; any other failure is one",
     },
@@ -202,7 +202,7 @@ export const policyFaults: readonly Fault[] = [
     find: "ready.ruled([...ids.values()]);",
     put: "ready.ruled(ready.unruled().map(({ id }) => id));",
     noticedBy: {
-      file: "test/unit/cni-translation-rules.test.ts",
+      file: "test/unit/daemon/containers/translation-rules.test.ts",
       title: "rules that could not be written are tried again until they are, of all containers",
     },
   },

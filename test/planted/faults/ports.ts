@@ -2,9 +2,9 @@ import type { Fault } from "../fault.ts";
 
 const forwarder = "test/kernel/ports-forwarder.test.ts";
 const held = "test/kernel/ports-held.test.ts";
-const planned = "test/unit/plan-published.test.ts";
+const planned = "test/unit/daemon/published/plan.test.ts";
 const flows = "test/kernel/firewall-flows.test.ts";
-const publishing = "test/unit/daemon-publish.test.ts";
+const publishing = "test/unit/daemon/pods/publish.test.ts";
 const started = "test/vm/standin-start.test.ts";
 
 /** Published ports: who may come in, who has which, and what of a connection is passed on. */
@@ -130,7 +130,7 @@ export const portsFaults: readonly Fault[] = [
     find: "return nth >= 0 && nth < count && reply.sourcePort === podPort + nth;",
     put: "return nth > -100 && nth < 100;",
     noticedBy: {
-      file: "test/unit/network-flows.test.ts",
+      file: "test/unit/network/flows.test.ts",
       title: "a flow came by a published port when protocol, addresses and both ports say so",
     },
   },
@@ -189,7 +189,7 @@ export const portsFaults: readonly Fault[] = [
     find: "    stillFree();\n",
     put: "",
     noticedBy: {
-      file: "test/unit/daemon-publish.test.ts",
+      file: "test/unit/daemon/pods/publish.test.ts",
       title: "a port that another pod is given while it is being held is refused, and let go of",
     },
   },
@@ -222,7 +222,7 @@ export const portsFaults: readonly Fault[] = [
     find: "        snapshot,\n        mine,",
     put: "        { ...snapshot, bound: [] },\n        mine,",
     noticedBy: {
-      file: "test/unit/cni-plan.test.ts",
+      file: "test/unit/daemon/containers/plan.test.ts",
       title:
         "the plan of a container: ports that its runtime holds: loopback leads to ports of podnetd's, ::1 where it has an IPv6 address",
     },

@@ -24,7 +24,7 @@ export const promisedFaults: readonly Fault[] = [
     find: "const { guest, identity } = live;\n    live.guest = undefined;",
     put: "const { guest, identity } = live;",
     noticedBy: {
-      file: "test/unit/daemon-steps.test.ts",
+      file: "test/unit/daemon/pods/steps.test.ts",
       title: "taking down twice is taking down once",
     },
   },
@@ -82,7 +82,7 @@ export const promisedFaults: readonly Fault[] = [
     find: "skipped += Number(total[1]);",
     put: "skipped += 0;",
     noticedBy: {
-      file: "test/unit/run-stage.test.ts",
+      file: "test/unit/scripts/run-stage.test.ts",
       title:
         "a test that fails once is named as unsteady, and fails the run when it is strict; a skip is counted",
     },
@@ -129,7 +129,7 @@ export const promisedFaults: readonly Fault[] = [
     find: "PublicIPv6: publicIp6 ?? null,",
     put: "PublicIPv6: publicIp6,",
     noticedBy: {
-      file: "test/unit/overlay-formats.test.ts",
+      file: "test/unit/overlay/formats.test.ts",
       title: "values are flannel's, byte for byte",
     },
   },

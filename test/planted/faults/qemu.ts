@@ -1,8 +1,8 @@
 import type { Fault } from "../fault.ts";
 
-const qmp = "test/unit/qmp-client.test.ts";
-const nics = "test/unit/qemu-nics.test.ts";
-const argv = "test/unit/qemu-argv.test.ts";
+const qmp = "test/unit/hypervisor/qmp/client.test.ts";
+const nics = "test/unit/hypervisor/qemu/nics.test.ts";
+const argv = "test/unit/hypervisor/qemu/argv.test.ts";
 const standIns = "test/vm/standin-killed.test.ts";
 
 /** QEMU: its monitor, its NICs, what it inherits and leaves. */
@@ -14,7 +14,7 @@ export const qemuFaults: readonly Fault[] = [
     find: "if (this.#held + piece.length > this.#limit) {",
     put: "if (this.#limit < 0) {",
     noticedBy: {
-      file: "test/unit/qmp-lines.test.ts",
+      file: "test/unit/hypervisor/qmp/lines.test.ts",
       title: "a line of the limit passes, one byte more does not",
     },
   },
@@ -167,7 +167,7 @@ export const qemuFaults: readonly Fault[] = [
     find: "if ((await file.stat()).size <= logLimit) return;",
     put: "if ((await file.stat()).size > 0) return;",
     noticedBy: {
-      file: "test/unit/qemu-run-dir.test.ts",
+      file: "test/unit/hypervisor/qemu/run-dir.test.ts",
       title: "QEMU's log is emptied when it has grown too long, and not before",
     },
   },
@@ -178,7 +178,7 @@ export const qemuFaults: readonly Fault[] = [
     find: "const ringBytes = 1024 * 1024;",
     put: "const ringBytes = 1024 * 1024 * 1024;",
     noticedBy: {
-      file: "test/unit/qemu-console.test.ts",
+      file: "test/unit/hypervisor/qemu/console.test.ts",
       title: "a ring takes no more memory than it holds, whatever goes through it",
     },
   },
@@ -242,7 +242,7 @@ export const qemuFaults: readonly Fault[] = [
     find: "if (arch !== hostArchitecture)",
     put: "if (arch !== arch)",
     noticedBy: {
-      file: "test/unit/qemu-accelerator.test.ts",
+      file: "test/unit/hypervisor/qemu/accelerator.test.ts",
       title: "guests of another architecture are emulated, whatever the processor offers",
     },
   },
@@ -253,7 +253,7 @@ export const qemuFaults: readonly Fault[] = [
     find: "if (kernel.arch !== arch) return",
     put: "if (kernel.arch === undefined) return",
     noticedBy: {
-      file: "test/unit/qemu-kernel-file.test.ts",
+      file: "test/unit/hypervisor/qemu/kernel-file.test.ts",
       title: "a kernel is of its machine's architecture",
     },
   },

@@ -1,6 +1,6 @@
 import type { Fault } from "../fault.ts";
 
-const pods = "test/unit/daemon-pods.test.ts";
+const pods = "test/unit/daemon/pods/pods.test.ts";
 
 /**
  * What a podnetd that was killed has left: taken over or undone, and nothing of others' touched.
@@ -88,7 +88,7 @@ export const recoveryFaults: readonly Fault[] = [
     find: "if (fields === undefined || fields[19] !== startTime) return false;",
     put: "void startTime;\n  if (fields === undefined) return false;",
     noticedBy: {
-      file: "test/unit/linux-proc.test.ts",
+      file: "test/unit/linux/proc.test.ts",
       title: "a process is told by pid and start time",
     },
   },

@@ -1,6 +1,6 @@
 import type { Fault } from "../fault.ts";
 
-const bounds = "test/unit/disk-bounds.test.ts";
+const bounds = "test/unit/daemon/pods/disk-bounds.test.ts";
 const full = "test/vm/daemon-full-disk.test.ts";
 
 /** Filesystems that are full, and guests that fill them. */
@@ -56,7 +56,7 @@ export const roomFaults: readonly Fault[] = [
     find: 'file: maxBytes === undefined ? file : { driver: "raw", size: maxBytes, file },',
     put: "file,",
     noticedBy: {
-      file: "test/unit/qemu-argv.test.ts",
+      file: "test/unit/hypervisor/qemu/argv.test.ts",
       title: "what is written to a disk goes over its image, which is opened to be read",
     },
   },
@@ -156,7 +156,7 @@ export const roomFaults: readonly Fault[] = [
     find: "return late ? this.#timedOut(command) : cancelled(command, signal);",
     put: "return late ? cancelled(command, signal) : cancelled(command, signal);",
     noticedBy: {
-      file: "test/unit/qmp-client.test.ts",
+      file: "test/unit/hypervisor/qmp/client.test.ts",
       title:
         "a QEMU whose process is stopped: the hint names it and what lets it go on, whoever's limit passes",
     },

@@ -1,19 +1,19 @@
 import type { Fault } from "../fault.ts";
 
-const store = "test/unit/daemon-store.test.ts";
-const pods = "test/unit/daemon-pods.test.ts";
+const store = "test/unit/daemon/store/store.test.ts";
+const pods = "test/unit/daemon/pods/pods.test.ts";
 const damage = (what: string) => ({
-  file: "test/unit/daemon-damage.test.ts",
+  file: "test/unit/daemon/store/damage.test.ts",
   title: `${what}: refused with a hint, and not a byte of it is changed`,
 });
 
 const lost = (what: string) => ({
-  file: "test/unit/daemon-damage.test.ts",
+  file: "test/unit/daemon/store/damage.test.ts",
   title: `${what}: commits are missing, so it is refused, and not a byte of it is changed`,
 });
 
 const damagedRow = (what: string) => ({
-  file: "test/unit/daemon-damaged-rows.test.ts",
+  file: "test/unit/daemon/store/damaged-rows.test.ts",
   title: `${what}: that pod alone is refused, and a delete by force ends it`,
 });
 
@@ -110,7 +110,7 @@ export const stateFaults: readonly Fault[] = [
     find: 'if (existsSync(`${file}-wal`) && statSync(`${file}-wal`).size > 0)\n    throw new Error("the file is missing, and its log is there");',
     put: "",
     noticedBy: {
-      file: "test/unit/daemon-damage.test.ts",
+      file: "test/unit/daemon/store/damage.test.ts",
       title: "what is missing is not made anew beside its log",
     },
   },
@@ -121,7 +121,7 @@ export const stateFaults: readonly Fault[] = [
     find: "    observed   TEXT,\n",
     put: "",
     noticedBy: {
-      file: "test/unit/daemon-upgrade.test.ts",
+      file: "test/unit/daemon/store/upgrade.test.ts",
       title: "a state of schema 1 becomes what one made today is",
     },
   },
@@ -186,7 +186,7 @@ export const stateFaults: readonly Fault[] = [
     find: "WHERE leases.network = ? AND owner_kind = 'attachment' AND state = 'deleting'",
     put: "WHERE leases.network = ? AND owner_kind = 'attachment' AND freed_ms IS NULL",
     noticedBy: {
-      file: "test/unit/cni-departures.test.ts",
+      file: "test/unit/daemon/containers/departures.test.ts",
       title:
         "a container on its way out keeps its address over a start, though its record is damaged",
     },
@@ -230,7 +230,7 @@ export const stateFaults: readonly Fault[] = [
     find: "(found === undefined ? livePod(remains) :",
     put: "(found === undefined ? livePod(remains, records.run(id)) :",
     noticedBy: {
-      file: "test/unit/daemon-damaged-rows.test.ts",
+      file: "test/unit/daemon/store/damaged-rows.test.ts",
       title:
         "of a damaged pod of which no plan is kept other rows and its directories say what goes",
     },
@@ -242,7 +242,7 @@ export const stateFaults: readonly Fault[] = [
     find: "this.#tellOfDamage(error);",
     put: "void this.#tellOfDamage;",
     noticedBy: {
-      file: "test/unit/daemon-damage.test.ts",
+      file: "test/unit/daemon/store/damage.test.ts",
       title: "damage that is met while the state is in use is told of, whoever meets it",
     },
   },
@@ -253,7 +253,7 @@ export const stateFaults: readonly Fault[] = [
     find: "`BEGIN IMMEDIATE; ${steps[next]}; PRAGMA user_version = ${next + 1}; COMMIT`",
     put: "`${steps[next]}; PRAGMA user_version = ${next + 1}`",
     noticedBy: {
-      file: "test/unit/daemon-schema.test.ts",
+      file: "test/unit/daemon/store/schema.test.ts",
       title:
         "a step that fails leaves version and rows as they were, says so, and the podnetd of before goes on",
     },
@@ -301,7 +301,7 @@ export const stateFaults: readonly Fault[] = [
     find: '{ socket: "PODNETD_SOCKET" }',
     put: "{}",
     noticedBy: {
-      file: "test/unit/daemon-config.test.ts",
+      file: "test/unit/daemon/config/config.test.ts",
       title: "the socket that the command podnet is told of is not podnetd's own",
     },
   },
@@ -328,7 +328,7 @@ export const stateFaults: readonly Fault[] = [
     find: 'return text === lineOf(bootId, read).toString("latin1") ? read : undefined;',
     put: "return read;",
     noticedBy: {
-      file: "test/unit/daemon-damage.test.ts",
+      file: "test/unit/daemon/store/damage.test.ts",
       title: "a podnetd that is killed at any moment of a commit is not taken for a loss",
     },
   },
@@ -339,7 +339,7 @@ export const stateFaults: readonly Fault[] = [
     find: "lookAtDraft(draft, schema);",
     put: "void lookAtDraft;\n      void schema;",
     noticedBy: {
-      file: "test/unit/daemon-copy-state.test.ts",
+      file: "test/unit/daemon/store/copy-state.test.ts",
       title: "what is damaged never takes the place of a good copy",
     },
   },
@@ -350,7 +350,7 @@ export const stateFaults: readonly Fault[] = [
     find: "return readRegular(path, limit);",
     put: 'void limit;\n    return process.getBuiltinModule("node:fs").readFileSync(path);',
     noticedBy: {
-      file: "test/unit/cni-settle.test.ts",
+      file: "test/unit/daemon/containers/settle.test.ts",
       title: "a pipe, a link and a record without end among those written down hold up no other",
     },
     slow: true,

@@ -1,12 +1,12 @@
 import type { Fault } from "../fault.ts";
 
-const session = "test/unit/channel-session.test.ts";
+const session = "test/unit/guest-init/channel/session.test.ts";
 const clones = {
   file: "test/vm/factory.test.ts",
   title: "clones share no randomness, id or epoch, and their clocks are right",
 };
-const argv = "test/unit/qemu-argv.test.ts";
-const templates = "test/unit/factory-templates.test.ts";
+const argv = "test/unit/hypervisor/qemu/argv.test.ts";
+const templates = "test/unit/hypervisor/factory/templates.test.ts";
 
 /** Templates, and clones that share nothing. */
 export const templatesFaults: readonly Fault[] = [
@@ -29,7 +29,7 @@ export const templatesFaults: readonly Fault[] = [
     find: "...(vm.asleep === true ? { wake: wakeOf(vm, host, signal) } : {}),",
     put: "...(vm.asleep === undefined ? { wake: wakeOf(vm, host, signal) } : {}),",
     noticedBy: {
-      file: "test/unit/daemon-steps.test.ts",
+      file: "test/unit/daemon/pods/steps.test.ts",
       title: "a clone is woken, and no other; each with randomness of its own",
     },
   },
@@ -40,7 +40,7 @@ export const templatesFaults: readonly Fault[] = [
     find: 'Buffer.from(host.randomBytes(64)).toString("hex")',
     put: 'Buffer.from(host.randomBytes(64)).fill(7).toString("hex")',
     noticedBy: {
-      file: "test/unit/daemon-steps.test.ts",
+      file: "test/unit/daemon/pods/steps.test.ts",
       title: "a clone is woken, and no other; each with randomness of its own",
     },
   },
@@ -51,7 +51,7 @@ export const templatesFaults: readonly Fault[] = [
     find: "{1,512}$/",
     put: "{0,512}$/",
     noticedBy: {
-      file: "test/unit/protocol-messages.test.ts",
+      file: "test/unit/guest-init/protocol/messages.test.ts",
       title: "AWAKE is strict, and never without randomness",
     },
   },

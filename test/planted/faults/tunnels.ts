@@ -1,6 +1,6 @@
 import type { Fault } from "../fault.ts";
 
-const unit = "test/unit/overlay-udp.test.ts";
+const unit = "test/unit/network/overlay/udp.test.ts";
 const segments = {
   file: unit,
   title:
@@ -66,7 +66,7 @@ export const tunnelFaults: readonly Fault[] = [
     find: "udp: (_, { v6 }) => (v6 ? [noIpv6] : []),",
     put: "udp: () => [],",
     noticedBy: {
-      file: "test/unit/overlay-refused.test.ts",
+      file: "test/unit/daemon/overlays/refused.test.ts",
       title:
         "an overlay with IPv6 is refused by udp, whose tunnel carries none, and by no other for that",
     },

@@ -1,0 +1,32 @@
+import { createContextValues } from "@connectrpc/connect";
+import test from "ava";
+import type { InterfaceSpec } from "../../../../api/pod-spec.ts";
+import type { Role } from "../../../../api/roles.ts";
+import { callerKey } from "../../../../daemon/listeners/callers.ts";
+import { refuseOthersLinks } from "../../../../daemon/api/others-links.ts";
+
+const network: InterfaceSpec = { network: "default" as never };
+const bridge: InterfaceSpec = { kind: "bridge", bridge: "br0" as never, addresses: [] };
+const tap: InterfaceSpec = { kind: "tap", tap: "t0" as never, addresses: [] };
+const lo: InterfaceSpec = { kind: "loopback", addresses: [] };
+
+const attach =
+  (role: Role, ...interfaces: readonly InterfaceSpec[]) =>
+  (): void =>
+    refuseOthersLinks(
+      interfaces,
+      createContextValues().set(callerKey, { role } as never),
+      (i) => `spec.interfaces[${i}]`,
+    );
+
+test("bridges and taps of others are for administrators; everything else is for whoever may create pods", (t) => {
+  for (const specs of [[network, bridge], [tap], [network, lo]])
+    t.notThrows(attach("admin", ...specs));
+  t.notThrows(attach("operator", network, lo));
+  t.like(t.throws(attach("operator", network, bridge), { code: "PERMISSION_DENIED" }), {
+    field: "spec.interfaces[1].bridge",
+  });
+  t.like(t.throws(attach("operator", tap), { code: "PERMISSION_DENIED" }), {
+    field: "spec.interfaces[0].tap_kept",
+  });
+});

@@ -1,0 +1,82 @@
+import { createServer } from "node:net";
+import test from "ava";
+import type { PortSpec } from "../../../../api/pod-spec.ts";
+import { notPublished, removedPorts } from "../../../../daemon/pods/lifecycle/publish.ts";
+import { configuration, openNode } from "../fixtures/node.ts";
+
+/** A port on loopback that is free now. */
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as { readonly port: number };
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+const tcp = (hostPort: number): PortSpec => ({ protocol: "tcp", hostPort, podPort: 80, count: 1 });
+
+test("a port that another pod is given while it is being held is refused, and let go of", async (t) => {
+  using node = openNode(configuration({}));
+  const [one, other] = [await node.create(), await node.create()];
+  const { published } = node.host;
+  const port = await freePort();
+  const hold = published.hold.bind(published);
+  published.hold = async (...asked) => {
+    await hold(...asked);
+    node.db.run(
+      "INSERT INTO ports (protocol, host_port, host_ip, count, pod_id) VALUES ('tcp', ?, '127.0.0.1', 1, ?)",
+      port,
+      other.id,
+    );
+  };
+  const refused = { code: "PORT_IN_USE", message: new RegExp(`published by pod "${other.name}"`) };
+  await t.throwsAsync(node.pods.changes.publish(one.id, [tcp(port)]), refused);
+  t.is(published.size, 0);
+  t.is(node.pods.find(one.id).plan.published, undefined);
+  // By itself it is had.
+  published.hold = hold;
+  node.db.run("DELETE FROM ports");
+  await node.pods.changes.publish(one.id, [tcp(port)]);
+  t.true(published.size > 0);
+  await node.pods.close(0);
+  published[Symbol.dispose]();
+});
+
+test("a publish is one commit, and an unpublish", async (t) => {
+  using node = openNode(configuration({}));
+  const { id } = await node.create();
+  const events = (): number => node.stored("SELECT * FROM events").length;
+  const port = await freePort();
+  const before = events();
+  await node.pods.changes.publish(id, [tcp(port)]);
+  t.is(events(), before + 1);
+  t.is(node.stored("SELECT * FROM pods WHERE plan LIKE '%\"hostPort\"%'").length, 1);
+  await node.pods.changes.unpublish(id, [tcp(port)]);
+  t.is(events(), before + 2);
+  t.is(node.host.published.size, 0);
+  await node.pods.close(0);
+});
+
+test("an unpublish answers what it removed and what was not published", async (t) => {
+  using node = openNode(configuration({}));
+  const { id } = await node.create();
+  const [port, other] = [await freePort(), await freePort()];
+  await node.pods.changes.publish(id, [tcp(port)]);
+  const asked: readonly PortSpec[] = [
+    { ...tcp(port), protocol: "udp" },
+    tcp(port),
+    { ...tcp(0), podPort: 81 },
+    tcp(other),
+  ];
+  const done = await node.pods.changes.unpublish(id, asked);
+  t.deepEqual(notPublished(done.before, asked), [0, 2, 3]);
+  const removed = removedPorts(done.before, done.after);
+  t.deepEqual(
+    removed.map(({ hostPort }) => hostPort),
+    [port],
+  );
+  const again = await node.pods.changes.unpublish(id, asked);
+  t.deepEqual(notPublished(again.before, asked), [0, 1, 2, 3]);
+  t.deepEqual(removedPorts(again.before, again.after), []);
+  await node.pods.close(0);
+});

@@ -1,0 +1,238 @@
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import test from "ava";
+import { ipOf } from "../../../../core/address.ts";
+import { systemClock } from "../../../../core/clock.ts";
+import { migrations } from "../../../../daemon/store/migrations.ts";
+import { type InterfacePlan, parseStoredPlan } from "../../../../daemon/pods/store/pod-plan.ts";
+import { listAttachments } from "../../../../daemon/containers/store.ts";
+import { listNetworks } from "../../../../daemon/networks/store.ts";
+import { configuration, type Node, openNode } from "../fixtures/node.ts";
+
+const never = new AbortController().signal;
+const progress = { started: () => {}, finished: () => {} };
+
+const fixturePath = (schema: number): string =>
+  join(import.meta.dirname, `../fixtures/state-${schema}.sql`);
+/** States of earlier podnetds, each made by the code of its time. */
+const fixture = (schema: number): string => readFileSync(fixturePath(schema), "utf8");
+/** Schemas a podnetd has left a state of: not every step was ever the last one. */
+const left = migrations.map((_, i) => i + 1).filter((schema) => existsSync(fixturePath(schema)));
+
+interface Left {
+  /** Settings of the podnetd that left it. */
+  readonly network: Readonly<Record<string, string>>;
+  /** Pods in it, and addresses of the default network in use and resting. */
+  readonly pods: readonly string[];
+  readonly used: bigint;
+  readonly resting: bigint;
+  /** What a recovery makes of them, and how many addresses are in use then. */
+  readonly recovered: readonly string[];
+  readonly usedThen: bigint;
+}
+
+/** Pods of all kinds that there were by schema 4, as it left them. */
+const manyPods: Left = {
+  network: { "network.cidr": "10.0.0.0/27", "network.cidr6": "fd00::/64" },
+  pods: [
+    "creating",
+    "deleting",
+    "everywhere",
+    "failed",
+    "paused",
+    "removing",
+    "running",
+    "set",
+    "stopped",
+    "stopping",
+  ],
+  used: 20n,
+  resting: 2n,
+  recovered: [
+    "everywhere running",
+    "failed failed",
+    "paused running",
+    "removing running",
+    "running running",
+    "set running",
+    "stopped stopped",
+    "stopping stopped",
+  ],
+  usedThen: 16n,
+};
+
+/** What is in the states, and what becomes of it. */
+const states: Readonly<Record<number, Left>> = {
+  1: {
+    network: { "network.cidr": "10.0.0.0/28" },
+    pods: [
+      "creating",
+      "deleting",
+      "failed",
+      "paused",
+      "restarting",
+      "running",
+      "stopped",
+      "stopping",
+    ],
+    used: 8n,
+    resting: 1n,
+    recovered: [
+      "failed failed",
+      // A row says what its machine does, and the one that is played here runs.
+      "paused running",
+      "restarting failed",
+      "running running",
+      "stopped stopped",
+      "stopping stopped",
+    ],
+    usedThen: 6n,
+  },
+  4: manyPods,
+  // The same, and containers.
+  5: { ...manyPods, used: 24n, usedThen: 20n },
+};
+
+const stateOf = (schema: number): Left => {
+  const state = states[schema];
+  if (state === undefined) throw new Error(`Say what is in state-${schema}.sql`);
+  return state;
+};
+
+/** Today's podnetd on a state that one of then has left. */
+function openLeft(schema: number): Node {
+  const config = configuration({ ...stateOf(schema).network, quarantine_s: "3600" });
+  const raw = new DatabaseSync(join(config.stateDir, "state.db"));
+  raw.exec(fixture(schema));
+  const { last } = raw.prepare("SELECT max(freed_ms) AS last FROM leases").get() as {
+    last: number;
+  };
+  raw.close();
+  // As if it were a second later: what rested then rests still.
+  return openNode(config, { ...systemClock, now: () => last + 1000 });
+}
+
+/** Tables and indexes as they are made, but for how that is written. */
+const schemaOf = (node: Node): string[] =>
+  node.db
+    .all("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name")
+    .map(({ sql }) => String(sql).replaceAll(/\s+/g, " "));
+
+for (const schema of left) {
+  test(`a state of schema ${schema} becomes what one made today is`, (t) => {
+    using old = openLeft(schema);
+    using fresh = openNode(configuration({}));
+    t.deepEqual(schemaOf(old), schemaOf(fresh));
+  });
+
+  test(`a state of schema ${schema} is brought up to date, and every plan in it is read`, (t) => {
+    using node = openLeft(schema);
+    t.is(node.db.get("PRAGMA user_version")?.["user_version"], migrations.length);
+    t.deepEqual(
+      node.pods
+        .list()
+        .map(({ name }) => String(name))
+        .toSorted(),
+      stateOf(schema).pods,
+    );
+    for (const { plan } of node.db.all("SELECT plan FROM pods"))
+      t.notThrows(() => parseStoredPlan(String(plan)));
+    for (const row of node.pods.list())
+      if (row.before !== undefined) t.is(row.before.plan.podId, row.id);
+    const { used, quarantined } = node.addresses.stats("default" as never);
+    t.deepEqual([used, quarantined], [stateOf(schema).used, stateOf(schema).resting]);
+  });
+
+  test(`the pods of a state of schema ${schema} are recovered: what ran runs, what was half done is undone`, async (t) => {
+    using node = openLeft(schema);
+    await node.pods.recover("b");
+    t.deepEqual(
+      node.pods
+        .list()
+        .map(({ name, state }) => `${name} ${state}`)
+        .toSorted(),
+      stateOf(schema).recovered,
+    );
+    const { id } = node.pods.find("running");
+    t.not(node.pods.live(id), undefined);
+    t.is(node.addresses.stats("default" as never).used, stateOf(schema).usedThen);
+    // By its plan of then a pod of then is started and deleted.
+    t.is((await node.pods.start("stopped", { signal: never, progress })).state, "running");
+    for (const { name } of node.pods.list())
+      t.true((await node.pods.delete(name, { force: false })).existed);
+    t.deepEqual(node.pods.list(), []);
+    t.is((await node.create({ spec: { name: "new" } })).state, "running");
+    await node.pods.close(0);
+  });
+}
+
+test("the state of schema 4 has in it whatever a state can have", (t) => {
+  using node = openLeft(4);
+  t.deepEqual(
+    listNetworks(node.db).map(({ definition, state, before }) =>
+      [definition.name, state, before?.subnets[0]?.gateway ?? "-"].join(" "),
+    ),
+    [
+      "apart ready -",
+      "blue ready -",
+      "changing updating 10.79.0.1/24",
+      "default ready -",
+      "unmade deleting -",
+    ],
+  );
+  const interfacesOf = (name: string): readonly InterfacePlan[] =>
+    node.pods.find(name).plan.interfaces;
+  t.deepEqual(
+    interfacesOf("everywhere").map(({ guestName, network, bridge }) =>
+      [guestName, network ?? "-", bridge ?? "-"].join(" "),
+    ),
+    [
+      "eth0 default hyper0",
+      "blue0 blue pn-blue",
+      "eth2 apart pn-apart",
+      "eth3 - br9",
+      "eth4 - -",
+      "lo - -",
+    ],
+  );
+  t.is(node.db.get("SELECT count(*) AS n FROM interfaces WHERE tap = 'kept0'")?.["n"], 1);
+  t.deepEqual(
+    interfacesOf("removing").map(({ leaving }) => leaving === true),
+    [false, true],
+  );
+  const set = node.pods.find("set");
+  t.true(set.plan.interfaces[1]?.addresses.includes("10.77.0.80/24" as never));
+  t.false(set.before?.plan.interfaces[1]?.addresses.includes("10.77.0.80/24" as never));
+  t.is(node.pods.find("paused").state, "paused");
+  t.is(node.db.get("SELECT count(*) AS n FROM ports")?.["n"], 5);
+});
+
+test("the containers of a state of schema 5 are read: their plans, addresses and host ports", (t) => {
+  using node = openLeft(5);
+  const rows = listAttachments(node.db);
+  t.deepEqual(
+    rows.map(({ containerId, state, network }) => `${containerId} ${state} ${network}`).toSorted(),
+    ["attached ready default", "attaching adding default", "detaching deleting blue"],
+  );
+  for (const { id, plan } of rows) {
+    t.is(plan.id, id);
+    t.is(plan.fragment.key, id);
+    t.is(String(plan.fragment.hostLink), `pc${id}`);
+    // Of the one on its way out, too: its link may be there still.
+    for (const address of plan.addresses)
+      t.is(node.addresses.status(plan.network, ipOf(address)).kind, "held", address);
+  }
+  const [attached] = rows.filter(({ state }) => state === "ready");
+  t.deepEqual(
+    attached?.plan.published?.map(({ hostPort, podPort }) => [hostPort, podPort]),
+    [[18200, 80]],
+  );
+  t.truthy(attached?.plan.fragment.bandwidth?.fromGuest);
+  t.is(attached?.plan.mtu, 1400);
+  const held = "SELECT DISTINCT host_port FROM ports WHERE attachment_id IS NOT NULL ORDER BY 1";
+  t.deepEqual(
+    node.db.all(held).map(({ host_port }) => host_port),
+    [18200, 18201],
+  );
+});

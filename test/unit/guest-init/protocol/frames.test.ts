@@ -1,0 +1,132 @@
+import test from "ava";
+import * as fc from "fast-check";
+import { FrameAssembler } from "../../../../guest-init/protocol/assembler.ts";
+import { joinBytes, readU32, u32Bytes } from "../../../../guest-init/protocol/bytes.ts";
+import {
+  CtlDecoder,
+  type CtlItem,
+  ctlLimit,
+  encodeCtlFrame,
+} from "../../../../guest-init/protocol/ctl-frame.ts";
+import { TtyDecoder, encodeTtyFrame, ttyLimit } from "../../../../guest-init/protocol/tty-frame.ts";
+
+const u32 = fc.integer({ min: 0, max: 0xffffffff });
+
+/** Cuts bytes at arbitrary places. */
+function cut(all: Uint8Array, sizes: readonly number[]): Uint8Array[] {
+  const parts: Uint8Array[] = [];
+  let at = 0;
+  for (let i = 0; at < all.length; i++) {
+    const size = sizes.length === 0 ? all.length : (sizes[i % sizes.length] as number);
+    parts.push(all.subarray(at, at + size));
+    at += size;
+  }
+  return parts;
+}
+const sizes = fc.array(fc.integer({ min: 1, max: 40 }), { maxLength: 5 });
+
+test("control frames survive any chunking", (t) => {
+  const frame = fc.record({ code: u32, payload: fc.uint8Array({ maxLength: 200 }) });
+  fc.assert(
+    fc.property(fc.array(frame, { maxLength: 8 }), sizes, (frames, sizes) => {
+      const all = joinBytes(frames.map((f) => encodeCtlFrame(f.code, f.payload)));
+      const decoder = new CtlDecoder();
+      const found = cut(all, sizes).flatMap((part) => decoder.push(part));
+      t.false(decoder.pending);
+      t.deepEqual(
+        found,
+        frames.map((f) => ({ kind: "frame" as const, ...f })),
+      );
+    }),
+  );
+});
+
+test("tty frames survive any chunking", (t) => {
+  const frame = fc.record({
+    stream: fc.bigInt({ min: 0n, max: 0xffffffffffffffffn }),
+    data: fc.uint8Array({ maxLength: 200 }),
+  });
+  fc.assert(
+    fc.property(fc.array(frame, { maxLength: 8 }), sizes, (frames, sizes) => {
+      const all = joinBytes(frames.map((f) => encodeTtyFrame(f.stream, f.data)));
+      const decoder = new TtyDecoder();
+      const found = cut(all, sizes).flatMap((part) => decoder.push(part));
+      t.deepEqual(
+        found,
+        frames.map((f) => ({ kind: "frame" as const, ...f })),
+      );
+    }),
+  );
+});
+
+test("what is decoded does not share memory with what was pushed", (t) => {
+  const bytes = encodeCtlFrame(9, Uint8Array.of(1, 2, 3));
+  const [item] = new CtlDecoder().push(bytes);
+  bytes.fill(0);
+  t.deepEqual(item, { kind: "frame", code: 9, payload: Uint8Array.of(1, 2, 3) });
+});
+
+test("`wanted` is the rest of the header, then of the body, as hyperstart reads", (t) => {
+  const decoder = new CtlDecoder();
+  const seen: number[] = [];
+  let bytes = encodeCtlFrame(20, new Uint8Array(15_792));
+  while (bytes.length > 0) {
+    seen.push(decoder.wanted);
+    const part = bytes.subarray(0, decoder.wanted);
+    bytes = bytes.subarray(part.length);
+    decoder.push(part);
+  }
+  t.deepEqual(seen, [8, 15_792]);
+  decoder.push(Uint8Array.of(0, 0, 0));
+  t.is(decoder.wanted, 5);
+  t.true(decoder.pending);
+});
+
+test("the limit is exact, and configurable up to 10 MiB", (t) => {
+  const at = (limit: number, length: number): CtlItem | undefined =>
+    new CtlDecoder(limit).push(joinBytes([u32Bytes(9), u32Bytes(length)]))[0];
+  t.is(at(64, 64), undefined);
+  t.deepEqual(at(64, 65), { kind: "refused", code: 9, length: 65, reason: "too-long" });
+  t.is(at(ctlLimit.max, ctlLimit.max), undefined);
+  t.is(at(ctlLimit.max, ctlLimit.max + 1)?.kind, "refused");
+  t.throws(() => new CtlDecoder(ctlLimit.max + 1), { instanceOf: RangeError });
+  t.throws(() => new CtlDecoder(7), { instanceOf: RangeError });
+  const tty = new TtyDecoder(ttyLimit.hyperstart);
+  t.is(tty.push(encodeTtyFrame(1n, new Uint8Array(4084)))[0]?.kind, "frame");
+  t.is(tty.push(encodeTtyFrame(1n, new Uint8Array(4085)))[0]?.kind, "refused");
+});
+
+test("after a frame too long its bytes are skipped and the next one is read", (t) => {
+  const decoder = new CtlDecoder(32);
+  const all = joinBytes([encodeCtlFrame(1, new Uint8Array(100)), encodeCtlFrame(12)]);
+  const found = cut(all, [7]).flatMap((part) => decoder.push(part));
+  t.deepEqual(found, [
+    { kind: "refused", code: 1, length: 108, reason: "too-long" },
+    { kind: "frame", code: 12, payload: new Uint8Array(0) },
+  ]);
+});
+
+test("after a frame too short the next byte begins a header", (t) => {
+  for (let length = 0; length < 8; length++) {
+    const all = joinBytes([u32Bytes(9), u32Bytes(length), encodeCtlFrame(12)]);
+    t.deepEqual(new CtlDecoder().push(all), [
+      { kind: "refused", code: 9, length, reason: "too-short" },
+      { kind: "frame", code: 12, payload: new Uint8Array(0) },
+    ]);
+  }
+});
+
+test("memory follows what arrives, not what is announced", (t) => {
+  const limit = 10 * 1024 * 1024;
+  const assembler = new FrameAssembler({
+    headerSize: 8,
+    lengthOf: (header) => readU32(header, 4),
+    limit,
+  });
+  assembler.push(joinBytes([u32Bytes(9), u32Bytes(limit)]));
+  let arrived = 0;
+  for (let i = 0; i < 1000; i++) {
+    t.true(assembler.reserved <= Math.max(16 * 1024, 2 * arrived) + 8);
+    arrived += assembler.push(new Uint8Array(1000)).length === 0 ? 1000 : 0;
+  }
+});

@@ -1,0 +1,28 @@
+import test from "ava";
+import { isPodnetError } from "../../../../core/errors.ts";
+import { architectures, hostArchitecture } from "../../../../hypervisor/architecture.ts";
+import { chooseAccelerator, hasVirtualisation } from "../../../../hypervisor/argv/accelerator.ts";
+
+const cpuinfo = (...flags: readonly string[]): string =>
+  flags
+    .map(
+      (line, n) => `processor\t: ${n}\nflags\t\t: fpu ${line} msr\nvmx flags\t: vnmi\nbugs\t\t:\n`,
+    )
+    .join("\n");
+
+test("vmx or svm on every processor", (t) => {
+  t.true(hasVirtualisation(cpuinfo("vmx", "vmx")));
+  t.true(hasVirtualisation(cpuinfo("svm")));
+  t.false(hasVirtualisation(cpuinfo("vmx", "sse")));
+  t.false(hasVirtualisation(cpuinfo("svm_lock novmx")));
+  t.false(hasVirtualisation(""));
+});
+
+test("guests of another architecture are emulated, whatever the processor offers", (t) => {
+  for (const arch of architectures.filter((each) => each !== hostArchitecture)) {
+    t.is(chooseAccelerator("auto", arch), "tcg");
+    const error = t.throws(() => chooseAccelerator("on", arch));
+    t.true(isPodnetError(error, "PREFLIGHT_FAILED"));
+    t.regex(error.message, new RegExp(`is of ${hostArchitecture}, and guests are of ${arch}`));
+  }
+});
