@@ -47,14 +47,11 @@ export interface AvaResult extends Count {
  */
 const closingLine = /^ {2}(\d+) .*?(passed|failed|skipped|todo|rejections?|exceptions?)$/;
 
-/**
- * A test that passed and took 100 ms or more, with its file where there are several:
- * `✔ file › title (1m 3.2s)`.
- */
-const timedLine = /^ {2}✔ (\S+) › .* \((?:(\d+)m ?)?(?:([\d.]+)(ms|s))?\)$/;
+/** A test that passed and took 100 ms or more: `✔ file › title (1m 3.2s)`. */
+const timedLine = /^ {2}✔ (.*) \((?:(\d+)m ?)?(?:([\d.]+)(ms|s))?\)$/;
 
-/** A test that failed, with its file where there are several. */
-const failedLine = /^ {2}✘ \[fail\]: (?:(\S+) › )?(.*)$/;
+/** A test that failed. */
+const failedLine = /^ {2}✘ \[fail\]: (.*)$/;
 
 /** An error that no test of a file waited for. */
 const uncaughtLine = /^ {2}(?:Uncaught exception|Unhandled rejection) in (\S+)$/;
@@ -63,8 +60,9 @@ const uncaughtLine = /^ {2}(?:Uncaught exception|Unhandled rejection) in (\S+)$/
 class Slowest {
   readonly #seconds = new Map<string, number>();
 
-  note(line: string): void {
-    const [, file, minutes = "0", amount = "0", unit] = timedLine.exec(line) ?? [];
+  note(line: string, names: TestNames): void {
+    const [, name = "", minutes = "0", amount = "0", unit] = timedLine.exec(line) ?? [];
+    const file = names.parse(name)?.file;
     if (file === undefined) return;
     const seconds = Number(minutes) * 60 + Number(amount) / (unit === "ms" ? 1000 : 1);
     this.#seconds.set(file, (this.#seconds.get(file) ?? 0) + seconds);
@@ -112,12 +110,13 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
   /** The failed tests and the uncaught errors whose file ava names. */
   const failing: FailedTest[] = [];
   const slowest = new Slowest();
+  const names = new TestNames(files);
   let closed = false;
   for await (const line of readline.createInterface({ input: child.stdout })) {
     const total = closingLine.exec(line);
     const failure = failedLine.exec(line);
-    const file = failure === null ? undefined : fileOf(failure[1], files);
-    if (failure !== null && file !== undefined) failing.push({ file, title: failure[2] ?? "" });
+    const failedTest = failure === null ? undefined : names.parse(failure[1] ?? "");
+    if (failedTest !== undefined) failing.push(failedTest);
     const uncaught = uncaughtLine.exec(line)?.[1];
     if (uncaught !== undefined && files.includes(uncaught))
       failing.push({ file: uncaught, title: "an error outside of any test" });
@@ -127,7 +126,7 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
       else if (total[2] !== "passed") failed += Number(total[1]);
     } else if (/^ {2}✔ /.test(line)) {
       passed++;
-      slowest.note(line);
+      slowest.note(line, names);
     } else if (!/^ *(?:─+)?$/.test(line)) show(`  ${line}`);
   }
   const [code] = await ended;
@@ -144,13 +143,32 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
   return { passed, failed, skipped, failing: allNamed ? failing : undefined };
 }
 
-/**
- * Ava names a file by its path without its ending and what all have in common, and not at all when
- * it is the only one.
- */
-const fileOf = (label: string | undefined, files: readonly string[]): string | undefined =>
-  label === undefined
-    ? files.length === 1
-      ? files[0]
-      : undefined
-    : files.find((file) => file.endsWith(`/${label}.test.ts`));
+/** Finds a test's file by the name that ava's reporter shows (ava/lib/reporters/prefix-title.js). */
+class TestNames {
+  readonly #files: readonly string[];
+  /** What comes before a title: the path below the common folder, such as `daemon › store › `. */
+  readonly #prefixes: readonly (readonly [prefix: string, file: string])[];
+
+  constructor(files: readonly string[]) {
+    this.#files = files;
+    const folders = files.map((file) => path.dirname(file).split("/"));
+    const [first = []] = folders;
+    const differs = first.findIndex((part, i) => folders.some((parts) => parts[i] !== part));
+    const depth = differs < 0 ? first.length : differs;
+    this.#prefixes = files.map((file) => {
+      const parts = file
+        .replace(/\.test\.ts$/, "")
+        .split("/")
+        .slice(depth);
+      return [`${parts.join(" › ")} › `, file] as const;
+    });
+  }
+
+  /** Undefined for a name that is none of these files'. The only file is not named. */
+  parse(name: string): FailedTest | undefined {
+    const [only, second] = this.#files;
+    if (only !== undefined && second === undefined) return { file: only, title: name };
+    const found = this.#prefixes.find(([prefix]) => name.startsWith(prefix));
+    return found === undefined ? undefined : { file: found[1], title: name.slice(found[0].length) };
+  }
+}

@@ -13,7 +13,7 @@ const failingReady = {
 const asData = { file: steps, title: "a plan's steps and their undo are data" };
 
 const commits = {
-  file: "test/unit/daemon-commits.test.ts",
+  file: "test/unit/daemon/store/commits.test.ts",
   title: "a pod's life waits for the disk at most twice for each call",
 };
 

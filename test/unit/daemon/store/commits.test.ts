@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from "ava";
-import { watchCrossings } from "../../core/crossing.ts";
-import { configuration, type Node, openNode } from "./daemon/fixtures/node.ts";
+import { watchCrossings } from "../../../../core/crossing.ts";
+import { configuration, type Node, openNode } from "../fixtures/node.ts";
 
 /** What is committed: flushed to the disk, and not. */
 interface Commits {
