@@ -1,11 +1,20 @@
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
+import { referencePages } from "./reference/pages.ts";
 
 /**
- * Makes `api/gen` and its like from their .proto files; with `--check`, makes them aside and
- * compares.
+ * Makes `api/gen` and its like from their .proto files, and the pages of docs/reference that are
+ * made from the code; with `--check`, makes them aside and compares.
  */
 
 const root = resolve(import.meta.dirname, "..");
@@ -50,11 +59,25 @@ function stale(aside: string, gen: string): string[] {
     .map((name) => `${gen}/${name}`);
 }
 
+/** Pages that are not what the code makes of them. */
+function stalePages(): string[] {
+  const read = (page: string): string =>
+    existsSync(join(root, page)) ? readFileSync(join(root, page), "utf8") : "";
+  return [...referencePages()].flatMap(([page, text]) => (read(page) === text ? [] : [page]));
+}
+
+function writePages(): void {
+  for (const [page, text] of referencePages()) {
+    mkdirSync(dirname(join(root, page)), { recursive: true });
+    writeFileSync(join(root, page), text);
+  }
+}
+
 function check(): boolean {
   const aside = mkdtempSync(join(tmpdir(), "podnet-generate-"));
   try {
     generate(aside);
-    const found = outputs.flatMap(({ gen }) => stale(aside, gen));
+    const found = [...outputs.flatMap(({ gen }) => stale(aside, gen)), ...stalePages()];
     for (const name of found) console.error(`${name} is not current`);
     return found.length === 0;
   } finally {
@@ -71,4 +94,5 @@ if (process.argv.includes("--check")) {
 } else {
   for (const { gen } of outputs) rmSync(join(root, gen), { recursive: true, force: true });
   generate(root);
+  writePages();
 }

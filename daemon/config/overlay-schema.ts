@@ -6,37 +6,37 @@ const texts = z.array(z.string());
 /** The keys of `[overlay]`: how this host joins others. */
 export const overlaySchema = z.strictObject({
   etcd: z.strictObject({
-    endpoints: texts.describe(
-      "Where the hosts' etcd answers, http:// or https:// each; no overlay when empty",
-    ),
-    prefix: z.string().describe("Where the overlay's keys are in etcd; flannel's own unless given"),
-    ca: path.describe("Authority that has signed etcd's certificates, PEM"),
-    cert: path.describe("The certificate shown to etcd, PEM"),
-    key: path.describe("Its private key, PEM"),
-    username: z.string().min(1).describe("User of etcd, where it asks for one"),
-    password_file: path.describe("A file with that user's password, on one line"),
+    endpoints: texts.describe("Endpoints of etcd, http:// or https:// each; no overlay when empty"),
+    prefix: z.string().describe("Prefix of the overlay's keys in etcd; flannel's by default"),
+    ca: path.describe("The authority that signed etcd's certificates, PEM"),
+    cert: path.describe("Client certificate for etcd, PEM"),
+    key: path.describe("Private key of the client certificate, PEM"),
+    username: z.string().min(1).describe("User name for etcd"),
+    password_file: path.describe("File with the password of etcd.username, on one line"),
   }),
   names: texts.describe(
-    "Several overlays, each configured in etcd below PREFIX/NAME; the one at PREFIX when empty",
+    "Names of several overlays, each configured in etcd at PREFIX/NAME; the one at PREFIX when empty",
   ),
   discover: z
     .boolean()
-    .describe("Join every overlay that is configured below PREFIX/NAME, as they come and go"),
+    .describe("Join every overlay that is configured at PREFIX/NAME, as they come and go"),
   interface: texts.describe(
-    "Links by which this host reaches the others, by name or address; the first that is there",
+    "Links to the other hosts, by name or address; the first that exists is used",
   ),
   interface_regex: texts.describe(
-    "The same by regular expressions, of addresses and then of names",
+    "Links to the other hosts, as regular expressions of addresses, then of names",
   ),
   can_reach: z
     .string()
-    .describe("The link by which packets go to this address, where none is named"),
+    .describe(
+      "An address: the link with the route to it leads to the other hosts, where no interface is named",
+    ),
   public_ip: z
     .string()
-    .describe("The IPv4 address that others send to; the link's own unless given"),
+    .describe("IPv4 address that other hosts send to; the link's own when not given"),
   public_ip6: z
     .string()
-    .describe("The IPv6 address that others send to; the link's own unless given"),
+    .describe("IPv6 address that other hosts send to; the link's own when not given"),
   lease_ttl_s: z
     .int()
     .min(10)
@@ -46,29 +46,35 @@ export const overlaySchema = z.strictObject({
     .int()
     .min(1)
     .max(1439)
-    .describe("Minutes before its end that the lease is renewed; half-way when it is shorter"),
-  subnet_file: path.describe("What programs on the host are told of the overlay, as flannel does"),
-  subnet_dir: path.describe("The same of several overlays, NAME.env each"),
-  masquerade: z
-    .boolean()
-    .describe("What leaves the overlay gets the host's address, and nothing inside of it does"),
-  random_fully: z.boolean().describe("Source ports of what is masqueraded are drawn at random"),
-  no_masquerade: texts.describe("Networks beside the overlay that see pods' own addresses"),
+    .describe(
+      "Minutes before its end at which the lease is renewed; half-way when the lease is shorter",
+    ),
+  subnet_file: path.describe(
+    "File with the overlay's subnet and MTU for other programs, in flannel's format",
+  ),
+  subnet_dir: path.describe("Directory of these files for several overlays, NAME.env each"),
+  masquerade: z.boolean().describe("Packets that leave the overlay get the host's address (NAT)"),
+  random_fully: z.boolean().describe("Draw the source ports of masqueraded connections at random"),
+  no_masquerade: texts.describe("Networks outside of the overlay that see the addresses of pods"),
   forward_rules: z
     .boolean()
-    .describe("Accept what is forwarded from and to the overlay where other rules drop it"),
+    .describe(
+      "Accept forwarded packets from and to the overlay, where other rules would drop them",
+    ),
   allow_overlap: z
     .boolean()
-    .describe("Take an overlay's network though it overlaps with addresses or routes of this host"),
+    .describe("Use an overlay's network even if it overlaps with addresses or routes of this host"),
   extension: z
     .boolean()
-    .describe("Let commands that the overlay's configuration in etcd names run here as podnetd"),
+    .describe("Allow the backend extension: etcd's configuration names commands that podnetd runs"),
   tx_checksum: z
     .enum(["auto", "on", "off"])
-    .describe("Leave checksums of what enters the tunnel to the network card; auto tries it out"),
+    .describe(
+      "Leave the checksums of tunnelled packets to the network card; auto tests whether that works",
+    ),
   probe_s: z
     .int()
     .min(0)
     .max(3600)
-    .describe("Seconds between probes of the other hosts; 0 never probes"),
+    .describe("Seconds between probes of the other hosts; 0: no probes"),
 });

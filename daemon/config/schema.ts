@@ -18,192 +18,226 @@ const ownVariables: Readonly<Record<string, string>> = { socket: "PODNETD_SOCKET
  * `network.cidr` is `PODNET_NETWORK_CIDR` and `--network-cidr`; `socket` alone is `PODNETD_SOCKET`.
  */
 export const configSchema = z.strictObject({
-  state_dir: path.describe("Where the record of pods and addresses is kept"),
+  state_dir: path.describe("Directory of the database of pods, networks and addresses"),
   run_dir: path.describe(
-    "Where sockets of the daemon and of the machines live; empty after a host restart",
+    "Directory of the sockets of podnetd and of its VMs; empty after a host restart",
   ),
-  disks_dir: path.describe(
-    "Where what pods write to their disks is kept; disks in state_dir unless given",
-  ),
+  disks_dir: path.describe("Directory of the files that hold what pods write to their disks"),
   disk_max_mib: count(0, 2 ** 32 - 1).describe(
-    "MiB that a pod may write to each of its disks that do not say; 0: as much as the disk is large",
+    "MiB that a pod may write to each disk, unless the disk sets max_mib; 0: as much as the size of the disk",
   ),
-  socket: path.describe("The API's unix socket"),
-  socket_group: z.string().min(1).describe("Group that may use the socket, by name or number"),
-  log_level: z.enum(["trace", "debug", "info", "warn", "error"]).describe("How much is logged"),
+  socket: path.describe("Unix socket of the API"),
+  socket_group: z
+    .string()
+    .min(1)
+    .describe("Group that may connect to the socket, by name or number"),
+  log_level: z
+    .enum(["trace", "debug", "info", "warn", "error"])
+    .describe("Lowest level that is logged"),
   tcp: z.strictObject({
-    address: z.string().describe("Serve the API on this ADDRESS:PORT too, with mutual TLS"),
+    address: z.string().describe("ADDRESS:PORT where the API is also served, with mutual TLS"),
     cert: path.describe("The server's certificate, PEM"),
     key: path.describe("The server's private key, PEM"),
-    client_ca: path.describe("Clients must show a certificate signed by this authority, PEM"),
+    client_ca: path.describe("The authority that must have signed a client's certificate, PEM"),
   }),
   access: z.strictObject({
-    admin: entries.describe("Who may do everything beside root: uid:NAME, gid:NAME, cert:NAME"),
-    operator: entries.describe(
-      "Who may create, run programs in and delete pods; the members of socket_group when not given",
+    admin: entries.describe(
+      "Who has the role admin, in addition to root and podnetd's user: uid:NAME, gid:NAME, cert:NAME",
     ),
-    viewer: entries.describe("Who may look on only"),
+    operator: entries.describe(
+      "Who has the role operator; the members of socket_group when not given",
+    ),
+    viewer: entries.describe("Who has the role viewer"),
     image_paths: z
       .array(path)
-      .describe(
-        "Directories with the kernels, initrds and disks that callers who are no admin may name; when not given that of the default image, STATE_DIR/images and /usr/share/podnet",
-      ),
+      .describe("Directories of the kernels, initrds and disks that operators may name"),
     write_through_paths: z
       .array(path)
-      .describe(
-        "Directories, files and devices that disks of such callers may be written through to; none when not given",
-      ),
+      .describe("Directories, files and devices that operators may use as write-through disks"),
   }),
   limits: z.strictObject({
-    connections: count(8, 100_000).describe("Connections to the unix socket, and as many by TCP"),
+    connections: count(8, 100_000).describe(
+      "Connections to the unix socket; the same number applies to TCP",
+    ),
     handshakes: count(4, 100_000).describe(
-      "TLS handshakes that are not finished, apart from connections; of one source address a quarter",
+      "Unfinished TLS handshakes; one source address may have a quarter of them",
     ),
     connections_per_caller: count(1, 100_000).describe("Connections of one user or certificate"),
     connections_per_s: count(1, 1_000_000).describe(
-      "New connections a second of one user or certificate, and by TCP of one source address, in the long run; twice as many at once",
+      "New connections a second of one user or certificate, and by TCP of one source address, on average; bursts may be twice as large",
     ),
-    requests_per_caller: count(1, 100_000).describe("Its requests and streams under way at a time"),
-    creates_per_caller: count(1, 10_000).describe("Its creates and starts under way at a time"),
+    requests_per_caller: count(1, 100_000).describe(
+      "Concurrent requests and streams of one user or certificate",
+    ),
+    creates_per_caller: count(1, 10_000).describe(
+      "Concurrent creates and starts of one user or certificate",
+    ),
     captures_per_caller: count(1, 1000).describe(
-      "Its captures of traffic at a time, each with up to 4 MiB of packets that wait",
+      "Concurrent captures of one user or certificate; each buffers up to 4 MiB of packets",
     ),
     requests_per_s: count(1, 1_000_000).describe(
-      "Its requests a second in the long run; twice as many at once",
+      "Requests a second of one user or certificate, on average; bursts may be twice as large",
     ),
-    request_s: seconds(3600).min(1).describe("Longest a request may take to arrive"),
-    stall_s: seconds(3600).min(1).describe("Longest a caller may leave an answer unread"),
-    idle_s: seconds(86_400).min(1).describe("Longest a connection may stay without a request"),
+    request_s: seconds(3600).min(1).describe("Seconds that a request may take to arrive"),
+    stall_s: seconds(3600).min(1).describe("Seconds that an answer may stay unread"),
+    idle_s: seconds(86_400).min(1).describe("Seconds that a connection may stay without a request"),
   }),
   network: z.strictObject({
-    name: z.string().describe("Name of the network pods join by default"),
-    bridge: z.string().describe("Its bridge, made or adopted"),
+    name: z.string().describe("Name of the default network"),
+    bridge: z
+      .string()
+      .describe(
+        "Bridge of the default network; an existing one is adopted if it carries the gateway address",
+      ),
     cidr: z
       .string()
-      .describe("Its addresses; with host bits set, that address is the gateway, else the first"),
-    cidr6: z.string().describe("Its IPv6 addresses beside those of cidr; none unless given"),
+      .describe(
+        "Subnet of the default network. With host bits set, that address is the gateway, else the first one is",
+      ),
+    cidr6: z.string().describe("IPv6 subnet of the default network, in addition to cidr"),
     mtu: z.int().min(576).max(65521).describe("MTU of the bridge and its ports"),
     ranges: z
       .array(z.string())
-      .describe("Automatic addresses come from these alone; from all of the network when empty"),
+      .describe("Ranges that automatic addresses come from; all of the subnet when empty"),
     reserved: z
       .array(z.string())
-      .describe("Never handed out: addresses, networks or FIRST-LAST ranges"),
+      .describe("Addresses, subnets or FIRST-LAST ranges that are never handed out"),
     dns: z
       .array(z.string())
       .describe(
-        "Nameservers that the resolver asks, or guests without one; the host's own when empty",
+        "Name servers that the resolver asks, or that guests ask where there is no resolver; the host's own when empty",
       ),
     dns_search: z.array(z.string()).describe("Search domains for guests"),
-    masquerade: z.boolean().describe("What leaves the host gets the host's address (NAT)"),
+    masquerade: z.boolean().describe("Packets that leave the host get the host's address (NAT)"),
     isolated: z.boolean().describe("Pods reach the gateway but not each other"),
     cloud_metadata: z
       .boolean()
-      .describe("Pods reach 169.254.0.0/16 and the clouds' metadata outside of this host"),
+      .describe(
+        "Pods may reach 169.254.0.0/16 and the IPv6 metadata addresses of clouds outside of this host",
+      ),
     accept_translated: z
       .boolean()
-      .describe("Connections translated (DNAT) on this host reach pods too, not containers alone"),
+      .describe(
+        "Connections that other programs on this host translate (DNAT) reach pods, not only containers",
+      ),
     admit: z
       .array(z.string())
       .max(64)
       .describe(
-        "From these sources all of the network is reached: pods of other nodes, routed here",
+        "Sources that may open connections to all of the network, such as pods of other nodes",
       ),
     vlan_filtering: z
       .boolean()
-      .describe("The bridge filters VLANs, so that interfaces can be members of one"),
+      .describe("The bridge filters VLANs, so that an interface can be a member of one"),
   }),
   dns: z.strictObject({
     resolver: z
       .boolean()
-      .describe("Pods ask their gateway for names, on networks that do not say otherwise"),
-    domain: z.string().describe("What names of pods end with"),
+      .describe(
+        "podnetd answers DNS at the gateway of each network, unless the network is made with --no-resolver",
+      ),
+    domain: z.string().describe("Domain of pod names"),
     upstreams: z
       .array(z.string())
-      .describe("Asked for all other names by networks without dns; the host's own when empty"),
+      .describe(
+        "Name servers for all other names, on networks without dns; the host's own when empty",
+      ),
     stale_s: z
       .int()
       .min(0)
       .max(259_200)
-      .describe("How old an answer may be that is given when no server answers; 0 for none"),
+      .describe("Seconds that an old answer may be used while no server answers; 0: never"),
   }),
   overlay: overlaySchema,
   cni: z.strictObject({
-    enabled: z.boolean().describe("Container runtimes may ask for networks, by CNI"),
-    socket: path.describe("Where podnet-cni asks; cni.sock in run_dir unless given"),
+    enabled: z.boolean().describe("podnetd serves container runtimes (CNI)"),
+    socket: path.describe("Unix socket that podnet-cni connects to"),
     pending_dir: path.describe(
-      "Where podnet-cni writes down what came while podnetd was away; cni-pending in state_dir unless given",
+      "Directory where podnet-cni records DEL requests that podnetd could not take",
     ),
     service_cidr: z
       .string()
-      .describe("Reached by the gateway of a container's network, also where a macvlan0 leads"),
+      .describe(
+        "Kubernetes service subnet: containers reach it through their network's gateway, even where a macvlan0 also leads there",
+      ),
     mtu: z
       .int()
       .min(576)
       .max(65521)
-      .describe("MTU of containers whose configuration names none; their network's unless given"),
-    conf_dir: path.describe("Lists of CNI plugins, for pods that take their network from one"),
-    bin_dirs: z.array(path).min(1).describe("Where those plugins lie; the first that has one wins"),
-    vendor_dir: path.describe("Looked into before: DIR/PLUGIN/bin"),
-    plugin_timeout_s: z.int().min(1).max(600).describe("How long one such plugin may take"),
+      .describe(
+        "MTU of containers whose CNI configuration sets none; the network's MTU when not given",
+      ),
+    conf_dir: path.describe("Directory of CNI configuration lists for pods on CNI plugins"),
+    bin_dirs: z
+      .array(path)
+      .min(1)
+      .describe("Directories that are searched for CNI plugins, in this order"),
+    vendor_dir: path.describe("Directory that is searched before cni.bin_dirs: DIR/PLUGIN/bin"),
+    plugin_timeout_s: z.int().min(1).max(600).describe("Seconds that one CNI plugin may take"),
   }),
   metrics: z.strictObject({
-    pods: z.boolean().describe("/metrics shows what each pod uses, by its name"),
+    pods: z.boolean().describe("/metrics shows the usage of each pod, by its name"),
   }),
   firewall: z
     .enum(["iptables", "nftables"])
-    .describe("What writes the rules: the ancestors' chains, or a table of podnet's own"),
+    .describe("Firewall driver: iptables chains, or an nftables table of podnet's own"),
   iptables_chain: z
     .string()
     .regex(/^[A-Za-z0-9_-]{1,28}$/, "must be 1 to 28 characters from A-Z a-z 0-9 _ -")
-    .describe("Chain of the per-pod rules"),
+    .describe("Name of podnet's iptables chain"),
   iptables_variant: z
     .enum(["auto", "nft", "legacy"])
-    .describe("Which iptables; auto takes the one that holds rules"),
+    .describe("Variant of iptables; auto takes the one that holds rules"),
   publish_ports: z
     .string()
     .describe(
-      "Host ports podnet chooses from, FIRST-LAST; the kernel's own range for outgoing connections when not given",
+      "Host ports that podnet may choose, FIRST-LAST; the kernel's ephemeral range when not given",
     ),
-  disable_iptables: z.boolean().describe("Make no firewall rule at all: no NAT, no filtering"),
+  disable_iptables: z.boolean().describe("Make no firewall rules: no NAT, no filtering"),
   qemu: z.strictObject({
     arch: z
       .enum(architectures)
-      .describe("What machines are of; under software emulation unless it is the host's own"),
-    path: path.describe("The QEMU program of that architecture; found in PATH when not given"),
-    kvm: z.enum(["auto", "on", "off"]).describe("Hardware virtualisation"),
+      .describe("Architecture of VMs; software emulation unless it is the host's own"),
+    path: path.describe("The QEMU program; searched in PATH when not given"),
+    kvm: z.enum(["auto", "on", "off"]).describe("Hardware virtualization"),
     confine: z
       .enum(["on", "off"])
-      .describe("Shut each QEMU in: a user, namespaces and a root of its own, and limits"),
-    uids: z.string().describe("Users machines run as, each as another one: FIRST-LAST"),
+      .describe("Run each QEMU with its own user, namespaces, root filesystem and limits"),
+    uids: z.string().describe("User ids for VMs, one for each: FIRST-LAST"),
     memory_overhead_mib: count(32, 1024 * 1024).describe(
-      "Memory QEMU may use beside its guest's, MiB",
+      "Memory that QEMU may use in addition to its guest's, MiB",
     ),
-    pids: count(8, 100_000).describe("Threads QEMU may have beside one for each vCPU"),
+    pids: count(8, 100_000).describe("Threads that QEMU may have in addition to one for each vCPU"),
     cgroup: z
       .string()
       .regex(
         /^[A-Za-z0-9_-][A-Za-z0-9_.-]*(?:\/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*$/,
         "must be a relative path",
       )
-      .describe("Where control groups of machines are made, below each hierarchy"),
+      .describe("Where the control groups of VMs are made, below each hierarchy"),
   }),
   image: z.strictObject({
-    kernel: path.describe("Kernel of pods that bring none"),
-    initrd: path.describe("Initramfs of pods that bring none"),
+    kernel: path.describe("Kernel of pods that name none"),
+    initrd: path.describe("Initramfs of pods that name none"),
   }),
   drift_s: seconds(3600).describe(
-    "Seconds between looks for what others changed of the host, which is then healed; 0 never looks",
+    "Seconds between looks for outside changes, which are then repaired; 0 switches looks and repairs off",
   ),
   factory: z
     .enum(["cold", "template"])
-    .describe("How pods of the default image start: booted, or cloned from a template"),
-  quarantine_s: seconds(86_400).describe("Seconds a freed address rests before it is given again"),
+    .describe("How pods of the default image start: cold boots them, template clones them"),
+  quarantine_s: seconds(86_400).describe(
+    "Seconds that a released address stays in quarantine before it is handed out again",
+  ),
   timeouts: z.strictObject({
-    create_s: seconds(3600).min(1).describe("Longest a create may take"),
-    ready_s: seconds(3600).min(1).describe("Longest a guest may take to say READY"),
-    stop_s: seconds(600).describe("Longest a guest may take to power off before it is ended"),
-    power_button_s: seconds(600).describe("The same of a guest without an agent"),
+    create_s: seconds(3600).min(1).describe("Seconds that a create may take"),
+    ready_s: seconds(3600).min(1).describe("Seconds that a guest's agent may take to say READY"),
+    stop_s: seconds(600).describe(
+      "Seconds that a guest may take to power off before its VM is ended",
+    ),
+    power_button_s: seconds(600).describe(
+      "Seconds that a guest without an agent may take to power off before its VM is ended",
+    ),
   }),
 });
 

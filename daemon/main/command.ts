@@ -186,9 +186,8 @@ async function serve(options: Record<string, unknown>): Promise<void> {
   }
 }
 
-/** Runs the `podnetd` command: the daemon, or a look at its configuration. */
-export async function main(argv: readonly string[]): Promise<void> {
-  endAtOnce();
+/** The `podnetd` command: the daemon, a look at its configuration, and what to do with a lost state. */
+export function podnetdProgram(): Command {
   const program = addFlags(new Command("podnetd"))
     .description(
       "Gives microVM pods their network. Runs in the foreground and logs JSON to standard error.",
@@ -218,6 +217,13 @@ export async function main(argv: readonly string[]): Promise<void> {
       const options = command.optsWithGlobals();
       await salvage(resolve(options).config, action, options["yes"] === true).catch(fail);
     });
+  return program;
+}
+
+/** Runs the `podnetd` command. */
+export async function main(argv: readonly string[]): Promise<void> {
+  endAtOnce();
+  const program = podnetdProgram();
   program.exitOverride((exit) => process.exit(exit.exitCode === 0 ? 0 : exitCodes.usage));
   await program.parseAsync(argv);
 }

@@ -47,38 +47,38 @@ export class Metrics {
     });
     this.#drifts = new Counter({
       name: "podnet_drifts_total",
-      help: "Changes of others to what podnet made, by what was changed (network, port, overlay, attachment, join) and whether it was healed or failed",
+      help: "Outside changes of podnet's part of the host, by kind (network, port, overlay, attachment, join) and outcome (healed, failed)",
       labelNames: ["kind", "outcome"],
       registers,
     });
     this.#alarms = new Counter({
       name: "podnet_drift_alarms_total",
-      help: "Times that something kept undoing repairs, so that podnet repairs less often",
+      help: "Times that podnet began to repair less often, because its repairs were undone",
       labelNames: ["kind"],
       registers,
     });
     this.#attachments = new Histogram({
       name: "podnet_cni_duration_seconds",
-      help: "Requests of container runtimes by command and how they ended: 0, or CNI's number of the error",
+      help: "Duration of requests from container runtimes, by command and result: 0, or the number of the CNI error",
       labelNames: ["command", "code"],
       buckets: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10],
       registers,
     });
     this.#refused = new Counter({
       name: "podnet_api_refused_total",
-      help: "Requests and connections refused or cut by the API, by reason",
+      help: "Requests and connections that the API refused or ended, by reason",
       labelNames: ["reason"],
       registers,
     });
     this.#guestDropped = new Counter({
       name: "podnet_guest_dropped_total",
-      help: "What guests did more often than events and log tell of, and how often they were slowed down or cut off",
+      help: "Guest events that were dropped (rate limit), and times that a guest was slowed down or disconnected",
       labelNames: ["what"],
       registers,
     });
     this.#overwritten = new Counter({
       name: "podnet_console_overwritten_bytes_total",
-      help: "Bytes of consoles that nobody can read any more: later ones took their place",
+      help: "Bytes of console output that newer output overwrote",
       registers,
     });
     this.#registry.registerMetric(podsGauge(sources));
@@ -118,7 +118,7 @@ export class Metrics {
   followAttachments(list: () => readonly AnyAttachment[]): void {
     const gauge = new Gauge({
       name: "podnet_attachments",
-      help: "Attachments of containers by network and state",
+      help: "Attached containers by network and state",
       labelNames: ["network", "state"],
       registers: [],
       collect() {
@@ -138,7 +138,7 @@ export class Metrics {
   followDefects(counts: () => ReadonlyMap<Place, number>): void {
     const counter = new Counter({
       name: "podnet_defects_total",
-      help: "Errors that podnetd did not expect while it handled something from outside, by what that was",
+      help: "Unexpected errors while podnetd handled input from outside, by the kind of input: please report them",
       labelNames: ["place"],
       registers: [],
       collect() {
@@ -158,7 +158,7 @@ export class Metrics {
   followConnections(count: () => number): void {
     const gauge = new Gauge({
       name: "podnet_api_connections",
-      help: "Connections to the API there are now",
+      help: "Open connections to the API",
       registers: [],
       collect() {
         this.set(count());
@@ -227,26 +227,30 @@ export class Metrics {
         },
       });
     for (const metric of [
-      gauge("podnet_host_ports", "Host ports that sockets of podnetd hold", () => ports.size),
+      gauge("podnet_host_ports", "Host ports that podnetd's sockets hold", () => ports.size),
       gauge(
         "podnet_forwarded_flows",
-        "Connections and UDP sessions by loopback to published ports there are now",
+        "Open connections and UDP sessions to published ports on loopback",
         () => ports.counts().active,
       ),
       total(
         "podnet_forwarded_flows_total",
-        "Connections and UDP sessions that were begun by loopback",
+        "Connections and UDP sessions to published ports on loopback",
         ({ begun }) => begun,
       ),
       total(
         "podnet_forwarded_refused_total",
-        "Connections that were refused or not taken by a pod, and datagrams not passed on",
+        "Connections on loopback that failed or that the pod refused, and datagrams that were dropped",
         ({ refused }) => refused,
       ),
-      total("podnet_forwarded_in_bytes_total", "Bytes forwarded to pods", ({ bytesIn }) => bytesIn),
+      total(
+        "podnet_forwarded_in_bytes_total",
+        "Bytes forwarded to pods from loopback",
+        ({ bytesIn }) => bytesIn,
+      ),
       total(
         "podnet_forwarded_out_bytes_total",
-        "Bytes forwarded from pods",
+        "Bytes forwarded from pods to loopback",
         ({ bytesOut }) => bytesOut,
       ),
     ])
@@ -267,13 +271,13 @@ export class Metrics {
           },
         }),
       );
-    total("queries", "Questions for names that pods asked", ({ queries }) => queries);
-    total("forwarded", "Those handed on to other servers", ({ forwarded }) => forwarded);
-    total("timeouts", "Those that no server answered", ({ timeouts }) => timeouts);
-    total("stale", "Questions answered with what a server said before", ({ stale }) => stale);
+    total("queries", "DNS queries from pods", ({ queries }) => queries);
+    total("forwarded", "DNS queries forwarded to other servers", ({ forwarded }) => forwarded);
+    total("timeouts", "DNS queries that no server answered", ({ timeouts }) => timeouts);
+    total("stale", "DNS queries answered from stale answers (RFC 8767)", ({ stale }) => stale);
     total(
       "refused",
-      "Questions and connections of nobody's, beyond what a pod may, or that make no sense",
+      "DNS queries and connections refused: unknown sender, over a limit, or malformed",
       ({ refused }) => refused,
     );
   }
@@ -286,6 +290,24 @@ export class Metrics {
   /** Counts what a guest did that no event tells of. */
   guestDropped(what: string): void {
     this.#guestDropped.inc({ what });
+  }
+
+  /** Name, type, labels and help of each metric, for the page that lists them. */
+  described(): readonly {
+    readonly name: string;
+    readonly type: string;
+    readonly labels: readonly string[];
+    readonly help: string;
+  }[] {
+    return this.#registry.getMetricsAsArray().map((metric) => {
+      const { name, help, labelNames } = metric as unknown as {
+        readonly name: string;
+        readonly help: string;
+        readonly labelNames: readonly string[];
+      };
+      const type = metric.constructor.name.toLowerCase();
+      return { name, type, labels: labelNames, help };
+    });
   }
 
   async render(): Promise<{ readonly type: string; readonly text: string }> {

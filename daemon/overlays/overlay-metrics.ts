@@ -43,18 +43,18 @@ export function overlayMetrics(
     }),
     each(
       "stale_seconds",
-      "For how long etcd has not been heard",
+      "Seconds since etcd was last heard; 0 while it answers",
       ({ staleMs = 0 }) => staleMs / 1000,
     ),
-    each("peers", "Other hosts that packets are sent to", ({ peers }) => peers),
+    each("peers", "Other hosts that this host sends packets to", ({ peers }) => peers),
     each(
       "skipped_keys",
-      "Keys beside the leases that cannot be read, or are of another backend",
+      "Lease keys that are unreadable, or of another backend",
       ({ skippedKeys }) => skippedKeys,
     ),
     each(
       "troubles",
-      "What keeps this host from having its part as it should be",
+      "Problems that `podnet overlay list` shows",
       ({ troubles }) => troubles.length,
     ),
     gauge(
@@ -68,36 +68,41 @@ export function overlayMetrics(
               set({ overlay: name, peer: subnets.join() }, reachable ? 1 : 0);
       },
     ),
-    gauge("peer_rtt_seconds", "How long a peer's last answer took", ["peer"], (set) => {
-      for (const { name } of overlays.list())
-        for (const { subnets, self, rttMs } of overlays.nodes(name))
-          if (!self && rttMs !== undefined)
-            set({ overlay: name, peer: subnets.join() }, rttMs / 1000);
-    }),
+    gauge(
+      "peer_rtt_seconds",
+      "Round-trip time of the last probe that a peer answered",
+      ["peer"],
+      (set) => {
+        for (const { name } of overlays.list())
+          for (const { subnets, self, rttMs } of overlays.nodes(name))
+            if (!self && rttMs !== undefined)
+              set({ overlay: name, peer: subnets.join() }, rttMs / 1000);
+      },
+    ),
     tunnelCounter(
       overlays,
       "packets",
-      "Packets through the tunnel of the backend udp",
+      "Packets through the tunnel of the backend `udp`, since it was opened",
       "direction",
       ({ sentPackets, receivedPackets }) => ({ sent: sentPackets, received: receivedPackets }),
     ),
     tunnelCounter(
       overlays,
       "bytes",
-      "Bytes of those packets",
+      "Bytes through the tunnel of the backend `udp`, since it was opened",
       "direction",
       ({ sentBytes, receivedBytes }) => ({ sent: sentBytes, received: receivedBytes }),
     ),
     tunnelCounter(
       overlays,
       "dropped",
-      "Packets that went no further than that tunnel",
+      "Packets that the tunnel of the backend `udp` dropped, by reason",
       "reason",
       dropsOf,
     ),
     new Counter({
       name: "podnet_overlay_failures_total",
-      help: "Times that the kernel could not be made as an overlay is to be, or not all of it",
+      help: "Attempts to apply an overlay to the kernel that failed, at least in part",
       labelNames: ["overlay"],
       registers: [],
       collect() {

@@ -1,0 +1,13 @@
+import { commandLinePages } from "./command-line.ts";
+import { configurationPage } from "./configuration.ts";
+import { metricsPage } from "./metrics.ts";
+
+/** Pages of docs/reference that are made from the code, by their path in the checkout. */
+export function referencePages(): ReadonlyMap<string, string> {
+  const pages = [
+    ["configuration.md", configurationPage()],
+    ["metrics.md", metricsPage()],
+    ...commandLinePages(),
+  ] as const;
+  return new Map(pages.map(([page, text]) => [`docs/reference/${page}`, text]));
+}
