@@ -7,6 +7,7 @@ import type { Inspection } from "../../network/bridge/inspect.ts";
 import type { JoinDesired } from "../../network/tc-redirect/redirect.ts";
 import type { RunningJoin, RunningPort, RunningPorts } from "../drift/parts.ts";
 import { KeyedLock } from "../reconcile/keyed-lock.ts";
+import { WorkQueue } from "../reconcile/work-queue.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import { type DamagedPod, isDamaged, usable } from "./store/pod-rows.ts";
 import type { PodRow } from "./store/pods.ts";
@@ -19,6 +20,7 @@ import { timer } from "./lifecycle/deadlines.ts";
 import { deletePod, type Ending, stopPod } from "./lifecycle/end-pod.ts";
 import type { KnownNetworks } from "../networks/known-networks.ts";
 import { pausePod, resumePod } from "./lifecycle/lifecycle.ts";
+import { podBackoff } from "./lifecycle/keep-trying.ts";
 import { type LivePod, livePod, unsubscribe } from "./lifecycle/live-pod.ts";
 import { findNamed, planNew } from "./plan/plan-new.ts";
 import type { PodPlan } from "./store/pod-plan.ts";
@@ -45,6 +47,7 @@ export class Pods implements RunningPorts {
   readonly #parts: PodsParts;
   readonly #live = new Map<PodId, LivePod>();
   readonly #locks = new KeyedLock<PodId>();
+  readonly #retries = new WorkQueue({ place: "qemu", backoff: podBackoff });
   readonly #starts: Starts;
   /** What changes pods that run. */
   readonly changes: Changes;
@@ -65,6 +68,7 @@ export class Pods implements RunningPorts {
       records,
       log,
       locks: this.#locks,
+      retries: this.#retries,
       dropped: (what) => dropped.count(what),
       overwritten: (bytes) => metrics.consoleOverwritten(bytes),
       over: this.#over.signal,
@@ -318,6 +322,8 @@ export class Pods implements RunningPorts {
   async close(graceMs: number): Promise<void> {
     this.#closing = true;
     this.#over.abort();
+    // (The locks wait for attempts under way; what has no pod is tried again by the next podnetd.)
+    void this.#retries.close();
     using _limit = timer(graceMs, () => {
       this.#starts.abortAll(
         () => new PodnetError("CANCELLED", "podnetd ends", { hint: "Create the pod again" }),

@@ -1,8 +1,6 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import { PodnetError } from "../../../core/errors.ts";
-import type { PodId } from "../../../core/names.ts";
 import { overlayDirectories } from "../../../hypervisor/disks/copy-on-write.ts";
 import { isDamaged } from "../store/pod-rows.ts";
 import type { PodRow } from "../store/pods.ts";
@@ -115,15 +113,12 @@ function removeNamespaces(known: ReadonlySet<string>, { netnsDir, host, log }: R
   }
 }
 
-/** Between two attempts to remove one of those, milliseconds. */
-const leftAgainMs = 1000;
-
 /**
  * Removes what machines have left of which there is no row: those that have ended, and those that nobody means to keep. One
  * that runs beside is evidence of a lost row, and is left alone; `refuseOrphans` has looked before.
  */
 async function removeLeft(known: ReadonlySet<string>, recovery: Recovery): Promise<void> {
-  const { log, host, kept } = recovery;
+  const { log, host, kept, retries } = recovery;
   for (const found of unknownMachines(known, { ...recovery, driver: host.driver })) {
     const { podId, pid } = found;
     if (isOrphan(found)) {
@@ -137,30 +132,19 @@ async function removeLeft(known: ReadonlySet<string>, recovery: Recovery): Promi
     const plan = planToReap(found, host.confinement);
     const remove = (): Promise<void> => host.driver.reap(undefined, plan);
     await remove().catch((thrown: unknown) => {
+      // There is no row that could say what is wrong.
       log.error({ pod_id: podId, err: thrown }, "Cannot remove it, trying again");
-      void removeLater(podId, remove, recovery);
+      retries.failed(
+        `remains ${podId}`,
+        async () => {
+          await remove();
+          log.info({ pod_id: podId }, "What the machine without a record left is removed");
+        },
+        thrown,
+      );
     });
   }
   kept.removeOthers(new Set([...known, ...namesIn(recovery.podsDir)]));
-}
-
-/** There is no row that could say what is wrong: the log does, until it works or the daemon ends. */
-async function removeLater(
-  podId: PodId,
-  remove: () => Promise<void>,
-  { log, over }: Recovery,
-): Promise<void> {
-  for (;;) {
-    await delay(leftAgainMs, undefined, { signal: over, ref: false }).catch(() => {});
-    if (over.aborted) return;
-    try {
-      await remove();
-      log.info({ pod_id: podId }, "What the machine without a record left is removed");
-      return;
-    } catch (thrown) {
-      log.warn({ pod_id: podId, err: thrown }, "Cannot remove it yet");
-    }
-  }
 }
 
 function namesIn(directory: string): string[] {

@@ -1,6 +1,7 @@
 import type { PodId } from "../../../core/names.ts";
 import type { Log } from "../../../linux/log.ts";
 import type { KeyedLock } from "../../reconcile/keyed-lock.ts";
+import type { WorkQueue } from "../../reconcile/work-queue.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
 import type { PodRecords } from "../store/records.ts";
@@ -11,6 +12,8 @@ export interface Supervision {
   readonly records: PodRecords;
   readonly locks: KeyedLock<PodId>;
   readonly log: Log;
+  /** What failed and is tried again. */
+  readonly retries: WorkQueue;
   /** Aborted when the daemon lets go of its pods. */
   readonly over: AbortSignal;
   /** A guest did something more often than is told of; `what` comes from a small set. */

@@ -5,7 +5,9 @@ import test from "ava";
 import { systemClock } from "../../../../core/clock.ts";
 import type { PodId } from "../../../../core/names.ts";
 import { Journal } from "../../../../daemon/events/journal.ts";
+import { podBackoff } from "../../../../daemon/pods/lifecycle/keep-trying.ts";
 import { KeyedLock } from "../../../../daemon/reconcile/keyed-lock.ts";
+import { WorkQueue } from "../../../../daemon/reconcile/work-queue.ts";
 import { nextPause } from "../../../../daemon/pods/guest/follow-agent.ts";
 import type { Host } from "../../../../daemon/pods/lifecycle/host.ts";
 import { livePod, unsubscribe } from "../../../../daemon/pods/lifecycle/live-pod.ts";
@@ -52,6 +54,7 @@ function scene({ readyMs = 5000 } = {}) {
     host,
     records,
     locks: new KeyedLock<PodId>(),
+    retries: new WorkQueue({ place: "qemu", backoff: podBackoff }),
     log: openLog({ component: "test", level: "error" }),
     over: never,
     gone: () => {},

@@ -1,0 +1,257 @@
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { guard, guarded, type Place } from "../../core/guard.ts";
+import { type Backoff, backoffMs } from "./backoff.ts";
+import { type Condition, Conditions, type Degraded } from "./conditions.ts";
+
+/**
+ * What is to be done for a key. Rejects when it is to be tried again; what is no longer wanted
+ * resolves. Safe to repeat.
+ */
+export type Work = () => Promise<void>;
+
+/** The time a queue goes by. */
+export interface WorkTime {
+  /** Milliseconds that never go backwards. */
+  monotonic(): number;
+  /** Calls `body` after a time, in milliseconds, unless the answer is called before. */
+  after(ms: number, body: () => void): () => void;
+}
+
+export interface WorkQueueOptions<Key extends string> {
+  /** Where a defect of the queue itself is counted. */
+  readonly place: Place;
+  readonly backoff: Backoff;
+  /** Keys worked on at a time; 32 unless given. */
+  readonly atOnce?: number;
+  /** Called once for as long as the error of a key is alike. */
+  readonly onDegraded?: (key: Key, condition: Degraded) => void;
+  /** Called when the work of a key succeeds after it failed. */
+  readonly onRecovered?: (key: Key) => void;
+  /** The system's unless given. */
+  readonly time?: WorkTime;
+}
+
+interface Item<Key> {
+  readonly key: Key;
+  work: Work;
+  /** When its turn is; undefined while nothing more is asked for. */
+  dueMs: number | undefined;
+  cancel: (() => void) | undefined;
+  running: boolean;
+  /** It is not wanted any more: a run that is under way is its last. */
+  forgotten: boolean;
+  /** Who waits for the next run. */
+  callers: PromiseWithResolvers<void>[];
+}
+
+/**
+ * Does by keys what may have to be done again. One worker a key at a time; what is asked of a key
+ * while it waits is one run, and what is asked while it runs is one run more. What fails is tried
+ * again after a backoff of the key's own, and its condition says so until it works.
+ *
+ * The queue is memory: what a restart must not forget is in a row before it is added here, and the
+ * start adds it again. Timers keep no process alive.
+ */
+export class WorkQueue<Key extends string = string> implements AsyncDisposable {
+  readonly #options: WorkQueueOptions<Key>;
+  readonly #time: WorkTime;
+  readonly #conditions = new Conditions<Key>();
+  readonly #items = new Map<Key, Item<Key>>();
+  /** Those whose turn it is. */
+  readonly #ready = new Set<Item<Key>>();
+  readonly #running = new Set<Promise<void>>();
+  #paused = 0;
+  #closed = false;
+
+  constructor(options: WorkQueueOptions<Key>) {
+    this.#options = options;
+    this.#time = options.time ?? systemTime(options.place);
+  }
+
+  /** How a key is: degraded from its first failure until its work succeeds or it is forgotten. */
+  condition(key: Key): Condition {
+    return this.#conditions.get(key);
+  }
+
+  /** The keys whose work failed last. */
+  degraded(): IterableIterator<readonly [Key, Degraded]> {
+    return this.#conditions.degraded();
+  }
+
+  /** Keys that wait or run. */
+  get size(): number {
+    return this.#items.size;
+  }
+
+  /**
+   * Asks for a run in so many milliseconds, or sooner where one was asked for already. The last
+   * given work is done.
+   */
+  add(key: Key, work: Work, afterMs = 0): void {
+    if (!this.#closed) this.#due(this.#item(key, work), afterMs);
+  }
+
+  /** The work of a key failed outside of the queue: it is tried again after its backoff. */
+  failed(key: Key, work: Work, thrown: unknown): void {
+    if (!this.#closed) this.#fail(this.#item(key, work), thrown);
+  }
+
+  /**
+   * Runs a key now, or once more where it runs already; settles as that run does. One that fails is
+   * tried again.
+   */
+  run(key: Key, work: Work): Promise<void> {
+    if (this.#closed) return Promise.reject(closed());
+    const caller = Promise.withResolvers<void>();
+    const item = this.#item(key, work);
+    item.callers.push(caller);
+    this.#due(item, 0);
+    return caller.promise;
+  }
+
+  /** A key is not wanted any more: it is not run again, and has no condition. */
+  forget(key: Key): void {
+    this.#conditions.recover(key);
+    const item = this.#items.get(key);
+    if (item === undefined) return;
+    this.#drop(item);
+    item.forgotten = true;
+    if (!item.running) this.#items.delete(key);
+  }
+
+  /**
+   * Begins no run from now on; resolves when none is under way. Goes on once the returned function
+   * is called.
+   */
+  async pause(): Promise<() => void> {
+    this.#paused++;
+    await this.#idle();
+    let paused = true;
+    return () => {
+      if (!paused) return;
+      paused = false;
+      this.#paused--;
+      this.#pump();
+    };
+  }
+
+  /** Drops what waits, and waits for what runs. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    for (const item of this.#items.values()) this.#drop(item);
+    await this.#idle();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async #idle(): Promise<void> {
+    while (this.#running.size > 0) await Promise.all(this.#running);
+  }
+
+  #item(key: Key, work: Work): Item<Key> {
+    const item = this.#items.get(key) ?? {
+      key,
+      work,
+      dueMs: undefined,
+      cancel: undefined,
+      running: false,
+      forgotten: false,
+      callers: [],
+    };
+    this.#items.set(key, item);
+    item.work = work;
+    item.forgotten = false;
+    return item;
+  }
+
+  #due(item: Item<Key>, afterMs: number): void {
+    const dueMs = this.#time.monotonic() + afterMs;
+    if (item.dueMs !== undefined && item.dueMs <= dueMs) return;
+    item.dueMs = dueMs;
+    item.cancel?.();
+    item.cancel = undefined;
+    const turn = (): void => {
+      item.cancel = undefined;
+      this.#ready.add(item);
+      this.#pump();
+    };
+    if (afterMs > 0) item.cancel = this.#time.after(afterMs, turn);
+    else turn();
+  }
+
+  /** What is to come of an item does not come. */
+  #drop(item: Item<Key>): void {
+    item.cancel?.();
+    item.cancel = undefined;
+    item.dueMs = undefined;
+    this.#ready.delete(item);
+    for (const { reject } of item.callers.splice(0)) reject(closed());
+  }
+
+  #pump(): void {
+    const { atOnce = 32 } = this.#options;
+    for (const item of this.#ready) {
+      if (this.#paused > 0 || this.#closed || this.#running.size >= atOnce) return;
+      if (item.running) continue;
+      this.#ready.delete(item);
+      const run = this.#run(item).finally(() => {
+        this.#running.delete(run);
+        this.#pump();
+      });
+      this.#running.add(run);
+    }
+  }
+
+  async #run(item: Item<Key>): Promise<void> {
+    item.running = true;
+    // What is asked for in the same turn of the loop is one run.
+    await Promise.resolve();
+    item.dueMs = undefined;
+    const callers = item.callers.splice(0);
+    let failure: { readonly thrown: unknown } | undefined;
+    try {
+      if (!this.#closed && !item.forgotten) await item.work();
+    } catch (thrown) {
+      failure = { thrown };
+    }
+    item.running = false;
+    if (failure !== undefined) this.#fail(item, failure.thrown);
+    else this.#succeed(item);
+    if (item.dueMs === undefined) this.#items.delete(item.key);
+    for (const { resolve, reject } of callers)
+      if (failure === undefined) resolve();
+      else reject(failure.thrown);
+  }
+
+  #succeed({ key }: Item<Key>): void {
+    const { place, onRecovered } = this.#options;
+    if (this.#conditions.recover(key)) guard(place, () => onRecovered?.(key));
+  }
+
+  #fail(item: Item<Key>, thrown: unknown): void {
+    // (What a close cuts short is no failure.)
+    if (this.#closed || item.forgotten) return;
+    const { place, backoff, onDegraded } = this.#options;
+    const { key } = item;
+    const now = this.#time.monotonic();
+    const condition = this.#conditions.get(key);
+    const failures = condition.status === "ok" ? 1 : condition.attempts + 1;
+    const afterMs = backoffMs(backoff, failures, key);
+    this.#due(item, afterMs);
+    const degraded = this.#conditions.fail(key, toPodnetError(thrown), now, now + afterMs);
+    if (this.#conditions.report(key)) guard(place, () => onDegraded?.(key, degraded));
+  }
+}
+
+const systemTime = (place: Place): WorkTime => ({
+  monotonic: () => performance.now(),
+  after: (ms, body) => {
+    const timer = setTimeout(guarded(place, body), ms).unref();
+    return () => clearTimeout(timer);
+  },
+});
+
+const closed = (): PodnetError =>
+  new PodnetError("CANCELLED", "The work is not wanted any more", { hint: "Try again" });
