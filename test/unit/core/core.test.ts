@@ -35,7 +35,7 @@ test("interface names the kernel or a rule file would stumble over are refused",
   for (const name of [
     "",
     ".",
-    "../..",
+    "..",
     "-x",
     "a".repeat(16),
     "a b",

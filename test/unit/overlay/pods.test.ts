@@ -67,7 +67,7 @@ test("records are kept apart from every overlay, however it is called", (t) => {
 });
 
 test("a key says whose it is, whatever the host is called, and nothing else is one", (t) => {
-  for (const name of ["one", "a.b-c_d", "größer als 64/".repeat(9), "", "../../..", "subnets"]) {
+  for (const name of ["one", "a.b-c_d", "größer als 64/".repeat(9), "", "..", "subnets"]) {
     const id = host(0xfedc_ba98, name);
     t.deepEqual(parseRecordKey(prefix, hostKey(prefix, id)), { kind: "host", host: id });
     t.deepEqual(parseRecordKey(prefix, podKey(prefix, id, web)), {

@@ -134,7 +134,7 @@ test("what cannot be served is refused with CNI's number and the variable or key
     [{ CNI_CONTAINERID: "a".repeat(256) }, config, 4, "CNI_CONTAINERID"],
     [{ CNI_NETNS: "" }, config, 4, "CNI_NETNS"],
     [{ CNI_IFNAME: "" }, config, 4, "CNI_IFNAME"],
-    [{ CNI_IFNAME: "../../.." }, config, 4, "CNI_IFNAME"],
+    [{ CNI_IFNAME: ".." }, config, 4, "CNI_IFNAME"],
     [{ CNI_IFNAME: "sixteen-letters-" }, config, 4, "CNI_IFNAME"],
     [{ CNI_IFNAME: "a:b" }, config, 4, "CNI_IFNAME"],
     [{ CNI_IFNAME: "all" }, config, 4, "CNI_IFNAME"],

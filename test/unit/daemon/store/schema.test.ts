@@ -16,7 +16,7 @@ const third = "CREATE TABLE colours AS SELECT colour FROM pods; UPDATE pods SET 
 /** Fails at its end, when it has changed everything. */
 const failing = `${second}; DELETE FROM leases; DROP INDEX leases_by_owner; SELECT no_such_thing()`;
 const fixture = (schema: number): string =>
-  readFileSync(join(import.meta.dirname, `../fixtures/state-${schema}.sql`), "utf8");
+  readFileSync(join(import.meta.dirname, `../../../fixtures/state-${schema}.sql`), "utf8");
 
 /** The state that a podnetd of that schema has left. */
 function leftState(schema = 1): string {

@@ -14,7 +14,7 @@ const never = new AbortController().signal;
 const progress = { started: () => {}, finished: () => {} };
 
 const fixturePath = (schema: number): string =>
-  join(import.meta.dirname, `../fixtures/state-${schema}.sql`);
+  join(import.meta.dirname, `../../../fixtures/state-${schema}.sql`);
 /** States of earlier podnetds, each made by the code of its time. */
 const fixture = (schema: number): string => readFileSync(fixturePath(schema), "utf8");
 /** Schemas a podnetd has left a state of: not every step was ever the last one. */
