@@ -1,4 +1,4 @@
-import { usage } from "./report.ts";
+import { usage } from "./usage.ts";
 
 const controls = "@abcdefghijklmnopqrstuvwxyz[\\]^_";
 

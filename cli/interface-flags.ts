@@ -7,7 +7,7 @@ import {
   type RouteSchema,
 } from "../api/gen/podnet/v1/pod_spec_pb.ts";
 import { parseCount, parseParts } from "./parse.ts";
-import { usage } from "./report.ts";
+import { usage } from "./usage.ts";
 
 /** Parts of an interface that have a value. */
 const keys = [

@@ -8,7 +8,7 @@ import {
   SubnetSpecSchema,
 } from "../api/gen/podnet/v1/network_service_pb.ts";
 import { collect, parseCount } from "./parse.ts";
-import { usage } from "./report.ts";
+import { usage } from "./usage.ts";
 
 /** The flags that say what a network is. */
 export interface NetworkFlags {

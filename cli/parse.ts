@@ -1,7 +1,7 @@
 import type { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
 import { nearest } from "../core/nearest.ts";
-import { usage } from "./report.ts";
+import { usage } from "./usage.ts";
 
 /** Adds one more value of a flag that may be repeated. */
 export const collect = (value: string, before: readonly string[] | undefined): string[] => [

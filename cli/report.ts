@@ -1,4 +1,4 @@
-import { PodnetError, toPodnetError } from "../core/errors.ts";
+import { type PodnetError, toPodnetError } from "../core/errors.ts";
 import { quotesOf } from "./error-details.ts";
 import { exitCodeOf } from "./exit-codes.ts";
 import type { Io } from "./io.ts";
@@ -35,10 +35,3 @@ function lines(io: Io, error: PodnetError): string[] {
     ]),
   ];
 }
-
-/** An error in how the command was called. */
-export const usage = (message: string, hint: string, field?: string): PodnetError =>
-  new PodnetError("INVALID_ARGUMENT", message, {
-    hint,
-    ...(field === undefined ? {} : { field }),
-  });

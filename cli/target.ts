@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import type { ConnectOptions } from "../api/client.ts";
 import { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
-import { usage } from "./report.ts";
+import { usage } from "./usage.ts";
 
 /** What the command line says about where podnetd is. */
 export interface TargetOptions {

@@ -1,5 +1,3 @@
-import type { VmPlan } from "./driver.ts";
-
 /** What guests are of; the kernel's own names. */
 export const architectures = ["x86_64", "arm64"] as const;
 export type Architecture = (typeof architectures)[number];
@@ -8,4 +6,8 @@ export type Architecture = (typeof architectures)[number];
 export const hostArchitecture: Architecture = process.arch === "arm64" ? "arm64" : "x86_64";
 
 /** A plan of an earlier podnetd says none: it knew one. */
-export const architectureOf = ({ arch = "x86_64" }: Pick<VmPlan, "arch">): Architecture => arch;
+export const architectureOf = ({
+  arch = "x86_64",
+}: {
+  readonly arch?: Architecture;
+}): Architecture => arch;

@@ -3,7 +3,7 @@ import type { Command } from "commander";
 import { toPodnetError } from "../../core/errors.ts";
 import { type CommonOptions, type Context, withPodnet } from "../context.ts";
 import { parseCount } from "../parse.ts";
-import { usage } from "../report.ts";
+import { usage } from "../usage.ts";
 import { write } from "../terminal.ts";
 import { count, harmless } from "../text.ts";
 

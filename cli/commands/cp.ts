@@ -5,7 +5,7 @@ import { endpointOf } from "../copy/endpoint.ts";
 import { type CommonOptions, type Context, withPodnet } from "../context.ts";
 import type { Output } from "../io.ts";
 import { parseBytes } from "../parse.ts";
-import { usage } from "../report.ts";
+import { usage } from "../usage.ts";
 import { harmless } from "../text.ts";
 
 interface Options extends CommonOptions {

@@ -3,7 +3,8 @@ import type { Podnet } from "../../api/client.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { type CommonOptions, type Context, withPodnet } from "../context.ts";
 import type { Io } from "../io.ts";
-import { report, usage } from "../report.ts";
+import { report } from "../report.ts";
+import { usage } from "../usage.ts";
 import { harmless } from "../text.ts";
 
 interface Options extends CommonOptions {

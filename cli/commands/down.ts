@@ -3,7 +3,7 @@ import type { Command } from "commander";
 import { type CommonOptions, type Context, withPodnet } from "../context.ts";
 import { exitCodes } from "../exit-codes.ts";
 import type { Io } from "../io.ts";
-import { usage } from "../report.ts";
+import { usage } from "../usage.ts";
 import { harmless } from "../text.ts";
 
 interface Options extends CommonOptions {

@@ -7,7 +7,7 @@ import type { CommonOptions, Context } from "../context.ts";
 import type { Io, SignalName } from "../io.ts";
 import { collect, parsePairs } from "../parse.ts";
 import { Queue } from "../../core/queue.ts";
-import { usage } from "../report.ts";
+import { usage } from "../usage.ts";
 import { rawMode, sizeOf, write } from "../terminal.ts";
 
 interface Options extends CommonOptions {

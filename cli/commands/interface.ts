@@ -7,7 +7,7 @@ import { document, printDocument, toPlain } from "../output.ts";
 import { collect, parseCount } from "../parse.ts";
 import { planText } from "../plan-view.ts";
 import { interfaceTable } from "../pod-view.ts";
-import { usage } from "../report.ts";
+import { usage } from "../usage.ts";
 
 interface PlanOptions extends OutputOptions {
   readonly plan?: boolean;

@@ -4,7 +4,7 @@ import { addOutput, type Context, type OutputOptions, withPodnet } from "../cont
 import { document, printDocument, toPlain } from "../output.ts";
 import { parseDuration } from "../parse.ts";
 import { redrawing } from "../redraw.ts";
-import { usage } from "../report.ts";
+import { usage } from "../usage.ts";
 import { statsTables } from "../stats-view.ts";
 
 interface Options extends OutputOptions {

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { addOutput, type Context, type OutputOptions } from "../context.ts";
 import { parseCount, parseMemory } from "../parse.ts";
 import { askForPod } from "../pod-answer.ts";
-import { usage } from "../report.ts";
+import { usage } from "../usage.ts";
 
 interface Options extends OutputOptions {
   readonly vcpu?: string;

@@ -9,7 +9,7 @@ import {
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
 import { document, printDocument, toPlain } from "../output.ts";
 import { addressesOf, stateName } from "../pod-view.ts";
-import { usage } from "../report.ts";
+import { usage } from "../usage.ts";
 import { duration, harmless } from "../text.ts";
 
 interface Options extends OutputOptions {

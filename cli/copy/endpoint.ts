@@ -1,5 +1,5 @@
 import path from "node:path";
-import { usage } from "../report.ts";
+import { usage } from "../usage.ts";
 
 /** One end of a copy. A tar archive stands for whatever is in it. */
 export type Endpoint =

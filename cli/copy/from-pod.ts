@@ -11,7 +11,7 @@ import path from "node:path";
 import { PodnetError } from "../../core/errors.ts";
 import type { Output } from "../io.ts";
 import { write } from "../terminal.ts";
-import { usage } from "../report.ts";
+import { usage } from "../usage.ts";
 import { type Found, type Landing, landingOf } from "./endpoint.ts";
 import {
   type Guest,

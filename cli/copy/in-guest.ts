@@ -2,7 +2,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Podnet } from "../../api/client.ts";
 import type { ExecRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { usage } from "../report.ts";
+import { usage } from "../usage.ts";
 import type { Found } from "./endpoint.ts";
 
 type Message = MessageInitShape<typeof ExecRequestSchema>;

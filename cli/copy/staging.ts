@@ -1,7 +1,7 @@
 import { lstatSync, mkdtempSync, readdirSync, renameSync, rmSync } from "node:fs";
 import path from "node:path";
 import { PodnetError } from "../../core/errors.ts";
-import { usage } from "../report.ts";
+import { usage } from "../usage.ts";
 
 /** Runs what works on files here. Throws `SYSCALL_FAILED` for what the system refuses. */
 export function onFiles<T>(what: string, body: () => T): T {

@@ -8,7 +8,7 @@ import {
 } from "node:fs";
 import path from "node:path";
 import { create, type WriteEntry } from "tar";
-import { usage } from "../report.ts";
+import { usage } from "../usage.ts";
 import { landingOf } from "./endpoint.ts";
 import { type Guest, lookInGuest, nothingThere, withoutTar } from "./in-guest.ts";
 import { unpackThere, writeThere } from "./into-guest.ts";

@@ -4,8 +4,11 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/cni_service_pb.ts";
 import { printable } from "../../core/names.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { type AttachmentRow, isDamagedAttachment } from "../containers/attachment-rows.ts";
-import type { AttachmentState } from "../containers/store.ts";
+import {
+  type AttachmentRow,
+  isDamagedAttachment,
+  type AttachmentState,
+} from "../containers/attachment-rows.ts";
 import { type ListedRuntime, listedRuntimes } from "../containers/cni/network-list.ts";
 import { note, type ServiceParts } from "./context.ts";
 import { time } from "./views.ts";

@@ -19,7 +19,7 @@ import type { HostNetwork } from "../../network/bridge/ensure.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { Database } from "../store/database.ts";
 import { type DamagedPod, isDamaged } from "../pods/store/pod-rows.ts";
-import type { PodRow } from "../pods/store/pods.ts";
+import type { PodRow } from "../pods/store/pod-row.ts";
 import { peerKey } from "../listeners/peer.ts";
 import { damagedView, podView } from "./views.ts";
 

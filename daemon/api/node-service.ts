@@ -4,7 +4,7 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import { overlayDirectories, removeLeftOverlays } from "../../hypervisor/disks/copy-on-write.ts";
-import { changesText } from "../../network/model/change.ts";
+import { changesText } from "../../network/bridge/change-text.ts";
 import { version } from "../../api/version.ts";
 import { rowText } from "../containers/row-text.ts";
 import { answeredKey } from "./http/answered.ts";

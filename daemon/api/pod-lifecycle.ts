@@ -4,7 +4,7 @@ import type { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validatePodRef } from "../../api/validate-exec.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { refuseOwners } from "../pods/lifecycle/attached.ts";
-import type { PodRow } from "../pods/store/pods.ts";
+import type { PodRow } from "../pods/store/pod-row.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
 
 type Methods = Pick<ServiceImpl<typeof PodService>, "stop" | "pause" | "resume" | "update">;

@@ -11,7 +11,7 @@ import { validateStats } from "../../api/validate-traffic.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import { staying, withNic } from "../pods/store/pod-plan.ts";
-import type { PodRow } from "../pods/store/pods.ts";
+import type { PodRow } from "../pods/store/pod-row.ts";
 import { placedCounters, tapsOf } from "../traffic/counters.ts";
 import type { MachineSample } from "../traffic/machine-rates.ts";
 import { type Rates, ratesBetween, type Sample } from "../traffic/rates.ts";

@@ -31,7 +31,7 @@ import type { PlanSection } from "../pods/plan/plan-text.ts";
 import { hasAgent, type InterfacePlan } from "../pods/store/pod-plan.ts";
 import type { Span } from "../events/span.ts";
 import type { DamagedPod } from "../pods/store/pod-rows.ts";
-import type { PodRow, PodState } from "../pods/store/pods.ts";
+import type { PodRow, PodState } from "../pods/store/pod-row.ts";
 import type { RunRow } from "../pods/store/runs.ts";
 
 export const podStates: Readonly<Record<PodState, wire.PodState>> = {

@@ -1,6 +1,6 @@
 import type { z } from "zod";
 import { type Cidr, parseCidr } from "../../core/address.ts";
-import type { Reader } from "./config.ts";
+import type { Reader } from "./reader.ts";
 import type { configSchema } from "./schema.ts";
 
 /** How container runtimes are served. */

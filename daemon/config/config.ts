@@ -21,6 +21,7 @@ import {
   type OverlayValues,
 } from "./overlay.ts";
 import { type ConfigKey, configKeys, type configSchema } from "./schema.ts";
+import type { Reader } from "./reader.ts";
 
 export const defaultConfigFile = "/etc/podnet/config.toml";
 
@@ -280,9 +281,6 @@ function nested(merged: Layer): Values {
   }
   return tree as Values;
 }
-
-/** Runs a parser over a value; what it throws becomes an error about the key. */
-export type Reader = <In, Out>(key: string, value: In, parse: (value: In) => Out) => Out;
 
 function build(merged: Layer): Config {
   const values = nested(merged);

@@ -1,7 +1,7 @@
 import type { z } from "zod";
 import { type Ip, parseIp } from "../../core/address.ts";
 import { parseHostname } from "../../core/names.ts";
-import type { Reader } from "./config.ts";
+import type { Reader } from "./reader.ts";
 import type { configSchema } from "./schema.ts";
 
 /** How pods find names. */

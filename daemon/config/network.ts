@@ -5,7 +5,7 @@ import { parseIpRange } from "../../core/ip-range.ts";
 import { parseIfName, parseNetworkName } from "../../core/names.ts";
 import type { NetworkDefinition } from "./network-definition.ts";
 import { divideRanges, parseSubnet, type SubnetConfig } from "./cidr.ts";
-import type { Reader } from "./config.ts";
+import type { Reader } from "./reader.ts";
 import type { configSchema } from "./schema.ts";
 
 type Network = z.infer<typeof configSchema>["network"];

@@ -10,7 +10,7 @@ import {
 } from "../../core/address.ts";
 import { type NetworkName, parseNetworkName } from "../../core/names.ts";
 import { networkPrefix, parsePrefix, type Prefix } from "../../overlay/flannel/prefix.ts";
-import type { Reader } from "./config.ts";
+import type { Reader } from "./reader.ts";
 import type { overlaySchema } from "./overlay-schema.ts";
 
 type Overlay = z.infer<typeof overlaySchema>;

@@ -1,6 +1,9 @@
 import type { LookOptions } from "../../network/containers/attachments.ts";
-import type { AttachmentFragment, AttachmentObserved } from "../../network/containers/desired.ts";
-import type { LaterChanges } from "../../network/containers/later.ts";
+import type {
+  AttachmentFragment,
+  AttachmentObserved,
+  LaterChanges,
+} from "../../network/containers/desired.ts";
 import type { Inspection } from "../../network/bridge/inspect.ts";
 
 /** The one way to change the host's network, as far as attachments of containers need it; see `network/containers`. */

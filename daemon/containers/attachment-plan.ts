@@ -1,13 +1,10 @@
 import type { Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { NetworkName } from "../../core/names.ts";
-import type { AttachmentFragment } from "../../network/containers/desired.ts";
-import { type LaterChanges, laterText } from "../../network/containers/later.ts";
+import type { AttachmentFragment, LaterChanges } from "../../network/containers/desired.ts";
+import { laterText } from "../../network/containers/later.ts";
 import type { BootMoment } from "../../linux/boot-moment.ts";
 import type { PublishedPlan } from "../published/published-plan.ts";
 import type { AttachmentId } from "../store/holder.ts";
-import { damaged, parseJson } from "../store/rows.ts";
-import { checkVersion } from "../store/stored-version.ts";
-import { attachmentTrouble } from "./check-attachment.ts";
 
 /** Version of the stored form. A reader refuses what it does not know. */
 export const attachmentPlanVersion = 1;
@@ -90,14 +87,4 @@ export interface AttachmentDns {
   readonly domain?: string;
   readonly search: readonly string[];
   readonly options: readonly string[];
-}
-
-/** Reads a stored plan. Throws `STATE_NEWER` for a plan of a newer podnetd, `STATE_CORRUPT` for one that no podnetd wrote. */
-export function parseStoredAttachment(text: string): AttachmentPlan {
-  const plan = parseJson(text, "plan") as AttachmentPlan | null;
-  if (plan === null) throw damaged("plan has no version");
-  checkVersion(plan.version, attachmentPlanVersion, "plan");
-  const trouble = attachmentTrouble(plan);
-  if (trouble !== undefined) throw damaged(trouble);
-  return plan;
 }

@@ -1,11 +1,20 @@
 import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Mac } from "../../core/address.ts";
 import type { IfName, NetworkName } from "../../core/names.ts";
-import { type AttachmentPlan, parseStoredAttachment } from "./attachment-plan.ts";
-import type { AttachmentName, AttachmentState } from "./store.ts";
+import { type AttachmentPlan, attachmentPlanVersion } from "./attachment-plan.ts";
+import { attachmentTrouble } from "./check-attachment.ts";
 import type { AttachmentId } from "../store/holder.ts";
-import type { Row } from "../store/database.ts";
-import { damaged, integer, optionalText, text } from "../store/rows.ts";
+import { type Row, damaged, integer, optionalText, parseJson, text } from "../store/rows.ts";
+import { checkVersion } from "../store/stored-version.ts";
+
+/** `adding` and `deleting` are under way, or were cut short: the next start undoes the one and completes the other. */
+export type AttachmentState = "adding" | "ready" | "deleting";
+
+/** How a runtime names an attachment: what CNI says is the same from ADD to DEL. */
+export interface AttachmentName {
+  readonly containerId: string;
+  readonly ifName: string;
+}
 
 /** The columns of an attachment that can be read without its plan. */
 interface AttachmentColumns extends AttachmentName {
@@ -90,4 +99,14 @@ function damageOf({ containerId, ifName }: AttachmentColumns, cause: unknown): P
       cause,
     },
   );
+}
+
+/** Reads a stored plan. Throws `STATE_NEWER` for a plan of a newer podnetd, `STATE_CORRUPT` for one that no podnetd wrote. */
+export function parseStoredAttachment(text: string): AttachmentPlan {
+  const plan = parseJson(text, "plan") as AttachmentPlan | null;
+  if (plan === null) throw damaged("plan has no version");
+  checkVersion(plan.version, attachmentPlanVersion, "plan");
+  const trouble = attachmentTrouble(plan);
+  if (trouble !== undefined) throw damaged(trouble);
+  return plan;
 }

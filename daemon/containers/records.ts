@@ -2,10 +2,9 @@ import type { Clock } from "../../core/clock.ts";
 import { laterText } from "../../network/containers/later.ts";
 import type { Journal } from "../events/journal.ts";
 import type { Addresses } from "../ipam/addresses.ts";
-import { type AttachmentRow, isDamagedAttachment } from "./attachment-rows.ts";
+import { type AttachmentRow, isDamagedAttachment, type AttachmentName } from "./attachment-rows.ts";
 import {
   type AnyAttachment,
-  type AttachmentName,
   attachmentNamed,
   attachmentsIn,
   deleteAttachment,

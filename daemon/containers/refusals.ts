@@ -1,5 +1,5 @@
 import { PodnetError } from "../../core/errors.ts";
-import type { AttachmentName } from "./store.ts";
+import type { AttachmentName } from "./attachment-rows.ts";
 
 /** It takes nothing new. */
 export const ending = (): PodnetError =>

@@ -2,23 +2,14 @@ import type { AttachmentId } from "../store/holder.ts";
 import type { AttachmentPlan } from "./attachment-plan.ts";
 import {
   anyAttachment,
+  type AttachmentName,
+  type AttachmentState,
   type AttachmentRow,
   type DamagedAttachment,
   isDamagedAttachment,
 } from "./attachment-rows.ts";
 import type { Database } from "../store/database.ts";
 import { text } from "../store/rows.ts";
-
-/** A container's attachment to a network, as podnetd names it: 12 characters from a-z and 2-7. */
-
-/** `adding` and `deleting` are under way, or were cut short: the next start undoes the one and completes the other. */
-export type AttachmentState = "adding" | "ready" | "deleting";
-
-/** How a runtime names an attachment: what CNI says is the same from ADD to DEL. */
-export interface AttachmentName {
-  readonly containerId: string;
-  readonly ifName: string;
-}
 
 /** Writes an attachment that is being added. */
 export function insertAttachment(db: Database, plan: AttachmentPlan, nowMs: number): void {

@@ -4,7 +4,8 @@ import type { Addresses } from "../ipam/addresses.ts";
 import { hasAgent, staying } from "../pods/store/pod-plan.ts";
 import type { Database } from "../store/database.ts";
 import type { HolderId } from "../store/holder.ts";
-import { getUsablePod, listPods, type PodRow, podIdByName } from "../pods/store/pods.ts";
+import { getUsablePod, listPods, podIdByName } from "../pods/store/pods.ts";
+import type { PodRow } from "../pods/store/pod-row.ts";
 import { isNameServer } from "../pods/store/stored-plans.ts";
 import type { KnownNames } from "./resolvers.ts";
 

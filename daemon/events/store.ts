@@ -2,8 +2,8 @@ import type { PodId, PodName } from "../../core/names.ts";
 import type { Deviation } from "../../network/model/deviation.ts";
 import type { ErrorRecord } from "./error-record.ts";
 import type { Span } from "./span.ts";
-import type { Database, Row } from "../store/database.ts";
-import { integer, json, text } from "../store/rows.ts";
+import type { Database } from "../store/database.ts";
+import { type Row, integer, json, text } from "../store/rows.ts";
 
 /** Events kept; a reader further behind has to list anew. */
 export const eventLimit = 10_000;

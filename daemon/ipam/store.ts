@@ -1,7 +1,7 @@
 import { type Cidr, contains, type Ip } from "../../core/address.ts";
 import type { NetworkName } from "../../core/names.ts";
-import type { Database, Row } from "../store/database.ts";
-import { integer, optionalInteger, text } from "../store/rows.ts";
+import type { Database } from "../store/database.ts";
+import { type Row, integer, optionalInteger, text } from "../store/rows.ts";
 
 /** Who holds an address: it belongs to an interface, not to a run. */
 export interface LeaseOwner {

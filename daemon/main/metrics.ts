@@ -11,7 +11,7 @@ import type { Totals } from "../traffic/totals.ts";
 import type { FlowCounts } from "../published/flows.ts";
 import type { HeldPorts } from "../published/held-ports.ts";
 import type { AnyAttachment } from "../containers/store.ts";
-import type { PodState } from "../pods/store/pods.ts";
+import type { PodState } from "../pods/store/pod-row.ts";
 
 export interface MetricsSources {
   pods(): readonly { readonly state: PodState }[];

@@ -37,7 +37,8 @@ import { parseRemembered } from "../networks/network-memory.ts";
 import { attachmentIds, listAttachments } from "../containers/store.ts";
 import { listNetworks } from "../networks/store.ts";
 import { stateOf } from "../pods/store/pod-rows.ts";
-import { listPods, type PodRow } from "../pods/store/pods.ts";
+import { listPods } from "../pods/store/pods.ts";
+import type { PodRow } from "../pods/store/pod-row.ts";
 import { Tally } from "../events/tally.ts";
 
 /**

@@ -1,6 +1,6 @@
 import type { NetworkSpec } from "../../api/network-spec.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { changesText } from "../../network/model/change.ts";
+import { changesText } from "../../network/bridge/change-text.ts";
 import { type NetworkDefinition, sameSubnets } from "../config/network-definition.ts";
 import type { GatewayNames } from "./gateway-names.ts";
 import type { NetworkEntries, NetworkEntry } from "./network-entries.ts";

@@ -1,8 +1,8 @@
 import { networkOf } from "../../core/address.ts";
 import type { IfName, NetworkName, PodName } from "../../core/names.ts";
 import type { NetworkDefinition, SubnetDefinition } from "../config/network-definition.ts";
-import type { Database, Row } from "../store/database.ts";
-import { integer, optionalText, parseJson, text } from "../store/rows.ts";
+import type { Database } from "../store/database.ts";
+import { type Row, integer, optionalText, parseJson, text } from "../store/rows.ts";
 
 /** What is under way with a network; `ready` when nothing is. */
 export type NetworkState = "creating" | "ready" | "updating" | "deleting";

@@ -10,7 +10,7 @@ import { KeyedLock } from "../reconcile/keyed-lock.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import { type DamagedPod, isDamaged, usable } from "./store/pod-rows.ts";
-import type { PodRow } from "./store/pods.ts";
+import type { PodRow } from "./store/pod-row.ts";
 import { Tally } from "../events/tally.ts";
 import { adoptPorts } from "./interfaces/adopt-ports.ts";
 import { refuseOwners, requireAttached } from "./lifecycle/attached.ts";

@@ -4,8 +4,8 @@ import type { Ip } from "../../core/address.ts";
 import type { PodId } from "../../core/names.ts";
 import type { PublishedPlan } from "./published-plan.ts";
 import type { AttachmentId } from "../store/holder.ts";
-import type { Database, Row } from "../store/database.ts";
-import { integer, optionalText, text } from "../store/rows.ts";
+import type { Database } from "../store/database.ts";
+import { type Row, integer, optionalText, text } from "../store/rows.ts";
 
 /** Host ports at one address; `0.0.0.0` and `::` stand for every one of a family. */
 export interface HostPorts {

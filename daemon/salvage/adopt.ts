@@ -7,10 +7,10 @@ import { insertContents } from "../pods/store/exchange-contents.ts";
 import type { KeptPlan } from "../pods/store/kept-plans.ts";
 import type { Unknown } from "../pods/lifecycle/orphans.ts";
 import type { PodPlan } from "../pods/store/pod-plan.ts";
-import type { Database, Row } from "../store/database.ts";
+import type { Database } from "../store/database.ts";
+import { type Row, integer, text } from "../store/rows.ts";
 import { getNetwork, putNetwork } from "../networks/store.ts";
 import { deletePod, insertPod, setPodState } from "../pods/store/pods.ts";
-import { integer, text } from "../store/rows.ts";
 import { putRun } from "../pods/store/runs.ts";
 
 /** A machine that runs, with what was kept of its pod. */

@@ -1,12 +1,6 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import {
-  backup,
-  DatabaseSync,
-  type SQLInputValue,
-  type SQLOutputValue,
-  type StatementSync,
-} from "node:sqlite";
+import { backup, DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite";
 import { cross } from "../../core/crossing.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { bootId } from "../../linux/proc.ts";
@@ -16,8 +10,7 @@ import { migrations } from "./migrations.ts";
 import type { Reserve } from "./reserve.ts";
 import { lacksRoom, openError, writeError } from "./sqlite-error.ts";
 import { connectWithoutRoom } from "./without-room.ts";
-
-export type Row = Record<string, SQLOutputValue>;
+import type { Row } from "./rows.ts";
 
 /**
  * What a commit survives once it has returned: `always`, a loss of power too; `boot`, the end of

@@ -1,6 +1,9 @@
+import type { SQLOutputValue } from "node:sqlite";
 // oxlint-disable typescript/no-unnecessary-type-parameters -- the type says what the column holds, which the schema keeps
 import { PodnetError } from "../../core/errors.ts";
-import type { Row } from "./database.ts";
+
+/** One row of an answer, by the names of its columns. */
+export type Row = Record<string, SQLOutputValue>;
 
 /** A row that is not as podnetd writes it: `STATE_CORRUPT`. */
 export function damaged(what: string, cause?: unknown): PodnetError {

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { pathToFileURL } from "node:url";
 import { cross } from "../../core/crossing.ts";
-import type { Row } from "./database.ts";
+import type { Row } from "./rows.ts";
 import { bootId } from "../../linux/proc.ts";
 import { commitsIn, refuseLost, refuseUnfitConnection } from "./found.ts";
 import { unwritableError } from "./sqlite-error.ts";

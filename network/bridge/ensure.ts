@@ -3,7 +3,8 @@ import type { Family } from "../../core/address.ts";
 import { isPodnetError, type PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import { applyAll, throwFailures } from "./apply.ts";
-import { type Change, changesText } from "../model/change.ts";
+import type { Change } from "../model/change.ts";
+import { changesText } from "./change-text.ts";
 import {
   compareDetached,
   compareDown,
@@ -31,7 +32,7 @@ import { endFlows, endWithdrawn } from "./flows.ts";
 import { type Inspection, inspect, type InspectOptions, nothingFound } from "./inspect.ts";
 import { type HealRules, inspectRules } from "./inspect-rules.ts";
 import { type FirewallName, openFirewall } from "../firewall/open.ts";
-import type { Variant } from "../firewall/iptables/variant.ts";
+import type { Variant } from "../model/rules.ts";
 import { type HostKernel, openHostKernel } from "../kernel/kernel.ts";
 import { Memory, type Remembered } from "../kernel/memory.ts";
 import { observeLink, observeNamed, observePorts, observeRouter } from "./observe.ts";
@@ -40,7 +41,7 @@ import { observeObstacles } from "../firewall/obstacles.ts";
 import { observeOverlaps, type Overlap } from "./overlap.ts";
 import type { NamedLink, ObservedRouter } from "../model/observed.ts";
 import type { OverlayRuled } from "../model/overlay.ts";
-import type { OverlayRules } from "../overlay/overlays.ts";
+import type { OverlayRules } from "./overlay-rules.ts";
 import { SerialQueue } from "../kernel/queue.ts";
 import type { Known } from "./sweep.ts";
 

@@ -8,7 +8,7 @@ import type { PluggedFragment } from "../model/desired.ts";
 import { type Deviation, deviations } from "../model/deviation.ts";
 import { bridgeNf, diffHairpin, portsOnBridges } from "./hairpin.ts";
 import { inspectBy, type Inspection } from "./inspect.ts";
-import { elementId } from "../firewall/nftables/element.ts";
+import { elementId } from "../model/nftables-sets.ts";
 import { observeLinks } from "./observe.ts";
 import { publishedMark } from "../model/ownership.ts";
 

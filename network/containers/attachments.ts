@@ -3,7 +3,7 @@ import { isPodnetError, type PodnetError, toPodnetError } from "../../core/error
 import { unusable } from "../../linux/namespace.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
 import { throwFailures } from "../bridge/apply.ts";
-import { changesText } from "../model/change.ts";
+import { changesText } from "../bridge/change-text.ts";
 import type { AttachedFragment } from "../model/desired.ts";
 import { deviationText } from "../model/deviation.ts";
 import type { HostNetwork } from "../bridge/ensure.ts";
@@ -15,11 +15,11 @@ import type {
   AttachmentObserved,
   ObservedEnd,
   RouteDesired,
+  LaterChanges,
 } from "./desired.ts";
 import { burials, endGraveyard } from "./pending-delete.ts";
 import { hostPart } from "./host-part.ts";
 import { type AttachmentKernel, type Inside, openAttachmentKernel } from "./kernel.ts";
-import type { LaterChanges } from "./later.ts";
 import { compareLinks, observeLater, setUpLinks } from "./links.ts";
 import { ensurePair, findHostEnd } from "./pair.ts";
 

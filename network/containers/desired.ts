@@ -1,7 +1,6 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { LoopbackRedirect, PublishedDesired } from "../model/desired.ts";
-import type { LaterChanges } from "./later.ts";
 
 /** A container's part of the host: a pair of links, one end a port of a bridge, the other in the container's namespace. */
 export interface AttachmentFragment {
@@ -115,4 +114,24 @@ export interface ObservedEnd {
   readonly name: string;
   readonly mac: Mac;
   readonly mtu: number;
+}
+
+/**
+ * What plugins after podnet's in a list, and runtimes after ADD, change inside a container by intention: values, and what they take
+ * away. A link that is gone or down is none of it.
+ */
+export type InsidePart =
+  | "mac"
+  | "mtu"
+  | `address ${IpPrefix}`
+  | `route ${Cidr}`
+  | `setting ${string}`;
+
+/** What later plugins made of the inside of a container, as it was seen once they were done. It is kept instead of what ADD made. */
+export interface LaterChanges {
+  readonly mac?: Mac;
+  /** Smaller than the planned one. */
+  readonly mtu?: number;
+  /** Left alone, whatever becomes of them. */
+  readonly left?: readonly InsidePart[];
 }

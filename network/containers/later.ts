@@ -1,26 +1,5 @@
-import type { Cidr, IpPrefix, Mac } from "../../core/address.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
-import type { AttachmentFragment } from "./desired.ts";
-
-/**
- * What plugins after podnet's in a list, and runtimes after ADD, change inside a container by intention: values, and what they take
- * away. A link that is gone or down is none of it.
- */
-export type InsidePart =
-  | "mac"
-  | "mtu"
-  | `address ${IpPrefix}`
-  | `route ${Cidr}`
-  | `setting ${string}`;
-
-/** What later plugins made of the inside of a container, as it was seen once they were done. It is kept instead of what ADD made. */
-export interface LaterChanges {
-  readonly mac?: Mac;
-  /** Smaller than the planned one. */
-  readonly mtu?: number;
-  /** Left alone, whatever becomes of them. */
-  readonly left?: readonly InsidePart[];
-}
+import type { AttachmentFragment, InsidePart, LaterChanges } from "./desired.ts";
 
 /** Something that is planned or found different, and which part of the inside it is about, if that may be a later plugin's. */
 interface About {

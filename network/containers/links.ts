@@ -1,16 +1,10 @@
 import { PodnetError } from "../../core/errors.ts";
 import { mark } from "../model/desired.ts";
 import { absent, type Deviation } from "../model/deviation.ts";
-import type { AttachmentFragment, RouteDesired } from "./desired.ts";
+import type { AttachmentFragment, RouteDesired, LaterChanges } from "./desired.ts";
 import { lookInside, observeInside, planInside } from "./inside.ts";
 import type { AttachmentKernel, Inside } from "./kernel.ts";
-import {
-  besideMachine,
-  carriesMachine,
-  type LaterChanges,
-  laterChanges,
-  permitted,
-} from "./later.ts";
+import { besideMachine, carriesMachine, laterChanges, permitted } from "./later.ts";
 import { partOf } from "./routes.ts";
 import { observeMacvlan } from "./macvlan.ts";
 import { areEnds, isDoomed, isOurs, type Pair } from "./pair.ts";

@@ -8,8 +8,7 @@ import {
 } from "../../linux/rtnetlink/route-requests.ts";
 import { mark } from "../model/desired.ts";
 import { absent, type Deviation } from "../model/deviation.ts";
-import type { AttachmentFragment, RouteDesired } from "./desired.ts";
-import type { InsidePart } from "./later.ts";
+import type { AttachmentFragment, RouteDesired, InsidePart } from "./desired.ts";
 import type { RouteBehind, Step } from "./step.ts";
 
 const main = 254;

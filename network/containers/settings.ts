@@ -3,8 +3,7 @@ import type { LinkAddress } from "../../linux/rtnetlink/address.ts";
 import type { Deviation } from "../model/deviation.ts";
 import type { HostSysctl } from "../kernel/kernel.ts";
 import { readOptional, writeOptional } from "../bridge/observe.ts";
-import type { AttachmentFragment } from "./desired.ts";
-import type { InsidePart } from "./later.ts";
+import type { AttachmentFragment, InsidePart } from "./desired.ts";
 
 /** A setting inside that is not as it should be. */
 export interface SettingStep {

@@ -2,9 +2,8 @@ import type { PodnetError } from "../../core/errors.ts";
 import type { Request } from "../../linux/rtnetlink/message.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
 import type { Deviation } from "../model/deviation.ts";
-import type { RouteDesired } from "./desired.ts";
+import type { RouteDesired, InsidePart } from "./desired.ts";
 import type { InsideNetlink } from "./kernel.ts";
-import type { InsidePart } from "./later.ts";
 
 /** What is not as it should be, and what the kernel is to be asked to make it so. */
 export interface Step {

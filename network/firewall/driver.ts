@@ -1,6 +1,6 @@
 import type { Change } from "../model/change.ts";
 import type { Fragment, NetworkFragment, PluggedFragment } from "../model/desired.ts";
-import type { Variant } from "./iptables/variant.ts";
+import type { Variant } from "../model/rules.ts";
 import type { OverlayRuled } from "../model/overlay.ts";
 import type { SenderChange } from "../model/overlay-senders.ts";
 import type { Owner } from "../model/ownership.ts";

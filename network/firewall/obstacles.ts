@@ -4,7 +4,7 @@ import type { IfName } from "../../core/names.ts";
 import type { NetworkFragment } from "../model/desired.ts";
 import { parseSave } from "./iptables/save-format.ts";
 import type { HostKernel } from "../kernel/kernel.ts";
-import { table } from "./nftables/base.ts";
+import { mainTableName } from "../model/rules.ts";
 import { entriesOf, objectOf, textOf } from "./nftables/listing.ts";
 import type { Obstacle } from "../model/obstacle.ts";
 
@@ -63,7 +63,7 @@ export function forwardChains(text: string): Chain[] {
     const [family, name, chain, policy] = ["family", "table", "name", "policy"].map((key) =>
       textOf(of[key]),
     ) as [string, string, string, string];
-    if (hook !== "forward" || `${family} ${name}` === table) return [];
+    if (hook !== "forward" || `${family} ${name}` === mainTableName) return [];
     return Object.hasOwn(familiesOf, family) ? [{ family, table: name, name: chain, policy }] : [];
   });
 }

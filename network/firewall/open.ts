@@ -1,10 +1,9 @@
 import { isPodnetError } from "../../core/errors.ts";
 import type { Change } from "../model/change.ts";
 import { IptablesDriver } from "./iptables/driver.ts";
-import type { Variant } from "./iptables/variant.ts";
+import { type Variant, mainTableName } from "../model/rules.ts";
 import type { HostKernel } from "../kernel/kernel.ts";
 import type { Memory } from "../kernel/memory.ts";
-import { table } from "./nftables/base.ts";
 import { NftablesDriver } from "./nftables/driver.ts";
 import { guardTables } from "./nftables/guard-tables.ts";
 import { sendersTable } from "./nftables/senders-table.ts";
@@ -71,8 +70,8 @@ export function openFirewall(options: FirewallOptions): Firewall {
     ),
     // Switched off, podnet looks for nothing but what it remembers.
     formerRules: async (signal) =>
-      off && !memory.madeTable(table) ? [] : former.compareRemoval(everybody, signal),
-    switching: () => !off && memory.madeTable(table),
+      off && !memory.madeTable(mainTableName) ? [] : former.compareRemoval(everybody, signal),
+    switching: () => !off && memory.madeTable(mainTableName),
     ruleTable,
     ...guarding,
   };

@@ -2,7 +2,7 @@ import { readFileSync, realpathSync } from "node:fs";
 import type { Family } from "../../core/address.ts";
 import { findProgram, run } from "../../linux/command.ts";
 import { nftablesGeneration } from "../../linux/nftables-generation.ts";
-import type { Variant } from "../firewall/iptables/variant.ts";
+import type { Variant } from "../model/rules.ts";
 
 /** The programs of iptables, or of ip6tables, by what they read and print. `save` and `restore` throw as `run` does. */
 export interface IptablesPrograms {

@@ -1,12 +1,11 @@
 import { readlinkSync } from "node:fs";
 import { Conntrack } from "../../linux/conntrack.ts";
-import { openNftables } from "../../linux/libnftables.ts";
-import { openGenerationCounter } from "../../linux/nftables-generation.ts";
+import { type Nftables, openNftables } from "../../linux/libnftables.ts";
+import { type GenerationCounter, openGenerationCounter } from "../../linux/nftables-generation.ts";
 import { bootId } from "../../linux/proc.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import { installedPrograms, type IptablesPrograms } from "./iptables-programs.ts";
-import type { NftablesSource } from "../firewall/nftables/rule-table.ts";
 
 /** What of rtnetlink the host's network needs. */
 export type HostNetlink = Pick<
@@ -40,6 +39,14 @@ export interface HostSysctl {
 
 /** The flows that the kernel tracks. */
 export type HostConntrack = Pick<Conntrack, "flows" | "forget" | "close">;
+
+/** What of nf_tables our table needs. */
+export interface NftablesSource {
+  /** Opens it in the calling thread's namespace. Throws `FIREWALL_FAILED`, as do the calls. */
+  open(): Nftables;
+  /** Counts the transactions of everybody. */
+  openCounter(): GenerationCounter;
+}
 
 /** All of the kernel that this room sees and changes: the simulation (test/sim) gives another. */
 export interface HostKernel {

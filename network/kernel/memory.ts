@@ -1,9 +1,7 @@
 import type { Family } from "../../core/address.ts";
 import type { Setting } from "../model/change.ts";
 import type { IfName } from "../../core/names.ts";
-import type { TableName } from "../firewall/iptables/rule.ts";
-import { type Variant, variants } from "../firewall/iptables/variant.ts";
-import { table } from "../firewall/nftables/base.ts";
+import { type TableName, type Variant, variants, mainTableName } from "../model/rules.ts";
 
 /**
  * What podnet changed on the host that bears no mark, so that `down` can put it back. Plain JSON; the daemon stores
@@ -92,12 +90,12 @@ export class Memory {
 
   /** Whether a table of nftables is ours, even when it is empty. */
   madeTable(name: string): boolean {
-    if (name === table) return this.#value.table === true;
+    if (name === mainTableName) return this.#value.table === true;
     return this.#value.guardTables?.includes(name) === true;
   }
 
   rememberTable(name: string): void {
-    if (name === table) this.#set({ ...this.#value, table: true });
+    if (name === mainTableName) this.#set({ ...this.#value, table: true });
     else if (!this.madeTable(name))
       this.#set({ ...this.#value, guardTables: [...(this.#value.guardTables ?? []), name] });
   }
@@ -107,7 +105,7 @@ export class Memory {
     const left = guardTables.filter((each) => each !== name);
     this.#set({
       ...rest,
-      ...(main === undefined || name === table ? {} : { table: main }),
+      ...(main === undefined || name === mainTableName ? {} : { table: main }),
       ...(left.length === 0 ? {} : { guardTables: left }),
     });
   }

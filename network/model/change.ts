@@ -1,10 +1,6 @@
 import type { Family, Ip, IpPrefix, Mac } from "../../core/address.ts";
-import { assertNever } from "../../core/brand.ts";
 import type { IfName } from "../../core/names.ts";
-import { fdbMaxLearned, mark } from "./desired.ts";
-import type { TableEdit } from "../firewall/iptables/diff.ts";
-import type { Variant } from "../firewall/iptables/variant.ts";
-import { commands, type TableEdit as NftablesEdit } from "../firewall/nftables/edit.ts";
+import type { IptablesEdit, NftablesEdit, Variant } from "./rules.ts";
 
 /** What of a link is set; absent members stay as they are. */
 export interface LinkSettings {
@@ -90,60 +86,15 @@ export type Change =
       readonly variant: Variant;
       /** Our chain's name, for what is to be remembered. */
       readonly chain: string;
-    } & TableEdit)
+    } & IptablesEdit)
   | ({ readonly kind: "nftables" } & NftablesEdit);
 
 export type ChangeKind = Change["kind"];
 export type ChangeOf<Kind extends ChangeKind> = Extract<Change, { readonly kind: Kind }>;
 
-/** A change as people read it in `--plan` and in the log; one line, more for a firewall commit. */
-export function changeText(change: Change): string[] {
-  switch (change.kind) {
-    case "create-bridge":
-      return [
-        `link + ${change.name} bridge ${settingsText({ alias: change.alias, group: mark.linkGroup, mtu: change.mtu, mac: change.mac, fdbMaxLearned })}`,
-        ...change.settings.map(({ key, value }) => `sysctl + ${key} ${value}`),
-      ];
-    case "set-link":
-      return [`link ~ ${change.name} ${settingsText(change.set)}`];
-    case "set-adopted":
-      return [`link ~ ${change.name} ${change.up ? "up" : "down"} (not ours)`];
-    case "pin-mac":
-      return [`link ~ ${change.name} keeps mac ${change.mac} (not ours)`];
-    case "add-address":
-      return [`address + ${change.prefix} on ${change.link}`];
-    case "remove-address":
-      return [`address - ${change.prefix} on ${change.link}`];
-    case "attach-port": {
-      const settings = portText(change);
-      return [`port + ${change.link} on ${change.bridge}${settings}, then up`];
-    }
-    case "set-port":
-      return Object.entries(change.set).map(
-        ([name, value]) => `port ~ ${change.link} ${name} ${onOff(value)}`,
-      );
-    case "detach-port":
-      return [`port - ${change.link}`];
-    case "forget-neighbour":
-      return [`neighbour - ${change.ip} on ${change.link}`];
-    case "delete-links":
-      return change.links.map((link) => `link - ${link}`);
-    case "set-sysctl":
-      return [`sysctl ~ ${change.key} ${change.from} → ${change.to}`];
-    case "iptables":
-      return change.lines.map((line) => `${commitName(change)} ${line}`);
-    case "nftables":
-      return commands(change).map((command) => `nftables ${command}`);
-    default:
-      return assertNever(change);
-  }
-}
-
 /** What a commit of rules is about: `iptables-nft filter`. */
 export const commitName = ({ family, variant, table }: ChangeOf<"iptables">): string =>
   `${family === 4 ? "iptables" : "ip6tables"}-${variant} ${table}`;
-
-export const changesText = (changes: readonly Change[]): string[] => changes.flatMap(changeText);
 
 /** Settings in one order, whatever order they were given in. */
 export function settingsText(set: LinkSettings): string {

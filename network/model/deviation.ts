@@ -8,9 +8,9 @@ import {
   type PortSettings,
   settingsText,
 } from "./change.ts";
-import { mainTable } from "../firewall/nftables/base.ts";
-import { elementText } from "../firewall/nftables/edit.ts";
+import { elementText } from "./nftables-sets.ts";
 import type { ObservedAddress, ObservedLink } from "./observed.ts";
+import { mainTableName } from "./rules.ts";
 
 /** One thing that is not as planned, for people. */
 export interface Deviation {
@@ -83,7 +83,7 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
       return change.lines.map((line) => ruleDeviation(subject, line));
     }
     case "nftables": {
-      const { base, add, remove, table = mainTable.name } = change;
+      const { base, add, remove, table = mainTableName } = change;
       const subject = `nftables ${table}`;
       const rules = {
         subject,

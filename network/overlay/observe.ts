@@ -23,7 +23,7 @@ import { type OverlaySide, sideFamily } from "../model/overlay.ts";
 import type { OverlayNetlink } from "./kernel.ts";
 import type { UdpTunnel } from "./udp/tunnel.ts";
 import { type ObservedSide, ownMetric, type StrayRoute } from "./plan.ts";
-import type { ObservedDevice } from "./plan-device.ts";
+import type { ObservedDevice } from "./observed-device.ts";
 
 const tableMain = 254;
 /** Whom routes are by that were made without saying so: `ip route`'s, and flannel's. */

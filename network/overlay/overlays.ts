@@ -4,6 +4,7 @@ import type { IfName } from "../../core/names.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import { throwFailures } from "../bridge/apply.ts";
+import type { OverlayRules } from "../bridge/overlay-rules.ts";
 import type { Change } from "../model/change.ts";
 import { mark } from "../model/desired.ts";
 import { type Overlap, overlapsOf } from "../bridge/overlap.ts";
@@ -19,13 +20,7 @@ import {
   directOf,
 } from "./compare.ts";
 import { isDamage } from "./damage.ts";
-import {
-  type OverlayDesired,
-  type OverlayRuled,
-  type OverlaySide,
-  sideFamily,
-  sideOf,
-} from "../model/overlay.ts";
+import { type OverlayDesired, type OverlaySide, sideFamily, sideOf } from "../model/overlay.ts";
 import { type Followed, type FollowedSide, onlyPeersDiffer, summary } from "./followed.ts";
 import { type OverlayKernel, openOverlayKernel } from "./kernel.ts";
 import { peerNews, takeNews } from "./news.ts";
@@ -36,17 +31,6 @@ import { orphanRoutes } from "./sweep.ts";
 import type { Tunnels } from "./udp/tunnels.ts";
 import { planTunnel, planTunnelPeers } from "./udp/plan.ts";
 import type { RefusedPeer } from "./wanted.ts";
-
-/** What the rules of overlays are made by: the configured firewall driver, behind the queue of the host's network. */
-export interface OverlayRules {
-  ensure(overlay: OverlayRuled, signal: AbortSignal): Promise<readonly Change[]>;
-  /** Lets these hosts in by their own addresses, or no longer; nothing else of the overlay is compared. */
-  follow(change: SenderChange, signal: AbortSignal): Promise<readonly Change[]>;
-  diff(overlay: OverlayRuled, signal: AbortSignal): Promise<readonly Change[]>;
-  remove(doomed: (name: string) => boolean, signal: AbortSignal): Promise<readonly Change[]>;
-  /** As text, a line each, without a look at the host. */
-  describe(overlay: OverlayRuled): readonly string[];
-}
 
 export interface OverlayOutcome {
   readonly changes: readonly OverlayChange[];

@@ -1,7 +1,8 @@
 import type { Cidr } from "../../core/address.ts";
 import { mark } from "../model/desired.ts";
 import type { OverlayChange, PeerChange, RouteTo } from "./change.ts";
-import { type DevicePlan, type ObservedDevice, planDevice } from "./plan-device.ts";
+import { type DevicePlan, planDevice } from "./plan-device.ts";
+import type { ObservedDevice } from "./observed-device.ts";
 import { planTunnelPeers } from "./udp/plan.ts";
 import type { PeerTables, WantedSide } from "./wanted.ts";
 

@@ -10,7 +10,8 @@ import { parseIfName } from "../../core/names.ts";
 import { run as command } from "../../linux/command.ts";
 import { unshareNetns } from "../../linux/netns.ts";
 import type { OverlayDesired, OverlayPeer } from "../../network/model/overlay.ts";
-import { Overlays, type OverlayRules } from "../../network/overlay/overlays.ts";
+import { Overlays } from "../../network/overlay/overlays.ts";
+import type { OverlayRules } from "../../network/bridge/overlay-rules.ts";
 import { lastLine, row, summarise } from "../measure.ts";
 
 export const description = "Peers of an overlay into the kernel: at join, a second look, one more";

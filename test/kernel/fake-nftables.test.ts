@@ -4,7 +4,7 @@ import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { openNftables } from "../../linux/libnftables.ts";
 import { openGenerationCounter } from "../../linux/nftables-generation.ts";
-import { changesText } from "../../network/model/change.ts";
+import { changesText } from "../../network/bridge/change-text.ts";
 import type {
   NetworkFragment,
   PodFragment,

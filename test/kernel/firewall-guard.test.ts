@@ -3,7 +3,7 @@ import type { Cidr, Ip, IpPrefix } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import { writeSysctl } from "../../linux/sysctl.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
-import { changesText } from "../../network/model/change.ts";
+import { changesText } from "../../network/bridge/change-text.ts";
 import {
   fdbMaxLearned,
   type NetworkFragment,

@@ -4,7 +4,7 @@ import { isPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
-import { type Variant, variants } from "../../network/firewall/iptables/variant.ts";
+import { type Variant, variants } from "../../network/model/rules.ts";
 import { dualNetwork, dualPod, published } from "../lab/firewall-site.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip, networkFragment } from "../lab/network.ts";

@@ -5,7 +5,7 @@
 import test from "ava";
 import type { Cidr, Ip } from "../../core/address.ts";
 import { run } from "../../linux/command.ts";
-import { changesText } from "../../network/model/change.ts";
+import { changesText } from "../../network/bridge/change-text.ts";
 import type { NetworkFragment, PodFragment } from "../../network/model/desired.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import {

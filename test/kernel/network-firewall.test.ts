@@ -10,7 +10,7 @@ import {
   diffNetworkFirewall,
 } from "../../network/firewall/iptables/diff-owners.ts";
 import { commitTable, observeFirewall } from "../../network/firewall/iptables/firewall.ts";
-import { type Variant, variants } from "../../network/firewall/iptables/variant.ts";
+import { type Variant, variants } from "../../network/model/rules.ts";
 import { installedPrograms } from "../../network/kernel/iptables-programs.ts";
 import { hostIdentity } from "../../network/kernel/kernel.ts";
 import { Memory } from "../../network/kernel/memory.ts";

@@ -8,7 +8,7 @@ import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import { openTap } from "../../linux/tun.ts";
 import { applyChange } from "../../network/bridge/apply.ts";
-import { changesText } from "../../network/model/change.ts";
+import { changesText } from "../../network/bridge/change-text.ts";
 import { bridgeMac } from "../../network/bridge/diff-network.ts";
 import {
   type HostNetwork,

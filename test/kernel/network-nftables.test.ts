@@ -4,7 +4,7 @@ import { watchCrossings } from "../../core/crossing.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { nftablesGeneration } from "../../linux/nftables-generation.ts";
-import { changesText } from "../../network/model/change.ts";
+import { changesText } from "../../network/bridge/change-text.ts";
 import type { PodFragment, PublishedDesired } from "../../network/model/desired.ts";
 import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
 import { nothingKnown } from "../../network/bridge/sweep.ts";

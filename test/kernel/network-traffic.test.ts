@@ -5,7 +5,7 @@ import { run } from "../../linux/command.ts";
 import { writeSysctl } from "../../linux/sysctl.ts";
 import type { NetworkFragment } from "../../network/model/desired.ts";
 import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
-import type { Variant } from "../../network/firewall/iptables/variant.ts";
+import type { Variant } from "../../network/model/rules.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip, networkFragment, podFragment, type PortOptions } from "../lab/network.ts";
 

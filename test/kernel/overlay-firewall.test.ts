@@ -1,7 +1,7 @@
 import test from "ava";
 import { parseCidr, parseIp, parseIpPrefix } from "../../core/address.ts";
 import { run } from "../../linux/command.ts";
-import { changesText } from "../../network/model/change.ts";
+import { changesText } from "../../network/bridge/change-text.ts";
 import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
 import type { FirewallName } from "../../network/firewall/open.ts";
 import type { OverlayRuled } from "../../network/model/overlay.ts";

@@ -1,4 +1,4 @@
-import type { TableEdit } from "../../network/firewall/iptables/diff.ts";
+import type { IptablesEdit } from "../../network/model/rules.ts";
 
 /** What `iptables-save` prints when somebody only looked. */
 export const emptyHost = `*filter
@@ -19,14 +19,14 @@ COMMIT
  * strict where the real one is (positions in range, -D of something that exists, -X of an empty
  * chain). The kernel tests run the real one.
  */
-export function commitToText(text: string, edit: TableEdit): string {
+export function commitToText(text: string, edit: IptablesEdit): string {
   return text
     .split(/(?<=^COMMIT\n)/m)
     .map((table) => (table.startsWith(`*${edit.table}\n`) ? commitTable(table, edit) : table))
     .join("");
 }
 
-function commitTable(table: string, edit: TableEdit): string {
+function commitTable(table: string, edit: IptablesEdit): string {
   const chains = new Map<string, string[]>();
   const policies = new Map<string, string>();
   for (const line of table.split("\n")) {

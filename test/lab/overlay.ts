@@ -11,7 +11,8 @@ import type {
   VxlanBackend,
 } from "../../network/model/overlay.ts";
 import { openOverlayKernel } from "../../network/overlay/kernel.ts";
-import { Overlays, type OverlayRules } from "../../network/overlay/overlays.ts";
+import { Overlays } from "../../network/overlay/overlays.ts";
+import type { OverlayRules } from "../../network/bridge/overlay-rules.ts";
 import { UdpTunnel } from "../../network/overlay/udp/tunnel.ts";
 import { Tunnels } from "../../network/overlay/udp/tunnels.ts";
 

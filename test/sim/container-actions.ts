@@ -4,8 +4,8 @@ import { pendingName, renderPending } from "../../cni/protocol/pending.ts";
 import {
   type AttachmentRow,
   isDamagedAttachment,
+  type AttachmentName,
 } from "../../daemon/containers/attachment-rows.ts";
-import type { AttachmentName } from "../../daemon/containers/store.ts";
 import { askCni, type CniCall, envOf } from "./container-call.ts";
 import { silenceViolations } from "./container-invariants.ts";
 import type { LiveNode } from "./daemon-life.ts";

@@ -1,4 +1,4 @@
-import type { AttachmentName } from "../../daemon/containers/store.ts";
+import type { AttachmentName } from "../../daemon/containers/attachment-rows.ts";
 import type { AttachmentId } from "../../daemon/store/holder.ts";
 
 export interface Promised {

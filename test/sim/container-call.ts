@@ -1,7 +1,7 @@
 import { renderExchange } from "../../cni/protocol/exchange.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
 import { answerExchange } from "../../daemon/containers/cni/answer-exchange.ts";
-import type { AttachmentName } from "../../daemon/containers/store.ts";
+import type { AttachmentName } from "../../daemon/containers/attachment-rows.ts";
 import type { LiveNode } from "./daemon-life.ts";
 
 /** One call of the plugin by a container runtime. */

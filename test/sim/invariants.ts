@@ -4,7 +4,7 @@ import type { Node } from "../../daemon/main/node.ts";
 import type { Database } from "../../daemon/store/database.ts";
 import { listLeases } from "../../daemon/ipam/store.ts";
 import { withNic } from "../../daemon/pods/store/pod-plan.ts";
-import type { PodRow } from "../../daemon/pods/store/pods.ts";
+import type { PodRow } from "../../daemon/pods/store/pod-row.ts";
 import { ruledPart } from "../../network/containers/host-part.ts";
 import {
   isOurGroup,
@@ -17,15 +17,15 @@ import { networkRules, sharedRules } from "../../network/firewall/iptables/netwo
 import { publishedRules } from "../../network/firewall/iptables/published-rules.ts";
 import { commentOf, type Rule, ruleKey } from "../../network/firewall/iptables/rule.ts";
 import { parseSave } from "../../network/firewall/iptables/save-format.ts";
-import { variants } from "../../network/firewall/iptables/variant.ts";
+import { variants } from "../../network/model/rules.ts";
 import { mainTable, ruleComments, type TableModel } from "../../network/firewall/nftables/base.ts";
 import {
   bridgeGuardElements,
-  type Element,
   hostGuardElements,
   networkElements,
   podElements,
 } from "../../network/firewall/nftables/element.ts";
+import type { Element } from "../../network/model/nftables-sets.ts";
 import { guardTables } from "../../network/firewall/nftables/guard-tables.ts";
 import {
   attachmentMark,

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { mkdirSync, rmSync } from "node:fs";
 import { isPodnetError } from "../../core/errors.ts";
 import { listNetworks } from "../../daemon/networks/store.ts";
-import type { PodRow } from "../../daemon/pods/store/pods.ts";
+import type { PodRow } from "../../daemon/pods/store/pod-row.ts";
 import { networkMark, podRuleMark } from "../../network/model/ownership.ts";
 import { Actions } from "./actions.ts";
 import { ContainerBook } from "./container-book.ts";

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { IpPrefix } from "../../core/address.ts";
 import { type Config, resolveConfig } from "../../daemon/config/config.ts";
-import type { Variant } from "../../network/firewall/iptables/variant.ts";
+import type { Variant } from "../../network/model/rules.ts";
 import { parseOwner } from "../../network/model/ownership.ts";
 import { commentOf } from "../../network/firewall/iptables/rule.ts";
 import { parseSave } from "../../network/firewall/iptables/save-format.ts";

@@ -3,7 +3,7 @@ import { create } from "@bufbuild/protobuf";
 import * as wire from "../../../api/gen/podnet/v1/node_service_pb.ts";
 import { ipOf } from "../../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../../core/errors.ts";
-import { changesText } from "../../../network/model/change.ts";
+import { changesText } from "../../../network/bridge/change-text.ts";
 import { guardHint } from "../../../network/firewall/guarded.ts";
 import { obstacleHint, obstacleText } from "../../../network/model/obstacle.ts";
 import { rowText } from "../../containers/row-text.ts";

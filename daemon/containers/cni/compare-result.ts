@@ -1,6 +1,5 @@
 import { type Mac, parseMac } from "../../../core/address.ts";
-import type { AttachmentFragment } from "../../../network/containers/desired.ts";
-import type { InsidePart } from "../../../network/containers/later.ts";
+import type { AttachmentFragment, InsidePart } from "../../../network/containers/desired.ts";
 import { partOf } from "../../../network/containers/routes.ts";
 import type { AttachmentPlan } from "../attachment-plan.ts";
 import type { AddRequest } from "./wishes.ts";

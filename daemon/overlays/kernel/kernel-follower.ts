@@ -3,7 +3,7 @@ import { limited } from "../../../core/aborting.ts";
 import type { Clock } from "../../../core/clock.ts";
 import { type PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { Log } from "../../../linux/log.ts";
-import { changesText } from "../../../network/model/change.ts";
+import { changesText } from "../../../network/bridge/change-text.ts";
 import type { Deviation } from "../../../network/model/deviation.ts";
 import { overlayChangeText } from "../../../network/overlay/change.ts";
 import type { OverlayDesired } from "../../../network/model/overlay.ts";

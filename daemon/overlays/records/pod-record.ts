@@ -1,7 +1,7 @@
 import type { NetworkName } from "../../../core/names.ts";
 import type { PodRecord } from "../../../overlay/pods/record.ts";
 import { staying } from "../../pods/store/pod-plan.ts";
-import type { PodRow } from "../../pods/store/pods.ts";
+import type { PodRow } from "../../pods/store/pod-row.ts";
 
 /** What other hosts are told of a pod: where it is and how it is, and nothing of how it is made. */
 export function podRecordOf(

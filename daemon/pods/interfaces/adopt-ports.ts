@@ -1,4 +1,4 @@
-import type { PodRow } from "../store/pods.ts";
+import type { PodRow } from "../store/pod-row.ts";
 import { keepTrying } from "../lifecycle/keep-trying.ts";
 import type { Supervision } from "../lifecycle/supervision.ts";
 

@@ -10,8 +10,7 @@ import {
 } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { type IfName, parseIfName } from "../../../core/names.ts";
-import type { Wish } from "./plan-interfaces.ts";
-import type { Place } from "./plan-places.ts";
+import type { Wish, Place } from "./wish.ts";
 import type { InterfacePlan } from "../store/pod-plan.ts";
 import type { NetworkSnapshot, Snapshot, SubnetSnapshot } from "../plan/snapshot.ts";
 

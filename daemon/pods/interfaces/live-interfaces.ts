@@ -3,7 +3,7 @@ import { assertNever } from "../../../core/brand.ts";
 import { PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { InterfaceChange } from "../../../api/validate-interface-change.ts";
 import type { PodFragment } from "../../../network/model/desired.ts";
-import type { PodContents, PodRow } from "../store/pods.ts";
+import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { openTapOf } from "../lifecycle/actions.ts";
 import { answerOtherwise } from "./answer-guest.ts";
 import { keepTrying } from "../lifecycle/keep-trying.ts";

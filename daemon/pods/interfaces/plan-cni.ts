@@ -16,7 +16,7 @@ import { routeAttributes } from "../../../guest-init/protocol/attributes.ts";
 import type { GuestConfig, GuestDns, GuestRoute } from "../../../guest-init/protocol/configure.ts";
 import { forGuest } from "../../../network/tc-redirect/for-guest.ts";
 import type { TakenOver, TakenRoute } from "../../../network/tc-redirect/adopted.ts";
-import type { PodContents } from "../store/pods.ts";
+import type { PodContents } from "../store/pod-row.ts";
 import type { CniPlan, PlannedSandbox, SandboxPlan, TakenPlan } from "./cni-plan.ts";
 import { guestInterfaces } from "../guest/plan-guest.ts";
 import { planSeed } from "../plan/plan-seed.ts";

@@ -10,7 +10,7 @@ import {
   networkOf,
 } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
-import type { Draft } from "./plan-interfaces.ts";
+import type { Draft } from "./wish.ts";
 import type { GatewayPlan, InterfacePlan } from "../store/pod-plan.ts";
 
 /** A route that is asked for, with its field. */

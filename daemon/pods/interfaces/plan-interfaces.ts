@@ -1,5 +1,5 @@
-import type { InterfaceSpec, PodSpec } from "../../../api/pod-spec.ts";
-import { familyOf, type IpPrefix } from "../../../core/address.ts";
+import type { PodSpec } from "../../../api/pod-spec.ts";
+import { familyOf } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { type IfName, parseIfName } from "../../../core/names.ts";
 import type { NicPlace, NicPlan } from "../../../hypervisor/driver.ts";
@@ -8,29 +8,14 @@ import { Choice } from "./choose-interfaces.ts";
 import { planCni } from "./plan-cni.ts";
 import { attachedNic } from "../plan/plan-attached.ts";
 import { type AskedRoute, planGateways } from "./plan-gateways.ts";
-import { findPlace, type Place } from "./plan-places.ts";
+import { findPlace } from "./plan-places.ts";
+import type { Draft, Wish } from "./wish.ts";
 import type { InterfacePlan } from "../store/pod-plan.ts";
 import type { Snapshot } from "../plan/snapshot.ts";
 
 /** The tap of an interface: the pod's id and one base-36 digit, 15 bytes in all. */
 export function tapName(podId: string, position: number): IfName {
   return parseIfName(`pn${podId}${position.toString(36)}`);
-}
-
-/** An interface that is asked for. */
-export interface Wish {
-  readonly wanted: InterfaceSpec;
-  /** The request's field, for errors. */
-  readonly field: string;
-  /** The interface that is changed; it keeps its position, NIC and name. */
-  readonly was?: InterfacePlan;
-}
-
-/** The same with what has been decided about it. */
-export interface Draft extends Wish {
-  readonly position: number;
-  readonly place: Place;
-  readonly addresses: readonly IpPrefix[];
 }
 
 /** Decides addresses, MACs, names and slots of a new pod's interfaces; there are none where the driver brings the network. */

@@ -1,30 +1,10 @@
-import type { CniSpec } from "../../../api/pod-spec.ts";
 import { assertNever } from "../../../core/brand.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { IfName } from "../../../core/names.ts";
 import type { NamedLink } from "../../../network/model/observed.ts";
 import { refuseCniChange } from "./plan-cni.ts";
-import type { Wish } from "./plan-interfaces.ts";
-import type { NetworkSnapshot, Snapshot } from "../plan/snapshot.ts";
-
-/** Where an interface leads, found. */
-export type Place =
-  | (Linked & {
-      readonly kind: "network";
-      readonly bridge: IfName;
-      readonly network: NetworkSnapshot;
-    })
-  | (Linked & { readonly kind: "bridge"; readonly bridge: IfName })
-  | (Linked & { readonly kind: "tap"; readonly tap: IfName })
-  | (Linked & { readonly kind: "cni"; readonly cni: CniSpec })
-  | { readonly kind: "loopback" };
-
-interface Linked {
-  /** Largest there. */
-  readonly mtu: number;
-  /** As messages say it. */
-  readonly title: string;
-}
+import type { Place, Wish } from "./wish.ts";
+import type { Snapshot } from "../plan/snapshot.ts";
 
 /** Ethernet's. */
 const usualMtu = 1500;

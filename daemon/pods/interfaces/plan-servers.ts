@@ -1,7 +1,7 @@
 import type { PodSpec } from "../../../api/pod-spec.ts";
 import { isLoopback } from "../../../core/address.ts";
 import type { GuestDns } from "../../../guest-init/protocol/configure.ts";
-import type { PodContents } from "../store/pods.ts";
+import type { PodContents } from "../store/pod-row.ts";
 import { planSeed } from "../plan/plan-seed.ts";
 import { type PodPlan, staying } from "../store/pod-plan.ts";
 import type { Snapshot } from "../plan/snapshot.ts";

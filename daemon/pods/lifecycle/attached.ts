@@ -5,7 +5,7 @@ import { PodnetError } from "../../../core/errors.ts";
 import { denied } from "../../../hypervisor/attach/monitor.ts";
 import type { FoundMachine } from "../../../hypervisor/driver.ts";
 import { isRunning } from "../../../hypervisor/process/process.ts";
-import type { PodRow } from "../store/pods.ts";
+import type { PodRow } from "../store/pod-row.ts";
 import type { PodsParts } from "../pods-parts.ts";
 
 /** Longest a machine may take to say what it is, milliseconds. */

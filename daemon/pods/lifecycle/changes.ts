@@ -1,7 +1,7 @@
 import type { PortSpec } from "../../../api/pod-spec.ts";
 import type { InterfaceChange } from "../../../api/validate-interface-change.ts";
 import { limited } from "../../../core/aborting.ts";
-import type { PodContents, PodRow } from "../store/pods.ts";
+import type { PodContents, PodRow } from "../store/pod-row.ts";
 import type { Ending } from "./end-pod.ts";
 import { gatherSnapshot, type World } from "../plan/gather.ts";
 import { followNetworks } from "../plan/gather-networks.ts";

@@ -1,6 +1,6 @@
 import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { PodId } from "../../../core/names.ts";
-import type { PodRow } from "../store/pods.ts";
+import type { PodRow } from "../store/pod-row.ts";
 import { dropSandboxes } from "../interfaces/act-sandboxes.ts";
 import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import type { PodPlan } from "../store/pod-plan.ts";

@@ -15,7 +15,7 @@ import type { Router } from "../../dhcp/answers.ts";
 import type { PortAnswersOptions } from "../../dhcp/port-answers.ts";
 import type { HeldPorts } from "../../published/held-ports.ts";
 import type { LivePod } from "./live-pod.ts";
-import type { PodContents } from "../store/pods.ts";
+import type { PodContents } from "../store/pod-row.ts";
 import type { PodPlan } from "../store/pod-plan.ts";
 import type { Sandboxes } from "../interfaces/sandboxes.ts";
 

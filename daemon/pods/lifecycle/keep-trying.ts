@@ -1,4 +1,4 @@
-import type { PodRow } from "../store/pods.ts";
+import type { PodRow } from "../store/pod-row.ts";
 import type { Supervision } from "./supervision.ts";
 
 /** Between attempts at what failed for a pod. */

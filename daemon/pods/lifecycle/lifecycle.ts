@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { limited } from "../../../core/aborting.ts";
 import { isPodnetError, PodnetError } from "../../../core/errors.ts";
 import type { RunningVm, RunState } from "../../../hypervisor/driver.ts";
-import type { PodRow } from "../store/pods.ts";
+import type { PodRow } from "../store/pod-row.ts";
 import { diskTrouble } from "./disk-trouble.ts";
 import { configureNow, resumed } from "../guest/follow-agent.ts";
 import { keepTrying } from "./keep-trying.ts";

@@ -2,7 +2,7 @@ import type { PodSpec, PortSpec } from "../../../api/pod-spec.ts";
 import { checkPortCount } from "../../../api/validate-ports.ts";
 import { toPodnetError } from "../../../core/errors.ts";
 import type { PodFragment } from "../../../network/model/desired.ts";
-import type { PodContents, PodRow } from "../store/pods.ts";
+import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { gatherPorts, type PortsWorld } from "../../published/gather-ports.ts";
 import { keepTrying } from "./keep-trying.ts";
 import type { LivePod } from "./live-pod.ts";

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { PodnetError } from "../../../core/errors.ts";
 import { overlayDirectories } from "../../../hypervisor/disks/copy-on-write.ts";
 import { isDamaged } from "../store/pod-rows.ts";
-import type { PodRow } from "../store/pods.ts";
+import type { PodRow } from "../store/pod-row.ts";
 import { keepTrying } from "./keep-trying.ts";
 import type { KeptPlans } from "../store/kept-plans.ts";
 import { isOrphan, planToReap, unknownMachines } from "./orphans.ts";

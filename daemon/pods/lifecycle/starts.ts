@@ -2,7 +2,7 @@ import type { CreateSpec } from "../../../api/validate.ts";
 import type { PodnetError } from "../../../core/errors.ts";
 import type { PodId } from "../../../core/names.ts";
 import type { KeyedLock } from "../../reconcile/keyed-lock.ts";
-import type { PodRow } from "../store/pods.ts";
+import type { PodRow } from "../store/pod-row.ts";
 import { awaitPorts } from "../interfaces/adopt-ports.ts";
 import { refuseOwners } from "./attached.ts";
 import { bringUp } from "./bring-up.ts";

@@ -2,7 +2,7 @@ import { limited } from "../../../core/aborting.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { RunningVm, VmRecord } from "../../../hypervisor/driver.ts";
 import type { PodFragment } from "../../../network/model/desired.ts";
-import type { PodRow } from "../store/pods.ts";
+import type { PodRow } from "../store/pod-row.ts";
 import { keepTrying } from "./keep-trying.ts";
 import { clockBehind, noteRunStateOrLater } from "./lifecycle.ts";
 import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";

@@ -1,5 +1,5 @@
 import { PodnetError } from "../../../core/errors.ts";
-import type { PodRow, PodState } from "../store/pods.ts";
+import type { PodRow, PodState } from "../store/pod-row.ts";
 
 /** A pod is not in the state that something takes: `WRONG_STATE`, with what to do about it. */
 export const wrongState = (row: PodRow, wanted: PodState): PodnetError =>

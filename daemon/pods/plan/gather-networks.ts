@@ -8,12 +8,12 @@ import type { AttachmentId } from "../../store/holder.ts";
 import type { KnownNetworks } from "../../networks/known-networks.ts";
 import type { Database } from "../../store/database.ts";
 import { countInterfaces } from "../store/interfaces.ts";
-import { type PodContents, podNameById } from "../store/pods.ts";
-import type { Addresses } from "../../ipam/addresses.ts";
+import { podNameById } from "../store/pods.ts";
+import type { PodContents } from "../store/pod-row.ts";
+import type { Addresses, AddressStatus } from "../../ipam/addresses.ts";
 import { offeredByPlugins } from "../interfaces/plan-cni.ts";
 import { withServers } from "../interfaces/plan-servers.ts";
 import type { NetworkSnapshot, Snapshot, SubnetSnapshot } from "./snapshot.ts";
-import type { AddressStatus } from "../../ipam/addresses.ts";
 
 export interface NetworksWorld {
   readonly db: Database;

@@ -10,7 +10,7 @@ import { type Family, familyOf, ipOf } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { GuestRoute } from "../../../guest-init/protocol/configure.ts";
 import type { PortDesired } from "../../../network/model/desired.ts";
-import type { PodContents } from "../store/pods.ts";
+import type { PodContents } from "../store/pod-row.ts";
 import { refuseCniChange } from "../interfaces/plan-cni.ts";
 import { refuseInterface } from "../guest/plan-agentless.ts";
 import { answered } from "../interfaces/plan-answers.ts";

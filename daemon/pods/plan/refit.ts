@@ -2,7 +2,7 @@ import type { PodSpec } from "../../../api/pod-spec.ts";
 import type { NetworkName, PodId } from "../../../core/names.ts";
 import type { PodFragment, PortDesired } from "../../../network/model/desired.ts";
 import { carried, type NetworkDefinition } from "../../config/network-definition.ts";
-import type { PodContents, PodRow } from "../store/pods.ts";
+import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { answerOtherwise } from "../interfaces/answer-guest.ts";
 import type { Ending } from "../lifecycle/end-pod.ts";
 import { configureSoon } from "../guest/follow-agent.ts";

@@ -1,7 +1,8 @@
 import type { Database } from "../../store/database.ts";
 import { deleteInterfaces, insertInterface } from "./interfaces.ts";
 import { deletePorts, insertPorts } from "../../published/store.ts";
-import { type PodContents, type PodRow, setPodContents } from "./pods.ts";
+import { setPodContents } from "./pods.ts";
+import { type PodContents, type PodRow } from "./pod-row.ts";
 import type { Addresses } from "../../ipam/addresses.ts";
 import { type PodPlan, staying } from "./pod-plan.ts";
 

@@ -8,9 +8,8 @@ import { parseErrorRecord } from "../../events/error-record.ts";
 import { withSources } from "../interfaces/plan-sources.ts";
 import { type PodPlan, readStoredPlan } from "./pod-plan.ts";
 import type { Span } from "../../events/span.ts";
-import type { Row } from "../../store/database.ts";
-import type { PodContents, PodRow, PodState } from "./pods.ts";
 import {
+  type Row,
   damaged,
   integer,
   json,
@@ -19,6 +18,7 @@ import {
   parseJson,
   text,
 } from "../../store/rows.ts";
+import type { PodContents, PodRow, PodState } from "./pod-row.ts";
 
 /** A pod whose record is damaged. podnetd refuses all work on it; a delete by force removes what can be found of it. */
 export interface DamagedPod {

@@ -8,45 +8,7 @@ import type { Span } from "../../events/span.ts";
 import type { Database } from "../../store/database.ts";
 import { type DamagedPod, forgetSound, isDamaged, anyFromRow, usable } from "./pod-rows.ts";
 import { text } from "../../store/rows.ts";
-
-export type PodState =
-  | "creating"
-  | "running"
-  | "paused"
-  | "stopping"
-  | "stopped"
-  | "failed"
-  | "deleting";
-
-/** What a pod consists of, as asked for and as planned. */
-export interface PodContents {
-  readonly spec: PodSpec;
-  readonly plan: PodPlan;
-}
-
-export interface PodRow {
-  readonly id: PodId;
-  readonly name: PodName;
-  readonly state: PodState;
-  /** Why the pod is in this state, or what ails one that runs, for people. */
-  readonly reason: string | undefined;
-  /** What went wrong, with state `failed`. */
-  readonly failure: ErrorRecord | undefined;
-  readonly spec: PodSpec;
-  readonly plan: PodPlan;
-  /** What it goes back to: a change of it is under way, or was cut short. */
-  readonly before: PodContents | undefined;
-  /** Who answers in the guest. */
-  readonly guest: GuestIdentity | undefined;
-  /** What the guest last said it has. */
-  readonly observed: ObservedGuest | undefined;
-  /** The steps of bringing it up. */
-  readonly spans: readonly Span[];
-  /** It has run before: a failed start keeps it, where a failed create leaves nothing. */
-  readonly established: boolean;
-  readonly createdMs: number;
-  readonly changedMs: number;
-}
+import type { PodContents, PodRow, PodState } from "./pod-row.ts";
 
 /** The ids of all pods. */
 export function podIds(db: Database): Set<string> {

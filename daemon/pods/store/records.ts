@@ -16,16 +16,14 @@ import {
   insertPod,
   listAnyPods,
   listPods,
-  type PodContents,
   podIds,
-  type PodRow,
-  type PodState,
   setPodGuest,
   setPodObserved,
   setPodReason,
   setPodSpans,
   setPodState,
 } from "./pods.ts";
+import { type PodContents, type PodRow, type PodState } from "./pod-row.ts";
 import { dropRequestsOf, finishRequestsOf, insertRequest } from "./request-rows.ts";
 import { deleteRun, getRun, putRun, type RunRow } from "./runs.ts";
 import type { Addresses } from "../../ipam/addresses.ts";

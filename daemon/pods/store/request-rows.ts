@@ -1,6 +1,6 @@
 import type { PodId } from "../../../core/names.ts";
-import type { Database, Row } from "../../store/database.ts";
-import { integer, optionalText, text } from "../../store/rows.ts";
+import type { Database } from "../../store/database.ts";
+import { type Row, integer, optionalText, text } from "../../store/rows.ts";
 
 /** Kept for a day, and never more than this many: callers fill this table. */
 export const requestLimits = { count: 10_000, ageMs: 24 * 3600 * 1000 } as const;

@@ -1,7 +1,7 @@
 import type { PodId } from "../../../core/names.ts";
 import type { VmRecord } from "../../../hypervisor/driver.ts";
-import type { Database, Row } from "../../store/database.ts";
-import { integer, text } from "../../store/rows.ts";
+import type { Database } from "../../store/database.ts";
+import { type Row, integer, text } from "../../store/rows.ts";
 
 export interface RunRow extends VmRecord {
   readonly startedMs: number;

@@ -1,8 +1,8 @@
 import { isIp, type Ip, type IpPrefix, ipOf } from "../../../core/address.ts";
 import type { IfName, PodId, PodName } from "../../../core/names.ts";
 import type { OnBridge } from "../plan/snapshot.ts";
-import type { Database, Row } from "../../store/database.ts";
-import { optionalInteger, text } from "../../store/rows.ts";
+import type { Database } from "../../store/database.ts";
+import { type Row, optionalInteger, text } from "../../store/rows.ts";
 
 /**
  * Asks what reads plans where they are stored, of hundreds of pods at once. `pods` is the table, or, where that does not work,

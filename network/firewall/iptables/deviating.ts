@@ -5,7 +5,8 @@ import { type FirewallContext, variantToWrite } from "./diff-owners.ts";
 import type { ObservedFirewall } from "./firewall.ts";
 import { isOrdered } from "./place.ts";
 import { publishedRules } from "./published-rules.ts";
-import { commentOf, ruleKey, type TableName, tableNames } from "./rule.ts";
+import { commentOf, ruleKey } from "./rule.ts";
+import { type TableName, tableNames } from "../../model/rules.ts";
 import type { SavedTables } from "./save-format.ts";
 
 /**

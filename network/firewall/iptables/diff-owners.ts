@@ -16,8 +16,9 @@ import type { ObservedFirewall } from "./firewall.ts";
 import { networkRules, sharedRules } from "./network-rules.ts";
 import { overlayChain, overlayRules } from "./overlay-rules.ts";
 import { publishedRules } from "./published-rules.ts";
-import { type Rule, tableNames } from "./rule.ts";
-import { chooseVariant, type Variant, variants } from "./variant.ts";
+import type { Rule } from "./rule.ts";
+import { tableNames, type Variant, variants } from "../../model/rules.ts";
+import { chooseVariant } from "./variant.ts";
 
 /** A commit of one table. */
 type Commit = ChangeOf<"iptables">;

@@ -2,16 +2,10 @@ import type { Family } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { parseOwner } from "../../model/ownership.ts";
 import { editTable } from "./place.ts";
-import { commentOf, type Rule, type TableName, tableNames, targetOf } from "./rule.ts";
+import { commentOf, type Rule, targetOf } from "./rule.ts";
+import { type TableName, tableNames } from "../../model/rules.ts";
 import type { SavedTable, SavedTables } from "./save-format.ts";
-
-/** One commit of one table. */
-export interface TableEdit {
-  readonly table: TableName;
-  readonly lines: readonly string[];
-  /** The commit makes our chain in this table, which is to be remembered. */
-  readonly makesChain: boolean;
-}
+import type { IptablesEdit } from "../../model/rules.ts";
 
 export interface FirewallWanted {
   readonly family: Family;
@@ -30,8 +24,8 @@ export interface FirewallWanted {
  * The commits that bring the firewall to what the owners want, filter before nat. Pure.
  * Throws `CHAIN_CONFLICT` when rules are wanted and a chain of our name exists that is not ours.
  */
-export function diffFirewall(wanted: FirewallWanted): TableEdit[] {
-  const edits: TableEdit[] = [];
+export function diffFirewall(wanted: FirewallWanted): IptablesEdit[] {
+  const edits: IptablesEdit[] = [];
   for (const table of tableNames) {
     const observed = wanted.saved.get(table);
     const rules = wanted.rules.filter((rule) => rule.table === table);
@@ -49,7 +43,7 @@ export function diffFirewall(wanted: FirewallWanted): TableEdit[] {
 }
 
 /** What `iptables-restore --noflush` is given for one commit. */
-export const restoreText = (edit: TableEdit): string =>
+export const restoreText = (edit: IptablesEdit): string =>
   `*${edit.table}\n${edit.lines.join("\n")}\nCOMMIT\n`;
 
 /** The marks of ours in any table. */

@@ -26,7 +26,7 @@ import { overlayRules } from "./overlay-rules.ts";
 import type { IptablesPrograms } from "../../kernel/iptables-programs.ts";
 import { publishedRules } from "./published-rules.ts";
 import { type Rule, ruleText } from "./rule.ts";
-import type { Variant } from "./variant.ts";
+import type { Variant } from "../../model/rules.ts";
 
 export interface IptablesOptions {
   /** `iptables_variant`; `off` (`disable_iptables`) runs no firewall command at all. */

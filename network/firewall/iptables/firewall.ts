@@ -1,9 +1,9 @@
 import type { Family } from "../../../core/address.ts";
 import { isPodnetError, PodnetError } from "../../../core/errors.ts";
-import { restoreText, type TableEdit } from "./diff.ts";
+import { restoreText } from "./diff.ts";
+import type { IptablesEdit, Variant } from "../../model/rules.ts";
 import { type IptablesPrograms, variantName } from "../../kernel/iptables-programs.ts";
 import { parseSave, type SavedTables } from "./save-format.ts";
-import type { Variant } from "./variant.ts";
 
 /** What the host's firewall holds now of one family, in both variants. */
 export interface ObservedFirewall {
@@ -58,7 +58,7 @@ export async function firewallFingerprint(
 export async function commitTable(
   programs: IptablesPrograms,
   variant: Variant,
-  edit: TableEdit,
+  edit: IptablesEdit,
   signal: AbortSignal,
 ): Promise<void> {
   try {

@@ -1,9 +1,7 @@
 import { PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
 import { joinWords } from "./save-format.ts";
-
-export type TableName = "filter" | "nat";
-export const tableNames: readonly TableName[] = ["filter", "nat"];
+import type { TableName } from "../../model/rules.ts";
 
 /** A rule as it should be. */
 export interface Rule {

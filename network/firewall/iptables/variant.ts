@@ -3,10 +3,7 @@ import { parseOwner } from "../../model/ownership.ts";
 import { marksIn } from "./diff.ts";
 import { commentOf } from "./rule.ts";
 import type { SavedTables } from "./save-format.ts";
-
-/** The two kernel interfaces behind the one command. Their rules are separate, and packets pass both. */
-export type Variant = "nft" | "legacy";
-export const variants: readonly Variant[] = ["nft", "legacy"];
+import { type Variant, variants } from "../../model/rules.ts";
 
 export interface VariantEvidence {
   /** `iptables_variant` of the configuration. */

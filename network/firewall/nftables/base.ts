@@ -2,10 +2,8 @@ import { createHash } from "node:crypto";
 import type { Family } from "../../../core/address.ts";
 import { mark } from "../../model/desired.ts";
 import { multicast, passMark, senderMark } from "../traffic.ts";
-import { kindOf, type SetName, setNames } from "./element.ts";
-
-/** Family and name of the table of NAT and of what is let in, when nftables writes it. */
-export const table = "inet podnet";
+import { kindOf, type SetName, setNames } from "../../model/nftables-sets.ts";
+import { mainTableName } from "../../model/rules.ts";
 
 /** One table of ours, all that is the same on every host. */
 export interface TableModel {
@@ -138,7 +136,7 @@ function overlayRules(family: Family): string[] {
 }
 
 /** Of this table alone; the guard's are in guard-tables.ts. */
-export const mainTable: TableModel = { name: table, sets: setNames, chains };
+export const mainTable: TableModel = { name: mainTableName, sets: setNames, chains };
 
 export const hookOf = (chain: string, { chains: all }: TableModel = mainTable): Hook | undefined =>
   all[chain]?.hook;

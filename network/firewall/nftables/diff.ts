@@ -1,8 +1,8 @@
 import { PodnetError } from "../../../core/errors.ts";
 import { parseOwner } from "../../model/ownership.ts";
-import { hookOf, mainTable, ruleComments, table, type TableModel, tableMark } from "./base.ts";
-import type { TableEdit } from "./edit.ts";
-import { type Element, elementId, kindOf } from "./element.ts";
+import { hookOf, mainTable, ruleComments, type TableModel, tableMark } from "./base.ts";
+import { mainTableName, type NftablesEdit } from "../../model/rules.ts";
+import { type Element, elementId, kindOf } from "../../model/nftables-sets.ts";
 import type { Listing } from "./listing.ts";
 
 /** A rule's text as libnftables lists it, by its comment: what it was when we had just made it. */
@@ -16,9 +16,9 @@ export function diffBase(
   listing: Listing | undefined,
   known: KnownRules,
   model: TableModel = mainTable,
-): TableEdit["base"] {
+): NftablesEdit["base"] {
   if (listing === undefined) return "make";
-  let base: TableEdit["base"] = "keep";
+  let base: NftablesEdit["base"] = "keep";
   for (const name of model.sets) {
     const found = listing.sets.get(name);
     const { type, value, interval = false } = kindOf(name);
@@ -77,7 +77,7 @@ export interface ElementsWanted {
  * The elements that have to come and go for an owner. Pure. Throws `PORT_IN_USE` where a port is translated for
  * somebody else.
  */
-export function diffElements(given: ElementsWanted): Pick<TableEdit, "remove" | "add"> {
+export function diffElements(given: ElementsWanted): Pick<NftablesEdit, "remove" | "add"> {
   const { wanted, owned, present } = given;
   const remove: Element[] = [];
   const add: Element[] = [];
@@ -107,7 +107,7 @@ function taken(element: Element, found: Element): PodnetError {
     "PORT_IN_USE",
     `Port ${place.join(" port ")}/${name} is translated${to} by an element of ${holder}`,
     {
-      hint: `Choose another port, or take that element away: nft delete element ${table} ${element.set} '{ ${element.key} }'`,
+      hint: `Choose another port, or take that element away: nft delete element ${mainTableName} ${element.set} '{ ${element.key} }'`,
       details: { set: element.set, key: element.key, holder },
     },
   );

@@ -9,15 +9,10 @@ import type { SenderChange } from "../../model/overlay-senders.ts";
 import { networkMark, type Owner, overlayMark, publishedMark } from "../../model/ownership.ts";
 import { mainTable } from "./base.ts";
 import { diffElements, tableConflict } from "./diff.ts";
-import { commands, elementText, isEmpty, type TableEdit } from "./edit.ts";
-import {
-  type Element,
-  elementId,
-  named,
-  networkElements,
-  overlayElements,
-  podElements,
-} from "./element.ts";
+import { commands } from "./edit.ts";
+import { isEmpty, type NftablesEdit } from "../../model/rules.ts";
+import { elementText, type Element, elementId } from "../../model/nftables-sets.ts";
+import { named, networkElements, overlayElements, podElements } from "./element.ts";
 import type { RuleTable } from "./rule-table.ts";
 
 export interface NftablesOptions {
@@ -184,7 +179,7 @@ export class NftablesDriver implements FirewallDriver {
     return ofPod(fragment);
   }
 
-  #changes(edit: TableEdit): Change[] {
+  #changes(edit: NftablesEdit): Change[] {
     const { model } = this.#options.table;
     const named = model === mainTable ? edit : { ...edit, table: model.name };
     return isEmpty(edit) ? [] : [{ kind: "nftables", ...named }];

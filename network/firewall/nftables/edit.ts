@@ -1,27 +1,10 @@
 import { deleteBase, makeBase, type TableModel } from "./base.ts";
-import { type Element, kindOf, type SetName } from "./element.ts";
 import { modelOf } from "./guard-tables.ts";
-
-/** One transaction on one of our tables. */
-export interface TableEdit {
-  /** Family and name; absent is the main one's. */
-  readonly table?: string;
-  /**
-   * What happens to table, sets, chains and rules: nothing; they are made where they are missing or are not as they
-   * should be; the same with a new table, where a set or chain is in the way; all of it goes.
-   */
-  readonly base: "keep" | "make" | "remake" | "delete";
-  /** Elements that go. They are there: nft refuses the whole transaction otherwise. */
-  readonly remove: readonly Element[];
-  /** Elements that come, after the others have gone. None of them may be there, whosoever. */
-  readonly add: readonly Element[];
-}
-
-export const isEmpty = ({ base, remove, add }: TableEdit): boolean =>
-  base === "keep" && remove.length === 0 && add.length === 0;
+import { type Element, elementText, kindOf, type SetName } from "../../model/nftables-sets.ts";
+import type { NftablesEdit } from "../../model/rules.ts";
 
 /** The transaction in nft's language, a command a line. Pure. */
-export function commands(edit: TableEdit): string[] {
+export function commands(edit: NftablesEdit): string[] {
   const model = modelOf(edit.table);
   if (edit.base === "delete") return deleteBase(model);
   return [
@@ -31,12 +14,6 @@ export function commands(edit: TableEdit): string[] {
     ...(edit.base === "remake" ? [] : bySet(model, edit.remove, "delete", ({ key }) => key)),
     ...bySet(model, edit.add, "add", elementText),
   ];
-}
-
-/** An element as nft writes it: `6 . 8080 comment "podnet:pod:x" : 192.168.123.2 . 80`. */
-export function elementText({ key, owner, value }: Element): string {
-  const comment = owner === undefined ? "" : ` comment "${owner}"`;
-  return `${key}${comment}${value === undefined ? "" : ` : ${value}`}`;
 }
 
 /**

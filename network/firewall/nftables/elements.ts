@@ -1,5 +1,5 @@
 import { type Owner, parseOwner } from "../../model/ownership.ts";
-import { type Element, elementId } from "./element.ts";
+import { type Element, elementId } from "../../model/nftables-sets.ts";
 
 /** An owner of elements, with the mark they bear. */
 export interface MarkedOwner extends Owner {

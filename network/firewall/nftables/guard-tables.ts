@@ -1,7 +1,7 @@
 import { allPortGroups } from "../../model/desired.ts";
 import { mainTable, type TableModel } from "./base.ts";
 import { sendersTable } from "./senders-table.ts";
-import { bridgeGuardSets, hostGuardSets, type SetName } from "./element.ts";
+import { bridgeGuardSets, hostGuardSets, type SetName } from "../../model/nftables-sets.ts";
 
 /** Link-local addresses of IPv4, by which every cloud gives its metadata and keys; and those of IPv6 that clouds use. */
 const metadata4 = "169.254.0.0/16";

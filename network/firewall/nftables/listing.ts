@@ -1,6 +1,6 @@
 import { isIp, parseIp } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
-import { type Element, isSetName, type SetName } from "./element.ts";
+import { type Element, isSetName, type SetName } from "../../model/nftables-sets.ts";
 
 /** What `list table` shows of our table. */
 export interface Listing {

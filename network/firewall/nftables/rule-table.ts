@@ -5,18 +5,12 @@ import type { GenerationCounter } from "../../../linux/nftables-generation.ts";
 import type { Memory } from "../../kernel/memory.ts";
 import { mainTable, type TableModel } from "./base.ts";
 import { diffBase, isOurs } from "./diff.ts";
-import { commands, type TableEdit } from "./edit.ts";
-import { type Element, elementId, type SetName } from "./element.ts";
+import { commands } from "./edit.ts";
+import type { NftablesEdit } from "../../model/rules.ts";
+import { type Element, elementId, type SetName } from "../../model/nftables-sets.ts";
 import { type Listing, parseElements, parseListing } from "./listing.ts";
 import { Elements } from "./elements.ts";
-
-/** What of nf_tables our table needs. */
-export interface NftablesSource {
-  /** Opens it in the calling thread's namespace. Throws `FIREWALL_FAILED`, as do the calls. */
-  open(): Nftables;
-  /** Counts the transactions of everybody. */
-  openCounter(): GenerationCounter;
-}
+import type { NftablesSource } from "../../kernel/kernel.ts";
 
 /** nf_tables, and what tells whether anybody else has changed anything in it: the number it counts transactions by. */
 export class Ledger {
@@ -93,7 +87,7 @@ export class RuleTable {
   /** The epochs owners were looked at in. */
   readonly #lookedAt = new Map<string, number>();
   #exists = false;
-  #base: TableEdit["base"] | "foreign" = "make";
+  #base: NftablesEdit["base"] | "foreign" = "make";
   readonly #elements = new Elements();
   /** Texts of our rules, as libnftables lists them. */
   readonly #rules = new Map<string, string>();
@@ -119,7 +113,7 @@ export class RuleTable {
   }
 
   /** What is to be done to table, sets, chains and rules; `foreign` when there is such a table and it is not ours. */
-  get base(): TableEdit["base"] | "foreign" {
+  get base(): NftablesEdit["base"] | "foreign" {
     return this.#base;
   }
 
@@ -168,7 +162,7 @@ export class RuleTable {
   }
 
   /** Commits an edit that was made with what was seen. After a failure all of it is looked at again. */
-  async commit(edit: TableEdit): Promise<void> {
+  async commit(edit: NftablesEdit): Promise<void> {
     if (edit.base === "make" || edit.base === "remake")
       this.#memory.rememberTable(this.#model.name);
     this.#ledger.count();
@@ -210,7 +204,7 @@ export class RuleTable {
     }
   }
 
-  #judge(listing: Listing | undefined): TableEdit["base"] | "foreign" {
+  #judge(listing: Listing | undefined): NftablesEdit["base"] | "foreign" {
     if (listing !== undefined && !isOurs(listing)) {
       const empty = listing.sets.size === 0 && listing.chains.size === 0;
       if (!empty || !this.#memory.madeTable(this.#model.name)) return "foreign";
@@ -219,7 +213,7 @@ export class RuleTable {
   }
 
   /** Whether an optional table cannot be had here, which is noted. */
-  #doesWithout(error: unknown, base: TableEdit["base"] = "keep"): boolean {
+  #doesWithout(error: unknown, base: NftablesEdit["base"] = "keep"): boolean {
     if (this.#model.optional === undefined || !isPodnetError(error, "FIREWALL_FAILED"))
       return false;
     const said = String(error.details["nft"] ?? "");
@@ -272,7 +266,7 @@ const isAbsent = (error: unknown): boolean =>
   String(error.details["nft"] ?? "").includes("No such file or directory");
 
 /** What a transaction is called by failpoints. */
-function nameOf({ base, add }: TableEdit): string {
+function nameOf({ base, add }: NftablesEdit): string {
   if (base !== "keep") return `${base} table`;
   return add.length > 0 ? "add elements" : "remove elements";
 }

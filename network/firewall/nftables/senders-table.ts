@@ -4,7 +4,7 @@ import type { SenderChange } from "../../model/overlay-senders.ts";
 import { senderMark } from "../traffic.ts";
 import { overlayMark } from "../../model/ownership.ts";
 import type { TableModel } from "./base.ts";
-import { type Element, type SetName, senderSets } from "./element.ts";
+import { type Element, type SetName, senderSets } from "../../model/nftables-sets.ts";
 
 const withoutMark = `0x${(0xffff_ffff - Number(senderMark)).toString(16)}`;
 

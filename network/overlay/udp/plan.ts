@@ -2,7 +2,7 @@ import { type Cidr, type Ip, ipOf } from "../../../core/address.ts";
 import type { IfName } from "../../../core/names.ts";
 import type { OverlayChange } from "../change.ts";
 import { type OverlayDesired, sideOf } from "../../model/overlay.ts";
-import type { ObservedDevice } from "../plan-device.ts";
+import type { ObservedDevice } from "../observed-device.ts";
 import type { TunnelBirth, UdpTunnel } from "./tunnel.ts";
 
 /** What a tunnel's device is called as long as there is none: flannel's pattern. */

@@ -1,8 +1,7 @@
 import { deepStrictEqual } from "node:assert";
 import { ruleComments } from "../../../network/firewall/nftables/base.ts";
 import { diffBase, isOurs } from "../../../network/firewall/nftables/diff.ts";
-import { elementText } from "../../../network/firewall/nftables/edit.ts";
-import { type Element, elementId } from "../../../network/firewall/nftables/element.ts";
+import { elementText, type Element, elementId } from "../../../network/model/nftables-sets.ts";
 import { parseElements, parseListing } from "../../../network/firewall/nftables/listing.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 

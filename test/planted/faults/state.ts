@@ -155,7 +155,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a container's stored plan is accepted unchecked",
-    file: "daemon/containers/attachment-plan.ts",
+    file: "daemon/containers/attachment-rows.ts",
     find: "if (trouble !== undefined) throw damaged(trouble);",
     put: "void trouble;",
     noticedBy: damagedContainers,

@@ -1,6 +1,6 @@
 import { ruleKey, targetOf } from "../../../network/firewall/iptables/rule.ts";
 import { splitWords } from "../../../network/firewall/iptables/save-format.ts";
-import type { Variant } from "../../../network/firewall/iptables/variant.ts";
+import type { Variant } from "../../../network/model/rules.ts";
 
 /** A rule as text. One that is flushed is there no more, and still counts (see below). */
 interface Rule {

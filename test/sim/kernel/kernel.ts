@@ -10,7 +10,7 @@ import {
   networkOf,
 } from "../../../core/address.ts";
 import type { Route } from "../../../linux/rtnetlink/route.ts";
-import type { Variant } from "../../../network/firewall/iptables/variant.ts";
+import type { Variant } from "../../../network/model/rules.ts";
 import { Errno, refuseIf } from "./errno.ts";
 import { FakeIptables } from "./iptables.ts";
 import { type FakeLink, FakeLinks, type FakeRoute, showAddress } from "./links.ts";

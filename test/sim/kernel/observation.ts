@@ -2,7 +2,7 @@ import { familyOf } from "../../../core/address.ts";
 import { isPodnetError } from "../../../core/errors.ts";
 import { ruleKey } from "../../../network/firewall/iptables/rule.ts";
 import { parseSave } from "../../../network/firewall/iptables/save-format.ts";
-import { variants } from "../../../network/firewall/iptables/variant.ts";
+import { variants } from "../../../network/model/rules.ts";
 import { observeAttaching } from "./attachment-observation.ts";
 import { macs } from "./sequence.ts";
 import type { Subject } from "./subject.ts";

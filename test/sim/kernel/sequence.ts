@@ -1,6 +1,6 @@
 import type { Ip, IpPrefix, Mac } from "../../../core/address.ts";
 import { assertNever } from "../../../core/brand.ts";
-import type { Variant } from "../../../network/firewall/iptables/variant.ts";
+import type { Variant } from "../../../network/model/rules.ts";
 import type { Random } from "../random.ts";
 import { attached, type AttachmentOperation, drawAttachment } from "./attachment-sequence.ts";
 

@@ -3,7 +3,7 @@ import * as fc from "fast-check";
 import type { IpPrefix, Mac } from "../../../core/address.ts";
 import { isPodnetError } from "../../../core/errors.ts";
 import type { IfName } from "../../../core/names.ts";
-import { changesText } from "../../../network/model/change.ts";
+import { changesText } from "../../../network/bridge/change-text.ts";
 import { portGroup } from "../../../network/model/desired.ts";
 import { describeFragment } from "../../../network/bridge/describe.ts";
 import { bridgeMac, diffNetwork } from "../../../network/bridge/diff-network.ts";

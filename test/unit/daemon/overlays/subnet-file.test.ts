@@ -13,7 +13,7 @@ import {
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import test from "ava";
-import { type Cidr } from "../../../../core/address.ts";
+import type { Cidr } from "../../../../core/address.ts";
 import { watchCrossings } from "../../../../core/crossing.ts";
 import type { NetworkName } from "../../../../core/names.ts";
 import { SubnetFile, subnetFilePath } from "../../../../daemon/overlays/kernel/subnet-file.ts";

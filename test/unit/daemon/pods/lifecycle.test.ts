@@ -1,6 +1,6 @@
 import test from "ava";
 import { PodnetError } from "../../../../core/errors.ts";
-import type { PodRow, PodState } from "../../../../daemon/pods/store/pods.ts";
+import type { PodRow, PodState } from "../../../../daemon/pods/store/pod-row.ts";
 import { configuration, type Node, openNode } from "../fixtures/node.ts";
 
 async function becomes(node: Node, as: (pod: PodRow) => boolean): Promise<PodRow> {

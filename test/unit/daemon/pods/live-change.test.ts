@@ -1,7 +1,7 @@
 import test from "ava";
 import type { LivePod } from "../../../../daemon/pods/lifecycle/live-pod.ts";
 import type { PodPlan } from "../../../../daemon/pods/store/pod-plan.ts";
-import type { PodRow } from "../../../../daemon/pods/store/pods.ts";
+import type { PodRow } from "../../../../daemon/pods/store/pod-row.ts";
 import { configuration, openNode } from "../fixtures/node.ts";
 
 /** The same pod with another address. */

@@ -2,7 +2,7 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import test from "ava";
 import { PodnetError } from "../../../../core/errors.ts";
-import type { PodRow } from "../../../../daemon/pods/store/pods.ts";
+import type { PodRow } from "../../../../daemon/pods/store/pod-row.ts";
 import { configuration, type Node, openNode } from "../fixtures/node.ts";
 
 async function becomes(node: Node, as: (pod: PodRow) => boolean): Promise<void> {

@@ -23,7 +23,7 @@ import type {
   Snapshot,
   SubnetSnapshot,
 } from "../../../../daemon/pods/plan/snapshot.ts";
-import type { PodContents } from "../../../../daemon/pods/store/pods.ts";
+import type { PodContents } from "../../../../daemon/pods/store/pod-row.ts";
 
 const subnet = (prefix: string, length: number): SubnetSnapshot => ({
   cidr: `${prefix}0/${length}` as never,

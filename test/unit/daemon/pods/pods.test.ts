@@ -10,7 +10,7 @@ import { parsePodId, type PodId } from "../../../../core/names.ts";
 import type { Config } from "../../../../daemon/config/config.ts";
 import { refuseOrphans } from "../../../../daemon/pods/lifecycle/orphans.ts";
 import { PodRecords } from "../../../../daemon/pods/store/records.ts";
-import type { PodRow } from "../../../../daemon/pods/store/pods.ts";
+import type { PodRow } from "../../../../daemon/pods/store/pod-row.ts";
 import { configuration, type Node, openNode } from "../fixtures/node.ts";
 
 const never = new AbortController().signal;

@@ -27,7 +27,8 @@ import {
 import { freeLease, insertLease, listLeases, pruneLeases } from "../../../../daemon/ipam/store.ts";
 import { getMeta, setMeta } from "../../../../daemon/store/meta.ts";
 import { putNetwork } from "../../../../daemon/networks/store.ts";
-import { insertPod, type PodState, setPodState } from "../../../../daemon/pods/store/pods.ts";
+import { insertPod, setPodState } from "../../../../daemon/pods/store/pods.ts";
+import type { PodState } from "../../../../daemon/pods/store/pod-row.ts";
 import { uidsOfPods } from "../../../../daemon/pods/store/stored-plans.ts";
 import { definition, readyRow } from "../../../lab/network-definition.ts";
 import {

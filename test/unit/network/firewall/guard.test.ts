@@ -6,10 +6,8 @@ import { isOurGroup, portGroup } from "../../../../network/model/desired.ts";
 import { Guard } from "../../../../network/firewall/guarded.ts";
 import { Memory } from "../../../../network/kernel/memory.ts";
 import { guardTables } from "../../../../network/firewall/nftables/guard-tables.ts";
-import {
-  type NftablesSource,
-  RuleTable,
-} from "../../../../network/firewall/nftables/rule-table.ts";
+import { RuleTable } from "../../../../network/firewall/nftables/rule-table.ts";
+import type { NftablesSource } from "../../../../network/kernel/kernel.ts";
 import { networkFragment } from "../../../lab/network.ts";
 import { kernelDoor, openDoor } from "../../../sim/kernel/door.ts";
 import { FakeKernel } from "../../../sim/kernel/kernel.ts";

@@ -5,13 +5,8 @@ import type { IfName } from "../../../../core/names.ts";
 import { makeBase } from "../../../../network/firewall/nftables/base.ts";
 import { diffElements } from "../../../../network/firewall/nftables/diff.ts";
 import { commands } from "../../../../network/firewall/nftables/edit.ts";
-import {
-  type Element,
-  elementId,
-  networkElements,
-  podElements,
-  setNames,
-} from "../../../../network/firewall/nftables/element.ts";
+import { networkElements, podElements } from "../../../../network/firewall/nftables/element.ts";
+import { type Element, elementId, setNames } from "../../../../network/model/nftables-sets.ts";
 import { networkFragment, podFragment, publishedPort } from "../../../lab/network.ts";
 
 const dual = networkFragment({

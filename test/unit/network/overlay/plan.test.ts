@@ -33,7 +33,7 @@ import {
 } from "../../../../network/overlay/wanted.ts";
 import { overlayChain, overlayRules } from "../../../../network/firewall/iptables/overlay-rules.ts";
 import { parseChainName, ruleText } from "../../../../network/firewall/iptables/rule.ts";
-import { elementText } from "../../../../network/firewall/nftables/edit.ts";
+import { elementText } from "../../../../network/model/nftables-sets.ts";
 import { overlayElements } from "../../../../network/firewall/nftables/element.ts";
 import { senderElements } from "../../../../network/firewall/nftables/senders-table.ts";
 import { overlayOf, peerOf, vxlan } from "../../../lab/overlay.ts";
