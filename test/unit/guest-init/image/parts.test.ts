@@ -84,9 +84,7 @@ test("paths that are not relative, or twice, are refused", (t) => {
 });
 
 test("a directory always comes before what it holds", (t) => {
-  const name = fc
-    .stringMatching(/^[a-c.-]{1,3}$/)
-    .filter((text) => text !== "." && text !== "..");
+  const name = fc.stringMatching(/^[a-c.-]{1,3}$/).filter((text) => text !== "." && text !== "..");
   t.notThrows(() =>
     fc.assert(
       fc.property(
