@@ -1,7 +1,7 @@
 import * as http2 from "node:http2";
 import type { GrpcTransportOptions } from "@connectrpc/connect-node";
 import { abortable } from "../core/aborting.ts";
-import { crossAsync } from "../core/crossing.ts";
+import { performAsync } from "../core/effect.ts";
 import { isPodnetError, PodnetError } from "../core/errors.ts";
 import { guarded } from "../core/guard.ts";
 import { connectionError, etcdError } from "./errors.ts";
@@ -101,7 +101,7 @@ export class Connection implements SessionManager, Disposable {
 
   async #connect(): Promise<void> {
     try {
-      await crossAsync("socket", "connect to etcd", () => this.#open());
+      await performAsync("socket", "connect to etcd", () => this.#open());
     } catch (thrown) {
       // Also what is thrown before there is a socket: for a key that is none, say.
       throw this.#explained(thrown);

@@ -1,6 +1,6 @@
 import { createClient, type Client } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
-import { crossAsync } from "../core/crossing.ts";
+import { performAsync } from "../core/effect.ts";
 import { isPodnetError } from "../core/errors.ts";
 import { Connection, type EtcdTls } from "./connection.ts";
 import { callError, isTokenRefused } from "./errors.ts";
@@ -79,7 +79,7 @@ export class Endpoint implements Disposable {
     const timeoutMs = this.#options.callMs;
     return this.withToken(async (sent) => {
       try {
-        return await crossAsync("etcd", what, () => send(this.services, { ...sent, timeoutMs }));
+        return await performAsync("etcd", what, () => send(this.services, { ...sent, timeoutMs }));
       } catch (thrown) {
         throw callError(thrown, this.url, write);
       }
@@ -127,7 +127,7 @@ export class Endpoint implements Disposable {
 
   async #authenticate({ user, password }: Credentials): Promise<string> {
     try {
-      const answer = await crossAsync("etcd", "authenticate", () =>
+      const answer = await performAsync("etcd", "authenticate", () =>
         this.#auth.authenticate({ name: user, password }, { timeoutMs: this.#options.callMs }),
       );
       return answer.token;

@@ -106,7 +106,7 @@ export type Compare =
       readonly value: Value;
     };
 
-type Relation = "=" | "!=" | ">" | "<";
+export type Relation = "=" | "!=" | ">" | "<";
 
 export type Operation =
   | {

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { crossAsync } from "../core/crossing.ts";
+import { performAsync } from "../core/effect.ts";
 import type { PodnetError } from "../core/errors.ts";
 import type { Endpoint, Sent } from "./endpoint.ts";
 import { callError, etcdError, saidError } from "./errors.ts";
@@ -116,7 +116,7 @@ export async function* watchOn(
     nextWithin((answers ??= open()), silenceMs, silent);
   try {
     for (let first = true; ; first = false) {
-      const { done, value } = await (first ? crossAsync("etcd", "watch", next) : next());
+      const { done, value } = await (first ? performAsync("etcd", "watch", next) : next());
       if (done === true) throw saidError("server stopped");
       yield watchedOf(value);
     }

@@ -119,7 +119,7 @@ export const templatePrefix = "template-";
 export const vmSockets = {
   /** QMP of the daemon. */
   qmp: "qmp.sock",
-  /** A second QMP monitor, for witnesses: QEMU serves one client per monitor at a time. */
+  /** A second QMP monitor, for sources: QEMU serves one client per monitor at a time. */
   witness: "witness.sock",
   /** virtserialport `sh.hyper.channel.0`: control frames. */
   channel: "channel.sock",

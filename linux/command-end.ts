@@ -1,6 +1,6 @@
 import type { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 
 /** Milliseconds from SIGTERM to SIGKILL. */
 export const graceMs = 500;
@@ -60,7 +60,7 @@ export async function endGroup(pid: number): Promise<void> {
 /** Signals the process group of a command. Whether anybody there has got it; 0 only asks. */
 export function signalGroup(pid: number, signal: "SIGTERM" | "SIGKILL" | 0): boolean {
   try {
-    return cross("signal", "command", () => process.kill(-pid, signal));
+    return perform("signal", "command", () => process.kill(-pid, signal));
   } catch (thrown) {
     if ((thrown as NodeJS.ErrnoException).code === "ESRCH") return false;
     throw thrown;

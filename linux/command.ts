@@ -2,7 +2,7 @@ import { accessSync, constants, statSync } from "node:fs";
 import { basename, delimiter, join } from "node:path";
 import { ExecaError, execa } from "execa";
 import { limited } from "../core/aborting.ts";
-import { crossAsync } from "../core/crossing.ts";
+import { performAsync } from "../core/effect.ts";
 import { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
 import { errnoHint } from "./syscall-error.ts";
@@ -95,7 +95,7 @@ export async function run(
     if (running.pid !== undefined && isEnded(result)) await endGroup(running.pid);
     return result;
   };
-  const result = await crossAsync("command", basename(program), command, () =>
+  const result = await performAsync("command", basename(program), command, () =>
     limited(timeoutMs, options.signal),
   );
   const { stdout, stderr, exitCode } = result;

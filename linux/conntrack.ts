@@ -1,5 +1,5 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { cross, crossAsync } from "../core/crossing.ts";
+import { perform, performAsync } from "../core/effect.ts";
 import { isPodnetError, PodnetError } from "../core/errors.ts";
 import { familyOf, type Ip } from "../core/address.ts";
 import {
@@ -76,7 +76,7 @@ export class Conntrack implements AsyncDisposable {
     const wanted = new Set(addresses);
     const bytes = new Set(addresses.map(addressBytes));
     for (const asked of questions(side, addresses, count)) {
-      const ack = await crossAsync("netlink", "list flows", async () => {
+      const ack = await performAsync("netlink", "list flows", async () => {
         await socket.sendAsync(this.#request(CT_GET, NLM_F_DUMP, asked));
         return this.#collectInTurns(socket, CT_NEW, (payload) => {
           const source = sourceBytes(asBuffer(payload), side);
@@ -94,7 +94,7 @@ export class Conntrack implements AsyncDisposable {
   /** How many flows there are; undefined where the kernel does not say. */
   #count(socket: NetlinkSocket): number | undefined {
     let count: number | undefined;
-    cross("netlink", "count flows", () => {
+    perform("netlink", "count flows", () => {
       socket.send(this.#request(CT_GET_STATS, NLM_F_ACK, askCount()));
       const ack = this.#collect(socket, CT_GET_STATS, (payload) => {
         count = parseCount(payload);
@@ -118,7 +118,7 @@ export class Conntrack implements AsyncDisposable {
     const socket = this.#socket;
     if (flows.length === 0 || socket === undefined) return;
     const turn = new Turn();
-    await crossAsync("netlink", "forget flows", async () => {
+    await performAsync("netlink", "forget flows", async () => {
       for (const flow of flows) {
         await turn.end();
         socket.send(this.#request(CT_DELETE, NLM_F_ACK, nameFlow(flow)));

@@ -1,5 +1,5 @@
 import { closeSync } from "node:fs";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import { type Ip, ipToBytes } from "../core/address.ts";
 import { bind, socket } from "./ffi/libc.ts";
 import { setIntOption, setReceiveBuffer } from "./socket-option.ts";
@@ -30,7 +30,7 @@ export interface DatagramSocket extends Disposable {
  */
 export function openDatagramSocket(address: Ip, port: number): DatagramSocket {
   const what = `Cannot listen on ${address}:${port} (UDP)`;
-  const fd = cross("socket", "open datagram socket", () =>
+  const fd = perform("socket", "open datagram socket", () =>
     checked(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket", what),
   );
   try {
@@ -44,7 +44,7 @@ export function openDatagramSocket(address: Ip, port: number): DatagramSocket {
     new DataView(name.buffer).setUint16(0, AF_INET, true);
     new DataView(name.buffer).setUint16(2, port);
     name.set(ipToBytes(address), 4);
-    cross("socket", "bind datagram socket", () =>
+    perform("socket", "bind datagram socket", () =>
       checked(bind(fd, name, name.length), "bind", what),
     );
   } catch (error) {

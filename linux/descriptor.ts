@@ -1,5 +1,5 @@
 import { closeSync, writeSync } from "node:fs";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import { eventfd, lastErrno, poll, read, writev } from "./ffi/libc.ts";
 import { NativeMemory, type Vectors } from "./native-memory.ts";
 import { errnoName } from "./rtnetlink/errno.ts";
@@ -64,7 +64,7 @@ export interface WakeUp extends Disposable {
 
 /** Throws `SYSCALL_FAILED`. */
 export function openWakeUp(): WakeUp {
-  const fd = cross("socket", "open wake-up", () =>
+  const fd = perform("socket", "open wake-up", () =>
     checked(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd", "Cannot make a wake-up"),
   );
   const one = new Uint8Array(8);

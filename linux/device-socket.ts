@@ -1,6 +1,6 @@
 import { closeSync } from "node:fs";
 import { familyOf, type Ip, ipToBytes } from "../core/address.ts";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import type { IfName } from "../core/names.ts";
 import { decodeUtf8, encodeUtf8 } from "../core/utf8.ts";
 import { bind, getsockopt, setsockopt, socket } from "./ffi/libc.ts";
@@ -49,7 +49,7 @@ export function openDeviceSocket(options: DeviceSocketOptions): number {
   const kind = protocol === "tcp" ? SOCK_STREAM : SOCK_DGRAM;
   const fd = checked(socket(family, kind | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket", what);
   try {
-    cross("socket", `bind a ${protocol.toUpperCase()} socket to a link`, () =>
+    perform("socket", `bind a ${protocol.toUpperCase()} socket to a link`, () =>
       setUp(fd, options, what),
     );
     return fd;

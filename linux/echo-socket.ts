@@ -1,6 +1,6 @@
 import { closeSync } from "node:fs";
 import { type Family, familyOf, type Ip } from "../core/address.ts";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import { guarded } from "../core/guard.ts";
 import { addressOf, lastErrno, recvmsg, sendmsg, setsockopt, socket } from "./ffi/libc.ts";
 import { type Poll, pollFd } from "./ffi/poll.ts";
@@ -98,7 +98,7 @@ export class EchoSocket implements Disposable {
       what,
     );
     try {
-      cross("socket", "open echo socket", () => this.#setUp(what));
+      perform("socket", "open echo socket", () => this.#setUp(what));
       this.#poll = pollFd(
         this.#fd,
         "readable",
@@ -182,7 +182,7 @@ export class EchoSocket implements Disposable {
   #send(address: Ip, message: Uint8Array): string | undefined {
     const to = socketAddress(address, 0);
     const header = messageHeader(to, message);
-    const sent = cross("socket", "send echo request", () =>
+    const sent = perform("socket", "send echo request", () =>
       sendmsg(this.#fd, header.bytes, MSG_DONTWAIT),
     );
     return sent < 0 ? errnoName(lastErrno()) : undefined;

@@ -1,5 +1,5 @@
 import { closeSync } from "node:fs";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import type { IfName } from "../core/names.ts";
 import { encodeUtf8 } from "../core/utf8.ts";
 import { addressOf, ioctlPointer, socket } from "./ffi/libc.ts";
@@ -27,7 +27,7 @@ export const leavesChecksums = (link: IfName): boolean =>
  */
 export function leaveChecksums(link: IfName, leave: boolean): void {
   const what = `Cannot set who makes checksums for "${link}"`;
-  cross("ioctl", "set tx checksum", () => ethtool(link, ETHTOOL_STXCSUM, leave ? 1 : 0, what));
+  perform("ioctl", "set tx checksum", () => ethtool(link, ETHTOOL_STXCSUM, leave ? 1 : 0, what));
 }
 
 function ethtool(link: IfName, command: number, data: number, what: string): number {

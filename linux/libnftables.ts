@@ -1,4 +1,4 @@
-import { cross, crossAsync } from "../core/crossing.ts";
+import { perform, performAsync } from "../core/effect.ts";
 import { isPodnetError, PodnetError } from "../core/errors.ts";
 import { closeAllOnExec } from "./close-on-exec.ts";
 import { type Context, type LibNftables, libnftables } from "./ffi/libnftables.ts";
@@ -53,7 +53,7 @@ export const requireNftables = (): void => void library();
 
 function library(): LibNftables {
   try {
-    return cross("file", "load libnftables", libnftables);
+    return perform("file", "load libnftables", libnftables);
   } catch (cause) {
     throw new PodnetError("FIREWALL_FAILED", "libnftables.so.1 cannot be loaded", {
       hint: 'Install it (apt-get install libnftables1), or set firewall = "iptables"',
@@ -66,7 +66,7 @@ function library(): LibNftables {
 function opened(library: LibNftables): Context {
   let cause: unknown;
   try {
-    const context = cross("socket", "nftables", () => library.create(NFT_CTX_DEFAULT));
+    const context = perform("socket", "nftables", () => library.create(NFT_CTX_DEFAULT));
     // (It ends the process when the kernel gives it no socket; null is for what memory is lacking.)
     if (context !== null) return context;
   } catch (error) {
@@ -104,7 +104,7 @@ class OpenNftables implements Nftables {
 
   list(what: string, command: string): Promise<string> {
     return this.#inTurn(what, (context) =>
-      crossAsync("netlink", `nftables ${what}`, async () => {
+      performAsync("netlink", `nftables ${what}`, async () => {
         this.#library.setOutput(context, asJson);
         return this.#result(what, context, await this.#library.runElsewhere(context, command));
       }),
@@ -118,7 +118,7 @@ class OpenNftables implements Nftables {
 
   #run(what: string, commands: string, flags: number): Promise<string> {
     return this.#inTurn(what, (context) =>
-      cross("netlink", `nftables ${what}`, () => {
+      perform("netlink", `nftables ${what}`, () => {
         this.#library.setOutput(context, flags);
         return this.#result(what, context, this.#library.run(context, commands));
       }),

@@ -1,5 +1,5 @@
 import { closeSync } from "node:fs";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import { familyOf, type Ip, ipToBytes } from "../core/address.ts";
 import { bind, lastErrno, socket } from "./ffi/libc.ts";
 import { errnoName } from "./rtnetlink/errno.ts";
@@ -16,7 +16,7 @@ const SOCK_CLOEXEC = 0o2000000;
  * of the kernel by binding one, for a moment, to a port of its choice. Throws `SYSCALL_FAILED`.
  */
 export function isLocalAddress(ip: Ip): boolean {
-  return cross("socket", "ask for an address of the host", () => canBind(ip));
+  return perform("socket", "ask for an address of the host", () => canBind(ip));
 }
 
 function canBind(ip: Ip): boolean {

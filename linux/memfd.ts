@@ -1,5 +1,5 @@
 import { closeSync, ftruncateSync, openSync } from "node:fs";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import { fcntl, memfdCreate } from "./ffi/libc.ts";
 import { checked, fileError } from "./syscall-error.ts";
 
@@ -34,7 +34,7 @@ export interface Memfd extends Disposable {
  */
 export function openMemfd(name: string, bytes: number): Memfd {
   const what = `Cannot make ${bytes} bytes of memory file "${name}"`;
-  const fd = cross("file", `make memory file ${name}`, () =>
+  const fd = perform("file", `make memory file ${name}`, () =>
     checked(memfdCreate(name, MFD_CLOEXEC | MFD_ALLOW_SEALING), "memfd_create", what),
   );
   try {
@@ -47,7 +47,7 @@ export function openMemfd(name: string, bytes: number): Memfd {
     fd,
     seal() {
       const seals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-      cross("file", `seal memory file ${name}`, () =>
+      perform("file", `seal memory file ${name}`, () =>
         checked(fcntl(fd, F_ADD_SEALS, seals), "F_ADD_SEALS", `Cannot seal memory file "${name}"`),
       );
     },

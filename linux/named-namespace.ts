@@ -1,6 +1,6 @@
 import { closeSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import { PodnetError } from "../core/errors.ts";
 import { lastErrno, mount, umount2 } from "./ffi/libc.ts";
 import { ownNetns, withNewNetns } from "./netns.ts";
@@ -19,7 +19,7 @@ const MNT_DETACH = 2;
 export function makeNamespace(at: string): void {
   removeNamespace(at);
   const what = `Cannot make network namespace "${at}"`;
-  cross("file", "make a namespace", () => {
+  perform("file", "make a namespace", () => {
     mkdirSync(path.dirname(at), { recursive: true, mode: 0o755 });
     writeFileSync(at, "", { mode: 0o444 });
     const fd = withNewNetns(() => ownNetns());
@@ -36,7 +36,7 @@ export function makeNamespace(at: string): void {
  * success.
  */
 export function removeNamespace(at: string): void {
-  cross("file", "remove a namespace", () => {
+  perform("file", "remove a namespace", () => {
     if (umount2(at, MNT_DETACH) < 0) {
       const errno = errnoName(lastErrno());
       // Not there, or nothing is mounted on it.

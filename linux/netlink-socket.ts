@@ -1,5 +1,5 @@
 import { closeSync } from "node:fs";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import { PodnetError } from "../core/errors.ts";
 import { bind, lastErrno, recv, send, socket } from "./ffi/libc.ts";
 import { errnoName } from "./rtnetlink/errno.ts";
@@ -64,7 +64,7 @@ export class NetlinkSocket {
       what,
     );
     try {
-      cross("socket", `open ${names[family]}`, () => this.#setUp(options, what));
+      perform("socket", `open ${names[family]}`, () => this.#setUp(options, what));
     } catch (error) {
       closeSync(this.fd);
       throw error;

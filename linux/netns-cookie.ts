@@ -1,5 +1,5 @@
 import { closeSync } from "node:fs";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import { getsockopt, socket } from "./ffi/libc.ts";
 import { checked } from "./syscall-error.ts";
 
@@ -16,7 +16,7 @@ const SO_NETNS_COOKIE = 71;
  * `SYSCALL_FAILED`.
  */
 export const netnsCookie = (): bigint | undefined =>
-  cross("socket", "read namespace's cookie", () => {
+  perform("socket", "read namespace's cookie", () => {
     const fd = checked(
       socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0),
       "socket",

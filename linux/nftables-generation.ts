@@ -1,5 +1,5 @@
 import { closeSync } from "node:fs";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import { recv, send, socket } from "./ffi/libc.ts";
 import { checked } from "./syscall-error.ts";
 
@@ -39,7 +39,7 @@ export interface GenerationCounter {
  */
 export function openGenerationCounter(): GenerationCounter {
   const what = "Cannot ask for the generation of nf_tables";
-  const fd = cross("socket", "nfnetlink", () =>
+  const fd = perform("socket", "nfnetlink", () =>
     checked(
       socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_NETFILTER),
       "socket",
@@ -49,7 +49,7 @@ export function openGenerationCounter(): GenerationCounter {
   return {
     read() {
       const request = getGeneration();
-      cross("netlink", "nftables generation", () =>
+      perform("netlink", "nftables generation", () =>
         checked(send(fd, request, request.length, 0), "send", what),
       );
       const answer = new Uint8Array(4096);

@@ -1,5 +1,5 @@
 import { readFileSync, writeFileSync } from "node:fs";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 
 /**
  * What machines have as oom_score_adj (proc(5)): when the host runs out of memory they are ended
@@ -16,7 +16,7 @@ export function raiseOomScore(pid: number): void {
   const file = `/proc/${pid}/oom_score_adj`;
   try {
     if (Number(readFileSync(file, "latin1")) >= machineOomScore) return;
-    cross("file", "raise oom score", () => writeFileSync(file, `${machineOomScore}`));
+    perform("file", "raise oom score", () => writeFileSync(file, `${machineOomScore}`));
   } catch (thrown) {
     if (!["ENOENT", "ESRCH"].includes((thrown as NodeJS.ErrnoException).code ?? "")) throw thrown;
   }

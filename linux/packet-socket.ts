@@ -1,5 +1,5 @@
 import { closeSync } from "node:fs";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import type { IfName } from "../core/names.ts";
 import { encodeUtf8 } from "../core/utf8.ts";
 import {
@@ -76,7 +76,7 @@ export class PacketSocket implements Disposable {
     const what = `Cannot capture on "${link}"`;
     this.#link = link;
     // Without a protocol nothing is taken before it is bound: not a frame of another link.
-    this.fd = cross("socket", "open packet socket", () => {
+    this.fd = perform("socket", "open packet socket", () => {
       const fd = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
       if (fd >= 0) return fd;
       const hint = "Run podnetd as root, or give it CAP_NET_RAW";
@@ -84,7 +84,7 @@ export class PacketSocket implements Disposable {
       throw syscallError("socket", errno, what, errnoName(errno) === "EPERM" ? { hint } : {});
     });
     try {
-      this.#index = cross("socket", "bind packet socket", () => this.#attach(options, what));
+      this.#index = perform("socket", "bind packet socket", () => this.#attach(options, what));
     } catch (error) {
       closeSync(this.fd);
       throw error;
@@ -175,7 +175,7 @@ export class PacketSocket implements Disposable {
    * down, or its queue full.
    */
   send(frame: Uint8Array): boolean {
-    return cross(
+    return perform(
       "socket",
       "send frame",
       () => send(this.fd, frame, frame.length, MSG_DONTWAIT) >= 0,

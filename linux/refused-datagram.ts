@@ -1,7 +1,7 @@
 import { closeSync } from "node:fs";
 import { setTimeout as pause } from "node:timers/promises";
 import type { Ip } from "../core/address.ts";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import { connect, lastErrno, recv, send, socket } from "./ffi/libc.ts";
 import { errnoName } from "./rtnetlink/errno.ts";
 import { AF_INET, AF_INET6, socketAddress } from "./socket-address.ts";
@@ -49,7 +49,7 @@ export async function isDatagramRefused(
   try {
     if (!checksum) checked(setIntOption(fd, SOL_SOCKET, SO_NO_CHECK, 1), "setsockopt", what);
     const message = crypto.getRandomValues(new Uint8Array(64));
-    cross("socket", "send a datagram that is refused", () => {
+    perform("socket", "send a datagram that is refused", () => {
       checked(connect(fd, to, to.length), "connect", what);
       checked(send(fd, message, message.length, MSG_NOSIGNAL), "send", what);
     });

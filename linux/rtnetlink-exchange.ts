@@ -1,4 +1,4 @@
-import { cross, crossAsync } from "../core/crossing.ts";
+import { perform, performAsync } from "../core/effect.ts";
 import { PodnetError } from "../core/errors.ts";
 import { NetlinkSocket } from "./netlink-socket.ts";
 import { type Ack, parseAck } from "./rtnetlink/ack.ts";
@@ -60,8 +60,8 @@ export class RtnetlinkExchange implements Disposable {
   /** Sends requests in one datagram and gives their answers in the same order. */
   exchange(requests: readonly Request[]): readonly Answer[] {
     this.#checkOpen();
-    const name = (): string => crossingName(requests);
-    return cross("netlink", name, () => {
+    const name = (): string => effectName(requests);
+    return perform("netlink", name, () => {
       const { bytes, pending } = this.#encode(requests);
       this.#socket.send(bytes);
       return this.#collect(pending);
@@ -77,7 +77,7 @@ export class RtnetlinkExchange implements Disposable {
     this.#slowCount++;
     const turn = this.#slow.then(async () => {
       try {
-        return await crossAsync("netlink", crossingName(requests), async () => {
+        return await performAsync("netlink", effectName(requests), async () => {
           const { bytes, pending } = this.#encode(requests);
           await this.#socket.sendAsync(bytes);
           return this.#collect(pending);
@@ -150,7 +150,7 @@ export class RtnetlinkExchange implements Disposable {
  * What is asked, as in "Cannot set mtu 1500 of link "tap0"", without names and numbers:
  * `set mtu of link`.
  */
-function crossingName(requests: readonly Request[]): string {
+function effectName(requests: readonly Request[]): string {
   // Thousands of one kind begin alike, and are read once.
   const distinct = requests.filter((request, i) => {
     const last = requests[i - 1];

@@ -1,5 +1,5 @@
 import { closeSync } from "node:fs";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import { encodeUtf8 } from "../core/utf8.ts";
 import { PodnetError } from "../core/errors.ts";
 import { connect, send, socket } from "./ffi/libc.ts";
@@ -39,7 +39,7 @@ export function tellServiceManager(address: string, state: ServiceState): void {
   to.set(name, 2);
   const fd = checked(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket", what);
   try {
-    cross("socket", "tell the service manager", () => {
+    perform("socket", "tell the service manager", () => {
       checked(connect(fd, to, to.length), "connect", what);
       const message = encodeUtf8(state);
       checked(send(fd, message, message.length, MSG_NOSIGNAL), "send", what);

@@ -1,5 +1,5 @@
 import { readFileSync, writeFileSync } from "node:fs";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
 import { fileError } from "./syscall-error.ts";
@@ -37,7 +37,7 @@ export function writeSysctl(key: string, value: string): void {
   const what = `set ${path.slice("/proc/sys/".length).replace(/\/conf\/[^/]+\//, "/conf/*/")}`;
   try {
     // r+ and not w: a missing key must be an error, never a new file.
-    cross("file", what, () => writeFileSync(path, value, { encoding: "latin1", flag: "r+" }));
+    perform("file", what, () => writeFileSync(path, value, { encoding: "latin1", flag: "r+" }));
   } catch (error) {
     throw fileError(error, `Cannot set sysctl "${key}" to "${printable(value)}"`);
   }

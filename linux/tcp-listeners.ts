@@ -1,4 +1,4 @@
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 import { isPodnetError, PodnetError } from "../core/errors.ts";
 import { type BoundSocket, boundSockets } from "./listeners.ts";
 import { NetlinkSocket } from "./netlink-socket.ts";
@@ -24,7 +24,7 @@ const unknownHere = new Set(["ENOENT", "EINVAL", "EOPNOTSUPP", "EPROTONOSUPPORT"
  */
 export function tcpListeners(port?: number): BoundSocket[] {
   try {
-    return cross("netlink", "list listeners", () => ask(port));
+    return perform("netlink", "list listeners", () => ask(port));
   } catch (error) {
     if (!isPodnetError(error) || !unknownHere.has(String(error.details["errno"]))) throw error;
     return boundSockets(["tcp"]).filter(

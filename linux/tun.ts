@@ -1,5 +1,5 @@
 import { close, closeSync, constants, openSync } from "node:fs";
-import { cross, crossAsync } from "../core/crossing.ts";
+import { perform, performAsync } from "../core/effect.ts";
 import { PodnetError } from "../core/errors.ts";
 import { type IfName, parseIfName } from "../core/names.ts";
 import { decodeUtf8, encodeUtf8 } from "../core/utf8.ts";
@@ -47,7 +47,7 @@ export function openTap(name: IfName, options: { readonly ownerUid?: number } = 
     attach(fd, name, IFF_TAP | IFF_TUN_EXCL, what);
     const { ownerUid } = options;
     if (ownerUid !== undefined)
-      cross("ioctl", "own tap", () =>
+      perform("ioctl", "own tap", () =>
         checked(ioctlNumber(fd, TUNSETOWNER, ownerUid), "TUNSETOWNER", what),
       );
     return name;
@@ -68,7 +68,7 @@ export function openTun(pattern: string): Tap {
     what,
     (fd) => {
       const answer = attach(fd, pattern, IFF_TUN | IFF_TUN_EXCL, what);
-      cross("ioctl", "let tun offload", () =>
+      perform("ioctl", "let tun offload", () =>
         checked(ioctlNumber(fd, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4), "TUNSETOFFLOAD", what),
       );
       return parseIfName(decodeUtf8(answer.subarray(0, answer.indexOf(0))));
@@ -89,7 +89,7 @@ export function openKeptTap(name: IfName): Tap {
   const what = `Cannot use tap "${name}"`;
   return openDevice(what, (fd) => {
     const request = attach(fd, name, IFF_TAP, what);
-    cross("ioctl", "look at tap", () =>
+    perform("ioctl", "look at tap", () =>
       checked(ioctlPointer(fd, TUNGETIFF, request), "TUNGETIFF", what),
     );
     // The kernel makes one where there is none; it goes with the descriptor.
@@ -122,7 +122,7 @@ function attach(fd: number, name: string, more: number, what: string): Uint8Arra
   request.set(encodeUtf8(name));
   const flags = IFF_NO_PI | IFF_VNET_HDR | more;
   new DataView(request.buffer).setUint16(16, flags, true);
-  cross("ioctl", "make tap", () =>
+  perform("ioctl", "make tap", () =>
     checked(ioctlPointer(fd, TUNSETIFF, request), "TUNSETIFF", what),
   );
   return request;
@@ -151,7 +151,7 @@ class OpenTap implements Tap {
   close(): Promise<void> {
     // The last close waits 17-20 ms for the kernel (RCU), hence on libuv's pool and not on the main
     // thread.
-    this.#closing ??= crossAsync("ioctl", "close tap", () => this.#close());
+    this.#closing ??= performAsync("ioctl", "close tap", () => this.#close());
     return this.#closing;
   }
 

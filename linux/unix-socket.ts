@@ -3,7 +3,7 @@ import { Socket } from "node:net";
 import { basename } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { abortable, throwIfAborted } from "../core/aborting.ts";
-import { cross, crossAsync } from "../core/crossing.ts";
+import { perform, performAsync } from "../core/effect.ts";
 import { PodnetError } from "../core/errors.ts";
 import { encodeUtf8 } from "../core/utf8.ts";
 import { connect, fcntl, getsockopt, lastErrno, socket } from "./ffi/libc.ts";
@@ -54,8 +54,8 @@ export async function connectUnix(path: string, signal?: AbortSignal): Promise<U
   using short = listenPath(path);
   const fd = openSocket(what);
   try {
-    const crossing = `connect ${basename(path)}`;
-    while (!cross("socket", crossing, () => tryConnect(fd, short.path, what))) {
+    const effect = `connect ${basename(path)}`;
+    while (!perform("socket", effect, () => tryConnect(fd, short.path, what))) {
       // The listener's backlog is full (QEMU's is 1), and the kernel tells nobody when it empties.
       await delay(5);
       throwIfAborted(signal, doing);
@@ -76,7 +76,7 @@ export function findListener(path: string): void {
   using short = listenPath(path);
   const fd = openSocket(what);
   try {
-    cross("socket", `connect ${basename(path)}`, () => tryConnect(fd, short.path, what));
+    perform("socket", `connect ${basename(path)}`, () => tryConnect(fd, short.path, what));
   } finally {
     closeSync(fd);
   }
@@ -117,7 +117,7 @@ class OpenConnection implements UnixConnection {
   }
 
   sendWithFd(line: Uint8Array, fd: number, signal?: AbortSignal): Promise<void> {
-    return crossAsync(
+    return performAsync(
       "socket",
       "send descriptor",
       () => this.#sendWithFd(line, fd, signal),

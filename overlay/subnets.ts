@@ -52,8 +52,9 @@ export const sameFamilies = (subnets: Subnets, config: OverlayConfig): boolean =
   (subnets.v6 === undefined) === (config.v6 === undefined);
 
 /** Whether two hosts' subnets share an address. */
-export const meet = (a: Subnets, b: Subnets): boolean => crosses(a.v4, b.v4) || crosses(a.v6, b.v6);
-const crosses = (a: Cidr | undefined, b: Cidr | undefined): boolean =>
+export const meet = (a: Subnets, b: Subnets): boolean =>
+  bothOverlap(a.v4, b.v4) || bothOverlap(a.v6, b.v6);
+const bothOverlap = (a: Cidr | undefined, b: Cidr | undefined): boolean =>
   a !== undefined && b !== undefined && overlaps(a, b);
 
 function inSpace(subnet: Cidr | undefined, space: SubnetSpace | undefined): boolean {

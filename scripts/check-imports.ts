@@ -1,7 +1,7 @@
 /**
- * Keeps the directions of import between rooms (docs/architecture.md) and between the folders of a
- * room, and finds circles of imports and crowded folders. Prints each finding and exits 1. The
- * rooms and what they may import are the table below.
+ * Keeps the directions of import between modules (docs/architecture.md) and between the folders of a
+ * module, and finds circles of imports and crowded folders. Prints each finding and exits 1. The
+ * modules and what they may import are the table below.
  */
 import { globSync, readFileSync } from "node:fs";
 import path from "node:path";
@@ -9,8 +9,8 @@ import path from "node:path";
 const top = path.resolve(import.meta.dirname, "..");
 
 type Rule = {
-  readonly room: string;
-  readonly rooms: readonly string[];
+  readonly module: string;
+  readonly mayImport: readonly string[];
   readonly packages: "any" | "none" | readonly string[];
 };
 
@@ -19,43 +19,55 @@ type Rule = {
  * packages.
  */
 const rules: readonly Rule[] = [
-  { room: "core/", rooms: [], packages: "none" },
-  { room: "ipallocator/", rooms: ["core/"], packages: "none" },
-  { room: "linux/rtnetlink/", rooms: ["core/"], packages: "none" },
-  { room: "linux/", rooms: ["core/"], packages: ["node:", "koffi", "execa", "pino"] },
-  { room: "network/", rooms: ["core/", "linux/"], packages: ["node:"] },
-  { room: "hypervisor/", rooms: ["core/", "linux/"], packages: ["node:"] },
-  { room: "guest-init/protocol/", rooms: ["core/"], packages: "none" },
+  { module: "core/", mayImport: [], packages: "none" },
+  { module: "ipallocator/", mayImport: ["core/"], packages: "none" },
+  { module: "linux/rtnetlink/", mayImport: ["core/"], packages: "none" },
+  { module: "linux/", mayImport: ["core/"], packages: ["node:", "koffi", "execa", "pino"] },
+  { module: "network/", mayImport: ["core/", "linux/"], packages: ["node:"] },
+  { module: "hypervisor/", mayImport: ["core/", "linux/"], packages: ["node:"] },
+  { module: "guest-init/protocol/", mayImport: ["core/"], packages: "none" },
   {
-    room: "guest-init/agent/",
-    rooms: ["core/", "guest-init/protocol/", "linux/rtnetlink/"],
+    module: "guest-init/agent/",
+    mayImport: ["core/", "guest-init/protocol/", "linux/rtnetlink/"],
     packages: "none",
   },
   {
-    room: "guest-init/channel/",
-    rooms: ["core/", "linux/", "guest-init/protocol/"],
+    module: "guest-init/channel/",
+    mayImport: ["core/", "linux/", "guest-init/protocol/"],
     packages: ["node:"],
   },
-  { room: "guest-init/image/", rooms: ["core/", "linux/"], packages: ["node:"] },
-  { room: "api/", rooms: ["core/"], packages: ["node:", "@bufbuild/protobuf", "@connectrpc/"] },
-  { room: "overlay/", rooms: ["core/", "etcd/"], packages: "none" },
-  { room: "cni/protocol/", rooms: ["core/"], packages: "none" },
-  { room: "cni/plugin/", rooms: ["core/", "cni/protocol/"], packages: "none" },
-  { room: "cni/runtime/", rooms: ["core/", "linux/", "cni/protocol/"], packages: ["node:"] },
-  { room: "etcd/", rooms: ["core/"], packages: ["node:", "@bufbuild/protobuf", "@connectrpc/"] },
+  { module: "guest-init/image/", mayImport: ["core/", "linux/"], packages: ["node:"] },
   {
-    room: "cli/",
-    rooms: ["core/", "api/"],
+    module: "api/",
+    mayImport: ["core/"],
+    packages: ["node:", "@bufbuild/protobuf", "@connectrpc/"],
+  },
+  { module: "overlay/", mayImport: ["core/", "etcd/"], packages: "none" },
+  { module: "cni/protocol/", mayImport: ["core/"], packages: "none" },
+  { module: "cni/plugin/", mayImport: ["core/", "cni/protocol/"], packages: "none" },
+  {
+    module: "cni/runtime/",
+    mayImport: ["core/", "linux/", "cni/protocol/"],
+    packages: ["node:"],
+  },
+  {
+    module: "etcd/",
+    mayImport: ["core/"],
+    packages: ["node:", "@bufbuild/protobuf", "@connectrpc/"],
+  },
+  {
+    module: "cli/",
+    mayImport: ["core/", "api/"],
     packages: ["node:", "@bufbuild/protobuf", "@connectrpc/", "commander", "tar", "yaml"],
   },
-  // The witnesses of `podnet verify` share nothing with podnet: that is their worth.
-  { room: "daemon/verify/witness-host.ts", rooms: [], packages: ["node:", "netlink"] },
-  { room: "daemon/verify/witness-vm.ts", rooms: [], packages: ["node:", "qemu-qmp"] },
-  { room: "daemon/verify/witness-rules", rooms: [], packages: ["node:"] },
-  { room: "daemon/verify/witness-sockets.ts", rooms: [], packages: ["node:"] },
+  // The sources of `podnet verify` share no code with podnet, so that their checks are independent.
+  { module: "daemon/verify/host-source.ts", mayImport: [], packages: ["node:", "netlink"] },
+  { module: "daemon/verify/vm-source.ts", mayImport: [], packages: ["node:", "qemu-qmp"] },
+  { module: "daemon/verify/rules-source", mayImport: [], packages: ["node:"] },
+  { module: "daemon/verify/sockets-source.ts", mayImport: [], packages: ["node:"] },
   {
-    room: "daemon/",
-    rooms: [
+    module: "daemon/",
+    mayImport: [
       "core/",
       "linux/",
       "ipallocator/",
@@ -85,9 +97,9 @@ const rules: readonly Rule[] = [
 ];
 
 /**
- * The folders of rooms that have an order inside, one for each subject, lowest first: a file
+ * The folders of modules that have an order inside, one for each subject, lowest first: a file
  * imports only from its own folder and from those before it. What a lower folder needs of a higher
- * one it declares as an interface of its own. "" stands for files of the room itself.
+ * one it declares as an interface of its own. "" stands for files of the module itself.
  */
 const orders: Readonly<Record<string, readonly string[]>> = {
   network: ["model", "kernel", "firewall", "bridge", "tc-redirect", "containers", "overlay"],
@@ -152,9 +164,9 @@ const reserved: readonly { readonly module: RegExp; readonly home: RegExp }[] = 
 const importPattern =
   /^\s*(?:import|export)\s+(?:type\s+)?(?:[\w*{}\s,$]+\sfrom\s+)?["']([^"'\n]+)["']|\bimport\(\s*["']([^"'\n]+)["']/gm;
 
-/** Every import of `file` that its room may not have, as a sentence. */
+/** Every import of `file` that its module may not have, as a sentence. */
 function violations(file: string): string[] {
-  const rule = rules.find(({ room }) => file.startsWith(room));
+  const rule = rules.find(({ module }) => file.startsWith(module));
   if (rule === undefined) return [];
   const found: string[] = [];
   for (const match of readFileSync(path.join(top, file), "utf8").matchAll(importPattern)) {
@@ -163,9 +175,9 @@ function violations(file: string): string[] {
     if (target.startsWith(".")) {
       const to = path.relative(top, path.resolve(top, path.dirname(file), target));
       const own =
-        to.startsWith(rule.room) || rules.find(({ room }) => to.startsWith(room)) === rule;
-      if (!own && !rule.rooms.some((room) => to.startsWith(room))) {
-        found.push(`${file}: ${rule.room} may not import ${to}`);
+        to.startsWith(rule.module) || rules.find(({ module }) => to.startsWith(module)) === rule;
+      if (!own && !rule.mayImport.some((module) => to.startsWith(module))) {
+        found.push(`${file}: ${rule.module} may not import ${to}`);
       }
       if (isUpwards(file, to)) found.push(`${file}: ${path.dirname(file)} may not import ${to}`);
       continue;
@@ -173,7 +185,7 @@ function violations(file: string): string[] {
     const allowed =
       rule.packages === "any" ||
       (rule.packages !== "none" && rule.packages.some((name) => target.startsWith(name)));
-    if (!allowed) found.push(`${file}: ${rule.room} may not import "${target}"`);
+    if (!allowed) found.push(`${file}: ${rule.module} may not import "${target}"`);
     const home = reserved.find(({ module }) => module.test(target))?.home;
     if (home !== undefined && !home.test(file))
       found.push(`${file}: "${target}" belongs to ${home.source}`);
@@ -181,17 +193,18 @@ function violations(file: string): string[] {
   return found;
 }
 
-/** The room of a file and its folder there ("" for none); undefined in a room without an order. */
-function subjectOf(file: string): { readonly room: string; readonly folder: string } | undefined {
-  const [room = "", ...rest] = file.split("/");
-  return room in orders ? { room, folder: rest.length > 1 ? (rest[0] ?? "") : "" } : undefined;
+/** The module of a file and its folder there ("" for none); undefined in a module without an order. */
+function subjectOf(file: string): { readonly module: string; readonly folder: string } | undefined {
+  const [module = "", ...rest] = file.split("/");
+  return module in orders ? { module, folder: rest.length > 1 ? (rest[0] ?? "") : "" } : undefined;
 }
 
-/** Whether an import goes against the order of folders inside a room. */
+/** Whether an import goes against the order of folders inside a module. */
 function isUpwards(from: string, to: string): boolean {
   const [own, other] = [subjectOf(from), subjectOf(to)];
-  if (own === undefined || own.room !== other?.room || own.folder === other.folder) return false;
-  const order = orders[own.room] ?? [];
+  if (own === undefined || own.module !== other?.module || own.folder === other.folder)
+    return false;
+  const order = orders[own.module] ?? [];
   return order.indexOf(other.folder) > order.indexOf(own.folder);
 }
 
@@ -253,8 +266,8 @@ const files = globSync(
 const wrong = files.flatMap(violations);
 for (const file of files) {
   const subject = subjectOf(file);
-  if (subject !== undefined && orders[subject.room]?.includes(subject.folder) === false)
-    wrong.push(`${file}: its folder has no place in the order of ${subject.room}/`);
+  if (subject !== undefined && orders[subject.module]?.includes(subject.folder) === false)
+    wrong.push(`${file}: its folder has no place in the order of ${subject.module}/`);
 }
 const circles = circlesOf(files);
 for (const circle of circles) wrong.push(`a circle of imports: ${circle.join(", ")}`);

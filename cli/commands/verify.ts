@@ -27,14 +27,14 @@ export function addVerify(program: Command, context: Context): void {
         await printDocument(io, options.output, document("Verification", body));
         return;
       }
-      const rows = result.checks.map(({ ok, subject, witness, wanted, found }) => [
+      const rows = result.checks.map(({ ok, subject, source, wanted, found }) => [
         ok ? "ok" : "DIFFERS",
         harmless(subject),
         harmless(wanted),
         harmless(found),
-        witness,
+        source,
       ]);
-      io.stdout.write(table(["", "SUBJECT", "WANTED", "FOUND", "WITNESS"], rows));
+      io.stdout.write(table(["", "SUBJECT", "WANTED", "FOUND", "SOURCE"], rows));
       const wrong = result.checks.filter((check) => !check.ok).length;
       io.stdout.write(
         result.ok

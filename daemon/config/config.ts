@@ -33,7 +33,7 @@ export interface TcpConfig {
   readonly clientCa: string;
 }
 
-interface QemuConfig {
+export interface QemuConfig {
   readonly arch: Architecture;
   readonly path: string | undefined;
   readonly kvm: "auto" | "on" | "off";

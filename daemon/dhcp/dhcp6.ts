@@ -49,7 +49,7 @@ export interface Dhcp6Message {
   readonly associations: readonly Association[];
 }
 
-interface Association {
+export interface Association {
   /** Four bytes. */
   readonly id: Uint8Array;
   /** Sixteen bytes each. */

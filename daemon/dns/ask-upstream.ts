@@ -2,7 +2,7 @@ import { randomInt } from "node:crypto";
 import { createSocket } from "node:dgram";
 import { connect } from "node:net";
 import { familyOf, type Ip } from "../../core/address.ts";
-import { cross } from "../../core/crossing.ts";
+import { perform } from "../../core/effect.ts";
 import { guarded } from "../../core/guard.ts";
 import { framed, MessageStream } from "./message-stream.ts";
 import { isAnswer, type Query, withId } from "./query.ts";
@@ -97,13 +97,13 @@ const askByUdp = (attempt: Attempt): Promise<Uint8Array | undefined> =>
       if (!isOver()) socket.send(asked, (thrown) => (thrown === null ? undefined : end()));
     };
     socket.once("connect", guarded("dns", ask, end));
-    cross("socket", "ask a name server", () => socket.connect(dnsPort, server));
+    perform("socket", "ask a name server", () => socket.connect(dnsPort, server));
   });
 
 const askByTcp = (attempt: Attempt): Promise<Uint8Array | undefined> =>
   new Promise((resolve) => {
     const { asked, server, isIt } = attempt;
-    const socket = cross("socket", "ask a name server", () =>
+    const socket = perform("socket", "ask a name server", () =>
       connect({ host: server, port: dnsPort, noDelay: true }),
     );
     const { end } = endOf(attempt, () => socket.destroy(), resolve);

@@ -3,7 +3,7 @@ import type { EventEmitter } from "node:events";
 import { closeSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import { familyOf, type Ip } from "../../core/address.ts";
-import { crossAsync } from "../../core/crossing.ts";
+import { performAsync } from "../../core/effect.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import { guard, guarded } from "../../core/guard.ts";
@@ -31,7 +31,7 @@ const sendBytes = 16 << 20;
 const mostAtOnce = 16;
 
 /** Where a network's resolver is to be asked. */
-interface ListenAt {
+export interface ListenAt {
   readonly link: IfName;
   readonly addresses: readonly Ip[];
 }
@@ -88,7 +88,7 @@ async function adopt(
   const served = protocol === "udp" ? udpOf(address, resolver) : tcpOf(resolver);
   let taken = false;
   try {
-    await crossAsync("socket", `answer names by ${protocol.toUpperCase()}`, async () => {
+    await performAsync("socket", `answer names by ${protocol.toUpperCase()}`, async () => {
       await served.take(fd);
       taken = true;
     });

@@ -8,7 +8,7 @@ import {
 import { createServer, type Server, type Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { systemClock } from "../../core/clock.ts";
-import { crossAsync } from "../../core/crossing.ts";
+import { performAsync } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { guarded } from "../../core/guard.ts";
 import type { TcpConfig } from "../config/config.ts";
@@ -81,7 +81,7 @@ export async function listenTls(options: TlsListenerOptions): Promise<TlsListene
   const listener = createServer({ noDelay: true }, guarded("api", begin, end));
   // One connection that cannot be accepted is not the end of the others.
   listener.on("error", () => refused("accept"));
-  await crossAsync("socket", "listen for the API on TCP", () => listening(listener, tcp)).catch(
+  await performAsync("socket", "listen for the API on TCP", () => listening(listener, tcp)).catch(
     (cause: unknown) => {
       throw new PodnetError("PREFLIGHT_FAILED", `Cannot listen on ${tcp.host} port ${tcp.port}`, {
         field: "tcp.address",

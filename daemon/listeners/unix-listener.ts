@@ -1,6 +1,6 @@
 import { chmodSync, chownSync, lstatSync, unlinkSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
-import { cross, crossAsync } from "../../core/crossing.ts";
+import { perform, performAsync } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { groupId } from "../../linux/accounts.ts";
@@ -36,11 +36,11 @@ export async function listenUnix(
   const short: SocketPath = listenPath(path);
   const server = createServer({ pauseOnConnect: false }, onConnection);
   try {
-    await crossAsync("socket", `listen for the ${of}`, () => listenClosed(server, short.path));
+    await performAsync("socket", `listen for the ${of}`, () => listenClosed(server, short.path));
     const { group, mode = 0o660 } = options;
     if (group !== undefined)
-      cross("file", `give ${of} socket to its group`, () => chownSync(path, -1, groupOf(group)));
-    cross("file", `open ${of} socket`, () => chmodSync(path, mode));
+      perform("file", `give ${of} socket to its group`, () => chownSync(path, -1, groupOf(group)));
+    perform("file", `open ${of} socket`, () => chmodSync(path, mode));
   } catch (cause) {
     server.close();
     short.close();
@@ -53,7 +53,7 @@ export async function listenUnix(
   return {
     server,
     close: () => {
-      cross("socket", `end the ${of}`, () => server.close(() => short.close()));
+      perform("socket", `end the ${of}`, () => server.close(() => short.close()));
     },
   };
 }
@@ -95,7 +95,7 @@ function removeDead(path: string, of: string): void {
     }
     // connect(2) refuses a file that is no socket with the same errno; that one is somebody's.
     if (lstatSync(path).isSocket())
-      cross("file", `remove dead ${of} socket`, () => unlinkSync(path));
+      perform("file", `remove dead ${of} socket`, () => unlinkSync(path));
     return;
   }
   throw new PodnetError("ALREADY_RUNNING", `Somebody already listens on "${path}"`, {

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { systemClock } from "../../core/clock.ts";
-import { cross } from "../../core/crossing.ts";
+import { perform } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { guard } from "../../core/guard.ts";
 import { openGuest } from "../../guest-init/channel/session.ts";
@@ -289,7 +289,7 @@ function warnOfRunDir({ runDir }: Config, log: Log): void {
 
 function makeRunDirs(config: Config): void {
   try {
-    cross("file", "make run directories", () => {
+    perform("file", "make run directories", () => {
       mkdirSync(config.runDir, { recursive: true, mode: 0o755 });
       mkdirSync(config.podsDir, { recursive: true, mode: 0o700 });
       mkdirSync(plansDirectory(config), { recursive: true, mode: 0o700 });
@@ -307,7 +307,7 @@ function makeRunDirs(config: Config): void {
 function openDisksDir({ stateDir, disksDir }: Config): Disposable {
   if (dirname(disksDir) !== stateDir) return lockDisks(disksDir);
   try {
-    cross("file", "make disks directory", () =>
+    perform("file", "make disks directory", () =>
       mkdirSync(disksDir, { recursive: true, mode: 0o700 }),
     );
   } catch (cause) {

@@ -1,31 +1,26 @@
 import { openSync, writeSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { abortable } from "../../core/aborting.ts";
-import {
-  type Border,
-  type Crossing,
-  type CrossingWatch,
-  watchCrossings,
-} from "../../core/crossing.ts";
+import { type Boundary, type Effect, type EffectWatch, watchEffects } from "../../core/effect.ts";
 import { type ErrorCode, PodnetError } from "../../core/errors.ts";
 
 /**
  * Failpoints: what the crash tests stop podnetd with. Every call that leaves the process is one,
- * see `core/crossing.ts`; nothing else lists them. They are armed by the environment variable
+ * see `core/effect.ts`; nothing else lists them. They are armed by the environment variable
  * `PODNET_FAILPOINTS` alone, which survives a restart and which nobody but who starts podnetd can
  * set. Not for users: it is no configuration key.
  *
  * The variable holds specs, separated by `;`:
  *
- * - `BORDER:WHAT:SIDE#N=ACTION` acts when that side (`before` or `after`) of that crossing is
+ * - `BOUNDARY:WHAT:SIDE#N=ACTION` acts when that side (`before` or `after`) of that effect is
  *   passed the Nth time since the start, for example `netlink:add bridge:before#1=kill`. ACTION is
  *   `kill` (SIGKILL to podnetd itself, at once), `error` (the call fails with the typed error of
- *   its border and `details.injected`: not made with `before`, made all the same with `after`) or
+ *   its boundary and `details.injected`: not made with `before`, made all the same with `after`) or
  *   `hang:MS` (that many milliseconds later than it should, unless the call's own deadline or
  *   caller ends the wait; a synchronous call holds up the whole process).
- * - `record:FILE` appends a line `BORDER:WHAT:SIDE#N` for each one passed, so that the code itself
+ * - `record:FILE` appends a line `BOUNDARY:WHAT:SIDE#N` for each one passed, so that the code itself
  *   enumerates its points; a call that threw has `failed` for a side.
- * - `from:BORDER:WHAT:SIDE` counts, acts and records only from the first time on that this is
+ * - `from:BOUNDARY:WHAT:SIDE` counts, acts and records only from the first time on that this is
  *   passed, so that points can be told from each other whatever a start had to repair.
  */
 
@@ -45,7 +40,7 @@ interface Armed {
  */
 export function armFailpoints(text: string | undefined): void {
   if (text === undefined || text === "") return;
-  watchCrossings(new Failpoints(parse(text)));
+  watchEffects(new Failpoints(parse(text)));
 }
 
 function parse(text: string): Armed {
@@ -74,7 +69,7 @@ const refused = (spec: string): PodnetError =>
     hint: "Unset PODNET_FAILPOINTS: it is for podnet's own crash tests",
   });
 
-class Failpoints implements CrossingWatch {
+class Failpoints implements EffectWatch {
   readonly #armed: Armed;
   readonly #file: number | undefined;
   readonly #passed = new Map<string, number>();
@@ -87,13 +82,13 @@ class Failpoints implements CrossingWatch {
     this.#file = armed.recordTo === undefined ? undefined : openSync(armed.recordTo, "a");
   }
 
-  at(crossing: Crossing, side: "before" | "after"): void {
-    const action = this.#pass(crossing, side);
+  at(effect: Effect, side: "before" | "after"): void {
+    const action = this.#pass(effect, side);
     switch (action?.kind) {
       case "kill":
         return killSelf();
       case "error":
-        throw injected(crossing);
+        throw injected(effect);
       case "hang":
         Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, action.ms);
         return;
@@ -103,30 +98,30 @@ class Failpoints implements CrossingWatch {
   }
 
   async atAsync(
-    crossing: Crossing,
+    effect: Effect,
     side: "before" | "after",
     limit: AbortSignal | undefined,
   ): Promise<void> {
-    const action = this.#pass(crossing, side);
+    const action = this.#pass(effect, side);
     switch (action?.kind) {
       case "kill":
         return killSelf();
       case "error":
-        throw injected(crossing);
+        throw injected(effect);
       case "hang":
-        await late(action.ms, crossing, limit);
+        await late(action.ms, effect, limit);
         return;
       case undefined:
         return;
     }
   }
 
-  failed(crossing: Crossing): void {
-    this.#pass(crossing, "failed");
+  failed(effect: Effect): void {
+    this.#pass(effect, "failed");
   }
 
-  #pass({ border, what }: Crossing, side: "before" | "after" | "failed"): Action | undefined {
-    const name = `${border}:${what}:${side}`;
+  #pass({ boundary, what }: Effect, side: "before" | "after" | "failed"): Action | undefined {
+    const name = `${boundary}:${what}:${side}`;
     this.#counts ||= name === this.#armed.from;
     if (!this.#counts) return undefined;
     const count = (this.#passed.get(name) ?? 0) + 1;
@@ -140,7 +135,7 @@ class Failpoints implements CrossingWatch {
 /**
  * As late as is wanted, unless what limits the call ends the wait, as it would end the call's own.
  */
-async function late(ms: number, { what }: Crossing, limit: AbortSignal | undefined): Promise<void> {
+async function late(ms: number, { what }: Effect, limit: AbortSignal | undefined): Promise<void> {
   if (limit === undefined) return delay(ms);
   const over = new AbortController();
   const waited = delay(ms, undefined, { signal: over.signal });
@@ -158,8 +153,8 @@ function killSelf(): void {
   process.kill(process.pid, "SIGKILL");
 }
 
-/** What a call of each border fails with when it fails by itself. */
-const failures: Readonly<Record<Border, readonly [code: ErrorCode, errno: string]>> = {
+/** What a call of each boundary fails with when it fails by itself. */
+const failures: Readonly<Record<Boundary, readonly [code: ErrorCode, errno: string]>> = {
   netlink: ["NETLINK_FAILED", "ENOBUFS"],
   ioctl: ["SYSCALL_FAILED", "EBUSY"],
   command: ["COMMAND_FAILED", "ENOENT"],
@@ -173,8 +168,8 @@ const failures: Readonly<Record<Border, readonly [code: ErrorCode, errno: string
   etcd: ["ETCD_UNREACHABLE", "ECONNRESET"],
 };
 
-function injected({ border, what }: Crossing): PodnetError {
-  const [code, errno] = failures[border];
+function injected({ boundary, what }: Effect): PodnetError {
+  const [code, errno] = failures[boundary];
   return new PodnetError(code, `Injected failure: ${what}`, {
     details: { injected: true, errno },
   });

@@ -1,6 +1,6 @@
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { isIp, isLoopback, parseIp } from "../../core/address.ts";
-import { cross, crossAsync } from "../../core/crossing.ts";
+import { perform, performAsync } from "../../core/effect.ts";
 import { guarded } from "../../core/guard.ts";
 import { resetConnection } from "../../linux/reset-connection.ts";
 import type { HeldPort, PortAt, Served } from "./held-port.ts";
@@ -36,7 +36,7 @@ export async function holdTcp({ hostIp, hostPort }: PortAt, served: Served): Pro
     { allowHalfOpen: true, pauseOnConnect: true, noDelay: true },
     guarded("ports", take, resetConnection),
   );
-  await crossAsync("socket", "hold a TCP port", () => listening(server, hostIp, hostPort)).catch(
+  await performAsync("socket", "hold a TCP port", () => listening(server, hostIp, hostPort)).catch(
     (thrown: unknown) => {
       server.close();
       throw thrown;
@@ -80,7 +80,7 @@ function forward(client: Socket, { key, lead, flows }: Served): void {
   }
   let upstream: Socket;
   try {
-    upstream = cross("socket", "connect to a pod", () =>
+    upstream = perform("socket", "connect to a pod", () =>
       connect({ host, port, allowHalfOpen: true, noDelay: true }),
     );
   } catch (thrown) {

@@ -1,6 +1,6 @@
 import { createSocket, type RemoteInfo, type Socket } from "node:dgram";
 import { familyOf, type Ip, isLoopback } from "../../core/address.ts";
-import { cross, crossAsync } from "../../core/crossing.ts";
+import { perform, performAsync } from "../../core/effect.ts";
 import { guarded } from "../../core/guard.ts";
 import type { HeldPort, PortAt, Served } from "./held-port.ts";
 
@@ -33,7 +33,7 @@ const newSocket = (ip: Ip): Socket =>
 export async function holdUdp({ hostIp, hostPort }: PortAt, served: Served): Promise<HeldPort> {
   const socket = newSocket(hostIp);
   const sessions = new Map<string, Session>();
-  await crossAsync("socket", "hold a UDP port", () => bound(socket, hostIp, hostPort)).catch(
+  await performAsync("socket", "hold a UDP port", () => bound(socket, hostIp, hostPort)).catch(
     (thrown: unknown) => {
       socket.close();
       throw thrown;
@@ -129,7 +129,9 @@ function begin(
   };
   pod.once("connect", guarded("ports", sendFirst, end));
   try {
-    cross("socket", "begin a UDP session with a pod", () => pod.connect(lead.podPort, lead.podIp));
+    perform("socket", "begin a UDP session with a pod", () =>
+      pod.connect(lead.podPort, lead.podIp),
+    );
   } catch (thrown) {
     end();
     throw thrown;

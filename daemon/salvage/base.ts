@@ -1,6 +1,6 @@
 import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { cross } from "../../core/crossing.ts";
+import { perform } from "../../core/effect.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import { bootId } from "../../linux/proc.ts";
 import { readMark } from "../store/commit-mark.ts";
@@ -49,7 +49,7 @@ const parts = ["", "-wal", "-shm", "-mark"] as const;
  * in a directory beside it. With neither the state begins anew. Answers that directory.
  */
 export const settleState = (stateDir: string, found: FoundStates): string =>
-  cross("file", "put state aside", () => putAside(stateDir, found));
+  perform("file", "put state aside", () => putAside(stateDir, found));
 
 function putAside(stateDir: string, { state, copy }: FoundStates): string {
   const aside = join(stateDir, `state-${new Date().toISOString().replaceAll(/[:.]/g, "-")}`);

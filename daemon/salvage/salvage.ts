@@ -1,6 +1,6 @@
 import { mkdirSync } from "node:fs";
 import { systemClock } from "../../core/clock.ts";
-import { cross } from "../../core/crossing.ts";
+import { perform } from "../../core/effect.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Driver } from "../../hypervisor/driver.ts";
 import type { Confinement } from "../../hypervisor/process/confinement.ts";
@@ -136,7 +136,7 @@ function settled({ config, say }: SalvageParts): Database {
 function lockAll(config: Config): Disposable {
   using locks = new DisposableStack();
   locks.use(lockState(config.stateDir));
-  cross("file", "make directories", () => {
+  perform("file", "make directories", () => {
     mkdirSync(config.runDir, { recursive: true, mode: 0o755 });
     mkdirSync(config.disksDir, { recursive: true, mode: 0o700 });
   });

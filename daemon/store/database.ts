@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { backup, DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite";
-import { cross } from "../../core/crossing.ts";
+import { perform } from "../../core/effect.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { bootId } from "../../linux/proc.ts";
 import { CommitMark } from "./commit-mark.ts";
@@ -189,7 +189,7 @@ export class Database implements Disposable {
 
   /**
    * Commits what `body` does, or nothing of it. A transaction within one joins it, and lasts as
-   * that does. `what` names its crossing; without one what it changes does. An `essential` one is
+   * that does. `what` names its effect; without one what it changes does. An `essential` one is
    * done again, `body` included, with the reserve's room when there is none. Throws
    * `STATE_UNWRITABLE`.
    */
@@ -242,7 +242,7 @@ export class Database implements Disposable {
       this.#last(lasting);
       this.#connection.exec("BEGIN IMMEDIATE");
       const result = body();
-      cross("commit", what ?? [...this.#changes].join(" + "), () => this.#finish());
+      perform("commit", what ?? [...this.#changes].join(" + "), () => this.#finish());
       return result;
     } catch (thrown) {
       // A failed COMMIT (disk full) may have rolled back by itself.
@@ -270,7 +270,7 @@ export class Database implements Disposable {
   /** Without room for it there is none, and no loss is noticed. */
   #openMark(): void {
     try {
-      cross("commit", "open mark", () => {
+      perform("commit", "open mark", () => {
         this.#mark ??= CommitMark.open(this.#path, bootId());
         this.#mark.write(this.#commits);
       });
@@ -300,7 +300,9 @@ export class Database implements Disposable {
   checkpoint(): void {
     if (this.#uncopied === 0 || this.#depth > 0) return;
     try {
-      cross("commit", "checkpoint", () => this.#connection.exec("PRAGMA wal_checkpoint(PASSIVE)"));
+      perform("commit", "checkpoint", () =>
+        this.#connection.exec("PRAGMA wal_checkpoint(PASSIVE)"),
+      );
       this.#uncopied = 0;
     } catch (thrown) {
       throw this.#told(thrown);
@@ -324,7 +326,7 @@ export class Database implements Disposable {
     this.#statements.clear();
     // The last to close copies the log into the database.
     if (this.#connection.isOpen)
-      cross("commit", "close", () => {
+      perform("commit", "close", () => {
         this.#connection.close();
         this.#mark?.[Symbol.dispose]();
       });
@@ -380,7 +382,7 @@ function openConnection(
   try {
     const opened = new DatabaseSync(path, { timeout: 1000, open: false });
     connection = opened;
-    cross("commit", "open", () => setUp(opened, path, steps, options));
+    perform("commit", "open", () => setUp(opened, path, steps, options));
     return opened;
   } catch (cause) {
     if (connection?.isOpen) connection.close();

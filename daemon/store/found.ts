@@ -1,7 +1,7 @@
 import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync, statSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { cross } from "../../core/crossing.ts";
+import { perform } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { markOf, readMark } from "./commit-mark.ts";
 
@@ -89,7 +89,7 @@ export function makeNew(file: string, steps: readonly string[]): void {
   if (existsSync(`${file}-wal`) && statSync(`${file}-wal`).size > 0)
     throw new Error("the file is missing, and its log is there");
   const fresh = `${file}.new`;
-  cross("file", "make state database", () => {
+  perform("file", "make state database", () => {
     // The mark of one that was moved away says nothing about this one.
     for (const left of [fresh, `${fresh}-journal`, markOf(file)]) rmSync(left, { force: true });
     const made = new DatabaseSync(fresh);
@@ -109,7 +109,7 @@ export function makeNew(file: string, steps: readonly string[]): void {
 /** Takes the steps of the schema that a database has not taken yet, each whole or not at all. */
 export function upgrade(connection: DatabaseSync, steps: readonly string[]): void {
   for (let next = schemaVersion(connection); next < steps.length; next++) {
-    cross("commit", `schema ${next + 1}`, () =>
+    perform("commit", `schema ${next + 1}`, () =>
       connection.exec(`BEGIN IMMEDIATE; ${steps[next]}; PRAGMA user_version = ${next + 1}; COMMIT`),
     );
   }

@@ -1,6 +1,6 @@
 import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync, statSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
-import { cross, crossAsync } from "../../core/crossing.ts";
+import { perform, performAsync } from "../../core/effect.ts";
 import type { Database } from "./database.ts";
 import { commitsIn, refuseUnfit } from "./found.ts";
 
@@ -20,7 +20,7 @@ export async function writeCopy(db: Database, file: string, schema: number): Pro
   if (!db.hasRoom || commitsOf(copyOf(file)) === db.commits || statSync(file).size > largest)
     return;
   const draft = `${file}-draft`;
-  await crossAsync("commit", "copy state", async () => {
+  await performAsync("commit", "copy state", async () => {
     removeDraft(draft);
     try {
       await db.copyTo(draft);
@@ -47,7 +47,7 @@ function lookAtDraft(draft: string, schema: number): void {
 
 function removeDraft(draft: string): void {
   for (const each of [draft, `${draft}-journal`, `${draft}-wal`, `${draft}-shm`])
-    if (existsSync(each)) cross("commit", "remove draft of copy", () => rmSync(each));
+    if (existsSync(each)) perform("commit", "remove draft of copy", () => rmSync(each));
 }
 
 /**

@@ -2,7 +2,7 @@ import { mkdirSync } from "node:fs";
 import { createServer } from "node:net";
 import { dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { cross, crossAsync } from "../../core/crossing.ts";
+import { perform, performAsync } from "../../core/effect.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { CgroupLayout } from "../../hypervisor/jail/cgroup-layout.ts";
 import { lockDirectory as lockOpened, lockFile } from "../../linux/file-lock.ts";
@@ -42,10 +42,10 @@ function lockDirectory(
   const name = what.toLowerCase();
   let database: DatabaseSync | undefined;
   try {
-    cross("file", `make ${name}`, () => mkdirSync(directory, { recursive: true, mode: 0o700 }));
+    perform("file", `make ${name}`, () => mkdirSync(directory, { recursive: true, mode: 0o700 }));
     const opened = new DatabaseSync(join(directory, "lock.db"), { timeout: 0, open: false });
     database = opened;
-    cross("file", `lock ${name}`, () => {
+    perform("file", `lock ${name}`, () => {
       opened.open();
       // Nothing is ever written: a journal would take room, which a full filesystem has none of.
       opened.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE");
@@ -66,7 +66,7 @@ function lockDirectory(
   }
   const held = database;
   const release = (): void => {
-    if (held.isOpen) cross("file", `unlock ${name}`, () => held.close());
+    if (held.isOpen) perform("file", `unlock ${name}`, () => held.close());
   };
   return { release, [Symbol.dispose]: release };
 }
@@ -83,7 +83,7 @@ export async function lockNetns(bridge: string): Promise<Lock> {
       server.once("error", reject);
       server.listen("\0podnet/daemon", resolve);
     });
-  await crossAsync("socket", "claim network namespace", claim).catch((cause: unknown) => {
+  await performAsync("socket", "claim network namespace", claim).catch((cause: unknown) => {
     server.close();
     throw alreadyRunning(
       "looks after this network namespace",
@@ -188,7 +188,7 @@ const pendingPlace = (path: string): Place => ({
 function lockAll(places: readonly Place[]): Lock {
   using locks = new DisposableStack();
   for (const { what, path, flag, lock } of places) {
-    const held = cross("file", `lock ${what}`, () => tryLock(lock, what, path));
+    const held = perform("file", `lock ${what}`, () => tryLock(lock, what, path));
     if (held === undefined)
       throw alreadyRunning(
         `uses the ${what} "${path}"`,

@@ -1,7 +1,7 @@
 import { closeSync, mkdirSync, openSync, rmSync, statfsSync, statSync, writeSync } from "node:fs";
 import { randomFillSync } from "node:crypto";
 import { join } from "node:path";
-import { cross } from "../../core/crossing.ts";
+import { perform } from "../../core/effect.ts";
 import type { Log } from "../../linux/log.ts";
 
 /**
@@ -100,7 +100,7 @@ export class Reserve {
   /** Random, so that a filesystem that compresses reserves as much. */
   #write(): void {
     const piece = randomFillSync(Buffer.alloc(this.#bytes / files));
-    cross("file", "make reserve", () => {
+    perform("file", "make reserve", () => {
       mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
       for (const path of this.#paths()) {
         const fd = openSync(path, "w", 0o600);
@@ -115,7 +115,7 @@ export class Reserve {
 
   #remove(): void {
     try {
-      cross("file", "release reserve", () =>
+      perform("file", "release reserve", () =>
         rmSync(this.#directory, { recursive: true, force: true }),
       );
     } catch (err) {

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { pathToFileURL } from "node:url";
-import { cross } from "../../core/crossing.ts";
+import { perform } from "../../core/effect.ts";
 import type { Row } from "./rows.ts";
 import { bootId } from "../../linux/proc.ts";
 import { commitsIn, refuseLost, refuseUnfitConnection } from "./found.ts";
@@ -21,7 +21,7 @@ export function connectWithoutRoom(path: string, steps: readonly string[]): Data
     : new DatabaseSync(path);
   const locking = alone ? "NORMAL" : "EXCLUSIVE";
   try {
-    cross("commit", "open without room", () =>
+    perform("commit", "open without room", () =>
       connection.exec(`PRAGMA locking_mode = ${locking}; PRAGMA foreign_keys = ON`),
     );
     refuseUnfitConnection(connection, path, steps.length);

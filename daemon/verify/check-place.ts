@@ -2,11 +2,11 @@ import { isPodnetError } from "../../core/errors.ts";
 import { type Check, checker } from "./check.ts";
 import { compareThere } from "./compare.ts";
 import type { ExpectedInterface } from "./expectation.ts";
-import { hearHostWitness } from "./hear-host.ts";
+import { queryHostSource } from "./query-host-source.ts";
 
 /**
- * A machine's place in a namespace of CNI plugins, as a witness finds it there: tap and link, and
- * what was taken over from it. How one is led to the other no witness can tell; `podnet diff` shows
+ * A machine's place in a namespace of CNI plugins, as a source finds it there: tap and link, and
+ * what was taken over from it. How one is led to the other no source can tell; `podnet diff` shows
  * it.
  */
 export async function checkPlace(
@@ -17,7 +17,7 @@ export async function checkPlace(
   if (elsewhere === undefined) return [];
   const { netns, link } = elsewhere;
   try {
-    return compareThere(expected, link, await hearHostWitness([tap, link], signal, netns));
+    return compareThere(expected, link, await queryHostSource([tap, link], signal, netns));
   } catch (error) {
     if (!isPodnetError(error) || signal.aborted) throw error;
     return [checker("netlink")(`links in ${netns}`, "seen", error.message)];

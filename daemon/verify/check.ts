@@ -1,11 +1,11 @@
 /** Who saw it; none of them shares code with podnet. */
-export type Witness = "netlink" | "qemu-qmp" | "iptables-save" | "nft" | "proc" | "guest" | "cni";
+export type Source = "netlink" | "qemu-qmp" | "iptables-save" | "nft" | "proc" | "guest" | "cni";
 
 /** One thing looked at. */
 export interface Check {
   /** What it is, such as `link pn2abcdefghij0 master`. */
   readonly subject: string;
-  readonly witness: Witness;
+  readonly source: Source;
   readonly wanted: string;
   readonly found: string;
   readonly ok: boolean;
@@ -24,11 +24,11 @@ const shown = (value: Value): string =>
         ? "no"
         : String(value);
 
-/** Makes what one witness saw a check. */
-export function checker(witness: Witness): (subject: string, wanted: Value, found: Value) => Check {
+/** Makes what one source saw a check. */
+export function checker(source: Source): (subject: string, wanted: Value, found: Value) => Check {
   return (subject, wanted, found) => ({
     subject,
-    witness,
+    source,
     wanted: shown(wanted),
     found: shown(found),
     ok: shown(wanted) === shown(found),

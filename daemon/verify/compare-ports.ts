@@ -2,21 +2,21 @@ import { familyOf, isLoopback } from "../../core/address.ts";
 import type { PublishedDesired } from "../../network/model/desired.ts";
 import type { PublishedPlan } from "../published/published-plan.ts";
 import { absent, type Check, checker } from "./check.ts";
-import type { RulesTestimony, SocketsTestimony } from "./testimony.ts";
+import type { RulesReport, SocketsReport } from "./source-reports.ts";
 
 /** Who reads the rules that there are. */
-export type RulesWitness = "iptables-save" | "nft";
+export type RulesSource = "iptables-save" | "nft";
 
 /**
- * What the rules are to make of what a pod has published, beside what a witness has read of them.
+ * What the rules are to make of what a pod has published, next to what a source has read of them.
  * Pure.
  */
 export function compareRules(
   published: readonly PublishedDesired[],
-  witness: RulesWitness,
-  rules: RulesTestimony,
+  source: RulesSource,
+  rules: RulesReport,
 ): Check[] {
-  const check = checker(witness);
+  const check = checker(source);
   return published.flatMap((each) => {
     const { protocol, hostIp, hostPort, podIp, podPort, count, subnet, bridge } = each;
     const nth = Array.from({ length: count }, (_, i) => i);
@@ -60,10 +60,10 @@ export function compareRules(
   });
 }
 
-/** The sockets that hold what a pod has published, beside those that a witness has seen. Pure. */
+/** The sockets that hold what a pod has published, next to those that a source has seen. Pure. */
 export function compareSockets(
   published: readonly PublishedPlan[],
-  { sockets }: SocketsTestimony,
+  { sockets }: SocketsReport,
 ): Check[] {
   const check = checker("proc");
   return published.flatMap(({ protocol, hostPort, count, at }) => {

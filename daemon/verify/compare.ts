@@ -3,19 +3,19 @@ import { PodnetError } from "../../core/errors.ts";
 import { mark, portGroup } from "../../network/model/desired.ts";
 import { absent, type Check, checker } from "./check.ts";
 import type { ExpectedInterface } from "./expectation.ts";
-import type { HostTestimony, VmTestimony } from "./testimony.ts";
+import type { HostReport, VmReport } from "./source-reports.ts";
 
 /** The kernel's main routing table. */
 const mainTable = 254;
 
 /**
- * A pod's record beside what the two witnesses saw, or the one alone that can look: a machine of
+ * A pod's record next to what the two sources saw, or the one alone that can look: a machine of
  * somebody else has no monitor for another. Pure; the order is fixed.
  */
 export function comparePod(
   expected: readonly ExpectedInterface[],
-  host: HostTestimony,
-  vm: VmTestimony | undefined,
+  host: HostReport,
+  vm: VmReport | undefined,
 ): Check[] {
   const bridges = new Set(expected.flatMap(({ bridge }) => bridge ?? []));
   return [
@@ -25,7 +25,7 @@ export function comparePod(
   ];
 }
 
-function compareBridge(bridge: string, host: HostTestimony): Check[] {
+function compareBridge(bridge: string, host: HostReport): Check[] {
   const check = checker("netlink");
   const link = host.links.find(({ name }) => name === bridge);
   return [
@@ -34,7 +34,7 @@ function compareBridge(bridge: string, host: HostTestimony): Check[] {
   ];
 }
 
-function comparePort(each: ExpectedInterface, host: HostTestimony): Check[] {
+function comparePort(each: ExpectedInterface, host: HostReport): Check[] {
   if (each.elsewhere !== undefined) return [];
   const check = checker("netlink");
   const link = host.links.find(({ name }) => name === each.tap);
@@ -65,11 +65,11 @@ function comparePort(each: ExpectedInterface, host: HostTestimony): Check[] {
   ];
 }
 
-/** A machine's place in a namespace of CNI plugins, beside what a witness saw there. Pure. */
+/** A machine's place in a namespace of CNI plugins, next to what a source saw there. Pure. */
 export function compareThere(
   { tap, mac, mtu, addresses }: ExpectedInterface,
   link: string,
-  there: HostTestimony,
+  there: HostReport,
 ): Check[] {
   const check = checker("netlink");
   const [own, others] = [tap, link].map((name) => there.links.find((each) => each.name === name));
@@ -90,7 +90,7 @@ export function compareThere(
  * How the host reaches the interface: the bridge's addresses, the route, and nobody else having the
  * address.
  */
-function compareReach(each: ExpectedInterface, host: HostTestimony): Check[] {
+function compareReach(each: ExpectedInterface, host: HostReport): Check[] {
   const check = checker("netlink");
   const holds = (link: string, prefix: string): boolean =>
     host.addresses.some((a) => a.link === link && `${a.address}/${a.length}` === prefix);
@@ -112,7 +112,7 @@ function compareReach(each: ExpectedInterface, host: HostTestimony): Check[] {
   ];
 }
 
-function compareVm(expected: readonly ExpectedInterface[], vm: VmTestimony): Check[] {
+function compareVm(expected: readonly ExpectedInterface[], vm: VmReport): Check[] {
   const check = checker("qemu-qmp");
   const perNic = expected.flatMap((each) => {
     const nic = vm.nics.find(({ id }) => id === each.nicId);

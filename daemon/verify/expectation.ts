@@ -11,7 +11,7 @@ import type { NetworkFragment } from "../../network/model/desired.ts";
 import type { CniPlan } from "../pods/interfaces/cni-plan.ts";
 import { type PodPlan, staying, withNic } from "../pods/store/pod-plan.ts";
 
-/** What witnesses should find of one NIC of a running pod. */
+/** What sources should find of one NIC of a running pod. */
 export interface ExpectedInterface {
   readonly tap: IfName;
   /**
@@ -45,7 +45,7 @@ export interface ExpectedInterface {
 }
 
 /**
- * The recorded plan as what witnesses should find. `networks` are the networks' own fragments, as
+ * The recorded plan as what sources should find. `networks` are the networks' own fragments, as
  * far as known.
  */
 export function expectedInterfaces(

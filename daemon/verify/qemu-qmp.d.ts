@@ -1,5 +1,5 @@
 /**
- * What `witness-vm.ts` uses of qemu-qmp 0.5.0, which comes without types: a net.Socket with two
+ * What `source-vm.ts` uses of qemu-qmp 0.5.0, which comes without types: a net.Socket with two
  * methods changed.
  */
 declare module "qemu-qmp" {

@@ -11,11 +11,11 @@ import { comparePod } from "./compare.ts";
 import { type ExpectedInterface, expectedInterfaces } from "./expectation.ts";
 import { checkGuestLinks } from "./guest-links.ts";
 import { checkLoopback } from "./guest-loopback.ts";
-import { hear } from "./hear.ts";
-import { hearHostWitness } from "./hear-host.ts";
+import { runSource } from "./run-source.ts";
+import { queryHostSource } from "./query-host-source.ts";
 import { checkPlace } from "./check-place.ts";
-import { hearPorts } from "./hear-ports.ts";
-import { parseVmTestimony, type VmTestimony } from "./testimony.ts";
+import { hearPorts } from "./query-port-sources.ts";
+import { parseVmReport, type VmReport } from "./source-reports.ts";
 
 export interface Verification {
   readonly podId: string;
@@ -42,7 +42,7 @@ export interface Surroundings {
 
 /**
  * Compares a running pod's record with what programs that share no code with podnet find on the
- * host, in the VM and in the guest. Throws `COMMAND_FAILED` or `DEADLINE_EXCEEDED` when a witness
+ * host, in the VM and in the guest. Throws `COMMAND_FAILED` or `DEADLINE_EXCEEDED` when a source
  * cannot speak, `WRONG_STATE` when the pod has no VM.
  */
 export async function verifyPod(
@@ -63,8 +63,8 @@ export async function verifyPod(
     hearPorts(pod.plan, await firewall(), signal);
   const look = async (): Promise<Check[]> => {
     const [host, vm, ports, ...inside] = await Promise.all([
-      hearHostWitness(linkNames(expected), signal),
-      socket === undefined ? undefined : hearVmWitness(socket, signal),
+      queryHostSource(linkNames(expected), signal),
+      socket === undefined ? undefined : queryVmSource(socket, signal),
       published.length === 0 ? [] : portsAsPrinted(),
       checkLoopback(pod.plan, pod.guest, signal),
       checkGuestLinks(pod.plan, pod.guest, signal),
@@ -88,6 +88,6 @@ const linkNames = (expected: readonly ExpectedInterface[]): string[] => [
 ];
 
 /** Status and network cards of the VM behind a monitor socket, as npm's `qemu-qmp` reads them. */
-export async function hearVmWitness(socket: string, signal?: AbortSignal): Promise<VmTestimony> {
-  return parseVmTestimony(await hear("witness-vm.ts", [socket], signal));
+export async function queryVmSource(socket: string, signal?: AbortSignal): Promise<VmReport> {
+  return parseVmReport(await runSource("vm-source.ts", [socket], signal));
 }

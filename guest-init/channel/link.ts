@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { cross } from "../../core/crossing.ts";
+import { perform } from "../../core/effect.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Rate } from "../../core/token-bucket.ts";
 import { PacedSocket, type Worked } from "../../linux/paced-socket.ts";
@@ -41,7 +41,7 @@ export interface Decoder<Item> {
   cut(bytes: Uint8Array, most: number): { readonly items: Item[]; readonly taken: number };
 }
 
-interface LinkListener<Item> {
+export interface LinkListener<Item> {
   item(item: Item): void;
   /** Bytes may be written again. */
   drained(): void;
@@ -114,7 +114,7 @@ export class Link<Item> {
     const { socket } = this.#connection;
     if (this.#closed) return false;
     try {
-      return cross("channel", what, () => socket.write(bytes));
+      return perform("channel", what, () => socket.write(bytes));
     } catch (error) {
       // As a write ends that the kernel refuses: the socket says so later, and is closed.
       socket.destroy(toPodnetError(error));

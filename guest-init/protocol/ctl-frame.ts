@@ -17,7 +17,7 @@ export interface CtlFrame {
   readonly code: number;
   readonly payload: Uint8Array;
 }
-interface RefusedCtlFrame {
+export interface RefusedCtlFrame {
   readonly kind: "refused";
   readonly code: number;
   /** Total length as announced. */

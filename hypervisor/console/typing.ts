@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import { abortable } from "../../core/aborting.ts";
-import { cross } from "../../core/crossing.ts";
+import { perform } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { Keyboard } from "../driver.ts";
 
@@ -51,7 +51,7 @@ export class Typing {
     // One that is lost is connected again while QEMU runs; what was on its way is lost with it.
     const socket = await abortable(this.#socket.promise, signal, typing);
     const { promise, resolve } = Promise.withResolvers<void>();
-    cross("channel", "console", () =>
+    perform("channel", "console", () =>
       socket.write(bytes, (error) => {
         // A lost socket is replaced once it is closed, which takes another round of the loop.
         if (error === undefined || error === null || socket.closed) resolve();

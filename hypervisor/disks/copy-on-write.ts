@@ -10,7 +10,7 @@ import {
 } from "node:fs";
 import { mkdir, rm, rmdir, unlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { cross, crossAsync } from "../../core/crossing.ts";
+import { perform, performAsync } from "../../core/effect.ts";
 import { parsePodId, type PodId } from "../../core/names.ts";
 import { fileError } from "../../linux/syscall-error.ts";
 import type { OverlayPlan, VmPlan } from "../driver.ts";
@@ -28,7 +28,7 @@ export async function makeOverlays(plan: Disks): Promise<void> {
     const { path } = overlay;
     try {
       const directory = dirname(path);
-      await crossAsync("file", "make overlay directory", () =>
+      await performAsync("file", "make overlay directory", () =>
         mkdir(directory, { recursive: true, mode: 0o700 }),
       );
       writeEmpty(overlay);
@@ -47,11 +47,11 @@ const roomHint = (error: unknown): { readonly hint?: string } =>
 function writeEmpty({ path, bytes, maxBytes }: OverlayPlan): void {
   const { O_RDWR, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
   const { pieces, length } = emptyQcow2(bytes);
-  const fd = cross("file", "make overlay", () =>
+  const fd = perform("file", "make overlay", () =>
     openSync(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o600),
   );
   try {
-    cross("file", "write overlay", () => {
+    perform("file", "write overlay", () => {
       for (const { at, data } of pieces) writeSync(fd, data, 0, data.length, at);
       ftruncateSync(fd, Math.max(length, maxBytes ?? 0));
       fsyncSync(fd);
@@ -65,9 +65,11 @@ function writeEmpty({ path, bytes, maxBytes }: OverlayPlan): void {
 export async function removeOverlays(plan: Disks): Promise<void> {
   const paths = overlaysOf(plan).map(({ path }) => path);
   for (const path of paths)
-    await crossAsync("file", "remove overlay", () => unlink(path)).catch(unless(["ENOENT"], path));
+    await performAsync("file", "remove overlay", () => unlink(path)).catch(
+      unless(["ENOENT"], path),
+    );
   for (const directory of new Set(paths.map((path) => dirname(path))))
-    await crossAsync("file", "remove overlay directory", () => rmdir(directory)).catch(
+    await performAsync("file", "remove overlay directory", () => rmdir(directory)).catch(
       unless(["ENOENT", "ENOTEMPTY"], directory),
     );
 }
@@ -93,7 +95,7 @@ export async function removeLeftOverlays(directory: string): Promise<void> {
 /** Removes all that one pod wrote, whatever its plan says. Absent means success. */
 export async function removeOverlaysOf(directory: string, podId: PodId): Promise<void> {
   const path = join(directory, podId);
-  await crossAsync("file", "remove left overlays", () =>
+  await performAsync("file", "remove left overlays", () =>
     rm(path, { recursive: true, force: true }),
   ).catch(unless([], path));
 }

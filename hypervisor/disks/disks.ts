@@ -1,5 +1,5 @@
 import { closeSync, constants, fstatSync, openSync } from "node:fs";
-import { cross } from "../../core/crossing.ts";
+import { perform } from "../../core/effect.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { fileError } from "../../linux/syscall-error.ts";
@@ -56,7 +56,7 @@ function openOverlay(path: string, open: (path: string, flags: number) => number
 function openFile(path: string, flags: number): number {
   try {
     // One that became a named pipe since it was looked at would hold up podnetd.
-    return cross("file", "open disk", () => openSync(path, flags | constants.O_NONBLOCK));
+    return perform("file", "open disk", () => openSync(path, flags | constants.O_NONBLOCK));
   } catch (error) {
     throw fileError(error, `Cannot open disk "${path}"`);
   }

@@ -1,5 +1,5 @@
 import { writeSync } from "node:fs";
-import { cross } from "../../core/crossing.ts";
+import { perform } from "../../core/effect.ts";
 import { openMemfd } from "../../linux/memfd.ts";
 import type { SeedPlan } from "../driver.ts";
 import { iso9660 } from "./iso9660.ts";
@@ -8,7 +8,7 @@ import { iso9660 } from "./iso9660.ts";
 export function openSeed({ volume, files }: SeedPlan): Disposable & { readonly fd: number } {
   const image = iso9660(volume, files);
   using file = openMemfd("seed", image.length);
-  cross("file", "write seed", () => {
+  perform("file", "write seed", () => {
     for (let at = 0; at < image.length; )
       at += writeSync(file.fd, image, at, image.length - at, at);
   });

@@ -1,7 +1,7 @@
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { cross } from "../../core/crossing.ts";
+import { perform } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { userOf } from "../../linux/proc.ts";
 import { fileError } from "../../linux/syscall-error.ts";
@@ -15,9 +15,9 @@ const emptyMs = 10_000;
 export function makeCgroups(cgroups: readonly CgroupPlan[]): void {
   for (const { path, files } of cgroups) {
     try {
-      cross("file", "make cgroup", () => mkdirSync(path, { recursive: true }));
+      perform("file", "make cgroup", () => mkdirSync(path, { recursive: true }));
       for (const [name, value] of files)
-        cross("file", `set ${name}`, () => writeFileSync(`${path}/${name}`, value));
+        perform("file", `set ${name}`, () => writeFileSync(`${path}/${name}`, value));
     } catch (error) {
       throw fileError(error, `Cannot set up the control group "${path}"`);
     }
@@ -43,7 +43,7 @@ export async function removeCgroups(cgroups: readonly CgroupPlan[]): Promise<voi
 /** False while somebody is in it. */
 function tryRemove(path: string): boolean {
   try {
-    cross("file", "remove cgroup", () => rmdirSync(path));
+    perform("file", "remove cgroup", () => rmdirSync(path));
     return true;
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
@@ -103,7 +103,7 @@ function namesIn(directory: string): readonly string[] {
 
 function kill(pid: number): void {
   try {
-    cross("signal", "SIGKILL", () => process.kill(pid, "SIGKILL"));
+    perform("signal", "SIGKILL", () => process.kill(pid, "SIGKILL"));
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
   }

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { accessSync, constants, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { cross } from "../../core/crossing.ts";
+import { perform } from "../../core/effect.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { type PodId, podIdFromBytes } from "../../core/names.ts";
 import type { JailPlan } from "../driver.ts";
@@ -156,7 +156,7 @@ function prepareCgroups(layout: CgroupLayout): void {
   const directories = layout.version === 2 ? [layout.directory] : [layout.memory, layout.pids];
   for (const directory of directories) {
     try {
-      cross("file", "make cgroup", () => mkdirSync(directory, { recursive: true }));
+      perform("file", "make cgroup", () => mkdirSync(directory, { recursive: true }));
       if (layout.version === 2) {
         if (!(controllers(directory) ?? []).includes("pids")) handOn(dirname(directory));
         handOn(directory);
@@ -174,7 +174,7 @@ function prepareCgroups(layout: CgroupLayout): void {
 }
 
 function handOn(directory: string): void {
-  cross("file", "hand controllers on", () =>
+  perform("file", "hand controllers on", () =>
     writeFileSync(`${directory}/cgroup.subtree_control`, "+memory +pids"),
   );
 }

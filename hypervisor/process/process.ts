@@ -11,7 +11,7 @@ import {
   realpathSync,
 } from "node:fs";
 import { join } from "node:path";
-import { cross, crossAsync } from "../../core/crossing.ts";
+import { perform, performAsync } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { fileError } from "../../linux/syscall-error.ts";
 import type { PodId } from "../../core/names.ts";
@@ -53,7 +53,7 @@ export async function startProcess(
 ): Promise<StartedProcess> {
   const [program, ...args] = argv;
   const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_APPEND;
-  const log = cross("file", `make ${vmFiles.log}`, () =>
+  const log = perform("file", `make ${vmFiles.log}`, () =>
     openSync(join(plan.runDir, vmFiles.log), flags, 0o600),
   );
   const { promise: exited, resolve } = Promise.withResolvers<string>();
@@ -61,7 +61,7 @@ export async function startProcess(
   let child: ChildProcess | undefined;
   let pid: number | undefined;
   try {
-    await crossAsync("spawn", "qemu", async () => {
+    await performAsync("spawn", "qemu", async () => {
       child = spawnStrictly(program as string, args, {
         cwd: plan.runDir,
         detached: true,
@@ -180,7 +180,7 @@ export function isRunning(record: VmRecord): boolean {
 export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): void {
   if (!isRunning(record)) return;
   try {
-    cross("signal", signal, () => process.kill(record.pid, signal));
+    perform("signal", signal, () => process.kill(record.pid, signal));
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
   }

@@ -1,6 +1,6 @@
 import { chmod, chown, mkdir, open, readdir, rmdir, unlink } from "node:fs/promises";
 import { join } from "node:path";
-import { crossAsync } from "../../core/crossing.ts";
+import { performAsync } from "../../core/effect.ts";
 import { printable } from "../../core/names.ts";
 import { fileError } from "../../linux/syscall-error.ts";
 import { type VmPlan, vmSockets } from "../driver.ts";
@@ -19,16 +19,16 @@ type RunDir = Pick<VmPlan, "runDir" | "jail">;
  */
 export async function makeRunDir({ runDir: path, jail }: RunDir): Promise<void> {
   try {
-    await crossAsync("file", "make run directory", () =>
+    await performAsync("file", "make run directory", () =>
       mkdir(path, { recursive: true, mode: 0o700 }),
     );
     // It may have been there before, with other rights.
     if (jail !== undefined) {
       const owner = process.getuid?.() ?? 0;
-      await crossAsync("file", "give run directory a group", () => chown(path, owner, jail.uid));
+      await performAsync("file", "give run directory a group", () => chown(path, owner, jail.uid));
     }
     const mode = jail === undefined ? 0o700 : 0o1770;
-    await crossAsync("file", "close run directory to others", () => chmod(path, mode));
+    await performAsync("file", "close run directory to others", () => chmod(path, mode));
   } catch (error) {
     throw fileError(error, what(path));
   }
@@ -42,14 +42,14 @@ export async function makeRunDir({ runDir: path, jail }: RunDir): Promise<void> 
 export async function removeRunDir({ runDir: path, jail }: RunDir): Promise<void> {
   const others = jail === undefined ? [] : await readdir(path).catch(() => []);
   await removeFiles(path, new Set([...names, ...others]));
-  const removed = crossAsync("file", "remove run directory", () => rmdir(path));
+  const removed = performAsync("file", "remove run directory", () => rmdir(path));
   await removed.catch(unless(path, "ENOENT", "ENOTEMPTY", "ENOTDIR"));
 }
 
 async function removeFiles(path: string, all: Iterable<string>): Promise<void> {
   await Promise.all(
     Array.from(all, (name) =>
-      crossAsync("file", `remove ${names.includes(name) ? name : "leftover"}`, () =>
+      performAsync("file", `remove ${names.includes(name) ? name : "leftover"}`, () =>
         unlink(join(path, name)),
       ).catch(unless(path, "ENOENT", "ENOTDIR")),
     ),
@@ -90,7 +90,7 @@ export async function boundLog(runDir: string): Promise<void> {
   try {
     await using file = await open(join(runDir, vmFiles.log), "r+");
     if ((await file.stat()).size <= logLimit) return;
-    await crossAsync("file", `empty ${vmFiles.log}`, () => file.truncate(0));
+    await performAsync("file", `empty ${vmFiles.log}`, () => file.truncate(0));
   } catch {
     // Gone with the VM.
   }

@@ -1,4 +1,4 @@
-import { crossAsync } from "../../core/crossing.ts";
+import { performAsync } from "../../core/effect.ts";
 import { limited } from "../../core/aborting.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
@@ -65,7 +65,7 @@ export class QmpClient implements Disposable {
   #nextId = 1;
   #closed: PodnetError | undefined;
   /** Ends when no descriptor is on its way: until then no other command may be written. */
-  #lane: Promise<void> = Promise.resolve();
+  #queue: Promise<void> = Promise.resolve();
 
   private constructor(connection: UnixConnection, options: QmpOptions) {
     this.#connection = connection;
@@ -137,12 +137,12 @@ export class QmpClient implements Disposable {
     args: QmpArguments<C>,
     options: CommandOptions = {},
   ): Promise<QmpReturn<C>> {
-    return crossAsync(
+    return performAsync(
       "qmp",
       command,
       () =>
         this.#request<QmpReturn<C>>(command, args, options, async (line) => {
-          await this.#lane;
+          await this.#queue;
           this.#connection.socket.write(line);
         }),
       () => this.#limit(options),
@@ -154,7 +154,7 @@ export class QmpClient implements Disposable {
    * Runs alone on the wire: QEMU takes the descriptor that came last, and a raw sendmsg must not cut a queued line.
    */
   passFd(name: string, fd: number, options: CommandOptions = {}): Promise<void> {
-    return crossAsync(
+    return performAsync(
       "qmp",
       "getfd",
       () => this.#passFd(name, fd, options),
@@ -167,9 +167,9 @@ export class QmpClient implements Disposable {
   }
 
   async #passFd(name: string, fd: number, options: CommandOptions): Promise<void> {
-    const before = this.#lane;
+    const before = this.#queue;
     const { promise: done, resolve: leave } = Promise.withResolvers<void>();
-    this.#lane = done;
+    this.#queue = done;
     const giveUp = this.#limit(options);
     let sent = before;
     try {

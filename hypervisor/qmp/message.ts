@@ -32,7 +32,7 @@ export type QmpMessage =
       readonly timestampMs: number | undefined;
     };
 
-type JsonObject = Readonly<Record<string, unknown>>;
+export type JsonObject = Readonly<Record<string, unknown>>;
 
 const isObject = (value: unknown): value is JsonObject =>
   typeof value === "object" && value !== null && !Array.isArray(value);

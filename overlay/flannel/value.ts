@@ -17,13 +17,13 @@ export interface LeaseValue {
   readonly backendV6Data: unknown;
 }
 
-interface VxlanData {
+export interface VxlanData {
   /** Undefined in the values of flannel 0.12. */
   readonly vni: number | undefined;
   readonly mac: Mac;
 }
 
-interface WireguardData {
+export interface WireguardData {
   readonly publicKey: string;
   readonly port: number;
 }

@@ -4,7 +4,7 @@
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import path from "node:path";
-import { watchCrossings } from "../../core/crossing.ts";
+import { watchEffects } from "../../core/effect.ts";
 import { configuration, openNode } from "../../test/unit/daemon/fixtures/node.ts";
 import { lastLine, row, summarise } from "../measure.ts";
 
@@ -14,9 +14,9 @@ export const description = "podnetd's part of a create and a delete, and its com
 function watchCommits(isFlushed: () => boolean): () => { ms: number; flushed: number } {
   let seen = { ms: 0, flushed: 0 };
   let begun = 0;
-  watchCrossings({
-    at({ border }, side) {
-      if (border !== "commit") return;
+  watchEffects({
+    at({ boundary }, side) {
+      if (boundary !== "commit") return;
       if (side === "after") seen.ms += performance.now() - begun;
       else {
         seen.flushed += Number(isFlushed());
@@ -61,7 +61,7 @@ export async function run(rounds: number): Promise<string> {
     }
     return report({ creates, inCommits, deletes, flushed });
   } finally {
-    watchCrossings(undefined);
+    watchEffects(undefined);
     rmSync(directory, { recursive: true, force: true });
   }
 }

@@ -1,5 +1,5 @@
 import type { Acts } from "./acts.ts";
-import type { Lane } from "./lane.ts";
+import type { Worker } from "./worker.ts";
 import { subject } from "./pods.ts";
 
 /** Changes of a pod without an agent, with a seed disk: its guest is answered at its ports. */
@@ -7,7 +7,7 @@ export type AgentlessChange = "agentless-create" | "agentless-add" | "agentless-
 
 const pod = { idOrName: subject };
 
-const create = ({ client }: Lane): Promise<unknown> =>
+const create = ({ client }: Worker): Promise<unknown> =>
   client.pods.create({
     spec: {
       name: subject,

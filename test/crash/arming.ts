@@ -5,7 +5,7 @@ import type { Action, Case, Operation, Point } from "./points.ts";
 export const hanging = { createMs: 4000, callMs: 5500 } as const;
 
 /**
- * The last crossing before a pod runs: killed there, podnetd leaves everything of it but that it
+ * The last effect before a pod runs: killed there, podnetd leaves everything of it but that it
  * runs.
  */
 export const almost = "commit:running:before#1";

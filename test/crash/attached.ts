@@ -1,15 +1,15 @@
 import type { Acts } from "./acts.ts";
-import type { Lane } from "./lane.ts";
+import type { Worker } from "./worker.ts";
 import { subject } from "./pods.ts";
 
 /** What gives a machine of somebody else NICs, and takes them back. */
 export type AttachedChange = "attach" | "detach";
 
-/** Attaches the lane's machine of somebody else. */
-export async function attach(lane: Lane): Promise<void> {
-  const { qmp, channel, tty } = await lane.others();
+/** Attaches the worker's machine of somebody else. */
+export async function attach(worker: Worker): Promise<void> {
+  const { qmp, channel, tty } = await worker.others();
   const sockets = { qmpSocket: qmp, channelSocket: channel, ttySocket: tty };
-  await lane.client.pods.attach({ spec: { name: subject }, ...sockets });
+  await worker.client.pods.attach({ spec: { name: subject }, ...sockets });
 }
 
 export const attachedChanges: Readonly<Record<AttachedChange, Acts>> = {
@@ -17,7 +17,7 @@ export const attachedChanges: Readonly<Record<AttachedChange, Acts>> = {
     stays: undefined,
     // It is looked at before anything is written down.
     from: "socket:connect monitor:before",
-    prepare: (lane) => lane.others(),
+    prepare: (worker) => worker.others(),
     change: attach,
   },
   detach: {

@@ -1,4 +1,4 @@
-import type { Border } from "../../core/crossing.ts";
+import type { Boundary } from "../../core/effect.ts";
 
 /** Kinds of calls that leave the process. */
 export type Kind =
@@ -18,13 +18,13 @@ export type Kind =
   | "etcd";
 
 /**
- * The crossings each may lie in. As few as can be: a call that several may cover is found, or is
+ * The effects each may lie in. As few as can be: a call that several may cover is found, or is
  * not, as whatever else is under way at that moment has it.
  */
-export const bordersOf: Readonly<Record<Kind, readonly Border[]>> = {
+export const boundariesOf: Readonly<Record<Kind, readonly Boundary[]>> = {
   netlink: ["netlink"],
   device: ["ioctl"],
-  /** Each is one crossing's own: see `Children`. */
+  /** Each is one effect's own: see `Children`. */
   child: ["command", "spawn"],
   signal: ["signal"],
   file: ["file"],

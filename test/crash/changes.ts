@@ -4,7 +4,7 @@ import type { Acts } from "./acts.ts";
 import { type DiskChange, diskChanges } from "./disks.ts";
 import { type AgentlessChange, agentlessChanges } from "./agentless.ts";
 import { type AttachedChange, attachedChanges } from "./attached.ts";
-import type { Lane } from "./lane.ts";
+import type { Worker } from "./worker.ts";
 import { type MixedChange, mixedChanges, mixedWhole } from "./mixed.ts";
 import { create, subject } from "./pods.ts";
 
@@ -46,8 +46,8 @@ const addressed = (host: number): { readonly addresses: string[] } => ({
   addresses: [`192.168.123.${host}`],
 });
 
-const make = (lane: Lane): Promise<unknown> => create(lane, subject);
-const makeNetwork = ({ client }: Lane): Promise<unknown> =>
+const make = (worker: Worker): Promise<unknown> => create(worker, subject);
+const makeNetwork = ({ client }: Worker): Promise<unknown> =>
   client.networks.create({ spec: network });
 
 /** By the order in which they can follow each other on one pod. */
@@ -117,9 +117,9 @@ export const changes: Readonly<Record<Change, Acts>> = {
   resume: {
     stays: "pod",
     from: "commit:paused:after",
-    prepare: async (lane) => {
-      await make(lane);
-      await lane.client.pods.pause(pod);
+    prepare: async (worker) => {
+      await make(worker);
+      await worker.client.pods.pause(pod);
     },
     change: ({ client }) => client.pods.resume(pod),
   },

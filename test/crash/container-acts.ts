@@ -3,7 +3,7 @@ import path from "node:path";
 import { pendingName, renderPending } from "../../cni/protocol/pending.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { bodyOf } from "../cni/cni-rig.ts";
-import { hostVeth, type ContainerLane, type Said } from "./container-lane.ts";
+import { hostVeth, type ContainerWorker, type Said } from "./container-worker.ts";
 import { type Allowed, either, type Footing, settled } from "./container-look.ts";
 import { restart } from "./pods.ts";
 import type { Machine } from "../lab/lab.ts";
@@ -44,9 +44,9 @@ export interface ContainerActs {
    * Asked of a podnetd that runs and of which nothing is left afterwards but what is made here;
    * unless `from` is there it has ended then.
    */
-  prepare(site: ContainerLane): Promise<void>;
+  prepare(site: ContainerWorker): Promise<void>;
   /** Does it with a podnetd that may end in the middle. */
-  act(site: ContainerLane, patienceMs: number): Promise<Acted>;
+  act(site: ContainerWorker, patienceMs: number): Promise<Acted>;
 }
 
 const whole = {
@@ -68,11 +68,11 @@ const after = (
 export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> = {
   add: {
     from: "commit:claim attachment:before",
-    prepare: ({ lane, containers: [one] }) =>
-      lane.lab.host
+    prepare: ({ worker, containers: [one] }) =>
+      worker.lab.host
         .run("ip", "link", "add", "link", "lan0", "name", "mv0", "type", "macvlan")
         .then(() =>
-          lane.lab.host.run("ip", "link", "set", "mv0", "netns", one.name, "name", "macvlan0"),
+          worker.lab.host.run("ip", "link", "set", "mv0", "netns", one.name, "name", "macvlan0"),
         )
         .then(() => {}),
     async act(site, patienceMs) {
@@ -104,9 +104,9 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
 
   openshift: {
     from: "commit:claim attachment:before",
-    async prepare({ lane, containers: [one] }) {
+    async prepare({ worker, containers: [one] }) {
       const peer = ["peer", "name", "eth0", "netns", one.name];
-      await lane.lab.host.run("ip", "link", "add", hostVeth, "type", "veth", ...peer);
+      await worker.lab.host.run("ip", "link", "add", hostVeth, "type", "veth", ...peer);
     },
     async act(site, patienceMs) {
       const [one] = site.containers;
@@ -146,16 +146,16 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
   recover: {
     async prepare(site) {
       const [broken, asked, half] = site.containers;
-      await restart(site.lane, ["commit:attached:before#3=kill"]);
+      await restart(site.worker, ["commit:attached:before#3=kill"]);
       await attached(site, broken, whole);
       await attached(site, asked);
       await site.ask("ADD", half);
-      if ((await site.lane.ended(5000)) === undefined)
+      if ((await site.worker.ended(5000)) === undefined)
         throw new Error("The third ADD kills nobody");
       await broken.run("ip", "addr", "flush", "dev", "eth0");
       // Without this the missing address could be a later plugin's doing, so soon after its ADD.
       await broken.run("ip", "link", "set", "eth0", "down");
-      await site.lane.lab.host.run(
+      await site.worker.lab.host.run(
         "sh",
         "-c",
         "for at in /sys/class/net/pi*; do ip link del ${at##*/}; done",
@@ -179,19 +179,19 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
     prepare: async () => {},
     act: async (site) => ({
       allowed: new Map(),
-      told: await asked(() => site.lane.client.cni.install(site.installed)),
+      told: await asked(() => site.worker.client.cni.install(site.installed)),
     }),
   },
 
   uninstall: {
     from: "commit:insert meta:before",
     only: ofFiles,
-    prepare: async (site) => void (await site.lane.client.cni.install(site.installed)),
-    async act({ lane }) {
+    prepare: async (site) => void (await site.worker.client.cni.install(site.installed)),
+    async act({ worker }) {
       // Who is told that it failed asks again.
       const told: string[] = [];
       for (let times = 0; times < 2; times++)
-        told.push(await asked(() => lane.client.cni.uninstall({})));
+        told.push(await asked(() => worker.client.cni.uninstall({})));
       return { allowed: new Map(), told: told.join("\n") };
     },
   },
@@ -200,13 +200,13 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
     from: "commit:detaching:before",
     async prepare(site) {
       await attached(site, site.containers[0], whole);
-      await site.lane.client.cni.install(site.installed);
+      await site.worker.client.cni.install(site.installed);
     },
     async act(site) {
       const [one] = site.containers;
       let done = false;
       const told = await asked(async () => {
-        await site.lane.client.node.down({});
+        await site.worker.client.node.down({});
         done = true;
       });
       return { allowed: new Map([[one, done ? ["gone"] : either]]), told };
@@ -231,7 +231,7 @@ const answered = (allowed: Allowed, ...said: readonly (Said | undefined)[]): Act
 });
 
 async function attached(
-  site: ContainerLane,
+  site: ContainerWorker,
   container: Machine,
   config: Readonly<Record<string, unknown>> = {},
 ): Promise<void> {
@@ -240,16 +240,16 @@ async function attached(
 }
 
 /** Takes away whatever a case has made; what is left of it then, and does not belong there. */
-export async function cleared(site: ContainerLane): Promise<readonly string[]> {
-  const { lane, containers } = site;
+export async function cleared(site: ContainerWorker): Promise<readonly string[]> {
+  const { worker, containers } = site;
   for (const container of containers) {
     const said = await site.ask("DEL", container);
     if (said?.exit !== 0) return [`DEL of ${container.name} fails: ${said?.stdout}`];
     await container.run("sh", "-c", "ip link del macvlan0 2>/dev/null || true");
   }
-  await lane.client.cni.uninstall({});
+  await worker.client.cni.uninstall({});
   const problems = await settled(site, new Map());
-  await lane.lab.host.run("sh", "-c", `ip link del ${hostVeth} 2>/dev/null || true`);
+  await worker.lab.host.run("sh", "-c", `ip link del ${hostVeth} 2>/dev/null || true`);
   const files = site.files().map((file) => `${file} stays`);
-  return [...problems, ...files, ...(await lane.changes(site.alone))];
+  return [...problems, ...files, ...(await worker.changes(site.alone))];
 }

@@ -6,7 +6,7 @@ import { lower } from "../../cli/pod-view.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { Machine } from "../lab/lab.ts";
 import { until } from "../lab/until.ts";
-import { type ContainerLane, hostVeth } from "./container-lane.ts";
+import { type ContainerWorker, hostVeth } from "./container-worker.ts";
 
 /**
  * What a container can have of podnet's: all of it, or nothing; or all of it but what its own
@@ -23,25 +23,25 @@ export type Allowed = ReadonlyMap<Machine, readonly Footing[]>;
 const settledMs = 20_000;
 
 /** Waits until each container has what it may, or podnetd has ended; what is not so in the end. */
-export async function settled(site: ContainerLane, allowed: Allowed): Promise<readonly string[]> {
+export async function settled(site: ContainerWorker, allowed: Allowed): Promise<readonly string[]> {
   for (const deadline = performance.now() + settledMs; ; await delay(50)) {
     const problems = await amiss(site, allowed);
     if (problems.length === 0 || performance.now() > deadline) return problems;
-    if ((await site.lane.ended(0)) !== undefined) return problems;
+    if ((await site.worker.ended(0)) !== undefined) return problems;
   }
 }
 
 /** Waits until no container is on its way. */
-export const quiet = ({ lane }: ContainerLane): Promise<boolean> =>
+export const quiet = ({ worker }: ContainerWorker): Promise<boolean> =>
   until("containers to settle", async () => {
-    const { attachments } = await lane.client.cni.list({});
+    const { attachments } = await worker.client.cni.list({});
     return attachments.every(({ state }) => state === AttachmentState.READY);
   });
 
-async function amiss(site: ContainerLane, allowed: Allowed): Promise<readonly string[]> {
+async function amiss(site: ContainerWorker, allowed: Allowed): Promise<readonly string[]> {
   let attachments: readonly Attachment[];
   try {
-    ({ attachments } = await site.lane.client.cni.list({}));
+    ({ attachments } = await site.worker.client.cni.list({}));
   } catch (thrown) {
     if (!isPodnetError(thrown)) throw thrown;
     return [`podnetd does not answer: ${thrown.message}`];
@@ -64,13 +64,13 @@ async function amiss(site: ContainerLane, allowed: Allowed): Promise<readonly st
 }
 
 /** (A pair that OpenShift SDN's plugin made is its own to end.) */
-const hasLinkOfOurs = async ({ lane }: ContainerLane, container: Machine): Promise<boolean> =>
+const hasLinkOfOurs = async ({ worker }: ContainerWorker, container: Machine): Promise<boolean> =>
   / eth0@/.test(await container.run("ip", "-o", "link")) &&
-  !(await lane.lab.host.run("ip", "-o", "link")).includes(` ${hostVeth}@`);
+  !(await worker.lab.host.run("ip", "-o", "link")).includes(` ${hostVeth}@`);
 
 /** By packets, and by what podnet itself says of it. */
 async function unhealthy(
-  site: ContainerLane,
+  site: ContainerWorker,
   container: Machine,
   { addresses, mac, ifName }: Attachment,
 ): Promise<readonly string[]> {
@@ -88,7 +88,7 @@ async function unhealthy(
 }
 
 /** An installation is whole, or not there. */
-function amissOfFiles(site: ContainerLane): readonly string[] {
+function amissOfFiles(site: ContainerWorker): readonly string[] {
   const files = site.files().toSorted();
   if (files.length === 0) return [];
   const whole = ["bin/podnet-cni", "net.d/10-podnet.conflist"];

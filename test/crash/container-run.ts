@@ -1,6 +1,6 @@
 import { armed, hanging } from "./arming.ts";
 import { type Acted, type ContainerOperation, cleared, containerActs } from "./container-acts.ts";
-import { type ContainerLane, openContainerLane } from "./container-lane.ts";
+import { type ContainerWorker, openContainerWorker } from "./container-worker.ts";
 import { quiet, settled } from "./container-look.ts";
 import { started } from "./pods.ts";
 import { type Action, type Point, pointsIn } from "./points.ts";
@@ -32,16 +32,16 @@ const afterActMs = 3000;
 const impatientMs = hanging.createMs;
 
 /**
- * How these cases are visited, in these lanes and in others whose podnetds have this configuration.
+ * How these cases are visited, in these workers and in others whose podnetds have this configuration.
  */
 export const containerVisits = (
   cases: readonly ContainerCase[],
-  ready: readonly ContainerLane[],
+  ready: readonly ContainerWorker[],
   config: string,
-): CaseVisits<ContainerCase, ContainerLane> => ({
+): CaseVisits<ContainerCase, ContainerWorker> => ({
   cases,
   ready,
-  open: (number) => openContainerLane(`crashc${number}`, config),
+  open: (number) => openContainerWorker(`crashc${number}`, config),
   title: containerTitle,
   visit,
 });
@@ -51,14 +51,14 @@ export const containerVisits = (
  * after, with no container.
  */
 async function visit(
-  site: ContainerLane,
+  site: ContainerWorker,
   { operation, point, action }: ContainerCase,
 ): Promise<readonly string[] | undefined> {
-  const { lane } = site;
+  const { worker } = site;
   const { from, prepare, act } = containerActs[operation];
   await prepare(site);
-  await lane.kill();
-  const start = await lane.start([
+  await worker.kill();
+  const start = await worker.start([
     ...(from === undefined ? [] : [`from:${from}`]),
     armed(point, action),
   ]);
@@ -66,8 +66,8 @@ async function visit(
   const limitMs = from === undefined ? patience.pointMs : afterActMs;
   const reached =
     action === "kill"
-      ? (await lane.ended(limitMs)) !== undefined
-      : await passes(lane, point, limitMs);
+      ? (await worker.ended(limitMs)) !== undefined
+      : await passes(worker, point, limitMs);
   const problems: string[] = [];
   if (reached && action !== "kill")
     problems.push(
@@ -78,8 +78,8 @@ async function visit(
         start.kind === "ready",
       )),
     );
-  await lane.kill();
-  await started(lane, []);
+  await worker.kill();
+  await started(worker, []);
   problems.push(...tell(await settled(site, acted.allowed), "after the restart"));
   problems.push(...tell(await cleared(site), "after everything was taken away"));
   return reached ? problems : undefined;
@@ -93,22 +93,22 @@ const tell = (problems: readonly string[], when: string): string[] =>
  * that ends, says what failed, to who asked or in its log.
  */
 async function withoutRestart(
-  site: ContainerLane,
+  site: ContainerWorker,
   action: Action,
   acted: Acted | undefined,
   ready: boolean,
 ): Promise<readonly string[]> {
-  const { lane } = site;
+  const { worker } = site;
   const untold = (): readonly string[] =>
-    action === "hang" || lane.tells(injected) || acted?.told.includes(injected) === true
+    action === "hang" || worker.tells(injected) || acted?.told.includes(injected) === true
       ? []
       : ["podnetd does not tell of the failure"];
-  if (ready && (await lane.ended(0)) === undefined) {
+  if (ready && (await worker.ended(0)) === undefined) {
     // What a start could not put right drift does, for which nobody waits here.
     if (acted === undefined) return [];
     const problems = tell(await settled(site, acted.allowed), "before the restart");
     // (What goes down may have answered before it ended.)
-    if ((await lane.ended(0)) === undefined)
+    if ((await worker.ended(0)) === undefined)
       return acted.told === "" ? problems : [...problems, ...untold()];
   }
   return untold();
@@ -118,27 +118,27 @@ const injected = "Injected failure";
 
 /** The failpoints of an operation: what each of several runs records of it. */
 export async function enumerateContainers(
-  site: ContainerLane,
+  site: ContainerWorker,
   operation: ContainerOperation,
   times: number,
 ): Promise<readonly Point[]> {
-  const { lane } = site;
+  const { worker } = site;
   const { from, only = /./, prepare, act } = containerActs[operation];
   const bare = from === undefined ? await startRecord(site) : [];
   const records: (readonly string[])[] = [];
   for (let run = 1; run <= times; run++) {
     await prepare(site);
-    await lane.kill();
-    await started(lane, from === undefined ? [] : [`from:${from}`]);
+    await worker.kill();
+    await started(worker, from === undefined ? [] : [`from:${from}`]);
     const { allowed } = await act(site, patience.settledMs);
-    const alive = (await lane.ended(operation === "down" ? afterActMs : 0)) === undefined;
+    const alive = (await worker.ended(operation === "down" ? afterActMs : 0)) === undefined;
     if (alive) await quiet(site);
     // Before anybody looks whether all is well, which comes by failpoints of its own.
-    records.push(lane.record());
+    records.push(worker.record());
     const problems = alive ? await settled(site, allowed) : [];
     if (problems.length > 0) throw new Error(`Nothing is armed, and still: ${problems.join("\n")}`);
-    await lane.kill();
-    await started(lane, []);
+    await worker.kill();
+    await started(worker, []);
     const left = await cleared(site);
     if (left.length > 0) throw new Error(`Nothing is armed, and still: ${left.join("\n")}`);
   }
@@ -147,8 +147,8 @@ export async function enumerateContainers(
 }
 
 /** What a start with nothing to do comes by: visited as a start is. */
-async function startRecord({ lane }: ContainerLane): Promise<readonly string[]> {
-  await lane.kill();
-  await started(lane, []);
-  return lane.record();
+async function startRecord({ worker }: ContainerWorker): Promise<readonly string[]> {
+  await worker.kill();
+  await started(worker, []);
+  return worker.record();
 }

@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Acts } from "./acts.ts";
-import type { Lane } from "./lane.ts";
+import type { Worker } from "./worker.ts";
 import { subject } from "./pods.ts";
 
 /** Changes of a pod that writes over an image in files of its own. */
@@ -9,7 +9,7 @@ export type DiskChange = "disk-create" | "disk-start" | "disk-delete";
 
 const pod = { idOrName: subject };
 
-function create({ client, directory }: Lane): Promise<unknown> {
+function create({ client, directory }: Worker): Promise<unknown> {
   const image = path.join(directory, "disk.raw");
   writeFileSync(image, Buffer.alloc(1 << 20));
   const disks = [{ path: image }, { path: image }, { path: image, readOnly: true }];
@@ -27,9 +27,9 @@ export const diskChanges: Readonly<Record<DiskChange, Acts>> = {
   "disk-start": {
     stays: "pod",
     from: "commit:creating:before",
-    prepare: async (lane) => {
-      await create(lane);
-      await lane.client.pods.stop(pod);
+    prepare: async (worker) => {
+      await create(worker);
+      await worker.client.pods.stop(pod);
     },
     change: ({ client }) => client.pods.start(pod),
   },

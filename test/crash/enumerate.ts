@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { almost, countedFrom } from "./arming.ts";
 import { attach } from "./attached.ts";
-import type { Lane } from "./lane.ts";
+import type { Worker } from "./worker.ts";
 import { type Change, changes, extra } from "./changes.ts";
 import { bystander, create, goDown, remove, restart, started, subject } from "./pods.ts";
 import { byChance, looks, type Operation, parse, type Point, pointsIn } from "./points.ts";
@@ -13,14 +13,14 @@ const settleMs = 500;
 /**
  * The failpoints of an operation: what podnetd records of it, under the conditions in which `visit`
  * arms them. It is run several times, and what one run lacks is left out: what waits for the kernel
- * asks it once more or once less. The lane has no podnetd, or one that may be killed.
+ * asks it once more or once less. The worker has no podnetd, or one that may be killed.
  */
 export async function enumerate(
-  lane: Lane,
+  worker: Worker,
   operation: Exclude<Operation, Change>,
 ): Promise<readonly Point[]> {
   const records: (readonly string[])[] = [];
-  for (let run = 1; run <= 3; run++) records.push(await runs[operation](lane));
+  for (let run = 1; run <= 3; run++) records.push(await runs[operation](worker));
   return pointsIn(...records).filter((point) => !byChance(operation, point));
 }
 
@@ -30,23 +30,23 @@ export async function enumerate(
  * fall in between as they please, and a kill at one leaves what a kill at its neighbour leaves.
  */
 export async function enumerateChanges(
-  lane: Lane,
+  worker: Worker,
   of: readonly Change[],
   times: number,
 ): Promise<ReadonlyMap<Change, readonly Point[]>> {
-  await restart(lane, []);
+  await restart(worker, []);
   const records = new Map<Change, (readonly string[])[]>();
   for (let run = 1; run <= times; run++)
     for (const change of of) {
       const { from, prepare, change: act } = changes[change];
-      const before = lane.record().length;
-      await prepare(lane);
-      const prepared = lane.record().length;
-      await act(lane);
-      const record = countedAnew(lane.record().slice(before), from, prepared - before);
+      const before = worker.record().length;
+      await prepare(worker);
+      const prepared = worker.record().length;
+      await act(worker);
+      const record = countedAnew(worker.record().slice(before), from, prepared - before);
       records.set(change, [...(records.get(change) ?? []), record]);
-      await remove(lane, subject);
-      await lane.client.networks.delete({ name: extra });
+      await remove(worker, subject);
+      await worker.client.networks.delete({ name: extra });
     }
   return new Map(
     Array.from(records, ([change, each]) => [
@@ -71,85 +71,85 @@ function countedAnew(record: readonly string[], from: string, prepared: number):
 }
 
 const runs: Readonly<
-  Record<Exclude<Operation, Change>, (lane: Lane) => Promise<readonly string[]>>
+  Record<Exclude<Operation, Change>, (worker: Worker) => Promise<readonly string[]>>
 > = {
-  start: async (lane) => {
-    await restart(lane, []);
-    await goDown(lane);
-    lane.forget();
-    await started(lane, []);
+  start: async (worker) => {
+    await restart(worker, []);
+    await goDown(worker);
+    worker.forget();
+    await started(worker, []);
     await delay(settleMs);
-    return lane.record();
+    return worker.record();
   },
 
-  create: async (lane) => {
-    await restart(lane, countedFrom.create);
-    await create(lane, subject);
-    return recordBefore(lane, () => remove(lane, subject));
+  create: async (worker) => {
+    await restart(worker, countedFrom.create);
+    await create(worker, subject);
+    return recordBefore(worker, () => remove(worker, subject));
   },
 
-  clone: async (lane) => {
-    await restart(lane, countedFrom.clone);
-    await create(lane, subject, { factory: "template" });
-    return recordBefore(lane, () => remove(lane, subject));
+  clone: async (worker) => {
+    await restart(worker, countedFrom.clone);
+    await create(worker, subject, { factory: "template" });
+    return recordBefore(worker, () => remove(worker, subject));
   },
 
-  undo: async (lane) => {
-    await restart(lane, countedFrom.undo);
-    await create(lane, subject).catch(() => {});
+  undo: async (worker) => {
+    await restart(worker, countedFrom.undo);
+    await create(worker, subject).catch(() => {});
     // Without the call that fails: what follows it is the undo.
-    return lane.record().filter((line) => line !== almost);
+    return worker.record().filter((line) => line !== almost);
   },
 
-  delete: async (lane) => {
-    await restart(lane, countedFrom.delete);
-    await create(lane, subject);
-    await remove(lane, subject);
-    return lane.record();
+  delete: async (worker) => {
+    await restart(worker, countedFrom.delete);
+    await create(worker, subject);
+    await remove(worker, subject);
+    return worker.record();
   },
 
-  again: async (lane) => {
-    await restart(lane, countedFrom.again);
-    await create(lane, subject);
-    await startAgain(lane);
-    return recordBefore(lane, () => remove(lane, subject));
+  again: async (worker) => {
+    await restart(worker, countedFrom.again);
+    await create(worker, subject);
+    await startAgain(worker);
+    return recordBefore(worker, () => remove(worker, subject));
   },
 
-  down: async (lane) => {
-    await restart(lane, countedFrom.down);
-    const { pods } = await lane.client.pods.list({});
-    if (pods.length === 0) await create(lane, bystander);
-    await goDown(lane);
-    const record = lane.record();
-    await started(lane, []);
+  down: async (worker) => {
+    await restart(worker, countedFrom.down);
+    const { pods } = await worker.client.pods.list({});
+    if (pods.length === 0) await create(worker, bystander);
+    await goDown(worker);
+    const record = worker.record();
+    await started(worker, []);
     return record;
   },
 
-  recover: async (lane) => {
-    await restart(lane, ["from:commit:claim:before"]);
-    const { pods } = await lane.client.pods.list({});
-    if (!pods.some(({ name }) => name === bystander)) await create(lane, bystander);
-    await restart(lane, ["from:commit:claim:before", `${almost}=kill`]);
-    await create(lane, subject).catch(() => {});
-    await lane.ended(5000);
-    await started(lane, []);
+  recover: async (worker) => {
+    await restart(worker, ["from:commit:claim:before"]);
+    const { pods } = await worker.client.pods.list({});
+    if (!pods.some(({ name }) => name === bystander)) await create(worker, bystander);
+    await restart(worker, ["from:commit:claim:before", `${almost}=kill`]);
+    await create(worker, subject).catch(() => {});
+    await worker.ended(5000);
+    await started(worker, []);
     await delay(settleMs);
-    return lane.record();
+    return worker.record();
   },
 
-  reattach: async (lane) => {
-    await restart(lane, []);
-    const { pods } = await lane.client.pods.list({});
-    if (!pods.some(({ name }) => name === bystander)) await create(lane, bystander);
-    await attach(lane);
-    await restart(lane, []);
+  reattach: async (worker) => {
+    await restart(worker, []);
+    const { pods } = await worker.client.pods.list({});
+    if (!pods.some(({ name }) => name === bystander)) await create(worker, bystander);
+    await attach(worker);
+    await restart(worker, []);
     await delay(settleMs);
-    return recordBefore(lane, () => remove(lane, subject));
+    return recordBefore(worker, () => remove(worker, subject));
   },
 };
 
-async function recordBefore(lane: Lane, undo: () => Promise<void>): Promise<readonly string[]> {
-  const record = lane.record();
+async function recordBefore(worker: Worker, undo: () => Promise<void>): Promise<readonly string[]> {
+  const record = worker.record();
   await undo();
   return record;
 }

@@ -5,7 +5,7 @@ import test, { type ExecutionContext } from "ava";
 import { standInConfig } from "../lab/standin.ts";
 import { allChanges, type Change, firewallChanges, ofMixed, ofPlain } from "./changes.ts";
 import { enumerate, enumerateChanges } from "./enumerate.ts";
-import { openLane } from "./lane.ts";
+import { openWorker } from "./worker.ts";
 import { casesOf, runMatrix } from "./matrix.ts";
 import type { Action, Case, Operation, Point } from "./points.ts";
 import { sample } from "./sample.ts";
@@ -139,7 +139,7 @@ for (const each of operations) {
         cases = chosen(casesOf(operation, points), each);
       }
       const [from, to] = [part - 1, part].map((n) => Math.ceil((cases.length * n) / parts));
-      await run(t, cases.slice(from, to), { config, lanes: full ? 4 : 2 });
+      await run(t, cases.slice(from, to), { config, workers: full ? 4 : 2 });
     });
   }
 }
@@ -212,7 +212,7 @@ async function runChanges(
     ...sample(of("error"), counts.error, random),
     ...sample(of("hang"), counts.hang, random),
   ];
-  await run(t, full ? all : few, { config: where, lanes: full ? 4 : 2 });
+  await run(t, full ? all : few, { config: where, workers: full ? 4 : 2 });
 }
 
 /** On real machines an operation's points are those of its stand-in, but for those of the jail. */
@@ -228,7 +228,7 @@ for (const operation of realOperations) {
     const kills = casesOf(operation, points).filter(({ action }) => action === "kill");
     t.true(kills.length > 20, "too few points to be all");
     sums.points += points.length;
-    await run(t, sampledKills(operation, kills), { config: real, lanes: 1 });
+    await run(t, sampledKills(operation, kills), { config: real, workers: 1 });
   });
 }
 
@@ -241,7 +241,7 @@ function sampledKills(operation: Operation, kills: readonly Case[]): readonly Ca
 async function run(
   t: ExecutionContext,
   cases: readonly Case[],
-  where: { readonly config: string; readonly lanes: number },
+  where: { readonly config: string; readonly workers: number },
 ): Promise<void> {
   unfinished += 1;
   const result = await runMatrix(cases, { ...where, log });
@@ -278,14 +278,14 @@ async function pointsOf(
   operation: Exclude<Operation, Change>,
   where: string,
 ): Promise<readonly Point[]> {
-  await using lane = await openLane(`points-${operation}`, where);
-  return await enumerate(lane, operation);
+  await using worker = await openWorker(`points-${operation}`, where);
+  return await enumerate(worker, operation);
 }
 
 async function pointsOfChanges(
   of: readonly Change[],
   where: string,
 ): Promise<ReadonlyMap<Change, readonly Point[]>> {
-  await using lane = await openLane("points-changes", where);
-  return await enumerateChanges(lane, of, full ? 3 : 2);
+  await using worker = await openWorker("points-changes", where);
+  return await enumerateChanges(worker, of, full ? 3 : 2);
 }

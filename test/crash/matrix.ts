@@ -1,6 +1,6 @@
 import { armedFor } from "./arming.ts";
 import { allChanges } from "./changes.ts";
-import { openLane } from "./lane.ts";
+import { openWorker } from "./worker.ts";
 import type { Outcome } from "./outcome.ts";
 import { type Case, endsAll, looks, type Operation, parse, type Point, title } from "./points.ts";
 import { begin, visit } from "./visit.ts";
@@ -17,10 +17,10 @@ const attempts = 5;
 const mostMissed = 3;
 
 export interface MatrixOptions {
-  /** Configuration of the lanes' podnetds. */
+  /** Configuration of the workers' podnetds. */
   readonly config: string;
   /** Labs worked in at a time. */
-  readonly lanes: number;
+  readonly workers: number;
   /** Told of each case as it ends. */
   log(text: string): void;
 }
@@ -51,7 +51,7 @@ export async function runMatrix(
   const queue = new CaseQueue(cases);
   const failures: string[] = [];
   await Promise.all(
-    Array.from({ length: options.lanes }, () => workThrough(queue, failures, options)),
+    Array.from({ length: options.workers }, () => workThrough(queue, failures, options)),
   );
   return { cases: queue.visited, missed: queue.missed, failures };
 }
@@ -123,13 +123,13 @@ async function workThrough(
 ): Promise<void> {
   let current = queue.take();
   while (current !== undefined) {
-    await using lane = await openLane(`crash${labs++}`, options.config);
-    const baselines = await begin(lane, armedFor(current.visited));
+    await using worker = await openWorker(`crash${labs++}`, options.config);
+    const baselines = await begin(worker, armedFor(current.visited));
     for (let fit = true; fit && current !== undefined; ) {
       const next = queue.take();
       const begun = performance.now();
       const outcome = await visit({
-        lane,
+        worker,
         baselines,
         visited: current.visited,
         again: current.again,

@@ -48,7 +48,7 @@ const all = { name: subject, interfaces: [{}, each.bridge, each.kept, each.lo] }
 const adding = (kind: Kind): Acts => ({
   stays: "pod",
   from: "commit:replan:before",
-  prepare: (lane) => create(lane, subject),
+  prepare: (worker) => create(worker, subject),
   change: ({ client }) => client.pods.addInterface({ ...pod, interface: each[kind] }),
 });
 

@@ -4,7 +4,7 @@ import path from "node:path";
 import test from "ava";
 import { standInConfig } from "../lab/standin.ts";
 import { almost, armedFor } from "./arming.ts";
-import { type Lane, openLane } from "./lane.ts";
+import { type Worker, openWorker } from "./worker.ts";
 import type { Outcome } from "./outcome.ts";
 import type { Case } from "./points.ts";
 import { begin, visit } from "./visit.ts";
@@ -17,24 +17,24 @@ const directory = mkdtempSync(path.join(tmpdir(), "podnet-notice-"));
 test.after.always(() => rmSync(directory, { recursive: true, force: true }));
 
 /**
- * Visits one case in a lane of its own, whose podnetd may find things changed when it starts again.
+ * Visits one case in a worker of its own, whose podnetd may find things changed when it starts again.
  */
 async function visited(
   name: string,
-  meanwhile: (lane: Lane) => Promise<unknown>,
+  meanwhile: (worker: Worker) => Promise<unknown>,
 ): Promise<Outcome> {
   const config = `drift_s = 3600\n${await standInConfig(path.join(directory, name))}`;
-  await using lane = await openLane(name, config);
-  const baselines = await begin(lane, armedFor(killed));
-  const observed: Lane = Object.create(lane, {
+  await using worker = await openWorker(name, config);
+  const baselines = await begin(worker, armedFor(killed));
+  const observed: Worker = Object.create(worker, {
     start: {
       value: async (failpoints?: readonly string[]) => {
-        await meanwhile(lane);
-        return await lane.start(failpoints);
+        await meanwhile(worker);
+        return await worker.start(failpoints);
       },
     },
   });
-  return await visit({ lane: observed, baselines, visited: killed, again: undefined, next: [] });
+  return await visit({ worker: observed, baselines, visited: killed, again: undefined, next: [] });
 }
 
 test.serial("a create that is killed just before it is done leaves nothing", async (t) => {

@@ -1,6 +1,6 @@
 import test from "ava";
 import type { ContainerOperation } from "./container-acts.ts";
-import { type ContainerLane, openContainerLane } from "./container-lane.ts";
+import { type ContainerWorker, openContainerWorker } from "./container-worker.ts";
 import {
   type ContainerCase,
   containerCases,
@@ -33,7 +33,7 @@ const operations: Readonly<Record<ContainerOperation, number>> = {
 const short = { operations: ["add", "del", "recover"], kills: 1, errors: 2 } as const;
 
 const enumerateOnce = (
-  site: ContainerLane,
+  site: ContainerWorker,
   operation: ContainerOperation,
 ): Promise<readonly Point[]> => enumerateContainers(site, operation, 1);
 
@@ -43,7 +43,7 @@ if (full) {
   for (const [operation, fewest] of Object.entries(operations) as [ContainerOperation, number][])
     test.serial(`${what}: ${operation}`, async (t) => {
       t.timeout(7_200_000);
-      await using site = await openContainerLane("first", part.config());
+      await using site = await openContainerWorker("first", part.config());
       const points = await enumerateContainers(site, operation, 3);
       part.found(points.length);
       t.true(points.length >= fewest, `too few points to be all: ${points.join("\n")}`);
@@ -53,8 +53,8 @@ if (full) {
 } else {
   test.serial(what, async (t) => {
     t.timeout(240_000);
-    await using first = await openContainerLane("first", part.config());
-    await using second = await openContainerLane("second", part.config());
+    await using first = await openContainerWorker("first", part.config());
+    await using second = await openContainerWorker("second", part.config());
     const sites = [first, second];
     const kills: ContainerCase[] = [];
     const errors: ContainerCase[] = [];

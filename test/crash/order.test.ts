@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
 import { standInConfig } from "../lab/standin.ts";
-import { openLane } from "./lane.ts";
+import { openWorker } from "./worker.ts";
 import { looks, parse } from "./points.ts";
 import { create, remove, started, subject } from "./pods.ts";
 
@@ -11,14 +11,17 @@ test("no step begins before its row is durable, and no row goes before what it s
   t.timeout(60_000);
   const directory = mkdtempSync(path.join(tmpdir(), "podnet-order-"));
   t.teardown(() => rmSync(directory, { recursive: true, force: true }));
-  await using lane = await openLane("order", `drift_s = 3600\n${await standInConfig(directory)}`);
+  await using worker = await openWorker(
+    "order",
+    `drift_s = 3600\n${await standInConfig(directory)}`,
+  );
   let told = 0;
   /**
-   * Crossings since the last call, without those that only look: a look for drift may fall
+   * Effects since the last call, without those that only look: a look for drift may fall
    * anywhere.
    */
   const since = (): readonly string[] => {
-    const all = lane.record();
+    const all = worker.record();
     const part = all.slice(told).filter((line) => !looks.test(parse(line).name));
     told = all.length;
     return part;
@@ -28,14 +31,14 @@ test("no step begins before its row is durable, and no row goes before what it s
     t.true(at >= 0 && later > at, `${first} (${at}) before ${then} (${later})`);
   };
 
-  await started(lane, []);
+  await started(worker, []);
   const start = since();
   before(start, "commit:insert networks:after#1", "netlink:add bridge:before#1");
   // What takes a setting back, or finds our rules again, is remembered before it is made.
   before(start, "commit:insert meta:after#1", "command:iptables-nft-restore:before#1");
   before(start, "commit:insert meta:after#3", "file:set net/ipv4/ip_forward:before#1");
 
-  await create(lane, subject);
+  await create(worker, subject);
   const made = since();
   t.deepEqual(made.slice(0, 2), ["commit:claim:before#1", "commit:claim:after#1"]);
   before(made, "spawn:qemu:after#1", "commit:insert runs:before#1");
@@ -45,7 +48,7 @@ test("no step begins before its row is durable, and no row goes before what it s
   before(made, "ioctl:close tap:after#1", "commit:running:before#1");
   t.is(made.at(-1), "commit:running:after#1");
 
-  await remove(lane, subject);
+  await remove(worker, subject);
   const removed = since();
   t.deepEqual(removed.slice(0, 2), ["commit:deleting:before#1", "commit:deleting:after#1"]);
   t.deepEqual(removed.slice(-2), ["commit:forget:before#1", "commit:forget:after#1"]);

@@ -19,7 +19,7 @@ export interface OthersMachine extends AsyncDisposable {
 
 const owners = "nic0";
 
-/** Its sockets. podnetd's connection to the first is a crossing by this name. */
+/** Its sockets. podnetd's connection to the first is an effect by this name. */
 const sockets = { qmp: "monitor", own: "own", channel: "channel", tty: "tty" } as const;
 
 const socket = (id: string, name: string): string[] => [

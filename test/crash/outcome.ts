@@ -1,4 +1,4 @@
-import type { Lane } from "./lane.ts";
+import type { Worker } from "./worker.ts";
 import type { Case, Point } from "./points.ts";
 
 /** How a visit ended. */
@@ -11,7 +11,7 @@ export type Outcome =
   | { readonly kind: "wrong"; readonly problems: readonly string[] };
 
 /**
- * What the lane looks like with nothing but the bystander, with nothing but the daemon, and before
+ * What the worker looks like with nothing but the bystander, with nothing but the daemon, and before
  * any daemon.
  */
 export interface Baselines {
@@ -21,7 +21,7 @@ export interface Baselines {
 }
 
 export interface Visit {
-  readonly lane: Lane;
+  readonly worker: Worker;
   readonly baselines: Baselines;
   readonly visited: Case;
   /** For `recover` with `kill`: the point of the recovery after that one. */
@@ -30,7 +30,7 @@ export interface Visit {
   readonly next: readonly string[];
 }
 
-export const judged = (problems: readonly string[], lane: Lane, again = false): Outcome =>
+export const judged = (problems: readonly string[], worker: Worker, again = false): Outcome =>
   problems.length === 0
     ? { kind: "clean", again }
-    : { kind: "wrong", problems: [...problems, `podnetd said:\n${lane.log()}`] };
+    : { kind: "wrong", problems: [...problems, `podnetd said:\n${worker.log()}`] };

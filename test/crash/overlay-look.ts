@@ -5,7 +5,7 @@ import { OverlayPhase as Phase } from "../../api/gen/podnet/v1/overlay_service_p
 import { isPodnetError } from "../../core/errors.ts";
 import { labAddresses } from "../lab/lab.ts";
 import { unhealthy } from "./inspect.ts";
-import { deviceOf, isPeers, type LeaseValue, type OverlayLane } from "./overlay-lane.ts";
+import { deviceOf, isPeers, type LeaseValue, type OverlayWorker } from "./overlay-worker.ts";
 
 /** Longest until what failed is put right, or what was asked for is there, milliseconds. */
 export const settledMs = 20_000;
@@ -15,7 +15,7 @@ export type Footing = "member" | "left";
 
 /** This host's own leases. */
 export async function ownLeases(
-  site: OverlayLane,
+  site: OverlayWorker,
 ): Promise<readonly (readonly [subnet: string, value: LeaseValue])[]> {
   return [...(await site.leases())].filter(([subnet]) => !isPeers(subnet));
 }
@@ -25,7 +25,7 @@ export async function ownLeases(
  * not so in the end.
  */
 export async function settled(
-  site: OverlayLane,
+  site: OverlayWorker,
   allowed: readonly Footing[],
 ): Promise<{ readonly footing: Footing; readonly problems: readonly string[] }> {
   for (const deadline = performance.now() + settledMs; ; await delay(30)) {
@@ -37,8 +37,8 @@ export async function settled(
   }
 }
 
-async function phaseOf({ lane }: OverlayLane): Promise<Phase | undefined> {
-  const { overlays } = await lane.client.overlays.list({});
+async function phaseOf({ worker }: OverlayWorker): Promise<Phase | undefined> {
+  const { overlays } = await worker.client.overlays.list({});
   return overlays[0]?.phase;
 }
 
@@ -46,25 +46,25 @@ async function phaseOf({ lane }: OverlayLane): Promise<Phase | undefined> {
  * What is not as it is to be, in etcd, in the kernel, in files, and by what podnetd itself says of
  * it.
  */
-async function amiss(site: OverlayLane, footing: Footing): Promise<readonly string[]> {
+async function amiss(site: OverlayWorker, footing: Footing): Promise<readonly string[]> {
   const problems = [
     ...(footing === "member" ? await amissOfMember(site) : await amissOfLeft(site)),
     ...(await amissOfPods(site)),
   ];
   if (problems.length > 0) return problems;
   // Last, for it is dear.
-  const { drift, parts } = await site.lane.client.node.diff({});
+  const { drift, parts } = await site.worker.client.node.diff({});
   return drift ? [JSON.stringify(parts.filter(({ found }) => found.length > 0))] : [];
 }
 
-async function amissOfMember(site: OverlayLane): Promise<readonly string[]> {
-  const { lane, backend } = site;
-  const { overlays } = await lane.client.overlays.list({});
+async function amissOfMember(site: OverlayWorker): Promise<readonly string[]> {
+  const { worker, backend } = site;
+  const { overlays } = await worker.client.overlays.list({});
   const [overlay] = overlays;
   // What podnetd itself says first: while that is not well nobody else needs to be asked, which
   // takes some ten processes.
   if (overlay?.phase !== Phase.HELD) return [`podnetd is in phase ${overlay?.phase}`];
-  const { lines } = await lane.client.overlays.diff({});
+  const { lines } = await worker.client.overlays.diff({});
   if (lines.length > 0) return lines;
   const own = await ownLeases(site);
   const [only] = own;
@@ -80,7 +80,7 @@ async function amissOfMember(site: OverlayLane): Promise<readonly string[]> {
   if (backend === "vxlan" && (mac === undefined || value.BackendData?.VtepMAC !== mac))
     problems.push(`the device has ${mac}, its lease ${value.BackendData?.VtepMAC}`);
   if (backend === "udp" && mac === undefined) problems.push("there is no device");
-  const bridge = await lane.lab.host.run("ip", "addr", "show", "hyper0");
+  const bridge = await worker.lab.host.run("ip", "addr", "show", "hyper0");
   const addresses = Array.from(bridge.matchAll(/inet (\S+)/g), ([, address]) => address);
   if (addresses.join() !== `${base}.1/24`) problems.push(`the bridge has ${addresses.join()}`);
   const mtu = { vxlan: 1450, "host-gw": 1500, udp: 1472 }[backend];
@@ -91,20 +91,20 @@ async function amissOfMember(site: OverlayLane): Promise<readonly string[]> {
   return problems;
 }
 
-async function amissOfLeft(site: OverlayLane): Promise<readonly string[]> {
+async function amissOfLeft(site: OverlayWorker): Promise<readonly string[]> {
   const own = await ownLeases(site);
   const problems = own.map(([subnet]) => `lease ${subnet} stays`);
   if (site.backend !== "host-gw" && (await macOf(site, deviceOf[site.backend])) !== undefined)
     problems.push("its device stays");
-  const routes = await site.lane.lab.host.run("ip", "route", "show", "proto", "73");
+  const routes = await site.worker.lab.host.run("ip", "route", "show", "proto", "73");
   if (routes !== "") problems.push(`routes stay: ${routes}`);
-  const rules = await site.lane.lab.host.run("iptables-save");
+  const rules = await site.worker.lab.host.run("iptables-save");
   if (/overlay|10\.77\./.test(rules)) problems.push(`rules stay: ${rules}`);
   return [...problems, ...besideFile(site, [])];
 }
 
 /** Files where programs on the host look that are none of these. */
-function besideFile({ subnetFile }: OverlayLane, wanted: readonly string[]): readonly string[] {
+function besideFile({ subnetFile }: OverlayWorker, wanted: readonly string[]): readonly string[] {
   const directory = path.dirname(subnetFile);
   return (existsSync(directory) ? readdirSync(directory) : [])
     .filter((name) => !wanted.includes(name))
@@ -112,8 +112,8 @@ function besideFile({ subnetFile }: OverlayLane, wanted: readonly string[]): rea
 }
 
 /** The kernel's entries for other hosts, beside what etcd says of them. */
-async function amissOfPeers(site: OverlayLane): Promise<readonly string[]> {
-  const { host } = site.lane.lab;
+async function amissOfPeers(site: OverlayWorker): Promise<readonly string[]> {
+  const { host } = site.worker.lab;
   const peers = [...(await site.leases())].filter(([subnet]) => isPeers(subnet));
   const routes = await host.run("ip", "route", "show", "proto", "73");
   const has = routes.split("\n").filter((line) => line !== "").length;
@@ -149,8 +149,8 @@ async function amissOfPeers(site: OverlayLane): Promise<readonly string[]> {
 }
 
 /** The pods there are run in this host's subnet, and etcd tells of each once. */
-async function amissOfPods(site: OverlayLane): Promise<readonly string[]> {
-  const { pods } = await site.lane.client.pods.list({});
+async function amissOfPods(site: OverlayWorker): Promise<readonly string[]> {
+  const { pods } = await site.worker.client.pods.list({});
   const problems: string[] = [];
   for (const pod of pods) {
     if (pod.reason !== "") problems.push(`${pod.name}: ${pod.reason}`);
@@ -163,19 +163,19 @@ async function amissOfPods(site: OverlayLane): Promise<readonly string[]> {
 
 /** Its agent may not be connected yet. */
 async function unhealthyUnlessPassing(
-  { lane }: OverlayLane,
+  { worker }: OverlayWorker,
   pod: Parameters<typeof unhealthy>[1],
 ): Promise<readonly string[]> {
   try {
-    return await unhealthy(lane, pod);
+    return await unhealthy(worker, pod);
   } catch (thrown) {
     if (isPodnetError(thrown)) return [String(thrown)];
     throw thrown;
   }
 }
 
-async function macOf({ lane }: OverlayLane, device: string): Promise<string | undefined> {
-  const all = JSON.parse(await lane.lab.host.run("ip", "-j", "link", "show")) as {
+async function macOf({ worker }: OverlayWorker, device: string): Promise<string | undefined> {
+  const all = JSON.parse(await worker.lab.host.run("ip", "-j", "link", "show")) as {
     readonly ifname: string;
     readonly address?: string;
   }[];

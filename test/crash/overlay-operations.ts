@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { isPodnetError } from "../../core/errors.ts";
-import type { OverlayLane } from "./overlay-lane.ts";
+import type { OverlayWorker } from "./overlay-worker.ts";
 import { type Footing, ownLeases, settled, settledMs } from "./overlay-look.ts";
 import { bystander, create, goDown, remove, restart, started } from "./pods.ts";
 import { looks, parse, type Point, pointsIn } from "./points.ts";
@@ -27,9 +27,9 @@ interface Acts {
   /** How the host may be in the overlay afterwards. */
   readonly footings: readonly Footing[];
   /** Makes what it is done to; podnetd runs afterwards unless `starts`. */
-  prepare(site: OverlayLane): Promise<void>;
+  prepare(site: OverlayWorker): Promise<void>;
   /** Does it to a podnetd that may end in the middle. */
-  act(site: OverlayLane): Promise<void>;
+  act(site: OverlayWorker): Promise<void>;
 }
 
 export const overlayActs: Readonly<Record<OverlayOperation, Acts>> = {
@@ -48,10 +48,10 @@ export const overlayActs: Readonly<Record<OverlayOperation, Acts>> = {
     footings: ["member"],
     async prepare(site) {
       await joined(site);
-      await create(site.lane, bystander);
+      await create(site.worker, bystander);
       await site.putPeer(202);
       await settledAs(site, "member");
-      await site.lane.kill();
+      await site.worker.kill();
       await site.putPeer(201, 1);
       await site.deletePeer(202);
       await site.putPeer(203);
@@ -78,9 +78,9 @@ export const overlayActs: Readonly<Record<OverlayOperation, Acts>> = {
     starts: false,
     footings: ["member", "left"],
     prepare: joined,
-    async act({ lane }) {
+    async act({ worker }) {
       try {
-        await lane.client.overlays.leave({}, { timeoutMs: settledMs });
+        await worker.client.overlays.leave({}, { timeoutMs: settledMs });
       } catch (thrown) {
         if (!isPodnetError(thrown)) throw thrown;
       }
@@ -89,27 +89,27 @@ export const overlayActs: Readonly<Record<OverlayOperation, Acts>> = {
 };
 
 /** A member with one other host and no pod. */
-async function joined(site: OverlayLane): Promise<void> {
-  const { lane } = site;
-  if ((await lane.ended(0)) !== undefined) await started(lane, []);
-  await remove(lane, bystander);
+async function joined(site: OverlayWorker): Promise<void> {
+  const { worker } = site;
+  if ((await worker.ended(0)) !== undefined) await started(worker, []);
+  await remove(worker, bystander);
   for (const n of [202, 203]) await site.deletePeer(n);
   await site.putPeer(201);
-  await lane.client.overlays.join({});
+  await worker.client.overlays.join({});
   await settledAs(site, "member");
 }
 
-async function settledAs(site: OverlayLane, footing: Footing): Promise<void> {
+async function settledAs(site: OverlayWorker, footing: Footing): Promise<void> {
   const { problems } = await settled(site, [footing]);
   if (problems.length > 0)
-    throw new Error(`Nothing is armed, and still: ${problems.join("\n")}\n${site.lane.log()}`);
+    throw new Error(`Nothing is armed, and still: ${problems.join("\n")}\n${site.worker.log()}`);
 }
 
 /** Waits until the kernel has what etcd says, unless podnetd has died, or is held up. */
-async function followed({ lane }: OverlayLane): Promise<void> {
+async function followed({ worker }: OverlayWorker): Promise<void> {
   for (const deadline = performance.now() + 5000; performance.now() < deadline; await delay(20)) {
-    if ((await lane.ended(0)) !== undefined) return;
-    const { lines } = await lane.client.overlays
+    if ((await worker.ended(0)) !== undefined) return;
+    const { lines } = await worker.client.overlays
       .diff({}, { timeoutMs: 1000 })
       .catch(() => ({ lines: ["it does not answer"] }));
     if (lines.length === 0) return;
@@ -117,28 +117,28 @@ async function followed({ lane }: OverlayLane): Promise<void> {
 }
 
 /** Nobody is in the overlay, nothing is on the host or written down. */
-async function cleared(site: OverlayLane): Promise<void> {
-  const { lane } = site;
-  if ((await lane.ended(0)) === undefined) await goDown(lane);
-  lane.forget();
+async function cleared(site: OverlayWorker): Promise<void> {
+  const { worker } = site;
+  if ((await worker.ended(0)) === undefined) await goDown(worker);
+  worker.forget();
   await site.forgetLeases();
 }
 
 /**
- * Leaves with everything, and says what stays on the host and in etcd. The lane has no podnetd
+ * Leaves with everything, and says what stays on the host and in etcd. The worker has no podnetd
  * afterwards.
  */
-export async function leftNothing(site: OverlayLane): Promise<readonly string[]> {
-  const { lane, bare } = site;
-  await remove(lane, bystander);
-  await lane.client.overlays.leave({}, { timeoutMs: settledMs });
+export async function leftNothing(site: OverlayWorker): Promise<readonly string[]> {
+  const { worker, bare } = site;
+  await remove(worker, bystander);
+  await worker.client.overlays.leave({}, { timeoutMs: settledMs });
   const { problems } = await settled(site, ["left"]);
-  await goDown(lane);
+  await goDown(worker);
   const own = await ownLeases(site);
   const records = await site.records();
   return [
     ...problems,
-    ...(await leftOnHost(lane, bare)),
+    ...(await leftOnHost(worker, bare)),
     ...own.map(([subnet]) => `lease ${subnet} stays`),
     ...records.map((key) => `${key} stays`),
   ].map((problem) => `after leaving and going down: ${problem}`);
@@ -149,7 +149,7 @@ export async function leftNothing(site: OverlayLane): Promise<readonly string[]>
  * come as they please.
  */
 export async function enumerateOverlay(
-  site: OverlayLane,
+  site: OverlayWorker,
   operation: OverlayOperation,
   times: number,
 ): Promise<readonly Point[]> {
@@ -159,12 +159,12 @@ export async function enumerateOverlay(
   for (let run = 1; run <= times; run++) {
     await prepare(site);
     // As it is visited: by a podnetd that has done nothing before.
-    await restart(site.lane, []);
+    await restart(site.worker, []);
     if (!starts) await settled(site, ["member"]);
-    const before = starts ? fromOverlay(site.lane.record()) : site.lane.record().length;
+    const before = starts ? fromOverlay(site.worker.record()) : site.worker.record().length;
     await act(site);
     await settled(site, [footings.at(-1) as Footing]);
-    const record = site.lane.record();
+    const record = site.worker.record();
     records.push(record);
     acts.push(new Set(record.slice(before)));
   }

@@ -1,7 +1,7 @@
 import { isPodnetError } from "../../core/errors.ts";
 import { armed } from "./arming.ts";
-import type { Start } from "./lane.ts";
-import { type Backend, openOverlayLane, type OverlayLane } from "./overlay-lane.ts";
+import type { Start } from "./worker.ts";
+import { type Backend, openOverlayWorker, type OverlayWorker } from "./overlay-worker.ts";
 import { type Footing, ownLeases, settled } from "./overlay-look.ts";
 import { leftNothing, overlayActs, type OverlayOperation } from "./overlay-operations.ts";
 import { started } from "./pods.ts";
@@ -29,37 +29,37 @@ export const overlayCases = (
 const afterActMs = 2000;
 
 /**
- * How these cases of one backend are visited, in these lanes and in others; `config` is of a
+ * How these cases of one backend are visited, in these workers and in others; `config` is of a
  * podnetd that knows of no overlay.
  */
 export const overlayVisits = (
   cases: readonly OverlayCase[],
-  ready: readonly [OverlayLane, ...OverlayLane[]],
+  ready: readonly [OverlayWorker, ...OverlayWorker[]],
   config: string,
-): CaseVisits<OverlayCase, OverlayLane> => ({
+): CaseVisits<OverlayCase, OverlayWorker> => ({
   cases,
   ready,
-  open: (number) => openOverlayLane(`crasho${number}`, ready[0].backend, config),
+  open: (number) => openOverlayWorker(`crasho${number}`, ready[0].backend, config),
   title: overlayTitle,
   visit,
 });
 
 /** What is wrong after it; undefined when podnetd did not come by the point. */
 async function visit(
-  site: OverlayLane,
+  site: OverlayWorker,
   { operation, point, action }: OverlayCase,
 ): Promise<readonly string[] | undefined> {
-  const { lane } = site;
+  const { worker } = site;
   const { starts, prepare, act, footings } = overlayActs[operation];
   await prepare(site);
-  await lane.kill();
-  const start = await lane.start([armed(point, action)]);
+  await worker.kill();
+  const start = await worker.start([armed(point, action)]);
   if (!starts) await actUnlessEnded(site, act);
   const limitMs = starts ? patience.pointMs : afterActMs;
   const reached =
     action === "kill"
-      ? (await lane.ended(limitMs)) !== undefined
-      : await passes(lane, point, limitMs);
+      ? (await worker.ended(limitMs)) !== undefined
+      : await passes(worker, point, limitMs);
   if (!reached) return await unreached(site);
   const known = await ownLeases(site);
   const problems: string[] = [];
@@ -67,8 +67,8 @@ async function visit(
     problems.push(...found.map((problem) => `${when}: ${problem}`));
   };
   if (action !== "kill") told(await livesOn(site, start, footings), "before the restart");
-  await lane.kill();
-  await started(lane, []);
+  await worker.kill();
+  await started(worker, []);
   const { footing, problems: after } = await settled(site, footings);
   told(after, "after the restart");
   const own = await ownLeases(site);
@@ -85,38 +85,38 @@ async function visit(
  * failed.
  */
 async function livesOn(
-  site: OverlayLane,
+  site: OverlayWorker,
   start: Start,
   footings: readonly Footing[],
 ): Promise<readonly string[]> {
-  const { lane } = site;
+  const { worker } = site;
   if (start.kind === "ready") {
     try {
       return (await settled(site, footings)).problems;
     } catch (thrown) {
-      if (!isPodnetError(thrown) || (await lane.ended(5000)) === undefined) throw thrown;
+      if (!isPodnetError(thrown) || (await worker.ended(5000)) === undefined) throw thrown;
     }
   }
-  const log = lane.log();
+  const log = worker.log();
   const says = log.includes("Cannot start") && log.includes("Injected failure");
   return says ? [] : [`it ends and does not tell of the failure:\n${log}`];
 }
 
 /** (Killed at a point that its start came by, it leaves what a start leaves.) */
 async function actUnlessEnded(
-  site: OverlayLane,
-  act: (site: OverlayLane) => Promise<void>,
+  site: OverlayWorker,
+  act: (site: OverlayWorker) => Promise<void>,
 ): Promise<void> {
   try {
     await settled(site, ["member"]);
     await act(site);
   } catch (thrown) {
-    if ((await site.lane.ended(1000)) === undefined) throw thrown;
+    if ((await site.worker.ended(1000)) === undefined) throw thrown;
   }
 }
 
-async function unreached(site: OverlayLane): Promise<undefined> {
-  await site.lane.kill();
-  await started(site.lane, []);
+async function unreached(site: OverlayWorker): Promise<undefined> {
+  await site.worker.kill();
+  await started(site.worker, []);
   return undefined;
 }

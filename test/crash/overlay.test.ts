@@ -1,5 +1,5 @@
 import test from "ava";
-import { type Backend, openOverlayLane, type OverlayLane } from "./overlay-lane.ts";
+import { type Backend, openOverlayWorker, type OverlayWorker } from "./overlay-worker.ts";
 import {
   enumerateOverlay,
   type OverlayOperation,
@@ -41,7 +41,7 @@ const ofBackends: readonly {
 ];
 
 const pointsOf = async (
-  site: OverlayLane,
+  site: OverlayWorker,
   operation: OverlayOperation,
 ): Promise<readonly Point[]> => {
   const points = await enumerateOverlay(site, operation, full ? 3 : 1);
@@ -56,7 +56,7 @@ if (full) {
     for (const [operation, least] of Object.entries(fewest) as [OverlayOperation, number][])
       test.serial(`${what}: ${backend}, ${operation}`, async (t) => {
         t.timeout(7_200_000);
-        await using site = await openOverlayLane(`first-${backend}`, backend, part.config());
+        await using site = await openOverlayWorker(`first-${backend}`, backend, part.config());
         const points = await pointsOf(site, operation);
         t.true(points.length >= least, `too few points to be all: ${points.join("\n")}`);
         const of = { backend, operation };
@@ -69,8 +69,8 @@ if (full) {
 } else {
   test.serial(what, async (t) => {
     t.timeout(280_000);
-    await using first = await openOverlayLane("first", "vxlan", part.config());
-    await using second = await openOverlayLane("second", "vxlan", part.config());
+    await using first = await openOverlayWorker("first", "vxlan", part.config());
+    await using second = await openOverlayWorker("second", "vxlan", part.config());
     const sites = [first, second] as const;
     const kills: OverlayCase[] = [];
     const rest: OverlayCase[] = [];

@@ -1,4 +1,4 @@
-import type { Lane } from "./lane.ts";
+import type { Worker } from "./worker.ts";
 
 /** The pod that runs beside every case and must not notice. */
 export const bystander = "bystander";
@@ -17,14 +17,14 @@ export interface CreateHow {
   readonly factory?: "template";
 }
 
-export async function create(lane: Lane, name: string, how: CreateHow = {}): Promise<void> {
+export async function create(worker: Worker, name: string, how: CreateHow = {}): Promise<void> {
   const { timeoutMs = patientMs, factory } = how;
   const boot = factory === undefined ? {} : { boot: { factory } };
-  await lane.client.pods.create({ spec: { name, ...boot }, timeoutMs });
+  await worker.client.pods.create({ spec: { name, ...boot }, timeoutMs });
 }
 
-export async function remove(lane: Lane, name: string): Promise<void> {
-  await lane.client.pods.delete({ idOrName: name });
+export async function remove(worker: Worker, name: string): Promise<void> {
+  await worker.client.pods.delete({ idOrName: name });
 }
 
 /** Starts of a podnetd that finds the machine too slow. */
@@ -34,22 +34,22 @@ const starts = 4;
  * Starts podnetd, which has to come up; again if it says that something took longer than it may:
  * nothing here is held up.
  */
-export async function started(lane: Lane, failpoints: readonly string[]): Promise<void> {
+export async function started(worker: Worker, failpoints: readonly string[]): Promise<void> {
   for (let attempt = 1; ; attempt++) {
-    const start = await lane.start(failpoints);
+    const start = await worker.start(failpoints);
     if (start.kind === "ready") return;
-    if (attempt === starts || !lane.log().includes('"code":"DEADLINE_EXCEEDED"'))
-      throw new Error(`podnetd did not start (${start.how}):\n${lane.log()}`);
+    if (attempt === starts || !worker.log().includes('"code":"DEADLINE_EXCEEDED"'))
+      throw new Error(`podnetd did not start (${start.how}):\n${worker.log()}`);
   }
 }
 
-export async function restart(lane: Lane, failpoints: readonly string[]): Promise<void> {
-  await lane.kill();
-  await started(lane, failpoints);
+export async function restart(worker: Worker, failpoints: readonly string[]): Promise<void> {
+  await worker.kill();
+  await started(worker, failpoints);
 }
 
 /** `podnet down`, and the end of podnetd after it. */
-export async function goDown(lane: Lane): Promise<void> {
-  await lane.client.node.down({});
-  if ((await lane.ended(30_000)) === undefined) throw new Error("podnetd does not go down");
+export async function goDown(worker: Worker): Promise<void> {
+  await worker.client.node.down({});
+  if ((await worker.ended(30_000)) === undefined) throw new Error("podnetd does not go down");
 }

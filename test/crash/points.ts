@@ -82,14 +82,14 @@ function count(record: readonly string[]): ReadonlyMap<string, Passed> {
 /** The parts of a recorded line; throws when it is none. */
 export function parse(line: string): {
   readonly name: string;
-  readonly border: string;
+  readonly boundary: string;
   readonly side: "before" | "after" | "failed";
   readonly number: number;
 } {
-  const [, name, border, side, number] =
+  const [, name, boundary, side, number] =
     /^(([a-z]+):.+):(before|after|failed)#(\d+)$/.exec(line) ?? [];
-  if (name === undefined || border === undefined) throw new Error(`Not a failpoint: "${line}"`);
-  return { name, border, side: side as "before" | "after" | "failed", number: Number(number) };
+  if (name === undefined || boundary === undefined) throw new Error(`Not a failpoint: "${line}"`);
+  return { name, boundary, side: side as "before" | "after" | "failed", number: Number(number) };
 }
 
 /**
@@ -104,7 +104,7 @@ export const impossible = ({ point, action }: Pick<Case, "point" | "action">): b
 
 /**
  * The look for drift some time after a link has changed: it may fall into an operation on a pod,
- * and need not. As part of `recover`, `reattach` and `start` the same crossings are visited.
+ * and need not. As part of `recover`, `reattach` and `start` the same effects are visited.
  */
 export const byChance = (operation: Operation, point: Point): boolean =>
   !(operation === "recover" || operation === "reattach" || operation === "start") &&

@@ -35,13 +35,13 @@ export interface Part {
   /** Adds failpoints that were found. */
   found(points: number): void;
   /**
-   * Visits cases in so many lanes side by side, and judges what has come of it. With `enough` the
+   * Visits cases in so many workers at once, and judges what has come of it. With `enough` the
    * cases hold spares: it ends after so many visits, all of which have to be made.
    */
   run<Case, S extends Site>(
     t: ExecutionContext,
     visits: CaseVisits<Case, S>,
-    lanes: number,
+    workers: number,
     enough?: number,
   ): Promise<void>;
 }
@@ -69,8 +69,8 @@ export function partOfStage(what: string): Part {
     found(points) {
       sums.points += points;
     },
-    async run(t, visits, lanes, enough) {
-      const { visited, missed, failures } = await visitAll(visits, { lanes, enough, log });
+    async run(t, visits, workers, enough) {
+      const { visited, missed, failures } = await visitAll(visits, { workers, enough, log });
       t.log(`${visited} cases, ${missed.length} not come by again, PODNET_SEED=${seed}`);
       sums.cases += visited;
       sums.leaks += failures.length;

@@ -28,7 +28,7 @@ const traced = [
 ].join();
 
 /**
- * Kinds and borders that a start, a create, a delete and the way down have; nobody is signalled
+ * Kinds and boundaries that a start, a create, a delete and the way down have; nobody is signalled
  * meanwhile.
  */
 const kinds = [
@@ -44,7 +44,7 @@ const kinds = [
   "channel",
   "stdin",
 ] as const;
-const borders = [
+const boundaries = [
   "netlink",
   "ioctl",
   "command",
@@ -75,7 +75,7 @@ masquerade = true
   ],
 ] as const) {
   test.serial(
-    `strace shows no call of podnetd outside of a crossing, with ${machines}`,
+    `strace shows no call of podnetd outside of an effect, with ${machines}`,
     async (t) => {
       t.timeout(120_000);
       const directory = mkdtempSync(path.join(tmpdir(), "podnet-strace-"));
@@ -84,7 +84,7 @@ masquerade = true
       const recordFile = path.join(directory, "record");
       await using lab = await openLab(`strace${machines.length}-`);
       await using etcd = machines === inOverlay ? await openEtcd(lab) : undefined;
-      // Strings long enough for a crossing's name. What podnetd executes is let go of: its children
+      // Strings long enough for an effect's name. What podnetd executes is let go of: its children
       // are other programs.
       const strace = `strace -f -b execve -qq -yy -s 200 -e signal=none -e trace=${traced} -o ${trace}`;
       const daemon = await startPodnetd({
@@ -123,8 +123,8 @@ masquerade = true
       const overlays = etcd === undefined ? [] : (["etcd"] as const);
       for (const kind of [...kinds, ...overlays])
         t.true((covered.get(kind) ?? 0) > 0, `no call of kind ${kind}`);
-      // Each border's crossings are needed: taken away, its calls are found.
-      for (const without of [...borders, ...overlays])
+      // Each boundary's effects are needed: taken away, its calls are found.
+      for (const without of [...boundaries, ...overlays])
         t.true(readTrace(text, { ...files, without }).naked.length > 0, `${without} is not needed`);
     },
   );

@@ -20,21 +20,21 @@ for (const [when, lines] of [
   ["within it", [spawn.before, child, command.before, child, command.after, spawn.after]],
   ["begun with it", [spawn.before, command.before, child, child, spawn.after, command.after]],
 ] as const)
-  test(`a machine that is started needs its own crossing, with a command ${when}`, (t) => {
+  test(`a machine that is started needs its own effect, with a command ${when}`, (t) => {
     t.is(naked(lines), 0);
     t.is(naked(lines, "spawn"), 1);
     t.is(naked(lines, "command"), 1);
   });
 
-test("a crossing starts one process, and one that ran to its end has started it", (t) => {
+test("an effect starts one process, and one that ran to its end has started it", (t) => {
   t.is(naked([command.before, child, child, command.after]), 1);
   t.is(naked([command.before, command.after]), 1);
   t.is(naked([command.before, passes("command:x:failed#1"), child]), 1);
 });
 
-test("a file is no crossing's that is about something else", (t) => {
+test("a file is no effect's that is about something else", (t) => {
   const write = `7   openat(AT_FDCWD</>, "/tmp/stray", O_WRONLY|O_CREAT, 0666) = 9</tmp/stray>`;
-  for (const border of ["commit", "socket", "command"])
-    t.is(naked([passes(`${border}:x:before#1`), write]), 1, border);
+  for (const boundary of ["commit", "socket", "command"])
+    t.is(naked([passes(`${boundary}:x:before#1`), write]), 1, boundary);
   t.is(naked([passes("file:x:before#1"), write]), 0);
 });

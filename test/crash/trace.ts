@@ -1,12 +1,12 @@
-import type { Border } from "../../core/crossing.ts";
+import type { Boundary } from "../../core/effect.ts";
 import { Children } from "./children.ts";
-import { bordersOf, fileKind, type Kind } from "./call-kinds.ts";
+import { boundariesOf, fileKind, type Kind } from "./call-kinds.ts";
 import { beginsRequest } from "./http2-frames.ts";
 import { parse } from "./points.ts";
 
 /**
- * Reads what strace saw of podnetd (`-f -yy`) with the crossings it recorded in between, and finds
- * the system calls that leave the process and lie in no crossing of their kind.
+ * Reads what strace saw of podnetd (`-f -yy`) with the effects it recorded in between, and finds
+ * the system calls that leave the process and lie in no effect of their kind.
  *
  * Left out, because nothing outside of podnetd changes by them or because they are no part of what
  * podnetd does to the host: what the shell does before Node starts; Node's compile cache; reading;
@@ -16,19 +16,19 @@ import { parse } from "./points.ts";
  */
 export interface TraceResult {
   /**
-   * Calls in no crossing, as strace wrote them; and crossings that were to start a process, and
+   * Calls in no effect, as strace wrote them; and effects that were to start a process, and
    * started none.
    */
   readonly naked: readonly string[];
-  /** How many calls lay in a crossing, by what kind of call they were. */
+  /** How many calls lay in an effect, by what kind of call they were. */
   readonly covered: ReadonlyMap<Kind, number>;
 }
 
 export interface TraceOptions {
   readonly recordFile: string;
   readonly logFile: string;
-  /** Crossings taken for unrecorded, to show that each is needed. */
-  readonly without?: Border;
+  /** Effects taken for unrecorded, to show that each is needed. */
+  readonly without?: Boundary;
 }
 
 interface Call {
@@ -117,13 +117,13 @@ class Reader implements TraceResult {
 
   take(call: Call): void {
     const marker = this.#markerOf(call);
-    if (marker !== undefined) return this.#cross(marker);
+    if (marker !== undefined) return this.#perform(marker);
     const kind = this.#kindOf(call);
     if (kind === undefined) return;
     const covered =
       kind === "child"
         ? this.#children.takesOne()
-        : bordersOf[kind].some((border) => (this.#open.get(border) ?? 0) > 0);
+        : boundariesOf[kind].some((boundary) => (this.#open.get(boundary) ?? 0) > 0);
     if (covered) this.covered.set(kind, (this.covered.get(kind) ?? 0) + 1);
     else this.naked.push(`${kind}: ${call.line}`);
   }
@@ -133,15 +133,15 @@ class Reader implements TraceResult {
     return /, "(.*)\\n"/.exec(args)?.[1];
   }
 
-  #cross(marker: string): void {
-    const { name, border, side } = parse(marker);
-    if (border === this.#options.without) return;
-    if (border === "command" || border === "spawn") {
+  #perform(marker: string): void {
+    const { name, boundary, side } = parse(marker);
+    if (boundary === this.#options.without) return;
+    if (boundary === "command" || boundary === "spawn") {
       if (side === "before") this.#children.begins(name);
       else if (!this.#children.ends(name, side === "failed"))
         this.naked.push(`child: ${marker}, and no process was started`);
     }
-    this.#open.set(border, (this.#open.get(border) ?? 0) + (side === "before" ? 1 : -1));
+    this.#open.set(boundary, (this.#open.get(boundary) ?? 0) + (side === "before" ? 1 : -1));
   }
 
   #kindOf({ name, args }: Call): Kind | undefined {

@@ -1,9 +1,9 @@
-import type { Lane } from "./lane.ts";
+import type { Worker } from "./worker.ts";
 import { type Action, impossible, type Point } from "./points.ts";
 
-/** What visits are made in: a lane, and what stands around it. */
+/** What visits are made in: a worker, and what stands around it. */
 export interface Site extends AsyncDisposable {
-  readonly lane: Lane;
+  readonly worker: Worker;
 }
 
 /** A failpoint, and what is done at it. */
@@ -26,7 +26,7 @@ export const everywhere = (
 /** Cases, and how each is visited. */
 export interface CaseVisits<Case, S extends Site> {
   readonly cases: readonly Case[];
-  /** What is there already for the first lanes. */
+  /** What is there already for the first workers. */
   readonly ready: readonly S[];
   /** Where there is need of another, the `number`th. */
   open(number: number): Promise<S>;
@@ -39,8 +39,8 @@ export interface CaseVisits<Case, S extends Site> {
 }
 
 export interface VisitsHow {
-  /** Lanes side by side. */
-  readonly lanes: number;
+  /** Workers at once. */
+  readonly workers: number;
   /**
    * Visits after which no other case is begun: the cases after them are spares for those that are
    * not come by. All unless given.
@@ -84,10 +84,10 @@ export async function enumerateIn<Operation, S extends Site>(
   return operations.map((operation) => [operation, found.get(operation) ?? []]);
 }
 
-/** Visits cases, several lanes side by side. */
+/** Visits cases, several workers at once. */
 export async function visitAll<Case, S extends Site>(
   visits: CaseVisits<Case, S>,
-  { lanes, enough = Number.POSITIVE_INFINITY, log }: VisitsHow,
+  { workers, enough = Number.POSITIVE_INFINITY, log }: VisitsHow,
 ): Promise<Visited> {
   const waiting = visits.cases.values();
   const missed: string[] = [];
@@ -110,13 +110,13 @@ export async function visitAll<Case, S extends Site>(
         if (problems === undefined || problems.length === 0) continue;
         log(problems.join("\n"));
         failures.push([title, ...problems].join("\n  "));
-        // What is wrong with a lane would be wrong with every case after it.
+        // What is wrong with a worker would be wrong with every case after it.
         over = false;
         break;
       }
     }
   };
-  await Promise.all(Array.from({ length: lanes }, work));
+  await Promise.all(Array.from({ length: workers }, work));
   return { visited, missed, failures };
 }
 
@@ -132,10 +132,10 @@ async function visitAgain<Case, S extends Site>(
     try {
       const problems = await visit(site, each);
       if (problems !== undefined)
-        return problems.length === 0 ? [] : [...problems, `podnetd said:\n${site.lane.log()}`];
+        return problems.length === 0 ? [] : [...problems, `podnetd said:\n${site.worker.log()}`];
     } catch (thrown) {
       const { stack } = thrown as Error;
-      return [stack ?? String(thrown), site.lane.log()];
+      return [stack ?? String(thrown), site.worker.log()];
     }
   }
   return undefined;

@@ -3,7 +3,7 @@ import { type Pod, PodState as State } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { type Change, changes, extra, networkText, podText, whole } from "./changes.ts";
 import { learnt, unhealthy } from "./inspect.ts";
-import type { Lane } from "./lane.ts";
+import type { Worker } from "./worker.ts";
 import { judged, type Outcome, type Visit } from "./outcome.ts";
 import { bystander, remove, restart, started, subject } from "./pods.ts";
 
@@ -15,27 +15,27 @@ const settledMs = 20_000;
  * or not at all.
  */
 export async function visitChange(how: Visit, change: Change): Promise<Outcome> {
-  const { lane, visited, next } = how;
+  const { worker, visited, next } = how;
   const problems: string[] = [];
-  await changes[change].prepare(lane);
-  await changes[change].change(lane).catch((thrown: unknown) => {
+  await changes[change].prepare(worker);
+  await changes[change].change(worker).catch((thrown: unknown) => {
     if (!isPodnetError(thrown)) throw thrown;
     // A channel whose frame fails is closed, and that is told.
     if (visited.action !== "error" || visited.point.startsWith("channel:")) return;
-    if (!`${thrown.message} ${lane.log()}`.includes("Injected failure"))
+    if (!`${thrown.message} ${worker.log()}`.includes("Injected failure"))
       problems.push(`podnetd does not tell of the failure but of ${thrown.message}`);
   });
   const killed = visited.action === "kill";
   const reached = killed
-    ? (await lane.ended(5000)) !== undefined
-    : lane.record().includes(visited.point);
+    ? (await worker.ended(5000)) !== undefined
+    : worker.record().includes(visited.point);
   if (reached && !killed) problems.push(...(await looked(how, change, "before the restart", true)));
-  await lane.kill();
-  await started(lane, []);
+  await worker.kill();
+  await started(worker, []);
   // (What was looked at before the restart has been deleted.)
   problems.push(...(await looked(how, change, "after the restart", killed || !reached)));
-  await restart(lane, next);
-  return reached ? judged(problems, lane) : { kind: "unreached" };
+  await restart(worker, next);
+  return reached ? judged(problems, worker) : { kind: "unreached" };
 }
 
 /**
@@ -43,24 +43,24 @@ export async function visitChange(how: Visit, change: Change): Promise<Outcome> 
  * at yet.
  */
 export async function looked(
-  { lane, baselines }: Visit,
+  { worker, baselines }: Visit,
   change: Change,
   when: string,
   there: boolean,
 ): Promise<readonly string[]> {
   const problems: string[] = [];
-  const pods = await settled(lane);
+  const pods = await settled(worker);
   for (const found of pods) {
     // What could not be taken back says so, and is taken back when it is asked for again, below.
     if (change === "detach" && found.state === State.FAILED) continue;
-    const pod = await again(lane, found);
-    if (pod.vm?.attached === true) problems.push(...(await lane.amiss(true)));
-    problems.push(...(await unhealthy(lane, pod)), ...unlikeItsRow(pod));
+    const pod = await again(worker, found);
+    if (pod.vm?.attached === true) problems.push(...(await worker.amiss(true)));
+    problems.push(...(await unhealthy(worker, pod)), ...unlikeItsRow(pod));
     const is = podText(change, pod);
     if (pod.name === subject && !whole[change].includes(is)) problems.push(`${subject} has ${is}`);
   }
   if (!pods.some(({ name }) => name === bystander)) problems.push("the bystander is gone");
-  const { networks } = await lane.client.networks.list({});
+  const { networks } = await worker.client.networks.list({});
   for (const network of networks.filter(({ name }) => name === extra)) {
     const is = networkText(network);
     if (!whole[change].includes(is)) problems.push(`${extra} has ${is}`);
@@ -70,12 +70,12 @@ export async function looked(
     problems.push("the subject is gone, and its addresses with it");
   if (there && stays === "network" && !networks.some(({ name }) => name === extra))
     problems.push("the network is gone");
-  const { drift, parts } = await lane.client.node.diff({});
+  const { drift, parts } = await worker.client.node.diff({});
   if (drift) problems.push(JSON.stringify(parts.filter(({ found }) => found.length > 0)));
-  await remove(lane, subject);
-  await lane.client.networks.delete({ name: extra });
-  problems.push(...(await lane.amiss(false)));
-  const left = await lane.changes(baselines.withBystander, learnt(pods));
+  await remove(worker, subject);
+  await worker.client.networks.delete({ name: extra });
+  problems.push(...(await worker.amiss(false)));
+  const left = await worker.changes(baselines.withBystander, learnt(pods));
   problems.push(...left.filter((line) => !tables.test(line)));
   return problems.map((problem) => `${when}: ${problem}`);
 }
@@ -98,7 +98,7 @@ const unlikeItsRow = ({ name, interfaces, guest }: Pod): readonly string[] =>
     );
 
 /** Pods, once what was under way or is tried again is over. */
-async function settled({ client }: Lane): Promise<readonly Pod[]> {
+async function settled({ client }: Worker): Promise<readonly Pod[]> {
   const passing: readonly State[] = [State.CREATING, State.DELETING, State.STOPPING];
   for (const deadline = performance.now() + settledMs; ; await delay(50)) {
     const { pods } = await client.pods.list({});
@@ -112,7 +112,7 @@ async function settled({ client }: Lane): Promise<readonly Pod[]> {
 }
 
 /** A pod that runs, whichever state a change of its state has left it in. */
-async function again({ client }: Lane, pod: Pod): Promise<Pod> {
+async function again({ client }: Worker, pod: Pod): Promise<Pod> {
   const idOrName = pod.name;
   // Its owner starts it and lets it run.
   if (pod.vm?.attached === true) return pod;

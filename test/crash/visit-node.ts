@@ -5,7 +5,7 @@ import { difference } from "../lab/network.ts";
 import { execIn } from "../vm/daemon-rig.ts";
 import { almost, armed } from "./arming.ts";
 import { inspect, learnt, unhealthy, unreached } from "./inspect.ts";
-import type { Lane, Start } from "./lane.ts";
+import type { Worker, Start } from "./worker.ts";
 import { bystander, create, goDown, started, subject } from "./pods.ts";
 import type { Point } from "./points.ts";
 import { judged, type Outcome, type Visit } from "./outcome.ts";
@@ -15,31 +15,31 @@ export const patience = { pointMs: 8000, settledMs: 20_000 } as const;
 
 /** A start with a running pod and one that is half made. */
 export async function visitRecovery(how: Visit): Promise<Outcome> {
-  const { lane, visited, again, next } = how;
+  const { worker, visited, again, next } = how;
   const { point, action } = visited;
   const problems: string[] = [];
-  const made = await create(lane, subject).then(
+  const made = await create(worker, subject).then(
     () => "made",
     (thrown: unknown) => String(thrown),
   );
-  if ((await lane.ended(5000)) === undefined)
+  if ((await worker.ended(5000)) === undefined)
     throw new Error(`podnetd should have died at ${almost} and lives; the pod: ${made}`);
-  const start = await lane.start([armed(point, action)]);
+  const start = await worker.start([armed(point, action)]);
   let twice = false;
   if (action === "kill") {
-    if ((await lane.ended(patience.pointMs)) === undefined) return unreached(how);
+    if ((await worker.ended(patience.pointMs)) === undefined) return unreached(how);
     if (again !== undefined) {
-      await lane.start([armed(again, "kill")]);
-      twice = (await lane.ended(1500)) !== undefined;
+      await worker.start([armed(again, "kill")]);
+      twice = (await worker.ended(1500)) !== undefined;
     }
   } else {
-    if (!(await passes(lane, point))) return unreached(how);
+    if (!(await passes(worker, point))) return unreached(how);
     problems.push(...(await afterStart(how, start)));
   }
-  await lane.kill();
-  await started(lane, next);
+  await worker.kill();
+  await started(worker, next);
   problems.push(...(await inspect(how, "after the restart", { next })));
-  return judged(problems, lane, twice);
+  return judged(problems, worker, twice);
 }
 
 /**
@@ -47,28 +47,28 @@ export async function visitRecovery(how: Visit): Promise<Outcome> {
  * taken connections by then.
  */
 async function afterStart(how: Visit, start: Start): Promise<string[]> {
-  const { lane } = how;
+  const { worker } = how;
   if (start.kind === "ready") {
     try {
       return await livesOn(how);
     } catch (thrown) {
-      if (!isPodnetError(thrown) || (await lane.ended(5000)) === undefined) throw thrown;
+      if (!isPodnetError(thrown) || (await worker.ended(5000)) === undefined) throw thrown;
     }
   }
-  const log = lane.log();
+  const log = worker.log();
   const told = log.includes("Cannot start") && log.includes("Injected failure");
   return told ? [] : ["it ends and does not tell of the failure"];
 }
 
 /** What failed is tried again: some time later all is as if nothing had. */
 async function livesOn(how: Visit): Promise<string[]> {
-  const { client } = how.lane;
+  const { client } = how.worker;
   for (const deadline = performance.now() + patience.settledMs; ; await delay(50)) {
     const { pods } = await client.pods.list({});
     const settled = pods.every(
       ({ name, state, reason }) => name === bystander && state === State.RUNNING && reason === "",
     );
-    if ((settled && (await answers(how.lane))) || performance.now() > deadline) break;
+    if ((settled && (await answers(how.worker))) || performance.now() > deadline) break;
   }
   return await inspect(how, "before the restart", {});
 }
@@ -77,7 +77,7 @@ async function livesOn(how: Visit): Promise<string[]> {
  * Whether the bystander's agent is connected: a pod says that it is not only once that has lasted a
  * moment.
  */
-async function answers({ client }: Lane): Promise<boolean> {
+async function answers({ client }: Worker): Promise<boolean> {
   try {
     await execIn(client, bystander, "echo", "here");
     return true;
@@ -89,18 +89,18 @@ async function answers({ client }: Lane): Promise<boolean> {
 
 /** A first start: nothing on the host, nothing in the state directory. */
 export async function visitStart(how: Visit): Promise<Outcome> {
-  const { lane, visited, baselines, next } = how;
-  await goDown(lane);
-  lane.forget();
+  const { worker, visited, baselines, next } = how;
+  await goDown(worker);
+  worker.forget();
   const { point, action } = visited;
-  await lane.start([armed(point, action)]);
+  await worker.start([armed(point, action)]);
   // The last of them come when it takes connections already.
-  if (action === "kill" && (await lane.ended(patience.pointMs)) === undefined)
+  if (action === "kill" && (await worker.ended(patience.pointMs)) === undefined)
     return unreached(how);
-  if (!(await passes(lane, point))) return unreached(how);
-  await lane.kill();
-  await started(lane, next);
-  return judged(await lane.changes(baselines.alone), lane);
+  if (!(await passes(worker, point))) return unreached(how);
+  await worker.kill();
+  await started(worker, next);
+  return judged(await worker.changes(baselines.alone), worker);
 }
 
 /**
@@ -108,55 +108,55 @@ export async function visitStart(how: Visit): Promise<Outcome> {
  * again; then nothing is left on the host.
  */
 export async function visitDown(how: Visit): Promise<Outcome> {
-  const { lane, visited, baselines, next } = how;
+  const { worker, visited, baselines, next } = how;
   const { point, action } = visited;
-  const { pods } = await lane.client.pods.list({});
-  if (pods.length === 0) await create(lane, bystander);
-  const withPod = await lane.inventory();
+  const { pods } = await worker.client.pods.list({});
+  if (pods.length === 0) await create(worker, bystander);
+  const withPod = await worker.inventory();
   const problems: string[] = [];
-  const refused = await lane.client.node.down({}).then(
+  const refused = await worker.client.node.down({}).then(
     () => undefined,
     (thrown: unknown) => thrown,
   );
   if (refused !== undefined && !isPodnetError(refused)) throw refused;
   if (action === "kill") {
-    if ((await lane.ended(5000)) === undefined) return unreached(how);
+    if ((await worker.ended(5000)) === undefined) return unreached(how);
   } else {
-    const ends = refused === undefined && (await lane.ended(30_000)) !== undefined;
-    if (!lane.record().includes(point)) return unreached(how);
+    const ends = refused === undefined && (await worker.ended(30_000)) !== undefined;
+    if (!worker.record().includes(point)) return unreached(how);
     if (refused === undefined && !ends) problems.push("it says that all is down, and lives on");
     if (ends) problems.push(...(await leftBare(how, "after its end")));
     else problems.push(...(await usable(how, withPod, "before it is asked again")));
     // What was tried again and worked is nothing to tell of.
     const untold =
-      refused !== undefined && !`${refused.message} ${lane.log()}`.includes("Injected");
+      refused !== undefined && !`${refused.message} ${worker.log()}`.includes("Injected");
     if (action === "error" && untold)
       problems.push(`podnetd does not tell of the failure but of ${refused.message}`);
   }
   if (action === "kill" || refused === undefined) {
-    await lane.kill();
-    await started(lane, []);
+    await worker.kill();
+    await started(worker, []);
     problems.push(...(await usable(how, withPod, "after the restart")));
   }
-  await goDown(lane);
+  await goDown(worker);
   problems.push(...(await leftBare(how, "after going down again")));
-  await started(lane, next);
-  problems.push(...(await lane.changes(baselines.alone)));
-  return judged(problems, lane);
+  await started(worker, next);
+  problems.push(...(await worker.changes(baselines.alone)));
+  return judged(problems, worker);
 }
 
 /** Each pod that is there runs, or could not be deleted and says so, and else all is as before. */
 async function usable(
-  { lane, baselines }: Visit,
+  { worker, baselines }: Visit,
   withPod: string,
   when: string,
 ): Promise<string[]> {
-  const { pods } = await lane.client.pods.list({});
+  const { pods } = await worker.client.pods.list({});
   if (pods.some(({ state }) => state === State.FAILED)) return [];
   const problems: string[] = [];
-  for (const pod of pods) problems.push(...(await unhealthy(lane, pod)));
+  for (const pod of pods) problems.push(...(await unhealthy(worker, pod)));
   const before = pods.length === 0 ? baselines.alone : withPod;
-  problems.push(...(await lane.changes(before, learnt(pods))));
+  problems.push(...(await worker.changes(before, learnt(pods))));
   return problems.map((problem) => `${when}: ${problem}`);
 }
 
@@ -167,20 +167,20 @@ async function usable(
 const stays = /^\+ (?:ip6?tables-nft (?:\*\w+|:\w+ ACCEPT|COMMIT)|file .*\/run\/(?:pods|plans))$/;
 
 /** What has come to the host and gone from it since there was no podnetd. */
-export const leftOnHost = async (lane: Lane, bare: string): Promise<string[]> =>
-  difference(bare, await lane.bare()).filter((line) => !stays.test(line));
+export const leftOnHost = async (worker: Worker, bare: string): Promise<string[]> =>
+  difference(bare, await worker.bare()).filter((line) => !stays.test(line));
 
-const leftBare = async ({ lane, baselines }: Visit, when: string): Promise<string[]> =>
-  (await leftOnHost(lane, baselines.bare)).map((line) => `${when}: ${line}`);
+const leftBare = async ({ worker, baselines }: Visit, when: string): Promise<string[]> =>
+  (await leftOnHost(worker, baselines.bare)).map((line) => `${when}: ${line}`);
 
 /** Whether podnetd comes by a point, soon. */
 export async function passes(
-  lane: Lane,
+  worker: Worker,
   point: Point,
   limitMs: number = patience.pointMs,
 ): Promise<boolean> {
   const deadline = performance.now() + limitMs;
   for (; performance.now() < deadline; await delay(20))
-    if (lane.record().includes(point)) return true;
+    if (worker.record().includes(point)) return true;
   return false;
 }

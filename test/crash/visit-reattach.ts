@@ -3,7 +3,7 @@ import { isPodnetError } from "../../core/errors.ts";
 import { armed } from "./arming.ts";
 import { attach } from "./attached.ts";
 import { unreached } from "./inspect.ts";
-import type { Lane } from "./lane.ts";
+import type { Worker } from "./worker.ts";
 import { judged, type Outcome, type Visit } from "./outcome.ts";
 import { restart, started, subject } from "./pods.ts";
 import { looked } from "./visit-change.ts";
@@ -11,41 +11,41 @@ import { passes, patience } from "./visit-node.ts";
 
 /** A start of podnetd that finds a machine of somebody else again. */
 export async function visitReattach(how: Visit): Promise<Outcome> {
-  const { lane, visited, next } = how;
+  const { worker, visited, next } = how;
   const { point, action } = visited;
   const problems: string[] = [];
-  await attach(lane);
-  await lane.kill();
-  const start = await lane.start([armed(point, action)]);
+  await attach(worker);
+  await worker.kill();
+  const start = await worker.start([armed(point, action)]);
   if (action === "kill") {
-    if ((await lane.ended(patience.pointMs)) === undefined) return unreached(how);
+    if ((await worker.ended(patience.pointMs)) === undefined) return unreached(how);
   } else {
-    if (!(await passes(lane, point))) return unreached(how);
-    const ended = start.kind === "ended" || !(await livesOn(lane));
-    const log = lane.log();
+    if (!(await passes(worker, point))) return unreached(how);
+    const ended = start.kind === "ended" || !(await livesOn(worker));
+    const log = worker.log();
     if (ended && !(log.includes("Cannot start") && log.includes("Injected failure")))
       problems.push("it ends and does not tell of the failure");
   }
-  await lane.kill();
-  await started(lane, []);
-  const { pods } = await lane.client.pods.list({});
+  await worker.kill();
+  await started(worker, []);
+  const { pods } = await worker.client.pods.list({});
   if (!pods.some(({ name }) => name === subject)) problems.push("the subject is gone");
   problems.push(...(await looked(how, "attach", "after the restart", true)));
-  await restart(lane, next);
-  return judged(problems, lane);
+  await restart(worker, next);
+  return judged(problems, worker);
 }
 
 /**
  * Whether podnetd goes on until nothing is amiss with any pod any more; false when it has ended.
  */
-async function livesOn(lane: Lane): Promise<boolean> {
+async function livesOn(worker: Worker): Promise<boolean> {
   for (const deadline = performance.now() + patience.settledMs; ; await delay(50)) {
     try {
-      const { pods } = await lane.client.pods.list({});
+      const { pods } = await worker.client.pods.list({});
       if (pods.every(({ reason }) => reason === "")) return true;
     } catch (thrown) {
       // One that fails at its very end has taken connections by then.
-      if (!isPodnetError(thrown) || (await lane.ended(5000)) === undefined) throw thrown;
+      if (!isPodnetError(thrown) || (await worker.ended(5000)) === undefined) throw thrown;
       return false;
     }
     if (performance.now() > deadline) throw new Error("What failed is not put right");

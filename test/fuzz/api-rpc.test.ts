@@ -84,7 +84,7 @@ interface Outcome {
 
 /**
  * How long an answer is followed that does not end, and waited for that does not begin,
- * milliseconds. A verify may take its witnesses' ten seconds twice.
+ * milliseconds. A verify may take its sources' ten seconds twice.
  */
 const patienceMs = 150;
 const unaryPatienceMs = 60_000;
@@ -243,11 +243,11 @@ async function fuzz(method: DescMethod, random: Random): Promise<Tally> {
   const tally: Tally = { wrong: [], requests: 0, refused: 0, givenUp: 0 };
   const to = rigFor(method);
   const beginMs = method.methodKind === "unary" ? unaryPatienceMs : 10 * patienceMs;
-  const lanes = method.name === "Down" ? 1 : 8;
+  const workers = method.name === "Down" ? 1 : 8;
   while (tally.requests < perMethod) {
     const session = openSession(to);
-    const lane = async (): Promise<void> => {
-      for (let i = 0; i < perSession / lanes && !session.closed; i++) {
+    const worker = async (): Promise<void> => {
+      for (let i = 0; i < perSession / workers && !session.closed; i++) {
         const request = randomRequest(method, random);
         tally.requests++;
         const outcome = await send(session, request, beginMs);
@@ -261,7 +261,7 @@ async function fuzz(method: DescMethod, random: Random): Promise<Tally> {
         tally.wrong.push(`${found}\n${file}\n${asFixture(request).slice(0, 2000)}`);
       }
     };
-    await Promise.all(Array.from({ length: lanes }, lane));
+    await Promise.all(Array.from({ length: workers }, worker));
     session.destroy();
     if (changing.includes(method.name)) await tidy(to, method.name === "Down");
   }

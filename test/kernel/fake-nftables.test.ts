@@ -94,7 +94,15 @@ test("the driver does the same to the fake nftables and to the kernel's", async 
   for (let step = 0; step < 150; step++) {
     const pod = drawn(random);
     const network = random.pick(networks);
-    const deed = random.pick(["network", "pod", "pod", "pod", "remove", "retire", "harm"] as const);
+    const operation = random.pick([
+      "network",
+      "pod",
+      "pod",
+      "pod",
+      "remove",
+      "retire",
+      "harm",
+    ] as const);
     const harm = random.pick([
       "delete table inet podnet",
       `delete element inet podnet everywhere4 { 6 . 8000 }`,
@@ -104,18 +112,18 @@ test("the driver does the same to the fake nftables and to the kernel's", async 
     const outcomes = await Promise.all(
       sides.map(async ({ driver, table }, i) => {
         try {
-          if (deed === "harm") {
+          if (operation === "harm") {
             if (i === 0) fake.nftables.commit(harm);
             else await run(["nft", "-f", "-"], { stdin: harm });
             return "harmed";
           }
-          const changes = await (deed === "network"
+          const changes = await (operation === "network"
             ? driver.compareNetwork(network, signal)
-            : deed === "pod"
+            : operation === "pod"
               ? driver.comparePod(pod, signal)
               : driver.compareRemoval(
                   ({ kind, key }) =>
-                    deed === "remove"
+                    operation === "remove"
                       ? kind === "pod" && key === pod.key
                       : kind === "network" && key === network.key,
                   signal,
@@ -130,12 +138,12 @@ test("the driver does the same to the fake nftables and to the kernel's", async 
             )
             .join("\n");
         } catch (error) {
-          return deed === "harm" ? "harmed" : String((error as { code?: string }).code);
+          return operation === "harm" ? "harmed" : String((error as { code?: string }).code);
         }
       }),
     );
-    t.is(outcomes[0], outcomes[1], `step ${step}, ${deed}, seed ${seed}`);
+    t.is(outcomes[0], outcomes[1], `step ${step}, ${operation}, seed ${seed}`);
     const [fakeTable, realTable] = await shown();
-    t.is(fakeTable, realTable, `after step ${step}, ${deed}, seed ${seed}`);
+    t.is(fakeTable, realTable, `after step ${step}, ${operation}, seed ${seed}`);
   }
 });

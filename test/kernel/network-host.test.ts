@@ -49,7 +49,7 @@ interface IpLink {
   };
 }
 
-/** A link as `ip` sees it: a witness that shares no code with ours. */
+/** A link as `ip` sees it: an independent reader that shares no code with ours. */
 const linkOf = async (name: string): Promise<IpLink | undefined> =>
   (JSON.parse(await ip("-d -j link show")) as IpLink[]).find((link) => link.ifname === name);
 

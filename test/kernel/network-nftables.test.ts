@@ -1,6 +1,6 @@
 import test from "ava";
 import type { Cidr, Ip, IpPrefix } from "../../core/address.ts";
-import { watchCrossings } from "../../core/crossing.ts";
+import { watchEffects } from "../../core/effect.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { nftablesGeneration } from "../../linux/nftables-generation.ts";
@@ -88,11 +88,11 @@ async function called(work: () => Promise<unknown>): Promise<string[]> {
   const at = ({ what }: { readonly what: string }, side: string): void => {
     if (side === "before" && /^nftables (?!generation)/.test(what)) calls.push(what);
   };
-  watchCrossings({ at, atAsync: (crossing, side) => Promise.resolve(at(crossing, side)) });
+  watchEffects({ at, atAsync: (effect, side) => Promise.resolve(at(effect, side)) });
   try {
     await work();
   } finally {
-    watchCrossings(undefined);
+    watchEffects(undefined);
   }
   return calls;
 }

@@ -7,7 +7,7 @@ import { systemClock } from "../../core/clock.ts";
 import type { PublishedPlan } from "../../daemon/published/published-plan.ts";
 import type { Check } from "../../daemon/verify/check.ts";
 import { compareRules } from "../../daemon/verify/compare-ports.ts";
-import { hearPorts, hearRules } from "../../daemon/verify/hear-ports.ts";
+import { hearPorts, hearRules } from "../../daemon/verify/query-port-sources.ts";
 import { run } from "../../linux/command.ts";
 import { openHostNetwork } from "../../network/bridge/ensure.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
@@ -84,8 +84,8 @@ for (const { name, options } of driversUnderTest)
         const { firewall } = await host.observeFacts(signal);
         const heard = await hearRules(firewall, signal, { four: true, six: true });
         if (heard === undefined) throw new Error("Nothing was heard of rules");
-        t.is(heard.witness, nft ? "nft" : "iptables-save");
-        return differing(compareRules(published, heard.witness, heard.testimony));
+        t.is(heard.source, nft ? "nft" : "iptables-save");
+        return differing(compareRules(published, heard.source, heard.report));
       };
       const made = async (): Promise<void> => {
         await host.ensure(network, signal);

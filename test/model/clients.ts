@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { connectPodnet, type Podnet } from "../../api/client.ts";
 import { type Pod, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
-import { type Deed, randomDeed, tryDeed } from "./deed.ts";
+import { type Operation, randomOperation, tryOperation } from "./operation.ts";
 import { type Call, lifecycle, type Outcome, type Phase } from "./history.ts";
 import type { Asked } from "./requests.ts";
 
@@ -24,7 +24,7 @@ export interface Heard {
   /** Address of each pod, by id, from every answer. */
   readonly addresses: Map<string, string>;
   /** What was done with ports and further interfaces of pods. */
-  readonly held: Deed[];
+  readonly held: Operation[];
   /** What no answer may be. */
   readonly wrong: string[];
 }
@@ -119,10 +119,10 @@ class ModelClient {
 
   /** Publishes or unpublishes a port, adds or removes an interface. */
   async #change(name: string): Promise<void> {
-    const asked = randomDeed(this.#podnet, name, this.#load.random);
+    const asked = randomOperation(this.#podnet, name, this.#load.random);
     const act = async (): Promise<Outcome> => {
-      const { deed, pod, error } = await tryDeed(asked, name);
-      if (deed !== undefined) this.#heard.held.push(deed);
+      const { operation, pod, error } = await tryOperation(asked, name);
+      if (operation !== undefined) this.#heard.held.push(operation);
       if (pod !== undefined) return this.#seen(pod);
       if (error !== undefined) throw error;
       return { kind: "nothing" };

@@ -1,7 +1,7 @@
 import test from "ava";
 import { exhaustedTooSoon, heldTwice } from "./addresses.ts";
-import type { Deed } from "./deed.ts";
-import { certainly, maybe, refusedFree } from "./deeds.ts";
+import type { Operation } from "./operation.ts";
+import { certainly, maybe, refusedFree } from "./operations.ts";
 import { type Call, lifecycle, type Outcome, type Phase } from "./history.ts";
 import { unexplained, unexplainedOf } from "./linearizability.ts";
 import { settle } from "./requests.ts";
@@ -285,7 +285,12 @@ test("no address left is believed only when all of them may have been held at on
 });
 
 test("ports and addresses of interfaces: held by one at a time, and refused only when they may be held", (t) => {
-  const deed = (kind: Deed["kind"], invoked: number, returned: number, id = "a"): Deed => ({
+  const operation = (
+    kind: Operation["kind"],
+    invoked: number,
+    returned: number,
+    id = "a",
+  ): Operation => ({
     kind,
     invoked,
     returned,
@@ -294,16 +299,23 @@ test("ports and addresses of interfaces: held by one at a time, and refused only
     what: "port 9000",
     ...(kind === "took" ? { thing: "port 9000" } : {}),
   });
-  const took = deed("took", 0, 2);
+  const took = operation("took", 0, 2);
   t.like(certainly([took], []), { 0: { from: 2, until: Infinity }, length: 1 });
-  t.like(certainly([took, deed("gave", 5, 7)], []), { 0: { until: 5 } });
-  t.like(certainly([took, deed("unclear", 4, 7)], []), { 0: { until: 4 } });
-  t.deepEqual(certainly([took, deed("gave", 1, 7)], []), [], "given away maybe before the answer");
+  t.like(certainly([took, operation("gave", 5, 7)], []), { 0: { until: 5 } });
+  t.like(certainly([took, operation("unclear", 4, 7)], []), { 0: { until: 4 } });
+  t.deepEqual(
+    certainly([took, operation("gave", 1, 7)], []),
+    [],
+    "given away maybe before the answer",
+  );
   t.like(certainly([took], [call(6, 8, deleted())]), { 0: { until: 6 } });
-  t.is(heldTwice(certainly([took, deed("took", 3, 4, "b")], [])).length, 1);
-  t.deepEqual(heldTwice(certainly([took, deed("gave", 3, 6), deed("took", 4, 7, "b")], [])), []);
+  t.is(heldTwice(certainly([took, operation("took", 3, 4, "b")], [])).length, 1);
+  t.deepEqual(
+    heldTwice(certainly([took, operation("gave", 3, 6), operation("took", 4, 7, "b")], [])),
+    [],
+  );
   t.like(maybe([took], [call(6, 8, deleted())]), { 0: { from: 0, until: 8 } });
-  t.deepEqual(refusedFree([took, deed("refused", 3, 4, "b")], []), []);
-  t.is(refusedFree([deed("refused", 3, 4, "b")], []).length, 1);
-  t.is(refusedFree([took, deed("gave", 3, 5), deed("refused", 6, 7, "b")], []).length, 1);
+  t.deepEqual(refusedFree([took, operation("refused", 3, 4, "b")], []), []);
+  t.is(refusedFree([operation("refused", 3, 4, "b")], []).length, 1);
+  t.is(refusedFree([took, operation("gave", 3, 5), operation("refused", 6, 7, "b")], []).length, 1);
 });

@@ -185,13 +185,13 @@ test.serial(
 );
 
 /** What one revision did, as a follower should tell of it. */
-type Deed = readonly string[];
+type Operation = readonly string[];
 
 /**
  * The only one who writes, so that each write is the next revision, and who remembers what it did.
  */
 class Writer {
-  readonly deeds = new Map<bigint, Deed>();
+  readonly operations = new Map<bigint, Operation>();
   readonly #etcd: Etcd;
   readonly #now = new Map<string, string>();
   readonly states = new Map<bigint, ReadonlyMap<string, string>>();
@@ -220,9 +220,9 @@ class Writer {
     this.#done(revision, [`-${key}`]);
   }
 
-  #done(revision: bigint, deed: Deed): void {
+  #done(revision: bigint, operation: Operation): void {
     this.revision = revision;
-    this.deeds.set(revision, deed);
+    this.operations.set(revision, operation);
     this.states.set(revision, new Map(this.#now));
   }
 }
@@ -251,7 +251,7 @@ function checked(
   );
   const should: string[] = [];
   for (let at = known + 1n; at <= followed.revision; at++)
-    should.push(...(writer.deeds.get(at) ?? []));
+    should.push(...(writer.operations.get(at) ?? []));
   if (seen.join() !== should.join())
     throw new Error(`Changes after ${known}: ${seen.join()}, not ${should.join()}`);
   return followed.revision;

@@ -187,7 +187,7 @@ export class Actions {
     const taps = [...links.all.values()].filter(
       ({ kind, name }) => kind === "tun" && name !== "vpn0",
     );
-    const deed = random.weighted({
+    const operation = random.weighted({
       flush: 2,
       forward: 2,
       bridge: 1,
@@ -198,26 +198,27 @@ export class Actions {
       container: 3,
     });
     // What is empty and not remembered is refused, not repaired.
-    if (deed === "flush" && sim.lost) return;
-    sim.note(`administrator: ${deed}`);
-    if (deed === "container") this.#containers.disturb();
-    if (deed === "flush") kernel.iptables[variant].flush();
-    if (deed === "flush" && kernel.nftables.exists)
+    if (operation === "flush" && sim.lost) return;
+    sim.note(`administrator: ${operation}`);
+    if (operation === "container") this.#containers.disturb();
+    if (operation === "flush") kernel.iptables[variant].flush();
+    if (operation === "flush" && kernel.nftables.exists)
       kernel.nftables.commit("delete table inet podnet");
-    if (deed === "flush" && kernel.nftables.names.includes("bridge podnet"))
+    if (operation === "flush" && kernel.nftables.names.includes("bridge podnet"))
       kernel.nftables.commit("delete table bridge podnet");
-    if (deed === "rule" && kernel.nftables.names.includes("inet podnet_guard"))
+    if (operation === "rule" && kernel.nftables.names.includes("inet podnet_guard"))
       kernel.nftables.commit("flush chain inet podnet_guard outside");
-    if (deed === "rule" && kernel.nftables.exists)
+    if (operation === "rule" && kernel.nftables.exists)
       kernel.nftables.commit("add rule inet podnet forward accept");
-    if (deed === "forward") kernel.writeSysctl("net.ipv4.ip_forward", "0");
-    if (deed === "rule")
+    if (operation === "forward") kernel.writeSysctl("net.ipv4.ip_forward", "0");
+    if (operation === "rule")
       kernel.iptables[variant].restore("*filter\n-I FORWARD 1 -s 10.0.0.0/8 -j RETURN\nCOMMIT\n");
-    if (deed === "port" && taps.length > 0) links.change(random.pick(taps).index, { master: 0 });
+    if (operation === "port" && taps.length > 0)
+      links.change(random.pick(taps).index, { master: 0 });
     if (bridge !== undefined) {
-      if (deed === "bridge") links.delete(bridge.index);
-      if (deed === "down") links.change(bridge.index, { up: false, mtu: 1400 });
-      if (deed === "address" && bridge.addresses[0] !== undefined)
+      if (operation === "bridge") links.delete(bridge.index);
+      if (operation === "down") links.change(bridge.index, { up: false, mtu: 1400 });
+      if (operation === "address" && bridge.addresses[0] !== undefined)
         kernel.deleteAddress(bridge.index, bridge.addresses[0].prefix);
     }
     sim.foreignChanged();

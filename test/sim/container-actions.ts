@@ -235,23 +235,31 @@ export class ContainerActions {
     const host = kernel.links.find(`pc${id}`);
     const guest = all.insideOf(name.containerId)?.links.find(name.ifName);
     if (host === undefined || guest === undefined) return;
-    const deed = random.pick(["delete", "master", "down", "inside", "route", "rate", "filters"]);
-    this.#sim.note(`others: ${deed} of ${host.name}`);
+    const operation = random.pick([
+      "delete",
+      "master",
+      "down",
+      "inside",
+      "route",
+      "rate",
+      "filters",
+    ]);
+    this.#sim.note(`others: ${operation} of ${host.name}`);
     const { links } = kernel;
     const inside = all.insideOf(name.containerId)?.links;
-    if (deed === "delete") links.delete(host.index);
-    if (deed === "master") links.change(host.index, { master: 0 });
-    if (deed === "down") links.change(host.index, { up: false });
-    if (deed === "inside") inside?.change(guest.index, { up: false, mtu: 1300 });
-    if (deed === "route") {
+    if (operation === "delete") links.delete(host.index);
+    if (operation === "master") links.change(host.index, { master: 0 });
+    if (operation === "down") links.change(host.index, { up: false });
+    if (operation === "inside") inside?.change(guest.index, { up: false, mtu: 1300 });
+    if (operation === "route") {
       // Of one that is settling this may be a later plugin's doing.
       const row = this.#sim.node?.attachments.named(name);
       const plan = row === undefined || isDamagedAttachment(row) ? undefined : row.plan;
       if (plan === undefined || plan.fragment.settling === true) book.withoutRoutes.add(id);
       guest.routes = [];
     }
-    if (deed === "rate") host.queue = undefined;
-    if (deed === "filters") host.filters = undefined;
+    if (operation === "rate") host.queue = undefined;
+    if (operation === "filters") host.filters = undefined;
   }
 
   /** Its processes have ended, and its namespace with them, whatever the runtime does about it. */

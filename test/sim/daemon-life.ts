@@ -1,7 +1,7 @@
 import { PendingDels } from "../../daemon/containers/cni/settle-pending.ts";
 import { DriftWatch } from "../../daemon/drift/drift.ts";
 import type { Log } from "../../linux/log.ts";
-import { watchCrossings } from "../../core/crossing.ts";
+import { watchEffects } from "../../core/effect.ts";
 import { type Node, type NodeParts, openNode } from "../../daemon/main/node.ts";
 import { Database } from "../../daemon/store/database.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
@@ -66,9 +66,9 @@ export function startLife(options: LifeOptions): Life {
     },
     killed,
   });
-  watchCrossings({
-    at: ({ border, what }, side) => {
-      if (border !== "commit" || state.db === undefined || !process.alive) return;
+  watchEffects({
+    at: ({ boundary, what }, side) => {
+      if (boundary !== "commit" || state.db === undefined || !process.alive) return;
       if (side === "before") process.now(`commit ${what}`, () => {});
       else {
         committed();

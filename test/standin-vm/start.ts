@@ -76,7 +76,7 @@ class StandIn {
         new Monitor({
           id,
           path: line.sockets.get(id) ?? id,
-          // The second monitor is for witnesses.
+          // The second monitor is for sources.
           behaviour: index === 0 ? behaviour : readBehaviour("", "qemu"),
           commandCame: index === 0 ? die : () => {},
           context: {
@@ -158,12 +158,12 @@ class StandIn {
 
   /** In the order of QEMU's hash table, as 7.2 has it. */
   #chardevs(): readonly Json[] {
-    const [qmp, witness] = this.#monitors.map(({ chardev }) => chardev);
+    const [qmp, observer] = this.#monitors.map(({ chardev }) => chardev);
     const [control, tty] = this.#guest.wires;
     const all: (readonly [Chardev | undefined, boolean])[] = [
       [qmp, true],
       [this.#console, true],
-      [witness, true],
+      [observer, true],
       [control.chardev, control.isOpen],
       [tty.chardev, tty.isOpen],
     ];

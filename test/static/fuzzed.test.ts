@@ -5,7 +5,7 @@ import test from "ava";
 import type { Target } from "../fuzz/engine/target.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
-const rooms =
+const moduleFolders =
   "{core,ipallocator,linux,network,hypervisor,guest-init,api,etcd,overlay,cni,cli,daemon}/**/*.ts";
 const reader = /^export (?:async )?(?:function\*? |const )((?:parse|decode|read)[A-Z]\w*)/gm;
 
@@ -54,7 +54,7 @@ test("every reader of foreign bytes is fuzzed, or it is said why not", async (t)
         (only === undefined || only.includes(name)) &&
         except?.includes(name) !== true,
     );
-  const readers = globSync(rooms, { cwd: top })
+  const readers = globSync(moduleFolders, { cwd: top })
     .filter((file) => !/^(?:api|etcd)\/gen\//.test(file))
     .sort()
     .flatMap((file) =>

@@ -43,7 +43,7 @@ for (const kind of ["ports", "bridge", "pc", "ports without ACPI"] as const)
     const { ok, checks } = await client.pods.verify({ idOrName: "theirs" });
     t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));
     // Its own `ip` is heard: name, MTU and address; and what it says counts.
-    t.is(checks.filter(({ witness }) => witness === "guest").length, 3);
+    t.is(checks.filter(({ source }) => source === "guest").length, 3);
     await execIn(client, "theirs", "ip", "link", "set", "eth0", "mtu", "1400");
     const differs = (await client.pods.verify({ idOrName: "theirs" })).checks.filter(
       (check) => !check.ok,

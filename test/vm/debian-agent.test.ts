@@ -16,7 +16,7 @@ const addresses = ["10.20.0.2", "fd00:20::2"] as const;
 const mainPid = "systemctl show --property MainPID --value podnet-guest";
 
 /**
- * That the pod's network is what it was: looked at from outside, from inside, and by the witnesses.
+ * That the pod's network is what it was: looked at from outside, from inside, and by the sources.
  */
 async function isWhole(t: ExecutionContext): Promise<void> {
   for (const address of addresses) await rig.lab.host.ping(address);

@@ -75,8 +75,8 @@ test("a disk's own bootloader, kernel and agent make a pod, again after a reset"
   t.is(first.code, 0, first.output);
   t.notRegex((await shell("cat /proc/cmdline")).output, /root=/);
 
-  const witness = join(rig.directory, "run", "pods", pod?.id ?? "", "witness.sock");
-  using monitor = await QmpClient.open(witness);
+  const source = join(rig.directory, "run", "pods", pod?.id ?? "", "witness.sock");
+  using monitor = await QmpClient.open(source);
   await monitor.execute("system_reset", {});
   let again = first.output;
   for (let attempt = 1; attempt <= 800 && again === first.output; attempt++) {

@@ -25,9 +25,9 @@ test("paths full of QEMU's own syntax are paths to the real QEMU", async (t) => 
     },
     never,
   );
-  using witness = await QmpClient.open(vm.socketPath("witness"));
-  const ask = witness.execute as (name: string, args: object) => Promise<unknown>;
-  const blocks = (await ask.call(witness, "query-block", {})) as {
+  using observer = await QmpClient.open(vm.socketPath("witness"));
+  const ask = observer.execute as (name: string, args: object) => Promise<unknown>;
+  const blocks = (await ask.call(observer, "query-block", {})) as {
     inserted: { file: string; ro: boolean };
   }[];
   t.deepEqual(
@@ -37,7 +37,7 @@ test("paths full of QEMU's own syntax are paths to the real QEMU", async (t) => 
       ["/dev/fdset/1", true],
     ],
   );
-  const sets = (await ask.call(witness, "query-fdsets", {})) as { fds: { opaque: string }[] }[];
+  const sets = (await ask.call(observer, "query-fdsets", {})) as { fds: { opaque: string }[] }[];
   t.deepEqual(
     sets.flatMap(({ fds }) => fds.map(({ opaque }) => opaque)),
     [name("disk"), name("disk")],
@@ -48,9 +48,9 @@ test("paths full of QEMU's own syntax are paths to the real QEMU", async (t) => 
 test("the machine has the devices its description names, and no others", async (t) => {
   await using it = await rig("deaf");
   const { vm } = await it.start();
-  using witness = await QmpClient.open(vm.socketPath("witness"));
+  using observer = await QmpClient.open(vm.socketPath("witness"));
   const children = async (path: string): Promise<string[]> =>
-    (await witness.execute("qom-list", { path }))
+    (await observer.execute("qom-list", { path }))
       .filter(({ type }) => type.startsWith("child<"))
       .map(({ name, type }) => `${name} ${type.slice(6, -1)}`)
       .sort();

@@ -62,9 +62,9 @@ test.serial("plugged before the guest is up, and kept over its reboot", async (t
   const { vm, events } = running;
   await plugTap(vm, nicPlan(1));
   await booted(running);
-  using witness = await QmpClient.open(vm.socketPath("witness"));
+  using observer = await QmpClient.open(vm.socketPath("witness"));
   events.seen.length = 0;
-  await witness.execute("system_reset", {});
+  await observer.execute("system_reset", {});
   while (!(await events.next("channel")).open) events.seen.shift();
   t.deepEqual(await vm.nics(never), ["nic1"]);
   t.is(await vm.unplug(nicPlan(1), never), "unplugged");

@@ -54,8 +54,8 @@ test.serial("a guest that does not let go: traffic ends, the slot stays held", a
   t.is(await vm.unplug(nicPlan(3), never), "pending", "asked again, within QEMU's second");
   await plugTap(vm, nicPlan(4));
   // A reset lets go of what was asked for.
-  using witness = await QmpClient.open(vm.socketPath("witness"));
-  await witness.execute("system_reset", {});
+  using observer = await QmpClient.open(vm.socketPath("witness"));
+  await observer.execute("system_reset", {});
   t.deepEqual(await events.next("nic-removed"), {
     kind: "nic-removed",
     nicId: "nic3",
@@ -95,9 +95,9 @@ test.serial("a failed plug leaves neither netdev nor descriptor nor slot", async
   await plugTap(vm, nicPlan(1));
   // Asked once all plugs have failed, and closed in between: with two clients at work QEMU 7.2 now
   // and then leaves one without an answer.
-  const ask = async (body: (witness: QmpClient) => Promise<unknown>): Promise<unknown> => {
-    using witness = await QmpClient.open(vm.socketPath("witness"));
-    return await body(witness);
+  const ask = async (body: (observer: QmpClient) => Promise<unknown>): Promise<unknown> => {
+    using observer = await QmpClient.open(vm.socketPath("witness"));
+    return await body(observer);
   };
 
   const sameNetdev = { ...nicPlan(5), netdevId: "netdev1" };
@@ -110,17 +110,17 @@ test.serial("a failed plug leaves neither netdev nor descriptor nor slot", async
   const second = await t.throwsAsync(plugTap(vm, badMac));
   t.like(second, { code: "QMP_FAILED", details: { command: "device_add", nic: "nic7" } });
   await t.throwsAsync(
-    ask((witness) => witness.execute("netdev_add", { type: "tap", id: "netdev1", fd: "none" })),
+    ask((observer) => observer.execute("netdev_add", { type: "tap", id: "netdev1", fd: "none" })),
     { message: /Duplicate ID/ },
     "undoing must not take the other NIC's netdev along",
   );
   const absent = { message: /not found/ };
   await t.throwsAsync(
-    ask((witness) => witness.execute("netdev_del", { id: "netdev7" })),
+    ask((observer) => observer.execute("netdev_del", { id: "netdev7" })),
     absent,
   );
   await t.throwsAsync(
-    ask((witness) => witness.execute("closefd", { fdname: "fd7" })),
+    ask((observer) => observer.execute("closefd", { fdname: "fd7" })),
     absent,
   );
   await gone("pntap7");

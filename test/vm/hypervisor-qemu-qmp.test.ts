@@ -38,59 +38,59 @@ const ask = (qmp: NpmQmp, command: string, args: object | null = null): Promise<
     ),
   );
 
-test.serial("as a witness it sees the NIC we plugged", async (t) => {
+test.serial("an independent client sees the NIC we plugged", async (t) => {
   await using it = await rig("polite");
   const { vm } = await it.start();
   await plugTap(vm, nicPlan(1));
-  const witness = await connect(vm.socketPath("witness"));
-  const nics = (await ask(witness, "qom-list", { path: "/machine/peripheral" })) as {
+  const observer = await connect(vm.socketPath("witness"));
+  const nics = (await ask(observer, "qom-list", { path: "/machine/peripheral" })) as {
     name: string;
     type: string;
   }[];
   t.true(nics.some(({ name, type }) => name === "nic1" && type === "child<virtio-net-pci>"));
   t.is(
-    await ask(witness, "qom-get", { path: "/machine/peripheral/nic1", property: "mac" }),
+    await ask(observer, "qom-get", { path: "/machine/peripheral/nic1", property: "mac" }),
     nicPlan(1).mac,
   );
-  witness.destroy();
+  observer.destroy();
   await vm.stop({ graceMs: 0 });
 });
 
 test.serial("defect: an empty answer shifts every later one to the wrong caller", async (t) => {
   await using it = await rig("deaf");
   const { vm } = await it.start();
-  const witness = await connect(vm.socketPath("witness"));
+  const observer = await connect(vm.socketPath("witness"));
   // `log none` answers with the empty string, which it takes for no answer.
-  const shifted = ask(witness, "human-monitor-command", { "command-line": "log none" });
-  const status = ask(witness, "query-status");
-  void ask(witness, "query-kvm");
+  const shifted = ask(observer, "human-monitor-command", { "command-line": "log none" });
+  const status = ask(observer, "query-status");
+  void ask(observer, "query-kvm");
   t.like(await shifted, { status: "running" }, "the answer to query-status");
   t.like(await status, { enabled: false }, "the answer to query-kvm");
-  witness.destroy();
+  observer.destroy();
   await vm.stop({ graceMs: 0 });
 });
 
 test.serial("defect: events come without their data", async (t) => {
   await using it = await rig("polite");
   const { vm } = await it.start();
-  const witness = await connect(vm.socketPath("witness"));
+  const observer = await connect(vm.socketPath("witness"));
   await plugTap(vm, nicPlan(1));
   const { promise, resolve } = Promise.withResolvers<unknown[]>();
-  witness.once("device_deleted", (...what: unknown[]) => resolve(what));
+  observer.once("device_deleted", (...what: unknown[]) => resolve(what));
   await vm.unplug(nicPlan(1), never);
   t.deepEqual(await promise, ["DEVICE_DELETED"], "which device, it does not say");
-  witness.destroy();
+  observer.destroy();
   await vm.stop({ graceMs: 0 });
 });
 
 test.serial("defect: when QEMU dies, whoever waits is never told", async (t) => {
   await using it = await rig("deaf");
   const { vm, events } = await it.start();
-  const witness = await connect(vm.socketPath("witness"));
+  const observer = await connect(vm.socketPath("witness"));
   let told = false;
-  const closed = new Promise((resolve) => witness.once("close", resolve));
+  const closed = new Promise((resolve) => observer.once("close", resolve));
   process.kill(vm.record.pid, "SIGSTOP");
-  witness.execute("query-status", null, () => {
+  observer.execute("query-status", null, () => {
     told = true;
   });
   process.kill(vm.record.pid, "SIGKILL");

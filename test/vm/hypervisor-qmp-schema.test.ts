@@ -151,10 +151,10 @@ function compare(
 async function schemaOf(): Promise<{ schema: Schema; properties: string[] }> {
   await using it = await rig("deaf");
   const { vm } = await it.start();
-  using witness = await QmpClient.open(vm.socketPath("witness"));
-  const schema = new Schema(await witness.execute("query-qmp-schema", {}));
-  const list = witness.execute as (name: string, args: object) => Promise<unknown>;
-  const properties = await list.call(witness, "device-list-properties", {
+  using observer = await QmpClient.open(vm.socketPath("witness"));
+  const schema = new Schema(await observer.execute("query-qmp-schema", {}));
+  const list = observer.execute as (name: string, args: object) => Promise<unknown>;
+  const properties = await list.call(observer, "device-list-properties", {
     typename: "virtio-net-pci",
   });
   await vm.stop({ graceMs: 0 });

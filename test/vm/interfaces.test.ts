@@ -329,7 +329,7 @@ test.serial("addresses of lo answer, come and go, and there is no NIC for them",
   t.false(await host.reaches("10.7.0.3"));
   const differing = async (): Promise<string[]> => {
     const { checks } = await rig.client.pods.verify({ idOrName: "web" });
-    t.true(checks.some(({ witness }) => witness === "guest"));
+    t.true(checks.some(({ source }) => source === "guest"));
     return checks.filter(({ ok }) => !ok).map(({ subject, found }) => `${subject}: ${found}`);
   };
   t.deepEqual(await differing(), []);

@@ -176,7 +176,7 @@ cat >${told}
     rmSync(path.join(cni.lists, "80-net.conflist"));
     const ask = async () => {
       const { checks } = await client.pods.verify({ idOrName: list });
-      return checks.filter(({ witness }) => witness === "cni");
+      return checks.filter(({ source }) => source === "cni");
     };
     const before = await ask();
     writeFileSync(complains, "");

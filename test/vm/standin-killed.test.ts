@@ -8,12 +8,12 @@ import test, { type ExecutionContext } from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { addressOf, execIn, type Rig } from "./daemon-rig.ts";
-import { create, eventually, joinStandInRig, whenTold } from "./standin-rig.ts";
+import { create, eventually, openStandInRig, whenTold } from "./standin-rig.ts";
 
 let rig: Rig;
 
 test.serial.before(async () => {
-  rig = await joinStandInRig();
+  rig = await openStandInRig();
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
@@ -46,7 +46,7 @@ const takenOver = [
   "channel:hello",
 ] as const;
 
-/** What machines and guests are asked meanwhile, as podnetd itself crosses its border. */
+/** What machines and guests are asked meanwhile, as podnetd itself reaches outside. */
 async function askedFor(what: () => Promise<unknown>): Promise<readonly string[]> {
   const record = join(rig.directory, "record");
   await rig.restart("stop", { PODNET_FAILPOINTS: `record:${record}` });

@@ -1,6 +1,6 @@
 import { readdirSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { cross } from "../../../core/crossing.ts";
+import { perform } from "../../../core/effect.ts";
 import {
   isDraftName,
   isMeant,
@@ -76,7 +76,7 @@ export class PendingDels {
         });
       // One that has come in its place meanwhile is another DEL's, for the next look.
       if (contentOf(path)?.equals(written) !== true) return;
-      cross("file", "remove pending DEL", () => rmSync(path, { force: true }));
+      perform("file", "remove pending DEL", () => rmSync(path, { force: true }));
       this.#told.delete(name);
     } catch (err) {
       this.#tell(name, err, "A DEL that was written down cannot be done yet");
@@ -107,6 +107,10 @@ export class PendingDels {
 /** The directory itself. */
 const noName = "";
 
+/** Does all that are there, once. Never rejects. */
+export const settlePending = (parts: SettlePending): Promise<void> =>
+  new PendingDels(parts).settle();
+
 /** A plugin writes one in no time; one that finds it gone says that it could not, and is asked again. */
 const draftMs = 60_000;
 
@@ -116,7 +120,7 @@ function removeDrafts(directory: string, names: readonly string[], log: Log): vo
     const path = join(directory, name);
     try {
       if (statSync(path).mtimeMs < Date.now() - draftMs)
-        cross("file", "remove draft of DEL", () => rmSync(path, { force: true }));
+        perform("file", "remove draft of DEL", () => rmSync(path, { force: true }));
     } catch (err) {
       // Most are whole by now, and have another name.
       if (!isAbsent(err)) log.warn({ path, err }, "What a plugin left cannot be removed");

@@ -1,5 +1,5 @@
 import { type FSWatcher, mkdirSync, statSync, watch } from "node:fs";
-import { cross } from "../../../core/crossing.ts";
+import { perform } from "../../../core/effect.ts";
 import { guarded } from "../../../core/guard.ts";
 import type { Log } from "../../../linux/log.ts";
 
@@ -20,7 +20,7 @@ interface Watched {
 export function watchPending(directory: string, look: () => void, log: Log): Disposable {
   try {
     // What plugins make is root's, and podnetd need not be root.
-    cross("file", "make directory of pending DELs", () =>
+    perform("file", "make directory of pending DELs", () =>
       mkdirSync(directory, { recursive: true, mode: 0o700 }),
     );
   } catch (err) {

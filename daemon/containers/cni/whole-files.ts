@@ -12,7 +12,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { cross } from "../../../core/crossing.ts";
+import { perform } from "../../../core/effect.ts";
 import { PodnetError } from "../../../core/errors.ts";
 
 /**
@@ -21,7 +21,7 @@ import { PodnetError } from "../../../core/errors.ts";
  */
 export function writeWhole(path: string, text: string): void {
   place(path, (draft) =>
-    cross("file", `write ${basename(path)}`, () => writeFileSync(draft, text, { mode: 0o644 })),
+    perform("file", `write ${basename(path)}`, () => writeFileSync(draft, text, { mode: 0o644 })),
   );
 }
 
@@ -38,7 +38,7 @@ export function renewWhole(from: string, path: string): boolean {
 /** The same, whatever is there. */
 export function copyWhole(from: string, path: string): void {
   place(path, (draft) =>
-    cross("file", `copy ${basename(path)}`, () => {
+    perform("file", `copy ${basename(path)}`, () => {
       copyFileSync(from, draft);
       chmodSync(draft, 0o755);
     }),
@@ -49,17 +49,17 @@ export function copyWhole(from: string, path: string): void {
 function place(path: string, make: (draft: string) => void): void {
   const draft = draftOf(path);
   explained(path, () => {
-    cross("file", `make directory of ${basename(path)}`, () =>
+    perform("file", `make directory of ${basename(path)}`, () =>
       mkdirSync(dirname(path), { recursive: true }),
     );
     try {
       make(draft);
       flush(draft, basename(path));
-      cross("file", `put ${basename(path)} in place`, () => renameSync(draft, path));
+      perform("file", `put ${basename(path)} in place`, () => renameSync(draft, path));
       flush(dirname(path), `directory of ${basename(path)}`);
     } catch (cause) {
       // What fails here may be the lack of room that it takes itself.
-      cross("file", `remove draft of ${basename(path)}`, () => rmSync(draft, { force: true }));
+      perform("file", `remove draft of ${basename(path)}`, () => rmSync(draft, { force: true }));
       throw cause;
     }
   });
@@ -67,7 +67,7 @@ function place(path: string, make: (draft: string) => void): void {
 
 /** What is there outlives a loss of power from here on. */
 function flush(path: string, what: string): void {
-  cross("file", `flush ${what}`, () => {
+  perform("file", `flush ${what}`, () => {
     const fd = openSync(path, "r");
     try {
       fsyncSync(fd);
@@ -84,7 +84,7 @@ const draftOf = (path: string): string => join(dirname(path), `.${basename(path)
 export function removeFile(path: string): boolean {
   const there = existsSync(path);
   explained(path, () =>
-    cross("file", `remove ${basename(path)}`, () => {
+    perform("file", `remove ${basename(path)}`, () => {
       for (const each of [draftOf(path), path]) rmSync(each, { force: true });
     }),
   );

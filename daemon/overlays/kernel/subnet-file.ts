@@ -11,7 +11,7 @@ import {
   writeSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { cross } from "../../../core/crossing.ts";
+import { perform } from "../../../core/effect.ts";
 import type { NetworkName } from "../../../core/names.ts";
 import { encodeUtf8 } from "../../../core/utf8.ts";
 import type { Log } from "../../../linux/log.ts";
@@ -93,7 +93,7 @@ export class SubnetFile implements Disposable {
     this.#told = undefined;
     this.#try("What has been given up is still told of", () => {
       try {
-        cross("file", "remove subnet file", () => {
+        perform("file", "remove subnet file", () => {
           rmSync(path, { force: true });
           // Where it could not be put in its place.
           rmSync(freshPath(path), { force: true });
@@ -151,8 +151,10 @@ function replaceFile(path: string, text: string): void {
   const directory = dirname(path);
   const fresh = freshPath(path);
   try {
-    cross("file", "make subnet file's directory", () => mkdirSync(directory, { recursive: true }));
-    cross("file", "write subnet file", () => {
+    perform("file", "make subnet file's directory", () =>
+      mkdirSync(directory, { recursive: true }),
+    );
+    perform("file", "write subnet file", () => {
       const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
       const fd = openSync(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o644);
       try {
@@ -165,7 +167,7 @@ function replaceFile(path: string, text: string): void {
         closeSync(fd);
       }
     });
-    cross("file", "name subnet file", () => {
+    perform("file", "name subnet file", () => {
       renameSync(fresh, path);
       const fd = openSync(directory, "r");
       try {

@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { cross } from "../../../core/crossing.ts";
+import { perform } from "../../../core/effect.ts";
 import { signalGroup } from "../../../linux/command-end.ts";
 import { bootId, isSameProcess, processStartTime } from "../../../linux/proc.ts";
 import { readRegular } from "../../../linux/regular-file.ts";
@@ -35,14 +35,14 @@ export class PluginCalls {
       try {
         return await body((pid) => this.#write(file, pid));
       } finally {
-        cross("file", "forget a plugin", () => rmSync(file, { force: true }));
+        perform("file", "forget a plugin", () => rmSync(file, { force: true }));
       }
     });
   }
 
   #write(file: string, pid: number): void {
     try {
-      cross("file", "note a plugin", () => {
+      perform("file", "note a plugin", () => {
         mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
         writeFileSync(file, `${pid} ${processStartTime(pid) ?? ""} ${bootId()}`, { mode: 0o600 });
       });

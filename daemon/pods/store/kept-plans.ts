@@ -1,7 +1,7 @@
 import { mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { PodSpec } from "../../../api/pod-spec.ts";
-import { cross } from "../../../core/crossing.ts";
+import { perform } from "../../../core/effect.ts";
 import type { PodId } from "../../../core/names.ts";
 import type { Log } from "../../../linux/log.ts";
 import { readRegular } from "../../../linux/regular-file.ts";
@@ -56,7 +56,7 @@ export class KeptPlans {
   put({ plan, spec, networks }: Kept, left = false): void {
     const kept = { version: 1, stateDir: this.#stateDir, left, networks, spec, plan };
     try {
-      cross("file", "keep plan", () => {
+      perform("file", "keep plan", () => {
         mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
         const path = this.#pathOf(plan.podId);
         writeFileSync(`${path}.new`, JSON.stringify(kept), { mode: 0o600 });
@@ -94,7 +94,9 @@ export class KeptPlans {
 
   #remove(name: string): void {
     try {
-      cross("file", "remove kept plan", () => rmSync(join(this.#directory, name), { force: true }));
+      perform("file", "remove kept plan", () =>
+        rmSync(join(this.#directory, name), { force: true }),
+      );
     } catch (err) {
       this.#log?.warn({ name, err }, "A pod's kept plan cannot be removed");
     }

@@ -16,7 +16,7 @@ export interface TableModel {
   readonly optional?: { readonly does: string };
 }
 
-const chainNames = [
+export const chainNames = [
   "forward",
   "arriving",
   "prerouting",
@@ -25,7 +25,7 @@ const chainNames = [
   "postrouting",
   "overlays",
 ] as const;
-type ChainName = (typeof chainNames)[number];
+export type ChainName = (typeof chainNames)[number];
 
 /** Where in the kernel a chain begins; none for those that others jump to. */
 export interface Hook {
@@ -34,7 +34,7 @@ export interface Hook {
   readonly priority: number;
 }
 
-interface Chain {
+export interface Chain {
   readonly hook?: Hook;
   readonly rules: readonly string[];
 }

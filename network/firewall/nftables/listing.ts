@@ -8,7 +8,7 @@ export interface Listing {
   readonly chains: ReadonlyMap<string, ListedChain>;
 }
 
-interface ListedSet {
+export interface ListedSet {
   readonly type: string;
   readonly value: string | undefined;
   readonly interval: boolean;
@@ -16,7 +16,7 @@ interface ListedSet {
   readonly elements: readonly Element[];
 }
 
-interface ListedChain {
+export interface ListedChain {
   /** As text: `filter forward 0 accept`; empty for one without a hook. */
   readonly hook: string;
   readonly rules: readonly { readonly comment: string | undefined; readonly text: string }[];

@@ -14,7 +14,7 @@ import {
 import type { PeerTable } from "./peer-table.ts";
 
 /** Where datagrams go to; `DatagramOutlet` of linux/. */
-interface Outlet {
+export interface Outlet {
   begin(host: number, length: number): void;
   piece(address: number, length: number): void;
   flush(): void;

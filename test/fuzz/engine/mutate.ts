@@ -96,7 +96,7 @@ const splice: Mutation = (bytes, random, _target, other) =>
     other.subarray(random.below(other.length + 1)),
   );
 
-const crossInto: Mutation = (bytes, random, _target, other) => {
+const spliceInto: Mutation = (bytes, random, _target, other) => {
   const [from, to] = span(other, random);
   const at = random.below(bytes.length + 1);
   return join(bytes.subarray(0, at), other.subarray(from, to), bytes.subarray(at));
@@ -151,7 +151,7 @@ const mutations: readonly Mutation[] = [
   duplicate,
   cut,
   splice,
-  crossInto,
+  spliceInto,
   putWord,
   putInteger,
   putDecimal,

@@ -3,11 +3,11 @@ import { lastWords } from "../../../daemon/pods/guest/last-words.ts";
 import { hasCapability } from "../../../daemon/main/preflight.ts";
 import { loopbackAddresses } from "../../../daemon/verify/loopback-addresses.ts";
 import {
-  parseHostTestimony,
-  parseRulesTestimony,
-  parseSocketsTestimony,
-  parseVmTestimony,
-} from "../../../daemon/verify/testimony.ts";
+  parseHostReport,
+  parseRulesReport,
+  parseSocketsReport,
+  parseVmReport,
+} from "../../../daemon/verify/source-reports.ts";
 import { parseOptions } from "../../../guest-init/agent/options.ts";
 import { identify } from "../../../guest-init/agent/users.ts";
 import { findId } from "../../../linux/accounts.ts";
@@ -336,10 +336,10 @@ const rulesSaid = {
 };
 const socketsSaid = { sockets: [{ protocol: "tcp", ip: "i", port: 1, own: true }] };
 
-/** What the witnesses of `podnet verify` print. */
-const testimony: Target = {
-  name: "testimony",
-  files: ["daemon/verify/testimony.ts", "daemon/verify/loopback-addresses.ts"],
+/** What the sources of `podnet verify` print. */
+const report: Target = {
+  name: "source-reports",
+  files: ["daemon/verify/source-reports.ts", "daemon/verify/loopback-addresses.ts"],
   seeds: [
     chosen(0, json(hostSaid)),
     chosen(1, json(vmSaid)),
@@ -350,10 +350,10 @@ const testimony: Target = {
   ],
   words: ["links", "addresses", "routes", "status", "nics", "pci", "index", "up"],
   run: choosing([
-    (bytes) => valueOf(["COMMAND_FAILED"], () => parseHostTestimony(textOf(bytes))),
-    (bytes) => valueOf(["COMMAND_FAILED"], () => parseVmTestimony(textOf(bytes))),
-    (bytes) => valueOf(["COMMAND_FAILED"], () => parseRulesTestimony(textOf(bytes))),
-    (bytes) => valueOf(["COMMAND_FAILED"], () => parseSocketsTestimony(textOf(bytes))),
+    (bytes) => valueOf(["COMMAND_FAILED"], () => parseHostReport(textOf(bytes))),
+    (bytes) => valueOf(["COMMAND_FAILED"], () => parseVmReport(textOf(bytes))),
+    (bytes) => valueOf(["COMMAND_FAILED"], () => parseRulesReport(textOf(bytes))),
+    (bytes) => valueOf(["COMMAND_FAILED"], () => parseSocketsReport(textOf(bytes))),
     (bytes) => valueOf([], () => loopbackAddresses(textOf(bytes))),
   ]),
 };
@@ -364,5 +364,5 @@ export const hostFiles: readonly Target[] = [
   agentOptions,
   lastTexts,
   marks,
-  testimony,
+  report,
 ];

@@ -1,8 +1,8 @@
 import { deepStrictEqual } from "node:assert";
 import { parseIfName } from "../../../core/names.ts";
 import { readGuestLinks } from "../../../daemon/verify/guest-links.ts";
-import { parseRulesTestimony } from "../../../daemon/verify/testimony.ts";
-import { readListedRules, readSavedRules } from "../../../daemon/verify/witness-rules-reader.ts";
+import { parseRulesReport } from "../../../daemon/verify/source-reports.ts";
+import { readListedRules, readSavedRules } from "../../../daemon/verify/rules-source-reader.ts";
 import { drops, forwardChains } from "../../../network/firewall/obstacles.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
@@ -81,10 +81,10 @@ const words =
   );
 words.push("masquerade", "-A ", "-j ", "--dport ", "--to-destination ", "\n", "! ");
 
-/** Rules as programs print them: what the witness of `podnet verify` makes of them. */
-const witness: Target = {
-  name: "witness-rules",
-  files: ["daemon/verify/witness-rules-reader.ts"],
+/** Rules as programs print them: what the source of `podnet verify` makes of them. */
+const source: Target = {
+  name: "rules-source",
+  files: ["daemon/verify/rules-source-reader.ts"],
   seeds: [
     chosen(0, utf8(saved)),
     chosen(1, decided),
@@ -96,12 +96,12 @@ const witness: Target = {
   ],
   words,
   run: choosing([
-    (bytes) => checkTestimony(readSavedRules(textOf(bytes))),
+    (bytes) => checkReport(readSavedRules(textOf(bytes))),
     (bytes) => {
       try {
-        checkTestimony(readListedRules(textOf(bytes)));
+        checkReport(readListedRules(textOf(bytes)));
       } catch (error) {
-        // It ends with that, and podnetd hears that the witness could not speak.
+        // It ends with that, and podnetd hears that the source could not speak.
         if (!(error instanceof SyntaxError)) throw error;
       }
     },
@@ -131,8 +131,8 @@ const guestLinks: Target = {
 };
 
 /** podnetd understands it, or says that it does not: numbers may be none. */
-function checkTestimony(said: object): void {
-  valueOf(["COMMAND_FAILED"], () => parseRulesTestimony(JSON.stringify(said)));
+function checkReport(said: object): void {
+  valueOf(["COMMAND_FAILED"], () => parseRulesReport(JSON.stringify(said)));
 }
 
 const bridge = parseIfName("hyper0");
@@ -181,4 +181,4 @@ const obstacles: Target = {
   ]),
 };
 
-export const rules: readonly Target[] = [witness, guestLinks, obstacles];
+export const rules: readonly Target[] = [source, guestLinks, obstacles];

@@ -245,8 +245,8 @@ export const callersFaults: readonly Fault[] = [
     kind: "mark",
     name: "a file that is no socket is replaced by the API's",
     file: "daemon/listeners/unix-listener.ts",
-    find: "if (lstatSync(path).isSocket())\n      cross(",
-    put: "cross(",
+    find: "if (lstatSync(path).isSocket())\n      perform(",
+    put: "perform(",
     noticedBy: {
       file: "test/unit/daemon/api/server.test.ts",
       title: "a file that is no socket is left alone",

@@ -45,7 +45,7 @@ export const crashFaults: readonly Fault[] = [
     kind: "repair",
     name: "the matrix does not compare what is there after a case",
     file: "test/crash/inspect.ts",
-    find: "problems.push(...(await lane.changes(baselines.withBystander, learnt(pods))));",
+    find: "problems.push(...(await worker.changes(baselines.withBystander, learnt(pods))));",
     put: "void [baselines, learnt];",
     noticedBy: left,
     slow: true,

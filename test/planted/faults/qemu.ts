@@ -43,9 +43,9 @@ export const qemuFaults: readonly Fault[] = [
     kind: "lock",
     name: "a command may overtake a descriptor on its way to QEMU",
     file: "hypervisor/qmp/client.ts",
-    find: "await this.#lane;",
+    find: "await this.#queue;",
     put: "",
-    noticedBy: { file: qmp, title: "getfd keeps the lane until it is answered" },
+    noticedBy: { file: qmp, title: "getfd holds the queue until it is answered" },
   },
   {
     kind: "release",
@@ -53,7 +53,7 @@ export const qemuFaults: readonly Fault[] = [
     file: "hypervisor/qmp/client.ts",
     find: "void sent.then(leave, leave);",
     put: "void [sent, leave];",
-    noticedBy: { file: qmp, title: "a getfd never answered frees the lane at its deadline" },
+    noticedBy: { file: qmp, title: "a getfd never answered frees the queue at its deadline" },
     slow: true,
   },
   {

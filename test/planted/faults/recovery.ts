@@ -94,13 +94,13 @@ export const recoveryFaults: readonly Fault[] = [
   },
   {
     kind: "record",
-    name: "a call of the host's lies outside of a crossing",
+    name: "a call of the host's lies outside of an effect",
     file: "daemon/store/lock.ts",
-    find: 'cross("file", `make ${name}`, () => mkdirSync(directory, { recursive: true, mode: 0o700 }));',
+    find: 'perform("file", `make ${name}`, () => mkdirSync(directory, { recursive: true, mode: 0o700 }));',
     put: "mkdirSync(directory, { recursive: true, mode: 0o700 });",
     noticedBy: {
       file: "test/crash/strace.test.ts",
-      title: "strace shows no call of podnetd outside of a crossing, with stand-in machines",
+      title: "strace shows no call of podnetd outside of an effect, with stand-in machines",
     },
     slow: true,
   },

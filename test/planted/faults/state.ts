@@ -48,7 +48,7 @@ export const stateFaults: readonly Fault[] = [
     kind: "release",
     name: "the lock of a state directory is never given back",
     file: "daemon/store/lock.ts",
-    find: 'if (held.isOpen) cross("file", `unlock ${name}`, () => held.close());',
+    find: 'if (held.isOpen) perform("file", `unlock ${name}`, () => held.close());',
     put: "",
     noticedBy: { file: store, title: "a lock is given back when released" },
   },

@@ -158,7 +158,7 @@ test("networks shows pools", async (t) => {
   t.regex(out, /^default +hyper0 +192\.168\.123\.0\/24 +192\.168\.123\.1 +1500 +no +no +1 +252$/m);
 });
 
-test("verify exits 1 when a witness saw something else", async (t) => {
+test("verify exits 1 when a source saw something else", async (t) => {
   const good = await podnet(["verify", "web"], here);
   t.is(good.code, 0);
   t.regex(good.out, /1 check, all as recorded/);

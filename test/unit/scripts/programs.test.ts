@@ -99,9 +99,11 @@ test("scripts/program looks at each room that a program is made of", async (t) =
     external: ["koffi"],
     logLevel: "silent",
   });
-  const rooms = new Set(Object.keys(metafile.inputs).map((file) => file.split("/")[0] ?? ""));
+  const moduleFolders = new Set(
+    Object.keys(metafile.inputs).map((file) => file.split("/")[0] ?? ""),
+  );
   t.deepEqual(
-    [...rooms].filter((room) => !watched.includes(room)),
+    [...moduleFolders].filter((room) => !watched.includes(room)),
     [],
   );
 });

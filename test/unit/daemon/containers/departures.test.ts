@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import type { Ip } from "../../../../core/address.ts";
 import { type Clock, systemClock } from "../../../../core/clock.ts";
-import { watchCrossings } from "../../../../core/crossing.ts";
+import { watchEffects } from "../../../../core/effect.ts";
 import type { AttachmentPlan } from "../../../../daemon/containers/attachment-plan.ts";
 import { Departures } from "../../../../daemon/containers/departures.ts";
 import { AttachmentRecords } from "../../../../daemon/containers/records.ts";
@@ -151,12 +151,12 @@ test.serial("a claim whose commit throws and is there counts; one that is not do
     const at = ({ what }: { readonly what: string }, now: string): void => {
       if (what === "claim attachment" && now === side) throw new Error("Injected failure");
     };
-    watchCrossings({ at, atAsync: async () => {} });
+    watchEffects({ at, atAsync: async () => {} });
     try {
       if (kept) site.records.claim(other);
       else t.throws(() => site.records.claim(other));
     } finally {
-      watchCrossings(undefined);
+      watchEffects(undefined);
     }
     t.is(site.records.get("b" as never) !== undefined, kept);
     t.is(site.isFree("10.0.0.3"), !kept);
@@ -177,12 +177,12 @@ test.serial(
   async (t) => {
     using site = openSite();
     const { departures, row, records } = site;
-    t.teardown(() => watchCrossings(undefined));
+    t.teardown(() => watchEffects(undefined));
     let failures = 1;
     const at = ({ what }: { readonly what: string }, now: string): void => {
       if (what === "detaching" && now === "before" && failures-- > 0) throw new Error("No room");
     };
-    watchCrossings({ at, atAsync: async () => {} });
+    watchEffects({ at, atAsync: async () => {} });
     await departures.undo(plan, new Error("why"));
     t.is(row().state, "ready");
     const until = performance.now() + 20_000;

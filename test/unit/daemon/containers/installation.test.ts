@@ -11,7 +11,7 @@ import {
 import { tmpdir } from "node:os";
 import path from "node:path";
 import test, { type ExecutionContext } from "ava";
-import { watchCrossings } from "../../../../core/crossing.ts";
+import { watchEffects } from "../../../../core/effect.ts";
 import type { PodnetError } from "../../../../core/errors.ts";
 import { Installation } from "../../../../daemon/containers/cni/installation.ts";
 import { Database } from "../../../../daemon/store/database.ts";
@@ -95,14 +95,14 @@ function atEach(end: boolean, body: (attempt: (act: () => unknown) => boolean) =
         passed += 1;
         if (end ? passed >= stop : passed === stop) throw new Error("Injected failure");
       };
-      watchCrossings({ at, atAsync: async () => at() });
+      watchEffects({ at, atAsync: async () => at() });
       try {
         act();
         return true;
       } catch {
         return false;
       } finally {
-        watchCrossings(undefined);
+        watchEffects(undefined);
       }
     });
     if (passed < stop) return stop - 1;
@@ -168,7 +168,7 @@ test.serial("after an upgrade the plugin is renewed before the list, which never
     spoil();
     const next = site.open();
     const order: string[] = [];
-    watchCrossings({
+    watchEffects({
       at({ what }, side) {
         if (what.endsWith(" in place") && side === "after") order.push(what);
         // A runtime that finds no list takes another network.
@@ -179,7 +179,7 @@ test.serial("after an upgrade the plugin is renewed before the list, which never
     try {
       next.present();
     } finally {
-      watchCrossings(undefined);
+      watchEffects(undefined);
     }
     t.deepEqual(order, ["put podnet-cni in place", "put 10-podnet.conflist in place"]);
     t.deepEqual(site.content(), ["the next plugin", "true"]);
@@ -252,16 +252,16 @@ test.serial("with containers attached nothing is uninstalled, nor moved, without
 test.serial("plugin and list are on the disk before and after they have their names", (t) => {
   using site = new Site();
   const files: string[] = [];
-  watchCrossings({
-    at({ border, what }, side) {
-      if (border === "file" && side === "after") files.push(what);
+  watchEffects({
+    at({ boundary, what }, side) {
+      if (boundary === "file" && side === "after") files.push(what);
     },
     atAsync: async () => {},
   });
   try {
     site.open().install(site.where);
   } finally {
-    watchCrossings(undefined);
+    watchEffects(undefined);
   }
   for (const name of whole) {
     const own = files.filter((what) => what.includes(name) && !what.startsWith("make directory"));

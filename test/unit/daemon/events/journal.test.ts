@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
 import { systemClock } from "../../../../core/clock.ts";
-import { type Side, watchCrossings } from "../../../../core/crossing.ts";
+import { type Side, watchEffects } from "../../../../core/effect.ts";
 import { Journal, type NewEvent } from "../../../../daemon/events/journal.ts";
 import { Database } from "../../../../daemon/store/database.ts";
 import { openLog } from "../../../../linux/log.ts";
@@ -19,7 +19,7 @@ test.after.always(() => {
   rmSync(directory, { recursive: true, force: true });
 });
 test.afterEach.always(() => {
-  watchCrossings(undefined);
+  watchEffects(undefined);
   said.length = 0;
 });
 
@@ -32,8 +32,8 @@ const event = (text: string): NewEvent => ({
 
 /** Every commit throws on that side. */
 function failing(at: Side): void {
-  watchCrossings({
-    at(_crossing, side) {
+  watchEffects({
+    at(_effect, side) {
       if (side === at) throw new Error(`the commit fails ${at}`);
     },
     async atAsync() {},

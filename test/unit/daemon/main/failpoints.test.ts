@@ -3,17 +3,17 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
-import { cross, crossAsync, watchCrossings } from "../../../../core/crossing.ts";
+import { perform, performAsync, watchEffects } from "../../../../core/effect.ts";
 import { PodnetError } from "../../../../core/errors.ts";
 import { armFailpoints } from "../../../../daemon/main/failpoints.ts";
 
-test.afterEach.always(() => watchCrossings(undefined));
+test.afterEach.always(() => watchEffects(undefined));
 
 test.serial("nothing is armed without the variable", (t) => {
   armFailpoints(undefined);
   armFailpoints("");
   t.is(
-    cross("file", "make x", () => 7),
+    perform("file", "make x", () => 7),
     7,
   );
 });
@@ -33,17 +33,17 @@ test.serial("what is not understood is refused with the variable's name", (t) =>
 });
 
 test.serial(
-  "an error is of its border, and comes before or after the call, the Nth time only",
+  "an error is of its boundary, and comes before or after the call, the Nth time only",
   async (t) => {
     armFailpoints("commit:claim:before#2=error;qmp:quit:after#1=error");
     const made: string[] = [];
-    const commit = (): number => cross("commit", "claim", () => made.push("commit"));
+    const commit = (): number => perform("commit", "claim", () => made.push("commit"));
     commit();
     const before = t.throws(commit, { code: "STATE_UNWRITABLE" }) as { details?: unknown };
     t.like(before, { details: { injected: true } });
     commit();
     t.deepEqual(made, ["commit", "commit"]);
-    const quit = (): Promise<number> => crossAsync("qmp", "quit", async () => made.push("quit"));
+    const quit = (): Promise<number> => performAsync("qmp", "quit", async () => made.push("quit"));
     await t.throwsAsync(quit(), { code: "QMP_FAILED" });
     t.is(await quit(), 4);
   },
@@ -53,17 +53,17 @@ test.serial("a hang comes late and goes on, synchronous or not", async (t) => {
   armFailpoints("file:x:before#1=hang:30;qmp:x:after#1=hang:30");
   const begin = performance.now();
   t.is(
-    cross("file", "x", () => 1),
+    perform("file", "x", () => 1),
     1,
   );
   t.true(performance.now() - begin >= 29);
-  t.is(await crossAsync("qmp", "x", async () => 2), 2);
+  t.is(await performAsync("qmp", "x", async () => 2), 2);
   t.true(performance.now() - begin >= 58);
 });
 
 test.serial("what limits a call limits its hang", async (t) => {
   armFailpoints("qmp:x:before#1=hang:60000;qmp:x:after#1=hang:60000");
-  const call = (limit: () => AbortSignal) => crossAsync("qmp", "x", async () => 2, limit);
+  const call = (limit: () => AbortSignal) => performAsync("qmp", "x", async () => 2, limit);
   const late = await t.throwsAsync(call(() => AbortSignal.timeout(10)));
   t.like(late, { code: "DEADLINE_EXCEEDED" });
   const caller = new AbortController();
@@ -80,9 +80,9 @@ test.serial("a record holds every side in order, from where it is to begin", (t)
   const broken = (): never => {
     throw new Error("no");
   };
-  cross("file", "early", () => {});
-  for (let i = 0; i < 2; i++) cross("commit", "claim", () => {});
-  t.throws(() => cross("file", "late", broken));
+  perform("file", "early", () => {});
+  for (let i = 0; i < 2; i++) perform("commit", "claim", () => {});
+  t.throws(() => perform("file", "late", broken));
   t.deepEqual(readFileSync(file, "utf8").trim().split("\n"), [
     "commit:claim:after#1",
     "commit:claim:before#1",
@@ -96,11 +96,11 @@ test.serial("a kill ends the process where it stands", (t) => {
   const top = path.resolve(import.meta.dirname, "../../../..");
   const program = `
     import { writeSync } from "node:fs";
-    const { cross } = await import("${top}/core/crossing.ts");
+    const { perform } = await import("${top}/core/effect.ts");
     const { armFailpoints } = await import("${top}/daemon/main/failpoints.ts");
     armFailpoints(process.env.PODNET_FAILPOINTS);
-    cross("file", "x", () => writeSync(1, "made "));
-    cross("file", "x", () => writeSync(1, "twice"));`;
+    perform("file", "x", () => writeSync(1, "made "));
+    perform("file", "x", () => writeSync(1, "twice"));`;
   const run = (point: string) =>
     spawnSync(process.execPath, ["--input-type=module", "-e", program], {
       env: { ...process.env, PODNET_FAILPOINTS: `${point}=kill` },

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
 import type { Cidr, Ipv4 } from "../../../../core/address.ts";
-import { watchCrossings } from "../../../../core/crossing.ts";
+import { watchEffects } from "../../../../core/effect.ts";
 import { PodnetError } from "../../../../core/errors.ts";
 import { Extension, type ExtensionConfig } from "../../../../daemon/overlays/kernel/extension.ts";
 import {
@@ -171,8 +171,8 @@ test.serial("an extension that is told to end runs no further command", async (t
   const log = new Logged();
   const extension = new Extension({ config: { ...none, subnetAdd: "sleep 600" }, log });
   const ending = new AbortController();
-  watchCrossings({ at: () => {}, atAsync: () => Promise.resolve(ending.abort()) });
-  t.teardown(() => watchCrossings(undefined));
+  watchEffects({ at: () => {}, atAsync: () => Promise.resolve(ending.abort()) });
+  t.teardown(() => watchEffects(undefined));
   await t.throwsAsync(extension.follow([peer(2, ""), peer(3, "")], ending.signal), {
     instanceOf: PodnetError,
     code: "CANCELLED",

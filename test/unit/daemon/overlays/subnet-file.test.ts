@@ -14,7 +14,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import test from "ava";
 import type { Cidr } from "../../../../core/address.ts";
-import { watchCrossings } from "../../../../core/crossing.ts";
+import { watchEffects } from "../../../../core/effect.ts";
 import type { NetworkName } from "../../../../core/names.ts";
 import { SubnetFile, subnetFilePath } from "../../../../daemon/overlays/kernel/subnet-file.ts";
 import type { LogFields } from "../../../../linux/log.ts";
@@ -83,14 +83,14 @@ test.serial("whoever reads the file while it is written sees the old one or the 
   const before = readFileSync(path, "utf8");
   const seen: string[] = [];
   const look = (): void => void seen.push(readFileSync(path, "utf8"));
-  watchCrossings({ at: look, atAsync: () => Promise.resolve() });
-  t.teardown(() => watchCrossings(undefined));
+  watchEffects({ at: look, atAsync: () => Promise.resolve() });
+  t.teardown(() => watchEffects(undefined));
   file.write(env(6));
   const after = readFileSync(path, "utf8");
   t.is(seen.length, 6, "directory, contents and name, before and after each");
   t.deepEqual(new Set(seen), new Set([before, after]));
   // And one that is stopped on the way has changed nothing; the next one goes through.
-  watchCrossings({
+  watchEffects({
     at: ({ what }) => {
       if (what === "name subnet file") throw new Error("stopped here");
     },
@@ -98,7 +98,7 @@ test.serial("whoever reads the file while it is written sees the old one or the 
   });
   file.write(env(7));
   t.is(warnings.length, 1);
-  watchCrossings(undefined);
+  watchEffects(undefined);
   t.is(readFileSync(path, "utf8"), after);
   file.write(env(7));
   t.regex(readFileSync(path, "utf8"), /10\.77\.7\.1/);
@@ -135,17 +135,17 @@ test.serial("what could not be written or removed is, once it can be", async (t)
   t.false(existsSync(path));
   rmSync(directory);
   await until("subnet.env", () => existsSync(path));
-  watchCrossings({
+  watchEffects({
     at: ({ what }) => {
       if (what === "name subnet file" || what === "remove subnet file") throw new Error("not now");
     },
     atAsync: () => Promise.resolve(),
   });
-  t.teardown(() => watchCrossings(undefined));
+  t.teardown(() => watchEffects(undefined));
   file.write(env(6));
   file.remove();
   t.deepEqual(readdirSync(directory).toSorted(), [".subnet.env.new", "subnet.env"]);
-  watchCrossings(undefined);
+  watchEffects(undefined);
   await until("nothing", () => readdirSync(directory).length === 0);
   const [without, goneStill] = [told[0], told.at(-1)];
   t.is(without, "Programs on the host are not told of the overlay");

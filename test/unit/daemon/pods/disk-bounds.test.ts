@@ -5,7 +5,7 @@ import test from "ava";
 import { create } from "@bufbuild/protobuf";
 import { PodSpecSchema } from "../../../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { validateSpec } from "../../../../api/validate.ts";
-import { watchCrossings } from "../../../../core/crossing.ts";
+import { watchEffects } from "../../../../core/effect.ts";
 import { lockDisks } from "../../../../daemon/store/lock.ts";
 import { systemClock } from "../../../../core/clock.ts";
 import { Journal } from "../../../../daemon/events/journal.ts";
@@ -106,14 +106,14 @@ test.serial(
     const event = { kind: "updated", podId: "p", podName: "n", data: { text: "there" } } as never;
     const commit = (need: "new" | "usual" | "essential"): void => journal.emit(event, { need });
     let room = false;
-    t.teardown(() => watchCrossings(undefined));
-    watchCrossings({
-      at({ border, what }, side) {
+    t.teardown(() => watchEffects(undefined));
+    watchEffects({
+      at({ boundary, what }, side) {
         // SQLITE_FULL, until the reserve is given back.
-        if (border === "file" && what === "release reserve") room = true;
-        if (border === "commit" && side === "before" && !room)
+        if (boundary === "file" && what === "release reserve") room = true;
+        if (boundary === "commit" && side === "before" && !room)
           throw Object.assign(new Error("database or disk is full"), { errcode: 13 });
-        if (border === "file" && what === "make reserve" && side === "before" && room)
+        if (boundary === "file" && what === "make reserve" && side === "before" && room)
           throw Object.assign(new Error("no space"), { code: "ENOSPC" });
       },
       async atAsync() {},
@@ -131,7 +131,7 @@ test.serial(
     t.false(reserve.whole);
     commit("usual");
     t.throws(() => commit("new"), { code: "STATE_UNWRITABLE", message: /nearly full/ });
-    watchCrossings(undefined);
+    watchEffects(undefined);
     commit("new");
     t.true(reserve.whole);
   },

@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from "ava";
-import { watchCrossings } from "../../../../core/crossing.ts";
+import { watchEffects } from "../../../../core/effect.ts";
 import { configuration, type Node, openNode } from "../fixtures/node.ts";
 
 /** What is committed: flushed to the disk, and not. */
@@ -11,9 +11,9 @@ interface Commits {
 /** The commits that `work` makes, by name. */
 async function commitsOf({ db }: Node, work: () => Promise<unknown>): Promise<Commits> {
   const commits: Commits = { flushed: [], written: [] };
-  watchCrossings({
-    at({ border, what }, side) {
-      if (border !== "commit" || side !== "after") return;
+  watchEffects({
+    at({ boundary, what }, side) {
+      if (boundary !== "commit" || side !== "after") return;
       const full = db.get("PRAGMA synchronous")?.["synchronous"] === 2;
       commits[full ? "flushed" : "written"].push(what);
     },
@@ -22,7 +22,7 @@ async function commitsOf({ db }: Node, work: () => Promise<unknown>): Promise<Co
   try {
     await work();
   } finally {
-    watchCrossings(undefined);
+    watchEffects(undefined);
   }
   return commits;
 }

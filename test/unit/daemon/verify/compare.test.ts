@@ -8,11 +8,11 @@ import { loopbackAddresses } from "../../../../daemon/verify/loopback-addresses.
 import { comparePod, requireAgreement } from "../../../../daemon/verify/compare.ts";
 import type { ExpectedInterface } from "../../../../daemon/verify/expectation.ts";
 import {
-  type HostTestimony,
-  parseHostTestimony,
-  parseVmTestimony,
-  type VmTestimony,
-} from "../../../../daemon/verify/testimony.ts";
+  type HostReport,
+  parseHostReport,
+  parseVmReport,
+  type VmReport,
+} from "../../../../daemon/verify/source-reports.ts";
 
 const expected: ExpectedInterface = {
   tap: parseIfName("pnabcdefghijkl0"),
@@ -29,7 +29,7 @@ const expected: ExpectedInterface = {
   slot: 1,
 };
 
-const host: HostTestimony = {
+const host: HostReport = {
   links: [
     { name: "hyper0", index: 2, up: true, mtu: 1500, group: 0, kind: "bridge" },
     {
@@ -52,7 +52,7 @@ const host: HostTestimony = {
   ],
 };
 
-const vm: VmTestimony = {
+const vm: VmReport = {
   status: "running",
   nics: [
     {
@@ -147,11 +147,11 @@ test("a port's one VLAN, and that it is not to learn, are compared where they we
     ]);
 });
 
-test("testimony that is not understood is an error, not a crash", (t) => {
-  t.deepEqual(parseHostTestimony(JSON.stringify(host)), host);
-  t.deepEqual(parseVmTestimony(JSON.stringify(vm)), vm);
+test("a report that is not understood is an error, not a crash", (t) => {
+  t.deepEqual(parseHostReport(JSON.stringify(host)), host);
+  t.deepEqual(parseVmReport(JSON.stringify(vm)), vm);
   for (const text of ["", "null", "{", '{"status":1}', JSON.stringify({ ...vm, extra: 1 })]) {
-    for (const parse of [parseHostTestimony, parseVmTestimony])
+    for (const parse of [parseHostReport, parseVmReport])
       t.true(
         isPodnetError(
           t.throws(() => parse(text)),
@@ -161,18 +161,18 @@ test("testimony that is not understood is an error, not a crash", (t) => {
   }
 });
 
-test("the witnesses share no code with podnet", (t) => {
+test("the sources share no code with podnet", (t) => {
   const directory = path.join(import.meta.dirname, "../../../../daemon/verify");
   const imports = (file: string): string[] => {
     const text = readFileSync(path.join(directory, file), "utf8");
     t.notRegex(text, /\bimport\(|\brequire\(|createRequire/);
     return [...text.matchAll(/^import .*?from "([^"]+)";$/gm)].map((match) => match[1] as string);
   };
-  t.deepEqual(imports("witness-host.ts"), ["netlink"]);
-  t.deepEqual(imports("witness-vm.ts"), ["node:path", "qemu-qmp"]);
-  t.deepEqual(imports("witness-rules.ts"), ["node:fs", "./witness-rules-reader.ts"]);
-  t.deepEqual(imports("witness-rules-reader.ts"), []);
-  t.deepEqual(imports("witness-sockets.ts"), ["node:fs"]);
+  t.deepEqual(imports("host-source.ts"), ["netlink"]);
+  t.deepEqual(imports("vm-source.ts"), ["node:path", "qemu-qmp"]);
+  t.deepEqual(imports("rules-source.ts"), ["node:fs", "./rules-source-reader.ts"]);
+  t.deepEqual(imports("rules-source-reader.ts"), []);
+  t.deepEqual(imports("sockets-source.ts"), ["node:fs"]);
 });
 
 test("addresses of lo are read from what ip prints, but those that each lo has", (t) => {

@@ -222,7 +222,7 @@ test("events arrive with data and time, unknown ones too, and a second greeting 
   });
 });
 
-test("getfd keeps the lane until it is answered", async (t) => {
+test("getfd holds the queue until it is answered", async (t) => {
   await session(async (client, peer) => {
     const before = client.execute("query-status", {});
     const passed = client.passFd("fd-a", 0);
@@ -243,7 +243,7 @@ test("getfd keeps the lane until it is answered", async (t) => {
   });
 });
 
-test("a getfd never answered frees the lane at its deadline", async (t) => {
+test("a getfd never answered frees the queue at its deadline", async (t) => {
   await session(async (client, peer) => {
     const passed = client.passFd("fd-a", 0, { deadlineMs: 20 });
     const after = client.execute("query-kvm", {});

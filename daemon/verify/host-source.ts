@@ -1,10 +1,10 @@
 /**
- * A witness of the host's network for `podnet verify`: a program of its own that reads links,
+ * An independent source for the host's network for `podnet verify`: a program of its own that reads links,
  * addresses and routes through npm's `netlink` and prints them as JSON. It shares no code with
  * podnet, on purpose: what podnet's own rtnetlink codec gets wrong in writing it would get wrong in
  * reading too.
  *
- *   node daemon/verify/witness-host.ts LINK...
+ *   node daemon/verify/host-source.ts LINK...
  *
  * Links and routes are told for the links named; addresses of all links, so that an address in the
  * wrong place is seen. netlink 0.3.0 aborts the process on a socket overrun and mixes up dumps that

@@ -46,7 +46,7 @@ interface Heard {
   readonly attrs: Record<string, unknown>;
 }
 
-async function witness(): Promise<Record<string, readonly Heard[]>> {
+async function observer(): Promise<Record<string, readonly Heard[]>> {
   const root = new URL("../..", import.meta.url).pathname;
   const { stdout } = await run([
     "env",
@@ -60,7 +60,7 @@ async function witness(): Promise<Record<string, readonly Heard[]>> {
   return JSON.parse(stdout) as Record<string, readonly Heard[]>;
 }
 
-/** Bytes in the witness's words. */
+/** Bytes in the source's words. */
 const hex = (bytes: Uint8Array): string => `hex:${Buffer.from(bytes).toString("hex")}`;
 const ipHex = (prefix: IpPrefix | Cidr | Ip): string =>
   hex(ipToBytes(prefix.includes("/") ? ipOf(prefix as IpPrefix) : (prefix as Ip)));
@@ -103,7 +103,7 @@ test("another implementation sees what ours made and reads", async (t) => {
     mac: parseMac("52:54:00:00:00:09"),
   });
 
-  const heard = await witness();
+  const heard = await observer();
   t.deepEqual(
     sorted(
       (heard["links"] ?? []).map(({ data, attrs }) => [

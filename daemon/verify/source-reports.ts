@@ -1,8 +1,8 @@
 import { z } from "zod";
 import { PodnetError } from "../../core/errors.ts";
 
-/** What `witness-host.ts` prints. */
-const hostTestimony = z.strictObject({
+/** What `source-host.ts` prints. */
+const hostReport = z.strictObject({
   links: z.array(
     z.strictObject({
       name: z.string(),
@@ -42,8 +42,8 @@ const hostTestimony = z.strictObject({
   ),
 });
 
-/** What `witness-vm.ts` prints. */
-const vmTestimony = z.strictObject({
+/** What `source-vm.ts` prints. */
+const vmReport = z.strictObject({
   status: z.string(),
   nics: z.array(
     z.strictObject({
@@ -59,8 +59,8 @@ const vmTestimony = z.strictObject({
 
 const port = z.int().min(0).max(65_535);
 
-/** What `witness-rules.ts` prints. */
-const rulesTestimony = z.strictObject({
+/** What `source-rules.ts` prints. */
+const rulesReport = z.strictObject({
   translations: z.array(
     z.strictObject({
       protocol: z.string(),
@@ -85,8 +85,8 @@ const rulesTestimony = z.strictObject({
   ),
 });
 
-/** What `witness-sockets.ts` prints. */
-const socketsTestimony = z.strictObject({
+/** What `source-sockets.ts` prints. */
+const socketsReport = z.strictObject({
   sockets: z.array(
     z.strictObject({
       protocol: z.string(),
@@ -98,12 +98,12 @@ const socketsTestimony = z.strictObject({
   ),
 });
 
-export type RulesTestimony = z.infer<typeof rulesTestimony>;
-export type SocketsTestimony = z.infer<typeof socketsTestimony>;
-export type HostTestimony = z.infer<typeof hostTestimony>;
-export type VmTestimony = z.infer<typeof vmTestimony>;
+export type RulesReport = z.infer<typeof rulesReport>;
+export type SocketsReport = z.infer<typeof socketsReport>;
+export type HostReport = z.infer<typeof hostReport>;
+export type VmReport = z.infer<typeof vmReport>;
 
-function parse<T>(schema: z.ZodType<T>, witness: string, text: string): T {
+function parse<T>(schema: z.ZodType<T>, source: string, text: string): T {
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -112,17 +112,15 @@ function parse<T>(schema: z.ZodType<T>, witness: string, text: string): T {
   }
   const result = schema.safeParse(value);
   if (result.success) return result.data;
-  throw new PodnetError("COMMAND_FAILED", `What the witness ${witness} says is not understood`, {
+  throw new PodnetError("COMMAND_FAILED", `Invalid report from the verification source ${source}`, {
     hint: "Try again; if it stays so, report it as a bug of podnet",
-    details: { witness, said: text.slice(0, 200) },
+    details: { source, said: text.slice(0, 200) },
     cause: result.error,
   });
 }
 
-export const parseHostTestimony = (text: string): HostTestimony =>
-  parse(hostTestimony, "netlink", text);
-export const parseVmTestimony = (text: string): VmTestimony => parse(vmTestimony, "qemu-qmp", text);
-export const parseRulesTestimony = (text: string): RulesTestimony =>
-  parse(rulesTestimony, "of rules", text);
-export const parseSocketsTestimony = (text: string): SocketsTestimony =>
-  parse(socketsTestimony, "of sockets", text);
+export const parseHostReport = (text: string): HostReport => parse(hostReport, "netlink", text);
+export const parseVmReport = (text: string): VmReport => parse(vmReport, "qemu-qmp", text);
+export const parseRulesReport = (text: string): RulesReport => parse(rulesReport, "of rules", text);
+export const parseSocketsReport = (text: string): SocketsReport =>
+  parse(socketsReport, "of sockets", text);

@@ -1,11 +1,11 @@
 /**
  * Every call that leaves this process passes through here, so that a test can stop it before or
- * after: the failpoints of the crash tests are these crossings, and there is no other list of them.
+ * after: the failpoints of the crash tests are these effects, and there is no other list of them.
  * Pure, and nothing but a branch unless somebody watches.
  */
 
 /** What is on the other side. */
-export type Border =
+export type Boundary =
   /** A message to the kernel's rtnetlink. */
   | "netlink"
   /** A system call on a device: taps. */
@@ -35,31 +35,31 @@ export type Side = "before" | "after";
  * One call that leaves the process: `what` names it, the same in every run (no ids, pids or random
  * names).
  */
-export interface Crossing {
-  readonly border: Border;
+export interface Effect {
+  readonly boundary: Boundary;
   readonly what: string;
 }
 
-/** Told of every crossing; may throw to make it fail, wait, or never return. */
-export interface CrossingWatch {
+/** Told of every effect; may throw to make it fail, wait, or never return. */
+export interface EffectWatch {
   /** At a synchronous call. */
-  at(crossing: Crossing, side: Side): void;
+  at(effect: Effect, side: Side): void;
   /**
    * At an asynchronous one. What would end the call's own wait ends this one: `limit`, if the call
    * has any.
    */
-  atAsync(crossing: Crossing, side: Side, limit: AbortSignal | undefined): Promise<void>;
+  atAsync(effect: Effect, side: Side, limit: AbortSignal | undefined): Promise<void>;
   /** The call threw, and has no `after`. */
-  failed?(crossing: Crossing): void;
+  failed?(effect: Effect): void;
 }
 
-let watch: CrossingWatch | undefined;
+let watch: EffectWatch | undefined;
 
 /**
  * Sets who watches; undefined ends it. For tests and `PODNET_FAILPOINTS`, never for anything a user
  * relies on.
  */
-export function watchCrossings(watcher: CrossingWatch | undefined): void {
+export function watchEffects(watcher: EffectWatch | undefined): void {
   watch = watcher;
 }
 
@@ -67,18 +67,18 @@ export function watchCrossings(watcher: CrossingWatch | undefined): void {
  * Makes a synchronous call that leaves the process. A name that takes work to find is looked for
  * only when somebody watches.
  */
-export function cross<T>(border: Border, what: string | (() => string), call: () => T): T {
+export function perform<T>(boundary: Boundary, what: string | (() => string), call: () => T): T {
   if (watch === undefined) return call();
-  const crossing = { border, what: typeof what === "string" ? what : what() };
-  watch.at(crossing, "before");
+  const effect = { boundary, what: typeof what === "string" ? what : what() };
+  watch.at(effect, "before");
   let result: T;
   try {
     result = call();
   } catch (thrown) {
-    watch.failed?.(crossing);
+    watch.failed?.(effect);
     throw thrown;
   }
-  watch.at(crossing, "after");
+  watch.at(effect, "after");
   return result;
 }
 
@@ -86,29 +86,29 @@ export function cross<T>(border: Border, what: string | (() => string), call: ()
  * Makes an asynchronous call that leaves the process. `limitOf` gives what ends the call when it
  * takes too long or is no longer wanted; asked only when somebody watches.
  */
-export function crossAsync<T>(
-  border: Border,
+export function performAsync<T>(
+  boundary: Boundary,
   what: string,
   call: () => Promise<T>,
   limitOf: () => AbortSignal | undefined = () => undefined,
 ): Promise<T> {
-  return watch === undefined ? call() : crossWatched(watch, { border, what }, call, limitOf());
+  return watch === undefined ? call() : performWatched(watch, { boundary, what }, call, limitOf());
 }
 
-async function crossWatched<T>(
-  watcher: CrossingWatch,
-  crossing: Crossing,
+async function performWatched<T>(
+  watcher: EffectWatch,
+  effect: Effect,
   call: () => Promise<T>,
   limit: AbortSignal | undefined,
 ): Promise<T> {
-  await watcher.atAsync(crossing, "before", limit);
+  await watcher.atAsync(effect, "before", limit);
   let result: T;
   try {
     result = await call();
   } catch (thrown) {
-    watcher.failed?.(crossing);
+    watcher.failed?.(effect);
     throw thrown;
   }
-  await watcher.atAsync(crossing, "after", limit);
+  await watcher.atAsync(effect, "after", limit);
   return result;
 }

@@ -6,7 +6,7 @@ import { isPodnetError } from "../../core/errors.ts";
  * A host port published, or an interface added; or either taken away; or refused because another
  * has it.
  */
-export interface Deed {
+export interface Operation {
   readonly kind: "took" | "gave" | "refused" | "unclear";
   readonly invoked: number;
   readonly returned: number;
@@ -19,7 +19,7 @@ export interface Deed {
   readonly thing?: string;
 }
 
-/** A deed that is to be tried. */
+/** An operation that is to be tried. */
 export interface Asked {
   readonly kind: "took" | "gave";
   readonly what: string;
@@ -27,7 +27,7 @@ export interface Asked {
 }
 
 /** One of few ports and interfaces, so that they are asked for by many. */
-export function randomDeed({ pods }: Podnet, idOrName: string, random: () => number): Asked {
+export function randomOperation({ pods }: Podnet, idOrName: string, random: () => number): Asked {
   const hostPort = 9000 + Math.floor(random() * 6);
   const ports = [{ hostPort, podPort: 80 }];
   const guestName = `eth${1 + Math.floor(random() * 3)}`;
@@ -59,12 +59,12 @@ const nothingDone: readonly string[] = [
 ];
 
 /** Tries one: what is to be noted of it, and the pod as it is then, or what else was said. */
-export async function tryDeed(
+export async function tryOperation(
   { kind, what, act }: Asked,
   name: string,
-): Promise<{ readonly deed?: Deed; readonly pod?: Pod; readonly error?: Error }> {
+): Promise<{ readonly operation?: Operation; readonly pod?: Pod; readonly error?: Error }> {
   const invoked = performance.now();
-  const deed = (as: Pick<Deed, "kind" | "id" | "thing">): Deed => ({
+  const operation = (as: Pick<Operation, "kind" | "id" | "thing">): Operation => ({
     ...as,
     invoked,
     returned: performance.now(),
@@ -77,16 +77,17 @@ export async function tryDeed(
     const added = pod.interfaces.find(({ guestName }) => guestName === what);
     const thing = what.startsWith("port") ? what : added?.addresses[0];
     const held = kind === "took" && thing !== undefined;
-    return { pod, deed: deed({ kind, id: pod.id, ...(held ? { thing } : {}) }) };
+    return { pod, operation: operation({ kind, id: pod.id, ...(held ? { thing } : {}) }) };
   } catch (error) {
     if (!isPodnetError(error)) throw error;
-    if (error.code === "PORT_IN_USE") return { deed: deed({ kind: "refused", id: undefined }) };
+    if (error.code === "PORT_IN_USE")
+      return { operation: operation({ kind: "refused", id: undefined }) };
     // A delete or a stop came in between, and its guest went with it: what there is of it is taken
     // back.
     const cut =
       ["AGENT_DISCONNECTED", "QEMU_EXITED"].includes(error.code) ||
       (error.code === "CANCELLED" && /let go of/.test(error.message));
-    if (cut) return { deed: deed({ kind: "unclear", id: undefined }) };
+    if (cut) return { operation: operation({ kind: "unclear", id: undefined }) };
     return nothingDone.includes(error.code) ? {} : { error };
   }
 }

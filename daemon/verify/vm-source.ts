@@ -1,9 +1,9 @@
 /**
- * A witness of a VM's network cards for `podnet verify`: a program of its own that asks QEMU
+ * An independent source for a VM's network cards for `podnet verify`: a program of its own that asks QEMU
  * through npm's `qemu-qmp`, on the VM's second monitor, and prints JSON. It shares no code with
  * podnet, on purpose.
  *
- *   node daemon/verify/witness-vm.ts SOCKET
+ *   node daemon/verify/vm-source.ts SOCKET
  *
  * qemu-qmp 0.5.0 matches replies by order and loses the place when one is falsy (an empty string,
  * 0), never calls back when QEMU dies, and has no time limit: hence one question at a time, none
@@ -33,7 +33,7 @@ function fail(reason: string): never {
   process.exit(1);
 }
 
-const socket = process.argv[2] ?? fail("usage: witness-vm SOCKET");
+const socket = process.argv[2] ?? fail("usage: vm-source SOCKET");
 // A socket address holds 107 bytes, and the directory's path may be longer.
 process.chdir(dirname(socket));
 setTimeout(() => fail(`QEMU did not answer within ${limitMs} ms`), limitMs).unref();

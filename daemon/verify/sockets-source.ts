@@ -1,9 +1,9 @@
 /**
- * A witness of the sockets that hold published ports, for `podnet verify`: a program of its own
+ * An independent source for the sockets that hold published ports, for `podnet verify`: a program of its own
  * that reads them where the kernel shows them and prints, as JSON, who listens where and whether it
  * is the process that asks. It shares no code with podnet, on purpose.
  *
- *   node daemon/verify/witness-sockets.ts PID
+ *   node daemon/verify/sockets-source.ts PID
  */
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 

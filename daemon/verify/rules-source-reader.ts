@@ -1,5 +1,5 @@
 /**
- * What the witness of rules reads (`witness-rules.ts`): it shares no code with podnet, on purpose.
+ * How the rules source (`rules-source.ts`) reads rules: it shares no code with podnet, on purpose.
  *
  * A rule counts where a packet can come by: in a chain that the kernel begins at, or that others
  * lead to.
@@ -27,13 +27,13 @@ interface Hairpin {
   /** Absent: for all pods. */
   readonly podIp?: string;
 }
-interface Testimony {
+interface Report {
   readonly translations: Translation[];
   readonly opened: Opened[];
   readonly hairpins: Hairpin[];
 }
 
-const nothing = (): Testimony => ({ translations: [], opened: [], hairpins: [] });
+const nothing = (): Report => ({ translations: [], opened: [], hairpins: [] });
 
 /** The chains that one can get to from others. */
 function reached(from: readonly string[], leads: ReadonlyMap<string, readonly string[]>): string[] {
@@ -69,7 +69,7 @@ function destination(text: string, first: number): { podIp: string; podPort: num
 }
 
 /** Reads what iptables-save prints. */
-export function readSavedRules(text: string): Testimony {
+export function readSavedRules(text: string): Report {
   const found = nothing();
   const rules: { readonly table: string; readonly chain: string; readonly words: string[] }[] = [];
   let table = "";
@@ -146,7 +146,7 @@ const protocolOf = (word = ""): string => protocols[word] ?? word;
  * Reads what `nft -j` prints of a table; nothing where it printed nothing. Throws `SyntaxError` for
  * what is no JSON.
  */
-export function readListedRules(text: string): Testimony {
+export function readListedRules(text: string): Report {
   const found = nothing();
   if (text.trim() === "") return found;
   const entries = listOf(inside(JSON.parse(text), "nftables"));

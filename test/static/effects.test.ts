@@ -5,7 +5,7 @@ import test from "ava";
 const top = path.resolve(import.meta.dirname, "../..");
 
 /** The rooms of podnetd. Agent, image builder and command line have no failpoints. */
-const rooms =
+const moduleFolders =
   "{core,ipallocator,linux,network,hypervisor,etcd,overlay,daemon,guest-init/channel}/**/*.ts";
 
 /**
@@ -27,7 +27,7 @@ const methods: readonly (readonly [inFilesWith: RegExp, call: RegExp])[] = [
   [/from "node:sqlite"/, /\.(?:exec|run)\(/g],
 ];
 
-/** Calls that stand outside of a crossing's parentheses: how many of them, and why they may. */
+/** Calls that stand outside of an effect's parentheses: how many of them, and why they may. */
 const outside: Readonly<Record<string, readonly [count: number, why: string]>> = {
   "daemon/dns/listen.ts: server.listen": [1, "`take`, which is called in one"],
   "daemon/main/failpoints.ts: openSync": [1, "the failpoints themselves"],
@@ -43,8 +43,8 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "daemon/salvage/base.ts: renameSync": [2, "`putAside`, which is called in one"],
   "daemon/salvage/base.ts: rmSync": [1, "`putAside`, which is called in one"],
   "daemon/store/commit-mark.ts: openSync": [1, "`openMark`, which is called in one"],
-  "daemon/store/commit-mark.ts: writeSync": [1, "`#finish` and `#openMark`, which cross"],
-  "daemon/store/database.ts: run": [2, "`#execute` and `#finish`, which cross"],
+  "daemon/store/commit-mark.ts: writeSync": [1, "`#finish` and `#openMark`, which perform effects"],
+  "daemon/store/database.ts: run": [2, "`#execute` and `#finish`, which perform effects"],
   "daemon/store/database.ts: exec": [
     7,
     "BEGIN, ROLLBACK, a pattern's, what a connection is told, `#finish` and `setUp`, which are called in one",
@@ -52,7 +52,7 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "daemon/store/good-copy.ts: exec": [1, "`lookAtDraft`, which is called in one"],
   "hypervisor/argv/accelerator.ts: openSync": [1, "opened and closed: whether it may be"],
   "hypervisor/process/process.ts: spawn": [1, "`spawnStrictly`, which is called in one"],
-  "hypervisor/process/run-dir.ts: open": [1, "what is done with the file crosses"],
+  "hypervisor/process/run-dir.ts: open": [1, "what is done with the file is an effect"],
   "linux/command.ts: execa": [1, "`command`, which is called in one"],
   "linux/datagram-outlet.ts: sendmmsg": [2, "packets of a tunnel, on a thread that nobody watches"],
   "linux/descriptor.ts: writev": [1, "packets of a tunnel, on a thread that nobody watches"],
@@ -63,7 +63,7 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "linux/netlink-socket.ts: bind": [1, "`#setUp`, which is called in one"],
   "linux/netlink-socket.ts: send": [
     2,
-    "the method's head and body; each request crosses where it is called",
+    "the method's head and body; each request is an effect where it is called",
   ],
   "linux/namespace.ts: ioctlNumber": [1, "asks what a descriptor leads to; changes nothing"],
   "linux/netns.ts: setns": [3, "changes the process alone"],
@@ -74,9 +74,9 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   ],
   "linux/local-address.ts: bind": [1, "`canBind`, which is called in one"],
   "linux/packet-socket.ts: bind": [1, "`#attach`, which is called in one"],
-  "linux/packet-socket.ts: send": [1, "the method's head; what it calls crosses"],
+  "linux/packet-socket.ts: send": [1, "the method's head; what it calls is an effect"],
   "linux/packet-socket.ts: ioctlPointer": [1, "asks which link has a name; changes nothing"],
-  "linux/tun.ts: openSync": [1, "makes nothing; what is asked of the device crosses"],
+  "linux/tun.ts: openSync": [1, "makes nothing; what is asked of the device is an effect"],
   "linux/unix-socket.ts: connect": [1, "`tryConnect`, which is called in one"],
   "linux/unix-socket.ts: sendRights": [1, "`sendWithFd`, which is called in one"],
 };
@@ -92,13 +92,13 @@ function bare(source: string): string {
   );
 }
 
-/** Whether what stands at `at` is within the parentheses of a `cross` or `crossAsync`. */
-function isCrossing(code: string, at: number): boolean {
+/** Whether what stands at `at` is within the parentheses of a `perform` or `performAsync`. */
+function isEffect(code: string, at: number): boolean {
   let depth = 0;
   for (let i = at - 1; i >= 0; i--) {
     if (code[i] === ")") depth++;
     else if (code[i] === "(" && depth-- === 0) {
-      if (/\bcross(?:Async)?(?:<[^()]*>)?$/.test(code.slice(0, i))) return true;
+      if (/\bperform(?:Async)?(?:<[^()]*>)?$/.test(code.slice(0, i))) return true;
       depth = 0;
     }
   }
@@ -126,8 +126,8 @@ function changing(source: string): string[] {
 const onlyReads = (call: string): boolean =>
   /^open(?:Sync)?\(/.test(call) && /"r"|O_RDONLY|O_PATH/.test(call);
 
-/** Calls of a file that change something and stand in no crossing, as `file: name`. */
-function uncrossed(file: string, source: string): string[] {
+/** Calls of a file that change something and stand in no effect, as `file: name`. */
+function outsideOfEffects(file: string, source: string): string[] {
   const code = bare(source);
   const calls = [
     ...changing(source).flatMap((name) => [
@@ -136,7 +136,7 @@ function uncrossed(file: string, source: string): string[] {
     ...methods.flatMap(([having, call]) => (having.test(source) ? [...code.matchAll(call)] : [])),
   ];
   return calls
-    .filter(({ index }) => !isCrossing(code, index))
+    .filter(({ index }) => !isEffect(code, index))
     .filter(({ index }) => !onlyReads(source.slice(index, index + 120)))
     .map(([call]) => `${file}: ${call.replace(/^\W+|\($/g, "")}`);
 }
@@ -145,27 +145,31 @@ function uncrossed(file: string, source: string): string[] {
 const counted = (calls: readonly string[]): Record<string, number> =>
   Object.fromEntries(Array.from(Map.groupBy(calls, String), ([call, all]) => [call, all.length]));
 
-test("what changes something outside of podnetd stands in a crossing", (t) => {
-  const files = globSync(rooms, { cwd: top }).sort();
+test("what changes something outside of podnetd stands in an effect", (t) => {
+  const files = globSync(moduleFolders, { cwd: top }).sort();
   const found = files.flatMap((file) =>
-    uncrossed(file, readFileSync(path.join(top, file), "utf8")),
+    outsideOfEffects(file, readFileSync(path.join(top, file), "utf8")),
   );
   const allowed = Object.entries(outside).map(([call, [count]]) => [call, count] as const);
   t.deepEqual(counted(found), Object.fromEntries(allowed));
 });
 
 const naked = `import { chmodSync, openSync } from "node:fs";
-import { cross } from "../core/crossing.ts";
+import { perform } from "../core/effect.ts";
 /* chmodSync( */ const text = "chmodSync(";
 `;
 
 test("the rule sees a call that stands in none", (t) => {
-  t.deepEqual(uncrossed("x.ts", `${naked}chmodSync("x", 1);\n`), ["x.ts: chmodSync"]);
-  t.deepEqual(uncrossed("x.ts", `${naked}cross("file", "x", () => chmodSync("x", 1));\n`), []);
-  t.deepEqual(uncrossed("x.ts", `${naked}cross("file", "x", () => y());\nchmodSync("x", (1));\n`), [
-    "x.ts: chmodSync",
-  ]);
-  t.deepEqual(uncrossed("x.ts", `${naked}openSync("x", "r"); openSync("x", "r+");\n`), [
+  t.deepEqual(outsideOfEffects("x.ts", `${naked}chmodSync("x", 1);\n`), ["x.ts: chmodSync"]);
+  t.deepEqual(
+    outsideOfEffects("x.ts", `${naked}perform("file", "x", () => chmodSync("x", 1));\n`),
+    [],
+  );
+  t.deepEqual(
+    outsideOfEffects("x.ts", `${naked}perform("file", "x", () => y());\nchmodSync("x", (1));\n`),
+    ["x.ts: chmodSync"],
+  );
+  t.deepEqual(outsideOfEffects("x.ts", `${naked}openSync("x", "r"); openSync("x", "r+");\n`), [
     "x.ts: openSync",
   ]);
 });

@@ -4,14 +4,14 @@ import path from "node:path";
 import { type EtcdLab, startEtcd } from "../lab/etcd.ts";
 import { labAddresses } from "../lab/lab.ts";
 import { neighbourMac, overlayPrefix } from "../lab/overlay-site.ts";
-import { type Lane, openLane } from "./lane.ts";
+import { type Worker, openWorker } from "./worker.ts";
 
-/** How hosts of the lane's overlay reach each other. */
+/** How hosts of the worker's overlay reach each other. */
 export type Backend = "vxlan" | "host-gw" | "udp";
 
-/** A lane whose podnetd has an overlay, with an etcd of its own where its uplink leads. */
-export interface OverlayLane extends AsyncDisposable {
-  readonly lane: Lane;
+/** A worker whose podnetd has an overlay, with an etcd of its own where its uplink leads. */
+export interface OverlayWorker extends AsyncDisposable {
+  readonly worker: Worker;
   readonly backend: Backend;
   readonly subnetFile: string;
   /** What there was on the host before any podnetd. */
@@ -52,11 +52,11 @@ export const isPeers = (subnet: string): boolean => /^10\.77\.2\d\d\./.test(subn
 const recordsPrefix = `/podnet${overlayPrefix}`;
 
 /** `config`: of a podnetd that knows of no overlay. */
-export async function openOverlayLane(
+export async function openOverlayWorker(
   name: string,
   backend: Backend,
   config: string,
-): Promise<OverlayLane> {
+): Promise<OverlayWorker> {
   await using made = new AsyncDisposableStack();
   const directory = mkdtempSync(path.join(tmpdir(), `podnet-overlay-${name}-`));
   made.defer(() => rmSync(directory, { recursive: true, force: true }));
@@ -68,11 +68,11 @@ export async function openOverlayLane(
     `subnet_file = "${subnetFile}"`,
     "masquerade = true",
   ];
-  const lane = made.use(await openLane(name, `${config}\n${table.join("\n")}\n`));
+  const worker = made.use(await openWorker(name, `${config}\n${table.join("\n")}\n`));
   const etcd: EtcdLab = made.use(
     await startEtcd({
       addresses: [labAddresses.uplinkGateway],
-      machines: [lane.lab.internet],
+      machines: [worker.lab.internet],
     }),
   );
   const whole = {
@@ -81,11 +81,11 @@ export async function openOverlayLane(
     Backend: configurations[backend],
   };
   await etcd.etcdctl("put", `${overlayPrefix}/config`, JSON.stringify(whole));
-  const bare = await lane.bare();
+  const bare = await worker.bare();
   const keyOf = (n: number): string => `${overlayPrefix}/subnets/10.77.${n}.0-24`;
   const held = made.move();
   return {
-    lane,
+    worker,
     backend,
     subnetFile,
     bare,

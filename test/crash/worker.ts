@@ -30,7 +30,7 @@ export type Start =
   | { readonly kind: "ended"; readonly how: string };
 
 /** A lab of its own with one state directory and, most of the time, one podnetd on it. */
-export interface Lane extends AsyncDisposable {
+export interface Worker extends AsyncDisposable {
   readonly lab: Lab;
   readonly directory: string;
   readonly client: Podnet;
@@ -38,7 +38,7 @@ export interface Lane extends AsyncDisposable {
   others(): Promise<OthersMachine>;
   /** What is wrong with it, if it was started; `attached` when the subject is it. */
   amiss(attached: boolean): Promise<readonly string[]>;
-  /** Starts podnetd with these failpoints armed; its crossings are recorded. */
+  /** Starts podnetd with these failpoints armed; its effects are recorded. */
   start(failpoints?: readonly string[]): Promise<Start>;
   /** How podnetd ended, within a time; undefined when it has not. */
   ended(withinMs: number): Promise<string | undefined>;
@@ -63,7 +63,7 @@ export interface Lane extends AsyncDisposable {
   tells(text: string): boolean;
 }
 
-export async function openLane(name: string, config: string): Promise<Lane> {
+export async function openWorker(name: string, config: string): Promise<Worker> {
   await using opened = new AsyncDisposableStack();
   const lab = opened.use(await openLab(`${name}-`));
   await makeOthers(lab.host);

@@ -10,8 +10,8 @@ import type { PodPlan } from "../../daemon/pods/store/pod-plan.ts";
 import type { Check } from "../../daemon/verify/check.ts";
 import { comparePod, requireAgreement } from "../../daemon/verify/compare.ts";
 import { expectedInterfaces } from "../../daemon/verify/expectation.ts";
-import { hearHostWitness } from "../../daemon/verify/hear-host.ts";
-import { hearVmWitness, verifyPod } from "../../daemon/verify/verify-pod.ts";
+import { queryHostSource } from "../../daemon/verify/query-host-source.ts";
+import { queryVmSource, verifyPod } from "../../daemon/verify/verify-pod.ts";
 import { vmSockets } from "../../hypervisor/driver.ts";
 import { run } from "../../linux/command.ts";
 import { type NetworkFragment, portGroup } from "../../network/model/desired.ts";
@@ -131,10 +131,10 @@ test.serial("a machine that does not run yet differs in just that", async (t) =>
   t.deepEqual(differing(checks), ["vm status: prelaunch instead of running"]);
 });
 
-test.serial("a pod that is as recorded is found so, by both witnesses", async (t) => {
+test.serial("a pod that is as recorded is found so, by both sources", async (t) => {
   process.chdir(runDir);
   await command(vmSockets.qmp, { execute: "cont" });
-  // The daemon's monitor is taken meanwhile: the witness has one of its own.
+  // The daemon's monitor is taken meanwhile: the source has one of its own.
   const holder = createConnection(vmSockets.qmp);
   process.chdir("/");
   const result = await verifyPod({ plan, vm }, AbortSignal.timeout(30_000), around);
@@ -143,7 +143,7 @@ test.serial("a pod that is as recorded is found so, by both witnesses", async (t
   t.true(result.ok);
   t.is(result.podId, podId);
   t.notThrows(() => requireAgreement(podId, result.checks));
-  const subjects = result.checks.map(({ subject, witness }) => `${witness} ${subject}`);
+  const subjects = result.checks.map(({ subject, source }) => `${source} ${subject}`);
   for (const subject of [
     `netlink link ${tap} master`,
     `netlink address fd00:7::1/64 on ${bridge}`,
@@ -155,19 +155,19 @@ test.serial("a pod that is as recorded is found so, by both witnesses", async (t
     t.true(subjects.includes(subject), subject);
 });
 
-test.serial("witnesses that come at once are heard one after the other", async (t) => {
+test.serial("sources that come at once are heard one after the other", async (t) => {
   const socket = vm.socketPath("witness");
-  const heard = await Promise.all([1, 2, 3].map(() => hearVmWitness(socket)));
+  const heard = await Promise.all([1, 2, 3].map(() => queryVmSource(socket)));
   for (const each of heard) t.deepEqual(each, heard[0]);
 });
 
 test.serial("whatever is changed behind podnet's back is seen and named", async (t) => {
   const expected = expectedInterfaces(plan, [network]);
   const signal = AbortSignal.timeout(60_000);
-  const machine = await hearVmWitness(vm.socketPath("witness"), signal);
+  const machine = await queryVmSource(vm.socketPath("witness"), signal);
   const seen = async (...change: [string, ...string[]]): Promise<string[]> => {
     await run(change);
-    return differing(comparePod(expected, await hearHostWitness([bridge, tap], signal), machine));
+    return differing(comparePod(expected, await queryHostSource([bridge, tap], signal), machine));
   };
   const link = ["ip", "link", "set", "dev"] as const;
   t.deepEqual(await seen(...link, tap, "mtu", "1300"), [`link ${tap} mtu: 1300 instead of 1400`]);
@@ -204,10 +204,10 @@ test.serial(
       },
     };
     const expected = expectedInterfaces(asked, [network]);
-    const machine = await hearVmWitness(vm.socketPath("witness"));
+    const machine = await queryVmSource(vm.socketPath("witness"));
     const seen = async (...commands: string[]): Promise<string[]> => {
       for (const command of commands) await run(command.split(" ") as [string, ...string[]]);
-      const host = await hearHostWitness([bridge, tap]);
+      const host = await queryHostSource([bridge, tap]);
       return differing(comparePod(expected, host, machine)).filter((line) =>
         /learning|VLAN/.test(line),
       );
@@ -230,9 +230,9 @@ test.serial(
 
 test.serial("a card that is gone, another MAC and a card too many are seen", async (t) => {
   const expected = expectedInterfaces(plan, [network]);
-  const host = await hearHostWitness([bridge, tap]);
+  const host = await queryHostSource([bridge, tap]);
   const machine = async (): Promise<string[]> =>
-    differing(comparePod(expected, host, await hearVmWitness(vm.socketPath("witness")))).filter(
+    differing(comparePod(expected, host, await queryVmSource(vm.socketPath("witness")))).filter(
       (line) => line.startsWith("nic"),
     );
   t.deepEqual(await machine(), []);
@@ -254,7 +254,7 @@ test.serial("a card that is gone, another MAC and a card too many are seen", asy
     slot: 2,
     mac: parseMac("52:54:00:00:00:01"),
   }));
-  const found = await hearVmWitness(vm.socketPath("witness"));
+  const found = await queryVmSource(vm.socketPath("witness"));
   t.deepEqual(
     differing(comparePod(other, host, found)).filter((line) => line.startsWith("nic")),
     [
@@ -265,13 +265,13 @@ test.serial("a card that is gone, another MAC and a card too many are seen", asy
 });
 
 test.serial(
-  "a machine that is gone is an error of the witness, and its tap is missed",
+  "a machine that is gone is an error of the source, and its tap is missed",
   async (t) => {
     process.kill(qemu, "SIGKILL");
     qemu = 0;
-    const error = await t.throwsAsync(hearVmWitness(vm.socketPath("witness")));
+    const error = await t.throwsAsync(queryVmSource(vm.socketPath("witness")));
     t.true(isPodnetError(error, "COMMAND_FAILED"));
-    const host = await hearHostWitness([bridge, tap]);
+    const host = await queryHostSource([bridge, tap]);
     const checks = comparePod(expectedInterfaces(plan, []), host, {
       status: "running",
       nics: [],

@@ -4,7 +4,7 @@ import path from "node:path";
 import { promisify } from "node:util";
 import { bodyOf, post } from "../cni/cni-rig.ts";
 import { type Machine, machine } from "../lab/lab.ts";
-import { type Lane, openLane } from "./lane.ts";
+import { type Worker, openWorker } from "./worker.ts";
 import { started } from "./pods.ts";
 
 const exec = promisify(execFile);
@@ -25,11 +25,11 @@ export interface Asking {
 }
 
 /**
- * A lane whose podnetd is asked to attach containers: namespaces with nothing in them but what its
+ * A worker whose podnetd is asked to attach containers: namespaces with nothing in them but what its
  * tests put there.
  */
-export interface ContainerLane extends AsyncDisposable {
-  readonly lane: Lane;
+export interface ContainerWorker extends AsyncDisposable {
+  readonly worker: Worker;
   readonly containers: readonly [Machine, Machine, Machine];
   /** Where plugins write down what comes while podnetd is away. */
   readonly pending: string;
@@ -49,10 +49,10 @@ export const hostVeth = "vethab";
 /** Longest that a runtime waits, milliseconds. */
 const patientMs = 30_000;
 
-export async function openContainerLane(name: string, config: string): Promise<ContainerLane> {
+export async function openContainerWorker(name: string, config: string): Promise<ContainerWorker> {
   await using made = new AsyncDisposableStack();
-  const lane = made.use(await openLane(name, `quarantine_s = 0\n${config}`));
-  const { directory } = lane;
+  const worker = made.use(await openWorker(name, `quarantine_s = 0\n${config}`));
+  const { directory } = worker;
   const socket = path.join(directory, "run/cni.sock");
   const pending = path.join(directory, "state/cni-pending");
   const installed = { dir: path.join(directory, "net.d"), binDir: path.join(directory, "bin") };
@@ -65,11 +65,11 @@ export async function openContainerLane(name: string, config: string): Promise<C
       await exec("ip", ["netns", "del", container.name]);
     });
   }
-  await started(lane, []);
-  const alone = await lane.inventory();
+  await started(worker, []);
+  const alone = await worker.inventory();
   const held = made.move();
   return {
-    lane,
+    worker,
     containers: containers as [Machine, Machine, Machine],
     pending,
     installed,

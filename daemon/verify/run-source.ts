@@ -1,13 +1,13 @@
 import path from "node:path";
 import { run } from "../../linux/command.ts";
 
-const witnessTimeoutMs = 10_000;
+const sourceTimeoutMs = 10_000;
 
 /**
- * What a witness prints, from podnetd's own network namespace or the one of a path. Throws
+ * What a source prints, from podnetd's own network namespace or the one of a path. Throws
  * `COMMAND_FAILED` or `DEADLINE_EXCEEDED` when it cannot speak.
  */
-export async function hear(
+export async function runSource(
   program: string,
   args: readonly string[],
   signal: AbortSignal | undefined,
@@ -19,7 +19,7 @@ export async function hear(
   const { stdout } = await run(
     netns === undefined ? words : ["nsenter", `--net=${netns}`, ...words],
     {
-      timeoutMs: witnessTimeoutMs,
+      timeoutMs: sourceTimeoutMs,
       ...(signal === undefined ? {} : { signal }),
       ...(stdin === undefined ? {} : { stdin }),
     },

@@ -1,5 +1,5 @@
 import type { Holding } from "./addresses.ts";
-import type { Deed } from "./deed.ts";
+import type { Operation } from "./operation.ts";
 import type { Call } from "./history.ts";
 
 /**
@@ -20,11 +20,11 @@ function endsOf(calls: readonly Call[]): Map<string, { begun: number; done: numb
  * What pods certainly held beside their first address: from the answer that gave it to the first
  * word of what may take it.
  */
-export function certainly(deeds: readonly Deed[], calls: readonly Call[]): Holding[] {
+export function certainly(operations: readonly Operation[], calls: readonly Call[]): Holding[] {
   const ends = endsOf(calls);
-  return deeds.flatMap(({ kind, id = "", thing, name, what, invoked, returned }) => {
+  return operations.flatMap(({ kind, id = "", thing, name, what, invoked, returned }) => {
     if (kind !== "took" || thing === undefined) return [];
-    const takers = deeds.filter(
+    const takers = operations.filter(
       (other) =>
         other.name === name &&
         other.what === what &&
@@ -46,14 +46,14 @@ export function certainly(deeds: readonly Deed[], calls: readonly Call[]): Holdi
  * took it away.
  */
 export function maybe(
-  deeds: readonly Deed[],
+  operations: readonly Operation[],
   calls: readonly Call[],
-): (Deed & { readonly from: number; readonly until: number })[] {
+): (Operation & { readonly from: number; readonly until: number })[] {
   const ends = endsOf(calls);
-  return deeds.flatMap((deed) => {
-    if (deed.kind === "gave" || deed.kind === "refused") return [];
-    const { id, name, what, invoked, returned } = deed;
-    const gave = deeds.filter(
+  return operations.flatMap((operation) => {
+    if (operation.kind === "gave" || operation.kind === "refused") return [];
+    const { id, name, what, invoked, returned } = operation;
+    const gave = operations.filter(
       (other) =>
         other.kind === "gave" &&
         other.id === id &&
@@ -65,14 +65,17 @@ export function maybe(
       ends.get(id ?? "")?.done ?? Infinity,
       ...gave.map((other) => other.returned),
     );
-    return [{ ...deed, from: invoked, until }];
+    return [{ ...operation, from: invoked, until }];
   });
 }
 
 /** Ports that were refused although nobody can have had them, in words. */
-export function refusedFree(deeds: readonly Deed[], calls: readonly Call[]): readonly string[] {
-  const held = maybe(deeds, calls);
-  return deeds
+export function refusedFree(
+  operations: readonly Operation[],
+  calls: readonly Call[],
+): readonly string[] {
+  const held = maybe(operations, calls);
+  return operations
     .filter(({ kind }) => kind === "refused")
     .filter(
       ({ what, invoked, returned }) =>

@@ -4,15 +4,15 @@ import { run } from "../../linux/command.ts";
 import type { FirewallFacts } from "../../network/firewall/driver.ts";
 import type { PodPlan } from "../pods/store/pod-plan.ts";
 import type { Check } from "./check.ts";
-import { compareRules, compareSockets, type RulesWitness } from "./compare-ports.ts";
-import { hear } from "./hear.ts";
-import { parseRulesTestimony, parseSocketsTestimony, type RulesTestimony } from "./testimony.ts";
+import { compareRules, compareSockets, type RulesSource } from "./compare-ports.ts";
+import { runSource } from "./run-source.ts";
+import { parseRulesReport, parseSocketsReport, type RulesReport } from "./source-reports.ts";
 
 /** Longest a program may take to print all rules, milliseconds. */
 const listMs = 10_000;
 
 /**
- * What a pod has published, as a reader of rules and one of sockets find it. Throws as `hear` does.
+ * What a pod has published, as a reader of rules and one of sockets find it. Throws as `runSource` does.
  */
 export async function hearPorts(
   { published = [], ports }: Pick<PodPlan, "published" | "ports">,
@@ -26,17 +26,17 @@ export async function hearPorts(
       four: ruled.some(({ podIp }) => familyOf(podIp) === 4),
       six: ruled.some(({ podIp }) => familyOf(podIp) === 6),
     }),
-    hear("witness-sockets.ts", [`${process.pid}`], signal),
+    runSource("sockets-source.ts", [`${process.pid}`], signal),
   ]);
   return [
-    ...(rules === undefined ? [] : compareRules(ruled, rules.witness, rules.testimony)),
-    ...compareSockets(published, parseSocketsTestimony(sockets)),
+    ...(rules === undefined ? [] : compareRules(ruled, rules.source, rules.report)),
+    ...compareSockets(published, parseSocketsReport(sockets)),
   ];
 }
 
 interface Heard {
-  readonly witness: RulesWitness;
-  readonly testimony: RulesTestimony;
+  readonly source: RulesSource;
+  readonly report: RulesReport;
 }
 
 /** What the rules that are in force say; undefined where podnet makes none. */
@@ -47,8 +47,8 @@ export async function hearRules(
 ): Promise<Heard | undefined> {
   if (firewall === "off") return undefined;
   if (firewall === "nftables") {
-    const testimony = await understood("nftables", await tableText(signal), signal);
-    return { witness: "nft", testimony };
+    const report = await understood("nftables", await tableText(signal), signal);
+    return { source: "nft", report };
   }
   const variants = firewall === "ambiguous" ? ["nft", "legacy"] : [firewall];
   const programs = variants.flatMap((variant) => [
@@ -62,8 +62,8 @@ export async function hearRules(
     }),
   );
   return {
-    witness: "iptables-save",
-    testimony: {
+    source: "iptables-save",
+    report: {
       translations: heard.flatMap(({ translations }) => translations),
       opened: heard.flatMap(({ opened }) => opened),
       hairpins: heard.flatMap(({ hairpins }) => hairpins),
@@ -75,8 +75,8 @@ const understood = async (
   kind: "iptables" | "nftables",
   text: string,
   signal: AbortSignal,
-): Promise<RulesTestimony> =>
-  parseRulesTestimony(await hear("witness-rules.ts", [kind], signal, { stdin: text }));
+): Promise<RulesReport> =>
+  parseRulesReport(await runSource("rules-source.ts", [kind], signal, { stdin: text }));
 
 /** podnet's table as `nft` prints it; nothing where there is none. */
 async function tableText(signal: AbortSignal): Promise<string> {
