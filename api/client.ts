@@ -117,7 +117,7 @@ async function typedUnary(call: () => unknown, explained: Explain): Promise<unkn
 }
 
 /** A client whose calls throw `PodnetError`; Connect would wrap what an interceptor throws. */
-export function typedClient<S extends DescService>(
+function typedClient<S extends DescService>(
   service: S,
   transport: Transport,
   target: string,

@@ -103,7 +103,7 @@ function misfit(cause: unknown): PodnetError {
   const field = /^\w+\.(\w+): /.exec(said)?.[1];
   return new PodnetError("INVALID_ARGUMENT", said.slice(0, 240), {
     ...(field === undefined ? {} : { field }),
-    hint: "See docs/reference/api.md for what each field takes",
+    hint: "See docs/reference/pod-spec.md for the fields",
     cause,
   });
 }

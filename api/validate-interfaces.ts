@@ -235,7 +235,7 @@ function parseTapName(text: string, field: string): IfName {
 }
 
 /** Also of a gateway that an interface gets later. */
-export function checkGateway(
+function checkGateway(
   gateway: Ip,
   addresses: readonly (Ip | IpPrefix)[] | undefined,
   field: string,

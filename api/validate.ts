@@ -25,7 +25,7 @@ export interface CreateSpec {
   readonly timeoutMs?: number;
 }
 
-export const limits = {
+const limits = {
   labels: 64,
   labelValue: 255,
   vcpu: 64,

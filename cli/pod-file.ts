@@ -22,7 +22,7 @@ export async function readPodFile(file: string): Promise<PodSpec> {
     throw new PodnetError(
       "INVALID_ARGUMENT",
       `"${printable(file)}" is neither YAML nor JSON: ${(cause as Error).message.split("\n")[0]}`,
-      { hint: "See docs/reference/api.md for a pod file", cause },
+      { hint: "See docs/reference/pod-spec.md for a pod file", cause },
     );
   }
   return readJson(PodSpecSchema, value);

@@ -120,7 +120,7 @@ export const interfaceTable = (pod: Pod): string =>
   );
 
 /** The steps of bringing a pod up, drawn to scale. */
-export function waterfall(pod: Pod, width: number): string[] {
+function waterfall(pod: Pod, width: number): string[] {
   const end = Math.max(...pod.spans.map((span) => span.startMs + span.durationMs));
   const scale = width / Math.max(end, 1);
   return columns(

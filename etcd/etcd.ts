@@ -106,7 +106,7 @@ export type Compare =
       readonly value: Value;
     };
 
-export type Relation = "=" | "!=" | ">" | "<";
+type Relation = "=" | "!=" | ">" | "<";
 
 export type Operation =
   | {

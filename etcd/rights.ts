@@ -3,7 +3,7 @@ import { etcdError } from "./errors.ts";
 import type { Operation, Txn, Where } from "./etcd.ts";
 
 /** What a role must permit for a call, as `etcdctl role grant-permission` names it. */
-export type Right = "read" | "write" | "readwrite";
+type Right = "read" | "write" | "readwrite";
 
 /** What a call does with which keys. */
 export interface Needs {

@@ -71,7 +71,7 @@ export class HashIndex {
 }
 
 /** Spreads 32 bits (the finish of MurmurHash3), for keys that come in sequence. */
-export function mix(value: number): number {
+function mix(value: number): number {
   let hash = value;
   hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
   hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);

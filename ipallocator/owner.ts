@@ -3,7 +3,7 @@ import { printable } from "../core/names.ts";
 
 /** What an address can belong to. */
 export const ownerKinds = ["pod", "attachment", "gateway", "overlay"] as const;
-export type OwnerKind = (typeof ownerKinds)[number];
+type OwnerKind = (typeof ownerKinds)[number];
 
 /** Whose an address is. One owner may hold any number of addresses. */
 export interface Owner {

@@ -13,7 +13,7 @@ export interface LogFields {
   readonly [field: string]: unknown;
 }
 
-export type LogLevel = "trace" | "debug" | "info" | "warn" | "error" | "silent";
+type LogLevel = "trace" | "debug" | "info" | "warn" | "error" | "silent";
 
 export interface Log {
   debug(fields: LogFields, msg: string): void;

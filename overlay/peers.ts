@@ -17,7 +17,7 @@ export interface Peer {
 }
 
 /** What a peer has that may change while it stays the same peer. */
-export type PeerAttribute = "publicIp" | "publicIp6" | "backend" | "v4" | "v6" | "reserved";
+type PeerAttribute = "publicIp" | "publicIp6" | "backend" | "v4" | "v6" | "reserved";
 
 export type PeerChange =
   | { readonly kind: "added"; readonly peer: Peer }
@@ -48,7 +48,7 @@ const together = (own: BackendType, other: BackendType): boolean =>
   own === other || (own === "alloc" && other === "udp");
 
 /** The peer that a key is; or why it is none; undefined for this host's own. */
-export function peerOf(
+function peerOf(
   entry: Entry,
   own: string | undefined,
   backend: BackendType,
@@ -122,7 +122,7 @@ export class Peers {
 }
 
 /** What of a peer is not as it was. */
-export function differences(before: Peer, after: Peer): PeerAttribute[] {
+function differences(before: Peer, after: Peer): PeerAttribute[] {
   const was = attributeTexts(before);
   const is = attributeTexts(after);
   return (Object.keys(is) as PeerAttribute[]).filter((name) => was[name] !== is[name]);

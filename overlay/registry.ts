@@ -27,7 +27,7 @@ export interface Lease {
 }
 
 /** A key that nobody can make a lease of: passed over and counted. */
-export interface Skipped {
+interface Skipped {
   readonly kind: "skipped";
   readonly key: string;
   readonly why: "key" | "value";

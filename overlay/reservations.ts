@@ -17,7 +17,7 @@ export interface Reservation {
 }
 
 /** What reserving is to be done with. */
-export interface Place {
+interface Place {
   readonly prefix: Prefix;
   readonly config: OverlayConfig;
   readonly leases: Leases;
@@ -37,7 +37,7 @@ export const reservationsIn = (leases: Leases): Lease[] =>
  * already stays as it is, and does not end from then on. Undefined when there is nothing to do.
  * Throws `INVALID_ARGUMENT`, `SUBNET_TAKEN`.
  */
-export function reserve(
+function reserve(
   { prefix, config, leases }: Place,
   { subnets, publicIp, publicIp6 }: Reservation,
 ): LeaseTransaction | undefined {
@@ -93,7 +93,7 @@ export function reserve(
 }
 
 /** What gives a reservation an end again, a day from now. Undefined when it is none. */
-export function unreserve(
+function unreserve(
   leases: Leases,
   prefix: Prefix,
   subnets: Subnets,

@@ -172,5 +172,6 @@ That took ${((performance.now() - begin) / 1000).toFixed(1)} s. How to go on:
   ./scripts/quickstart --keep   ${dim("the same, and leaves the lab running for you")}
   ./scripts/test                ${dim("every test")}
   ./scripts/bench               ${dim("the figures")}
+  docs/tutorial.md              ${dim("what to type in that lab")}
   docs/how-to/install.md        ${dim("podnetd on a real host")}`);
 }

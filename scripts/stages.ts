@@ -175,7 +175,7 @@ export const stages: readonly Stage[] = [
 
 /**
  * The stage's files of a complete or a short run, in the order in which they begin, each once: what
- * another one imports runs there (`test/vm/together-*.test.ts`).
+ * another one imports runs there (`test/vm/*together*.test.ts`).
  */
 export function filesOf(
   { files, completeOnly = [], longest = [] }: Stage,
@@ -183,7 +183,7 @@ export function filesOf(
 ): readonly string[] {
   const there = globSync(files, { cwd: top });
   const elsewhere = there
-    .filter((file) => path.basename(file).startsWith("together-"))
+    .filter((file) => path.basename(file).includes("together"))
     .flatMap((file) => {
       const imports = readFileSync(path.join(top, file), "utf8").matchAll(/^import "(.+)";$/gm);
       return [...imports].map(([, name = ""]) => path.join(path.dirname(file), name));

@@ -44,7 +44,7 @@ export interface Target {
 }
 
 /** The last part of a path as it was written, slashes at its end aside. */
-export const baseOf = (text: string): string => path.posix.basename(path.posix.resolve("/", text));
+const baseOf = (text: string): string => path.posix.basename(path.posix.resolve("/", text));
 
 /**
  * Where a source lands, by docker cp's rules: into a directory that is there, else under the

@@ -9,7 +9,7 @@ const mostMeta = 64 * 1024;
  */
 const mostPadding = 64 * 1024;
 
-export type TarKind = "file" | "directory" | "symlink" | "link" | "other";
+type TarKind = "file" | "directory" | "symlink" | "link" | "other";
 
 /** One entry as its header has it: nothing of it is to be believed. */
 export interface TarEntry {

@@ -8,7 +8,7 @@ import { errno, SysError, sys } from "./sys.ts";
 /** Nobody is there, or whoever was went away before it had answered. */
 export const away = Symbol("podnetd is away");
 /** It has as much under way as it takes, and has read nothing of the request. */
-export const busy = Symbol("podnetd is busy");
+const busy = Symbol("podnetd is busy");
 
 export type NotAsked = typeof away | typeof busy;
 

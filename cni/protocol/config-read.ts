@@ -53,7 +53,7 @@ const undecodable = (why: string, cause?: unknown) =>
     cause,
   });
 
-export const versionOf = (object: JsonObject): CniVersion =>
+const versionOf = (object: JsonObject): CniVersion =>
   parseVersion(textAt(object, "cniVersion", "cniVersion"));
 
 /**

@@ -6,7 +6,7 @@ export const cniVersions = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0"
 
 export type CniVersion = (typeof cniVersions)[number];
 
-export const newestVersion: CniVersion = "1.1.0";
+const newestVersion: CniVersion = "1.1.0";
 
 export const isCniVersion = (text: unknown): text is CniVersion =>
   (cniVersions as readonly unknown[]).includes(text);

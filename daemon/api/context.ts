@@ -24,7 +24,7 @@ import { peerKey } from "../listeners/peer.ts";
 import { damagedView, podView } from "./views.ts";
 
 /** The QEMU of this host, as far as the API shows it. */
-export interface QemuOfHost {
+interface QemuOfHost {
   /** Why no machine can start on this host, now; undefined where QEMU is installed. */
   missing(): PodnetError | undefined;
   /** QEMU's own version, such as `7.2.22`; empty where QEMU is not installed. */

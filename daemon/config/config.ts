@@ -33,7 +33,7 @@ export interface TcpConfig {
   readonly clientCa: string;
 }
 
-export interface QemuConfig {
+interface QemuConfig {
   readonly arch: Architecture;
   readonly path: string | undefined;
   readonly kvm: "auto" | "on" | "off";

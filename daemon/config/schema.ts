@@ -242,7 +242,7 @@ export const configSchema = z.strictObject({
 });
 
 /** How a value is written in an environment variable or flag. */
-export type LeafKind = "text" | "integer" | "boolean" | "list" | "choice";
+type LeafKind = "text" | "integer" | "boolean" | "list" | "choice";
 
 export interface ConfigKey {
   /** Dotted, as in the file: `network.cidr`. */

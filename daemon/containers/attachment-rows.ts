@@ -102,7 +102,7 @@ function damageOf({ containerId, ifName }: AttachmentColumns, cause: unknown): P
 }
 
 /** Reads a stored plan. Throws `STATE_NEWER` for a plan of a newer podnetd, `STATE_CORRUPT` for one that no podnetd wrote. */
-export function parseStoredAttachment(text: string): AttachmentPlan {
+function parseStoredAttachment(text: string): AttachmentPlan {
   const plan = parseJson(text, "plan") as AttachmentPlan | null;
   if (plan === null) throw damaged("plan has no version");
   checkVersion(plan.version, attachmentPlanVersion, "plan");

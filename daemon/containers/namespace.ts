@@ -9,7 +9,7 @@ const nsfs = 0x6e736673;
  * Whether a path still leads to a namespace, as far as podnetd may see: its file stays, empty, when it was unmounted alone.
  * One that podnetd may not look at (`/proc/PID/ns/net` of a process that it may not trace) is not taken to be gone.
  */
-export function isNamespace(path: string): boolean {
+function isNamespace(path: string): boolean {
   try {
     return statfsSync(path).type === nsfs;
   } catch (error) {

@@ -49,7 +49,7 @@ export interface Dhcp6Message {
   readonly associations: readonly Association[];
 }
 
-export interface Association {
+interface Association {
   /** Four bytes. */
   readonly id: Uint8Array;
   /** Sixteen bytes each. */

@@ -31,7 +31,7 @@ const sendBytes = 16 << 20;
 const mostAtOnce = 16;
 
 /** Where a network's resolver is to be asked. */
-export interface ListenAt {
+interface ListenAt {
   readonly link: IfName;
   readonly addresses: readonly Ip[];
 }

@@ -13,7 +13,7 @@ import type { Query } from "./query.ts";
 import { parseReverseName, type ReverseName } from "./reverse-name.ts";
 
 /** Seconds an answer may be kept: pods come and go. */
-export const ttl = 5;
+const ttl = 5;
 
 /** RFC 1035 section 3.2, RFC 3596, RFC 4034, RFC 8482. */
 const types = { a: 1, ns: 2, soa: 6, ptr: 12, aaaa: 28, ixfr: 251, axfr: 252, any: 255 } as const;

@@ -17,7 +17,7 @@ interface NamedPod {
 }
 
 /** What pods say of their own state: a running pod whose network cannot be repaired gives a reason. */
-export interface PodReasons {
+interface PodReasons {
   /** Undefined for a pod that is not there, or whose record is damaged. */
   getUsable(
     id: PodId,

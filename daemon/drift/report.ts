@@ -20,7 +20,7 @@ export interface DriftReport {
 }
 
 /** Counts changes that others made to the host, and whether they were repaired. */
-export interface DriftMetrics {
+interface DriftMetrics {
   drift(kind: (Part | OverlayPart)["kind"], outcome: "healed" | "failed", alarm: boolean): void;
 }
 
@@ -69,7 +69,7 @@ function namesOf(part: Part | OverlayPart): Readonly<Record<string, string>> {
 }
 
 /** What was found, and what came of it, in one line. Pure. */
-export function driftText({ part, found, error, pauseMs }: DriftReport): string {
+function driftText({ part, found, error, pauseMs }: DriftReport): string {
   const [first] = found;
   const more = found.length > 1 ? `, and ${found.length - 1} more` : "";
   const what = first === undefined ? part.key : `${part.key}: ${deviationText(first)}${more}`;

@@ -24,7 +24,7 @@ export interface DriftData {
   readonly pauseMs: number;
 }
 
-export interface EventData {
+interface EventData {
   /** For people; may be empty. */
   readonly text: string;
   /** With `step`. */

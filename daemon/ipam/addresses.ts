@@ -45,7 +45,7 @@ export interface PodClaimant {
 }
 
 /** What of a container's plan claims addresses. */
-export interface ContainerClaimant {
+interface ContainerClaimant {
   readonly id: AttachmentId;
   readonly network: NetworkName;
   readonly addresses: readonly IpPrefix[];

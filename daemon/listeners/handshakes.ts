@@ -4,7 +4,7 @@ import type { Clock } from "../../core/clock.ts";
 import { ipToBytes, isIp, parseIp } from "../../core/address.ts";
 import { TokenBucket } from "../../core/token-bucket.ts";
 
-export interface HandshakeLimits {
+interface HandshakeLimits {
   /** Unfinished handshakes at a time, of all sources. */
   readonly handshakes: number;
   /** New connections a second of one source in the long run; twice as many at once. */
@@ -178,7 +178,7 @@ function endsOf({ remoteAddress, remotePort, localAddress }: Socket): string | u
  * Whom an address belongs to: an IPv4 address is one, mapped or not, and so are all IPv6 addresses
  * of one /64.
  */
-export function sourceOf(address: string): string {
+function sourceOf(address: string): string {
   const [ip = ""] = address.split("%");
   if (!isIp(ip)) return "unknown";
   const bytes = ipToBytes(parseIp(ip));

@@ -7,7 +7,7 @@ import type { NetworkEntries } from "./network-entries.ts";
 import { ToldServers } from "./told-servers.ts";
 
 /** What answers names at the gateways of networks. */
-export interface GatewayResolvers {
+interface GatewayResolvers {
   /** What names of pods end with. */
   readonly domain: string;
   /**

@@ -5,7 +5,7 @@ import type { Database } from "../store/database.ts";
 import { type Row, integer, optionalText, parseJson, text } from "../store/rows.ts";
 
 /** What is under way with a network; `ready` when nothing is. */
-export type NetworkState = "creating" | "ready" | "updating" | "deleting";
+type NetworkState = "creating" | "ready" | "updating" | "deleting";
 
 export interface NetworkRow {
   readonly definition: NetworkDefinition;

@@ -10,7 +10,7 @@ import type { KeptPlans } from "./store/kept-plans.ts";
 import type { PodRecords } from "./store/records.ts";
 
 /** What is counted of pods, in Prometheus' terms. */
-export interface PodMetrics {
+interface PodMetrics {
   /** A step of bringing a pod up has ended. */
   step(span: Span): void;
   /** A create or start has ended, with `OK` or its error code. */

@@ -20,7 +20,7 @@ export function pcapHeader(snapBytes: number): Uint8Array {
 }
 
 /** Bytes in front of each frame. */
-export const recordHeaderSize = 16;
+const recordHeaderSize = 16;
 
 /** A frame as it stands in the file. */
 export function pcapRecord({ timeNs, bytes, length }: Frame): Uint8Array {

@@ -112,7 +112,7 @@ export const routeRemoval = ({ destination, gateway, interface: name }: GuestRou
  * Routes that the guest was told to have, is not to have any more, and has. Those of its own
  * programs are theirs.
  */
-export const surplusRoutes = (
+const surplusRoutes = (
   wanted: readonly GuestRoute[],
   told: readonly GuestRoute[],
   found: readonly GuestRoute[],

@@ -41,7 +41,7 @@ export interface Decoder<Item> {
   cut(bytes: Uint8Array, most: number): { readonly items: Item[]; readonly taken: number };
 }
 
-export interface LinkListener<Item> {
+interface LinkListener<Item> {
   item(item: Item): void;
   /** Bytes may be written again. */
   drained(): void;

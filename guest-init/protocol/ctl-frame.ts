@@ -17,7 +17,7 @@ export interface CtlFrame {
   readonly code: number;
   readonly payload: Uint8Array;
 }
-export interface RefusedCtlFrame {
+interface RefusedCtlFrame {
   readonly kind: "refused";
   readonly code: number;
   /** Total length as announced. */

@@ -28,13 +28,13 @@ export const hyperstartInput = {
   most: 56 * 1024,
 } as const;
 
-export interface TtyFrame {
+interface TtyFrame {
   readonly kind: "frame";
   readonly stream: bigint;
   /** Empty at the end of the stream. */
   readonly data: Uint8Array;
 }
-export interface RefusedTtyFrame {
+interface RefusedTtyFrame {
   readonly kind: "refused";
   readonly stream: bigint;
   readonly length: number;

@@ -15,7 +15,7 @@ export interface Template extends Disposable {
 }
 
 /** A machine that can be written down. */
-export type Savable = RunningVm & { save(fd: number, signal: AbortSignal): Promise<void> };
+type Savable = RunningVm & { save(fd: number, signal: AbortSignal): Promise<void> };
 
 /**
  * Waits until the guest of a template is as clones are to find it, and keeps it so until disposed: its channels stay

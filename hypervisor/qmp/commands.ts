@@ -11,7 +11,7 @@ interface Command<Arguments, Return> {
   readonly return: Return;
 }
 
-export interface QmpCommands {
+interface QmpCommands {
   readonly qmp_capabilities: Command<Nothing, Nothing>;
   readonly "query-version": Command<Nothing, VersionInfo>;
   readonly "query-status": Command<Nothing, StatusInfo>;
@@ -48,25 +48,25 @@ export interface QmpCommands {
   readonly "qom-get": Command<{ readonly path: string; readonly property: string }, unknown>;
 }
 
-export interface VersionInfo {
+interface VersionInfo {
   readonly qemu: { readonly major: number; readonly minor: number; readonly micro: number };
   readonly package: string;
 }
 
-export interface StatusInfo {
+interface StatusInfo {
   readonly running: boolean;
   /** `running`, `paused`, `prelaunch`, `shutdown`, `internal-error` … */
   readonly status: string;
 }
 
-export interface ChardevInfo {
+interface ChardevInfo {
   readonly label: string;
   readonly filename: string;
   /** For a virtserialport: the guest has it open. */
   readonly "frontend-open": boolean;
 }
 
-export interface BlockStats {
+interface BlockStats {
   /** Absent for a disk that has no node. */
   readonly "node-name"?: string;
   readonly stats: BlockDeviceStats;
@@ -89,14 +89,14 @@ export interface SchemaInfo {
  * A tap handed over by `getfd`. `vhost` is never asked for: `vhost=true` without /dev/vhost-net
  * ends QEMU 7.2 with an assertion.
  */
-export interface TapNetdev {
+interface TapNetdev {
   readonly type: "tap";
   readonly id: string;
   /** The name `getfd` was given. */
   readonly fd: string;
 }
 
-export interface VirtioNet {
+interface VirtioNet {
   readonly driver: "virtio-net-pci";
   readonly id: string;
   readonly bus: string;
@@ -113,7 +113,7 @@ export interface MigrationCapability {
   readonly state: boolean;
 }
 
-export interface ObjectProperty {
+interface ObjectProperty {
   readonly name: string;
   /** `child<virtio-net-pci>` for a device. */
   readonly type: string;

@@ -32,7 +32,7 @@ export type QmpMessage =
       readonly timestampMs: number | undefined;
     };
 
-export type JsonObject = Readonly<Record<string, unknown>>;
+type JsonObject = Readonly<Record<string, unknown>>;
 
 const isObject = (value: unknown): value is JsonObject =>
   typeof value === "object" && value !== null && !Array.isArray(value);

@@ -36,7 +36,7 @@ const genmsgSize = 4;
 /**
  * Where packets of one direction come from and go to. Ports are absent where a protocol has none.
  */
-export interface Direction {
+interface Direction {
   readonly source: Ip;
   readonly destination: Ip;
   readonly sourcePort?: number;

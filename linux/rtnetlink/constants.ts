@@ -21,7 +21,6 @@ export const RTM_GETTFILTER = 46;
 export const RTM_GETNSID = 90;
 export const RTM_NEWLINKPROP = 108;
 export const RTM_DELLINKPROP = 109;
-export const RTM_NEWVLAN = 112;
 export const RTM_GETVLAN = 114;
 
 /** Address families: include/linux/socket.h. */

@@ -35,14 +35,14 @@ import type { Writer } from "./writer.ts";
  * Whose table an entry is in: the link's own (a VXLAN, a card) or that of the bridge it is a port
  * of.
  */
-export type FdbTable = "self" | "master";
+type FdbTable = "self" | "master";
 
 /**
  * In a bridge, `permanent` entries are the host's own addresses (frames are received, not
  * forwarded), `static` ones neither age nor move, `dynamic` ones were learnt or may age. In a VXLAN
  * `permanent` and `static` do not age.
  */
-export type FdbState = "permanent" | "static" | "dynamic";
+type FdbState = "permanent" | "static" | "dynamic";
 
 /** An entry of a forwarding database. */
 export interface FdbEntry {

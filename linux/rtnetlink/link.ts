@@ -88,7 +88,7 @@ const operStates = [
   "dormant",
   "up",
 ] as const;
-export type OperState = (typeof operStates)[number];
+type OperState = (typeof operStates)[number];
 
 // struct ifinfomsg: u8 family, u8, u16 type, s32 index, u32 flags, u32 change.
 const ifinfomsgSize = 16;

@@ -24,7 +24,7 @@ import {
 import { scopeName, type Scope } from "./scope.ts";
 
 /** One way of a route with several. */
-export interface NextHop {
+interface NextHop {
   readonly gateway?: Ip;
   /** Index of the link. */
   readonly link: number;

@@ -4,7 +4,7 @@ import { type Change, commitName, onOff, portText, settingsText } from "../model
 import { fdbMaxLearned, mark } from "../model/desired.ts";
 
 /** A change as people read it in `--plan` and in the log; one line, more for a firewall commit. */
-export function changeText(change: Change): string[] {
+function changeText(change: Change): string[] {
   switch (change.kind) {
     case "create-bridge":
       return [

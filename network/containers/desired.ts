@@ -89,7 +89,7 @@ export interface RateLimit {
 }
 
 /** What OpenShift SDN lets a privileged pod have beside its own link. */
-export interface MacvlanDesired {
+interface MacvlanDesired {
   /** `macvlan0`. */
   readonly link: string;
   /** How the host is reached by the pod's own link: the host's addresses are not reached by a macvlan on them. */

@@ -41,7 +41,7 @@ export interface VxlanBackend {
 }
 
 /** Each packet in a datagram of its own, moved by podnetd itself. IPv4 alone. */
-export interface UdpBackend {
+interface UdpBackend {
   readonly kind: "udp";
   /** Of this host and of every other. */
   readonly port: number;
@@ -61,7 +61,7 @@ export interface OverlaySide {
   readonly peers: readonly OverlayPeer[];
 }
 
-export interface OverlayVtep {
+interface OverlayVtep {
   readonly device: IfName;
   /** The address others know it by. Absent keeps what the device has, or takes one the kernel draws. */
   readonly mac?: Mac;
@@ -75,7 +75,7 @@ export interface OverlayPeer {
   readonly vtepMac?: Mac;
 }
 
-export interface OverlayMasquerade {
+interface OverlayMasquerade {
   /** Source ports are drawn at random, all of them: two connections never race for one. */
   readonly randomFully: boolean;
   /** Those outside of the overlay that see pods' own addresses, and whose own pods see. */

@@ -74,7 +74,7 @@ export interface Surroundings {
 }
 
 /** What the kernel uses where no port is given (VXLAN_PORT of Linux; IANA's is another). */
-export const kernelVxlanPort = 8472;
+const kernelVxlanPort = 8472;
 
 /**
  * What one side of an overlay comes to on this host. Where peers exclude each other (one MAC at two addresses, say), the

@@ -45,7 +45,7 @@ export type Backend =
 export type BackendType = Backend["type"];
 
 const wireguardModes = ["separate", "auto", "ipv4", "ipv6"] as const;
-export type WireguardMode = (typeof wireguardModes)[number];
+type WireguardMode = (typeof wireguardModes)[number];
 
 const port = [0, 65_535] as const;
 /** Least key that flannel's ipsec takes, characters. */

@@ -17,13 +17,13 @@ export interface LeaseValue {
   readonly backendV6Data: unknown;
 }
 
-export interface VxlanData {
+interface VxlanData {
   /** Undefined in the values of flannel 0.12. */
   readonly vni: number | undefined;
   readonly mac: Mac;
 }
 
-export interface WireguardData {
+interface WireguardData {
   readonly publicKey: string;
   readonly port: number;
 }

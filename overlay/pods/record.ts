@@ -22,7 +22,7 @@ export interface PodRecord {
   readonly interfaces: readonly RecordedInterface[];
 }
 
-export interface RecordedInterface {
+interface RecordedInterface {
   /** Its host's name for it; undefined on a bridge of somebody else. */
   readonly network: NetworkName | undefined;
   /** The overlay that network is part of, which has the same name on every host. */
@@ -39,7 +39,7 @@ export interface HostRecord {
   readonly leases: readonly string[];
 }
 
-export const recordedStates = [
+const recordedStates = [
   "creating",
   "running",
   "paused",

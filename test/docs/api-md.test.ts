@@ -9,10 +9,11 @@ import { playDaemon } from "../unit/cli/fixtures/daemon.ts";
 import { podnet } from "../unit/cli/fixtures/io.ts";
 
 const execute = promisify(execFile);
-const page = readFileSync(new URL("../../docs/reference/api.md", import.meta.url), "utf8");
+const read = (page: string): string =>
+  readFileSync(new URL(`../../docs/reference/${page}`, import.meta.url), "utf8");
 
-const snippets = (language: string): string[] =>
-  [...page.matchAll(new RegExp(`^\`\`\`${language}\n([^]*?)^\`\`\``, "gm"))].map(
+const snippets = (page: string, language: string): string[] =>
+  [...read(page).matchAll(new RegExp(`^\`\`\`${language}\n([^]*?)^\`\`\``, "gm"))].map(
     (match) => match[1] as string,
   );
 
@@ -21,7 +22,7 @@ test("the curl commands of docs/reference/api.md work as they stand", async (t) 
   // them on a real podnetd.
   await using server = await serve(playDaemon().routes);
   const answers: Record<string, unknown>[] = [];
-  for (const snippet of snippets("sh lab")) {
+  for (const snippet of snippets("api.md", "sh lab")) {
     const env = { ...process.env, PODNET_SOCKET: server.h1 };
     const { stdout } = await execute("sh", ["-c", snippet], { env });
     answers.push(JSON.parse(stdout) as Record<string, unknown>);
@@ -33,11 +34,11 @@ test("the curl commands of docs/reference/api.md work as they stand", async (t) 
   t.like(refused, { code: "invalid_argument", message: 'Field "spec.nmae" does not exist' });
 });
 
-test("the pod file of docs/reference/api.md is taken", async (t) => {
+test("the pod file of docs/reference/pod-spec.md is accepted", async (t) => {
   const { calls, routes } = playDaemon();
   await using server = await serve(routes);
   const file = path.join(server.folder, "pod.yaml");
-  writeFileSync(file, snippets("yaml")[0] ?? "");
+  writeFileSync(file, snippets("pod-spec.md", "yaml")[0] ?? "");
   const { code, err } = await podnet(["create", "-f", file], { socket: server.h2 });
   t.is(code, 0, err);
   t.like(calls.creates[0]?.spec, {
@@ -46,8 +47,9 @@ test("the pod file of docs/reference/api.md is taken", async (t) => {
   });
 });
 
-test("docs/reference/api.md names no error code that does not exist", (t) => {
-  for (const [, code = ""] of page.matchAll(/`([A-Z]+(?:_[A-Z]+)+)`/g)) {
+test("the pages of the API name no error code that does not exist", (t) => {
+  const pages = read("api.md") + read("pod-spec.md");
+  for (const [, code = ""] of pages.matchAll(/`([A-Z]+(?:_[A-Z]+)+)`/g)) {
     if (!/^(?:KIND|PODNET|POD_STATE)_/.test(code))
       t.true((errorCodes as readonly string[]).includes(code), code);
   }

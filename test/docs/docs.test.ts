@@ -52,12 +52,6 @@ test("every link between pages leads somewhere", (t) => {
   }
 });
 
-test("the unit file that the README shows is the one that is there", (t) => {
-  const [, shown] =
-    /```ini\n([\s\S]*?)```/.exec(readFileSync(path.join(top, "README.md"), "utf8")) ?? [];
-  t.is(shown, readFileSync(path.join(top, "daemon/podnetd.service"), "utf8"));
-});
-
 test("the pages' lab blocks work as written, top to bottom", async (t) => {
   const directory = mkdtempSync("/tmp/podnet-docs-");
   t.teardown(() => {

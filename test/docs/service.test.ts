@@ -8,7 +8,7 @@ import { findProgram } from "../../linux/command.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
 const unit = path.join(top, "daemon/podnetd.service");
-/** Where README and guide tell to put the checkout. */
+/** Where README and docs/how-to/install.md tell to put the checkout. */
 const installed = "/opt/podnet";
 
 const settings = new Map(
@@ -41,8 +41,11 @@ test("the service starts a program of this checkout, with flags it knows", async
     t.true(readFileSync(path.join(top, page), "utf8").includes(installed), page);
 });
 
-test("README shows the unit as it is", (t) => {
-  t.true(readFileSync(path.join(top, "README.md"), "utf8").includes(readFileSync(unit, "utf8")));
+test("docs/how-to/install.md shows the unit as it is", (t) => {
+  const [, shown] =
+    /```ini\n([\s\S]*?)```/.exec(readFileSync(path.join(top, "docs/how-to/install.md"), "utf8")) ??
+    [];
+  t.is(shown, readFileSync(unit, "utf8"));
 });
 
 test("podnetd is a user of its own with the capabilities it checks for, and no others", (t) => {

@@ -12,7 +12,8 @@ test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
 
-const total = 100_000_000;
+/** More than twice what podnetd may hold of it, in and out. */
+const total = process.env["PODNET_TEST_FULL"] === "1" ? 100_000_000 : 40_000_000;
 const chunk = 62_500;
 
 /**
@@ -61,19 +62,22 @@ async function feed(...args: readonly string[]) {
   return { ...result, hash: hash.digest("hex") };
 }
 
-test.serial("100 MB in and out again: nothing is lost, and little of it is held", async (t) => {
-  // Seconds on a host with nothing else to do, minutes on one with plenty.
-  t.timeout(240_000);
-  const before = peakMib();
-  const through = await feed("cat");
-  t.is(through.received, total);
-  t.is(through.hash, hashOf(stream()));
-  t.is(through.code, 0);
-  // Twice as much has passed through; what stays between collections is less.
-  t.true(peakMib() - before < 40, `from ${before} to ${peakMib()} MiB`);
-  const { output } = await execIn(rig.client, "one", "grep", "VmHWM", "/proc/1/status");
-  t.true(Number(/(\d+) kB/.exec(output)?.[1]) < 4096, `the agent: ${output}`);
-});
+test.serial(
+  "tens of megabytes in and out again: nothing is lost, and little of it is held",
+  async (t) => {
+    // Seconds on a host with nothing else to do, minutes on one with plenty.
+    t.timeout(240_000);
+    const before = peakMib();
+    const through = await feed("cat");
+    t.is(through.received, total);
+    t.is(through.hash, hashOf(stream()));
+    t.is(through.code, 0);
+    // Twice as much has passed through; what stays between collections is less.
+    t.true(peakMib() - before < 40, `from ${before} to ${peakMib()} MiB`);
+    const { output } = await execIn(rig.client, "one", "grep", "VmHWM", "/proc/1/status");
+    t.true(Number(/(\d+) kB/.exec(output)?.[1]) < 4096, `the agent: ${output}`);
+  },
+);
 
 test.serial(
   "how a program ends: its own code, a signal's, and those of one that cannot be run",
@@ -128,7 +132,7 @@ test.serial(
 test.serial("a program that does not read its input holds its caller back", async (t) => {
   const { sent, code } = await feed("sleep", "2");
   t.is(code, 0);
-  t.true(sent < total / 4, `${sent} bytes were taken from the caller`);
+  t.true(sent < 10_000_000, `${sent} bytes were taken from the caller`);
 });
 
 test.serial("50 programs at once: each has its own output and exit code", async (t) => {

@@ -5,17 +5,24 @@ import test from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
-import { addressOf, openRig, reached, type Rig } from "./daemon-rig.ts";
+import { addressOf, reached, type Rig } from "./daemon-rig.ts";
+import { openStandInRig } from "./standin-rig.ts";
+
+// Whose guests boot matters to none of these: with a real one a create is undone in
+// test/vm/daemon-lifecycle.test.ts.
 
 let rig: Rig;
 const scratch = mkdtempSync(join(tmpdir(), "podnet-failures-"));
 
 test.serial.before(async () => {
-  rig = await openRig("quarantine_s = 0\n[timeouts]\ncreate_s = 30\n");
+  rig = await openStandInRig("quarantine_s = 0\n[timeouts]\ncreate_s = 30\n");
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
+
+/** A guest so slow that its create takes a second: there is a middle of it. */
+const boot = { cmdline: "standin.agent=slow:300" };
 
 /**
  * All that may stay of creates that were undone: for 24 hours, how those with a request id ended.
@@ -33,7 +40,10 @@ async function gone(): Promise<void> {
 
 test.serial("a create without a request id is undone when its caller goes away", async (t) => {
   const caller = new AbortController();
-  const create = rig.client.pods.create({ spec: { name: "left" } }, { signal: caller.signal });
+  const create = rig.client.pods.create(
+    { spec: { name: "left", boot } },
+    { signal: caller.signal },
+  );
   const seen = reached(rig.client, "vm.start");
   await Promise.race([seen, create]);
   caller.abort();
@@ -52,7 +62,7 @@ test.serial("a caller of plain JSON that goes away is noticed too", async (t) =>
     "-H",
     "content-type: application/json",
     "-d",
-    '{"spec":{"name":"curled"}}',
+    JSON.stringify({ spec: { name: "curled", boot } }),
     "http://podnet/podnet.v1.PodService/Create",
   ]);
   await started;
@@ -61,8 +71,7 @@ test.serial("a caller of plain JSON that goes away is noticed too", async (t) =>
   t.deepEqual(await rig.changes(), []);
 });
 
-/** Booted: a clone may well be up before its time is. */
-const slow = { name: "slow", boot: { factory: "cold" } };
+const slow = { name: "slow", boot: { cmdline: "standin.agent=slow:3000" } };
 
 test.serial("a deadline that passes undoes the create and says so", async (t) => {
   const error = await t.throwsAsync(
@@ -85,7 +94,7 @@ test.serial("the same request id asked for again gets the same failure", async (
 
 test.serial("with a request id two callers get one pod, though the first goes away", async (t) => {
   const first = new AbortController();
-  const request = { spec: { name: "joined" }, requestId: "join-1" };
+  const request = { spec: { name: "joined", boot }, requestId: "join-1" };
   const seen = reached(rig.client, "vm.start");
   const lost = rig.client.pods.create(request, { signal: first.signal });
   await seen;
@@ -116,7 +125,7 @@ test.serial(
   "a pod deleted while it is created leaves nothing, and its creator is told",
   async (t) => {
     const seen = reached(rig.client, "vm.start");
-    const create = rig.client.pods.create({ spec: { name: "doomed" } });
+    const create = rig.client.pods.create({ spec: { name: "doomed", boot } });
     await seen;
     const [deleted] = await Promise.all([
       rig.client.pods.delete({ idOrName: "doomed" }),
@@ -132,7 +141,7 @@ test.serial(
   "a daemon killed in the middle of a create undoes it, and asking again creates it",
   async (t) => {
     const seen = reached(rig.client, "vm.start");
-    const request = { spec: { name: "cut" }, requestId: "cut-1" };
+    const request = { spec: { name: "cut", boot }, requestId: "cut-1" };
     const create = rig.client.pods.create(request);
     await seen;
     await Promise.all([rig.restart("kill"), t.throwsAsync(create)]);
@@ -147,7 +156,9 @@ test.serial(
   "a daemon that is stopped lets creates under way end, side by side, and takes no more",
   async (t) => {
     const seen = reached(rig.client, "vm.start");
-    const creates = ["left", "right"].map((name) => rig.client.pods.create({ spec: { name } }));
+    const creates = ["left", "right"].map((name) =>
+      rig.client.pods.create({ spec: { name, boot } }),
+    );
     const twin = await t.throwsAsync(rig.client.pods.create({ spec: { name: "left" } }));
     t.true(isPodnetError(twin, "NAME_IN_USE"));
     await seen;

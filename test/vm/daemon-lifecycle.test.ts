@@ -4,7 +4,8 @@ import { join } from "node:path";
 import test from "ava";
 import { PodState, InterfaceState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
+import { until } from "../lab/until.ts";
+import { addressOf, execIn, openRig, reached, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
 
@@ -228,6 +229,17 @@ test.serial("deleting leaves nothing", async (t) => {
   t.deepEqual(await rig.changes(), []);
   const arp = await rig.lab.host.run("ip", "neigh", "show", "dev", "hyper0");
   t.notRegex(arp, /lladdr/);
+});
+
+test.serial("a create whose caller goes away is undone, its machine with it", async (t) => {
+  const caller = new AbortController();
+  const create = rig.client.pods.create({ spec: { name: "left" } }, { signal: caller.signal });
+  const started = reached(rig.client, "vm.start");
+  await Promise.race([started, create]);
+  caller.abort();
+  await t.throwsAsync(create, { code: "CANCELLED" });
+  await until("it to be undone", async () => (await rig.client.pods.list({})).pods.length === 0);
+  t.deepEqual(await rig.changes(), []);
 });
 
 test.serial("a network moves when nobody holds its addresses", async (t) => {

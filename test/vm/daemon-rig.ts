@@ -116,27 +116,31 @@ export const endingWith = (rig: Rig, end: () => Promise<void>): Rig => ({
   [Symbol.asyncDispose]: end,
 });
 
-/** Rigs in use, by their configuration. */
-const shared = new Map<string, { readonly opening: Promise<Rig>; users: number }>();
-
 /**
- * The one rig that all test files of this process have which ask for it with this configuration:
- * one podnetd, one template. Whoever disposes of it last ends it. Files of which several are
- * imported by one (`test/vm/together-*.test.ts`) leave neither pods nor settings to each other,
- * look at the changes since they began, and count on no address that they have not asked for; their
- * tests are serial, as the others would run after the last file's.
+ * Shares the rigs that `open` opens: all test files of this process that ask for one with the same
+ * configuration get one, with one podnetd and one template. Whoever disposes of it last ends it.
+ * Files of which several are imported by one (`test/vm/*together*.test.ts`) leave neither pods nor
+ * settings to each other, look at the changes since they began, and count on no address that they
+ * have not asked for; their tests are serial, as the others would run after the last file's.
  */
-export async function joinRig(config = ""): Promise<Rig> {
-  const entry = shared.get(config) ?? { opening: openRig(config), users: 0 };
-  shared.set(config, entry);
-  entry.users++;
-  const rig = await entry.opening;
-  return endingWith(rig, async () => {
-    if (--entry.users > 0) return;
-    shared.delete(config);
-    await rig[Symbol.asyncDispose]();
-  });
+export function sharing(open: (config: string) => Promise<Rig>) {
+  /** Rigs in use, by their configuration. */
+  const shared = new Map<string, { readonly opening: Promise<Rig>; users: number }>();
+  return async (config = ""): Promise<Rig> => {
+    const entry = shared.get(config) ?? { opening: open(config), users: 0 };
+    shared.set(config, entry);
+    entry.users++;
+    const rig = await entry.opening;
+    return endingWith(rig, async () => {
+      if (--entry.users > 0) return;
+      shared.delete(config);
+      await rig[Symbol.asyncDispose]();
+    });
+  };
 }
+
+/** The shared rig of a configuration, with real machines. */
+export const joinRig = sharing(openRig);
 
 /** The pod of an answer, with its first address. */
 export function addressOf(pod: Pod | undefined): string {

@@ -25,15 +25,24 @@ export const timeouts = "[timeouts]\ncreate_s = 240\nready_s = 200\nstop_s = 60\
 /** A dual-stack network, the kind these pods are on. */
 const dual = { name: "dual", subnets: [{ cidr: "10.20.0.0/24" }, { cidr: "fd00:20::/64" }] };
 
-/** What no test here needs, and takes systemd a second each under software emulation. */
+/** What no test here needs, and takes systemd up to a second each under software emulation. */
 const spared = [
   ...["configfs", "dm_mod", "drm", "efi_pstore", "fuse", "loop"].map(
     (module) => `modprobe@${module}.service`,
   ),
+  ...["dev-hugepages", "dev-mqueue", "sys-kernel-debug", "sys-kernel-tracing"].map(
+    (what) => `${what}.mount`,
+  ),
+  ...["fsck-root", "journal-flush", "logind", "random-seed", "update-utmp", "user-sessions"].map(
+    (what) => `systemd-${what}.service`,
+  ),
+  ...["e2scrub_all", "fstrim"].map((what) => `${what}.timer`),
   "kmod-static-nodes.service",
-  "systemd-fsck-root.service",
-  "serial-getty@ttyS0.service",
+  "getty.target",
 ];
+
+/** Its kernel need not guard itself against Spectre: a boot takes an eighth less without. */
+const unguarded = "mitigations=off";
 
 /**
  * A rig with one pod, `deb`, of the Debian image; it writes to a copy of its image, whose path is
@@ -48,7 +57,9 @@ export async function openDebianRig(): Promise<Rig & { readonly disk: string }> 
   const boot = {
     kernel: debianFile("vmlinux"),
     initrd: debianFile("initrd.img"),
-    cmdline: ["root=/dev/vda1 ro", ...spared.map((unit) => `systemd.mask=${unit}`)].join(" "),
+    cmdline: ["root=/dev/vda1 ro", unguarded, ...spared.map((unit) => `systemd.mask=${unit}`)].join(
+      " ",
+    ),
     disks: [{ path: disk, format: "raw", writeThrough: true }],
   };
   const interfaces = [{ network: "dual" }];

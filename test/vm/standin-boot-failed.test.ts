@@ -2,11 +2,11 @@ import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { Rig } from "./daemon-rig.ts";
-import { create, openStandInRig } from "./standin-rig.ts";
+import { create, joinStandInRig } from "./standin-rig.ts";
 
 let rig: Rig;
 test.serial.before(async () => {
-  rig = await openStandInRig("quarantine_s = 0\n");
+  rig = await joinStandInRig();
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();

@@ -2,11 +2,11 @@ import test from "ava";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { startOthersMachine } from "../crash/others-machine.ts";
 import type { Rig } from "./daemon-rig.ts";
-import { openStandInRig } from "./standin-rig.ts";
+import { joinStandInRig } from "./standin-rig.ts";
 
 let rig: Rig;
 test.serial.before(async () => {
-  rig = await openStandInRig("quarantine_s = 0\n");
+  rig = await joinStandInRig();
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();

@@ -15,14 +15,14 @@ import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { qcow2Of } from "../fixtures/disk-image.ts";
 import { writeTinyGuest } from "../peers/tiny-guest.ts";
 import { type Rig, reached } from "./daemon-rig.ts";
-import { openStandInRig } from "./standin-rig.ts";
+import { joinStandInRig } from "./standin-rig.ts";
 
 let rig: Rig;
 let raw: string;
 let qcow2: string;
 
 test.serial.before(async () => {
-  rig = await openStandInRig();
+  rig = await joinStandInRig();
   raw = join(rig.directory, "a.raw");
   qcow2 = join(rig.directory, "b.qcow2");
   const content = Buffer.alloc(1 << 20, "0123456789abcdef");

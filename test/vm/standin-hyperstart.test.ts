@@ -1,14 +1,14 @@
 import test from "ava";
 import { InterfaceState, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { addressOf, execIn, type Rig } from "./daemon-rig.ts";
-import { eventually, openStandInRig } from "./standin-rig.ts";
+import { eventually, joinStandInRig } from "./standin-rig.ts";
 
 // The hyperstart in these machines was written from the recorded facts by someone who had not read
 // podnet's codec.
 
 let rig: Rig;
 test.serial.before(async () => {
-  rig = await openStandInRig();
+  rig = await joinStandInRig();
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();

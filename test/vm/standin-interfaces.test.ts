@@ -1,14 +1,14 @@
 import test from "ava";
 import { InterfaceState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { Rig } from "./daemon-rig.ts";
-import { create, openStandInRig } from "./standin-rig.ts";
+import { create, joinStandInRig } from "./standin-rig.ts";
 
 const nameOf = (state: InterfaceState): string =>
   Object.entries(InterfaceState).find(([, value]) => value === state)?.[0] ?? `${state}`;
 
 let rig: Rig;
 test.serial.before(async () => {
-  rig = await openStandInRig();
+  rig = await joinStandInRig();
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();

@@ -8,12 +8,12 @@ import test, { type ExecutionContext } from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { addressOf, execIn, type Rig } from "./daemon-rig.ts";
-import { create, eventually, openStandInRig, whenTold } from "./standin-rig.ts";
+import { create, eventually, joinStandInRig, whenTold } from "./standin-rig.ts";
 
 let rig: Rig;
 
 test.serial.before(async () => {
-  rig = await openStandInRig();
+  rig = await joinStandInRig();
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();

@@ -1,10 +1,10 @@
 import test from "ava";
 import type { Rig } from "./daemon-rig.ts";
-import { create, eventually, openStandInRig } from "./standin-rig.ts";
+import { create, eventually, joinStandInRig } from "./standin-rig.ts";
 
 let rig: Rig;
 test.serial.before(async () => {
-  rig = await openStandInRig("quarantine_s = 0\n");
+  rig = await joinStandInRig();
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();

@@ -5,7 +5,7 @@ import type { Podnet } from "../../api/client.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { WatchPodsResponse } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { standInConfig } from "../lab/standin.ts";
-import { endingWith, openRig, type Rig, type Starting } from "./daemon-rig.ts";
+import { endingWith, openRig, type Rig, sharing, type Starting } from "./daemon-rig.ts";
 
 /**
  * A rig whose machines are stand-ins. `config` comes before their tables: top-level keys, and
@@ -22,6 +22,11 @@ export async function openStandInRig(
     rmSync(directory, { recursive: true, force: true });
   });
 }
+
+const shared = sharing(openStandInRig);
+
+/** The shared rig whose machines are stand-ins, without a quarantine. */
+export const joinStandInRig = (): Promise<Rig> => shared("quarantine_s = 0\n");
 
 /** Creates a pod whose stand-in behaves as the words say (test/standin-vm/README.md). */
 export async function create(client: Podnet, name: string, words = ""): Promise<Pod> {

@@ -107,10 +107,6 @@ export class PendingDels {
 /** The directory itself. */
 const noName = "";
 
-/** Does all that are there, once. Never rejects. */
-export const settlePending = (parts: SettlePending): Promise<void> =>
-  new PendingDels(parts).settle();
-
 /** A plugin writes one in no time; one that finds it gone says that it could not, and is asked again. */
 const draftMs = 60_000;
 

@@ -2,7 +2,7 @@ import { guarded } from "../../../core/guard.ts";
 import type { Log } from "../../../linux/log.ts";
 
 /** What is known of all peers together. */
-export interface Reach {
+interface Reach {
   readonly reachable: number;
   readonly unreachable: number;
   /** Some of those that cannot be reached, by their keys. */

@@ -14,7 +14,7 @@ import type { InterfacePlan } from "../store/pod-plan.ts";
 import type { Snapshot } from "../plan/snapshot.ts";
 
 /** The tap of an interface: the pod's id and one base-36 digit, 15 bytes in all. */
-export function tapName(podId: string, position: number): IfName {
+function tapName(podId: string, position: number): IfName {
   return parseIfName(`pn${podId}${position.toString(36)}`);
 }
 

@@ -128,7 +128,7 @@ export const openTapOf = ({ nic, tapKept }: NicInterface, host: Host): Tap =>
   host.openTap(nic.tap, { kept: tapKept === true });
 
 /** Plugs a NIC whose tap is open. */
-export async function plugNic(
+async function plugNic(
   each: NicInterface,
   live: LivePod,
   signal: AbortSignal,

@@ -20,7 +20,7 @@ import type { PodPlan } from "../store/pod-plan.ts";
 import type { Sandboxes } from "../interfaces/sandboxes.ts";
 
 /** The one way to change the host's network, as far as pods need it. */
-export interface PodNetwork {
+interface PodNetwork {
   ensure(fragment: Fragment, signal: AbortSignal): Promise<unknown>;
   /** Takes one port off its bridge. Absent is success. */
   detach(

@@ -72,7 +72,7 @@ export function refuseOrphans(db: Database, parts: OrphanParts): void {
 }
 
 /** An orphan, for people. */
-export const orphanText = ({ podId, pid, runDir, kept }: Orphan): string => {
+const orphanText = ({ podId, pid, runDir, kept }: Orphan): string => {
   const what =
     kept === undefined
       ? podId

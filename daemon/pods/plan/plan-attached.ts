@@ -29,9 +29,6 @@ export function planAttachedVm(
 export const agentOfAttached = ({ channel }: AttachSpec, { boot }: PodSpec): PodPlan["agent"] =>
   channel === undefined ? "none" : boot.agent;
 
-/** Where NICs go in a machine of somebody else. */
-export type Places = readonly NicPlace[];
-
 /** Names a NIC there, in the place that is its turn. Throws `NIC_SLOTS_FULL`. */
 export function attachedNic(
   podId: Snapshot["podId"],

@@ -73,7 +73,7 @@ export function askedBy({ plan, spec }: PodContents, change: InterfaceChange): I
 }
 
 /** The interface of this guest name that a pod has and keeps. */
-export function findInterface({ name: pod, interfaces }: PodPlan, name: string): InterfacePlan {
+function findInterface({ name: pod, interfaces }: PodPlan, name: string): InterfacePlan {
   const found = staying(interfaces).find(({ guestName }) => guestName === name);
   if (found !== undefined) return found;
   const names = staying(interfaces).map(({ guestName }) => guestName);

@@ -165,7 +165,7 @@ function claimLines(plan: PodPlan): string[] {
 }
 
 /** Where an interface leads, for people. */
-export function whitherText({ network, bridge, nic, tapKept, cni }: InterfacePlan): string {
+function whitherText({ network, bridge, nic, tapKept, cni }: InterfacePlan): string {
   if (nic === undefined) return "the guest's own lo";
   if (tapKept === true) return `tap ${nic.tap}, which is somebody else's`;
   if (cni !== undefined) return `${cni.link} of ${cni.netns}, from which it takes over all else`;

@@ -104,7 +104,7 @@ export function planPod(
 }
 
 /** A pod's fragment names published ports only where there are any: most have none, and so had all of an earlier podnetd. */
-export function publishedPart(
+function publishedPart(
   published: readonly PublishedPlan[],
   interfaces: readonly InterfacePlan[],
 ): Pick<PodFragment, "published"> {

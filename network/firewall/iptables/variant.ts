@@ -39,7 +39,7 @@ export function chooseVariant(evidence: VariantEvidence): Variant {
 }
 
 /** Whether somebody else uses it: a rule, a chain, or a policy other than ACCEPT. Empty tables appear by mere looking. */
-export function inUse(saved: SavedTables): boolean {
+function inUse(saved: SavedTables): boolean {
   return [...saved.values()].some((table) => {
     const foreign = table.rules.filter((rule) => parseOwner(commentOf(rule.args)) === undefined);
     const policies = [...table.chains.values()].some(

@@ -16,7 +16,7 @@ export interface TableModel {
   readonly optional?: { readonly does: string };
 }
 
-export const chainNames = [
+const chainNames = [
   "forward",
   "arriving",
   "prerouting",
@@ -25,7 +25,7 @@ export const chainNames = [
   "postrouting",
   "overlays",
 ] as const;
-export type ChainName = (typeof chainNames)[number];
+type ChainName = (typeof chainNames)[number];
 
 /** Where in the kernel a chain begins; none for those that others jump to. */
 export interface Hook {
@@ -34,7 +34,7 @@ export interface Hook {
   readonly priority: number;
 }
 
-export interface Chain {
+interface Chain {
   readonly hook?: Hook;
   readonly rules: readonly string[];
 }

@@ -8,7 +8,7 @@ export interface Listing {
   readonly chains: ReadonlyMap<string, ListedChain>;
 }
 
-export interface ListedSet {
+interface ListedSet {
   readonly type: string;
   readonly value: string | undefined;
   readonly interval: boolean;
@@ -16,7 +16,7 @@ export interface ListedSet {
   readonly elements: readonly Element[];
 }
 
-export interface ListedChain {
+interface ListedChain {
   /** As text: `filter forward 0 accept`; empty for one without a hook. */
   readonly hook: string;
   readonly rules: readonly { readonly comment: string | undefined; readonly text: string }[];

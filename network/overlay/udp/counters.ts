@@ -1,5 +1,5 @@
 /** What a tunnel counts since it was opened; packets are IP packets, one a datagram. */
-export const counterNames = [
+const counterNames = [
   "sentPackets",
   "sentBytes",
   "receivedPackets",
@@ -18,7 +18,7 @@ export const counterNames = [
   "unsendable",
 ] as const;
 
-export type CounterName = (typeof counterNames)[number];
+type CounterName = (typeof counterNames)[number];
 export type Counters = Record<CounterName, number>;
 
 export const noCounters = (): Counters =>

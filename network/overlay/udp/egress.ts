@@ -14,7 +14,7 @@ import {
 import type { PeerTable } from "./peer-table.ts";
 
 /** Where datagrams go to; `DatagramOutlet` of linux/. */
-export interface Outlet {
+interface Outlet {
   begin(host: number, length: number): void;
   piece(address: number, length: number): void;
   flush(): void;

@@ -15,7 +15,7 @@ export interface Stack {
 }
 
 /** What a verb cost, milliseconds. */
-export interface Cost {
+interface Cost {
   readonly ms: number;
   /** Of the plugin, of what it started and of what served it. */
   readonly cpuMs: number;
