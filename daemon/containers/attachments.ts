@@ -17,7 +17,7 @@ import { resultOf } from "./cni/answer.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
 import { type AttachmentPlan, inNamespace, portsToHold, settlingPlan } from "./attachment-plan.ts";
 import { compareResult, fragmentAsTold } from "./cni/compare-result.ts";
-import { Departures } from "./departures.ts";
+import { TeardownQueue } from "./teardown-queue.ts";
 import { type AttachmentWorld, gatherAttachment } from "./plan/gather.ts";
 import { whyLost } from "./namespace.ts";
 import { type Attaching, planAttachment } from "./plan/plan.ts";
@@ -54,7 +54,7 @@ export class Attachments implements AsyncDisposable {
   readonly #parts: AttachmentsParts;
   /** By container: CNI lets no two operations of one overlap, and a runtime that gave up on one asks for the next. */
   readonly #locks = new KeyedLock<string>();
-  readonly #departures: Departures;
+  readonly #teardowns: TeardownQueue;
   /** Those that are attached. */
   readonly ready: ReadyAttachments;
   readonly #translations: TranslationRules;
@@ -65,7 +65,7 @@ export class Attachments implements AsyncDisposable {
     this.#parts = parts;
     this.ready = new ReadyAttachments({ ...parts, locks: this.#locks });
     this.#translations = new TranslationRules({ ...parts, ready: this.ready });
-    this.#departures = new Departures({
+    this.#teardowns = new TeardownQueue({
       ...parts,
       locks: this.#locks,
       leaves: (id) => this.ready.leave(id),
@@ -120,7 +120,7 @@ export class Attachments implements AsyncDisposable {
         this.#translations.writeSoon();
         return result;
       } catch (thrown) {
-        await this.#departures.undo(plan, thrown);
+        await this.#teardowns.undo(plan, thrown);
         throw thrown;
       }
     });
@@ -135,7 +135,7 @@ export class Attachments implements AsyncDisposable {
       const row = this.#parts.records.named(request);
       // The runtime's network is part of what it means: what another one made is another's.
       if (row?.config === request.config.name && isMeant(row))
-        await this.#departures.detach(row, "detached");
+        await this.#teardowns.detach(row, "detached");
     });
   }
 
@@ -191,7 +191,7 @@ export class Attachments implements AsyncDisposable {
       if (next !== undefined) records.replan(next, "its network was changed");
       return next ?? plan;
     };
-    const parts = { ...this.#parts, ready: this.ready, departures: this.#departures, refit };
+    const parts = { ...this.#parts, ready: this.ready, teardowns: this.#teardowns, refit };
     await recoverAttachments(parts, sameBoot, this.#over.signal);
     await this.#translations.write();
   }
@@ -210,7 +210,7 @@ export class Attachments implements AsyncDisposable {
   async down(): Promise<AnyAttachment[]> {
     const rows = this.listAny();
     await this.#detachAll(rows, "podnet down");
-    await this.#departures.bury();
+    await this.#teardowns.bury();
     return rows;
   }
 
@@ -233,7 +233,7 @@ export class Attachments implements AsyncDisposable {
     await this.#locks.idle();
     await this.#translations.close();
     clearTimeout(limit);
-    await this.#departures.close();
+    await this.#teardowns.close();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -246,7 +246,7 @@ export class Attachments implements AsyncDisposable {
       rows.map(({ id, containerId }) =>
         this.#locks.run(containerId, async () => {
           const row = this.#parts.records.get(id);
-          if (row !== undefined) await this.#departures.detach(row, text);
+          if (row !== undefined) await this.#teardowns.detach(row, text);
         }),
       ),
     );
@@ -268,8 +268,8 @@ export class Attachments implements AsyncDisposable {
     try {
       return claim();
     } catch (thrown) {
-      if (!this.#departures.waits) throw thrown;
-      await this.#departures.bury();
+      if (!this.#teardowns.waits) throw thrown;
+      await this.#teardowns.bury();
       return claim();
     }
   }
@@ -281,8 +281,8 @@ export class Attachments implements AsyncDisposable {
     if (row === undefined) return;
     const lost = whyLost(isDamagedAttachment(row) ? row : row.plan.fragment, this.#parts.network);
     if (row.state === "ready" && lost === undefined) throw attached(row);
-    await this.#departures.detach(row, lost ?? "not attached");
-    await this.#departures.bury();
+    await this.#teardowns.detach(row, lost ?? "not attached");
+    await this.#teardowns.bury();
     if (records.named(request) !== undefined) throw attached(row);
   }
 

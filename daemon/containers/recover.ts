@@ -6,7 +6,7 @@ import { type AttachmentRow, isDamagedAttachment } from "./attachment-rows.ts";
 import type { AnyAttachment } from "./store.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
 import { type AttachmentPlan, inNamespace, portsToHold } from "./attachment-plan.ts";
-import type { Departures } from "./departures.ts";
+import type { TeardownQueue } from "./teardown-queue.ts";
 import { identified, whyLost } from "./namespace.ts";
 import type { AttachmentRecords } from "./records.ts";
 import type { ReadyAttachments } from "./ready.ts";
@@ -16,7 +16,7 @@ export interface RecoverParts {
   readonly records: AttachmentRecords;
   readonly published: Pick<HeldPorts, "adopt" | "missing">;
   readonly ready: ReadyAttachments;
-  readonly departures: Departures;
+  readonly teardowns: TeardownQueue;
   readonly moment: () => BootMoment;
   readonly log: Log;
   /** A plan as its network is now, written down where it is another. */
@@ -42,7 +42,7 @@ export async function recoverAttachments(
     for (const row of waiting) await recoverOne(row, parts, sameBoot, signal);
   };
   await Promise.all(Array.from({ length: together }, worker));
-  await parts.departures.bury();
+  await parts.teardowns.bury();
 }
 
 async function recoverOne(
@@ -54,7 +54,7 @@ async function recoverOne(
   const container = { container: row.containerId };
   try {
     const gone = whyGone(row, parts, sameBoot);
-    if (gone !== undefined) await parts.departures.detach(row, gone);
+    if (gone !== undefined) await parts.teardowns.detach(row, gone);
     // Its links stay as they are: what they should be is not known.
     else if (isDamagedAttachment(row)) parts.log.error({ ...container, err: row.damage }, refused);
     else await takeOver(row, parts, signal);

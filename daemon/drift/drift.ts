@@ -6,7 +6,7 @@ import type { LookOptions } from "../../network/containers/attachments.ts";
 import type { Deviation } from "../../network/model/deviation.ts";
 import type { HostNetwork } from "../../network/bridge/ensure.ts";
 import type { Inspection } from "../../network/bridge/inspect.ts";
-import { type AilmentsParts, Ailments } from "./ailments.ts";
+import { type DegradedPartsParts, DegradedParts } from "./degraded-parts.ts";
 import {
   attachmentParts,
   inspectPart,
@@ -17,7 +17,7 @@ import {
   networkParts,
   portParts,
 } from "./parts.ts";
-import { Patience } from "../reconcile/patience.ts";
+import { RepairBackoff } from "../reconcile/repair-backoff.ts";
 import { reportDrift } from "./report.ts";
 import { inspectRules } from "./rules.ts";
 import { nobody, type Suspects } from "./suspects.ts";
@@ -29,7 +29,7 @@ const lookLimitMs = 60_000;
 /** Containers, and pods on CNI, looked into by one look, in turn: each costs some 0.5 ms, and the kernel tells of none. */
 const insideAtOnce = 64;
 
-export interface DriftParts extends AilmentsParts, LiveParts {
+export interface DriftParts extends DegradedPartsParts, LiveParts {
   readonly network: Pick<HostNetwork, "inspect" | "inspectRules" | "fingerprint">;
   /** Between looks at what the kernel sends no event for, milliseconds. */
   readonly everyMs: number;
@@ -43,8 +43,8 @@ export interface DriftParts extends AilmentsParts, LiveParts {
  */
 export class DriftWatch implements AsyncDisposable {
   readonly #parts: DriftParts;
-  readonly #patience = new Map<string, Patience>();
-  readonly #sick: Ailments;
+  readonly #patience = new Map<string, RepairBackoff>();
+  readonly #sick: DegradedParts;
   /** Ports that were looked at since their pod runs: what events told of one before was nobody's to heal. */
   readonly #known = new Set<string>();
   /** Containers and joined pods whose turn it is to be looked into. */
@@ -60,7 +60,7 @@ export class DriftWatch implements AsyncDisposable {
 
   private constructor(parts: DriftParts) {
     this.#parts = parts;
-    this.#sick = new Ailments(parts);
+    this.#sick = new DegradedParts(parts);
     const { everyMs, watch = watchRtnetlink } = parts;
     this.#opened.use(
       watch(
@@ -260,7 +260,7 @@ export class DriftWatch implements AsyncDisposable {
     else {
       this.#sick.recovered(part);
       if (found.length > 0) {
-        const patience = this.#patience.get(part.key) ?? new Patience();
+        const patience = this.#patience.get(part.key) ?? new RepairBackoff();
         this.#patience.set(part.key, patience);
         const pauseMs = patience.repaired(found, this.#parts.clock.monotonic());
         reportDrift({ part, found, pauseMs }, this.#parts);

@@ -1,4 +1,4 @@
-import { Departures } from "../../daemon/containers/departures.ts";
+import { TeardownQueue } from "../../daemon/containers/teardown-queue.ts";
 import { KeyedLock } from "../../daemon/reconcile/keyed-lock.ts";
 import type { NodeParts } from "../../daemon/main/node.ts";
 import type { AttachmentKernel } from "../../network/containers/kernel.ts";
@@ -22,7 +22,7 @@ export const plants: Readonly<Record<string, Plant>> = {
   sweep: (parts) => withNetlink(parts, { deleteLink: () => Promise.resolve(true) }),
   /** An ADD that fails leaves its row, its address and its link. */
   "cni.undo": (parts) => {
-    Departures.prototype.undo = () => Promise.resolve();
+    TeardownQueue.prototype.undo = () => Promise.resolve();
     return parts;
   },
   /** A container whose DEL was answered goes on sending. */

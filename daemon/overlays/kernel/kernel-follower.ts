@@ -8,7 +8,7 @@ import type { Deviation } from "../../../network/model/deviation.ts";
 import { overlayChangeText } from "../../../network/overlay/change.ts";
 import type { OverlayDesired } from "../../../network/model/overlay.ts";
 import type { OverlayOutcome, Overlays } from "../../../network/overlay/overlays.ts";
-import { Patience } from "../../reconcile/patience.ts";
+import { RepairBackoff } from "../../reconcile/repair-backoff.ts";
 
 /** Longest one look or change may take, milliseconds. */
 const limitMs = 60_000;
@@ -29,7 +29,7 @@ export interface KernelFollowerParts {
 export class KernelFollower implements AsyncDisposable {
   readonly #parts: KernelFollowerParts;
   readonly #over = new AbortController();
-  readonly #patience = new Patience();
+  readonly #patience = new RepairBackoff();
   #wanted: OverlayDesired | undefined;
   /** What was asked for and not begun. */
   #due = { news: false, look: false };

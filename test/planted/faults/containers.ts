@@ -1,11 +1,11 @@
 import type { Fault } from "../fault.ts";
 
 const departures = {
-  file: "test/unit/daemon/containers/departures.test.ts",
+  file: "test/unit/daemon/containers/teardown-queue.test.ts",
   title: "a container's row goes after its link, and its address is nobody's before",
 };
 const stuck = {
-  file: "test/unit/daemon/containers/departures.test.ts",
+  file: "test/unit/daemon/containers/teardown-queue.test.ts",
   title:
     "one that cannot be ended keeps no others from their burial, nor waits longer than it must",
 };
@@ -38,7 +38,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a container is forgotten before its link is ended",
-    file: "daemon/containers/departures.ts",
+    file: "daemon/containers/teardown-queue.ts",
     find: "    await network.sweep();\n",
     put: "",
     noticedBy: departures,
@@ -46,7 +46,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "nobody knows of a container's end that a crash cuts short",
-    file: "daemon/containers/departures.ts",
+    file: "daemon/containers/teardown-queue.ts",
     find: 'if (row.state !== "deleting") records.deleting(row, text);',
     put: "",
     noticedBy: departures,
@@ -54,7 +54,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "a container that cannot be ended keeps others from their burial",
-    file: "daemon/containers/departures.ts",
+    file: "daemon/containers/teardown-queue.ts",
     find: "      this.bury().catch((err: unknown) => this.#failing(err));\n",
     put: "      if (this.#failed.size === 0)\n        this.bury().catch((err: unknown) => this.#failing(err));\n",
     noticedBy: stuck,
@@ -62,7 +62,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "the pause after a failure is everybody's",
-    file: "daemon/containers/departures.ts",
+    file: "daemon/containers/teardown-queue.ts",
     find: "(this.#timer !== undefined && this.#timerMs <= atMs)",
     put: "this.#timer !== undefined",
     noticedBy: stuck,
@@ -70,7 +70,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a container's host ports are held when it has gone",
-    file: "daemon/containers/departures.ts",
+    file: "daemon/containers/teardown-queue.ts",
     find: "      published.release(row.id);\n",
     put: "",
     noticedBy: departures,
@@ -78,7 +78,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "conversations of a container are its successor's",
-    file: "daemon/containers/departures.ts",
+    file: "daemon/containers/teardown-queue.ts",
     find: "await host.endFlows(dead.map(({ fragment }) => ruledPart(fragment)));",
     put: "",
     noticedBy: departures,

@@ -62,7 +62,7 @@ export const driftFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "what cannot be healed is not looked at again",
-    file: "daemon/drift/ailments.ts",
+    file: "daemon/drift/degraded-parts.ts",
     find: "this.#sick.set(part.key, sick);",
     put: "",
     noticedBy: {
@@ -104,7 +104,7 @@ export const driftFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "podnet fights with whoever keeps undoing its repairs",
-    file: "daemon/reconcile/patience.ts",
+    file: "daemon/reconcile/repair-backoff.ts",
     find: "known.untilMs = nowMs + known.pauseMs;",
     put: "",
     noticedBy: {

@@ -209,7 +209,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "the rules of a container that is gone stay",
-    file: "daemon/containers/departures.ts",
+    file: "daemon/containers/teardown-queue.ts",
     find: "    await removeTranslationRules(dead, host);\n",
     put: "",
     noticedBy: {

@@ -186,7 +186,7 @@ export const stateFaults: readonly Fault[] = [
     find: "WHERE leases.network = ? AND owner_kind = 'attachment' AND state = 'deleting'",
     put: "WHERE leases.network = ? AND owner_kind = 'attachment' AND freed_ms IS NULL",
     noticedBy: {
-      file: "test/unit/daemon/containers/departures.test.ts",
+      file: "test/unit/daemon/containers/teardown-queue.test.ts",
       title:
         "a container on its way out keeps its address over a start, though its record is damaged",
     },

@@ -3,7 +3,7 @@ import test from "ava";
 import { PodnetError } from "../../../../core/errors.ts";
 import { DriftWatch } from "../../../../daemon/drift/drift.ts";
 import type { RunningPort } from "../../../../daemon/drift/parts.ts";
-import { Patience } from "../../../../daemon/reconcile/patience.ts";
+import { RepairBackoff } from "../../../../daemon/reconcile/repair-backoff.ts";
 import { openLog } from "../../../../linux/log.ts";
 import type { watchRtnetlink } from "../../../../linux/rtnetlink-events.ts";
 import type { NetworkFragment } from "../../../../network/model/desired.ts";
@@ -14,7 +14,7 @@ const mtu = [{ subject: "link hyper0 mtu", found: "1400", wanted: "1500" }];
 const rules = [{ subject: "iptables-nft nat", found: "absent", wanted: "-A" }];
 
 test("what is changed now and then is repaired at once, for ever", (t) => {
-  const patience = new Patience();
+  const patience = new RepairBackoff();
   for (let now = 0; now < 3_600_000; now += 15_000) {
     t.true(patience.allows(mtu, now));
     t.is(patience.repaired(mtu, now), 0);
@@ -22,7 +22,7 @@ test("what is changed now and then is repaired at once, for ever", (t) => {
 });
 
 test("what keeps being undone is repaired less and less often, but it is", (t) => {
-  const patience = new Patience();
+  const patience = new RepairBackoff();
   let repairs = 0;
   const pauses: number[] = [];
   for (let now = 0; now < 3_600_000; now += 100) {
@@ -36,7 +36,7 @@ test("what keeps being undone is repaired less and less often, but it is", (t) =
 });
 
 test("something else is repaired meanwhile, and so is all when it has been calm", (t) => {
-  const patience = new Patience();
+  const patience = new RepairBackoff();
   for (let now = 0; now < 600; now += 100) patience.repaired(mtu, now);
   t.false(patience.allows(mtu, 1000));
   t.true(patience.allows([...mtu, ...rules], 1000));

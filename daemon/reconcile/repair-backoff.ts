@@ -16,7 +16,7 @@ interface Subject {
  * whoever keeps undoing the same repair podnet does not fight: it repairs less and less often, and says so. Pure but for
  * what it is told.
  */
-export class Patience {
+export class RepairBackoff {
   readonly #subjects = new Map<string, Subject>();
 
   /** Whether to repair now: there is something that is not left alone for a while. */

@@ -4,7 +4,7 @@ import type { Ip } from "../../../../core/address.ts";
 import { type Clock, systemClock } from "../../../../core/clock.ts";
 import { watchEffects } from "../../../../core/effect.ts";
 import type { AttachmentPlan } from "../../../../daemon/containers/attachment-plan.ts";
-import { Departures } from "../../../../daemon/containers/departures.ts";
+import { TeardownQueue } from "../../../../daemon/containers/teardown-queue.ts";
 import { AttachmentRecords } from "../../../../daemon/containers/records.ts";
 import { KeyedLock } from "../../../../daemon/reconcile/keyed-lock.ts";
 import { Addresses } from "../../../../daemon/ipam/addresses.ts";
@@ -59,7 +59,7 @@ function openSite() {
     done.push(`${what}, ${records.get(plan.id)?.state ?? "no row"}`);
     if (failing.delete(what)) throw new Error(`Injected failure: ${what}`);
   };
-  const departures = new Departures({
+  const teardowns = new TeardownQueue({
     network: {
       ensure: () => Promise.reject(new Error("not asked for")),
       check: () => Promise.reject(new Error("not asked for")),
@@ -92,7 +92,7 @@ function openSite() {
     failing,
     stuck,
     records,
-    departures,
+    teardowns,
     row,
     /** Whether an address, the container's unless given, could be somebody else's now. */
     isFree: (ip = "10.0.0.2") => addresses.status(plan.network, ip as Ip).kind === "free",
@@ -102,16 +102,16 @@ function openSite() {
 
 test("a container's row goes after its link, and its address is nobody's before", async (t) => {
   using site = openSite();
-  const { done, departures, records } = site;
-  await departures.detach(site.row(), "detached");
+  const { done, teardowns, records } = site;
+  await teardowns.detach(site.row(), "detached");
   t.deepEqual(done, ["no drift", "let go of ports", "release, deleting"]);
   t.is(site.row().state, "deleting");
   t.false(site.isFree());
-  await departures.bury();
+  await teardowns.bury();
   t.deepEqual(done.slice(3), ["sweep, deleting", "rules, deleting", "end flows, deleting"]);
   t.is(records.get(plan.id), undefined);
   t.true(site.isFree());
-  await departures.close();
+  await teardowns.close();
 });
 
 test("a container on its way out keeps its address over a start, though its record is damaged", (t) => {
@@ -127,18 +127,18 @@ test("a container on its way out keeps its address over a start, though its reco
 for (const what of ["release", "sweep", "rules", "end flows"])
   test(`a container is not forgotten when its end fails: ${what}`, async (t) => {
     using site = openSite();
-    const { departures, failing, records } = site;
+    const { teardowns, failing, records } = site;
     failing.add(what);
-    const gone = departures.detach(site.row(), "detached").then(() => departures.bury());
+    const gone = teardowns.detach(site.row(), "detached").then(() => teardowns.bury());
     await t.throwsAsync(gone, { message: `Injected failure: ${what}` });
     t.is(site.row().state, "deleting");
     t.false(site.isFree());
     // Asked again, it goes.
-    await departures.detach(site.row(), "again");
-    await departures.bury();
+    await teardowns.detach(site.row(), "again");
+    await teardowns.bury();
     t.is(records.get(plan.id), undefined);
     t.true(site.isFree());
-    await departures.close();
+    await teardowns.close();
   });
 
 test.serial("a claim whose commit throws and is there counts; one that is not does not", (t) => {
@@ -165,31 +165,31 @@ test.serial("a claim whose commit throws and is there counts; one that is not do
 
 test("an ADD that fails leaves no row and no address", async (t) => {
   using site = openSite();
-  await site.departures.undo(plan, new Error("why"));
+  await site.teardowns.undo(plan, new Error("why"));
   t.is(site.records.get(plan.id), undefined);
   t.true(site.isFree());
   t.deepEqual(site.done.at(-1), "end flows, deleting");
-  await site.departures.close();
+  await site.teardowns.close();
 });
 
 test.serial(
   "a container whose row cannot say yet that it ends is taken away later all the same",
   async (t) => {
     using site = openSite();
-    const { departures, row, records } = site;
+    const { teardowns, row, records } = site;
     t.teardown(() => watchEffects(undefined));
     let failures = 1;
     const at = ({ what }: { readonly what: string }, now: string): void => {
       if (what === "detaching" && now === "before" && failures-- > 0) throw new Error("No room");
     };
     watchEffects({ at, atAsync: async () => {} });
-    await departures.undo(plan, new Error("why"));
+    await teardowns.undo(plan, new Error("why"));
     t.is(row().state, "ready");
     const until = performance.now() + 20_000;
     while (records.get(plan.id) !== undefined && performance.now() < until) await delay(50);
     t.is(records.get(plan.id), undefined);
     t.true(site.isFree());
-    await departures.close();
+    await teardowns.close();
   },
 );
 
@@ -205,7 +205,7 @@ function others(...names: readonly string[]): AttachmentPlan[] {
 
 test("one that cannot be ended keeps no others from their burial, nor waits longer than it must", async (t) => {
   using site = openSite();
-  const { departures, records, stuck } = site;
+  const { teardowns, records, stuck } = site;
   const left = (): string[] =>
     records
       .list()
@@ -219,7 +219,7 @@ test("one that cannot be ended keeps no others from their burial, nor waits long
   const end = (name: string): Promise<void> => {
     const row = records.list().find(({ containerId }) => containerId === name);
     if (row === undefined) throw new Error(`There is no row of ${name}`);
-    return departures.detach(row, "detached");
+    return teardowns.detach(row, "detached");
   };
   let tried = 0;
   stuck.set("aaaaaaaaaaaa", async () => {
@@ -246,5 +246,5 @@ test("one that cannot be ended keeps no others from their burial, nor waits long
   await hung;
   for (let waited = 0; left().length > 0 && waited < 500; waited++) await delay(10);
   t.deepEqual(left(), []);
-  await departures.close();
+  await teardowns.close();
 });

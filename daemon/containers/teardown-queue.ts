@@ -16,7 +16,7 @@ const gatherMs = 300;
 /** The same after one that has failed. */
 const againMs = 2000;
 
-export interface DeparturesParts {
+export interface TeardownParts {
   readonly network: AttachmentNetwork;
   readonly host: Pick<HostNetwork, "endFlows" | "inspectRules">;
   readonly published: Pick<HeldPorts, "release">;
@@ -38,8 +38,8 @@ interface Failed {
  * How attachments go: the row says so, then traffic ends, which is what a runtime waits for; the kernel's links, each of
  * which takes its time, are ended a little later and all at once. The row stays until then, so that a crash forgets none.
  */
-export class Departures {
-  readonly #parts: DeparturesParts;
+export class TeardownQueue {
+  readonly #parts: TeardownParts;
   /** Of which only links and the host's memory of conversations are left. */
   readonly #waiting = new Map<AttachmentId, AttachmentPlan>();
   /** What could not be ended, be it that its row cannot say so. */
@@ -52,7 +52,7 @@ export class Departures {
   #burying: Promise<void> = Promise.resolve();
   #closed = false;
 
-  constructor(parts: DeparturesParts) {
+  constructor(parts: TeardownParts) {
     this.#parts = parts;
   }
 

@@ -28,17 +28,17 @@ interface PodReasons {
   well(pod: NamedPod, text: string): void;
 }
 
-export interface AilmentsParts extends Reporting {
+export interface DegradedPartsParts extends Reporting {
   readonly records: PodReasons;
   readonly clock: Clock;
 }
 
 /** Parts of the host that could not be healed, with what was last told of them; they are looked at again every time. */
-export class Ailments {
-  readonly #parts: AilmentsParts;
+export class DegradedParts {
+  readonly #parts: DegradedPartsParts;
   readonly #sick = new Map<string, { readonly sinceMs: number; told?: string }>();
 
-  constructor(parts: AilmentsParts) {
+  constructor(parts: DegradedPartsParts) {
     this.#parts = parts;
   }
 
