@@ -210,7 +210,7 @@ export class Attachments implements AsyncDisposable {
   async down(): Promise<AnyAttachment[]> {
     const rows = this.listAny();
     await this.#detachAll(rows, "podnet down");
-    await this.#teardowns.bury();
+    await this.#teardowns.sweep();
     return rows;
   }
 
@@ -231,7 +231,7 @@ export class Attachments implements AsyncDisposable {
       graceMs,
     ).unref();
     await this.#locks.idle();
-    await this.#translations.close();
+    await Promise.all([this.#translations.close(), this.ready.close()]);
     clearTimeout(limit);
     await this.#teardowns.close();
   }
@@ -269,7 +269,7 @@ export class Attachments implements AsyncDisposable {
       return claim();
     } catch (thrown) {
       if (!this.#teardowns.waits) throw thrown;
-      await this.#teardowns.bury();
+      await this.#teardowns.sweep();
       return claim();
     }
   }
@@ -282,7 +282,7 @@ export class Attachments implements AsyncDisposable {
     const lost = whyLost(isDamagedAttachment(row) ? row : row.plan.fragment, this.#parts.network);
     if (row.state === "ready" && lost === undefined) throw attached(row);
     await this.#teardowns.detach(row, lost ?? "not attached");
-    await this.#teardowns.bury();
+    await this.#teardowns.sweep();
     if (records.named(request) !== undefined) throw attached(row);
   }
 

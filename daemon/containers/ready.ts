@@ -1,6 +1,4 @@
 import type { Clock } from "../../core/clock.ts";
-import { toPodnetError } from "../../core/errors.ts";
-import { guard } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
 import type { LookOptions } from "../../network/containers/attachments.ts";
 import type { AttachmentFragment } from "../../network/containers/desired.ts";
@@ -9,6 +7,7 @@ import type { AttachedFragment } from "../../network/model/desired.ts";
 import { type Inspection, nothingFound } from "../../network/bridge/inspect.ts";
 import type { RunningAttachment, RunningAttachments } from "../drift/parts.ts";
 import type { KeyedLock } from "../reconcile/keyed-lock.ts";
+import { WorkQueue } from "../reconcile/work-queue.ts";
 import type { HeldPorts } from "../published/held-ports.ts";
 import type { AttachmentId } from "../store/holder.ts";
 import type { ContainerNames } from "./container-names.ts";
@@ -17,7 +16,12 @@ import { type AttachmentPlan, portsToHold, settledPlan } from "./attachment-plan
 import type { Unruled } from "./translation-rules.ts";
 import type { AttachmentRecords } from "./records.ts";
 
-/** From ADD until the other plugins of a list are taken to be done, milliseconds: the slowest of them take some seconds. */
+/** Between attempts to hold a port that somebody else has. */
+const portsBackoff = { firstMs: 500, longestMs: 5000 } as const;
+/**
+ * From ADD until the other plugins of a list are taken to be done, milliseconds: the slowest of
+ * them take some seconds.
+ */
 const settleMs = 10_000;
 
 export interface ReadyParts {
@@ -37,41 +41,48 @@ interface Ready {
   readonly settlesAtMs: number;
   /** What of its links cannot be healed, or why they cannot be looked at. */
   trouble: string | undefined;
-  /** Why a host port of its is not held. */
-  unheld: string | undefined;
-  trying: boolean;
-  /** The rules for what others translate to it were written, and are looked at like those of what is published. */
+  /**
+   * The rules for what others translate to it were written, and are looked at like those of what is
+   * published.
+   */
   ruled: boolean;
 }
 
-/** Containers that have their networks, as long as podnetd runs: what drift looks at, often and without asking rows. */
+/**
+ * Containers that have their networks, as long as podnetd runs: what drift looks at, often and
+ * without asking rows.
+ */
 export class ReadyAttachments implements RunningAttachments, Unruled {
   readonly #parts: ReadyParts;
   readonly #ready = new Map<AttachmentId, Ready>();
+  /** Containers whose published ports are not held: somebody else has one. */
+  readonly #unheld = new WorkQueue<AttachmentId>({ place: "cni", backoff: portsBackoff });
 
   constructor(parts: ReadyParts) {
     this.#parts = parts;
   }
 
   /**
-   * It is ready by its row, or another than before; the host ports that can be held are. What was wrong with it is so until a
-   * look says otherwise. One that is settling was attached `ageMs` ago.
+   * It is ready by its row, or another than before; the host ports that can be held are. What was
+   * wrong with it is so until a look says otherwise. One that is settling was attached `ageMs` ago.
    */
   enter(plan: AttachmentPlan, ageMs = 0): void {
     this.#ready.set(plan.id, {
       plan,
       settlesAtMs: this.#parts.clock.monotonic() + settleMs - ageMs,
       trouble: this.#ready.get(plan.id)?.trouble,
-      unheld: this.#parts.published.missing(plan.id)?.message,
-      trying: false,
       ruled: this.#ready.get(plan.id)?.ruled ?? plan.fragment.published !== undefined,
     });
     this.#parts.names.enter(plan);
+    const missing = this.#parts.published.missing(plan.id);
+    if (missing === undefined) this.#unheld.forget(plan.id);
+    else this.#unheld.failed(plan.id, () => this.#holdPorts(plan), missing);
   }
 
   /** From now on what is missing of it is no drift. */
   leave(id: AttachmentId): void {
     this.#ready.delete(id);
+    this.#unheld.forget(id);
     this.#parts.names.leave(id);
   }
 
@@ -104,8 +115,8 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
   }
 
   /**
-   * See `RunningAttachments`. Of one whose namespace is gone, is another one by now, or cannot be opened, nothing is found:
-   * that is noted, once.
+   * See `RunningAttachments`. Of one whose namespace is gone, is another one by now, or cannot be
+   * opened, nothing is found: that is noted, once.
    */
   async inspect(id: AttachmentId, options: LookOptions, signal: AbortSignal): Promise<Inspection> {
     if (options.inside) await this.settle(id, signal);
@@ -123,8 +134,9 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
   }
 
   /**
-   * Writes down what later plugins made of a container, once they are done, or at once if `now`. What is seen then is kept from then on.
-   * Does nothing where that cannot be seen: the next look tries again. Throws when the signal aborts.
+   * Writes down what later plugins made of a container, once they are done, or at once if `now`.
+   * What is seen then is kept from then on. Does nothing where that cannot be seen: the next look
+   * tries again. Throws when the signal aborts.
    */
   async settle(id: AttachmentId, signal: AbortSignal, now = false): Promise<void> {
     const ready = this.#ready.get(id);
@@ -143,35 +155,26 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
 
   /** What a container lacks that podnetd cannot give it now. */
   troubleOf(id: AttachmentId): string | undefined {
-    const ready = this.#ready.get(id);
-    return ready?.trouble ?? ready?.unheld;
+    const ports = this.#unheld.condition(id);
+    const unheld = ports.status === "degraded" ? ports.error?.message : undefined;
+    return this.#ready.get(id)?.trouble ?? unheld;
   }
 
-  /** Tries again to hold host ports that somebody else had; nobody waits for it. */
-  holdPorts(): void {
-    for (const ready of this.#ready.values()) {
-      if (ready.unheld === undefined || ready.trying) continue;
-      ready.trying = true;
-      const { containerId } = ready.plan;
-      void guard("cni", () => this.#parts.locks.run(containerId, () => this.#holdPortsOf(ready)));
-    }
+  /** Tries nothing again. */
+  close(): Promise<void> {
+    return this.#unheld.close();
   }
 
-  async #holdPortsOf(ready: Ready): Promise<void> {
-    const { published, records, log } = this.#parts;
-    const { plan } = ready;
-    try {
+  #holdPorts({ id, containerId }: AttachmentPlan): Promise<void> {
+    const { published, records, log, locks } = this.#parts;
+    return locks.run(containerId, async () => {
       // It may be on its way out by now.
-      if (this.#ready.get(plan.id) !== ready) return;
-      await published.retry(plan.id, portsToHold(plan));
-      ready.unheld = undefined;
-      log.info({ container: plan.containerId }, "Its published ports are held");
+      const plan = this.#ready.get(id)?.plan;
+      if (plan === undefined) return;
+      await published.retry(id, portsToHold(plan));
+      log.info({ container: containerId }, "Its published ports are held");
       records.note(plan, "its published ports are held");
-    } catch (thrown) {
-      ready.unheld = toPodnetError(thrown).message;
-    } finally {
-      ready.trying = false;
-    }
+    });
   }
 
   #fragmentOf(id: AttachmentId): AttachmentFragment | undefined {

@@ -42,7 +42,7 @@ export async function recoverAttachments(
     for (const row of waiting) await recoverOne(row, parts, sameBoot, signal);
   };
   await Promise.all(Array.from({ length: together }, worker));
-  await parts.teardowns.bury();
+  await parts.teardowns.sweep();
 }
 
 async function recoverOne(

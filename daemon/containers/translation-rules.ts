@@ -1,8 +1,8 @@
-import { guard, guarded } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
 import { ruledPart } from "../../network/containers/host-part.ts";
 import type { AttachedFragment, PluggedFragment } from "../../network/model/desired.ts";
 import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import { WorkQueue } from "../reconcile/work-queue.ts";
 import type { AttachmentId } from "../store/holder.ts";
 import type { AttachmentPlan } from "./attachment-plan.ts";
 
@@ -28,52 +28,55 @@ export interface TranslationRulesParts {
 }
 
 /**
- * The rules by which containers take connections that others on this host translate. No ADD waits for them, as iptables takes tens of
- * milliseconds for a commit: those of all containers that were added meanwhile are written in one. Whoever translates to a container knows
- * its address from the answer to ADD, and starts programs of its own first.
+ * The rules by which containers take connections that others on this host translate. No ADD waits
+ * for them, as iptables takes tens of milliseconds for a commit: those of all containers that were
+ * added meanwhile are written in one. Whoever translates to a container knows its address from the
+ * answer to ADD, and starts programs of its own first.
  */
 export class TranslationRules {
   readonly #parts: TranslationRulesParts;
-  #last: Promise<void> = Promise.resolve();
-  #waiting = false;
-  /** The rules of some containers could not be written: logged once, until all are. */
-  #failing = false;
-  #again: NodeJS.Timeout | undefined;
-  #closed = false;
+  /** One key: one commit writes the rules of all containers. */
+  readonly #queue: WorkQueue<"rules">;
 
   constructor(parts: TranslationRulesParts) {
     this.#parts = parts;
+    const { log, againMs = usualAgainMs } = parts;
+    this.#queue = new WorkQueue({
+      place: "cni",
+      backoff: { firstMs: againMs, longestMs: againMs },
+      onDegraded: (_, { error }) =>
+        log.warn(
+          { err: error },
+          "Connections translated by others do not reach new containers yet",
+        ),
+      onRecovered: () => log.info({}, "Connections translated by others reach all containers"),
+    });
   }
 
   /**
-   * Has the rules of new containers written; resolves when that was tried. What fails is logged and tried again: drift repair would not
-   * notice it, because a commit that failed changed nothing of the host's rules.
+   * Has the rules of new containers written; resolves when that was tried. What fails is logged and
+   * tried again: drift repair would not notice it, because a commit that failed changed nothing of
+   * the host's rules.
    */
   write(): Promise<void> {
-    if (!this.#waiting) {
-      this.#waiting = true;
-      this.#last = this.#last.then(() => {
-        this.#waiting = false;
-        return this.#write();
-      });
-    }
-    return this.#last;
+    return this.#queue.run("rules", () => this.#write()).catch(() => {});
   }
 
-  /** The same, and nobody waits. */
+  /** Has them written without waiting. */
   writeSoon(): void {
-    void guard("cni", () => this.write());
+    this.#queue.add("rules", () => this.#write());
   }
 
-  /** Tries nothing again; resolves when nothing is under way. What is missing is left to the next start. */
+  /**
+   * Tries nothing again; resolves when nothing is under way. What is missing is left to the next
+   * start.
+   */
   close(): Promise<void> {
-    this.#closed = true;
-    clearTimeout(this.#again);
-    return this.#last;
+    return this.#queue.close();
   }
 
   async #write(): Promise<void> {
-    const { host, ready, log } = this.#parts;
+    const { host, ready } = this.#parts;
     const ids = new Map<PluggedFragment, AttachmentId>();
     const now = (): readonly PluggedFragment[] => {
       ids.clear();
@@ -93,30 +96,14 @@ export class TranslationRules {
       ids.clear();
     }
     ready.ruled([...ids.values()]);
-    if (failure !== undefined) this.#tryAgain(failure);
-    else if (this.#failing) {
-      this.#failing = false;
-      log.info({}, "Connections translated by others reach all containers");
-    }
-  }
-
-  #tryAgain(err: unknown): void {
-    if (!this.#failing)
-      this.#parts.log.warn(
-        { err },
-        "Connections translated by others do not reach new containers yet",
-      );
-    this.#failing = true;
-    if (this.#closed) return;
-    clearTimeout(this.#again);
-    this.#again = setTimeout(
-      guarded("cni", () => this.write()),
-      this.#parts.againMs ?? usualAgainMs,
-    ).unref();
+    if (failure !== undefined) throw failure;
   }
 }
 
-/** Removes the rules of containers whose traffic has ended. Absent is success. Throws the first failure. */
+/**
+ * Removes the rules of containers whose traffic has ended. Absent is success. Throws the first
+ * failure.
+ */
 export async function removeTranslationRules(
   plans: readonly AttachmentPlan[],
   host: RulesHost,

@@ -3,9 +3,13 @@ import type { Clock } from "../../core/clock.ts";
 import type { Deviation } from "../../network/model/deviation.ts";
 import type { PodId, PodName } from "../../core/names.ts";
 import type { JoinPart, Part, PortPart } from "./parts.ts";
+import { Conditions } from "../reconcile/conditions.ts";
 import { type Reporting, reportDrift } from "./report.ts";
 
-/** A tap that is missing is told of when it is still missing after so long: its machine may just be ending. */
+/**
+ * A tap that is missing is told of when it is still missing after so long: its machine may just be
+ * ending.
+ */
 const missingMs = 2000;
 /** What ails a pod whose port cannot be healed, or cannot be looked at. */
 const cut = "its network is cut";
@@ -16,7 +20,9 @@ interface NamedPod {
   readonly name: PodName;
 }
 
-/** What pods say of their own state: a running pod whose network cannot be repaired gives a reason. */
+/**
+ * What pods say of their own state: a running pod whose network cannot be repaired gives a reason.
+ */
 interface PodReasons {
   /** Undefined for a pod that is not there, or whose record is damaged. */
   getUsable(
@@ -28,55 +34,56 @@ interface PodReasons {
   well(pod: NamedPod, text: string): void;
 }
 
-export interface DegradedPartsParts extends Reporting {
+export interface DegradedPartsOptions extends Reporting {
   readonly records: PodReasons;
   readonly clock: Clock;
 }
 
-/** Parts of the host that could not be healed, with what was last told of them; they are looked at again every time. */
+/**
+ * The conditions of parts of the host: those that could not be healed are looked at again every
+ * time.
+ */
 export class DegradedParts {
-  readonly #parts: DegradedPartsParts;
-  readonly #sick = new Map<string, { readonly sinceMs: number; told?: string }>();
+  readonly #parts: DegradedPartsOptions;
+  readonly #conditions = new Conditions<string>();
 
-  constructor(parts: DegradedPartsParts) {
+  constructor(parts: DegradedPartsOptions) {
     this.#parts = parts;
   }
 
   has({ key }: Part): boolean {
-    return this.#sick.has(key);
+    return this.#conditions.isDegraded(key);
   }
 
   keys(): string[] {
-    return [...this.#sick.keys()];
+    return Array.from(this.#conditions.degraded(), ([key]) => key);
   }
 
   delete(key: string): void {
-    this.#sick.delete(key);
+    this.#conditions.recover(key);
   }
 
   /** It is left alone for now, and looked at again when its time has come. */
   waits({ key }: Part): void {
-    this.#sick.set(key, { sinceMs: this.#parts.clock.monotonic() });
+    this.#conditions.fail(key, undefined, this.#parts.clock.monotonic());
   }
 
-  /** Something cannot be healed: told once for as long as it is the same. */
+  /** Something cannot be healed: reported once for as long as the error is alike. */
   failed(part: Part, found: readonly Deviation[], thrown: PodnetError): void {
-    const now = this.#parts.clock.monotonic();
-    const sick = this.#sick.get(part.key) ?? { sinceMs: now };
-    this.#sick.set(part.key, sick);
-    const missing = part.kind !== "network" && thrown.details["errno"] === "ENODEV";
-    if (missing && now - sick.sinceMs < missingMs) return;
     const error = toPodnetError(thrown);
+    const now = this.#parts.clock.monotonic();
+    const { sinceMs } = this.#conditions.fail(part.key, error, now);
+    const missing = part.kind !== "network" && thrown.details["errno"] === "ENODEV";
+    if (missing && now - sinceMs < missingMs) return;
     if (isOfPod(part)) this.#ailing(part, error);
-    if (sick.told === error.message) return;
-    sick.told = error.message;
-    reportDrift({ part, found, error, pauseMs: 0 }, this.#parts);
+    if (this.#conditions.report(part.key))
+      reportDrift({ part, found, error, pauseMs: 0 }, this.#parts);
   }
 
   /** It is as planned; a pod that said otherwise says so no more. */
   recovered(part: Part): void {
-    const wasSick = this.#sick.delete(part.key);
-    if (!wasSick || !isOfPod(part)) return;
+    const wasDegraded = this.#conditions.recover(part.key);
+    if (!wasDegraded || !isOfPod(part)) return;
     const { records } = this.#parts;
     const row = records.getUsable(part.podId);
     if (row?.reason?.startsWith(cut) === true || row?.reason?.startsWith(unseen) === true)

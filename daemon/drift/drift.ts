@@ -1,12 +1,12 @@
 import { limited } from "../../core/aborting.ts";
-import { guard, guarded } from "../../core/guard.ts";
+import { guarded } from "../../core/guard.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import type { LookOptions } from "../../network/containers/attachments.ts";
 import type { Deviation } from "../../network/model/deviation.ts";
 import type { HostNetwork } from "../../network/bridge/ensure.ts";
 import type { Inspection } from "../../network/bridge/inspect.ts";
-import { type DegradedPartsParts, DegradedParts } from "./degraded-parts.ts";
+import { type DegradedPartsOptions, DegradedParts } from "./degraded-parts.ts";
 import {
   attachmentParts,
   inspectPart,
@@ -18,18 +18,25 @@ import {
   portParts,
 } from "./parts.ts";
 import { RepairBackoff } from "../reconcile/repair-backoff.ts";
+import { WorkQueue } from "../reconcile/work-queue.ts";
 import { reportDrift } from "./report.ts";
 import { inspectRules } from "./rules.ts";
 import { nobody, type Suspects } from "./suspects.ts";
 
-/** From an event to the look it asks for, milliseconds: a deleted bridge brings an event for each of its ports. */
+/**
+ * From an event to the look it asks for, milliseconds: a deleted bridge brings an event for each of
+ * its ports.
+ */
 const settleMs = 100;
 /** Longest a look may take, milliseconds. */
 const lookLimitMs = 60_000;
-/** Containers, and pods on CNI, looked into by one look, in turn: each costs some 0.5 ms, and the kernel tells of none. */
+/**
+ * Containers, and pods on CNI, looked into by one look, in turn: each costs some 0.5 ms, and the
+ * kernel tells of none.
+ */
 const insideAtOnce = 64;
 
-export interface DriftParts extends DegradedPartsParts, LiveParts {
+export interface DriftParts extends DegradedPartsOptions, LiveParts {
   readonly network: Pick<HostNetwork, "inspect" | "inspectRules" | "fingerprint">;
   /** Between looks at what the kernel sends no event for, milliseconds. */
   readonly everyMs: number;
@@ -38,30 +45,38 @@ export interface DriftParts extends DegradedPartsParts, LiveParts {
 }
 
 /**
- * Keeps the host as planned: notices, by the kernel's events and by a look every few seconds, what others changed of
- * it, heals it and tells of it. There is one look at a time, and none of a part that is left alone for a while.
+ * Keeps the host as planned: notices, by the kernel's events and by a look every few seconds, what
+ * others changed of it, heals it and tells of it. There is one look at a time, and none of a part
+ * that is left alone for a while.
  */
 export class DriftWatch implements AsyncDisposable {
   readonly #parts: DriftParts;
-  readonly #patience = new Map<string, RepairBackoff>();
-  readonly #sick: DegradedParts;
-  /** Ports that were looked at since their pod runs: what events told of one before was nobody's to heal. */
+  readonly #repairs = new Map<string, RepairBackoff>();
+  readonly #degraded: DegradedParts;
+  /**
+   * Ports that were looked at since their pod runs: what events told of one before was nobody's to
+   * heal.
+   */
   readonly #known = new Set<string>();
   /** Containers and joined pods whose turn it is to be looked into. */
   #unvisited: string[] = [];
   readonly #over = new AbortController();
   readonly #opened = new DisposableStack();
   #suspects = nobody();
-  #timer: NodeJS.Timeout | undefined;
-  #looking: Promise<void> = Promise.resolve();
-  #resting = 0;
+  /** One key: there is one look at a time, at all that is suspected by then. */
+  readonly #looks: WorkQueue<"look">;
   /** The fingerprint of rules and settings as they were when all was as planned. */
   #clean: string | undefined;
 
   private constructor(parts: DriftParts) {
     this.#parts = parts;
-    this.#sick = new DegradedParts(parts);
-    const { everyMs, watch = watchRtnetlink } = parts;
+    this.#degraded = new DegradedParts(parts);
+    const { everyMs, log, watch = watchRtnetlink } = parts;
+    this.#looks = new WorkQueue({
+      place: "netlink",
+      backoff: { firstMs: Math.min(1000, everyMs), longestMs: everyMs },
+      onDegraded: (_, { error }) => log.error({ err: error }, "Cannot look for drift"),
+    });
     this.#opened.use(
       watch(
         { groups: ["link", "address4", "address6"] },
@@ -82,25 +97,23 @@ export class DriftWatch implements AsyncDisposable {
     return new DriftWatch(parts);
   }
 
-  /** Looks at nothing until the returned function is called: what is taken down on purpose is no drift. */
+  /**
+   * Looks at nothing until the returned function is called: what is taken down on purpose is no
+   * drift.
+   */
   async rest(): Promise<() => void> {
-    this.#resting++;
-    await this.#looking;
-    let resting = true;
+    const resume = await this.#looks.pause();
     return () => {
-      if (!resting) return;
-      resting = false;
-      this.#resting--;
       this.#clean = undefined;
       this.#suspect({ networks: true, ports: true, rules: true });
+      resume();
     };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#opened.dispose();
-    clearTimeout(this.#timer);
     this.#over.abort();
-    await this.#looking;
+    await this.#looks.close();
   }
 
   #heard(event: RtnetlinkEvent): void {
@@ -113,28 +126,20 @@ export class DriftWatch implements AsyncDisposable {
 
   #suspect(more: Partial<Omit<Suspects, "links">>): void {
     Object.assign(this.#suspects, more);
-    if (this.#timer !== undefined || this.#over.signal.aborted) return;
-    this.#timer = setTimeout(
-      guarded("netlink", () => {
-        this.#timer = undefined;
-        this.#looking = this.#looking.then(() => guard("netlink", () => this.#look()));
-      }),
-      settleMs,
-    );
-    this.#timer.unref();
+    this.#looks.add("look", () => this.#look(), settleMs);
   }
 
   async #look(): Promise<void> {
-    if (this.#resting > 0 || this.#over.signal.aborted) return;
+    if (this.#over.signal.aborted) return;
     const suspects = this.#suspects;
     this.#suspects = nobody();
     const signal = limited(lookLimitMs, this.#over.signal);
-    if (suspects.rules) this.#parts.attachments.ready.holdPorts();
     try {
       let rules = suspects.rules && (await this.#rulesChanged(signal));
       const clean = this.#clean;
       let networks = await this.#lookAtNetworks(suspects, rules, signal);
-      // Whoever has taken a bridge may have taken rules along; what leads to it is not left for the next look.
+      // Whoever has taken a bridge may have taken rules along; what leads to it is not left for the
+      // next look.
       if (networks.deviated && !rules) {
         rules = clean === undefined || (await this.#fingerprint(signal)) !== clean;
         if (rules) networks = await this.#lookAtNetworks(suspects, rules, signal);
@@ -149,7 +154,7 @@ export class DriftWatch implements AsyncDisposable {
       this.#clean = undefined;
       // What it has not come to is looked at next time, whatever it was.
       Object.assign(this.#suspects, { networks: true, ports: true });
-      this.#parts.log.error({ err: thrown }, "Cannot look for drift");
+      throw thrown;
     }
   }
 
@@ -163,19 +168,21 @@ export class DriftWatch implements AsyncDisposable {
     let deviated = false;
     for (const part of networkParts(this.#parts.networks)) {
       const named = part.kind === "network" && suspects.links.has(part.fragment.bridge);
-      const sick = suspects.rules && this.#sick.has(part);
-      if (!rules && !sick && !suspects.networks && !named) continue;
-      const linksOnly = !rules && !sick;
+      const degraded = suspects.rules && this.#degraded.has(part);
+      if (!rules && !degraded && !suspects.networks && !named) continue;
+      const linksOnly = !rules && !degraded;
       const { found, error } = await this.#inspect(part, { linksOnly, inside: false }, signal);
       well &&= error === undefined;
       if (found.length === 0) continue;
       deviated = true;
       // A bridge that was made anew has no ports yet.
       suspects.ports = true;
-      // What was seen was not as planned: should it be so again at the next look, it would pass for unchanged.
+      // What was seen was not as planned: should it be so again at the next look, it would pass for
+      // unchanged.
       this.#clean = undefined;
     }
-    // Costs next to nothing where nothing is to be done; a bridge that was made anew is another one.
+    // Costs next to nothing where nothing is to be done; a bridge that was made anew is another
+    // one.
     await this.#parts.networks.answerNames();
     return { well, deviated };
   }
@@ -193,13 +200,17 @@ export class DriftWatch implements AsyncDisposable {
     const visited = new Set(suspects.rules ? this.#nextInside(ports) : []);
     const ruled: Part[] = [];
     for (const part of ports) {
-      const sick = suspects.rules && this.#sick.has(part);
+      const degraded = suspects.rules && this.#degraded.has(part);
       const known = this.#known.has(part.key);
-      if (rules && part.hasRules === true && !sick) ruled.push(part);
-      const inside = sick || visited.has(part.key);
+      if (rules && part.hasRules === true && !degraded) ruled.push(part);
+      const inside = degraded || visited.has(part.key);
       const named = suspects.ports || suspects.links.has(part.tap);
       if (!named && !inside && known) continue;
-      await this.#inspect(part, { linksOnly: !(sick && part.hasRules === true), inside }, signal);
+      await this.#inspect(
+        part,
+        { linksOnly: !(degraded && part.hasRules === true), inside },
+        signal,
+      );
       this.#known.add(part.key);
     }
     const seen = await inspectRules(
@@ -220,7 +231,7 @@ export class DriftWatch implements AsyncDisposable {
 
   #forgetAllBut(parts: readonly Part[]): void {
     const keys = new Set(parts.map(({ key }) => key));
-    for (const kept of [this.#sick, this.#patience, this.#known])
+    for (const kept of [this.#degraded, this.#repairs, this.#known])
       for (const key of kept.keys()) if (!keys.has(key)) kept.delete(key);
   }
 
@@ -250,19 +261,19 @@ export class DriftWatch implements AsyncDisposable {
   }
 
   #mayHeal(part: Part, found: readonly Deviation[]): boolean {
-    const patience = this.#patience.get(part.key);
-    return patience === undefined || patience.allows(found, this.#parts.clock.monotonic());
+    const repairs = this.#repairs.get(part.key);
+    return repairs === undefined || repairs.allows(found, this.#parts.clock.monotonic());
   }
 
   #conclude(part: Part, { found, healed, error }: Inspection): void {
-    if (error !== undefined) this.#sick.failed(part, found, error);
-    else if (!healed) this.#sick.waits(part);
+    if (error !== undefined) this.#degraded.failed(part, found, error);
+    else if (!healed) this.#degraded.waits(part);
     else {
-      this.#sick.recovered(part);
+      this.#degraded.recovered(part);
       if (found.length > 0) {
-        const patience = this.#patience.get(part.key) ?? new RepairBackoff();
-        this.#patience.set(part.key, patience);
-        const pauseMs = patience.repaired(found, this.#parts.clock.monotonic());
+        const repairs = this.#repairs.get(part.key) ?? new RepairBackoff();
+        this.#repairs.set(part.key, repairs);
+        const pauseMs = repairs.repaired(found, this.#parts.clock.monotonic());
         reportDrift({ part, found, pauseMs }, this.#parts);
       }
     }

@@ -91,8 +91,6 @@ export interface RunningAttachments {
   fragmentNow(id: AttachmentId): AttachedFragment | undefined;
   /** Looks at one, links included, and heals it if asked to; nothing is found of one that is on its way out. */
   inspect(id: AttachmentId, options: LookOptions, signal: AbortSignal): Promise<Inspection>;
-  /** Tries again to hold host ports that somebody else had; nobody waits for it. */
-  holdPorts(): void;
 }
 
 /** The networks, as far as drift is concerned: they come and go. */

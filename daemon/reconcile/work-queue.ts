@@ -135,11 +135,15 @@ export class WorkQueue<Key extends string = string> implements AsyncDisposable {
     };
   }
 
-  /** Drops what waits, and waits for what runs. */
+  /**
+   * Drops what waits for its time, and does what is due, unless paused; resolves when that is done.
+   */
   async close(): Promise<void> {
     this.#closed = true;
-    for (const item of this.#items.values()) this.#drop(item);
+    for (const item of this.#items.values()) if (!this.#ready.has(item)) this.#drop(item);
     await this.#idle();
+    for (const item of this.#items.values()) this.#drop(item);
+    this.#items.clear();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -193,7 +197,7 @@ export class WorkQueue<Key extends string = string> implements AsyncDisposable {
   #pump(): void {
     const { atOnce = 32 } = this.#options;
     for (const item of this.#ready) {
-      if (this.#paused > 0 || this.#closed || this.#running.size >= atOnce) return;
+      if (this.#paused > 0 || this.#running.size >= atOnce) return;
       if (item.running) continue;
       this.#ready.delete(item);
       const run = this.#run(item).finally(() => {
@@ -212,7 +216,7 @@ export class WorkQueue<Key extends string = string> implements AsyncDisposable {
     const callers = item.callers.splice(0);
     let failure: { readonly thrown: unknown } | undefined;
     try {
-      if (!this.#closed && !item.forgotten) await item.work();
+      if (!item.forgotten) await item.work();
     } catch (thrown) {
       failure = { thrown };
     }

@@ -6,5 +6,4 @@ export const noContainers: RunningAttachments = {
   running: () => [],
   fragmentNow: () => undefined,
   inspect: async () => nothingFound,
-  holdPorts: () => {},
 };

@@ -7,7 +7,7 @@ const departures = {
 const stuck = {
   file: "test/unit/daemon/containers/teardown-queue.test.ts",
   title:
-    "one that cannot be ended keeps no others from their burial, nor waits longer than it must",
+    "a container that cannot be detached holds up no sweep of others, nor waits longer than it must",
 };
 const plan = "test/unit/daemon/containers/plan.test.ts";
 const settle = "test/unit/daemon/containers/settle.test.ts";
@@ -53,25 +53,25 @@ export const containerFaults: readonly Fault[] = [
   },
   {
     kind: "undo",
-    name: "a container that cannot be ended keeps others from their burial",
+    name: "a container that cannot be detached holds up the sweep of others",
     file: "daemon/containers/teardown-queue.ts",
-    find: "      this.bury().catch((err: unknown) => this.#failing(err));\n",
-    put: "      if (this.#failed.size === 0)\n        this.bury().catch((err: unknown) => this.#failing(err));\n",
+    find: "const released = [...this.#released.values()];",
+    put: "if (this.#releases.size > 0) return;\n    const released = [...this.#released.values()];",
     noticedBy: stuck,
   },
   {
     kind: "undo",
     name: "the pause after a failure is everybody's",
     file: "daemon/containers/teardown-queue.ts",
-    find: "(this.#timer !== undefined && this.#timerMs <= atMs)",
-    put: "this.#timer !== undefined",
+    find: "() => this.#sweepAll(), gatherMs);",
+    put: "() => this.#sweepAll(), this.#releases.size > 0 ? backoff.firstMs : gatherMs);",
     noticedBy: stuck,
   },
   {
     kind: "release",
     name: "a container's host ports are held when it has gone",
     file: "daemon/containers/teardown-queue.ts",
-    find: "      published.release(row.id);\n",
+    find: "    published.release(row.id);\n",
     put: "",
     noticedBy: departures,
   },
@@ -79,7 +79,7 @@ export const containerFaults: readonly Fault[] = [
     kind: "release",
     name: "conversations of a container are its successor's",
     file: "daemon/containers/teardown-queue.ts",
-    find: "await host.endFlows(dead.map(({ fragment }) => ruledPart(fragment)));",
+    find: "await host.endFlows(released.map(({ fragment }) => ruledPart(fragment)));",
     put: "",
     noticedBy: departures,
   },

@@ -107,7 +107,7 @@ test("a container's row goes after its link, and its address is nobody's before"
   t.deepEqual(done, ["no drift", "let go of ports", "release, deleting"]);
   t.is(site.row().state, "deleting");
   t.false(site.isFree());
-  await teardowns.bury();
+  await teardowns.sweep();
   t.deepEqual(done.slice(3), ["sweep, deleting", "rules, deleting", "end flows, deleting"]);
   t.is(records.get(plan.id), undefined);
   t.true(site.isFree());
@@ -129,13 +129,13 @@ for (const what of ["release", "sweep", "rules", "end flows"])
     using site = openSite();
     const { teardowns, failing, records } = site;
     failing.add(what);
-    const gone = teardowns.detach(site.row(), "detached").then(() => teardowns.bury());
+    const gone = teardowns.detach(site.row(), "detached").then(() => teardowns.sweep());
     await t.throwsAsync(gone, { message: `Injected failure: ${what}` });
     t.is(site.row().state, "deleting");
     t.false(site.isFree());
     // Asked again, it goes.
     await teardowns.detach(site.row(), "again");
-    await teardowns.bury();
+    await teardowns.sweep();
     t.is(records.get(plan.id), undefined);
     t.true(site.isFree());
     await teardowns.close();
@@ -203,7 +203,7 @@ function others(...names: readonly string[]): AttachmentPlan[] {
   });
 }
 
-test("one that cannot be ended keeps no others from their burial, nor waits longer than it must", async (t) => {
+test("a container that cannot be detached holds up no sweep of others, nor waits longer than it must", async (t) => {
   using site = openSite();
   const { teardowns, records, stuck } = site;
   const left = (): string[] =>

@@ -22,7 +22,6 @@ test("all containers are looked into in turn, so many at a look", async (t) => {
           else ports++;
           return nothingFound;
         },
-        holdPorts: () => void looks.push([]),
       },
     },
     networks: {
@@ -39,7 +38,10 @@ test("all containers are looked into in turn, so many at a look", async (t) => {
     records: {} as never,
     watch: () => ({ [Symbol.dispose]: () => {} }) as never,
     network: {
-      fingerprint: async () => "as it was",
+      fingerprint: async () => {
+        looks.push([]);
+        return "as it was";
+      },
       inspect: async () => nothingFound,
       inspectRules: async () => new Map(),
     },

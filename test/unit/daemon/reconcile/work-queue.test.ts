@@ -233,7 +233,7 @@ test("while it is paused nothing begins, and all that was asked for is done afte
   t.deepEqual(done, ["a", "b"]);
 });
 
-test("a close drops what waits, tells who waits for it, and waits for what runs", async (t) => {
+test("a close drops what waits for its time, and does what is due; nothing is tried again", async (t) => {
   const { queue, pass } = opened();
   const gate = Promise.withResolvers<void>();
   const done: string[] = [];
@@ -243,17 +243,19 @@ test("a close drops what waits, tells who waits for it, and waits for what runs"
     throw failure();
   });
   queue.add("waits", async () => void done.push("waits"), 100);
+  queue.failed("failed", async () => void done.push("failed"), failure());
   await pass(1);
   const caller = queue.run("runs", async () => void done.push("again"));
   const closing = queue.close();
-  await t.throwsAsync(caller, { code: "CANCELLED" } as never);
   await t.throwsAsync(
     queue.run("a", async () => {}),
     { code: "CANCELLED" } as never,
   );
   gate.resolve();
   await closing;
+  await caller;
   queue.add("late", async () => void done.push("late"));
   await pass(100_000);
-  t.deepEqual(done, ["runs"]);
+  t.deepEqual(done, ["runs", "again"]);
+  t.is(queue.size, 0);
 });
