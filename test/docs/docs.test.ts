@@ -52,35 +52,52 @@ test("every link between pages leads somewhere", (t) => {
   }
 });
 
-test("the pages' lab blocks work as written, top to bottom", async (t) => {
-  const directory = mkdtempSync("/tmp/podnet-docs-");
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true });
-  });
-  await using lab = await openLab("docs-");
-  await using podnetd = await startPodnetd({ machine: lab.host, directory });
-  const pages = Map.groupBy(
-    snippets().filter(({ where }) => where === "lab"),
-    ({ page }) => page,
-  );
-  for (const [page, blocks] of pages) {
+/** What runs the lab blocks: opened once, by the first page. */
+let lab: Awaited<ReturnType<typeof openLab>> | undefined;
+let podnetd: Awaited<ReturnType<typeof startPodnetd>> | undefined;
+const directory = mkdtempSync("/tmp/podnet-docs-");
+test.serial.before(async () => {
+  lab = await openLab("docs-");
+  podnetd = await startPodnetd({ machine: lab.host, directory });
+});
+test.serial.after.always(async () => {
+  await podnetd?.[Symbol.asyncDispose]();
+  await lab?.[Symbol.asyncDispose]();
+  rmSync(directory, { recursive: true, force: true });
+});
+
+const labBlocks = Map.groupBy(
+  snippets().filter(({ where }) => where === "lab"),
+  ({ page }) => page,
+);
+for (const [page, blocks] of labBlocks) {
+  test.serial(`the lab blocks of ${page} work as written, top to bottom`, async (t) => {
     // One shell a page, so that what a block sets is there in the next one.
     const script = blocks.flatMap(({ line, commands }) => [
       `echo "${page}:${line}" >&2`,
       ...commands,
     ]);
-    const run = promisify(execFile)(
-      "ip",
-      ["netns", "exec", lab.host.name, "sh", "-euxc", script.join("\n")],
-      {
-        cwd: top,
-        env: {
-          ...process.env,
-          PATH: `${top}/bin:${process.env["PATH"]}`,
-          PODNET_SOCKET: podnetd.socket,
-        },
-      },
+    const env = {
+      ...process.env,
+      PATH: `${top}/bin:${process.env["PATH"]}`,
+      PODNET_SOCKET: podnetd?.socket,
+    };
+    const shell = ["netns", "exec", lab?.host.name ?? "", "sh", "-euxc", script.join("\n")];
+    await t.notThrowsAsync(promisify(execFile)("ip", shell, { cwd: top, env }));
+  });
+}
+
+test.serial("the pages leave no pod and no network behind", async (t) => {
+  for (const what of [["list"], ["network", "list"]]) {
+    const { stdout } = await promisify(execFile)(
+      path.join(top, "bin/podnet"),
+      [...what, "--socket", podnetd?.socket ?? "", "-o", "json"],
+      { cwd: top },
     );
-    await t.notThrowsAsync(run, page);
+    const { items } = JSON.parse(stdout) as { items: { name: string }[] };
+    t.deepEqual(
+      items.map(({ name }) => name).filter((name) => name !== "default"),
+      [],
+    );
   }
 });
