@@ -24,6 +24,9 @@ test("format", (t) => passes(t, "node_modules/.bin/biome", "format", "."));
 test("no file, export or dependency is there for nobody", (t) =>
   passes(t, "node_modules/.bin/knip", "--no-progress"));
 test("import directions", (t) => passes(t, "scripts/node", "scripts/check-imports.ts"));
+test("spelling", (t) => passes(t, "scripts/node", "scripts/words/check-spelling.ts"));
+test("the field's words, and lines of at most 100 columns", (t) =>
+  passes(t, "scripts/node", "scripts/words/check-words.ts"));
 test("commit messages", (t) => passes(t, "scripts/node", "scripts/check-commits.ts"));
 
 test("versions are pinned exactly and the lock file names no download hosts", (t) => {
