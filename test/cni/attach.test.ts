@@ -1,11 +1,11 @@
 import test from "ava";
 import { addressOf } from "../vm/daemon-rig.ts";
 import { create, eventually } from "../vm/standin-rig.ts";
-import { bodyOf, type CniRig, openCniRig, post } from "./cni-rig.ts";
+import { bodyOf, type CniRig, joinCniRig, post } from "./cni-rig.ts";
 
 let cni: CniRig;
 test.serial.before(async () => {
-  cni = await openCniRig();
+  cni = await joinCniRig();
 });
 test.serial.after.always(async () => {
   await cni?.[Symbol.asyncDispose]();

@@ -7,14 +7,14 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
 import type { Machine } from "../lab/lab.ts";
-import { type CniRig, openCniRig } from "./cni-rig.ts";
+import { type CniRig, joinCniRig } from "./cni-rig.ts";
 import { addList, callPlugin, deleteList, type Plugin } from "./run-list.ts";
 
 const leases = mkdtempSync(path.join(tmpdir(), "chain-"));
 
 let cni: CniRig;
 test.serial.before(async () => {
-  cni = await openCniRig();
+  cni = await joinCniRig();
 });
 test.serial.after.always(async () => {
   await cni?.[Symbol.asyncDispose]();

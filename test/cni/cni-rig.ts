@@ -1,12 +1,12 @@
 import { execFile } from "node:child_process";
 import { request } from "node:http";
-import { join } from "node:path";
+import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import type { ExecutionContext } from "ava";
 import { type Machine, machine } from "../lab/lab.ts";
-import type { Rig } from "../vm/daemon-rig.ts";
+import { type Rig, sharing } from "../vm/daemon-rig.ts";
 import { openStandInRig } from "../vm/standin-rig.ts";
 
 const exec = promisify(execFile);
@@ -57,11 +57,21 @@ export interface CniRig extends AsyncDisposable {
 }
 
 let count = 0;
+/** The test, or hook of one, that last looked for what is left. */
+let looked = "";
 
-export async function openCniRig(config = "quarantine_s = 0\ndrift_s = 1\n"): Promise<CniRig> {
+const usual = "quarantine_s = 0\ndrift_s = 1\n";
+const join = sharing(openStandInRig);
+
+/** The shared podnetd of all files that are imported by one (test/cni/together-*.test.ts). */
+export const joinCniRig = (): Promise<CniRig> => cniRigOn(join(usual));
+
+export const openCniRig = (config = usual): Promise<CniRig> => cniRigOn(openStandInRig(config));
+
+async function cniRigOn(opening: Promise<Rig>): Promise<CniRig> {
   await using opened = new AsyncDisposableStack();
-  const rig = opened.use(await openStandInRig(config));
-  const socket = join(rig.directory, "run", "cni.sock");
+  const rig = opened.use(await opening);
+  const socket = path.join(rig.directory, "run", "cni.sock");
   const containers = new Set<string>();
   const lose = async ({ name }: Machine): Promise<void> => {
     if (containers.delete(name)) await exec("ip", ["netns", "del", name]);
@@ -106,6 +116,9 @@ export async function openCniRig(config = "quarantine_s = 0\ndrift_s = 1\n"): Pr
     isSettling: ({ name }) => isSettling(rig.directory, name),
     settled,
     async gone(t) {
+      // The hooks of several files say so after one test.
+      if (t.title === looked && t.title.startsWith("afterEach")) return;
+      looked = t.title;
       await settled();
       t.deepEqual(await rig.changes(), []);
     },
@@ -115,13 +128,13 @@ export async function openCniRig(config = "quarantine_s = 0\ndrift_s = 1\n"): Pr
 
 /** How many rows there are. */
 function attachmentsIn(directory: string): number {
-  const db = new DatabaseSync(join(directory, "state", "state.db"), { readOnly: true });
+  const db = new DatabaseSync(path.join(directory, "state", "state.db"), { readOnly: true });
   using _db = { [Symbol.dispose]: () => db.close() };
   return Number(db.prepare("SELECT count(*) AS n FROM attachments").get()?.["n"]);
 }
 
 function isSettling(directory: string, container: string): boolean {
-  const db = new DatabaseSync(join(directory, "state", "state.db"), { readOnly: true });
+  const db = new DatabaseSync(path.join(directory, "state", "state.db"), { readOnly: true });
   using _db = { [Symbol.dispose]: () => db.close() };
   const waits = "plan ->> '$.fragment.settling' = 1";
   const rows = `SELECT count(*) AS n FROM attachments WHERE container_id = ? AND ${waits}`;

@@ -6,11 +6,11 @@ import test from "ava";
 import { pendingName, renderPending } from "../../cni/protocol/pending.ts";
 import { type BootMoment, bootMoment } from "../../linux/boot-moment.ts";
 import { until } from "../lab/until.ts";
-import { bodyOf, type CniRig, openCniRig } from "./cni-rig.ts";
+import { bodyOf, type CniRig, joinCniRig } from "./cni-rig.ts";
 
 let cni: CniRig;
 test.serial.before(async () => {
-  cni = await openCniRig();
+  cni = await joinCniRig();
 });
 test.serial.after.always(async () => {
   await cni?.[Symbol.asyncDispose]();

@@ -1,12 +1,12 @@
 /** Each of CNI's error numbers that podnet has an occasion for, as the plugin itself says it. */
 import path from "node:path";
 import test from "ava";
-import { type CniRig, openCniRig } from "./cni-rig.ts";
+import { type CniRig, joinCniRig } from "./cni-rig.ts";
 import { runPlugin } from "./run-plugin.ts";
 
 let cni: CniRig;
 test.serial.before(async () => {
-  cni = await openCniRig();
+  cni = await joinCniRig();
 });
 test.serial.after.always(async () => {
   await cni?.[Symbol.asyncDispose]();

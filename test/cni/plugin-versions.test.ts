@@ -2,12 +2,12 @@ import { existsSync } from "node:fs";
 import path from "node:path";
 import test from "ava";
 import { atLeast, cniVersions } from "../../cni/protocol/version.ts";
-import { type CniRig, openCniRig } from "./cni-rig.ts";
+import { type CniRig, joinCniRig } from "./cni-rig.ts";
 import { type PluginEnd, pluginProgram, runPlugin } from "./run-plugin.ts";
 
 let cni: CniRig;
 test.serial.before(async () => {
-  cni = await openCniRig();
+  cni = await joinCniRig();
 });
 test.serial.after.always(async () => {
   await cni?.[Symbol.asyncDispose]();

@@ -9,12 +9,12 @@ import test, { type ExecutionContext } from "ava";
 import { cniVersions } from "../../cni/protocol/version.ts";
 import type { RecordedCall } from "../lab/cni-recorder.ts";
 import type { Machine } from "../lab/lab.ts";
-import { type CniRig, openCniRig } from "./cni-rig.ts";
+import { type CniRig, joinCniRig } from "./cni-rig.ts";
 import { runPlugin } from "./run-plugin.ts";
 
 let cni: CniRig;
 test.serial.before(async () => {
-  cni = await openCniRig();
+  cni = await joinCniRig();
 });
 test.serial.after.always(async () => {
   await cni?.[Symbol.asyncDispose]();
