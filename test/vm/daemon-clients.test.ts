@@ -2,13 +2,13 @@ import { readFileSync } from "node:fs";
 import test from "ava";
 import { type GrpcCall, grpcCalls, type GrpcResult } from "../peers/grpc-client.ts";
 import { curl } from "../unit/api/fixtures/curl.ts";
-import { openRig, type Rig } from "./daemon-rig.ts";
+import { joinRig, type Rig } from "./daemon-rig.ts";
 
 // podnetd as programs see it that share no code with it: grpcio's C core under Python, and curl.
 
 let rig: Rig;
 test.serial.before(async () => {
-  rig = await openRig("quarantine_s = 0\n");
+  rig = await joinRig("quarantine_s = 0\n");
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
@@ -21,7 +21,9 @@ const ask = (method: string, message: object, more: Partial<GrpcCall> = {}): Grp
   ...more,
 });
 const web = { idOrName: "web" };
-const request = { spec: { name: "web", labels: { role: "front" } }, requestId: "one" };
+const address = "192.168.123.77";
+const spec = { name: "web", labels: { role: "front" }, interfaces: [{ address }] };
+const request = { spec, requestId: "one" };
 const running = { name: "web", state: "POD_STATE_RUNNING", labels: { role: "front" } };
 
 /** Makes the calls; the answers of each, and no error. */
@@ -69,7 +71,7 @@ test.serial("grpcio creates a pod, sees it, watches it and runs a program in it"
   );
   t.like(created?.[0], { pod: running });
   t.like(got?.[0], {
-    pod: { ...running, interfaces: { 0: { addresses: ["192.168.123.2/24"] }, length: 1 } },
+    pod: { ...running, interfaces: { 0: { addresses: [`${address}/24`] }, length: 1 } },
   });
   t.like(listed?.[0], { pods: { 0: running, length: 1 } });
   t.is(none?.[0]?.["pods"], undefined);
@@ -80,7 +82,7 @@ test.serial("grpcio creates a pod, sees it, watches it and runs a program in it"
   t.is(bytes("stdout"), "to and fro\n");
   t.is(bytes("stderr"), "err\n");
   t.deepEqual(ran?.at(-1), { exit: { code: 7 } });
-  await rig.lab.host.ping("192.168.123.2", 1);
+  await rig.lab.host.ping(address, 1);
 });
 
 test.serial("grpcio reads what is wrong from the status and its detail", async (t) => {

@@ -6,12 +6,12 @@ import test from "ava";
 import { InterfaceState, type Pod, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { bootId } from "../../linux/proc.ts";
-import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
+import { addressOf, execIn, joinRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
 
 test.serial.before(async () => {
-  rig = await openRig();
+  rig = await joinRig();
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();

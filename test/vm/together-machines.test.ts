@@ -5,3 +5,5 @@ import "./jail-pods.test.ts";
 import "./disks.test.ts";
 import "./jail-upgrade.test.ts";
 import "./jail-crash.test.ts";
+// Last: it ends podnetd.
+import "./daemon-clients.test.ts";

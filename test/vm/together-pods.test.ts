@@ -9,3 +9,5 @@ import "./interfaces-churn.test.ts";
 import "./interfaces-many.test.ts";
 import "./daemon-uninterrupted.test.ts";
 import "./interfaces.test.ts";
+// Last: its host restarts, and podnet goes down.
+import "./daemon-guests.test.ts";
