@@ -175,7 +175,7 @@ export const stages: readonly Stage[] = [
 
 /**
  * The stage's files of a complete or a short run, in the order in which they begin, each once: what
- * another one imports runs there (`test/vm/*together*.test.ts`).
+ * another one imports runs there (`*together*.test.ts`).
  */
 export function filesOf(
   { files, completeOnly = [], longest = [] }: Stage,

@@ -49,12 +49,14 @@ export const kinds = {
   "no place": ["-machine", "q35"],
 } as const;
 
+export type Kind = keyof typeof kinds;
+
 /** A guest that runs the image's agent, or none: processors that have nothing to do. */
 export type OthersGuest = "agent" | "none";
 
 /** Starts a machine as somebody else would, and waits for its agent where it has one. */
 export async function startOthers(
-  kind: keyof typeof kinds,
+  kind: Kind,
   guest: OthersGuest = "agent",
   more: readonly string[] = [],
 ): Promise<OthersMachine> {

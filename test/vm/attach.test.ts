@@ -1,15 +1,26 @@
-import test from "ava";
+import test, { type ExecutionContext } from "ava";
 import { InterfaceState, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
-import { startOthers, until, withAgent } from "./attach-rig.ts";
+import { type Kind, type OthersMachine, startOthers, until, withAgent } from "./attach-rig.ts";
 
 let rig: Rig;
+/** It gives back whatever it is given, and serves two tests. */
+let withPorts: OthersMachine | undefined;
 test.serial.before(async () => {
   rig = await openRig('factory = "cold"\n');
 });
 test.serial.after.always(async () => {
+  await withPorts?.[Symbol.asyncDispose]();
   await rig?.[Symbol.asyncDispose]();
 });
+
+/** A machine, which ends with the test unless others have a use for it. */
+async function machineFor(t: ExecutionContext, kind: Kind): Promise<OthersMachine> {
+  if (kind === "ports") return (withPorts ??= await startOthers(kind));
+  const machine = await startOthers(kind);
+  t.teardown(() => machine[Symbol.asyncDispose]());
+  return machine;
+}
 
 test.serial.afterEach.always(async () => {
   for (const { id } of (await rig.client.pods.list({})).pods)
@@ -20,10 +31,10 @@ test.serial.afterEach.always(async () => {
 const greeter = `(echo hello | nc -l -p 80) >/dev/null 2>&1 &
   until cat /proc/net/tcp /proc/net/tcp6 | grep -q ':0050 .* 0A '; do sleep 0.05; done`;
 
-for (const kind of ["ports", "bridge", "pc", "ports without ACPI"] as const)
+for (const kind of ["bridge", "pc", "ports without ACPI", "ports"] as const)
   test.serial(`a machine of somebody else gets NICs and gives them back: ${kind}`, async (t) => {
     const { client, lab } = rig;
-    await using machine = await startOthers(kind);
+    const machine = await machineFor(t, kind);
     const own = await machine.nics();
     const atFirst = await rig.inventory();
     const { pod } = await client.pods.attach({
@@ -81,7 +92,7 @@ test.serial(
   "a pod of a machine without a channel has NICs, and its owner gives them addresses",
   async (t) => {
     const { client, lab } = rig;
-    await using machine = await startOthers("ports");
+    const machine = await machineFor(t, "ports");
     const { pod } = await client.pods.attach({ spec: { name: "bare" }, qmpSocket: machine.qmp });
     t.is(pod?.interfaces[0]?.state, InterfaceState.PLUGGED);
     t.is(pod?.guest?.kind, "none");

@@ -119,7 +119,7 @@ export const endingWith = (rig: Rig, end: () => Promise<void>): Rig => ({
 /**
  * Shares the rigs that `open` opens: all test files of this process that ask for one with the same
  * configuration get one, with one podnetd and one template. Whoever disposes of it last ends it.
- * Files of which several are imported by one (`test/vm/*together*.test.ts`) leave neither pods nor
+ * Files of which several are imported by one (`*together*.test.ts`) leave neither pods nor
  * settings to each other, look at the changes since they began, and count on no address that they
  * have not asked for; their tests are serial, as the others would run after the last file's.
  */
