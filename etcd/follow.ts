@@ -74,9 +74,9 @@ export async function* follow(
       }
     } catch (thrown) {
       if (signal.aborted) return;
-      const told = follower.failed(thrown);
+      const reported = follower.failed(thrown);
       if (!isPodnetError(thrown, "ETCD_UNREACHABLE")) most = longestPauseMs.answering;
-      if (told !== undefined) yield told;
+      if (reported !== undefined) yield reported;
     }
     if (clock.monotonic() - begun >= steadyMs) failures = 0;
     const longest = Math.min(most, firstPauseMs * 2 ** failures);

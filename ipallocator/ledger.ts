@@ -16,7 +16,7 @@ export interface Counts {
 export type Entry =
   | { readonly kind: "free" }
   | { readonly kind: "leased"; readonly record: number; readonly owner: Owner }
-  | { readonly kind: "resting"; readonly record: number; readonly since: number }
+  | { readonly kind: "quarantined"; readonly record: number; readonly since: number }
   | { readonly kind: "reserved"; readonly reason: string };
 
 /**
@@ -41,7 +41,7 @@ export class Ledger {
     this.#reserved = new Ranges(space);
   }
 
-  /** Leases and resting offsets together. */
+  /** Leases and quarantined offsets together. */
   get recordCount(): number {
     return this.#records.leases + this.#records.inQuarantine;
   }
@@ -63,7 +63,7 @@ export class Ledger {
       return span === undefined ? { kind: "free" } : { kind: "reserved", reason: span.reason };
     }
     return this.#records.isQuarantined(record)
-      ? { kind: "resting", record, since: this.#records.sinceOf(record) }
+      ? { kind: "quarantined", record, since: this.#records.sinceOf(record) }
       : { kind: "leased", record, owner: this.#records.ownerOf(record) };
   }
 
@@ -97,8 +97,8 @@ export class Ledger {
     this.#records.lease(offset, owner);
   }
 
-  /** Leases a resting offset. */
-  leaseResting(record: number, owner: Owner): Offset {
+  /** Leases a quarantined offset. */
+  leaseQuarantined(record: number, owner: Owner): Offset {
     this.#records.leaseAgain(record, owner);
     return this.#records.offsetOf(record);
   }
@@ -121,7 +121,7 @@ export class Ledger {
     return undefined;
   }
 
-  /** Frees a resting offset. */
+  /** Frees a quarantined offset. */
   wake(record: number): void {
     this.#taken.free(this.#records.offsetOf(record));
     this.#records.remove(record);
@@ -152,14 +152,14 @@ export class Ledger {
   }
 
   /** Resting offsets, oldest first. */
-  *resting(): Generator<{ offset: Offset; since: number }> {
+  *quarantinedOffsets(): Generator<{ offset: Offset; since: number }> {
     for (const record of this.#records.quarantineChain())
       yield { offset: this.#records.offsetOf(record), since: this.#records.sinceOf(record) };
   }
 
   /** The same where the search looks. */
-  *restingSearched(): Generator<Offset> {
-    for (const { offset } of this.resting()) if (this.#isSearched(offset)) yield offset;
+  *quarantineSearched(): Generator<Offset> {
+    for (const { offset } of this.quarantinedOffsets()) if (this.#isSearched(offset)) yield offset;
   }
 
   reserved(): readonly ReservedSpan[] {

@@ -108,7 +108,7 @@ export class AddressPool {
           ? failures.exhausted(this.network, this.#ledger.counts())
           : failures.leaseLimitReached(this.network, this.maxLeases);
       }
-      offset = this.#ledger.leaseResting(oldest, owner);
+      offset = this.#ledger.leaseQuarantined(oldest, owner);
     } else this.#ledger.lease(offset, owner);
     this.#ledger.cursor = offset;
     return this.#space.ipAt(offset);
@@ -124,8 +124,8 @@ export class AddressPool {
     checkOwner(owner);
     const offset = this.#offsetOf(ip);
     const entry = this.#unclaimed(offset);
-    if (entry.kind === "resting") {
-      this.#ledger.leaseResting(entry.record, owner);
+    if (entry.kind === "quarantined") {
+      this.#ledger.leaseQuarantined(entry.record, owner);
       return;
     }
     if (this.#ledger.recordCount >= this.maxLeases) {
@@ -215,7 +215,7 @@ export class AddressPool {
       found.push(next);
       next = this.#ledger.nextFree(next);
     }
-    for (const offset of this.#ledger.restingSearched()) {
+    for (const offset of this.#ledger.quarantineSearched()) {
       if (found.length >= count) break;
       found.push(offset);
     }
@@ -252,7 +252,7 @@ export class AddressPool {
   /** Addresses in quarantine, oldest first. */
   quarantined(now: number = this.#clock.now()): QuarantinedAddress[] {
     this.#settle(now);
-    return this.#resting();
+    return this.#quarantinedOffsets();
   }
 
   /** Reserved ranges in order, network and broadcast address included. */
@@ -274,7 +274,7 @@ export class AddressPool {
         .filter((span) => !span.fixed)
         .map((span) => this.#reservation(span)),
       leases: [...this.leases()],
-      quarantined: this.#resting(),
+      quarantined: this.#quarantinedOffsets(),
     };
   }
 
@@ -312,7 +312,7 @@ export class AddressPool {
         return { state: "reserved", reason: entry.reason };
       case "leased":
         return { state: "used", owner: entry.owner };
-      case "resting": {
+      case "quarantined": {
         const since = this.#time.onClock(entry.since);
         return { state: "quarantined", since, until: since + this.quarantineMs };
       }
@@ -322,7 +322,7 @@ export class AddressPool {
   }
 
   /** The entry of an offset that is neither leased nor reserved. */
-  #unclaimed(offset: Offset): Entry & { kind: "free" | "resting" } {
+  #unclaimed(offset: Offset): Entry & { kind: "free" | "quarantined" } {
     const entry = this.#ledger.at(offset);
     if (entry.kind === "leased") throw failures.inUse(this.#space.ipAt(offset), entry.owner);
     if (entry.kind === "reserved") throw failures.reserved(this.#space.ipAt(offset), entry.reason);
@@ -334,8 +334,8 @@ export class AddressPool {
     if (leased !== undefined) this.#unclaimed(leased);
   }
 
-  #resting(): QuarantinedAddress[] {
-    return Array.from(this.#ledger.resting(), ({ offset, since }) => ({
+  #quarantinedOffsets(): QuarantinedAddress[] {
+    return Array.from(this.#ledger.quarantinedOffsets(), ({ offset, since }) => ({
       ip: this.#space.ipAt(offset),
       since: this.#time.onClock(since),
     }));

@@ -23,7 +23,7 @@ const mostBytes = 65_507;
 /**
  * How long it is waited for room in the socket's queue; what then has none is lost, as packets are.
  */
-const patienceMs = 20;
+const timeoutMs = 20;
 
 export interface OutletOptions {
   readonly fd: number;
@@ -133,7 +133,7 @@ export class DatagramOutlet {
       for (let i = at; i < at + taken; i++) this.sent += this.#datagrams[i] as number;
       if (taken > 0) at += taken;
       else if (!this.#excuse(errnoName(lastErrno()), at)) at++;
-      else if (!this.#room.wait(patienceMs)) {
+      else if (!this.#room.wait(timeoutMs)) {
         for (; at < this.#count; at++) this.lost += this.#datagrams[at] as number;
       }
     }

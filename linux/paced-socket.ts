@@ -61,7 +61,7 @@ export class PacedSocket {
    * There while the bucket has not been half full since it was empty: who looks at it, and whether
    * that was reported.
    */
-  #slow: { readonly watcher: NodeJS.Timeout; told: boolean } | undefined;
+  #slow: { readonly watcher: NodeJS.Timeout; reported: boolean } | undefined;
 
   /** Begins to read at once. Errors and the end of the socket are the caller's to hear. */
   constructor(socket: Socket, options: PaceOptions) {
@@ -157,18 +157,18 @@ export class PacedSocket {
         if (!this.#waits && (this.#bucket?.tokens ?? half) >= half) {
           clearInterval(watcher);
           this.#slow = undefined;
-          if (slow.told) this.#tell(false);
-        } else if (!slow.told && now - since >= tooFastMs) {
-          slow.told = true;
-          this.#tell(true);
+          if (slow.reported) this.#report(false);
+        } else if (!slow.reported && now - since >= tooFastMs) {
+          slow.reported = true;
+          this.#report(true);
         }
       }),
       tooFastMs / 5,
     ).unref();
-    this.#slow = { watcher, told: false };
+    this.#slow = { watcher, reported: false };
   }
 
-  #tell(is: boolean): void {
+  #report(is: boolean): void {
     const { source, drop, tooFast } = this.#options;
     guard(source, () => tooFast?.(is), drop);
   }

@@ -27,7 +27,7 @@ export type AddLink = link.NewLink & { readonly alias?: string };
 // one.
 const batchSize = 256;
 // A dump of 1,000 links takes 7 ms; somebody would have to change links that often all the while.
-const dumpPatienceMs = 5000;
+const dumpTimeoutMs = 5000;
 
 /**
  * The kernel's network configuration, in the namespace the calling thread was in when it was
@@ -44,7 +44,7 @@ export class Rtnetlink implements Disposable {
   readonly #fast: RtnetlinkExchange;
   /** For what takes the kernel long, and for what is asked meanwhile. */
   readonly #others:
-    | { readonly slow: RtnetlinkExchange; readonly beside: RtnetlinkExchange }
+    | { readonly slow: RtnetlinkExchange; readonly alongside: RtnetlinkExchange }
     | undefined;
   readonly #sockets: DisposableStack;
 
@@ -52,7 +52,7 @@ export class Rtnetlink implements Disposable {
     using opened = new DisposableStack();
     const exchange = (): RtnetlinkExchange => opened.use(new RtnetlinkExchange());
     this.#fast = exchange();
-    this.#others = alone ? undefined : { slow: exchange(), beside: exchange() };
+    this.#others = alone ? undefined : { slow: exchange(), alongside: exchange() };
     // From here on close() ends them; had one failed to open, the others would be closed by now.
     this.#sockets = opened.move();
   }
@@ -80,8 +80,8 @@ export class Rtnetlink implements Disposable {
 
   /** Whether an event that names this port id is of what was asked here. */
   hasAsked(portId: number): boolean {
-    const { slow, beside } = this.#others ?? {};
-    return portId !== 0 && [this.#fast, slow, beside].some((each) => each?.port === portId);
+    const { slow, alongside } = this.#others ?? {};
+    return portId !== 0 && [this.#fast, slow, alongside].some((each) => each?.port === portId);
   }
 
   // Links
@@ -355,11 +355,11 @@ export class Rtnetlink implements Disposable {
     // (A datagram with nothing in it is refused: ENODATA.)
     if (requests.length === 0) return [];
     if (this.#others === undefined) return this.#fast.exchange(requests);
-    const { slow, beside } = this.#others;
+    const { slow, alongside } = this.#others;
     if (requests.some((request) => request.slow === true)) return slow.exchangeSlowly(requests);
     // Deleting a group of a thousand links holds the kernel's one lock (rtnl) for 180 ms: this
     // thread must not wait.
-    if (slow.busy || beside.busy) return beside.exchangeSlowly(requests);
+    if (slow.busy || alongside.busy) return alongside.exchangeSlowly(requests);
     return this.#fast.exchange(requests);
   }
 
@@ -390,7 +390,7 @@ export class Rtnetlink implements Disposable {
     request: Request,
     parse: (payload: Uint8Array) => T | undefined,
   ): Promise<readonly T[]> {
-    const deadline = performance.now() + dumpPatienceMs;
+    const deadline = performance.now() + dumpTimeoutMs;
     do {
       const [answer] = await this.#exchange([request]);
       throwIfRefused(request, answer);
@@ -403,7 +403,7 @@ export class Rtnetlink implements Disposable {
     } while (performance.now() < deadline);
     throw new PodnetError(
       "NETLINK_FAILED",
-      `${request.what}: they kept changing for ${dumpPatienceMs} ms`,
+      `${request.what}: they kept changing for ${dumpTimeoutMs} ms`,
       { details: { errno: "EINTR" } },
     );
   }

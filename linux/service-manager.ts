@@ -19,7 +19,7 @@ export type ServiceState = "READY=1" | "STOPPING=1" | `EXTEND_TIMEOUT_USEC=${num
  * `address` is the value of NOTIFY_SOCKET: a path, or a name in the abstract namespace after an
  * `@`. Never waits. Throws `SYSCALL_FAILED`, `INVALID_ARGUMENT`.
  */
-export function tellServiceManager(address: string, state: ServiceState): void {
+export function notifyServiceManager(address: string, state: ServiceState): void {
   const what = `Cannot tell "${address}" of ${state}`;
   const name = encodeUtf8(address);
   // An abstract name is as long as the address says: no NUL ends it, and sun_path may be full.

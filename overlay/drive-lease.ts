@@ -172,7 +172,7 @@ export class LeaseDriver {
   #takeLeases(prefix: string, update: StoreUpdate): void {
     this.#note(prefix, update);
     if (update.kind === "snapshot" || update.kind === "changes") {
-      this.#tell(this.registry.apply(update));
+      this.#report(this.registry.apply(update));
       this.#events.push({ kind: "leases" });
     } else this.#events.push({ kind: update.kind });
   }
@@ -215,7 +215,7 @@ export class LeaseDriver {
     this.#parts.onUnread(this.unread);
   }
 
-  #tell(changes: readonly EntryChange[]): void {
+  #report(changes: readonly EntryChange[]): void {
     if (changes.length > 0) this.#parts.onLeases(changes, this.registry);
   }
 
@@ -278,7 +278,7 @@ export class LeaseDriver {
     signal: AbortSignal,
   ): Promise<LeaseEvent> {
     const committed = await this.#parts.store.commit(transaction, signal);
-    this.#tell(this.registry.learn(transaction, committed));
+    this.#report(this.registry.learn(transaction, committed));
     return { kind: "committed", request, committed };
   }
 

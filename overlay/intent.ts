@@ -29,7 +29,7 @@ export function intentOf(
   leases: Leases,
   moment: Moment,
 ): Resolved {
-  const { own, candidate, probation, wish } = state;
+  const { own, candidate, probation, intended } = state;
   if (probation !== undefined) return onProbation(state, probation, leases);
   if (candidate !== undefined) {
     const entry = leases.get(leaseKey(state.settings.prefix, candidate));
@@ -40,7 +40,7 @@ export function intentOf(
   if (own === undefined) {
     // (A lease of before a restart is taken up once more, so that it is given up in good order.)
     const done =
-      wish === "leave" &&
+      intended === "leave" &&
       !ownLeases(state, config, leases).some(({ grant }) => ownerOf(grant) !== undefined);
     return done ? resolved(rest) : acquire(state, config, leases, moment);
   }
@@ -52,7 +52,7 @@ export function intentOf(
   const draining = drainOf(state, own, config);
   if (draining !== undefined) return resolved(draining);
   if (state.drain === "done")
-    return wish === "leave"
+    return intended === "leave"
       ? leave(own, entry, state)
       : alsoIn({ kind: "misfit", subnets: own.subnets }, acquire(state, config, leases, moment));
   if (entry === undefined) return lost(state, own, config, leases);
@@ -113,11 +113,11 @@ function isHolder({ host }: LeaseState, own: Own, lease: Lease): boolean {
 }
 
 function drainOf(
-  { wish, drain, settings }: LeaseState,
+  { intended, drain, settings }: LeaseState,
   { subnets }: Own,
   config: OverlayConfig,
 ): Intent | undefined {
-  const wanted = wish === "leave" || (settings.misfit === "drain" && !fits(subnets, config));
+  const wanted = intended === "leave" || (settings.misfit === "drain" && !fits(subnets, config));
   if (wanted === (drain !== "no")) return undefined;
   return wanted ? { kind: "drain", subnets } : { kind: "undrain" };
 }

@@ -102,7 +102,7 @@ export interface LeaseState {
    * host may have taken the same ones by another key at the same moment.
    */
   readonly probation: { readonly own: Own; readonly until: Revision } | undefined;
-  readonly wish: "join" | "leave";
+  readonly intended: "join" | "leave";
   /** Hosts that are gone: their leases do not keep this host from their addresses. */
   readonly departed: ReadonlySet<OwnerId>;
   /**
@@ -195,7 +195,7 @@ export const beginning = (
   own: undefined,
   candidate: undefined,
   probation: undefined,
-  wish: "join",
+  intended: "join",
   departed: new Set(),
   takesOver: false,
   drain: "no",

@@ -34,9 +34,9 @@ export function leaseStatus(state: LeaseState): LeaseStatus {
 }
 
 function phaseOf(state: LeaseState): LeasePhase {
-  const { own, wish, drain, config, listed, troubles, candidate, probation } = state;
+  const { own, intended, drain, config, listed, troubles, candidate, probation } = state;
   if (own === undefined) {
-    if (wish === "leave" && candidate === undefined && probation === undefined) return "left";
+    if (intended === "leave" && candidate === undefined && probation === undefined) return "left";
     return config === undefined || !listed ? "waiting" : "acquiring";
   }
   if (drain !== "no") return "draining";

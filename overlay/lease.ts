@@ -3,7 +3,7 @@ import { leaseKey } from "./flannel/key.ts";
 import { intentOf } from "./intent.ts";
 import { type Intent, without } from "./intent-kinds.ts";
 import { dropped, letGo, only, onProbation, type Step, withOwn } from "./lease-holding.ts";
-import { take } from "./lease-news.ts";
+import { take } from "./lease-events.ts";
 import type {
   LeaseCommand,
   LeaseEvent,

@@ -8,7 +8,7 @@ import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { build, type Plugin } from "esbuild";
 import { complainAndFail } from "./complain.ts";
-import { withDraft } from "./draft.ts";
+import { withTemporaryFile } from "./temporary-file.ts";
 
 const top = path.resolve(import.meta.dirname, "..");
 const directory = path.join(top, "build/programs");
@@ -70,7 +70,7 @@ async function buildInto(draft: string): Promise<void> {
 }
 
 try {
-  await withDraft(directory, buildInto);
+  await withTemporaryFile(directory, buildInto);
 } catch (thrown) {
   complainAndFail("build-programs", thrown);
 }

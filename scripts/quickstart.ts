@@ -21,13 +21,13 @@ const dim = (text: string): string => styleText("dim", text, { stream: process.s
 async function step<T>(
   title: string,
   run: () => Promise<T>,
-  tell?: (result: T) => string,
+  report?: (result: T) => string,
 ): Promise<T> {
   const start = performance.now();
   try {
     const result = await run();
     const took = `${((performance.now() - start) / 1000).toFixed(2)} s`.padStart(8);
-    console.log(`  ✔ ${title.padEnd(44)}${took}  ${dim(tell?.(result) ?? "")}`);
+    console.log(`  ✔ ${title.padEnd(44)}${took}  ${dim(report?.(result) ?? "")}`);
     return result;
   } catch (error) {
     console.log(`  ✘ ${title}`);

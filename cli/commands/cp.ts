@@ -84,7 +84,7 @@ export function addCopy(program: Command, context: Context): void {
 }
 
 /** How many omitted things are named; of the rest, the number is given. */
-const mostTold = 20;
+const mostReported = 20;
 
 /** Says what a copy leaves out: a guest may make it as much as it likes. */
 class LeftOut {
@@ -96,11 +96,11 @@ class LeftOut {
   }
 
   readonly out = (what: string, why: string): void => {
-    if (++this.#count <= mostTold) this.#stderr.write(`left out, ${why}: ${harmless(what)}\n`);
+    if (++this.#count <= mostReported) this.#stderr.write(`left out, ${why}: ${harmless(what)}\n`);
   };
 
   close(): void {
-    const more = this.#count - mostTold;
+    const more = this.#count - mostReported;
     if (more > 0) this.#stderr.write(`left out: ${more} more\n`);
   }
 }

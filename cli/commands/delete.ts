@@ -55,7 +55,7 @@ async function deleteOne(
 ): Promise<void> {
   try {
     const { existed, name } = await podnet.pods.delete({ idOrName, force }, { signal });
-    tell(
+    print(
       context.io,
       existed ? `Deleted ${name === "" ? idOrName : name}` : `${idOrName} is gone already`,
     );
@@ -65,4 +65,4 @@ async function deleteOne(
   }
 }
 
-const tell = (io: Io, text: string): void => void io.stdout.write(`${harmless(text)}\n`);
+const print = (io: Io, text: string): void => void io.stdout.write(`${harmless(text)}\n`);

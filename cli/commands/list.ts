@@ -3,7 +3,7 @@ import { PodSchema } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
 import { document, printDocument, toPlain } from "../output.ts";
 import { collect, parsePairs } from "../parse.ts";
-import { tellStale } from "../overlay-text.ts";
+import { reportStale } from "../overlay-text.ts";
 import { podTable } from "../pod-view.ts";
 import { count } from "../text.ts";
 
@@ -40,7 +40,7 @@ export function addList(program: Command, context: Context): void {
       if (options.quiet === true) io.stdout.write(pods.map((pod) => `${pod.id}\n`).join(""));
       else if (pods.length > 0) io.stdout.write(podTable(pods, Date.now(), allHosts));
       else io.stderr.write("No pods. Make one with: podnet create\n");
-      tellStale(io, staleMs);
+      reportStale(io, staleMs);
       if (skippedRecords > 0)
         io.stderr.write(`${count(skippedRecords, "record")} of others cannot be read\n`);
     });

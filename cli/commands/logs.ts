@@ -90,9 +90,9 @@ async function follow(
   const { pod } = await podnet.pods.get({ idOrName: wanted.idOrName }, { signal });
   if (pod === undefined) return;
   const { id, name } = pod;
-  const tell = (what: string): void => void io.stderr.write(`--- ${name} ${what} ---\n`);
+  const report = (what: string): void => void io.stderr.write(`--- ${name} ${what} ---\n`);
   let machine = hasMachine(pod.state) ? (pod.vm?.pid ?? 0) : 0;
-  if (machine === 0) tell("does not run; its console follows when it does");
+  if (machine === 0) report("does not run; its console follows when it does");
   for (let { lines } = wanted; ; lines = undefined) {
     if (machine !== 0) {
       await printConsole(io, podnet, { idOrName: id, noFollow: false, lines }, signal).catch(
@@ -101,12 +101,12 @@ async function follow(
           if (!isPodnetError(thrown, "WRONG_STATE", "POD_NOT_FOUND")) throw thrown;
         },
       );
-      tell("has ended; its console follows when it runs again");
+      report("has ended; its console follows when it runs again");
     }
     const next = await nextMachine(podnet, id, machine, signal);
-    if (next === undefined) return tell("is deleted");
+    if (next === undefined) return report("is deleted");
     machine = next;
-    tell("runs");
+    report("runs");
   }
 }
 

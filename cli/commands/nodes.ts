@@ -5,7 +5,7 @@ import { addOutput, type Context, type OutputOptions, withPodnet } from "../cont
 import { document, printDocument, toPlain } from "../output.ts";
 import { addOverlayOption, type OverlayOptions } from "../overlay-option.ts";
 import { age, duration, harmless, table } from "../text.ts";
-import { tellStale } from "../overlay-text.ts";
+import { reportStale } from "../overlay-text.ts";
 
 const about = `
 LEASE is how long ago a host's lease was made or renewed, and how long it lasts unless it is renewed again: "reserved" has no end.
@@ -35,7 +35,7 @@ export function addNodes(program: Command, context: Context): void {
           nodes.map((node) => rowOf(node, now)),
         ),
       );
-      tellStale(io, staleMs);
+      reportStale(io, staleMs);
     });
 }
 

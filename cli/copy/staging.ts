@@ -27,9 +27,9 @@ export class Staging implements Disposable {
   readonly root: string;
 
   /** Throws `SYSCALL_FAILED` where nothing can be made. */
-  constructor(beside: string) {
-    this.root = onFiles(`Cannot write to "${beside}"`, () =>
-      mkdtempSync(path.join(beside, ".podnet-cp-")),
+  constructor(alongside: string) {
+    this.root = onFiles(`Cannot write to "${alongside}"`, () =>
+      mkdtempSync(path.join(alongside, ".podnet-cp-")),
     );
   }
 

@@ -1,5 +1,5 @@
 import { encodeUtf8 } from "../../core/utf8.ts";
-import { draftName, pendingName } from "../protocol/pending.ts";
+import { temporaryName, pendingName } from "../protocol/pending.ts";
 import { errno, openFlag, SysError, sys } from "./sys.ts";
 
 /**
@@ -13,7 +13,7 @@ export function writePending(
 ): string {
   const name = pendingName(attachment.containerId, attachment.ifName);
   const path = `${directory}/${name}`;
-  const draft = `${directory}/${draftName(sys.pid())}`;
+  const draft = `${directory}/${temporaryName(sys.pid())}`;
   makeDirectory(directory);
   // podnetd need not be root; nobody else gets into its directory.
   sys.umask(0o022);

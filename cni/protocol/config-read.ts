@@ -83,16 +83,16 @@ export function parseConfig(object: JsonObject, lenient: boolean): CniConfig {
     ...(network === undefined ? {} : { network }),
     ...(attachments === undefined ? {} : { validAttachments: attachments }),
   };
-  if (!lenient) return { ...always, ...wishes(object, version) };
+  if (!lenient) return { ...always, ...requests(object, version) };
   try {
-    return { ...always, ...wishes(object, version) };
+    return { ...always, ...requests(object, version) };
   } catch {
-    return { ...always, ...noWishes };
+    return { ...always, ...noRequests };
   }
 }
 
 /** What an ADD asks for. */
-function wishes(
+function requests(
   object: JsonObject,
   version: CniVersion,
 ): Omit<CniConfig, "version" | "name" | "type" | "network" | "validAttachments"> {
@@ -118,7 +118,7 @@ function wishes(
   };
 }
 
-const noWishes = {
+const noRequests = {
   capabilities: noCapabilities,
   args: { ips: [] },
   serviceCidrs: [],

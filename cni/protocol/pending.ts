@@ -22,9 +22,9 @@ export const pendingName = (containerId: string, ifName: string): string =>
   `${containerId}@${ifName}.json`;
 
 /** Of a record that is being written, until it has its name: its plugin's process. */
-export const draftName = (pid: number): string => `.${pid}`;
+export const temporaryName = (pid: number): string => `.${pid}`;
 
-export const isDraftName = (name: string): boolean => /^\.\d+$/.test(name);
+export const isTemporaryName = (name: string): boolean => /^\.\d+$/.test(name);
 
 /** Whether a file is a record that is whole; what is being written begins with a dot. */
 export const isPendingName = (name: string): boolean =>

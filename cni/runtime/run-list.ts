@@ -100,9 +100,9 @@ async function takeBack(
   goesOn: boolean,
 ): Promise<void> {
   const errors: PodnetError[] = [];
-  const told = atLeast(call.list.version, "0.4.0") ? prevResult : undefined;
+  const reported = atLeast(call.list.version, "0.4.0") ? prevResult : undefined;
   for (const plugin of call.list.plugins.toReversed())
-    await ask(call, "DEL", plugin, told).catch((thrown: unknown) => {
+    await ask(call, "DEL", plugin, reported).catch((thrown: unknown) => {
       if (!goesOn) throw thrown;
       errors.push(toPodnetError(thrown));
     });

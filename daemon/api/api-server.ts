@@ -52,7 +52,7 @@ export interface ApiServer {
 }
 
 /** How long a client may take to read why its connection ends, milliseconds. */
-const lastWordsMs = 1000;
+const lastMessageMs = 1000;
 
 const http1Options = ({ requestMs }: ApiLimits): Http1Options => ({
   maxHeaderSize: headerBytes,
@@ -171,7 +171,7 @@ function followHttp1(
     refused(reason);
     socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\n\r\n`, () => socket.destroy());
     // A client that takes nothing holds its connection no longer for that.
-    setTimeout(() => socket.destroy(), lastWordsMs).unref();
+    setTimeout(() => socket.destroy(), lastMessageMs).unref();
   };
   server.on(
     "clientError",

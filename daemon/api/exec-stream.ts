@@ -89,9 +89,9 @@ function resize(session: ExecSession, size: ExecResize): Promise<void> {
 }
 
 /** A program that has ended cannot be told anything; its exit, which is on its way, says so. */
-async function unlessEnded(told: Promise<void>): Promise<void> {
+async function unlessEnded(reported: Promise<void>): Promise<void> {
   try {
-    await told;
+    await reported;
   } catch (thrown) {
     if (!isPodnetError(thrown, "AGENT_REFUSED")) throw thrown;
   }

@@ -22,7 +22,7 @@ export async function askUpstream(
   query: Query,
   server: Ip,
   way: Way,
-  patienceMs: number,
+  timeoutMs: number,
   signal?: AbortSignal,
 ): Promise<Uint8Array | undefined> {
   if (signal?.aborted === true) return undefined;
@@ -31,7 +31,7 @@ export async function askUpstream(
   const answer = await (way === "udp" ? askByUdp : askByTcp)({
     asked,
     server,
-    patienceMs,
+    timeoutMs,
     signal,
     isIt: (bytes) => isAnswer(bytes, query, id),
   });
@@ -41,7 +41,7 @@ export async function askUpstream(
 interface Attempt {
   readonly asked: Uint8Array;
   readonly server: Ip;
-  readonly patienceMs: number;
+  readonly timeoutMs: number;
   readonly signal: AbortSignal | undefined;
   readonly isIt: (bytes: Uint8Array) => boolean;
 }
@@ -58,7 +58,7 @@ interface AttemptEnd {
 
 /** Ends an attempt once: closes its socket, and resolves with the answer, if there is one. */
 function endOf(
-  { patienceMs, signal }: Attempt,
+  { timeoutMs, signal }: Attempt,
   close: () => void,
   resolve: (answer: Uint8Array | undefined) => void,
 ): AttemptEnd {
@@ -66,13 +66,13 @@ function endOf(
   const end = (answer?: Uint8Array): void => {
     if (over) return;
     over = true;
-    clearTimeout(patience);
+    clearTimeout(timeout);
     signal?.removeEventListener("abort", aborted);
     close();
     resolve(answer);
   };
   const aborted = (): void => end();
-  const patience = setTimeout(guarded("dns", aborted), patienceMs);
+  const timeout = setTimeout(guarded("dns", aborted), timeoutMs);
   signal?.addEventListener("abort", aborted);
   return { end, isOver: () => over };
 }

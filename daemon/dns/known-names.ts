@@ -52,7 +52,7 @@ export function knownNames(
       listPods(db).some(
         (row) => runs(row) && !hasAgent(row.plan) && addressesOn(row, network) !== undefined,
       ),
-    isTold: (servers) => servers.some((server) => isNameServer(db, server)),
+    isSent: (servers) => servers.some((server) => isNameServer(db, server)),
   };
 }
 

@@ -32,7 +32,7 @@ export interface KnownNames {
   /** The networks a pod is on, in the order of its interfaces. */
   networksOf(holder: HolderId): readonly NetworkName[];
   /** Whether a guest is told to ask one of these. */
-  isTold(servers: readonly Ip[]): boolean;
+  isSent(servers: readonly Ip[]): boolean;
   /** Whether guests run on a network that are told only when they ask. */
   hasClients(network: NetworkName): boolean;
 }
@@ -58,7 +58,7 @@ interface Entry {
   /** When it was tried, of the monotonic clock. */
   readonly triedMs: number;
   /** When guests were last told of it, of the same. */
-  toldMs: number;
+  reportedMs: number;
 }
 
 /**
@@ -125,13 +125,13 @@ export class Resolvers implements Disposable {
   #isStillAsked(network: NetworkDefinition, isFirst: boolean): boolean {
     const { names, clock } = this.#parts;
     const entry = this.#entries.get(network.name);
-    if (entry === undefined) return isFirst && names.isTold(gatewaysOf(network));
+    if (entry === undefined) return isFirst && names.isSent(gatewaysOf(network));
     const now = clock.monotonic();
-    if (names.isTold(gatewaysOf(network))) {
-      entry.toldMs = now;
+    if (names.isSent(gatewaysOf(network))) {
+      entry.reportedMs = now;
       return true;
     }
-    return now - entry.toldMs < leaseTimes.renew * 1000 && names.hasClients(network.name);
+    return now - entry.reportedMs < leaseTimes.renew * 1000 && names.hasClients(network.name);
   }
 
   /** Whether a network is to have one. */
@@ -155,7 +155,7 @@ export class Resolvers implements Disposable {
   }
 
   /** From now on pods are told of those of other hosts, too. */
-  tellOf(others: OtherHosts): void {
+  reportOn(others: OtherHosts): void {
     this.#otherHosts = others;
   }
 
@@ -176,7 +176,7 @@ export class Resolvers implements Disposable {
     const before = this.#entries.get(name);
     if (before?.at === at && before.listening?.isThere() === true) {
       before.definition = definition;
-      if (this.isWanted(definition)) before.toldMs = this.#parts.clock.monotonic();
+      if (this.isWanted(definition)) before.reportedMs = this.#parts.clock.monotonic();
       return;
     }
     const triedMs = this.#parts.clock.monotonic();
@@ -184,21 +184,21 @@ export class Resolvers implements Disposable {
       return;
     this.#close(name);
     const resolver = this.#resolver(name);
-    const entry = { definition, at, triedMs, toldMs: before?.toldMs ?? triedMs };
+    const entry = { definition, at, triedMs, reportedMs: before?.reportedMs ?? triedMs };
     const { listen = listenOnLink } = this.#parts;
     try {
       const listening = await listen({ link: bridge, addresses }, resolver);
       this.#entries.set(name, { ...entry, listening, error: undefined });
-      if (before?.error !== undefined) this.#tell(name, undefined);
+      if (before?.error !== undefined) this.#report(name, undefined);
     } catch (thrown) {
       const error = toPodnetError(thrown);
       this.#entries.set(name, { ...entry, listening: undefined, error });
-      if (before?.error?.message !== error.message) this.#tell(name, error);
+      if (before?.error?.message !== error.message) this.#report(name, error);
     }
   }
 
   /** Once for as long as it is the same. */
-  #tell(network: NetworkName, error: PodnetError | undefined): void {
+  #report(network: NetworkName, error: PodnetError | undefined): void {
     const { log, journal } = this.#parts;
     const part = `resolver ${network}`;
     const text =

@@ -59,7 +59,7 @@ export class Journal {
       if (!this.#committed(emitted.at(-1))) throw thrown;
       this.#log?.warn({ commit: what, err: thrown }, "A commit failed and is there all the same");
     }
-    for (const event of emitted) for (const tell of this.#readers) tell(event);
+    for (const event of emitted) for (const report of this.#readers) report(event);
   }
 
   /** Nothing else writes between the transaction and this look. */
@@ -95,13 +95,13 @@ export class Journal {
     const queue: EventRow[] = [];
     let wake: () => void = () => {};
     let lost = false;
-    const tell = (event: EventRow): void => {
+    const report = (event: EventRow): void => {
       if (queue.length < readerLimit) queue.push(event);
       else lost = true;
       wake();
     };
     const stop = (): void => wake();
-    this.#readers.add(tell);
+    this.#readers.add(report);
     signal.addEventListener("abort", stop, { once: true });
     try {
       // Read in the same turn as the reader was added: nothing falls between them, nothing comes
@@ -119,7 +119,7 @@ export class Journal {
         if (!signal.aborted) await promise;
       }
     } finally {
-      this.#readers.delete(tell);
+      this.#readers.delete(report);
       signal.removeEventListener("abort", stop);
     }
   }

@@ -27,10 +27,10 @@ export class Tally {
     this.#counted(reason);
     this.#since.set(reason, (this.#since.get(reason) ?? 0) + 1);
     if (this.#timer !== undefined) return;
-    this.#tell();
+    this.#report();
     this.#timer = setInterval(
       guarded("guest", () => {
-        if (this.#since.size > 0) return this.#tell();
+        if (this.#since.size > 0) return this.#report();
         clearInterval(this.#timer);
         this.#timer = undefined;
       }),
@@ -42,10 +42,10 @@ export class Tally {
   close(): void {
     clearInterval(this.#timer);
     this.#timer = undefined;
-    if (this.#since.size > 0) this.#tell();
+    if (this.#since.size > 0) this.#report();
   }
 
-  #tell(): void {
+  #report(): void {
     this.#log.warn({ counts: Object.fromEntries(this.#since) }, this.#message);
     this.#since.clear();
   }

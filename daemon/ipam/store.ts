@@ -106,8 +106,8 @@ export function pruneLeases(db: Database, beforeMs: number): void {
   );
 }
 
-/** Forgets resting addresses of a network that are in none of its subnets any more. */
-export function deleteRestingOutside(
+/** Forgets quarantined addresses of a network that are in none of its subnets any more. */
+export function deleteQuarantinedOutside(
   db: Database,
   network: NetworkName,
   cidrs: readonly Cidr[],

@@ -6,7 +6,7 @@ import type { PodnetError } from "../../core/errors.ts";
 import { sniff } from "./sniff.ts";
 
 /** How long a client may take to begin, and to read why its connection is refused, milliseconds. */
-const lastWordsMs = 1000;
+const lastMessageMs = 1000;
 /** Clients that are told at a time; connections of more are ended without a word. */
 const mostAtOnce = 64;
 
@@ -20,7 +20,7 @@ export class TurnAway {
   /** A connection that nothing has read from yet. */
   unread(socket: Socket, why: PodnetError): void {
     if (!this.#begin(socket)) return;
-    sniff(socket, { ms: lastWordsMs, silent() {} }, (isHttp2) => {
+    sniff(socket, { ms: lastMessageMs, silent() {} }, (isHttp2) => {
       socket.end(isHttp2 ? goAway(why.message) : answer(why));
       socket.resume();
     });
@@ -44,7 +44,7 @@ export class TurnAway {
       return false;
     }
     this.#atOnce++;
-    const timer = setTimeout(() => socket.destroy(), lastWordsMs).unref();
+    const timer = setTimeout(() => socket.destroy(), lastMessageMs).unref();
     socket.once("close", () => {
       this.#atOnce--;
       clearTimeout(timer);

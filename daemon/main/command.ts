@@ -2,7 +2,7 @@ import path from "node:path";
 import { Command } from "commander";
 import { type Log, openLog } from "../../linux/log.ts";
 import { endAtOnce } from "../../linux/process-end.ts";
-import { type ServiceState, tellServiceManager } from "../../linux/service-manager.ts";
+import { type ServiceState, notifyServiceManager } from "../../linux/service-manager.ts";
 import { isPodnetError, type PodnetError, toPodnetError } from "../../core/errors.ts";
 import {
   defaultConfigFile,
@@ -78,32 +78,32 @@ function addFlags(command: Command): Command {
  * Tells systemd, if it wants to know (`Type=notify`). That it does not hear of it is no reason to
  * end.
  */
-function tell(state: ServiceState, log: Log | undefined): void {
+function report(state: ServiceState, log: Log | undefined): void {
   const address = process.env["NOTIFY_SOCKET"];
   if (address === undefined || address === "") return;
   try {
-    tellServiceManager(address, state);
+    notifyServiceManager(address, state);
   } catch (thrown) {
     log?.warn({ err: thrown }, "The service manager is not told");
   }
 }
 
 /** How long systemd is asked to wait on, microseconds, and how often, milliseconds. */
-const patience = { usec: 90_000_000, everyMs: 30_000 } as const;
+const timeout = { usec: 90_000_000, everyMs: 30_000 } as const;
 
 /**
  * Not before programs on the host can know of their subnet, however long a first lease takes; the
  * API answers meanwhile.
  */
-async function tellReady(daemon: Daemon, log: Log): Promise<void> {
+async function notifyReady(daemon: Daemon, log: Log): Promise<void> {
   const every = setInterval(
-    () => tell(`EXTEND_TIMEOUT_USEC=${patience.usec}`, log),
-    patience.everyMs,
+    () => report(`EXTEND_TIMEOUT_USEC=${timeout.usec}`, log),
+    timeout.everyMs,
   );
   every.unref();
-  await daemon.told();
+  await daemon.reported();
   clearInterval(every);
-  tell("READY=1", log);
+  report("READY=1", log);
 }
 
 /**
@@ -136,7 +136,7 @@ async function serve(options: Record<string, unknown>): Promise<void> {
     }
     stopping = true;
     log?.info({}, `Ending: ${why}; ${left}`);
-    tell("STOPPING=1", log);
+    report("STOPPING=1", log);
     void daemon?.close(drainMs).then(
       () => process.exit(code),
       (thrown: unknown) => {
@@ -177,7 +177,7 @@ async function serve(options: Record<string, unknown>): Promise<void> {
     );
     const duration_ms = Math.round(performance.now() - begin);
     log.info({ duration_ms, version, socket: config.socket }, "Ready");
-    await tellReady(daemon, log);
+    await notifyReady(daemon, log);
   } catch (thrown) {
     log?.error({ err: thrown }, "Cannot start");
     // A log that is collected holds JSON only; a person gets it in words too.

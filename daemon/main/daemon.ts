@@ -51,7 +51,7 @@ const obstaclesMs = 10_000;
 
 export interface Daemon {
   /** Resolves when programs on the host have been told of the subnets that overlays gave it. */
-  told(): Promise<void>;
+  reported(): Promise<void>;
   /**
    * Takes nothing new, lets what is under way end within `graceMs`, and lets go of pods, which run
    * on.
@@ -140,7 +140,7 @@ export async function openDaemon(
           ),
         };
   if (overlays !== undefined && records.hostRecords !== undefined)
-    node.resolvers.tellOf(otherPods(overlays, records.hostRecords.remote));
+    node.resolvers.reportOn(otherPods(overlays, records.hostRecords.remote));
 
   const netlink = opened.use(Rtnetlink.open());
   const totals = new TrafficTotals();
@@ -234,7 +234,7 @@ export async function openDaemon(
   node.metrics.followConnections(() => api.connections);
   const held = opened.move();
   return {
-    told: () => overlays?.told() ?? Promise.resolve(),
+    reported: () => overlays?.told() ?? Promise.resolve(),
     async close(graceMs) {
       await using _held = held;
       watching?.[Symbol.dispose]();

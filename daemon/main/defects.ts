@@ -5,7 +5,7 @@ import type { Log } from "../../linux/log.ts";
 /** Between two lines about defects of one place, milliseconds. */
 const intervalMs = 10_000;
 
-interface Told {
+interface Reported {
   readonly atMs: number;
   /** Defects since then. */
   untold: number;
@@ -19,7 +19,7 @@ export class Defects implements Disposable {
   readonly #log: Log;
   readonly #clock: Pick<Clock, "monotonic">;
   readonly #counts = new Map<Place, number>();
-  readonly #told = new Map<Place, Told>();
+  readonly #reported = new Map<Place, Reported>();
 
   constructor(log: Log, clock: Pick<Clock, "monotonic">) {
     this.#log = log;
@@ -35,14 +35,14 @@ export class Defects implements Disposable {
   /** Counts a defect, and logs it with its stack unless one of this place was logged just now. */
   report(place: Place, err: unknown): void {
     this.#counts.set(place, (this.#counts.get(place) ?? 0) + 1);
-    const told = this.#told.get(place);
+    const reported = this.#reported.get(place);
     const now = this.#clock.monotonic();
-    if (told !== undefined && now - told.atMs < intervalMs) {
-      told.untold++;
+    if (reported !== undefined && now - reported.atMs < intervalMs) {
+      reported.untold++;
       return;
     }
-    this.#told.set(place, { atMs: now, untold: 0 });
-    const unlogged = told?.untold ?? 0;
+    this.#reported.set(place, { atMs: now, untold: 0 });
+    const unlogged = reported?.untold ?? 0;
     this.#log.error(
       { place, err, ...(unlogged === 0 ? {} : { unlogged }) },
       "A defect of podnet, please report it: what it met was dropped, podnetd goes on",

@@ -8,7 +8,7 @@ import { Attachments as KernelAttachments } from "../../network/containers/attac
 import { hostPart } from "../../network/containers/host-part.ts";
 import type { AttachmentKernel } from "../../network/containers/kernel.ts";
 import type { HostKernel } from "../../network/kernel/kernel.ts";
-import { toldMtus } from "../containers/told-mtus.ts";
+import { sentMtus } from "../containers/sent-mtus.ts";
 import { Attachments, type AttachmentsParts } from "../containers/attachments.ts";
 import { ContainerNames } from "../containers/container-names.ts";
 import { AttachmentRecords } from "../containers/records.ts";
@@ -20,7 +20,7 @@ import { PortAnswers } from "../dhcp/port-answers.ts";
 import { Journal } from "../events/journal.ts";
 import { Metrics } from "./metrics.ts";
 import { Networks } from "../networks/networks.ts";
-import { settleNetworks } from "../networks/settle.ts";
+import { recoverNetworks } from "../networks/recover.ts";
 import { Addresses } from "../ipam/addresses.ts";
 import type { Host } from "../pods/lifecycle/host.ts";
 import { Pods } from "../pods/pods.ts";
@@ -97,7 +97,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   if (!bringsOwnNetwork) await publishFirst(network, db);
   const settled = bringsOwnNetwork
     ? [config.network]
-    : await settleNetworks({ db, config, host: network, clock, log: logOf("network") });
+    : await recoverNetworks({ db, config, host: network, clock, log: logOf("network") });
   const journal = new Journal(db, clock, logOf("store"));
   const addresses = new Addresses(db, settled, config.quarantineMs, clock);
   const containerNames = new ContainerNames();
@@ -122,7 +122,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       configured: config.network.name,
       onHost: !bringsOwnNetwork,
       resolvers,
-      toldMtus: (name) => toldMtus(db, name),
+      sentMtus: (name) => sentMtus(db, name),
       refit: async (name) => {
         await pods.refit(name);
         await attachments.refit(name);

@@ -4,7 +4,7 @@ import type { KnownNetworks } from "./known-networks.ts";
 import type { Database } from "../store/database.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import type { NetworkEntries } from "./network-entries.ts";
-import { ToldServers } from "./told-servers.ts";
+import { SentServers } from "./sent-servers.ts";
 
 /** What answers names at the gateways of networks. */
 interface GatewayResolvers {
@@ -32,22 +32,22 @@ export interface GatewayNamesParts {
 export class GatewayNames {
   readonly #parts: GatewayNamesParts;
   readonly #entries: NetworkEntries;
-  readonly #told: ToldServers;
+  readonly #reported: SentServers;
 
   constructor(parts: GatewayNamesParts, entries: NetworkEntries) {
     this.#parts = parts;
     this.#entries = entries;
-    this.#told = new ToldServers(parts.db);
+    this.#reported = new SentServers(parts.db);
   }
 
   /** See `KnownNetworks`. */
-  domainOf(name: NetworkName, told: readonly Ip[]): string | undefined {
+  domainOf(name: NetworkName, reported: readonly Ip[]): string | undefined {
     const { resolvers } = this.#parts;
     const network = this.#entries.get(name)?.definition;
-    const isTold =
-      network?.subnets.some(({ gateway }) => told.includes(ipOf(gateway))) === true &&
+    const isSent =
+      network?.subnets.some(({ gateway }) => reported.includes(ipOf(gateway))) === true &&
       this.isResolving(network);
-    return isTold || resolvers.answers(name) ? resolvers.domain : undefined;
+    return isSent || resolvers.answers(name) ? resolvers.domain : undefined;
   }
 
   /** Whether pods of a network are to ask its gateways for names. */
@@ -60,8 +60,8 @@ export class GatewayNames {
     return {
       list: () => this.#entries.list().map((each) => (each.name === network.name ? network : each)),
       refuseChanging: () => {},
-      domainOf: (name, told) => {
-        if (name !== network.name) return this.domainOf(name, told);
+      domainOf: (name, reported) => {
+        if (name !== network.name) return this.domainOf(name, reported);
         return this.#domainOn(network);
       },
     };
@@ -69,12 +69,12 @@ export class GatewayNames {
 
   /** The networks whose guests were told otherwise of name servers than they are to be. */
   outdated(): NetworkName[] {
-    return this.#told.outdated(this.#entries.list(), this.#domainOn);
+    return this.#reported.outdated(this.#entries.list(), this.#domainOn);
   }
 
   /** All guests have been told, or are in the rows of their pods. */
-  noteTold(): void {
-    this.#told.note(this.#entries.list(), this.#domainOn);
+  noteSent(): void {
+    this.#reported.note(this.#entries.list(), this.#domainOn);
   }
 
   /**

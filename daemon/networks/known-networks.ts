@@ -15,5 +15,5 @@ export interface KnownNetworks {
    * that was told to ask one of these is not told otherwise because it cannot be asked for a
    * moment.
    */
-  domainOf(name: NetworkName, told: readonly Ip[]): string | undefined;
+  domainOf(name: NetworkName, reported: readonly Ip[]): string | undefined;
 }

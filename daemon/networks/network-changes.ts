@@ -1,6 +1,6 @@
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
-import { deleteRestingOutside } from "../ipam/store.ts";
+import { deleteQuarantinedOutside } from "../ipam/store.ts";
 import * as rows from "./store.ts";
 import {
   type NetworkDefinition,
@@ -73,7 +73,7 @@ export class NetworkChanges {
       const place = addresses.prepare(definition);
       const cidrs = definition.subnets.map(({ cidr }) => cidr);
       db.transaction(() => {
-        deleteRestingOutside(db, name, cidrs);
+        deleteQuarantinedOutside(db, name, cidrs);
         rows.settleNetwork(db, name);
       });
       place();
@@ -95,7 +95,7 @@ export class NetworkChanges {
     await this.tidy(name, () => this.unforward());
     await this.#names.answer();
     await this.#parts.refit(name);
-    await this.tidy(name, async () => this.#names.noteTold());
+    await this.tidy(name, async () => this.#names.noteSent());
     return definition;
   }
 

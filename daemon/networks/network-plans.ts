@@ -102,7 +102,7 @@ export class NetworkPlans {
     const { db, addresses } = this.#parts;
     const moves = !sameSubnets(before, definition);
     if (moves && !force) await this.#refuseOverlaps(definition, others);
-    refuseUpdate(db, this.#parts.toldMtus(before.name), before, definition);
+    refuseUpdate(db, this.#parts.sentMtus(before.name), before, definition);
     // For what it throws.
     addresses.prepare(definition);
     return { entry, before, definition };

@@ -8,7 +8,7 @@ import type { KnownNetworks } from "./known-networks.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import type { GatewayNamesParts } from "./gateway-names.ts";
 import type { FirewallConfig } from "./network-fragment.ts";
-import type { ToldMtu } from "./told-mtus.ts";
+import type { SentMtu } from "./sent-mtus.ts";
 
 /** Longest the host may take for a network, milliseconds. */
 export const hostMs = 60_000;
@@ -22,7 +22,7 @@ export interface NetworksParts extends GatewayNamesParts {
   /** The configured one. */
   readonly configured: NetworkName;
   /** The MTUs that pods and containers on a network were given, and keep. */
-  toldMtus(name: NetworkName): readonly ToldMtu[];
+  sentMtus(name: NetworkName): readonly SentMtu[];
   /**
    * Brings the ports of pods and containers, and the name servers of pods, up to what their network
    * is now.

@@ -13,7 +13,7 @@ import { NetworkEntries } from "./network-entries.ts";
 import { NetworkPlans } from "./network-plans.ts";
 import { type Asked, hostMs, type NetworksParts } from "./networks-parts.ts";
 import { refuseUpdate } from "./refuse-update.ts";
-import { carriedFor } from "./told-mtus.ts";
+import { carriedFor } from "./sent-mtus.ts";
 
 /**
  * The networks of this node. They are changed one at a time: the row first, then the host, and back
@@ -54,8 +54,8 @@ export class Networks implements KnownNetworks {
     return name === this.#parts.configured;
   }
 
-  domainOf(name: NetworkName, told: readonly Ip[]): string | undefined {
-    return this.#names.domainOf(name, told);
+  domainOf(name: NetworkName, reported: readonly Ip[]): string | undefined {
+    return this.#names.domainOf(name, reported);
   }
 
   /**
@@ -64,7 +64,7 @@ export class Networks implements KnownNetworks {
    */
   async followServers(): Promise<void> {
     for (const name of this.#names.outdated()) await this.#parts.refit(name);
-    this.#names.noteTold();
+    this.#names.noteSent();
   }
 
   /** Whether pods of a network are to ask its gateways for names. */
@@ -140,7 +140,7 @@ export class Networks implements KnownNetworks {
       place();
       this.#entries.enter(definition);
       await this.answerNames();
-      await this.#changes.tidy(definition.name, async () => this.#names.noteTold());
+      await this.#changes.tidy(definition.name, async () => this.#names.noteSent());
       return definition;
     });
   }
@@ -168,16 +168,16 @@ export class Networks implements KnownNetworks {
   ): Promise<NetworkDefinition> {
     return this.#lock.run("networks", async () => {
       const entry = this.#entries.find(name);
-      const { db, addresses, toldMtus } = this.#parts;
+      const { db, addresses, sentMtus } = this.#parts;
       for (;;) {
-        const told = toldMtus(entry.definition.name);
+        const reported = sentMtus(entry.definition.name);
         const { bridgeMtu: _former, ...rest } = entry.definition;
-        const definition = { ...rest, ...leased, ...carriedFor(told, { ...rest, ...leased }) };
-        refuseUpdate(db, told, entry.definition, definition);
+        const definition = { ...rest, ...leased, ...carriedFor(reported, { ...rest, ...leased }) };
+        refuseUpdate(db, reported, entry.definition, definition);
         addresses.prepare(definition);
         const made = await this.#changes.run(entry, definition);
         // A pod that came meanwhile was told what the network had before.
-        if ((carriedFor(toldMtus(made.name), made).bridgeMtu ?? 0) <= carried(made)) return made;
+        if ((carriedFor(sentMtus(made.name), made).bridgeMtu ?? 0) <= carried(made)) return made;
       }
     });
   }
@@ -220,7 +220,7 @@ export class Networks implements KnownNetworks {
         await this.answerNames();
       }
       await this.#takeAway(name);
-      await this.#changes.tidy(name, async () => this.#names.noteTold());
+      await this.#changes.tidy(name, async () => this.#names.noteSent());
       return true;
     });
   }

@@ -4,7 +4,7 @@ import type { NetworkName } from "../../core/names.ts";
 import type { Database } from "../store/database.ts";
 import { listLeases } from "../ipam/store.ts";
 import { containersOnNetwork, podsOnNetwork } from "./store.ts";
-import type { ToldMtu } from "./told-mtus.ts";
+import type { SentMtu } from "./sent-mtus.ts";
 import {
   carried,
   type NetworkDefinition,
@@ -13,12 +13,12 @@ import {
 
 /**
  * Refuses what pods and containers stand in the way of: a subnet goes only while none of its
- * addresses is held, and the MTU stays as large as that of any interface (`told`), the bridge's at
+ * addresses is held, and the MTU stays as large as that of any interface (`reported`), the bridge's at
  * least. Throws `NETWORK_IN_USE`, `MTU_OUT_OF_RANGE`.
  */
 export function refuseUpdate(
   db: Database,
-  told: readonly ToldMtu[],
+  reported: readonly SentMtu[],
   before: NetworkDefinition,
   after: NetworkDefinition,
 ): void {
@@ -27,7 +27,7 @@ export function refuseUpdate(
   );
   if (gone !== undefined) throw inUse(db, before, gone);
   const most = carried(after);
-  if (most < carried(before)) refuseSmaller(told, { ...after, mtu: most });
+  if (most < carried(before)) refuseSmaller(reported, { ...after, mtu: most });
 }
 
 /** Subnets that one definition has and another has not, or with another gateway. */
@@ -57,8 +57,8 @@ function inUse(db: Database, { name }: NetworkDefinition, { cidr }: SubnetDefini
   });
 }
 
-function refuseSmaller(told: readonly ToldMtu[], { name, mtu }: NetworkDefinition): void {
-  const larger = told.find((each) => each.mtu > mtu);
+function refuseSmaller(reported: readonly SentMtu[], { name, mtu }: NetworkDefinition): void {
+  const larger = reported.find((each) => each.mtu > mtu);
   if (larger === undefined) return;
   const details = { network: name, [larger.kind]: larger.name, mtu: larger.mtu };
   const [has, otherwise] =

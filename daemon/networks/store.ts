@@ -108,7 +108,7 @@ export function markNetworkDeleting(db: Database, name: NetworkName): void {
   db.run("UPDATE networks SET state = 'deleting' WHERE name = ?", name);
 }
 
-/** Its resting addresses go with it. */
+/** Its quarantined addresses go with it. */
 export function deleteNetwork(db: Database, name: NetworkName): void {
   db.run("DELETE FROM networks WHERE name = ?", name);
 }

@@ -391,7 +391,7 @@ export class OverlayHost implements AsyncDisposable {
   }
 
   async #drain(): Promise<void> {
-    const phase = this.#driver.state.wish === "leave" ? "draining" : "moving";
+    const phase = this.#driver.state.intended === "leave" ? "draining" : "moving";
     const drained = await this.#leased.become({ subnets: [], mtu: this.#networkMtu }, phase);
     if (!drained) throw new PodnetError("CANCELLED", "The subnets are to stay after all");
   }

@@ -88,16 +88,16 @@ function forward(client: Socket, { key, lead, flows }: Served): void {
     throw thrown;
   }
   ends.push(upstream);
-  const patience = setTimeout(
+  const timeout = setTimeout(
     guarded("ports", () => {
       flows.refuse();
       reset();
     }),
     connectMs,
   );
-  patience.unref();
+  timeout.unref();
   const join = (): void => {
-    clearTimeout(patience);
+    clearTimeout(timeout);
     for (const each of ends) each.setKeepAlive(true, quietMs);
     client.pipe(upstream);
     upstream.pipe(client);
@@ -108,7 +108,7 @@ function forward(client: Socket, { key, lead, flows }: Served): void {
   });
   let open = 2;
   const closed = (failed: boolean): void => {
-    clearTimeout(patience);
+    clearTimeout(timeout);
     if (failed) reset();
     if (--open > 0) return;
     flows.passedIn(upstream.bytesWritten);

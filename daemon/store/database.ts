@@ -43,7 +43,7 @@ export class Database implements Disposable {
   #lasting: Lasting = "always";
   /** What the transaction that is open has changed: `insert pods`, `update runs`. */
   readonly #changes = new Set<string>();
-  #tellOfDamage: (error: PodnetError) => void = () => {};
+  #reportDamage: (error: PodnetError) => void = () => {};
   #reserve: Reserve | undefined;
   readonly #whenRoom: (() => void)[] = [];
   /** Opened without room for SQLite's files: to be opened anew when there is some. */
@@ -149,8 +149,8 @@ export class Database implements Disposable {
    * Tells from now on when the file turns out to be damaged, which a look at its start has not
    * shown.
    */
-  whenDamaged(tell: (error: PodnetError) => void): void {
-    this.#tellOfDamage = tell;
+  whenDamaged(report: (error: PodnetError) => void): void {
+    this.#reportDamage = report;
   }
 
   #prepare(sql: string): StatementSync {
@@ -167,7 +167,7 @@ export class Database implements Disposable {
     try {
       return this.#execute(sql, () => Number(this.#prepare(sql).run(...values).changes));
     } catch (thrown) {
-      throw this.#told(thrown);
+      throw this.#reported(thrown);
     }
   }
 
@@ -175,7 +175,7 @@ export class Database implements Disposable {
     try {
       return this.#execute(sql, () => this.#prepare(sql).get(...values));
     } catch (thrown) {
-      throw this.#told(thrown);
+      throw this.#reported(thrown);
     }
   }
 
@@ -183,7 +183,7 @@ export class Database implements Disposable {
     try {
       return this.#prepare(sql).all(...values);
     } catch (thrown) {
-      throw this.#told(thrown);
+      throw this.#reported(thrown);
     }
   }
 
@@ -247,7 +247,7 @@ export class Database implements Disposable {
     } catch (thrown) {
       // A failed COMMIT (disk full) may have rolled back by itself.
       if (this.#connection.isTransaction) this.#connection.exec("ROLLBACK");
-      throw this.#told(thrown);
+      throw this.#reported(thrown);
     } finally {
       this.#changes.clear();
       this.#depth--;
@@ -305,7 +305,7 @@ export class Database implements Disposable {
       );
       this.#uncopied = 0;
     } catch (thrown) {
-      throw this.#told(thrown);
+      throw this.#reported(thrown);
     }
   }
 
@@ -332,9 +332,9 @@ export class Database implements Disposable {
       });
   }
 
-  #told(thrown: unknown): unknown {
+  #reported(thrown: unknown): unknown {
     const error = writeError(thrown);
-    if (error !== thrown && isPodnetError(error, "STATE_CORRUPT")) this.#tellOfDamage(error);
+    if (error !== thrown && isPodnetError(error, "STATE_CORRUPT")) this.#reportDamage(error);
     return error;
   }
 

@@ -21,22 +21,22 @@ export async function writeCopy(db: Database, file: string, schema: number): Pro
     return;
   const draft = `${file}-draft`;
   await performAsync("commit", "copy state", async () => {
-    removeDraft(draft);
+    removeTemporary(draft);
     try {
       await db.copyTo(draft);
-      lookAtDraft(draft, schema);
+      lookAtTemporary(draft, schema);
       const fd = openSync(draft, "r");
       fsyncSync(fd);
       closeSync(fd);
       renameSync(draft, copyOf(file));
     } finally {
-      removeDraft(draft);
+      removeTemporary(draft);
     }
   });
 }
 
 /** Throws what is wrong with it. It needs no log from then on, and gets none. */
-function lookAtDraft(draft: string, schema: number): void {
+function lookAtTemporary(draft: string, schema: number): void {
   {
     const copy = new DatabaseSync(draft);
     using _copy = { [Symbol.dispose]: () => copy.close() };
@@ -45,7 +45,7 @@ function lookAtDraft(draft: string, schema: number): void {
   refuseUnfit(draft, schema);
 }
 
-function removeDraft(draft: string): void {
+function removeTemporary(draft: string): void {
   for (const each of [draft, `${draft}-journal`, `${draft}-wal`, `${draft}-shm`])
     if (existsSync(each)) perform("commit", "remove draft of copy", () => rmSync(each));
 }

@@ -29,16 +29,16 @@ export async function* capture(
   signal: AbortSignal,
 ): AsyncGenerator<CapturedPart> {
   using packets = openThere(netns, () => new PacketStream({ link, snapBytes }));
-  let told = 0;
-  yield { data: pcapHeader(snapBytes), lost: told };
+  let reported = 0;
+  yield { data: pcapHeader(snapBytes), lost: reported };
   for (let left = maxPackets; left !== 0n; ) {
     const frames = await packets.next(left === undefined ? Infinity : Number(left), signal);
     if (frames === undefined) break;
     if (left !== undefined) left -= BigInt(frames.length);
-    told = packets.lost;
-    yield { data: Buffer.concat(frames.map(pcapRecord)), lost: told };
+    reported = packets.lost;
+    yield { data: Buffer.concat(frames.map(pcapRecord)), lost: reported };
   }
-  if (packets.lost > told) yield { data: new Uint8Array(0), lost: packets.lost };
+  if (packets.lost > reported) yield { data: new Uint8Array(0), lost: packets.lost };
 }
 
 /** Opens what listens in a namespace; it stays there, whatever becomes of the path. */

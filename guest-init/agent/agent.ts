@@ -58,7 +58,7 @@ export class Agent {
     this.#processes = new Processes(
       loop,
       () => this.#streams,
-      (code, payload) => this.#control.tell(code, payload),
+      (code, payload) => this.#control.report(code, payload),
     );
     this.#streams = new Streams(loop, () => findPort(options.tty), {
       input: (stream, data) => this.#processes.input(stream, data),

@@ -72,7 +72,7 @@ export class Control {
   }
 
   /** Sends something nobody asked for: PROCESSASYNCEVENT. */
-  tell(code: number, payload: Uint8Array): void {
+  report(code: number, payload: Uint8Array): void {
     this.#port.send(encodeCtlFrame(code, payload));
   }
 

@@ -88,7 +88,7 @@ export const loopbackAddresses = (netlink: Netlink, index: number): IpPrefix[] =
     .filter((prefix) => !isLoopback(ipOf(prefix)) && !prefix.startsWith("fe80:"));
 
 /** What is told only where the host has asked for it: an earlier one knows no such keys. */
-interface ToldToo {
+interface AlsoReported {
   readonly loopback?: boolean;
   readonly attributes?: boolean;
 }
@@ -98,11 +98,11 @@ export function observe(
   netlink: Netlink,
   requestId: string,
   links: readonly Link[],
-  told: ToldToo = {},
+  reported: AlsoReported = {},
 ): ObservedGuest {
   const addresses = netlink.addresses(undefined, isGlobal);
-  const { attributes = false } = told;
-  const lo = told.loopback === true ? links.find(({ loopback }) => loopback) : undefined;
+  const { attributes = false } = reported;
+  const lo = reported.loopback === true ? links.find(({ loopback }) => loopback) : undefined;
   return {
     requestId,
     hostname: hostname(),

@@ -37,18 +37,18 @@ export function environment(spec: ProcessSpec, home: string): string[] {
 export class Processes {
   readonly #loop: Loop;
   readonly #streams: () => Streams;
-  readonly #tell: (code: number, payload: Uint8Array) => void;
+  readonly #report: (code: number, payload: Uint8Array) => void;
   readonly #byPid = new Map<number, Session>();
   readonly #byStream = new Map<bigint, Session>();
 
   constructor(
     loop: Loop,
     streams: () => Streams,
-    tell: (code: number, payload: Uint8Array) => void,
+    report: (code: number, payload: Uint8Array) => void,
   ) {
     this.#loop = loop;
     this.#streams = streams;
-    this.#tell = tell;
+    this.#report = report;
   }
 
   exec(payload: Uint8Array): Reply {
@@ -126,7 +126,7 @@ export class Processes {
     this.#byStream.delete(spec.stdio);
     this.#unclog();
     this.#streams().send(spec.stdio);
-    this.#tell(
+    this.#report(
       command.processAsyncEvent,
       encodeProcessEvent({ container, process: spec.id, event: "finished", status }),
     );

@@ -84,11 +84,11 @@ export function interfaceStep(
  */
 export const routesInTheWay = (
   { routes: wanted, interfaces }: GuestConfig,
-  told: readonly GuestRoute[],
+  reported: readonly GuestRoute[],
   found: readonly GuestRoute[],
 ): GuestRoute[] => {
   const missing = missingRoutes(wanted, found);
-  const surplus = surplusRoutes(wanted, told, found);
+  const surplus = surplusRoutes(wanted, reported, found);
   return found.filter(
     (route) =>
       interfaces.some(({ name }) => name === route.interface) &&
@@ -114,10 +114,10 @@ export const routeRemoval = ({ destination, gateway, interface: name }: GuestRou
  */
 const surplusRoutes = (
   wanted: readonly GuestRoute[],
-  told: readonly GuestRoute[],
+  reported: readonly GuestRoute[],
   found: readonly GuestRoute[],
 ): GuestRoute[] =>
-  missingRoutes(told, wanted).filter((route) => found.some((other) => sameRoute(route, other)));
+  missingRoutes(reported, wanted).filter((route) => found.some((other) => sameRoute(route, other)));
 
 const routeStep = (route: GuestRoute): RouteSetup => ({
   destination: route.destination,
@@ -156,7 +156,7 @@ export interface ReadBack {
 /** What the guest shows that is not as it was asked to be, in words; empty when all is well. */
 export function shortfalls(
   config: GuestConfig,
-  told: readonly GuestRoute[],
+  reported: readonly GuestRoute[],
   { interfaces, routes, loopbackUp, hostname, dns }: ReadBack,
 ): string[] {
   const missing = missingRoutes(config.routes, routes).map(
@@ -176,7 +176,7 @@ export function shortfalls(
       ),
     ];
   });
-  const surplus = surplusRoutes(config.routes, told, routes).map(
+  const surplus = surplusRoutes(config.routes, reported, routes).map(
     ({ destination }) => `route ${destination} is still there`,
   );
   return [

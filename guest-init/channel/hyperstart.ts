@@ -59,7 +59,7 @@ export class HyperstartDialect implements Dialect {
   readonly #view: HyperstartView;
   #pod: PodState;
   /** Routes it may have been told to have by this podnetd. */
-  #told: readonly GuestRoute[] = [];
+  #reported: readonly GuestRoute[] = [];
 
   /** `pod`: `started` when an earlier configuration of this guest is on record. */
   constructor(context: DialectContext, pod: PodState) {
@@ -72,8 +72,8 @@ export class HyperstartDialect implements Dialect {
     checkForHyperstart(config);
     const signal = AbortSignal.any([caller, this.#context.life]);
     // Until it is done, what was told before may be there as well as what is told now.
-    const before = this.#told;
-    this.#told = [...before, ...missingRoutes(config.routes, before)];
+    const before = this.#reported;
+    this.#reported = [...before, ...missingRoutes(config.routes, before)];
     const begun = performance.now();
     await this.#startPod(config, signal);
     await this.#setUpInterfaces(config, signal);
@@ -81,7 +81,7 @@ export class HyperstartDialect implements Dialect {
     const { observed, loopbackUp } = await this.#view.observe(config.requestId, signal);
     const faults = shortfalls(config, before, { ...observed, loopbackUp });
     if (faults.length > 0) throw notDone(faults);
-    this.#told = config.routes;
+    this.#reported = config.routes;
     if (config.clockMs === undefined) return observed;
     return this.#setClock(observed, config.clockMs - begun, signal);
   }

@@ -201,13 +201,13 @@ export class GuestSession implements Guest {
   #wake(wires: Wires, wake: Wake, signal: AbortSignal): void {
     const awakening = encodeAwakening(wake.awakening());
     const deadlineMs = this.#limits.identifyMs;
-    const told = wires.control.request(command.awake, awakening, {
+    const reported = wires.control.request(command.awake, awakening, {
       deadlineMs,
       signal,
       accepts: () => true,
     });
     this.#identify(wires, { fresh: true });
-    Promise.all([told, wake.resume()]).then(
+    Promise.all([reported, wake.resume()]).then(
       ([{ kind, payload }]) => {
         if (kind === "error") this.#end(refusal("that it is a clone", payload));
       },

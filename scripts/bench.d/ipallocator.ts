@@ -370,10 +370,10 @@ function memoryTable(): Memory {
   for (const network of ["10.0.0.0/8", "fd00::/64"] as const) {
     for (const count of [66_000, 100_000, 132_000]) {
       const held = leaseBytes(parseCidr(network), count, false);
-      const resting = leaseBytes(parseCidr(network), count, true);
+      const quarantinedOffsets = leaseBytes(parseCidr(network), count, true);
       lease = Math.max(lease, held);
       console.log(
-        `  ${network}, ${count} leases with owners: ${held.toFixed(0)} bytes each; in quarantine ${resting.toFixed(0)}`,
+        `  ${network}, ${count} leases with owners: ${held.toFixed(0)} bytes each; in quarantine ${quarantinedOffsets.toFixed(0)}`,
       );
     }
   }

@@ -42,7 +42,7 @@ const leaseOf = (n: number, revision: bigint): StoredKey => ({
 function know(count: number): {
   readonly mib: number;
   readonly listMs: number;
-  readonly newsUs: number;
+  readonly deltaUs: number;
 } {
   const before = heapMib();
   const registry = new Registry();
@@ -53,7 +53,7 @@ function know(count: number): {
   });
   const mib = heapMib() - before;
   const renewals = 5000;
-  const newsMs = timed(() => {
+  const deltaMs = timed(() => {
     for (let i = 0; i < renewals; i++) {
       const revision = BigInt(i + 3);
       const at = leaseOf(i % count, revision);
@@ -61,7 +61,7 @@ function know(count: number): {
       peers.apply(changes);
     }
   });
-  return { mib, listMs, newsUs: (newsMs / renewals) * 1000 };
+  return { mib, listMs, deltaUs: (deltaMs / renewals) * 1000 };
 }
 
 /** Prints the tables and returns the last line. */
@@ -69,11 +69,11 @@ export function run(counts: readonly number[]): string {
   const figures: Record<string, number> = {};
   row("", "MiB", "list ms", "renewal µs");
   for (const count of [5000, 50_000]) {
-    const { mib, listMs, newsUs } = know(count);
-    row(`${count} leases known`, mib, listMs, newsUs);
+    const { mib, listMs, deltaUs } = know(count);
+    row(`${count} leases known`, mib, listMs, deltaUs);
     figures[`mib${count}`] = mib;
     figures[`list${count}_ms`] = listMs;
-    figures[`renewal${count}_us`] = newsUs;
+    figures[`renewal${count}_us`] = deltaUs;
   }
   row("", "calls", "lost races", "seconds");
   for (const count of counts) {

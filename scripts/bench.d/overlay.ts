@@ -17,7 +17,7 @@ import { ratioToHand } from "./overlay/links.ts";
 import { run as runUdp } from "./overlay-udp.ts";
 import { RouteWatch } from "./overlay/routes.ts";
 import { type StartTimes, startTimes } from "./overlay/start-times.ts";
-import { openSite, roomyOverlay, type Site, strangerOf, strangerSubnet } from "./overlay/site.ts";
+import { openSite, roomyOverlay, type Site, foreignOf, foreignSubnet } from "./overlay/site.ts";
 
 /** Options of scripts/setup: Debian's etcd. */
 export const setup = "--etcd";
@@ -58,9 +58,9 @@ async function joinTimes({ first, second }: Site, podnet: Podnet, rounds: number
 async function leaseTimes({ lab, store }: Site, watch: RouteWatch, from: number, rounds: number) {
   const times: number[] = [];
   for (let n = from; n < from + rounds; n++) {
-    const seen = watch.all([strangerSubnet(n)]);
+    const seen = watch.all([foreignSubnet(n)]);
     const begin = performance.now();
-    await store.put(...strangerOf(lab.prefix, n));
+    await store.put(...foreignOf(lab.prefix, n));
     times.push((await seen) - begin);
   }
   return times;
@@ -79,7 +79,7 @@ async function peersTimes(
   const numbers = Array.from({ length: count }, (_, n) => n);
   for (let start = 0; start < count; start += atOnce) {
     const puts = numbers.slice(start, start + atOnce).map((n) => {
-      const [key, value] = strangerOf(lab.prefix, n);
+      const [key, value] = foreignOf(lab.prefix, n);
       return { kind: "put", key, value } as const;
     });
     await store.txn({ do: puts, when: [], otherwise: [] });
@@ -87,7 +87,7 @@ async function peersTimes(
   const times: number[] = [];
   for (let round = 0; round < rounds; round++) {
     await podnet.overlays.leave(overlay);
-    const seen = watch.all(numbers.map(strangerSubnet));
+    const seen = watch.all(numbers.map(foreignSubnet));
     const begin = performance.now();
     await podnet.overlays.join(overlay);
     times.push((await seen) - begin);

@@ -14,7 +14,7 @@ const replaced: Readonly<Record<string, string>> = {
   "unsettled|settl(?:es?|ed|ing)(?! ?\\()": "converge, reconcile, complete",
   news: "delta, update, event",
   "last words": "console tail, last message",
-  "told|tells?|telling": "report, notify, send",
+  "(?:told|tells?|telling)(?!(?: \\S+){0,5} apart)": "report, notify, send",
   "nobody|no one|somebody|anybody": "none, foreign, a named actor",
   "beside(?! the point)": "alongside, next to, in addition to",
   "netns join": "tc redirect",

@@ -297,8 +297,8 @@ test.serial("what others change of a container's port is put back, and told of",
   const added = await cni.done({ container });
   const link = added.interfaces[1].name;
   await lab.host.run("ip", "link", "set", link, "nomaster");
-  const told = await eventually(client, ({ text }) => text.includes(`container port ${link}`));
-  t.regex(told.text, /healed$/);
+  const reported = await eventually(client, ({ text }) => text.includes(`container port ${link}`));
+  t.regex(reported.text, /healed$/);
   await container.ping("192.168.123.1");
   t.is((await daemon.tryPodnet("diff")).exitCode, 0);
   await cni.done({ command: "DEL", container });

@@ -4,7 +4,7 @@ import { existsSync, readdirSync, utimesSync } from "node:fs";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import test from "ava";
-import { isDraftName } from "../../cni/protocol/pending.ts";
+import { isTemporaryName } from "../../cni/protocol/pending.ts";
 import type { Machine } from "../lab/lab.ts";
 import { Random } from "../sim/random.ts";
 import { openCniRig } from "./cni-rig.ts";
@@ -30,7 +30,7 @@ test("containers come and go while podnetd and plugins are killed, and nothing i
   const count = { added: 0, refused: 0, deleted: 0, again: 0, plugins: 0, podnetd: 0, written: 0 };
   /** Calls that were answered, and whether none will come any more; and who waits for one more. */
   const progress = { answered: 0, over: false };
-  let tell = Promise.withResolvers<void>();
+  let report = Promise.withResolvers<void>();
   /**
    * Resolves when podnetd serves again: nobody goes on without it for longer than one container.
    */
@@ -67,8 +67,8 @@ test("containers come and go while podnetd and plugins are killed, and nothing i
     else if (exit !== 0 && (JSON.parse(await output) as { code?: number }).code === undefined)
       throw new Error(`${command} says ${await output}`);
     progress.answered += 1;
-    tell.resolve();
-    tell = Promise.withResolvers();
+    report.resolve();
+    report = Promise.withResolvers();
     return exit ?? undefined;
   }
 
@@ -103,7 +103,7 @@ test("containers come and go while podnetd and plugins are killed, and nothing i
   const [least, most] = between;
   while (!progress.over) {
     const until = progress.answered + least + random.next() * (most - least);
-    while (progress.answered < until && !progress.over) await Promise.race([tell.promise, end]);
+    while (progress.answered < until && !progress.over) await Promise.race([report.promise, end]);
     if (progress.over) break;
     const { resolve, promise } = Promise.withResolvers<void>();
     serving = promise;
@@ -113,7 +113,7 @@ test("containers come and go while podnetd and plugins are killed, and nothing i
     await rig.daemon.kill();
     count.podnetd += 1;
     // Some are told meanwhile that it is away, and some DELs are written down.
-    while (count.deleted < deleted + 2 && !progress.over) await Promise.race([tell.promise, end]);
+    while (count.deleted < deleted + 2 && !progress.over) await Promise.race([report.promise, end]);
     count.written += existsSync(pendingDirectory) ? readdirSync(pendingDirectory).length : 0;
     await rig.restart("kill").finally(resolve);
   }
@@ -123,7 +123,7 @@ test("containers come and go while podnetd and plugins are killed, and nothing i
   t.true(count.podnetd >= 2 && count.written > 0 && count.added > rounds / 4);
 
   // What plugins left that were killed as they wrote goes with the next start.
-  for (const name of readdirSync(pendingDirectory).filter(isDraftName))
+  for (const name of readdirSync(pendingDirectory).filter(isTemporaryName))
     utimesSync(path.join(pendingDirectory, name), 1, 1);
   await rig.restart("kill");
   await cni.settled();

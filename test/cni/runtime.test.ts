@@ -158,9 +158,9 @@ test.serial(
   async (t) => {
     const of = await sandbox();
     const vendors = path.join(directory, "vendors");
-    const told = path.join(directory, "told");
+    const reported = path.join(directory, "told");
     const note = (type: string): string =>
-      `echo "${type} $CNI_COMMAND $CNI_PATH" >>${told}; input=$(cat); echo "$input" >${told}.${type}.$CNI_COMMAND
+      `echo "${type} $CNI_COMMAND $CNI_PATH" >>${reported}; input=$(cat); echo "$input" >${reported}.${type}.$CNI_COMMAND
     [ $CNI_COMMAND != ADD ] || echo '{"cniVersion":"0.4.0","ips":[],"dns":{},"by":"${type}"}'`;
     for (const type of ["portmap", "second"]) vendorPlugin(vendors, type, note(type));
     const list = listOf({ type: "portmap", capabilities: { mac: true } }, { type: "second" });
@@ -169,11 +169,11 @@ test.serial(
     await deleteList(call(list, of, vendors), written);
     const order = ["portmap ADD", "second ADD", "second DEL", "portmap DEL"];
     t.deepEqual(
-      readFileSync(told, "utf8").trim().split("\n"),
+      readFileSync(reported, "utf8").trim().split("\n"),
       order.map((step) => `${step} ${vendors}/${step.split(" ")[0]}/bin:${debian}`),
     );
     const config = (step: string): Record<string, unknown> =>
-      JSON.parse(readFileSync(`${told}.${step}`, "utf8")) as Record<string, unknown>;
+      JSON.parse(readFileSync(`${reported}.${step}`, "utf8")) as Record<string, unknown>;
     t.is(config("portmap.ADD")["prevResult"], undefined);
     t.deepEqual(config("portmap.ADD")["runtimeConfig"], { mac: "02:aa:00:00:00:01" });
     t.like(config("second.ADD"), {

@@ -32,7 +32,7 @@ export interface Acted {
   /** What containers may have afterwards. */
   readonly allowed: Allowed;
   /** What podnetd has answered, where it says that something failed. */
-  readonly told: string;
+  readonly reported: string;
 }
 
 export interface ContainerActs {
@@ -46,7 +46,7 @@ export interface ContainerActs {
    */
   prepare(site: ContainerWorker): Promise<void>;
   /** Does it with a podnetd that may end in the middle. */
-  act(site: ContainerWorker, patienceMs: number): Promise<Acted>;
+  act(site: ContainerWorker, timeoutMs: number): Promise<Acted>;
 }
 
 const whole = {
@@ -75,9 +75,9 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
           worker.lab.host.run("ip", "link", "set", "mv0", "netns", one.name, "name", "macvlan0"),
         )
         .then(() => {}),
-    async act(site, patienceMs) {
+    async act(site, timeoutMs) {
       const [one] = site.containers;
-      const said = await site.ask("ADD", one, { config: whole, patienceMs });
+      const said = await site.ask("ADD", one, { config: whole, timeoutMs });
       return answered(new Map([[one, after(said, "attached", ["gone"])]]), said);
     },
   },
@@ -85,9 +85,9 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
   "add-plain": {
     from: "commit:claim attachment:before",
     prepare: async () => {},
-    async act(site, patienceMs) {
+    async act(site, timeoutMs) {
       const [one] = site.containers;
-      const said = await site.ask("ADD", one, { patienceMs });
+      const said = await site.ask("ADD", one, { timeoutMs });
       return answered(new Map([[one, after(said, "attached", ["gone"])]]), said);
     },
   },
@@ -95,9 +95,9 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
   del: {
     from: "commit:detaching:before",
     prepare: (site) => attached(site, site.containers[0], whole),
-    async act(site, patienceMs) {
+    async act(site, timeoutMs) {
       const [one] = site.containers;
-      const said = await site.ask("DEL", one, { patienceMs });
+      const said = await site.ask("DEL", one, { timeoutMs });
       return answered(new Map([[one, after(said, "gone", either)]]), said);
     },
   },
@@ -108,17 +108,17 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
       const peer = ["peer", "name", "eth0", "netns", one.name];
       await worker.lab.host.run("ip", "link", "add", hostVeth, "type", "veth", ...peer);
     },
-    async act(site, patienceMs) {
+    async act(site, timeoutMs) {
       const [one] = site.containers;
-      const said = await site.ask("ADD", one, { hostVeth, patienceMs });
+      const said = await site.ask("ADD", one, { hostVeth, timeoutMs });
       if (said?.exit === 0) {
         const { ips } = JSON.parse(said.stdout) as { ips: { address: string }[] };
         await one.run("ip", "addr", "add", ips[0]?.address ?? "", "dev", "eth0");
         await one.run("ip", "link", "set", "eth0", "up");
       }
-      const gone = await site.ask("DEL", one, { hostVeth, patienceMs });
+      const gone = await site.ask("DEL", one, { hostVeth, timeoutMs });
       if (said === undefined && gone === undefined)
-        return { allowed: new Map([[one, ["untold", "gone"]]]), told: "" };
+        return { allowed: new Map([[one, ["untold", "gone"]]]), reported: "" };
       const footings = after(gone, "gone", said?.exit === 0 ? either : ["gone"]);
       return answered(new Map([[one, footings]]), said, gone);
     },
@@ -130,11 +130,11 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
     async prepare(site) {
       for (const container of site.containers.slice(0, 2)) await attached(site, container);
     },
-    async act(site, patienceMs) {
+    async act(site, timeoutMs) {
       const [kept, stale] = site.containers;
       const valid = [{ containerID: kept.name, ifname: "eth0" }];
       const config = { "cni.dev/valid-attachments": valid };
-      const said = await site.ask("GC", kept, { config, patienceMs });
+      const said = await site.ask("GC", kept, { config, timeoutMs });
       const allowed = new Map<Machine, readonly Footing[]>([
         [kept, ["attached"]],
         [stale, after(said, "gone", either)],
@@ -169,7 +169,7 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
     },
     act: async ({ containers: [broken] }) => ({
       allowed: new Map([[broken, ["attached"] as const]]),
-      told: "",
+      reported: "",
     }),
   },
 
@@ -179,7 +179,7 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
     prepare: async () => {},
     act: async (site) => ({
       allowed: new Map(),
-      told: await asked(() => site.worker.client.cni.install(site.installed)),
+      reported: await asked(() => site.worker.client.cni.install(site.installed)),
     }),
   },
 
@@ -189,10 +189,10 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
     prepare: async (site) => void (await site.worker.client.cni.install(site.installed)),
     async act({ worker }) {
       // Who is told that it failed asks again.
-      const told: string[] = [];
+      const reported: string[] = [];
       for (let times = 0; times < 2; times++)
-        told.push(await asked(() => worker.client.cni.uninstall({})));
-      return { allowed: new Map(), told: told.join("\n") };
+        reported.push(await asked(() => worker.client.cni.uninstall({})));
+      return { allowed: new Map(), reported: reported.join("\n") };
     },
   },
 
@@ -205,11 +205,11 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
     async act(site) {
       const [one] = site.containers;
       let done = false;
-      const told = await asked(async () => {
+      const reported = await asked(async () => {
         await site.worker.client.node.down({});
         done = true;
       });
-      return { allowed: new Map([[one, done ? ["gone"] : either]]), told };
+      return { allowed: new Map([[one, done ? ["gone"] : either]]), reported };
     },
   },
 };
@@ -227,7 +227,9 @@ async function asked(ask: () => Promise<unknown>): Promise<string> {
 
 const answered = (allowed: Allowed, ...said: readonly (Said | undefined)[]): Acted => ({
   allowed,
-  told: said.map((each) => (each === undefined || each.exit === 0 ? "" : each.stdout)).join("\n"),
+  reported: said
+    .map((each) => (each === undefined || each.exit === 0 ? "" : each.stdout))
+    .join("\n"),
 });
 
 async function attached(

@@ -5,7 +5,7 @@ import { quiet, settled } from "./container-look.ts";
 import { started } from "./pods.ts";
 import { type Action, type Point, pointsIn } from "./points.ts";
 import { type CaseVisits, everywhere, type Failing } from "./visit-all.ts";
-import { passes, patience } from "./visit-node.ts";
+import { passes, timeout } from "./visit-node.ts";
 
 /** One failpoint of something done to containers, and what is done at it. */
 export interface ContainerCase extends Failing {
@@ -62,8 +62,8 @@ async function visit(
     ...(from === undefined ? [] : [`from:${from}`]),
     armed(point, action),
   ]);
-  const acted = await act(site, action === "hang" ? impatientMs : patience.settledMs);
-  const limitMs = from === undefined ? patience.pointMs : afterActMs;
+  const acted = await act(site, action === "hang" ? impatientMs : timeout.settledMs);
+  const limitMs = from === undefined ? timeout.pointMs : afterActMs;
   const reached =
     action === "kill"
       ? (await worker.ended(limitMs)) !== undefined
@@ -80,12 +80,12 @@ async function visit(
     );
   await worker.kill();
   await started(worker, []);
-  problems.push(...tell(await settled(site, acted.allowed), "after the restart"));
-  problems.push(...tell(await cleared(site), "after everything was taken away"));
+  problems.push(...report(await settled(site, acted.allowed), "after the restart"));
+  problems.push(...report(await cleared(site), "after everything was taken away"));
   return reached ? problems : undefined;
 }
 
-const tell = (problems: readonly string[], when: string): string[] =>
+const report = (problems: readonly string[], when: string): string[] =>
   problems.map((problem) => `${when}: ${problem}`);
 
 /**
@@ -100,16 +100,16 @@ async function withoutRestart(
 ): Promise<readonly string[]> {
   const { worker } = site;
   const untold = (): readonly string[] =>
-    action === "hang" || worker.tells(injected) || acted?.told.includes(injected) === true
+    action === "hang" || worker.reports(injected) || acted?.reported.includes(injected) === true
       ? []
       : ["podnetd does not tell of the failure"];
   if (ready && (await worker.ended(0)) === undefined) {
     // What a start could not put right drift does, for which nobody waits here.
     if (acted === undefined) return [];
-    const problems = tell(await settled(site, acted.allowed), "before the restart");
+    const problems = report(await settled(site, acted.allowed), "before the restart");
     // (What goes down may have answered before it ended.)
     if ((await worker.ended(0)) === undefined)
-      return acted.told === "" ? problems : [...problems, ...untold()];
+      return acted.reported === "" ? problems : [...problems, ...untold()];
   }
   return untold();
 }
@@ -130,7 +130,7 @@ export async function enumerateContainers(
     await prepare(site);
     await worker.kill();
     await started(worker, from === undefined ? [] : [`from:${from}`]);
-    const { allowed } = await act(site, patience.settledMs);
+    const { allowed } = await act(site, timeout.settledMs);
     const alive = (await worker.ended(operation === "down" ? afterActMs : 0)) === undefined;
     if (alive) await quiet(site);
     // Before anybody looks whether all is well, which comes by failpoints of its own.

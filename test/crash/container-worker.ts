@@ -21,7 +21,7 @@ export interface Asking {
   /** By OpenShift SDN's form: the host's end of the pair that its plugin made. */
   readonly hostVeth?: string;
   /** The runtime gives up after so many milliseconds. */
-  readonly patienceMs?: number;
+  readonly timeoutMs?: number;
 }
 
 /**
@@ -74,15 +74,15 @@ export async function openContainerWorker(name: string, config: string): Promise
     pending,
     installed,
     alone,
-    async ask(command, container, { config: own = {}, hostVeth, patienceMs = patientMs } = {}) {
+    async ask(command, container, { config: own = {}, hostVeth, timeoutMs = patientMs } = {}) {
       const asked = bodyOf({ command, container, config: own });
       try {
         if (hostVeth === undefined) {
-          const answer = await post(socket, "/cni/v1", asked, AbortSignal.timeout(patienceMs));
+          const answer = await post(socket, "/cni/v1", asked, AbortSignal.timeout(timeoutMs));
           return JSON.parse(answer.text) as Said;
         }
         const body = JSON.stringify({ ...(JSON.parse(asked) as object), hostVeth });
-        const { status, text } = await post(socket, "/", body, AbortSignal.timeout(patienceMs));
+        const { status, text } = await post(socket, "/", body, AbortSignal.timeout(timeoutMs));
         return { exit: status === 200 ? 0 : 1, stdout: text };
       } catch {
         return undefined;

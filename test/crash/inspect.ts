@@ -29,7 +29,7 @@ export async function inspect(
   { next = [], mayHaveFailed = false, stays = false }: Expected,
 ): Promise<string[]> {
   const problems: string[] = [];
-  const pods = await settledPods(worker);
+  const pods = await readyPods(worker);
   for (const pod of pods) {
     const failed = pod.name === subject && pod.state === State.FAILED;
     if (failed && stays) problems.push(...(await startable(worker, pod)));
@@ -39,7 +39,7 @@ export async function inspect(
   if (!there(bystander)) problems.push("the bystander is gone");
   if (stays && !there(subject)) problems.push("the subject is gone, and its addresses with it");
   await clear(worker, there(subject), next);
-  problems.push(...(await worker.changes(baselines.withBystander, learnt(pods))));
+  problems.push(...(await worker.changes(baselines.withBystander, recorded(pods))));
   return problems.map((problem) => `${when}: ${problem}`);
 }
 
@@ -47,7 +47,7 @@ export async function inspect(
  * The pods, once what failed has been tried again: an end that could not be written down is, a
  * moment later.
  */
-async function settledPods({ client }: Worker): Promise<readonly Pod[]> {
+async function readyPods({ client }: Worker): Promise<readonly Pod[]> {
   for (const deadline = performance.now() + settledMs; ; await delay(50)) {
     const { pods } = await client.pods.list({});
     const passing = pods.some(({ state }) => state === State.CREATING || state === State.DELETING);
@@ -56,7 +56,7 @@ async function settledPods({ client }: Worker): Promise<readonly Pod[]> {
 }
 
 /** The host learns the bystander's address as soon as it is spoken to. */
-export const learnt = (pods: readonly Pod[]): string[] =>
+export const recorded = (pods: readonly Pod[]): string[] =>
   pods
     .filter(({ name }) => name === bystander)
     .map(addressOf)

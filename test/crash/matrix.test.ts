@@ -15,7 +15,7 @@ import { full, log, random, seed, summarise } from "./stage.ts";
  * Cases of each operation beside its kills in a short run, of an operation that is killed at each
  * failpoint.
  */
-const beside = { error: 3, hang: 1 } as const;
+const alongside = { error: 3, hang: 1 } as const;
 /** Cases of an operation in a short run whose kills are sampled, too. */
 const few = { kill: 4, error: 1, hang: 0 } as const;
 /** Cases of changes in a short run: kills of each, and of all of them the others. */
@@ -102,7 +102,7 @@ const killedAt = new Set<string>();
 function chosen(all: readonly Case[], { few, others }: Chosen): readonly Case[] {
   const of = (action: Action): Case[] => all.filter((each) => each.action === action);
   if (full) return all;
-  const { error, hang } = few ?? beside;
+  const { error, hang } = few ?? alongside;
   return [
     ...(few === undefined ? onceEach(of("kill"), others) : sample(of("kill"), few.kill, random)),
     ...sample(of("error"), error, random),
@@ -133,7 +133,7 @@ for (const each of operations) {
     test.serial(`${name} (${part} of ${parts})`, async (t) => {
       t.timeout(full ? 7_200_000 : 290_000);
       if (part === 1) {
-        const points = await pointsBeside(operation);
+        const points = await pointsAlongside(operation);
         t.true(points.length > 20, "too few points to be all");
         sums.points += points.length;
         cases = chosen(casesOf(operation, points), each);
@@ -261,7 +261,7 @@ const found = new Map<TestedOperation["operation"], Promise<readonly Point[]>>()
  * The failpoints of an operation, looked for side by side with those of its neighbour: each alone
  * leaves a core idle.
  */
-async function pointsBeside(operation: TestedOperation["operation"]): Promise<readonly Point[]> {
+async function pointsAlongside(operation: TestedOperation["operation"]): Promise<readonly Point[]> {
   const at = operations.findIndex((each) => each.operation === operation);
   const first = at - (at % 2);
   const pair = operations.slice(first, first + 2).map((each) => {

@@ -15,15 +15,15 @@ test("no step begins before its row is durable, and no row goes before what it s
     "order",
     `drift_s = 3600\n${await standInConfig(directory)}`,
   );
-  let told = 0;
+  let reported = 0;
   /**
    * Effects since the last call, without those that only look: a look for drift may fall
    * anywhere.
    */
   const since = (): readonly string[] => {
     const all = worker.record();
-    const part = all.slice(told).filter((line) => !looks.test(parse(line).name));
-    told = all.length;
+    const part = all.slice(reported).filter((line) => !looks.test(parse(line).name));
+    reported = all.length;
     return part;
   };
   const before = (record: readonly string[], first: string, then: string): void => {

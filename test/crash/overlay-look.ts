@@ -87,7 +87,7 @@ async function amissOfMember(site: OverlayWorker): Promise<readonly string[]> {
   const env = `FLANNEL_NETWORK=10.77.0.0/16\nFLANNEL_SUBNET=${base}.1/24\nFLANNEL_MTU=${mtu}\nFLANNEL_IPMASQ=true\n`;
   const is = existsSync(site.subnetFile) ? readFileSync(site.subnetFile, "utf8") : "absent";
   if (is !== env) problems.push(`subnet.env is ${is}`);
-  problems.push(...besideFile(site, ["subnet.env"]), ...(await amissOfPeers(site)));
+  problems.push(...nextToFile(site, ["subnet.env"]), ...(await amissOfPeers(site)));
   return problems;
 }
 
@@ -100,11 +100,11 @@ async function amissOfLeft(site: OverlayWorker): Promise<readonly string[]> {
   if (routes !== "") problems.push(`routes stay: ${routes}`);
   const rules = await site.worker.lab.host.run("iptables-save");
   if (/overlay|10\.77\./.test(rules)) problems.push(`rules stay: ${rules}`);
-  return [...problems, ...besideFile(site, [])];
+  return [...problems, ...nextToFile(site, [])];
 }
 
 /** Files where programs on the host look that are none of these. */
-function besideFile({ subnetFile }: OverlayWorker, wanted: readonly string[]): readonly string[] {
+function nextToFile({ subnetFile }: OverlayWorker, wanted: readonly string[]): readonly string[] {
   const directory = path.dirname(subnetFile);
   return (existsSync(directory) ? readdirSync(directory) : [])
     .filter((name) => !wanted.includes(name))
@@ -156,8 +156,8 @@ async function amissOfPods(site: OverlayWorker): Promise<readonly string[]> {
     if (pod.reason !== "") problems.push(`${pod.name}: ${pod.reason}`);
     else problems.push(...(await unhealthyUnlessPassing(site, pod)));
   }
-  const told = (await site.records()).filter((key) => key.includes("/pods/"));
-  if (told.length !== pods.length) problems.push(`etcd tells of pods: ${told.join(" ")}`);
+  const reported = (await site.records()).filter((key) => key.includes("/pods/"));
+  if (reported.length !== pods.length) problems.push(`etcd tells of pods: ${reported.join(" ")}`);
   return problems;
 }
 

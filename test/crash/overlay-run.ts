@@ -7,7 +7,7 @@ import { leftNothing, overlayActs, type OverlayOperation } from "./overlay-opera
 import { started } from "./pods.ts";
 import type { Action, Point } from "./points.ts";
 import { type CaseVisits, everywhere, type Failing } from "./visit-all.ts";
-import { passes, patience } from "./visit-node.ts";
+import { passes, timeout } from "./visit-node.ts";
 
 /** One failpoint of a host's part of an overlay, and what is done at it. */
 export interface OverlayCase extends Failing {
@@ -55,7 +55,7 @@ async function visit(
   await worker.kill();
   const start = await worker.start([armed(point, action)]);
   if (!starts) await actUnlessEnded(site, act);
-  const limitMs = starts ? patience.pointMs : afterActMs;
+  const limitMs = starts ? timeout.pointMs : afterActMs;
   const reached =
     action === "kill"
       ? (await worker.ended(limitMs)) !== undefined
@@ -63,19 +63,19 @@ async function visit(
   if (!reached) return await unreached(site);
   const known = await ownLeases(site);
   const problems: string[] = [];
-  const told = (found: readonly string[], when: string): void => {
+  const reported = (found: readonly string[], when: string): void => {
     problems.push(...found.map((problem) => `${when}: ${problem}`));
   };
-  if (action !== "kill") told(await livesOn(site, start, footings), "before the restart");
+  if (action !== "kill") reported(await livesOn(site, start, footings), "before the restart");
   await worker.kill();
   await started(worker, []);
   const { footing, problems: after } = await settled(site, footings);
-  told(after, "after the restart");
+  reported(after, "after the restart");
   const own = await ownLeases(site);
   const were = known.map(([subnet, { BackendData }]) => `${subnet} ${BackendData?.VtepMAC}`).join();
   const are = own.map(([subnet, { BackendData }]) => `${subnet} ${BackendData?.VtepMAC}`).join();
   if (footing === "member" && were !== "" && were !== are)
-    told([`its lease was ${were} and is ${are}`], "after the restart");
+    reported([`its lease was ${were} and is ${are}`], "after the restart");
   if (operation === "join") problems.push(...(await leftNothing(site)));
   return problems;
 }

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type Pod, PodState as State } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { type Change, changes, extra, networkText, podText, whole } from "./changes.ts";
-import { learnt, unhealthy } from "./inspect.ts";
+import { recorded, unhealthy } from "./inspect.ts";
 import type { Worker } from "./worker.ts";
 import { judged, type Outcome, type Visit } from "./outcome.ts";
 import { bystander, remove, restart, started, subject } from "./pods.ts";
@@ -75,7 +75,7 @@ export async function looked(
   await remove(worker, subject);
   await worker.client.networks.delete({ name: extra });
   problems.push(...(await worker.amiss(false)));
-  const left = await worker.changes(baselines.withBystander, learnt(pods));
+  const left = await worker.changes(baselines.withBystander, recorded(pods));
   problems.push(...left.filter((line) => !tables.test(line)));
   return problems.map((problem) => `${when}: ${problem}`);
 }

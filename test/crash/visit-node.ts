@@ -4,14 +4,14 @@ import { isPodnetError } from "../../core/errors.ts";
 import { difference } from "../lab/network.ts";
 import { execIn } from "../vm/daemon-rig.ts";
 import { almost, armed } from "./arming.ts";
-import { inspect, learnt, unhealthy, unreached } from "./inspect.ts";
+import { inspect, recorded, unhealthy, unreached } from "./inspect.ts";
 import type { Worker, Start } from "./worker.ts";
 import { bystander, create, goDown, started, subject } from "./pods.ts";
 import type { Point } from "./points.ts";
 import { judged, type Outcome, type Visit } from "./outcome.ts";
 
 /** Longest a start takes to come by any of its points, and a recovery to settle, milliseconds. */
-export const patience = { pointMs: 8000, settledMs: 20_000 } as const;
+export const timeout = { pointMs: 8000, settledMs: 20_000 } as const;
 
 /** A start with a running pod and one that is half made. */
 export async function visitRecovery(how: Visit): Promise<Outcome> {
@@ -27,7 +27,7 @@ export async function visitRecovery(how: Visit): Promise<Outcome> {
   const start = await worker.start([armed(point, action)]);
   let twice = false;
   if (action === "kill") {
-    if ((await worker.ended(patience.pointMs)) === undefined) return unreached(how);
+    if ((await worker.ended(timeout.pointMs)) === undefined) return unreached(how);
     if (again !== undefined) {
       await worker.start([armed(again, "kill")]);
       twice = (await worker.ended(1500)) !== undefined;
@@ -56,14 +56,14 @@ async function afterStart(how: Visit, start: Start): Promise<string[]> {
     }
   }
   const log = worker.log();
-  const told = log.includes("Cannot start") && log.includes("Injected failure");
-  return told ? [] : ["it ends and does not tell of the failure"];
+  const reported = log.includes("Cannot start") && log.includes("Injected failure");
+  return reported ? [] : ["it ends and does not tell of the failure"];
 }
 
 /** What failed is tried again: some time later all is as if nothing had. */
 async function livesOn(how: Visit): Promise<string[]> {
   const { client } = how.worker;
-  for (const deadline = performance.now() + patience.settledMs; ; await delay(50)) {
+  for (const deadline = performance.now() + timeout.settledMs; ; await delay(50)) {
     const { pods } = await client.pods.list({});
     const settled = pods.every(
       ({ name, state, reason }) => name === bystander && state === State.RUNNING && reason === "",
@@ -95,7 +95,7 @@ export async function visitStart(how: Visit): Promise<Outcome> {
   const { point, action } = visited;
   await worker.start([armed(point, action)]);
   // The last of them come when it takes connections already.
-  if (action === "kill" && (await worker.ended(patience.pointMs)) === undefined)
+  if (action === "kill" && (await worker.ended(timeout.pointMs)) === undefined)
     return unreached(how);
   if (!(await passes(worker, point))) return unreached(how);
   await worker.kill();
@@ -156,7 +156,7 @@ async function usable(
   const problems: string[] = [];
   for (const pod of pods) problems.push(...(await unhealthy(worker, pod)));
   const before = pods.length === 0 ? baselines.alone : withPod;
-  problems.push(...(await worker.changes(before, learnt(pods))));
+  problems.push(...(await worker.changes(before, recorded(pods))));
   return problems.map((problem) => `${when}: ${problem}`);
 }
 
@@ -177,7 +177,7 @@ const leftBare = async ({ worker, baselines }: Visit, when: string): Promise<str
 export async function passes(
   worker: Worker,
   point: Point,
-  limitMs: number = patience.pointMs,
+  limitMs: number = timeout.pointMs,
 ): Promise<boolean> {
   const deadline = performance.now() + limitMs;
   for (; performance.now() < deadline; await delay(20))

@@ -7,7 +7,7 @@ import type { Worker } from "./worker.ts";
 import { judged, type Outcome, type Visit } from "./outcome.ts";
 import { restart, started, subject } from "./pods.ts";
 import { looked } from "./visit-change.ts";
-import { passes, patience } from "./visit-node.ts";
+import { passes, timeout } from "./visit-node.ts";
 
 /** A start of podnetd that finds a machine of somebody else again. */
 export async function visitReattach(how: Visit): Promise<Outcome> {
@@ -18,7 +18,7 @@ export async function visitReattach(how: Visit): Promise<Outcome> {
   await worker.kill();
   const start = await worker.start([armed(point, action)]);
   if (action === "kill") {
-    if ((await worker.ended(patience.pointMs)) === undefined) return unreached(how);
+    if ((await worker.ended(timeout.pointMs)) === undefined) return unreached(how);
   } else {
     if (!(await passes(worker, point))) return unreached(how);
     const ended = start.kind === "ended" || !(await livesOn(worker));
@@ -39,7 +39,7 @@ export async function visitReattach(how: Visit): Promise<Outcome> {
  * Whether podnetd goes on until nothing is amiss with any pod any more; false when it has ended.
  */
 async function livesOn(worker: Worker): Promise<boolean> {
-  for (const deadline = performance.now() + patience.settledMs; ; await delay(50)) {
+  for (const deadline = performance.now() + timeout.settledMs; ; await delay(50)) {
     try {
       const { pods } = await worker.client.pods.list({});
       if (pods.every(({ reason }) => reason === "")) return true;

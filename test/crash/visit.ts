@@ -90,11 +90,11 @@ async function visitLive(
       if (visited.action === "kill") return;
       // What went wrong first is what is told of, whatever became of it on the way.
       const { message } = thrown;
-      const told =
+      const reported =
         first === undefined
           ? visited.action === "hang" || `${message} ${worker.log()}`.includes("Injected failure")
           : message.includes(`Injected failure: ${first}`);
-      if (!told) problems.push(`podnetd does not tell of the failure but of ${message}`);
+      if (!reported) problems.push(`podnetd does not tell of the failure but of ${message}`);
     },
   );
   if (visited.action === "kill") {

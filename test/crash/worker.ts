@@ -60,7 +60,7 @@ export interface Worker extends AsyncDisposable {
   /** The last that podnetd has logged. */
   log(): string;
   /** Whether anything that it has logged since its start has this text. */
-  tells(text: string): boolean;
+  reports(text: string): boolean;
 }
 
 export async function openWorker(name: string, config: string): Promise<Worker> {
@@ -163,7 +163,7 @@ export async function openWorker(name: string, config: string): Promise<Worker> 
       }
     },
     log: () => readFileSync(logFile, "utf8").slice(-3000),
-    tells: (text) => readFileSync(logFile, "utf8").includes(text),
+    reports: (text) => readFileSync(logFile, "utf8").includes(text),
     [Symbol.asyncDispose]: () => held.disposeAsync(),
   };
 }

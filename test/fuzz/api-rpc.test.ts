@@ -86,8 +86,8 @@ interface Outcome {
  * How long an answer is followed that does not end, and waited for that does not begin,
  * milliseconds. A verify may take its sources' ten seconds twice.
  */
-const patienceMs = 150;
-const unaryPatienceMs = 60_000;
+const limitMs = 150;
+const unaryTimeoutMs = 60_000;
 
 function send(
   session: ClientHttp2Session,
@@ -113,7 +113,7 @@ function send(
       status = got[":status"] ?? 0;
       trailers = { ...got };
       clearTimeout(timer);
-      timer = setTimeout(() => stream.close(), patienceMs);
+      timer = setTimeout(() => stream.close(), limitMs);
     });
     stream.on("trailers", (got) => {
       trailers = { ...trailers, ...got };
@@ -242,7 +242,7 @@ interface Tally {
 async function fuzz(method: DescMethod, random: Random): Promise<Tally> {
   const tally: Tally = { wrong: [], requests: 0, refused: 0, givenUp: 0 };
   const to = rigFor(method);
-  const beginMs = method.methodKind === "unary" ? unaryPatienceMs : 10 * patienceMs;
+  const beginMs = method.methodKind === "unary" ? unaryTimeoutMs : 10 * limitMs;
   const workers = method.name === "Down" ? 1 : 8;
   while (tally.requests < perMethod) {
     const session = openSession(to);
@@ -305,7 +305,7 @@ test.serial("what once was answered without a code is refused with one", async (
       ({ parent, name }) => asked.path.split("?")[0] === `/${parent.typeName}/${name}`,
     );
     if (method === undefined) throw new Error(`${file} asks for a method there is not`);
-    const outcome = await send(session, request, unaryPatienceMs);
+    const outcome = await send(session, request, unaryTimeoutMs);
     t.is(judge(outcome, method), undefined, file);
     t.not(failureOf(outcome), undefined, file);
   }

@@ -212,8 +212,8 @@ class Run {
       leases,
       [...model.used].sort(([a], [b]) => ascending(a, b)),
     );
-    const resting = this.#pool.quarantined().map(({ ip }) => this.#offset(ip));
-    assert.deepEqual(resting, [...model.resting.keys()]);
+    const quarantinedOffsets = this.#pool.quarantined().map(({ ip }) => this.#offset(ip));
+    assert.deepEqual(quarantinedOffsets, [...model.quarantinedOffsets.keys()]);
     const reserved = this.#pool
       .reservations()
       .map(({ first, last, reason }) => [this.#offset(first), this.#offset(last), reason]);
@@ -228,7 +228,7 @@ class Run {
       if (offset < 0n || offset >= model.size) continue;
       const state = model.used.has(offset)
         ? "used"
-        : model.resting.has(offset)
+        : model.quarantinedOffsets.has(offset)
           ? "quarantined"
           : model.reservation(offset) === undefined
             ? "free"

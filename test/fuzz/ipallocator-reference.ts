@@ -8,7 +8,7 @@ export class ReferencePool {
   readonly size: bigint;
   readonly used = new Map<bigint, Owner>();
   /** In order of release; the value is when. */
-  readonly resting = new Map<bigint, number>();
+  readonly quarantinedOffsets = new Map<bigint, number>();
   readonly reserved: { first: bigint; last: bigint; reason: string; fixed: boolean }[] = [];
   readonly quarantineMs: number;
   /** Time that only goes forward. */
@@ -31,17 +31,17 @@ export class ReferencePool {
 
   pass(ms: number): void {
     this.time += Math.max(0, ms);
-    for (const [offset, since] of this.resting)
-      if (since + this.quarantineMs <= this.time) this.resting.delete(offset);
+    for (const [offset, since] of this.quarantinedOffsets)
+      if (since + this.quarantineMs <= this.time) this.quarantinedOffsets.delete(offset);
   }
 
   acquire(owner: Owner): bigint | undefined {
     const found =
       this.#search(this.cursor + 1n, this.size) ??
       this.#search(0n, this.cursor + 1n) ??
-      this.resting.keys().next().value;
+      this.quarantinedOffsets.keys().next().value;
     if (found === undefined) return undefined;
-    this.resting.delete(found);
+    this.quarantinedOffsets.delete(found);
     this.used.set(found, owner);
     this.cursor = found;
     return found;
@@ -51,7 +51,7 @@ export class ReferencePool {
     if (offset < 0n || offset >= this.size) return "ADDRESS_OUT_OF_RANGE";
     if (this.used.has(offset)) return "ADDRESS_IN_USE";
     if (this.reservation(offset) !== undefined) return "ADDRESS_RESERVED";
-    this.resting.delete(offset);
+    this.quarantinedOffsets.delete(offset);
     this.used.set(offset, owner);
     return "done";
   }
@@ -59,7 +59,7 @@ export class ReferencePool {
   release(offset: bigint): string {
     if (offset < 0n || offset >= this.size) return "ADDRESS_OUT_OF_RANGE";
     if (!this.used.delete(offset)) return "ADDRESS_NOT_ALLOCATED";
-    this.resting.set(offset, this.time);
+    this.quarantinedOffsets.set(offset, this.time);
     return "done";
   }
 
@@ -73,8 +73,8 @@ export class ReferencePool {
     if (first > last) return "INVALID_ARGUMENT";
     for (const offset of this.used.keys())
       if (first <= offset && offset <= last) return "ADDRESS_IN_USE";
-    for (const offset of this.resting.keys())
-      if (first <= offset && offset <= last) this.resting.delete(offset);
+    for (const offset of this.quarantinedOffsets.keys())
+      if (first <= offset && offset <= last) this.quarantinedOffsets.delete(offset);
     let from = first;
     for (const own of this.reserved.toSorted((a, b) => ascending(a.first, b.first))) {
       if (own.last < from || own.first > last) continue;
@@ -99,7 +99,7 @@ export class ReferencePool {
 
   counts(): { size: bigint; free: bigint; used: bigint; reserved: bigint; quarantined: bigint } {
     const used = BigInt(this.used.size);
-    const quarantined = BigInt(this.resting.size);
+    const quarantined = BigInt(this.quarantinedOffsets.size);
     let reserved = 0n;
     for (const { first, last } of this.reserved) reserved += last - first + 1n;
     return {
@@ -115,7 +115,7 @@ export class ReferencePool {
     for (let offset = from; offset < end; offset++) {
       const span = this.reservation(offset);
       if (span !== undefined) offset = span.last;
-      else if (!this.used.has(offset) && !this.resting.has(offset)) return offset;
+      else if (!this.used.has(offset) && !this.quarantinedOffsets.has(offset)) return offset;
     }
     return undefined;
   }

@@ -111,8 +111,8 @@ const plants: readonly Plant[] = [
         }
         const { list } = read;
         const size = list.reduce((sum, { value }) => sum + ((4 + value.length + 3) & ~3), 0);
-        const told = list.length === 0 ? 0 : (input[0] as number) | ((input[1] as number) << 8);
-        if (list[0] !== undefined && list[0].value.length !== told - 4)
+        const reported = list.length === 0 ? 0 : (input[0] as number) | ((input[1] as number) << 8);
+        if (list[0] !== undefined && list[0].value.length !== reported - 4)
           throw new TypeError("Cut without a word");
         if (size > input.length + 3) throw new TypeError("More than there is");
       },

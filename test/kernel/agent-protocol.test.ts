@@ -252,17 +252,17 @@ test.serial("garbage on the tty channel, and streams nobody has", async (t) => {
 
 test.serial("input for a stream nobody has is answered with its end, an end is not", async (t) => {
   await using other = await AgentHost.start();
-  const told: bigint[] = [];
+  const reported: bigint[] = [];
   const decoder = new TtyDecoder();
   other.tty.on("data", (bytes) => {
-    for (const item of decoder.push(bytes)) told.push(item.stream);
+    for (const item of decoder.push(bytes)) reported.push(item.stream);
   });
   const { stdio } = await other.begin(["true"]);
   await other.ended(`p${stdio}`);
   for (const stream of [stdio, 41n]) other.end(stream);
   other.write(42n, Buffer.from("for nobody"));
-  while (!told.includes(42n)) await once(other.tty, "data");
-  t.deepEqual(told, [stdio, 42n]);
+  while (!reported.includes(42n)) await once(other.tty, "data");
+  t.deepEqual(reported, [stdio, 42n]);
 });
 
 test.serial(

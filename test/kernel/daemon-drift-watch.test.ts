@@ -26,7 +26,7 @@ interface Watched extends AsyncDisposable {
     linkLooks: number;
     wholeLooks: number;
     ruleLooks: number;
-    told: string[];
+    reported: string[];
   };
   /** What the next looks find. */
   finds: Inspection;
@@ -36,7 +36,7 @@ interface Watched extends AsyncDisposable {
 
 /** A watch over a host that is played; the kernel's events are real. */
 function watched(everyMs = oftenMs): Watched {
-  const seen = { looks: 0, linkLooks: 0, wholeLooks: 0, ruleLooks: 0, told: [] as string[] };
+  const seen = { looks: 0, linkLooks: 0, wholeLooks: 0, ruleLooks: 0, reported: [] as string[] };
   const played = { finds: well, rules: "as they were", ports: [] as RunningPort[] };
   const watch = DriftWatch.open({
     attachments: { ready: noContainers },
@@ -49,7 +49,9 @@ function watched(everyMs = oftenMs): Watched {
     clock: systemClock,
     log: openLog({ component: "test", level: "silent" }),
     metrics: { drift: () => {} },
-    journal: { emit: ({ data }: { data: { text: string } }) => seen.told.push(data.text) } as never,
+    journal: {
+      emit: ({ data }: { data: { text: string } }) => seen.reported.push(data.text),
+    } as never,
     records: {} as PodRecords,
     pods: { ...noPods, runningPorts: () => played.ports },
     network: {
@@ -147,8 +149,8 @@ test.serial("what cannot be healed is tried at every look, and told once", async
   host.finds = { found: [mtu], healed: false, error };
   await until(() => host.seen.wholeLooks >= 4);
   t.true(host.seen.wholeLooks >= 4);
-  t.is(host.seen.told.length, 1);
-  t.regex(host.seen.told[0] ?? "", /not healed: Link exists/);
+  t.is(host.seen.reported.length, 1);
+  t.regex(host.seen.reported[0] ?? "", /not healed: Link exists/);
   host.finds = well;
 });
 

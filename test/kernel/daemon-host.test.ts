@@ -74,28 +74,28 @@ test("info tells the firewall that is in use", async (t) => {
   const { host } = stage.lab;
   // Somebody's rule is in the variant that is not this system's own.
   await host.run("iptables-legacy", "-A", "INPUT", "-p", "udp", "--dport", "9", "-j", "DROP");
-  const told = async (config?: string): Promise<string> => {
+  const reported = async (config?: string): Promise<string> => {
     const daemon = await stage.start(config);
     using client = connectPodnet({ socket: daemon.socket });
     const { firewall } = await client.node.info({});
     await daemon.stop();
     return firewall;
   };
-  t.is(await told(), "iptables-legacy");
+  t.is(await reported(), "iptables-legacy");
   t.regex(await host.run("iptables-legacy-save"), /HYPER/);
-  t.is(await told("disable_iptables = true\n"), "disabled");
+  t.is(await reported("disable_iptables = true\n"), "disabled");
   await host.run("iptables-nft", "-A", "INPUT", "-p", "udp", "--dport", "9", "-j", "DROP");
-  t.is(await told('iptables_variant = "nft"\n'), "iptables-nft");
+  t.is(await reported('iptables_variant = "nft"\n'), "iptables-nft");
   t.regex(await host.run("iptables-nft-save"), /HYPER/);
   // From one driver to the other, the one that went leaves nothing.
-  t.is(await told('firewall = "nftables"\niptables_variant = "nft"\n'), "nftables");
+  t.is(await reported('firewall = "nftables"\niptables_variant = "nft"\n'), "nftables");
   t.notRegex(await host.run("iptables-nft-save"), /HYPER|podnet/);
   t.regex(await host.run("nft", "list", "tables"), /inet podnet$/m);
-  t.is(await told('iptables_variant = "nft"\n'), "iptables-nft");
+  t.is(await reported('iptables_variant = "nft"\n'), "iptables-nft");
   t.regex(await host.run("iptables-nft-save"), /HYPER/);
   t.notRegex(await host.run("nft", "list", "tables"), /inet podnet$/m);
-  t.is(await told('firewall = "nftables"\n'), "nftables");
-  t.is(await told('firewall = "nftables"\ndisable_iptables = true\n'), "disabled");
+  t.is(await reported('firewall = "nftables"\n'), "nftables");
+  t.is(await reported('firewall = "nftables"\ndisable_iptables = true\n'), "disabled");
   t.notRegex(await host.run("nft", "list", "tables"), /podnet/);
 });
 
@@ -141,7 +141,7 @@ test("whoever started it as a service hears when it is ready and when it ends", 
   const daemon = await stage.start("", { NOTIFY_SOCKET: address });
   using client = connectPodnet({ socket: daemon.socket });
   await client.node.info({});
-  const told = manager.read();
+  const reported = manager.read();
   await daemon.stop();
-  t.deepEqual([...told, ...manager.read()], ["READY=1", "STOPPING=1"]);
+  t.deepEqual([...reported, ...manager.read()], ["READY=1", "STOPPING=1"]);
 });

@@ -80,7 +80,7 @@ test.serial(
     await stage.ip("-6", "route", "add", "fd00:40::/48", "dev", "lan0");
     const daemon = await stage.start();
     using podnet = connectPodnet({ socket: daemon.socket });
-    for (const [cidr, told] of [
+    for (const [cidr, reported] of [
       ["10.40.7.0/24", /route 10\.40\.0\.0\/16 by "lan0"/],
       ["10.50.0.0/16", /route 10\.50\.1\.0\/24 unreachable/],
       ["192.0.2.128/25", /address 192\.0\.2\.1\/24 of "lan0"/],
@@ -90,7 +90,7 @@ test.serial(
       const plan = await refusal(create(podnet, { subnets: [{ cidr }] }, { planOnly: true }));
       const { code, message } = await refusal(create(podnet, { subnets: [{ cidr }] }));
       t.is(code, "NETWORK_OVERLAP", cidr);
-      t.regex(message, told);
+      t.regex(message, reported);
       t.is(plan.message, message);
     }
     t.notRegex(await stage.ip("-o", "link"), /pn-blue/);

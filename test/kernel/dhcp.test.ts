@@ -51,7 +51,7 @@ async function guest(n: number): Promise<string> {
   return name;
 }
 
-interface Told {
+interface Reported {
   readonly taken: Set<string>;
   readonly ignored: string[];
   readonly notes: string[];
@@ -59,18 +59,18 @@ interface Told {
 const thrown = (error: unknown): void => {
   throw error;
 };
-function answers(n: number, given = lease(n), failed = thrown): PortAnswers & Told {
-  const told: Told = { taken: new Set(), ignored: [], notes: [] };
+function answers(n: number, given = lease(n), failed = thrown): PortAnswers & Reported {
+  const reported: Reported = { taken: new Set(), ignored: [], notes: [] };
   const port = new PortAnswers({
     link: `tap${n}` as IfName,
     lease: given,
     router: () => host.observeRouter(bridge),
-    taken: (addresses) => addresses.forEach((address) => told.taken.add(address)),
-    ignored: (why) => told.ignored.push(why),
-    note: (text) => void told.notes.push(text),
+    taken: (addresses) => addresses.forEach((address) => reported.taken.add(address)),
+    ignored: (why) => reported.ignored.push(why),
+    note: (text) => void reported.notes.push(text),
     failed,
   });
-  return Object.assign(port, told);
+  return Object.assign(port, reported);
 }
 
 test.serial.before(async () => {

@@ -64,9 +64,9 @@ async function takeRule(driver: DriverUnderTest, pod: PodFragment): Promise<void
   await run([driver.name, "-w", "-t", "nat", ...words]);
 }
 
-/** A watch over these rules, which looks often; `looks` counts, and `told` has what was healed. */
+/** A watch over these rules, which looks often; `looks` counts, and `reported` has what was healed. */
 function watched(host: HostNetwork) {
-  const seen = { looks: 0, told: [] as string[] };
+  const seen = { looks: 0, reported: [] as string[] };
   const watch = DriftWatch.open({
     attachments: { ready: noContainers },
     networks: {
@@ -78,7 +78,9 @@ function watched(host: HostNetwork) {
     clock: systemClock,
     log: openLog({ component: "test", level: "silent" }),
     metrics: { drift: () => {} },
-    journal: { emit: ({ data }: { data: { text: string } }) => seen.told.push(data.text) } as never,
+    journal: {
+      emit: ({ data }: { data: { text: string } }) => seen.reported.push(data.text),
+    } as never,
     records: {} as never,
     pods: {
       ...noPods,
@@ -117,11 +119,11 @@ for (const driver of driversUnderTest)
       await until("six looks", () => seen.looks >= 6, 120_000);
       const [first, last] = [pods[0], pods.at(-1)] as [PodFragment, PodFragment];
       for (const pod of [last, first]) {
-        seen.told.length = 0;
+        seen.reported.length = 0;
         await takeRule(driver, pod);
         const { looks } = seen;
         const taken = performance.now();
-        await until("the rule", () => seen.told.length > 0, 60_000);
+        await until("the rule", () => seen.reported.length > 0, 60_000);
         t.log(`back: ${Math.round(performance.now() - taken)} ms, ${seen.looks - looks} looks`);
         t.true(seen.looks - looks <= 2, `after ${seen.looks - looks} looks`);
         t.true((await ruleOf(driver, pod)).includes(podRuleMark(pod.key)));

@@ -8,12 +8,12 @@ const full = process.env["PODNET_TEST_FULL"] === "1";
 const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 const wanted = 1000;
 /** Milliseconds: without --full, as many as this allows. */
-const patience = full ? 3_600_000 : 20_000;
+const limit = full ? 3_600_000 : 20_000;
 
 test("Random sequences of operations show the same on the fake kernel and on the real one", async (t) => {
-  t.timeout(patience + 120_000);
+  t.timeout(limit + 120_000);
   await ownNetns();
-  const until = performance.now() + patience;
+  const until = performance.now() + limit;
   let sequences = 0;
   let operations = 0;
   for (; sequences < wanted && performance.now() < until; sequences++) {

@@ -164,7 +164,7 @@ for (const { name, options } of driversUnderTest) {
 
 test.serial("With IPv4 alone no command of IPv6 is run, and nothing of it is made", async (t) => {
   const calls: string[] = [];
-  const told =
+  const reported =
     <T extends unknown[], R>(what: string, call: (...args: T) => R) =>
     (...args: T): R => {
       calls.push(what);
@@ -172,9 +172,9 @@ test.serial("With IPv4 alone no command of IPv6 is run, and nothing of it is mad
     };
   const watched = (programs: IptablesPrograms): IptablesPrograms => ({
     ...programs,
-    save: told("save", programs.save),
-    restore: told("restore", programs.restore),
-    legacyTables: told("legacyTables", programs.legacyTables),
+    save: reported("save", programs.save),
+    restore: reported("restore", programs.restore),
+    legacyTables: reported("legacyTables", programs.legacyTables),
   });
   await using site = await FirewallSite.open(
     { iptables: "auto" },

@@ -86,7 +86,7 @@ for (const variant of variants)
     t.is(await saved("iptables", variant), golden(4));
     t.is(await saved("ip6tables", variant), golden(6));
     // What is told of a fragment is what is made of it.
-    const told = [...host.describe(dualNetwork()), ...host.describe(pod)]
+    const reported = [...host.describe(dualNetwork()), ...host.describe(pod)]
       .filter((line) => /^ip6?tables /.test(line))
       .map((line) => line.replace(" -A", ":"));
     const made = (["iptables", "ip6tables"] as const).map(async (command) => {
@@ -100,7 +100,7 @@ for (const variant of variants)
         );
     });
     t.deepEqual(
-      told.map((line) => line.replaceAll('"', "")).toSorted(),
+      reported.map((line) => line.replaceAll('"', "")).toSorted(),
       (await Promise.all(made)).flat().toSorted(),
     );
   });

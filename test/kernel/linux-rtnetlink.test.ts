@@ -253,12 +253,12 @@ test.serial("changes of every kind are told, in order", async (t) => {
     "-address 192.168.123.1/24",
     "-link hyper0",
   ];
-  const told = seen.events.map(text);
+  const reported = seen.events.map(text);
   t.deepEqual(
-    told.filter((line, i) => order.includes(line) && told.indexOf(line) === i),
+    reported.filter((line, i) => order.includes(line) && reported.indexOf(line) === i),
     order,
   );
-  t.true(told.some((line) => line.startsWith("+fdb")));
+  t.true(reported.some((line) => line.startsWith("+fdb")));
   t.is(seen.resyncs, 0);
 });
 
@@ -300,21 +300,21 @@ test.serial("the usual buffer holds a storm of 3,000 events", async (t) => {
 });
 
 test.serial("a closed watch tells nothing more, even from within its listener", async (t) => {
-  const told: RtnetlinkEvent[] = [];
+  const reported: RtnetlinkEvent[] = [];
   const watch = watchRtnetlink(
     { groups: ["link"] },
     (event) => {
-      told.push(event);
+      reported.push(event);
       watch.close();
     },
     () => {},
   );
   await net.addBridge({ name: "hyper0", up: true });
   await net.changeLink("hyper0", { alias: "x" });
-  while (told.length === 0) await new Promise(setImmediate);
+  while (reported.length === 0) await new Promise(setImmediate);
   await net.changeLink("hyper0", { alias: "y" });
   await new Promise(setImmediate);
-  t.is(told.length, 1);
+  t.is(reported.length, 1);
 });
 
 test.serial("a watch closed between a loss and its resync comes to rest", async (t) => {

@@ -235,12 +235,12 @@ test("waits for a peer that does not read, and stops when told", async (t) => {
   };
   // More than the socket holds, so only the signal ends it.
   await t.throwsAsync(fill(1000, AbortSignal.timeout(100)), { code: "DEADLINE_EXCEEDED" });
-  const patience = AbortSignal.timeout(30_000);
-  const rest = fill(sent + 50, patience);
+  const limit = AbortSignal.timeout(30_000);
+  const rest = fill(sent + 50, limit);
   let received = 0;
   peer.on("data", (data: Buffer) => (received += data.length));
   await rest;
-  t.is(getEventListeners(patience, "abort").length, 0);
+  t.is(getEventListeners(limit, "abort").length, 0);
   connection.socket.end();
   await once(peer, "end");
   t.is(received, sent * line.length);

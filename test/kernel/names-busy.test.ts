@@ -38,7 +38,7 @@ const both = (...addresses: readonly string[]): string[] =>
   ["tcp", "udp"].flatMap((way) => addresses.map((each) => `${way} ${each}`)).toSorted();
 
 /** What health says of a network's names. */
-async function told(network: string): Promise<string> {
+async function reported(network: string): Promise<string> {
   const { checks } = await client.node.health({});
   return checks.find(({ name }) => name === `names ${network}`)?.message ?? "nothing";
 }
@@ -80,7 +80,7 @@ test.serial("a network's resolver comes, changes and goes with it", async (t) =>
   t.deepEqual(without.plan, ["names no more"]);
   await client.networks.update({ spec: { ...spec, resolver: false } });
   t.deepEqual(await sockets(), []);
-  t.is(await told("blue"), "nothing");
+  t.is(await reported("blue"), "nothing");
   const moved = { name: "blue", subnets: [{ cidr: "10.21.0.9/24" }], resolver: true };
   await client.networks.update({ spec: moved });
   t.deepEqual(await sockets(), both("10.21.0.9%pn-blue"));
@@ -112,14 +112,14 @@ test.serial(
     };
     await client.networks.create({ spec });
     t.regex(
-      await told("late"),
+      await reported("late"),
       /^Host port 53\/tcp at 10\.22\.0\.1 is taken by .*node.*\(pid \d+\)$/,
     );
     t.regex(await servers("late"), /^"192\.0\.2\.53" (?!podnet)/, "the network's own meanwhile");
     busy.kill("SIGKILL");
-    for (let nth = 0; nth < 200 && !(await told("late")).startsWith("pods ask"); nth++)
+    for (let nth = 0; nth < 200 && !(await reported("late")).startsWith("pods ask"); nth++)
       await delay(50);
-    t.is(await told("late"), "pods ask 10.22.0.1, and find POD.podnet");
+    t.is(await reported("late"), "pods ask 10.22.0.1, and find POD.podnet");
     t.is(await servers("late"), '"10.22.0.1" podnet');
     t.deepEqual(await sockets(), both("10.22.0.1%pn-late"));
     t.regex(daemon.log(), /resolver late: pods cannot ask it/);

@@ -75,7 +75,7 @@ test.before(async () => {
         nameAt: () => undefined,
         holderAt,
         networksOf: () => [],
-        isTold: () => false,
+        isSent: () => false,
         hasClients: () => false,
       },
       clock: { now: () => Date.now(), monotonic: () => performance.now() },

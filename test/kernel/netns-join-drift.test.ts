@@ -68,8 +68,8 @@ test.serial("what others take of a join is put back; a look alone changes nothin
 test.serial("what others put beside a join stays", async (t) => {
   const { tap } = await joinNamespace(desired(), signal);
   await using _tap = tap;
-  const beside = "prio 7 u32 match u8 0 0 action mirred egress redirect dev lo";
-  t.is(await does(`tc filter add dev eth0 ingress ${beside}`), 0);
+  const alongside = "prio 7 u32 match u8 0 0 action mirred egress redirect dev lo";
+  t.is(await does(`tc filter add dev eth0 ingress ${alongside}`), 0);
   await does("ip address add 10.1.2.3/24 dev eth0");
   await does("ip link set eth0 mtu 1300");
   t.deepEqual((await look()).found, []);

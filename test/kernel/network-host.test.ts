@@ -596,15 +596,15 @@ test.serial("A commit that another program overtook is made once more", async (t
     if (refusals-- > 0) throw new PodnetError("COMMAND_FAILED", "iptables-restore: line 2 failed");
     return kernel.iptables.restore(...args);
   };
-  const told: string[] = [];
+  const reported: string[] = [];
   await using host = reopen({
     kernel: { ...kernel, iptables: { ...kernel.iptables, restore } },
-    repeated: ({ message }) => told.push(message),
+    repeated: ({ message }) => reported.push(message),
   });
   await host.ensure(networkFragment(), signal);
   t.deepEqual(await host.diff(networkFragment(), signal), []);
-  t.is(told.length, 1);
-  t.regex(told[0] ?? "", /^Cannot change table/);
+  t.is(reported.length, 1);
+  t.regex(reported[0] ?? "", /^Cannot change table/);
   // Once: what is refused again is an error.
   refusals = 2;
   await run(["iptables-nft", "-F"]);

@@ -91,10 +91,10 @@ test.serial(
     t.deepEqual(await settings(), before, "nothing of the bridge itself is changed");
     t.deepEqual(await host.ensure(wanted, signal), []);
     t.true(await reaches(1, 2));
-    const learnt = async (n: number): Promise<boolean> =>
+    const recorded = async (n: number): Promise<boolean> =>
       (await run(["bridge", "fdb", "show", "br", bridge])).stdout.includes(`52:54:00:00:09:0${n} `);
-    t.false(await learnt(1));
-    t.true(await learnt(2), "from a port that says nothing it learns");
+    t.false(await recorded(1));
+    t.true(await recorded(2), "from a port that says nothing it learns");
     await run(["bridge", "link", "set", "dev", "t1", "learning", "on"]);
     t.deepEqual(await host.plan(wanted, signal), ["port ~ t1 learning off"]);
   },

@@ -114,10 +114,10 @@ test.serial("a router that says what fits is believed", async (t) => {
   t.teardown(() => second.run("ip link set pod0 mtu 1500"));
   using four = inHost(first, () => new EchoSocket(4));
   using six = inHost(first, () => new EchoSocket(6));
-  const told = await four.ask(parseIp("10.77.2.2"), { bytes: 1400, ...patient });
-  t.deepEqual(told, { kind: "too-big", mtu: 1300 });
-  const told6 = await six.ask(parseIp("fd00:77:0:2::2"), { bytes: 1400, ...patient });
-  t.deepEqual(told6, { kind: "too-big", mtu: 1300 });
+  const reported = await four.ask(parseIp("10.77.2.2"), { bytes: 1400, ...patient });
+  t.deepEqual(reported, { kind: "too-big", mtu: 1300 });
+  const reported6 = await six.ask(parseIp("fd00:77:0:2::2"), { bytes: 1400, ...patient });
+  t.deepEqual(reported6, { kind: "too-big", mtu: 1300 });
   t.is((await four.ask(parseIp("10.77.2.2"), { bytes: 1300, ...patient })).kind, "answered");
 });
 

@@ -160,13 +160,13 @@ test.serial(
     const [host] = lab.hosts as [OverlayHost];
     await host.overlays.ensure(overlayOf(1, { peers: [2] }), signal);
     await host.run("ip route add 10.66.0.0/16 via 192.0.2.2");
-    const told = async (network: string): Promise<string[]> => {
+    const reported = async (network: string): Promise<string[]> => {
       const found = await host.overlays.overlaps("one", [network as never], "pod0" as never);
       return found.map((each) => each.with);
     };
-    t.deepEqual(await told("10.77.0.0/16"), []);
-    t.deepEqual(await told("192.0.0.0/16"), ['address 192.0.2.1/24 of "eth0"']);
-    t.deepEqual(await told("10.66.7.0/24"), ['route 10.66.0.0/16 by "eth0"']);
-    t.deepEqual(await told("10.0.0.0/8"), ['route 10.66.0.0/16 by "eth0"']);
+    t.deepEqual(await reported("10.77.0.0/16"), []);
+    t.deepEqual(await reported("192.0.0.0/16"), ['address 192.0.2.1/24 of "eth0"']);
+    t.deepEqual(await reported("10.66.7.0/24"), ['route 10.66.0.0/16 by "eth0"']);
+    t.deepEqual(await reported("10.0.0.0/8"), ['route 10.66.0.0/16 by "eth0"']);
   },
 );

@@ -42,7 +42,7 @@ test.before(async () => {
  * started anew.
  */
 async function begin(memory: OverlayMemory, overlays: Overlays) {
-  const told: Host[] = [];
+  const reported: Host[] = [];
   const place = new HostPlace({
     settings: {
       choice: {
@@ -61,11 +61,11 @@ async function begin(memory: OverlayMemory, overlays: Overlays) {
     randomBytes: (count) => new Uint8Array(count).fill(0x42),
     conflict: () => undefined,
     foreignMac: (device) => overlays.foreignMac(device),
-    onHost: (host) => told.push(host),
+    onHost: (host) => reported.push(host),
   });
   place.configure(config);
-  await until("the host's place", () => told.length > 0);
-  return { place, host: told.at(-1) as Host };
+  await until("the host's place", () => reported.length > 0);
+  return { place, host: reported.at(-1) as Host };
 }
 
 test.serial(

@@ -49,7 +49,7 @@ test.before(async () => {
 });
 
 /** What a follower has told, and whoever waits for more. */
-class Told {
+class Reported {
   readonly uplinks: Uplink[] = [];
   readonly troubles: PodnetError[] = [];
   #waiting: (() => void) | undefined;
@@ -92,56 +92,56 @@ test.serial(
 test.serial(
   "an address that moves, a link that goes and one that comes back are followed",
   async (t) => {
-    const told = new Told();
+    const reported = new Reported();
     await using follower = new UplinkFollower({
       choice: anything,
       families: [4],
       settleMs: 100,
-      onUplink: told.onUplink,
-      onTrouble: told.onTrouble,
+      onUplink: reported.onUplink,
+      onTrouble: reported.onTrouble,
     });
     const first = await follower.look();
     t.is(first?.publicIp, "192.0.2.3" as never);
     await ip("link set eth0 mtu 1300");
-    await told.until(() => told.uplinks.length === 2);
-    t.is(told.uplinks[1]?.publicIp, "192.0.2.3" as never);
-    t.is(told.uplinks[1]?.mtu, 1300);
+    await reported.until(() => reported.uplinks.length === 2);
+    t.is(reported.uplinks[1]?.publicIp, "192.0.2.3" as never);
+    t.is(reported.uplinks[1]?.mtu, 1300);
 
     await ip("addr del 192.0.2.3/24 dev eth0", "addr add 192.0.2.77/24 dev eth0");
-    await told.until(() => told.uplinks.length === 3);
+    await reported.until(() => reported.uplinks.length === 3);
     t.is(follower.uplink?.publicIp, "192.0.2.77" as never);
 
     // The link goes, and its routes with it: the other default route's is there.
     await ip("link set eth0 down");
-    await told.until(() => told.uplinks.length === 4);
+    await reported.until(() => reported.uplinks.length === 4);
     t.is(follower.uplink?.link, "eth1" as never);
 
     await ip("link set eth1 down");
-    await told.until(() => told.troubles.length === 1);
-    t.is(told.troubles[0]?.code, "PREFLIGHT_FAILED");
+    await reported.until(() => reported.troubles.length === 1);
+    t.is(reported.troubles[0]?.code, "PREFLIGHT_FAILED");
     t.is(follower.uplink?.link, "eth1" as never, "the one before is kept");
     await ip("link set eth1 up", "route add default via 198.51.100.254 dev eth1 metric 100");
     await follower.look();
-    t.is(told.uplinks.length, 4, "it is the same as before");
+    t.is(reported.uplinks.length, 4, "it is the same as before");
   },
 );
 
 test.serial(
   "an address that goes and is back before things stand still moves nothing",
   async (t) => {
-    const told = new Told();
+    const reported = new Reported();
     await using follower = new UplinkFollower({
       choice: { ...anything, interfaces: ["eth1"] },
       families: [4],
       settleMs: 60_000,
-      onUplink: told.onUplink,
-      onTrouble: told.onTrouble,
+      onUplink: reported.onUplink,
+      onTrouble: reported.onTrouble,
     });
     t.is((await follower.look())?.publicIp, "198.51.100.1" as never);
     await ip("addr del 198.51.100.1/24 dev eth1", "addr add 198.51.100.2/24 dev eth1");
     await ip("addr del 198.51.100.2/24 dev eth1", "addr add 198.51.100.1/24 dev eth1");
     t.is((await follower.look())?.publicIp, "198.51.100.1" as never);
-    t.is(told.uplinks.length, 1);
+    t.is(reported.uplinks.length, 1);
     // What would have been told, had it stood still.
     await ip("addr del 198.51.100.1/24 dev eth1", "addr add 198.51.100.2/24 dev eth1");
     t.is((await follower.look())?.publicIp, "198.51.100.2" as never);
@@ -151,25 +151,25 @@ test.serial(
 test.serial(
   "a follower with a named interface waits for it, and hears of it when it comes",
   async (t) => {
-    const told = new Told();
+    const reported = new Reported();
     await using follower = new UplinkFollower({
       choice: { ...anything, interfaces: ["late0"] },
       families: [6],
       settleMs: 50,
-      onUplink: told.onUplink,
-      onTrouble: told.onTrouble,
+      onUplink: reported.onUplink,
+      onTrouble: reported.onTrouble,
     });
     t.is(await follower.look(), undefined);
-    t.is(told.troubles.length, 1);
+    t.is(reported.troubles.length, 1);
     await follower.look();
-    t.is(told.troubles.length, 1, "told once");
+    t.is(reported.troubles.length, 1, "told once");
     await ip(
       "link add late0 type veth peer name late1",
       "addr add 2001:db8:7::1/64 dev late0 nodad",
       "link set late1 up",
       "link set late0 up",
     );
-    await told.until(() => told.uplinks.length === 1);
+    await reported.until(() => reported.uplinks.length === 1);
     t.is(follower.uplink?.publicIp6, "2001:db8:7::1" as never);
   },
 );

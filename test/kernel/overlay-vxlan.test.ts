@@ -194,9 +194,9 @@ test.serial("news of peers: one comes, changes its MAC, its address, and goes", 
   await host.overlays.ensure(overlayOf(1, { peers: [] }), signal);
   t.false(await host.reaches(podAddress(2)));
   const follow = async (desired: OverlayDesired): Promise<readonly string[]> => {
-    const told = (await host.overlays.follow(desired, signal)).changes.map(overlayChangeText);
+    const reported = (await host.overlays.follow(desired, signal)).changes.map(overlayChangeText);
     t.deepEqual(await changesOf(host, desired), [], "it is as if it had been looked at");
-    return told;
+    return reported;
   };
   t.deepEqual(await follow(overlayOf(1, { peers: [2] })), [
     "neighbour + 10.77.2.0 lladdr 02:00:00:00:04:02 on flannel.1",

@@ -346,15 +346,15 @@ test.serial(
     const { run } = await import("../../linux/command.ts");
     await run(["ip", "address", "add", `${outside}/32`, "dev", "lo"]);
     t.is(await refusal(dial(8080, outside)), "ECONNRESET");
-    const stranger = await udp(outside);
-    stranger.send("no", 5353, outside);
+    const foreign = await udp(outside);
+    foreign.send("no", 5353, outside);
     while (held.counts().refused < 2) await delay(10);
     // The control: the same sockets by loopback.
     t.is(await allOf(dial(8080).end()), "in");
     const client = await udp("127.0.0.1");
     client.send("yes", 5353, "127.0.0.1");
     t.is(String((await once(server, "message"))[0]), "yes");
-    for (const each of [server, stranger, client]) each.close();
+    for (const each of [server, foreign, client]) each.close();
   },
 );
 

@@ -65,7 +65,7 @@ export async function openContainerHost(directory: string): Promise<ContainerHos
   const ended = once(holder, "exit");
   const pid = holder.pid as number;
   made.defer(async () => {
-    await endAllBeside(holder);
+    await endAllAlongside(holder);
     await ended;
   });
   await Promise.race([once(holder.stdout, "data"), ended]);
@@ -115,7 +115,7 @@ async function openNeighbour(host: Machine, pid: number): Promise<Machine & Asyn
 }
 
 /** Ends every process in the mount namespace of this one: shims outlive whoever started them. */
-async function endAllBeside(holder: ChildProcess): Promise<void> {
+async function endAllAlongside(holder: ChildProcess): Promise<void> {
   const mounts = (pid: string): string | undefined => {
     try {
       return readlinkSync(`/proc/${pid}/ns/mnt`);

@@ -219,13 +219,13 @@ function descriptors(pid: number): string[] {
  * what they are.
  */
 const socketTables = {
-  unix: { inode: 6, told: [7] },
-  netlink: { inode: 9, told: [1, 3] },
-  tcp: { inode: 9, told: [1, 2, 3] },
-  tcp6: { inode: 9, told: [1, 2, 3] },
-  udp: { inode: 9, told: [1, 2] },
-  udp6: { inode: 9, told: [1, 2] },
-  packet: { inode: 8, told: [3, 4] },
+  unix: { inode: 6, reported: [7] },
+  netlink: { inode: 9, reported: [1, 3] },
+  tcp: { inode: 9, reported: [1, 2, 3] },
+  tcp6: { inode: 9, reported: [1, 2, 3] },
+  udp: { inode: 9, reported: [1, 2] },
+  udp6: { inode: 9, reported: [1, 2] },
+  packet: { inode: 8, reported: [3, 4] },
 } as const;
 
 /**
@@ -234,11 +234,11 @@ const socketTables = {
  */
 export function sockets(pid: number): string[] {
   const known = new Map(
-    Object.entries(socketTables).flatMap(([table, { inode, told }]) =>
+    Object.entries(socketTables).flatMap(([table, { inode, reported }]) =>
       orNothing(() => readFileSync(`/proc/${pid}/net/${table}`, "latin1"))
         .split("\n")
         .map((line) => line.trim().split(/\s+/))
-        .map((cells) => [cells[inode], [table, ...told.map((at) => cells[at])].join(" ")]),
+        .map((cells) => [cells[inode], [table, ...reported.map((at) => cells[at])].join(" ")]),
     ),
   );
   const directory = `/proc/${pid}/fd`;

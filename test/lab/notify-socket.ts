@@ -16,12 +16,12 @@ export class NotifySocket implements Disposable {
 
   /** What has been told since the last look. */
   read(): string[] {
-    const told: string[] = [];
+    const reported: string[] = [];
     const bytes = new Uint8Array(4096);
     for (;;) {
       const length = recv(this.#fd, bytes, bytes.length, 0);
-      if (length < 0) return told;
-      told.push(Buffer.from(bytes.subarray(0, length)).toString());
+      if (length < 0) return reported;
+      reported.push(Buffer.from(bytes.subarray(0, length)).toString());
     }
   }
 

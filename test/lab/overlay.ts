@@ -167,7 +167,7 @@ export const vxlan: VxlanBackend = {
   directRouting: false,
 };
 
-export interface OverlayWish {
+export interface OverlayRequest {
   readonly backend?: OverlayDesired["backend"];
   readonly families?: readonly (4 | 6)[];
   /** The other hosts, by number. */
@@ -176,8 +176,12 @@ export interface OverlayWish {
 }
 
 /** What host N wants of the overlay 10.77.0.0/16, with two other hosts unless said otherwise. */
-export function overlayOf(n: number, wish: OverlayWish = {}): OverlayDesired {
-  const { backend = vxlan, families = [4], peers = [1, 2, 3].filter((each) => each !== n) } = wish;
+export function overlayOf(n: number, intended: OverlayRequest = {}): OverlayDesired {
+  const {
+    backend = vxlan,
+    families = [4],
+    peers = [1, 2, 3].filter((each) => each !== n),
+  } = intended;
   const sides = families.map((family): OverlaySide => {
     const four = family === 4;
     return {
@@ -201,7 +205,7 @@ export function overlayOf(n: number, wish: OverlayWish = {}): OverlayDesired {
     parent: parseIfName("eth0"),
     sides,
     forward: true,
-    ...wish.more,
+    ...intended.more,
   };
 }
 

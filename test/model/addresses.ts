@@ -52,14 +52,14 @@ export function exhaustedTooSoon(
   return calls
     .filter(({ outcome }) => outcome.kind === "exhausted")
     .flatMap((call) => {
-      const beside = held.filter(
+      const alongside = held.filter(
         ({ from, until }) => from <= call.returned && until >= call.invoked,
       );
       // It grows only where one begins.
-      const moments = [call.invoked, ...beside.map(({ from }) => Math.max(from, call.invoked))];
+      const moments = [call.invoked, ...alongside.map(({ from }) => Math.max(from, call.invoked))];
       const most = Math.max(
         ...moments.map(
-          (at) => beside.filter(({ from, until }) => from <= at && at <= until).length,
+          (at) => alongside.filter(({ from, until }) => from <= at && at <= until).length,
         ),
       );
       return most >= capacity ? [] : [`${describe(call)}: ${most} of ${capacity} can be held`];

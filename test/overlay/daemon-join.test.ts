@@ -105,10 +105,10 @@ test.serial(
     );
     t.regex(daemon.log(), /overlay flannel: .*healed/);
     // (What is made anew beside it writes it, too, and has nothing to tell then.)
-    const told = /overlay flannel: \S+subnet\.env is not so, should be so; healed/;
+    const reported = /overlay flannel: \S+subnet\.env is not so, should be so; healed/;
     await until("word of subnet.env", () => {
-      if (!told.test(daemon.log())) rmSync(subnetFile, { force: true });
-      return told.test(daemon.log());
+      if (!reported.test(daemon.log())) rmSync(subnetFile, { force: true });
+      return reported.test(daemon.log());
     });
     await until("subnet.env again", () => existsSync(subnetFile) && read(subnetFile) === env);
 

@@ -34,7 +34,7 @@ test.serial("podnetd is ready when subnet.env is there, and not before", async (
   t.deepEqual(manager.read(), []);
   t.false(existsSync(site.subnetFile));
   await site.configure(overlay);
-  const told = await until(
+  const reported = await until(
     "READY=1",
     () => {
       const heard = manager.read();
@@ -43,8 +43,8 @@ test.serial("podnetd is ready when subnet.env is there, and not before", async (
     30_000,
     () => daemon.log(),
   );
-  t.deepEqual(told.heard, ["READY=1"]);
-  t.regex(told.text, /^FLANNEL_SUBNET=10\.77\.\d+\.1\/24$/m);
+  t.deepEqual(reported.heard, ["READY=1"]);
+  t.regex(reported.text, /^FLANNEL_SUBNET=10\.77\.\d+\.1\/24$/m);
 });
 
 test.serial("a subnet.env that cannot be written is warned of, and podnetd is ready", async (t) => {
@@ -59,8 +59,8 @@ test.serial("a subnet.env that cannot be written is warned of, and podnetd is re
   const heard = await until(
     "READY=1",
     () => {
-      const told = manager.read();
-      return told.length > 0 && told;
+      const reported = manager.read();
+      return reported.length > 0 && reported;
     },
     30_000,
     () => daemon.log(),

@@ -22,7 +22,7 @@ test.after.always(async () => {
 const text = (kv: KeyValue | undefined): string => Buffer.from(kv?.value ?? []).toString();
 
 /** What a watch tells until `enough`, without its signs of life. */
-async function told(
+async function reported(
   watched: AsyncIterable<Watched>,
   enough: (all: readonly Watched[]) => boolean,
 ): Promise<Watched[]> {
@@ -140,7 +140,7 @@ test.serial(
     const count = (all: readonly Watched[]): number =>
       all.reduce((sum, one) => sum + (one.kind === "events" ? one.events.length : 0), 0);
     const watched = etcd.watch({ prefix: "/calls/many/" }, { from: revision + 1n });
-    const seen = await told(watched, (all) => count(all) >= 1000);
+    const seen = await reported(watched, (all) => count(all) >= 1000);
     const events = seen.flatMap((one) => (one.kind === "events" ? one.events : []));
     t.deepEqual(
       events.map((event) => (event.kind === "put" ? event.kv.key : "")),
@@ -208,7 +208,7 @@ test.serial("a key whose lease runs out is deleted, and the watch says so", asyn
   const { lease } = await etcd.grant(1);
   const { revision } = await etcd.put("/calls/expiry", "", { lease });
   const watched = etcd.watch({ key: "/calls/expiry" }, { from: revision });
-  const seen = await told(watched, (all) => all.length === 2);
+  const seen = await reported(watched, (all) => all.length === 2);
   const [put, deleted] = seen.flatMap((one) => (one.kind === "events" ? one.events : []));
   t.is(put?.kind === "put" ? put.kv.lease : 0n, lease);
   t.like(deleted, { kind: "delete", key: "/calls/expiry" });
@@ -244,11 +244,11 @@ test.serial(
       code: "ETCD_COMPACTED",
     });
     const error = await t.throwsAsync(
-      told(etcd.watch({ key: "/calls/compact" }, { from: revision }), () => false),
+      reported(etcd.watch({ key: "/calls/compact" }, { from: revision }), () => false),
     );
     t.true(isPodnetError(error, "ETCD_COMPACTED"));
     t.is(isPodnetError(error) && error.details["revision"], String(later.revision));
-    const seen = await told(
+    const seen = await reported(
       etcd.watch({ key: "/calls/compact" }, { from: later.revision }),
       (all) => all.length === 1,
     );
@@ -261,7 +261,7 @@ test.serial("a call that its caller gives up ends with the caller's reason", asy
   await t.throwsAsync(etcd.put("/calls/never", "", { signal }), { code: "CANCELLED" });
   const late = AbortSignal.timeout(1);
   await t.throwsAsync(
-    told(etcd.watch({ key: "/calls/never" }, { from: 1n << 40n, signal: late }), () => false),
+    reported(etcd.watch({ key: "/calls/never" }, { from: 1n << 40n, signal: late }), () => false),
     { code: "DEADLINE_EXCEEDED" },
   );
   t.is((await etcd.range({ key: "/calls/never" })).kvs.length, 0);

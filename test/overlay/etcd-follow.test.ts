@@ -67,7 +67,7 @@ function following(
 }
 
 /** What comes next but for that etcd is away. */
-async function nextNews(from: { readonly next: () => Promise<Followed> }): Promise<Followed> {
+async function nextEvents(from: { readonly next: () => Promise<Followed> }): Promise<Followed> {
   for (;;) {
     const next = await from.next();
     if (next.kind !== "stale") return next;
@@ -119,9 +119,9 @@ test.serial(
     t.true(stale.since <= Date.now() && stale.since > before - 60_000);
     lab.members[0]?.start();
     await lab.ready();
-    t.is((await nextNews(follower)).kind, "current");
+    t.is((await nextEvents(follower)).kind, "current");
     await writer.put("/follow/away/a", "");
-    t.deepEqual(keys(await nextNews(follower)), ["/follow/away/a"]);
+    t.deepEqual(keys(await nextEvents(follower)), ["/follow/away/a"]);
   },
 );
 
@@ -136,15 +136,15 @@ test.serial(
     });
     const snapshot = await follower.next();
     // Reading is what makes it go on; nothing is told of what happens elsewhere.
-    const told = follower.next();
+    const reported = follower.next();
     put = (await writer.put("/follow/loud", "")).revision;
     t.true(snapshot.kind === "snapshot" && put > snapshot.revision);
     // etcd says by itself how far it has come, here five times a second.
     await reached.promise;
     await lab.compactAll();
     await restart();
-    t.is((await told).kind, "stale");
-    t.is((await nextNews(follower)).kind, "current");
+    t.is((await reported).kind, "stale");
+    t.is((await nextEvents(follower)).kind, "current");
   },
 );
 
@@ -161,10 +161,10 @@ test.serial("what was compacted while it was away comes as a snapshot", async (t
   await writer.put("/follow/compacted/b", "");
   await writer.delete({ key: "/follow/compacted/a" });
   await lab.compactAll();
-  const snapshot = await nextNews(follower);
+  const snapshot = await nextEvents(follower);
   t.deepEqual([snapshot.kind, keys(snapshot)], ["snapshot", ["/follow/compacted/b"]]);
   await writer.put("/follow/compacted/c", "");
-  t.deepEqual(keys(await nextNews(follower)), ["/follow/compacted/c"]);
+  t.deepEqual(keys(await nextEvents(follower)), ["/follow/compacted/c"]);
 });
 
 test.serial(
@@ -176,7 +176,7 @@ test.serial(
     const before = await follower.next();
     await restart(true);
     await writer.put("/follow/anew/new", "");
-    const after = await nextNews(follower);
+    const after = await nextEvents(follower);
     t.true(before.kind === "snapshot" && after.kind === "snapshot");
     if (before.kind !== "snapshot" || after.kind !== "snapshot") return;
     t.true(after.revision < before.revision);
@@ -270,15 +270,15 @@ test.serial(
     const [member] = lab.members;
     using follower = following("/follow/model/", { askMs: 100, silenceMs: 500, answerMs: 500 });
     const counts = { snapshot: 0, changes: 0, stale: 0, current: 0 };
-    const told: { upTo: bigint | undefined } = { upTo: undefined };
+    const reported: { upTo: bigint | undefined } = { upTo: undefined };
     const read = async (): Promise<void> => {
       const followed = await follower.next();
       counts[followed.kind]++;
-      told.upTo = checked(writer, told.upTo, followed);
+      reported.upTo = checked(writer, reported.upTo, followed);
     };
     /** Until it has told of everything. */
     const caughtUp = async (): Promise<void> => {
-      while (told.upTo === undefined || told.upTo < writer.revision) await read();
+      while (reported.upTo === undefined || reported.upTo < writer.revision) await read();
     };
     const write = async (): Promise<void> => {
       const key = (): string => `/follow/model/${random.below(6)}`;
@@ -309,7 +309,7 @@ test.serial(
     }
     await caughtUp();
     t.log(counts);
-    t.is(told.upTo, writer.revision);
+    t.is(reported.upTo, writer.revision);
     const { kvs } = await etcd.range({ prefix: "/follow/model/" });
     const should = Object.fromEntries(writer.states.get(writer.revision) ?? []);
     t.deepEqual(Object.fromEntries(kvs.map(({ key, value }) => [key, text(value)])), should);

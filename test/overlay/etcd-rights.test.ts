@@ -82,7 +82,7 @@ test.serial(
     await using daemon = await start("few");
     using client = connectPodnet({ socket: daemon.socket });
     await client.overlays.join({});
-    const told = (
+    const reported = (
       what: string,
       of: (all: Said) => readonly string[] | undefined,
     ): Promise<unknown> =>
@@ -100,23 +100,23 @@ test.serial(
     const [config, subnets] = [`${overlayPrefix}/config`, `${overlayPrefix}/subnets`];
     const own = `/podnet${overlayPrefix}/`;
 
-    await told(may("read", `key "${config}"`), ofOverlay);
-    await told(`grant-permission ROLE read --prefix=true ${config}`, ofOverlay);
+    await reported(may("read", `key "${config}"`), ofOverlay);
+    await reported(`grant-permission ROLE read --prefix=true ${config}`, ofOverlay);
     t.is((await said(client)).overlay?.phase, OverlayPhase.WAITING);
-    await told(may("read", below(own)), ofAll);
+    await reported(may("read", below(own)), ofAll);
     const { checks } = await client.node.health({});
     t.true(checks.some(({ name, message }) => name === "overlays" && message.includes(own)));
 
     await permit("read", config);
-    await told(may("read", below(subnets)), ofOverlay);
+    await reported(may("read", below(subnets)), ofOverlay);
     await until(
       "the configuration",
       async () => !ofOverlay(await said(client))?.some((line) => line.includes(config)),
     );
 
     await permit("read", subnets);
-    await told(may("read and write", below(`${subnets}/`)), ofOverlay);
-    await told(`grant-permission ROLE readwrite --prefix=true ${subnets}/`, ofOverlay);
+    await reported(may("read and write", below(`${subnets}/`)), ofOverlay);
+    await reported(`grant-permission ROLE readwrite --prefix=true ${subnets}/`, ofOverlay);
     t.is((await said(client)).overlay?.phase, OverlayPhase.ACQUIRING);
 
     await permit("readwrite", subnets);
@@ -129,7 +129,7 @@ test.serial(
     t.deepEqual((await said(client)).overlay?.troubles, []);
 
     await permit("read", own);
-    await told(may("write", below(`${own}hosts/`)), ofAll);
+    await reported(may("write", below(`${own}hosts/`)), ofAll);
     await permit("readwrite", own);
     await until("nothing in the way", async () => (await said(client)).troubles.length === 0);
     // Each was logged, and not at each try.

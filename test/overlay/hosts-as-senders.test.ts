@@ -22,8 +22,8 @@ const openSite = (overlay: Readonly<Record<string, unknown>>, firewall: string) 
   });
 
 /** The machine's routes to host 1's subnets, as flannel's host-gw has them. */
-const routeTo = (stranger: Machine, subnet: string, subnet6: string | undefined): Promise<void> =>
-  batch(stranger, [
+const routeTo = (foreign: Machine, subnet: string, subnet6: string | undefined): Promise<void> =>
+  batch(foreign, [
     `route replace ${networkOf(subnet)} via ${underlayAddress(1)}`,
     ...(subnet6 === undefined
       ? []
@@ -42,12 +42,12 @@ for (const firewall of ["iptables", "nftables"] as const)
       `${firewall}, ${name}: another host reaches containers from its own address, a machine without a lease does not`,
       async (t) => {
         await using lab = await openSite(overlay, firewall);
-        const [podnet, peer, stranger] = lab.hosts as Three;
+        const [podnet, peer, foreign] = lab.hosts as Three;
         await Promise.all([podnet.start(), peer.start()]);
         const { subnet, subnet6 } = await podnet.joined();
         const inside = await podnet.container();
         const peers = await peer.container();
-        await routeTo(stranger.machine, subnet, subnet6);
+        await routeTo(foreign.machine, subnet, subnet6);
         for (const to of [inside.address, inside.address6 ?? ""]) {
           await until(
             `host 2 to reach ${to}`,
@@ -55,7 +55,7 @@ for (const firewall of ["iptables", "nftables"] as const)
             20_000,
             () => podnet.log(),
           );
-          t.false(await stranger.machine.reaches(to), `a machine without a lease, to ${to}`);
+          t.false(await foreign.machine.reaches(to), `a machine without a lease, to ${to}`);
         }
         // The other direction: this host's own packets to the peer's containers, and pods' as
         // before.
@@ -72,16 +72,16 @@ test.serial(
       kinds: ["podnet", "podnet", "flannel"],
       overlay: { Network: "10.77.0.0/16", Backend: { Type: "alloc" } },
     });
-    const [podnet, peer, stranger] = lab.hosts as Three;
+    const [podnet, peer, foreign] = lab.hosts as Three;
     await Promise.all([podnet.start(), peer.start()]);
     const { subnet } = await podnet.joined();
     await peer.joined();
     const { address } = await podnet.container();
     // What a cloud's router would do.
     await routeTo(peer.machine, subnet, undefined);
-    await routeTo(stranger.machine, subnet, undefined);
+    await routeTo(foreign.machine, subnet, undefined);
     await until("host 2 to reach it", () => peer.machine.reaches(address), 20_000);
-    t.false(await stranger.machine.reaches(address));
+    t.false(await foreign.machine.reaches(address));
   },
 );
 

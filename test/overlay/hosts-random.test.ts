@@ -108,21 +108,21 @@ for (const [name, overlay] of [
       const subnets = [...(await lab.leases()).keys()];
       for (let schedule = 0; schedule < schedules; schedule++) {
         const random = new Random(seed + schedule);
-        const told: string[] = [];
+        const reported: string[] = [];
         try {
           for (let step = 0; step < stepsEach; step++) {
             const { line, run } = drawStep(lab, random);
-            told.push(line);
+            reported.push(line);
             await run();
             // Until a lease was taken: the others then do as etcd says.
-            if (!told.some((one) => one.startsWith("delete"))) await goesOn(lab, containers);
+            if (!reported.some((one) => one.startsWith("delete"))) await goesOn(lab, containers);
           }
-          told.push(...(await recover(lab, random)));
+          reported.push(...(await recover(lab, random)));
           await meet(containers);
           for (const host of lab.hosts) await isAsFlannelLeavesIt(lab, host);
           t.deepEqual([...(await lab.leases()).keys()], subnets);
         } catch (error) {
-          t.log(`PODNET_SEED=${seed + schedule} PODNET_HISTORIES=1: ${told.join(", ")}`);
+          t.log(`PODNET_SEED=${seed + schedule} PODNET_HISTORIES=1: ${reported.join(", ")}`);
           throw error;
         }
       }

@@ -17,7 +17,7 @@ export interface ScriptedCommand {
 }
 
 /** Longest wait for something that is to come, milliseconds. */
-const patienceMs = 20_000;
+const timeoutMs = 20_000;
 
 /**
  * A guest that does as a test says, over real sockets, for faults no honest guest shows. It speaks
@@ -186,8 +186,8 @@ export class ScriptedGuest implements AsyncDisposable {
   /** Whatever is waited for in vain is a failure, and no test that hangs. */
   async #more(): Promise<void> {
     const late = Promise.withResolvers<never>();
-    const error = new Error(`The host sent nothing more in ${patienceMs} ms`);
-    const timer = setTimeout(() => late.reject(error), patienceMs);
+    const error = new Error(`The host sent nothing more in ${timeoutMs} ms`);
+    const timer = setTimeout(() => late.reject(error), timeoutMs);
     this.#timers.add(timer);
     await Promise.race([this.#wake.promise, late.promise]).finally(() => {
       clearTimeout(timer);

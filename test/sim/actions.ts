@@ -106,12 +106,12 @@ export class Actions {
       planOnly: false,
       ...(random.chance(0.2) ? { timeoutMs: 1000 + random.below(5000) } : {}),
     };
-    const patience = new AbortController();
-    if (random.chance(0.2)) sim.time.after(random.next() * 3000, () => patience.abort());
+    const timeout = new AbortController();
+    if (random.chance(0.2)) sim.time.after(random.next() * 3000, () => timeout.abort());
     const what = `create ${spec.name ?? ""} ${requestId ?? ""}`;
     sim.call(what, async (node) => {
       const progress = { started: () => {}, finished: () => {} };
-      const row = await node.pods.create(asked, { signal: patience.signal, progress });
+      const row = await node.pods.create(asked, { signal: timeout.signal, progress });
       // A delete may have come between the commit and this answer.
       if (!sim.deleted.has(row.id) && !this.#doomed.has(row.id)) sim.promised.add(row.id);
       if (requestId === undefined) return;
@@ -243,7 +243,7 @@ const fates: Readonly<
 > = {
   end: (machine, { world }) => world.machines.end(machine, "SIGSEGV"),
   restart: (machine, { world }) => {
-    machine.tell({ kind: "guest-reset" });
+    machine.report({ kind: "guest-reset" });
     world.machines.agentStarts(machine);
   },
   channel: (machine, { world }) => world.machines.loseChannel(machine),
@@ -258,7 +258,7 @@ const fates: Readonly<
     if (nicId !== undefined) world.machines.eject(machine, nicId);
   },
   powerOff: (machine, { world }) => {
-    machine.tell({ kind: "guest-shutdown" });
+    machine.report({ kind: "guest-shutdown" });
     world.machines.end(machine, "powered off");
   },
 };

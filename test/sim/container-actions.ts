@@ -86,11 +86,11 @@ export class ContainerActions {
     sim.foreignChanged();
     const configuration = this.#configuration();
     const ends = book.ends(name);
-    const patience = new AbortController();
-    if (random.chance(0.1)) sim.time.after(random.next() * 300, () => patience.abort());
+    const timeout = new AbortController();
+    if (random.chance(0.1)) sim.time.after(random.next() * 300, () => timeout.abort());
     const call: CniCall = { command: "ADD", name, netns, configuration };
     sim.call(`ADD ${textOf(call)}`, async (node) => {
-      const answer = await askCni(node, call, patience.signal);
+      const answer = await askCni(node, call, timeout.signal);
       const row = node.attachments.named(name);
       // A DEL may have come between the commit and this answer.
       if (row?.state !== "ready") return;

@@ -121,9 +121,9 @@ async function openLive(
   const { clock } = parts;
   const watch: typeof watchRtnetlink = (_groups, listener) => {
     const { watchers } = world.kernel.links;
-    const tell = (event: RtnetlinkEvent): void => process.hears(() => listener(event));
-    watchers.add(tell);
-    const close = (): boolean => watchers.delete(tell);
+    const report = (event: RtnetlinkEvent): void => process.hears(() => listener(event));
+    watchers.add(report);
+    const close = (): boolean => watchers.delete(report);
     return { losses: 0, close, [Symbol.dispose]: close };
   };
   const log = parts.logOf("drift");

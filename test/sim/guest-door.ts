@@ -27,7 +27,7 @@ export function guestDoor(options: OpenGuestOptions, parts: GuestParts): Guest {
   let lost: Error | undefined;
   const ready = (identity: GuestIdentity): void =>
     process.hears(() => {
-      for (const tell of readyListeners) tell(identity);
+      for (const report of readyListeners) report(identity);
     });
   const close = (reason: Error): void => {
     machine?.readyListeners.delete(ready);
@@ -35,7 +35,7 @@ export function guestDoor(options: OpenGuestOptions, parts: GuestParts): Guest {
     process.hears(() => {
       if (lost !== undefined) return;
       lost = reason;
-      for (const tell of closeListeners) tell(reason);
+      for (const report of closeListeners) report(reason);
     });
   };
   machine?.readyListeners.add(ready);
@@ -77,7 +77,7 @@ export function guestDoor(options: OpenGuestOptions, parts: GuestParts): Guest {
       await ask("power-off", (found) => (found.poweringOff = true), signal);
       parts.time.after(parts.random.next() * 300, () => {
         if (machine?.alive !== true) return;
-        machine.tell({ kind: "guest-shutdown" });
+        machine.report({ kind: "guest-shutdown" });
         machines.end(machine, "powered off");
       });
     },

@@ -39,7 +39,7 @@ export class Machine {
     this.character = character;
   }
 
-  tell(event: VmEvent): void {
+  report(event: VmEvent): void {
     for (const listener of this.listeners) listener(event);
   }
 }
@@ -102,7 +102,7 @@ export class Machines {
     this.#time.after(bootMs, () => {
       if (!machine.alive || character === "silent") return;
       if (character === "panics") {
-        machine.tell({ kind: "guest-reset" });
+        machine.report({ kind: "guest-reset" });
         return;
       }
       this.agentStarts(machine);
@@ -113,20 +113,20 @@ export class Machines {
   agentStarts(machine: Machine): void {
     const epoch = `epoch-${++this.#epochs}`;
     machine.identity = { api: 4244, extension: 1, agent: "sim", epoch };
-    for (const tell of machine.readyListeners) tell(machine.identity);
+    for (const report of machine.readyListeners) report(machine.identity);
   }
 
   /** The channel breaks; the agent can be reached again. */
   loseChannel(machine: Machine): void {
     const reason = new PodnetError("AGENT_DISCONNECTED", "The channel broke");
-    for (const tell of machine.closeListeners) tell(reason);
+    for (const report of machine.closeListeners) report(reason);
   }
 
   /** Stops the processors, or lets them run: podnetd or somebody else. */
   pause(machine: Machine, paused: boolean): void {
     if (machine.paused === paused) return;
     machine.paused = paused;
-    machine.tell({ kind: "run-state", runs: !paused });
+    machine.report({ kind: "run-state", runs: !paused });
   }
 
   plug(machine: Machine, nic: NicPlan, fd: number): void {
@@ -145,7 +145,7 @@ export class Machines {
   eject(machine: Machine, nicId: string): void {
     this.unplug(machine, nicId);
     machine.ejected.add(nicId);
-    machine.tell({ kind: "nic-removed", nicId, expected: false });
+    machine.report({ kind: "nic-removed", nicId, expected: false });
   }
 
   /** The host has heard of a guest's addresses, once it has them. */
@@ -171,7 +171,7 @@ export class Machines {
     this.all.delete(machine);
     for (const nicId of machine.nics.keys()) this.unplug(machine, nicId);
     this.loseChannel(machine);
-    machine.tell({ kind: "exited", detail });
+    machine.report({ kind: "exited", detail });
   }
 
   /** Ends what runs in a directory, and removes it. Absent is success. */

@@ -92,7 +92,7 @@ export class GuestNetwork {
 
   #observe(config: GuestConfig): ObservedGuest {
     const { requestId, loopback } = config;
-    const told = asksAttributes(config);
+    const reported = asksAttributes(config);
     const links = [...this.#links.values()];
     return {
       requestId,
@@ -104,7 +104,7 @@ export class GuestNetwork {
         index,
         mtu,
         up,
-        ...(told && noArp !== undefined && { noArp }),
+        ...(reported && noArp !== undefined && { noArp }),
         addresses,
       })),
       ...(loopback === undefined ? {} : { loopback: this.#loopback }),

@@ -21,7 +21,7 @@ export interface MonitorOptions {
 }
 
 /** What no QEMU would say: a terminal's commands, a forged line of a log, the rest of a MiB. */
-const illWords = `\u001b]0;owned\u0007\r\n{"level":"error","msg":"forged"}\n\u202e${"\u001b[2J".repeat(1 << 18)}`;
+const illMessages = `\u001b]0;owned\u0007\r\n{"level":"error","msg":"forged"}\n\u202e${"\u001b[2J".repeat(1 << 18)}`;
 
 /** One QMP monitor. */
 export class Monitor {
@@ -78,7 +78,7 @@ export class Monitor {
       if (behaviour.is("hang", name)) return;
       if (behaviour.is("refuse", name)) throw new QmpError(`No "${name}" today`);
       if (behaviour.is("ill-refuse", name)) {
-        this.#say({ ...withId, error: { class: illWords.slice(0, 200), desc: illWords } });
+        this.#say({ ...withId, error: { class: illMessages.slice(0, 200), desc: illMessages } });
         return;
       }
       const value = this.#run(name, args);

@@ -196,15 +196,15 @@ test.serial(
       { dns: { options: ["ndots:2"] } },
     ];
     for (const spec of never) t.is(await plan(spec, true), "UNSUPPORTED", JSON.stringify(spec));
-    const { plan: told } = await rig.client.pods.create({
+    const { plan: reported } = await rig.client.pods.create({
       spec: { boot: { agent: "none" } },
       planOnly: true,
     });
-    const steps = told?.sections.map(({ step }) => step) ?? [];
+    const steps = reported?.sections.map(({ step }) => step) ?? [];
     t.true(steps.includes("guest.answer"));
     t.false(steps.includes("guest.configure"));
     t.regex(
-      told?.sections.at(-1)?.lines[0] ?? "",
+      reported?.sections.at(-1)?.lines[0] ?? "",
       /^DHCPv4 to \S+ by \S+: 192\.168\.123\.\d+\/24 /,
     );
   },

@@ -91,7 +91,7 @@ async function consoleOf(idOrName: string): Promise<string> {
 }
 
 /** What the guest has told under this heading, once it has. */
-async function told(heading: string): Promise<string> {
+async function reported(heading: string): Promise<string> {
   const between = new RegExp(`<${heading}\r?\n(.*)\n${heading}>`, "s");
   for (let attempt = 0; attempt < 3000; attempt++) {
     const [, text] = between.exec(await consoleOf("stock")) ?? [];
@@ -106,7 +106,7 @@ async function reached(address: string): Promise<void> {
   while (!(await rig.lab.host.reaches(address))) await delay(200);
 }
 
-function tells(t: ExecutionContext, text: string, wanted: readonly RegExp[]): void {
+function reports(t: ExecutionContext, text: string, wanted: readonly RegExp[]): void {
   for (const each of wanted) t.regex(text, each);
 }
 
@@ -160,12 +160,12 @@ test.serial(
       /^search example\.org/m,
       /(?:1 received.*){2}/s,
     ];
-    const first = await told("seed1");
-    tells(t, first, [who(1), ...seeded]);
+    const first = await reported("seed1");
+    reports(t, first, [who(1), ...seeded]);
     t.notRegex(first, /proto dhcp|proto ra/);
 
-    const asked = await told("dhcp");
-    tells(t, asked, [
+    const asked = await reported("dhcp");
+    reports(t, asked, [
       /eth0 +inet 10\.20\.0\.2\/24 .*dynamic/,
       /eth0 +inet6 fd00:20::2\/128 /,
       /^default via 10\.20\.0\.1 dev eth0 proto dhcp/m,
@@ -191,7 +191,7 @@ test.serial(
 
     // The next boot is of the same instance. It is told of its network again.
     await rig.client.pods.start({ idOrName: "stock" });
-    tells(t, await told("seed2"), [who(2), ...seeded]);
+    reports(t, await reported("seed2"), [who(2), ...seeded]);
     for (const address of ["10.20.0.2", "10.20.0.9", "fd00:20::2"]) await reached(address);
     await rig.client.pods.delete({ idOrName: "stock", force: true });
     await rig.client.networks.delete({ name: "dual" });

@@ -50,19 +50,19 @@ test.serial("a channel that is lost is opened anew while the pod runs on", async
   const runDir = join(rig.daemon.runDir, "pods", pod?.id ?? "");
   const ended = new AbortController();
   const watch = rig.client.pods.watch({ idOrName: "one" }, { signal: ended.signal });
-  const told: string[] = [];
+  const reported: string[] = [];
   for await (const { kind, text, pod: now } of watch) {
     if (kind === Kind.SYNCED) await replaceChannel(runDir);
     if (kind !== Kind.UPDATED) continue;
-    told.push(text);
+    reported.push(text);
     if (/lost/.test(text)) t.regex(now?.reason ?? "", /the agent is lost: .*closed/);
     t.is(now?.state, PodState.RUNNING);
     if (text === "the agent is back") break;
   }
   ended.abort();
   await rig.lab.host.ping("192.168.123.2", 2);
-  t.regex(told[0] ?? "", /the agent is lost/);
-  t.is(told.length, 2);
+  t.regex(reported[0] ?? "", /the agent is lost/);
+  t.is(reported.length, 2);
   const hello = await execIn(rig.client, "one", "echo", "back");
   t.deepEqual(hello, { output: "back\n", code: 0 });
   t.is((await rig.client.pods.get({ idOrName: "one" })).pod?.reason, "");

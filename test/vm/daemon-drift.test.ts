@@ -17,14 +17,14 @@ let rig: Rig;
 let address: string;
 let tap: string;
 /** All drift told of so far. */
-const told: WatchPodsResponse[] = [];
+const reported: WatchPodsResponse[] = [];
 const ended = new AbortController();
 
 async function listen(): Promise<void> {
   const after = (await rig.client.pods.list({})).cursor;
   const events = rig.client.pods.watch({ after }, { signal: ended.signal });
   void (async () => {
-    for await (const event of events) if (event.kind === Kind.DRIFT) told.push(event);
+    for await (const event of events) if (event.kind === Kind.DRIFT) reported.push(event);
   })().catch(() => {});
 }
 
@@ -43,13 +43,13 @@ test.serial.after.always(async () => {
 });
 
 /** Waits for an event of drift that says so. */
-async function toldOf(pattern: RegExp, since: number): Promise<WatchPodsResponse> {
+async function reportsOf(pattern: RegExp, since: number): Promise<WatchPodsResponse> {
   const deadline = performance.now() + healedWithinMs;
   for (;;) {
-    const found = told.slice(since).find(({ text }) => pattern.test(text));
+    const found = reported.slice(since).find(({ text }) => pattern.test(text));
     if (found !== undefined) return found;
     if (performance.now() > deadline)
-      throw new Error(`Not told of ${pattern}: ${told.map(({ text }) => text).join("\n")}`);
+      throw new Error(`Not told of ${pattern}: ${reported.map(({ text }) => text).join("\n")}`);
     await delay(50);
   }
 }
@@ -95,11 +95,11 @@ for (const [what, commands, expected] of harms)
   test.serial(`${what}: told of and healed, and traffic flows again`, async (t) => {
     const { host } = rig.lab;
     const pattern = new RegExp(expected.source.replaceAll("TAP", tap));
-    const since = told.length;
+    const since = reported.length;
     const begun = performance.now();
     for (const command of commands)
       await host.run(...(command.replaceAll("TAP", tap).split(" ") as [string, ...string[]]));
-    const event = await toldOf(pattern, since);
+    const event = await reportsOf(pattern, since);
     t.true(performance.now() - begun < healedWithinMs);
     t.true(event.drift?.healed);
     t.is(event.pod?.name, event.drift?.part.startsWith("port ") === true ? "web" : undefined);
@@ -115,14 +115,14 @@ test.serial("what others added stays", async (t) => {
 });
 
 test.serial("what podnet does itself is no drift", async (t) => {
-  const since = told.length;
+  const since = reported.length;
   for (let i = 0; i < 5; i++) {
     await rig.client.pods.create({ spec: { name: `brief${i}` } });
     await rig.client.pods.delete({ idOrName: `brief${i}` });
   }
   await delay(1500);
   t.deepEqual(
-    told.slice(since).map(({ text }) => text),
+    reported.slice(since).map(({ text }) => text),
     [],
   );
 });
@@ -146,9 +146,9 @@ test.serial("drift is counted and logged, and podnet diff says when there is non
 test.serial(
   "a tap that somebody deleted cuts its pod off, which runs on and says so",
   async (t) => {
-    const since = told.length;
+    const since = reported.length;
     await rig.lab.host.run("ip", "link", "del", tap);
-    const event = await toldOf(/not healed/, since);
+    const event = await reportsOf(/not healed/, since);
     t.is(event.pod?.name, "web");
     t.is(event.error?.code, "NETLINK_FAILED");
     const { pod } = await rig.client.pods.get({ idOrName: "web" });
@@ -163,7 +163,7 @@ test.serial(
 
 test.serial("with whoever keeps undoing it podnet does not fight", async (t) => {
   const { host } = rig.lab;
-  const since = told.length;
+  const since = reported.length;
   const over = new AbortController();
   const fight = (async () => {
     while (!over.signal.aborted) {
@@ -173,16 +173,16 @@ test.serial("with whoever keeps undoing it podnet does not fight", async (t) => 
   })();
   let event: WatchPodsResponse;
   try {
-    event = await toldOf(/keeps undoing it/, since);
+    event = await reportsOf(/keeps undoing it/, since);
   } finally {
     over.abort();
     await fight;
   }
   t.is(event.drift?.pauseMs, 10_000);
-  const heals = told.length;
+  const heals = reported.length;
   await host.run("ip", "link", "set", "hyper0", "mtu", "1400");
   await delay(2000);
-  t.is(told.length, heals, "and it is left alone meanwhile");
+  t.is(reported.length, heals, "and it is left alone meanwhile");
   const diff = await rig.daemon.tryPodnet("diff");
   t.is(diff.exitCode, 1);
   t.regex(diff.stdout, /link hyper0 mtu +1400 +1500/);

@@ -67,8 +67,8 @@ test.serial("what an ill-spoken guest says is escaped wherever it is shown", asy
     if (events.length >= 2) break;
   }
   ended.abort();
-  const told = [pod, failed, refusal, version?.message, events];
-  for (const text of texts(told)) calm(t, "API", text);
+  const reported = [pod, failed, refusal, version?.message, events];
+  for (const text of texts(reported)) calm(t, "API", text);
   for (const [command, ...args] of [
     ["list"],
     ["get", "ill"],

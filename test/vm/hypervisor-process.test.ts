@@ -257,9 +257,9 @@ test.serial("killing QEMU is an event", async (t) => {
   t.log(`known after ${Math.round(performance.now() - killed)} ms`);
   t.regex(exited.detail, /SIGKILL/);
   t.like(await t.throwsAsync(vm.pause(never)), { code: "QEMU_EXITED" });
-  const { promise: told, resolve } = Promise.withResolvers<string>();
+  const { promise: reported, resolve } = Promise.withResolvers<string>();
   vm.onEvent(({ kind }) => resolve(kind));
-  t.is(await told, "exited", "who subscribes late hears of it too");
+  t.is(await reported, "exited", "who subscribes late hears of it too");
   await vm.stop({ graceMs: 0 });
   t.false(existsSync(it.plan.runDir));
 });

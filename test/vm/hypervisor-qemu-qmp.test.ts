@@ -87,15 +87,15 @@ test.serial("defect: when QEMU dies, whoever waits is never told", async (t) => 
   await using it = await rig("deaf");
   const { vm, events } = await it.start();
   const observer = await connect(vm.socketPath("witness"));
-  let told = false;
+  let reported = false;
   const closed = new Promise((resolve) => observer.once("close", resolve));
   process.kill(vm.record.pid, "SIGSTOP");
   observer.execute("query-status", null, () => {
-    told = true;
+    reported = true;
   });
   process.kill(vm.record.pid, "SIGKILL");
   await closed;
   await events.next("exited");
-  t.false(told);
+  t.false(reported);
   await vm.stop({ graceMs: 0 });
 });

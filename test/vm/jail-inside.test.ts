@@ -278,11 +278,11 @@ test.serial("a fork bomb goes no further than its limit", async (t) => {
 });
 
 test.serial("memory beyond its limit kills it, and it alone", async (t) => {
-  const beside = await probeInside(planOf(uids.other), probe, ["fill=20", "sleep=1", "fill=20"]);
+  const alongside = await probeInside(planOf(uids.other), probe, ["fill=20", "sleep=1", "fill=20"]);
   const { inside, outside } = await both(planOf(uids.own), ["fill=200"]);
   t.is(inside.signal, "SIGKILL");
   t.is(outside.results["fill=200"], "ok");
-  const { code, results } = await beside.ended;
+  const { code, results } = await alongside.ended;
   t.is(code, 0);
   t.is(results["fill=20"], "ok");
 });

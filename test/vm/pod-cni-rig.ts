@@ -37,7 +37,7 @@ export interface PodCniRig extends AsyncDisposable {
  * A machine of the lab with everybody's mounts: `ip netns exec` gives each command its own, and
  * namespaces are mounts.
  */
-const beside = ({ name, path: netns }: Machine): Machine =>
+const alongside = ({ name, path: netns }: Machine): Machine =>
   machineBehind(name, netns, ["nsenter", `--net=${netns}`]);
 
 /**
@@ -46,7 +46,7 @@ const beside = ({ name, path: netns }: Machine): Machine =>
  */
 export async function openPodCniRig(
   open: (config: string, starting: Starting) => Promise<Rig> = openRig,
-  starting: Starting = beside,
+  starting: Starting = alongside,
 ): Promise<PodCniRig> {
   const directory = mkdtempSync(path.join(tmpdir(), "pod-cni-"));
   const [lists, vendors, leases] = ["net.d", "vendors", "leases"].map((name) =>
@@ -86,7 +86,7 @@ plugin_timeout_s = 6
     held: (network) => namesIn(path.join(leases, network)).filter((name) => /^[\d.]+$/.test(name)),
     sandboxes: () => namesIn(path.join(rig.daemon.runDir, "netns")),
     inside: (netns, words) => rig.lab.host.run("nsenter", `--net=${netns}`, ...words.split(" ")),
-    ip: (words) => beside(rig.lab.host).run("ip", ...words.split(" ")),
+    ip: (words) => alongside(rig.lab.host).run("ip", ...words.split(" ")),
     rules: async (words) =>
       (await rig.lab.host.run("iptables-save", "-t", "nat"))
         .split("\n")

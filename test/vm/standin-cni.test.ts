@@ -96,8 +96,8 @@ test.serial("what others take of a pod's link is put back, and told of with the 
   const { pod: cut } = await client.pods.get({ idOrName: "kept" });
   t.regex(cut?.reason ?? "", /^its network is cut: There is no Ethernet link/);
   await delay(2500);
-  const told = daemon.log().match(/not healed: There is no Ethernet link/g);
-  t.is(told?.length, 1);
+  const reported = daemon.log().match(/not healed: There is no Ethernet link/g);
+  t.is(reported?.length, 1);
   await cni.inside(netns, "ip link set eth7 name eth0");
   await until("the pod's recovery", async () => {
     const { pod: well } = await client.pods.get({ idOrName: "kept" });
@@ -156,13 +156,13 @@ test.serial("such a pod is counted, captured and verified as others are", async 
 test.serial("plugins are asked for CHECK, and what they complain of is told", async (t) => {
   const { client } = cni.rig;
   const complains = path.join(cni.lists, "complains");
-  const told = path.join(cni.lists, "told.check");
+  const reported = path.join(cni.lists, "told.check");
   const result = `{"cniVersion":"1.0.0","ips":[],"dns":{}}`;
   cni.vendorPlugin(
     "minds",
     `[ $CNI_COMMAND = ADD ] && { echo '${result}'; exit; }
 [ $CNI_COMMAND = CHECK ] || exit 0
-cat >${told}
+cat >${reported}
 [ ! -e ${complains} ] || { echo '{"cniVersion":"1.0.0","code":101,"msg":"not as I left it"}'; exit 1; }`,
   );
   const plugins = [{ type: "minds" }, cni.bridge("minds", "10.62.0.0/24")];
@@ -190,7 +190,7 @@ cat >${told}
   t.like(before, [{ subject, ok: true, found: "as ADD left it" }]);
   const found = "The CNI plugin minds failed at CHECK: not as I left it (code 101)";
   t.like(after, [{ subject, ok: false, found }]);
-  t.like(JSON.parse(readFileSync(told, "utf8")), {
+  t.like(JSON.parse(readFileSync(reported, "utf8")), {
     name: "asked",
     prevResult: { ips: [{ address: "10.62.0.2/24" }] },
   });
@@ -268,11 +268,11 @@ test.serial(
     // Its mounts end with it, as those of a service with ProtectSystem= do.
     await using hidden = await openPodCniRig(openStandInRig, (host) => host);
     const { rig } = hidden;
-    const told = path.join(hidden.lists, "told");
+    const reported = path.join(hidden.lists, "told");
     const result = `{"cniVersion":"1.0.0","by":"notes","ips":[],"dns":{}}`;
     hidden.vendorPlugin(
       "notes",
-      `[ $CNI_COMMAND = DEL ] && { echo "netns=$CNI_NETNS"; cat; } >${told} || echo '${result}'`,
+      `[ $CNI_COMMAND = DEL ] && { echo "netns=$CNI_NETNS"; cat; } >${reported} || echo '${result}'`,
     );
     const bridge = hidden.bridge("hidden", "10.65.0.0/24");
     hidden.writeList("10-net.conflist", "hidden", bridge, { type: "notes", note: 7 });
@@ -292,7 +292,7 @@ test.serial(
     t.deepEqual(hidden.held("hidden"), ["10.65.0.2"]);
     await rig.client.pods.delete({ idOrName: "hidden", force: true });
     t.deepEqual([hidden.held("hidden"), hidden.sandboxes()], [[], []]);
-    const [netns, ...config] = readFileSync(told, "utf8").split("\n");
+    const [netns, ...config] = readFileSync(reported, "utf8").split("\n");
     t.is(netns, "netns=");
     t.like(JSON.parse(config.join("")), {
       name: "hidden",
@@ -312,19 +312,19 @@ for (const [what, seconds, order] of [
 ] as const)
   test.serial(`a plugin that a killed podnetd left running is ${what} before DEL`, async (t) => {
     const { rig } = cni;
-    const told = path.join(cni.lists, "told.slow");
-    writeFileSync(told, "");
+    const reported = path.join(cni.lists, "told.slow");
+    writeFileSync(reported, "");
     cni.vendorPlugin(
       "slow",
-      `[ $CNI_COMMAND = DEL ] && { echo DEL >>${told}; exit; }
+      `[ $CNI_COMMAND = DEL ] && { echo DEL >>${reported}; exit; }
 trap '' PIPE
-echo ADD begins >>${told}; sleep ${seconds}; echo ADD ends >>${told}
+echo ADD begins >>${reported}; sleep ${seconds}; echo ADD ends >>${reported}
 echo '{"cniVersion":"1.0.0","ips":[],"dns":{}}'`,
     );
     cni.writeList("90-net.conflist", "slow", { type: "slow" });
     const spec = { name: "slow", interfaces: [{ cni: { list: "slow" } }] };
     const created = t.throwsAsync(rig.client.pods.create({ spec }));
-    const lines = (): string[] => readFileSync(told, "utf8").split("\n").filter(Boolean);
+    const lines = (): string[] => readFileSync(reported, "utf8").split("\n").filter(Boolean);
     await until("the plugin's beginning", async () => lines().length > 0);
     const calls = path.join(rig.daemon.runDir, "cni-calls");
     // (It may be on its way before podnetd has written down which process it is.)

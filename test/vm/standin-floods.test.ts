@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import test from "ava";
 import type { Rig } from "./daemon-rig.ts";
-import { create, joinStandInRig, whenTold } from "./standin-rig.ts";
+import { create, joinStandInRig, whenReported } from "./standin-rig.ts";
 
 // Guests that send small frames, each valid, as fast as they are read; and again after each time
 // that they are cut off.
@@ -34,7 +34,11 @@ test.serial("guests that flood are cut off: shown, counted, logged once in a whi
     Object.keys(floods).map((kind) => create(rig.client, kind, `standin.agent=flood-${kind}:1000`)),
   );
   for (const [kind, why] of Object.entries(floods)) {
-    await whenTold(rig.client, kind, new RegExp(`the agent is lost: .*${why}.* AGENT_PROTOCOL`));
+    await whenReported(
+      rig.client,
+      kind,
+      new RegExp(`the agent is lost: .*${why}.* AGENT_PROTOCOL`),
+    );
   }
   // Each time the pause before it is reached again is longer, and all the while the pod says why.
   while (!/mean nothing/.test(await reasonOf("next"))) await delay(50);
@@ -87,7 +91,7 @@ measure?.(
       t.true(busy.list < 3 * idle.list + 30, `${kind}: a list takes ${busy.list} ms`);
       t.true(busy.create < 3 * idle.create + 100, `${kind}: a create takes ${busy.create} ms`);
       if (kind === "ends")
-        await whenTold(rig.client, "ends-0", /the guest is slowed down: .*AGENT_PROTOCOL/);
+        await whenReported(rig.client, "ends-0", /the guest is slowed down: .*AGENT_PROTOCOL/);
       for (const idOrName of names) await rig.client.pods.delete({ idOrName, force: true });
     }
     t.true((await counted("guest_slowed")) >= 3);

@@ -12,7 +12,7 @@ import { promisify } from "node:util";
 import test, { type ExecutionContext } from "ava";
 import { openDisks } from "../../hypervisor/disks/disks.ts";
 import type { Rig } from "./daemon-rig.ts";
-import { openStandInRig, whenTold } from "./standin-rig.ts";
+import { openStandInRig, whenReported } from "./standin-rig.ts";
 
 // What files a caller who is no administrator can have podnetd open. /etc/shadow stands for all
 // that are not theirs.
@@ -116,10 +116,10 @@ test.serial("files elsewhere: refused to an operator, whatever the path looks li
 });
 
 test.serial("whether a file elsewhere is there is not told", async (t) => {
-  const told = async (path: string): Promise<string | undefined> =>
+  const reported = async (path: string): Promise<string | undefined> =>
     (await ask("Create", withDisk(path))).message?.replace(path, "PATH");
-  t.is(await told("/etc/nothing-of-this-name"), await told(secret));
-  t.is(await told(join(at("etc"), "nothing")), await told(secret));
+  t.is(await reported("/etc/nothing-of-this-name"), await reported(secret));
+  t.is(await reported(join(at("etc"), "nothing")), await reported(secret));
   t.is((await ask("Create", withDisk(at("nothing")))).info.code, "IMAGE_MISSING");
 });
 
@@ -172,7 +172,7 @@ test.serial("a disk that is replaced by a link once its pod is there is not open
   const boot = { disks: [{ path }], cmdline: "standin.agent=poweroff-after:1500" };
   const { message } = await ask("Create", { spec: { name: "swapped", boot } });
   t.is(message, undefined);
-  await whenTold(rig.client, "swapped", /powered off/);
+  await whenReported(rig.client, "swapped", /powered off/);
   renameSync(path, `${path}.old`);
   symlinkSync(secret, path);
   t.is((await ask("Start", { idOrName: "swapped" })).info.code, "PERMISSION_DENIED");

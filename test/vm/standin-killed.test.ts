@@ -8,7 +8,7 @@ import test, { type ExecutionContext } from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { addressOf, execIn, type Rig } from "./daemon-rig.ts";
-import { create, eventually, joinStandInRig, whenTold } from "./standin-rig.ts";
+import { create, eventually, joinStandInRig, whenReported } from "./standin-rig.ts";
 
 let rig: Rig;
 
@@ -86,7 +86,7 @@ for (const moment of takenOver) {
       await written(record, point);
       kill(pod.vm?.pid);
       await restarted;
-      await whenTold(rig.client, "taken", /QEMU_EXITED/);
+      await whenReported(rig.client, "taken", /QEMU_EXITED/);
       await whenFreed(t, "taken");
       await rig.client.pods.delete({ idOrName: "taken" });
       await whenFreed(t, "taken");
@@ -145,7 +145,7 @@ test.serial("all of them at once, and a good one among them", async (t) => {
 async function killed(t: ExecutionContext, name: string, kill: () => void): Promise<void> {
   const before = Date.now();
   kill();
-  const at = await whenTold(rig.client, name, /QEMU_EXITED/);
+  const at = await whenReported(rig.client, name, /QEMU_EXITED/);
   t.true(at >= Math.floor(before) && at - before <= 1000, `${at - before} ms until the event`);
   const { pod } = await rig.client.pods.get({ idOrName: name });
   t.is(pod?.state, PodState.FAILED);
@@ -248,7 +248,7 @@ function plant(name: string, state: string, { pid, startTime, bootId }: Planted)
 }
 
 const otherBoot = "00000000-0000-4000-8000-000000000000";
-const strangers: readonly (readonly [string, (pid: number) => Planted])[] = [
+const foreigners: readonly (readonly [string, (pid: number) => Planted])[] = [
   ["began at another time", (pid) => ({ pid })],
   [
     "began at the same time of another boot",
@@ -272,17 +272,17 @@ const isAlive = (pid: number): boolean => existsSync(`/proc/${pid}`) && statOf(p
  * deleted.
  */
 for (const state of ["running", "creating", "deleting"]) {
-  for (const [what, planted] of strangers) {
+  for (const [what, planted] of foreigners) {
     test.serial(
       `a ${state} pod's pid that is a process which ${what}: never signalled`,
       async (t) => {
         const pod = await create(rig.client, "gone");
         await rig.daemon.kill();
         kill(pod.vm?.pid);
-        const stranger = spawn("sleep", ["1000"], { stdio: "ignore" });
-        await once(stranger, "spawn");
-        const pid = stranger.pid ?? 0;
-        t.teardown(() => stranger.kill("SIGKILL"));
+        const foreign = spawn("sleep", ["1000"], { stdio: "ignore" });
+        await once(foreign, "spawn");
+        const pid = foreign.pid ?? 0;
+        t.teardown(() => foreign.kill("SIGKILL"));
         plant("gone", state, planted(pid));
         await rig.restart("kill");
         t.true(isAlive(pid), "at the recovery");

@@ -69,15 +69,15 @@ test.serial(
     const pids = pods.map(({ vm }) => vm?.pid ?? Number.NaN);
     await reboot(pids);
     // By now the pid and the time since boot are those of another process.
-    const stranger = spawn("sleep", ["1000"], { stdio: "ignore" });
-    await once(stranger, "spawn");
-    t.teardown(() => stranger.kill("SIGKILL"));
+    const foreign = spawn("sleep", ["1000"], { stdio: "ignore" });
+    await once(foreign, "spawn");
+    t.teardown(() => foreign.kill("SIGKILL"));
     const stat = (): string =>
-      readFileSync(`/proc/${stranger.pid}/stat`, "latin1").replace(/^.*\) /, "");
+      readFileSync(`/proc/${foreign.pid}/stat`, "latin1").replace(/^.*\) /, "");
     {
       using db = new DatabaseSync(join(rig.daemon.stateDir, "state.db"));
       const start = stat().split(" ")[19] ?? "";
-      db.prepare("UPDATE runs SET pid = ?, start_time = ?").run(stranger.pid ?? 0, start);
+      db.prepare("UPDATE runs SET pid = ?, start_time = ?").run(foreign.pid ?? 0, start);
     }
     await rig.restart("kill");
 

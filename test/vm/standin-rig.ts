@@ -56,7 +56,7 @@ export async function eventually(
  * Waits until an event of the pod says so; answers when that was, by the host's clock, milliseconds
  * since 1970.
  */
-export async function whenTold(client: Podnet, name: string, what: RegExp): Promise<number> {
+export async function whenReported(client: Podnet, name: string, what: RegExp): Promise<number> {
   const { time } = await eventually(
     client,
     ({ pod, text, error }) => pod?.name === name && what.test(`${text} ${error?.code ?? ""}`),

@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import test, { type ExecutionContext } from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { addressOf, execIn, type Rig } from "./daemon-rig.ts";
-import { create, openStandInRig, whenTold } from "./standin-rig.ts";
+import { create, openStandInRig, whenReported } from "./standin-rig.ts";
 
 let rig: Rig;
 
@@ -28,7 +28,7 @@ const turns = (words: string, reason: RegExp): void => {
   test.serial(`a running guest with ${words}: its pod runs on, and says so`, async (t) => {
     const before = await rig.inventory();
     const pod = await create(rig.client, "turned", words);
-    await whenTold(rig.client, "turned", reason);
+    await whenReported(rig.client, "turned", reason);
     await othersWork(t);
     const { pod: now } = await rig.client.pods.get({ idOrName: "turned" });
     t.is(now?.state, PodState.RUNNING);
@@ -76,7 +76,7 @@ test.serial("an agent that closes its channel for good leaves its pod its networ
 test.serial("a guest that powers off leaves a stopped pod, which starts again", async (t) => {
   const before = await rig.inventory();
   const pod = await create(rig.client, "off", "standin.agent=poweroff-after:500");
-  await whenTold(rig.client, "off", /powered off/);
+  await whenReported(rig.client, "off", /powered off/);
   const again = await rig.client.pods.start({ idOrName: "off" });
   t.is(addressOf(again.pod), addressOf(pod));
   await rig.client.pods.delete({ idOrName: "off", force: true });

@@ -33,7 +33,7 @@ const tap = { type: "tap", id: "netdev1", fd: "fd1" };
 const gone = ["DEVICE_DELETED", "DEVICE_DELETED"];
 
 /** What a monitor is told before anything is agreed upon. */
-const strangers: readonly Line[] = [
+const foreigners: readonly Line[] = [
   command("query-status"),
   raw("{}"),
   command("qmp_capabilities", { enable: ["teleport"] }),
@@ -258,7 +258,7 @@ export const deafScript: readonly Line[] = [
 
 /** Everything podnet says to a monitor, and what it should never say. */
 export const monitorScript: readonly Line[] = [
-  ...strangers,
+  ...foreigners,
   ...badLines,
   ...looks,
   ...others,

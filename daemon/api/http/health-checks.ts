@@ -158,13 +158,13 @@ function imageChecks({ config }: ServiceParts): wire.HealthCheck[] {
 function containersCheck({ attachments }: ServiceParts): wire.HealthCheck[] {
   const rows = attachments.listAny();
   if (rows.length === 0) return [];
-  const told = rows.flatMap((row) => {
+  const reported = rows.flatMap((row) => {
     const trouble = attachments.troubleOf(row);
     return trouble === undefined ? [] : [`${rowText(row)}: ${trouble}`];
   });
-  return told.length === 0
+  return reported.length === 0
     ? [check("containers", OK, `${rows.length} attached, as planned`)]
-    : [check("containers", WARNING, told.join("; "), "See which: podnet cni list")];
+    : [check("containers", WARNING, reported.join("; "), "See which: podnet cni list")];
 }
 
 /** Nothing where no plugin was installed. */
@@ -194,7 +194,7 @@ function pluginCheck({ installation, config }: ServiceParts): wire.HealthCheck[]
 }
 
 function podsCheck({ pods }: ServiceParts): wire.HealthCheck {
-  const told = pods.listAny().flatMap((row) => {
+  const reported = pods.listAny().flatMap((row) => {
     if (isDamaged(row)) return [row.damage.message];
     const { name, state, reason } = row;
     if (state === "failed") return [`${name} has failed`];
@@ -203,6 +203,6 @@ function podsCheck({ pods }: ServiceParts): wire.HealthCheck {
       ? [`${name}: ${reason}`]
       : [];
   });
-  if (told.length === 0) return check("pods", OK, "none has failed");
-  return check("pods", WARNING, told.join("; "), "See more: podnet get POD");
+  if (reported.length === 0) return check("pods", OK, "none has failed");
+  return check("pods", WARNING, reported.join("; "), "See more: podnet get POD");
 }

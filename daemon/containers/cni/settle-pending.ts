@@ -2,7 +2,7 @@ import { readdirSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { perform } from "../../../core/effect.ts";
 import {
-  isDraftName,
+  isTemporaryName,
   isMeant,
   isPendingName,
   parsePending,
@@ -112,7 +112,7 @@ const draftMs = 60_000;
 
 /** What plugins that were killed have left of records. */
 function removeDrafts(directory: string, names: readonly string[], log: Log): void {
-  for (const name of names.filter(isDraftName)) {
+  for (const name of names.filter(isTemporaryName)) {
     const path = join(directory, name);
     try {
       if (statSync(path).mtimeMs < Date.now() - draftMs)

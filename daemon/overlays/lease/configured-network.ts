@@ -1,6 +1,6 @@
 import type { Config } from "../../config/config.ts";
-import { toldMtus } from "../../containers/told-mtus.ts";
-import { carriedFor } from "../../networks/told-mtus.ts";
+import { sentMtus } from "../../containers/sent-mtus.ts";
+import { carriedFor } from "../../networks/sent-mtus.ts";
 import type { Database } from "../../store/database.ts";
 import { overlayRecord } from "../store.ts";
 import { leasedSubnets } from "./leased-network.ts";
@@ -21,7 +21,7 @@ export function withLeasedNetwork(config: Config, db: Database): Config {
       ...network,
       subnets: leasedSubnets(leased?.subnets ?? []),
       mtu,
-      ...carriedFor(toldMtus(db, network.name), { mtu }),
+      ...carriedFor(sentMtus(db, network.name), { mtu }),
       masquerade: false,
     },
   };

@@ -8,8 +8,8 @@ import type { LeasePhase } from "../../../overlay/lease-status.ts";
 import { parseSubnet } from "../../config/cidr.ts";
 import type { NetworkDefinition } from "../../config/network-definition.ts";
 import type { Networks } from "../../networks/networks.ts";
-import { toldMtus } from "../../containers/told-mtus.ts";
-import type { ToldMtu } from "../../networks/told-mtus.ts";
+import { sentMtus } from "../../containers/sent-mtus.ts";
+import type { SentMtu } from "../../networks/sent-mtus.ts";
 import type { Database } from "../../store/database.ts";
 import { listLeases } from "../../ipam/store.ts";
 
@@ -80,7 +80,7 @@ export class LeasedNetwork implements AsyncDisposable {
     if (bridgeMtu === undefined) return [];
     const { mtu: of, until, troubles } = this.#wider;
     if (of === mtu && clock.monotonic() < until) return troubles;
-    const wider = toldMtus(db, network).filter((told) => told.mtu > mtu);
+    const wider = sentMtus(db, network).filter((told) => told.mtu > mtu);
     const now = wider.length === 0 ? [] : [widerText(wider, mtu)];
     this.#wider = { mtu, until: clock.monotonic() + widerMs, troubles: now };
     return now;
@@ -192,7 +192,7 @@ const refusals: Readonly<Record<NetworkPhase, readonly [why: string, hint: strin
 /** So many of those whose MTU is too large are named. */
 const fewUsers = 5;
 
-function widerText(wider: readonly ToldMtu[], mtu: number): string {
+function widerText(wider: readonly SentMtu[], mtu: number): string {
   const named = wider.slice(0, fewUsers).map((told) => `${told.kind} ${told.name} (${told.mtu})`);
   const more = wider.length > fewUsers ? ` and ${wider.length - fewUsers} more` : "";
   return `the overlay carries packets of ${mtu} bytes, and these were told more before: ${named.join(", ")}${more}; podnet interface set POD eth0 --mtu ${mtu}, or make them anew`;

@@ -2,7 +2,7 @@ import { connect } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { connectEtcd } from "../../../etcd/client.ts";
 import type { RouteWatch } from "./routes.ts";
-import { type Site, strangerOf, strangerSubnet } from "./site.ts";
+import { type Site, foreignOf, foreignSubnet } from "./site.ts";
 
 /** For how long etcd is away, milliseconds. */
 const awayMs = 3000;
@@ -31,7 +31,7 @@ export async function etcdReturn(
   if (member === undefined) throw new Error("There is no etcd");
   await member.kill();
   await delay(awayMs);
-  const seen = watch.all([strangerSubnet(n)], limitMs);
+  const seen = watch.all([foreignSubnet(n)], limitMs);
   member.start();
   await untilAccepted(member.address);
   const begin = performance.now();
@@ -45,7 +45,7 @@ async function putAtOnce(lab: Site["lab"], n: number): Promise<number> {
   using client = connectEtcd(lab.etcd.client);
   for (const end = performance.now() + limitMs; ; await delay(5)) {
     try {
-      await client.put(...strangerOf(lab.prefix, n));
+      await client.put(...foreignOf(lab.prefix, n));
       return performance.now();
     } catch (thrown) {
       // (While it elects itself.)

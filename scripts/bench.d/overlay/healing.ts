@@ -28,12 +28,12 @@ interface Wound {
 }
 
 /** Numbers of hosts that are none, and of their subnets. */
-const strangers = Array.from({ length: tries }, (_, index) => index + 1);
+const foreigners = Array.from({ length: tries }, (_, index) => index + 1);
 const macOf = (n: number): string => `02:00:00:00:00:0${n}`;
 const addressOf = (n: number): string => underlayAddress(100 + n);
 
-async function addStrangers({ etcd, prefix }: HostsLab, backend: Backend): Promise<void> {
-  for (const n of strangers) {
+async function addForeign({ etcd, prefix }: HostsLab, backend: Backend): Promise<void> {
+  for (const n of foreigners) {
     const data = backend === "vxlan" ? { BackendData: { VNI: 1, VtepMAC: macOf(n) } } : {};
     const value = { PublicIP: addressOf(n), BackendType: backend, ...data };
     await etcd.etcdctl("put", `${prefix}/subnets/10.77.${n}.0-24`, JSON.stringify(value));
@@ -96,7 +96,7 @@ async function measure(backend: Backend, firewall: Firewall): Promise<void> {
     podnetConfig: `firewall = "${firewall}"\n`,
   });
   const [host] = lab.hosts as [OverlayLabHost];
-  await addStrangers(lab, backend);
+  await addForeign(lab, backend);
   await host.start();
   await host.joined();
   const file: Wound = {
@@ -111,7 +111,7 @@ async function measure(backend: Backend, firewall: Firewall): Promise<void> {
   await settled(host);
   for (const wound of wounds) {
     const times: number[] = [];
-    for (const n of strangers) times.push(await healing(host, wound, n));
+    for (const n of foreigners) times.push(await healing(host, wound, n));
     const { median } = summarise(times);
     row(`  ${backend}, ${wound.title}`, median, Math.max(...times), String(times.length));
   }
@@ -132,7 +132,7 @@ const shown = async ({ machine }: OverlayLabHost, { show }: Wound, n: number): P
 
 /** All peers have been made. */
 async function settled(host: OverlayLabHost): Promise<void> {
-  for (const n of strangers)
+  for (const n of foreigners)
     await until(
       `the route to stranger ${n}`,
       async () => (await shown(host, route, n)).trim() !== "",

@@ -38,17 +38,17 @@ export function joinAtOnce(count: number): AtOnce {
   let waiting = count;
   const start = (n: number): void => {
     let state = beginning(settings, hostOf(n), undefined);
-    const tell = (event: LeaseEvent): void => {
+    const report = (event: LeaseEvent): void => {
       const had = state.own !== undefined;
       const next = step(state, event, store.leases, { at: store.now, draw: store.random.next() });
       state = next.state;
       if (!had && state.own !== undefined) waiting--;
-      for (const command of next.commands) store.call(command, tell);
+      for (const command of next.commands) store.call(command, report);
       if (state.wakeAt !== undefined && state.own === undefined)
-        store.after(Math.max(0, state.wakeAt - store.now), () => tell({ kind: "tick" }));
+        store.after(Math.max(0, state.wakeAt - store.now), () => report({ kind: "tick" }));
     };
-    tell({ kind: "config", text: config, revision: 1n });
-    tell({ kind: "leases" });
+    report({ kind: "config", text: config, revision: 1n });
+    report({ kind: "leases" });
   };
   for (let n = 0; n < count; n++) store.after(store.random.below(1000), () => start(n));
   store.run(() => waiting === 0);

@@ -11,9 +11,9 @@ import { subnetOf, VirtualStore } from "./virtual-store.ts";
 export function returnAtOnce(count: number): AtOnce {
   const store = new VirtualStore();
   const hosts = Array.from({ length: count }, (_, n) => hostWith(store, n));
-  for (const tell of hosts) {
-    tell({ kind: "config", text: config, revision: 1n });
-    tell({ kind: "leases" });
+  for (const report of hosts) {
+    report({ kind: "config", text: config, revision: 1n });
+    report({ kind: "leases" });
   }
   store.run(() => store.known.size === count && store.idle);
   const back = store.now + settings.ttlSeconds * 1000;
@@ -22,9 +22,9 @@ export function returnAtOnce(count: number): AtOnce {
     store.known.apply({ kind: "snapshot", cluster: 1n, revision, keys: [] });
   });
   const before = store.calls;
-  for (const tell of hosts) {
-    tell({ kind: "stale" });
-    store.after(back + store.random.below(1000) - store.now, () => tell({ kind: "leases" }));
+  for (const report of hosts) {
+    report({ kind: "stale" });
+    store.after(back + store.random.below(1000) - store.now, () => report({ kind: "leases" }));
   }
   store.run(() => store.now > back && store.known.size === count && store.idle);
   const { calls, refused } = store;
@@ -35,10 +35,10 @@ export function returnAtOnce(count: number): AtOnce {
 function hostWith(store: VirtualStore, n: number): (event: LeaseEvent) => void {
   const previous = { v4: subnetOf(n + 1).replace("-", "/") as Cidr, v6: undefined };
   let state: LeaseState = beginning(settings, hostOf(n), previous);
-  return function tell(event) {
+  return function report(event) {
     const moment = { at: store.now, draw: store.random.next() };
     const next = step(state, event, store.leasesByKey, moment);
     state = next.state;
-    for (const command of next.commands) store.call(command, tell);
+    for (const command of next.commands) store.call(command, report);
   };
 }

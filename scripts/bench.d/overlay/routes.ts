@@ -6,7 +6,7 @@ import type { Machine } from "../../../test/lab/lab.ts";
  */
 export class RouteWatch implements Disposable {
   readonly #child: ReturnType<Machine["spawn"]>;
-  #told: (destination: string) => void = () => {};
+  #reported: (destination: string) => void = () => {};
 
   constructor(machine: Machine) {
     this.#child = machine.spawn(["ip", "monitor", "route"], {
@@ -15,7 +15,7 @@ export class RouteWatch implements Disposable {
     const { stdout } = this.#child;
     if (stdout === null) throw new Error("ip monitor has no output");
     createInterface({ input: stdout }).on("line", (line) => {
-      if (!line.startsWith("Deleted")) this.#told(line.slice(0, line.indexOf(" ")));
+      if (!line.startsWith("Deleted")) this.#reported(line.slice(0, line.indexOf(" ")));
     });
   }
 
@@ -27,7 +27,7 @@ export class RouteWatch implements Disposable {
         () => reject(new Error(`${missing.size} of ${destinations.length} routes did not come`)),
         limitMs,
       );
-      this.#told = (destination) => {
+      this.#reported = (destination) => {
         if (!missing.delete(destination) || missing.size > 0) return;
         clearTimeout(limit);
         resolve(performance.now());

@@ -38,18 +38,18 @@ export async function openSite(overlay: Readonly<Record<string, unknown>>): Prom
 }
 
 /** Key and value of the lease of a host that is none: nobody answers there. */
-export function strangerOf(prefix: string, n: number): readonly [key: string, value: string] {
+export function foreignOf(prefix: string, n: number): readonly [key: string, value: string] {
   const hex = (byte: number): string => byte.toString(16).padStart(2, "0");
   const value = {
     PublicIP: `172.${16 + (n >> 16)}.${(n >> 8) & 255}.${n & 255}`,
     BackendType: "vxlan",
     BackendData: { VNI: 1, VtepMAC: `02:00:00:01:${hex(n >> 8)}:${hex(n & 255)}` },
   };
-  return [`${prefix}/subnets/${strangerSubnet(n).replace("/", "-")}`, JSON.stringify(value)];
+  return [`${prefix}/subnets/${foreignSubnet(n).replace("/", "-")}`, JSON.stringify(value)];
 }
 
 /** Beyond what the overlay of the benchmark hands out. */
-export const strangerSubnet = (n: number): string => `10.${64 + (n >> 8)}.${n & 255}.0/24`;
+export const foreignSubnet = (n: number): string => `10.${64 + (n >> 8)}.${n & 255}.0/24`;
 
 /** Leaves room for strangers: hosts have their subnets from 10.127. */
 export const roomyOverlay = {

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, rmSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import type { RouteWatch } from "./routes.ts";
-import { type Site, strangerSubnet } from "./site.ts";
+import { type Site, foreignSubnet } from "./site.ts";
 
 /**
  * Of one start of podnetd on a host that has no route yet, milliseconds from the start of its
@@ -31,9 +31,9 @@ export async function startTimes(
   for (const link of ["flannel.1", "hyper0"])
     await first.machine.run("ip", "link", "delete", link).catch(() => "");
   rmSync(first.subnetFile, { force: true });
-  const seen = watch.all(Array.from({ length: count }, (_, n) => strangerSubnet(n)));
+  const seen = watch.all(Array.from({ length: count }, (_, n) => foreignSubnet(n)));
   const begin = performance.now();
-  const told = (async () => {
+  const reported = (async () => {
     while (!existsSync(first.subnetFile)) await delay(2);
     return performance.now() - begin;
   })();
@@ -41,7 +41,7 @@ export async function startTimes(
   const routesMs = (await seen) - begin;
   await started;
   const cpuMs = cpuOf(first.podnetd.process.pid ?? 0);
-  return { subnetEnvMs: await told, routesMs, cpuMs };
+  return { subnetEnvMs: await reported, routesMs, cpuMs };
 }
 
 /** Of a process, user and system (proc(5): fields 14 and 15, in hundredths of a second). */

@@ -72,7 +72,7 @@ export class VirtualStore extends Agenda {
   }
 
   /** Does what a host's lease asks for, and tells it. */
-  call(command: LeaseCommand, tell: (event: LeaseEvent) => void): void {
+  call(command: LeaseCommand, report: (event: LeaseEvent) => void): void {
     if (command.kind !== "grant" && command.kind !== "commit") return;
     this.calls++;
     const { id } = command;
@@ -81,9 +81,9 @@ export class VirtualStore extends Agenda {
       this.after(this.#idleAt - this.now, () => {
         const committed = command.kind === "commit" ? this.#commit(command.transaction) : undefined;
         this.after(wayMs, () => {
-          if (committed === undefined) tell({ kind: "answered", request: id });
-          else tell({ kind: "committed", request: id, committed });
-          tell({ kind: "leases" });
+          if (committed === undefined) report({ kind: "answered", request: id });
+          else report({ kind: "committed", request: id, committed });
+          report({ kind: "leases" });
         });
       });
     });
@@ -115,18 +115,18 @@ export class VirtualStore extends Agenda {
     // From 0 to the frontier: a block for each bit of its number.
     for (let bit = 15, from = 0; bit >= 0; bit--) {
       if ((this.#frontier & (1 << bit)) === 0) continue;
-      yield stranger(subnetOf(from).replace("-24", `-${24 - bit}`));
+      yield foreign(subnetOf(from).replace("-24", `-${24 - bit}`));
       from += 1 << bit;
     }
-    for (const n of this.#beyond) yield stranger(subnetOf(n));
+    for (const n of this.#beyond) yield foreign(subnetOf(n));
   }
 }
 
-const strangers = new Map<string, Entry>();
+const foreigners = new Map<string, Entry>();
 
 /** A lease of somebody, the same one each time. */
-function stranger(subnet: string): Entry {
-  const known = strangers.get(subnet);
+function foreign(subnet: string): Entry {
+  const known = foreigners.get(subnet);
   if (known !== undefined) return known;
   const entry = readEntry({
     key: `${prefix}/subnets/${subnet}`,
@@ -135,6 +135,6 @@ function stranger(subnet: string): Entry {
     createRevision: lastRevision,
     modRevision: lastRevision,
   });
-  strangers.set(subnet, entry);
+  foreigners.set(subnet, entry);
   return entry;
 }

@@ -30,7 +30,7 @@ export interface ExploreOptions {
   readonly loaded: Snapshot;
   /**
    * Least part of the branches that is to be reached. A few inputs reach it with most seeds, not
-   * with all: until it is reached the target gets up to `patience` times as many.
+   * with all: until it is reached the target gets up to `timeout` times as many.
    */
   readonly wanted?: number;
   /** Write what reached something new to build/fuzz/new. */
@@ -42,7 +42,7 @@ export interface ExploreOptions {
  * again one by one.
  */
 const batch = { early: 64, late: 1024, lateFrom: 10_000 } as const;
-const patience = 8;
+const timeout = 8;
 /** A target that crashes this often has told enough. */
 const mostCrashes = 5;
 
@@ -138,7 +138,7 @@ export function explore(target: Target, options: ExploreOptions): Exploration {
       );
   };
   feed(options.inputs);
-  for (let times = 2; times <= patience && lacks(explorer, options); times++)
+  for (let times = 2; times <= timeout && lacks(explorer, options); times++)
     feed(times * options.inputs);
   return {
     target: target.name,

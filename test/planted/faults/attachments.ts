@@ -9,7 +9,7 @@ const living = "test/cni/living.test.ts";
 const join = "test/kernel/netns-join.test.ts";
 const namespace = "test/kernel/linux-namespace.test.ts";
 
-const stranger = {
+const foreign = {
   file: drift,
   title: "in another namespace by the same path nothing is made: a look at the port",
 };
@@ -208,7 +208,7 @@ export const attachmentFaults: readonly Fault[] = [
     file: "network/containers/attachments.ts",
     find: 'if (namespace !== undefined && inside.identity !== namespace) throw unusable(netns, "another");',
     put: "",
-    noticedBy: stranger,
+    noticedBy: foreign,
   },
   {
     kind: "mark",
@@ -216,7 +216,7 @@ export const attachmentFaults: readonly Fault[] = [
     file: "network/containers/kernel.ts",
     find: "...(cookie === undefined ? [] : [cookie])",
     put: "",
-    noticedBy: stranger,
+    noticedBy: foreign,
   },
   {
     kind: "record",

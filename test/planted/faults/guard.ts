@@ -64,8 +64,8 @@ export const guardFaults: readonly Fault[] = [
     kind: "bound",
     name: "each defect is a line in the log",
     file: "daemon/main/defects.ts",
-    find: "now - told.atMs < intervalMs",
-    put: "now < told.atMs",
+    find: "now - reported.atMs < intervalMs",
+    put: "now < reported.atMs",
     noticedBy: {
       file: unit,
       title: "a flood of defects is counted whole, and logged once in ten seconds for each place",

@@ -130,7 +130,7 @@ export const memoryFaults: readonly Fault[] = [
     kind: "release",
     name: "a reader of events that has left is told on",
     file: "daemon/events/journal.ts",
-    find: "this.#readers.delete(tell);",
+    find: "this.#readers.delete(report);",
     put: "",
     noticedBy: { file: parts, title: "a reader that has left is not told any more" },
   },
@@ -139,7 +139,7 @@ export const memoryFaults: readonly Fault[] = [
     name: "an event is told of before it is durable",
     file: "daemon/events/journal.ts",
     find: "emitted.push(insertEvent(this.#db, { ...event, timeMs: this.#clock.now() }));",
-    put: "const row = insertEvent(this.#db, { ...event, timeMs: this.#clock.now() });\n          for (const tell of this.#readers) tell(row);",
+    put: "const row = insertEvent(this.#db, { ...event, timeMs: this.#clock.now() });\n          for (const report of this.#readers) report(row);",
     noticedBy: { file: parts, title: "nothing is told of what was rolled back" },
   },
 ];

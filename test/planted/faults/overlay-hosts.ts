@@ -245,7 +245,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a bridge becomes as narrow as its overlay, under pods that were told more",
-    file: "daemon/networks/told-mtus.ts",
+    file: "daemon/networks/sent-mtus.ts",
     find: "return most === mtu ? {} : { bridgeMtu: most };",
     put: "return most >= mtu ? {} : { bridgeMtu: most };",
     noticedBy: {
@@ -270,8 +270,8 @@ export const overlayHostsFaults: readonly Fault[] = [
     kind: "record",
     name: "podnetd is ready before this host has a subnet",
     file: "daemon/main/command.ts",
-    find: "await daemon.told();",
-    put: "void daemon.told();",
+    find: "await daemon.reported();",
+    put: "void daemon.reported();",
     noticedBy: {
       file: "test/overlay/daemon-ready.test.ts",
       title: "podnetd is ready when subnet.env is there, and not before",

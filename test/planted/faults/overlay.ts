@@ -78,7 +78,7 @@ export const overlayFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "what fails is tried again at once",
-    file: "overlay/lease-news.ts",
+    file: "overlay/lease-events.ts",
     find: "const pause = pauseAfter(failures, draw);",
     put: "const pause = draw * 0;",
     noticedBy: histories,
@@ -86,7 +86,7 @@ export const overlayFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "an etcd lease that is gone is asked for again and again",
-    file: "overlay/lease-news.ts",
+    file: "overlay/lease-events.ts",
     find: "? { ...state, spare: undefined }\n    : state;",
     put: "? state\n    : state;",
     noticedBy: {

@@ -154,7 +154,7 @@ export const peersFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "an etcd that refuses every transaction is asked without a pause",
-    file: "overlay/lease-news.ts",
+    file: "overlay/lease-events.ts",
     find: "failures > fewRefusals ? pauseAfter(failures - fewRefusals, draw) : 0;",
     put: "0 * draw * fewRefusals;",
     noticedBy: {

@@ -239,8 +239,8 @@ export const stateFaults: readonly Fault[] = [
     kind: "repair",
     name: "damage that is met while the state is in use is not told of",
     file: "daemon/store/database.ts",
-    find: "this.#tellOfDamage(error);",
-    put: "void this.#tellOfDamage;",
+    find: "this.#reportDamage(error);",
+    put: "void this.#reportDamage;",
     noticedBy: {
       file: "test/unit/daemon/store/damage.test.ts",
       title: "damage that is met while the state is in use is told of, whoever meets it",
@@ -336,8 +336,8 @@ export const stateFaults: readonly Fault[] = [
     kind: "record",
     name: "a copy of the state is not read before it is kept",
     file: "daemon/store/good-copy.ts",
-    find: "lookAtDraft(draft, schema);",
-    put: "void lookAtDraft;\n      void schema;",
+    find: "lookAtTemporary(draft, schema);",
+    put: "void lookAtTemporary;\n      void schema;",
     noticedBy: {
       file: "test/unit/daemon/store/copy-state.test.ts",
       title: "what is damaged never takes the place of a good copy",

@@ -14,8 +14,8 @@ export const templatesFaults: readonly Fault[] = [
     kind: "record",
     name: "a clone runs before it has randomness of its own",
     file: "guest-init/channel/session.ts",
-    find: "Promise.all([told, wake.resume()]).then(",
-    put: "void wake.resume();\n    Promise.all([told]).then(",
+    find: "Promise.all([reported, wake.resume()]).then(",
+    put: "void wake.resume();\n    Promise.all([reported]).then(",
     noticedBy: {
       file: session,
       title: "a clone that refuses to be one, or cannot be resumed, is not gone on with",

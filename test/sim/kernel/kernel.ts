@@ -52,7 +52,7 @@ export class FakeKernel {
         "EEXIST",
       );
       addresses.push({ prefix, secondary: false });
-      this.#tellAddress(index, prefix, false);
+      this.#notifyAddress(index, prefix, false);
       return;
     }
     const siblings = addresses.filter((held) => networkOf(held.prefix) === networkOf(prefix));
@@ -62,11 +62,11 @@ export class FakeKernel {
     );
     addresses.push({ prefix, secondary: siblings.length > 0 });
     this.links.hasLocalTable = true;
-    this.#tellAddress(index, prefix, false);
+    this.#notifyAddress(index, prefix, false);
   }
 
-  #tellAddress(index: number, prefix: IpPrefix, gone: boolean): void {
-    this.links.tell({ kind: "address", gone, address: showAddress(index, prefix) });
+  #notifyAddress(index: number, prefix: IpPrefix, gone: boolean): void {
+    this.links.report({ kind: "address", gone, address: showAddress(index, prefix) });
   }
 
   /**
@@ -85,7 +85,7 @@ export class FakeKernel {
     // 6.18).
     if (familyOf(prefix) === 4 && link.addresses.every((held) => familyOf(held.prefix) !== 4))
       leaveIpv4(link);
-    this.#tellAddress(index, prefix, true);
+    this.#notifyAddress(index, prefix, true);
   }
 
   /**

@@ -217,14 +217,14 @@ export class FakeLinks {
     if (master !== undefined) this.#setMaster(link, master);
     if (up !== undefined) setUp(link, up);
     if (up === true && link.name === "lo") this.hasLocalTable = true;
-    this.#tell(link, false);
+    this.#report(link, false);
   }
 
-  #tell(link: FakeLink, gone: boolean): void {
-    this.tell({ kind: "link", gone, link: this.show(link) });
+  #report(link: FakeLink, gone: boolean): void {
+    this.report({ kind: "link", gone, link: this.show(link) });
   }
 
-  tell(event: RtnetlinkEvent): void {
+  report(event: RtnetlinkEvent): void {
     for (const watcher of this.watchers) watcher(event);
   }
 
@@ -233,7 +233,7 @@ export class FakeLinks {
     refuseIf(link.master === 0, "EOPNOTSUPP");
     link.isolated = isolated ?? link.isolated;
     link.learning = learning ?? link.learning;
-    this.#tell(link, false);
+    this.#report(link, false);
   }
 
   setVlan(which: LinkRef, vlan: number): void {
@@ -250,7 +250,7 @@ export class FakeLinks {
     refuseIf(link.kind !== "bridge", "EOPNOTSUPP");
     link.vlanFiltering = vlanFiltering ?? link.vlanFiltering;
     link.fdbMaxLearned = fdbMaxLearned ?? link.fdbMaxLearned;
-    this.#tell(link, false);
+    this.#report(link, false);
   }
 
   delete(which: LinkRef): void {
@@ -259,7 +259,7 @@ export class FakeLinks {
     for (const port of this.ports(link.index)) this.#leave(port);
     if (link.master !== 0) this.#leave(link);
     this.all.delete(link.index);
-    this.#tell(link, true);
+    this.#report(link, true);
     // mirred_device_event: a filter that led there leads nowhere from now on.
     for (const { filters } of this.all.values())
       filters?.forEach((to, i) => to === link.index && filters.splice(i, 1, 0));
@@ -345,7 +345,7 @@ export class FakeLinks {
       ]),
     };
     this.all.set(link.index, link);
-    this.#tell(link, false);
+    this.#report(link, false);
     return link;
   }
 
@@ -393,7 +393,7 @@ export class FakeLinks {
     Object.assign(link, { isolated: false, learning: true, vlan: 1 });
     this.#follow(master);
     this.#followMtu(master);
-    this.#tell(link, false);
+    this.#report(link, false);
   }
 
   /**

@@ -58,8 +58,8 @@ test("over TCP both ends show certificates; without one nobody is served", async
     using podnet = connectPodnet({ url, tls: { ca: ca.ca, ...ca.client } });
     t.is((await podnet.pods.create({ spec: { name: "far" } })).pod?.name, "far");
   }
-  using stranger = connectPodnet({ url, tls: { ca: ca.ca, cert: "", key: "" } });
-  const refused = await t.throwsAsync(stranger.pods.create({}), { instanceOf: PodnetError });
+  using foreign = connectPodnet({ url, tls: { ca: ca.ca, cert: "", key: "" } });
+  const refused = await t.throwsAsync(foreign.pods.create({}), { instanceOf: PodnetError });
   t.is(refused?.code, "DAEMON_UNREACHABLE");
   t.regex(refused?.hint ?? "", /certificates/);
 });

@@ -22,7 +22,7 @@ import { staysInside } from "../../../cli/copy/unpacking.ts";
 
 const fresh = (): string => mkdtempSync(path.join(tmpdir(), "podnet-hostile-"));
 
-interface Told {
+interface Reported {
   /** What the guest says of the path: itself, what it leads to, its parent, whether it has tar. */
   readonly look?: string;
   readonly answer: Iterable<Uint8Array> | ((signal: AbortSignal) => AsyncIterable<Uint8Array>);
@@ -33,10 +33,10 @@ class Liar {
   sent = 0;
   ended = false;
   readonly interrupted = new AbortController();
-  readonly #told: Told;
+  readonly #reported: Reported;
 
-  constructor(told: Told) {
-    this.#told = told;
+  constructor(reported: Reported) {
+    this.#reported = reported;
   }
 
   async copy(wanted: Partial<FromPod> & { readonly target: string }): Promise<string[]> {
@@ -70,12 +70,12 @@ class Liar {
     const output = (bytes: Uint8Array): object => ({ output: { case: "stdout", value: bytes } });
     const exit = { output: { case: "exit", value: { code: 0 } } };
     if (value.input.value.args[0] === "sh") {
-      yield output(Buffer.from(this.#told.look ?? "f\nf\nd\nt\n"));
+      yield output(Buffer.from(this.#reported.look ?? "f\nf\nd\nt\n"));
       yield exit;
       return;
     }
     try {
-      const { answer } = this.#told;
+      const { answer } = this.#reported;
       for await (const bytes of typeof answer === "function" ? answer(signal) : answer) {
         this.sent += bytes.length;
         yield output(bytes);

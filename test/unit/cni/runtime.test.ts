@@ -71,9 +71,11 @@ test("without a good file, or a directory, the error names each bad one", (t) =>
 });
 
 test("plugins in files of their own come after those of their list, unless it wants none", (t) => {
-  const beside = { "net/2.conf": { type: "tuning" }, "net/1.conf": { type: "portmap" } };
+  const alongside = { "net/2.conf": { type: "tuning" }, "net/1.conf": { type: "portmap" } };
   const types = (list: object): string[] =>
-    findList(directoryWith({ "1.conflist": list, ...beside })).list.plugins.map(({ type }) => type);
+    findList(directoryWith({ "1.conflist": list, ...alongside })).list.plugins.map(
+      ({ type }) => type,
+    );
   t.deepEqual(types(listOf(bridge)), ["bridge", "portmap", "tuning"]);
   t.deepEqual(types({ ...listOf(bridge), loadOnlyInlinedPlugins: true }), ["bridge"]);
   t.deepEqual(types({ ...listOf(bridge), loadOnlyInlinedPlugins: "true" }), ["bridge"]);

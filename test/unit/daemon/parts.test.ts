@@ -94,7 +94,7 @@ test("nothing is told of what was rolled back", async (t) => {
   const log = journal();
   const stop = new AbortController();
   const reader = log.watch(0, stop.signal);
-  const told = reader.next();
+  const reported = reader.next();
   t.throws(() =>
     log.transact("deleted", (emit) => {
       emit(event("never"));
@@ -102,7 +102,7 @@ test("nothing is told of what was rolled back", async (t) => {
     }),
   );
   log.emit(event("yes"));
-  t.is((await told).value?.data.text, "yes");
+  t.is((await reported).value?.data.text, "yes");
   await reader.return(undefined);
   const [stored] = await Array.fromAsync({
     [Symbol.asyncIterator]: () => log.watch(0, AbortSignal.abort()),

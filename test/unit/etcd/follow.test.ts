@@ -59,14 +59,14 @@ const put = (revision: bigint): Watched => ({
 });
 
 interface Run {
-  readonly told: string[];
+  readonly reported: string[];
   readonly pauses: number[];
   readonly thrown: unknown;
 }
 
 /** Follows until the script is at its end. */
 async function run(etcd: Scripted, { clock = 0, random = 1 } = {}): Promise<Run> {
-  const told: string[] = [];
+  const reported: string[] = [];
   const pauses: number[] = [];
   let now = clock;
   etcd.pass = (ms) => {
@@ -82,10 +82,10 @@ async function run(etcd: Scripted, { clock = 0, random = 1 } = {}): Promise<Run>
     },
   });
   try {
-    for await (const one of followed) told.push(inShort(one));
-    return { told, pauses, thrown: undefined };
+    for await (const one of followed) reported.push(inShort(one));
+    return { reported, pauses, thrown: undefined };
   } catch (thrown) {
-    return { told, pauses, thrown };
+    return { reported, pauses, thrown };
   }
 }
 
@@ -102,8 +102,8 @@ test("it goes on after the last revision it has told of, having looked whether e
       [alive(9n), put(9n)],
     ],
   );
-  const { told } = await run(etcd);
-  t.deepEqual(told.slice(0, 5), [
+  const { reported } = await run(etcd);
+  t.deepEqual(reported.slice(0, 5), [
     "snapshot 5",
     "changes 7",
     "stale since 0: ETCD_UNREACHABLE",
@@ -121,8 +121,8 @@ test("up to where nothing happened it need not look again", async (t) => {
       [alive(9n)],
     ],
   );
-  const { told } = await run(etcd);
-  t.deepEqual(told.slice(0, 3), ["snapshot 5", "stale since 0: ETCD_FAILED", "current 8"]);
+  const { reported } = await run(etcd);
+  t.deepEqual(reported.slice(0, 3), ["snapshot 5", "stale since 0: ETCD_FAILED", "current 8"]);
   t.deepEqual(etcd.asked.slice(0, 5), ["list", "watch 6", "look now", "look 8", "watch 9"]);
 });
 
@@ -131,7 +131,7 @@ test("what was compacted is listed, found by looking or by the watch", async (t)
     [at(5n), at(9n), error("ETCD_COMPACTED"), at(9n)],
     [[error("ETCD_UNREACHABLE")], [alive(9n)]],
   );
-  t.deepEqual((await run(looked)).told.slice(0, 3), [
+  t.deepEqual((await run(looked)).reported.slice(0, 3), [
     "snapshot 5",
     "stale since 0: ETCD_UNREACHABLE",
     "snapshot 9",
@@ -140,7 +140,7 @@ test("what was compacted is listed, found by looking or by the watch", async (t)
     [at(5n), at(9n)],
     [[alive(5n), error("ETCD_COMPACTED")], [alive(9n)]],
   );
-  t.deepEqual((await run(watched)).told.slice(0, 2), ["snapshot 5", "snapshot 9"]);
+  t.deepEqual((await run(watched)).reported.slice(0, 2), ["snapshot 5", "snapshot 9"]);
 });
 
 test("another etcd, and one that has gone back, are listed; a member that is behind is not", async (t) => {
@@ -156,8 +156,8 @@ test("another etcd, and one that has gone back, are listed; a member that is beh
   ];
   for (const [ranges, says, next] of cases) {
     const etcd = new Scripted([at(5n), ...ranges], [[error("ETCD_UNREACHABLE")], [says], [says]]);
-    const { told } = await run(etcd);
-    t.is(told[2], next, etcd.asked.join());
+    const { reported } = await run(etcd);
+    t.is(reported[2], next, etcd.asked.join());
   }
 });
 
@@ -167,8 +167,8 @@ test("while it fails it is told why once, since when, and tried again after long
     [away, away, away, away, away, error("ETCD_DENIED"), away, at(5n), away],
     [[away]],
   );
-  const { told, pauses } = await run(etcd, { clock: 1000 });
-  t.deepEqual(told, [
+  const { reported, pauses } = await run(etcd, { clock: 1000 });
+  t.deepEqual(reported, [
     "stale since 1000: ETCD_UNREACHABLE",
     "stale since 1000: ETCD_DENIED",
     "stale since 1000: ETCD_UNREACHABLE",
@@ -210,19 +210,19 @@ test("attempts that end soon are failures, whatever they heard; one that lasted 
 
 test("what is none of etcd's errors ends it", async (t) => {
   const etcd = new Scripted([error("INTERNAL")], []);
-  const { told, thrown } = await run(etcd);
-  t.deepEqual(told, []);
+  const { reported, thrown } = await run(etcd);
+  t.deepEqual(reported, []);
   t.true(isPodnetError(thrown, "INTERNAL"));
 });
 
 test("its signal ends it without an error, in a pause as well", async (t) => {
   const over = new AbortController();
   const etcd = new Scripted([error("ETCD_UNREACHABLE"), at(1n)], [[alive(1n)]]);
-  const told: string[] = [];
+  const reported: string[] = [];
   const followed = follow(etcd, "/p/", { signal: over.signal, random: () => 1e6 });
   for await (const one of followed) {
-    told.push(one.kind);
+    reported.push(one.kind);
     setImmediate(() => over.abort());
   }
-  t.deepEqual(told, ["stale"]);
+  t.deepEqual(reported, ["stale"]);
 });

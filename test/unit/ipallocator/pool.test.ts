@@ -181,8 +181,8 @@ test.serial(
       pool.quarantined().map(({ ip }) => ip),
       ["10.0.0.4", "10.0.0.2", "10.0.0.5"] as Ip[],
     );
-    const resting = pool.lookup(parseIp("10.0.0.4"));
-    t.deepEqual(resting, { state: "quarantined", since: 1_000_010, until: 1_060_010 });
+    const quarantinedOffsets = pool.lookup(parseIp("10.0.0.4"));
+    t.deepEqual(quarantinedOffsets, { state: "quarantined", since: 1_000_010, until: 1_060_010 });
     t.is(pool.acquire(b), "10.0.0.4" as Ip);
     // .2 has rested long enough, .5 has not; .2 counts as free now.
     time.ms = 1_060_020;

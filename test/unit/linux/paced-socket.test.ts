@@ -96,7 +96,7 @@ test("the work of one turn of the event loop is bounded, for one sender and for 
 test("a sender above its rate is not read meanwhile, and nothing of it is lost", async (t) => {
   await using both = await ends();
   const { guest, host } = both;
-  const told: boolean[] = [];
+  const reported: boolean[] = [];
   let units = 0;
   const slowed = Promise.withResolvers<void>();
   const over = Promise.withResolvers<void>();
@@ -105,7 +105,7 @@ test("a sender above its rate is not read meanwhile, and nothing of it is lost",
     rate: { perSecond: 4000, burst: 1000 },
     tooFastMs: 200,
     tooFast: (is) => {
-      told.push(is);
+      reported.push(is);
       (is ? slowed : over).resolve();
     },
     work: (bytes, most) => {
@@ -124,7 +124,7 @@ test("a sender above its rate is not read meanwhile, and nothing of it is lost",
   await over.promise;
   t.is(units, 4000);
   t.false(pace.paused);
-  t.deepEqual(told, [true, false]);
+  t.deepEqual(reported, [true, false]);
 });
 
 test("what is held by its reader stays unread, and is read when it is let go", async (t) => {

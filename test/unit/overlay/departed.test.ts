@@ -32,35 +32,35 @@ test.serial(
   (t) => {
     mock.timers.enable({ apis: ["setInterval"] });
     t.teardown(() => mock.timers.reset());
-    const told: OwnerId[][] = [];
+    const reported: OwnerId[][] = [];
     using departed = new DepartedHosts({
       leases: registryOf(),
       addresses: () => [mine],
-      onDeparted: (owners) => told.push([...owners]),
+      onDeparted: (owners) => reported.push([...owners]),
       everyMs: 5000,
     });
     const look = (): void => mock.timers.tick(5000);
     look();
     look();
     look();
-    t.deepEqual(told, [], "it is not known who has a record");
+    t.deepEqual(reported, [], "it is not known who has a record");
     departed.present(new Set([first]));
     look();
     look();
-    t.deepEqual(told, [], "it has one");
+    t.deepEqual(reported, [], "it has one");
     departed.present(new Set());
     look();
-    t.deepEqual(told, [], "it may be about to write one");
+    t.deepEqual(reported, [], "it may be about to write one");
     look();
-    t.deepEqual(told, [[first]]);
+    t.deepEqual(reported, [[first]]);
     // It is back, and etcd may go away.
     departed.present(new Set([first]));
-    t.deepEqual(told, [[first], []]);
+    t.deepEqual(reported, [[first], []]);
     departed.present(new Set());
     look();
     look();
     departed.present(undefined);
-    t.deepEqual(told, [[first], [], [first], []]);
+    t.deepEqual(reported, [[first], [], [first], []]);
   },
 );
 

@@ -241,11 +241,11 @@ test("of a peer that has changed is told what has; one that left is told of with
     stored("junk", "x"),
     stored("10.77.6.0-24", "x"),
   ];
-  const told = peers.apply(
+  const reported = peers.apply(
     registry.apply({ kind: "snapshot", cluster: 1n, revision, keys: snapshot }),
   );
   t.deepEqual(
-    told.map((change) => [change.kind, change.peer.subnets.v4]),
+    reported.map((change) => [change.kind, change.peer.subnets.v4]),
     [
       ["changed", "10.77.1.0/24"],
       ["added", "10.77.2.0/24"],
@@ -494,17 +494,20 @@ test("a host that makes its lost key again says so when another host took the su
   const back = step(asked, answer, known, { at: 7, draw: 0.5 }).state;
   t.deepEqual([back.own?.key, troublesOf(back)], [key, []]);
   known.apply({ kind: "changes", revision, events: [{ kind: "put", at: faster }] });
-  const told = step(back, { kind: "leases" }, known, { at: 8, draw: 0.5 }).state;
-  t.deepEqual([told.own?.key, troublesOf(told)], [key, ["taken"]]);
-  t.is(leaseStatus(told).phase, "lost");
+  const reported = step(back, { kind: "leases" }, known, { at: 8, draw: 0.5 }).state;
+  t.deepEqual([reported.own?.key, troublesOf(reported)], [key, ["taken"]]);
+  t.is(leaseStatus(reported).phase, "lost");
   const over = { kind: "delete", key: faster.key, modRevision: ++revision } as const;
   known.apply({ kind: "changes", revision, events: [over] });
-  t.deepEqual(troublesOf(step(told, { kind: "leases" }, known, { at: 9, draw: 0.5 }).state), []);
+  t.deepEqual(
+    troublesOf(step(reported, { kind: "leases" }, known, { at: 9, draw: 0.5 }).state),
+    [],
+  );
 });
 
 test("a host that joins again while nobody knows whether its key was deleted has it deleted first", (t) => {
   const { known, state, own } = granted();
-  const empty: LeaseState = { ...state, own, wish: "leave", drain: "done" };
+  const empty: LeaseState = { ...state, own, intended: "leave", drain: "done" };
   const leaving = step(empty, { kind: "tick" }, known, { at: 5, draw: 0.5 }).state;
   t.deepEqual(deletesOf(leaving), [own.key]);
   const failed = { kind: "failed", request: leaving.request?.id ?? 0, error: lost } as const;

@@ -15,7 +15,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
 import { build } from "esbuild";
-import { withDraft } from "../../../scripts/draft.ts";
+import { withTemporaryFile } from "../../../scripts/temporary-file.ts";
 
 const top = path.resolve(import.meta.dirname, "../../..");
 
@@ -118,11 +118,13 @@ test("a build leaves no draft, however it ends, and takes away what killed ones 
   for (const name of ["programs.4711", "programs.old", "image.4711"])
     utimesSync(path.join(site.at, "build", name), 1, 1);
   const rest = ["image.4711", "programs", "programs.4712", "programs.old"];
-  await withDraft(directory, async (draft) => {
+  await withTemporaryFile(directory, async (draft) => {
     t.deepEqual(there(), [...rest, path.basename(draft)].toSorted());
     writeFileSync(path.join(draft, "podnetd.mjs"), "");
   });
   t.deepEqual(there(), rest);
-  await t.throwsAsync(withDraft(directory, () => Promise.reject(new Error("Injected failure"))));
+  await t.throwsAsync(
+    withTemporaryFile(directory, () => Promise.reject(new Error("Injected failure"))),
+  );
   t.deepEqual(there(), rest);
 });

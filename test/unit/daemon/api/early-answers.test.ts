@@ -236,7 +236,7 @@ test("a request that goes on is read on for a while, and then reset without an e
 const folder = mkdtempSync(path.join(tmpdir(), "podnet-early-"));
 
 /** A server on TCP whose callers have certificates and no role. */
-async function servingStrangers(options: ServingOptions = {}): Promise<{
+async function servingForeign(options: ServingOptions = {}): Promise<{
   readonly serving: Serving;
   dial(): Promise<FrameClient>;
 }> {
@@ -260,7 +260,7 @@ const atOnce = 50;
 test("thousands of refused streams end, whenever their requests end (TLS)", async (t) => {
   t.timeout(300_000);
   const limits = { requestsPerS: 1e6, requestsPerCaller: 1000 };
-  const { serving, dial } = await servingStrangers({ limits });
+  const { serving, dial } = await servingForeign({ limits });
   await using _ = serving;
   for (let done = 0; done < calls; done += 10 * atOnce) {
     using client = await dial();
@@ -290,12 +290,12 @@ test("refused streams end for curl, over either HTTP", async (t) => {
   const message = path.join(mkdtempSync(path.join(tmpdir(), "podnet-early-")), "message");
   writeFileSync(message, envelope("{}"));
   chmodSync(path.dirname(message), 0o755);
-  const stranger = ["--reuid=4009", "--regid=4009", "--clear-groups"];
+  const foreign = ["--reuid=4009", "--regid=4009", "--clear-groups"];
   const call = (i: number): Promise<{ stdout: string }> => {
     const version = i % 8 === 7 ? "--http1.1" : "--http2-prior-knowledge";
     const how = ["-sS", "-N", version, "--max-time", "30", "--unix-socket", serving.socket];
     const what = ["-H", `content-type: ${stream}`, "--data-binary", `@${message}`];
-    return run("setpriv", [...stranger, "curl", ...how, ...what, `http://podnet${pods}/Watch`]);
+    return run("setpriv", [...foreign, "curl", ...how, ...what, `http://podnet${pods}/Watch`]);
   };
   const times = full ? 10_000 : 40;
   for (let i = 0; i < times; i += 2) {

@@ -22,14 +22,14 @@ const limits = { requestMs: 400, idleMs: 60_000 };
 type Frame = ReturnType<typeof framesIn>["frames"][number];
 
 /** A client of HTTP/2 that writes what it is told, and answers pings unless told not to. */
-function dial(serving: Serving, answersPings: boolean, told: Frame[] = []): Socket {
+function dial(serving: Serving, answersPings: boolean, reported: Frame[] = []): Socket {
   const socket = connect(serving.socket);
   let bytes: Buffer = Buffer.alloc(0);
   socket.on("error", () => {});
   socket.on("data", (chunk: Buffer) => {
     const { frames, rest } = framesIn(Buffer.concat([bytes, chunk]));
     bytes = rest;
-    told.push(...frames);
+    reported.push(...frames);
     for (const { kind, flags, payload } of frames)
       if (answersPings && kind === type.ping && flags === 0)
         socket.write(frame(type.ping, ack, 0, payload));
@@ -96,9 +96,9 @@ test("a whole request of a stream that is refused is answered to its end, and no
     literal("connect-timeout-ms", "x"),
   ]);
   for (const pauseMs of [0, 5]) {
-    const told: Frame[] = [];
-    const socket = dial(serving, true, told);
-    const answer = (): readonly Frame[] => told.filter(({ stream }) => stream === 1);
+    const reported: Frame[] = [];
+    const socket = dial(serving, true, reported);
+    const answer = (): readonly Frame[] => reported.filter(({ stream }) => stream === 1);
     socket.write(frame(type.headers, endHeaders, 1, refused));
     await delay(pauseMs);
     socket.write(frame(type.data, endStream, 1, Buffer.from("\0\0\0\0\x02{}", "latin1")));

@@ -93,15 +93,15 @@ test.serial(
     const most = 2 + Math.ceil((performance.now() - begun) / 1000);
     // Ten at once: on a busy machine a second may have passed, and one of them may be served.
     const plain = await Promise.all(Array.from({ length: 10 }, () => healthOf(dial(serving))));
-    const told = plain.filter((text) =>
+    const reported = plain.filter((text) =>
       /^HTTP\/1\.1 429 .*"code":"LIMIT_REACHED".*"retry_after_ms":"\d+"/s.test(text),
     );
-    t.true(told.length > 0, plain[0]);
+    t.true(reported.length > 0, plain[0]);
     const served = answers.filter((answer) => answer === "served").length;
     t.true(served >= 2 && served <= most, `${served} served of ${most}`);
     t.is(answers.filter((answer) => answer === "LIMIT_REACHED").length, 20 - served);
-    t.is(plain.filter((text) => text.startsWith("HTTP/1.1 200")).length, 10 - told.length);
-    t.is(serving.refused.get("connections_per_s"), 20 - served + told.length);
+    t.is(plain.filter((text) => text.startsWith("HTTP/1.1 200")).length, 10 - reported.length);
+    t.is(serving.refused.get("connections_per_s"), 20 - served + reported.length);
     // Whoever waits is served again.
     let again = "";
     for (let i = 0; i < 20 && again !== "served"; i++) {

@@ -44,8 +44,8 @@ function openSite(random = 0) {
         ips: ip === undefined ? [] : [ip as Ip],
       };
       const request = addRequest({ capabilities }, { containerId: `c${added++}` });
-      const wishes = wishesOf(request);
-      const plan = planAttachment(request, wishes, gatherAttachment(request, wishes, world));
+      const requests = wishesOf(request);
+      const plan = planAttachment(request, requests, gatherAttachment(request, requests, world));
       records.claim(plan);
       return plan;
     },

@@ -14,7 +14,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
-import { draftName, pendingName, renderPending } from "../../../../cni/protocol/pending.ts";
+import { temporaryName, pendingName, renderPending } from "../../../../cni/protocol/pending.ts";
 import { PendingDels } from "../../../../daemon/containers/cni/settle-pending.ts";
 import { watchPending } from "../../../../daemon/containers/cni/watch-pending.ts";
 import type { BootMoment } from "../../../../linux/boot-moment.ts";
@@ -142,7 +142,7 @@ test("records are looked for soon after they were written, whoever has made the 
   const pending = path.join(at.directory, "pending");
   const seen: string[][] = [];
   const write = (id: string): void => {
-    const draft = path.join(pending, draftName(1));
+    const draft = path.join(pending, temporaryName(1));
     writeFileSync(draft, id);
     renameSync(draft, path.join(pending, id));
   };
@@ -185,7 +185,7 @@ test("records are looked for soon after they were written, whoever has made the 
 
 test("what a plugin that was killed left of a record goes, and one that is being written stays", async (t) => {
   using at = site({});
-  const [old, fresh] = [draftName(4711), draftName(4712)];
+  const [old, fresh] = [temporaryName(4711), temporaryName(4712)];
   for (const name of [old, fresh, ".keep"]) at.write(name, "{");
   for (const name of [old, ".keep"]) at.age(name);
   await at.settle();

@@ -7,7 +7,7 @@ import {
 } from "../../../../api/validate-interface-change.ts";
 import type { IfName, NetworkName } from "../../../../core/names.ts";
 import type { PortLease } from "../../../../daemon/dhcp/lease.ts";
-import { ToldServers } from "../../../../daemon/networks/told-servers.ts";
+import { SentServers } from "../../../../daemon/networks/sent-servers.ts";
 import { answerAgain, answerOtherwise } from "../../../../daemon/pods/interfaces/answer-guest.ts";
 import { describeChange } from "../../../../daemon/pods/plan/change-text.ts";
 import type { Host } from "../../../../daemon/pods/lifecycle/host.ts";
@@ -51,7 +51,7 @@ function redefine(node: Node, name: string, change: Partial<typeof blue>): Netwo
 
 const planned = (node: Node, id: string): readonly string[] | undefined =>
   node.pods.find(id).plan.guest.dns?.servers;
-const told = (node: Node): readonly string[] | undefined => node.told.at(-1)?.dns?.servers;
+const reported = (node: Node): readonly string[] | undefined => node.reported.at(-1)?.dns?.servers;
 
 /** Waits for what nobody waits for. */
 async function until(isSo: () => boolean): Promise<void> {
@@ -62,22 +62,22 @@ async function until(isSo: () => boolean): Promise<void> {
 test("a guest's name servers follow its interfaces, there and back", async (t) => {
   using node = opened();
   const { id } = await node.create();
-  t.deepEqual(told(node), ["192.0.2.1"]);
+  t.deepEqual(reported(node), ["192.0.2.1"]);
   await node.pods.changes.changeInterface(id, add("blue"));
-  t.deepEqual(told(node), ["192.0.2.1", "192.0.2.53"]);
+  t.deepEqual(reported(node), ["192.0.2.1", "192.0.2.53"]);
   node.resolving.add(blue.name);
   await node.pods.changes.changeInterface(id, add("blue"));
-  t.deepEqual(told(node), ["192.0.2.1", "10.20.0.1"]);
-  t.deepEqual(node.told.at(-1)?.dns?.search, ["podnet", "one.example"]);
+  t.deepEqual(reported(node), ["192.0.2.1", "10.20.0.1"]);
+  t.deepEqual(node.reported.at(-1)?.dns?.search, ["podnet", "one.example"]);
   await node.pods.changes.changeInterface(id, remove("eth1"));
-  const configured = node.told.length;
+  const configured = node.reported.length;
   t.deepEqual(planned(node, id), ["192.0.2.1", "10.20.0.1"], "the other one is there still");
   const { before, after } = await node.pods.changes.planInterface(id, remove("eth2"));
   const plan = describeChange(before, after, { fragment: () => [], plug: () => [] });
   t.regex(JSON.stringify(plan), /"guest\.configure"/, "the plan says so");
   await node.pods.changes.changeInterface(id, remove("eth2"));
-  t.deepEqual(told(node), ["192.0.2.1"]);
-  t.is(node.told.length, configured + 1);
+  t.deepEqual(reported(node), ["192.0.2.1"]);
+  t.is(node.reported.length, configured + 1);
   await node.pods.close(0);
 });
 
@@ -85,9 +85,9 @@ test("what is removed, and leaves no server behind, is not told of", async (t) =
   using node = opened();
   const { id } = await node.create();
   await node.pods.changes.changeInterface(id, add("default"));
-  const configured = node.told.length;
+  const configured = node.reported.length;
   await node.pods.changes.changeInterface(id, remove("eth1"));
-  t.is(node.told.length, configured);
+  t.is(node.reported.length, configured);
   await node.pods.close(0);
 });
 
@@ -97,7 +97,7 @@ test("a guest that keeps the NIC asks nobody of its network any more", async (t)
   await node.pods.changes.changeInterface(id, add("blue"));
   node.keeps = true;
   await node.pods.changes.changeInterface(id, remove("eth1"));
-  t.deepEqual(told(node), ["192.0.2.1"]);
+  t.deepEqual(reported(node), ["192.0.2.1"]);
   t.is(node.pods.find(id).plan.interfaces[1]?.leaving, true);
   await node.pods.close(0);
 });
@@ -116,8 +116,8 @@ test("an add that fails behind its guest is taken back from the servers too", as
     code: "SYSCALL_FAILED",
   });
   t.deepEqual(planned(node, id), ["192.0.2.1"]);
-  t.deepEqual(told(node), ["192.0.2.1"]);
-  t.is(node.told.length, 2, "it may have heard of the other");
+  t.deepEqual(reported(node), ["192.0.2.1"]);
+  t.is(node.reported.length, 2, "it may have heard of the other");
   await node.pods.close(0);
 });
 
@@ -136,15 +136,15 @@ test("another server of a network reaches guests that run, once, and those that 
   const { id } = await node.create();
   const stopped = await node.create();
   await node.pods.stop(stopped.id, { force: true });
-  const configured = node.told.length;
+  const configured = node.reported.length;
   const name = redefine(node, "default", { dns: ["192.0.2.2" as never] });
   await node.pods.refit(name);
-  await until(() => node.told.length > configured);
-  t.deepEqual(told(node), ["192.0.2.2"]);
+  await until(() => node.reported.length > configured);
+  t.deepEqual(reported(node), ["192.0.2.2"]);
   await node.pods.refit(name);
   await node.pods.refit(blue.name);
   await node.pods.changes.changeInterface(id, add("blue"));
-  t.is(node.told.length, configured + 2, "nothing new is not told of");
+  t.is(node.reported.length, configured + 2, "nothing new is not told of");
   t.deepEqual(planned(node, stopped.id), ["192.0.2.2"]);
   await node.pods.close(0);
 });
@@ -153,12 +153,12 @@ test("a guest that does not answer holds no network up, and neither does one tha
   using node = opened();
   const { id } = await node.create();
   await node.pods.pause(id);
-  const configured = node.told.length;
+  const configured = node.reported.length;
   const name = redefine(node, "default", { dns: ["192.0.2.2" as never] });
   await node.pods.refit(name);
-  t.is(node.told.length, configured);
+  t.is(node.reported.length, configured);
   await node.pods.resume(id);
-  t.deepEqual(told(node), ["192.0.2.2"]);
+  t.deepEqual(reported(node), ["192.0.2.2"]);
   node.mute = true;
   redefine(node, "default", { dns: ["192.0.2.3" as never] });
   await node.pods.refit(name);
@@ -181,8 +181,8 @@ test("a podnetd that ends before it has told a guest leaves it to the next", asy
   {
     using next = begin(opened(config));
     await next.pods.recover("b");
-    await until(() => next.told.length > 0);
-    t.deepEqual(told(next), ["192.0.2.2"]);
+    await until(() => next.reported.length > 0);
+    t.deepEqual(reported(next), ["192.0.2.2"]);
     await until(() => next.pods.list()[0]?.observed?.dns.servers[0] === "192.0.2.2");
     await next.pods.close(0);
   }
@@ -190,16 +190,16 @@ test("a podnetd that ends before it has told a guest leaves it to the next", asy
   await third.pods.recover("b");
   await until(() => third.calls.includes("ready"));
   await third.pods.close(0);
-  t.deepEqual(third.told, [], "which has told it");
+  t.deepEqual(third.reported, [], "which has told it");
 });
 
 test("networks of which guests were told otherwise are known after a start, and new ones are none", (t) => {
   using node = opened();
-  const servers = new ToldServers(node.db);
+  const servers = new SentServers(node.db);
   const on = (): string => "podnet";
   t.deepEqual(servers.outdated([blue], on), [], "nobody was told of it");
   servers.note([blue], on);
-  t.deepEqual(new ToldServers(node.db).outdated([blue], on), []);
+  t.deepEqual(new SentServers(node.db).outdated([blue], on), []);
   for (const change of [
     { dns: [] },
     { dnsSearch: ["blue.example"] },

@@ -15,8 +15,8 @@ const networks: KnownNetworks = {
   domainOf: (name) => (name === both.name ? "podnet" : undefined),
 };
 
-const on = (...wishes: readonly (readonly [network: string, ...addresses: string[]])[]) => {
-  const interfaces = wishes.map(([network, ...addresses]) => ({
+const on = (...requests: readonly (readonly [network: string, ...addresses: string[]])[]) => {
+  const interfaces = requests.map(([network, ...addresses]) => ({
     network,
     ...(addresses.length === 0 ? {} : { addresses }),
   })) as unknown as InterfaceSpec[];

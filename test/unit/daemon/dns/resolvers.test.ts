@@ -19,7 +19,7 @@ const grey = definition("grey", ["10.40.0.1/24"], { resolver: false });
  */
 function resolvers() {
   const clock = { ms: 0 };
-  const known = { told: false, clients: false };
+  const known = { reported: false, clients: false };
   const open = new Map<string, Resolver>();
   const holder = (ip: Ip): PodId | undefined => {
     if (ip.endsWith(".2")) return "askeraskeras" as PodId;
@@ -35,7 +35,7 @@ function resolvers() {
     nameAt: (_network, ip) => (holder(ip) === undefined ? undefined : "other"),
     holderAt: (_network, ip) => holder(ip),
     networksOf: () => [red.name, blue.name, grey.name],
-    isTold: () => known.told,
+    isSent: () => known.reported,
     hasClients: () => known.clients,
   };
   const all = new Resolvers({
@@ -78,9 +78,9 @@ test("a resolver that is not to be any more is there for whoever was told of it,
     return open.has("pn-blue");
   };
   t.true(await isOpen(blue));
-  known.told = true;
+  known.reported = true;
   t.true(await isOpen(off), "guests are told of it");
-  known.told = false;
+  known.reported = false;
   t.false(await isOpen(off), "and now none is");
   t.false(await isOpen(off));
   t.true(await isOpen(blue));

@@ -50,10 +50,10 @@ async function stored(): Promise<string[]> {
 test.serial("a commit that throws and is there counts, and is told of", async (t) => {
   const stop = new AbortController();
   const reader = journal.watch(journal.newest, stop.signal);
-  const told = reader.next();
+  const reported = reader.next();
   failing("after");
   t.notThrows(() => journal.emit(event("there")));
-  t.is((await told).value?.data.text, "there");
+  t.is((await reported).value?.data.text, "there");
   t.is((await stored()).at(-1), "there");
   t.regex(said.join(""), /"commit":"updated".*the commit fails after.*is there all the same/);
   await reader.return(undefined);
@@ -68,11 +68,11 @@ test.serial("a commit that throws and is not there does not count", async (t) =>
 });
 
 test.serial("what throws within a larger transaction is the larger one's to judge", async (t) => {
-  const tell = (): void =>
+  const report = (): void =>
     journal.transact("part", (emit) => {
       emit(event("part"));
       throw new Error("in the middle");
     });
-  t.throws(() => db.transaction(tell), { message: "in the middle" });
+  t.throws(() => db.transaction(report), { message: "in the middle" });
   t.false((await stored()).includes("part"));
 });

@@ -26,7 +26,7 @@ const networks = [
  */
 class Books {
   readonly held = new Map<Ip, string>();
-  readonly resting = new Map<Ip, number>();
+  readonly quarantinedOffsets = new Map<Ip, number>();
   readonly plans = new Map<string, PodPlan>();
   now = 1_000_000;
   addresses: Addresses;
@@ -56,14 +56,14 @@ class Books {
     this.#t.is(next.length, Math.min(count, Number(free)), "all that are free are found");
     if (next.length < count) return;
     const id = podIdOf(++this.#made);
-    const resting = [...this.resting.keys()].filter((ip) => this.#rests(ip));
+    const quarantinedOffsets = [...this.quarantinedOffsets.keys()].filter((ip) => this.#rests(ip));
     for (const ip of next) {
       this.#t.false(this.held.has(ip), `${ip} is held`);
       // One that rests is given only when no other is left, and then the one that has rested
       // longest.
       if (this.#rests(ip))
         this.#t.true(
-          BigInt(resting.length) + BigInt(count) > free,
+          BigInt(quarantinedOffsets.length) + BigInt(count) > free,
           `${ip} rests, and others are free`,
         );
     }
@@ -81,7 +81,7 @@ class Books {
     this.plans.set(id, plan);
     for (const ip of next) {
       this.held.set(ip, id);
-      this.resting.delete(ip);
+      this.quarantinedOffsets.delete(ip);
     }
   }
 
@@ -95,7 +95,7 @@ class Books {
     for (const [ip, holder] of this.held)
       if (holder === id) {
         this.held.delete(ip);
-        this.resting.set(ip, this.now);
+        this.quarantinedOffsets.set(ip, this.now);
       }
   }
 
@@ -106,11 +106,15 @@ class Books {
   compare(): void {
     const { free, used, reserved, quarantined } = this.addresses.stats("n" as never);
     const { size, fixed, cidr } = this.#network;
-    const resting = [...this.resting.keys()].filter((ip) => this.#rests(ip));
+    const quarantinedOffsets = [...this.quarantinedOffsets.keys()].filter((ip) => this.#rests(ip));
     this.#t.is(free + used + reserved + quarantined, size);
     this.#t.deepEqual(
       { used, reserved, quarantined },
-      { used: BigInt(this.held.size), reserved: fixed, quarantined: BigInt(resting.length) },
+      {
+        used: BigInt(this.held.size),
+        reserved: fixed,
+        quarantined: BigInt(quarantinedOffsets.length),
+      },
     );
     const { first } = rangeOf(cidr);
     for (let i = 0n; i < size; i++) {
@@ -121,7 +125,7 @@ class Books {
   }
 
   #rests(ip: Ip): boolean {
-    const since = this.resting.get(ip);
+    const since = this.quarantinedOffsets.get(ip);
     return since !== undefined && this.now - since < quarantineMs;
   }
 }

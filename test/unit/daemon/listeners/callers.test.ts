@@ -130,15 +130,15 @@ test("captures: so many of one caller, given back once, and another has its own"
 });
 
 test("a flood is counted whole and told in one line", (t) => {
-  const told: unknown[] = [];
-  const log = { warn: (fields: unknown) => told.push(fields) } as unknown as Log;
+  const reported: unknown[] = [];
+  const log = { warn: (fields: unknown) => reported.push(fields) } as unknown as Log;
   const counted: string[] = [];
   const tally = new Tally(log, "Dropped", (reason) => counted.push(reason));
   for (let i = 0; i < 1000; i++) tally.count("x");
   t.is(counted.length, 1000);
-  t.deepEqual(told, [{ counts: { x: 1 } }]);
+  t.deepEqual(reported, [{ counts: { x: 1 } }]);
   tally.close();
-  t.deepEqual(told[1], { counts: { x: 999 } });
+  t.deepEqual(reported[1], { counts: { x: 999 } });
 });
 
 const hostile = 'a\u001b[2J\r\n{"x":1}\u0000\u009b1m\u202e\u200b\ufeff\u2028\ud800"';

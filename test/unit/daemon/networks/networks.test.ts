@@ -16,7 +16,7 @@ import {
 import { Addresses } from "../../../../daemon/ipam/addresses.ts";
 import type { PodPlan } from "../../../../daemon/pods/store/pod-plan.ts";
 import { refitted } from "../../../../daemon/pods/plan/refit.ts";
-import { deleteRestingOutside, listLeases } from "../../../../daemon/ipam/store.ts";
+import { deleteQuarantinedOutside, listLeases } from "../../../../daemon/ipam/store.ts";
 import * as rows from "../../../../daemon/networks/store.ts";
 import { definition, readyRow } from "../../../lab/network-definition.ts";
 import { podIdOf } from "../../../lab/network.ts";
@@ -218,7 +218,7 @@ test("rows: as written, changed and gone back, with what rests outside forgotten
   db.run(
     "INSERT INTO leases VALUES ('blue', '10.20.0.5', 'pod', 'p/0', 1, 2), ('blue', 'fd00::5', 'pod', 'p/0', 1, 2)",
   );
-  deleteRestingOutside(
+  deleteQuarantinedOutside(
     db,
     before.name,
     after.subnets.map(({ cidr }) => cidr),

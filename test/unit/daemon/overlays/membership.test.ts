@@ -43,7 +43,7 @@ class FakeHost {
 
 /** A host in these overlays; `refused` is how often another one cannot be added. */
 function openMembership(hosts: Map<string, FakeHost>, refused = 0) {
-  const told: string[] = [];
+  const reported: string[] = [];
   let left = refused;
   const membership = new Membership({
     hosts,
@@ -54,19 +54,21 @@ function openMembership(hosts: Map<string, FakeHost>, refused = 0) {
     drop: async (name) => void hosts.delete(name),
     log: {
       error: (fields: object, text?: string) => {
-        told.push(`${"overlay" in fields ? String(fields.overlay) : ""}: ${text}`);
+        reported.push(`${"overlay" in fields ? String(fields.overlay) : ""}: ${text}`);
       },
     },
     againMs: 50,
   });
-  return { membership, told, hosts };
+  return { membership, reported, hosts };
 }
 
 const phases = (hosts: ReadonlyMap<string, FakeHost>): string =>
   [...hosts].map(([name, { phase }]) => `${name} ${phase}`).join();
 
 test("a store that cannot be written once is told of, tried again, and holds up no other overlay", async (t) => {
-  const { membership, told, hosts } = openMembership(new Map([["blue", new FakeHost("left", 2)]]));
+  const { membership, reported, hosts } = openMembership(
+    new Map([["blue", new FakeHost("left", 2)]]),
+  );
   await using _ = membership;
   await membership.become([blue, red]);
   t.is(phases(hosts), "blue left,red held");
@@ -78,7 +80,11 @@ test("a store that cannot be written once is told of, tried again, and holds up 
   await until("red's end", () => !hosts.has("red"));
   t.is(phases(hosts), "blue held,green held");
   t.is(hosts.get("blue")?.asked, 3, "what works is left at that");
-  t.deepEqual(told, ["blue: This host cannot take part in the overlay"], "once, not at each try");
+  t.deepEqual(
+    reported,
+    ["blue: This host cannot take part in the overlay"],
+    "once, not at each try",
+  );
 });
 
 test("a host that somebody had leave an overlay stays out of it, whatever others come and go", async (t) => {
@@ -98,7 +104,9 @@ test("a host that somebody had leave an overlay stays out of it, whatever others
 });
 
 test("a leave that fails is tried again until the overlay has gone", async (t) => {
-  const { membership, told, hosts } = openMembership(new Map([["blue", new FakeHost("held", 2)]]));
+  const { membership, reported, hosts } = openMembership(
+    new Map([["blue", new FakeHost("held", 2)]]),
+  );
   await using _ = membership;
   await membership.become([]);
   await until("the trouble", () => membership.troubles.length === 1);
@@ -107,7 +115,7 @@ test("a leave that fails is tried again until the overlay has gone", async (t) =
   ]);
   await until("its end", () => hosts.size === 0);
   t.deepEqual(membership.troubles, []);
-  t.true(told.length > 0);
+  t.true(reported.length > 0);
 });
 
 test("an overlay that comes again is not left any more, though its leave has failed", async (t) => {
@@ -122,7 +130,7 @@ test("an overlay that comes again is not left any more, though its leave has fai
 });
 
 test("an overlay that cannot be added is told of and tried again, unless it is no more", async (t) => {
-  const { membership, told, hosts } = openMembership(new Map(), 2);
+  const { membership, reported, hosts } = openMembership(new Map(), 2);
   await using _ = membership;
   await membership.become([red]);
   t.deepEqual(membership.troubles, [
@@ -130,7 +138,7 @@ test("an overlay that cannot be added is told of and tried again, unless it is n
   ]);
   await until("red", () => hosts.has("red"));
   t.deepEqual(membership.troubles, []);
-  t.is(told.length, 1);
+  t.is(reported.length, 1);
 
   const hopeless = openMembership(new Map(), Number.POSITIVE_INFINITY);
   await using other = hopeless.membership;

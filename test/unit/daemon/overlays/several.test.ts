@@ -49,7 +49,7 @@ test("names come and go with what is written; leases beside them change nothing"
     // (Another etcd, or one that was compacted: all there is.)
     { kind: "snapshot", cluster: 2n, revision: 1n, keys: [] },
   ];
-  const told: string[] = [];
+  const reported: string[] = [];
   await followOverlayNames(
     {
       async *follow() {
@@ -58,10 +58,10 @@ test("names come and go with what is written; leases beside them change nothing"
     },
     prefix,
     new AbortController().signal,
-    (names) => told.push([...names].toSorted().join()),
-    (reasons) => reasons.length > 0 && told.push(`not heard: ${reasons.join()}`),
+    (names) => reported.push([...names].toSorted().join()),
+    (reasons) => reasons.length > 0 && reported.push(`not heard: ${reasons.join()}`),
   );
-  t.deepEqual(told, ["red", "blue,red", "not heard: away", "blue", ""]);
+  t.deepEqual(reported, ["red", "blue,red", "not heard: away", "blue", ""]);
 });
 
 const config = (network: string, vni: number) =>

@@ -127,8 +127,8 @@ test.serial(
 test.serial("what could not be written or removed is, once it can be", async (t) => {
   const directory = join(top, "later");
   const path = join(directory, "subnet.env");
-  const told: string[] = [];
-  const log = { warn: (_: LogFields, msg: string) => void told.push(msg) };
+  const reported: string[] = [];
+  const log = { warn: (_: LogFields, msg: string) => void reported.push(msg) };
   writeFileSync(directory, "a file where a directory should be");
   using file = new SubnetFile({ path, log, ready: () => {}, againMs: 5 });
   file.write(env(5));
@@ -147,10 +147,10 @@ test.serial("what could not be written or removed is, once it can be", async (t)
   t.deepEqual(readdirSync(directory).toSorted(), [".subnet.env.new", "subnet.env"]);
   watchEffects(undefined);
   await until("nothing", () => readdirSync(directory).length === 0);
-  const [without, goneStill] = [told[0], told.at(-1)];
+  const [without, goneStill] = [reported[0], reported.at(-1)];
   t.is(without, "Programs on the host are not told of the overlay");
   t.is(goneStill, "What has been given up is still told of");
-  t.is(told.length, 3, "each once, however often it is tried");
+  t.is(reported.length, 3, "each once, however often it is tried");
 });
 
 test.serial("what others took or changed of the file is put back, and nothing else", (t) => {

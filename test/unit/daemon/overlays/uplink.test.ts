@@ -30,11 +30,11 @@ const nothing: InterfaceChoice = {
 };
 
 const chosen = (
-  wish: Partial<InterfaceChoice>,
+  intended: Partial<InterfaceChoice>,
   families: readonly (4 | 6)[] = [4],
 ): readonly unknown[] => {
   const { link, mtu, address, address6, publicIp, publicIp6 } = chooseUplink(
-    { ...nothing, ...wish },
+    { ...nothing, ...intended },
     host,
     families,
   );
@@ -105,12 +105,12 @@ test("a public address alone has to be the host's and decides; beside an interfa
 });
 
 test("where no interface fits it is said what was tried, and what there is", (t) => {
-  const wish = {
+  const intended = {
     interfaces: ["nowhere", "six0"],
     patterns: [/^bare$/u],
     canReach: "203.0.113.7" as Ip,
   };
-  const error = t.throws(() => chosen(wish, [4, 6]));
+  const error = t.throws(() => chosen(intended, [4, 6]));
   t.true(isPodnetError(error, "PREFLIGHT_FAILED"));
   const { details, field } = error as PodnetError;
   t.is(field, "overlay.interface");

@@ -123,11 +123,11 @@ test.serial(
     t.true(reserve.whole);
     const before = journal.newest;
     const stop = new AbortController();
-    const told = Array.fromAsync(journal.watch(before, stop.signal), ({ cursor }) => cursor);
+    const reported = Array.fromAsync(journal.watch(before, stop.signal), ({ cursor }) => cursor);
     commit("essential");
     await new Promise(setImmediate);
     stop.abort();
-    t.deepEqual(await told, [before + 1], "its event is told once");
+    t.deepEqual(await reported, [before + 1], "its event is told once");
     t.false(reserve.whole);
     commit("usual");
     t.throws(() => commit("new"), { code: "STATE_UNWRITABLE", message: /nearly full/ });

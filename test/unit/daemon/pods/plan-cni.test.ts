@@ -162,8 +162,8 @@ test("a pod's own routes and networks come first", (t) => {
   t.deepEqual(plan.guest.dns, both.plan.guest.dns);
   const none = { list: () => [] } as unknown as KnownNetworks;
   const alone = pod({ interfaces: [{ cni: {} }] });
-  const told = { ...alone, plan: withTaken(alone, 0, taken, dns) };
-  t.is(followNetworks(told, none).plan, told.plan, "nobody else's servers take the place");
+  const reported = { ...alone, plan: withTaken(alone, 0, taken, dns) };
+  t.is(followNetworks(reported, none).plan, reported.plan, "nobody else's servers take the place");
 });
 
 test("the namespace is made and joined beside the machine, and before one with a seed disk", (t) => {

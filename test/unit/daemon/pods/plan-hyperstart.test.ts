@@ -152,16 +152,21 @@ test("changes are refused alike, and the world is the same", (t) => {
 test("the plan shows what is sent: commands of hyperstart's, STARTPOD to a new guest alone", (t) => {
   const describe = { fragment: () => [], plug: () => [], restore: () => [] };
   const pod = planned({});
-  const told = describePlan(pod.plan, [], describe).find(({ step }) => step === "guest.configure");
+  const reported = describePlan(pod.plan, [], describe).find(
+    ({ step }) => step === "guest.configure",
+  );
   t.deepEqual(
-    told?.lines.map((line) => line.replace(/ .*/, "")),
+    reported?.lines.map((line) => line.replace(/ .*/, "")),
     ["STARTPOD", "SETUPINTERFACE", "SETUPROUTE"],
   );
   t.regex(
-    told?.lines[1] ?? "",
+    reported?.lines[1] ?? "",
     /"newDeviceName":"eth0".*"10\.0\.0\.2","netMask":"255\.255\.255\.0"/,
   );
-  t.regex(told?.lines[2] ?? "", /"dest":"0\.0\.0\.0\/0","gateway":"10\.0\.0\.1","device":"eth0"/);
+  t.regex(
+    reported?.lines[2] ?? "",
+    /"dest":"0\.0\.0\.0\/0","gateway":"10\.0\.0\.1","device":"eth0"/,
+  );
   const change = validateUpdateInterface(
     create(UpdateInterfaceRequestSchema, { idOrName: "x", guestName: "eth0", mtu: 1400 }),
   );

@@ -229,12 +229,13 @@ test("a pod that names servers or domains has these alone; with options alone it
     options: [],
     domains: ["podnet"],
   };
-  const told = (more?: object) => plan(more === undefined ? {} : { dns: more }, { dns }).guest.dns;
+  const reported = (more?: object) =>
+    plan(more === undefined ? {} : { dns: more }, { dns }).guest.dns;
   const gateway = { servers: ["10.30.0.1"], search: ["podnet"], options: [] };
-  t.deepEqual(told(), { ...gateway, search: ["podnet", "host"] } as never);
-  t.deepEqual(told({ options: ["ndots:2"] }), { ...gateway, options: ["ndots:2"] } as never);
-  t.deepEqual(told({ search: ["a.example"] }), { ...gateway, search: ["a.example"] } as never);
-  t.deepEqual(told({ servers: ["192.0.2.9"] }), {
+  t.deepEqual(reported(), { ...gateway, search: ["podnet", "host"] } as never);
+  t.deepEqual(reported({ options: ["ndots:2"] }), { ...gateway, options: ["ndots:2"] } as never);
+  t.deepEqual(reported({ search: ["a.example"] }), { ...gateway, search: ["a.example"] } as never);
+  t.deepEqual(reported({ servers: ["192.0.2.9"] }), {
     servers: ["192.0.2.9"],
     search: [],
     options: [],

@@ -64,10 +64,10 @@ const undone = ["detach tap0", "detach tap1", "reap", "remove"];
 
 test("host and machine come up side by side", async (t) => {
   const { live, host } = scene();
-  const told: string[] = [];
+  const reported: string[] = [];
   const progress = {
-    started: (step: string) => told.push(`${step} begins`),
-    finished: ({ step }: { step: string }) => told.push(`${step} ends`),
+    started: (step: string) => reported.push(`${step} begins`),
+    finished: ({ step }: { step: string }) => reported.push(`${step} ends`),
   };
   const elapsed = () => systemClock.monotonic();
   await bringUp(
@@ -76,9 +76,9 @@ test("host and machine come up side by side", async (t) => {
     { progress, fresh: true, elapsed, commit: () => {} },
     new AbortController().signal,
   );
-  const at = (what: string): number => told.indexOf(what);
-  t.true(at("vm.start begins") < at("port.attach ends"), told.join());
-  t.true(at("port.attach begins") < at("guest.ready ends"), told.join());
+  const at = (what: string): number => reported.indexOf(what);
+  t.true(at("vm.start begins") < at("port.attach ends"), reported.join());
+  t.true(at("port.attach begins") < at("guest.ready ends"), reported.join());
 });
 
 test("the guest is told before its NICs are plugged", async (t) => {
@@ -172,7 +172,7 @@ for (const failing of [
     stage.failing.add(failing);
     stage.live.taps.set(0, stage.host.openTap("tap0" as never));
     stage.calls.length = 0;
-    const told = await undoPod(stage.live, stage.host, { graceful: true });
+    const reported = await undoPod(stage.live, stage.host, { graceful: true });
     const all = [
       "detach tap0",
       "detach tap1",
@@ -185,8 +185,8 @@ for (const failing of [
     ];
     for (const each of all) t.true(stage.calls.includes(each), each);
     // A guest that does not power off is ended all the same: that is no failure.
-    t.is(told.length, failing === "power-off" ? 0 : 1);
-    for (const error of told) t.true(isPodnetError(error) && error.step !== undefined);
+    t.is(reported.length, failing === "power-off" ? 0 : 1);
+    for (const error of reported) t.true(isPodnetError(error) && error.step !== undefined);
   });
 }
 

@@ -10,12 +10,12 @@ const failure = (message = "not yet"): PodnetError =>
 /** A queue whose time passes when the test says so. */
 function opened(options: Partial<WorkQueueOptions<string>> = {}) {
   const time = new VirtualTime();
-  const told: string[] = [];
+  const reported: string[] = [];
   const queue = new WorkQueue<string>({
     place: "store",
     backoff: { firstMs: 1000, longestMs: 8000 },
-    onDegraded: (key, { error }) => void told.push(`${key}: ${error?.message}`),
-    onRecovered: (key) => void told.push(`${key}: recovered`),
+    onDegraded: (key, { error }) => void reported.push(`${key}: ${error?.message}`),
+    onRecovered: (key) => void reported.push(`${key}: recovered`),
     ...options,
     time: {
       monotonic: () => time.monotonicMs,
@@ -31,7 +31,7 @@ function opened(options: Partial<WorkQueueOptions<string>> = {}) {
     time.after(ms, () => (over = true));
     await time.run(() => over);
   };
-  return { queue, time, told, pass };
+  return { queue, time, reported, pass };
 }
 
 /** Work that fails so many times, and when it was done. */
@@ -103,7 +103,7 @@ test("jitter tries apart what failed together, and is alike in each run of one h
 });
 
 test("a key's condition says since when it is degraded, how often it was tried, why, and when it is next", async (t) => {
-  const { queue, time, pass, told } = opened();
+  const { queue, time, pass, reported } = opened();
   let message = "one";
   const work = async (): Promise<void> => {
     if (message !== "") throw failure(message);
@@ -117,17 +117,17 @@ test("a key's condition says since when it is degraded, how often it was tried, 
   t.true(condition.status === "degraded" && (condition.nextMs ?? 0) > time.monotonicMs);
   await pass(3000);
   t.like(queue.condition("a"), { sinceMs: 50, attempts: 3 });
-  t.deepEqual(told, ["a: one"], "once for as long as it is alike");
+  t.deepEqual(reported, ["a: one"], "once for as long as it is alike");
   message = "two";
   await pass(8000);
-  t.deepEqual(told, ["a: one", "a: two"]);
+  t.deepEqual(reported, ["a: one", "a: two"]);
   t.deepEqual(
     [...queue.degraded()].map(([key]) => key),
     ["a"],
   );
   message = "";
   await pass(20_000);
-  t.deepEqual(told, ["a: one", "a: two", "a: recovered"]);
+  t.deepEqual(reported, ["a: one", "a: two", "a: recovered"]);
   t.deepEqual(queue.condition("a"), { status: "ok" });
 });
 

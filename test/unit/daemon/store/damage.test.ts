@@ -246,8 +246,8 @@ test("a daemon killed while it makes its state leaves nothing that is taken for 
 test("damage that is met while the state is in use is told of, whoever meets it", (t) => {
   const directory = left();
   using db = Database.openIn(directory);
-  const told: string[] = [];
-  db.whenDamaged(({ code, hint }) => told.push(`${code} ${hint}`));
+  const reported: string[] = [];
+  db.whenDamaged(({ code, hint }) => reported.push(`${code} ${hint}`));
   const other = new DatabaseSync(file(directory));
   using _other = { [Symbol.dispose]: () => other.close() };
   other.exec("PRAGMA wal_checkpoint(TRUNCATE)");
@@ -256,9 +256,9 @@ test("damage that is met while the state is in use is told of, whoever meets it"
   // Another's commit is why the file is read again, and not what is remembered of it.
   other.exec("PRAGMA user_version = 1");
   t.throws(() => db.all("SELECT value FROM meta"), { code: "STATE_CORRUPT" });
-  t.is(told.length, 1);
-  t.regex(told[0] ?? "", /^STATE_CORRUPT .*never deletes it/);
+  t.is(reported.length, 1);
+  t.regex(reported[0] ?? "", /^STATE_CORRUPT .*never deletes it/);
   // What is wrong with a statement is no damage.
   t.throws(() => db.all("SELECT nothing"));
-  t.is(told.length, 1);
+  t.is(reported.length, 1);
 });

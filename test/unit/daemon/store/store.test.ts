@@ -90,11 +90,11 @@ test("cursors that may have been told and lost with the power are not used again
   using db = Database.openIn(directory());
   skipLostCursors(db);
   t.is(eventBounds(db).newest, 0);
-  const tell = (): number =>
+  const report = (): number =>
     insertEvent(db, { kind: "attachment", timeMs: 0, data: { text: "" } }).cursor;
-  t.is(tell(), 1);
+  t.is(report(), 1);
   skipLostCursors(db);
-  t.is(tell(), 1002);
+  t.is(report(), 1002);
   t.deepEqual(eventBounds(db), { oldest: 1, newest: 1002 });
   t.deepEqual(
     eventsAfter(db, 1, eventLimit).map(({ cursor }) => cursor),

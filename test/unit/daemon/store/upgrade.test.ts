@@ -26,7 +26,7 @@ interface Left {
   /** Pods in it, and addresses of the default network in use and resting. */
   readonly pods: readonly string[];
   readonly used: bigint;
-  readonly resting: bigint;
+  readonly quarantinedOffsets: bigint;
   /** What a recovery makes of them, and how many addresses are in use then. */
   readonly recovered: readonly string[];
   readonly usedThen: bigint;
@@ -48,7 +48,7 @@ const manyPods: Left = {
     "stopping",
   ],
   used: 20n,
-  resting: 2n,
+  quarantinedOffsets: 2n,
   recovered: [
     "everywhere running",
     "failed failed",
@@ -77,7 +77,7 @@ const states: Readonly<Record<number, Left>> = {
       "stopping",
     ],
     used: 8n,
-    resting: 1n,
+    quarantinedOffsets: 1n,
     recovered: [
       "failed failed",
       // A row says what its machine does, and the one that is played here runs.
@@ -141,7 +141,7 @@ for (const schema of left) {
     for (const row of node.pods.list())
       if (row.before !== undefined) t.is(row.before.plan.podId, row.id);
     const { used, quarantined } = node.addresses.stats("default" as never);
-    t.deepEqual([used, quarantined], [stateOf(schema).used, stateOf(schema).resting]);
+    t.deepEqual([used, quarantined], [stateOf(schema).used, stateOf(schema).quarantinedOffsets]);
   });
 
   test(`the pods of a state of schema ${schema} are recovered: what ran runs, what was half done is undone`, async (t) => {

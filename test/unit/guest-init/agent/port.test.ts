@@ -58,22 +58,22 @@ async function openPort(kernel: Kernel) {
       return () => {};
     },
   } as unknown as Loop;
-  const told: string[] = [];
+  const reported: string[] = [];
   const port = new Port(loop, () => "/dev/vport0p1", {
-    opened: () => told.push("opened"),
+    opened: () => reported.push("opened"),
     readable() {
       const into = new Uint8Array(64);
       for (let count = port.read(into); count !== undefined; count = port.read(into))
-        told.push(Buffer.from(into.subarray(0, count)).toString());
+        reported.push(Buffer.from(into.subarray(0, count)).toString());
     },
-    lost: () => told.push("lost"),
-    doubted: () => told.push("doubted"),
-    drained: () => told.push("drained"),
+    lost: () => reported.push("lost"),
+    doubted: () => reported.push("doubted"),
+    drained: () => reported.push("drained"),
   });
   port.open();
   return {
     port,
-    told,
+    reported,
     happens: (events: number) => poll?.(events),
     passes(ms: number) {
       kernel.now += ms;
@@ -88,21 +88,21 @@ test.serial(
   "bytes of a host whose return the kernel has not heard of yet are answered",
   async (t) => {
     const kernel = playKernel();
-    const { port, told, happens, passes } = await openPort(kernel);
+    const { port, reported, happens, passes } = await openPort(kernel);
     kernel.reads.push("who are you", 0);
     happens(readable | hangUp);
     port.send(Buffer.from("me"));
-    t.deepEqual(told, ["opened", "who are you", "doubted"], "the hang-up is not believed");
+    t.deepEqual(reported, ["opened", "who are you", "doubted"], "the hang-up is not believed");
     passes(50);
     happens(writable);
     t.deepEqual(kernel.written, ["me"]);
-    t.deepEqual(told, ["opened", "who are you", "doubted", "drained"]);
+    t.deepEqual(reported, ["opened", "who are you", "doubted", "drained"]);
   },
 );
 
 test.serial("a hang-up that lasts is believed, and what was to be sent is void", async (t) => {
   const kernel = playKernel();
-  const { port, told, happens, passes } = await openPort(kernel);
+  const { port, reported, happens, passes } = await openPort(kernel);
   kernel.reads.push("half a", 0);
   happens(readable | hangUp);
   port.send(Buffer.from("an answer"));
@@ -111,18 +111,18 @@ test.serial("a hang-up that lasts is believed, and what was to be sent is void",
     passes(50);
     happens(readable | hangUp);
   }
-  t.deepEqual(told, ["opened", "half a", "doubted", "doubted", "lost"]);
+  t.deepEqual(reported, ["opened", "half a", "doubted", "doubted", "lost"]);
   t.is(port.queued, 0);
   t.deepEqual(kernel.written, []);
 });
 
 test.serial("of a host that has been silent a hang-up is believed at once", async (t) => {
   const kernel = playKernel();
-  const { told, happens, passes } = await openPort(kernel);
+  const { reported, happens, passes } = await openPort(kernel);
   kernel.reads.push("all of it");
   happens(readable);
   passes(100);
   kernel.reads.push(0);
   happens(readable | hangUp);
-  t.deepEqual(told, ["opened", "all of it", "lost"]);
+  t.deepEqual(reported, ["opened", "all of it", "lost"]);
 });

@@ -150,15 +150,15 @@ test("other files make another template; who waits for the old one still gets it
 /** A build that ends only when it is told to. */
 function endless(): {
   build(signal: AbortSignal): Promise<Template>;
-  readonly told: Promise<unknown>;
+  readonly reported: Promise<unknown>;
 } {
-  const told = Promise.withResolvers<unknown>();
+  const reported = Promise.withResolvers<unknown>();
   return {
-    told: told.promise,
+    reported: reported.promise,
     build: (signal) =>
       new Promise((_, reject) => {
         signal.addEventListener("abort", () => {
-          told.resolve(signal.reason);
+          reported.resolve(signal.reason);
           reject(signal.reason as Error);
         });
       }),
@@ -168,13 +168,13 @@ function endless(): {
 test("what nobody waits for any more is given up, and does not spoil the next use", async (t) => {
   const built = new Built();
   await using templates = new Templates(2);
-  const { build, told } = endless();
+  const { build, reported } = endless();
   const leaving = [new AbortController(), new AbortController()];
   const uses = leaving.map(({ signal }) => templates.use(key("a"), build, signal, nothing));
   leaving[0]?.abort();
   await t.throwsAsync(uses[0] as Promise<void>, { code: "CANCELLED" });
   let given = false;
-  void told.then(() => {
+  void reported.then(() => {
     given = true;
   });
   await new Promise(setImmediate);
@@ -183,7 +183,7 @@ test("what nobody waits for any more is given up, and does not spoil the next us
   await t.throwsAsync(uses[1] as Promise<void>, { code: "CANCELLED" });
   // Not that build, which is being undone.
   await templates.use(key("a"), built.build("a"), never, nothing);
-  t.like(await told, { code: "CANCELLED" });
+  t.like(await reported, { code: "CANCELLED" });
   t.deepEqual(built.begun, ["a"]);
 });
 

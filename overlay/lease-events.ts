@@ -30,11 +30,11 @@ export function take(state: LeaseState, event: LeaseEvent, moment: Moment): Step
     case "host":
       return only({ ...state, host: event.host });
     case "leave":
-      return only({ ...state, wish: "leave" });
+      return only({ ...state, intended: "leave" });
     case "join":
       return only({
         ...state,
-        wish: "join",
+        intended: "join",
         takesOver: state.takesOver || event.takeOver === true,
       });
     case "departed":

@@ -18,7 +18,7 @@ function line(
  * that ends before it has told all of them leaves word to the next, and so does a configuration
  * that has changed.
  */
-export class ToldServers {
+export class SentServers {
   readonly #db: Database;
 
   constructor(db: Database) {
@@ -30,9 +30,9 @@ export class ToldServers {
     networks: readonly NetworkDefinition[],
     domainOf: (network: NetworkDefinition) => string | undefined,
   ): NetworkName[] {
-    const told = (getMeta(this.#db, "names_told") ?? "").split("\n");
+    const reported = (getMeta(this.#db, "names_told") ?? "").split("\n");
     return networks.flatMap((network) => {
-      const known = told.find((each) => each.startsWith(`${network.name} `));
+      const known = reported.find((each) => each.startsWith(`${network.name} `));
       return known === undefined || known === line(network, domainOf(network)) ? [] : network.name;
     });
   }
@@ -42,7 +42,7 @@ export class ToldServers {
     networks: readonly NetworkDefinition[],
     domainOf: (network: NetworkDefinition) => string | undefined,
   ): void {
-    const told = networks.map((network) => line(network, domainOf(network))).join("\n");
-    if (told !== getMeta(this.#db, "names_told")) setMeta(this.#db, "names_told", told);
+    const reported = networks.map((network) => line(network, domainOf(network))).join("\n");
+    if (reported !== getMeta(this.#db, "names_told")) setMeta(this.#db, "names_told", reported);
   }
 }

@@ -1,5 +1,5 @@
 /** A user of a network, and the MTU of its interface there. */
-export interface ToldMtu {
+export interface SentMtu {
   readonly kind: "pod" | "container";
   /** A pod's name, or a container's id. */
   readonly name: string;
@@ -10,13 +10,13 @@ export interface ToldMtu {
 
 /**
  * What a network's bridge is to carry so that users with a larger MTU than the network's lose
- * nothing among themselves; nothing where there are none. `told` is of all users of the network.
+ * nothing among themselves; nothing where there are none. `reported` is of all users of the network.
  * Pure.
  */
 export function carriedFor(
-  told: readonly ToldMtu[],
+  reported: readonly SentMtu[],
   { mtu }: { readonly mtu: number },
 ): { readonly bridgeMtu?: number } {
-  const most = Math.max(mtu, ...told.map((each) => each.mtu));
+  const most = Math.max(mtu, ...reported.map((each) => each.mtu));
   return most === mtu ? {} : { bridgeMtu: most };
 }

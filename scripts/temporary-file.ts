@@ -8,12 +8,12 @@ const forgottenMs = 600_000;
  * Has a build write into a directory of its own beside the one it is for, which goes however it
  * ends; and those that earlier ones left.
  */
-export async function withDraft(
+export async function withTemporaryFile(
   directory: string,
   body: (draft: string) => Promise<void>,
 ): Promise<void> {
   const draft = `${directory}.${process.pid}`;
-  sweepDrafts(directory);
+  sweepTemporaryFiles(directory);
   mkdirSync(draft, { recursive: true });
   try {
     await body(draft);
@@ -22,14 +22,14 @@ export async function withDraft(
   }
 }
 
-function sweepDrafts(directory: string): void {
-  const beside = path.dirname(directory);
-  mkdirSync(beside, { recursive: true });
-  for (const name of readdirSync(beside)) {
+function sweepTemporaryFiles(directory: string): void {
+  const alongside = path.dirname(directory);
+  mkdirSync(alongside, { recursive: true });
+  for (const name of readdirSync(alongside)) {
     const dot = name.lastIndexOf(".");
     if (name.slice(0, dot) !== path.basename(directory) || !/^\d+$/.test(name.slice(dot + 1)))
       continue;
-    const left = path.join(beside, name);
+    const left = path.join(alongside, name);
     // (Another build may just be taking its own away.)
     const madeMs = statSync(left, { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
     if (Date.now() - madeMs > forgottenMs) rmSync(left, { recursive: true, force: true });

@@ -5,7 +5,7 @@ import type { Log } from "../../linux/log.ts";
 import type { HostNetwork } from "../../network/bridge/ensure.ts";
 import type { Config } from "../config/config.ts";
 import type { Database } from "../store/database.ts";
-import { deleteRestingOutside } from "../ipam/store.ts";
+import { deleteQuarantinedOutside } from "../ipam/store.ts";
 import * as rows from "./store.ts";
 import { type NetworkDefinition, unusedFamilies } from "../config/network-definition.ts";
 import { networkFragment } from "./network-fragment.ts";
@@ -14,7 +14,7 @@ import { goneSubnets, heldIn, usersOnNetwork } from "./refuse-update.ts";
 /** Longest the host may take for a network, milliseconds. */
 const hostMs = 60_000;
 
-export interface SettleParts {
+export interface RecoverParts {
   readonly db: Database;
   readonly config: Config;
   readonly host: HostNetwork;
@@ -29,14 +29,14 @@ export interface SettleParts {
  * host refuses stays, is told of, and is tried again by drift repair. The row of such a change
  * keeps it, for the host may have some of it still.
  */
-export async function settleNetworks(parts: SettleParts): Promise<NetworkDefinition[]> {
+export async function recoverNetworks(parts: RecoverParts): Promise<NetworkDefinition[]> {
   const { db, config } = parts;
   const stored = rows.listNetworks(db);
   refuseClash(config.network, stored);
   for (const { definition, configured } of stored)
     if (configured) await retireConfigured(definition, parts);
   await ensureConfigured(parts);
-  for (const row of stored) if (!row.configured) await settleOne(row, parts);
+  for (const row of stored) if (!row.configured) await recoverOne(row, parts);
   const settled = rows
     .listNetworks(db)
     .flatMap(({ definition, before, state }) =>
@@ -79,7 +79,7 @@ function refuseClash(network: NetworkDefinition, stored: readonly rows.NetworkRo
  */
 async function retireConfigured(
   old: NetworkDefinition,
-  { db, config: { network }, host }: SettleParts,
+  { db, config: { network }, host }: RecoverParts,
 ): Promise<void> {
   const stays = old.name === network.name && old.bridge === network.bridge;
   const gone = stays ? goneSubnets(old, network) : old.subnets;
@@ -105,7 +105,7 @@ async function retireConfigured(
 /**
  * The row first, as ever; one that is another now keeps what it was until the host has followed.
  */
-async function ensureConfigured({ db, config, host, clock }: SettleParts): Promise<void> {
+async function ensureConfigured({ db, config, host, clock }: RecoverParts): Promise<void> {
   const { network } = config;
   const ready = { state: "ready", configured: true, createdMs: clock.now() } as const;
   const stored = rows.getNetwork(db, network.name);
@@ -124,14 +124,14 @@ async function ensureConfigured({ db, config, host, clock }: SettleParts): Promi
   const cidrs = network.subnets.map(({ cidr }) => cidr);
   const write = (): void =>
     db.transaction(() => {
-      deleteRestingOutside(db, network.name, cidrs);
+      deleteQuarantinedOutside(db, network.name, cidrs);
       rows.putNetwork(db, network, ready);
     });
   if (isDeepStrictEqual(stored.definition, network)) db.whenRoom(write);
   else write();
 }
 
-async function settleOne(row: rows.NetworkRow, parts: SettleParts): Promise<void> {
+async function recoverOne(row: rows.NetworkRow, parts: RecoverParts): Promise<void> {
   const { db, config, host, log } = parts;
   const { name } = row.definition;
   const limit = AbortSignal.timeout(hostMs);

@@ -1,5 +1,5 @@
 import type { NetworkName } from "../../core/names.ts";
-import type { ToldMtu } from "../networks/told-mtus.ts";
+import type { SentMtu } from "../networks/sent-mtus.ts";
 import { listPods } from "../pods/store/pods.ts";
 import type { Database } from "../store/database.ts";
 import { listAttachments } from "./store.ts";
@@ -8,15 +8,15 @@ import { listAttachments } from "./store.ts";
  * The MTUs that pods and containers on a network were given. They keep them when the network gets another one. A container that named no
  * MTU is not in the list: its MTU follows the network's.
  */
-export const toldMtus = (db: Database, name: NetworkName): ToldMtu[] => [
+export const sentMtus = (db: Database, name: NetworkName): SentMtu[] => [
   ...listPods(db).flatMap(({ plan }) =>
     plan.interfaces
       .filter(({ network }) => network === name)
-      .map(({ mtu, guestName }): ToldMtu => ({ kind: "pod", name: plan.name, guestName, mtu })),
+      .map(({ mtu, guestName }): SentMtu => ({ kind: "pod", name: plan.name, guestName, mtu })),
   ),
   ...listAttachments(db)
     .filter(({ network, plan }) => network === name && plan.mtuOfNetwork !== true)
     .map(
-      ({ containerId, plan: { mtu } }): ToldMtu => ({ kind: "container", name: containerId, mtu }),
+      ({ containerId, plan: { mtu } }): SentMtu => ({ kind: "container", name: containerId, mtu }),
     ),
 ];
