@@ -14,16 +14,14 @@ export interface Count {
 export interface AvaRun {
   /** What it is called in messages. */
   readonly name: string;
-  /** Test files, from the top of the project, in the order in which they begin. */
+  /** Test files, from the top of the project; they run one at a time, in this order. */
   readonly files: readonly string[];
-  /** Files at a time. */
-  readonly concurrency: number;
   /** A run that takes longer is ended, and has failed. */
   readonly limitMinutes: number;
   /** A test in which nothing happens for so long has failed. */
   readonly timeoutSeconds: number;
   readonly environment: Readonly<Record<string, string | undefined>>;
-  /** Shows a line; on standard output unless given. */
+  /** Shows a test that failed, at once; on standard output unless given. */
   readonly show?: (line: string) => void;
 }
 
@@ -39,15 +37,19 @@ export interface AvaResult extends Count {
    * test.
    */
   readonly failing: readonly FailedTest[] | undefined;
+  /** What ava and the tests said, without what passed. */
+  readonly said: readonly string[];
+  /** How long each file's tests took, of those that took 100 ms or more. */
+  readonly seconds: ReadonlyMap<string, number>;
 }
 
 /**
- * One of the lines a run of ava ends with: `3 tests passed`, `1 test failed`,
- * `1 uncaught exception` …
+ * One of the lines a run of ava ends with: `3 tests passed`, `1 test failed`, `1 uncaught
+ * exception` …
  */
 const closingLine = /^ {2}(\d+) .*?(passed|failed|skipped|todo|rejections?|exceptions?)$/;
 
-/** A test that passed and took 100 ms or more: `✔ file › title (1m 3.2s)`. */
+/** A test that passed, with its time if that is 100 ms or more: `✔ file › title (1m 3.2s)`. */
 const timedLine = /^ {2}✔ (.*) \((?:(\d+)m ?)?(?:([\d.]+)(ms|s))?\)$/;
 
 /** A test that failed. */
@@ -56,67 +58,63 @@ const failedLine = /^ {2}✘ \[fail\]: (.*)$/;
 /** An error that no test of a file waited for. */
 const uncaughtLine = /^ {2}(?:Uncaught exception|Unhandled rejection) in (\S+)$/;
 
-/** Where the time went: the slowest files, with the seconds their tests took in all. */
-class Slowest {
-  readonly #seconds = new Map<string, number>();
-
-  note(line: string, names: TestNames): void {
-    const [, name = "", minutes = "0", amount = "0", unit] = timedLine.exec(line) ?? [];
-    const file = names.parse(name)?.file;
-    if (file === undefined) return;
-    const seconds = Number(minutes) * 60 + Number(amount) / (unit === "ms" ? 1000 : 1);
-    this.#seconds.set(file, (this.#seconds.get(file) ?? 0) + seconds);
-  }
-
-  /** Undefined when there is nothing to choose from. */
-  text(count: number): string | undefined {
-    if (this.#seconds.size <= count) return undefined;
-    const slow = [...this.#seconds].sort(([, a], [, b]) => b - a).slice(0, count);
-    return `slowest: ${slow.map(([file, seconds]) => `${file} ${seconds.toFixed(0)} s`).join(", ")}`;
-  }
-}
+/** Says nothing: an empty line, a ruler, or which configuration ava reads. */
+const emptyLine = /^ *(?:─+|⚠ Using configuration from .*)?$/;
 
 /**
- * Runs ava over some files; shows what does not pass. Passes are counted as they come, for ava's
- * closing lines leave them out when something failed; the rest is counted from those lines. (Not
- * from TAP: ava 8.0.1's reporter for it crashes on a time-out.)
+ * Runs ava over some files, in a sandbox of their own: what they leave ends with it. Passes are
+ * counted as they come, for ava's closing lines leave them out when something failed; the rest is
+ * counted from those lines. (Not from TAP: ava 8.0.1's reporter for it crashes on a time-out.)
  */
 export async function runAva(run: AvaRun): Promise<AvaResult> {
   const { name, files, limitMinutes, show = console.log } = run;
+  const said: string[] = [];
+  // (A test of the runner has one already.)
+  const { PODNET_SANDBOX: _outer, ...environment } = run.environment;
   const child = spawn(
-    path.join(top, "scripts/ava"),
+    "setpriv",
     [
+      // Should the runner be killed, its runs end, too.
+      "--pdeathsig=KILL",
+      path.join(top, "scripts/sandbox"),
+      path.join(top, "scripts/ava"),
       "--config=scripts/in-order.ts",
-      `--concurrency=${run.concurrency}`,
+      "--concurrency=1",
       `--timeout=${run.timeoutSeconds}s`,
       ...files,
     ],
     {
       cwd: top,
-      detached: true,
-      stdio: ["ignore", "pipe", "inherit"],
-      env: { ...run.environment, PODNET_TEST_ORDER: files.join("\n") },
+      stdio: ["ignore", "pipe", "pipe"],
+      env: { ...environment, PODNET_TEST_ORDER: files.join("\n") },
     },
   );
   const ended = once(child, "exit") as Promise<[number | null]>;
+  const lines = readline.createInterface({ input: child.stdout });
   const limit = setTimeout(() => {
-    show(`  ✘ ${name}: ended after ${limitMinutes} minutes`);
+    show(`  ✘ ${name}: ended after ${limitMinutes.toFixed(1)} minutes: ${files.join(", ")}`);
+    // With it ends all that it started.
     child.kill("SIGKILL");
-    child.stdout.destroy();
+    lines.close();
   }, limitMinutes * 60_000);
+  readline.createInterface({ input: child.stderr }).on("line", (line) => said.push(line));
   let passed = 0;
   let failed = 0;
   let skipped = 0;
   /** The failed tests and the uncaught errors whose file ava names. */
   const failing: FailedTest[] = [];
-  const slowest = new Slowest();
+  const seconds = new Map<string, number>();
   const names = new TestNames(files);
   let closed = false;
-  for await (const line of readline.createInterface({ input: child.stdout })) {
+  for await (const line of lines) {
     const total = closingLine.exec(line);
     const failure = failedLine.exec(line);
-    const failedTest = failure === null ? undefined : names.parse(failure[1] ?? "");
-    if (failedTest !== undefined) failing.push(failedTest);
+    if (failure !== null) {
+      const name = failure[1] ?? "";
+      const found = names.parse(name);
+      if (found !== undefined) failing.push(found);
+      show(`  ✘ ${found?.file ?? run.name}: ${found?.title ?? name}`);
+    }
     const uncaught = uncaughtLine.exec(line)?.[1];
     if (uncaught !== undefined && files.includes(uncaught))
       failing.push({ file: uncaught, title: "an error outside of any test" });
@@ -126,8 +124,11 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
       else if (total[2] !== "passed") failed += Number(total[1]);
     } else if (/^ {2}✔ /.test(line)) {
       passed++;
-      slowest.note(line, names);
-    } else if (!/^ *(?:─+)?$/.test(line)) show(`  ${line}`);
+      const [, test = "", minutes = "0", amount = "0", unit] = timedLine.exec(line) ?? [];
+      const file = names.parse(test)?.file;
+      const took = Number(minutes) * 60 + Number(amount) / (unit === "ms" ? 1000 : 1);
+      if (file !== undefined) seconds.set(file, (seconds.get(file) ?? 0) + took);
+    } else if (failure === null && !emptyLine.test(line)) said.push(line);
   }
   const [code] = await ended;
   clearTimeout(limit);
@@ -138,12 +139,12 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
     show(`  ✘ ${name}: the test runner ended with ${code} after ${passed} passes`);
     failed++;
   }
-  const slow = slowest.text(16);
-  if (slow !== undefined) show(`  ${slow}`);
-  return { passed, failed, skipped, failing: allNamed ? failing : undefined };
+  return { passed, failed, skipped, failing: allNamed ? failing : undefined, said, seconds };
 }
 
-/** Finds a test's file by the name that ava's reporter shows (ava/lib/reporters/prefix-title.js). */
+/**
+ * Finds a test's file by the name that ava's reporter shows (ava/lib/reporters/prefix-title.js).
+ */
 class TestNames {
   readonly #files: readonly string[];
   /** What comes before a title: the path below the common folder, such as `daemon › store › `. */

@@ -1,8 +1,12 @@
-import { type Count, type FailedTest, runAva } from "./run-ava.ts";
-import type { Stage } from "./stages.ts";
+import { type Job, runPool } from "./pool.ts";
+import { type AvaResult, type Count, type FailedTest, runAva } from "./run-ava.ts";
+import { type Batch, batchesOf, type Stage } from "./stages.ts";
 
-/** A stage gets this many times its budget before it is taken for hung. */
-const hangFactor = 6;
+/**
+ * A run of some files gets this many times what it takes, with the longest that a test may be idle,
+ * before it counts as hung.
+ */
+const usualHangFactor = 3;
 /**
  * Complete runs (`--full`) are long by design: minutes for a stage, and seconds for a test, before
  * they count as hung.
@@ -10,17 +14,27 @@ const hangFactor = 6;
 const fullMinutes = 480;
 /** More failing files than this in one stage are no accident of a busy machine. */
 const mostUnsteady = 2;
+/** Slow files that a stage's end names. */
+const mostSlow = 16;
 /** What the stages draw from that are no search, so that only the change turns them red. */
 const fixedSeed = "20261121";
 
 export interface StageRun {
   readonly stage: Stage;
-  /** Test files, from the top of the project, in the order in which they begin. */
+  /** Test files, from the top of the project. */
   readonly files: readonly string[];
+  readonly environment: NodeJS.ProcessEnv;
+}
+
+export interface HowToRun {
   readonly full: boolean;
   /** A file that fails once and passes alone is a failure. */
   readonly strict: boolean;
-  readonly environment: NodeJS.ProcessEnv;
+  /** Cores' worth of tests that run at a time. */
+  readonly capacity: number;
+  readonly hangFactor?: number;
+  /** Called when the last file of a stage has ended. */
+  readonly ended?: (run: StageRun, result: StageResult) => void;
   /** Shows a line; on standard output unless given. */
   readonly show?: (line: string) => void;
 }
@@ -28,6 +42,8 @@ export interface StageRun {
 export interface StageResult extends Count {
   /** Tests that failed once, and whose files passed when they ran once more, alone. */
   readonly unsteady: readonly FailedTest[];
+  /** How long its files took in all, the second look left out. */
+  readonly seconds: number;
 }
 
 /**
@@ -47,32 +63,126 @@ export function environmentOf(
 }
 
 /**
- * Runs a stage. A few files that fail run once more, alone and one at a time, where the stage
- * allows it (docs/decisions/0036); what passes then is unsteady, and counts as passed unless the
- * run is strict.
+ * Runs the files of all the stages in one pool (docs/decisions/0077). A few files that fail run
+ * once more, alone and one at a time, where their stage allows it (docs/decisions/0036); what
+ * passes then is unsteady, and counts as passed unless the run is strict.
  */
-export async function runStage(it: StageRun): Promise<StageResult> {
-  const { stage, files, full, strict, environment, show = console.log } = it;
-  const run = {
-    name: stage.name,
-    files,
-    concurrency: stage.concurrency,
-    // A stage that hangs is ended, and fails; what it started ends with the sandbox.
-    limitMinutes: full ? fullMinutes : stage.budgetMinutes * hangFactor,
-    timeoutSeconds: full ? fullMinutes * 60 : stage.timeoutSeconds,
-    environment,
-    show,
-  };
-  const first = { ...(await runAva(run)), unsteady: [] };
-  const { failing } = first;
-  if (stage.secondLook === undefined || failing === undefined) return first;
-  const suspects = [...new Set(failing.map(({ file }) => file))];
-  if (suspects.length > mostUnsteady) return first;
-  show(`  once more, alone: ${suspects.join(", ")}`);
-  const second = await runAva({ ...run, files: suspects, concurrency: 1 });
-  if (second.failed > 0) return first;
-  if (strict) return { ...first, unsteady: failing };
-  return { ...first, passed: first.passed + first.failed, failed: 0, unsteady: failing };
+export async function runStages(runs: readonly StageRun[], how: HowToRun): Promise<void> {
+  const each = runs.map((run) => new RunningStage(run, how));
+  await runPool(
+    each.flatMap((stage) => stage.jobs()),
+    how.capacity,
+  );
+  for (const stage of each) await stage.lookAgain();
+}
+
+/** A stage whose files run among those of others. */
+class RunningStage {
+  readonly #run: StageRun;
+  readonly #how: HowToRun;
+  readonly #batches: readonly Batch[];
+  readonly #results: AvaResult[] = [];
+  #seconds = 0;
+
+  constructor(run: StageRun, how: HowToRun) {
+    this.#run = run;
+    this.#how = how;
+    this.#batches = batchesOf(run.stage, run.files);
+  }
+
+  jobs(): readonly Job[] {
+    const { name, exclusive, oneAtATime } = this.#run.stage;
+    return this.#batches.map(({ files, seconds, weight }) => ({
+      weight,
+      seconds,
+      exclusive,
+      oneAtATime: oneAtATime === true ? name : undefined,
+      run: async (): Promise<void> => {
+        const begin = performance.now();
+        this.#results.push(await this.#ava(files, seconds));
+        this.#seconds += (performance.now() - begin) / 1000;
+        if (this.#results.length === this.#batches.length && this.#suspects() === undefined)
+          this.#end(this.#first());
+      },
+    }));
+  }
+
+  /** The second look, where one is due. */
+  async lookAgain(): Promise<void> {
+    const suspects = this.#suspects();
+    if (suspects === undefined) return;
+    const first = this.#first();
+    const { show = console.log, strict } = this.#how;
+    show(`\n${this.#run.stage.name}: once more, alone: ${suspects.join(", ")}`);
+    const second = await this.#ava(suspects, sumOf(batchesOf(this.#run.stage, suspects)));
+    const unsteady = this.#results.flatMap(({ failing = [] }) => failing);
+    if (second.failed > 0) this.#end(first);
+    else if (strict) this.#end({ ...first, unsteady });
+    else this.#end({ ...first, passed: first.passed + first.failed, failed: 0, unsteady });
+  }
+
+  /** The files that are looked at once more; undefined when none is. */
+  #suspects(): readonly string[] | undefined {
+    const red = this.#results.filter(({ failed }) => failed > 0);
+    if (this.#run.stage.secondLook === undefined || red.length === 0) return undefined;
+    if (red.some(({ failing }) => failing === undefined)) return undefined;
+    const files = new Set(red.flatMap(({ failing = [] }) => failing.map(({ file }) => file)));
+    return files.size > mostUnsteady ? undefined : [...files];
+  }
+
+  #first(): StageResult {
+    const sum = (of: (result: AvaResult) => number): number =>
+      this.#results.reduce((total, result) => total + of(result), 0);
+    return {
+      passed: sum(({ passed }) => passed),
+      failed: sum(({ failed }) => failed),
+      skipped: sum(({ skipped }) => skipped),
+      unsteady: [],
+      seconds: this.#seconds,
+    };
+  }
+
+  async #ava(files: readonly string[], seconds: number): Promise<AvaResult> {
+    const { stage, environment } = this.#run;
+    const { full, hangFactor = usualHangFactor, show = console.log } = this.#how;
+    const result = await runAva({
+      name: stage.name,
+      files,
+      // A run that hangs is ended, and fails; what it started ends with its sandbox.
+      limitMinutes: full ? fullMinutes : ((stage.timeoutSeconds + seconds) * hangFactor) / 60,
+      timeoutSeconds: full ? fullMinutes * 60 : stage.timeoutSeconds,
+      environment,
+      show,
+    });
+    if (result.said.length > 0) {
+      const [file, ...others] = files;
+      show(`\n${stage.name}: ${file}${others.length > 0 ? ` and ${others.length} more` : ""}`);
+      for (const line of result.said) show(`  ${line}`);
+    }
+    return result;
+  }
+
+  #end(result: StageResult): void {
+    const { show = console.log, ended } = this.#how;
+    const seconds = this.#results.flatMap((each) => [...each.seconds]);
+    const slow = slowest(seconds);
+    show("");
+    if (slow !== undefined) show(slow);
+    ended?.(this.#run, result);
+  }
+}
+
+const sumOf = (batches: readonly Batch[]): number =>
+  batches.reduce((sum, { seconds }) => sum + seconds, 0);
+
+/** Where the time of a stage went; undefined when there is nothing to choose from. */
+function slowest(
+  seconds: readonly (readonly [file: string, seconds: number])[],
+): string | undefined {
+  if (seconds.length <= mostSlow) return undefined;
+  const slow = seconds.toSorted(([, a], [, b]) => b - a).slice(0, mostSlow);
+  const short = (file: string): string => file.replace(/^test\/(.*)\.test\.ts$/, "$1");
+  return `  slowest: ${slow.map(([file, took]) => `${short(file)} ${took.toFixed(0)} s`).join(", ")}`;
 }
 
 /** How the end of a run tells of a test that is unsteady. */

@@ -7,20 +7,32 @@ const top = path.resolve(import.meta.dirname, "..");
 export interface Stage {
   readonly name: string;
   readonly files: string;
-  /** Of these the longest, which begin first: what begins last is waited for alone. */
-  readonly longest?: readonly string[];
   /**
    * Of these, what only a complete run has time for: long boots of images that a short one meets in
    * another way.
    */
   readonly completeOnly?: readonly string[];
-  /** Warm minutes on two cores; going over is reported, not failed: the machines are noisy. */
+  /**
+   * Warm minutes that its files take in all; going over is reported, not failed: the machines are
+   * noisy.
+   */
   readonly budgetMinutes: number;
   /**
-   * Test files at a time: never more than two where they boot machines, so that these do not starve
-   * each other; more where they mostly wait, for deadlines to pass.
+   * Cores that a file keeps busy: 1 for one that computes or boots machines, less for one that
+   * mostly waits.
    */
-  readonly concurrency: number;
+  readonly weight: number;
+  /** Seconds that a file takes, about. Short files share a run of ava. */
+  readonly seconds: number;
+  /**
+   * Its files that take longer, by the end of their paths, with their seconds. The longest of all
+   * stages begin first.
+   */
+  readonly long?: Readonly<Record<string, number>>;
+  /** Its files use one place and run one at a time. */
+  readonly oneAtATime?: true;
+  /** Its files run when nothing else does. */
+  readonly exclusive?: true;
   readonly timeoutSeconds: number;
   /**
    * What a failure here may mean is that the machine was busy elsewhere: it is looked at once more
@@ -42,35 +54,40 @@ export interface Stage {
 
 const inVm = (name: string): string => `test/vm/${name}.test.ts`;
 
-/** Quick ones first. */
 export const stages: readonly Stage[] = [
   {
     name: "static",
     files: "test/static/**/*.test.ts",
-    budgetMinutes: 0.4,
-    concurrency: 2,
+    budgetMinutes: 0.5,
+    weight: 1,
+    seconds: 2,
+    long: { static: 12 },
     timeoutSeconds: 120,
   },
   {
     name: "unit",
     files: "test/unit/**/*.test.ts",
-    budgetMinutes: 0.6,
-    concurrency: 4,
+    budgetMinutes: 2.5,
+    weight: 0.75,
+    seconds: 0.7,
+    long: { "etcd/broken": 24, "daemon/api/limits": 6 },
     timeoutSeconds: 60,
   },
   {
     name: "planted",
     files: "test/planted/**/*.test.ts",
-    budgetMinutes: 0.75,
-    concurrency: 1,
+    budgetMinutes: 1,
+    weight: 2,
+    seconds: 30,
     timeoutSeconds: 150,
     drawsByDay: true,
   },
   {
     name: "fuzz",
     files: "test/fuzz/**/*.test.ts",
-    budgetMinutes: 1,
-    concurrency: 2,
+    budgetMinutes: 2.5,
+    weight: 1,
+    seconds: 12,
     timeoutSeconds: 180,
     drawsByDay: true,
     closes: true,
@@ -78,8 +95,9 @@ export const stages: readonly Stage[] = [
   {
     name: "sim",
     files: "test/{sim,model}/**/*.test.ts",
-    budgetMinutes: 1,
-    concurrency: 2,
+    budgetMinutes: 1.5,
+    weight: 1,
+    seconds: 30,
     timeoutSeconds: 180,
     drawsByDay: true,
     closes: true,
@@ -87,16 +105,45 @@ export const stages: readonly Stage[] = [
   {
     name: "kernel",
     files: "test/kernel/**/*.test.ts",
-    budgetMinutes: 2,
-    concurrency: 4,
+    budgetMinutes: 8,
+    weight: 0.5,
+    seconds: 5,
+    long: {
+      "host-snapshot": 45,
+      "firewall-translated": 42,
+      "firewall-ports": 35,
+      "daemon-host": 34,
+      "daemon-networks-restart": 28,
+      "firewall-switch": 27,
+      "firewall-guard": 24,
+      "overlay-firewall": 24,
+      dhcp: 22,
+      "fake-kernel": 20,
+      "daemon-down": 20,
+      "firewall-networks": 17,
+      "network-host": 17,
+      "daemon-networks": 16,
+      "network-traffic": 15,
+      "netns-join": 13,
+    },
     timeoutSeconds: 120,
     secondLook: true,
   },
   {
     name: "standin",
     files: "test/vm/standin-*.test.ts",
-    budgetMinutes: 1,
-    concurrency: 4,
+    budgetMinutes: 4,
+    weight: 0.5,
+    seconds: 6,
+    long: {
+      "standin-together": 60,
+      "standin-cni": 40,
+      "standin-ports": 27,
+      "standin-bad": 18,
+      "standin-running": 17,
+      "standin-ports-killed": 16,
+      "standin-salvage": 14,
+    },
     timeoutSeconds: 240,
     secondLook: true,
   },
@@ -112,28 +159,40 @@ export const stages: readonly Stage[] = [
       "disks-own",
       "factory-killed",
     ].map(inVm),
-    longest: [
-      "together-pods",
-      "together-machines",
-      "attach",
-      "lifecycle",
-      "names",
-      "jail-privileges",
-      "factory-daemon",
-      "debian-agent",
-      "networks",
-      "daemon-failures",
-    ].map(inVm),
-    budgetMinutes: 4,
-    concurrency: 3,
+    budgetMinutes: 16,
+    weight: 0.67,
+    seconds: 12,
+    long: {
+      "together-pods": 63,
+      "together-machines": 46,
+      "debian-agent": 43,
+      hyperstart: 40,
+      "daemon-state": 37,
+      "daemon-lifecycle": 36,
+      "daemon-unprivileged": 36,
+      attach: 34,
+      "daemon-guests": 34,
+      "attach-ends": 32,
+      "jail-privileges": 30,
+      networks: 27,
+      lifecycle: 26,
+      "daemon-drift": 26,
+      "hypervisor-guest": 24,
+      factory: 23,
+      names: 22,
+      "factory-daemon": 22,
+      "daemon-failures": 20,
+    },
     timeoutSeconds: 240,
     secondLook: true,
   },
   {
     name: "crash",
     files: "test/crash/**/*.test.ts",
-    budgetMinutes: 3,
-    concurrency: 1,
+    budgetMinutes: 5,
+    weight: 1.25,
+    seconds: 10,
+    long: { matrix: 160, overlay: 40, "on-containers": 40 },
     timeoutSeconds: 300,
     drawsByDay: true,
     closes: true,
@@ -141,24 +200,38 @@ export const stages: readonly Stage[] = [
   {
     name: "soak",
     files: "test/soak/**/*.test.ts",
-    budgetMinutes: 0.5,
-    concurrency: 1,
+    budgetMinutes: 0.75,
+    weight: 0.75,
+    seconds: 34,
     timeoutSeconds: 120,
     closes: true,
   },
   {
     name: "overlay",
     files: "test/overlay/**/*.test.ts",
-    budgetMinutes: 2,
-    concurrency: 3,
+    budgetMinutes: 5,
+    weight: 0.67,
+    seconds: 8,
+    long: {
+      "daemon-pods": 30,
+      "hosts-anew": 28,
+      "hosts-as-senders": 27,
+      "daemon-join": 25,
+      "hosts-joined": 24,
+      "daemon-udp": 17,
+      "hosts-odd": 17,
+      "etcd-follow": 15,
+    },
     timeoutSeconds: 180,
     secondLook: true,
   },
   {
     name: "cni",
     files: "test/cni/**/*.test.ts",
-    budgetMinutes: 2,
-    concurrency: 2,
+    budgetMinutes: 4,
+    weight: 1,
+    seconds: 10,
+    long: { "together-containers": 30, "together-plugins": 30 },
     timeoutSeconds: 180,
     secondLook: true,
   },
@@ -167,20 +240,54 @@ export const stages: readonly Stage[] = [
     files: "test/docs/**/*.test.ts",
     completeOnly: ["test/docs/images.test.ts"],
     budgetMinutes: 2,
-    concurrency: 1,
+    weight: 1,
+    seconds: 3,
+    long: { quickstart: 40, docs: 25 },
     timeoutSeconds: 240,
+    // The quickstart's lab is in build/lab.
+    oneAtATime: true,
     secondLook: true,
   },
 ];
 
+/** Some files of one stage, which one run of ava goes through. */
+export interface Batch {
+  readonly files: readonly string[];
+  readonly seconds: number;
+  readonly weight: number;
+}
+
+/** Files that take no longer in all share a run of ava: to start one takes half a second. */
+const batchSeconds = 12;
+
+/** The files in batches, the longest first. */
+export function batchesOf(
+  { weight, seconds, long = {} }: Stage,
+  files: readonly string[],
+): readonly Batch[] {
+  const secondsOf = (file: string): number =>
+    Object.entries(long).find(([name]) => file.endsWith(`/${name}.test.ts`))?.[1] ?? seconds;
+  const batches: Batch[] = [];
+  for (const file of files.toSorted((a, b) => secondsOf(b) - secondsOf(a))) {
+    const last = batches.at(-1);
+    const took = secondsOf(file);
+    if (last === undefined || last.seconds + took > batchSeconds)
+      batches.push({ files: [file], seconds: took, weight });
+    else
+      batches[batches.length - 1] = {
+        files: [...last.files, file],
+        seconds: last.seconds + took,
+        weight,
+      };
+  }
+  return batches;
+}
+
 /**
- * The stage's files of a complete or a short run, in the order in which they begin, each once: what
- * another one imports runs there (`*together*.test.ts`).
+ * The stage's files of a complete or a short run, each once: what another one imports runs there
+ * (`*together*.test.ts`).
  */
-export function filesOf(
-  { files, completeOnly = [], longest = [] }: Stage,
-  full: boolean,
-): readonly string[] {
+export function filesOf({ files, completeOnly = [] }: Stage, full: boolean): readonly string[] {
   const there = globSync(files, { cwd: top });
   const elsewhere = there
     .filter((file) => path.basename(file).includes("together"))
@@ -188,10 +295,7 @@ export function filesOf(
       const imports = readFileSync(path.join(top, file), "utf8").matchAll(/^import "(.+)";$/gm);
       return [...imports].map(([, name = ""]) => path.join(path.dirname(file), name));
     });
-  const place = (file: string): number =>
-    longest.includes(file) ? longest.indexOf(file) : longest.length;
   return there
     .filter((file) => (full || !completeOnly.includes(file)) && !elsewhere.includes(file))
-    .sort()
-    .sort((a, b) => place(a) - place(b));
+    .sort();
 }

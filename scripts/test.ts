@@ -1,12 +1,19 @@
 /**
- * Runs the test stages one after the other inside the sandbox (scripts/test starts it there),
- * prints each test that fails as it fails and each stage's time against its budget, and writes
- * `passed failed skipped` to build/test-result.
+ * Runs the files of all test stages in one pool, each run of ava in a sandbox of its own, prints
+ * each test that fails as it fails and each stage's time against its budget, and writes `passed
+ * failed skipped` to build/test-result.
  */
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import path from "node:path";
 import type { FailedTest } from "./run-ava.ts";
-import { environmentOf, runStage, unsteadyLine } from "./run-stage.ts";
+import {
+  environmentOf,
+  runStages,
+  type StageResult,
+  type StageRun,
+  unsteadyLine,
+} from "./run-stage.ts";
 import { filesOf, type Stage, stages } from "./stages.ts";
 
 const top = path.resolve(import.meta.dirname, "..");
@@ -27,10 +34,19 @@ if (unknown.length > 0) {
   process.exit(2);
 }
 
-/** The closing line that a stage's tests wrote; undefined when they wrote none. */
+/**
+ * The closing lines that a stage's tests wrote, in one file or each in one of its own; undefined
+ * when they wrote none.
+ */
 function closingOf({ name }: Stage): string | undefined {
+  const file = path.join(summaries, name);
   try {
-    return readFileSync(path.join(summaries, name), "utf8").trim();
+    if (existsSync(`${file}.d`)) {
+      const parts = readdirSync(`${file}.d`).sort();
+      const texts = parts.map((part) => readFileSync(path.join(`${file}.d`, part), "utf8"));
+      writeFileSync(file, texts.join(""));
+    }
+    return readFileSync(file, "utf8").trim();
   } catch {
     console.log(`  ✘ ${name}: its tests wrote no closing line`);
     return undefined;
@@ -40,32 +56,45 @@ function closingOf({ name }: Stage): string | undefined {
 const summaries = path.join(top, "build/summary");
 rmSync(summaries, { recursive: true, force: true });
 mkdirSync(summaries, { recursive: true });
+/**
+ * Weight of the files that run at a time, for each core: what they wait for together leaves some of
+ * it idle.
+ */
+const perCore = 1.15;
 const total = { passed: 0, failed: 0, skipped: 0 };
 /** Tests that failed once, and whose files passed alone. */
 const unsteady: FailedTest[] = [];
-for (const stage of stages) {
-  if (wanted.length > 0 && !wanted.includes(stage.name)) continue;
-  const files = filesOf(stage, full);
-  if (files.length === 0) continue;
-  const begin = performance.now();
-  const environment = environmentOf(stage, full, begun);
-  const drawn = environment["PODNET_SEED"];
-  const seed = drawn === undefined ? "" : `, PODNET_SEED=${drawn}`;
-  console.log(`\n${stage.name}: ${files.length} files${seed}`);
-  const count = await runStage({ stage, files, full, strict, environment });
+
+/** Counts a stage whose last file has ended, and says how it went. */
+function ended({ stage }: StageRun, count: StageResult): void {
   unsteady.push(...count.unsteady);
   const closing = stage.closes === undefined ? undefined : closingOf(stage);
   const failed = count.failed + (stage.closes !== undefined && closing === undefined ? 1 : 0);
-  const seconds = (performance.now() - begin) / 1000;
-  const over = seconds > stage.budgetMinutes * 60 ? " — over budget" : "";
+  const over = count.seconds > stage.budgetMinutes * 60 ? " — over budget" : "";
   console.log(
-    `${stage.name}: ${count.passed} passed, ${failed} failed, ${count.skipped} skipped in ${seconds.toFixed(1)} s (budget ${stage.budgetMinutes * 60} s${over})`,
+    `${stage.name}: ${count.passed} passed, ${failed} failed, ${count.skipped} skipped in ${count.seconds.toFixed(1)} s (budget ${stage.budgetMinutes * 60} s${over})`,
   );
   if (closing !== undefined) console.log(closing);
   total.passed += count.passed;
   total.failed += failed;
   total.skipped += count.skipped;
 }
+
+const runs = stages
+  .filter(({ name }) => wanted.length === 0 || wanted.includes(name))
+  .map((stage) => ({
+    stage,
+    files: filesOf(stage, full),
+    environment: environmentOf(stage, full, begun),
+  }))
+  .filter(({ files }) => files.length > 0);
+for (const { stage, files, environment } of runs) {
+  const drawn = environment["PODNET_SEED"];
+  console.log(
+    `${stage.name}: ${files.length} files${drawn === undefined ? "" : `, PODNET_SEED=${drawn}`}`,
+  );
+}
+await runStages(runs, { full, strict, capacity: availableParallelism() * perCore, ended });
 // scripts/test shows these lines right before its totals.
 writeFileSync(
   path.join(top, "build/test-unsteady"),

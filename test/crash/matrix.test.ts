@@ -48,6 +48,7 @@ test.after.always("the closing line", (t) => {
   t.is(unfinished, 0, "a matrix that was broken off says nothing of leaks");
   const { points, kills, cases, leaks } = sums;
   summarise(
+    "pods",
     `crash: ${kills} kills, PODNET_SEED=${seed}\ncrash points=${points} cases=${cases} leaks=${leaks}`,
   );
 });

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import test, { type ExecutionContext } from "ava";
@@ -11,13 +11,15 @@ export const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random(
 /** What this process draws from. */
 export const random = new Random(seed);
 
-const summaryFile = path.resolve(import.meta.dirname, "../../build/summary/crash");
+const summaries = path.resolve(import.meta.dirname, "../../build/summary/crash.d");
 
-/** Says at the stage's end what was done, above what was said before. */
-export function summarise(text: string): void {
-  mkdirSync(path.dirname(summaryFile), { recursive: true });
-  const rest = existsSync(summaryFile) ? readFileSync(summaryFile, "utf8") : "";
-  writeFileSync(summaryFile, `${text}\n${rest}`);
+/**
+ * What was done by the tests of `what`; scripts/test.ts puts all of it together at the stage's end,
+ * sorted by `what`.
+ */
+export function summarise(what: string, text: string): void {
+  mkdirSync(summaries, { recursive: true });
+  writeFileSync(path.join(summaries, what), `${text}\n`);
 }
 
 /** Where `PODNET_CRASH_LOG=1` asks for each case as it ends. */
@@ -58,6 +60,7 @@ export function partOfStage(what: string): Part {
     rmSync(directory, { recursive: true, force: true });
     const { points, cases, leaks } = sums;
     summarise(
+      what,
       `crash of ${what} points=${points} cases=${cases} leaks=${leaks}, PODNET_SEED=${seed}`,
     );
   });

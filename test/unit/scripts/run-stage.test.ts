@@ -1,37 +1,50 @@
 import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
-import { environmentOf, runStage, unsteadyLine } from "../../../scripts/run-stage.ts";
+import {
+  environmentOf,
+  runStages,
+  type StageResult,
+  unsteadyLine,
+} from "../../../scripts/run-stage.ts";
 import { stages } from "../../../scripts/stages.ts";
 import { drawFaults } from "../../planted/draw.ts";
 import { faults } from "../../planted/faults.ts";
 
+const top = path.resolve(import.meta.dirname, "../../..");
 const file = "test/fixtures/runner/unsteady.test.ts";
 const stage = {
   name: "fixture",
   files: file,
   budgetMinutes: 1,
-  concurrency: 1,
+  weight: 1,
+  seconds: 1,
   timeoutSeconds: 60,
 } as const;
 
 /** Runs the file whose first run fails. */
-async function run(secondLook: boolean, strict: boolean): ReturnType<typeof runStage> {
-  const directory = mkdtempSync(path.join(tmpdir(), "podnet-runner-"));
+async function run(secondLook: boolean, strict: boolean): Promise<StageResult> {
+  const directory = mkdtempSync(path.join(top, "build/podnet-runner-"));
+  const results: StageResult[] = [];
   try {
-    return await runStage({
-      stage: secondLook ? { ...stage, secondLook } : stage,
-      files: [file],
-      full: false,
-      strict,
-      environment: { ...process.env, PODNET_MARKER: path.join(directory, "marker") },
-      // (The failures of the fixture are no failures of this run.)
-      show: () => {},
-    });
+    const environment = { ...process.env, PODNET_MARKER: path.join(directory, "marker") };
+    await runStages(
+      [{ stage: secondLook ? { ...stage, secondLook } : stage, files: [file], environment }],
+      {
+        full: false,
+        strict,
+        capacity: 1,
+        ended: (_, result) => results.push(result),
+        // (The failures of the fixture are no failures of this run.)
+        show: () => {},
+      },
+    );
   } finally {
     rmSync(directory, { recursive: true, force: true });
   }
+  const [result] = results;
+  if (result === undefined || results.length > 1) throw new Error("A stage ends once");
+  return result;
 }
 
 test("a test that fails once is named as unsteady, and fails the run when it is strict; a skip is counted", async (t) => {
@@ -46,6 +59,38 @@ test("a test that fails once is named as unsteady, and fails the run when it is 
   t.like(strict, { passed: 1, failed: 1, skipped: 1 });
   t.is(strict.unsteady.length, 1);
   t.like(await run(false, false), { passed: 1, failed: 1, skipped: 1, unsteady: [] });
+});
+
+test("a test that fails is named with its file at once, and one that hangs is ended with its file", async (t) => {
+  const fixture = (name: string): string => `test/fixtures/runner/${name}.test.ts`;
+  const lines: string[] = [];
+  const results = new Map<string, StageResult>();
+  const environment = { ...process.env };
+  const hanging = { ...stage, name: "hanging" };
+  await runStages(
+    [
+      { stage: hanging, files: [fixture("hangs")], environment },
+      { stage, files: [fixture("fails")], environment },
+    ],
+    {
+      full: false,
+      strict: false,
+      capacity: 2,
+      hangFactor: 0.1,
+      ended: (run, result) => results.set(run.stage.name, result),
+      show: (line) => lines.push(line),
+    },
+  );
+  t.like(results.get("fixture"), { passed: 0, failed: 1 });
+  t.true(
+    lines.some((line) => line.startsWith(`  ✘ ${fixture("fails")}: fails each time`)),
+    lines.join("\n"),
+  );
+  t.like(results.get("hanging"), { passed: 0, failed: 1 });
+  t.true(
+    lines.some((line) => /hanging: ended after .*hangs\.test\.ts/.test(line)),
+    lines.join("\n"),
+  );
 });
 
 test("searches draw from the day, other stages from one seed, and PODNET_SEED overrules both", (t) => {
