@@ -113,7 +113,8 @@ Every command of \`podnet\` has these options:
 | \`--url URL\` | \`https://HOST:PORT\` of a podnetd on TCP; else \`PODNET_URL\`. The PEM files are named by \`PODNET_TLS_CA\`, \`PODNET_TLS_CERT\` and \`PODNET_TLS_KEY\` |
 | \`-h\`, \`--help\` | show help |
 
-[The exit codes](errors.md) are those of the errors. \`-o json\` prints [what the API answers](api.md#the-command-lines-json).
+[The exit codes](errors.md#exit-codes) are those of the errors. \`-o json\` prints
+[what the API answers](api.md#the-command-lines-json).
 
 | command | what it does |
 |---|---|

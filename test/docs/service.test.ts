@@ -8,7 +8,7 @@ import { findProgram } from "../../linux/command.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
 const unit = path.join(top, "daemon/podnetd.service");
-/** Where README and docs/how-to/install.md tell to put the checkout. */
+/** Where README and docs/how-to/install.md put the checkout. */
 const installed = "/opt/podnet";
 
 const settings = new Map(

@@ -82,7 +82,7 @@ test("docs/reference/events.md lists every kind of event, and no other", (t) => 
   );
 });
 
-/** Numbers up to here were handed out before their records were written, and some were not needed. */
+/** Numbers up to here were assigned before their records were written; some were not needed. */
 const lastLoose = 84;
 
 test("decisions have numbers without a gap from now on, and the index lists each", (t) => {
