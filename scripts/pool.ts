@@ -6,7 +6,7 @@ export interface Job {
    * How long it takes, about: the longest begin first, so that none is waited for alone at the end.
    */
   readonly seconds: number;
-  /** Nothing runs beside it. Exclusive jobs come last. */
+  /** Nothing runs alongside it. Exclusive jobs come last. */
   readonly exclusive?: boolean | undefined;
   /** Jobs with one name here run one at a time. */
   readonly oneAtATime?: string | undefined;
@@ -24,11 +24,11 @@ export async function runPool(jobs: readonly Job[], capacity: number): Promise<v
   const running = new Map<Job, Promise<void>>();
   const fits = (job: Job): boolean => {
     if (running.size === 0) return true;
-    const beside = [...running.keys()];
-    if (job.exclusive === true || beside.some(({ exclusive }) => exclusive === true)) return false;
+    const others = [...running.keys()];
+    if (job.exclusive === true || others.some(({ exclusive }) => exclusive === true)) return false;
     const name = job.oneAtATime;
-    if (name !== undefined && beside.some(({ oneAtATime }) => oneAtATime === name)) return false;
-    return beside.reduce((sum, { weight }) => sum + weight, job.weight) <= capacity;
+    if (name !== undefined && others.some(({ oneAtATime }) => oneAtATime === name)) return false;
+    return others.reduce((sum, { weight }) => sum + weight, job.weight) <= capacity;
   };
   while (waiting.length > 0) {
     const next = waiting.findIndex(fits);

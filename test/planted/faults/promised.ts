@@ -79,7 +79,7 @@ export const promisedFaults: readonly Fault[] = [
     kind: "lock",
     name: "the pool of test files forgets what runs",
     file: "scripts/pool.ts",
-    find: "beside.reduce((sum, { weight }) => sum + weight, job.weight)",
+    find: "others.reduce((sum, { weight }) => sum + weight, job.weight)",
     put: "job.weight",
     noticedBy: {
       file: "test/unit/scripts/pool.test.ts",

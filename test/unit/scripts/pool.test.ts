@@ -6,10 +6,10 @@ import { batchesOf, filesOf, type Stage, stages } from "../../../scripts/stages.
 
 const top = path.resolve(import.meta.dirname, "../../..");
 
-/** Some jobs, what ran beside what, and the order in which they began. */
+/** Some jobs, what ran alongside what, and the order in which they began. */
 class Watched {
   readonly began: string[] = [];
-  readonly beside = new Map<string, Set<string>>();
+  readonly together = new Map<string, Set<string>>();
   heaviest = 0;
   readonly #running = new Map<string, number>();
 
@@ -34,7 +34,7 @@ class Watched {
 
   #note(one: string, other: string): void {
     if (one === other) return;
-    this.beside.set(one, (this.beside.get(one) ?? new Set()).add(other));
+    this.together.set(one, (this.together.get(one) ?? new Set()).add(other));
   }
 }
 
@@ -51,34 +51,34 @@ test("jobs run side by side up to the capacity, the longest first", async (t) =>
   );
   t.deepEqual(it.began, ["long", "waits", "waits too", "short"]);
   t.is(it.heaviest, 1.5);
-  t.false(it.beside.get("long")?.has("short") ?? false);
+  t.false(it.together.get("long")?.has("short") ?? false);
 });
 
 test("a job that weighs more than the capacity runs, alone", async (t) => {
   const it = new Watched();
   await runPool([it.job("heavy", 9, { seconds: 2 }), it.job("a", 1), it.job("b", 1)], 2);
   t.deepEqual(it.began, ["heavy", "a", "b"]);
-  t.is(it.beside.get("heavy"), undefined);
-  t.true(it.beside.get("a")?.has("b"));
+  t.is(it.together.get("heavy"), undefined);
+  t.true(it.together.get("a")?.has("b"));
 });
 
-test("an exclusive job runs with nothing beside it, after the others", async (t) => {
+test("an exclusive job runs with nothing alongside it, after the others", async (t) => {
   const it = new Watched();
   const exclusive = { exclusive: true, seconds: 99 };
   const all = [it.job("alone", 0.1, exclusive), it.job("also", 0.1, exclusive)];
   await runPool([...all, it.job("a", 1), it.job("b", 1)], 4);
   t.deepEqual(it.began, ["a", "b", "alone", "also"]);
-  t.is(it.beside.get("alone"), undefined);
-  t.is(it.beside.get("also"), undefined);
+  t.is(it.together.get("alone"), undefined);
+  t.is(it.together.get("also"), undefined);
 });
 
-test("jobs of one place run one at a time, beside others", async (t) => {
+test("jobs of one place run one at a time, alongside others", async (t) => {
   const it = new Watched();
   const here = { oneAtATime: "here" };
   await runPool([it.job("a", 1, here), it.job("b", 1, here), it.job("other", 1)], 4);
   t.is(it.began.length, 3);
-  t.false(it.beside.get("a")?.has("b") ?? false);
-  t.true(it.beside.get("a")?.has("other"));
+  t.false(it.together.get("a")?.has("b") ?? false);
+  t.true(it.together.get("a")?.has("other"));
 });
 
 test("a job that breaks breaks the pool", async (t) => {
