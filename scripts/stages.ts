@@ -242,7 +242,7 @@ export const stages: readonly Stage[] = [
     budgetMinutes: 2,
     weight: 1,
     seconds: 3,
-    long: { quickstart: 40, docs: 25 },
+    long: { quickstart: 40, docs: 30 },
     timeoutSeconds: 240,
     // The quickstart's lab is in build/lab.
     oneAtATime: true,
