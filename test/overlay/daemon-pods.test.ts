@@ -230,7 +230,7 @@ test.serial(
   },
 );
 
-test.serial("the guide's commands for many hosts work as written, top to bottom", async (t) => {
+test.serial("the commands of docs for many hosts work as written, top to bottom", async (t) => {
   t.timeout(180_000);
   await create(two, "db");
   await shows(one, "web running", "late running elsewhere", "db running elsewhere");

@@ -43,7 +43,7 @@ const said = async (client: Podnet): Promise<Said> => {
   return { overlay: overlays[0], troubles };
 };
 
-test.serial("with the rights that the guide names podnetd has all of its part", async (t) => {
+test.serial("with the rights that docs name podnetd has all of its part", async (t) => {
   t.timeout(180_000);
   const blocks = snippets().filter(({ where }) => where === "rights");
   t.is(blocks.length, 1);
