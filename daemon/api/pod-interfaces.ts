@@ -25,7 +25,7 @@ interface Asked {
 
 /** What changes the interfaces of pods that run. */
 export function podInterfaces(parts: ServiceParts): Methods {
-  const { pods, config, network, host } = parts;
+  const { pods, config, network, networks, host } = parts;
   const carryOut = async (
     { idOrName, planOnly }: Asked,
     change: InterfaceChange,
@@ -34,11 +34,11 @@ export function podInterfaces(parts: ServiceParts): Methods {
     const ref = validatePodRef(idOrName);
     if (planOnly) {
       const { before, after } = await pods.changes.planInterface(ref, change);
-      const sections = describeChange(before, after, {
+      const sections = describeChange(before, after, networks.list(), {
         fragment: (fragment) => network.describe(fragment),
         plug: (nic, vm) => host.driver.describePlug(nic, vm),
       });
-      return { plan: planView(after.podId, sections) };
+      return { plan: planView(after.plan.podId, sections) };
     }
     log();
     return { pod: viewPod(await pods.changes.changeInterface(ref, change), parts) };

@@ -9,6 +9,7 @@ import { refuseBusy } from "../published/hold-error.ts";
 import type { Replanned } from "../pods/lifecycle/changes.ts";
 import { notPublished, removedPorts } from "../pods/lifecycle/publish.ts";
 import { holdSection, publishedText, releaseSection } from "../published/published-text.ts";
+import { portsOf } from "../pods/interfaces/pod-ports.ts";
 import type { PodPlan } from "../pods/store/pod-plan.ts";
 import type { PublishedPlan } from "../published/published-plan.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
@@ -24,7 +25,8 @@ export function podPorts(parts: ServiceParts): Methods {
       const asked = validatePorts(ports);
       const id = validatePodRef(idOrName);
       if (planOnly) {
-        const { before, after } = pods.changes.planPublish(id, asked);
+        const planned = pods.changes.planPublish(id, asked);
+        const [before, after] = [planned.before.plan, planned.after.plan];
         const added = after.published?.slice(before.published?.length ?? 0) ?? [];
         refuseBusy(added);
         return { plan: planOf(before, after, added, parts), ports: added.map(portView) };
@@ -42,7 +44,7 @@ export function podPorts(parts: ServiceParts): Methods {
       const id = validatePodRef(idOrName);
       if (planOnly) {
         const planned = pods.changes.planUnpublish(id, asked);
-        const plan = planOf(planned.before, planned.after, [], parts);
+        const plan = planOf(planned.before.plan, planned.after.plan, [], parts);
         return { plan, ...outcome(planned, asked, ports) };
       }
       note(parts, context, `unpublish ${idOrName}`);
@@ -60,8 +62,8 @@ const outcome = (
   asked: readonly PortSpec[],
   sent: readonly PublishedPort[],
 ): { readonly removed: PublishedPort[]; readonly notPublished: PublishedPort[] } => ({
-  removed: removedPorts(before, after).map(portView),
-  notPublished: notPublished(before, asked).flatMap((at) => sent[at] ?? []),
+  removed: removedPorts(before.plan, after.plan).map(portView),
+  notPublished: notPublished(before.plan, asked).flatMap((at) => sent[at] ?? []),
 });
 
 /** What a change of published ports would do; nothing of what stays as it is. */
@@ -69,10 +71,13 @@ function planOf(
   before: PodPlan,
   after: PodPlan,
   added: readonly PublishedPlan[],
-  { network }: ServiceParts,
+  { network, networks }: ServiceParts,
 ): Plan {
   const gone = removedPorts(before, after);
-  const rules = network.describeRules(before.ports, after.ports);
+  const rules = network.describeRules(
+    portsOf(before, networks.list()),
+    portsOf(after, networks.list()),
+  );
   return planView(after.podId, [
     {
       step: "store.claim",

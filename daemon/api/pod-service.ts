@@ -108,7 +108,10 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
       const live = pods.running(validatePodRef(idOrName));
       const { signal } = context;
       const { podId, ok, checks } = await verifyPod(live, signal, {
-        networks: parts.networks.fragments(),
+        networks: {
+          fragments: parts.networks.fragments(),
+          definitions: parts.networks.list(),
+        },
         sandboxes: parts.host.sandboxes,
         firewall: async () => (await parts.network.observeFacts(signal)).firewall,
       });
@@ -135,10 +138,12 @@ async function plan(
   // What holding them would find: a plan takes nothing.
   refuseBusy(planned.published ?? []);
   const used = new Set(planned.interfaces.map((each) => each.network as string | undefined));
+  const shared = networks.fragments().filter(({ key }) => used.has(key));
   const sections = describePlan(
-    planned,
-    networks.fragments().filter(({ key }) => used.has(key)),
+    { plan: planned, spec: asked.spec },
+    { shared, networks: networks.list() },
     {
+      command: (vm) => host.driver.describe(vm),
       fragment: (fragment) => network.describe(fragment),
       plug: (nic, vm) => host.driver.describePlug(nic, vm),
       restore: describeRestore,

@@ -28,6 +28,7 @@ import { errorFromRecord } from "../events/error-record.ts";
 import { attachedCannot, guestKind, nobody } from "../pods/guest/guest-kind.ts";
 import type { LivePod } from "../pods/lifecycle/live-pod.ts";
 import type { PlanSection } from "../pods/plan/plan-text.ts";
+import { routesOf } from "../pods/interfaces/plan-routes.ts";
 import { hasAgent, type InterfacePlan } from "../pods/store/pod-plan.ts";
 import type { Span } from "../events/span.ts";
 import type { DamagedPod } from "../pods/store/pod-rows.ts";
@@ -142,7 +143,7 @@ function interfaceView(
     state: interfaceState(each, isConfigured(each, row, observed), plugged),
     observedAddresses: [...(observed?.addresses ?? [])],
     observedMtu: observed?.mtu ?? 0,
-    routes: row.plan.guest.routes
+    routes: routesOf(row.plan)
       .filter((route) => route.interface === each.guestName)
       .map(routeView),
   });

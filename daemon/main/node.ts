@@ -27,6 +27,7 @@ import { Pods } from "../pods/pods.ts";
 import { PluginCalls } from "../pods/interfaces/plugin-calls.ts";
 import { openSandboxes } from "../pods/interfaces/sandboxes.ts";
 import { HeldPorts, type Hold } from "../published/held-ports.ts";
+import { portsOf } from "../pods/interfaces/pod-ports.ts";
 import { KeptPlans } from "../pods/store/kept-plans.ts";
 import { refuseOrphans } from "../pods/lifecycle/orphans.ts";
 import { PodRecords } from "../pods/store/records.ts";
@@ -124,14 +125,14 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       resolvers,
       sentMtus: (name) => sentMtus(db, name),
       refit: async (name) => {
-        await pods.refit(name);
+        await pods.follow(name);
         await attachments.refit(name);
       },
       refitPlan: (definition) => [
-        ...pods.refitPlan(definition),
+        ...pods.changedPorts(definition),
         ...attachments.refitPlan(definition),
       ],
-      refitText: (name, known) => pods.refitText(name, known),
+      refitText: (name, known) => pods.changedServersText(name, known),
     },
     settled,
   );
@@ -141,7 +142,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   const unanswered = new Tally(log, "Guests ask what is not answered", (what) =>
     metrics.guestDropped(what),
   );
-  const host = openHost(parts, { network, records, published, log, unanswered });
+  const host = openHost(parts, { network, networks, records, published, log, unanswered });
   const metrics: Metrics = new Metrics({
     pods: () => records.listAny().map(stateOf),
     pools: () =>
@@ -245,12 +246,14 @@ function openHost(
   parts: NodeParts,
   {
     network,
+    networks,
     records,
     published,
     log,
     unanswered,
   }: {
     readonly network: HostNetwork;
+    readonly networks: Networks;
     readonly records: PodRecords;
     readonly published: HeldPorts;
     readonly log: Log;
@@ -260,6 +263,7 @@ function openHost(
   return {
     driver: parts.driver,
     confinement: parts.confinement,
+    networks,
     network,
     published,
     sandboxes: openSandboxes(
@@ -295,8 +299,9 @@ function openHost(
 async function publishFirst(network: HostNetwork, db: Database): Promise<void> {
   const pods = listPods(db).filter(hasMachine);
   const containers = listAttachments(db).filter(({ state }) => state === "ready");
+  const definitions = listNetworks(db).map(({ definition }) => definition);
   const fragments = [
-    ...pods.map(({ plan }) => plan.ports),
+    ...pods.map(({ plan }) => portsOf(plan, definitions)),
     ...containers.map(({ plan }) => hostPart(plan.fragment)),
   ];
   await network.publishFirst(fragments, AbortSignal.timeout(60_000));

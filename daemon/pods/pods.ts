@@ -21,12 +21,12 @@ import { deletePod, type Ending, stopPod } from "./lifecycle/end-pod.ts";
 import type { KnownNetworks } from "../networks/known-networks.ts";
 import { pausePod, resumePod } from "./lifecycle/lifecycle.ts";
 import { podBackoff } from "./lifecycle/keep-trying.ts";
-import { type LivePod, livePod, unsubscribe } from "./lifecycle/live-pod.ts";
+import { changedPorts, changedServersText, followNetwork } from "./lifecycle/follow-network.ts";
+import { type LivePod, unsubscribe } from "./lifecycle/live-pod.ts";
 import { findNamed, planNew } from "./plan/plan-new.ts";
 import type { PodPlan } from "./store/pod-plan.ts";
 import type { PodsParts } from "./pods-parts.ts";
 import { type Recovery, recoverPods } from "./lifecycle/recover.ts";
-import { refitPlan, refitPods, refitRow, refitText } from "./plan/refit.ts";
 import { joinOfPod, joinsOfPod, portOfPod, portsOfPod } from "./interfaces/running-ports.ts";
 import { type CreateOptions, Starts } from "./lifecycle/starts.ts";
 import { notHeld, wrongState } from "./lifecycle/wrong-state.ts";
@@ -144,7 +144,7 @@ export class Pods implements RunningPorts {
 
   portNow(port: RunningPort): PodFragment | undefined {
     const live = this.#live.get(port.podId);
-    return live === undefined ? undefined : portOfPod(live, port.tap);
+    return live === undefined ? undefined : portOfPod(live, port.tap, this.#parts.networks.list());
   }
 
   runningJoins(): RunningJoin[] {
@@ -271,25 +271,23 @@ export class Pods implements RunningPorts {
     });
   }
 
-  /** Brings the ports and name servers of a network's pods up to what it is now: in their rows, and where they run. */
-  refit(name: NetworkName): Promise<void> {
-    return refitPods(name, { ...this.#supervision, networks: this.#parts.networks });
+  /** Brings the ports and name servers of a network's pods up to what it is now. */
+  follow(name: NetworkName): Promise<void> {
+    return followNetwork(name, { ...this.#supervision, networks: this.#parts.networks });
   }
 
   /** What that would make of ports for a network as it is to be. Takes nothing. */
-  refitPlan(network: NetworkDefinition): PodFragment[] {
-    return refitPlan(network, this.#parts);
+  changedPorts(network: NetworkDefinition): PodFragment[] {
+    return changedPorts(network, this.#parts);
   }
 
   /** Whom that would tell of which name servers, with these networks, for people. Takes nothing. */
-  refitText(name: NetworkName, networks: KnownNetworks): string[] {
-    return refitText(name, networks, this.#parts);
+  changedServersText(name: NetworkName, networks: KnownNetworks): string[] {
+    return changedServersText(name, networks, this.#parts);
   }
 
   /** After a start: takes over what runs, undoes what was half done. Rules of pods that do not run are left to a sweep. */
   async recover(bootId: string): Promise<void> {
-    // A start may have found other settings, or the end of a change of a network that was cut short.
-    for (const row of this.list()) refitRow(row, livePod(row.plan), this.#parts);
     const recovery: Recovery = {
       ...this.#supervision,
       podsDir: this.#parts.config.podsDir,

@@ -6,7 +6,7 @@ import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { bootId } from "../../linux/proc.ts";
 import { CommitMark } from "./commit-mark.ts";
 import { commitsIn, commitsOf, makeNew, refuseLost, refuseUnfit, upgrade } from "./found.ts";
-import { migrations } from "./migrations.ts";
+import { type Migration, migrations } from "./migrations.ts";
 import type { Reserve } from "./reserve.ts";
 import { lacksRoom, openError, writeError } from "./sqlite-error.ts";
 import { connectWithoutRoom } from "./without-room.ts";
@@ -70,7 +70,7 @@ export class Database implements Disposable {
    */
   static open(
     path: string,
-    steps: readonly string[] = migrations,
+    steps: readonly Migration[] = migrations,
     options: OpenOptions = {},
   ): Database {
     return new Database(openConnection(path, steps, options), path, false);
@@ -81,7 +81,7 @@ export class Database implements Disposable {
    * not written to before `lookForRoom` has found some. Throws as `open` does, `STATE_UNWRITABLE`
    * also when there is no database or it is an older one.
    */
-  static openWithoutRoom(path: string, steps: readonly string[] = migrations): Database {
+  static openWithoutRoom(path: string, steps: readonly Migration[] = migrations): Database {
     try {
       return new Database(connectWithoutRoom(path, steps), path, true);
     } catch (cause) {
@@ -141,7 +141,7 @@ export class Database implements Disposable {
   }
 
   /** Opens the state of a state directory, see `open`. */
-  static openIn(stateDir: string, steps?: readonly string[], options?: OpenOptions): Database {
+  static openIn(stateDir: string, steps?: readonly Migration[], options?: OpenOptions): Database {
     return Database.open(join(stateDir, "state.db"), steps, options);
   }
 
@@ -375,7 +375,7 @@ function changeOf(sql: string): string | undefined {
 
 function openConnection(
   path: string,
-  steps: readonly string[],
+  steps: readonly Migration[],
   options: OpenOptions = {},
 ): DatabaseSync {
   let connection: DatabaseSync | undefined;
@@ -393,7 +393,7 @@ function openConnection(
 function setUp(
   connection: DatabaseSync,
   path: string,
-  steps: readonly string[],
+  steps: readonly Migration[],
   { evenOlder = false }: OpenOptions,
 ): void {
   if (existsSync(path)) {

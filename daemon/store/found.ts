@@ -1,3 +1,4 @@
+import type { Migration } from "./migrations.ts";
 import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync, statSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
@@ -84,7 +85,7 @@ export function commitsOf(file: string): number {
  * Makes the state of a new node. It gets its name when it is whole: what has the name and is not
  * whole has been damaged since, and is refused.
  */
-export function makeNew(file: string, steps: readonly string[]): void {
+export function makeNew(file: string, steps: readonly Migration[]): void {
   // A log without its database: with a new one beside it SQLite would take the one for the other's.
   if (existsSync(`${file}-wal`) && statSync(`${file}-wal`).size > 0)
     throw new Error("the file is missing, and its log is there");
@@ -107,11 +108,15 @@ export function makeNew(file: string, steps: readonly string[]): void {
 }
 
 /** Takes the steps of the schema that a database has not taken yet, each whole or not at all. */
-export function upgrade(connection: DatabaseSync, steps: readonly string[]): void {
+export function upgrade(connection: DatabaseSync, steps: readonly Migration[]): void {
   for (let next = schemaVersion(connection); next < steps.length; next++) {
-    perform("commit", `schema ${next + 1}`, () =>
-      connection.exec(`BEGIN IMMEDIATE; ${steps[next]}; PRAGMA user_version = ${next + 1}; COMMIT`),
-    );
+    const step = steps[next];
+    perform("commit", `schema ${next + 1}`, () => {
+      connection.exec("BEGIN IMMEDIATE");
+      if (typeof step === "function") step(connection);
+      else connection.exec(step ?? "");
+      connection.exec(`PRAGMA user_version = ${next + 1}; COMMIT`);
+    });
   }
 }
 

@@ -1,8 +1,14 @@
+import type { DatabaseSync } from "node:sqlite";
+import { plansOfDecisions } from "./plans-of-decisions.ts";
+
+/** A step of the schema: SQL, or what changes rows that SQL alone cannot. It runs inside a transaction. */
+export type Migration = string | ((db: DatabaseSync) => void);
+
 /**
  * The schema, as the steps that lead to it. A step is never edited once released: a change is a new
  * step. `PRAGMA user_version` counts the steps a database has taken.
  */
-export const migrations: readonly string[] = [
+export const migrations: readonly Migration[] = [
   `
   CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 
@@ -171,4 +177,5 @@ export const migrations: readonly string[] = [
     WHERE json_valid(plan);
   CREATE INDEX attachments_by_mac ON attachments (mac);
   `,
+  plansOfDecisions,
 ];

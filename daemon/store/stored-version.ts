@@ -8,8 +8,8 @@ const newestAhead = 100;
 
 /**
  * Checks the version of a stored form. Throws `STATE_NEWER` for a version that a newer podnetd may
- * have written, and `STATE_CORRUPT` for a value that no podnetd writes: no positive integer, or far
- * above the known version.
+ * have written. Throws `STATE_CORRUPT` for a value that no podnetd writes (no positive integer, or
+ * far above the known version), and for an older version, which a step of the schema could not read.
  */
 export function checkVersion(version: unknown, known: number, what: string): void {
   if (version === known) return;
@@ -18,6 +18,8 @@ export function checkVersion(version: unknown, known: number, what: string): voi
   const found = version as number;
   if (found < 1 || found > known + newestAhead)
     throw damaged(`${what}'s version is ${found}, which no podnetd writes`);
+  // The schema's steps bring older ones up to date, but for what makes no sense.
+  if (found < known) throw damaged(`${what} is of version ${found} and makes no sense`);
   throw new PodnetError(
     "STATE_NEWER",
     `A stored ${what} has version ${found}, this podnetd knows ${known}`,

@@ -1,3 +1,4 @@
+import type { Migration } from "./migrations.ts";
 import { existsSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { pathToFileURL } from "node:url";
@@ -13,7 +14,7 @@ import { unwritableError } from "./sqlite-error.ts";
  * which one process alone may do. Throws what SQLite does, `STATE_UNWRITABLE` when there is no
  * database or it is an older one.
  */
-export function connectWithoutRoom(path: string, steps: readonly string[]): DatabaseSync {
+export function connectWithoutRoom(path: string, steps: readonly Migration[]): DatabaseSync {
   if (!existsSync(path)) throw unwritableError(new Error("the filesystem is full"));
   const alone = !existsSync(`${path}-wal`);
   const connection = alone

@@ -8,6 +8,8 @@ import {
 } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { NetworkFragment } from "../../network/model/desired.ts";
+import type { NetworkDefinition } from "../config/network-definition.ts";
+import { portsOf } from "../pods/interfaces/pod-ports.ts";
 import type { CniPlan } from "../pods/interfaces/cni-plan.ts";
 import { type PodPlan, staying, withNic } from "../pods/store/pod-plan.ts";
 
@@ -44,17 +46,21 @@ export interface ExpectedInterface {
   readonly slot: number;
 }
 
-/**
- * The recorded plan as what sources should find. `networks` are the networks' own fragments, as
- * far as known.
- */
+/** The networks a pod is on: their own fragments, as far as known, and their definitions. */
+export interface ExpectedNetworks {
+  readonly fragments: readonly NetworkFragment[];
+  readonly definitions: readonly NetworkDefinition[];
+}
+
+/** The recorded plan as what sources should find. */
 export function expectedInterfaces(
   plan: PodPlan,
-  networks: readonly NetworkFragment[],
+  { fragments, definitions }: ExpectedNetworks,
 ): ExpectedInterface[] {
+  const { ports } = portsOf(plan, definitions);
   return withNic(staying(plan.interfaces)).map((each) => {
-    const port = plan.ports.ports.find(({ tap }) => tap === each.nic.tap);
-    const network = networks.find(({ key }) => key === each.network);
+    const port = ports.find(({ tap }) => tap === each.nic.tap);
+    const network = fragments.find(({ key }) => key === each.network);
     const gateways = (network?.gateways ?? []).filter((gateway) =>
       each.addresses.some((address) => contains(networkOf(gateway), ipOf(address))),
     );

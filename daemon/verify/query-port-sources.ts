@@ -2,6 +2,7 @@ import { PodnetError } from "../../core/errors.ts";
 import { familyOf } from "../../core/address.ts";
 import { run } from "../../linux/command.ts";
 import type { FirewallFacts } from "../../network/firewall/driver.ts";
+import { rulesOf } from "../pods/interfaces/pod-ports.ts";
 import type { PodPlan } from "../pods/store/pod-plan.ts";
 import type { Check } from "./check.ts";
 import { compareRules, compareSockets, type RulesSource } from "./compare-ports.ts";
@@ -15,12 +16,13 @@ const listMs = 10_000;
  * What a pod has published, as a reader of rules and one of sockets find it. Throws as `runSource` does.
  */
 export async function hearPorts(
-  { published = [], ports }: Pick<PodPlan, "published" | "ports">,
+  plan: PodPlan,
   firewall: FirewallFacts,
   signal: AbortSignal,
 ): Promise<Check[]> {
+  const { published = [] } = plan;
   if (published.length === 0) return [];
-  const ruled = ports.published ?? [];
+  const ruled = rulesOf(plan).published ?? [];
   const [rules, sockets] = await Promise.all([
     hearRules(ruled.length === 0 ? "off" : firewall, signal, {
       four: ruled.some(({ podIp }) => familyOf(podIp) === 4),

@@ -1,14 +1,17 @@
 import { PodnetError } from "../../core/errors.ts";
 import type { RunningVm } from "../../hypervisor/driver.ts";
 import type { Guest } from "../../guest-init/channel/guest.ts";
-import type { NetworkFragment } from "../../network/model/desired.ts";
 import type { FirewallFacts } from "../../network/firewall/driver.ts";
 import type { PodPlan } from "../pods/store/pod-plan.ts";
 import type { Sandboxes } from "../pods/interfaces/sandboxes.ts";
 import { askPlugins } from "./ask-plugins.ts";
 import type { Check } from "./check.ts";
 import { comparePod } from "./compare.ts";
-import { type ExpectedInterface, expectedInterfaces } from "./expectation.ts";
+import {
+  type ExpectedInterface,
+  expectedInterfaces,
+  type ExpectedNetworks,
+} from "./expectation.ts";
 import { checkGuestLinks } from "./guest-links.ts";
 import { checkLoopback } from "./guest-loopback.ts";
 import { runSource } from "./run-source.ts";
@@ -33,7 +36,7 @@ export interface Verifiable {
 /** What is known of the host beside the pod. */
 export interface Surroundings {
   /** Adds the bridges' own addresses to the comparison. */
-  readonly networks: readonly NetworkFragment[];
+  readonly networks: ExpectedNetworks;
   /** What the rules are written with; asked for where the pod has published something. */
   readonly firewall: () => Promise<FirewallFacts>;
   /** Asks plugins that have set up the pod's network. */

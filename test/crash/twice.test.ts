@@ -10,6 +10,7 @@ import { systemClock } from "../../core/clock.ts";
 import { parseNetworkName } from "../../core/names.ts";
 import { type Node, openNode } from "../../daemon/main/node.ts";
 import { guestMessage } from "../../daemon/pods/lifecycle/actions.ts";
+import { portsOf } from "../../daemon/pods/interfaces/pod-ports.ts";
 import { livePod } from "../../daemon/pods/lifecycle/live-pod.ts";
 import { undoSteps } from "../../daemon/pods/plan/steps.ts";
 import { actUndo, undoPod } from "../../daemon/pods/lifecycle/undo.ts";
@@ -100,7 +101,7 @@ test.serial("every step done twice is the step done once, and so is every undo",
   t.not(once, before);
   for (const fragment of node.networks.fragments())
     t.deepEqual(await host.network.ensure(fragment, never), []);
-  t.deepEqual(await host.network.ensure(plan.ports, never), []);
+  t.deepEqual(await host.network.ensure(portsOf(plan, node.networks.list()), never), []);
   const again = await live.guest.configure(guestMessage(live, host), never);
   // But for its clock.
   t.deepEqual({ ...again, clockMs: 0 }, { ...live.observed, clockMs: 0 });
@@ -117,6 +118,9 @@ test.serial("every step done twice is the step done once, and so is every undo",
   node.records.forget(plan);
   t.deepEqual(difference(before, await everything()), []);
   // As a recovery does that was killed after it had undone all.
-  t.deepEqual(await undoPod(livePod(plan, record), host, { graceful: false }), []);
+  t.deepEqual(
+    await undoPod(livePod({ plan, spec: asked.spec }, record), host, { graceful: false }),
+    [],
+  );
   t.deepEqual(difference(before, await everything()), []);
 });

@@ -4,6 +4,7 @@ import { createServer } from "node:net";
 import test from "ava";
 import type { Cidr, Ip, IpPrefix } from "../../core/address.ts";
 import { systemClock } from "../../core/clock.ts";
+import type { PodPlan } from "../../daemon/pods/store/pod-plan.ts";
 import type { PublishedPlan } from "../../daemon/published/published-plan.ts";
 import type { Check } from "../../daemon/verify/check.ts";
 import { compareRules } from "../../daemon/verify/compare-ports.ts";
@@ -148,9 +149,9 @@ test.serial("a socket that holds a port is known by whose it is", async (t) => {
     at: hostIps.map((hostIp) => ({ hostIp: hostIp as Ip, podIp })),
   });
   const plan = {
+    interfaces: [],
     published: [entry("tcp", 7001, "127.0.0.1", "::1"), entry("udp", 7002, "0.0.0.0")],
-    ports: { ...pod, published: [] },
-  };
+  } as unknown as PodPlan;
   const look = async (): Promise<string[]> => differing(await hearPorts(plan, "off", signal));
   const lines = [
     "127.0.0.1 port 7001/tcp forwarded by: absent instead of podnetd",

@@ -9,6 +9,7 @@ import { parseIfName, parseNetworkName, parsePodId } from "../../core/names.ts";
 import type { PodPlan } from "../../daemon/pods/store/pod-plan.ts";
 import type { Check } from "../../daemon/verify/check.ts";
 import { comparePod, requireAgreement } from "../../daemon/verify/compare.ts";
+import type { NetworkDefinition } from "../../daemon/config/network-definition.ts";
 import { expectedInterfaces } from "../../daemon/verify/expectation.ts";
 import { queryHostSource } from "../../daemon/verify/query-host-source.ts";
 import { queryVmSource, verifyPod } from "../../daemon/verify/verify-pod.ts";
@@ -40,13 +41,6 @@ const plan = {
       nic: { nicId: "nic0", netdevId: "net0", fdName: "fd0", tap, mac, slot: 1 },
     },
   ],
-  ports: {
-    kind: "pod",
-    key: podId,
-    ports: [
-      { tap, bridge, guestMac: mac, guestAddresses: [address], alias, isolated: true, mtu: 1400 },
-    ],
-  },
 } as unknown as PodPlan;
 
 const network: NetworkFragment = {
@@ -61,8 +55,14 @@ const network: NetworkFragment = {
   forward: true,
 };
 
+const definition = {
+  name: "default",
+  mtu: 1400,
+  isolated: true,
+} as unknown as NetworkDefinition;
+
 const around = {
-  networks: [network],
+  networks: { fragments: [network], definitions: [definition] },
   firewall: async () => "off" as const,
   sandboxes: { check: () => Promise.reject(new Error("No plugin has set it up")) },
 };
@@ -162,7 +162,7 @@ test.serial("sources that come at once are heard one after the other", async (t)
 });
 
 test.serial("whatever is changed behind podnet's back is seen and named", async (t) => {
-  const expected = expectedInterfaces(plan, [network]);
+  const expected = expectedInterfaces(plan, around.networks);
   const signal = AbortSignal.timeout(60_000);
   const machine = await queryVmSource(vm.socketPath("witness"), signal);
   const seen = async (...change: [string, ...string[]]): Promise<string[]> => {
@@ -198,12 +198,9 @@ test.serial(
   async (t) => {
     const asked = {
       ...plan,
-      ports: {
-        ...plan.ports,
-        ports: plan.ports.ports.map((port) => ({ ...port, learning: false, vlan: 7 })),
-      },
+      interfaces: plan.interfaces.map((each) => ({ ...each, port: { learning: false, vlan: 7 } })),
     };
-    const expected = expectedInterfaces(asked, [network]);
+    const expected = expectedInterfaces(asked, around.networks);
     const machine = await queryVmSource(vm.socketPath("witness"));
     const seen = async (...commands: string[]): Promise<string[]> => {
       for (const command of commands) await run(command.split(" ") as [string, ...string[]]);
@@ -229,7 +226,7 @@ test.serial(
 );
 
 test.serial("a card that is gone, another MAC and a card too many are seen", async (t) => {
-  const expected = expectedInterfaces(plan, [network]);
+  const expected = expectedInterfaces(plan, around.networks);
   const host = await queryHostSource([bridge, tap]);
   const machine = async (): Promise<string[]> =>
     differing(comparePod(expected, host, await queryVmSource(vm.socketPath("witness")))).filter(
@@ -272,7 +269,7 @@ test.serial(
     const error = await t.throwsAsync(queryVmSource(vm.socketPath("witness")));
     t.true(isPodnetError(error, "COMMAND_FAILED"));
     const host = await queryHostSource([bridge, tap]);
-    const checks = comparePod(expectedInterfaces(plan, []), host, {
+    const checks = comparePod(expectedInterfaces(plan, { fragments: [], definitions: [] }), host, {
       status: "running",
       nics: [],
       pci: [],

@@ -3,6 +3,7 @@ import { ipOf, type IpPrefix } from "../../core/address.ts";
 import type { Node } from "../../daemon/main/node.ts";
 import type { Database } from "../../daemon/store/database.ts";
 import { listLeases } from "../../daemon/ipam/store.ts";
+import { portsOf } from "../../daemon/pods/interfaces/pod-ports.ts";
 import { withNic } from "../../daemon/pods/store/pod-plan.ts";
 import type { PodRow } from "../../daemon/pods/store/pod-row.ts";
 import { ruledPart } from "../../network/containers/host-part.ts";
@@ -148,7 +149,7 @@ function runningViolations(row: PodRow, { machines, kernel }: World, node: Node)
     found.push(`pod ${row.id} is recorded with another pid`);
   const { ejected } = machine;
   const kept = withNic(row.plan.interfaces).filter(({ nic }) => !ejected.has(nic.nicId));
-  for (const port of row.plan.ports.ports) {
+  for (const port of portsOf(row.plan, node.networks.list()).ports) {
     if (!kept.some(({ nic }) => nic.tap === port.tap)) continue;
     const link = kernel.links.find(port.tap);
     const bridge = kernel.links.find(port.bridge);
@@ -298,7 +299,7 @@ const publishedNow = (node: Node): readonly PluggedFragment[] => [
   ...node.records
     .list()
     .filter(({ state }) => state === "running" || state === "paused")
-    .map(({ plan }) => plan.ports),
+    .map(({ plan }) => portsOf(plan, node.networks.list())),
   ...node.attachments
     .list()
     .filter(({ state }) => state === "ready")

@@ -50,6 +50,10 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
     "BEGIN, ROLLBACK, a pattern's, what a connection is told, `#finish` and `setUp`, which are called in one",
   ],
   "daemon/store/good-copy.ts: exec": [1, "`lookAtDraft`, which is called in one"],
+  "daemon/store/plans-of-decisions.ts: run": [
+    1,
+    "`upgrade`, which calls steps of the schema in one",
+  ],
   "hypervisor/argv/accelerator.ts: openSync": [1, "opened and closed: whether it may be"],
   "hypervisor/process/process.ts: spawn": [1, "`spawnStrictly`, which is called in one"],
   "hypervisor/process/run-dir.ts: open": [1, "what is done with the file is an effect"],

@@ -67,7 +67,7 @@ export function refuseInterface(each: InterfaceSpec, field: string): void {
 /** What shows only once addresses, gateways and routes are decided. Throws `UNSUPPORTED`. */
 export function refuseUntellable(guest: GuestConfig, interfaces: readonly InterfacePlan[]): void {
   for (const each of withNic(interfaces)) {
-    const lease = leaseOf({ guest }, each);
+    const lease = leaseOf(guest, each);
     if (lease === undefined) continue;
     const routers = [
       ...each.gateways.map(({ gateway }) => gateway),

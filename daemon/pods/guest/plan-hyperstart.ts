@@ -2,7 +2,6 @@ import type { OwnRoute, InterfaceChange } from "../../../api/validate-interface-
 import type { InterfaceSpec, PodSpec } from "../../../api/pod-spec.ts";
 import { assertNever } from "../../../core/brand.ts";
 import { PodnetError } from "../../../core/errors.ts";
-import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import type { Snapshot } from "../plan/snapshot.ts";
 
 const unsupported = (field: string, message: string, hint: string): PodnetError =>
@@ -107,11 +106,4 @@ export function worldOfHyperstart(
     );
   });
   return { ...snapshot, networks };
-}
-
-/** What such a guest is told: servers that nobody asked for are left out where it cannot take them. */
-export function toldToHyperstart(guest: GuestConfig): GuestConfig {
-  const { dns } = guest;
-  if (dns === undefined) return guest;
-  return { ...guest, dns: { ...dns, servers: dns.servers.filter((server) => !isSix(server)) } };
 }

@@ -68,7 +68,7 @@ export async function releaseSandboxes(live: LivePod, host: Host): Promise<void>
     await host.sandboxes.release({ ...cni, sandbox });
     const released: SandboxPlan = { ...notReleased(sandbox), released: true };
     host.learn(live, "CNI plugins have taken back what they did", (pod) =>
-      withSandbox({ plan: withoutTaken(pod, position), spec: pod.spec }, position, released),
+      withSandbox({ plan: withoutTaken(pod.plan, position) }, position, released),
     );
   });
 }

@@ -3,8 +3,10 @@ import type { IpPrefix } from "../../../core/address.ts";
 import type { ObservedGuest } from "../../../guest-init/protocol/configure.ts";
 import type { Host } from "../lifecycle/host.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
+import { guestConfigOf } from "../guest/guest-config.ts";
 import { leaseOf } from "./plan-answers.ts";
-import { hasAgent, type NicInterface, type PodPlan, staying, withNic } from "../store/pod-plan.ts";
+import { hasAgent, type NicInterface, staying, withNic } from "../store/pod-plan.ts";
+import type { PodContents } from "../store/pod-row.ts";
 import type { Supervision } from "../lifecycle/supervision.ts";
 
 /**
@@ -12,7 +14,7 @@ import type { Supervision } from "../lifecycle/supervision.ts";
  * shows. Throws `SYSCALL_FAILED`. Answers a word about it for people.
  */
 export function answerPort(live: LivePod, each: NicInterface, host: Host): string {
-  const lease = leaseOf(live.plan, each);
+  const lease = leaseOf(guestConfigOf(live), each);
   const { bridge, position } = each;
   if (lease === undefined || bridge === undefined || live.answers.has(position)) return "";
   live.answers.set(
@@ -46,11 +48,11 @@ export function answerAgain(live: LivePod, { host, records, log }: Supervision):
 }
 
 /** After a change of a pod: who is to be told otherwise than by its plan before is, when it asks next. */
-export function answerOtherwise(live: LivePod, before: PodPlan, watch: Supervision): void {
+export function answerOtherwise(live: LivePod, before: PodContents, watch: Supervision): void {
   if (hasAgent(live.plan)) return;
   for (const each of withNic(staying(live.plan.interfaces))) {
-    const lease = (plan: PodPlan): string => JSON.stringify(leaseOf(plan, each));
-    if (lease(before) !== lease(live.plan)) answerNoMore(live, each.position);
+    const lease = (pod: PodContents): string => JSON.stringify(leaseOf(guestConfigOf(pod), each));
+    if (lease(before) !== lease(live)) answerNoMore(live, each.position);
   }
   answerAgain(live, watch);
 }

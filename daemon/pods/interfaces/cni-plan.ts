@@ -39,8 +39,6 @@ export interface TakenPlan {
   readonly neighbours: readonly GuestNeighbour[];
   /** Whom the plugins name as name servers; absent where they name none. */
   readonly dns?: GuestDns;
-  /** Whom the guest was to ask before. */
-  readonly dnsBefore?: GuestDns;
 }
 
 /** What of the world the planner knows for such interfaces. */

@@ -2,18 +2,23 @@ import { limited } from "../../../core/aborting.ts";
 import { assertNever } from "../../../core/brand.ts";
 import { PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { InterfaceChange } from "../../../api/validate-interface-change.ts";
-import type { PodFragment } from "../../../network/model/desired.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { openTapOf } from "../lifecycle/actions.ts";
 import { answerOtherwise } from "./answer-guest.ts";
 import { keepTrying } from "../lifecycle/keep-trying.ts";
 import { type LivePod, requireGuest } from "../lifecycle/live-pod.ts";
 import { finishLeaving, takeBack, tellAgain } from "./live-leaving.ts";
-import { emptied, leaving, withoutLeft } from "../plan/plan-change.ts";
-import { ensureSources } from "../lifecycle/publish.ts";
-import { afterSources } from "./plan-sources.ts";
-import { asksAlike, withDns } from "./plan-servers.ts";
-import { hasAgent, type InterfacePlan, type PodPlan, withNic } from "../store/pod-plan.ts";
+import { leaving, withoutLeft } from "../plan/plan-change.ts";
+import { ensureRulesSince } from "../lifecycle/publish.ts";
+import { portAlone, portsOf } from "./pod-ports.ts";
+import { asksAlike } from "../guest/guest-config.ts";
+import {
+  hasAgent,
+  inPlaceOf,
+  type InterfacePlan,
+  type PodPlan,
+  withNic,
+} from "../store/pod-plan.ts";
 import { runFlow, type StepRun } from "../lifecycle/run-steps.ts";
 import { type Flow, plugSteps } from "../plan/steps.ts";
 import type { Supervision } from "../lifecycle/supervision.ts";
@@ -45,8 +50,8 @@ export async function changeInterfaces(
       return update(live, row, change.name, next, watch);
     case "remove":
       watch.records.replan(live, { ...next, text: `interface ${change.name} is being removed` });
-      live.unsettled ||= hasAgent(next.plan) && !asksAlike(row.plan, next.plan);
-      answerOtherwise(live, row.plan, watch);
+      live.unsettled ||= hasAgent(next.plan) && !asksAlike(row, next);
+      answerOtherwise(live, row, watch);
       await sourcesGone(live, row, watch);
       return finishLeaving(live, watch, change.name);
     default:
@@ -56,7 +61,7 @@ export async function changeInterfaces(
 
 /** What a removed interface was a source of passes no more; once its removal is written down it is completed, if need be later. */
 async function sourcesGone(live: LivePod, row: PodRow, watch: Supervision): Promise<void> {
-  const complete = (): Promise<void> => ensureSources(live, row.plan, watch);
+  const complete = (): Promise<void> => ensureRulesSince(live, row.plan, watch);
   await complete().catch((thrown: unknown) => {
     keepTrying(row, "addresses it had on lo are still let through", thrown, watch, complete);
   });
@@ -96,12 +101,12 @@ async function add(
   try {
     for (const nic of withNic([made])) {
       live.taps.set(made.position, openTapOf(nic, host));
-      await host.network.ensure(portAlone(live.plan, made), stop.signal);
+      await host.network.ensure(portAlone(live.plan, made, host.networks.list()), stop.signal);
     }
-    await ensureSources(live, row.plan, watch);
+    await ensureRulesSince(live, row.plan, watch);
     await runFlow(addFlow(made, live.plan), stepRun(live, watch), stop.signal);
     records.settled(live, `interface ${guestName} added`);
-    answerOtherwise(live, row.plan, watch);
+    answerOtherwise(live, row, watch);
   } catch (thrown) {
     const error = toPodnetError(thrown);
     await undoAdd(live, made, `interface ${guestName} not added: ${error.message}`, watch).catch(
@@ -141,14 +146,15 @@ async function undoAdd(
   const row = records.get(live.plan.podId);
   if (row?.before === undefined) return;
   const { before } = row;
-  const without = withDns(leaving(row, made), before.plan.guest.dns);
+  const { plan, spec } = leaving(row, made);
+  const { dns = plan.dns } = before.plan;
+  const without = { plan: dns === undefined ? plan : { ...plan, dns }, spec };
   const gone = (await takeBack(live, made, watch.host)) === "gone";
   records.replan(live, { ...(gone ? withoutLeft(without, made.position) : without), text });
   // A NIC takes its addresses and routes along; of `lo`, and of name servers, the guest has to be told.
-  if (made.nic === undefined || !asksAlike(row.plan, before.plan))
-    await tellAgain(live, text, watch);
+  if (made.nic === undefined || !asksAlike(row, before)) await tellAgain(live, text, watch);
   // (Where that fails, drift finds it: the fragment says that there are none.)
-  await ensureSources(live, row.plan, watch);
+  await ensureRulesSince(live, row.plan, watch);
 }
 
 async function update(
@@ -162,7 +168,7 @@ async function update(
   records.replan(live, { ...next, text: `interface ${name} is being changed`, reverting: true });
   using stop = changeStop(live);
   try {
-    await ensureSources(live, row.plan, watch);
+    await ensureRulesSince(live, row.plan, watch);
     await runFlow(configureFlow, stepRun(live, watch), stop.signal);
     await forgetGivenUp(row.plan, next.plan, watch);
     records.settled(live, `interface ${name} changed`);
@@ -171,7 +177,7 @@ async function update(
     const undo = async (): Promise<void> => {
       const text = `interface ${name} not changed: ${error.message}`;
       records.replan(live, { plan: row.plan, spec: row.spec, text });
-      await ensureSources(live, next.plan, watch);
+      await ensureRulesSince(live, next.plan, watch);
       await tellAgain(live, text, watch);
       await forgetGivenUp(next.plan, row.plan, watch);
     };
@@ -206,8 +212,7 @@ async function finish(live: LivePod, watch: Supervision): Promise<void> {
   if (before !== undefined) {
     const known = new Set(before.plan.interfaces.map(({ position }) => position));
     const added = row.plan.interfaces.filter(({ position }) => !known.has(position));
-    const had = afterSources(before.plan, row.plan);
-    let now: PodContents = { ...before, plan: emptied(had, row.plan) };
+    let now: PodContents = { ...before, plan: inPlaceOf(before.plan, row.plan) };
     for (const each of added) {
       const left = await takeBack(live, each, watch.host);
       if (left === "pending") now = stillLeaving(now, each, row);
@@ -215,15 +220,15 @@ async function finish(live: LivePod, watch: Supervision): Promise<void> {
     records.replan(live, { ...now, text: "a change that was cut short is undone" });
     await tellAgain(live, "a change was cut short", watch);
     await forgetGivenUp(row.plan, before.plan, watch);
-    await ensureSources(live, row.plan, watch);
+    await ensureRulesSince(live, row.plan, watch);
   }
   await finishLeaving(live, watch);
 }
 
 /** Who has an address next would be looked for where it was, until the host has asked. */
 async function forgetGivenUp(had: PodPlan, has: PodPlan, { host }: Supervision): Promise<void> {
-  const kept = new Set(has.ports.ports.flatMap(({ guestAddresses }) => guestAddresses));
-  const givenUp = had.ports.ports.map((port) => ({
+  const kept = new Set(portsOf(has, []).ports.flatMap(({ guestAddresses }) => guestAddresses));
+  const givenUp = portsOf(had, []).ports.map((port) => ({
     ...port,
     guestAddresses: port.guestAddresses.filter((address) => !kept.has(address)),
   }));
@@ -241,11 +246,6 @@ function stillLeaving(before: PodContents, each: InterfacePlan, row: PodRow): Po
       interfaces: [...before.spec.interfaces, ...(asked === undefined ? [] : [asked])],
     },
   };
-}
-
-/** The port of one interface alone: the others are not this change's to look at. */
-function portAlone({ ports: { kind, key, ports } }: PodPlan, { nic }: InterfacePlan): PodFragment {
-  return { kind, key, ports: ports.filter(({ tap }) => tap === nic?.tap) };
 }
 
 /** Ends a change in time, with its machine, or when its pod is let go of. */

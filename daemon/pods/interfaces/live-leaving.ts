@@ -1,8 +1,7 @@
 import { toPodnetError } from "../../../core/errors.ts";
-import type { PodFragment } from "../../../network/model/desired.ts";
 import type { Host } from "../lifecycle/host.ts";
-import { portOf } from "../plan/every-port.ts";
 import { answerNoMore } from "./answer-guest.ts";
+import { portAlone } from "./pod-ports.ts";
 import { configureNow } from "../guest/follow-agent.ts";
 import { keepTrying } from "../lifecycle/keep-trying.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
@@ -37,18 +36,13 @@ export async function takeBack(
   await tap?.close();
   if (left === "pending") return "pending";
   if (each.bridge !== undefined) {
-    await host.network.remove(leftOf(live, each), signal);
-    await host.network.endFlows([leftOf(live, each)]);
+    // What the host may still have of one whose NIC has left: where its addresses were.
+    const left = portAlone(live.plan, each);
+    await host.network.remove(left, signal);
+    await host.network.endFlows([left]);
   }
   return "gone";
 }
-
-/** What the host may still have of an interface whose NIC has left: where its addresses were. */
-const leftOf = ({ plan }: LivePod, each: InterfacePlan): PodFragment => ({
-  kind: "pod",
-  key: plan.podId,
-  ports: portOf(each),
-});
 
 /** Completes the removal of an interface, or of all that a pod has no more; one whose guest keeps the NIC stays `leaving`. */
 export async function finishLeaving(

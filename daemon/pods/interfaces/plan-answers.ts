@@ -2,7 +2,7 @@ import { familyOf, type IpPrefix, ipOf, networkOf } from "../../../core/address.
 import type { PortLease } from "../../dhcp/lease.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import { defaultRoutes } from "./plan-routes.ts";
-import type { InterfacePlan, NicInterface, PodPlan } from "../store/pod-plan.ts";
+import type { InterfacePlan, NicInterface } from "../store/pod-plan.ts";
 import type { Snapshot } from "../plan/snapshot.ts";
 
 /**
@@ -19,10 +19,7 @@ export function answered(
 }
 
 /** All that a guest is told by one of its ports; undefined where it is told nothing. */
-export function leaseOf(
-  { guest }: { readonly guest: GuestConfig },
-  each: NicInterface,
-): PortLease | undefined {
+export function leaseOf(guest: GuestConfig, each: NicInterface): PortLease | undefined {
   const { answeredBy, addresses, gateways, mtu, nic } = each;
   if (answeredBy === undefined) return undefined;
   const server = answeredBy.find((ip) => familyOf(ip) === 4);
@@ -83,8 +80,8 @@ export function leaseOf(
 const isFour = (address: IpPrefix): boolean => familyOf(address) === 4;
 
 /** What a port's guest is told, for people. */
-export function leaseLines(plan: PodPlan, each: NicInterface): string[] {
-  const lease = leaseOf(plan, each);
+export function leaseLines(guest: GuestConfig, each: NicInterface): string[] {
+  const lease = leaseOf(guest, each);
   if (lease === undefined) return [];
   const { mac, mtu, hostname, search, v4, v6 } = lease;
   const dns = (servers: readonly string[]): string =>

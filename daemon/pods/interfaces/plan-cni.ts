@@ -13,14 +13,12 @@ import {
 import { PodnetError } from "../../../core/errors.ts";
 import type { PodId } from "../../../core/names.ts";
 import { routeAttributes } from "../../../guest-init/protocol/attributes.ts";
-import type { GuestConfig, GuestDns, GuestRoute } from "../../../guest-init/protocol/configure.ts";
+import type { GuestDns, GuestRoute } from "../../../guest-init/protocol/configure.ts";
 import { forGuest } from "../../../network/tc-redirect/for-guest.ts";
 import type { TakenOver, TakenRoute } from "../../../network/tc-redirect/adopted.ts";
 import type { PodContents } from "../store/pod-row.ts";
 import type { CniPlan, PlannedSandbox, SandboxPlan, TakenPlan } from "./cni-plan.ts";
-import { guestInterfaces } from "../guest/plan-guest.ts";
-import { planSeed } from "../plan/plan-seed.ts";
-import { planServers } from "./plan-servers.ts";
+import { routesOf } from "./plan-routes.ts";
 import { type InterfacePlan, type PodPlan, staying } from "../store/pod-plan.ts";
 
 /** Decides whose link an interface takes the place of. */
@@ -55,7 +53,7 @@ export function refuseCniChange(field: string): never {
 
 /** The pod with a namespace whose plugins are to be run, have been, or have taken everything back. Pure. */
 export const withSandbox = (
-  { plan }: PodContents,
+  { plan }: Pick<PodContents, "plan">,
   position: number,
   sandbox: SandboxPlan,
 ): PodPlan => withCni(plan, position, (cni) => ({ ...cni, sandbox }));
@@ -66,37 +64,27 @@ export const withSandbox = (
  * `MAC_IN_USE`: the agent tells interfaces by their MACs.
  */
 export function withTaken(
-  { plan, spec }: PodContents,
+  { plan }: Pick<PodContents, "plan">,
   position: number,
   found: TakenOver,
   dns: GuestDns | undefined,
 ): PodPlan {
   const link = forGuest(found, { ipv6: plan.agent !== "hyperstart" });
-  const bare = withoutTaken({ plan, spec }, position);
+  const bare = withoutTaken(plan, position);
   const at = bare.interfaces.find((each) => each.position === position);
   if (at?.nic === undefined) return bare;
   const interfaceName = at.guestName;
-  const has = new Set(bare.guest.routes.map(placeOf));
+  const has = new Set(routesOf(bare).map(placeOf));
   const taken: TakenPlan = {
     ...(link.noArp === true ? { noArp: true as const } : {}),
     routes: guestRoutes(link, interfaceName).filter((route) => !has.has(placeOf(route))),
     neighbours: link.neighbours.map((each) => ({ ...each, interface: interfaceName })),
     ...(dns === undefined ? {} : { dns }),
-    ...(bare.guest.dns === undefined ? {} : { dnsBefore: bare.guest.dns }),
   };
   const { addresses, mtu, mac } = link;
   refuseOwnMac(bare, position, mac);
   const nic = { ...at.nic, mac };
-  const { guest } = bare;
-  return told(
-    withCni(bare, position, (cni) => ({ ...cni, taken }), { addresses, mtu, nic }),
-    {
-      ...guest,
-      routes: [...guest.routes, ...taken.routes],
-      neighbours: [...guest.neighbours, ...taken.neighbours],
-    },
-    spec,
-  );
+  return withCni(bare, position, (cni) => ({ ...cni, taken }), { addresses, mtu, nic });
 }
 
 function refuseOwnMac({ interfaces }: PodPlan, position: number, mac: Mac): void {
@@ -112,26 +100,10 @@ function refuseOwnMac({ interfaces }: PodPlan, position: number, mac: Mac): void
 }
 
 /** The same without: nothing of it is the pod's any more. Pure. */
-export function withoutTaken({ plan, spec }: PodContents, position: number): PodPlan {
-  const gone = plan.interfaces.find((each) => each.position === position)?.cni?.taken;
-  if (gone === undefined) return plan;
-  const { guest } = plan;
-  const before = gone.dnsBefore;
-  return told(
-    withCni(plan, position, ({ taken: _gone, ...cni }) => cni, { addresses: [] }),
-    {
-      ...guest,
-      routes: without(guest.routes, gone.routes),
-      neighbours: without(guest.neighbours, gone.neighbours),
-      ...(before === undefined ? {} : { dns: before }),
-    },
-    spec,
-  );
-}
-
-function without<T>(all: readonly T[], gone: readonly T[]): T[] {
-  const texts = new Set(gone.map((each) => JSON.stringify(each)));
-  return all.filter((each) => !texts.has(JSON.stringify(each)));
+export function withoutTaken(plan: PodPlan, position: number): PodPlan {
+  const at = plan.interfaces.find((each) => each.position === position);
+  if (at?.cni?.taken === undefined) return plan;
+  return withCni(plan, position, ({ taken: _gone, ...cni }) => cni, { addresses: [] });
 }
 
 const withCni = (
@@ -147,23 +119,6 @@ const withCni = (
       : each,
   ),
 });
-
-/** The plan with what its guest is told of its interfaces as they are now. */
-function told(
-  plan: PodPlan,
-  { loopback: _before, ...rest }: GuestConfig,
-  spec: PodContents["spec"],
-): PodPlan {
-  const offered = offeredByPlugins(plan);
-  const guest = {
-    ...rest,
-    ...guestInterfaces(plan.interfaces),
-    ...(offered === undefined ? {} : { dns: planServers(spec, offered) }),
-  };
-  // Read when the machine starts, which waits for it.
-  const seed = planSeed(plan, spec, guest, staying(plan.interfaces));
-  return { ...plan, guest, vm: { ...plan.vm, ...seed } };
-}
 
 /** The name servers that plugins offer a pod on none of podnet's networks. */
 export function offeredByPlugins({ interfaces }: PodPlan): GuestDns | undefined {

@@ -66,12 +66,15 @@ function* freePositions(others: readonly InterfacePlan[]): Generator<number, nev
 }
 
 function whither(
-  { place, position }: Draft,
+  { place, position, wanted: { port }, was }: Draft,
   { podId, cni }: Snapshot,
-): Pick<InterfacePlan, "network" | "bridge" | "tapKept" | "cni"> {
+): Pick<InterfacePlan, "network" | "bridge" | "bridgeMtu" | "port" | "tapKept" | "cni"> {
   if (place.kind === "cni") return { cni: planCni(place.cni, podId, position, cni) };
-  if (place.kind === "network") return { network: place.network.name, bridge: place.bridge };
-  if (place.kind === "bridge") return { bridge: place.bridge };
+  const choices = port === undefined ? {} : { port };
+  if (place.kind === "network")
+    return { network: place.network.name, bridge: place.bridge, ...choices };
+  if (place.kind === "bridge")
+    return { bridge: place.bridge, bridgeMtu: was?.bridgeMtu ?? place.mtu, ...choices };
   return place.kind === "tap" ? { tapKept: true } : {};
 }
 

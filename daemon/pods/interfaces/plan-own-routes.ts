@@ -3,17 +3,8 @@ import type { OwnRoute } from "../../../api/validate-interface-change.ts";
 import { familyOf } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { GuestRoute } from "../../../guest-init/protocol/configure.ts";
-import { defaultRoutes, planRoute } from "./plan-routes.ts";
-import { type InterfacePlan, type PodPlan, staying } from "../store/pod-plan.ts";
-
-/** The routes that are not of a gateway. */
-export function otherRoutes({ guest, interfaces }: PodPlan): GuestRoute[] {
-  const defaults = new Set(staying(interfaces).flatMap(defaultRoutes).map(routeKey));
-  return guest.routes.filter((route) => !defaults.has(routeKey(route)));
-}
-
-const routeKey = ({ destination, gateway, interface: by, metric }: GuestRoute): string =>
-  [destination, gateway ?? "", by, metric ?? ""].join(" ");
+import { planRoute } from "./plan-routes.ts";
+import type { InterfacePlan } from "../store/pod-plan.ts";
 
 /** Routes by an interface, none of which stands where another is. */
 export function ownRoutes(

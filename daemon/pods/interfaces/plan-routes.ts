@@ -3,17 +3,24 @@ import { type Cidr, contains, familyOf, type Ip, networkOf } from "../../../core
 import { PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
 import type { GuestRoute } from "../../../guest-init/protocol/configure.ts";
-import type { InterfacePlan } from "../store/pod-plan.ts";
+import { type InterfacePlan, type PodPlan, staying } from "../store/pod-plan.ts";
 
 const everything = (gateway: Ip): Cidr => (familyOf(gateway) === 4 ? "0.0.0.0/0" : "::/0") as Cidr;
 
-/** The guest's routes: default routes first, then those asked for. */
-export function planRoutes(spec: PodSpec, interfaces: readonly InterfacePlan[]): GuestRoute[] {
-  return [
-    ...interfaces.flatMap(defaultRoutes),
-    ...spec.routes.map((route, i) => planRoute(route, `routes[${i}]`, interfaces)),
-  ];
-}
+/** All routes of a guest: default routes by gateways, those asked for, those of links of CNI plugins. */
+export const routesOf = (plan: Pick<PodPlan, "interfaces" | "routes">): GuestRoute[] => [
+  ...staying(plan.interfaces).flatMap(defaultRoutes),
+  ...plan.routes,
+  ...takenRoutes(plan),
+];
+
+/** The routes that the guest takes over from links of CNI plugins. */
+export const takenRoutes = ({ interfaces }: Pick<PodPlan, "interfaces">): readonly GuestRoute[] =>
+  staying(interfaces).flatMap(({ cni }) => cni?.taken?.routes ?? []);
+
+/** The routes asked for, each with the interface that it goes by. */
+export const planRoutes = (spec: PodSpec, interfaces: readonly InterfacePlan[]): GuestRoute[] =>
+  spec.routes.map((route, i) => planRoute(route, `routes[${i}]`, interfaces));
 
 /** The default routes by an interface. */
 export const defaultRoutes = ({ gateways, guestName }: InterfacePlan): GuestRoute[] =>

@@ -2,31 +2,34 @@ import type { IfName } from "../../../core/names.ts";
 import type { PodFragment } from "../../../network/model/desired.ts";
 import type { JoinDesired } from "../../../network/tc-redirect/redirect.ts";
 import type { RunningJoin, RunningPort } from "../../drift/parts.ts";
+import type { NetworkDefinition } from "../../config/network-definition.ts";
 import { joinOf } from "./act-sandboxes.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
+import { portsOf } from "./pod-ports.ts";
 import { withCni, withNic } from "../store/pod-plan.ts";
 
 /** A running pod's ports, by the names drift knows them by: a tap that is kept is somebody else's to look after. */
 export function portsOfPod(live: LivePod): RunningPort[] {
-  const { podId, name: podName, ports } = live.plan;
-  return ports.ports.map(({ tap }) => ({
-    podId,
-    podName,
-    tap,
-    hasRules: ports.published !== undefined && tap === bearerOfRules(live),
-  }));
+  const { podId, name: podName } = live.plan;
+  const fragment = portsOf(live.plan, []);
+  const bearer = fragment.published === undefined ? undefined : bearerOfRules(live, fragment);
+  return fragment.ports.map(({ tap }) => ({ podId, podName, tap, hasRules: tap === bearer }));
 }
 
 /**
  * One of them as it is to be, alone; undefined when its NIC is not plugged, or its guest has let go of it. What the pod
  * publishes is ruled for all the same, as long as it runs.
  */
-export function portOfPod(live: LivePod, tap: IfName): PodFragment | undefined {
-  const { ports } = live.plan;
-  if (isPlugged(live, tap))
-    return { ...ports, ports: ports.ports.filter((port) => port.tap === tap) };
-  const bearsRules = ports.published !== undefined && tap === bearerOfRules(live);
-  return bearsRules ? { ...ports, ports: [] } : undefined;
+export function portOfPod(
+  live: LivePod,
+  tap: IfName,
+  networks: readonly NetworkDefinition[],
+): PodFragment | undefined {
+  const fragment = portsOf(live.plan, networks);
+  const { published, ports } = fragment;
+  if (isPlugged(live, tap)) return { ...fragment, ports: ports.filter((port) => port.tap === tap) };
+  const bearsRules = published !== undefined && tap === bearerOfRules(live, fragment);
+  return bearsRules ? { ...fragment, ports: [] } : undefined;
 }
 
 /** The places that a running pod has in namespaces of CNI plugins. */
@@ -45,8 +48,8 @@ export function joinOfPod(live: LivePod, tap: IfName): JoinDesired | undefined {
 }
 
 /** The port with which a pod's rules are looked at. */
-const bearerOfRules = (live: LivePod): IfName | undefined => {
-  const taps = live.plan.ports.ports.map(({ tap }) => tap);
+const bearerOfRules = (live: LivePod, { ports }: PodFragment): IfName | undefined => {
+  const taps = ports.map(({ tap }) => tap);
   return taps.find((tap) => isPlugged(live, tap)) ?? taps[0];
 };
 

@@ -7,12 +7,15 @@ import type { RunningVm } from "../../../hypervisor/driver.ts";
 import { makeOverlays, overlaysOf } from "../../../hypervisor/disks/copy-on-write.ts";
 import { addSandboxes, joinSandboxes } from "../interfaces/act-sandboxes.ts";
 import { answerPort } from "../interfaces/answer-guest.ts";
+import { portsOf } from "../interfaces/pod-ports.ts";
 import { compareGuest } from "../guest/compare-guest.ts";
+import { guestConfigOf } from "../guest/guest-config.ts";
 import type { Tap } from "../../../linux/tun.ts";
 import type { Host } from "./host.ts";
 import { adoptVm, type LivePod, requireGuest } from "./live-pod.ts";
 import { type NicInterface, type PodPlan, withNic } from "../store/pod-plan.ts";
 import { publishedText } from "../../published/published-text.ts";
+import { machineOf } from "../plan/plan-seed.ts";
 import type { StepKind, StepOf } from "../plan/steps.ts";
 
 /** Does one step; answers a word about it for people. */
@@ -41,8 +44,9 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
   },
 
   "port.attach": async (_step, live, host, signal) => {
-    await host.network.ensure(live.plan.ports, signal);
-    return [...new Set(live.plan.ports.ports.map(({ bridge }) => bridge))].join(" ");
+    const fragment = portsOf(live.plan, host.networks.list());
+    await host.network.ensure(fragment, signal);
+    return [...new Set(fragment.ports.map(({ bridge }) => bridge))].join(" ");
   },
 
   "disk.make": async (_step, { plan }) => {
@@ -95,7 +99,8 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
   },
 
   "guest.verify": async (_step, live) => {
-    if (live.observed !== undefined) compareGuest(understood(live.plan.guest, live), live.observed);
+    if (live.observed !== undefined)
+      compareGuest(understood(guestConfigOf(live), live), live.observed);
     return "";
   },
 };
@@ -105,7 +110,7 @@ export const spokenTo = ({ agent }: PodPlan): Pick<OpenGuestOptions, "extension"
   agent === "hyperstart" ? { extension: false } : {};
 
 async function startVm(live: LivePod, host: Host, signal: AbortSignal): Promise<RunningVm> {
-  const vm = await host.driver.start(live.plan.vm, signal);
+  const vm = await host.driver.start(machineOf(live), signal);
   adoptVm(live, vm);
   host.recordRun(live.plan, vm.record);
   return vm;
@@ -159,7 +164,7 @@ const freshEntropy = (host: Host): string => Buffer.from(host.randomBytes(64)).t
  */
 export function guestMessage(live: LivePod, host: Host): GuestConfig {
   const { plan, ejected } = live;
-  const { interfaces, routes, loopback, ...guest } = plan.guest;
+  const { interfaces, routes, loopback, ...guest } = guestConfigOf(live);
   const gone = new Set<string>(
     plan.interfaces.filter(({ position }) => ejected.has(position)).map((each) => each.guestName),
   );

@@ -43,11 +43,7 @@ export async function bringUp(
   const ordered = (): readonly Span[] => spans.toSorted((a, b) => a.startMs - b.startMs);
   try {
     const stop = AbortSignal.any([signal, live.ended.signal]);
-    await runFlow(
-      createSteps(live.plan, { fresh }),
-      { live, host, progress: noted, elapsed },
-      stop,
-    );
+    await runFlow(createSteps(live, { fresh }), { live, host, progress: noted, elapsed }, stop);
     commit(ordered());
     return { kind: "up", spans: ordered() };
   } catch (thrown) {

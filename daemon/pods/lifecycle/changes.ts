@@ -4,14 +4,13 @@ import { limited } from "../../../core/aborting.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";
 import type { Ending } from "./end-pod.ts";
 import { gatherSnapshot, type World } from "../plan/gather.ts";
-import { followNetworks } from "../plan/gather-networks.ts";
+import { followServers } from "../plan/gather-networks.ts";
 import type { PortsWorld } from "../../published/gather-ports.ts";
 import { changeInterfaces } from "../interfaces/live-interfaces.ts";
 import type { LivePod } from "./live-pod.ts";
 import { namedLinks } from "../plan/named-links.ts";
 import { askedBy, planChange } from "../plan/plan-change.ts";
 import { worldOf } from "../plan/plan-new.ts";
-import type { PodPlan } from "../store/pod-plan.ts";
 import type { PodsParts } from "../pods-parts.ts";
 import { publish, unpublish, withoutPorts, withPorts } from "./publish.ts";
 import type { PublishedPlan } from "../../published/published-plan.ts";
@@ -19,10 +18,10 @@ import type { PublishedPlan } from "../../published/published-plan.ts";
 /** Longest a machine of somebody else may take to say where it takes NICs, milliseconds. */
 const placesMs = 5000;
 
-/** A pod's plan as it is and as it would be. */
+/** A pod as it is and as it would be. */
 export interface Replanned {
-  readonly before: PodPlan;
-  readonly after: PodPlan;
+  readonly before: PodContents;
+  readonly after: PodContents;
 }
 
 /** What a change has to do with all else that happens to pods. */
@@ -42,9 +41,9 @@ export class Changes {
 
   /** What a change of an interface would make of a running pod. Takes nothing. */
   async planInterface(idOrName: string, change: InterfaceChange): Promise<Replanned> {
-    const { plan } = this.#parts.running(idOrName);
-    const after = await this.#changed(this.#parts.records.find(idOrName), change);
-    return { before: plan, after: after.plan };
+    this.#parts.running(idOrName);
+    const before = this.#parts.records.find(idOrName);
+    return { before, after: await this.#changed(before, change) };
   }
 
   /** Adds an interface to a running pod, changes one or removes one; the others are left alone. */
@@ -65,7 +64,8 @@ export class Changes {
     const found = machine === undefined ? { links } : { links, machine };
     const world = worldOf(this.#parts, found, false);
     const snapshot = gatherSnapshot({ ...spec, interfaces: asked }, row.id, world);
-    return followNetworks(planChange(row, change, snapshot), this.#parts.networks);
+    const next = planChange(row, change, snapshot);
+    return { ...next, plan: followServers(next, this.#parts.networks) };
   }
 
   /** A machine of somebody else, with the places that it has now where one is needed. */
@@ -84,14 +84,14 @@ export class Changes {
   /** What publishing these would make of a running pod. Takes nothing. */
   planPublish(idOrName: string, ports: readonly PortSpec[]): Replanned {
     this.#parts.running(idOrName);
-    const row = this.#parts.records.find(idOrName);
-    return { before: row.plan, after: withPorts(row, ports, this.#portsWorld()).plan };
+    const before = this.#parts.records.find(idOrName);
+    return { before, after: withPorts(before, ports, this.#portsWorld()) };
   }
 
   planUnpublish(idOrName: string, ports: readonly PortSpec[]): Replanned {
     this.#parts.running(idOrName);
-    const row = this.#parts.records.find(idOrName);
-    return { before: row.plan, after: withoutPorts(row, ports).plan };
+    const before = this.#parts.records.find(idOrName);
+    return { before, after: withoutPorts(before, ports) };
   }
 
   /** Publishes more ports of a running pod, all of them or none, and answers these as they were decided. */
@@ -115,11 +115,10 @@ export class Changes {
     ports: readonly PortSpec[],
   ): Promise<Replanned & { readonly row: PodRow }> {
     return this.#parts.change(idOrName, async (live, row) => {
-      const { plan: before } = row;
       const next = withoutPorts(row, ports);
-      if (next.plan.published?.length !== (before.published ?? []).length)
+      if (next.plan.published?.length !== (row.plan.published ?? []).length)
         await unpublish(live, row, next, this.#parts.supervision);
-      return { row: this.#parts.records.find(row.id), before, after: next.plan };
+      return { row: this.#parts.records.find(row.id), before: row, after: next };
     });
   }
 

@@ -32,7 +32,9 @@ export async function deleteDamaged(pod: DamagedPod, ending: DamagedEnding): Pro
   // Without a plan it is not known whose machine the run's is: one of podnet's own is found by its directory.
   const live =
     ending.held(id) ??
-    (found === undefined ? livePod(remains) : livePod(found.plan, records.run(id)));
+    (found === undefined
+      ? livePod({ plan: remains, spec: unknownSpec })
+      : livePod(found, records.run(id)));
   unsubscribe(live);
   ending.gone(live);
   const failures = [

@@ -71,12 +71,13 @@ const recordStays = ({ name }: PodRow, thrown: unknown): PodnetError => {
 
 /** Takes down what there is of a pod; answers what could not be undone. */
 async function takeAway(
-  { id, name, plan }: PodRow,
+  row: PodRow,
   { state, graceful }: { readonly state: "stopping" | "deleting"; readonly graceful: boolean },
   ending: Ending,
 ): Promise<PodnetError | undefined> {
+  const { id, name, plan } = row;
   const { records, host, log } = ending;
-  const live = ending.held(id) ?? livePod(plan, records.run(id));
+  const live = ending.held(id) ?? livePod(row, records.run(id));
   try {
     records.state(plan, state);
   } catch (thrown) {

@@ -13,6 +13,7 @@ import type { NamedLink } from "../../../network/model/observed.ts";
 import type { Tap } from "../../../linux/tun.ts";
 import type { Router } from "../../dhcp/answers.ts";
 import type { PortAnswersOptions } from "../../dhcp/port-answers.ts";
+import type { KnownNetworks } from "../../networks/known-networks.ts";
 import type { HeldPorts } from "../../published/held-ports.ts";
 import type { LivePod } from "./live-pod.ts";
 import type { PodContents } from "../store/pod-row.ts";
@@ -44,6 +45,8 @@ interface PodNetwork {
 /** What the steps of a pod act on. */
 export interface Host {
   readonly driver: Driver;
+  /** As they are now: a pod's ports follow them. */
+  readonly networks: Pick<KnownNetworks, "list">;
   /** How new machines are shut in; undefined leaves them open. */
   readonly confinement?: Confinement | undefined;
   readonly network: PodNetwork;

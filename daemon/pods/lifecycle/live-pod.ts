@@ -1,3 +1,4 @@
+import type { PodSpec } from "../../../api/pod-spec.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { Guest, GuestIdentity } from "../../../guest-init/channel/guest.ts";
 import { GuestTime } from "../../../guest-init/channel/guest-time.ts";
@@ -5,14 +6,16 @@ import type { ObservedGuest } from "../../../guest-init/protocol/configure.ts";
 import type { RunningVm, VmRecord } from "../../../hypervisor/driver.ts";
 import type { Tap } from "../../../linux/tun.ts";
 import { hasAgent, type PodPlan } from "../store/pod-plan.ts";
+import type { PodContents } from "../store/pod-row.ts";
 
 /**
  * What this process holds of a pod: connections and descriptors. None of it is needed to end the pod —
  * `plan` and `record` suffice — so a restart loses nothing.
  */
 export interface LivePod {
-  /** Replaced when the pod is changed while it runs: read it anew after every wait. */
+  /** Replaced, as the spec is, when the pod is changed while it runs: read it anew after every wait. */
   plan: PodPlan;
+  spec: PodSpec;
   /** How to find the machine; survives in the `runs` table. */
   record: VmRecord | undefined;
   vm: RunningVm | undefined;
@@ -97,9 +100,10 @@ export function requireGuest({ guest, plan }: LivePod): Guest {
   });
 }
 
-export function livePod(plan: PodPlan, record?: VmRecord): LivePod {
+export function livePod({ plan, spec }: PodContents, record?: VmRecord): LivePod {
   return {
     plan,
+    spec,
     record,
     vm: undefined,
     guest: undefined,

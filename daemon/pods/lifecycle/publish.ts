@@ -1,13 +1,13 @@
 import type { PodSpec, PortSpec } from "../../../api/pod-spec.ts";
 import { checkPortCount } from "../../../api/validate-ports.ts";
 import { toPodnetError } from "../../../core/errors.ts";
-import type { PodFragment } from "../../../network/model/desired.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { gatherPorts, type PortsWorld } from "../../published/gather-ports.ts";
 import { keepTrying } from "./keep-trying.ts";
 import type { LivePod } from "./live-pod.ts";
-import { planPublished, publishedDesired } from "../../published/plan-published.ts";
-import { sourcesAlso, sourcesDiffer } from "../interfaces/plan-sources.ts";
+import { planPublished } from "../../published/plan-published.ts";
+import { routesOf } from "../interfaces/plan-routes.ts";
+import { portsOf, rulesDiffer, rulesOf } from "../interfaces/pod-ports.ts";
 import { type PodPlan, withNic } from "../store/pod-plan.ts";
 import type { PublishedPlan } from "../../published/published-plan.ts";
 import type { Supervision } from "./supervision.ts";
@@ -21,9 +21,9 @@ export function withPorts(
   more: readonly PortSpec[],
   world: PortsWorld,
 ): PodContents {
-  const { interfaces, guest, published = [] } = plan;
+  const { interfaces, published = [] } = plan;
   checkPortCount([...published, ...more], "ports");
-  const pod = { interfaces, routes: guest.routes };
+  const pod = { interfaces, routes: routesOf(plan) };
   const added = planPublished(more, pod, gatherPorts(more, world));
   return {
     plan: withPublished(plan, [...published, ...added]),
@@ -61,18 +61,14 @@ const isMeant = (entry: PublishedPlan, { hostPort, podPort, count, hostIp, proto
   entry.count === count &&
   (hostPort === 0 ? entry.podPort === podPort : entry.hostPort === hostPort);
 
-/** The fragment says so, too, when there are none any more: what was published then is taken away. */
-function withPublished(
-  plan: PodPlan,
-  published: readonly PublishedPlan[],
-  had = plan.ports.published !== undefined,
-): PodPlan {
-  const desired = publishedDesired(published, plan.interfaces);
-  const rules = desired.length > 0 || had;
+/** What the host translated of what goes is remembered: who speaks by it is cut off. */
+function withPublished(plan: PodPlan, published: readonly PublishedPlan[]): PodPlan {
+  const next = { ...plan, published };
+  const had = rulesOf(plan).published;
+  const desired = rulesOf(next).published ?? [];
+  if (had === undefined && desired.length === 0) return next;
   const stays = new Set(desired.map((each) => JSON.stringify(each)));
-  const withdrawn = plan.ports.published?.filter((each) => !stays.has(JSON.stringify(each))) ?? [];
-  const ports = rules ? { ...plan.ports, published: desired, withdrawn } : plan.ports;
-  return { ...plan, ports, published };
+  return { ...next, withdrawn: (had ?? []).filter((each) => !stays.has(JSON.stringify(each))) };
 }
 
 /**
@@ -104,7 +100,7 @@ export async function publish(
     await ensureRules(live, watch);
   } catch (thrown) {
     const error = toPodnetError(thrown);
-    const plan = withPublished(row.plan, published ?? [], next.plan.ports.published !== undefined);
+    const plan: PodPlan = { ...row.plan, published: published ?? [], withdrawn: [] };
     const undo = async (): Promise<void> => {
       records.replan(live, { plan, spec: row.spec, text: `not published: ${error.message}` });
       host.published.keep(podId, published);
@@ -130,8 +126,8 @@ export async function unpublish(
   const complete = async (): Promise<void> => {
     if (ruled) {
       await ensureRules(live, watch);
-      const { published = [] } = live.plan.ports;
-      await host.network.withdraw({ ...next.plan.ports, published });
+      const { published = [] } = rulesOf(live.plan);
+      await host.network.withdraw({ ...portsOf(next.plan, host.networks.list()), published });
     }
     host.published.keep(row.id, live.plan.published);
   };
@@ -140,37 +136,22 @@ export async function unpublish(
   });
 }
 
-/** Whether the host's rules are others by another plan: of what comes by loopback there are none. */
-const rulesDiffer = (one: PodPlan, other: PodPlan): boolean =>
-  JSON.stringify(one.ports.published) !== JSON.stringify(other.ports.published);
-
-/** Gives the host the rules for what the pod publishes now, beside ports it has already. */
-async function ensureRules(live: LivePod, watch: Supervision): Promise<void> {
-  if (live.plan.ports.published !== undefined) await ensureRulesOf(live, live.plan.ports, watch);
-}
-
-/** Gives the host a pod's rules as `ports` has them, beside ports it has already. */
-async function ensureRulesOf(
-  live: LivePod,
-  ports: PodFragment,
-  { host }: Supervision,
-): Promise<void> {
+/** Gives the host a pod's rules as they are to be now, beside ports it has already. */
+async function ensureRules(live: LivePod, { host }: Supervision): Promise<void> {
+  const fragment = portsOf(live.plan, host.networks.list());
+  if (fragment.published === undefined) return;
   const plugged = withNic(live.plan.interfaces).filter(({ position }) =>
     live.plugged.has(position),
   );
-  const fragment: PodFragment = {
-    ...ports,
-    ports: ports.ports.filter(({ tap }) => plugged.some(({ nic }) => nic.tap === tap)),
-  };
-  await host.network.ensure(fragment, AbortSignal.timeout(rulesMs));
+  const ports = fragment.ports.filter(({ tap }) => plugged.some(({ nic }) => nic.tap === tap));
+  await host.network.ensure({ ...fragment, ports }, AbortSignal.timeout(rulesMs));
 }
 
-/** Has the host let pass what the pod may send from now, where that is not as by `before`. */
-export async function ensureSources(
+/** Gives the host a pod's rules where they are to be others than by `before`. */
+export async function ensureRulesSince(
   live: LivePod,
   before: PodPlan,
   watch: Supervision,
 ): Promise<void> {
-  if (sourcesDiffer(before, live.plan))
-    await ensureRulesOf(live, sourcesAlso(live.plan.ports), watch);
+  if (rulesDiffer(before, live.plan)) await ensureRules(live, watch);
 }

@@ -2,7 +2,7 @@ import type { CreateSpec } from "../../../api/validate.ts";
 import type { PodnetError } from "../../../core/errors.ts";
 import type { PodId } from "../../../core/names.ts";
 import type { KeyedLock } from "../../reconcile/keyed-lock.ts";
-import type { PodRow } from "../store/pod-row.ts";
+import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { awaitPorts } from "../interfaces/adopt-ports.ts";
 import { refuseOwners } from "./attached.ts";
 import { bringUp } from "./bring-up.ts";
@@ -10,7 +10,6 @@ import { cancelled, deadlineOf } from "./deadlines.ts";
 import type { Ending } from "./end-pod.ts";
 import { type LivePod, livePod } from "./live-pod.ts";
 import { findNamed, planNew } from "../plan/plan-new.ts";
-import type { PodPlan } from "../store/pod-plan.ts";
 import type { PodsParts } from "../pods-parts.ts";
 import type { RequestKey } from "../store/records.ts";
 import { Requests } from "../store/requests.ts";
@@ -86,7 +85,10 @@ export class Starts {
     const plan = planNew(asked, found, this.#parts, imagesOnly ?? false);
     this.#parts.records.claim(plan, asked.spec, request);
     return await this.#parts.locks.run(plan.podId, () =>
-      this.#bringUp(plan, { started, limitMs, progress, caller, keep: false, fresh: true }),
+      this.#bringUp(
+        { plan, spec: asked.spec },
+        { started, limitMs, progress, caller, keep: false, fresh: true },
+      ),
     );
   }
 
@@ -106,11 +108,11 @@ export class Starts {
         throw wrongState(row, "stopped");
       }
       // Nothing should be left of its last run; what could not be undone then is undone now, or is told again.
-      const [left] = await undoPod(livePod(row.plan, records.run(id)), host, { graceful: false });
+      const [left] = await undoPod(livePod(row, records.run(id)), host, { graceful: false });
       if (left !== undefined) throw left;
       records.state(row.plan, "creating", { reason: "starting" });
       const limitMs = this.#parts.config.timeouts.createMs;
-      return this.#bringUp(row.plan, {
+      return this.#bringUp(row, {
         started,
         limitMs,
         progress: options.progress,
@@ -123,7 +125,7 @@ export class Starts {
   }
 
   async #bringUp(
-    plan: PodPlan,
+    pod: PodContents,
     how: {
       readonly started: number;
       readonly limitMs: number;
@@ -136,7 +138,8 @@ export class Starts {
     },
   ): Promise<PodRow> {
     const { host, records, log, metrics } = this.#parts;
-    const live = livePod(plan);
+    const { plan } = pod;
+    const live = livePod(pod);
     const stop = new AbortController();
     this.#bringingUp.set(plan.podId, stop);
     // To the microsecond: what lies beyond is noise.

@@ -8,7 +8,9 @@ import { clockBehind, noteRunStateOrLater } from "./lifecycle.ts";
 import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import { finishChanges } from "../interfaces/live-interfaces.ts";
 import { sameServers } from "../interfaces/plan-servers.ts";
-import { hasAgent, type InterfacePlan, type PodPlan, withNic } from "../store/pod-plan.ts";
+import { portsOf } from "../interfaces/pod-ports.ts";
+import { guestConfigOf } from "../guest/guest-config.ts";
+import { hasAgent, type InterfacePlan, withNic } from "../store/pod-plan.ts";
 import { supervise } from "./supervise.ts";
 import { guard, type Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
@@ -43,7 +45,7 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
     });
     return;
   }
-  const live = livePod(row.plan, record);
+  const live = livePod(row, record);
   adoptVm(live, vm);
   live.identity = row.guest;
   live.observed = row.observed;
@@ -52,7 +54,12 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   live.stood = row.state === "paused" || row.reason === clockBehind;
   let ports: PodFragment;
   try {
-    ports = await portsOf(live, vm, (row.before ?? row).plan, signal);
+    ports = await pluggedPorts(
+      live,
+      vm,
+      portsOf((row.before ?? row).plan, host.networks.list()),
+      signal,
+    );
     noteRunStateOrLater(live, await vm.runState(signal), recovery);
   } catch (thrown) {
     unsubscribe(live);
@@ -103,7 +110,7 @@ async function findAgain(
 
 /** Takes down whatever there is of a pod, and throws the first of what could not be undone: its row must not say yet that nothing is left. */
 export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
-  const failures = await undoPod(livePod(row.plan, recovery.records.run(row.id)), recovery.host, {
+  const failures = await undoPod(livePod(row, recovery.records.run(row.id)), recovery.host, {
     graceful: false,
     rulesLater: recovery.sweeping,
     ...(row.state === "deleting" || (row.state === "creating" && !row.established)
@@ -119,10 +126,10 @@ export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
 }
 
 /** Those of the ports whose NICs the machine still has: one that its guest ejected took its tap along. */
-async function portsOf(
+async function pluggedPorts(
   live: LivePod,
   vm: RunningVm,
-  { ports }: PodPlan,
+  fragment: PodFragment,
   signal: AbortSignal,
 ): Promise<PodFragment> {
   const { interfaces } = live.plan;
@@ -132,16 +139,16 @@ async function portsOf(
   for (const each of nics)
     (plugged.includes(each) ? live.plugged : live.ejected).add(each.position);
   return {
-    ...ports,
-    ports: ports.ports.filter(({ tap }) => plugged.some(({ nic }) => nic.tap === tap)),
+    ...fragment,
+    ports: fragment.ports.filter(({ tap }) => plugged.some(({ nic }) => nic.tap === tap)),
   };
 }
 
 /** Whether the guest, when it was last configured, asked other name servers than it is to ask. */
-function asksOtherwise({ plan, observed }: PodRow): boolean {
+function asksOtherwise({ plan, spec, observed }: PodRow): boolean {
   if (!hasAgent(plan) || plan.agent === "hyperstart") return false;
   if (observed === undefined || observed.resolverKept !== undefined) return false;
-  return !sameServers(observed.dns, plan.guest.dns);
+  return !sameServers(observed.dns, guestConfigOf({ plan, spec }).dns);
 }
 
 function absent({ name, plan }: PodRow, sameBoot: boolean): PodnetError {

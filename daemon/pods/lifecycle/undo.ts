@@ -1,7 +1,7 @@
 import { toPodnetError } from "../../../core/errors.ts";
 import { removeOverlays } from "../../../hypervisor/disks/copy-on-write.ts";
 import { leaveSandboxes, releaseSandboxes } from "../interfaces/act-sandboxes.ts";
-import { everyPort } from "../plan/every-port.ts";
+import { everyPort } from "../interfaces/pod-ports.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
 import { hasAgent } from "../store/pod-plan.ts";

@@ -1,18 +1,23 @@
-import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
+import type { NetworkDefinition } from "../../config/network-definition.ts";
+import { guestConfigOf } from "../guest/guest-config.ts";
 import { leaseLines } from "../interfaces/plan-answers.ts";
 import type { Describers, PlanSection } from "./plan-text.ts";
 import { interfaceLine, tapLine, toldLines } from "./plan-text.ts";
 import { sameServers } from "../interfaces/plan-servers.ts";
+import { portsOf, rulesOf } from "../interfaces/pod-ports.ts";
+import type { PodContents } from "../store/pod-row.ts";
 import { hasAgent, type InterfacePlan, type PodPlan, staying, withNic } from "../store/pod-plan.ts";
 
 /** What of a running pod would be changed, as text, in the order it would be carried out. Pure. */
 export function describeChange(
-  before: PodPlan,
-  after: PodPlan,
+  before: PodContents,
+  after: PodContents,
+  networks: readonly NetworkDefinition[],
   describe: Pick<Describers, "fragment" | "plug">,
 ): PlanSection[] {
-  const had = byPosition(before);
-  const has = byPosition(after);
+  const { plan } = after;
+  const had = byPosition(before.plan);
+  const has = byPosition(plan);
   const added = [...has.values()].filter(({ position }) => !had.has(position));
   const removed = [...had.values()].filter(({ position }) => !has.has(position));
   const changed = [...has.values()].filter((each) => {
@@ -21,8 +26,8 @@ export function describeChange(
   });
   const nics = withNic(added);
   const taps = new Set<string>(nics.map(({ nic }) => nic.tap));
-  const { published: _asBefore, sources = [], ...fragment } = after.ports;
-  const known = new Set(before.ports.sources?.map((each) => JSON.stringify(each)));
+  const { published: _asBefore, sources = [], ...fragment } = portsOf(plan, networks);
+  const known = new Set(rulesOf(before.plan).sources?.map((each) => JSON.stringify(each)));
   const ports = {
     ...fragment,
     ports: fragment.ports.filter(({ tap }) => taps.has(tap)),
@@ -43,7 +48,7 @@ export function describeChange(
     {
       step: "nic.plug",
       title: "Plugged (QMP)",
-      lines: nics.flatMap(({ nic }) => describe.plug(nic, after.vm)),
+      lines: nics.flatMap(({ nic }) => describe.plug(nic, plan.vm)),
     },
     {
       step: "nic.unplug",
@@ -55,12 +60,12 @@ export function describeChange(
     {
       step: "guest.configure",
       title: "Told to the guest, which leaves alone what is so already",
-      lines: hasAgent(after) ? toldAnew(before.guest, after) : [],
+      lines: hasAgent(plan) ? toldAnew(before, after) : [],
     },
     {
       step: "guest.answer",
       title: "Answered when the guest asks, at its own port",
-      lines: hasAgent(after) ? [] : answeredAnew(before, after),
+      lines: hasAgent(plan) ? [] : answeredAnew(before, after),
     },
   ].filter(({ lines }) => lines.length > 0);
 }
@@ -69,19 +74,20 @@ const byPosition = ({ interfaces }: PodPlan): Map<number, InterfacePlan> =>
   new Map(staying(interfaces).map((each) => [each.position, each]));
 
 /** A NIC that goes takes what the guest knows of it along: then it is told of other name servers alone. */
-function toldAnew(before: GuestConfig, plan: PodPlan): string[] {
-  const { guest: after } = plan;
+function toldAnew(had: PodContents, has: PodContents): string[] {
+  const before = guestConfigOf(had);
+  const after = guestConfigOf(has);
   const known = JSON.stringify([before.interfaces, before.loopback ?? [], before.routes]);
   const told = JSON.stringify([after.interfaces, after.loopback ?? [], after.routes]);
   const fewer = after.interfaces.length < before.interfaces.length;
   const alike = sameServers(before.dns, after.dns);
-  return alike && (known === told || fewer) ? [] : toldLines(plan, false);
+  return alike && (known === told || fewer) ? [] : toldLines(has.plan.agent, after, false);
 }
 
 /** Of a guest that asks by itself: what it would hear otherwise than before. */
-function answeredAnew(before: PodPlan, after: PodPlan): string[] {
-  const lines = (plan: PodPlan): string[] =>
-    withNic(staying(plan.interfaces)).flatMap((each) => leaseLines(plan, each));
+function answeredAnew(before: PodContents, after: PodContents): string[] {
+  const lines = (pod: PodContents): string[] =>
+    withNic(staying(pod.plan.interfaces)).flatMap((each) => leaseLines(guestConfigOf(pod), each));
   const known = new Set(lines(before));
   return lines(after).filter((line) => !known.has(line));
 }

@@ -11,8 +11,8 @@ import { countInterfaces } from "../store/interfaces.ts";
 import { podNameById } from "../store/pods.ts";
 import type { PodContents } from "../store/pod-row.ts";
 import type { Addresses, AddressStatus } from "../../ipam/addresses.ts";
-import { offeredByPlugins } from "../interfaces/plan-cni.ts";
-import { withServers } from "../interfaces/plan-servers.ts";
+import { planServers, sameServers } from "../interfaces/plan-servers.ts";
+import type { PodPlan } from "../store/pod-plan.ts";
 import type { NetworkSnapshot, Snapshot, SubnetSnapshot } from "./snapshot.ts";
 
 export interface NetworksWorld {
@@ -103,15 +103,15 @@ export function dnsSnapshot(
   return { servers, search: [...domains, ...search].slice(0, mostSearched), options: [], domains };
 }
 
-/** A pod with the name servers that a new one would be told of on the networks it is on. Takes nothing. */
-export function followNetworks(pod: PodContents, networks: KnownNetworks): PodContents {
-  const { plan, spec } = pod;
+/**
+ * A plan with the name servers that a new pod would be told of on the networks it is on; itself where it has them. A plain
+ * hyperstart is told once, at its start. Takes nothing.
+ */
+export function followServers({ plan, spec }: PodContents, networks: KnownNetworks): PodPlan {
+  if (plan.agent === "hyperstart") return plan;
   const interfaces = spec.interfaces.filter((_, i) => plan.interfaces[i]?.leaving !== true);
-  const offered = offeredByPlugins(plan);
-  return withServers(
-    pod,
-    offered ?? dnsSnapshot({ interfaces }, networks, plan.guest.dns?.servers),
-  );
+  const dns = planServers(spec, dnsSnapshot({ interfaces }, networks, plan.dns?.servers));
+  return sameServers(dns, plan.dns) ? plan : { ...plan, dns };
 }
 
 /** resolv.conf(5): more were not looked at before glibc 2.26. */

@@ -9,22 +9,18 @@ import { assertNever } from "../../../core/brand.ts";
 import { type Family, familyOf, ipOf } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { GuestRoute } from "../../../guest-init/protocol/configure.ts";
-import type { PortDesired } from "../../../network/model/desired.ts";
 import type { PodContents } from "../store/pod-row.ts";
 import { refuseCniChange } from "../interfaces/plan-cni.ts";
 import { refuseInterface } from "../guest/plan-agentless.ts";
 import { answered } from "../interfaces/plan-answers.ts";
-import { portOf } from "../interfaces/plan-bridge-ports.ts";
-import { guestInterfaces } from "../guest/plan-guest.ts";
 import { refuseChangeForHyperstart, worldOfHyperstart } from "../guest/plan-hyperstart.ts";
 import { planWishes } from "../interfaces/plan-interfaces.ts";
-import { otherRoutes, ownRoutes } from "../interfaces/plan-own-routes.ts";
-import { defaultRoutes } from "../interfaces/plan-routes.ts";
-import { planSeed } from "./plan-seed.ts";
-import { withSources } from "../interfaces/plan-sources.ts";
+import { ownRoutes } from "../interfaces/plan-own-routes.ts";
+import { takenRoutes } from "../interfaces/plan-routes.ts";
 import {
   type GatewayPlan,
   hasAgent,
+  inPlaceOf,
   type InterfacePlan,
   type PodPlan,
   staying,
@@ -101,7 +97,7 @@ function added({ plan, spec }: PodContents, change: AddInterface, snapshot: Snap
       field: "interface",
       hint: `A pod has ${maxInterfaces} at most: remove one first`,
     });
-  const others = otherRoutes(plan);
+  const others = [...plan.routes, ...takenRoutes(plan)];
   if (!hasAgent(plan) && plan.vm.attached === undefined) refuseInterface(change.spec, "interface");
   const [decided] = planWishes(
     [{ wanted: change.spec, field: "interface" }],
@@ -114,13 +110,12 @@ function added({ plan, spec }: PodContents, change: AddInterface, snapshot: Snap
   );
   if (decided === undefined) throw new RangeError("One wish gives one interface");
   const made = hasAgent(plan) ? decided : answered(decided, snapshot);
-  const routes = [...others, ...ownRoutes(change.routes, made, others)];
-  const ports = [...plan.ports.ports, ...portOf(made, change.spec.port, snapshot)];
+  const routes = [...plan.routes, ...ownRoutes(change.routes, made, others)];
   const asked: InterfaceSpec =
     change.spec.kind === "loopback" ? change.spec : { ...change.spec, guestName: made.guestName };
   return assembled(
     { plan, spec: { ...spec, interfaces: [...spec.interfaces, asked] } },
-    { interfaces: [...plan.interfaces, made], ports, routes },
+    { interfaces: [...plan.interfaces, made], routes },
   );
 }
 
@@ -136,9 +131,10 @@ function changed(
   const wanted = changedSpec(asked, was, change);
   const others = plan.interfaces.filter((each) => each !== was);
   const gateways = changedGateways(was, change, asked.gateway !== undefined);
-  const elsewhere = otherRoutes(plan).filter((route) => route.interface !== was.guestName);
-  const own =
-    change.routes ?? otherRoutes(plan).filter((route) => route.interface === was.guestName);
+  const byOther = (route: GuestRoute): boolean => route.interface !== was.guestName;
+  const kept = plan.routes.filter(byOther);
+  const own = change.routes ?? plan.routes.filter((route) => !byOther(route));
+  const elsewhere = [...kept, ...takenRoutes(plan)];
   const [made] = planWishes(
     [{ wanted, field: `interfaces[${change.name}]`, was: { ...was, gateways } }],
     others,
@@ -147,15 +143,11 @@ function changed(
   );
   if (made === undefined) throw new RangeError("One wish gives one interface");
   refuseUnpublished(plan, was, made);
-  const routes = [...elsewhere, ...ownRoutes(own, made, elsewhere)];
+  const routes = [...kept, ...ownRoutes(own, made, elsewhere)];
   const interfaces = plan.interfaces.with(at, made);
-  const ports = plan.ports.ports.map(
-    (port): PortDesired =>
-      port.tap === made.nic?.tap ? { ...port, guestAddresses: made.addresses } : port,
-  );
   return assembled(
     { plan, spec: { ...spec, interfaces: spec.interfaces.with(at, wanted) } },
-    { interfaces, ports, routes },
+    { interfaces, routes },
   );
 }
 
@@ -240,8 +232,7 @@ export function leaving({ plan, spec }: PodContents, gone: InterfacePlan): PodCo
       interfaces: plan.interfaces.map((each) =>
         each.position === gone.position ? { ...each, leaving: true, gateways: [] } : each,
       ),
-      ports: plan.ports.ports.filter(({ tap }) => tap !== gone.nic?.tap),
-      routes: otherRoutes(plan).filter((route) => route.interface !== gone.guestName),
+      routes: plan.routes.filter((route) => route.interface !== gone.guestName),
     },
   );
 }
@@ -254,41 +245,17 @@ export function withoutLeft({ plan, spec }: PodContents, position: number): PodC
     { plan, spec: { ...spec, interfaces: spec.interfaces.toSpliced(at, 1) } },
     {
       interfaces: plan.interfaces.toSpliced(at, 1),
-      ports: plan.ports.ports,
-      routes: otherRoutes(plan),
+      routes: plan.routes,
     },
   );
 }
 
-interface Parts {
-  readonly interfaces: readonly InterfacePlan[];
-  readonly ports: readonly PortDesired[];
-  /** Beside the default routes by gateways. */
-  readonly routes: readonly GuestRoute[];
-}
-
-function assembled({ plan, spec }: PodContents, { interfaces, ports, routes }: Parts): PodContents {
-  const { loopback: _before, ...guest } = plan.guest;
-  const next: PodPlan = {
-    ...plan,
-    interfaces,
-    ports: withSources({ ...plan.ports, ports }, interfaces),
-    guest: {
-      ...guest,
-      ...guestInterfaces(interfaces),
-      routes: [...staying(interfaces).flatMap(defaultRoutes), ...routes],
-    },
-  };
-  // Of no effect in a guest that has read it; a new one of the same pod reads it again.
-  const seed = planSeed(plan, spec, next.guest, staying(interfaces));
+function assembled(
+  { plan, spec }: PodContents,
+  { interfaces, routes }: Pick<PodPlan, "interfaces" | "routes">,
+): PodContents {
   return {
-    plan: emptied({ ...next, vm: { ...next.vm, ...seed } }, plan),
+    plan: inPlaceOf({ ...plan, interfaces, routes }, plan),
     spec: { ...spec, routes },
   };
 }
-
-/** A guest that has been told of addresses of its `lo` is told when there are to be none; else they are its own. */
-export const emptied = (next: PodPlan, told: PodPlan): PodPlan =>
-  next.guest.loopback !== undefined || told.guest.loopback === undefined
-    ? next
-    : { ...next, guest: { ...next.guest, loopback: [] } };

@@ -30,11 +30,10 @@ export function planNew(
   parts: PodsParts,
   imagesOnly: boolean,
 ): PodPlan {
-  const { driver } = parts.host;
   const snapshot = gatherSnapshot(spec, freshId(parts), worldOf(parts, found, imagesOnly));
   for (const which of snapshot.cni?.passedOver ?? [])
     parts.log.warn({}, `A file of CNI plugins is passed over: ${which}`);
-  return planPod(spec, snapshot, (vm) => driver.describe(vm));
+  return planPod(spec, snapshot);
 }
 
 /** What the planner's view of the world is gathered from. */

@@ -1,31 +1,34 @@
-import type { PodSpec } from "../../../api/pod-spec.ts";
-import type { PodId } from "../../../core/names.ts";
-import type { SeedPlan } from "../../../hypervisor/driver.ts";
+import type { SeedPlan, VmPlan } from "../../../hypervisor/driver.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
-import { type InterfacePlan, type PodPlan, withNic } from "../store/pod-plan.ts";
+import { guestConfigOf } from "../guest/guest-config.ts";
+import { type InterfacePlan, staying, withNic } from "../store/pod-plan.ts";
+import type { PodContents } from "../store/pod-row.ts";
+
+/** The machine as its driver starts it: with the seed disk, whose contents follow the guest's network. Pure. */
+export function machineOf(pod: PodContents): VmPlan {
+  const seed = seedOf(pod);
+  return { ...pod.plan.vm, ...(seed === undefined ? {} : { seed }) };
+}
 
 /**
  * What cloud-init finds (its documentation, "NoCloud" and "Networking config Version 2"): JSON, which is YAML. The
  * instance is the pod, whenever it starts: what is done once for an instance is done once for a pod. With an agent in
- * the guest the network is the agent's, and nothing is said of it.
+ * the guest the network is the agent's, and nothing is said of it. Undefined for a pod that asks for no such disk.
  */
-export function planSeed(
-  { podId, agent }: { readonly podId: PodId; readonly agent?: PodPlan["agent"] | undefined },
-  { boot: { cloudInit } }: Pick<PodSpec, "boot">,
-  guest: GuestConfig,
-  interfaces: readonly InterfacePlan[],
-): { readonly seed?: SeedPlan } {
-  if (cloudInit === undefined) return {};
-  const network = agent === "none" ? networkConfig(guest, interfaces) : { config: "disabled" };
+export function seedOf(pod: PodContents): SeedPlan | undefined {
+  const { podId, agent, interfaces } = pod.plan;
+  const { cloudInit } = pod.spec.boot;
+  if (cloudInit === undefined) return undefined;
+  const guest = guestConfigOf(pod);
+  const network =
+    agent === "none" ? networkConfig(guest, staying(interfaces)) : { config: "disabled" };
   return {
-    seed: {
-      volume: "cidata",
-      files: {
-        "meta-data": `${JSON.stringify({ "instance-id": podId, "local-hostname": guest.hostname })}\n`,
-        "user-data": cloudInit.userData,
-        ...(agent === "none" ? { "vendor-data": eachBoot } : {}),
-        "network-config": `${JSON.stringify(network)}\n`,
-      },
+    volume: "cidata",
+    files: {
+      "meta-data": `${JSON.stringify({ "instance-id": podId, "local-hostname": guest.hostname })}\n`,
+      "user-data": cloudInit.userData,
+      ...(agent === "none" ? { "vendor-data": eachBoot } : {}),
+      "network-config": `${JSON.stringify(network)}\n`,
     },
   };
 }

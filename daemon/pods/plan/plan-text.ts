@@ -9,7 +9,11 @@ import type {
   OverlayPlan,
   VmPlan,
 } from "../../../hypervisor/driver.ts";
+import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
+import type { NetworkDefinition } from "../../config/network-definition.ts";
+import { guestConfigOf } from "../guest/guest-config.ts";
 import { leaseLines } from "../interfaces/plan-answers.ts";
+import { portsOf } from "../interfaces/pod-ports.ts";
 import { holdSection, publishedText } from "../../published/published-text.ts";
 import {
   hasAgent,
@@ -19,6 +23,8 @@ import {
   withCni,
   withNic,
 } from "../store/pod-plan.ts";
+import type { PodContents } from "../store/pod-row.ts";
+import { machineOf } from "./plan-seed.ts";
 
 /** A part of a plan for people: each line is exactly what would be made, run or sent. */
 export interface PlanSection {
@@ -30,18 +36,28 @@ export interface PlanSection {
 
 /** How the rooms render what is theirs. All pure. */
 export interface Describers {
+  /** The command line of a machine. */
+  command(vm: VmPlan): readonly string[];
   fragment(fragment: Fragment): readonly string[];
   plug(nic: NicPlan, vm: VmPlan): readonly string[];
   /** What makes a clone of a started machine. */
   restore(): readonly string[];
 }
 
+/** The networks of a plan: what all their pods share of the host, and their definitions. */
+export interface DescribedHost {
+  readonly shared: readonly Fragment[];
+  readonly networks: readonly NetworkDefinition[];
+}
+
 /** The whole plan as text, in the order it would be carried out. */
 export function describePlan(
-  plan: PodPlan,
-  networks: readonly Fragment[],
+  pod: PodContents,
+  { shared, networks }: DescribedHost,
   describe: Describers,
 ): readonly PlanSection[] {
+  const { plan } = pod;
+  const guest = guestConfigOf(pod);
   return [
     {
       step: "store.claim",
@@ -51,7 +67,7 @@ export function describePlan(
     {
       step: "network.ensure",
       title: "On the host, shared by all pods of the network",
-      lines: networks.flatMap((fragment) => describe.fragment(fragment)),
+      lines: shared.flatMap((fragment) => describe.fragment(fragment)),
     },
     ...(plan.published === undefined ? [] : [holdSection(plan.published)]),
     ...sandboxSection(plan),
@@ -60,10 +76,14 @@ export function describePlan(
       title: "Taps, which end with their machine",
       lines: withNic(plan.interfaces).map(tapLine),
     },
-    { step: "port.attach", title: "Ports on the bridge", lines: describe.fragment(plan.ports) },
+    {
+      step: "port.attach",
+      title: "Ports on the bridge",
+      lines: describe.fragment(portsOf(plan, networks)),
+    },
     ...disksSection(plan.vm.disks),
-    machine(plan, describe),
-    ...(hasAgent(plan) ? [toldSection(plan)] : []),
+    machine(machineOf(pod), describe),
+    ...(hasAgent(plan) ? [toldSection(plan, guest)] : []),
     {
       step: "nic.plug",
       title:
@@ -72,31 +92,28 @@ export function describePlan(
           : "NICs plugged while the guest waits for them (QMP)",
       lines: withNic(plan.interfaces).flatMap(({ nic }) => describe.plug(nic, plan.vm)),
     },
-    ...answersSection(plan),
+    ...answersSection(plan, guest),
   ];
 }
 
-function answersSection(plan: PodPlan): PlanSection[] {
-  const lines = withNic(plan.interfaces).flatMap((each) => leaseLines(plan, each));
+function answersSection({ interfaces }: PodPlan, guest: GuestConfig): PlanSection[] {
+  const lines = withNic(interfaces).flatMap((each) => leaseLines(guest, each));
   return lines.length === 0
     ? []
     : [{ step: "guest.answer", title: "Answered when the guest asks, at its own port", lines }];
 }
 
-const toldSection = (plan: PodPlan): PlanSection => ({
+const toldSection = ({ agent }: PodPlan, guest: GuestConfig): PlanSection => ({
   step: "guest.configure",
   title:
-    plan.agent === "hyperstart"
+    agent === "hyperstart"
       ? "Told to the guest, and read back with ip addr and ip route"
       : "Told to the guest, with the time and fresh randomness",
-  lines: toldLines(plan, true),
+  lines: toldLines(agent, guest, true),
 });
 
 /** What the guest is told; one that is not new leaves alone what is so already. */
-export const toldLines = (
-  { agent, guest }: Pick<PodPlan, "agent" | "guest">,
-  fresh: boolean,
-): string[] =>
+export const toldLines = (agent: PodPlan["agent"], guest: GuestConfig, fresh: boolean): string[] =>
   agent === "hyperstart"
     ? describeForHyperstart(guest, fresh)
     : [`configure ${JSON.stringify(guest)}`];
@@ -129,9 +146,9 @@ function diskLine({ path, format, readOnly, overlay }: DiskPlan): string {
   return `${format} ${path}, ${readOnly ? "read only" : "written through"}`;
 }
 
-function machine({ argv, vm }: PodPlan, describe: Describers): PlanSection {
+function machine(vm: VmPlan, describe: Describers): PlanSection {
   if (vm.attached !== undefined) return attachedMachine(vm.attached, vm);
-  const line = argv.map(shellWord).join(" ");
+  const line = describe.command(vm).map(shellWord).join(" ");
   if (vm.factory === undefined) return { step: "vm.start", title: "The machine", lines: [line] };
   return {
     step: "vm.start",

@@ -1,6 +1,7 @@
 import { overlaysOf } from "../../../hypervisor/disks/copy-on-write.ts";
-import { everyPort } from "./every-port.ts";
+import { everyPort } from "../interfaces/pod-ports.ts";
 import { hasAgent, type NicInterface, type PodPlan, withCni, withNic } from "../store/pod-plan.ts";
+import type { PodContents } from "../store/pod-row.ts";
 
 /** One effect of bringing a pod up. What it does with which names stands in the plan; see `actions.ts`. */
 export type Step =
@@ -42,7 +43,10 @@ const together = (...flows: readonly Flow[]): Flow => ({ kind: "together", flows
  * NICs are plugged and waits for them, so that plugging and configuring overlap. A pod that is not `fresh` has run before:
  * what it wrote to its disks is there.
  */
-export function createSteps(plan: PodPlan, { fresh }: { readonly fresh: boolean }): Flow {
+export function createSteps(
+  { plan, spec }: PodContents,
+  { fresh }: { readonly fresh: boolean },
+): Flow {
   const nics = withNic(plan.interfaces);
   const joined = withCni(plan.interfaces);
   const host = sequence(
@@ -58,7 +62,7 @@ export function createSteps(plan: PodPlan, { fresh }: { readonly fresh: boolean 
     ...(hasAgent(plan) ? [{ kind: "guest.ready" } as const] : []),
   );
   // What the seed disk says of the network is known when the link is.
-  const order = joined.length > 0 && plan.vm.seed !== undefined ? sequence : together;
+  const order = joined.length > 0 && spec.boot.cloudInit !== undefined ? sequence : together;
   return sequence(
     // First, for it is what may be refused, and costs the least.
     ...((plan.published ?? []).length === 0 ? [] : [{ kind: "publish.hold" } as const]),

@@ -40,7 +40,6 @@ const vm = fields({
   disks: list(disk),
   imagesWithin: optional(list(text)),
   writeWithin: optional(list(text)),
-  seed: optional(fields({ volume: text, files: record })),
   attached: optional(fields({ qmp: absolute, type: text, accelerator: text })),
   runDir: absolute,
   jail: optional(jail),
@@ -66,19 +65,20 @@ const cni = fields({
       routes: list(route),
       neighbours: list(neighbour),
       dns: optional(dns),
-      dnsBefore: optional(dns),
     }),
   ),
 });
 
-/** An earlier podnetd's interfaces had one gateway at most, as text. */
 const networkInterface = fields({
   position: whole,
   network: optional(text),
   bridge: optional(text),
+  bridgeMtu: optional(u32),
+  port: optional(
+    fields({ vlan: optional(whole), isolated: optional(flag), learning: optional(flag) }),
+  ),
   addresses: list(prefix),
-  gateways: optional(list(fields({ gateway: ip }))),
-  gateway: optional(ip),
+  gateways: list(fields({ gateway: ip })),
   mtu: u32,
   guestName: text,
   nic: optional(nic),
@@ -86,38 +86,16 @@ const networkInterface = fields({
   cni: optional(cni),
 });
 
-const port = fields({
-  tap: text,
-  bridge: text,
-  guestMac: text,
-  guestAddresses: list(prefix),
-  alias: text,
-  isolated: flag,
-  mtu: u32,
-});
-
 const plan = fields({
   podId: text,
   name: text,
   vm,
-  argv: list(text),
   interfaces: list(networkInterface),
-  ports: fields({
-    key: text,
-    ports: list(port),
-    published: optional(list(reachedAt)),
-    withdrawn: optional(list(reachedAt)),
-    sources: optional(list(fields({ tap: text, address: ip }))),
-  }),
+  routes: list(route),
+  dns: optional(dns),
   published: optional(list(published)),
-  guest: fields({
-    requestId: text,
-    dns: optional(dns),
-    interfaces: list(fields({ mac: text, name: text, addresses: list(prefix) })),
-    loopback: optional(list(prefix)),
-    routes: list(route),
-    neighbours: list(neighbour),
-  }),
+  withdrawn: optional(list(reachedAt)),
+  hadLoopback: optional(flag),
 });
 
 const spec = fields({
@@ -136,20 +114,15 @@ const spec = fields({
 export function planTrouble(stored: unknown): string | undefined {
   const wrong = plan(stored);
   if (wrong !== undefined) return `plan${wrong}`;
-  const {
-    podId,
-    vm: machine,
-    ports,
-  } = stored as {
+  const { podId, vm: machine } = stored as {
     readonly podId: string;
     readonly vm: {
       readonly podId: string;
       readonly runDir: string;
       readonly jail?: { readonly cgroups: readonly { readonly path: string }[] };
     };
-    readonly ports: { readonly key: string };
   };
-  if (machine.podId !== podId || ports.key !== podId) return "plan is of two pods";
+  if (machine.podId !== podId) return "plan is of two pods";
   const its = [machine.runDir, ...(machine.jail?.cgroups ?? []).map(({ path }) => path)];
   const other = its.find((path) => !path.endsWith(`/${podId}`));
   return other === undefined

@@ -51,5 +51,6 @@ export function withoutMachine(row: PodRow): PodContents | undefined {
   const { spec, plan } = row.before ?? row;
   const interfaces = staying(plan.interfaces);
   if (row.before === undefined && interfaces.length === plan.interfaces.length) return undefined;
-  return { spec, plan: { ...plan, interfaces } };
+  const asked = spec.interfaces.filter((_, i) => plan.interfaces[i]?.leaving !== true);
+  return { spec: { ...spec, interfaces: asked }, plan: { ...plan, interfaces } };
 }

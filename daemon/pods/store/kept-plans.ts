@@ -6,7 +6,8 @@ import type { PodId } from "../../../core/names.ts";
 import type { Log } from "../../../linux/log.ts";
 import { readRegular } from "../../../linux/regular-file.ts";
 import type { NetworkDefinition } from "../../config/network-definition.ts";
-import { parseStoredPlan, type PodPlan } from "./pod-plan.ts";
+import { decisionsOf } from "../../store/plans-of-decisions.ts";
+import { type PodPlan, readStoredPlan } from "./pod-plan.ts";
 
 /** What is kept of a pod beside its row. */
 export interface KeptPlan {
@@ -76,7 +77,7 @@ export class KeptPlans {
   get(podId: PodId): KeptPlan | undefined {
     try {
       const stored = JSON.parse(readRegular(this.#pathOf(podId), limit).toString()) as Stored;
-      const plan = parseStoredPlan(JSON.stringify(stored.plan));
+      const plan = readStoredPlan(decisionsOf(stored.plan, stored.spec));
       return plan.podId === podId ? { ...stored, plan } : undefined;
     } catch {
       return undefined;

@@ -1,14 +1,6 @@
-import {
-  type Ip,
-  type IpPrefix,
-  type Mac,
-  withLength,
-  familyBits,
-  familyOf,
-} from "../../../core/address.ts";
+import { type Ip, type Mac, withLength, familyBits, familyOf } from "../../../core/address.ts";
 import type { IfName, NetworkName } from "../../../core/names.ts";
 import type { VmPlan } from "../../../hypervisor/driver.ts";
-import { mark, type PortDesired } from "../../../network/model/desired.ts";
 import type { Database } from "../../store/database.ts";
 import { getNetwork } from "../../networks/store.ts";
 import type { DamagedPod } from "./pod-rows.ts";
@@ -20,18 +12,23 @@ import { type InterfacePlan, type PodPlan, planVersion } from "./pod-plan.ts";
  * networks of podnet's. Taps elsewhere may be somebody else's, and end with the machine where they are not.
  */
 export function planOfRows(db: Database, { id, name }: DamagedPod, vm: VmPlan): PodPlan {
-  const interfaces = leasedTo(db, id);
+  const leased = leasedTo(db, id);
+  const withTap = tapsOf(db, id, leased);
+  const known = new Set(withTap.map(({ position }) => position));
   return {
     version: planVersion,
     podId: id,
     name,
     vm,
-    argv: [],
-    interfaces,
-    ports: { kind: "pod", key: id, ports: portsOf(db, id, interfaces), published: [] },
-    guest: { requestId: id, interfaces: [], routes: [], neighbours: [], waitMs: 0 },
+    interfaces: [...withTap, ...leased.filter(({ position }) => !known.has(position))],
+    routes: [],
+    // The host may have rules for it.
+    withdrawn: [],
   };
 }
+
+/** What is not known of an interface, and not needed to take it away. */
+const unknown = { addresses: [], gateways: [], mtu: 1280, guestName: "" as IfName };
 
 function leasedTo(db: Database, id: string): InterfacePlan[] {
   const rows = db.all(
@@ -42,20 +39,15 @@ function leasedTo(db: Database, id: string): InterfacePlan[] {
   return rows.map((row) => {
     const address = text<Ip>(row, "address");
     return {
+      ...unknown,
       position: Number(text(row, "owner_id").slice(id.length + 1)),
       network: text<NetworkName>(row, "network"),
       addresses: [withLength(address, familyBits(familyOf(address)))],
-      gateways: [],
-      mtu: leastMtu,
-      guestName: "" as IfName,
     };
   });
 }
 
-/** Nothing is made by these ports: no MTU of theirs is ever set. */
-const leastMtu = 1280;
-
-function portsOf(db: Database, id: string, leased: readonly InterfacePlan[]): PortDesired[] {
+function tapsOf(db: Database, id: string, leased: readonly InterfacePlan[]): InterfacePlan[] {
   const rows = db.all(
     `SELECT position, network, tap, mac FROM interfaces
      WHERE pod_id = ? AND network IS NOT NULL AND tap IS NOT NULL AND mac IS NOT NULL`,
@@ -63,19 +55,13 @@ function portsOf(db: Database, id: string, leased: readonly InterfacePlan[]): Po
   );
   return rows.flatMap((row) => {
     const position = integer(row, "position");
-    const network = getNetwork(db, text<NetworkName>(row, "network"));
+    const network = getNetwork(db, text<NetworkName>(row, "network"))?.definition;
     if (network === undefined) return [];
-    const guestAddresses: readonly IpPrefix[] = leased
+    const tap = text<IfName>(row, "tap");
+    const nic = { nicId: "", netdevId: "", fdName: "", slot: 0, tap, mac: text<Mac>(row, "mac") };
+    const addresses = leased
       .filter((each) => each.position === position)
-      .flatMap(({ addresses }) => addresses);
-    return {
-      tap: text<IfName>(row, "tap"),
-      bridge: network.definition.bridge,
-      guestMac: text<Mac>(row, "mac"),
-      guestAddresses,
-      alias: `${mark.alias}pod:${id}:${position}`,
-      isolated: false,
-      mtu: leastMtu,
-    };
+      .flatMap((each) => each.addresses);
+    return { ...unknown, position, network: network.name, bridge: network.bridge, addresses, nic };
   });
 }

@@ -1,8 +1,9 @@
+import type { PortChoices } from "../../../api/pod-spec.ts";
 import type { Ip, IpPrefix } from "../../../core/address.ts";
 import type { IfName, NetworkName, PodId, PodName } from "../../../core/names.ts";
-import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
+import type { GuestDns, GuestRoute } from "../../../guest-init/protocol/configure.ts";
 import type { NicPlan, VmPlan } from "../../../hypervisor/driver.ts";
-import type { PodFragment } from "../../../network/model/desired.ts";
+import type { PublishedDesired } from "../../../network/model/desired.ts";
 import { damaged, parseJson } from "../../store/rows.ts";
 import { checkVersion } from "../../store/stored-version.ts";
 import { planTrouble } from "./check-plan.ts";
@@ -10,28 +11,34 @@ import type { CniPlan } from "../interfaces/cni-plan.ts";
 import type { PublishedPlan } from "../../published/published-plan.ts";
 
 /** Version of the stored form. A reader refuses what it does not know. */
-export const planVersion = 1;
+export const planVersion = 2;
 
 /**
- * Everything a pod will be, decided before anything happens: every name, address and message.
- * Plain JSON, stored with the pod; undo and recovery work from it alone.
+ * What is decided about a pod before anything happens: every name, address and route. All else follows from it, the spec and the
+ * networks as they are: `portsOf`, `guestConfigOf`, `machineOf`. Plain JSON, stored with the pod; undo works from it alone.
  */
 export interface PodPlan {
   readonly version: typeof planVersion;
   readonly podId: PodId;
   readonly name: PodName;
-  readonly vm: VmPlan;
+  /** Without its seed disk: see `machineOf`. */
+  readonly vm: Omit<VmPlan, "seed">;
   /** Who configures the guest; absent, as in plans of an earlier podnetd: whoever answers. */
   readonly agent?: "hyperstart" | "none";
-  /** The command line the driver will run, as `Driver.describe` said when planning. */
-  readonly argv: readonly string[];
   readonly interfaces: readonly InterfacePlan[];
-  /** The pod's part of the host's network. */
-  readonly ports: PodFragment;
-  /** Its published ports, in the order of the spec's. Absent when there are none, and in plans of an earlier podnetd. */
+  /** Those asked for, with the interface that each goes by. Default routes are of the interfaces' gateways. */
+  readonly routes: readonly GuestRoute[];
+  /** Whom the guest asks for names. A decision: it depends on who answers names when it is made, and on the host's resolv.conf. */
+  readonly dns?: GuestDns;
+  /** Its published ports, in the order of the spec's. Absent when there never were any. */
   readonly published?: readonly PublishedPlan[];
-  /** The guest's network; clock and entropy are added at the moment of sending. */
-  readonly guest: GuestConfig;
+  /**
+   * What the host translated of them up to their last change, and does not any more: who still speaks by it is cut off. Absent
+   * when the host has never had rules for published ports.
+   */
+  readonly withdrawn?: readonly PublishedDesired[];
+  /** It has had addresses on `lo`: host and guest may have them still, and are to have none but those of its interfaces. */
+  readonly hadLoopback?: true;
 }
 
 export interface InterfacePlan {
@@ -40,6 +47,10 @@ export interface InterfacePlan {
   readonly network?: NetworkName;
   /** Absent where the tap is another's, and on loopback. */
   readonly bridge?: IfName;
+  /** Of a bridge of somebody else, as it was found. */
+  readonly bridgeMtu?: number;
+  /** What was asked for of its bridge port; what is absent is as the network says. */
+  readonly port?: PortChoices;
   readonly addresses: readonly IpPrefix[];
   /** Gateways of the default routes by this interface. */
   readonly gateways: readonly GatewayPlan[];
@@ -83,6 +94,15 @@ export const withCni = (interfaces: readonly InterfacePlan[]): CniInterface[] =>
 export const staying = (interfaces: readonly InterfacePlan[]): InterfacePlan[] =>
   interfaces.filter(({ leaving }) => leaving !== true);
 
+/** A plan that takes the place of another: it remembers that the pod has had addresses on `lo`. */
+export function inPlaceOf(next: PodPlan, was: PodPlan): PodPlan {
+  const has = ({ interfaces }: PodPlan): boolean => staying(interfaces).some(isLoopback);
+  const had = was.hadLoopback === true || was.interfaces.some(isLoopback);
+  return had && !has(next) ? { ...next, hadLoopback: true } : next;
+}
+
+const isLoopback = ({ nic }: InterfacePlan): boolean => nic === undefined;
+
 /** Reads a stored plan. Throws `STATE_NEWER` when a newer podnetd wrote it, `STATE_CORRUPT` when none did. */
 export const parseStoredPlan = (text: string): PodPlan => readStoredPlan(parseJson(text, "a plan"));
 
@@ -93,16 +113,5 @@ export function readStoredPlan(stored: unknown, sound = false): PodPlan {
   checkVersion(plan.version, planVersion, "plan");
   const trouble = sound ? undefined : planTrouble(plan);
   if (trouble !== undefined) throw damaged(trouble);
-  return { ...plan, interfaces: plan.interfaces.map(readStored) };
-}
-
-/** An interface as it was stored: an earlier podnetd's had one gateway at most. */
-function readStored(
-  stored: Omit<InterfacePlan, "gateways"> & {
-    readonly gateways?: readonly GatewayPlan[];
-    readonly gateway?: Ip;
-  },
-): InterfacePlan {
-  const { gateway, ...plan } = stored;
-  return { ...plan, gateways: plan.gateways ?? (gateway === undefined ? [] : [{ gateway }]) };
+  return plan;
 }

@@ -5,8 +5,7 @@ import type { GuestIdentity } from "../../../guest-init/channel/guest.ts";
 import type { ObservedGuest } from "../../../guest-init/protocol/configure.ts";
 import { observedTrouble, specTrouble } from "./check-plan.ts";
 import { parseErrorRecord } from "../../events/error-record.ts";
-import { withSources } from "../interfaces/plan-sources.ts";
-import { type PodPlan, readStoredPlan } from "./pod-plan.ts";
+import { readStoredPlan } from "./pod-plan.ts";
 import type { Span } from "../../events/span.ts";
 import {
   type Row,
@@ -112,18 +111,12 @@ function contentsOf(
   of: Pick<PodRow, "id" | "name">,
   known = false,
 ): PodContents {
-  const plan = withLoSources(readStoredPlan(stored.plan, known));
+  const plan = readStoredPlan(stored.plan, known);
   if (plan.podId !== of.id || plan.name !== of.name)
     throw damaged(`plan is that of pod "${plan.name}" (${plan.podId})`);
   const trouble = known ? undefined : specTrouble(stored.spec);
   if (trouble !== undefined) throw damaged(trouble);
   return { plan, spec: storedSpec(stored.spec as PodSpec) };
-}
-
-/** An earlier podnetd's plans do not speak of what a pod may send from. */
-function withLoSources(plan: PodPlan): PodPlan {
-  const withLoopback = plan.interfaces.some(({ nic }) => nic === undefined);
-  return withLoopback ? { ...plan, ports: withSources(plan.ports, plan.interfaces) } : plan;
 }
 
 function contentsBefore(

@@ -177,6 +177,7 @@ export class PodRecords {
     });
     exchanged();
     live.plan = next.plan;
+    live.spec = next.spec;
     this.#keep(back ?? next);
   }
 

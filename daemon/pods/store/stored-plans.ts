@@ -73,7 +73,7 @@ export const isNameServer = (db: Database, server: Ip): boolean =>
   askPlans(
     db,
     (pods) =>
-      `SELECT 1 FROM ${pods} AS pods, json_each(pods.plan, '$.guest.dns.servers') AS server
+      `SELECT 1 FROM ${pods} AS pods, json_each(pods.plan, '$.dns.servers') AS server
        WHERE server.value = ? LIMIT 1`,
     server,
   ).length > 0;
@@ -83,13 +83,15 @@ export function addressesOnBridge(db: Database, bridge: IfName): OnBridge[] {
   const rows = askPlans(
     db,
     (pods) =>
-      `WITH ports AS (SELECT plans.id, plans.name, ${object("port")} AS port
+      `WITH interfaces AS (SELECT plans.id, plans.name, ${object("each")} AS interface
          FROM (SELECT id, name, plan FROM ${pods}
                UNION ALL SELECT id, name, before -> '$.plan' FROM ${pods} WHERE before IS NOT NULL) AS plans,
-           json_each(plans.plan, '$.ports.ports') AS port)
-       SELECT DISTINCT ports.id, ports.name, port ->> '$.tap' AS tap, port ->> '$.vlan' AS vlan, address.value AS address
-       FROM ports, json_each(port, '$.guestAddresses') AS address
-       WHERE port ->> '$.foreign' AND port ->> '$.bridge' = ?`,
+           json_each(plans.plan, '$.interfaces') AS each)
+       SELECT DISTINCT interfaces.id, interfaces.name, interface ->> '$.nic.tap' AS tap,
+         interface ->> '$.port.vlan' AS vlan, address.value AS address
+       FROM interfaces, json_each(interface, '$.addresses') AS address
+       WHERE interface ->> '$.network' IS NULL AND interface ->> '$.leaving' IS NULL
+         AND interface ->> '$.bridge' = ?`,
     bridge,
   );
   return rows.filter(isOnBridge).map((row) => ({

@@ -10,9 +10,9 @@ export const networksFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "ports of an isolated network are as they were",
-    file: "daemon/pods/plan/refit.ts",
-    find: "spec.interfaces[at]?.port?.isolated ?? network.isolated",
-    put: "spec.interfaces[at]?.port?.isolated ?? port.isolated",
+    file: "daemon/pods/interfaces/pod-ports.ts",
+    find: "isolated = network?.isolated ?? false",
+    put: "isolated = false",
     noticedBy: {
       file: unit,
       title: "ports follow their network, but for what their interface asked for itself",

@@ -52,8 +52,8 @@ export const podsOnCniFaults: readonly Fault[] = [
     kind: "record",
     name: "what a link gave stays the pod's after it was given back",
     file: "daemon/pods/interfaces/plan-cni.ts",
-    find: "routes: without(guest.routes, gone.routes),",
-    put: "",
+    find: "({ taken: _gone, ...cni }) => cni",
+    put: "(cni) => cni",
     noticedBy: {
       file: planning,
       title: "what a link is, its guest is told, and nothing of it is left when it is forgotten",

@@ -38,9 +38,9 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "the undo knows nothing of interfaces that are being removed",
-    file: "daemon/pods/plan/every-port.ts",
-    find: "each.leaving === true",
-    put: "each.leaving === undefined && each.nic === undefined",
+    file: "daemon/pods/interfaces/pod-ports.ts",
+    find: "plan.interfaces.map(({ leaving: _leaving, ...each }) => each)",
+    put: "plan.interfaces",
     noticedBy: {
       file: steps,
       title: "an interface whose removal was cut short is looked for at the host all the same",

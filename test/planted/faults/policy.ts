@@ -46,7 +46,7 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "answers from addresses of lo are dropped",
-    file: "daemon/pods/interfaces/plan-sources.ts",
+    file: "daemon/pods/interfaces/pod-ports.ts",
     find: ".filter(({ nic }) => nic === undefined)",
     put: ".filter(({ nic, cni }) => nic === undefined && cni !== undefined)",
     noticedBy: {

@@ -227,8 +227,8 @@ export const stateFaults: readonly Fault[] = [
     kind: "mark",
     name: "the machine of a damaged pod is ended by a pid that may be another's",
     file: "daemon/pods/lifecycle/damaged-pod.ts",
-    find: "(found === undefined ? livePod(remains) :",
-    put: "(found === undefined ? livePod(remains, records.run(id)) :",
+    find: "livePod({ plan: remains, spec: unknownSpec })",
+    put: "livePod({ plan: remains, spec: unknownSpec }, records.run(id))",
     noticedBy: {
       file: "test/unit/daemon/store/damaged-rows.test.ts",
       title:
@@ -250,8 +250,8 @@ export const stateFaults: readonly Fault[] = [
     kind: "record",
     name: "a step of the schema is not one transaction",
     file: "daemon/store/found.ts",
-    find: "`BEGIN IMMEDIATE; ${steps[next]}; PRAGMA user_version = ${next + 1}; COMMIT`",
-    put: "`${steps[next]}; PRAGMA user_version = ${next + 1}`",
+    find: '      connection.exec("BEGIN IMMEDIATE");\n      if (typeof step === "function") step(connection);\n      else connection.exec(step ?? "");\n      connection.exec(`PRAGMA user_version = ${next + 1}; COMMIT`);\n',
+    put: '      if (typeof step === "function") step(connection);\n      else connection.exec(step ?? "");\n      connection.exec(`PRAGMA user_version = ${next + 1}`);\n',
     noticedBy: {
       file: "test/unit/daemon/store/schema.test.ts",
       title:

@@ -12,7 +12,6 @@ import { answerAgain, answerOtherwise } from "../../../../daemon/pods/interfaces
 import { describeChange } from "../../../../daemon/pods/plan/change-text.ts";
 import type { Host } from "../../../../daemon/pods/lifecycle/host.ts";
 import { livePod } from "../../../../daemon/pods/lifecycle/live-pod.ts";
-import { withDns } from "../../../../daemon/pods/interfaces/plan-servers.ts";
 import type { PodPlan } from "../../../../daemon/pods/store/pod-plan.ts";
 import type { Supervision } from "../../../../daemon/pods/lifecycle/supervision.ts";
 import { putNetwork } from "../../../../daemon/networks/store.ts";
@@ -50,7 +49,7 @@ function redefine(node: Node, name: string, change: Partial<typeof blue>): Netwo
 }
 
 const planned = (node: Node, id: string): readonly string[] | undefined =>
-  node.pods.find(id).plan.guest.dns?.servers;
+  node.pods.find(id).plan.dns?.servers;
 const reported = (node: Node): readonly string[] | undefined => node.reported.at(-1)?.dns?.servers;
 
 /** Waits for what nobody waits for. */
@@ -73,7 +72,7 @@ test("a guest's name servers follow its interfaces, there and back", async (t) =
   const configured = node.reported.length;
   t.deepEqual(planned(node, id), ["192.0.2.1", "10.20.0.1"], "the other one is there still");
   const { before, after } = await node.pods.changes.planInterface(id, remove("eth2"));
-  const plan = describeChange(before, after, { fragment: () => [], plug: () => [] });
+  const plan = describeChange(before, after, [], { fragment: () => [], plug: () => [] });
   t.regex(JSON.stringify(plan), /"guest\.configure"/, "the plan says so");
   await node.pods.changes.changeInterface(id, remove("eth2"));
   t.deepEqual(reported(node), ["192.0.2.1"]);
@@ -126,7 +125,7 @@ test("who names servers of its own keeps them, whatever its networks say", async
   const { id } = await node.create({ spec: { dns: { servers: ["192.0.2.77"] } } });
   await node.pods.changes.changeInterface(id, add("blue"));
   redefine(node, "blue", { dns: ["192.0.2.54" as never] });
-  await node.pods.refit(blue.name);
+  await node.pods.follow(blue.name);
   t.deepEqual(planned(node, id), ["192.0.2.77"]);
   await node.pods.close(0);
 });
@@ -138,11 +137,11 @@ test("another server of a network reaches guests that run, once, and those that 
   await node.pods.stop(stopped.id, { force: true });
   const configured = node.reported.length;
   const name = redefine(node, "default", { dns: ["192.0.2.2" as never] });
-  await node.pods.refit(name);
+  await node.pods.follow(name);
   await until(() => node.reported.length > configured);
   t.deepEqual(reported(node), ["192.0.2.2"]);
-  await node.pods.refit(name);
-  await node.pods.refit(blue.name);
+  await node.pods.follow(name);
+  await node.pods.follow(blue.name);
   await node.pods.changes.changeInterface(id, add("blue"));
   t.is(node.reported.length, configured + 2, "nothing new is not told of");
   t.deepEqual(planned(node, stopped.id), ["192.0.2.2"]);
@@ -155,13 +154,13 @@ test("a guest that does not answer holds no network up, and neither does one tha
   await node.pods.pause(id);
   const configured = node.reported.length;
   const name = redefine(node, "default", { dns: ["192.0.2.2" as never] });
-  await node.pods.refit(name);
+  await node.pods.follow(name);
   t.is(node.reported.length, configured);
   await node.pods.resume(id);
   t.deepEqual(reported(node), ["192.0.2.2"]);
   node.mute = true;
   redefine(node, "default", { dns: ["192.0.2.3" as never] });
-  await node.pods.refit(name);
+  await node.pods.follow(name);
   t.deepEqual(planned(node, id), ["192.0.2.3"]);
   await node.pods.close(0);
 });
@@ -175,7 +174,7 @@ test("a podnetd that ends before it has told a guest leaves it to the next", asy
     const { id } = await first.create();
     first.records.started(id, first.vm.record);
     first.mute = true;
-    await first.pods.refit(redefine(first, "default", { dns: ["192.0.2.2" as never] }));
+    await first.pods.follow(redefine(first, "default", { dns: ["192.0.2.2" as never] }));
     await first.pods.close(0);
   }
   {
@@ -220,11 +219,8 @@ test("a guest without an agent is told of other servers at the ports that say so
     podId: "webwebwebweb",
     agent: "none",
     vm: {},
-    guest: {
-      hostname: "web",
-      routes: [],
-      dns: { servers: ["192.0.2.1"], search: [], options: [] },
-    },
+    routes: [],
+    dns: { servers: ["192.0.2.1"], search: [], options: [] },
     interfaces: [
       {
         position: 0,
@@ -240,7 +236,7 @@ test("a guest without an agent is told of other servers at the ports that say so
       { position: 1, bridge: "br0", guestName: "eth1", addresses: [], gateways: [], nic: nic(1) },
     ],
   } as unknown as PodPlan;
-  const spec = { boot: {}, interfaces: [{}, {}] };
+  const spec = { hostname: "web", boot: {}, interfaces: [{}, {}] } as never;
   const answered: (PortLease | string)[] = [];
   const host = {
     openAnswers: ({ link, lease }: { link: string; lease: PortLease }) => {
@@ -249,18 +245,18 @@ test("a guest without an agent is told of other servers at the ports that say so
     },
   } as unknown as Host;
   const watch = { host } as unknown as Supervision;
-  const live = livePod(plan);
+  const live = livePod({ plan, spec });
   for (const position of [0, 1]) live.plugged.add(position);
   answerAgain(live, watch);
-  answerOtherwise(live, plan, watch);
+  answerOtherwise(live, { plan, spec }, watch);
   t.is(answered.length, 1, "nothing is said otherwise");
   const dns = { servers: ["192.0.2.2"], search: [], options: [] } as never;
-  live.plan = withDns({ plan, spec: spec as never }, dns).plan;
-  answerOtherwise(live, plan, watch);
+  live.plan = { ...plan, dns };
+  answerOtherwise(live, { plan, spec }, watch);
   t.is(answered[1], "tap0 no more");
   t.like(answered[2], { v4: { address: "10.0.0.2/29", dns: ["192.0.2.2"] } } as never);
   t.is(answered.length, 3);
   live.plan = { ...live.plan, interfaces: [] };
-  answerOtherwise(live, plan, watch);
+  answerOtherwise(live, { plan, spec }, watch);
   t.is(answered.length, 3);
 });

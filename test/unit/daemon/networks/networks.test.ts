@@ -15,7 +15,7 @@ import {
 } from "../../../../daemon/networks/plan-network.ts";
 import { Addresses } from "../../../../daemon/ipam/addresses.ts";
 import type { PodPlan } from "../../../../daemon/pods/store/pod-plan.ts";
-import { refitted } from "../../../../daemon/pods/plan/refit.ts";
+import { portsOf } from "../../../../daemon/pods/interfaces/pod-ports.ts";
 import { deleteQuarantinedOutside, listLeases } from "../../../../daemon/ipam/store.ts";
 import * as rows from "../../../../daemon/networks/store.ts";
 import { definition, readyRow } from "../../../lab/network-definition.ts";
@@ -348,25 +348,26 @@ test("what is held cannot be reserved, and then everything stays as it was", (t)
 });
 
 test("ports follow their network, but for what their interface asked for itself", (t) => {
-  const port = { tap: "t0", mtu: 1500, isolated: false };
+  const on = (position: number, network: string, more = {}) => ({
+    position,
+    network,
+    bridge: network,
+    addresses: [],
+    mtu: 1500,
+    nic: { tap: `t${position}` },
+    ...more,
+  });
   const plan = {
-    interfaces: [
-      { position: 0, network: "blue", nic: { tap: "t0" } },
-      { position: 1, network: "blue", nic: { tap: "t1" } },
-      { position: 2, network: "red", nic: { tap: "t2" } },
-    ],
-    ports: { ports: [port, { ...port, tap: "t1" }, { ...port, tap: "t2" }] },
+    podId: "abcdefghijkl",
+    interfaces: [on(0, "blue"), on(1, "blue", { port: { isolated: false } }), on(2, "red")],
   } as unknown as PodPlan;
-  const spec = { interfaces: [{}, { port: { isolated: false } }, {}] } as never;
   const blue = definition("blue", ["10.20.0.1/24"], { isolated: true, mtu: 1600 });
-  const next = refitted(plan, spec, [blue]);
   t.deepEqual(
-    next?.ports.ports.map(({ tap, mtu, isolated }) => [tap, mtu, isolated]),
+    portsOf(plan, [blue]).ports.map(({ tap, mtu, isolated }) => [tap, mtu, isolated]),
     [
       ["t0", 1600, true],
       ["t1", 1600, false],
       ["t2", 1500, false],
     ] as never,
   );
-  t.is(refitted(next as PodPlan, spec, [blue]), undefined, "once is enough");
 });

@@ -1,4 +1,5 @@
 import test from "ava";
+import { portsOf } from "../../../../daemon/pods/interfaces/pod-ports.ts";
 import { systemClock } from "../../../../core/clock.ts";
 import type { IfName, NetworkName } from "../../../../core/names.ts";
 import {
@@ -66,7 +67,7 @@ function systemTicks(): () => number {
 
 const shown = (node: Node, id: string): readonly (number | undefined)[] => {
   const { plan } = node.pods.find(id);
-  return [plan.interfaces[0]?.mtu, plan.ports.ports[0]?.mtu];
+  return [plan.interfaces[0]?.mtu, portsOf(plan, node.definitions).ports[0]?.mtu];
 };
 const bridgeOf = (networks: Networks): unknown =>
   networks.fragments().map((each) => [each.key, each.mtu]);

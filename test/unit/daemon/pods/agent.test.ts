@@ -82,15 +82,13 @@ function scene({ readyMs = 5000 } = {}) {
           disks: [],
           runDir: `/nowhere/${podId}`,
         },
-        argv: [],
         interfaces: [],
-        ports: { kind: "pod", key: podId, ports: [] },
-        guest: { requestId: podId, interfaces: [], routes: [], neighbours: [], waitMs: 0 },
+        routes: [],
       } as unknown as PodPlan;
       const spec = { labels: {}, interfaces: [], routes: [] };
       const machine = { resources: { vcpu: 1, memoryMib: 64 }, boot: { cmdline: "", disks: [] } };
       insertPod(db, plan, { ...spec, ...machine }, 0);
-      const live = livePod(plan);
+      const live = livePod({ plan, spec: { ...spec, ...machine } });
       let peer = await meet();
       opened.defer(async () => {
         unsubscribe(live);

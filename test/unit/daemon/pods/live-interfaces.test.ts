@@ -1,3 +1,6 @@
+import type { PodFragment } from "../../../../network/model/desired.ts";
+import { guestConfigOf } from "../../../../daemon/pods/guest/guest-config.ts";
+import { portsOf } from "../../../../daemon/pods/interfaces/pod-ports.ts";
 import { create } from "@bufbuild/protobuf";
 import test, { type ExecutionContext } from "ava";
 import {
@@ -39,6 +42,10 @@ const held = (node: Node): unknown[] =>
     .stored("SELECT address FROM leases WHERE freed_ms IS NULL ORDER BY address")
     .map(({ address }) => address);
 
+/** What the host is to have of a pod. */
+const ports = (node: Node, id: string): PodFragment =>
+  portsOf(node.pods.find(id).plan, node.definitions);
+
 /** Nothing may be left of a change that was not made. */
 async function leavesNothing(
   t: ExecutionContext,
@@ -53,8 +60,8 @@ async function leavesNothing(
   await t.throwsAsync(node.pods.changes.changeInterface(id, change(id)), { code });
   const after = node.pods.find(id);
   t.deepEqual(after.plan.interfaces, before.plan.interfaces);
-  t.deepEqual(after.plan.ports, before.plan.ports);
-  t.deepEqual(after.plan.guest, before.plan.guest);
+  t.deepEqual(ports(node, id), portsOf(before.plan, node.definitions));
+  t.deepEqual(guestConfigOf(after), guestConfigOf(before));
   t.is(after.before, undefined);
   t.deepEqual(held(node), leases);
   t.is(after.state, "running");
@@ -148,8 +155,8 @@ test("a guest that does not let go: the slot is taken until it does, and the add
   const row = await node.pods.changes.changeInterface(id, remove("eth1"));
   t.deepEqual(names(node, id), ["eth0 0", "eth1 1 leaving"]);
   t.deepEqual(held(node), ["10.0.0.2", "10.0.0.3"]);
-  t.is(row.plan.ports.ports.length, 1, "it is off its bridge");
-  t.is(row.plan.guest.interfaces.length, 1);
+  t.is(ports(node, id).ports.length, 1, "it is off its bridge");
+  t.is(guestConfigOf(row).interfaces.length, 1);
   await t.throwsAsync(node.pods.changes.changeInterface(id, remove("eth1")), {
     code: "INTERFACE_NOT_FOUND",
   });
@@ -191,9 +198,9 @@ test("addresses, MTU, gateway, metric and routes are changed, and what is not na
     const row = await node.pods.changes.changeInterface(id, set("eth1", more));
     const { addresses, mtu, gateways } = row.plan.interfaces[1] ?? {};
     t.deepEqual(row.plan.interfaces[0], first);
-    t.deepEqual(row.plan.guest.interfaces[1]?.addresses, addresses);
-    t.deepEqual(row.plan.ports.ports[1]?.guestAddresses, addresses);
-    const routes = row.plan.guest.routes.filter((route) => route.interface === "eth1");
+    t.deepEqual(guestConfigOf(row).interfaces[1]?.addresses, addresses);
+    t.deepEqual(ports(node, id).ports[1]?.guestAddresses, addresses);
+    const routes = guestConfigOf(row).routes.filter((route) => route.interface === "eth1");
     return [
       addresses?.join(),
       mtu,
@@ -260,7 +267,7 @@ test("a default route that nobody asked for goes with the last address of its fa
   );
   t.deepEqual(gateways(), ["10.0.0.1"]);
   t.deepEqual(
-    node.pods.find(id).plan.guest.routes.map<string>(({ destination }) => destination),
+    guestConfigOf(node.pods.find(id)).routes.map<string>(({ destination }) => destination),
     ["0.0.0.0/0"],
   );
   await node.pods.close(0);
@@ -295,16 +302,16 @@ test("lo gets addresses and loses them without a NIC", async (t) => {
   );
   // The host lets them pass before the guest has them.
   t.deepEqual(node.calls, ["ensure", "configure"]);
-  t.deepEqual(node.pods.find(id).plan.guest.loopback, ["10.9.0.1/32"] as never);
+  t.deepEqual(guestConfigOf(node.pods.find(id)).loopback, ["10.9.0.1/32"] as never);
   const sources = (): unknown[] | undefined =>
-    node.pods.find(id).plan.ports.sources?.map(({ tap, address }) => `${tap} ${address}`);
+    ports(node, id).sources?.map(({ tap, address }) => `${tap} ${address}`);
   const tap = node.pods.find(id).plan.interfaces[0]?.nic?.tap;
   t.deepEqual(sources(), [`${tap} 10.9.0.1`]);
   await node.pods.changes.changeInterface(
     id,
     set("lo", { addresses: { addresses: ["10.9.0.2/32"] } }),
   );
-  t.deepEqual(node.pods.find(id).plan.guest.loopback, ["10.9.0.2/32"] as never);
+  t.deepEqual(guestConfigOf(node.pods.find(id)).loopback, ["10.9.0.2/32"] as never);
   t.deepEqual(sources(), [`${tap} 10.9.0.2`]);
   // By another NIC of the pod they pass as well.
   await node.pods.changes.changeInterface(id, add());
@@ -329,23 +336,22 @@ test("lo gets addresses and loses them without a NIC", async (t) => {
   await node.pods.close(0);
 });
 
-test("a pod with lo that an earlier podnetd stored is read with what it may send from", async (t) => {
+test("a pod that has had lo says so after a start: its host and guest are to have none of its addresses", async (t) => {
   const config = configuration({});
   const loopback = { loopback: true, addresses: ["10.9.0.1/32"] };
   let id: string;
   {
     using node = openNode(config);
     ({ id } = await node.create());
+    t.is(ports(node, id).sources, undefined, "control: nobody looks for what it never had");
     await node.pods.changes.changeInterface(id, add({ interface: loopback }));
-    const older = "json_remove(plan, '$.ports.sources', '$.ports.published')";
-    node.db.run(`UPDATE pods SET plan = ${older}`);
+    await node.pods.changes.changeInterface(id, remove("lo"));
     await node.pods.close(0);
   }
   using node = openNode(config);
-  const [row] = node.stored("SELECT plan ->> '$.ports.sources' AS sources FROM pods");
-  t.is(row?.["sources"], null);
-  const { sources, published } = node.pods.find(id).plan.ports;
-  t.deepEqual([sources?.map(({ address }) => address as string), published], [["10.9.0.1"], []]);
+  const { sources, published } = ports(node, id);
+  t.deepEqual([sources, published], [[], []]);
+  t.deepEqual(guestConfigOf(node.pods.find(id)).loopback, []);
 });
 
 test("what was cut short is undone or completed by the next start", async (t) => {
@@ -536,9 +542,9 @@ test("bridges and taps of others are what they have to be, or it is said what is
   );
   const { plan } = node.pods.find(id);
   t.like(plan.interfaces[1], { bridge: "br1", addresses: [address], mtu: 1400 });
-  t.like(plan.ports.ports[1], { bridge: "br1", mtu: 1400, foreign: true, isolated: false });
-  t.like(plan.ports.ports[2], { bridge: "br2", vlan: 7, learning: false });
-  t.is(plan.ports.ports.length, 3, "a kept tap is no port of podnet's");
+  t.like(ports(node, id).ports[1], { bridge: "br1", mtu: 1400, foreign: true, isolated: false });
+  t.like(ports(node, id).ports[2], { bridge: "br2", vlan: 7, learning: false });
+  t.is(ports(node, id).ports.length, 3, "a kept tap is no port of podnet's");
   t.like(plan.interfaces[3], { tapKept: true, mtu: 1300 });
   t.deepEqual(held(node), ["10.0.0.2"], "no address of theirs is podnet's to hand out");
   await t.throwsAsync(

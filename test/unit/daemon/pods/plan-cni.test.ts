@@ -4,7 +4,9 @@ import { CreatePodRequestSchema } from "../../../../api/gen/podnet/v1/pod_servic
 import type { PodSpec } from "../../../../api/pod-spec.ts";
 import { validateSpec } from "../../../../api/validate.ts";
 import { type ErrorCode, isPodnetError } from "../../../../core/errors.ts";
-import { followNetworks } from "../../../../daemon/pods/plan/gather-networks.ts";
+import { guestConfigOf } from "../../../../daemon/pods/guest/guest-config.ts";
+import { seedOf } from "../../../../daemon/pods/plan/plan-seed.ts";
+import { followServers } from "../../../../daemon/pods/plan/gather-networks.ts";
 import type { KnownNetworks } from "../../../../daemon/networks/known-networks.ts";
 import { planPod } from "../../../../daemon/pods/plan/plan.ts";
 import { planChange } from "../../../../daemon/pods/plan/plan-change.ts";
@@ -65,7 +67,7 @@ const spec = (wire: object): PodSpec =>
   });
 const pod = (wire: object): { spec: PodSpec; plan: PodPlan } => ({
   spec: spec(wire),
-  plan: planPod(spec(wire), snapshot, () => []),
+  plan: planPod(spec(wire), snapshot),
 });
 const taken: TakenOver = {
   mac: "0a:58:0a:00:00:02" as never,
@@ -86,34 +88,34 @@ const refused = (t: ExecutionContext, wire: object, code: ErrorCode, field: stri
 
 test("what a link is, its guest is told, and nothing of it is left when it is forgotten", (t) => {
   const begun = pod({ interfaces: [{ cni: {} }] });
-  t.deepEqual(begun.plan.guest.routes, []);
+  t.deepEqual(guestConfigOf(begun).routes, []);
   const dns = { servers: ["192.0.2.53" as never], search: ["cni.example"], options: [] };
   const plan = withTaken(begun, 0, taken, dns);
+  const guest = guestConfigOf({ ...begun, plan });
   t.like(plan.interfaces[0], { mtu: 1450, nic: { mac: taken.mac }, addresses: taken.addresses });
-  t.deepEqual(plan.guest.interfaces, [
+  t.deepEqual(guest.interfaces, [
     { mac: taken.mac, name: "eth0" as never, mtu: 1450, addresses: taken.addresses },
   ]);
   const by = { interface: "eth0" };
-  t.deepEqual(plan.guest.routes, [
+  t.deepEqual(guest.routes, [
     // The way to a gateway that no address shows.
     { destination: "169.254.1.1/32", ...by },
     { destination: "10.1.0.0/16", ...by, metric: 7 },
     { destination: "0.0.0.0/0", gateway: "169.254.1.1", ...by },
     { destination: "::/0", gateway: "fd00::1", ...by },
   ] as never);
-  t.deepEqual(plan.guest.neighbours, [{ ...taken.neighbours[0], ...by }] as never);
-  t.deepEqual(plan.guest.dns, dns);
+  t.deepEqual(guest.neighbours, [{ ...taken.neighbours[0], ...by }] as never);
+  t.deepEqual(guest.dns, dns);
   t.deepEqual(parseStoredPlan(JSON.stringify(plan)), plan);
   // Twice is as good as once.
   t.deepEqual(withTaken({ ...begun, plan }, 0, taken, dns), plan);
 
-  const after = withoutTaken({ ...begun, plan }, 0);
-  t.deepEqual(
-    after.guest,
-    begun.plan.guest && { ...begun.plan.guest, interfaces: after.guest.interfaces },
-  );
-  t.deepEqual(after.interfaces[0]?.addresses, []);
-  t.is(withoutTaken({ ...begun, plan: after }, 0), after);
+  const after = withoutTaken(plan, 0);
+  const { interfaces, ...told } = guestConfigOf({ ...begun, plan: after });
+  const { interfaces: _before, ...toldFirst } = guestConfigOf(begun);
+  t.deepEqual(told, toldFirst);
+  t.deepEqual([after.interfaces[0]?.addresses, interfaces[0]?.addresses], [[], []]);
+  t.is(withoutTaken(after, 0), after);
 });
 
 test("a link without ARP and routes' attributes are told, but no source that the guest has not", (t) => {
@@ -126,7 +128,7 @@ test("a link without ARP and routes' attributes are told, but no source that the
       { destination: "10.2.0.0/16", source: "10.0.0.77" },
     ] as never,
   };
-  const { guest } = withTaken(begun, 0, rich, undefined);
+  const guest = guestConfigOf({ ...begun, plan: withTaken(begun, 0, rich, undefined) });
   t.true(guest.interfaces[0]?.noArp);
   const by = { interface: "eth0" };
   t.deepEqual(guest.routes, [
@@ -137,8 +139,9 @@ test("a link without ARP and routes' attributes are told, but no source that the
 
 test("a plain hyperstart is told nothing of a link's IPv6", (t) => {
   const begun = pod({ boot: { agent: "hyperstart" }, interfaces: [{ cni: {} }] });
-  const { guest, interfaces } = withTaken(begun, 0, taken, undefined);
-  t.deepEqual(interfaces[0]?.addresses, ["10.0.0.2/32"] as never);
+  const plan = withTaken(begun, 0, taken, undefined);
+  const guest = guestConfigOf({ ...begun, plan });
+  t.deepEqual(plan.interfaces[0]?.addresses, ["10.0.0.2/32"] as never);
   t.notRegex(JSON.stringify(guest), /fd00|::/);
 });
 
@@ -154,16 +157,18 @@ test("a pod's own routes and networks come first", (t) => {
   const both = pod({ interfaces: [{ network: "default" }, { cni: { netns: "/run/netns/x" } }] });
   const dns = { servers: ["192.0.2.53" as never], search: [], options: [] };
   const plan = withTaken(both, 1, taken, dns);
-  const defaults = plan.guest.routes.filter(({ destination }) => destination === "0.0.0.0/0");
+  const guest = guestConfigOf({ ...both, plan });
+  const defaults = guest.routes.filter(({ destination }) => destination === "0.0.0.0/0");
   t.deepEqual(
     defaults.map(({ gateway }) => gateway),
     ["192.168.123.1"] as never,
   );
-  t.deepEqual(plan.guest.dns, both.plan.guest.dns);
+  t.deepEqual(guest.dns, guestConfigOf(both).dns);
   const none = { list: () => [] } as unknown as KnownNetworks;
   const alone = pod({ interfaces: [{ cni: {} }] });
   const reported = { ...alone, plan: withTaken(alone, 0, taken, dns) };
-  t.is(followNetworks(reported, none).plan, reported.plan, "nobody else's servers take the place");
+  const followed = { ...reported, plan: followServers(reported, none) };
+  t.deepEqual(guestConfigOf(followed).dns, dns, "nobody else's servers take the place");
 });
 
 test("the namespace is made and joined beside the machine, and before one with a seed disk", (t) => {
@@ -171,28 +176,29 @@ test("the namespace is made and joined beside the machine, and before one with a
     "flows" in flow ? { [flow.kind]: flow.flows.map(kinds) } : flow.kind;
   const machine = { sequence: ["vm.start", "guest.ready"] };
   const joined = { sequence: ["cni.add", "netns.join"] };
-  const { plan } = pod({ interfaces: [{ cni: {} }] });
-  t.like(kinds(createSteps(plan, { fresh: true })), {
+  const begun = pod({ interfaces: [{ cni: {} }] });
+  t.like(kinds(createSteps(begun, { fresh: true })), {
     sequence: [{ together: [joined, machine] }],
   });
   t.deepEqual(
-    undoSteps(plan).map(({ kind }) => kind),
+    undoSteps(begun.plan).map(({ kind }) => kind),
     ["guest.power-off", "vm.stop", "tap.close", "netns.leave", "cni.delete"],
   );
-  const others = pod({ interfaces: [{ cni: { netns: "/x" } }, {}] }).plan;
+  const others = pod({ interfaces: [{ cni: { netns: "/x" } }, {}] });
   const host = { sequence: ["tap.open", "port.attach", "netns.join"] };
   t.like(kinds(createSteps(others, { fresh: true })), {
     sequence: [{ together: [host, machine] }],
   });
-  t.false(undoSteps(others).some(({ kind }) => kind === "cni.delete"));
+  t.false(undoSteps(others.plan).some(({ kind }) => kind === "cni.delete"));
   const seeded = pod({
     boot: { agent: "none", cloudInit: {} },
     interfaces: [{ cni: {} }],
   });
-  t.like(kinds(createSteps(seeded.plan, { fresh: true })), {
+  t.like(kinds(createSteps(seeded, { fresh: true })), {
     sequence: [{ sequence: [joined, { sequence: ["vm.start"] }] }],
   });
-  const disk = withTaken(seeded, 0, taken, undefined).vm.seed?.files["network-config"] ?? "";
+  const joinedTo = { ...seeded, plan: withTaken(seeded, 0, taken, undefined) };
+  const disk = seedOf(joinedTo)?.files["network-config"] ?? "";
   t.true(disk.includes(taken.mac) && disk.includes("10.0.0.2/32"), disk);
 });
 
@@ -225,7 +231,9 @@ test("what is begun, answered and taken back stands in the plan, and is shown be
   });
   t.is(dnsOf(sandbox), undefined);
   t.is(dnsOf({ ...sandbox, result: { ...result, dns: {} } }), undefined);
-  const described = describePlan(begun.plan, [], {
+  const host = { shared: [], networks: [] };
+  const described = describePlan(begun, host, {
+    command: () => [],
     fragment: () => [],
     plug: () => [],
     restore: () => [],
@@ -261,21 +269,17 @@ test("what such an interface cannot be is refused with its field", (t) => {
   const { hostPorts: _none, ...world } = { ...snapshot, hostPorts: undefined };
   t.throws(
     () =>
-      planPod(
-        spec({ ...at({}), ports: [{ podPort: 80, hostPort: 8080 }] }),
-        {
-          ...world,
-          hostPorts: {
-            taken: [],
-            range: { first: 1, last: 9 },
-            start: 1,
-            bound: [],
-            hostAddresses: { "127.0.0.1": true } as never,
-            firewall: true,
-          },
+      planPod(spec({ ...at({}), ports: [{ podPort: 80, hostPort: 8080 }] }), {
+        ...world,
+        hostPorts: {
+          taken: [],
+          range: { first: 1, last: 9 },
+          start: 1,
+          bound: [],
+          hostAddresses: { "127.0.0.1": true } as never,
+          firewall: true,
         },
-        () => [],
-      ),
+      }),
     { message: /no address on a network of podnet's/ },
   );
   const running = pod({ name: "a", interfaces: [{}, { cni: {} }] });

@@ -13,6 +13,7 @@ import {
 } from "../../../../api/validate-interface-change.ts";
 import type { Ip } from "../../../../core/address.ts";
 import type { PodId } from "../../../../core/names.ts";
+import { guestConfigOf } from "../../../../daemon/pods/guest/guest-config.ts";
 import { describeChange } from "../../../../daemon/pods/plan/change-text.ts";
 import { guestKind } from "../../../../daemon/pods/guest/guest-kind.ts";
 import { planChange } from "../../../../daemon/pods/plan/plan-change.ts";
@@ -63,21 +64,22 @@ const snapshot = {
 const planned = (wire: object, agent = "hyperstart"): PodContents => {
   const asked = create(CreatePodRequestSchema, { spec: { boot: { agent }, ...wire } });
   const spec = validateSpec(asked.spec, { network: "both" as never });
-  return { spec, plan: planPod(spec, snapshot, () => ["qemu"]) };
+  return { spec, plan: planPod(spec, snapshot) };
 };
 
 test("an automatic address of a network with both families is the IPv4 one, and servers are", (t) => {
-  const { plan } = planned({});
+  const pod = planned({});
+  const { plan } = pod;
   t.is(plan.agent, "hyperstart");
   t.is(plan.vm.factory, undefined, "no clone");
   t.deepEqual(plan.interfaces[0]?.addresses as readonly string[], ["10.0.0.2/24"]);
-  t.deepEqual(plan.guest.routes, [
+  t.deepEqual(guestConfigOf(pod).routes, [
     { destination: "0.0.0.0/0", gateway: "10.0.0.1", interface: "eth0" },
   ] as never);
-  t.deepEqual(plan.guest.dns?.servers as readonly string[], ["192.0.2.53"]);
-  const { plan: ours } = planned({}, "");
-  t.is(ours.interfaces[0]?.addresses.length, 2, "control: podnet's own agent gets both");
-  t.is(ours.guest.dns?.servers.length, 2);
+  t.deepEqual(guestConfigOf(pod).dns?.servers as readonly string[], ["192.0.2.53"]);
+  const ours = planned({}, "");
+  t.is(ours.plan.interfaces[0]?.addresses.length, 2, "control: podnet's own agent gets both");
+  t.is(guestConfigOf(ours).dns?.servers.length, 2);
 });
 
 test("what a hyperstart cannot do is refused with its field, and podnet's agent does it", (t) => {
@@ -150,11 +152,10 @@ test("changes are refused alike, and the world is the same", (t) => {
 });
 
 test("the plan shows what is sent: commands of hyperstart's, STARTPOD to a new guest alone", (t) => {
-  const describe = { fragment: () => [], plug: () => [], restore: () => [] };
+  const describe = { command: () => [], fragment: () => [], plug: () => [], restore: () => [] };
+  const host = { shared: [], networks: [] };
   const pod = planned({});
-  const reported = describePlan(pod.plan, [], describe).find(
-    ({ step }) => step === "guest.configure",
-  );
+  const reported = describePlan(pod, host, describe).find(({ step }) => step === "guest.configure");
   t.deepEqual(
     reported?.lines.map((line) => line.replace(/ .*/, "")),
     ["STARTPOD", "SETUPINTERFACE", "SETUPROUTE"],
@@ -170,8 +171,8 @@ test("the plan shows what is sent: commands of hyperstart's, STARTPOD to a new g
   const change = validateUpdateInterface(
     create(UpdateInterfaceRequestSchema, { idOrName: "x", guestName: "eth0", mtu: 1400 }),
   );
-  const after = planChange(pod, change, snapshot).plan;
-  const again = describeChange(pod.plan, after, describe).find(
+  const after = planChange(pod, change, snapshot);
+  const again = describeChange(pod, after, [], describe).find(
     ({ step }) => step === "guest.configure",
   );
   t.deepEqual(

@@ -13,6 +13,9 @@ import { describeRestore } from "../../../../hypervisor/factory/state.ts";
 import { describePlug } from "../../../../hypervisor/nics/plug-commands.ts";
 import { planPod } from "../../../../daemon/pods/plan/plan.ts";
 import { createSteps, undoSteps } from "../../../../daemon/pods/plan/steps.ts";
+import type { GuestConfig } from "../../../../guest-init/protocol/configure.ts";
+import { guestConfigOf } from "../../../../daemon/pods/guest/guest-config.ts";
+import { portsOf } from "../../../../daemon/pods/interfaces/pod-ports.ts";
 import { describePlan } from "../../../../daemon/pods/plan/plan-text.ts";
 import { type PodPlan, withNic } from "../../../../daemon/pods/store/pod-plan.ts";
 import type {
@@ -73,23 +76,31 @@ const spec = (wire: object = {}): PodSpec =>
   validateSpec(create(CreatePodRequestSchema, { spec: wire }).spec, { network: network.name });
 
 const plan = (wire: object = {}, over: Partial<Snapshot> = {}): PodPlan =>
-  planPod(spec(wire), { ...snapshot, ...over }, ({ memoryMib, kernel = "none" }) => [
-    "qemu-system-x86_64",
-    "-m",
-    `${memoryMib}`,
-    "-kernel",
-    kernel,
-  ]);
+  planPod(spec(wire), { ...snapshot, ...over });
+/** What the guest is told of a pod that is asked for so. */
+const guestOf = (wire: object = {}, over: Partial<Snapshot> = {}): GuestConfig =>
+  guestConfigOf({ plan: plan(wire, over), spec: spec(wire) });
 
 const sections = (of: PodPlan) =>
-  describePlan(of, [], {
-    fragment: (fragment) =>
-      fragment.kind === "pod"
-        ? fragment.ports.map(({ tap, bridge, alias }) => `port ${tap} on ${bridge} ${alias}`)
-        : [],
-    plug: describePlug,
-    restore: describeRestore,
-  });
+  describePlan(
+    { plan: of, spec: spec() },
+    { shared: [], networks: [] },
+    {
+      command: ({ memoryMib, kernel = "none" }) => [
+        "qemu-system-x86_64",
+        "-m",
+        `${memoryMib}`,
+        "-kernel",
+        kernel,
+      ],
+      fragment: (fragment) =>
+        fragment.kind === "pod"
+          ? fragment.ports.map(({ tap, bridge, alias }) => `port ${tap} on ${bridge} ${alias}`)
+          : [],
+      plug: describePlug,
+      restore: describeRestore,
+    },
+  );
 
 test("a clone's plan says what makes it one", (t) => {
   const cloned = plan({ boot: { factory: "template" } });
@@ -185,7 +196,7 @@ test("a gateway or default route that is asked for leaves the automatic one out"
     defaults({ interfaces: [{}, { address: "192.168.123.9", gateway: "192.168.123.1" }] }),
     [undefined, "192.168.123.1"],
   );
-  const { guest } = plan({ routes: [{ destination: "default", gateway: "192.168.123.200" }] });
+  const guest = guestOf({ routes: [{ destination: "default", gateway: "192.168.123.200" }] });
   t.deepEqual(guest.routes, [
     { destination: "0.0.0.0/0", gateway: "192.168.123.200", interface: "eth0" },
   ] as never);
@@ -201,7 +212,7 @@ test("automatic addresses pass by those the same pod asks for", (t) => {
 
 test("a guest is never given a nameserver on loopback", (t) => {
   const servers = ["127.0.0.1", "::1", "192.0.2.1"] as Ip[];
-  t.deepEqual(plan({}, { dns: { servers, search: [], options: [] } }).guest.dns?.servers, [
+  t.deepEqual(guestOf({}, { dns: { servers, search: [], options: [] } }).dns?.servers, [
     "192.0.2.1",
   ] as never);
 });
@@ -212,12 +223,12 @@ test("dns that names no server takes the host's, with the search list it gives",
     search: ["host"],
     options: ["edns0"],
   };
-  t.deepEqual(plan({ dns: { search: ["a.example"] } }, { dns }).guest.dns, {
+  t.deepEqual(guestOf({ dns: { search: ["a.example"] } }, { dns }).dns, {
     servers: ["192.0.2.1" as Ip],
     search: ["a.example"],
     options: [],
   });
-  t.deepEqual(plan({ dns: { servers: ["192.0.2.9"] } }, { dns }).guest.dns?.servers, [
+  t.deepEqual(guestOf({ dns: { servers: ["192.0.2.9"] } }, { dns }).dns?.servers, [
     "192.0.2.9",
   ] as never);
 });
@@ -229,8 +240,7 @@ test("a pod that names servers or domains has these alone; with options alone it
     options: [],
     domains: ["podnet"],
   };
-  const reported = (more?: object) =>
-    plan(more === undefined ? {} : { dns: more }, { dns }).guest.dns;
+  const reported = (more?: object) => guestOf(more === undefined ? {} : { dns: more }, { dns }).dns;
   const gateway = { servers: ["10.30.0.1"], search: ["podnet"], options: [] };
   t.deepEqual(reported(), { ...gateway, search: ["podnet", "host"] } as never);
   t.deepEqual(reported({ options: ["ndots:2"] }), { ...gateway, options: ["ndots:2"] } as never);
@@ -316,11 +326,12 @@ const refusals: readonly (readonly [ErrorCode, string, object, Partial<Snapshot>
 test("where the driver brings its own network there is no interface, tap or port, and the host has no part", (t) => {
   const own = plan({}, ownNetwork);
   t.deepEqual(own.interfaces, []);
-  t.deepEqual(own.ports.ports, []);
-  t.deepEqual(own.guest.routes, []);
-  const kinds = JSON.stringify([createSteps(own, { fresh: true }), undoSteps(own)]).match(
-    /"(?:tap|port|nic)\.\w+"/g,
-  );
+  t.deepEqual(portsOf(own, []).ports, []);
+  t.deepEqual(guestOf({}, ownNetwork).routes, []);
+  const kinds = JSON.stringify([
+    createSteps({ plan: own, spec: spec() }, { fresh: true }),
+    undoSteps(own),
+  ]).match(/"(?:tap|port|nic)\.\w+"/g);
   t.deepEqual(kinds, ['"tap.close"'], "closing what is open is harmless");
 });
 

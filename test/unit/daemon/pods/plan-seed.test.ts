@@ -1,29 +1,30 @@
 import test from "ava";
-import type { PodId } from "../../../../core/names.ts";
-import type { GuestConfig } from "../../../../guest-init/protocol/configure.ts";
+import type { PodSpec } from "../../../../api/pod-spec.ts";
 import type { InterfacePlan, PodPlan } from "../../../../daemon/pods/store/pod-plan.ts";
-import { planSeed } from "../../../../daemon/pods/plan/plan-seed.ts";
-
-const guest = {
-  hostname: "web",
-  routes: [
-    { destination: "0.0.0.0/0", gateway: "10.0.0.1", interface: "eth0", metric: 5 },
-    { destination: "10.9.0.0/16", interface: "eth0" },
-  ],
-  dns: { servers: ["10.0.0.1"], search: ["podnet"], options: [] },
-} as unknown as GuestConfig;
+import { seedOf } from "../../../../daemon/pods/plan/plan-seed.ts";
 
 const named = (guestName: string, more: object): InterfacePlan =>
   ({ guestName, mtu: 1400, nic: { mac: `52:54:00:00:00:0${guestName.at(-1)}` }, ...more }) as never;
 const interfaces = [
-  named("eth0", { addresses: ["10.0.0.2/24", "fd00::2/64"], network: "both" }),
-  named("lan1", { addresses: [] }),
+  named("eth0", {
+    addresses: ["10.0.0.2/24", "fd00::2/64"],
+    network: "both",
+    gateways: [{ gateway: "10.0.0.1", metric: 5 }],
+  }),
+  named("lan1", { addresses: [], gateways: [] }),
 ];
 
 function filesOf(agent: PodPlan["agent"]): Readonly<Record<string, string>> {
-  const boot = { cloudInit: { userData: "#!/bin/sh\n" } } as never;
-  const { seed } = planSeed({ podId: "abcdefghijkl" as PodId, agent }, { boot }, guest, interfaces);
-  return seed?.files ?? {};
+  const plan = {
+    podId: "abcdefghijkl",
+    name: "web",
+    agent,
+    interfaces,
+    routes: [{ destination: "10.9.0.0/16", interface: "eth0" }],
+    dns: { servers: ["10.0.0.1"], search: ["podnet"], options: [] },
+  } as unknown as PodPlan;
+  const spec = { boot: { cloudInit: { userData: "#!/bin/sh\n" } } } as PodSpec;
+  return seedOf({ plan, spec })?.files ?? {};
 }
 
 interface NetworkConfig {

@@ -167,8 +167,8 @@ test("the store forgets addresses that have rested", async (t) => {
 test("a plan that a newer podnetd stored is refused, not guessed at", async (t) => {
   using node = openNode(configuration({}));
   await node.create();
-  node.db.run("UPDATE pods SET plan = json_set(plan, '$.version', 2)");
-  const error = t.throws(() => node.pods.list(), { code: "STATE_NEWER", message: /version 2/ });
+  node.db.run("UPDATE pods SET plan = json_set(plan, '$.version', 3)");
+  const error = t.throws(() => node.pods.list(), { code: "STATE_NEWER", message: /version 3/ });
   t.true(isPodnetError(error) && error.hint !== undefined);
 });
 
@@ -340,7 +340,6 @@ test("a machine that runs without a row is evidence of a lost one: it refuses th
       ...plan,
       podId,
       vm: { ...plan.vm, podId, runDir: join(config.podsDir, podId) },
-      ports: { ...plan.ports, key: podId },
     },
     spec,
     networks: [],

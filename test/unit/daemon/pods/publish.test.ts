@@ -69,14 +69,14 @@ test("an unpublish answers what it removed and what was not published", async (t
     tcp(other),
   ];
   const done = await node.pods.changes.unpublish(id, asked);
-  t.deepEqual(notPublished(done.before, asked), [0, 2, 3]);
-  const removed = removedPorts(done.before, done.after);
+  t.deepEqual(notPublished(done.before.plan, asked), [0, 2, 3]);
+  const removed = removedPorts(done.before.plan, done.after.plan);
   t.deepEqual(
     removed.map(({ hostPort }) => hostPort),
     [port],
   );
   const again = await node.pods.changes.unpublish(id, asked);
-  t.deepEqual(notPublished(again.before, asked), [0, 1, 2, 3]);
-  t.deepEqual(removedPorts(again.before, again.after), []);
+  t.deepEqual(notPublished(again.before.plan, asked), [0, 1, 2, 3]);
+  t.deepEqual(removedPorts(again.before.plan, again.after.plan), []);
   await node.pods.close(0);
 });

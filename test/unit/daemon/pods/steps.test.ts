@@ -2,9 +2,10 @@ import test from "ava";
 import { systemClock } from "../../../../core/clock.ts";
 import { isPodnetError, PodnetError } from "../../../../core/errors.ts";
 import { bringUp } from "../../../../daemon/pods/lifecycle/bring-up.ts";
-import { everyPort } from "../../../../daemon/pods/plan/every-port.ts";
+import type { PodSpec } from "../../../../api/pod-spec.ts";
+import { everyPort } from "../../../../daemon/pods/interfaces/pod-ports.ts";
 import { type LivePod, livePod } from "../../../../daemon/pods/lifecycle/live-pod.ts";
-import type { PodPlan } from "../../../../daemon/pods/store/pod-plan.ts";
+import { type PodPlan, planVersion } from "../../../../daemon/pods/store/pod-plan.ts";
 import { createSteps, type Flow, undoSteps } from "../../../../daemon/pods/plan/steps.ts";
 import { undoPod } from "../../../../daemon/pods/lifecycle/undo.ts";
 import { type PlayedHost, playHost } from "../fixtures/host.ts";
@@ -14,6 +15,7 @@ const interfaces = [0, 1].map((position) => ({
   network: "default",
   bridge: "hyper0",
   addresses: [`192.168.123.${position + 2}/24`],
+  gateways: [],
   mtu: 1500,
   guestName: `eth${position}`,
   nic: {
@@ -26,26 +28,21 @@ const interfaces = [0, 1].map((position) => ({
   },
 }));
 const plan = {
-  version: 1,
+  version: planVersion,
   podId: "abcdefghijkl",
   name: "one",
   vm: { runDir: "/nowhere", disks: [] },
-  argv: [],
   interfaces,
-  ports: {
-    kind: "pod",
-    key: "abcdefghijkl",
-    ports: interfaces.map(({ nic }) => ({ tap: nic.tap })),
-  },
-  guest: { requestId: "x", interfaces: [], routes: [], neighbours: [], waitMs: 1 },
+  routes: [],
 } as unknown as PodPlan;
+const pod = { plan, spec: { boot: {} } as PodSpec };
 
 interface Scene extends PlayedHost {
   readonly live: LivePod;
 }
 
 const scene = (...fails: readonly string[]): Scene =>
-  Object.assign(playHost(...fails), { live: livePod(plan) });
+  Object.assign(playHost(...fails), { live: livePod(pod) });
 
 const quiet = { started: () => {}, finished: () => {} };
 const up = (
@@ -210,7 +207,7 @@ test("taking down twice is taking down once", async (t) => {
 test("a plan's steps and their undo are data", (t) => {
   const kinds = (flow: Flow): string[] =>
     "flows" in flow ? flow.flows.flatMap(kinds) : [flow.kind];
-  t.deepEqual(kinds(createSteps(plan, { fresh: true })), [
+  t.deepEqual(kinds(createSteps(pod, { fresh: true })), [
     "tap.open",
     "port.attach",
     "vm.start",
@@ -229,22 +226,20 @@ test("a plan's steps and their undo are data", (t) => {
 
 test("an interface whose removal was cut short is looked for at the host all the same", async (t) => {
   const [first, second] = plan.interfaces.map((each) => ({ ...each, leaving: true as const }));
-  const [port] = plan.ports.ports;
-  const without = { ...plan.ports, ports: port === undefined ? [] : [port] };
-  const removing = { ...plan, interfaces: [first, second], ports: without } as PodPlan;
+  const removing = { ...plan, interfaces: [plan.interfaces[0], second] } as PodPlan;
   t.deepEqual(
     everyPort(removing).ports.map(({ tap, guestAddresses }) => [tap, guestAddresses]),
     [
-      ["tap0", undefined],
+      ["tap0", ["192.168.123.2/24"]],
       ["tap1", ["192.168.123.3/24"]],
     ],
   );
-  const none = { ...removing, ports: { ...plan.ports, ports: [] } };
+  const none = { ...plan, interfaces: [first, second] } as PodPlan;
   t.deepEqual(
     undoSteps(none).map(({ kind }) => kind),
     undoSteps(plan).map(({ kind }) => kind),
   );
   const { host, calls } = playHost();
-  t.deepEqual(await undoPod(livePod(none), host, { graceful: true }), []);
+  t.deepEqual(await undoPod(livePod({ ...pod, plan: none }), host, { graceful: true }), []);
   t.deepEqual(calls, undone);
 });

@@ -45,9 +45,19 @@ const damages: readonly (readonly [string, string, RegExp])[] = [
     /interfaces\[0\]\.addresses\[0\] is no address with a length/,
   ],
   [
-    "a port's address is undefined",
-    "plan = json_set(plan, '$.ports.ports[0].guestAddresses[0]', 'undefined')",
-    /ports\.ports\[0\]\.guestAddresses\[0\] is no address/,
+    "a nameserver is undefined",
+    'plan = json_set(plan, \'$.dns\', json(\'{"servers":["undefined"],"search":[],"options":[]}\'))',
+    /plan\.dns\.servers\[0\] is no address/,
+  ],
+  [
+    "a route leads nowhere",
+    `plan = json_set(plan, '$.routes', json('[{"destination":7,"interface":"eth0"}]'))`,
+    /plan\.routes\[0\]\.destination is no text/,
+  ],
+  [
+    "its plan is one of an earlier podnetd's that was left as it was",
+    "plan = json_set(plan, '$.version', 1)",
+    /plan is of version 1 and makes no sense/,
   ],
   ["its disks are text", "plan = json_set(plan, '$.vm.disks', json_array('x'))", /plan\.vm\.disks/],
   ["its memory is text", "plan = json_set(plan, '$.vm.memoryMib', 'much')", /memoryMib is no num/],
@@ -181,11 +191,11 @@ for (const [what, sql, said] of damages)
   });
 
 test("a plan of a newer podnetd is no damage: the node refuses to start", async (t) => {
-  const config = await damaged("plan = json_set(plan, '$.version', 2)");
+  const config = await damaged("plan = json_set(plan, '$.version', 3)");
   using node = openNode(config);
   await t.throwsAsync(node.pods.recover("b"), {
     code: "STATE_NEWER",
-    message: "A stored plan has version 2, this podnetd knows 1",
+    message: "A stored plan has version 3, this podnetd knows 2",
   });
 });
 

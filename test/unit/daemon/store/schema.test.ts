@@ -8,9 +8,8 @@ import { isPodnetError } from "../../../../core/errors.ts";
 import { Database } from "../../../../daemon/store/database.ts";
 import { migrations } from "../../../../daemon/store/migrations.ts";
 
-// How a state is led through several steps is shown with steps of these tests' own, which do not
-// change any more.
-const [first = ""] = migrations;
+// How a state is led through several steps is shown with steps of these tests' own, which do not change any more.
+const first = String(migrations[0]);
 const second = "ALTER TABLE pods ADD COLUMN colour TEXT; UPDATE pods SET colour = 'blue'";
 const third = "CREATE TABLE colours AS SELECT colour FROM pods; UPDATE pods SET reason = 'seen'";
 /** Fails at its end, when it has changed everything. */

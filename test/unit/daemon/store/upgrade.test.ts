@@ -6,6 +6,12 @@ import { ipOf } from "../../../../core/address.ts";
 import { systemClock } from "../../../../core/clock.ts";
 import { migrations } from "../../../../daemon/store/migrations.ts";
 import { type InterfacePlan, parseStoredPlan } from "../../../../daemon/pods/store/pod-plan.ts";
+import { guestConfigOf } from "../../../../daemon/pods/guest/guest-config.ts";
+import { portsOf } from "../../../../daemon/pods/interfaces/pod-ports.ts";
+import { machineOf } from "../../../../daemon/pods/plan/plan-seed.ts";
+import type { GuestConfig } from "../../../../guest-init/protocol/configure.ts";
+import type { VmPlan } from "../../../../hypervisor/driver.ts";
+import type { PodFragment } from "../../../../network/model/desired.ts";
 import { listAttachments } from "../../../../daemon/containers/store.ts";
 import { listNetworks } from "../../../../daemon/networks/store.ts";
 import { configuration, type Node, openNode } from "../fixtures/node.ts";
@@ -92,6 +98,21 @@ const states: Readonly<Record<number, Left>> = {
   4: manyPods,
   // The same, and containers.
   5: { ...manyPods, used: 24n, usedThen: 20n },
+  // And guests of every kind, before plans held decisions alone.
+  7: {
+    ...manyPods,
+    pods: [...manyPods.pods, "agentless", "given", "had", "hyperstart", "theirs"].toSorted(),
+    used: 33n,
+    usedThen: 29n,
+    recovered: [
+      ...manyPods.recovered,
+      "agentless running",
+      "given running",
+      "had running",
+      "hyperstart running",
+      "theirs running",
+    ].toSorted(),
+  },
 };
 
 const stateOf = (schema: number): Left => {
@@ -166,6 +187,59 @@ for (const schema of left) {
     await node.pods.close(0);
   });
 }
+
+/** Plans as podnetd wrote them before they held decisions alone, by the pod's name; what a pod goes back to by `NAME before`. */
+function derivedThen(schema: number): Map<string, Derived> {
+  const raw = new DatabaseSync(":memory:");
+  using _raw = { [Symbol.dispose]: () => raw.close() };
+  raw.exec(fixture(schema));
+  const plans = raw.prepare(
+    `SELECT name, plan FROM pods
+     UNION ALL SELECT name || ' before', before -> '$.plan' FROM pods WHERE before IS NOT NULL`,
+  );
+  return new Map(
+    plans.all().map(({ name, plan }) => [String(name), JSON.parse(String(plan)) as Derived]),
+  );
+}
+
+interface Derived {
+  readonly ports: PodFragment;
+  readonly guest: GuestConfig;
+  readonly vm: VmPlan;
+}
+
+test("what plans of schema 7 said of ports, guest and seed disk follows from what is left of them", (t) => {
+  using node = openLeft(7);
+  const then = derivedThen(7);
+  for (const row of node.pods.list())
+    for (const [name, pod] of [
+      [String(row.name), row] as const,
+      ...(row.before === undefined ? [] : [[`${row.name} before`, row.before] as const]),
+    ]) {
+      const { ports, guest, vm } = then.get(name) ?? {};
+      t.deepEqual(portsOf(pod.plan, node.definitions), ports, name);
+      t.deepEqual(guestConfigOf(pod), guest, name);
+      t.deepEqual(machineOf(pod), vm, name);
+      then.delete(name);
+    }
+  t.deepEqual([...then.keys()], []);
+  const stored = node.db.all("SELECT plan, before -> '$.plan' AS before FROM pods");
+  const texts = stored.flatMap(({ plan, before }) => [plan, before ?? "{}"].map(String));
+  for (const text of texts)
+    for (const key of ["argv", "ports", "guest"]) t.false(key in JSON.parse(text), key);
+});
+
+test("a plan that makes no sense stays as it is when plans become decisions, and its pod alone is refused", (t) => {
+  const config = configuration({ ...stateOf(7).network, quarantine_s: "3600" });
+  const raw = new DatabaseSync(join(config.stateDir, "state.db"));
+  raw.exec(fixture(7));
+  const damaged = "json_set(plan, '$.guest.routes', 7)";
+  raw.exec(`UPDATE pods SET plan = ${damaged} WHERE name = 'stopped'`);
+  raw.close();
+  using node = openNode(config);
+  t.throws(() => node.pods.find("stopped"), { code: "STATE_CORRUPT", message: /version 1/ });
+  t.is(node.pods.list().length, stateOf(7).pods.length - 1);
+});
 
 test("the state of schema 4 has in it whatever a state can have", (t) => {
   using node = openLeft(4);

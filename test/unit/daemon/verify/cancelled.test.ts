@@ -19,14 +19,13 @@ const plan = {
   vm: {},
   interfaces: [],
   published,
-  ports: { kind: "pod", key: "abcdefghijkl", ports: [] },
 } as unknown as PodPlan;
 
 test("a verify that is cancelled while rules are looked at rejects, and leaves no rejection behind", async (t) => {
   const caller = new AbortController();
   const { promise: neverKnown } = Promise.withResolvers<"off">();
   const result = verifyPod({ plan, vm: { socketPath: () => "/nowhere" } }, caller.signal, {
-    networks: [],
+    networks: { fragments: [], definitions: [] },
     firewall: () => neverKnown,
     sandboxes: { check: () => Promise.resolve(true) },
   });

@@ -1,0 +1,55 @@
+import type { IpPrefix } from "../../../core/address.ts";
+import type { GuestConfig, GuestDns } from "../../../guest-init/protocol/configure.ts";
+import { offeredByPlugins } from "../interfaces/plan-cni.ts";
+import { routesOf } from "../interfaces/plan-routes.ts";
+import { planServers, sameServers } from "../interfaces/plan-servers.ts";
+import { type PodPlan, staying, withCni, withNic } from "../store/pod-plan.ts";
+import type { PodContents } from "../store/pod-row.ts";
+
+/** How long the guest waits for a NIC that is being plugged, milliseconds. Hot-plug takes some 30 ms, a loaded host seconds. */
+const nicWaitMs = 15_000;
+
+/** The guest's network as its agent is told; clock and entropy are added at the moment of sending. Pure. */
+export function guestConfigOf({ plan, spec }: PodContents): GuestConfig {
+  const { podId, name } = plan;
+  const interfaces = staying(plan.interfaces);
+  const dns = dnsOf({ plan, spec });
+  return {
+    requestId: podId,
+    hostname: spec.hostname ?? name,
+    ...(dns === undefined ? {} : { dns }),
+    interfaces: withNic(interfaces).map((each) => ({
+      mac: each.nic.mac,
+      name: each.guestName,
+      mtu: each.mtu,
+      ...(each.cni?.taken?.noArp === true ? { noArp: true as const } : {}),
+      addresses: each.addresses,
+    })),
+    ...loopbackPart(plan),
+    routes: routesOf(plan),
+    neighbours: withCni(interfaces).flatMap(({ cni }) => cni.taken?.neighbours ?? []),
+    waitMs: nicWaitMs,
+  };
+}
+
+/** A guest that has been told of addresses of its `lo` is told when there are to be none; else they are its own. */
+function loopbackPart({ interfaces, hadLoopback }: PodPlan): { readonly loopback?: IpPrefix[] } {
+  const loopback = staying(interfaces).filter(({ nic }) => nic === undefined);
+  if (loopback.length === 0 && hadLoopback !== true) return {};
+  return { loopback: loopback.flatMap(({ addresses }) => addresses) };
+}
+
+/**
+ * Whom a guest asks for names: those that CNI plugins offer a pod on none of podnet's networks, else those decided. A plain
+ * hyperstart takes no IPv6 servers.
+ */
+function dnsOf({ plan, spec }: PodContents): GuestDns | undefined {
+  const offered = offeredByPlugins(plan);
+  const dns = offered === undefined ? plan.dns : planServers(spec, offered);
+  if (dns === undefined || plan.agent !== "hyperstart") return dns;
+  return { ...dns, servers: dns.servers.filter((server) => !server.includes(":")) };
+}
+
+/** Whether the guest asks the same servers in the same way in two states of a pod. */
+export const asksAlike = (one: PodContents, other: PodContents): boolean =>
+  sameServers(dnsOf(one), dnsOf(other));

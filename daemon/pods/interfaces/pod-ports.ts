@@ -1,0 +1,112 @@
+import { ipOf } from "../../../core/address.ts";
+import type { IfName, PodId } from "../../../core/names.ts";
+import type { PodFragment, PortDesired, SourceDesired } from "../../../network/model/desired.ts";
+import { podMark } from "../../../network/model/ownership.ts";
+import { carried, type NetworkDefinition } from "../../config/network-definition.ts";
+import { publishedDesired } from "../../published/plan-published.ts";
+import {
+  type InterfacePlan,
+  type NicInterface,
+  type PodPlan,
+  staying,
+  withNic,
+} from "../store/pod-plan.ts";
+
+type Rules = Pick<PodFragment, "published" | "withdrawn" | "sources">;
+
+/**
+ * The pod's part of the host: its bridge ports and its rules, with the networks as they are now. A network that is gone counts
+ * as one that says nothing of its ports. Pure.
+ */
+export const portsOf = (plan: PodPlan, networks: readonly NetworkDefinition[]): PodFragment => ({
+  kind: "pod",
+  key: plan.podId,
+  ports: withNic(staying(plan.interfaces)).flatMap((each) => portOf(each, plan.podId, networks)),
+  ...rulesOf(plan),
+});
+
+/**
+ * The host's rules for a pod. Published ports are absent for a pod that has never had rules, addresses of `lo` for one that has
+ * never had such: nobody looks for them. Pure.
+ */
+export function rulesOf({ interfaces, published, withdrawn, hadLoopback }: PodPlan): Rules {
+  const desired = publishedDesired(published ?? [], interfaces);
+  const sources = sourcesOf(staying(interfaces));
+  const hasSources = sources.length > 0 || hadLoopback === true;
+  const hasRules = hasSources || desired.length > 0 || withdrawn !== undefined;
+  return {
+    ...(hasRules ? { published: desired } : {}),
+    ...(withdrawn === undefined ? {} : { withdrawn }),
+    ...(hasSources ? { sources } : {}),
+  };
+}
+
+/** Whether two plans of a pod ask for other rules of the host. What comes by loopback needs none. */
+export const rulesDiffer = (one: PodPlan, other: PodPlan): boolean =>
+  rulesText(one) !== rulesText(other);
+
+const rulesText = (plan: PodPlan): string => {
+  const { published = [], sources = [] } = rulesOf(plan);
+  return JSON.stringify([published, sources]);
+};
+
+/** The port of one interface alone: enough to take away what is left of it. */
+export const portAlone = (
+  { podId }: Pick<PodPlan, "podId">,
+  each: InterfacePlan,
+  networks: readonly NetworkDefinition[] = [],
+): PodFragment => ({
+  kind: "pod",
+  key: podId,
+  ports: withNic([each]).flatMap((nic) => portOf(nic, podId, networks)),
+});
+
+/**
+ * All the host may have of a pod, also of interfaces that are being removed: a machine or podnetd may end before their removal
+ * is complete. It needs the plan alone, for networks may be gone.
+ */
+export const everyPort = (plan: PodPlan): PodFragment =>
+  portsOf(
+    { ...plan, interfaces: plan.interfaces.map(({ leaving: _leaving, ...each }) => each) },
+    [],
+  );
+
+/** None for a tap that somebody else keeps and in the place of a link of CNI plugins: these are on no bridge of the host. */
+function portOf(
+  { position, network: name, bridge, bridgeMtu, nic, addresses, mtu, port = {} }: NicInterface,
+  podId: PodId,
+  networks: readonly NetworkDefinition[],
+): PortDesired[] {
+  if (bridge === undefined) return [];
+  const network = networks.find((known) => known.name === name);
+  const { vlan, isolated = network?.isolated ?? false, learning } = port;
+  return [
+    {
+      tap: nic.tap,
+      bridge,
+      guestMac: nic.mac,
+      guestAddresses: addresses,
+      alias: podMark(podId, position),
+      isolated,
+      // The bridge's, not the interface's: a port below the bridge's MTU would make it drop what others may send.
+      mtu: network === undefined ? (bridgeMtu ?? mtu) : carried(network),
+      ...(vlan === undefined ? {} : { vlan }),
+      ...(learning === undefined ? {} : { learning }),
+      ...(name === undefined ? { foreign: true as const } : {}),
+    },
+  ];
+}
+
+/**
+ * A pod may send from the addresses of its `lo` by each of its ports on podnet's networks. (Its other addresses are of its
+ * networks' subnets, or refused.)
+ */
+function sourcesOf(interfaces: readonly InterfacePlan[]): SourceDesired[] {
+  const given = interfaces
+    .filter(({ nic }) => nic === undefined)
+    .flatMap(({ addresses }) => addresses.map(ipOf));
+  const by = withNic(interfaces)
+    .filter(({ network, bridge }) => network !== undefined && bridge !== undefined)
+    .map(({ nic }): IfName => nic.tap);
+  return by.flatMap((tap) => given.map((address) => ({ tap, address })));
+}
