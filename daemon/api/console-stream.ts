@@ -9,6 +9,7 @@ import {
 import { validatePodRef } from "../../api/validate-exec.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { Keyboard, RunningVm } from "../../hypervisor/driver.ts";
+import { machineKindOf } from "../pods/machine/machine-of.ts";
 import type { ServiceParts } from "./context.ts";
 import { peerKey, peerText } from "../listeners/peer.ts";
 
@@ -85,7 +86,7 @@ const outOfTurn = (how: "not " | "sent "): PodnetError =>
 function machineOf({ idOrName }: ConsoleRequest, { pods }: ServiceParts): RunningVm {
   const { vm, plan } = pods.withMachine(validatePodRef(idOrName));
   // Also of what is kept: an empty answer would say that the guest printed nothing.
-  if (plan.vm.attached !== undefined) throw noConsole();
+  if (!machineKindOf(plan.vm).hasConsole) throw noConsole();
   if (vm !== undefined) return vm;
   throw new PodnetError("WRONG_STATE", "The pod has no machine", {
     hint: `Start it: podnet start ${idOrName}`,

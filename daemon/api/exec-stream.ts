@@ -15,7 +15,7 @@ import {
 } from "../../api/validate-exec.ts";
 import type { ExecEvent, ExecSession } from "../../guest-init/channel/guest.ts";
 import { requireGuest } from "../pods/lifecycle/live-pod.ts";
-import { hasAgent } from "../pods/store/pod-plan.ts";
+import { guestOf } from "../pods/guest/guest-of.ts";
 import type { ServiceParts } from "./context.ts";
 
 /** Runs a program in a guest: requests become its input, its output the answers. */
@@ -35,7 +35,7 @@ export async function* streamExec(
   const start = first.value.input.value;
   const wanted = validateExec(start);
   const live = parts.pods.running(validatePodRef(start.idOrName));
-  if (!hasAgent(live.plan)) {
+  if (!guestOf(live.plan).hasAgent) {
     throw new PodnetError("UNSUPPORTED", "Nobody in the pod's guest would run it", {
       hint: `It has no agent that podnet speaks to: podnet get ${live.plan.name}`,
     });

@@ -3,7 +3,7 @@ import type { Resources } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import type { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validatePodRef } from "../../api/validate-exec.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { refuseOwners } from "../pods/lifecycle/attached.ts";
+import { refuseOwners } from "../pods/machine/attach.ts";
 import type { PodRow } from "../pods/store/pod-row.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
 

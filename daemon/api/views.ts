@@ -25,11 +25,12 @@ import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
 import { architectureOf } from "../../hypervisor/architecture.ts";
 import type { Capabilities } from "../../hypervisor/driver.ts";
 import { errorFromRecord } from "../events/error-record.ts";
-import { attachedCannot, guestKind, nobody } from "../pods/guest/guest-kind.ts";
+import { guestOf, guestThatIs } from "../pods/guest/guest-of.ts";
 import type { LivePod } from "../pods/lifecycle/live-pod.ts";
+import { machineKindOf } from "../pods/machine/machine-of.ts";
 import type { PlanSection } from "../pods/plan/plan-text.ts";
 import { routesOf } from "../pods/interfaces/plan-routes.ts";
-import { hasAgent, type InterfacePlan } from "../pods/store/pod-plan.ts";
+import type { InterfacePlan } from "../pods/store/pod-plan.ts";
 import type { Span } from "../events/span.ts";
 import type { DamagedPod } from "../pods/store/pod-rows.ts";
 import type { PodRow, PodState } from "../pods/store/pod-row.ts";
@@ -56,6 +57,8 @@ export interface PodViewParts {
 /** A pod as the API shows it. */
 export function podView(row: PodRow, { run, live, accelerators }: PodViewParts): wire.Pod {
   const { plan, spec, failure, guest } = row;
+  const kind = guestOf(plan);
+  const machine = machineKindOf(plan.vm);
   return create(wire.PodSchema, {
     id: row.id,
     name: row.name,
@@ -74,7 +77,7 @@ export function podView(row: PodRow, { run, live, accelerators }: PodViewParts):
             pid: run.pid,
             accelerator: plan.vm.attached?.accelerator ?? accelerators[architectureOf(plan.vm)],
             arch: architectureOf(plan.vm),
-            attached: plan.vm.attached !== undefined,
+            attached: !machine.isOwn,
             qmpSocket: plan.vm.attached?.qmp ?? "",
             vcpu: plan.vm.vcpu,
             memoryMib: plan.vm.memoryMib,
@@ -83,9 +86,14 @@ export function podView(row: PodRow, { run, live, accelerators }: PodViewParts):
           },
         }),
     ...(guest === undefined || run === undefined
-      ? run === undefined || hasAgent(plan)
+      ? run === undefined || kind.hasAgent
         ? {}
-        : { guest: { kind: nobody.kind, cannot: [...nobody.cannot, ...attachedCannot(plan)] } }
+        : {
+            guest: {
+              kind: kind.name,
+              cannot: [...kind.text.cannot(), ...machine.text.cannot(kind)],
+            },
+          }
       : {
           guest: {
             agent: guest.agent ?? "",
@@ -116,8 +124,11 @@ function guestView(
   guest: GuestIdentity,
   { observed, plan }: PodRow,
 ): MessageInitShape<typeof wire.GuestSchema> {
-  const { kind, cannot } = guestKind(guest, observed);
-  return { kind, cannot: [...cannot, ...attachedCannot(plan)] };
+  const { name, text } = guestThatIs(guest);
+  return {
+    kind: name,
+    cannot: [...text.cannot(guest, observed), ...machineKindOf(plan.vm).text.cannot(guestOf(plan))],
+  };
 }
 
 function interfaceView(
@@ -149,14 +160,11 @@ function interfaceView(
   });
 }
 
-/** A guest without an agent has been seen with some of its addresses, or with all. */
 const isConfigured = (
   { addresses }: InterfacePlan,
   { plan }: PodRow,
   observed: { readonly addresses: readonly string[] } | undefined,
-): boolean =>
-  observed !== undefined &&
-  (hasAgent(plan) || addresses.every((address) => observed.addresses.includes(address)));
+): boolean => observed !== undefined && guestOf(plan).isConfigured(addresses, observed.addresses);
 
 /** What the guest said of it; of a NIC that it has let go of since, that is no longer so. */
 function observedOf(

@@ -1,7 +1,8 @@
 import { type Ip, ipOf } from "../../core/address.ts";
 import type { NetworkName, PodId, PodName } from "../../core/names.ts";
 import type { Addresses } from "../ipam/addresses.ts";
-import { hasAgent, staying } from "../pods/store/pod-plan.ts";
+import { guestOf } from "../pods/guest/guest-of.ts";
+import { staying } from "../pods/store/pod-plan.ts";
 import type { Database } from "../store/database.ts";
 import type { HolderId } from "../store/holder.ts";
 import { getUsablePod, listPods, podIdByName } from "../pods/store/pods.ts";
@@ -50,7 +51,8 @@ export function knownNames(
     },
     hasClients: (network) =>
       listPods(db).some(
-        (row) => runs(row) && !hasAgent(row.plan) && addressesOn(row, network) !== undefined,
+        (row) =>
+          runs(row) && !guestOf(row.plan).hasAgent && addressesOn(row, network) !== undefined,
       ),
     isSent: (servers) => servers.some((server) => isNameServer(db, server)),
   };

@@ -13,7 +13,7 @@ import { type DamagedPod, isDamaged, usable } from "./store/pod-rows.ts";
 import type { PodRow } from "./store/pod-row.ts";
 import { Tally } from "../events/tally.ts";
 import { adoptPorts } from "./interfaces/adopt-ports.ts";
-import { refuseOwners, requireAttached } from "./lifecycle/attached.ts";
+import { refuseOwners, requireAttached } from "./machine/attach.ts";
 import { Changes } from "./lifecycle/changes.ts";
 import { deleteDamaged } from "./lifecycle/damaged-pod.ts";
 import { timer } from "./lifecycle/deadlines.ts";

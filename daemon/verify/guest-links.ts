@@ -1,5 +1,6 @@
 import { isPodnetError } from "../../core/errors.ts";
 import type { Guest } from "../../guest-init/channel/guest.ts";
+import { machineKindOf } from "../pods/machine/machine-of.ts";
 import { type PodPlan, staying, withNic } from "../pods/store/pod-plan.ts";
 import { absent, type Check, checker } from "./check.ts";
 import { programIn } from "./guest-program.ts";
@@ -41,7 +42,7 @@ export async function checkGuestLinks(
   guest: Guest | undefined,
   signal: AbortSignal,
 ): Promise<Check[]> {
-  if (vm.attached === undefined || guest === undefined) return [];
+  if (machineKindOf(vm).isOwn || guest === undefined) return [];
   const check = checker("guest");
   let found: readonly GuestLink[];
   try {

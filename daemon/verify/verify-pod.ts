@@ -6,6 +6,7 @@ import type { PodPlan } from "../pods/store/pod-plan.ts";
 import type { Sandboxes } from "../pods/interfaces/sandboxes.ts";
 import { askPlugins } from "./ask-plugins.ts";
 import type { Check } from "./check.ts";
+import { machineKindOf } from "../pods/machine/machine-of.ts";
 import { comparePod } from "./compare.ts";
 import {
   type ExpectedInterface,
@@ -59,8 +60,7 @@ export async function verifyPod(
       hint: `Start it: podnet start ${name}`,
     });
   }
-  const { attached } = pod.plan.vm;
-  const socket = attached === undefined ? pod.vm.socketPath("witness") : undefined;
+  const socket = machineKindOf(pod.plan.vm).witnessSocket(pod.vm);
   const expected = expectedInterfaces(pod.plan, networks);
   const portsAsPrinted = async (): Promise<Check[]> =>
     hearPorts(pod.plan, await firewall(), signal);

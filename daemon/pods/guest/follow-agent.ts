@@ -2,10 +2,11 @@ import { setTimeout as delay } from "node:timers/promises";
 import { limited } from "../../../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { Guest } from "../../../guest-init/channel/guest.ts";
-import { channelsOf, guestMessage, spokenTo } from "../lifecycle/actions.ts";
+import { guestMessage } from "../lifecycle/actions.ts";
 import { compareGuest } from "./compare-guest.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
-import { hasAgent } from "../store/pod-plan.ts";
+import { machineKindOf } from "../machine/machine-of.ts";
+import { guestOf } from "./guest-of.ts";
 import { followPace } from "./guest-pace.ts";
 import { guard, type Supervision } from "../lifecycle/supervision.ts";
 
@@ -24,7 +25,7 @@ const steadyMs = 60_000;
  * pod runs on meanwhile, and says so as its reason. Without a `live.guest` it begins by reaching the agent.
  */
 export function followAgent(live: LivePod, watch: Supervision): void {
-  if (!hasAgent(live.plan)) return;
+  if (!guestOf(live.plan).hasAgent) return;
   const stop = new AbortController();
   live.subscriptions.add(() => stop.abort());
   const signal = AbortSignal.any([stop.signal, live.ended.signal]);
@@ -99,12 +100,12 @@ async function reach(
   await live.time.going(signal);
   if (vm === undefined) throw new PodnetError("INTERNAL", "The machine has not been started");
   const guest = host.openGuest({
-    ...channelsOf(plan, vm),
+    ...machineKindOf(plan.vm).channels(vm),
     reattach: ask,
     // A pod is followed once it runs, and it runs once its guest has been configured.
     configuredBefore: true,
     time: live.time,
-    ...spokenTo(plan),
+    ...guestOf(plan).channel,
   });
   // Whoever wants something of the agent meanwhile waits with us.
   live.guest = guest;

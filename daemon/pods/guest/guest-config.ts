@@ -3,6 +3,7 @@ import type { GuestConfig, GuestDns } from "../../../guest-init/protocol/configu
 import { offeredByPlugins } from "../interfaces/plan-cni.ts";
 import { routesOf } from "../interfaces/plan-routes.ts";
 import { planServers, sameServers } from "../interfaces/plan-servers.ts";
+import { guestOf } from "./guest-of.ts";
 import { type PodPlan, staying, withCni, withNic } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
@@ -40,14 +41,13 @@ function loopbackPart({ interfaces, hadLoopback }: PodPlan): { readonly loopback
 }
 
 /**
- * Whom a guest asks for names: those that CNI plugins offer a pod on none of podnet's networks, else those decided. A plain
- * hyperstart takes no IPv6 servers.
+ * The name servers that a guest asks: those that CNI plugins offer a pod on none of podnet's
+ * networks, else those decided, as far as its kind can ask them.
  */
 function dnsOf({ plan, spec }: PodContents): GuestDns | undefined {
   const offered = offeredByPlugins(plan);
   const dns = offered === undefined ? plan.dns : planServers(spec, offered);
-  if (dns === undefined || plan.agent !== "hyperstart") return dns;
-  return { ...dns, servers: dns.servers.filter((server) => !server.includes(":")) };
+  return dns === undefined ? undefined : guestOf(plan).dns(dns);
 }
 
 /** Whether the guest asks the same servers in the same way in two states of a pod. */

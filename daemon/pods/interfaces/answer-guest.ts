@@ -5,7 +5,7 @@ import type { Host } from "../lifecycle/host.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { leaseOf } from "./plan-answers.ts";
-import { hasAgent, type NicInterface, staying, withNic } from "../store/pod-plan.ts";
+import { type NicInterface, staying, withNic } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 import type { Supervision } from "../lifecycle/supervision.ts";
 
@@ -35,7 +35,6 @@ export function answerPort(live: LivePod, each: NicInterface, host: Host): strin
 
 /** Answers every port of a running pod that is not answered yet; what cannot be ails it. */
 export function answerAgain(live: LivePod, { host, records, log }: Supervision): void {
-  if (hasAgent(live.plan)) return;
   for (const each of withNic(staying(live.plan.interfaces))) {
     if (!live.plugged.has(each.position)) continue;
     try {
@@ -49,7 +48,6 @@ export function answerAgain(live: LivePod, { host, records, log }: Supervision):
 
 /** After a change of a pod: who is to be told otherwise than by its plan before is, when it asks next. */
 export function answerOtherwise(live: LivePod, before: PodContents, watch: Supervision): void {
-  if (hasAgent(live.plan)) return;
   for (const each of withNic(staying(live.plan.interfaces))) {
     const lease = (pod: PodContents): string => JSON.stringify(leaseOf(guestConfigOf(pod), each));
     if (lease(before) !== lease(live)) answerNoMore(live, each.position);

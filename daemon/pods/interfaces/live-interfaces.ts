@@ -4,6 +4,7 @@ import { PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { InterfaceChange } from "../../../api/validate-interface-change.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { openTapOf } from "../lifecycle/actions.ts";
+import { guestOf } from "../guest/guest-of.ts";
 import { answerOtherwise } from "./answer-guest.ts";
 import { keepTrying } from "../lifecycle/keep-trying.ts";
 import { type LivePod, requireGuest } from "../lifecycle/live-pod.ts";
@@ -12,13 +13,7 @@ import { leaving, withoutLeft } from "../plan/plan-change.ts";
 import { ensureRulesSince } from "../lifecycle/publish.ts";
 import { portAlone, portsOf } from "./pod-ports.ts";
 import { asksAlike } from "../guest/guest-config.ts";
-import {
-  hasAgent,
-  inPlaceOf,
-  type InterfacePlan,
-  type PodPlan,
-  withNic,
-} from "../store/pod-plan.ts";
+import { inPlaceOf, type InterfacePlan, type PodPlan, withNic } from "../store/pod-plan.ts";
 import { runFlow, type StepRun } from "../lifecycle/run-steps.ts";
 import { type Flow, plugSteps } from "../plan/steps.ts";
 import type { Supervision } from "../lifecycle/supervision.ts";
@@ -50,7 +45,7 @@ export async function changeInterfaces(
       return update(live, row, change.name, next, watch);
     case "remove":
       watch.records.replan(live, { ...next, text: `interface ${change.name} is being removed` });
-      live.unsettled ||= hasAgent(next.plan) && !asksAlike(row, next);
+      live.unsettled ||= guestOf(next.plan).hasAgent && !asksAlike(row, next);
       answerOtherwise(live, row, watch);
       await sourcesGone(live, row, watch);
       return finishLeaving(live, watch, change.name);
@@ -68,7 +63,7 @@ async function sourcesGone(live: LivePod, row: PodRow, watch: Supervision): Prom
 }
 
 function requireAgent(live: LivePod, { name, plan }: PodRow, change: InterfaceChange): void {
-  if (hasAgent(plan)) requireGuest(live);
+  if (guestOf(plan).hasAgent) requireGuest(live);
   else refuseTelling(name, change);
 }
 
@@ -124,16 +119,13 @@ async function add(
 /** Plugged first: what the guest waits for in vain, it would still be waiting for when the add is undone. */
 const addFlow = (made: InterfacePlan, plan: PodPlan): Flow => ({
   kind: "sequence",
-  flows: [
-    ...(made.nic === undefined ? [] : plugSteps(made, plan)),
-    ...(hasAgent(plan) ? [configureFlow] : []),
-  ],
+  flows: [...(made.nic === undefined ? [] : plugSteps(made, plan)), configureFlow(plan)],
 });
 
-const configureFlow: Flow = {
-  kind: "sequence",
-  flows: [{ kind: "guest.configure" }, { kind: "guest.verify" }],
-};
+function configureFlow(plan: PodPlan): Flow {
+  const { configure, verify } = guestOf(plan).steps;
+  return { kind: "sequence", flows: [...configure, ...verify] };
+}
 
 /** Takes back what there is of an interface that was to be added, and makes the pod what it was. */
 async function undoAdd(
@@ -169,7 +161,7 @@ async function update(
   using stop = changeStop(live);
   try {
     await ensureRulesSince(live, row.plan, watch);
-    await runFlow(configureFlow, stepRun(live, watch), stop.signal);
+    await runFlow(configureFlow(live.plan), stepRun(live, watch), stop.signal);
     await forgetGivenUp(row.plan, next.plan, watch);
     records.settled(live, `interface ${name} changed`);
   } catch (thrown) {

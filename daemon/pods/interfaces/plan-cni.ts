@@ -18,6 +18,7 @@ import { forGuest } from "../../../network/tc-redirect/for-guest.ts";
 import type { TakenOver, TakenRoute } from "../../../network/tc-redirect/adopted.ts";
 import type { PodContents } from "../store/pod-row.ts";
 import type { CniPlan, PlannedSandbox, SandboxPlan, TakenPlan } from "./cni-plan.ts";
+import { guestOf } from "../guest/guest-of.ts";
 import { routesOf } from "./plan-routes.ts";
 import { type InterfacePlan, type PodPlan, staying } from "../store/pod-plan.ts";
 
@@ -69,7 +70,7 @@ export function withTaken(
   found: TakenOver,
   dns: GuestDns | undefined,
 ): PodPlan {
-  const link = forGuest(found, { ipv6: plan.agent !== "hyperstart" });
+  const link = forGuest(found, { ipv6: guestOf(plan).takesIpv6 });
   const bare = withoutTaken(plan, position);
   const at = bare.interfaces.find((each) => each.position === position);
   if (at?.nic === undefined) return bare;

@@ -6,7 +6,7 @@ import type { NicPlace, NicPlan } from "../../../hypervisor/driver.ts";
 import { checkPortRoom } from "../../../network/model/port-limit.ts";
 import { Choice } from "./choose-interfaces.ts";
 import { planCni } from "./plan-cni.ts";
-import { attachedNic } from "../plan/plan-attached.ts";
+import { attachedNic } from "../machine/plan-attached.ts";
 import { type AskedRoute, planGateways } from "./plan-gateways.ts";
 import { findPlace } from "./plan-places.ts";
 import type { Draft, Wish } from "./wish.ts";

@@ -2,7 +2,7 @@ import { limited } from "../../../core/aborting.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { withoutAttributes } from "../../../guest-init/protocol/attributes.ts";
 import { agentFeatures, type GuestConfig } from "../../../guest-init/protocol/configure.ts";
-import type { OpenGuestOptions, Wake } from "../../../guest-init/channel/guest.ts";
+import type { Wake } from "../../../guest-init/channel/guest.ts";
 import type { RunningVm } from "../../../hypervisor/driver.ts";
 import { makeOverlays, overlaysOf } from "../../../hypervisor/disks/copy-on-write.ts";
 import { addSandboxes, joinSandboxes } from "../interfaces/act-sandboxes.ts";
@@ -10,10 +10,12 @@ import { answerPort } from "../interfaces/answer-guest.ts";
 import { portsOf } from "../interfaces/pod-ports.ts";
 import { compareGuest } from "../guest/compare-guest.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
+import { guestOf, guestThatIs } from "../guest/guest-of.ts";
+import { machineKindOf } from "../machine/machine-of.ts";
 import type { Tap } from "../../../linux/tun.ts";
 import type { Host } from "./host.ts";
 import { adoptVm, type LivePod, requireGuest } from "./live-pod.ts";
-import { type NicInterface, type PodPlan, withNic } from "../store/pod-plan.ts";
+import { type NicInterface, withNic } from "../store/pod-plan.ts";
 import { publishedText } from "../../published/published-text.ts";
 import { machineOf } from "../plan/plan-seed.ts";
 import type { StepKind, StepOf } from "../plan/steps.ts";
@@ -68,16 +70,17 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
 
   "guest.ready": async (_step, live, host, signal) => {
     const vm = started(live);
+    const machine = machineKindOf(live.plan.vm);
     live.guest = host.openGuest({
-      ...channelsOf(live.plan, vm),
-      // A guest of somebody else has been up for long.
-      reattach: live.plan.vm.attached !== undefined,
+      ...machine.channels(vm),
+      reattach: machine.guestIsUp,
       time: live.time,
-      ...spokenTo(live.plan),
+      ...guestOf(live.plan).channel,
       ...(vm.asleep === true ? { wake: wakeOf(vm, host, signal) } : {}),
     });
     live.identity = await live.guest.ready(limited(host.timeouts.readyMs, signal));
-    return live.identity.agent === undefined ? "hyperstart" : `agent ${live.identity.agent}`;
+    const { agent } = live.identity;
+    return agent === undefined ? guestThatIs(live.identity).name : `agent ${agent}`;
   },
 
   "guest.configure": async (_step, live, host, signal) => {
@@ -105,27 +108,11 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
   },
 };
 
-/** How the agent is to be spoken to: ours understands what a plain hyperstart does, and is told no more where that is asked for. */
-export const spokenTo = ({ agent }: PodPlan): Pick<OpenGuestOptions, "extension"> =>
-  agent === "hyperstart" ? { extension: false } : {};
-
 async function startVm(live: LivePod, host: Host, signal: AbortSignal): Promise<RunningVm> {
   const vm = await host.driver.start(machineOf(live), signal);
   adoptVm(live, vm);
   host.recordRun(live.plan, vm.record);
   return vm;
-}
-
-/** Where the agent is reached. */
-export function channelsOf(
-  { vm: { attached } }: PodPlan,
-  vm: RunningVm,
-): Pick<OpenGuestOptions, "channelPath" | "ttyPath"> {
-  if (attached === undefined)
-    return { channelPath: vm.socketPath("channel"), ttyPath: vm.socketPath("tty") };
-  const { channel, tty } = attached;
-  if (channel === undefined) throw new PodnetError("INTERNAL", "There is no agent to be reached");
-  return { channelPath: channel, ttyPath: tty };
 }
 
 /** Opens the host's end of a NIC: a tap of podnet's own, or one that somebody else keeps. */

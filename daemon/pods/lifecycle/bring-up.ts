@@ -2,6 +2,7 @@ import { type PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { Host } from "./host.ts";
 import { lastWords } from "../guest/last-words.ts";
 import { type LivePod, unsubscribe } from "./live-pod.ts";
+import { machineKindOf } from "../machine/machine-of.ts";
 import { attach, type Progress, runFlow } from "./run-steps.ts";
 import type { Span } from "../../events/span.ts";
 import { createSteps } from "../plan/steps.ts";
@@ -65,6 +66,6 @@ function withConsole(error: PodnetError, { vm, plan }: LivePod): PodnetError {
   return error.with({
     hint: "See that the image runs podnet's agent or a hyperstart, and what it says on its console",
     // Present also when it is empty: the hint refers to it. Of an attached machine podnet has none.
-    details: plan.vm.attached === undefined ? { console: lastWords(vm.consoleTail()) } : {},
+    details: machineKindOf(plan.vm).hasConsole ? { console: lastWords(vm.consoleTail()) } : {},
   });
 }

@@ -1,22 +1,19 @@
 import type { PortSpec } from "../../../api/pod-spec.ts";
 import type { InterfaceChange } from "../../../api/validate-interface-change.ts";
-import { limited } from "../../../core/aborting.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";
 import type { Ending } from "./end-pod.ts";
-import { gatherSnapshot, type World } from "../plan/gather.ts";
+import { gatherSnapshot } from "../plan/gather.ts";
 import { followServers } from "../plan/gather-networks.ts";
 import type { PortsWorld } from "../../published/gather-ports.ts";
 import { changeInterfaces } from "../interfaces/live-interfaces.ts";
 import type { LivePod } from "./live-pod.ts";
+import { placesNow } from "../machine/attach.ts";
 import { namedLinks } from "../plan/named-links.ts";
 import { askedBy, planChange } from "../plan/plan-change.ts";
 import { worldOf } from "../plan/plan-new.ts";
 import type { PodsParts } from "../pods-parts.ts";
 import { publish, unpublish, withoutPorts, withPorts } from "./publish.ts";
 import type { PublishedPlan } from "../../published/published-plan.ts";
-
-/** Longest a machine of somebody else may take to say where it takes NICs, milliseconds. */
-const placesMs = 5000;
 
 /** A pod as it is and as it would be. */
 export interface Replanned {
@@ -58,7 +55,12 @@ export class Changes {
   async #changed(row: PodRow, change: InterfaceChange): Promise<PodContents> {
     const asked = askedBy(row, change);
     const links = await namedLinks({ interfaces: asked }, this.#parts.host);
-    const machine = await this.#machineOf(row, change);
+    const { vm, ended } = this.#parts.running(row.id);
+    const machine = await placesNow(
+      row.plan.vm,
+      change.kind === "add" ? vm : undefined,
+      ended.signal,
+    );
     const { ports: _theirs, ...spec } = row.spec;
     // Nothing is awaited from here to the commit.
     const found = machine === undefined ? { links } : { links, machine };
@@ -66,19 +68,6 @@ export class Changes {
     const snapshot = gatherSnapshot({ ...spec, interfaces: asked }, row.id, world);
     const next = planChange(row, change, snapshot);
     return { ...next, plan: followServers(next, this.#parts.networks) };
-  }
-
-  /** A machine of somebody else, with the places that it has now where one is needed. */
-  async #machineOf(
-    { id, plan: { vm } }: PodRow,
-    { kind }: InterfaceChange,
-  ): Promise<World["machine"]> {
-    if (vm.attached === undefined) return undefined;
-    const { type, accelerator } = vm.attached;
-    const { vm: running, ended } = this.#parts.running(id);
-    const free = kind === "add" ? running?.places?.(limited(placesMs, ended.signal)) : undefined;
-    const { vcpu, memoryMib } = vm;
-    return { type, accelerator, vcpu, memoryMib, places: (await free) ?? [] };
   }
 
   /** What publishing these would make of a running pod. Takes nothing. */

@@ -4,10 +4,11 @@ import type { NetworkDefinition } from "../../config/network-definition.ts";
 import type { KnownNetworks } from "../../networks/known-networks.ts";
 import { configureSoon } from "../guest/follow-agent.ts";
 import { asksAlike } from "../guest/guest-config.ts";
+import { guestOf } from "../guest/guest-of.ts";
 import { answerOtherwise } from "../interfaces/answer-guest.ts";
 import { portsOf } from "../interfaces/pod-ports.ts";
 import { followServers } from "../plan/gather-networks.ts";
-import { hasAgent, type PodPlan, withNic } from "../store/pod-plan.ts";
+import { type PodPlan, withNic } from "../store/pod-plan.ts";
 import type { PodRow } from "../store/pod-row.ts";
 import type { Ending } from "./end-pod.ts";
 import { type LivePod, livePod } from "./live-pod.ts";
@@ -40,7 +41,8 @@ async function followOne(id: PodId, name: NetworkName, following: Following): Pr
   if (row === undefined) return;
   decideServers(row, live ?? livePod(row), following);
   if (live === undefined) return;
-  if (hasAgent(live.plan) && !asksAlike(row, live)) configureSoon(live, following, networkChanged);
+  if (guestOf(live.plan).hasAgent && !asksAlike(row, live))
+    configureSoon(live, following, networkChanged);
   answerOtherwise(live, row, following);
   await ensurePorts(live, name, networks.list(), following);
 }

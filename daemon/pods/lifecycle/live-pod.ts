@@ -5,7 +5,9 @@ import { GuestTime } from "../../../guest-init/channel/guest-time.ts";
 import type { ObservedGuest } from "../../../guest-init/protocol/configure.ts";
 import type { RunningVm, VmRecord } from "../../../hypervisor/driver.ts";
 import type { Tap } from "../../../linux/tun.ts";
-import { hasAgent, type PodPlan } from "../store/pod-plan.ts";
+import { guestOf } from "../guest/guest-of.ts";
+import { machineKindOf } from "../machine/machine-of.ts";
+import type { PodPlan } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
 /**
@@ -71,7 +73,7 @@ export function adoptVm(live: LivePod, vm: RunningVm): void {
       }
       // A guest that restarts before it was ever ready would do so for ever: a kernel that panicked.
       // How often one of somebody else does is its owner's matter; of one without an agent nobody knows what it means.
-      const ours = live.plan.vm.attached === undefined && hasAgent(live.plan);
+      const ours = machineKindOf(live.plan.vm).isOwn && guestOf(live.plan).hasAgent;
       if (event.kind === "guest-reset" && ours && live.identity === undefined) {
         live.ended.abort(
           new PodnetError("BOOT_FAILED", "The guest restarted before its agent was ready", {

@@ -4,7 +4,7 @@ import type { PodId } from "../../../core/names.ts";
 import type { KeyedLock } from "../../reconcile/keyed-lock.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { awaitPorts } from "../interfaces/adopt-ports.ts";
-import { refuseOwners } from "./attached.ts";
+import { refuseOwners } from "../machine/attach.ts";
 import { bringUp } from "./bring-up.ts";
 import { cancelled, deadlineOf } from "./deadlines.ts";
 import type { Ending } from "./end-pod.ts";

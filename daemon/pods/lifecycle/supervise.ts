@@ -4,6 +4,7 @@ import { followAgent } from "../guest/follow-agent.ts";
 import { keepTrying } from "./keep-trying.ts";
 import { lastWords, panicBeforeReset } from "../guest/last-words.ts";
 import { followRunState } from "./lifecycle.ts";
+import { machineKindOf } from "../machine/machine-of.ts";
 import { leftAtLast } from "../interfaces/live-leaving.ts";
 import { type LivePod, unsubscribe } from "./live-pod.ts";
 import { guard, type Supervision } from "./supervision.ts";
@@ -96,7 +97,7 @@ async function settle(live: LivePod, watch: Supervision, poweredOff: boolean): P
 
   const console = lastWords(live.vm?.consoleTail() ?? new Uint8Array());
   const error = toPodnetError(live.ended.signal.reason).with({ details: { console } });
-  const ours = plan.vm.attached === undefined;
+  const ours = machineKindOf(plan.vm).isOwn;
   if (poweredOff && ours) watch.records.state(plan, "stopped", { reason: "the guest powered off" });
   else watch.records.state(plan, "failed", { error });
   watch.gone(live);

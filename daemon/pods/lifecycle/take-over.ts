@@ -7,10 +7,12 @@ import { keepTrying } from "./keep-trying.ts";
 import { clockBehind, noteRunStateOrLater } from "./lifecycle.ts";
 import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import { finishChanges } from "../interfaces/live-interfaces.ts";
+import { machineKindOf } from "../machine/machine-of.ts";
+import { guestOf } from "../guest/guest-of.ts";
 import { sameServers } from "../interfaces/plan-servers.ts";
 import { portsOf } from "../interfaces/pod-ports.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
-import { hasAgent, type InterfacePlan, withNic } from "../store/pod-plan.ts";
+import { type InterfacePlan, withNic } from "../store/pod-plan.ts";
 import { supervise } from "./supervise.ts";
 import { guard, type Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
@@ -146,16 +148,13 @@ async function pluggedPorts(
 
 /** Whether the guest, when it was last configured, asked other name servers than it is to ask. */
 function asksOtherwise({ plan, spec, observed }: PodRow): boolean {
-  if (!hasAgent(plan) || plan.agent === "hyperstart") return false;
+  if (!guestOf(plan).showsServers) return false;
   if (observed === undefined || observed.resolverKept !== undefined) return false;
   return !sameServers(observed.dns, guestConfigOf({ plan, spec }).dns);
 }
 
 function absent({ name, plan }: PodRow, sameBoot: boolean): PodnetError {
-  const hint =
-    plan.vm.attached === undefined
-      ? "Start the pod again, with the same addresses, or delete it"
-      : `Its addresses are kept until podnet detach ${name}; attach its next machine then`;
+  const hint = machineKindOf(plan.vm).text.hintWhenAbsent(name);
   if (!sameBoot) return new PodnetError("HOST_RESTARTED", "host restarted", { hint });
   return new PodnetError("QEMU_EXITED", "The machine ended while podnetd was not running", {
     hint,

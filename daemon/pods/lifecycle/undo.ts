@@ -4,7 +4,7 @@ import { leaveSandboxes, releaseSandboxes } from "../interfaces/act-sandboxes.ts
 import { everyPort } from "../interfaces/pod-ports.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
-import { hasAgent } from "../store/pod-plan.ts";
+import { guestOf } from "../guest/guest-of.ts";
 import { type UndoKind, type UndoOf, undoSteps } from "../plan/steps.ts";
 
 export interface UndoOptions {
@@ -46,7 +46,7 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
   "guest.power-off": async (_step, live, host, { graceful }) => {
     const { guest, identity } = live;
     live.guest = undefined;
-    if (!hasAgent(live.plan) && graceful && live.vm !== undefined) {
+    if (guestOf(live.plan).hasPowerButton && graceful && live.vm !== undefined) {
       await resumeForItsEnd(live);
       live.poweringOff = true;
     }
@@ -69,7 +69,7 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     const { vm } = live;
     live.vm = undefined;
     try {
-      const ask = !hasAgent(live.plan) && live.poweringOff;
+      const ask = guestOf(live.plan).hasPowerButton && live.poweringOff;
       const { stopMs, powerButtonMs } = host.timeouts;
       const longestMs = ask ? powerButtonMs : stopMs;
       await vm?.stop({ graceMs: live.poweringOff ? longestMs : 0, ask });

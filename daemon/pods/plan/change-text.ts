@@ -1,12 +1,13 @@
 import type { NetworkDefinition } from "../../config/network-definition.ts";
+import { guestOf } from "../guest/guest-of.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { leaseLines } from "../interfaces/plan-answers.ts";
 import type { Describers, PlanSection } from "./plan-text.ts";
-import { interfaceLine, tapLine, toldLines } from "./plan-text.ts";
+import { interfaceLine, tapLine } from "./plan-text.ts";
 import { sameServers } from "../interfaces/plan-servers.ts";
 import { portsOf, rulesOf } from "../interfaces/pod-ports.ts";
 import type { PodContents } from "../store/pod-row.ts";
-import { hasAgent, type InterfacePlan, type PodPlan, staying, withNic } from "../store/pod-plan.ts";
+import { type InterfacePlan, type PodPlan, staying, withNic } from "../store/pod-plan.ts";
 
 /** What of a running pod would be changed, as text, in the order it would be carried out. Pure. */
 export function describeChange(
@@ -60,12 +61,12 @@ export function describeChange(
     {
       step: "guest.configure",
       title: "Told to the guest, which leaves alone what is so already",
-      lines: hasAgent(plan) ? toldAnew(before, after) : [],
+      lines: toldAnew(before, after),
     },
     {
       step: "guest.answer",
       title: "Answered when the guest asks, at its own port",
-      lines: hasAgent(plan) ? [] : answeredAnew(before, after),
+      lines: answeredAnew(before, after),
     },
   ].filter(({ lines }) => lines.length > 0);
 }
@@ -81,7 +82,9 @@ function toldAnew(had: PodContents, has: PodContents): string[] {
   const told = JSON.stringify([after.interfaces, after.loopback ?? [], after.routes]);
   const fewer = after.interfaces.length < before.interfaces.length;
   const alike = sameServers(before.dns, after.dns);
-  return alike && (known === told || fewer) ? [] : toldLines(has.plan.agent, after, false);
+  return alike && (known === told || fewer)
+    ? []
+    : guestOf(has.plan).text.configureLines(after, false);
 }
 
 /** Of a guest that asks by itself: what it would hear otherwise than before. */

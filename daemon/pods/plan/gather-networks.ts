@@ -5,6 +5,7 @@ import { readHostDns } from "../../networks/host-dns.ts";
 import type { NetworkDefinition, SubnetDefinition } from "../../config/network-definition.ts";
 import { containerOf } from "../../ipam/holders.ts";
 import type { AttachmentId } from "../../store/holder.ts";
+import { guestOf } from "../guest/guest-of.ts";
 import type { KnownNetworks } from "../../networks/known-networks.ts";
 import type { Database } from "../../store/database.ts";
 import { countInterfaces } from "../store/interfaces.ts";
@@ -108,7 +109,7 @@ export function dnsSnapshot(
  * hyperstart is told once, at its start. Takes nothing.
  */
 export function followServers({ plan, spec }: PodContents, networks: KnownNetworks): PodPlan {
-  if (plan.agent === "hyperstart") return plan;
+  if (!guestOf(plan).followsServers) return plan;
   const interfaces = spec.interfaces.filter((_, i) => plan.interfaces[i]?.leaving !== true);
   const dns = planServers(spec, dnsSnapshot({ interfaces }, networks, plan.dns?.servers));
   return sameServers(dns, plan.dns) ? plan : { ...plan, dns };

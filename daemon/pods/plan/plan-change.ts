@@ -11,15 +11,13 @@ import { PodnetError } from "../../../core/errors.ts";
 import type { GuestRoute } from "../../../guest-init/protocol/configure.ts";
 import type { PodContents } from "../store/pod-row.ts";
 import { refuseCniChange } from "../interfaces/plan-cni.ts";
-import { refuseInterface } from "../guest/plan-agentless.ts";
-import { answered } from "../interfaces/plan-answers.ts";
-import { refuseChangeForHyperstart, worldOfHyperstart } from "../guest/plan-hyperstart.ts";
+import { guestOf } from "../guest/guest-of.ts";
+import { machineKindOf } from "../machine/machine-of.ts";
 import { planWishes } from "../interfaces/plan-interfaces.ts";
 import { ownRoutes } from "../interfaces/plan-own-routes.ts";
 import { takenRoutes } from "../interfaces/plan-routes.ts";
 import {
   type GatewayPlan,
-  hasAgent,
   inPlaceOf,
   type InterfacePlan,
   type PodPlan,
@@ -39,7 +37,9 @@ export function planChange(
   if (change.kind !== "add" && findInterface(pod.plan, change.name).cni !== undefined)
     refuseCniChange("guest_name");
   const named = withNames(pod);
-  const snapshot = pod.plan.agent === "hyperstart" ? withHyperstart(pod, change, world) : world;
+  const guest = guestOf(pod.plan);
+  guest.refuseChange(change, machineKindOf(pod.plan.vm));
+  const snapshot = guest.world(world, askedBy(pod, change), () => "interface");
   switch (change.kind) {
     case "add":
       return added(named, change, snapshot);
@@ -50,12 +50,6 @@ export function planChange(
     default:
       return assertNever(change);
   }
-}
-
-/** Throws `UNSUPPORTED` for what a plain hyperstart cannot do. */
-function withHyperstart(pod: PodContents, change: InterfaceChange, world: Snapshot): Snapshot {
-  refuseChangeForHyperstart(change);
-  return worldOfHyperstart(world, askedBy(pod, change), () => "interface");
 }
 
 /** What of the world a change depends on, as interfaces that are asked for. */
@@ -98,7 +92,6 @@ function added({ plan, spec }: PodContents, change: AddInterface, snapshot: Snap
       hint: `A pod has ${maxInterfaces} at most: remove one first`,
     });
   const others = [...plan.routes, ...takenRoutes(plan)];
-  if (!hasAgent(plan) && plan.vm.attached === undefined) refuseInterface(change.spec, "interface");
   const [decided] = planWishes(
     [{ wanted: change.spec, field: "interface" }],
     plan.interfaces,
@@ -109,7 +102,7 @@ function added({ plan, spec }: PodContents, change: AddInterface, snapshot: Snap
     snapshot,
   );
   if (decided === undefined) throw new RangeError("One wish gives one interface");
-  const made = hasAgent(plan) ? decided : answered(decided, snapshot);
+  const made = guestOf(plan).withServers(decided, snapshot);
   const routes = [...plan.routes, ...ownRoutes(change.routes, made, others)];
   const asked: InterfaceSpec =
     change.spec.kind === "loopback" ? change.spec : { ...change.spec, guestName: made.guestName };

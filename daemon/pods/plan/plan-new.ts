@@ -2,7 +2,7 @@ import type { PodSpec } from "../../../api/pod-spec.ts";
 import type { CreateSpec } from "../../../api/validate.ts";
 import { type PodId, podIdFromBytes } from "../../../core/names.ts";
 import { podIdByName } from "../store/pods.ts";
-import { attachedMachine } from "../lifecycle/attached.ts";
+import { attachedMachine } from "../machine/attach.ts";
 import { gatherSnapshot, type World } from "./gather.ts";
 import { namedLinks } from "./named-links.ts";
 import { defaultPodName, planPod } from "./plan.ts";

@@ -1,22 +1,16 @@
 import { parseConflist } from "../../../cni/runtime/list.ts";
 import { encodeUtf8 } from "../../../core/utf8.ts";
-import { describeForHyperstart } from "../../../guest-init/channel/hyperstart-plan.ts";
 import type { Fragment } from "../../../network/model/desired.ts";
-import type {
-  AttachPlan,
-  DiskPlan,
-  NicPlan,
-  OverlayPlan,
-  VmPlan,
-} from "../../../hypervisor/driver.ts";
+import type { DiskPlan, NicPlan, OverlayPlan, VmPlan } from "../../../hypervisor/driver.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import type { NetworkDefinition } from "../../config/network-definition.ts";
+import { machineKindOf } from "../machine/machine-of.ts";
+import { guestOf } from "../guest/guest-of.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { leaseLines } from "../interfaces/plan-answers.ts";
 import { portsOf } from "../interfaces/pod-ports.ts";
 import { holdSection, publishedText } from "../../published/published-text.ts";
 import {
-  hasAgent,
   type InterfacePlan,
   type NicInterface,
   type PodPlan,
@@ -83,7 +77,7 @@ export function describePlan(
     },
     ...disksSection(plan.vm.disks),
     machine(machineOf(pod), describe),
-    ...(hasAgent(plan) ? [toldSection(plan, guest)] : []),
+    ...toldSection(plan, guest),
     {
       step: "nic.plug",
       title:
@@ -103,20 +97,14 @@ function answersSection({ interfaces }: PodPlan, guest: GuestConfig): PlanSectio
     : [{ step: "guest.answer", title: "Answered when the guest asks, at its own port", lines }];
 }
 
-const toldSection = ({ agent }: PodPlan, guest: GuestConfig): PlanSection => ({
-  step: "guest.configure",
-  title:
-    agent === "hyperstart"
-      ? "Told to the guest, and read back with ip addr and ip route"
-      : "Told to the guest, with the time and fresh randomness",
-  lines: toldLines(agent, guest, true),
-});
-
-/** What the guest is told; one that is not new leaves alone what is so already. */
-export const toldLines = (agent: PodPlan["agent"], guest: GuestConfig, fresh: boolean): string[] =>
-  agent === "hyperstart"
-    ? describeForHyperstart(guest, fresh)
-    : [`configure ${JSON.stringify(guest)}`];
+function toldSection(plan: PodPlan, guest: GuestConfig): PlanSection[] {
+  const { steps, text } = guestOf(plan);
+  return steps.configure.map(({ kind }) => ({
+    step: kind,
+    title: text.configureTitle,
+    lines: text.configureLines(guest, true),
+  }));
+}
 
 /** The plugins that set namespaces up, in their order. */
 function sandboxSection({ interfaces }: PodPlan): PlanSection[] {
@@ -147,35 +135,14 @@ function diskLine({ path, format, readOnly, overlay }: DiskPlan): string {
 }
 
 function machine(vm: VmPlan, describe: Describers): PlanSection {
-  if (vm.attached !== undefined) return attachedMachine(vm.attached, vm);
-  const line = describe.command(vm).map(shellWord).join(" ");
-  if (vm.factory === undefined) return { step: "vm.start", title: "The machine", lines: [line] };
-  return {
-    step: "vm.start",
-    title: "The machine, a clone; descriptor 3 is the memory of its template (QMP)",
-    lines: [line, ...describe.restore()],
-  };
-}
-
-function attachedMachine(attached: AttachPlan, { vcpu, memoryMib }: VmPlan): PlanSection {
-  const { qmp, channel, tty, type, accelerator } = attached;
-  return {
-    step: "vm.attach",
-    title: "The machine, which is somebody else's and stays as it is",
-    lines: [
-      `QMP ${qmp}: ${type}, ${accelerator}, ${vcpu} vCPU, ${memoryMib} MiB`,
-      ...(channel === undefined ? [] : [`channel ${channel}`]),
-      ...(tty === undefined ? [] : [`tty ${tty}`]),
-    ],
-  };
+  const { steps, text } = machineKindOf(vm);
+  return { step: steps.begin.kind, ...text.begin(vm, describe) };
 }
 
 function claimLines(plan: PodPlan): string[] {
-  const { podId, name, vm } = plan;
+  const { vm } = plan;
   return [
-    vm.attached === undefined
-      ? `pod ${podId} "${name}" with ${vm.vcpu} vCPU and ${vm.memoryMib} MiB in ${vm.runDir}`
-      : `pod ${podId} "${name}" in a machine of somebody else`,
+    machineKindOf(vm).text.claim(plan, vm),
     ...plan.interfaces.map(interfaceLine),
     ...(plan.published ?? []).map((each) => `publish ${publishedText(each)}`),
   ];
@@ -208,8 +175,3 @@ export const tapLine = ({ nic, tapKept, cni }: NicInterface): string =>
     : cni !== undefined
       ? `tap ${nic.tap} in ${cni.netns}, redirected to ${cni.link} and back`
       : `tap ${nic.tap} no_pi vnet_hdr, not persistent`;
-
-/** An argument as a POSIX shell takes it, so that the line can be run by hand. */
-export function shellWord(word: string): string {
-  return /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
-}

@@ -1,13 +1,9 @@
 import type { PodSpec } from "../../../api/pod-spec.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { type PodName, parsePodName } from "../../../core/names.ts";
-import { planAgent } from "../guest/plan-agent.ts";
-import { refuseUntellable } from "../guest/plan-agentless.ts";
-import { answered } from "../interfaces/plan-answers.ts";
-import { agentOfAttached, planAttachedVm } from "./plan-attached.ts";
-import { planVm } from "./plan-boot.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
-import { refuseForHyperstart, worldOfHyperstart } from "../guest/plan-hyperstart.ts";
+import { agentOf, guestOf } from "../guest/guest-of.ts";
+import { planMachine } from "../machine/plan-machine.ts";
 import { planInterfaces } from "../interfaces/plan-interfaces.ts";
 import { planPublished } from "../../published/plan-published.ts";
 import { planRoutes, routesOf } from "../interfaces/plan-routes.ts";
@@ -38,29 +34,24 @@ export function planPod(spec: PodSpec, snapshot: Snapshot): PodPlan {
       },
     );
   }
-  const { attached } = spec;
-  const agent = attached === undefined ? planAgent(spec) : agentOfAttached(attached, spec);
-  const bare = attached === undefined ? planVm(spec, snapshot) : planAttachedVm(attached, snapshot);
-  const plain = agent === "hyperstart";
-  if (plain) refuseForHyperstart(spec);
-  const world = plain
-    ? worldOfHyperstart(snapshot, spec.interfaces, (i) => `interfaces[${i}]`)
-    : snapshot;
-  const chosen = planInterfaces(spec, world);
-  const interfaces = agent === "none" ? chosen.map((each) => answered(each, snapshot)) : chosen;
+  const agent = agentOf(spec);
+  const kind = guestOf({ agent });
+  kind.refuse(spec);
+  const vm = planMachine(spec, snapshot, kind);
+  const world = kind.world(snapshot, spec.interfaces, (i) => `interfaces[${i}]`);
+  const interfaces = planInterfaces(spec, world).map((each) => kind.withServers(each, snapshot));
   const routes = planRoutes(spec, interfaces);
   const plan: PodPlan = {
     version: planVersion,
     podId: snapshot.podId,
     name,
-    vm: { ...bare, ...(agent === "none" && attached === undefined ? { held: true } : {}) },
+    vm,
     ...(agent === undefined ? {} : { agent }),
     interfaces,
     routes,
     dns: planServers(spec, snapshot.dns),
   };
-  if (agent === "none" && attached === undefined && spec.boot.cloudInit === undefined)
-    refuseUntellable(guestConfigOf({ plan, spec }), interfaces);
+  kind.refuseDecided(spec, guestConfigOf({ plan, spec }), interfaces);
   const published = planPublished(
     spec.ports ?? [],
     { interfaces, routes: routesOf(plan) },

@@ -1,6 +1,8 @@
 import { overlaysOf } from "../../../hypervisor/disks/copy-on-write.ts";
 import { everyPort } from "../interfaces/pod-ports.ts";
-import { hasAgent, type NicInterface, type PodPlan, withCni, withNic } from "../store/pod-plan.ts";
+import { guestOf } from "../guest/guest-of.ts";
+import { machineKindOf } from "../machine/machine-of.ts";
+import { type NicInterface, type PodPlan, withCni, withNic } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
 /** One effect of bringing a pod up. What it does with which names stands in the plan; see `actions.ts`. */
@@ -49,6 +51,7 @@ export function createSteps(
 ): Flow {
   const nics = withNic(plan.interfaces);
   const joined = withCni(plan.interfaces);
+  const guest = guestOf(plan).steps;
   const host = sequence(
     ...(nics.length === joined.length
       ? []
@@ -58,8 +61,8 @@ export function createSteps(
   );
   const machine = sequence(
     ...(fresh && overlaysOf(plan.vm).length > 0 ? [{ kind: "disk.make" } as const] : []),
-    { kind: plan.vm.attached === undefined ? "vm.start" : "vm.attach" },
-    ...(hasAgent(plan) ? [{ kind: "guest.ready" } as const] : []),
+    machineKindOf(plan.vm).steps.begin,
+    ...guest.boot,
   );
   // What the seed disk says of the network is known when the link is.
   const order = joined.length > 0 && spec.boot.cloudInit !== undefined ? sequence : together;
@@ -68,24 +71,19 @@ export function createSteps(
     ...((plan.published ?? []).length === 0 ? [] : [{ kind: "publish.hold" } as const]),
     // Without interfaces of ours — the driver brings the network — the host has no part.
     nics.length === 0 ? machine : order(host, machine),
-    together(
-      ...(hasAgent(plan) ? [{ kind: "guest.configure" } as const] : []),
-      sequence(...nics.flatMap((each) => plugSteps(each, plan))),
-    ),
+    together(...guest.configure, sequence(...nics.flatMap((each) => plugSteps(each, plan)))),
     ...(plan.vm.held === true ? [{ kind: "vm.go" } as const] : []),
-    ...(hasAgent(plan) ? [{ kind: "guest.verify" } as const] : []),
+    ...guest.verify,
   );
 }
 
 /** Plugging a NIC; who asks by it is answered. */
 export const plugSteps = (
-  { position, answeredBy }: Pick<NicInterface, "position" | "answeredBy">,
+  each: Pick<NicInterface, "position" | "answeredBy">,
   plan: Pick<PodPlan, "agent">,
 ): readonly Step[] => [
-  { kind: "nic.plug", position },
-  ...(hasAgent(plan) || answeredBy === undefined
-    ? []
-    : [{ kind: "guest.answer", position } as const]),
+  { kind: "nic.plug", position: each.position },
+  ...guestOf(plan).steps.plugged(each),
 ];
 
 /** One effect of taking a pod down, in the same words. */
@@ -119,9 +117,7 @@ export function undoSteps(plan: PodPlan): readonly UndoStep[] {
   const joined = withCni(plan.interfaces);
   return [
     ...(length === 0 ? [] : [{ kind: "port.detach" } as const]),
-    ...(plan.vm.attached === undefined
-      ? ([{ kind: "guest.power-off" }, { kind: "vm.stop" }] as const)
-      : ([{ kind: "guest.leave" }, { kind: "vm.release" }] as const)),
+    ...machineKindOf(plan.vm).steps.end,
     { kind: "tap.close" },
     ...(joined.length === 0 ? [] : [{ kind: "netns.leave" } as const]),
     ...(joined.some(({ cni }) => cni.sandbox !== undefined)

@@ -77,9 +77,6 @@ export interface GatewayPlan {
 
 export type NicInterface = InterfacePlan & { readonly nic: NicPlan };
 
-/** Whether somebody in the guest is told of its network. */
-export const hasAgent = ({ agent }: Pick<PodPlan, "agent">): boolean => agent !== "none";
-
 /** The interfaces that have a NIC, also those that are being removed. */
 export const withNic = (interfaces: readonly InterfacePlan[]): NicInterface[] =>
   interfaces.filter((each): each is NicInterface => each.nic !== undefined);

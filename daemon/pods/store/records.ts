@@ -32,6 +32,7 @@ import { exchangeContents, insertContents, withoutMachine } from "./exchange-con
 import type { KeptPlans } from "./kept-plans.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
 import type { HeldPorts } from "../../published/held-ports.ts";
+import { machineKindOf } from "../machine/machine-of.ts";
 import { planOfRows } from "./plan-of-rows.ts";
 import type { PodPlan } from "./pod-plan.ts";
 import type { Span } from "../../events/span.ts";
@@ -346,7 +347,7 @@ export class PodRecords {
           this.#clock.now(),
         );
         // A machine of somebody else may run on, with what could not be taken back.
-        if (over && plan.vm.attached === undefined) deleteRun(this.#db, podId);
+        if (over && machineKindOf(plan.vm).isOwn) deleteRun(this.#db, podId);
         if (state === "failed") finishRequestsOf(this.#db, podId, JSON.stringify(failure));
         const text = reason === undefined ? state : `${state}: ${reason}`;
         emit({
@@ -398,7 +399,7 @@ export class PodRecords {
     const [{ podId, name }] = plans;
     // Without a row and without this a machine that runs is evidence of a lost row, and nothing ends it. (An attached one is not
     // podnetd's to end.)
-    if (left !== undefined && left.plan.vm.attached === undefined) this.#keep(left, true);
+    if (left !== undefined && machineKindOf(left.plan.vm).isOwn) this.#keep(left, true);
     else this.#kept.remove(podId);
     this.#journal.transact(
       "forget",

@@ -110,7 +110,6 @@ export const storedPlans: Target = {
   except: [
     "withNic",
     "withCni",
-    "hasAgent",
     "staying",
     "containerText",
     "portsToHold",

@@ -136,7 +136,7 @@ export const agentsFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "an image's own DHCP comes before what its seed disk says",
-    file: "daemon/pods/plan/plan-seed.ts",
+    file: "daemon/pods/guest/cloud-network.ts",
     find: "`0-${guestName}`",
     put: "guestName",
     noticedBy: {

@@ -108,7 +108,7 @@ export const guestsFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a channel that podnetd may not open is found out when all else is made",
-    file: "daemon/pods/lifecycle/attached.ts",
+    file: "daemon/pods/machine/attach.ts",
     find: 'requireSocket(attached.channel, "channel_socket");',
     put: "void attached.channel;",
     noticedBy: {
@@ -189,7 +189,7 @@ export const guestsFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a pod without an agent is said to have no logs",
-    file: "daemon/pods/guest/guest-kind.ts",
+    file: "daemon/pods/guest/agentless.ts",
     find: '"exec and cp: no agent in the guest runs programs",',
     put: '"exec, cp and logs: no agent in the guest runs programs",',
     noticedBy: {
@@ -202,8 +202,8 @@ export const guestsFaults: readonly Fault[] = [
     kind: "access",
     name: "logs of an attached machine are answered as if its guest had printed nothing",
     file: "daemon/api/console-stream.ts",
-    find: "if (plan.vm.attached !== undefined) throw noConsole();",
-    put: "if (plan.vm.attached !== undefined && vm === undefined) throw noConsole();",
+    find: "if (!machineKindOf(plan.vm).hasConsole) throw noConsole();",
+    put: "if (!machineKindOf(plan.vm).hasConsole && vm === undefined) throw noConsole();",
     noticedBy: {
       file: "test/vm/standin-cannot.test.ts",
       title: "get lists exec and logs under Cannot exactly when they are refused",

@@ -57,9 +57,9 @@ export const podsFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "the undo forgets the machine",
-    file: "daemon/pods/plan/steps.ts",
-    find: '[{ kind: "guest.power-off" }, { kind: "vm.stop" }] as const',
-    put: '[{ kind: "guest.power-off" }] as const',
+    file: "daemon/pods/machine/own.ts",
+    find: 'end: [{ kind: "guest.power-off" }, { kind: "vm.stop" }],',
+    put: 'end: [{ kind: "guest.power-off" }],',
     noticedBy: asData,
   },
   {

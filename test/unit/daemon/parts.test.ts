@@ -9,7 +9,7 @@ import { parseResolvConf, readHostDns } from "../../../daemon/networks/host-dns.
 import { Journal, type NewEvent } from "../../../daemon/events/journal.ts";
 import { KeyedLock } from "../../../daemon/reconcile/keyed-lock.ts";
 import { lastWords, panicBeforeReset } from "../../../daemon/pods/guest/last-words.ts";
-import { shellWord } from "../../../daemon/pods/plan/plan-text.ts";
+import { shellWord } from "../../../daemon/pods/machine/shell-word.ts";
 import { attach } from "../../../daemon/pods/lifecycle/run-steps.ts";
 import { hasCapability } from "../../../daemon/main/preflight.ts";
 import { Queue } from "../../../core/queue.ts";

@@ -15,7 +15,7 @@ import type { Ip } from "../../../../core/address.ts";
 import type { PodId } from "../../../../core/names.ts";
 import { guestConfigOf } from "../../../../daemon/pods/guest/guest-config.ts";
 import { describeChange } from "../../../../daemon/pods/plan/change-text.ts";
-import { guestKind } from "../../../../daemon/pods/guest/guest-kind.ts";
+import { guestThatIs } from "../../../../daemon/pods/guest/guest-of.ts";
 import { planChange } from "../../../../daemon/pods/plan/plan-change.ts";
 import { describePlan } from "../../../../daemon/pods/plan/plan-text.ts";
 import { planPod } from "../../../../daemon/pods/plan/plan.ts";
@@ -182,22 +182,26 @@ test("the plan shows what is sent: commands of hyperstart's, STARTPOD to a new g
 });
 
 test("who answers is told with what it cannot do", (t) => {
-  const plain = guestKind({ api: 4244, extension: undefined, agent: undefined });
-  t.is(plain.kind, "hyperstart");
+  const plain = { api: 4244, extension: undefined, agent: undefined };
+  t.is(guestThatIs(plain).name, "hyperstart");
+  const cannot = guestThatIs(plain).text.cannot(plain);
   for (const what of ["IPv6", "lo", "metrics", "templates"])
     t.true(
-      plain.cannot.some((line) => line.includes(what)),
+      cannot.some((line) => line.includes(what)),
       what,
     );
-  const ours = { api: 4244, extension: 1, agent: "1" };
-  const features = ["awake", "loopback", "attributes"];
-  t.deepEqual(guestKind({ ...ours, features }), {
-    kind: "podnet",
-    cannot: [],
-  });
-  t.is(guestKind({ ...ours, features: ["loopback"] }).cannot.length, 2);
+  const ours = {
+    api: 4244,
+    extension: 1,
+    agent: "1",
+    features: ["awake", "loopback", "attributes"],
+  };
+  const { name, text } = guestThatIs(ours);
+  t.is(name, "podnet");
+  t.deepEqual(text.cannot(ours), []);
+  t.is(text.cannot({ ...ours, features: ["loopback"] }).length, 2);
   const kept = { resolverKept: "EROFS" } as never;
-  const [what = "", ...more] = guestKind({ ...ours, features }, kept).cannot;
+  const [what = "", ...more] = text.cannot(ours, kept);
   t.regex(what, /nameservers.*EROFS/);
   t.deepEqual(more, []);
 });

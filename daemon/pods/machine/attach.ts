@@ -3,10 +3,11 @@ import type { PodSpec } from "../../../api/pod-spec.ts";
 import { limited } from "../../../core/aborting.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { denied } from "../../../hypervisor/attach/monitor.ts";
-import type { FoundMachine } from "../../../hypervisor/driver.ts";
+import type { FoundMachine, RunningVm, VmPlan } from "../../../hypervisor/driver.ts";
 import { isRunning } from "../../../hypervisor/process/process.ts";
 import type { PodRow } from "../store/pod-row.ts";
 import type { PodsParts } from "../pods-parts.ts";
+import { machineKindOf } from "./machine-of.ts";
 
 /** Longest a machine may take to say what it is, milliseconds. */
 const lookMs = 5000;
@@ -47,6 +48,21 @@ export async function attachedMachine(
 }
 
 /**
+ * A machine of another program that a pod is attached to, with the places it has now when it is asked:
+ * `running`. Undefined for podnet's own.
+ */
+export async function placesNow(
+  { attached, vcpu, memoryMib }: VmPlan,
+  running: RunningVm | undefined,
+  signal: AbortSignal,
+): Promise<Omit<FoundMachine, "pid"> | undefined> {
+  if (attached === undefined) return undefined;
+  const { type, accelerator } = attached;
+  const places = (await running?.places?.(limited(lookMs, signal))) ?? [];
+  return { type, accelerator, vcpu, memoryMib, places };
+}
+
+/**
  * Whether podnetd could open a socket, without a connection that its guest would hear of. Throws `INVALID_ARGUMENT` when there
  * is none, `PERMISSION_DENIED`.
  */
@@ -76,10 +92,7 @@ function realPath(path: string): string {
 const held = ({ name, plan }: PodRow): PodnetError =>
   new PodnetError("WRONG_STATE", `The machine is that of pod "${name}"`, {
     field: "qmp_socket",
-    hint:
-      plan.vm.attached === undefined
-        ? `Give it another NIC: podnet interface add ${name}`
-        : `Give it another NIC: podnet interface add ${name}; or take all back: podnet detach ${name}`,
+    hint: machineKindOf(plan.vm).text.hintWhenHeld(name),
     details: { holder: name },
   });
 

@@ -3,8 +3,56 @@ import { familyOf } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import { configBytes, mostOptions } from "../../dhcp/dhcp4.ts";
-import { leaseOf } from "../interfaces/plan-answers.ts";
+import { answered, leaseOf } from "../interfaces/plan-answers.ts";
 import { type InterfacePlan, withNic } from "../store/pod-plan.ts";
+import { eachBoot, networkConfig } from "./cloud-network.ts";
+import type { GuestKind } from "./kind.ts";
+
+/**
+ * A guest without an agent: it asks for its network by DHCP and router advertisements, or reads it
+ * from its seed disk.
+ */
+export const agentless: GuestKind = {
+  name: "none",
+  hasAgent: false,
+  takesIpv6: true,
+  needsNicsFirst: true,
+  hasPowerButton: true,
+  followsServers: true,
+  showsServers: false,
+  channel: {},
+  steps: {
+    boot: [],
+    configure: [],
+    plugged: ({ position, answeredBy }) =>
+      answeredBy === undefined ? [] : [{ kind: "guest.answer", position }],
+    verify: [],
+  },
+  text: {
+    configureTitle: "Nothing is sent to the guest",
+    configureLines: () => [],
+    cannot: () => [
+      "exec and cp: no agent in the guest runs programs",
+      "read-back: what the guest made of its network is not known here",
+      "changes of an interface: the guest cannot be told; add and remove can",
+      "addresses of lo: nobody sets them",
+    ],
+  },
+  refuse,
+  refuseDecided,
+  refuseChange: (change, { isOwn }) => {
+    if (change.kind === "add" && isOwn) refuseInterface(change.spec, "interface");
+  },
+  world: (snapshot) => snapshot,
+  withServers: answered,
+  dns: (offered) => offered,
+  seedFiles: (guest, interfaces) => ({
+    "vendor-data": eachBoot,
+    "network-config": `${JSON.stringify(networkConfig(guest, interfaces))}\n`,
+  }),
+  // Some of its addresses may have been seen, or all.
+  isConfigured: (addresses, observed) => addresses.every((address) => observed.includes(address)),
+};
 
 const cannot = (field: string, message: string, hint: string): PodnetError =>
   new PodnetError("UNSUPPORTED", message, { field, hint });
@@ -13,10 +61,11 @@ const byAgent = "Leave it out, or use an image with podnet's agent";
 const bySeed = `${byAgent}; or give the guest a seed disk (boot.cloud_init), if cloud-init is in its image`;
 
 /**
- * Refuses what nobody could tell a guest without an agent: by DHCP and router advertisements alone less than on a seed disk.
- * Throws `UNSUPPORTED` with the field.
+ * DHCP and router advertisements alone carry less than a seed disk. A machine that podnet attaches to
+ * has been configured by its owner.
  */
-export function refuseUntold({ interfaces, routes, dns, boot }: PodSpec): void {
+function refuse({ attached, interfaces, routes, dns, boot }: PodSpec): void {
+  if (attached !== undefined) return;
   interfaces.forEach((each, i) => {
     if (each.kind === "loopback")
       throw cannot(
@@ -45,8 +94,8 @@ export function refuseUntold({ interfaces, routes, dns, boot }: PodSpec): void {
     );
 }
 
-/** The same of one interface that is told by DHCP and router advertisements alone. */
-export function refuseInterface(each: InterfaceSpec, field: string): void {
+/** Refuses an interface that DHCP and router advertisements alone could not configure. */
+function refuseInterface(each: InterfaceSpec, field: string): void {
   const { kind, addresses = [], guestName, metric } = each;
   if (kind === "loopback")
     throw cannot(`${field}.loopback`, "Nobody in the guest sets addresses of lo", byAgent);
@@ -64,8 +113,12 @@ export function refuseInterface(each: InterfaceSpec, field: string): void {
     throw cannot(`${field}.metric`, "DHCP carries no metrics of routes", bySeed);
 }
 
-/** What shows only once addresses, gateways and routes are decided. Throws `UNSUPPORTED`. */
-export function refuseUntellable(guest: GuestConfig, interfaces: readonly InterfacePlan[]): void {
+function refuseDecided(
+  { attached, boot }: PodSpec,
+  guest: GuestConfig,
+  interfaces: readonly InterfacePlan[],
+): void {
+  if (attached !== undefined || boot.cloudInit !== undefined) return;
   for (const each of withNic(interfaces)) {
     const lease = leaseOf(guest, each);
     if (lease === undefined) continue;

@@ -1,10 +1,9 @@
 import { join } from "node:path";
-import type { AttachSpec, PodSpec } from "../../../api/pod-spec.ts";
+import type { AttachSpec } from "../../../api/pod-spec.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { NicPlace, NicPlan, VmPlan } from "../../../hypervisor/driver.ts";
 import { attachedIds } from "../../../hypervisor/attach/release.ts";
-import type { PodPlan } from "../store/pod-plan.ts";
-import type { Snapshot } from "./snapshot.ts";
+import type { Snapshot } from "../plan/snapshot.ts";
 
 /** The machine of somebody else, as it was found. */
 export function planAttachedVm(
@@ -24,10 +23,6 @@ export function planAttachedVm(
     runDir: join(podsDir, podId),
   };
 }
-
-/** Who configures its guest: nobody that podnet could speak to, without a channel. */
-export const agentOfAttached = ({ channel }: AttachSpec, { boot }: PodSpec): PodPlan["agent"] =>
-  channel === undefined ? "none" : boot.agent;
 
 /** Names a NIC there, in the place that is its turn. Throws `NIC_SLOTS_FULL`. */
 export function attachedNic(

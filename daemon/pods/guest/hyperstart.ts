@@ -2,7 +2,42 @@ import type { OwnRoute, InterfaceChange } from "../../../api/validate-interface-
 import type { InterfaceSpec, PodSpec } from "../../../api/pod-spec.ts";
 import { assertNever } from "../../../core/brand.ts";
 import { PodnetError } from "../../../core/errors.ts";
+import { describeForHyperstart } from "../../../guest-init/channel/hyperstart-plan.ts";
 import type { Snapshot } from "../plan/snapshot.ts";
+import { agent } from "./agent.ts";
+import type { GuestKind } from "./kind.ts";
+
+/**
+ * A guest that runs a plain hyperstart, and is asked for as one. It is sent what every hyperstart
+ * understands: podnet's agent understands that too.
+ */
+export const hyperstart: GuestKind = {
+  ...agent,
+  name: "hyperstart",
+  takesIpv6: false,
+  followsServers: false,
+  showsServers: false,
+  channel: { extension: false },
+  text: {
+    configureTitle: "Told to the guest, and read back with ip addr and ip route",
+    configureLines: describeForHyperstart,
+    cannot: () => [
+      "IPv6: a hyperstart takes no such addresses, routes or nameservers; of a network with both it has the IPv4 address alone",
+      "addresses of lo: it sets none",
+      "route metrics: it sets none",
+      "templates: clones of it would share randomness and clock, for which it has no command",
+      "more than 56 KiB of input for a program of podnet exec -i: what the program has not read would be lost; podnet cp brings more",
+      "the end of a program that a signal killed: it says that such a program ended with 0",
+      "name and nameservers for podnet exec: it writes them to /tmp/hyper, for containers alone",
+      "routes of its own that survive a change: an interface that is changed goes down for a moment",
+    ],
+  },
+  refuse,
+  refuseChange,
+  world,
+  // Servers that nobody asked for are left out where it cannot take them.
+  dns: (offered) => ({ ...offered, servers: offered.servers.filter((server) => !isSix(server)) }),
+};
 
 const unsupported = (field: string, message: string, hint: string): PodnetError =>
   new PodnetError("UNSUPPORTED", message, { field, hint });
@@ -27,15 +62,13 @@ function refuseMetric(metric: number | null | undefined, field: string): void {
   );
 }
 
-/** Refuses what a plain hyperstart cannot do, before anything is decided. Throws `UNSUPPORTED` with the field. */
-export function refuseForHyperstart({ interfaces, routes, dns }: PodSpec): void {
+function refuse({ interfaces, routes, dns }: PodSpec): void {
   interfaces.forEach((each, i) => refuseInterface(each, `interfaces[${i}]`));
   refuseRoutes(routes);
   dns?.servers.forEach((server, i) => refuseSix(server, `dns.servers[${i}]`, "DNS server"));
 }
 
-/** The same of a change. */
-export function refuseChangeForHyperstart(change: InterfaceChange): void {
+function refuseChange(change: InterfaceChange): void {
   switch (change.kind) {
     case "add":
       refuseInterface(change.spec, "interface");
@@ -86,7 +119,7 @@ function refuseRoutes(routes: readonly OwnRoute[]): void {
  * The world as a plain hyperstart can make use of it: networks without IPv6, so that an interface that is given its
  * addresses gets the IPv4 one alone. Throws `UNSUPPORTED` where it would get none.
  */
-export function worldOfHyperstart(
+function world(
   snapshot: Snapshot,
   interfaces: readonly InterfaceSpec[],
   fieldOf: (i: number) => string,

@@ -1,0 +1,87 @@
+import type { InterfaceSpec, PodSpec } from "../../../api/pod-spec.ts";
+import type { InterfaceChange } from "../../../api/validate-interface-change.ts";
+import type { IpPrefix } from "../../../core/address.ts";
+import type { GuestIdentity, OpenGuestOptions } from "../../../guest-init/channel/guest.ts";
+import type {
+  GuestConfig,
+  GuestDns,
+  ObservedGuest,
+} from "../../../guest-init/protocol/configure.ts";
+import type { NicInterface, InterfacePlan } from "../store/pod-plan.ts";
+import type { Snapshot } from "../plan/snapshot.ts";
+
+/**
+ * A kind of guest: what can be configured in it and how, and what cannot. Each kind is one module of
+ * this folder. Code elsewhere asks a kind what it can, and never which one it is.
+ */
+export interface GuestKind {
+  /** As the API calls it. */
+  readonly name: "podnet" | "hyperstart" | "none";
+  /** An agent in the guest is sent its network, and runs programs. Other guests ask for theirs. */
+  readonly hasAgent: boolean;
+  /** It takes IPv6 addresses, routes and name servers. */
+  readonly takesIpv6: boolean;
+  /** It reads its network at its start: a machine that podnet starts waits for its NICs. */
+  readonly needsNicsFirst: boolean;
+  /** The power button asks it to power off, not an agent. */
+  readonly hasPowerButton: boolean;
+  /** It follows a change of its name servers while it runs. */
+  readonly followsServers: boolean;
+  /** Its answers say which name servers it asks. */
+  readonly showsServers: boolean;
+  /** How its agent is spoken to. */
+  readonly channel: Pick<OpenGuestOptions, "extension">;
+  readonly steps: GuestSteps;
+  readonly text: GuestText;
+
+  /** Throws `UNSUPPORTED` with the field, before anything is decided. */
+  refuse(spec: PodSpec): void;
+  /** Throws `UNSUPPORTED` for what shows only once addresses, gateways and routes are decided. */
+  refuseDecided(spec: PodSpec, guest: GuestConfig, interfaces: readonly InterfacePlan[]): void;
+  /** Throws `UNSUPPORTED` with the field. */
+  refuseChange(change: InterfaceChange, machine: { readonly isOwn: boolean }): void;
+  /**
+   * The world as far as the guest can make use of it. Throws `UNSUPPORTED` where one of the
+   * interfaces would get no address.
+   */
+  world(
+    snapshot: Snapshot,
+    interfaces: readonly InterfaceSpec[],
+    fieldOf: (i: number) => string,
+  ): Snapshot;
+  /** A planned interface, with the servers that answer the guest's questions there. */
+  withServers(each: InterfacePlan, snapshot: Pick<Snapshot, "networks">): InterfacePlan;
+  /** Whom it asks for names, of those that are offered. */
+  dns(offered: GuestDns): GuestDns;
+  /** The files of a seed disk (cloud-init's NoCloud) that concern the network, by name. */
+  seedFiles(
+    guest: GuestConfig,
+    interfaces: readonly InterfacePlan[],
+  ): Readonly<Record<string, string>>;
+  /** Whether an interface of a running pod has its addresses, by what was seen of the guest. */
+  isConfigured(addresses: readonly IpPrefix[], observed: readonly string[]): boolean;
+}
+
+/** The kind's part of bringing a pod up, in the order in which it comes. */
+interface GuestSteps {
+  /** Once the machine has started. */
+  readonly boot: readonly { readonly kind: "guest.ready" }[];
+  /** While NICs are plugged. */
+  readonly configure: readonly { readonly kind: "guest.configure" }[];
+  /** After a NIC is plugged. */
+  plugged(
+    nic: Pick<NicInterface, "position" | "answeredBy">,
+  ): readonly { readonly kind: "guest.answer"; readonly position: number }[];
+  /** At the end. */
+  readonly verify: readonly { readonly kind: "guest.verify" }[];
+}
+
+/** What is said of a kind to people. */
+interface GuestText {
+  /** The title of what its agent is sent. */
+  readonly configureTitle: string;
+  /** What its agent is sent; one that is not `fresh` leaves alone what is so already. */
+  configureLines(guest: GuestConfig, fresh: boolean): string[];
+  /** What cannot be done with the guest, by what it said of itself. */
+  cannot(identity?: GuestIdentity, observed?: ObservedGuest): readonly string[];
+}

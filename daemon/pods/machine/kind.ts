@@ -1,0 +1,62 @@
+import type { OpenGuestOptions } from "../../../guest-init/channel/guest.ts";
+import type { RunningVm, VmPlan } from "../../../hypervisor/driver.ts";
+import type { PodPlan } from "../store/pod-plan.ts";
+
+/**
+ * A kind of machine: one that podnet starts and ends, or one of another program, to which a pod is
+ * attached. Each kind is one module of this folder. Code elsewhere asks a kind what it can, and
+ * never which one it is.
+ */
+export interface MachineKind {
+  /**
+   * podnet starts it, may stop it, and ends it with the pod. Of other machines podnet takes back
+   * what it plugged.
+   */
+  readonly isOwn: boolean;
+  /** podnet has its console. */
+  readonly hasConsole: boolean;
+  /** Its guest has been up since before the pod was made. */
+  readonly guestIsUp: boolean;
+  readonly steps: MachineSteps;
+
+  /** Where its agent is reached. Throws `INTERNAL` when there is no channel. */
+  channels(vm: Pick<RunningVm, "socketPath">): Pick<OpenGuestOptions, "channelPath" | "ttyPath">;
+  /** A monitor of its own for programs that check podnet; undefined when it has none. */
+  witnessSocket(vm: Pick<RunningVm, "socketPath">): string | undefined;
+  readonly text: MachineText;
+}
+
+/** The machine's part of bringing a pod up and of taking it down. */
+interface MachineSteps {
+  readonly begin: { readonly kind: "vm.start" | "vm.attach" };
+  readonly end: readonly {
+    readonly kind: "guest.power-off" | "vm.stop" | "guest.leave" | "vm.release";
+  }[];
+}
+
+/** What is said of a machine to people. */
+interface MachineText {
+  /** How a new pod has it. */
+  claim(plan: Pick<PodPlan, "podId" | "name">, vm: VmPlan): string;
+  /** How a pod comes to it. */
+  begin(vm: VmPlan, describe: MachineDescriber): MachineSection;
+  /** What to do with a pod whose machine has ended. */
+  hintWhenAbsent(name: string): string;
+  /** What to do instead of attaching another pod to it. */
+  hintWhenHeld(name: string): string;
+  /** What cannot be done because podnet did not start it. */
+  cannot(guest: { readonly hasAgent: boolean }): readonly string[];
+}
+
+/** A part of a plan for people: see `PlanSection`. */
+interface MachineSection {
+  readonly title: string;
+  readonly lines: readonly string[];
+}
+
+/** How the driver renders a machine's start. */
+interface MachineDescriber {
+  command(vm: VmPlan): readonly string[];
+  /** What makes a clone of a started machine. */
+  restore(): readonly string[];
+}

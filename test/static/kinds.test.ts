@@ -1,0 +1,41 @@
+import { globSync, readFileSync } from "node:fs";
+import path from "node:path";
+import test from "ava";
+
+const top = path.resolve(import.meta.dirname, "../..");
+
+/** Questions which kind it is, and where the modules of the kinds are, which may ask. */
+const questions: readonly { readonly asks: RegExp; readonly within: RegExp }[] = [
+  {
+    asks: /\b(?:agent|guestKind|guest|name|kind)\b(?:\(\w*\))? [!=]== "(?:hyperstart|none|podnet)"/g,
+    within: /^daemon\/pods\/guest\//,
+  },
+  { asks: /case "(?:hyperstart|podnet)":/g, within: /^daemon\/pods\/guest\// },
+  { asks: /\battached [!=]== undefined/g, within: /^daemon\/pods\/(?:guest|machine)\// },
+];
+
+/** The places of a file that ask which kind a guest or a machine is, where only its module may. */
+const asking = (file: string, source: string): string[] =>
+  questions.flatMap(({ asks, within }) =>
+    within.test(file) ? [] : (source.match(asks) ?? []).map((found) => `${file}: ${found}`),
+  );
+
+test("only their modules ask which kind a guest or a machine is", (t) => {
+  const files = globSync("daemon/**/*.ts", { cwd: top });
+  t.true(files.length > 200);
+  t.deepEqual(
+    files.flatMap((file) => asking(file, readFileSync(path.join(top, file), "utf8"))),
+    [],
+  );
+});
+
+test("the rule sees a question", (t) => {
+  const found = (source: string): number => asking("daemon/pods/plan/x.ts", source).length;
+  t.is(found('if (plan.agent === "hyperstart") return;'), 1);
+  t.is(found('const asks = agent !== "none";'), 1);
+  t.is(found('  case "hyperstart":\n'), 1);
+  t.is(found("return plan.vm.attached === undefined ? a : b;"), 1);
+  t.is(found("return guestOf(plan).hasAgent;"), 0);
+  t.deepEqual(asking("daemon/pods/guest/x.ts", 'agent === "none"'), []);
+  t.deepEqual(asking("daemon/pods/machine/x.ts", "attached === undefined"), []);
+});
