@@ -28,6 +28,11 @@ import { errorFromRecord } from "../events/error-record.ts";
 import { guestOf, guestThatIs } from "../pods/guest/guest-of.ts";
 import type { LivePod } from "../pods/lifecycle/live-pod.ts";
 import { machineKindOf } from "../pods/machine/machine-of.ts";
+import { bridgeAsked } from "../pods/interfaces/kinds/bridge.ts";
+import { cniAsked } from "../pods/interfaces/kinds/cni.ts";
+import { isOfLoopback } from "../pods/interfaces/kinds/loopback.ts";
+import { networkAsked } from "../pods/interfaces/kinds/network.ts";
+import { isByKeptTap } from "../pods/interfaces/kinds/tap.ts";
 import type { PlanSection } from "../pods/plan/plan-text.ts";
 import { routesOf } from "../pods/interfaces/plan-routes.ts";
 import type { InterfacePlan } from "../pods/store/pod-plan.ts";
@@ -209,12 +214,13 @@ const oneOf = (addresses: readonly string[]): string =>
 
 function interfaceSpecView(each: InterfaceSpec): MessageInitShape<typeof InterfaceSchema> {
   const { addresses = [], port } = each;
+  const cni = cniAsked(each);
   return {
-    network: each.kind === undefined ? each.network : "",
-    bridge: each.kind === "bridge" ? each.bridge : "",
-    tapKept: each.kind === "tap",
-    loopback: each.kind === "loopback",
-    ...(each.kind === "cni" ? { cni: cniSpecView(each.cni) } : {}),
+    network: networkAsked(each) ?? "",
+    bridge: bridgeAsked(each) ?? "",
+    tapKept: isByKeptTap(each),
+    loopback: isOfLoopback(each),
+    ...(cni === undefined ? {} : { cni: cniSpecView(cni) }),
     address: each.addresses?.length === 0 ? "none" : oneOf(addresses),
     addresses: addresses.length > 1 ? [...addresses] : [],
     mac: each.mac ?? "",

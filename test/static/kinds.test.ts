@@ -12,15 +12,20 @@ const questions: readonly { readonly asks: RegExp; readonly within: RegExp }[] =
   },
   { asks: /case "(?:hyperstart|podnet)":/g, within: /^daemon\/pods\/guest\// },
   { asks: /\battached [!=]== undefined/g, within: /^daemon\/pods\/(?:guest|machine)\// },
+  {
+    // What a kind of guest refuses depends on the kind of the interface.
+    asks: /\bkind [!=]== "(?:bridge|tap|loopback|cni)"/g,
+    within: /^daemon\/pods\/(?:guest|interfaces\/kinds)\//,
+  },
 ];
 
-/** The places of a file that ask which kind a guest or a machine is, where only its module may. */
+/** The places of a file that ask which kind it is, where only the modules of the kinds may. */
 const asking = (file: string, source: string): string[] =>
   questions.flatMap(({ asks, within }) =>
     within.test(file) ? [] : (source.match(asks) ?? []).map((found) => `${file}: ${found}`),
   );
 
-test("only their modules ask which kind a guest or a machine is", (t) => {
+test("only their modules ask which kind a guest, a machine or an interface is", (t) => {
   const files = globSync("daemon/**/*.ts", { cwd: top });
   t.true(files.length > 200);
   t.deepEqual(
@@ -35,6 +40,7 @@ test("the rule sees a question", (t) => {
   t.is(found('const asks = agent !== "none";'), 1);
   t.is(found('  case "hyperstart":\n'), 1);
   t.is(found("return plan.vm.attached === undefined ? a : b;"), 1);
+  t.is(found('if (place.kind !== "loopback") return;'), 1);
   t.is(found("return guestOf(plan).hasAgent;"), 0);
   t.deepEqual(asking("daemon/pods/guest/x.ts", 'agent === "none"'), []);
   t.deepEqual(asking("daemon/pods/machine/x.ts", "attached === undefined"), []);

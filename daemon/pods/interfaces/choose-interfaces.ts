@@ -1,4 +1,4 @@
-import { bareIp, hasLength, type InterfaceSpec } from "../../../api/pod-spec.ts";
+import { bareIp, hasLength } from "../../../api/pod-spec.ts";
 import {
   contains,
   type Ip,
@@ -10,7 +10,7 @@ import {
 } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { type IfName, parseIfName } from "../../../core/names.ts";
-import type { Wish, Place } from "./wish.ts";
+import type { AddressChoice, Place, Wish } from "./kinds/place.ts";
 import type { InterfacePlan } from "../store/pod-plan.ts";
 import type { NetworkSnapshot, Snapshot, SubnetSnapshot } from "../plan/snapshot.ts";
 
@@ -27,7 +27,7 @@ const addressHeld = (ip: Ip, holder: string, field: string): PodnetError =>
 type Named = Pick<Wish, "wanted" | "field">;
 
 /** What is chosen so far, so that no two interfaces of a pod get the same. */
-export class Choice {
+export class Choice implements AddressChoice {
   readonly #snapshot: Snapshot;
   readonly #addresses = new Set<string>();
   /** Those on bridges of others. */
@@ -51,30 +51,20 @@ export class Choice {
       for (const address of addresses) this.#addresses.add(`${ipOf(address)} ${network ?? ""}`);
   }
 
-  /** Those that are asked for; else those it has, or one of each of the network's pools. */
-  addresses(wish: Wish, place: Place): readonly IpPrefix[] {
-    const { wanted, was, field } = wish;
-    const { addresses } = wanted;
-    if (place.kind !== "network") {
-      const own = (addresses ?? was?.addresses ?? []).filter(hasLength);
-      if (place.kind === "loopback") this.#refusePooled(own, field);
-      if (place.kind === "bridge") this.#refuseHeld(own, wish, place.bridge);
-      return own;
-    }
-    const { network } = place;
+  ofNetwork({ wanted: { addresses }, was, field }: Wish, network: NetworkSnapshot): IpPrefix[] {
     if (addresses !== undefined)
       return addresses.map((asked, i) => {
         const where = addresses.length > 1 ? `${field}.addresses[${i}]` : `${field}.address`;
         return this.#taking(asked, network, where, was);
       });
-    if (was !== undefined) return was.addresses;
+    if (was !== undefined) return [...was.addresses];
     return network.subnets.map((subnet) =>
       withLength(this.#next(network, subnet, field), lengthOf(subnet.cidr)),
     );
   }
 
   /** A guest answers for addresses of its lo on every link: one of a network's could be another pod's, or become it. */
-  #refusePooled(addresses: readonly IpPrefix[], field: string): void {
+  refusePooled(addresses: readonly IpPrefix[], field: string): void {
     for (const { name, subnets } of this.#snapshot.networks)
       for (const address of addresses) {
         const subnet = subnets.find(({ cidr }) => contains(cidr, ipOf(address)));
@@ -91,7 +81,7 @@ export class Choice {
   }
 
   /** What somebody else gave to whom is his to know; that no two pods have the same is known here. */
-  #refuseHeld(addresses: readonly IpPrefix[], { wanted, was, field }: Wish, bridge: IfName): void {
+  refuseHeld(addresses: readonly IpPrefix[], { wanted, was, field }: Wish, bridge: IfName): void {
     const { onBridges = [], podId } = this.#snapshot;
     const vlan = wanted.port?.vlan;
     for (const address of addresses) {
@@ -187,11 +177,11 @@ export class Choice {
   }
 
   /** The host's end: the name asked for, of a link that is not there yet unless it is kept, else that of its own. */
-  tap({ wanted, field }: Named, own: IfName): IfName {
+  tap({ wanted, field }: Named, { keepsTap }: Place, own: IfName): IfName {
     const { tap } = wanted;
     if (tap === undefined) return own;
     const { tapHolders = {}, links = {} } = this.#snapshot;
-    const there = wanted.kind !== "tap" && links[tap] !== undefined;
+    const there = !keepsTap && links[tap] !== undefined;
     const holder =
       tapHolders[tap] ??
       (this.#taps.has(tap) ? ownOther : undefined) ??
@@ -207,8 +197,9 @@ export class Choice {
     return tap;
   }
 
-  guestName({ wanted, was, field }: Wish, position: number): IfName {
-    const name = was?.guestName ?? askedName(wanted) ?? parseIfName(`eth${position}`);
+  guestName({ wanted, was, field }: Wish, place: Place, position: number): IfName {
+    const name =
+      was?.guestName ?? place.guestName ?? wanted.guestName ?? parseIfName(`eth${position}`);
     if (this.#names.has(name)) {
       throw new PodnetError("INVALID_ARGUMENT", `Guest name "${name}" is taken`, {
         field: `${field}.guest_name`,
@@ -219,6 +210,3 @@ export class Choice {
     return name;
   }
 }
-
-const askedName = (wanted: InterfaceSpec): IfName | undefined =>
-  wanted.kind === "loopback" ? parseIfName("lo") : wanted.guestName;

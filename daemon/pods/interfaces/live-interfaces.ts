@@ -5,6 +5,7 @@ import type { InterfaceChange } from "../../../api/validate-interface-change.ts"
 import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { openTapOf } from "../lifecycle/actions.ts";
 import { guestOf } from "../guest/guest-of.ts";
+import { isOfLoopback } from "./kinds/loopback.ts";
 import { answerOtherwise } from "./answer-guest.ts";
 import { keepTrying } from "../lifecycle/keep-trying.ts";
 import { type LivePod, requireGuest } from "../lifecycle/live-pod.ts";
@@ -69,7 +70,7 @@ function requireAgent(live: LivePod, { name, plan }: PodRow, change: InterfaceCh
 
 /** Refuses what the guest would have to be told. */
 function refuseTelling(name: string, change: InterfaceChange): void {
-  const loopback = change.kind === "add" && change.spec.kind === "loopback";
+  const loopback = change.kind === "add" && isOfLoopback(change.spec);
   if (change.kind !== "set" && !loopback) return;
   throw new PodnetError(
     "UNSUPPORTED",

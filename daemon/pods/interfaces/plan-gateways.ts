@@ -10,7 +10,7 @@ import {
   networkOf,
 } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
-import type { Draft } from "./wish.ts";
+import type { Draft } from "./kinds/place.ts";
 import type { GatewayPlan, InterfacePlan } from "../store/pod-plan.ts";
 
 /** A route that is asked for, with its field. */
@@ -51,27 +51,21 @@ export function planGateways(
   for (const draft of drafts) {
     if (draft.was !== undefined || draft.wanted.addresses !== undefined) continue;
     if (chosen.has(draft.position)) continue;
-    const free = gatewaysOf(draft).filter(({ gateway }) => !claims.has(familyOf(gateway)));
+    const free = draft.place
+      .gateways(draft.addresses)
+      .filter(({ gateway }) => !claims.has(familyOf(gateway)));
     for (const each of free) claims.add(each, draft.field);
     if (free.length > 0) chosen.set(draft.position, free);
   }
   return chosen;
 }
 
-/** The gateways of the network, one of each family that the interface has an address of. */
-const gatewaysOf = ({ place, addresses }: Draft): GatewayPlan[] =>
-  place.kind !== "network"
-    ? []
-    : place.network.subnets
-        .filter(({ cidr }) => addresses.some((address) => contains(cidr, ipOf(address))))
-        .map(({ gateway }) => ({ gateway: ipOf(gateway) }));
-
 /** What is asked for; of an interface that is changed what it has, with the changes. */
 function askedGateways(draft: Draft): readonly GatewayPlan[] | undefined {
   const { gateway, metric } = draft.wanted;
   if (draft.was !== undefined) return draft.was.gateways;
   if (gateway === undefined && metric === undefined) return undefined;
-  const gateways = gateway === undefined ? gatewaysOf(draft) : [{ gateway }];
+  const gateways = gateway === undefined ? draft.place.gateways(draft.addresses) : [{ gateway }];
   return gateways.map((each) => (metric === undefined ? each : { ...each, metric }));
 }
 

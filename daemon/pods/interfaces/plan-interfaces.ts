@@ -5,11 +5,10 @@ import { type IfName, parseIfName } from "../../../core/names.ts";
 import type { NicPlace, NicPlan } from "../../../hypervisor/driver.ts";
 import { checkPortRoom } from "../../../network/model/port-limit.ts";
 import { Choice } from "./choose-interfaces.ts";
-import { planCni } from "./plan-cni.ts";
 import { attachedNic } from "../machine/plan-attached.ts";
 import { type AskedRoute, planGateways } from "./plan-gateways.ts";
-import { findPlace } from "./plan-places.ts";
-import type { Draft, Wish } from "./wish.ts";
+import { findPlace } from "./kinds/find-place.ts";
+import type { Draft, Wish } from "./kinds/place.ts";
 import type { InterfacePlan } from "../store/pod-plan.ts";
 import type { Snapshot } from "../plan/snapshot.ts";
 
@@ -41,7 +40,7 @@ export function planWishes(
   const drafts = wishes.map((wish): Draft => {
     const position = wish.was?.position ?? positions.next().value;
     const place = findPlace(wish, snapshot);
-    return { ...wish, position, place, addresses: choice.addresses(wish, place) };
+    return { ...wish, position, place, addresses: place.addresses(wish, choice) };
   });
   checkSlots(drafts, others, snapshot);
   checkRoom(drafts);
@@ -50,11 +49,11 @@ export function planWishes(
   const gateways = planGateways(drafts, others, routes);
   return drafts.map((draft) => ({
     position: draft.position,
-    ...whither(draft, snapshot),
+    ...draft.place.planned(draft, snapshot),
     addresses: draft.addresses,
     gateways: gateways.get(draft.position) ?? [],
     mtu: planMtu(draft),
-    guestName: choice.guestName(draft, draft.position),
+    guestName: choice.guestName(draft, draft.place, draft.position),
     ...nicOf(draft, choice, snapshot, places),
   }));
 }
@@ -65,26 +64,13 @@ function* freePositions(others: readonly InterfacePlan[]): Generator<number, nev
   for (let position = 0; ; position++) if (!taken.has(position)) yield position;
 }
 
-function whither(
-  { place, position, wanted: { port }, was }: Draft,
-  { podId, cni }: Snapshot,
-): Pick<InterfacePlan, "network" | "bridge" | "bridgeMtu" | "port" | "tapKept" | "cni"> {
-  if (place.kind === "cni") return { cni: planCni(place.cni, podId, position, cni) };
-  const choices = port === undefined ? {} : { port };
-  if (place.kind === "network")
-    return { network: place.network.name, bridge: place.bridge, ...choices };
-  if (place.kind === "bridge")
-    return { bridge: place.bridge, bridgeMtu: was?.bridgeMtu ?? place.mtu, ...choices };
-  return place.kind === "tap" ? { tapKept: true } : {};
-}
-
 function nicOf(
   { wanted, was, place, position, field }: Draft,
   choice: Choice,
   { podId }: Snapshot,
   places: Iterator<NicPlace> | undefined,
 ): { readonly nic?: NicPlan } {
-  if (place.kind === "loopback") return {};
+  if (!place.hasNic) return {};
   if (was?.nic !== undefined) return { nic: was.nic };
   const ids =
     places === undefined
@@ -98,7 +84,7 @@ function nicOf(
   return {
     nic: {
       ...ids,
-      tap: choice.tap({ wanted, field }, tapName(podId, position)),
+      tap: choice.tap({ wanted, field }, place, tapName(podId, position)),
       mac: choice.mac({ wanted, field }),
     },
   };
@@ -125,9 +111,7 @@ function checkSlots(
   others: readonly InterfacePlan[],
   { driver: { nicSlots } }: Snapshot,
 ): void {
-  const full = drafts.find(
-    ({ place, position }) => place.kind !== "loopback" && position >= nicSlots,
-  );
+  const full = drafts.find(({ place, position }) => place.hasNic && position >= nicSlots);
   if (full === undefined) return;
   const count = drafts.length + others.length;
   throw new PodnetError(
@@ -143,18 +127,16 @@ function checkSlots(
 function checkRoom(drafts: readonly Draft[]): void {
   const more = new Map<string, number>();
   for (const { place, was } of drafts) {
-    if (place.kind !== "network" || was !== undefined) continue;
-    const wanted = (more.get(place.bridge) ?? 0) + 1;
-    more.set(place.bridge, wanted);
-    checkPortRoom({ bridge: place.bridge, used: place.network.ports, wanted });
+    const { room } = place;
+    if (room === undefined || was !== undefined) continue;
+    const wanted = (more.get(room.bridge) ?? 0) + 1;
+    more.set(room.bridge, wanted);
+    checkPortRoom({ ...room, wanted });
   }
 }
 
-/** Of the guest's `lo`, which is what it is (drivers/net/loopback.c). */
-const loopbackMtu = 65_536;
-
 function planMtu({ wanted, place, addresses, field, was }: Draft): number {
-  if (place.kind === "loopback") return loopbackMtu;
+  if (!place.hasNic) return place.mtu;
   const mtu = wanted.mtu ?? place.mtu;
   // What it has already it may keep, though its network has become narrower since.
   const most = Math.max(place.mtu, was?.mtu ?? 0);

@@ -5,6 +5,7 @@ import { readHostDns } from "../../networks/host-dns.ts";
 import type { NetworkDefinition, SubnetDefinition } from "../../config/network-definition.ts";
 import { containerOf } from "../../ipam/holders.ts";
 import type { AttachmentId } from "../../store/holder.ts";
+import { networkAsked } from "../interfaces/kinds/network.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import type { KnownNetworks } from "../../networks/known-networks.ts";
 import type { Database } from "../../store/database.ts";
@@ -30,14 +31,14 @@ export function networkSnapshots(spec: PodSpec, world: NetworksWorld): NetworkSn
 
 /** Names of the networks a spec's interfaces are on, in their order. */
 const networksOf = ({ interfaces }: PodSpec): string[] =>
-  interfaces.flatMap((each) => (each.kind === undefined ? [each.network] : []));
+  interfaces.flatMap((each) => networkAsked(each) ?? []);
 
 function networkSnapshot(
   { name, bridge, mtu, bridgeMtu, isolated, vlanFiltering, subnets }: NetworkDefinition,
   spec: PodSpec,
   world: NetworksWorld,
 ): NetworkSnapshot {
-  const wanted = spec.interfaces.filter((each) => each.kind === undefined && each.network === name);
+  const wanted = spec.interfaces.filter((each) => networkAsked(each) === name);
   const asked = wanted.flatMap(({ addresses = [] }) => addresses.map(bareIp));
   const subnetSnapshot = ({ cidr, gateway }: SubnetDefinition): SubnetSnapshot => ({
     cidr,
@@ -85,7 +86,7 @@ export function dnsSnapshot(
 ): Snapshot["dns"] {
   const all = networks.list();
   const its = spec.interfaces.flatMap((each) => {
-    const network = each.kind === undefined && all.find(({ name }) => name === each.network);
+    const network = all.find(({ name }) => name === networkAsked(each));
     return network ? { network, domain: networks.domainOf(network.name, told), asked: each } : [];
   });
   const unique = <T>(values: readonly T[]): T[] => [...new Set(values)];

@@ -1,4 +1,6 @@
 import type { PodSpec } from "../../../api/pod-spec.ts";
+import { cniAsked } from "../interfaces/kinds/cni.ts";
+import { bridgeAsked } from "../interfaces/kinds/bridge.ts";
 import { findList } from "../../../cni/runtime/find-list.ts";
 import { conflistOf } from "../../../cni/runtime/list.ts";
 import { type Mac, macFromRandom } from "../../../core/address.ts";
@@ -88,8 +90,9 @@ function cniSnapshot({ interfaces }: PodSpec, { netnsDir, cni }: Config): Pick<S
   const lists: Record<string, FoundSandbox> = {};
   const passedOver: string[] = [];
   interfaces.forEach((each, i) => {
-    if (each.kind !== "cni" || each.cni.netns !== undefined) return;
-    const { list: name } = each.cni;
+    const asked = cniAsked(each);
+    if (asked === undefined || asked.netns !== undefined) return;
+    const { list: name } = asked;
     try {
       const { list, file, warnings } = findList(cni.runtime.listDir, name);
       lists[name ?? ""] = { file, list: conflistOf(list) };
@@ -127,9 +130,7 @@ function tapHolders(spec: PodSpec, db: Database): Record<IfName, string> {
 
 /** Nobody hands out addresses there, and so no lease tells who has one: the plans do. */
 function onBridges({ interfaces }: PodSpec, db: Database): OnBridge[] {
-  const bridges = new Set(
-    interfaces.flatMap((each) => (each.kind === "bridge" ? each.bridge : [])),
-  );
+  const bridges = new Set(interfaces.flatMap((each) => bridgeAsked(each) ?? []));
   return [...bridges].flatMap((bridge) => addressesOnBridge(db, bridge));
 }
 

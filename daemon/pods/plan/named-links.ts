@@ -1,3 +1,4 @@
+import { bridgeAsked } from "../interfaces/kinds/bridge.ts";
 import type { PodSpec } from "../../../api/pod-spec.ts";
 import type { World } from "./gather.ts";
 import type { Host } from "../lifecycle/host.ts";
@@ -7,10 +8,9 @@ export async function namedLinks(
   { interfaces }: Pick<PodSpec, "interfaces">,
   { network }: Pick<Host, "network">,
 ): Promise<World["links"]> {
-  const names = interfaces.flatMap((each) => [
-    ...(each.kind === "bridge" ? [each.bridge] : []),
-    ...(each.tap === undefined ? [] : [each.tap]),
-  ]);
+  const names = interfaces
+    .flatMap((each) => [bridgeAsked(each), each.tap])
+    .filter((name) => name !== undefined);
   if (names.length === 0) return {};
   const links = await network.observeNamed(names);
   return Object.fromEntries(links.map((link) => [link.name, link]));

@@ -13,6 +13,7 @@ import type { PodContents } from "../store/pod-row.ts";
 import { refuseCniChange } from "../interfaces/plan-cni.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
+import { withGuestName } from "../interfaces/kinds/loopback.ts";
 import { planWishes } from "../interfaces/plan-interfaces.ts";
 import { ownRoutes } from "../interfaces/plan-own-routes.ts";
 import { takenRoutes } from "../interfaces/plan-routes.ts";
@@ -80,7 +81,7 @@ const withNames = ({ plan, spec }: PodContents): PodContents => ({
     ...spec,
     interfaces: spec.interfaces.map((each, i) => {
       const guestName = plan.interfaces[i]?.guestName;
-      return each.kind === "loopback" || guestName === undefined ? each : { ...each, guestName };
+      return guestName === undefined ? each : withGuestName(each, guestName);
     }),
   },
 });
@@ -104,8 +105,7 @@ function added({ plan, spec }: PodContents, change: AddInterface, snapshot: Snap
   if (decided === undefined) throw new RangeError("One wish gives one interface");
   const made = guestOf(plan).withServers(decided, snapshot);
   const routes = [...plan.routes, ...ownRoutes(change.routes, made, others)];
-  const asked: InterfaceSpec =
-    change.spec.kind === "loopback" ? change.spec : { ...change.spec, guestName: made.guestName };
+  const asked = withGuestName(change.spec, made.guestName);
   return assembled(
     { plan, spec: { ...spec, interfaces: [...spec.interfaces, asked] } },
     { interfaces: [...plan.interfaces, made], routes },

@@ -8,6 +8,7 @@ import { machineKindOf } from "../machine/machine-of.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { leaseLines } from "../interfaces/plan-answers.ts";
+import { interfaceText } from "../interfaces/kinds/find-place.ts";
 import { portsOf } from "../interfaces/pod-ports.ts";
 import { holdSection, publishedText } from "../../published/published-text.ts";
 import {
@@ -148,14 +149,6 @@ function claimLines(plan: PodPlan): string[] {
   ];
 }
 
-/** Where an interface leads, for people. */
-function whitherText({ network, bridge, nic, tapKept, cni }: InterfacePlan): string {
-  if (nic === undefined) return "the guest's own lo";
-  if (tapKept === true) return `tap ${nic.tap}, which is somebody else's`;
-  if (cni !== undefined) return `${cni.link} of ${cni.netns}, from which it takes over all else`;
-  return network ?? `bridge ${bridge ?? ""}, which is somebody else's`;
-}
-
 /** An interface in one line. */
 export function interfaceLine(each: InterfacePlan): string {
   const { addresses, nic, mtu, guestName, gateways } = each;
@@ -165,13 +158,8 @@ export function interfaceLine(each: InterfacePlan): string {
   );
   const hardware = nic === undefined ? "" : ` mac ${nic.mac} mtu ${mtu}`;
   const held = addresses.length === 0 ? "no address" : addresses.join(" ");
-  return `interface ${guestName} on ${whitherText(each)}: ${held}${hardware}${routes.join("")}`;
+  return `interface ${guestName} on ${interfaceText(each).whither(each)}: ${held}${hardware}${routes.join("")}`;
 }
 
 /** The host's end of a NIC in one line. */
-export const tapLine = ({ nic, tapKept, cni }: NicInterface): string =>
-  tapKept === true
-    ? `tap ${nic.tap} as it is, and left there`
-    : cni !== undefined
-      ? `tap ${nic.tap} in ${cni.netns}, redirected to ${cni.link} and back`
-      : `tap ${nic.tap} no_pi vnet_hdr, not persistent`;
+export const tapLine = (each: NicInterface): string => interfaceText(each).tap(each);

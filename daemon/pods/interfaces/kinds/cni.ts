@@ -1,0 +1,38 @@
+import type { CniSpec, InterfaceSpec } from "../../../../api/pod-spec.ts";
+import { planCni, refuseCniChange } from "../plan-cni.ts";
+import { heldAddresses } from "./held-addresses.ts";
+import type { InterfaceText } from "./interface-text.ts";
+import type { Place, Wish } from "./place.ts";
+
+/** Ethernet's. */
+const usualMtu = 1500;
+
+/**
+ * The place of a link of CNI plugins. What the interface will be the link decides, once it is there.
+ * Throws `UNSUPPORTED` for a pod that runs.
+ */
+export function cniPlace(cni: CniSpec, { was, field }: Wish): Place {
+  if (was !== undefined || field === "interface") refuseCniChange(`${field}.cni`);
+  return {
+    mtu: usualMtu,
+    title: "a link of CNI plugins",
+    hasNic: true,
+    keepsTap: false,
+    addresses: heldAddresses,
+    gateways: () => [],
+    planned: ({ position }, snapshot) => ({
+      cni: planCni(cni, snapshot.podId, position, snapshot.cni),
+    }),
+  };
+}
+
+/** The link of CNI plugins in whose place an interface is asked for; undefined for others. */
+export const cniAsked = (each: InterfaceSpec): CniSpec | undefined =>
+  each.kind === "cni" ? each.cni : undefined;
+
+export const cniText: InterfaceText = {
+  whither: ({ cni }) =>
+    `${cni?.link ?? ""} of ${cni?.netns ?? ""}, from which it takes over all else`,
+  tap: ({ nic, cni }) =>
+    `tap ${nic.tap} in ${cni?.netns ?? ""}, redirected to ${cni?.link ?? ""} and back`,
+};

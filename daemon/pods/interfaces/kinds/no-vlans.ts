@@ -1,0 +1,9 @@
+import { PodnetError } from "../../../../core/errors.ts";
+
+/** The refusal of a VLAN on a bridge that does not filter them. `how` says how that is changed. */
+export const noVlans = (bridge: string, field: string, how: string): PodnetError =>
+  new PodnetError("BRIDGE_CONFLICT", `Bridge "${bridge}" does not filter VLANs`, {
+    field: `${field}.port.vlan`,
+    hint: `Leave the VLAN out, or ${how}`,
+    details: { bridge },
+  });

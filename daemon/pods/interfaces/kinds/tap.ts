@@ -1,0 +1,53 @@
+import type { InterfaceSpec } from "../../../../api/pod-spec.ts";
+import { PodnetError } from "../../../../core/errors.ts";
+import type { IfName } from "../../../../core/names.ts";
+import type { NamedLink } from "../../../../network/model/observed.ts";
+import type { Snapshot } from "../../plan/snapshot.ts";
+import { heldAddresses } from "./held-addresses.ts";
+import type { InterfaceText } from "./interface-text.ts";
+import type { Place } from "./place.ts";
+
+/** Finds a tap that another program made and keeps. Throws `TAP_CONFLICT` for one that cannot be used. */
+export function tapPlace(
+  tap: IfName,
+  { links, tapHolders }: Snapshot,
+  field: string,
+  inUse: boolean,
+): Place {
+  const link = links?.[tap];
+  // Whether another pod has it is looked at with its name.
+  const fault = tapFault(link, inUse || tapHolders?.[tap] !== undefined);
+  if (link === undefined || fault !== undefined)
+    throw new PodnetError("TAP_CONFLICT", `Tap "${tap}" ${fault ?? ""}`, {
+      field: `${field}.tap`,
+      hint: "Make a persistent tap that nothing else has open: ip tuntap add dev NAME mode tap",
+      details: { tap },
+    });
+  return {
+    mtu: link.mtu,
+    title: `tap "${tap}"`,
+    hasNic: true,
+    keepsTap: true,
+    addresses: heldAddresses,
+    gateways: () => [],
+    planned: () => ({ tapKept: true }),
+  };
+}
+
+/** What makes a link no tap that can be used and kept. */
+function tapFault(link: NamedLink | undefined, inUse: boolean): string | undefined {
+  if (link === undefined) return "does not exist";
+  if (link.kind !== "tap" || link.ours) return "is no tap of somebody else";
+  if (link.persistent !== true) return "is not persistent: it would go with its user";
+  if (link.multiQueue === true) return "has several queues, and a NIC of podnet's has one";
+  if (link.carrier && !inUse) return "is in use by somebody else";
+  return undefined;
+}
+
+/** Whether an interface is asked for by a tap that another program keeps. */
+export const isByKeptTap = ({ kind }: InterfaceSpec): boolean => kind === "tap";
+
+export const tapText: InterfaceText = {
+  whither: ({ nic }) => `tap ${nic?.tap ?? ""}, which is somebody else's`,
+  tap: ({ nic }) => `tap ${nic.tap} as it is, and left there`,
+};
