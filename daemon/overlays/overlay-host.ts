@@ -1,7 +1,7 @@
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Cidr } from "../../core/address.ts";
 import { guard, guarded } from "../../core/guard.ts";
-import type { OverlayDesired } from "../../network/model/overlay.ts";
+import type { OverlayDesired, OverlayShape } from "../../network/model/overlay.ts";
 import { LeaseDriver } from "../../overlay/drive-lease.ts";
 import type { OverlayConfig } from "../../overlay/flannel/config.ts";
 import { subnetsText } from "../../overlay/flannel/key.ts";
@@ -18,7 +18,7 @@ import { KernelFollower } from "./kernel/kernel-follower.ts";
 import { LastHeard } from "./probes/last-heard.ts";
 import { LeaseEnds } from "./lease/lease-ends.ts";
 import { LeasedNetwork } from "./lease/leased-network.ts";
-import { cidrsOf, makeDesired, subnetEnvOf } from "./kernel/make-desired.ts";
+import { cidrsOf, makeDesired, makeShape, subnetEnvOf } from "./kernel/make-desired.ts";
 import { OtherHosts } from "./records/other-hosts.ts";
 import type { OverlayHostParts } from "./overlay-host-parts.ts";
 import { OverlayMemory } from "./records/overlay-memory.ts";
@@ -90,11 +90,12 @@ export class OverlayHost implements AsyncDisposable {
     this.#subnetEnv = new SubnetFile({ path: parts.subnetFile, log, ready });
     this.#kernel = new KernelFollower({
       overlays: parts.overlays,
+      peers: () => this.#others.peers,
       clock,
       log,
-      onMade: (desired, { refused }) => {
+      onMade: (shape, { refused }) => {
         this.#refused.follow(refused);
-        this.#made(desired);
+        this.#made(shape);
       },
       onHealed: (found, pauseMs) => onHealed(name, found, pauseMs),
     });
@@ -194,7 +195,7 @@ export class OverlayHost implements AsyncDisposable {
     if (desired !== undefined) {
       this.#tell(desired);
       const recalled = this.#known.recall(desired);
-      if (recalled !== undefined) this.#kernel.want(recalled);
+      if (recalled !== undefined) this.#kernel.recall(recalled);
     }
     this.#started = true;
     this.#driver.start();
@@ -330,7 +331,8 @@ export class OverlayHost implements AsyncDisposable {
         this.#place.configure(config);
       }
     }
-    const news = this.#others.own(own?.key);
+    const changes = this.#others.own(own?.key);
+    this.#kernel.note(changes);
     const { phase } = this;
     const subnets = own === undefined ? "" : subnetsText(own.subnets);
     const settled = `${phase} ${subnets} ${this.#mtu}`;
@@ -338,7 +340,7 @@ export class OverlayHost implements AsyncDisposable {
       this.#settled = settled;
       this.#settle(state, phase);
       this.#parts.onChange();
-    } else if (news) this.#program();
+    } else if (changes.length > 0) this.#program();
   }
 
   #refuseOverlap(config: OverlayConfig): Promise<PodnetError | undefined> {
@@ -352,7 +354,9 @@ export class OverlayHost implements AsyncDisposable {
   }
 
   #onLeases(changes: readonly EntryChange[]): void {
-    if (this.#others.apply(changes)) this.#program();
+    const peers = this.#others.apply(changes);
+    this.#kernel.note(peers);
+    if (peers.length > 0) this.#program();
   }
 
   get #mtu(): number {
@@ -426,20 +430,17 @@ export class OverlayHost implements AsyncDisposable {
     if (backend === undefined || uplink === undefined) return;
     const { subnets } = own;
     const config = this.#config;
-    const peers = this.#others.peers;
-    this.#kernel.want(
-      makeDesired({ name, settings, config, backend, uplink, macs, subnets, peers }),
-    );
+    const shape = makeShape({ name, settings, config, backend, uplink, macs, subnets });
+    this.#kernel.want(shape);
     this.#others.tellExtension(this.#place.extension);
   }
 
-  #made(desired: OverlayDesired): void {
+  #made(shape: OverlayShape): void {
     // It was left while that was made.
     if (this.#kernel.wanted === undefined) return;
-    const sides = desired.sides.map((side) => ({ ...side, peers: [] }));
-    this.#memory.note({ desired: { ...desired, sides } });
-    this.#known.note(desired);
-    this.#tell(desired);
+    this.#memory.note({ desired: makeDesired(shape, []) });
+    this.#known.note(shape, () => this.#kernel.wanted);
+    this.#tell(shape);
     void guard("overlay", () => this.#shared.look(this.#leased.subnets));
     const backend = this.#config?.backend.type;
     if (backend !== undefined)
@@ -453,8 +454,8 @@ export class OverlayHost implements AsyncDisposable {
   }
 
   /** Programs on the host learn of it when its rules are there. */
-  #tell(desired: OverlayDesired): void {
-    const env = subnetEnvOf(desired, this.#mtu);
+  #tell(shape: OverlayShape): void {
+    const env = subnetEnvOf(shape, this.#mtu);
     if (env !== undefined) this.#subnetEnv.write(env);
   }
 }

@@ -1,5 +1,11 @@
 import type { Cidr, Family, Ip } from "../../core/address.ts";
-import { type OverlayDesired, type OverlayRuled, type OverlaySide, sideFamily } from "./overlay.ts";
+import {
+  type OverlayDesired,
+  type OverlayRuled,
+  type OverlaySide,
+  sideFamily,
+  type SideShape,
+} from "./overlay.ts";
 import { peerRefusal } from "./refuse-peer.ts";
 
 /** A change of the hosts that may send to this host's part of an overlay by their own addresses. */
@@ -62,7 +68,7 @@ type Senders = ReadonlyMap<Cidr, Ip> | undefined;
  */
 export function senderChange(
   name: string,
-  side: OverlaySide,
+  side: SideShape,
   { from, to, all }: { readonly from: Senders; readonly to: Senders; readonly all: Senders },
 ): SenderChange | undefined {
   const before = new Set(from?.values());

@@ -1,7 +1,10 @@
 import { type Cidr, type Family, familyOf, type Ip, type Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 
-/** One network across hosts, as it is to be on this one. Plain data: what it says is all that is made, and all that stays. */
+/**
+ * One network across hosts, as it is to be on this one. Plain data: what it says is all that is
+ * made, and all that stays.
+ */
 export interface OverlayDesired {
   /** Names it in marks; characters as in a network's name. */
   readonly name: string;
@@ -12,7 +15,10 @@ export interface OverlayDesired {
   readonly sides: readonly OverlaySide[];
   /** Hides pods' addresses from what is outside of the overlay; absent leaves addresses alone. */
   readonly masquerade?: OverlayMasquerade;
-  /** Accepts what is forwarded from and to the overlay, where a firewall drops it otherwise (flannel's forward rules). */
+  /**
+   * Accepts what is forwarded from and to the overlay, where a firewall drops it otherwise
+   * (flannel's forward rules).
+   */
   readonly forward: boolean;
 }
 
@@ -36,7 +42,10 @@ export interface VxlanBackend {
   readonly learning: boolean;
   /** Hosts on the same link are reached by it, without the tunnel. */
   readonly directRouting: boolean;
-  /** Whether checksums of what enters the tunnel are left to the network card; absent: as the device is born, left. */
+  /**
+   * Whether checksums of what enters the tunnel are left to the network card; absent: as the device
+   * is born, left.
+   */
   readonly txChecksum?: boolean;
 }
 
@@ -63,7 +72,9 @@ export interface OverlaySide {
 
 interface OverlayVtep {
   readonly device: IfName;
-  /** The address others know it by. Absent keeps what the device has, or takes one the kernel draws. */
+  /**
+   * The address others know it by. Absent keeps what the device has, or takes one the kernel draws.
+   */
   readonly mac?: Mac;
 }
 
@@ -75,6 +86,25 @@ export interface OverlayPeer {
   readonly vtepMac?: Mac;
 }
 
+/** Tells peers of one family apart: what is made of two peers with one key is alike. */
+export const peerKey = ({ subnet, publicIp, vtepMac }: OverlayPeer): string =>
+  `${subnet} ${publicIp} ${vtepMac ?? ""}`;
+
+/** Peers of one family that are not as they were; one that changed is in both. */
+export interface PeerDelta {
+  readonly removed: readonly OverlayPeer[];
+  readonly added: readonly OverlayPeer[];
+}
+
+/** By family; one that is absent is as it was. */
+export type OverlayDelta = ReadonlyMap<Family, PeerDelta>;
+
+/** A side without its peers, which are followed by deltas. */
+export type SideShape = Omit<OverlaySide, "peers">;
+
+/** An overlay without its peers. */
+export type OverlayShape = Omit<OverlayDesired, "sides"> & { readonly sides: readonly SideShape[] };
+
 interface OverlayMasquerade {
   /** Source ports are drawn at random, all of them: two connections never race for one. */
   readonly randomFully: boolean;
@@ -85,7 +115,10 @@ interface OverlayMasquerade {
 /** What the rules of an overlay are made from. */
 export type OverlayRuled = Pick<OverlayDesired, "name" | "masquerade" | "forward"> & {
   readonly sides: readonly (Pick<OverlaySide, "network" | "subnet"> & {
-    /** Hosts whose own addresses are let in to the subnet; undefined where no host sends by its own (`ruledOverlay`). */
+    /**
+     * Hosts whose own addresses are let in to the subnet; undefined where no host sends by its own
+     * (`ruledOverlay`).
+     */
     readonly senders?: readonly Ip[];
   })[];
 };

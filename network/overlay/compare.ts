@@ -2,7 +2,7 @@ import type { Ip } from "../../core/address.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
 import { overlayMark } from "../model/ownership.ts";
 import type { OverlayChange } from "./change.ts";
-import type { OverlayDesired, OverlaySide } from "../model/overlay.ts";
+import type { OverlayShape, OverlaySide } from "../model/overlay.ts";
 import { type FollowedSide, refuseForeignAddress } from "./followed.ts";
 import type { OverlayKernel } from "./kernel.ts";
 import { observeBroadcasts, observeDirect, observeMarked, observeSide } from "./observe.ts";
@@ -22,7 +22,7 @@ export interface ComparedSide
  */
 export const compareBasis = async (
   kernel: OverlayKernel,
-  desired: OverlayDesired,
+  desired: OverlayShape,
 ): Promise<OverlayChange[]> => [
   ...(await compareFormer(kernel, desired)),
   ...(await compareTunnel(kernel, desired)),
@@ -31,7 +31,7 @@ export const compareBasis = async (
 /** Looks at one side on the host. Throws `OVERLAY_CONFLICT`, and what looking throws. */
 export async function compareSide(
   kernel: OverlayKernel,
-  desired: OverlayDesired,
+  desired: OverlayShape,
   side: OverlaySide,
   parent: Link,
 ): Promise<ComparedSide> {
@@ -57,7 +57,7 @@ export async function compareSide(
 /** What makes podnetd's own tunnel as it is to be. */
 export async function compareTunnel(
   { tunnels, netlink }: OverlayKernel,
-  desired: OverlayDesired,
+  desired: OverlayShape,
 ): Promise<OverlayChange[]> {
   const { name } = desired;
   const open = tunnels.get(name);
@@ -68,7 +68,7 @@ export async function compareTunnel(
 /** Which of these hosts are reached without the overlay's device. */
 export async function directOf(
   { netlink }: OverlayKernel,
-  { backend }: OverlayDesired,
+  { backend }: OverlayShape,
   addresses: readonly Ip[],
 ): Promise<ReadonlySet<Ip>> {
   if (backend.kind !== "vxlan" || !backend.directRouting) return new Set();
@@ -78,7 +78,7 @@ export async function directOf(
 /** Asked for where it is to be some way alone. */
 function withChecksums(
   { checksums }: OverlayKernel,
-  { backend }: OverlayDesired,
+  { backend }: OverlayShape,
   observed: ObservedSide,
 ): ObservedSide {
   const { device } = observed;
@@ -90,7 +90,7 @@ function withChecksums(
 
 async function compareFormer(
   { netlink }: OverlayKernel,
-  { name, sides, backend }: OverlayDesired,
+  { name, sides, backend }: OverlayShape,
 ): Promise<OverlayChange[]> {
   const wanted = new Set(
     backend.kind === "vxlan" ? sides.flatMap(({ vtep }) => vtep?.device ?? []) : [],

@@ -1,13 +1,23 @@
 import { type Family, type Ip, ipOf, type Mac } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
-import { type OverlayDesired, type OverlaySide, sideFamily } from "../model/overlay.ts";
+import {
+  type OverlayPeer,
+  type OverlayShape,
+  type PeerDelta,
+  peerKey,
+  sideFamily,
+  type SideShape,
+} from "../model/overlay.ts";
 import type { OverlayNetlink } from "./kernel.ts";
 import { overlayMtu } from "./mtu.ts";
 import type { WantedSide } from "./wanted.ts";
 
 /** What a side was last made to be, and what was known then. */
 export interface FollowedSide {
+  readonly side: SideShape;
+  /** By their keys. */
+  readonly peers: Map<string, OverlayPeer>;
   readonly wanted: WantedSide;
   readonly parentMtu: number;
   readonly deviceMac: Mac | undefined;
@@ -18,21 +28,35 @@ export interface FollowedSide {
   readonly asked: Set<Ip>;
 }
 
-/** An overlay as it was last made, so that news of peers need no look at the others. */
+/** An overlay as it was last made, so that a delta of peers needs no look at the others. */
 export interface Followed {
-  readonly desired: OverlayDesired;
+  readonly shape: OverlayShape;
   readonly sides: ReadonlyMap<Family, FollowedSide>;
 }
 
-const withoutPeers = (desired: OverlayDesired): string =>
-  JSON.stringify({ ...desired, sides: desired.sides.map((side) => ({ ...side, peers: [] })) });
+/**
+ * Peers by their keys; undefined where two have one key, so that a delta could not tell them apart.
+ */
+export function peersByKey(peers: readonly OverlayPeer[]): Map<string, OverlayPeer> | undefined {
+  const byKey = new Map(peers.map((peer) => [peerKey(peer), peer]));
+  return byKey.size === peers.length ? byKey : undefined;
+}
 
-/** Whether nothing but peers is new. */
-export const onlyPeersDiffer = (before: OverlayDesired, after: OverlayDesired): boolean =>
-  withoutPeers(before) === withoutPeers(after);
+/** Brings peers up to date. Answers whether the delta fits to what they were. */
+export function updatePeers(
+  peers: Map<string, OverlayPeer>,
+  { removed, added }: PeerDelta,
+): boolean {
+  for (const peer of removed) if (!peers.delete(peerKey(peer))) return false;
+  for (const peer of added) {
+    if (peers.has(peerKey(peer))) return false;
+    peers.set(peerKey(peer), peer);
+  }
+  return true;
+}
 
 /** What is told of an overlay as it was made. */
-export function summary({ desired, sides }: Followed): {
+export function summary({ shape, sides }: Followed): {
   readonly refused: WantedSide["refused"];
   readonly mtu: number;
   readonly macs: ReadonlyMap<Family, Mac>;
@@ -41,7 +65,7 @@ export function summary({ desired, sides }: Followed): {
   const parentMtu = Math.min(...all.map(([, side]) => side.parentMtu));
   return {
     refused: all.flatMap(([, { wanted }]) => wanted.refused),
-    mtu: overlayMtu(desired.backend, desired.sides.map(sideFamily), parentMtu),
+    mtu: overlayMtu(shape.backend, shape.sides.map(sideFamily), parentMtu),
     macs: new Map(
       all.flatMap(([family, { deviceMac }]) =>
         deviceMac === undefined ? [] : [[family, deviceMac] as const],
@@ -53,7 +77,7 @@ export function summary({ desired, sides }: Followed): {
 /** Other hosts send to this address without asking whose it is: it has to be the link's own. */
 export async function refuseForeignAddress(
   netlink: OverlayNetlink,
-  { publicIp }: OverlaySide,
+  { publicIp }: SideShape,
   parent: Link,
 ): Promise<void> {
   const addresses = await netlink.addresses({ index: parent.index });

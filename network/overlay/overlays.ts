@@ -20,10 +20,17 @@ import {
   directOf,
 } from "./compare.ts";
 import { isDamage } from "./damage.ts";
-import { type OverlayDesired, type OverlaySide, sideFamily, sideOf } from "../model/overlay.ts";
-import { type Followed, type FollowedSide, onlyPeersDiffer, summary } from "./followed.ts";
+import {
+  type OverlayDelta,
+  type OverlayDesired,
+  type OverlayPeer,
+  type OverlayShape,
+  type OverlaySide,
+  sideFamily,
+} from "../model/overlay.ts";
+import { type Followed, type FollowedSide, peersByKey, summary, updatePeers } from "./followed.ts";
 import { type OverlayKernel, openOverlayKernel } from "./kernel.ts";
-import { peerNews, takeNews } from "./news.ts";
+import { applyDelta } from "./delta.ts";
 import { observeMarked, observeParent } from "./observe.ts";
 import { planPeers } from "./plan.ts";
 import { ruledOverlay, type SenderChange, senderChange } from "../model/overlay-senders.ts";
@@ -45,17 +52,25 @@ export interface OverlayOutcome {
   readonly macs: ReadonlyMap<Family, Mac>;
 }
 
-/** Overlays on this host: the one way their devices, neighbours, forwarding entries, routes and rules are changed. */
+/**
+ * Overlays on this host: the one way their devices, neighbours, forwarding entries, routes and
+ * rules are changed.
+ */
 export class Overlays implements AsyncDisposable {
   readonly #kernel: OverlayKernel;
   readonly #rules: OverlayRules;
   /** Apart from the other changes of the host's network: four thousand peers hold up no pod. */
   readonly #queue = new SerialQueue();
   readonly #followed = new Map<string, Followed>();
-  /** What each overlay is to be, as was last said: routes in none of their networks are left over. */
-  readonly #known = new Map<string, OverlayDesired>();
+  /**
+   * What each overlay is to be, as was last said: routes in none of their networks are left over.
+   */
+  readonly #known = new Map<string, OverlayShape>();
 
-  /** In the calling thread's network namespace, unless another kernel is given. Changes nothing by itself. */
+  /**
+   * In the calling thread's network namespace, unless another kernel is given. Changes nothing by
+   * itself.
+   */
   constructor(rules: OverlayRules, kernel: OverlayKernel = openOverlayKernel()) {
     this.#kernel = kernel;
     this.#rules = rules;
@@ -77,22 +92,28 @@ export class Overlays implements AsyncDisposable {
     return this.#kernel.netlink.hasAsked(portId);
   }
 
-  /** Whether an event tells that something of peers, or a device's address, is not as it was made. Of links it is not asked. */
+  /**
+   * Whether an event tells that something of peers, or a device's address, is not as it was made.
+   * Of links it is not asked.
+   */
   isDamaged(event: RtnetlinkEvent): boolean {
     return [...this.#followed.values()].some(({ sides }) =>
       [...sides.values()].some(({ wanted }) => isDamage(event, wanted)),
     );
   }
 
-  /** The MAC of a VXLAN device of this name that is not podnet's: flanneld's own, by which other hosts know this one. */
+  /**
+   * The MAC of a VXLAN device of this name that is not podnet's: flanneld's own, by which other
+   * hosts know this one.
+   */
   async foreignMac(device: IfName): Promise<Mac | undefined> {
     const link = await this.#kernel.netlink.link(device);
     return link?.kind === "vxlan" && parseOwner(link.alias) === undefined ? link.mac : undefined;
   }
 
   /**
-   * What of the host shares addresses with an overlay's networks: its own bridge and device, what flanneld left, and routes of ours
-   * aside. Throws `NETLINK_FAILED`.
+   * What of the host shares addresses with an overlay's networks: its own bridge and device, what
+   * flanneld left, and routes of ours aside. Throws `NETLINK_FAILED`.
    */
   overlaps(
     name: string,
@@ -107,8 +128,8 @@ export class Overlays implements AsyncDisposable {
   }
 
   /**
-   * Addresses of these subnets that links other than podnet's have: not the subnet's bridge, nor flannel's devices. Routes are not
-   * looked at. Throws `NETLINK_FAILED`.
+   * Addresses of these subnets that links other than podnet's have: not the subnet's bridge, nor
+   * flannel's devices. Routes are not looked at. Throws `NETLINK_FAILED`.
    */
   foreignAddresses(
     subnets: readonly Cidr[],
@@ -126,24 +147,28 @@ export class Overlays implements AsyncDisposable {
   }
 
   /**
-   * Looks at all that is the overlay's on this host and makes it what it should be. Doing it twice changes nothing the
-   * second time. What fails of one family or one peer holds up no other.
+   * Looks at all that is the overlay's on this host and makes it what it should be. Doing it twice
+   * changes nothing the second time. What fails of one family or one peer holds up no other.
    *
-   * Throws `OVERLAY_CONFLICT`, `NETLINK_FAILED`, `SYSCALL_FAILED`, `CANCELLED`, and what rules throw.
+   * Throws `OVERLAY_CONFLICT`, `NETLINK_FAILED`, `SYSCALL_FAILED`, `CANCELLED`, and what rules
+   * throw.
    */
   ensure(desired: OverlayDesired, signal: AbortSignal): Promise<OverlayOutcome> {
     return this.#queue.run(() => this.#ensure(desired, signal), signal);
   }
 
   /**
-   * The same for news of peers, by what was last made and without a look: milliseconds, whatever their number. Looks
-   * where anything else is new, or the kernel turns out to be another than was thought.
+   * Brings an overlay's peers up to date by a delta and what was last made, without a look:
+   * milliseconds, whatever their number. Undefined where it has to be looked at (`ensure`): it was
+   * not made as it is to be, the delta does not fit, or the kernel turns out to be another than was
+   * thought. Throws as `ensure` does.
    */
-  follow(desired: OverlayDesired, signal: AbortSignal): Promise<OverlayOutcome> {
-    return this.#queue.run(async () => {
-      const outcome = await this.#follow(desired, signal);
-      return outcome ?? this.#ensure(desired, signal);
-    }, signal);
+  follow(
+    name: string,
+    delta: OverlayDelta,
+    signal: AbortSignal,
+  ): Promise<OverlayOutcome | undefined> {
+    return this.#queue.run(() => this.#follow(name, delta, signal), signal);
   }
 
   /** The changes that `ensure` would make now. Throws as it would. */
@@ -162,10 +187,10 @@ export class Overlays implements AsyncDisposable {
   }
 
   /**
-   * Takes away everything of overlays that are not among these: devices and rules by their marks, routes by our number.
-   * Absent is success. With none, nothing of any is left.
+   * Takes away everything of overlays that are not among these: devices and rules by their marks,
+   * routes by our number. Absent is success. With none, nothing of any is left.
    */
-  sweep(known: readonly OverlayDesired[], signal: AbortSignal): Promise<readonly OverlayChange[]> {
+  sweep(known: readonly OverlayShape[], signal: AbortSignal): Promise<readonly OverlayChange[]> {
     return this.#queue.run(async () => {
       const names = new Set(known.map(({ name }) => name));
       this.#known.clear();
@@ -225,57 +250,72 @@ export class Overlays implements AsyncDisposable {
           broken.push(toPodnetError(error));
         }
     };
-    // Before peers: what is forwarded to them is judged from the first packet on. The look comes last, for what others take
+    // Before peers: what is forwarded to them is judged from the first packet on. The look comes
+    // last, for what others take
     // between it and the end of this is noticed late.
     await writeRules();
     await look();
     const sides = new Map<Family, FollowedSide>();
+    let followable = true;
     for (const [side, seen] of compared) {
       try {
         await apply(seen.changes);
         const device = seen.wanted.device?.device;
         const deviceMac =
           device === undefined ? undefined : (await this.#kernel.netlink.link(device))?.mac;
-        sides.set(sideFamily(side), { ...seen, deviceMac, parentMtu: parent.mtu });
+        const peers = peersByKey(side.peers);
+        followable &&= peers !== undefined;
+        sides.set(sideFamily(side), {
+          ...seen,
+          side,
+          peers: peers ?? new Map(),
+          deviceMac,
+          parentMtu: parent.mtu,
+        });
       } catch (error) {
         broken.push(toPodnetError(error));
       }
     }
     throwFailures(broken);
-    const followed = { desired, sides };
-    if (failures.length === 0) this.#followed.set(desired.name, followed);
+    const followed = { shape: desired, sides };
+    if (followable && failures.length === 0) this.#followed.set(desired.name, followed);
     return { ...summary(followed), changes, rules, failures };
   }
 
   /** The changes that remove routes of former networks, with this overlay as given. */
-  #leftRoutes(desired: OverlayDesired): Promise<readonly OverlayChange[]> {
+  #leftRoutes(desired: OverlayShape): Promise<readonly OverlayChange[]> {
     const known = new Map(this.#known).set(desired.name, desired);
     return orphanRoutes(this.#kernel.netlink, [...known.values()]);
   }
 
-  async #follow(desired: OverlayDesired, signal: AbortSignal): Promise<OverlayOutcome | undefined> {
-    const before = this.#followed.get(desired.name);
-    if (before === undefined || !onlyPeersDiffer(before.desired, desired)) return undefined;
-    if ((await compareTunnel(this.#kernel, desired)).length > 0) return undefined;
-    this.#followed.delete(desired.name);
+  async #follow(
+    name: string,
+    delta: OverlayDelta,
+    signal: AbortSignal,
+  ): Promise<OverlayOutcome | undefined> {
+    const before = this.#followed.get(name);
+    if (before === undefined) return undefined;
+    const { shape } = before;
+    if ((await compareTunnel(this.#kernel, shape)).length > 0) return undefined;
+    this.#followed.delete(name);
     const planned: OverlayChange[] = [];
     const senders: SenderChange[] = [];
-    const sides = new Map<Family, FollowedSide>();
-    for (const side of desired.sides) {
-      const family = sideFamily(side);
-      const last = before.sides.get(family);
-      const former = sideOf(before.desired, family);
-      if (last === undefined || former === undefined) return undefined;
-      const news = peerNews(former.peers, side.peers);
-      const asked = news.come.map(({ publicIp }) => publicIp).filter((ip) => !last.asked.has(ip));
-      for (const ip of await directOf(this.#kernel, desired, asked)) last.direct.add(ip);
+    const sides = new Map(before.sides);
+    for (const [family, last] of before.sides) {
+      const peers = delta.get(family);
+      if (peers === undefined) continue;
+      if (!updatePeers(last.peers, peers)) return undefined;
+      const { side } = last;
+      const asked = peers.added.map(({ publicIp }) => publicIp).filter((ip) => !last.asked.has(ip));
+      for (const ip of await directOf(this.#kernel, shape, asked)) last.direct.add(ip);
       for (const ip of asked) last.asked.add(ip);
       const isDirect = (ip: Ip): boolean => last.direct.has(ip);
       const known = { ...last, isDirect, tunnelDevice: last.wanted.device?.device };
-      const { from, to, wanted } = takeNews(desired, side, known, last.wanted, news);
-      planned.push(...planTunnelPeers(desired.name, to.tunnel, from.tunnel));
+      const all = (): readonly OverlayPeer[] => [...last.peers.values()];
+      const { from, to, wanted } = applyDelta(shape, side, known, last.wanted, peers, all);
+      planned.push(...planTunnelPeers(name, to.tunnel, from.tunnel));
       planned.push(...planPeers(to, { ...from, strays: [] }));
-      const change = senderChange(desired.name, side, {
+      const change = senderChange(name, side, {
         from: from.senders,
         to: to.senders,
         all: wanted.senders,
@@ -288,8 +328,8 @@ export class Overlays implements AsyncDisposable {
     const { done, failures } = await applyOverlay(planned, this.#kernel, signal);
     // Then the kernel is not as it was thought to be.
     if (failures.length > 0) return undefined;
-    const followed = { desired, sides };
-    this.#followed.set(desired.name, followed);
+    const followed = { shape, sides };
+    this.#followed.set(name, followed);
     return { ...summary(followed), changes: done, rules, failures };
   }
 }

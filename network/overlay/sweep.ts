@@ -2,7 +2,7 @@ import { contains, familyOf, ipOf } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import { mark } from "../model/desired.ts";
 import type { OverlayChange } from "./change.ts";
-import { type OverlayDesired, sideFamily } from "../model/overlay.ts";
+import { type OverlayShape, sideFamily } from "../model/overlay.ts";
 import type { OverlayNetlink } from "./kernel.ts";
 
 /**
@@ -11,7 +11,7 @@ import type { OverlayNetlink } from "./kernel.ts";
  */
 export async function orphanRoutes(
   netlink: OverlayNetlink,
-  known: readonly OverlayDesired[],
+  known: readonly OverlayShape[],
 ): Promise<readonly OverlayChange[]> {
   const sides = known.flatMap((desired) => desired.sides);
   const devices = new Set<string>();

@@ -10,9 +10,10 @@ import {
 import type { IfName } from "../../core/names.ts";
 import type { RouteTo, VxlanBirth } from "./change.ts";
 import {
-  type OverlayDesired,
   type OverlayPeer,
+  type OverlayShape,
   type OverlaySide,
+  peerKey,
   sideFamily,
 } from "../model/overlay.ts";
 import { sideMtu } from "./mtu.ts";
@@ -40,7 +41,7 @@ export interface WantedDevice {
   readonly txChecksum?: boolean | undefined;
 }
 
-/** Its tables are kept in step with news of peers (`takeNews`). */
+/** Its tables are kept in step with deltas of peers (`applyDelta`). */
 export interface WantedSide extends PeerTables {
   readonly neighbours: Map<Ip, Mac>;
   readonly fdb: Map<Mac, Ip>;
@@ -81,7 +82,7 @@ const kernelVxlanPort = 8472;
  * lower subnet wins, in whatever order leases were heard: a restart changes nothing. Pure.
  */
 export function wantedSide(
-  desired: OverlayDesired,
+  desired: OverlayShape,
   side: OverlaySide,
   surroundings: Surroundings,
 ): WantedSide {
@@ -94,15 +95,11 @@ export function wantedSide(
   return { ...sorted, refused: sorted.refused.toSorted((a, b) => at(a) - at(b)) };
 }
 
-function bySubnet(a: OverlayPeer, b: OverlayPeer): number {
-  const keyOf = ({ subnet, publicIp, vtepMac }: OverlayPeer): string =>
-    `${subnet} ${publicIp} ${vtepMac ?? ""}`;
-  return keyOf(a) < keyOf(b) ? -1 : 1;
-}
+const bySubnet = (a: OverlayPeer, b: OverlayPeer): number => (peerKey(a) < peerKey(b) ? -1 : 1);
 
 /** The same with the peers in the order given: the first of those that exclude each other wins. */
 function sideOfPeers(
-  desired: OverlayDesired,
+  desired: OverlayShape,
   side: OverlaySide,
   surroundings: Surroundings,
 ): WantedSide {
@@ -157,7 +154,7 @@ function sideOfPeers(
 }
 
 function wantedDevice(
-  { backend, parent }: OverlayDesired,
+  { backend, parent }: OverlayShape,
   side: OverlaySide,
   { parentMtu, tunnelDevice }: Surroundings,
 ): WantedDevice | undefined {

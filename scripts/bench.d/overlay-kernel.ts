@@ -9,7 +9,7 @@ import { macFromBytes, parseCidr, parseIp } from "../../core/address.ts";
 import { parseIfName } from "../../core/names.ts";
 import { run as command } from "../../linux/command.ts";
 import { unshareNetns } from "../../linux/netns.ts";
-import type { OverlayDesired, OverlayPeer } from "../../network/model/overlay.ts";
+import type { OverlayDesired, OverlayPeer, OverlayDelta } from "../../network/model/overlay.ts";
 import { Overlays } from "../../network/overlay/overlays.ts";
 import type { OverlayRules } from "../../network/bridge/overlay-rules.ts";
 import { lastLine, row, summarise } from "../measure.ts";
@@ -96,7 +96,8 @@ export async function run(counts: readonly number[]): Promise<string> {
     for (let round = 0; round < rounds; round++) {
       joins.push(await timed(() => overlays.ensure(overlay(peers), signal)));
       looks.push(await timed(() => overlays.ensure(overlay(peers), signal)));
-      news.push(await timed(() => overlays.follow(overlay([...peers, peer(count)]), signal)));
+      const delta: OverlayDelta = new Map([[4, { removed: [], added: [peer(count)] }]]);
+      news.push(await timed(() => overlays.follow(overlay([]).name, delta, signal)));
       await overlays.sweep([], signal);
       await overlays.ensure(overlay([]), signal);
       hands.push(await byHand(peers));

@@ -1,8 +1,9 @@
 import test from "ava";
+import type { OverlayDesired } from "../../network/model/overlay.ts";
 import { withNetns } from "../../linux/netns.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
-import { openOverlayHosts, type OverlayHost, overlayOf } from "../lab/overlay.ts";
+import { followDelta, openOverlayHosts, type OverlayHost, overlayOf } from "../lab/overlay.ts";
 import { until } from "../lab/until.ts";
 
 const { signal } = new AbortController();
@@ -72,9 +73,11 @@ test.serial(
     await using lab = await openOverlayHosts(1);
     const [host] = lab.hosts as [OverlayHost];
     using heard = watch(host);
-    await host.overlays.ensure(overlayOf(1, { peers: [2, 3], families: [4, 6] }), signal);
-    await host.overlays.follow(overlayOf(1, { peers: [3, 4], families: [4, 6] }), signal);
-    await host.overlays.follow(overlayOf(1, { peers: [2], families: [4, 6] }), signal);
+    const withPeers = (...peers: number[]): OverlayDesired =>
+      overlayOf(1, { peers, families: [4, 6] });
+    await host.overlays.ensure(withPeers(2, 3), signal);
+    await followDelta(host, withPeers(2, 3), withPeers(3, 4), signal);
+    await followDelta(host, withPeers(3, 4), withPeers(2), signal);
     await host.run("ip route add 198.51.100.0/24 via 192.0.2.9");
     await host.run("ip neigh add 192.0.2.77 lladdr 02:00:00:00:00:77 dev eth0");
     await host.run("ip addr add 192.0.2.200/24 dev eth0");

@@ -4,7 +4,7 @@ import path from "node:path";
 import test from "ava";
 import { parseMac } from "../../core/address.ts";
 import { HostPlace } from "../../daemon/overlays/host-place.ts";
-import { makeDesired } from "../../daemon/overlays/kernel/make-desired.ts";
+import { makeDesired, makeShape } from "../../daemon/overlays/kernel/make-desired.ts";
 import { OverlayMemory } from "../../daemon/overlays/records/overlay-memory.ts";
 import { Database } from "../../daemon/store/database.ts";
 import { run } from "../../linux/command.ts";
@@ -89,7 +89,7 @@ test.serial(
       await using _place = place;
       t.like(host.attributes, { type: "vxlan", v4: { vni: 1, mac: known } } as never);
       t.deepEqual(memory.record.macs, { 4: known });
-      const desired = makeDesired({
+      const shape = makeShape({
         name: "flannel",
         settings: { masquerade: undefined, forward: true },
         config,
@@ -97,8 +97,8 @@ test.serial(
         uplink: place.uplink as never,
         macs: place.macs,
         subnets: { v4: "10.77.1.0/24" as never, v6: undefined },
-        peers: [],
       });
+      const desired = makeDesired(shape, []);
       const { macs } = await overlays.ensure(desired, signal);
       t.is(macs.get(4), known);
     }

@@ -9,6 +9,7 @@ import type { OverlayDesired } from "../../network/model/overlay.ts";
 import type { Counters } from "../../network/overlay/udp/counters.ts";
 import { until } from "../lab/until.ts";
 import {
+  followDelta,
   hostAddress,
   openOverlayHosts,
   type OverlayHost,
@@ -120,16 +121,18 @@ test.serial(
     first.overlays.tunnels.onEnd = (overlay, reason) => ended.resolve(`${overlay}: ${reason}`);
     await first.run("ip link delete flannel0");
     t.is(await ended.promise, "default: EBADFD");
-    // News of peers do not hide it.
-    const { changes } = await first.overlays.follow(udpOf(1, [2]), signal);
+    // A delta of peers does not hide it.
+    const { changes } = await followDelta(first, udpOf(1, [2]), udpOf(1, [2]), signal);
     t.is(changes.map(overlayChangeText)[0], "tunnel - default on flannel0");
     await reached(first, podAddress(2));
     t.deepEqual(
-      (await first.overlays.follow(udpOf(1, []), signal)).changes.map(overlayChangeText),
+      (await followDelta(first, udpOf(1, [2]), udpOf(1, []), signal)).changes.map(
+        overlayChangeText,
+      ),
       ["peer - 10.77.2.0/24"],
     );
     t.false(await first.reaches(podAddress(2)));
-    await first.overlays.follow(udpOf(1, [2]), signal);
+    await followDelta(first, udpOf(1, []), udpOf(1, [2]), signal);
     await reached(first, podAddress(2));
     // Another port is another tunnel; another backend is none.
     const elsewhere = overlayOf(1, { backend: { kind: "udp", port: 8286 }, peers: [2] });

@@ -3,6 +3,7 @@ import { parseMac } from "../../core/address.ts";
 import { overlayChangeText } from "../../network/overlay/change.ts";
 import type { OverlayDesired, OverlayPeer } from "../../network/model/overlay.ts";
 import {
+  deltaOf,
   hostAddress,
   openOverlayHosts,
   type OverlayHost,
@@ -193,8 +194,12 @@ test.serial("news of peers: one comes, changes its MAC, its address, and goes", 
   for (const each of [second, third]) await each.overlays.ensure(overlayOf(each.n), signal);
   await host.overlays.ensure(overlayOf(1, { peers: [] }), signal);
   t.false(await host.reaches(podAddress(2)));
+  let before = overlayOf(1, { peers: [] });
   const follow = async (desired: OverlayDesired): Promise<readonly string[]> => {
-    const reported = (await host.overlays.follow(desired, signal)).changes.map(overlayChangeText);
+    const delta = deltaOf(before, desired);
+    before = desired;
+    const outcome = await host.overlays.follow(desired.name, delta, signal);
+    const reported = outcome?.changes.map(overlayChangeText) ?? ["a look"];
     t.deepEqual(await changesOf(host, desired), [], "it is as if it had been looked at");
     return reported;
   };
@@ -229,7 +234,8 @@ test.serial("news of peers: one comes, changes its MAC, its address, and goes", 
   t.true(await host.reaches(podAddress(3)));
   // The device has gone meanwhile: what follows looks.
   await host.run("ip link del flannel.1");
-  const healed = await host.overlays.follow(overlayOf(1), signal);
+  t.is(await host.overlays.follow("default", deltaOf(before, overlayOf(1)), signal), undefined);
+  const healed = await host.overlays.ensure(overlayOf(1), signal);
   t.deepEqual(healed.failures, []);
   t.true(healed.changes.some(({ kind }) => kind === "create-device"));
   t.true(await host.reaches(podAddress(3)));

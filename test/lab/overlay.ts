@@ -4,14 +4,18 @@ import { parseCidr, parseIp, parseMac } from "../../core/address.ts";
 import { parseIfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { withNetns } from "../../linux/netns.ts";
-import type {
-  OverlayDesired,
-  OverlayPeer,
-  OverlaySide,
-  VxlanBackend,
+import {
+  type OverlayDelta,
+  type OverlayDesired,
+  type OverlayPeer,
+  type OverlaySide,
+  type VxlanBackend,
+  peerKey,
+  sideFamily,
+  sideOf,
 } from "../../network/model/overlay.ts";
 import { openOverlayKernel } from "../../network/overlay/kernel.ts";
-import { Overlays } from "../../network/overlay/overlays.ts";
+import { type OverlayOutcome, Overlays } from "../../network/overlay/overlays.ts";
 import type { OverlayRules } from "../../network/bridge/overlay-rules.ts";
 import { UdpTunnel } from "../../network/overlay/udp/tunnel.ts";
 import { Tunnels } from "../../network/overlay/udp/tunnels.ts";
@@ -207,6 +211,35 @@ export function overlayOf(n: number, intended: OverlayRequest = {}): OverlayDesi
     forward: true,
     ...intended.more,
   };
+}
+
+/** How the peers of one wish differ from those of another. */
+export function deltaOf(before: OverlayDesired, after: OverlayDesired): OverlayDelta {
+  const without = (some: readonly OverlayPeer[], others: readonly OverlayPeer[]): OverlayPeer[] => {
+    const keys = new Set(others.map(peerKey));
+    return some.filter((peer) => !keys.has(peerKey(peer)));
+  };
+  return new Map(
+    after.sides.map((side) => {
+      const family = sideFamily(side);
+      const was = sideOf(before, family)?.peers ?? [];
+      return [family, { removed: without(was, side.peers), added: without(side.peers, was) }];
+    }),
+  );
+}
+
+/**
+ * Has a host follow as podnetd does (`KernelFollower`): by a delta, or by a look where that does
+ * not do.
+ */
+export async function followDelta(
+  { overlays }: Pick<OverlayHost, "overlays">,
+  before: OverlayDesired,
+  after: OverlayDesired,
+  signal: AbortSignal,
+): Promise<OverlayOutcome> {
+  const outcome = await overlays.follow(after.name, deltaOf(before, after), signal);
+  return outcome ?? (await overlays.ensure(after, signal));
 }
 
 export const peerOf = (n: number, family: 4 | 6 = 4): OverlayPeer => ({

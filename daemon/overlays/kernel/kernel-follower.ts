@@ -1,57 +1,90 @@
-import { guarded } from "../../../core/guard.ts";
 import { limited } from "../../../core/aborting.ts";
 import type { Clock } from "../../../core/clock.ts";
-import { type PodnetError, toPodnetError } from "../../../core/errors.ts";
+import type { PodnetError } from "../../../core/errors.ts";
 import type { Log } from "../../../linux/log.ts";
 import { changesText } from "../../../network/bridge/change-text.ts";
 import type { Deviation } from "../../../network/model/deviation.ts";
 import { overlayChangeText } from "../../../network/overlay/change.ts";
-import type { OverlayDesired } from "../../../network/model/overlay.ts";
+import type { OverlayDesired, OverlayShape } from "../../../network/model/overlay.ts";
 import type { OverlayOutcome, Overlays } from "../../../network/overlay/overlays.ts";
+import type { Peer, PeerChange } from "../../../overlay/peers.ts";
 import { RepairBackoff } from "../../reconcile/repair-backoff.ts";
+import { WorkQueue } from "../../reconcile/work-queue.ts";
+import { makeDesired } from "./make-desired.ts";
+import { PeerDeltas } from "./peer-deltas.ts";
 
 /** Longest one look or change may take, milliseconds. */
 const limitMs = 60_000;
-/** Until what could not be made is tried again, milliseconds. */
-const againMs = 2000;
+/** Until what could not be made is tried again. */
+const backoff = { firstMs: 500, longestMs: 2000 } as const;
 
 export interface KernelFollowerParts {
   readonly overlays: Pick<Overlays, "follow" | "ensure" | "diff">;
+  /** All other hosts, as they are now. */
+  readonly peers: () => Iterable<Peer>;
   readonly clock: Clock;
   readonly log: Log;
   /** It was made as wanted, or is so still. */
-  readonly onMade: (desired: OverlayDesired, outcome: OverlayOutcome) => void;
-  /** Others had changed it, and it was put right: left alone for `pauseMs` from now on, if that keeps happening. */
+  readonly onMade: (shape: OverlayShape, outcome: OverlayOutcome) => void;
+  /**
+   * Others had changed it, and it was put right: left alone for `pauseMs` from now on, if that
+   * keeps happening.
+   */
   readonly onHealed: (found: readonly Deviation[], pauseMs: number) => void;
 }
 
-/** Has the kernel follow what an overlay is to be: news of peers at once, what others change at each look. One thing at a time. */
+interface Wanted {
+  readonly shape: OverlayShape;
+  /** With the peers of an earlier podnetd; undefined where it has those of now. */
+  readonly recalled?: OverlayDesired;
+}
+
+/**
+ * Has the kernel follow what an overlay is to be: deltas of peers at once, what others change at
+ * each look. One thing at a time.
+ */
 export class KernelFollower implements AsyncDisposable {
   readonly #parts: KernelFollowerParts;
   readonly #over = new AbortController();
-  readonly #patience = new RepairBackoff();
-  #wanted: OverlayDesired | undefined;
+  readonly #repairs = new RepairBackoff();
+  /** One key: whatever is due is done by one run. */
+  readonly #queue: WorkQueue<"kernel">;
+  readonly #deltas = new PeerDeltas();
+  #wanted: Wanted | undefined;
+  /**
+   * What is wanted, with all peers, as it was asked for last; undefined when it is another by now.
+   */
+  #built: OverlayDesired | undefined;
   /** What was asked for and not begun. */
-  #due = { news: false, look: false };
-  /** What was wanted last has not been made, not all of it. */
-  #unmade = false;
-  #again: NodeJS.Timeout | undefined;
-  #working: Promise<void> | undefined;
-  #resting = 0;
-  #error: PodnetError | undefined;
+  #due = { wanted: false, look: false };
+  /**
+   * A delta does not do: something else than peers is new, or not all was made that was wanted
+   * last.
+   */
+  #all = false;
   #failures = 0;
 
   constructor(parts: KernelFollowerParts) {
     this.#parts = parts;
+    this.#queue = new WorkQueue({
+      place: "overlay",
+      backoff,
+      onDegraded: (_, { error }) =>
+        parts.log.error({ err: error }, "The overlay cannot be made as it should be"),
+    });
   }
 
+  /** What is wanted, with all peers; undefined when nothing is. */
   get wanted(): OverlayDesired | undefined {
-    return this.#wanted;
+    if (this.#wanted === undefined) return undefined;
+    const { shape, recalled } = this.#wanted;
+    return (this.#built ??= recalled ?? makeDesired(shape, this.#parts.peers()));
   }
 
   /** Why it is not as wanted. */
   get error(): PodnetError | undefined {
-    return this.#error;
+    const condition = this.#queue.condition("kernel");
+    return condition.status === "degraded" ? condition.error : undefined;
   }
 
   /** Times that it could not be made as wanted, or not all of it. */
@@ -59,11 +92,27 @@ export class KernelFollower implements AsyncDisposable {
     return this.#failures;
   }
 
-  /** This is what is wanted from now on; nothing when undefined: what there is stays until it is swept. */
-  want(desired: OverlayDesired | undefined): void {
-    this.#wanted = desired;
-    this.#due.news = true;
-    this.#work();
+  /**
+   * These peers are not as they were: they are made with what is wanted next, or at the next look.
+   */
+  note(changes: readonly PeerChange[]): void {
+    // What is wanted first has all of them anyway.
+    if (this.#wanted?.recalled !== undefined || this.#wanted === undefined) return;
+    this.#deltas.note(changes);
+    this.#built = undefined;
+  }
+
+  /**
+   * This is wanted from now on, with the peers that there are. Of the same shape as before only
+   * peers that were noted are made. Nothing when undefined: what there is stays until it is swept.
+   */
+  want(shape: OverlayShape | undefined): void {
+    this.#become(shape && { shape });
+  }
+
+  /** The overlay is wanted as an earlier podnetd knew it, until it is known what it is to be. */
+  recall(desired: OverlayDesired): void {
+    this.#become({ shape: desired, recalled: desired });
   }
 
   /** Somebody may have changed something. */
@@ -74,20 +123,16 @@ export class KernelFollower implements AsyncDisposable {
 
   /** Changes nothing from when this resolves until the returned function is called. */
   async rest(): Promise<() => void> {
-    this.#resting++;
-    await this.#working;
-    let resting = true;
+    const resume = await this.#queue.pause();
     return () => {
-      if (!resting) return;
-      resting = false;
-      this.#resting--;
       this.look();
+      resume();
     };
   }
 
   /** What of the kernel is not as wanted, one line each. */
   async diff(signal: AbortSignal): Promise<readonly string[]> {
-    const desired = this.#wanted;
+    const desired = this.wanted;
     if (desired === undefined) return [];
     const { changes, rules } = await this.#parts.overlays.diff(desired, signal);
     return [...changes.map(overlayChangeText), ...changesText(rules)];
@@ -95,82 +140,87 @@ export class KernelFollower implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#over.abort();
-    clearTimeout(this.#again);
-    await this.#working;
+    await this.#queue.close();
+  }
+
+  #become(wanted: Wanted | undefined): void {
+    const before = this.#wanted;
+    const onlyPeersDiffer =
+      before !== undefined &&
+      wanted !== undefined &&
+      before.recalled === wanted.recalled &&
+      JSON.stringify(wanted.shape) === JSON.stringify(before.shape);
+    if (!onlyPeersDiffer) this.#all = true;
+    this.#wanted = wanted;
+    this.#built = undefined;
+    this.#due.wanted = true;
+    this.#work();
   }
 
   #work(): void {
-    if (this.#over.signal.aborted || this.#resting > 0) return;
-    this.#working ??= this.#run().finally(() => {
-      this.#working = undefined;
-    });
+    this.#queue.add("kernel", () => this.#run());
   }
 
+  /** Does what is due. Throws why not all of it could be made. */
   async #run(): Promise<void> {
-    // So that what comes in one go is done in one.
-    await Promise.resolve();
-    while ((this.#due.news || this.#due.look) && this.#resting === 0) {
-      if (this.#over.signal.aborted) return;
-      const news = this.#due.news || this.#unmade;
-      this.#due = { news: false, look: news && this.#due.look };
-      const desired = this.#wanted;
-      if (desired === undefined) continue;
+    do {
+      if (this.#over.signal.aborted || this.#wanted === undefined) return;
+      const wanted = this.#due.wanted || this.#all || this.#deltas.pending;
+      this.#due = { wanted: false, look: wanted && this.#due.look };
+      const { shape } = this.#wanted;
       const signal = limited(limitMs, this.#over.signal);
       try {
-        const outcome = news
-          ? await this.#parts.overlays.follow(desired, signal)
-          : await this.#heal(desired, signal);
-        if (outcome !== undefined) this.#made(desired, outcome);
+        const outcome = wanted ? await this.#make(shape.name, signal) : await this.#heal(signal);
+        if (outcome === undefined) continue;
+        const [first] = outcome.failures;
+        this.#all ||= first !== undefined;
+        this.#parts.onMade(shape, outcome);
+        if (first !== undefined) throw first;
       } catch (thrown) {
         if (this.#over.signal.aborted) return;
-        this.#failed(toPodnetError(thrown));
+        this.#failures++;
+        this.#all = true;
+        throw thrown;
       }
+    } while (this.#due.wanted || this.#due.look);
+  }
+
+  /** By a delta where that does, else by a look at all of it. */
+  async #make(name: string, signal: AbortSignal): Promise<OverlayOutcome | undefined> {
+    const { overlays } = this.#parts;
+    if (!this.#all) {
+      const outcome = await overlays.follow(name, this.#deltas.take(), signal);
+      if (outcome !== undefined) return outcome;
     }
+    this.#all = false;
+    this.#deltas.clear();
+    const desired = this.wanted;
+    return desired && overlays.ensure(desired, signal);
   }
 
   /** Compared before it is touched: with whoever keeps undoing it podnet does not fight. */
-  async #heal(desired: OverlayDesired, signal: AbortSignal): Promise<OverlayOutcome | undefined> {
+  async #heal(signal: AbortSignal): Promise<OverlayOutcome | undefined> {
     const { overlays, clock, onHealed } = this.#parts;
+    const desired = this.wanted;
+    if (desired === undefined) return undefined;
     const { changes, rules } = await overlays.diff(desired, signal);
     const found = [
       ...changes.map((change) => overlayDeviation(overlayChangeText(change))),
       ...changesText(rules).map(overlayDeviation),
     ];
-    if (found.length === 0) {
-      this.#error = undefined;
-      return undefined;
-    }
-    if (!this.#patience.allows(found, clock.monotonic())) return undefined;
+    if (found.length === 0) return undefined;
+    if (!this.#repairs.allows(found, clock.monotonic())) return undefined;
     const outcome = await overlays.ensure(desired, signal);
     if (outcome.failures.length === 0)
-      onHealed(found, this.#patience.repaired(found, clock.monotonic()));
+      onHealed(found, this.#repairs.repaired(found, clock.monotonic()));
     return outcome;
-  }
-
-  #made(desired: OverlayDesired, outcome: OverlayOutcome): void {
-    const [first] = outcome.failures;
-    this.#unmade = first !== undefined;
-    if (first === undefined) this.#error = undefined;
-    else this.#failed(first);
-    this.#parts.onMade(desired, outcome);
-  }
-
-  #failed(error: PodnetError): void {
-    this.#failures++;
-    this.#unmade = true;
-    clearTimeout(this.#again);
-    this.#again = setTimeout(
-      guarded("overlay", () => this.look()),
-      againMs,
-    ).unref();
-    const same = this.#error?.message === error.message;
-    this.#error = error;
-    // Told of once for as long as it is the same.
-    if (!same) this.#parts.log.error({ err: error }, "The overlay cannot be made as it should be");
   }
 }
 
-/** What a change would put right. Its line tells what is to be; what was found there differs from it. */
+/**
+ * What a change would put right. Its line tells what is to be; what was found there differs from
+ * it.
+ */
 export const overlayDeviation = (line: string): Deviation =>
   /^\S+ - /.test(line)
     ? { subject: line, found: "there", wanted: "absent" }

@@ -4,8 +4,10 @@ import {
   type OverlayBackend,
   type OverlayDesired,
   type OverlayPeer,
-  type OverlaySide,
+  type OverlayShape,
+  sideFamily,
   sideOf,
+  type SideShape,
 } from "../../../network/model/overlay.ts";
 import type { Host } from "../../../overlay/claim.ts";
 import type { Backend } from "../../../overlay/flannel/backend.ts";
@@ -88,7 +90,7 @@ export const vtepDevice = (family: Family, vni: number): IfName =>
   parseIfName(`${family === 4 ? "flannel" : "flannel-v6"}.${vni}`);
 
 /** What an overlay is made from on this host. */
-export interface DesiredFrom {
+export interface ShapeFrom {
   readonly name: string;
   readonly settings: Pick<OverlaySettings, "masquerade" | "forward">;
   readonly config: OverlayConfig;
@@ -96,14 +98,12 @@ export interface DesiredFrom {
   readonly uplink: Uplink;
   readonly macs: Macs;
   readonly subnets: Subnets;
-  readonly peers: Iterable<Peer>;
 }
 
-/** An overlay as it is to be on this host. Pure. */
-export function makeDesired(from: DesiredFrom): OverlayDesired {
+/** An overlay as it is to be on this host, without its peers. Pure. */
+export function makeShape(from: ShapeFrom): OverlayShape {
   const { name, settings, config, backend, uplink, subnets } = from;
-  const peers = [...from.peers];
-  const side = (family: Family): OverlaySide[] => {
+  const side = (family: Family): SideShape[] => {
     const network = (family === 4 ? config.v4 : config.v6)?.network;
     const subnet = family === 4 ? subnets.v4 : subnets.v6;
     const publicIp = backend.kind === "host-gw" ? told(uplink, family) : own(uplink, family);
@@ -122,7 +122,6 @@ export function makeDesired(from: DesiredFrom): OverlayDesired {
                 ...(mac === undefined ? {} : { mac }),
               },
             }),
-        peers: peers.flatMap((peer) => sidePeer(peer, family)),
       },
     ];
   };
@@ -136,6 +135,16 @@ export function makeDesired(from: DesiredFrom): OverlayDesired {
   };
 }
 
+/** An overlay as it is to be on this host, with all its peers. Pure. */
+export function makeDesired(shape: OverlayShape, peers: Iterable<Peer>): OverlayDesired {
+  const all = [...peers];
+  const sides = shape.sides.map((side) => ({
+    ...side,
+    peers: all.flatMap((peer) => sidePeer(peer, sideFamily(side))),
+  }));
+  return { ...shape, sides };
+}
+
 /** Tunnels leave with the link's own address, whatever others are told to send to (behind a NAT, say). */
 const own = (uplink: Uplink, family: Family): Ip | undefined =>
   family === 4 ? uplink.address : uplink.address6;
@@ -143,10 +152,11 @@ const own = (uplink: Uplink, family: Family): Ip | undefined =>
 const told = (uplink: Uplink, family: Family): Ip | undefined =>
   family === 4 ? uplink.publicIp : uplink.publicIp6;
 
-/** The same object for the same peer: what is read of it once is not read again with all news of others. */
+/** What was read of a peer once is not read again. */
 const sides = new WeakMap<Peer, Partial<Record<Family, readonly OverlayPeer[]>>>();
 
-function sidePeer(peer: Peer, family: Family): readonly OverlayPeer[] {
+/** A peer as it is in one family; none where it has no part in that. */
+export function sidePeer(peer: Peer, family: Family): readonly OverlayPeer[] {
   const known = sides.get(peer) ?? {};
   sides.set(peer, known);
   return (known[family] ??= makePeer(peer, family));
@@ -164,7 +174,7 @@ function makePeer(peer: Peer, family: Family): readonly OverlayPeer[] {
 
 /** What programs on the host are told of an overlay; undefined when it has no subnet here. */
 export function subnetEnvOf(
-  { sides, masquerade }: OverlayDesired,
+  { sides, masquerade }: OverlayShape,
   mtu: number,
 ): SubnetEnv | undefined {
   const v4 = sideOf({ sides }, 4);

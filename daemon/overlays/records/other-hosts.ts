@@ -1,5 +1,5 @@
 import type { BackendType } from "../../../overlay/flannel/backend.ts";
-import { conflictsIn, Peers } from "../../../overlay/peers.ts";
+import { conflictsIn, type PeerChange, Peers } from "../../../overlay/peers.ts";
 import type { EntryChange, Registry } from "../../../overlay/registry.ts";
 import type { GrantId } from "../../../overlay/store.ts";
 import type { Extension } from "../kernel/extension.ts";
@@ -50,16 +50,16 @@ export class OtherHosts implements AsyncDisposable {
     this.#peers.apply(entries.map((after) => ({ key: after.key, before: undefined, after })));
   }
 
-  /** This is the host's own key. Answers whether any peer is another by that. */
-  own(key: string | undefined): boolean {
+  /** This is the host's own key. Answers what is different of the peers by that. */
+  own(key: string | undefined): readonly PeerChange[] {
     this.#own = key;
-    return this.#peers.own(key, (each) => this.#registry.get(each)).length > 0;
+    return this.#peers.own(key, (each) => this.#registry.get(each));
   }
 
-  /** Answers whether any peer is another now. */
-  apply(changes: readonly EntryChange[]): boolean {
+  /** Takes in what changed of the leases. Answers what is different of the peers by that. */
+  apply(changes: readonly EntryChange[]): readonly PeerChange[] {
     this.#conflicts = undefined;
-    return this.#peers.apply(changes).length > 0;
+    return this.#peers.apply(changes);
   }
 
   /** Has an extension's commands follow, one call behind the other; what fails is tried again with the next. */

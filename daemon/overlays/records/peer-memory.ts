@@ -2,13 +2,18 @@ import { guarded } from "../../../core/guard.ts";
 import type { Clock } from "../../../core/clock.ts";
 import { toPodnetError } from "../../../core/errors.ts";
 import type { Log } from "../../../linux/log.ts";
-import type { OverlayDesired } from "../../../network/model/overlay.ts";
+import type { OverlayDesired, OverlayShape } from "../../../network/model/overlay.ts";
 import type { Database } from "../../store/database.ts";
 import { forgetPeers, type KnownPeers, knownPeers, writePeers } from "./overlay-peers.ts";
 
-/** From news of peers to their being written down, milliseconds: rarely, for a start finds most of them in the kernel. */
+/**
+ * From a change of peers to their being written down, milliseconds: rarely, for a start finds most
+ * of them in the kernel.
+ */
 const laterMs = 30_000;
-/** The same where podnetd itself moves the packets: a killed podnetd leaves no peer in the kernel. */
+/**
+ * The same where podnetd itself moves the packets: a killed podnetd leaves no peer in the kernel.
+ */
 const ownTableMs = 1000;
 /** Of each family; more would be megabytes for each change. */
 const most = 8192;
@@ -27,15 +32,16 @@ export interface PeerMemoryParts {
 }
 
 /**
- * The other hosts as they were last made known to the kernel, for a boot without etcd: the kernel has forgotten them by then. Within
- * a boot the kernel itself knows better, whatever ended podnetd. The backend udp is different: its table of peers is podnetd's own and
- * ends with podnetd, so that the written peers are needed after each start.
+ * The other hosts as they were last made known to the kernel, for a boot without etcd: the kernel
+ * has forgotten them by then. Within a boot the kernel itself knows better, whatever ended podnetd.
+ * The backend udp is different: its table of peers is podnetd's own and ends with podnetd, so that
+ * the written peers are needed after each start.
  */
 export class PeerMemory implements Disposable {
   readonly #parts: PeerMemoryParts;
   readonly #former: KnownPeers | undefined;
   /** Made in this boot, and not written yet. */
-  #news: OverlayDesired | undefined;
+  #made: (() => OverlayDesired | undefined) | undefined;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(parts: PeerMemoryParts) {
@@ -43,15 +49,21 @@ export class PeerMemory implements Disposable {
     this.#former = knownPeers(parts.db, parts.overlay);
   }
 
-  /** What an earlier podnetd wrote down: when (wall clock, milliseconds), and whether in this boot. Undefined when it wrote nothing. */
+  /**
+   * What an earlier podnetd wrote down: when (wall clock, milliseconds), and whether in this boot.
+   * Undefined when it wrote nothing.
+   */
   get former(): { readonly writtenMs: number; readonly sameBoot: boolean } | undefined {
     const former = this.#former;
     if (former === undefined) return undefined;
     return { writtenMs: former.writtenMs, sameBoot: former.bootId === this.#parts.bootId };
   }
 
-  /** The overlay with the peers that an earlier podnetd wrote down; undefined when the kernel still has them, or none are written. */
-  recall(desired: OverlayDesired): OverlayDesired | undefined {
+  /**
+   * The overlay with the peers that an earlier podnetd wrote down; undefined when the kernel still
+   * has them, or none are written.
+   */
+  recall(desired: OverlayShape): OverlayDesired | undefined {
     const former = this.#former;
     if (former === undefined) return undefined;
     if (former.bootId === this.#parts.bootId && !ownsTable(desired)) return undefined;
@@ -62,10 +74,10 @@ export class PeerMemory implements Disposable {
     return { ...desired, sides };
   }
 
-  /** These are made: they are written down after a while, and at the end at the latest. */
-  note(desired: OverlayDesired): void {
-    this.#news = desired;
-    const ms = ownsTable(desired) ? ownTableMs : laterMs;
+  /** Peers are made: `whole` has them when they are written down, after a while or at the end. */
+  note(shape: Pick<OverlayShape, "backend">, whole: () => OverlayDesired | undefined): void {
+    this.#made = whole;
+    const ms = ownsTable(shape) ? ownTableMs : laterMs;
     this.#timer ??= setTimeout(
       guarded("overlay", () => this.#write()),
       ms,
@@ -73,7 +85,7 @@ export class PeerMemory implements Disposable {
   }
 
   forget(): void {
-    this.#news = undefined;
+    this.#made = undefined;
     forgetPeers(this.#parts.db, this.#parts.overlay);
   }
 
@@ -84,9 +96,9 @@ export class PeerMemory implements Disposable {
   #write(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    const desired = this.#news;
+    const desired = this.#made?.();
+    this.#made = undefined;
     if (desired === undefined) return;
-    this.#news = undefined;
     const { db, overlay, bootId, clock, log } = this.#parts;
     const sides = desired.sides.map(({ network, peers }) => ({
       network,

@@ -1,7 +1,7 @@
 import { type Cidr, type Ip, ipOf } from "../../../core/address.ts";
 import type { IfName } from "../../../core/names.ts";
 import type { OverlayChange } from "../change.ts";
-import { type OverlayDesired, sideOf } from "../../model/overlay.ts";
+import { type OverlayShape, sideOf } from "../../model/overlay.ts";
 import type { ObservedDevice } from "../observed-device.ts";
 import type { TunnelBirth, UdpTunnel } from "./tunnel.ts";
 
@@ -9,7 +9,7 @@ import type { TunnelBirth, UdpTunnel } from "./tunnel.ts";
 export const deviceToCome = "flannel%d" as IfName;
 
 /** The tunnel that an overlay is to have; undefined when it needs none. */
-export function wantedTunnel(desired: OverlayDesired): TunnelBirth | undefined {
+export function wantedTunnel(desired: OverlayShape): TunnelBirth | undefined {
   const { backend } = desired;
   const side = sideOf(desired, 4);
   if (backend.kind !== "udp" || side === undefined) return undefined;

@@ -4,8 +4,9 @@ const plan = "test/unit/network/overlay/plan.test.ts";
 const news = {
   file: plan,
   title:
-    "news of peers make of what was wanted what a look at all of them would, whoever has what another has",
+    "a delta of peers makes of what was wanted what a look at all of them would, whoever has what another has",
 };
+const follower = "test/unit/daemon/overlays/kernel-follower.test.ts";
 const doubted = {
   file: plan,
   title:
@@ -26,7 +27,7 @@ export const peersFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "news are taken by themselves though somebody is refused",
-    file: "network/overlay/news.ts",
+    file: "network/overlay/delta.ts",
     find: "wanted.refused.length + to.refused.length === 0 &&",
     put: "",
     noticedBy: news,
@@ -34,7 +35,7 @@ export const peersFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "who comes takes what somebody has who stays",
-    file: "network/overlay/news.ts",
+    file: "network/overlay/delta.ts",
     find: "if (all?.has(key) === true && less?.has(key) !== true) return false;",
     put: "if (all === less && more?.has(key) === false) return false;",
     noticedBy: news,
@@ -42,18 +43,45 @@ export const peersFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "who has gone stays wanted",
-    file: "network/overlay/news.ts",
+    file: "network/overlay/delta.ts",
     find: "for (const key of less.keys()) all.delete(key);",
     put: "",
     noticedBy: news,
   },
   {
     kind: "bound",
-    name: "all peers behind the first new one are news",
-    file: "network/overlay/news.ts",
-    find: ".filter((peer) => !was.delete(peer));",
-    put: ";",
-    noticedBy: { file: plan, title: "news of one peer among thousands are that peer alone" },
+    name: "for one peer that changed all are looked at",
+    file: "daemon/overlays/kernel/kernel-follower.ts",
+    find: "if (!this.#all) {",
+    put: "if (!this.#all && name === undefined) {",
+    noticedBy: {
+      file: follower,
+      title:
+        "what changes of peers reaches the kernel as that and nothing else, all of it at first",
+    },
+  },
+  {
+    kind: "release",
+    name: "a peer that goes before its turn is made all the same",
+    file: "daemon/overlays/kernel/peer-deltas.ts",
+    find: "if (!added.delete(peerKey(each))) removed.set(peerKey(each), each);",
+    put: "removed.set(peerKey(each), each);",
+    noticedBy: {
+      file: follower,
+      title: "what comes and goes before its turn is in no delta",
+    },
+  },
+  {
+    kind: "record",
+    name: "a delta of peers that are not known is taken for done",
+    file: "network/overlay/followed.ts",
+    find: "if (!peers.delete(peerKey(peer))) return false;",
+    put: "peers.delete(peerKey(peer));",
+    noticedBy: {
+      file: plan,
+      title:
+        "a delta that does not fit to the peers that are known is refused, and so are peers that look alike",
+    },
   },
   {
     kind: "access",

@@ -38,7 +38,7 @@ test("peers that podnetd itself sends to are recalled by each start, those of th
     {
       using memory = here.start("first boot");
       t.is(memory.recall(wanted), undefined, "nothing is written yet");
-      memory.note(wanted);
+      memory.note(wanted, () => wanted);
     }
     const empty = desiredOf(backend, []);
     const own = backend.kind === "udp";
@@ -53,7 +53,7 @@ test("peers that podnetd itself sends to are written within a second or so, for 
   using here = site();
   const wanted = desiredOf({ kind: "udp", port: 8285 }, [2]);
   using memory = here.start("boot");
-  memory.note(wanted);
+  memory.note(wanted, () => wanted);
   await until("it to be written", () => here.start("boot").recall(wanted) !== undefined, 5000);
   t.deepEqual(here.start("boot").recall(wanted), wanted);
 });

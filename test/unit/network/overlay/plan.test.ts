@@ -19,10 +19,12 @@ import type {
   OverlayPeer,
   OverlayRuled,
   OverlaySide,
+  PeerDelta,
 } from "../../../../network/model/overlay.ts";
 import { peerRefusal } from "../../../../network/model/refuse-peer.ts";
+import { peersByKey, updatePeers } from "../../../../network/overlay/followed.ts";
 import { overlayMtu } from "../../../../network/overlay/mtu.ts";
-import { peerNews, type SideStep, takeNews } from "../../../../network/overlay/news.ts";
+import { applyDelta, type SideStep } from "../../../../network/overlay/delta.ts";
 import { planPeers } from "../../../../network/overlay/plan.ts";
 import { ruledOverlay, senderChange } from "../../../../network/model/overlay-senders.ts";
 import { outermost } from "../../../../network/firewall/traffic.ts";
@@ -36,7 +38,7 @@ import { parseChainName, ruleText } from "../../../../network/firewall/iptables/
 import { elementText } from "../../../../network/model/nftables-sets.ts";
 import { overlayElements } from "../../../../network/firewall/nftables/element.ts";
 import { senderElements } from "../../../../network/firewall/nftables/senders-table.ts";
-import { overlayOf, peerOf, vxlan } from "../../../lab/overlay.ts";
+import { deltaOf, overlayOf, peerOf, vxlan } from "../../../lab/overlay.ts";
 
 const wantedOf = (desired: OverlayDesired, isDirect = false): WantedSide => {
   const [side] = desired.sides;
@@ -115,8 +117,8 @@ test("a host with two leases has both; who excludes whom does not depend on the 
   const desired = withPeers(again);
   const [side] = desired.sides as [OverlaySide];
   const around = { parentMtu: 1500, isDirect: () => false };
-  const news = { gone: [peerOf(2)], come: [] };
-  const step = takeNews(desired, side, around, both, news);
+  const delta = { removed: [peerOf(2)], added: [] };
+  const step = applyDelta(desired, side, around, both, delta, () => side.peers);
   t.deepEqual(planPeers(step.to, { ...step.from, strays: [] }).map(overlayChangeText), [
     "route - 10.77.2.0/24 via 10.77.2.0 dev flannel.1 onlink",
     "neighbour - 10.77.2.0 on flannel.1",
@@ -231,7 +233,7 @@ const anyBackend = fc.constantFrom<OverlayDesired["backend"]>(
   { kind: "udp", port: 8285 },
 );
 
-test("news of peers make of what was wanted what a look at all of them would, whoever has what another has", (t) => {
+test("a delta of peers makes of what was wanted what a look at all of them would, whoever has what another has", (t) => {
   fc.assert(
     fc.property(
       anyBackend,
@@ -241,7 +243,6 @@ test("news of peers make of what was wanted what a look at all of them would, wh
         const [side] = desired.sides as [OverlaySide];
         const around = { parentMtu: 1500, isDirect: () => false, tunnelDevice: "pn0" as IfName };
         const listed = new Map<number, OverlayPeer>();
-        let before: OverlayPeer[] = [];
         let wanted = wantedSide(desired, side, around);
         const admitted = new Set<Ip>();
         const changeOf = ({ from, to, wanted: { senders: all } }: SideStep) => ({
@@ -250,15 +251,17 @@ test("news of peers make of what was wanted what a look at all of them would, wh
           all,
         });
         for (const changes of times) {
+          const before = new Map(listed);
           // Whoever is named once more leaves.
           for (const [key, peer] of changes) if (!listed.delete(key)) listed.set(key, peer);
           const peers = [...listed.values()];
           const now = { ...side, peers };
-          const news = peerNews(before, peers);
+          const differing = (some: typeof listed, others: typeof listed): OverlayPeer[] =>
+            [...some].filter(([key, peer]) => others.get(key) !== peer).map(([, peer]) => peer);
+          const delta = { removed: differing(before, listed), added: differing(listed, before) };
           const was = structuredClone(wanted);
-          const step = takeNews(desired, now, around, wanted, news);
+          const step = applyDelta(desired, side, around, wanted, delta, () => peers);
           wanted = step.wanted;
-          before = peers;
           const whole = wantedSide(desired, now, around);
           t.deepEqual(wanted.refused, whole.refused);
           for (const ip of senderChange("default", now, changeOf(step))?.added ?? [])
@@ -283,14 +286,16 @@ test("news of peers make of what was wanted what a look at all of them would, wh
   );
 });
 
-test("news of one peer among thousands are that peer alone", (t) => {
-  const many = Array.from({ length: 4000 }, () => ({ ...peerOf(2) }));
-  const [first, ...others] = many as [OverlayPeer, ...OverlayPeer[]];
-  const other = peerOf(3);
-  t.deepEqual(peerNews(many, [...many, other]), { gone: [], come: [other] });
-  t.deepEqual(peerNews(many, others), { gone: [first], come: [] });
-  t.deepEqual(peerNews(many, many.with(2000, other)), { gone: [many[2000]], come: [other] });
-  t.deepEqual(peerNews(many, many.toReversed()), { gone: [], come: [] });
+test("a delta that does not fit to the peers that are known is refused, and so are peers that look alike", (t) => {
+  const peers = (): Map<string, OverlayPeer> => peersByKey([peerOf(2), peerOf(3)]) as never;
+  const known = peers();
+  t.true(updatePeers(known, { removed: [peerOf(2)], added: [peerOf(4)] }));
+  t.deepEqual([...known.values()], [peerOf(3), peerOf(4)]);
+  const moved = { ...peerOf(3), publicIp: peerOf(5).publicIp };
+  t.true(updatePeers(known, { removed: [peerOf(3)], added: [moved] }));
+  t.false(updatePeers(peers(), { removed: [peerOf(4)], added: [] }));
+  t.false(updatePeers(peers(), { removed: [], added: [{ ...peerOf(2) }] }));
+  t.is(peersByKey([peerOf(2), { ...peerOf(2) }]), undefined);
 });
 
 test("flannel's route to a peer that stays is taken over in its place, to one that has gone removed", (t) => {
@@ -380,7 +385,8 @@ test("a host with two leases may send until the last of them has ended", (t) => 
     const [side] = desired.sides as [OverlaySide];
     const was = wantedSide(desired, { ...side, peers: before }, around);
     const now = { ...side, peers };
-    const { from, to, wanted } = takeNews(desired, now, around, was, peerNews(before, peers));
+    const delta = deltaOf(withPeers(...before), withPeers(...peers)).get(4) as PeerDelta;
+    const { from, to, wanted } = applyDelta(desired, now, around, was, delta, () => peers);
     const all = wanted.senders;
     return senderChange("default", now, { from: from.senders, to: to.senders, all });
   };

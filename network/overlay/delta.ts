@@ -1,24 +1,7 @@
-import type { OverlayDesired, OverlayPeer, OverlaySide } from "../model/overlay.ts";
+import type { OverlayPeer, OverlayShape, PeerDelta, SideShape } from "../model/overlay.ts";
 import { type Surroundings, wantedSide, type WantedSide } from "./wanted.ts";
 
-export interface PeerNews {
-  readonly gone: readonly OverlayPeer[];
-  readonly come: readonly OverlayPeer[];
-}
-
-/** Which peers are not those of before: told by the objects themselves, for there are thousands and few are new. */
-export function peerNews(before: readonly OverlayPeer[], after: readonly OverlayPeer[]): PeerNews {
-  const least = Math.min(before.length, after.length);
-  let from = 0;
-  while (from < least && before[from] === after[from]) from++;
-  let behind = 0;
-  while (behind < least - from && before.at(-1 - behind) === after.at(-1 - behind)) behind++;
-  const was = new Set(before.slice(from, before.length - behind));
-  const come = after.slice(from, after.length - behind).filter((peer) => !was.delete(peer));
-  return { gone: [...was], come };
-}
-
-/** A side before and after news, as far as the two can differ, and all of it after them. */
+/** A side before and after a delta, as far as the two can differ, and all of it after it. */
 export interface SideStep {
   readonly from: WantedSide;
   readonly to: WantedSide;
@@ -26,18 +9,20 @@ export interface SideStep {
 }
 
 /**
- * What news of peers make of a side: `wanted` itself, brought up to date by them alone. Where a peer is refused, was refused or
- * has what another has, all of them are looked at, for who comes first has it.
+ * What a delta of peers makes of a side: `wanted` itself, brought up to date by these peers alone.
+ * Where a peer is refused, was refused or has what another has, all peers (`all`, the delta
+ * included) are looked at, for who comes first has it.
  */
-export function takeNews(
-  desired: OverlayDesired,
-  side: OverlaySide,
+export function applyDelta(
+  desired: OverlayShape,
+  side: SideShape,
   surroundings: Surroundings,
   wanted: WantedSide,
-  { gone, come }: PeerNews,
+  { removed, added }: PeerDelta,
+  all: () => readonly OverlayPeer[],
 ): SideStep {
-  const from = wantedSide(desired, { ...side, peers: gone }, surroundings);
-  const to = wantedSide(desired, { ...side, peers: come }, surroundings);
+  const from = wantedSide(desired, { ...side, peers: removed }, surroundings);
+  const to = wantedSide(desired, { ...side, peers: added }, surroundings);
   const apart =
     wanted.refused.length + to.refused.length === 0 &&
     // One of several leases of a host may go: what it shares with the others stays.
@@ -45,7 +30,7 @@ export function takeNews(
     to.sharesMac !== true &&
     tables.every((table) => isApart(wanted[table], from[table], to[table]));
   if (!apart) {
-    const whole = wantedSide(desired, side, surroundings);
+    const whole = wantedSide(desired, { ...side, peers: all() }, surroundings);
     return { from: wanted, to: whole, wanted: whole };
   }
   replace(wanted.neighbours, from.neighbours, to.neighbours);
