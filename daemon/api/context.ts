@@ -15,7 +15,7 @@ import type { OverlayControl } from "../overlays/view.ts";
 import type { Networks } from "../networks/networks.ts";
 import type { Log } from "../../linux/log.ts";
 import type { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
-import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { Database } from "../store/database.ts";
 import { type DamagedPod, isDamaged } from "../pods/store/pod-rows.ts";

@@ -86,8 +86,8 @@ const firewalls = {
  */
 async function firewall({ network }: ServiceParts, signal: AbortSignal): Promise<string> {
   try {
-    const written = firewalls[(await network.observeFacts(signal)).firewall];
-    const { guardLacking } = network;
+    const written = firewalls[(await network.observe.facts(signal)).firewall];
+    const { guardLacking } = network.observe;
     return guardLacking.length === 0 ? written : `${written}; without ${guardLacking.join(", ")}`;
   } catch {
     return "unreadable";
@@ -132,7 +132,7 @@ async function down(parts: ServiceParts): Promise<string[]> {
     return await takeDown(parts);
   } catch (thrown) {
     for (const fragment of networks.fragments())
-      await network.ensure(fragment, AbortSignal.timeout(60_000)).catch((err: unknown) => {
+      await network.apply(fragment, AbortSignal.timeout(60_000)).catch((err: unknown) => {
         log.error({ network: fragment.key, err }, "The network cannot be put back");
       });
     await networks.answerNames();
@@ -171,7 +171,9 @@ async function takeDown(parts: ServiceParts): Promise<string[]> {
   const plugin = installation.uninstall({ force: true });
   await removeLeftOverlays(config.disksDir);
   const ofOverlays = (await overlays?.down()) ?? [];
-  const changes = await networks.down(() => network.down(AbortSignal.timeout(60_000)));
+  const changes = await networks.down(() =>
+    network.remove({ kind: "everything" }, AbortSignal.timeout(60_000)),
+  );
   await parts.hostRecords?.withdraw(AbortSignal.timeout(withdrawMs));
   return [
     ...rows.map(({ name }) => `pod ${name}`),

@@ -74,10 +74,7 @@ function planOf(
   { network, networks }: ServiceParts,
 ): Plan {
   const gone = removedPorts(before, after);
-  const rules = network.describeRules(
-    portsOf(before, networks.list()),
-    portsOf(after, networks.list()),
-  );
+  const rules = network.describe(portsOf(after, networks.list()), portsOf(before, networks.list()));
   return planView(after.podId, [
     {
       step: "store.claim",

@@ -113,7 +113,7 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
           definitions: parts.networks.list(),
         },
         sandboxes: parts.host.sandboxes,
-        firewall: async () => (await parts.network.observeFacts(signal)).firewall,
+        firewall: async () => (await parts.network.observe.facts(signal)).firewall,
       });
       return { podId, ok, checks: [...checks] };
     },

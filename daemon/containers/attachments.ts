@@ -7,7 +7,7 @@ import type { CniResult } from "../../cni/protocol/result.ts";
 import type { BootMoment } from "../../linux/boot-moment.ts";
 import type { Log } from "../../linux/log.ts";
 import type { AttachedFragment } from "../../network/model/desired.ts";
-import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import { KeyedLock } from "../reconcile/keyed-lock.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import type { HeldPorts } from "../published/held-ports.ts";
@@ -36,7 +36,7 @@ const attachMs = 60_000;
 
 export interface AttachmentsParts extends AttachmentWorld {
   readonly network: AttachmentNetwork;
-  readonly host: Pick<HostNetwork, "endFlows" | "inspectRules">;
+  readonly host: Pick<HostNetwork, "remove" | "inspectRules">;
   readonly clock: Clock;
   /** The moment that is now; see `AttachmentPlan.claimed`. */
   readonly moment: () => BootMoment;

@@ -1,6 +1,6 @@
 import type { Log } from "../../linux/log.ts";
 import { ruledPart } from "../../network/containers/host-part.ts";
-import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { KeyedLock } from "../reconcile/keyed-lock.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
 import type { HeldPorts } from "../published/held-ports.ts";
@@ -18,7 +18,7 @@ const backoff = { firstMs: 2000, longestMs: 2000 } as const;
 
 export interface TeardownParts {
   readonly network: AttachmentNetwork;
-  readonly host: Pick<HostNetwork, "endFlows" | "inspectRules">;
+  readonly host: Pick<HostNetwork, "remove" | "inspectRules">;
   readonly published: Pick<HeldPorts, "release">;
   readonly records: AttachmentRecords;
   readonly locks: KeyedLock<string>;
@@ -143,7 +143,10 @@ export class TeardownQueue {
     await network.sweep();
     await removeTranslationRules(released, host);
     // Whoever has an address next would go on with them.
-    await host.endFlows(released.map(({ fragment }) => ruledPart(fragment)));
+    await host.remove(
+      { kind: "connections", of: released.map(({ fragment }) => ruledPart(fragment)) },
+      new AbortController().signal,
+    );
     records.forget(released);
     for (const { id } of released) this.#released.delete(id);
   }

@@ -1,7 +1,7 @@
 import type { Log } from "../../linux/log.ts";
 import { ruledPart } from "../../network/containers/host-part.ts";
 import type { AttachedFragment, PluggedFragment } from "../../network/model/desired.ts";
-import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
 import type { AttachmentId } from "../store/holder.ts";
 import type { AttachmentPlan } from "./attachment-plan.ts";

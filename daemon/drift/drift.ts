@@ -4,7 +4,7 @@ import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import type { LookOptions } from "../../network/containers/attachments.ts";
 import type { Deviation } from "../../network/model/deviation.ts";
-import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { Inspection } from "../../network/bridge/inspect.ts";
 import { type DegradedPartsOptions, DegradedParts } from "./degraded-parts.ts";
 import {
@@ -37,7 +37,7 @@ const lookLimitMs = 60_000;
 const insideAtOnce = 64;
 
 export interface DriftParts extends DegradedPartsOptions, LiveParts {
-  readonly network: Pick<HostNetwork, "inspect" | "inspectRules" | "fingerprint">;
+  readonly network: Pick<HostNetwork, "inspect" | "inspectRules" | "observe">;
   /** Between looks at what the kernel sends no event for, milliseconds. */
   readonly everyMs: number;
   /** Who tells of the kernel's changes; the kernel itself unless given. */
@@ -246,7 +246,7 @@ export class DriftWatch implements AsyncDisposable {
 
   #fingerprint(signal: AbortSignal): Promise<string> {
     const { network, networks } = this.#parts;
-    return network.fingerprint(networks.fragments(), signal);
+    return network.observe.fingerprint(networks.fragments(), signal);
   }
 
   async #inspect(

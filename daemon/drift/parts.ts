@@ -7,7 +7,7 @@ import type {
   NetworkFragment,
   PodFragment,
 } from "../../network/model/desired.ts";
-import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { Inspection } from "../../network/bridge/inspect.ts";
 import type { JoinDesired } from "../../network/tc-redirect/redirect.ts";
 import type { AttachmentId } from "../store/holder.ts";

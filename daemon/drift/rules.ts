@@ -1,6 +1,6 @@
 import type { PluggedFragment } from "../../network/model/desired.ts";
 import type { Deviation } from "../../network/model/deviation.ts";
-import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { Inspection } from "../../network/bridge/inspect.ts";
 import { type LiveParts, type Part, partNow } from "./parts.ts";
 

@@ -250,7 +250,7 @@ export async function openDaemon(
  * takes.
  */
 function warnOfGuard({ network }: Pick<ServiceParts, "network">, log: Log): void {
-  for (const why of network.guardLacking)
+  for (const why of network.observe.guardLacking)
     log.warn({ why, hint: guardHint }, "A part of the guard is not in force on this host");
 }
 
@@ -264,7 +264,7 @@ async function warnOfObstacles(
 ): Promise<void> {
   try {
     const limit = AbortSignal.timeout(obstaclesMs);
-    for (const each of await network.observeObstacles(networks.fragments(), limit))
+    for (const each of await network.observe.obstacles(networks.fragments(), limit))
       log.warn({ hint: obstacleHint(each) }, obstacleText(each));
   } catch (err) {
     log.warn({ err }, "Cannot look for what others drop of what is forwarded");

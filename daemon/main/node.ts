@@ -3,7 +3,8 @@ import type { Clock } from "../../core/clock.ts";
 import type { Driver } from "../../hypervisor/driver.ts";
 import { bootMoment, type BootMoment } from "../../linux/boot-moment.ts";
 import type { Log } from "../../linux/log.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import { Attachments as KernelAttachments } from "../../network/containers/attachments.ts";
 import { hostPart } from "../../network/containers/host-part.ts";
 import type { AttachmentKernel } from "../../network/containers/kernel.ts";
@@ -304,7 +305,7 @@ async function publishFirst(network: HostNetwork, db: Database): Promise<void> {
     ...pods.map(({ plan }) => portsOf(plan, definitions)),
     ...containers.map(({ plan }) => hostPart(plan.fragment)),
   ];
-  await network.publishFirst(fragments, AbortSignal.timeout(60_000));
+  await network.apply({ kind: "firewall-switch", pods: fragments }, AbortSignal.timeout(60_000));
 }
 
 const hasMachine = ({ state }: PodRow): boolean => state === "running" || state === "paused";
@@ -322,5 +323,5 @@ async function sweep(network: HostNetwork, records: PodRecords, db: Database): P
     networks: new Set<string>(listNetworks(db).map(({ definition }) => definition.name)),
     attachments: attachmentIds(db),
   };
-  await network.sweep(known, AbortSignal.timeout(60_000));
+  await network.remove({ kind: "orphans", known }, AbortSignal.timeout(60_000));
 }

@@ -65,7 +65,7 @@ export class NetworkChanges {
     entry.moving = true;
     if (!sameSubnets(before, definition)) this.#changing.add(name);
     try {
-      await host.ensure(
+      await host.apply(
         this.#entries.between([before, ...entry.left], definition),
         AbortSignal.timeout(hostMs),
       );
@@ -83,7 +83,7 @@ export class NetworkChanges {
       entry.wanted = before;
       entry.left = [...entry.left, definition];
       await this.tidy(name, async () => {
-        await host.ensure(this.#entries.fragmentOf(entry), AbortSignal.timeout(hostMs));
+        await host.apply(this.#entries.fragmentOf(entry), AbortSignal.timeout(hostMs));
         rows.revertNetwork(db, name);
         entry.left = [];
       });
@@ -102,7 +102,7 @@ export class NetworkChanges {
   /** The host forwards nothing that no network needs, unless it did before. */
   async unforward(): Promise<void> {
     const families = unusedFamilies(this.#entries.wanted());
-    await this.#parts.host.unforward(families, AbortSignal.timeout(hostMs));
+    await this.#parts.host.remove({ kind: "forwarding", families }, AbortSignal.timeout(hostMs));
   }
 
   /** What fails of what is to go is done by the next start, or by who asks next. */

@@ -121,7 +121,7 @@ export class NetworkPlans {
     const cidrs = definition.subnets.map(({ cidr }) => cidr);
     const ours = overlapsOfNetworks(cidrs, others);
     refuseOverlaps(cidrs, ours);
-    refuseOverlaps(cidrs, await this.#parts.host.overlaps(this.#entries.plain(definition)));
+    refuseOverlaps(cidrs, await this.#parts.host.observe.overlaps(this.#entries.plain(definition)));
   }
 
   #refuseElsewhere(): void {

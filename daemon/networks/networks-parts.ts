@@ -2,7 +2,7 @@ import type { Clock } from "../../core/clock.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
 import type { PluggedFragment } from "../../network/model/desired.ts";
-import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { Addresses } from "../ipam/addresses.ts";
 import type { KnownNetworks } from "./known-networks.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";

@@ -131,7 +131,7 @@ export class Networks implements KnownNetworks {
       const write = (): void => rows.putNetwork(db, definition, row);
       db.transaction(write, undefined, "always", "new");
       try {
-        await host.ensure(this.#entries.plain(definition), AbortSignal.timeout(hostMs));
+        await host.apply(this.#entries.plain(definition), AbortSignal.timeout(hostMs));
         rows.settleNetwork(db, definition.name);
       } catch (thrown) {
         await this.#changes.tidy(definition.name, () => this.#takeAway(definition.name));

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { Log } from "../../linux/log.ts";
-import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { Config } from "../config/config.ts";
 import type { Database } from "../store/database.ts";
 import { deleteQuarantinedOutside } from "../ipam/store.ts";
@@ -44,7 +44,7 @@ export async function recoverNetworks(parts: RecoverParts): Promise<NetworkDefin
     );
   // An earlier configuration, or a network that has gone, may have needed more.
   await parts.host
-    .unforward(unusedFamilies(settled), AbortSignal.timeout(hostMs))
+    .remove({ kind: "forwarding", families: unusedFamilies(settled) }, AbortSignal.timeout(hostMs))
     .catch((err: unknown) => {
       parts.log.error({ err }, "Forwarding that no network needs cannot be put back");
     });
@@ -113,7 +113,7 @@ async function ensureConfigured({ db, config, host, clock }: RecoverParts): Prom
   const retired = before.flatMap((each) => goneSubnets(each, network));
   if (stored === undefined) rows.putNetwork(db, network, ready);
   else if (retired.length > 0) rows.beginNetworkUpdate(db, network);
-  await host.ensure(
+  await host.apply(
     {
       ...networkFragment(network, config),
       ...(retired.length === 0 ? {} : { retired: retired.map(({ gateway }) => gateway) }),
@@ -144,7 +144,7 @@ async function recoverOne(row: rows.NetworkRow, parts: RecoverParts): Promise<vo
     const definition = row.before ?? row.definition;
     const retired = goneSubnets(row.definition, definition).map(({ gateway }) => gateway);
     const fragment = networkFragment(definition, config);
-    await host.ensure({ ...fragment, ...(retired.length === 0 ? {} : { retired }) }, limit);
+    await host.apply({ ...fragment, ...(retired.length === 0 ? {} : { retired }) }, limit);
     // Not before: a start that is cut short, or refused, leaves the next one to know what may be on
     // the host.
     if (row.before !== undefined) rows.revertNetwork(db, name);

@@ -5,7 +5,7 @@ import type { Log } from "../../linux/log.ts";
 import { Overlays } from "../../network/overlay/overlays.ts";
 import type { Config } from "../config/config.ts";
 import { reportDrift, type Reporting } from "../drift/report.ts";
-import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { Networks } from "../networks/networks.ts";
 import type { Database } from "../store/database.ts";
 import { knowsOverlays } from "./store.ts";

@@ -6,7 +6,7 @@ import { throwFailures } from "../bridge/apply.ts";
 import { changesText } from "../bridge/change-text.ts";
 import type { AttachedFragment } from "../model/desired.ts";
 import { deviationText } from "../model/deviation.ts";
-import type { HostNetwork } from "../bridge/ensure.ts";
+import type { HostNetwork } from "../bridge/host-network.ts";
 import { type Inspection, type InspectOptions, mending, nothingFound } from "../bridge/inspect.ts";
 import { requireLinks } from "../bridge/observe.ts";
 import { SerialQueue } from "../kernel/queue.ts";
@@ -24,7 +24,7 @@ import { compareLinks, observeLater, setUpLinks } from "./links.ts";
 import { ensurePair, findHostEnd } from "./pair.ts";
 
 /** What attachments need of the host's network: their ports are made, and what they publish is let in, as pods' are. */
-export type AttachmentHost = Pick<HostNetwork, "ensure" | "diff" | "inspect" | "unpublish">;
+export type AttachmentHost = Pick<HostNetwork, "apply" | "diff" | "inspect" | "remove">;
 
 export interface LookOptions extends InspectOptions {
   /** Looks into the container as well, of which the kernel tells nobody on the host. */
@@ -64,7 +64,7 @@ export class Attachments implements Disposable {
     return this.#inTurn(fragment.key, signal, async () => {
       if (fragment.madeByCaller === true) {
         await findHostEnd(this.#kernel, fragment);
-        await this.#host.ensure(hostPart(fragment), signal);
+        await this.#host.apply(hostPart(fragment), signal);
         return this.#observe(fragment);
       }
       using inside = this.#open(fragment);
@@ -144,7 +144,7 @@ export class Attachments implements Disposable {
         const outcomes = await netlink.tryBatch(await burials(netlink, fragment));
         const failures = outcomes.filter((outcome) => outcome !== undefined && !isGone(outcome));
         try {
-          await this.#host.unpublish(hostPart(fragment), signal);
+          await this.#host.remove({ kind: "published", of: hostPart(fragment) }, signal);
         } catch (error) {
           failures.push(toPodnetError(error));
         }
@@ -210,7 +210,7 @@ export class Attachments implements Disposable {
     try {
       const behind = await setUpLinks(this.#kernel, inside, fragment, pair);
       throwIfAborted(signal, what);
-      await this.#host.ensure(hostPart(fragment), signal);
+      await this.#host.apply(hostPart(fragment), signal);
       return behind;
     } catch (error) {
       if (pair.isNew) await this.#undo(fragment);
@@ -243,7 +243,10 @@ export class Attachments implements Disposable {
     const { netlink } = this.#kernel;
     await netlink.tryBatch(await burials(netlink, fragment));
     try {
-      await this.#host.unpublish(hostPart(fragment), new AbortController().signal);
+      await this.#host.remove(
+        { kind: "published", of: hostPart(fragment) },
+        new AbortController().signal,
+      );
     } catch {
       // What failed before is what is to be told of; rules without a row are swept.
     }

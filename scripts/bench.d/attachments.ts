@@ -15,7 +15,7 @@ import { addRoute } from "../../linux/rtnetlink/route-requests.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import { Attachments } from "../../network/containers/attachments.ts";
 import type { AttachmentFragment } from "../../network/containers/desired.ts";
-import { openHostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { attachmentMark } from "../../network/model/ownership.ts";
 import { networkFragment, publishedPort } from "../../test/lab/network.ts";
 import { lastLine, row, summarise } from "../measure.ts";
@@ -34,7 +34,7 @@ const everywhere = "0.0.0.0/0" as Cidr;
 unshareNetns();
 const host = openHostNetwork({ firewall: "nftables", iptables: "auto", chain: "HYPER" });
 const attachments = new Attachments(host);
-await host.ensure(
+await host.apply(
   networkFragment({
     gateways: [`${gateway}/16` as IpPrefix],
     masquerade: ["10.88.0.0/16" as Cidr],

@@ -10,7 +10,8 @@ import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { unshareNetns } from "../../linux/netns.ts";
 import type { PodFragment } from "../../network/model/desired.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import { publishedRules } from "../../network/firewall/iptables/published-rules.ts";
 import type { Rule } from "../../network/firewall/iptables/rule.ts";
 import { joinWords } from "../../network/firewall/iptables/save-format.ts";
@@ -54,19 +55,19 @@ interface Writer extends AsyncDisposable {
 async function openDriver(firewall: "nftables" | "iptables"): Promise<HostNetwork> {
   unshareNetns();
   const host = openHostNetwork({ firewall, iptables: "nft", chain });
-  await host.ensure(networkFragment(), signal);
+  await host.apply(networkFragment(), signal);
   return host;
 }
 
 async function nftables(): Promise<Writer> {
   const host = await openDriver("nftables");
-  const publish = (fragment: PodFragment): Promise<unknown> => host.ensure(fragment, signal);
+  const publish = (fragment: PodFragment): Promise<unknown> => host.apply(fragment, signal);
   return {
     async fill(count) {
       for (let n = 0; n < count; n++) await publish(pod(n));
     },
     publish,
-    unpublish: (fragment) => host.ensure(without(fragment), signal),
+    unpublish: (fragment) => host.apply(without(fragment), signal),
     [Symbol.asyncDispose]: () => host[Symbol.asyncDispose](),
   };
 }
@@ -86,8 +87,8 @@ async function restore(): Promise<Writer> {
   const host = await openDriver("iptables");
   return {
     fill: fillChains,
-    publish: (fragment) => host.ensure(fragment, signal),
-    unpublish: (fragment) => host.ensure(without(fragment), signal),
+    publish: (fragment) => host.apply(fragment, signal),
+    unpublish: (fragment) => host.apply(without(fragment), signal),
     [Symbol.asyncDispose]: () => host[Symbol.asyncDispose](),
   };
 }

@@ -100,8 +100,8 @@ test.serial("every step done twice is the step done once, and so is every undo",
   const once = await everything();
   t.not(once, before);
   for (const fragment of node.networks.fragments())
-    t.deepEqual(await host.network.ensure(fragment, never), []);
-  t.deepEqual(await host.network.ensure(portsOf(plan, node.networks.list()), never), []);
+    t.deepEqual(await host.network.apply(fragment, never), []);
+  t.deepEqual(await host.network.apply(portsOf(plan, node.networks.list()), never), []);
   const again = await live.guest.configure(guestMessage(live, host), never);
   // But for its clock.
   t.deepEqual({ ...again, clockMs: 0 }, { ...live.observed, clockMs: 0 });

@@ -47,8 +47,11 @@ for (const { name, options } of drivers)
 
     // A sweep that knows of the container leaves it its rules; one that does not takes them.
     const known = { pods: new Set<string>(), networks: new Set(["default"]) };
-    await site.host.sweep(known, signal);
-    await site.host.sweep({ ...known, attachments: new Set(["c2", "c3"]) }, signal);
+    await site.host.remove({ kind: "orphans", known }, signal);
+    await site.host.remove(
+      { kind: "orphans", known: { ...known, attachments: new Set(["c2", "c3"]) } },
+      signal,
+    );
     t.is(await ask(outside, "192.0.2.1", 8080, 10_000), "192.0.2.20 80");
     await site.host.remove({ kind: "attachment", key: "c2" }, signal);
     t.not((await site.attachments.check(withPort, signal)).length, 0);
@@ -60,14 +63,17 @@ for (const { name, options } of drivers)
       withdrawn: [port],
     });
     await site.attachments.ensure(otherwise, signal);
-    await site.host.withdraw(hostPart(otherwise));
+    await site.host.remove({ kind: "withdrawn-connections", of: hostPart(otherwise) }, signal);
     t.is(await ask(outside, "192.0.2.1", 8081, 10_000), "192.0.2.20 80");
     t.not(await ask(outside, "192.0.2.1", 8080, 1000), "192.0.2.20 80");
 
     await site.attachments.release([otherwise]);
     t.not(await ask(outside, "192.0.2.1", 8081, 1000), "192.0.2.20 80");
     t.is(await site.attachments.sweep(), 1);
-    await site.host.sweep({ ...known, attachments: new Set() }, signal);
+    await site.host.remove(
+      { kind: "orphans", known: { ...known, attachments: new Set() } },
+      signal,
+    );
     t.notRegex(await ip("-o link show"), /pc[23]@/);
     await ip("link del out0");
   });
@@ -81,7 +87,7 @@ for (const { name, options } of drivers)
       const port = published(2, 4, { hostPort: 8080, podPort: 80 });
       const fragment = site.fragment(2, { published: [port] });
       await site.attachments.ensure(fragment, signal);
-      await site.host.unpublish(hostPart(fragment), signal);
+      await site.host.remove({ kind: "published", of: hostPart(fragment) }, signal);
       let released: Promise<void> | undefined;
       const found = await site.host.inspectRules(
         () => {
@@ -139,7 +145,7 @@ for (const { name, options } of driversUnderTest)
 
       await site.attachments.release([fragment]);
       await site.attachments.sweep();
-      await site.host.endFlows([hostPart(fragment)]);
+      await site.host.remove({ kind: "connections", of: [hostPart(fragment)] }, signal);
       t.deepEqual(
         [await flowsTo(8080), await flowsTo(8081, 9000)],
         [1, 4],

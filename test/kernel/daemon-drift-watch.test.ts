@@ -55,10 +55,12 @@ function watched(everyMs = oftenMs): Watched {
     records: {} as PodRecords,
     pods: { ...noPods, runningPorts: () => played.ports },
     network: {
-      async fingerprint() {
-        seen.looks++;
-        return played.rules;
-      },
+      observe: {
+        async fingerprint() {
+          seen.looks++;
+          return played.rules;
+        },
+      } as never,
       async inspectRules(now) {
         now();
         seen.ruleLooks++;

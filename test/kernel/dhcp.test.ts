@@ -8,7 +8,8 @@ import type { PortLease } from "../../daemon/dhcp/lease.ts";
 import { PortAnswers } from "../../daemon/dhcp/port-answers.ts";
 import { run } from "../../linux/command.ts";
 import { PacketStream } from "../../linux/packet-stream.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import { Networkd } from "../lab/dhcp-client.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip } from "../lab/network.ts";
@@ -64,7 +65,7 @@ function answers(n: number, given = lease(n), failed = thrown): PortAnswers & Re
   const port = new PortAnswers({
     link: `tap${n}` as IfName,
     lease: given,
-    router: () => host.observeRouter(bridge),
+    router: () => host.observe.router(bridge),
     taken: (addresses) => addresses.forEach((address) => reported.taken.add(address)),
     ignored: (why) => reported.ignored.push(why),
     note: (text) => void reported.notes.push(text),

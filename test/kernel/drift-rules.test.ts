@@ -7,7 +7,8 @@ import type { RunningPort } from "../../daemon/drift/parts.ts";
 import { run } from "../../linux/command.ts";
 import { openLog } from "../../linux/log.ts";
 import type { PodFragment } from "../../network/model/desired.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import { podRuleMark } from "../../network/model/ownership.ts";
 import { type DriverUnderTest, driversUnderTest } from "../lab/firewall-drivers.ts";
 import { ownNetns } from "../lab/netns.ts";
@@ -90,9 +91,12 @@ function watched(host: HostNetwork) {
     network: {
       inspect: (...args) => host.inspect(...args),
       inspectRules: (...args) => host.inspectRules(...args),
-      async fingerprint(...args) {
-        seen.looks++;
-        return await host.fingerprint(...args);
+      observe: {
+        ...host.observe,
+        async fingerprint(...args) {
+          seen.looks++;
+          return await host.observe.fingerprint(...args);
+        },
       },
     },
   });
@@ -105,7 +109,7 @@ for (const driver of driversUnderTest)
     async (t) => {
       t.timeout(300_000);
       await using host = openHostNetwork({ chain: "HYPER", hostSeed: "test", ...driver.options });
-      await host.ensure(network, signal);
+      await host.apply(network, signal);
       const begun = performance.now();
       const missing = await host.inspectRules(
         () => pods,
@@ -128,6 +132,6 @@ for (const driver of driversUnderTest)
         t.true(seen.looks - looks <= 2, `after ${seen.looks - looks} looks`);
         t.true((await ruleOf(driver, pod)).includes(podRuleMark(pod.key)));
       }
-      await host.down(signal);
+      await host.remove({ kind: "everything" }, signal);
     },
   );

@@ -43,7 +43,13 @@ for (const { name, options } of driversUnderTest)
           `${outsideAddress[family]} 80`,
           "without its rule it goes on",
         );
-      await site.host.withdraw({ ...dualPod(2, stays), withdrawn: [...goes, ...stays] });
+      await site.host.remove(
+        {
+          kind: "withdrawn-connections",
+          of: { ...dualPod(2, stays), withdrawn: [...goes, ...stays] },
+        },
+        signal,
+      );
       for (const family of both) {
         t.is(await site.heard("outside", 8080 + family), "refused");
         t.is(await site.heard("outside", 8090 + family), `${outsideAddress[family]} 81`);
@@ -79,7 +85,7 @@ test.serial(
     t.deepEqual(await flowsOf(2), [1, 1, 1]);
     t.deepEqual(await flowsOf(3), [1, 1, 1]);
     await site.host.remove(dualPod(2, ports.slice(0, 1)), signal);
-    await site.host.endFlows([dualPod(2, ports.slice(0, 1))]);
+    await site.host.remove({ kind: "connections", of: [dualPod(2, ports.slice(0, 1))] }, signal);
     t.deepEqual(await flowsOf(2), [0, 0, 0]);
     t.deepEqual(await flowsOf(3), [1, 1, 1], "those of another are left alone");
     t.regex(await site.heard("outside", 8083), / 80$/);
@@ -88,7 +94,10 @@ test.serial(
     const sources = (await conntrack.flows("original", both)).map((flow) => flow.original.source);
     t.deepEqual(sources.toSorted(), both.slice(2).toSorted());
     await site.host.remove(dualPod(3, ports.slice(1)), signal);
-    await site.host.endFlows([2, 3].map((n, i) => dualPod(n, ports.slice(i, i + 1))));
+    await site.host.remove(
+      { kind: "connections", of: [2, 3].map((n, i) => dualPod(n, ports.slice(i, i + 1))) },
+      signal,
+    );
     t.deepEqual(await flowsOf(3), [0, 0, 0]);
   },
 );

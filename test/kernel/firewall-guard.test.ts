@@ -317,9 +317,9 @@ for (const { name, options } of twoDrivers)
         ["delete", "table", "inet", "podnet_guard"],
         ["flush", "set", "inet", "podnet_guard", "no_metadata"],
       ]) {
-        const before = await site.host.fingerprint([dualNetwork()], signal);
+        const before = await site.host.observe.fingerprint([dualNetwork()], signal);
         await site.inside("host", "nft", ...harm);
-        t.not(await site.host.fingerprint([dualNetwork()], signal), before, harm.join(" "));
+        t.not(await site.host.observe.fingerprint([dualNetwork()], signal), before, harm.join(" "));
         t.not((await site.host.diff(dualNetwork(), signal)).length, 0, harm.join(" "));
         await site.ensure(dualNetwork());
         t.deepEqual(await site.host.diff(dualNetwork(), signal), [], harm.join(" "));
@@ -328,7 +328,7 @@ for (const { name, options } of twoDrivers)
       t.deepEqual(await tables(), [], "a network without rules");
       await site.ensure(dualNetwork());
       t.is((await tables()).length, 2);
-      await site.host.down(signal);
+      await site.host.remove({ kind: "everything" }, signal);
       t.deepEqual(await tables(), []);
     },
   );

@@ -82,18 +82,18 @@ for (const { name, options } of driversUnderTest) {
       await site.ensure(dualPod(2, web));
       t.not(await allRules(), rules, "control: there is something to take away");
       t.deepEqual(difference(theirs(rules), theirs(await allRules())), []);
-      t.deepEqual(await site.host.ensure(dualPod(2, web), signal), [], "made twice");
-      t.deepEqual(await site.host.ensure(dualNetwork(), signal), []);
+      t.deepEqual(await site.host.apply(dualPod(2, web), signal), [], "made twice");
+      t.deepEqual(await site.host.apply(dualNetwork(), signal), []);
       await site.host.remove(dualPod(2, web), signal);
       t.deepEqual(
-        await site.host.ensure(dualNetwork(), signal),
+        await site.host.apply(dualNetwork(), signal),
         [],
         "a pod takes along its own alone",
       );
-      await site.host.down(signal);
+      await site.host.remove({ kind: "everything" }, signal);
       t.deepEqual(difference(rules, await allRules()), []);
       t.deepEqual(difference(state, await stateNow()), []);
-      t.deepEqual(await site.host.down(signal), []);
+      t.deepEqual(await site.host.remove({ kind: "everything" }, signal), []);
     },
   );
 
@@ -127,7 +127,7 @@ for (const { name, options } of driversUnderTest) {
       await site.ensure(dualPod(2, []));
       for (const family of families)
         t.is(await asked(hostAddresses[family].outer, 8081), "refused", "not at all");
-      t.deepEqual(await site.host.ensure(dualPod(2, []), signal), []);
+      t.deepEqual(await site.host.apply(dualPod(2, []), signal), []);
     },
   );
 
@@ -138,14 +138,14 @@ for (const { name, options } of driversUnderTest) {
     await site.ensure(dualPod(2, web));
     await site.serve("pod2", "tcp", 80);
     const fragments = [dualNetwork()];
-    const clean = await site.host.fingerprint(fragments, signal);
-    t.is(await site.host.fingerprint(fragments, signal), clean, "nothing has changed");
+    const clean = await site.host.observe.fingerprint(fragments, signal);
+    t.is(await site.host.observe.fingerprint(fragments, signal), clean, "nothing has changed");
     for (const command of ["iptables", "ip6tables"])
       for (const variant of ["nft", "legacy"])
         for (const table of ["filter", "nat"])
           await run([`${command}-${variant}`, "-t", table, "-F"]);
     await run(["nft", "flush", "ruleset"]);
-    t.not(await site.host.fingerprint(fragments, signal), clean);
+    t.not(await site.host.observe.fingerprint(fragments, signal), clean);
     for (const family of families)
       t.is(await site.ask("outside", "tcp", hostAddresses[family].outer, 8080), "refused");
     const heal = { heal: () => true, linksOnly: false };
@@ -196,11 +196,14 @@ test.serial("With IPv4 alone no command of IPv6 is run, and nothing of it is mad
   const pod = { ...podFragment(2), published: ports };
   await site.ensure(pod);
   await site.host.diff(pod, signal);
-  await site.host.fingerprint([networkFragment()], signal);
-  await site.host.sweep({ pods: new Set([pod.key]), networks: new Set(["default"]) }, signal);
+  await site.host.observe.fingerprint([networkFragment()], signal);
+  await site.host.remove(
+    { kind: "orphans", known: { pods: new Set([pod.key]), networks: new Set(["default"]) } },
+    signal,
+  );
   t.deepEqual(difference(before, await six()), []);
   await site.host.remove(pod, signal);
-  await site.host.down(signal);
+  await site.host.remove({ kind: "everything" }, signal);
   t.deepEqual(calls, []);
   // Control: with IPv6 they are.
   await site.ensure(dualNetwork());
@@ -238,7 +241,7 @@ test.serial(
     await ip("-6 route flush proto ra");
     t.is(await routed(), "", "control: it was taken away");
     t.is(await advertise(), before, "and it goes on learning");
-    await site.host.down(signal);
+    await site.host.remove({ kind: "everything" }, signal);
     t.is(readSysctl("net.ipv6.conf.all.forwarding"), "0");
     t.is(listens(), "1");
     t.is(await routed(), before);

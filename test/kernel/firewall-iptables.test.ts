@@ -3,7 +3,8 @@ import type { IpPrefix } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import { type Variant, variants } from "../../network/model/rules.ts";
 import { dualNetwork, dualPod, published } from "../lab/firewall-site.ts";
 import { ownNetns } from "../lab/netns.ts";
@@ -74,8 +75,8 @@ for (const variant of variants)
     await ownNetns();
     await using host = open(variant);
     await ip("link add name tap2 type veth peer name pod2");
-    await host.ensure(dualNetwork(), signal);
-    const changes = await host.ensure(pod, signal);
+    await host.apply(dualNetwork(), signal);
+    const changes = await host.apply(pod, signal);
     t.deepEqual(
       changes
         .filter((change) => change.kind === "iptables")
@@ -111,12 +112,12 @@ test.serial(
     await ownNetns();
     await ip("link add name tap2 type veth peer name pod2");
     await using before = open("legacy");
-    await before.ensure(dualNetwork(), signal);
-    await before.ensure(pod, signal);
+    await before.apply(dualNetwork(), signal);
+    await before.apply(pod, signal);
     await using after = open("nft");
-    await after.ensure(dualNetwork(), signal);
+    await after.apply(dualNetwork(), signal);
     t.regex(await saved("iptables", "legacy"), /podnet:pod:/, "control: the pod's are still there");
-    await after.ensure(pod, signal);
+    await after.apply(pod, signal);
     t.is(await saved("iptables", "nft"), golden(4));
     t.is(await saved("ip6tables", "nft"), golden(6));
     for (const command of ["iptables", "ip6tables"] as const)
@@ -129,11 +130,11 @@ test.serial(
   async (t) => {
     await ownNetns();
     await using host = open("nft");
-    await host.ensure(dualNetwork(), signal);
+    await host.apply(dualNetwork(), signal);
     t.regex(await saved("ip6tables", "nft"), /HYPER/);
-    await host.ensure(networkFragment(), signal);
+    await host.apply(networkFragment(), signal);
     t.notRegex(await saved("ip6tables", "nft"), /podnet|HYPER/);
-    await host.ensure(dualNetwork({ gateways: dualNetwork().gateways.slice(1) }), signal);
+    await host.apply(dualNetwork({ gateways: dualNetwork().gateways.slice(1) }), signal);
     t.regex(await saved("ip6tables", "nft"), /HYPER/);
     t.notRegex(await saved("iptables", "nft"), /podnet|HYPER/);
   },
@@ -144,11 +145,11 @@ test.serial("Somebody's chain of our name among those of IPv6 is theirs", async 
   await run(["ip6tables-nft", "-N", "HYPER"]);
   await run(["ip6tables-nft", "-A", "HYPER", "-j", "ACCEPT"]);
   await using host = open("nft");
-  const error = await t.throwsAsync(host.ensure(dualNetwork(), signal));
+  const error = await t.throwsAsync(host.apply(dualNetwork(), signal));
   t.true(isPodnetError(error, "CHAIN_CONFLICT"));
   t.regex(String(isPodnetError(error) && error.hint), /ip6tables -t filter -F HYPER/);
   t.notRegex(await saved("iptables", "nft"), /HYPER/, "nothing is written by halves");
-  await host.ensure(networkFragment(), signal);
+  await host.apply(networkFragment(), signal);
   t.regex(await saved("iptables", "nft"), /HYPER/, "control: IPv4 is free");
 });
 
@@ -158,13 +159,13 @@ test.serial(
     await ownNetns();
     await using host = open("nft");
     await ip("link add name tap2 type veth peer name pod2");
-    await host.ensure(networkFragment(), signal);
+    await host.apply(networkFragment(), signal);
     const before = process.env["PATH"];
     process.env["PATH"] = "/nowhere";
     try {
-      await host.ensure(dualPod(2), signal);
+      await host.apply(dualPod(2), signal);
       await host.remove(dualPod(2), signal);
-      await t.throwsAsync(host.ensure(pod, signal), undefined, "control: one that has does");
+      await t.throwsAsync(host.apply(pod, signal), undefined, "control: one that has does");
     } finally {
       process.env["PATH"] = before;
     }
@@ -175,8 +176,8 @@ test.serial("Switched off, what pods have published goes with the networks' rule
   await ownNetns();
   await ip("link add name tap2 type veth peer name pod2");
   await using before = open("nft");
-  await before.ensure(dualNetwork(), signal);
-  await before.ensure(pod, signal);
+  await before.apply(dualNetwork(), signal);
+  await before.apply(pod, signal);
   const { remembered } = before;
   await using off = openHostNetwork({
     iptables: "off",
@@ -184,8 +185,8 @@ test.serial("Switched off, what pods have published goes with the networks' rule
     hostSeed: "test",
     remembered,
   });
-  await off.ensure(dualNetwork(), signal);
-  await off.ensure(pod, signal);
+  await off.apply(dualNetwork(), signal);
+  await off.apply(pod, signal);
   for (const command of ["iptables", "ip6tables"] as const)
     t.notRegex(await saved(command, "nft"), /podnet|HYPER/);
   t.deepEqual(
@@ -199,11 +200,14 @@ test.serial(
   async (t) => {
     await ownNetns();
     await using before = open("nft");
-    await before.ensure(dualNetwork({ key: "old", bridge: "old0" as IfName }), signal);
+    await before.apply(dualNetwork({ key: "old", bridge: "old0" as IfName }), signal);
     await using after = open("nft");
-    await after.ensure(networkFragment({ gateways: ["10.9.0.1/24" as IpPrefix] }), signal);
+    await after.apply(networkFragment({ gateways: ["10.9.0.1/24" as IpPrefix] }), signal);
     t.regex(await saved("ip6tables", "nft"), /podnet:network:old/, "control");
-    await after.sweep({ pods: new Set(), networks: new Set(["default"]) }, signal);
+    await after.remove(
+      { kind: "orphans", known: { pods: new Set(), networks: new Set(["default"]) } },
+      signal,
+    );
     t.notRegex(await saved("ip6tables", "nft"), /podnet|HYPER/);
     t.notRegex(await saved("iptables", "nft"), /podnet:network:old/);
     t.regex(await saved("iptables", "nft"), /podnet:network:default/);

@@ -59,7 +59,7 @@ test.serial(
     await site.pod(2);
     await site.ensure(dualPod(2, [published(2, 4, { hostPort: 8080, podPort: 80 })]));
     await site.serve("pod2", "tcp", 80);
-    const found = async () => site.host.observeObstacles([network], signal);
+    const found = async () => site.host.observe.obstacles([network], signal);
     for (const [what, command, where] of others) {
       await sh(`${command} 2>&1`);
       const obstacles = await found();
@@ -86,6 +86,6 @@ test.serial(
   async (t) => {
     await using site = await FirewallSite.open({ iptables: "nft" });
     await sh("iptables-nft -P FORWARD DROP");
-    t.deepEqual(await site.host.observeObstacles([dualNetwork()], signal), []);
+    t.deepEqual(await site.host.observe.obstacles([dualNetwork()], signal), []);
   },
 );

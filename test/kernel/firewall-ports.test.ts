@@ -98,7 +98,7 @@ for (const { name, options } of driversUnderTest)
         own.map((port) => ({ ...port, bridge: bridge as IfName, foreign: true as const }));
       t.is(await site.ask("outside", "tcp", outer, 8080), "refused", "control: not yet");
       const wanted = { ...pod, ports: [...elsewhere("gone0"), ...own, ...elsewhere("gone1")] };
-      await t.throwsAsync(site.host.ensure(wanted, signal), {
+      await t.throwsAsync(site.host.apply(wanted, signal), {
         code: "BRIDGE_CONFLICT",
         message: /"gone0"/,
       });

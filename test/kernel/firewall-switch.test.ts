@@ -4,7 +4,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { run } from "../../linux/command.ts";
 import type { PublishedDesired } from "../../network/model/desired.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import { type DriverUnderTest, driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
   dualNetwork,
@@ -85,11 +86,14 @@ async function start(
     ...options,
     remembered: before?.remembered,
   });
-  await host.publishFirst([dualPod(2, ports)], signal);
-  await host.ensure(dualNetwork(), signal);
-  await host.ensure(dualPod(2, ports), signal);
-  await host.sweep(
-    { pods: new Set([dualPod(2).key]), networks: new Set([dualNetwork().key]) },
+  await host.apply({ kind: "firewall-switch", pods: [dualPod(2, ports)] }, signal);
+  await host.apply(dualNetwork(), signal);
+  await host.apply(dualPod(2, ports), signal);
+  await host.remove(
+    {
+      kind: "orphans",
+      known: { pods: new Set([dualPod(2).key]), networks: new Set([dualNetwork().key]) },
+    },
     signal,
   );
   return host;
@@ -128,11 +132,11 @@ for (const other of ["iptables-nft", "iptables-legacy"])
       // Control: what is missing for a moment is noticed.
       const noticed = await whileAsking(site, async () => {
         await run(["nft", "delete", "table", "inet", "podnet"]);
-        await host.ensure(dualNetwork(), signal);
-        await host.ensure(dualPod(2, ports), signal);
+        await host.apply(dualNetwork(), signal);
+        await host.apply(dualPod(2, ports), signal);
       });
       t.true(noticed.some(({ otherwise }) => otherwise.length > 0));
-      await host.down(signal);
+      await host.remove({ kind: "everything" }, signal);
       await host[Symbol.asyncDispose]();
       t.deepEqual(await whereRulesAre(), []);
     },
@@ -146,6 +150,6 @@ test.serial("what a lost memory does not tell of is taken away all the same", as
     host = await start(driver(name), undefined);
     t.deepEqual(await whereRulesAre(), places[name]);
   }
-  await host.down(signal);
+  await host.remove({ kind: "everything" }, signal);
   t.deepEqual(await whereRulesAre(), []);
 });

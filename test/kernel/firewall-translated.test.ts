@@ -48,7 +48,7 @@ async function translateAsOthersDo(...pods: readonly number[]): Promise<void> {
 
 /** What of the network is not as wanted, and that nothing is once it was made so. */
 async function remade(site: FirewallSite, network: NetworkFragment): Promise<string[]> {
-  const changes = await site.host.ensure(network, signal);
+  const changes = await site.host.apply(network, signal);
   const again = changesText(await site.host.diff(network, signal));
   if (again.length > 0) throw new Error(`Made, and still different: ${again.join("; ")}`);
   return changesText(changes);
@@ -85,7 +85,7 @@ for (const { name, options } of driversUnderTest) {
 
       // Who has lost its rules gets them again, and nothing is found of those that are as they
       // should be.
-      await site.host.unpublish(taking(2), signal);
+      await site.host.remove({ kind: "published", of: taking(2) }, signal);
       t.deepEqual(await inVain(9002), silence, "without the rule");
       const heal = (): Promise<ReadonlyMap<unknown, unknown>> =>
         site.host.inspectRules(

@@ -5,7 +5,8 @@ import { run } from "../../linux/command.ts";
 import { readSysctl } from "../../linux/sysctl.ts";
 import { openTap, type Tap } from "../../linux/tun.ts";
 import type { NetworkFragment, PodFragment } from "../../network/model/desired.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import type { Remembered } from "../../network/kernel/memory.ts";
 import { podMark } from "../../network/model/ownership.ts";
 import { Random, runSeed } from "../fuzz/engine/random.ts";
@@ -73,14 +74,14 @@ class Model {
     });
     const fragment: PodFragment = { kind: "pod", key, ports };
     this.pods.set(key, { fragment, taps });
-    await this.host.ensure(fragment, never);
+    await this.host.apply(fragment, never);
   }
 
   async delete(): Promise<void> {
     const pod = this.#any();
     if (pod === undefined) return;
     this.pods.delete(pod.fragment.key);
-    await this.host.detach({ pod: pod.fragment.key }, never);
+    await this.host.remove({ kind: "ports", pod: pod.fragment.key }, never);
     // A machine ends before or after what the host keeps of it is cleared.
     if (this.#random(2) === 0) await this.host.remove(pod.fragment, never);
     for (const tap of pod.taps) await tap.close();
@@ -90,8 +91,8 @@ class Model {
   async replug(): Promise<void> {
     const pod = this.#any();
     if (pod === undefined) return;
-    await this.host.detach({ pod: pod.fragment.key }, never);
-    await this.host.ensure(pod.fragment, never);
+    await this.host.remove({ kind: "ports", pod: pod.fragment.key }, never);
+    await this.host.apply(pod.fragment, never);
   }
 
   /** Somebody harms what is ours, and it is healed. */
@@ -120,17 +121,20 @@ class Model {
     const lost = this.#random(3) === 0 ? this.#any() : undefined;
     if (lost !== undefined) this.pods.delete(lost.fragment.key);
     this.host = this.open();
-    await this.host.ensure(this.network, never);
-    for (const { fragment } of this.pods.values()) await this.host.ensure(fragment, never);
-    await this.host.sweep(
-      { pods: new Set(this.pods.keys()), networks: new Set(["default"]) },
+    await this.host.apply(this.network, never);
+    for (const { fragment } of this.pods.values()) await this.host.apply(fragment, never);
+    await this.host.remove(
+      {
+        kind: "orphans",
+        known: { pods: new Set(this.pods.keys()), networks: new Set(["default"]) },
+      },
       never,
     );
     for (const tap of lost?.taps ?? []) await tap.close();
   }
 
   async down(): Promise<void> {
-    await this.host.down(never);
+    await this.host.remove({ kind: "everything" }, never);
     const pods = [...this.pods.values()];
     this.pods.clear();
     for (const tap of pods.flatMap(({ taps }) => taps)) await tap.close();
@@ -175,11 +179,11 @@ test.serial("what the kernel changes along with ip_forward is put back with it",
       remember: (value) => (remembered = value),
     });
   const first = open();
-  await first.ensure(networkFragment(), never);
+  await first.apply(networkFragment(), never);
   t.is(readSysctl("net.ipv4.ip_forward"), "1");
   await first[Symbol.asyncDispose]();
   const second = open();
-  await second.down(never);
+  await second.remove({ kind: "everything" }, never);
   await second[Symbol.asyncDispose]();
   t.deepEqual(difference(before, await settings()), []);
   await inside("ip", "link", "del", "side0");
@@ -198,7 +202,7 @@ test.serial(
     const atFirst = await foreignText(inside, true);
     const foreign = await foreignText(inside, false);
     const model = new Model(random(2) === 0 ? "nft" : "legacy", random);
-    await model.host.ensure(model.network, never);
+    await model.host.apply(model.network, never);
     const planned = await ownRules(inside);
     t.is(planned.filter((line) => line.endsWith("-j HYPER")).length, 3, planned.join("\n"));
     const trail: string[] = [];
@@ -222,7 +226,7 @@ test.serial(
           [],
           `seed ${seed}, down at ${i}`,
         );
-        await model.host.ensure(model.network, never);
+        await model.host.apply(model.network, never);
       }
       if (kind === "restart" || kind === "harm")
         t.deepEqual(await ownRules(inside), planned, `seed ${seed}, ${kind} at ${i}`);

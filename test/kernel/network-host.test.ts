@@ -9,12 +9,10 @@ import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import { openTap } from "../../linux/tun.ts";
 import { applyChange } from "../../network/bridge/apply.ts";
 import { changesText } from "../../network/bridge/change-text.ts";
+import { observePorts } from "../../network/bridge/observe.ts";
 import { bridgeMac } from "../../network/bridge/diff-network.ts";
-import {
-  type HostNetwork,
-  type HostNetworkOptions,
-  openHostNetwork,
-} from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import { type HostNetwork, type HostNetworkOptions } from "../../network/bridge/host-network.ts";
 import { openHostKernel } from "../../network/kernel/kernel.ts";
 import { RuleTable } from "../../network/firewall/nftables/rule-table.ts";
 import { Memory, type Remembered } from "../../network/kernel/memory.ts";
@@ -64,10 +62,18 @@ async function settings(name: string): Promise<unknown> {
   );
 }
 
+/** The ports that the network's bridge has. */
+async function portCount(): Promise<number> {
+  using netlink = Rtnetlink.open();
+  return observePorts(netlink, (await netlink.link("hyper0"))?.index ?? 0);
+}
+
 test.serial("A bridge is made as planned, and a second look finds nothing to do", async (t) => {
   await using host = await open();
   t.deepEqual(
-    (await host.plan(networkFragment(), signal)).filter((line) => !/^(ip|nf)tables/.test(line)),
+    changesText(await host.diff(networkFragment(), signal)).filter(
+      (line) => !/^(ip|nf)tables/.test(line),
+    ),
     [
       "link + hyper0 bridge mac 52:54:6b:ff:2f:cf mtu 1500 group 73 alias podnet:network:default fdb_max_learned 4092",
       "sysctl + net/ipv6/conf/hyper0/accept_ra 0",
@@ -78,7 +84,7 @@ test.serial("A bridge is made as planned, and a second look finds nothing to do"
     ],
   );
   t.is(await linkOf("hyper0"), undefined, "planning changes nothing");
-  const changes = await host.ensure(networkFragment(), signal);
+  const changes = await host.apply(networkFragment(), signal);
   t.is(changes.length, 8);
   const bridge = await linkOf("hyper0");
   t.like(bridge, {
@@ -93,8 +99,8 @@ test.serial("A bridge is made as planned, and a second look finds nothing to do"
   t.is(readSysctl("net.ipv4.ip_forward"), "1");
   t.is(readSysctl("net/ipv6/conf/hyper0/accept_ra"), "0");
   t.is(readSysctl("net/ipv6/conf/hyper0/disable_ipv6"), "1");
-  t.deepEqual(await host.ensure(networkFragment(), signal), []);
-  t.deepEqual(await host.plan(networkFragment(), signal), []);
+  t.deepEqual(await host.apply(networkFragment(), signal), []);
+  t.deepEqual(changesText(await host.diff(networkFragment(), signal)), []);
 });
 
 test.serial("A network of both families has both gateways, usable at once", async (t) => {
@@ -102,28 +108,28 @@ test.serial("A network of both families has both gateways, usable at once", asyn
   const both = networkFragment({
     gateways: ["192.168.123.1/24" as IpPrefix, "fd00:123::1/64" as IpPrefix],
   });
-  await host.ensure(both, signal);
-  t.deepEqual(await host.ensure(both, signal), []);
+  await host.apply(both, signal);
+  t.deepEqual(await host.apply(both, signal), []);
   const addresses = await ip("-o address show dev hyper0");
   t.regex(addresses, /inet6 fd00:123::1\/64 scope global nodad/);
   await ip("address delete fd00:123::1/64 dev hyper0");
-  t.deepEqual(await host.plan(both, signal), ["address + fd00:123::1/64 on hyper0"]);
+  t.deepEqual(changesText(await host.diff(both, signal)), ["address + fd00:123::1/64 on hyper0"]);
 });
 
 test.serial("Ports come and go and the bridge keeps its MAC and MTU", async (t) => {
   await using host = await open();
-  await host.ensure(networkFragment(), signal);
+  await host.apply(networkFragment(), signal);
   await using _tap2 = openTap("tap2" as IfName);
   await using tap3 = openTap("tap3" as IfName);
   const before = await linkOf("hyper0");
-  t.deepEqual(await host.plan(podFragment(2, { isolated: true, mtu: 1400 }), signal), [
+  t.deepEqual(changesText(await host.diff(podFragment(2, { isolated: true, mtu: 1400 }), signal)), [
     "link ~ tap2 mtu 1400 group 2036822107 alias podnet:pod:podaaaaaaaa2:0",
     "neighbour - 192.168.123.2 on hyper0",
     "port + tap2 on hyper0 isolated, then up",
   ]);
-  await host.ensure(podFragment(2, { isolated: true, mtu: 1400 }), signal);
-  await host.ensure(podFragment(3), signal);
-  t.deepEqual(await host.ensure(podFragment(3), signal), []);
+  await host.apply(podFragment(2, { isolated: true, mtu: 1400 }), signal);
+  await host.apply(podFragment(3), signal);
+  t.deepEqual(await host.apply(podFragment(3), signal), []);
   const port = await linkOf("tap2");
   t.like(port, {
     master: "hyper0",
@@ -134,9 +140,9 @@ test.serial("Ports come and go and the bridge keeps its MAC and MTU", async (t) 
   });
   t.true(port?.flags.includes("UP"));
   t.is(readSysctl("net/ipv6/conf/tap2/addr_gen_mode"), "1", "no link-local address");
-  t.is(await host.observePortCount(hyper0), 2);
+  t.is(await portCount(), 2);
   await tap3.close();
-  t.is(await host.observePortCount(hyper0), 1);
+  t.is(await portCount(), 1);
   const after = await linkOf("hyper0");
   t.deepEqual([after?.address, after?.mtu], [before?.address, before?.mtu]);
   t.deepEqual(await host.diff(networkFragment(), signal), []);
@@ -147,9 +153,9 @@ test.serial("Ports come and go and the bridge keeps its MAC and MTU", async (t) 
 
 test.serial("Every kind of drift is found and repaired", async (t) => {
   await using host = await open();
-  await host.ensure(networkFragment(), signal);
+  await host.apply(networkFragment(), signal);
   await using _tap = openTap("tap2" as IfName);
-  await host.ensure(podFragment(2), signal);
+  await host.apply(podFragment(2), signal);
   const drifts: readonly (readonly [command: string, kinds: readonly string[]])[] = [
     ["link set dev hyper0 down", ["set-link"]],
     ["link set dev hyper0 mtu 1300", ["set-link"]],
@@ -164,8 +170,8 @@ test.serial("Every kind of drift is found and repaired", async (t) => {
   for (const [command, kinds] of drifts) {
     await ip(command);
     const repairs = [
-      ...(await host.ensure(networkFragment(), signal)),
-      ...(await host.ensure(podFragment(2), signal)),
+      ...(await host.apply(networkFragment(), signal)),
+      ...(await host.apply(podFragment(2), signal)),
     ];
     t.deepEqual(
       repairs.map((change) => change.kind),
@@ -176,7 +182,7 @@ test.serial("Every kind of drift is found and repaired", async (t) => {
     t.deepEqual(await host.diff(podFragment(2), signal), [], command);
   }
   writeSysctl("net.ipv4.ip_forward", "0");
-  t.is((await host.ensure(networkFragment(), signal)).length, 1);
+  t.is((await host.apply(networkFragment(), signal)).length, 1);
 });
 
 test.serial(
@@ -188,18 +194,18 @@ test.serial(
     await ip("address add 192.168.123.1/24 dev hyper0");
     await ip("address add 10.9.9.1/24 dev hyper0");
     const before = await settings("hyper0");
-    await host.ensure(networkFragment(), signal);
-    t.deepEqual(await host.ensure(networkFragment(), signal), []);
+    await host.apply(networkFragment(), signal);
+    t.deepEqual(await host.apply(networkFragment(), signal), []);
     const adopted = await linkOf("hyper0");
     t.like(adopted, { group: "default", mtu: 1400 });
     t.is(adopted?.ifalias, undefined);
     await using _tap = openTap("tap2" as IfName);
-    await host.ensure(podFragment(2), signal);
+    await host.apply(podFragment(2), signal);
     await host.remove(networkFragment(), signal);
     t.truthy(await linkOf("hyper0"));
     await host.remove(podFragment(2), signal);
-    await host.ensure(networkFragment(), signal);
-    await host.down(signal);
+    await host.apply(networkFragment(), signal);
+    await host.remove({ kind: "everything" }, signal);
     t.deepEqual(await settings("hyper0"), before);
     t.false((await linkOf("hyper0"))?.flags.includes("UP"));
     t.regex(await ip("-o address show dev hyper0"), /192\.168\.123\.1\/24/);
@@ -238,7 +244,7 @@ for (const [what, make, reason] of [
     await using host = await open();
     for (const command of make) await ip(command);
     const before = await foreignState();
-    const error = await t.throwsAsync(host.ensure(networkFragment(), signal), { message: reason });
+    const error = await t.throwsAsync(host.apply(networkFragment(), signal), { message: reason });
     t.true(isPodnetError(error, "BRIDGE_CONFLICT"));
     if (isPodnetError(error)) t.truthy(error.hint);
     t.deepEqual(difference(before, await foreignState()), []);
@@ -259,11 +265,14 @@ test.serial(
       line.startsWith("link"),
     );
     t.regex(first ?? "", /alias podnet:network:default/);
-    await host.ensure(networkFragment(), signal);
-    t.deepEqual(await host.ensure(networkFragment(), signal), []);
+    await host.apply(networkFragment(), signal);
+    t.deepEqual(await host.apply(networkFragment(), signal), []);
     await born("half0");
     await ip("link add name theirs0 group 73 type bridge");
-    await host.sweep({ pods: new Set(), networks: new Set(["default"]) }, signal);
+    await host.remove(
+      { kind: "orphans", known: { pods: new Set(), networks: new Set(["default"]) } },
+      signal,
+    );
     t.is(await linkOf("half0"), undefined);
     t.truthy(await linkOf("theirs0"));
     t.truthy(await linkOf("hyper0"));
@@ -272,7 +281,7 @@ test.serial(
 
 test.serial("A full bridge is a typed error, in the check and from the kernel", async (t) => {
   await using host = await open({ iptables: "off" });
-  await host.ensure(networkFragment(), signal);
+  await host.apply(networkFragment(), signal);
   using netlink = Rtnetlink.open();
   const master = (await netlink.link("hyper0"))?.index ?? 0;
   // Both ends of a pair as ports: half the links to make.
@@ -281,16 +290,16 @@ test.serial("A full bridge is a typed error, in the check and from the kernel", 
     await netlink.addVeth({ name: `a${i}`, master, group: 99, peer: { name: `b${i}`, group: 99 } });
     if (i < pairs - 1) await netlink.changeLink(`b${i}`, { master });
   }
-  t.is(await host.observePortCount(hyper0), maxBridgePorts);
+  t.is(await portCount(), maxBridgePorts);
   const full = t.throws(() => checkPortRoom({ bridge: hyper0, used: maxBridgePorts, wanted: 1 }));
   t.true(isPodnetError(full, "BRIDGE_FULL"));
   await using _tap = openTap("tap2" as IfName);
-  const error = await t.throwsAsync(host.ensure(podFragment(2), signal));
+  const error = await t.throwsAsync(host.apply(podFragment(2), signal));
   t.true(isPodnetError(error, "BRIDGE_FULL"));
   if (isPodnetError(error)) t.is(error.details["used"], maxBridgePorts);
   t.is((await linkOf("tap2"))?.master, undefined);
   await netlink.deleteLink("a0");
-  await host.ensure(podFragment(2), signal);
+  await host.apply(podFragment(2), signal);
   t.is((await linkOf("tap2"))?.master, "hyper0");
   await netlink.deleteGroup(99);
 });
@@ -308,19 +317,19 @@ test.serial(
     const before = await foreignState();
     await using _tap2 = openTap("tap2" as IfName);
     await using _tap3 = openTap("tap3" as IfName);
-    await first.ensure(networkFragment(), signal);
-    await first.ensure(podFragment(2), signal);
-    await first.ensure(podFragment(3), signal);
+    await first.apply(networkFragment(), signal);
+    await first.apply(podFragment(2), signal);
+    await first.apply(podFragment(3), signal);
     await first[Symbol.asyncDispose]();
     await using second = reopen({ remember, remembered: stored });
-    t.deepEqual(await second.ensure(networkFragment(), signal), []);
+    t.deepEqual(await second.apply(networkFragment(), signal), []);
     t.is(second.remembered.ipForward, "0");
-    await second.down(signal);
+    await second.remove({ kind: "everything" }, signal);
     t.deepEqual(difference(before, await foreignState()), []);
     t.false((await ip("-d link show")).includes("podnet:"));
     t.false((await run(["iptables-nft-save"])).stdout.includes("HYPER"));
     t.deepEqual<unknown, unknown>({ ...stored, host: "" }, { host: "", chains: [], raised: [] });
-    t.deepEqual(await second.down(signal), []);
+    t.deepEqual(await second.remove({ kind: "everything" }, signal), []);
   },
 );
 
@@ -337,8 +346,8 @@ test.serial(
     });
     t.is(host.remembered.ipForward, undefined);
     writeSysctl("net.ipv4.ip_forward", "1");
-    await host.ensure(networkFragment(), signal);
-    await host.down(signal);
+    await host.apply(networkFragment(), signal);
+    await host.remove({ kind: "everything" }, signal);
     t.is(readSysctl("net.ipv4.ip_forward"), "1");
   },
 );
@@ -346,14 +355,14 @@ test.serial(
 test.serial("What the host is like is told, and looking at it changes nothing", async (t) => {
   await using host = await open({ iptables: "auto" });
   const facts = { firewall: "nft", ipForward: false, bridgeNfCallIptables: true };
-  t.deepEqual<unknown, unknown>(await host.observeFacts(signal), facts);
+  t.deepEqual<unknown, unknown>(await host.observe.facts(signal), facts);
   writeSysctl("net.bridge.bridge-nf-call-iptables", "0");
-  await host.ensure(networkFragment(), signal);
+  await host.apply(networkFragment(), signal);
   t.is(readSysctl("net.bridge.bridge-nf-call-iptables"), "0", "read, never written");
   const after = { firewall: "nft", ipForward: true, bridgeNfCallIptables: false };
-  t.deepEqual<unknown, unknown>(await host.observeFacts(signal), after);
+  t.deepEqual<unknown, unknown>(await host.observe.facts(signal), after);
   await using off = reopen({ iptables: "off" });
-  t.is((await off.observeFacts(signal)).firewall, "off");
+  t.is((await off.observe.facts(signal)).firewall, "off");
 });
 
 test.serial("A store that cannot remember prevents the change", async (t) => {
@@ -363,7 +372,7 @@ test.serial("A store that cannot remember prevents the change", async (t) => {
   // The firewall's chain is to be remembered first; without one it is forwarding.
   for (const iptables of ["nft", "off"] as const) {
     await using host = await open({ remember, iptables });
-    await t.throwsAsync(host.ensure(networkFragment(), signal), { message: /disk full/ });
+    await t.throwsAsync(host.apply(networkFragment(), signal), { message: /disk full/ });
     t.is(readSysctl("net.ipv4.ip_forward"), "0");
     t.is((await run(["iptables-nft-save"])).stdout, "");
   }
@@ -372,9 +381,9 @@ test.serial("A store that cannot remember prevents the change", async (t) => {
 test.serial("With iptables off no firewall command is run", async (t) => {
   await using host = await open({ iptables: "off" });
   t.true(host.describe(networkFragment()).every((line) => !line.startsWith("iptables")));
-  await host.ensure(networkFragment(), signal);
-  await host.sweep({ pods: new Set(), networks: new Set() }, signal);
-  await host.down(signal);
+  await host.apply(networkFragment(), signal);
+  await host.remove({ kind: "orphans", known: { pods: new Set(), networks: new Set() } }, signal);
+  await host.remove({ kind: "everything" }, signal);
   t.is((await run(["iptables-nft-save"])).stdout, "");
   t.is((await run(["cat", "/proc/net/ip_tables_names"])).stdout, "");
 });
@@ -390,18 +399,18 @@ test.serial(
       await using on = await open();
       await seedForeign();
       before = await rules();
-      await on.ensure(networkFragment(), signal);
+      await on.apply(networkFragment(), signal);
       ({ remembered } = on);
     }
     await using off = reopen({ iptables: "off", remembered });
-    const changes = await off.ensure(networkFragment(), signal);
+    const changes = await off.apply(networkFragment(), signal);
     t.deepEqual(
       changes.map(({ kind }) => kind),
       ["iptables", "iptables"],
     );
     t.is(await rules(), before);
     t.deepEqual(off.remembered.chains, []);
-    t.deepEqual(await off.ensure(networkFragment(), signal), []);
+    t.deepEqual(await off.apply(networkFragment(), signal), []);
   },
 );
 
@@ -410,8 +419,8 @@ test.serial(
   async (t) => {
     await using host = await open();
     await seedForeign();
-    await host.ensure(networkFragment(), signal);
-    await host.ensure(
+    await host.apply(networkFragment(), signal);
+    await host.apply(
       networkFragment({
         key: "blue",
         bridge: "blue0" as IfName,
@@ -420,12 +429,12 @@ test.serial(
       signal,
     );
     const taps = Array.from({ length: 60 }, (_, i) => openTap(`tap${i + 2}` as IfName));
-    for (let i = 0; i < taps.length; i++) await host.ensure(podFragment(i + 2), signal);
+    for (let i = 0; i < taps.length; i++) await host.apply(podFragment(i + 2), signal);
     const before = await foreignState();
     await ip("link set dev mine1 group 73");
     await ip("link set dev mine2 group 74");
     const known = { pods: new Set([podFragment(2).key]), networks: new Set(["default"]) };
-    const changes = await host.sweep(known, signal);
+    const changes = await host.remove({ kind: "orphans", known }, signal);
     t.true(changes.some((change) => change.kind === "delete-links" && change.links.length === 60));
     const left = (JSON.parse(await ip("-j link show")) as IpLink[])
       .map((link) => link.ifname)
@@ -445,8 +454,8 @@ test.serial(
         .filter((line) => !ours.test(line))
         .join("\n");
     t.deepEqual(difference(rest(before), rest(await foreignState())), []);
-    t.deepEqual(await host.ensure(networkFragment(), signal), []);
-    t.deepEqual(await host.sweep(known, signal), []);
+    t.deepEqual(await host.apply(networkFragment(), signal), []);
+    t.deepEqual(await host.remove({ kind: "orphans", known }, signal), []);
     await Promise.all(taps.map((tap) => tap.close()));
   },
 );
@@ -455,7 +464,7 @@ test.serial("Foreign state is byte for byte the same after a thousand operations
   await using host = await open();
   await seedForeign();
   const before = await foreignState();
-  await host.ensure(networkFragment(), signal);
+  await host.apply(networkFragment(), signal);
   let seed = 7;
   const random = (below: number): number => {
     seed = (seed * 48271) % 2147483647;
@@ -464,26 +473,29 @@ test.serial("Foreign state is byte for byte the same after a thousand operations
   const taps = new Map<number, ReturnType<typeof openTap>>();
   for (let i = 0; i < 1000; i++) {
     const n = 2 + random(12);
-    if (i % 100 === 99) await host.ensure(networkFragment(), signal);
+    if (i % 100 === 99) await host.apply(networkFragment(), signal);
     if (i % 250 === 249)
       await host
         .remove(networkFragment(), signal)
-        .then(() => host.ensure(networkFragment(), signal));
+        .then(() => host.apply(networkFragment(), signal));
     const tap = taps.get(n);
     if (tap === undefined) {
       taps.set(n, openTap(`tap${n}` as IfName));
-      await host.ensure(podFragment(n, { isolated: random(2) === 0 }), signal);
+      await host.apply(podFragment(n, { isolated: random(2) === 0 }), signal);
     } else if (random(8) === 0) {
-      await host.detach({ pod: podFragment(n).key, tap: `tap${n}` as IfName }, signal);
+      await host.remove(
+        { kind: "ports", pod: podFragment(n).key, tap: `tap${n}` as IfName },
+        signal,
+      );
       await tap.close();
       await host.remove(podFragment(n), signal);
       taps.delete(n);
     } else {
-      await host.ensure(podFragment(n), signal);
+      await host.apply(podFragment(n), signal);
     }
   }
   await Promise.all([...taps.values()].map((tap) => tap.close()));
-  await host.down(signal);
+  await host.remove({ kind: "everything" }, signal);
   t.deepEqual(difference(before, await foreignState()), []);
 });
 
@@ -491,7 +503,7 @@ test.serial(
   "Calls made at once are done one after the other; an aborted one is not started",
   async (t) => {
     await using host = await open();
-    const results = await Promise.all([1, 2, 3].map(() => host.ensure(networkFragment(), signal)));
+    const results = await Promise.all([1, 2, 3].map(() => host.apply(networkFragment(), signal)));
     t.deepEqual(
       results.map((changes) => changes.length),
       [8, 0, 0],
@@ -509,13 +521,13 @@ test.serial(
   async (t) => {
     await using host = await open();
     await using _tap = openTap("tap2" as IfName);
-    const noBridge = await t.throwsAsync(host.ensure(podFragment(2), signal));
+    const noBridge = await t.throwsAsync(host.apply(podFragment(2), signal));
     t.true(isPodnetError(noBridge, "BRIDGE_CONFLICT"));
-    await host.ensure(networkFragment(), signal);
-    const noTap = await t.throwsAsync(host.ensure(podFragment(3), signal));
+    await host.apply(networkFragment(), signal);
+    const noTap = await t.throwsAsync(host.apply(podFragment(3), signal));
     t.true(isPodnetError(noTap, "NETLINK_FAILED"));
     await ip("link set dev tap2 alias theirs");
-    const taken = await t.throwsAsync(host.ensure(podFragment(2), signal));
+    const taken = await t.throwsAsync(host.apply(podFragment(2), signal));
     t.true(isPodnetError(taken, "NAME_IN_USE"));
     t.deepEqual(
       (await host.remove(podFragment(2), signal)).map((change) => change.kind),
@@ -570,18 +582,18 @@ COMMIT
 test.serial("Taking away goes on past what fails, and reports all of it", async (t) => {
   await using host = await open();
   await using _tap = openTap("tap2" as IfName);
-  await host.ensure(networkFragment(), signal);
-  await host.ensure(podFragment(2), signal);
+  await host.apply(networkFragment(), signal);
+  await host.apply(podFragment(2), signal);
   await run(["iptables-nft", "-t", "nat", "-A", "HYPER", "-p", "tcp", "-j", "ACCEPT"]);
   await run(["iptables-nft", "-A", "HYPER", "-p", "tcp", "-j", "ACCEPT"]);
   await withoutIptables(t, async () => {
-    const error = await t.throwsAsync(host.down(signal));
+    const error = await t.throwsAsync(host.remove({ kind: "everything" }, signal));
     t.true(isPodnetError(error, "FIREWALL_FAILED"));
     t.is(await linkOf("hyper0"), undefined, "the link has gone all the same");
     t.is(await linkOf("tap2"), undefined);
     t.is(readSysctl("net.ipv4.ip_forward"), "0", "and forwarding is as it was");
   });
-  await host.down(signal);
+  await host.remove({ kind: "everything" }, signal);
   const left = (await run(["iptables-nft-save"])).stdout;
   t.false(left.includes("podnet:"));
   // Others' rules in our chain keep it.
@@ -601,14 +613,14 @@ test.serial("A commit that another program overtook is made once more", async (t
     kernel: { ...kernel, iptables: { ...kernel.iptables, restore } },
     repeated: ({ message }) => reported.push(message),
   });
-  await host.ensure(networkFragment(), signal);
+  await host.apply(networkFragment(), signal);
   t.deepEqual(await host.diff(networkFragment(), signal), []);
   t.is(reported.length, 1);
   t.regex(reported[0] ?? "", /^Cannot change table/);
   // Once: what is refused again is an error.
   refusals = 2;
   await run(["iptables-nft", "-F"]);
-  await t.throwsAsync(host.ensure(networkFragment(), signal), { code: "FIREWALL_FAILED" });
+  await t.throwsAsync(host.apply(networkFragment(), signal), { code: "FIREWALL_FAILED" });
 });
 
 test.serial(
@@ -623,13 +635,13 @@ test.serial(
       }
     })();
     for (let i = 0; i < 10; i++) {
-      await host.ensure(networkFragment(), signal);
+      await host.apply(networkFragment(), signal);
       await host.remove(networkFragment(), signal);
     }
     await busy;
-    await host.ensure(networkFragment(), signal);
+    await host.apply(networkFragment(), signal);
     t.deepEqual(await host.diff(networkFragment(), signal), []);
-    await host.down(signal);
+    await host.remove({ kind: "everything" }, signal);
     const rules = (await run(["iptables-nft-save"])).stdout;
     t.is([...rules.matchAll(/^-A/gm)].length, 30);
     t.false(/podnet|HYPER/.test(rules));
@@ -656,7 +668,7 @@ async function withoutIptables(t: ExecutionContext, body: () => Promise<void>): 
 
 test.serial("A tap that goes while links are ended holds up none of the others", async (t) => {
   await using host = await open();
-  await host.ensure(networkFragment(), signal);
+  await host.apply(networkFragment(), signal);
   const alias = podMark("abcdefghijkl", 0);
   const names = ["tap2", "tap3", "tap4"] as IfName[];
   await using taps = new AsyncDisposableStack();

@@ -1,7 +1,7 @@
 import test from "ava";
 import type { Deviation } from "../../network/model/deviation.ts";
-import { openHostNetwork } from "../../network/bridge/ensure.ts";
-import type { HostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import { onlyLook } from "../../network/bridge/inspect.ts";
 import { nftablesGeneration, parseGeneration } from "../../linux/nftables-generation.ts";
 import { run } from "../../linux/command.ts";
@@ -17,7 +17,7 @@ let host: HostNetwork;
 test.serial.before(async () => {
   await ownNetns();
   host = openHostNetwork({ iptables: "nft", chain: "HYPER" });
-  await host.ensure(network, never);
+  await host.apply(network, never);
 });
 test.serial.after.always(async () => host?.[Symbol.asyncDispose]());
 
@@ -84,10 +84,10 @@ const harms: readonly (readonly [string, readonly string[], RegExp])[] = [
 for (const [what, commands, expected] of harms)
   test.serial(`${what}: seen without being touched, then healed`, async (t) => {
     t.deepEqual((await host.inspect(() => network, look, never)).found, []);
-    const before = await host.fingerprint([network], never);
+    const before = await host.observe.fingerprint([network], never);
     for (const command of commands) await run(command.split(" ") as [string, ...string[]]);
     const links = ["link", "addr"].includes(commands[0]?.split(" ")[1] ?? "");
-    if (!links) t.not(await host.fingerprint([network], never), before);
+    if (!links) t.not(await host.observe.fingerprint([network], never), before);
     for (const [options, again] of [
       [look, true],
       [heal, false],
@@ -104,7 +104,7 @@ test.serial(
   async (t) => {
     const pod = podFragment(2);
     await ip("link add tap2 type veth peer name vtap2");
-    await host.ensure(pod, never);
+    await host.apply(pod, never);
     await ip("link set tap2 nomaster");
     const gone = await host.inspect(() => pod, heal, never);
     t.deepEqual(text(gone.found), ["port tap2: on no bridge → hyper0"]);
@@ -133,7 +133,7 @@ test.serial(
       gateways,
       masquerade: [],
     });
-    await host.ensure(adopted, never);
+    await host.apply(adopted, never);
     t.regex(await ip("link show dev br9"), /[<,]UP[,>]/);
     await ip("link set br9 down");
     await run(["iptables-nft", "-F"]);
@@ -148,17 +148,17 @@ test.serial(
     );
     await host.remove(adopted, never);
     await ip("link del br9");
-    await host.ensure(network, never);
+    await host.apply(network, never);
   },
 );
 
 test.serial("rules of iptables-legacy are noticed too, their counters are not", async (t) => {
   const legacy = ["iptables-legacy", "-A", "OUTPUT", "-o", "lo", "-j", "ACCEPT"] as const;
-  const seen = [await host.fingerprint([network], never)];
+  const seen = [await host.observe.fingerprint([network], never)];
   await run(legacy);
-  seen.push(await host.fingerprint([network], never));
+  seen.push(await host.observe.fingerprint([network], never));
   await run(["ping", "-c", "1", "127.0.0.1"]);
-  seen.push(await host.fingerprint([network], never));
+  seen.push(await host.observe.fingerprint([network], never));
   t.not(seen[1], seen[0]);
   t.is(seen[2], seen[1]);
 });

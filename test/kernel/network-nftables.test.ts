@@ -6,7 +6,8 @@ import { run } from "../../linux/command.ts";
 import { nftablesGeneration } from "../../linux/nftables-generation.ts";
 import { changesText } from "../../network/bridge/change-text.ts";
 import type { PodFragment, PublishedDesired } from "../../network/model/desired.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import { nothingKnown } from "../../network/bridge/sweep.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { networkFragment, podIdOf, publishedPort } from "../lab/network.ts";
@@ -44,41 +45,41 @@ test.serial(
   async (t) => {
     await using host = open();
     const before = await nft("list ruleset");
-    await host.ensure(networkFragment(), signal);
-    await host.ensure(pod(1, published(8080)), signal);
+    await host.apply(networkFragment(), signal);
+    await host.apply(pod(1, published(8080)), signal);
     t.regex(
       await nft("list map inet podnet everywhere4"),
       /tcp . 8080 comment "podnet:pod:\w+" : 192\.168\.123\.2 \. 80/,
     );
     const made = nftablesGeneration();
-    t.deepEqual(await host.ensure(networkFragment(), signal), []);
-    t.deepEqual(await host.ensure(pod(1, published(8080)), signal), []);
+    t.deepEqual(await host.apply(networkFragment(), signal), []);
+    t.deepEqual(await host.apply(pod(1, published(8080)), signal), []);
     // Nor has another one, that has made nothing itself, anything to do.
     await using later = open();
-    t.deepEqual(await later.ensure(pod(1, published(8080)), signal), []);
-    t.deepEqual(await later.ensure(networkFragment(), signal), []);
+    t.deepEqual(await later.apply(pod(1, published(8080)), signal), []);
+    t.deepEqual(await later.apply(networkFragment(), signal), []);
     t.is(nftablesGeneration(), made);
-    t.deepEqual(changesText(await later.ensure(pod(1), signal)), [
+    t.deepEqual(changesText(await later.apply(pod(1), signal)), [
       "nftables delete element inet podnet everywhere4 { 6 . 8080 }",
       "nftables delete element inet podnet opened4 { 6 . 192.168.123.2 . 80 }",
     ]);
-    await later.down(signal);
+    await later.remove({ kind: "everything" }, signal);
     t.is(await nft("list ruleset"), before);
   },
 );
 
 test.serial("what has no row is swept", async (t) => {
   await using first = open();
-  await first.ensure(networkFragment(), signal);
-  await first.ensure(pod(1, published(8080)), signal);
-  await first.ensure(pod(2, published(8081)), signal);
+  await first.apply(networkFragment(), signal);
+  await first.apply(pod(1, published(8080)), signal);
+  await first.apply(pod(2, published(8081)), signal);
   await using later = open();
   const known = { pods: new Set([podIdOf(2)]), networks: new Set(["default"]) };
-  await later.sweep(known, signal);
+  await later.remove({ kind: "orphans", known }, signal);
   const rules = await nft("list table inet podnet");
   t.notRegex(rules, /8080/);
   t.regex(rules, /8081/);
-  await later.sweep(nothingKnown, signal);
+  await later.remove({ kind: "orphans", known: nothingKnown }, signal);
   t.is(await nft("list tables"), "");
 });
 
@@ -104,11 +105,11 @@ test.serial(
   "a port costs one transaction of the same length, whatever others there are",
   async (t) => {
     await using host = open();
-    await host.ensure(networkFragment(), signal);
+    await host.apply(networkFragment(), signal);
     const cost = async (): Promise<readonly string[]> => {
       const calls: string[] = [];
       const ensure = (fragment: PodFragment) => async (): Promise<void> => {
-        const changes = await host.ensure(fragment, signal);
+        const changes = await host.apply(fragment, signal);
         calls.push(changesText(changes).join("\n"));
       };
       calls.push(...(await called(ensure(pod(1, published(8080))))));
@@ -120,58 +121,58 @@ test.serial(
       alone.filter((call) => !call.includes("element inet")),
       ["nftables add elements", "nftables remove elements"],
     );
-    await host.ensure(thousand(), signal);
+    await host.apply(thousand(), signal);
     t.deepEqual(await cost(), alone);
     // Nor is the table listed when others have changed anything: what is asked about is.
     await administrator("add table inet theirs");
-    const calls = await called(() => host.ensure(pod(1, published(8080)), signal));
+    const calls = await called(() => host.apply(pod(1, published(8080)), signal));
     t.deepEqual(new Set(calls), new Set(["nftables get element", "nftables add elements"]));
     await administrator("delete table inet theirs");
-    t.deepEqual(await called(() => host.ensure(pod(1, published(8080)), signal)), [
+    t.deepEqual(await called(() => host.apply(pod(1, published(8080)), signal)), [
       "nftables get element",
       "nftables get element",
     ]);
-    t.deepEqual(await called(() => host.ensure(pod(1, published(8080)), signal)), []);
+    t.deepEqual(await called(() => host.apply(pod(1, published(8080)), signal)), []);
   },
 );
 
 test.serial("a port that somebody else has translated is refused and left to him", async (t) => {
   await using host = open();
-  await host.ensure(networkFragment(), signal);
+  await host.apply(networkFragment(), signal);
   await administrator("add element inet podnet everywhere4 { tcp . 8080 : 10.0.0.1 . 80 }");
   const before = await nft("list ruleset");
-  const error = await t.throwsAsync(host.ensure(pod(1, published(8080)), signal), {
+  const error = await t.throwsAsync(host.apply(pod(1, published(8080)), signal), {
     code: "PORT_IN_USE",
   });
   t.regex(
     error?.message ?? "",
     /8080\/tcp is translated to 10\.0\.0\.1 port 80 by .* somebody else/,
   );
-  await host.ensure(pod(2, published(8081)), signal);
-  await t.throwsAsync(host.ensure(pod(1, published(8081)), signal), {
+  await host.apply(pod(2, published(8081)), signal);
+  await t.throwsAsync(host.apply(pod(1, published(8081)), signal), {
     message: new RegExp(`8081/tcp .* podnet:pod:${podIdOf(2)}`),
   });
   await host.remove(pod(2, published(8081)), signal);
   t.is(await nft("list ruleset"), before);
   // Control: the port is all that was in the way.
-  await host.ensure(pod(1, published(8081)), signal);
+  await host.apply(pod(1, published(8081)), signal);
 });
 
 test.serial("a table of our name that is another's is refused and left alone", async (t) => {
   await administrator("add table inet podnet\nadd chain inet podnet theirs");
   const before = await nft("list ruleset");
   await using host = open();
-  await t.throwsAsync(host.ensure(networkFragment(), signal), { code: "CHAIN_CONFLICT" });
-  await t.throwsAsync(host.ensure(pod(1, published(8080)), signal), { code: "CHAIN_CONFLICT" });
-  await host.down(signal);
+  await t.throwsAsync(host.apply(networkFragment(), signal), { code: "CHAIN_CONFLICT" });
+  await t.throwsAsync(host.apply(pod(1, published(8080)), signal), { code: "CHAIN_CONFLICT" });
+  await host.remove({ kind: "everything" }, signal);
   t.is(await nft("list ruleset"), before);
   // One without anything in it as well, unless podnet remembers making it.
   await administrator("delete chain inet podnet theirs");
-  await t.throwsAsync(host.ensure(networkFragment(), signal), { code: "CHAIN_CONFLICT" });
+  await t.throwsAsync(host.apply(networkFragment(), signal), { code: "CHAIN_CONFLICT" });
   await administrator("delete table inet podnet");
-  await host.ensure(networkFragment(), signal);
+  await host.apply(networkFragment(), signal);
   await administrator("delete table inet podnet\nadd table inet podnet");
-  await host.ensure(networkFragment(), signal);
+  await host.apply(networkFragment(), signal);
   t.regex(await nft("list table inet podnet"), /oifname @bridges jump arriving/);
 });
 
@@ -187,12 +188,12 @@ table ip podnet {
 `);
   const before = await nft("list ruleset");
   await using host = open();
-  await host.ensure(networkFragment(), signal);
-  await host.ensure(thousand(), signal);
+  await host.apply(networkFragment(), signal);
+  await host.apply(thousand(), signal);
   await administrator("delete table inet podnet");
-  await host.ensure(networkFragment(), signal);
+  await host.apply(networkFragment(), signal);
   t.true((await nft("list ruleset")).startsWith(before));
-  await host.down(signal);
+  await host.remove({ kind: "everything" }, signal);
   t.is(await nft("list ruleset"), before);
 });
 
@@ -216,7 +217,7 @@ for (const [what, commands] of Object.entries(harm))
   test.serial(`drift: ${what}`, async (t) => {
     await using host = open();
     const fragments = [networkFragment(), pod(1, published(8080))];
-    for (const fragment of fragments) await host.ensure(fragment, signal);
+    for (const fragment of fragments) await host.apply(fragment, signal);
     // What it looks like is known from the second look on.
     await administrator("add table inet theirs");
     for (const fragment of fragments) t.deepEqual(await host.diff(fragment, signal), []);
@@ -224,9 +225,9 @@ for (const [what, commands] of Object.entries(harm))
     const shown = async (): Promise<string[]> =>
       (await nft("-s list table inet podnet")).split("\n").toSorted();
     const healthy = await shown();
-    const clean = await host.fingerprint([networkFragment()], signal);
+    const clean = await host.observe.fingerprint([networkFragment()], signal);
     await administrator(commands.replace("POD", podIdOf(1)));
-    t.not(await host.fingerprint([networkFragment()], signal), clean);
+    t.not(await host.observe.fingerprint([networkFragment()], signal), clean);
     const heal = { heal: () => true, linksOnly: false };
     const inspections = [];
     for (const fragment of fragments)
@@ -234,12 +235,12 @@ for (const [what, commands] of Object.entries(harm))
     t.true(inspections.some(({ found }) => found.length > 0));
     t.true(inspections.every(({ healed, error }) => healed && error === undefined));
     t.deepEqual(await shown(), healthy);
-    for (const fragment of fragments) t.deepEqual(await host.ensure(fragment, signal), []);
+    for (const fragment of fragments) t.deepEqual(await host.apply(fragment, signal), []);
   });
 
 test.serial("drift: a rule says something else under its comment", async (t) => {
   await using host = open();
-  await host.ensure(networkFragment(), signal);
+  await host.apply(networkFragment(), signal);
   await administrator("add table inet theirs");
   t.deepEqual(await host.diff(networkFragment(), signal), []);
   const [, comment, handle] =
@@ -248,21 +249,21 @@ test.serial("drift: a rule says something else under its comment", async (t) => 
   await administrator(
     `replace rule inet podnet arriving handle ${handle} accept comment "${comment}"`,
   );
-  t.true((await host.ensure(networkFragment(), signal)).length > 0);
+  t.true((await host.apply(networkFragment(), signal)).length > 0);
   t.regex(await nft("list chain inet podnet arriving"), /\bdrop comment/);
 });
 
 test.serial("a range of 4096 ports is one transaction, and taken away in one", async (t) => {
   await using host = open();
-  await host.ensure(networkFragment(), signal);
+  await host.apply(networkFragment(), signal);
   const range = pod(1, published(20_000, { count: 4096, podPort: 30_000 }));
-  t.deepEqual(await called(() => host.ensure(range, signal)), ["nftables add elements"]);
+  t.deepEqual(await called(() => host.apply(range, signal)), ["nftables add elements"]);
   const map = await nft("list map inet podnet everywhere4");
   t.regex(map, /tcp \. 24095 .* : 192\.168\.123\.2 \. 34095/);
   t.notRegex(map, /24096/);
   // As many are not asked for one by one.
   await administrator("add table inet theirs");
-  t.deepEqual(await called(() => host.ensure(range, signal)), ["nftables list table"]);
+  t.deepEqual(await called(() => host.apply(range, signal)), ["nftables list table"]);
   t.deepEqual(await called(() => host.remove(range, signal)), ["nftables remove elements"]);
   t.notRegex(await nft("list table inet podnet"), /192\.168\.123\.2 /);
 });

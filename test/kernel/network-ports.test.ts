@@ -4,7 +4,9 @@ import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { unshareNetns } from "../../linux/netns.ts";
 import type { PodFragment, PortDesired } from "../../network/model/desired.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import { changesText } from "../../network/bridge/change-text.ts";
+import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import { podMark } from "../../network/model/ownership.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip } from "../lab/network.ts";
@@ -87,16 +89,16 @@ test.serial(
   async (t) => {
     const before = await settings();
     const wanted = fragment(port(1, { learning: false }), port(2));
-    await host.ensure(wanted, signal);
+    await host.apply(wanted, signal);
     t.deepEqual(await settings(), before, "nothing of the bridge itself is changed");
-    t.deepEqual(await host.ensure(wanted, signal), []);
+    t.deepEqual(await host.apply(wanted, signal), []);
     t.true(await reaches(1, 2));
     const recorded = async (n: number): Promise<boolean> =>
       (await run(["bridge", "fdb", "show", "br", bridge])).stdout.includes(`52:54:00:00:09:0${n} `);
     t.false(await recorded(1));
     t.true(await recorded(2), "from a port that says nothing it learns");
     await run(["bridge", "link", "set", "dev", "t1", "learning", "on"]);
-    t.deepEqual(await host.plan(wanted, signal), ["port ~ t1 learning off"]);
+    t.deepEqual(changesText(await host.diff(wanted, signal)), ["port ~ t1 learning off"]);
   },
 );
 
@@ -110,18 +112,18 @@ test.serial(
     t.is(await address(), "f8:00:00:00:00:04", "that of its lowest port");
     await ip("link set t3 address 02:00:00:00:00:03");
     const wanted = fragment(port(1), port(2), port(3));
-    await host.ensure(wanted, signal);
+    await host.apply(wanted, signal);
     t.is(await address(), "f8:00:00:00:00:04");
     t.true(await reaches(1, 3));
-    t.deepEqual(await host.ensure(wanted, signal), []);
+    t.deepEqual(await host.apply(wanted, signal), []);
     await ip("link set t3 address 02:00:00:00:00:03");
     t.is(await address(), "02:00:00:00:00:03", "control: a lower one would be the bridge's");
-    t.deepEqual(await host.plan(wanted, signal), ["link ~ t3 mac fe:54:00:00:09:03"]);
+    t.deepEqual(changesText(await host.diff(wanted, signal)), ["link ~ t3 mac fe:54:00:00:09:03"]);
   },
 );
 
 test.serial("isolated ports on somebody else's bridge reach others alone", async (t) => {
-  await host.ensure(
+  await host.apply(
     fragment(port(1, { isolated: true }), port(2, { isolated: true }), port(3)),
     signal,
   );
@@ -132,7 +134,7 @@ test.serial("isolated ports on somebody else's bridge reach others alone", async
 
 test.serial("a bridge that is gone is its owner's to make again, and is said to be", async (t) => {
   await ip(`link delete ${bridge}`);
-  const error = await t.throwsAsync(host.ensure(fragment(port(1)), signal), {
+  const error = await t.throwsAsync(host.apply(fragment(port(1)), signal), {
     code: "BRIDGE_CONFLICT",
   });
   t.regex((error as unknown as { hint: string }).hint, /somebody else/);

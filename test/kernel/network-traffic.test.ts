@@ -4,7 +4,8 @@ import test, { type ExecutionContext } from "ava";
 import { run } from "../../linux/command.ts";
 import { writeSysctl } from "../../linux/sysctl.ts";
 import type { NetworkFragment } from "../../network/model/desired.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import type { Variant } from "../../network/model/rules.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip, networkFragment, podFragment, type PortOptions } from "../lab/network.ts";
@@ -39,7 +40,7 @@ class Site implements AsyncDisposable {
     await site.#machine("lan", "lan0", "192.0.2.20/24");
     await ip("address add 192.0.2.1/24 dev lan0");
     await ip(`-n ${site.name("lan")} route add default via 192.0.2.1`);
-    await site.host.ensure(fragment, signal);
+    await site.host.apply(fragment, signal);
     return site;
   }
 
@@ -49,7 +50,7 @@ class Site implements AsyncDisposable {
   async pod(n: number, options: PortOptions = {}): Promise<void> {
     const address = options.address ?? `192.168.123.${n}/24`;
     await this.#machine(`pod${n}`, `tap${n}`, address, false);
-    await this.host.ensure(podFragment(n, options), signal);
+    await this.host.apply(podFragment(n, options), signal);
     const gateway = address.replace(/\.\d+\/.*/, ".1");
     await ip(`-n ${this.name(`pod${n}`)} route add default via ${gateway}`);
   }
@@ -170,7 +171,7 @@ test.serial("What keeps the outside out is our DROP alone, and it is repaired", 
   await run(["iptables-nft", "-t", "nat", "-F"]);
   t.false(await site.reaches("pod2", "203.0.113.10"), "control: without masquerading");
   t.is((await site.host.diff(networkFragment(), signal)).length, 2);
-  await site.host.ensure(networkFragment(), signal);
+  await site.host.apply(networkFragment(), signal);
   t.false(await site.reaches("lan", "192.168.123.2"));
   t.true(await site.reaches("pod2", "203.0.113.10"));
 });
@@ -196,12 +197,12 @@ test.serial(
     ] as const)
       await ip(`-n ${site.name(`pod${pod}`)} route add 192.168.123.${other}/32 via 192.168.123.1`);
     t.true(await site.reaches("pod2", "192.168.123.3"), "control: the way by the gateway");
-    await site.host.ensure(networkFragment({ isolated: true }), signal);
+    await site.host.apply(networkFragment({ isolated: true }), signal);
     t.false(await site.reaches("pod2", "192.168.123.3"));
     t.true(await site.reaches("pod2", "203.0.113.10"));
     // Drift of a port's own setting.
     await ip("link set dev tap2 type bridge_slave isolated off");
-    t.is((await site.host.ensure(podFragment(2, { isolated: true }), signal)).length, 1);
+    t.is((await site.host.apply(podFragment(2, { isolated: true }), signal)).length, 1);
   },
 );
 
@@ -215,7 +216,7 @@ test.serial(
       gateways: ["10.88.0.1/16" as NetworkFragment["gateways"][number]],
       masquerade: ["10.88.0.0/16" as NetworkFragment["masquerade"][number]],
     });
-    await site.host.ensure(blue, signal);
+    await site.host.apply(blue, signal);
     await site.pod(2);
     await site.pod(3, { bridge: "blue0", address: "10.88.0.3/16" });
     await table(t, site, [
@@ -251,8 +252,8 @@ test.serial(
     t.true(await site.reaches("pod2", "203.0.113.10"));
     await ip("link delete dev hyper0");
     t.false(await site.reaches("pod2", "203.0.113.10"));
-    await site.host.ensure(networkFragment(), signal);
-    await site.host.ensure(podFragment(2), signal);
+    await site.host.apply(networkFragment(), signal);
+    await site.host.apply(podFragment(2), signal);
     t.true(await site.reaches("pod2", "203.0.113.10"));
     t.deepEqual(await site.host.diff(networkFragment(), signal), []);
     t.deepEqual(await site.host.diff(podFragment(2), signal), []);
@@ -263,10 +264,10 @@ test.serial("Detached, a pod neither sends nor receives", async (t) => {
   await using site = await Site.open("nft");
   await site.pod(2);
   t.true(await site.reaches("pod2", "192.168.123.1"));
-  await site.host.detach({ pod: podFragment(2).key }, signal);
+  await site.host.remove({ kind: "ports", pod: podFragment(2).key }, signal);
   t.false(await site.reaches("pod2", "192.168.123.1"));
   t.false(await site.reaches(undefined, "192.168.123.2"));
-  t.deepEqual(await site.host.detach({ pod: podFragment(2).key }, signal), []);
+  t.deepEqual(await site.host.remove({ kind: "ports", pod: podFragment(2).key }, signal), []);
 });
 
 for (const variant of ["nft", "legacy"] as const)
@@ -299,9 +300,9 @@ for (const variant of ["nft", "legacy"] as const)
       t.is(await site.tcp(undefined, "pod2", "192.0.2.1", 8080), "192.0.2.1");
       t.false(await site.reaches("lan", to), "what is not published stays closed");
       const known = { pods: new Set([pod, podFragment(3).key]), networks: new Set(["default"]) };
-      t.deepEqual(await site.host.sweep(known, signal), []);
-      const changes = await site.host.sweep(
-        { ...known, pods: new Set([podFragment(3).key]) },
+      t.deepEqual(await site.host.remove({ kind: "orphans", known }, signal), []);
+      const changes = await site.host.remove(
+        { kind: "orphans", known: { ...known, pods: new Set([podFragment(3).key]) } },
         signal,
       );
       t.is(changes.filter((change) => change.kind === "iptables").length, 2);

@@ -2,7 +2,8 @@ import test from "ava";
 import { parseCidr, parseIp, parseIpPrefix } from "../../core/address.ts";
 import { run } from "../../linux/command.ts";
 import { changesText } from "../../network/bridge/change-text.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import type { FirewallName } from "../../network/firewall/open.ts";
 import type { OverlayRuled } from "../../network/model/overlay.ts";
 import { ownNetns } from "../lab/netns.ts";
@@ -50,14 +51,14 @@ for (const driver of drivers) {
       await ownNetns();
       await using host = open(driver);
       const rule = host.overlayRules;
-      await host.ensure(network, signal);
+      await host.apply(network, signal);
       const before = await rules();
       t.true((await rule.ensure(overlay(), signal)).length > 0);
       t.deepEqual(await rule.ensure(overlay(), signal), []);
       const whole = await rules();
       t.true(whole.includes("podnet:overlay:default"));
       // Nor has anybody else anything to do: not the network's rules, not another podnetd.
-      t.deepEqual(changesText(await host.ensure(network, signal)), []);
+      t.deepEqual(changesText(await host.apply(network, signal)), []);
       await using later = open(driver);
       t.deepEqual(await later.overlayRules.diff(overlay(), signal), []);
       const former = overlay({
@@ -94,7 +95,7 @@ for (const driver of drivers) {
       await ownNetns();
       await using host = open(driver);
       await using site = await openSite();
-      await host.ensure(network, signal);
+      await host.apply(network, signal);
       await ip("link set podport master hyper0 up");
       const reaches = async (from: string, to: string): Promise<boolean> => {
         const asked = [
@@ -135,7 +136,7 @@ for (const driver of drivers) {
         markedToOutside: false,
       });
       // Isolated pods stay so, and are reached from other hosts.
-      await host.ensure({ ...network, isolated: true }, signal);
+      await host.apply({ ...network, isolated: true }, signal);
       t.true(await reaches(site.peer, "10.77.1.2"));
       const except = { randomFully: true, except: [parseCidr("198.51.100.0/24")] };
       await host.overlayRules.ensure(overlay({ masquerade: except }), signal);
@@ -153,7 +154,7 @@ for (const driver of drivers)
       await ownNetns();
       await using host = open(driver);
       await using site = await openSite();
-      await host.ensure(network, signal);
+      await host.apply(network, signal);
       await ip("link set podport master hyper0 up");
       const reaches = (from: string): Promise<boolean> =>
         run(["ip", "netns", "exec", from, "ping", "-n", "-c", "1", "-W", "1", "10.77.1.2"]).then(
@@ -198,7 +199,7 @@ test.serial(
     await using host = open("iptables");
     const rule = host.overlayRules;
     await rule.ensure(overlay(), signal);
-    await host.ensure(network, signal);
+    await host.apply(network, signal);
     const whole = await rules();
     const forwarded = await run(["iptables-nft", "-S", "FORWARD"]);
     t.deepEqual(
@@ -222,7 +223,7 @@ test.serial(
       await run(command.split(" ") as [string, ...string[]]);
       const { length } = await rule.ensure(overlay(), signal);
       t.is(length, 1, command);
-      await host.ensure(network, signal);
+      await host.apply(network, signal);
       t.is(sorted(await rules()), sorted(whole), command);
       t.deepEqual(await rule.diff(overlay(), signal), [], command);
     }

@@ -10,7 +10,7 @@ import type { Check } from "../../daemon/verify/check.ts";
 import { compareRules } from "../../daemon/verify/compare-ports.ts";
 import { hearPorts, hearRules } from "../../daemon/verify/query-port-sources.ts";
 import { run } from "../../linux/command.ts";
-import { openHostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { networkFragment, podFragment, publishedPort } from "../lab/network.ts";
@@ -82,15 +82,15 @@ for (const { name, options } of driversUnderTest)
       const nft = options.firewall === "nftables";
       await using host = openHostNetwork({ ...options, chain: "HYPER", hostSeed: "test" });
       const look = async (): Promise<string[]> => {
-        const { firewall } = await host.observeFacts(signal);
+        const { firewall } = await host.observe.facts(signal);
         const heard = await hearRules(firewall, signal, { four: true, six: true });
         if (heard === undefined) throw new Error("Nothing was heard of rules");
         t.is(heard.source, nft ? "nft" : "iptables-save");
         return differing(compareRules(published, heard.source, heard.report));
       };
       const made = async (): Promise<void> => {
-        await host.ensure(network, signal);
-        await host.ensure(pod, signal);
+        await host.apply(network, signal);
+        await host.apply(pod, signal);
       };
       await made();
       t.deepEqual(await look(), []);
@@ -130,7 +130,7 @@ for (const { name, options } of driversUnderTest)
           "2001:db8::1 port 8443/tcp leads to: fd00:123::9 port 443 instead of fd00:123::2 port 443",
         ],
       );
-      await host.down(signal);
+      await host.remove({ kind: "everything" }, signal);
       t.is((await look()).length, 3 * published.length, "all of it is gone");
     },
   );

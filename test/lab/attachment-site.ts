@@ -5,7 +5,8 @@ import { unshareNetns } from "../../linux/netns.ts";
 import { Attachments } from "../../network/containers/attachments.ts";
 import type { AttachmentFragment } from "../../network/containers/desired.ts";
 import { type AttachmentKernel, openAttachmentKernel } from "../../network/containers/kernel.ts";
-import { type HostNetwork, openHostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import { attachmentMark } from "../../network/model/ownership.ts";
 import type { DriverUnderTest } from "./firewall-drivers.ts";
 import { dualNetwork } from "./firewall-site.ts";
@@ -38,7 +39,7 @@ export class AttachmentSite implements AsyncDisposable {
     unshareNetns();
     await ip("link set lo up");
     const site = new AttachmentSite(options);
-    await site.host.ensure(dualNetwork({ firewall: options.rules !== undefined }), signal);
+    await site.host.apply(dualNetwork({ firewall: options.rules !== undefined }), signal);
     return site;
   }
 

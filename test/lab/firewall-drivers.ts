@@ -1,4 +1,4 @@
-import type { HostNetworkOptions } from "../../network/bridge/ensure.ts";
+import type { HostNetworkOptions } from "../../network/bridge/host-network.ts";
 
 /** One way of writing the host's rules, and how it is asked for. */
 export interface DriverUnderTest {

@@ -9,11 +9,8 @@ import type {
   PodFragment,
   PublishedDesired,
 } from "../../network/model/desired.ts";
-import {
-  type HostNetwork,
-  type HostNetworkOptions,
-  openHostNetwork,
-} from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import { type HostNetwork, type HostNetworkOptions } from "../../network/bridge/host-network.ts";
 import { type HostKernel, openHostKernel } from "../../network/kernel/kernel.ts";
 import { podMark } from "../../network/model/ownership.ts";
 import type { DriverUnderTest } from "./firewall-drivers.ts";
@@ -275,7 +272,7 @@ export class FirewallSite implements AsyncDisposable {
   }
 
   async ensure(...fragments: readonly (NetworkFragment | PodFragment)[]): Promise<void> {
-    for (const fragment of fragments) await this.host.ensure(fragment, signal);
+    for (const fragment of fragments) await this.host.apply(fragment, signal);
   }
 
   /** Runs a command in a machine's namespace. */

@@ -430,7 +430,9 @@ export class Simulation {
       if (this.world.containers.namespaces.openDescriptors > 0)
         this.violated("a container's namespace is held open");
       await node.attachments.down();
-      await node.networks.down(() => node.network.down(AbortSignal.timeout(60_000)));
+      await node.networks.down(() =>
+        node.network.remove({ kind: "everything" }, AbortSignal.timeout(60_000)),
+      );
     });
     await this.#settled();
     for (const found of remains(this.world, this.lost)) this.violated(found);

@@ -1,6 +1,6 @@
 import test from "ava";
 import { openTap } from "../../linux/tun.ts";
-import { openHostNetwork } from "../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { difference, ip, networkFragment, podFragment } from "../lab/network.ts";
 import { run } from "../../linux/command.ts";
@@ -48,7 +48,7 @@ async function host(): Promise<string> {
 test.serial(`${replugs} replugs of NICs on one machine leave nothing`, async (t) => {
   await ownNetns();
   await using network = openHostNetwork({ iptables: "nft", chain: "HYPER" });
-  await network.ensure(networkFragment(), never);
+  await network.apply(networkFragment(), never);
   await using it = await rig(debianGuest);
   const { vm, events } = await it.start();
   while ((await events.next("channel")).port !== 0) events.seen.shift();
@@ -63,7 +63,7 @@ test.serial(`${replugs} replugs of NICs on one machine leave nothing`, async (t)
     const nic = { ...nicPlan(slot), tap: name };
     {
       await using tap = openTap(name);
-      await network.ensure(port, never);
+      await network.apply(port, never);
       await vm.plug(nic, tap.fd, never);
     }
     const outcome = await vm.unplug(nic, never);
@@ -86,7 +86,7 @@ test.serial(`${replugs} replugs of NICs on one machine leave nothing`, async (t)
   ];
   for (const each of watched) t.log(each.toString());
   await vm.stop({ graceMs: 0 });
-  await network.down(never);
+  await network.remove({ kind: "everything" }, never);
   noteCycles("replugs", replugs, left.length);
   t.deepEqual(left, []);
 });

@@ -102,7 +102,7 @@ async function networkChecks(
  * Whether guests' frames are judged: forged senders, router advertisements, the cloud's metadata.
  */
 const guardChecks = ({ network }: ServiceParts): wire.HealthCheck[] =>
-  network.guardLacking.map((why) =>
+  network.observe.guardLacking.map((why) =>
     check("guard", WARNING, `a part of it is not in force: ${why}`, guardHint),
   );
 
@@ -112,7 +112,7 @@ async function forwardingChecks(
   signal: AbortSignal,
 ): Promise<wire.HealthCheck[]> {
   try {
-    const obstacles = await network.observeObstacles(networks.fragments(), signal);
+    const obstacles = await network.observe.obstacles(networks.fragments(), signal);
     return obstacles.map((each) =>
       check("forwarding", WARNING, obstacleText(each), obstacleHint(each)),
     );

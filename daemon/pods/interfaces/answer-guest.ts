@@ -22,7 +22,7 @@ export function answerPort(live: LivePod, each: NicInterface, host: Host): strin
     host.openAnswers({
       link: each.nic.tap,
       lease,
-      router: () => host.network.observeRouter(bridge),
+      router: () => host.network.observe.router(bridge),
       taken: (addresses) => noteTaken(live, each, addresses, host),
       ignored: (why) => host.dropped(why),
       note: (text) => host.noteGuest(live, text),

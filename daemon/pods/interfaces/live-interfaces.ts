@@ -97,7 +97,7 @@ async function add(
   try {
     for (const nic of withNic([made])) {
       live.taps.set(made.position, openTapOf(nic, host));
-      await host.network.ensure(portAlone(live.plan, made, host.networks.list()), stop.signal);
+      await host.network.apply(portAlone(live.plan, made, host.networks.list()), stop.signal);
     }
     await ensureRulesSince(live, row.plan, watch);
     await runFlow(addFlow(made, live.plan), stepRun(live, watch), stop.signal);
@@ -225,7 +225,7 @@ async function forgetGivenUp(had: PodPlan, has: PodPlan, { host }: Supervision):
     ...port,
     guestAddresses: port.guestAddresses.filter((address) => !kept.has(address)),
   }));
-  await host.network.forget(givenUp, AbortSignal.timeout(changeMs));
+  await host.network.remove({ kind: "neighbours", of: givenUp }, AbortSignal.timeout(changeMs));
 }
 
 /** A pod as it was, with an interface that was added since and has not left yet. */

@@ -29,7 +29,7 @@ export async function takeBack(
   live.plugged.delete(position);
   answerNoMore(live, position);
   if (each.bridge !== undefined)
-    await host.network.detach({ pod: live.plan.podId, tap: nic.tap }, signal);
+    await host.network.remove({ kind: "ports", pod: live.plan.podId, tap: nic.tap }, signal);
   const left = vm === undefined ? "unplugged" : await vm.unplug(nic, signal);
   const tap = live.taps.get(position);
   live.taps.delete(position);
@@ -39,7 +39,7 @@ export async function takeBack(
     // What the host may still have of one whose NIC has left: where its addresses were.
     const left = portAlone(live.plan, each);
     await host.network.remove(left, signal);
-    await host.network.endFlows([left]);
+    await host.network.remove({ kind: "connections", of: [left] }, signal);
   }
   return "gone";
 }

@@ -47,7 +47,7 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
 
   "port.attach": async (_step, live, host, signal) => {
     const fragment = portsOf(live.plan, host.networks.list());
-    await host.network.ensure(fragment, signal);
+    await host.network.apply(fragment, signal);
     return [...new Set(fragment.ports.map(({ bridge }) => bridge))].join(" ");
   },
 

@@ -69,7 +69,7 @@ async function ensurePorts(
     .map(({ nic }) => nic.tap);
   const fragment = { kind, key, ports: ports.filter(({ tap }) => taps.includes(tap)) };
   if (fragment.ports.length === 0) return;
-  await host.network.ensure(fragment, AbortSignal.timeout(portsMs)).catch((err: unknown) => {
+  await host.network.apply(fragment, AbortSignal.timeout(portsMs)).catch((err: unknown) => {
     log.error({ pod_id: key, err }, "A port cannot follow its network yet");
   });
 }

@@ -3,44 +3,18 @@ import type { Guest, OpenGuestOptions } from "../../../guest-init/channel/guest.
 import type { Driver, VmRecord } from "../../../hypervisor/driver.ts";
 import type { Confinement } from "../../../hypervisor/process/confinement.ts";
 import type { IfName } from "../../../core/names.ts";
-import type {
-  Fragment,
-  FragmentKey,
-  PodFragment,
-  PortDesired,
-} from "../../../network/model/desired.ts";
-import type { NamedLink } from "../../../network/model/observed.ts";
 import type { Tap } from "../../../linux/tun.ts";
-import type { Router } from "../../dhcp/answers.ts";
 import type { PortAnswersOptions } from "../../dhcp/port-answers.ts";
 import type { KnownNetworks } from "../../networks/known-networks.ts";
+import type { HostNetwork } from "../../../network/bridge/host-network.ts";
 import type { HeldPorts } from "../../published/held-ports.ts";
 import type { LivePod } from "./live-pod.ts";
 import type { PodContents } from "../store/pod-row.ts";
 import type { PodPlan } from "../store/pod-plan.ts";
 import type { Sandboxes } from "../interfaces/sandboxes.ts";
 
-/** The one way to change the host's network, as far as pods need it. */
-interface PodNetwork {
-  ensure(fragment: Fragment, signal: AbortSignal): Promise<unknown>;
-  /** Takes one port off its bridge. Absent is success. */
-  detach(
-    target: { readonly pod: string; readonly tap: IfName },
-    signal: AbortSignal,
-  ): Promise<unknown>;
-  /** Ends what still passes by what a pod has published and does not any more. Absent is success. */
-  withdraw(pod: PodFragment): Promise<void>;
-  /** Ends what passes by its addresses, once links and rules are gone. Absent is success. */
-  endFlows(pods: readonly PodFragment[]): Promise<void>;
-  /** Takes away the host's memory of where the ports' addresses were. Absent is success. */
-  forget(ports: readonly PortDesired[], signal: AbortSignal): Promise<unknown>;
-  /** The links of these names, as far as they are there. */
-  observeNamed(names: readonly IfName[]): Promise<readonly NamedLink[]>;
-  /** The host's end of a bridge, from which guests there are answered; undefined when there is no such link. */
-  observeRouter(bridge: IfName): Promise<Router | undefined>;
-  /** Absent is success. */
-  remove(fragment: Fragment | FragmentKey, signal: AbortSignal): Promise<unknown>;
-}
+/** The host's network, as far as pods need it. */
+type PodNetwork = Pick<HostNetwork, "apply" | "remove" | "observe">;
 
 /** What the steps of a pod act on. */
 export interface Host {

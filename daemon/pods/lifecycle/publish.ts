@@ -127,7 +127,13 @@ export async function unpublish(
     if (ruled) {
       await ensureRules(live, watch);
       const { published = [] } = rulesOf(live.plan);
-      await host.network.withdraw({ ...portsOf(next.plan, host.networks.list()), published });
+      await host.network.remove(
+        {
+          kind: "withdrawn-connections",
+          of: { ...portsOf(next.plan, host.networks.list()), published },
+        },
+        AbortSignal.timeout(rulesMs),
+      );
     }
     host.published.keep(row.id, live.plan.published);
   };
@@ -144,7 +150,7 @@ async function ensureRules(live: LivePod, { host }: Supervision): Promise<void> 
     live.plugged.has(position),
   );
   const ports = fragment.ports.filter(({ tap }) => plugged.some(({ nic }) => nic.tap === tap));
-  await host.network.ensure({ ...fragment, ports }, AbortSignal.timeout(rulesMs));
+  await host.network.apply({ ...fragment, ports }, AbortSignal.timeout(rulesMs));
 }
 
 /** Gives the host a pod's rules where they are to be others than by `before`. */

@@ -76,9 +76,10 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   if (row.before !== undefined || row.plan.interfaces.some(changing))
     guard(live, recovery, () => recovery.locks.run(row.id, () => finishChanges(live, recovery)));
   const ensure = async (until: AbortSignal): Promise<void> => {
-    await host.network.ensure(ports, until);
+    await host.network.apply(ports, until);
     // The podnetd before may have ended on the way.
-    if ((ports.withdrawn ?? []).length > 0) await host.network.withdraw(ports);
+    if ((ports.withdrawn ?? []).length > 0)
+      await host.network.remove({ kind: "withdrawn-connections", of: ports }, until);
   };
   try {
     await ensure(signal);

@@ -38,7 +38,7 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     const signal = AbortSignal.timeout(undoLimitMs);
     await everyOne(
       everyPort(live.plan).ports.map(({ tap }) =>
-        host.network.detach({ pod: live.plan.podId, tap }, signal),
+        host.network.remove({ kind: "ports", pod: live.plan.podId, tap }, signal),
       ),
     );
   },
@@ -115,8 +115,10 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     host.published.cut(live.plan.podId);
     const { published, ...ports } = everyPort(live.plan);
     const target = published === undefined || rulesLater === true ? ports : { ...ports, published };
-    await host.network.remove(target, AbortSignal.timeout(undoLimitMs));
-    if (flowsEnded !== true) await host.network.endFlows([everyPort(live.plan)]);
+    const signal = AbortSignal.timeout(undoLimitMs);
+    await host.network.remove(target, signal);
+    if (flowsEnded !== true)
+      await host.network.remove({ kind: "connections", of: [everyPort(live.plan)] }, signal);
   },
 };
 

@@ -12,6 +12,6 @@ export async function namedLinks(
     .flatMap((each) => [bridgeAsked(each), each.tap])
     .filter((name) => name !== undefined);
   if (names.length === 0) return {};
-  const links = await network.observeNamed(names);
+  const links = await network.observe.links(names);
   return Object.fromEntries(links.map((link) => [link.name, link]));
 }

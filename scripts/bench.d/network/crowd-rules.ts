@@ -4,14 +4,14 @@
  */
 import { parseCidr, parseIp } from "../../../core/address.ts";
 import { parseIfName } from "../../../core/names.ts";
-import { openHostNetwork } from "../../../network/bridge/ensure.ts";
+import { openHostNetwork } from "../../../network/bridge/open-host-network.ts";
 import type { FirewallName } from "../../../network/firewall/open.ts";
 import { crowd, crowdAddress, crowdHostPort, crowdId } from "./crowd.ts";
 
 const firewall = process.argv[2] as FirewallName;
 await using network = openHostNetwork({ iptables: "auto", chain: "HYPER", firewall });
 // All in the name of one of them: one commit.
-await network.ensure(
+await network.apply(
   {
     kind: "pod",
     key: crowdId(1),

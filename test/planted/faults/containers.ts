@@ -79,7 +79,10 @@ export const containerFaults: readonly Fault[] = [
     kind: "release",
     name: "conversations of a container are its successor's",
     file: "daemon/containers/teardown-queue.ts",
-    find: "await host.endFlows(released.map(({ fragment }) => ruledPart(fragment)));",
+    find: `await host.remove(
+      { kind: "connections", of: released.map(({ fragment }) => ruledPart(fragment)) },
+      new AbortController().signal,
+    );`,
     put: "",
     noticedBy: departures,
   },

@@ -8,7 +8,7 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "undo",
     name: "taking away ends at its first failure",
-    file: "network/bridge/ensure.ts",
+    file: "network/bridge/open-host-network.ts",
     find: "failures.push(toPodnetError(error));\n        }",
     put: "failures.push(toPodnetError(error));\n          break;\n        }",
     noticedBy: { file: host, title: "Taking away goes on past what fails, and reports all of it" },
@@ -80,7 +80,7 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "another program that writes rules meanwhile fails ours",
-    file: "network/bridge/ensure.ts",
+    file: "network/bridge/open-host-network.ts",
     find: 'if (!isPodnetError(error, "FIREWALL_FAILED")) throw error;\n      this.#repeated?.(error);\n      await apply();',
     put: "throw error;",
     noticedBy: { file: host, title: "A commit that another program overtook is made once more" },

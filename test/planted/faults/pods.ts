@@ -66,7 +66,7 @@ export const podsFaults: readonly Fault[] = [
     kind: "undo",
     name: "links and neighbours of a pod are not forgotten",
     file: "daemon/pods/lifecycle/undo.ts",
-    find: "await host.network.remove(target, AbortSignal.timeout(undoLimitMs));",
+    find: "await host.network.remove(target, signal);",
     put: "void [target, host];",
     noticedBy: failingTap,
   },
@@ -116,11 +116,11 @@ export const podsFaults: readonly Fault[] = [
     file: "daemon/pods/lifecycle/undo.ts",
     find: `await everyOne(
       everyPort(live.plan).ports.map(({ tap }) =>
-        host.network.detach({ pod: live.plan.podId, tap }, signal),
+        host.network.remove({ kind: "ports", pod: live.plan.podId, tap }, signal),
       ),
     );`,
     put: `for (const { tap } of everyPort(live.plan).ports)
-      await host.network.detach({ pod: live.plan.podId, tap }, signal);`,
+      await host.network.remove({ kind: "ports", pod: live.plan.podId, tap }, signal);`,
     noticedBy: {
       file: steps,
       title: 'taking down goes on past a failing "detach tap0" and tells of it',

@@ -114,9 +114,9 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "flows of a port that is unpublished go on",
-    file: "network/bridge/ensure.ts",
-    find: "return endWithdrawn(pod, this.#view.conntrack);",
-    put: "return endWithdrawn({ ...pod, withdrawn: [] }, this.#view.conntrack);",
+    file: "network/bridge/open-host-network.ts",
+    find: "await endWithdrawn(target.of, this.#view.conntrack);",
+    put: "await endWithdrawn({ ...target.of, withdrawn: [] }, this.#view.conntrack);",
     noticedBy: {
       file: flows,
       title:
@@ -137,9 +137,9 @@ export const portsFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "flows of a pod that has gone are left to who has its address next",
-    file: "network/bridge/ensure.ts",
-    find: "return endFlows(pods, this.#view.conntrack);",
-    put: "return endFlows([], this.#view.conntrack);",
+    file: "network/bridge/open-host-network.ts",
+    find: "await endFlows(target.of, this.#view.conntrack);",
+    put: "await endFlows([], this.#view.conntrack);",
     noticedBy: {
       file: flows,
       title: "a pod that is removed leaves no flow of its addresses, whoever began it",

@@ -220,8 +220,8 @@ export const promisedFaults: readonly Fault[] = [
     kind: "lock",
     name: "an interface that is removed cuts off all of its pod",
     file: "daemon/pods/interfaces/live-leaving.ts",
-    find: "await host.network.detach({ pod: live.plan.podId, tap: nic.tap }, signal);",
-    put: "await host.network.detach({ pod: live.plan.podId }, signal);",
+    find: 'await host.network.remove({ kind: "ports", pod: live.plan.podId, tap: nic.tap }, signal);',
+    put: 'await host.network.remove({ kind: "ports", pod: live.plan.podId }, signal);',
     noticedBy: {
       file: "test/vm/interfaces.test.ts",
       title:
@@ -234,7 +234,7 @@ export const promisedFaults: readonly Fault[] = [
     name: "a start takes pods that run off their bridge",
     file: "daemon/pods/lifecycle/take-over.ts",
     find: "  records.keep(row.id);\n",
-    put: "  records.keep(row.id);\n  await host.network.detach({ pod: row.id }, signal);\n  await new Promise((resolve) => setTimeout(resolve, 500));\n",
+    put: '  records.keep(row.id);\n  await host.network.remove({ kind: "ports", pod: row.id }, signal);\n  await new Promise((resolve) => setTimeout(resolve, 500));\n',
     noticedBy: {
       file: "test/vm/daemon-uninterrupted.test.ts",
       title:
@@ -247,7 +247,7 @@ export const promisedFaults: readonly Fault[] = [
     name: "a start ends the connections to what pods have published",
     file: "daemon/pods/lifecycle/take-over.ts",
     find: "  records.keep(row.id);\n",
-    put: "  records.keep(row.id);\n  await host.network.unpublish(ports, signal);\n  await host.network.endFlows([ports]);\n  await new Promise((resolve) => setTimeout(resolve, 500));\n",
+    put: '  records.keep(row.id);\n  await host.network.remove({ kind: "published", of: ports }, signal);\n  await host.network.remove({ kind: "connections", of: [ports] }, signal);\n  await new Promise((resolve) => setTimeout(resolve, 500));\n',
     noticedBy: {
       file: "test/vm/ports-flows.test.ts",
       title: "a connection from outside loses nothing while podnetd is stopped, killed and started",

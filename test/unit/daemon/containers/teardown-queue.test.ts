@@ -70,7 +70,7 @@ function openSite() {
       sweep: () => does("sweep"),
     } as never,
     host: {
-      endFlows: () => does("end flows"),
+      remove: async () => (await does("end flows"), []),
       inspectRules: async () => (await does("rules"), new Map()),
     },
     published: { release: () => void done.push("let go of ports") },

@@ -70,11 +70,13 @@ test("what a look that breaks off has not come to is looked at next time", async
       return { [Symbol.dispose]: () => {} } as ReturnType<typeof watchRtnetlink>;
     },
     network: {
-      fingerprint: async () => {
-        seen.push(broken ? "broken off" : "begun");
-        if (broken) throw new PodnetError("DEADLINE_EXCEEDED", "The host is too slow");
-        return "as it was";
-      },
+      observe: {
+        fingerprint: async () => {
+          seen.push(broken ? "broken off" : "begun");
+          if (broken) throw new PodnetError("DEADLINE_EXCEEDED", "The host is too slow");
+          return "as it was";
+        },
+      } as never,
       inspectRules: async () => new Map(),
       inspect: async (now) => {
         seen.push(String(now()?.key));

@@ -38,10 +38,12 @@ test("all containers are looked into in turn, so many at a look", async (t) => {
     records: {} as never,
     watch: () => ({ [Symbol.dispose]: () => {} }) as never,
     network: {
-      fingerprint: async () => {
-        looks.push([]);
-        return "as it was";
-      },
+      observe: {
+        fingerprint: async () => {
+          looks.push([]);
+          return "as it was";
+        },
+      } as never,
       inspect: async () => nothingFound,
       inspectRules: async () => new Map(),
     },

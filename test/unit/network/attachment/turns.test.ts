@@ -13,9 +13,9 @@ test("what is asked of one attachment is done one after the other, of several si
   const begun: string[] = [];
   const ends: (() => void)[] = [];
   const host: AttachmentHost = {
-    ensure: unasked,
+    apply: unasked,
     diff: unasked,
-    unpublish: unasked,
+    remove: unasked,
     async inspect(part): Promise<Inspection> {
       part();
       await new Promise<void>((resolve) => ends.push(resolve));

@@ -1,0 +1,102 @@
+import type { PodnetError } from "../../core/errors.ts";
+import type { FirewallName } from "../firewall/open.ts";
+import type { HostKernel } from "../kernel/kernel.ts";
+import type { Remembered } from "../kernel/memory.ts";
+import type { Change } from "../model/change.ts";
+import type { Fragment, PluggedFragment } from "../model/desired.ts";
+import type { Variant } from "../model/rules.ts";
+import type { Inspection, InspectOptions } from "./inspect.ts";
+import type { HealRules } from "./inspect-rules.ts";
+import type { HostObservations } from "./observations.ts";
+import type { OverlayRules } from "./overlay-rules.ts";
+import type { Removal } from "./removal.ts";
+
+export interface HostNetworkOptions {
+  /** `iptables_variant`; `off` (`disable_iptables`) runs no firewall command at all. */
+  readonly iptables: "auto" | Variant | "off";
+  /** What writes the rules, when anything does; `iptables` unless given. */
+  readonly firewall?: FirewallName;
+  /** `iptables_chain`, already parsed with `parseChainName`. */
+  readonly chain: string;
+  /** What an earlier run gave to `remember`. Void if it is of another boot. */
+  readonly remembered?: Remembered | undefined;
+  /**
+   * Stores what is to be remembered, before the change is made. Synchronous; may throw to prevent
+   * the change.
+   */
+  readonly remember?: (value: Remembered) => void;
+  /** What bridges' MACs are derived from; the machine's id unless given. */
+  readonly hostSeed?: string;
+  /** What is looked at and changed; the real one unless given. */
+  readonly kernel?: HostKernel;
+  /** Called when rules are compared and written once more; a second failure is thrown. */
+  readonly repeated?: (failure: PodnetError) => void;
+}
+
+/** Desired state of a part of the host. */
+export type Desired = Fragment | FirewallSwitch;
+
+/**
+ * After the firewall's driver was changed, before anything else: the new driver's rules for what
+ * these pods publish, so that traffic to them never stops. What cannot be written is left to the
+ * next `apply` of the pod, which says why. The other driver's rules stay until orphans are removed.
+ */
+interface FirewallSwitch {
+  readonly kind: "firewall-switch";
+  readonly pods: readonly PluggedFragment[];
+}
+
+/**
+ * The host's network as podnet sees it: the one way the kernel is changed. Changes are made one
+ * call at a time.
+ */
+export interface HostNetwork extends AsyncDisposable {
+  /**
+   * Observes a part of the host and makes it as desired. Returns the changes made; none when it was
+   * so already. Stops at the first failure: what is done stays, and `remove` or another `apply`
+   * deals with it. Only where a foreign bridge is missing, all but the ports on it is done first.
+   *
+   * Throws `BRIDGE_CONFLICT`, `BRIDGE_FULL`, `CHAIN_CONFLICT`, `FIREWALL_AMBIGUOUS`,
+   * `FIREWALL_FAILED`, `NAME_IN_USE`, `NETLINK_FAILED`, `SYSCALL_FAILED`, `CANCELLED`.
+   */
+  apply(desired: Desired, signal: AbortSignal): Promise<readonly Change[]>;
+  /** The changes that `apply` would make now: the drift. Throws as `apply` does. */
+  diff(fragment: Fragment, signal: AbortSignal): Promise<readonly Change[]>;
+  /**
+   * The desired state as text, without a look at the host; with `before`, the rules that differ
+   * from those of `before`.
+   */
+  describe(fragment: Fragment): readonly string[];
+  describe(fragment: PluggedFragment, before: PluggedFragment): readonly string[];
+  /**
+   * Looks for drift, and repairs it if asked to. `now` is called when it is this look's turn, so
+   * that earlier calls are done; it returns undefined when there is nothing to look at any more.
+   */
+  inspect(
+    now: () => Fragment | undefined,
+    options: InspectOptions,
+    signal: AbortSignal,
+  ): Promise<Inspection>;
+  /**
+   * Looks for drift of the rules of all pods that `now` returns when it is this look's turn, and
+   * repairs what it is asked to. Returns the outcome for each pod whose rules were not as planned.
+   * Throws `FIREWALL_FAILED`, `CANCELLED`.
+   */
+  inspectRules(
+    now: () => readonly PluggedFragment[],
+    heal: HealRules,
+    signal: AbortSignal,
+  ): Promise<ReadonlyMap<PluggedFragment, Inspection>>;
+  /**
+   * Removes what an owner has of the host, or a part of it. Absence is success, and what bears no
+   * mark is never touched. Goes on past failures and throws the first of them, with the others as
+   * its cause.
+   */
+  remove(target: Removal, signal: AbortSignal): Promise<readonly Change[]>;
+  /** Looks at the host; nothing here changes it. */
+  readonly observe: HostObservations;
+  /** Rules of overlays, in turn with all others; for `Overlays`. */
+  readonly overlayRules: OverlayRules;
+  /** What must be remembered to undo our changes: the value that `remember` last got. */
+  readonly remembered: Remembered;
+}

@@ -1,0 +1,58 @@
+import type { IfName } from "../../core/names.ts";
+import { observeObstacles } from "../firewall/obstacles.ts";
+import type { HostKernel } from "../kernel/kernel.ts";
+import type { NetworkFragment } from "../model/desired.ts";
+import type { NamedLink, ObservedRouter } from "../model/observed.ts";
+import type { Obstacle } from "../model/obstacle.ts";
+import { fingerprint, type HostFacts, observeFacts, type View } from "./compare.ts";
+import { observeNamed, observeRouter } from "./observe.ts";
+import { observeOverlaps, type Overlap } from "./overlap.ts";
+
+/** What podnet looks at on the host and does not change. */
+export interface HostObservations {
+  /** The links of these names, as far as they are there. */
+  links(names: readonly IfName[]): Promise<readonly NamedLink[]>;
+  /** The host's end of a bridge, from which guests are answered; undefined without such a link. */
+  router(bridge: IfName): Promise<ObservedRouter | undefined>;
+  /** What on the host shares addresses with a network that is to be made. */
+  overlaps(fragment: NetworkFragment): Promise<readonly Overlap[]>;
+  /** For `podnet info` and error reports. Throws `FIREWALL_FAILED`. */
+  facts(signal: AbortSignal): Promise<HostFacts>;
+  /**
+   * Foreign chains that drop what is forwarded to these networks. With iptables none are looked
+   * for: podnet's rules stand before them.
+   */
+  obstacles(
+    networks: readonly NetworkFragment[],
+    signal: AbortSignal,
+  ): Promise<readonly Obstacle[]>;
+  /**
+   * Text that differs whenever something may have changed that rtnetlink does not report; cheap.
+   */
+  fingerprint(fragments: readonly NetworkFragment[], signal: AbortSignal): Promise<string>;
+  /** Why parts of the guard are not in force, a line each. Known once a network has been made. */
+  readonly guardLacking: readonly string[];
+}
+
+/** `inTurn` runs a look after the changes that were asked for before it. */
+export const hostObservations = (
+  view: View,
+  kernel: HostKernel,
+  inTurn: <T>(look: () => Promise<T>, signal: AbortSignal) => Promise<T>,
+): HostObservations => ({
+  links: async (names) => {
+    const found = await Promise.all(names.map((name) => observeNamed(view.netlink, name)));
+    return found.filter((link) => link !== undefined);
+  },
+  router: (bridge) => observeRouter(view.netlink, bridge),
+  overlaps: (fragment) => observeOverlaps(view.netlink, fragment),
+  facts: (signal) => observeFacts(view, signal),
+  obstacles: async (networks, signal) => {
+    if ((await view.firewall.facts(signal)) !== "nftables") return [];
+    return observeObstacles(kernel, networks, signal);
+  },
+  fingerprint: (fragments, signal) => inTurn(() => fingerprint(view, fragments, signal), signal),
+  get guardLacking() {
+    return view.guardLacking();
+  },
+});

@@ -1,0 +1,227 @@
+import { readFileSync } from "node:fs";
+import { isPodnetError, type PodnetError, toPodnetError } from "../../core/errors.ts";
+import { openFirewall } from "../firewall/open.ts";
+import { openHostKernel } from "../kernel/kernel.ts";
+import { Memory, type Remembered } from "../kernel/memory.ts";
+import { SerialQueue } from "../kernel/queue.ts";
+import type { Change } from "../model/change.ts";
+import type { Fragment, PluggedFragment } from "../model/desired.ts";
+import type { OverlayRuled } from "../model/overlay.ts";
+import { applyAll, throwFailures } from "./apply.ts";
+import { compareFragment, type Comparison, type View } from "./compare.ts";
+import { describeFragment } from "./describe.ts";
+import { endFlows, endWithdrawn } from "./flows.ts";
+import type { Desired, HostNetwork, HostNetworkOptions } from "./host-network.ts";
+import { type Inspection, inspect, type InspectOptions, nothingFound } from "./inspect.ts";
+import { type HealRules, inspectRules } from "./inspect-rules.ts";
+import { type HostObservations, hostObservations } from "./observations.ts";
+import type { OverlayRules } from "./overlay-rules.ts";
+import { compareRemoval, type Removal } from "./removal.ts";
+
+/** Opens the network of the calling thread's namespace. Changes nothing by itself. */
+export function openHostNetwork(options: HostNetworkOptions): HostNetwork {
+  return new OpenHostNetwork(options);
+}
+
+class OpenHostNetwork implements HostNetwork {
+  readonly #view: View;
+  readonly observe: HostObservations;
+  readonly #queue = new SerialQueue();
+  readonly #repeated: HostNetworkOptions["repeated"];
+
+  constructor(options: HostNetworkOptions) {
+    this.#repeated = options.repeated;
+    const { iptables, chain, hostSeed = machineId(), kernel = openHostKernel() } = options;
+    const memory = new Memory(kernel.identity, options.remembered, options.remember);
+    const { firewall = "iptables" } = options;
+    const opened = openFirewall({ kernel, memory, firewall, iptables, chain });
+    this.#view = { ...kernel, ...opened, hostSeed, memory };
+    this.observe = hostObservations(this.#view, kernel, (look, signal) =>
+      this.#queue.run(look, signal),
+    );
+  }
+
+  get overlayRules(): OverlayRules {
+    const { firewall } = this.#view;
+    const compare = (overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]> =>
+      firewall.compareOverlay(overlay, signal);
+    return {
+      ensure: (overlay, signal) =>
+        this.#queue.run(async () => {
+          const done: Change[] = [];
+          await this.#converge(() => compare(overlay, signal), done, false, signal);
+          return done;
+        }, signal),
+      follow: (change, signal) =>
+        this.#queue.run(async () => {
+          const done: Change[] = [];
+          const compareChange = (): Promise<Change[]> => firewall.compareSenders(change, signal);
+          await this.#converge(compareChange, done, false, signal);
+          return done;
+        }, signal),
+      diff: (overlay, signal) => this.#queue.run(() => compare(overlay, signal), signal),
+      remove: (isOwned, signal) =>
+        this.#takeAway(
+          [
+            () =>
+              firewall.compareRemoval(
+                ({ kind, key }) => kind === "overlay" && isOwned(key),
+                signal,
+              ),
+          ],
+          signal,
+        ),
+      describe: (overlay) => firewall.describeOverlay(overlay),
+    };
+  }
+
+  get remembered(): Remembered {
+    return this.#view.memory.value;
+  }
+
+  apply(desired: Desired, signal: AbortSignal): Promise<readonly Change[]> {
+    return this.#queue.run(
+      () =>
+        desired.kind === "firewall-switch"
+          ? this.#switch(desired.pods, signal)
+          : this.#apply(desired, signal),
+      signal,
+    );
+  }
+
+  async remove(target: Removal, signal: AbortSignal): Promise<readonly Change[]> {
+    // Not in the queue: nothing that is compared changes, and the kernel takes its time.
+    if (target.kind === "connections") await endFlows(target.of, this.#view.conntrack);
+    else if (target.kind === "withdrawn-connections")
+      await endWithdrawn(target.of, this.#view.conntrack);
+    else return this.#takeAway(compareRemoval(this.#view, target), signal);
+    return [];
+  }
+
+  describe(fragment: Fragment, before?: PluggedFragment): readonly string[] {
+    const { hostSeed, firewall } = this.#view;
+    if (before !== undefined && fragment.kind !== "network")
+      return firewall.describeChange(before, fragment);
+    return [...describeFragment(fragment, hostSeed), ...firewall.describe(fragment)];
+  }
+
+  diff(fragment: Fragment, signal: AbortSignal): Promise<readonly Change[]> {
+    return this.#queue.run(() => compareFragment(this.#view, fragment)(signal), signal);
+  }
+
+  inspect(
+    now: () => Fragment | undefined,
+    options: InspectOptions,
+    signal: AbortSignal,
+  ): Promise<Inspection> {
+    return this.#queue.run(async () => {
+      const fragment = now();
+      if (fragment === undefined) return nothingFound;
+      return inspect(this.#view, fragment, options, signal);
+    }, signal);
+  }
+
+  inspectRules(
+    now: () => readonly PluggedFragment[],
+    heal: HealRules,
+    signal: AbortSignal,
+  ): Promise<ReadonlyMap<PluggedFragment, Inspection>> {
+    return this.#queue.run(() => inspectRules(this.#view, now(), heal, signal), signal);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#queue.idle();
+    this.#view.netlink.close();
+    this.#view.ruleTable.close();
+    await this.#view.conntrack.close();
+  }
+
+  async #apply(fragment: Fragment, signal: AbortSignal): Promise<readonly Change[]> {
+    const done: Change[] = [];
+    const failures: unknown[] = [];
+    for (let left: Fragment | undefined = fragment; left !== undefined; ) {
+      const part: Fragment = left;
+      left = undefined;
+      try {
+        await this.#converge(compareFragment(this.#view, part), done, false, signal);
+      } catch (error) {
+        failures.push(error);
+        left = withoutMissing(part, error);
+      }
+    }
+    if (failures.length > 0) throw failures[0];
+    return done;
+  }
+
+  async #switch(pods: readonly PluggedFragment[], signal: AbortSignal): Promise<readonly Change[]> {
+    const done: Change[] = [];
+    if (!this.#view.switching()) return done;
+    for (const pod of pods) {
+      if (pod.published === undefined) continue;
+      const rules: Comparison = () => this.#view.firewall.comparePod(pod, signal);
+      try {
+        await this.#converge(rules, done, false, signal);
+      } catch (error) {
+        if (!isPodnetError(error) || isPodnetError(error, "CANCELLED")) throw error;
+      }
+    }
+    return done;
+  }
+
+  /** Takes away part by part; what cannot be seen or removed does not save the rest. */
+  #takeAway(parts: readonly Comparison[], signal: AbortSignal): Promise<readonly Change[]> {
+    return this.#queue.run(async () => {
+      const done: Change[] = [];
+      const failures: PodnetError[] = [];
+      for (const part of parts) {
+        try {
+          await this.#converge(part, done, true, signal);
+        } catch (error) {
+          failures.push(toPodnetError(error));
+        }
+      }
+      throwFailures(failures);
+      return done;
+    }, signal);
+  }
+
+  /**
+   * Compares and applies. Another program may write rules between our read and our write: then a
+   * position or a rule is missing and the commit is refused as a whole. That is reported, and
+   * compared once more.
+   */
+  async #converge(
+    compare: Comparison,
+    done: Change[],
+    keepGoing: boolean,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const apply = async (): Promise<void> =>
+      applyAll(await compare(signal), this.#view, signal, { keepGoing, done });
+    try {
+      await apply();
+    } catch (error) {
+      if (!isPodnetError(error, "FIREWALL_FAILED")) throw error;
+      this.#repeated?.(error);
+      await apply();
+    }
+  }
+}
+
+/** The part of a pod that does not need the foreign bridge whose absence failed it, if any. */
+function withoutMissing(fragment: Fragment, failure: unknown): PluggedFragment | undefined {
+  if (fragment.kind === "network" || !isPodnetError(failure, "BRIDGE_CONFLICT")) return undefined;
+  const { bridge } = failure.details;
+  const ports = fragment.ports.filter((port) => port.foreign !== true || port.bridge !== bridge);
+  const some = ports.length > 0 || fragment.published !== undefined;
+  return some && ports.length < fragment.ports.length ? { ...fragment, ports } : undefined;
+}
+
+/** systemd's machine id: stable over reboots and, unlike a MAC, there before any link. */
+function machineId(): string {
+  try {
+    return readFileSync("/etc/machine-id", "latin1").trim();
+  } catch {
+    return "";
+  }
+}

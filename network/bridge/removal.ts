@@ -1,0 +1,164 @@
+import { assertNever } from "../../core/brand.ts";
+import type { Family } from "../../core/address.ts";
+import type { IfName } from "../../core/names.ts";
+import type { Change } from "../model/change.ts";
+import type { Fragment, FragmentKey, PluggedFragment, PortDesired } from "../model/desired.ts";
+import type { ObservedLink } from "../model/observed.ts";
+import { networkMark, ownedBy, type Owner } from "../model/ownership.ts";
+import type { Comparison, View } from "./compare.ts";
+import { ipForwardKey, ipv6ForwardKey, isUnfinished } from "./diff-network.ts";
+import { detachLinks, endLinks, forgetNeighbours } from "./diff-pod.ts";
+import { observeLink, observeLinks } from "./observe.ts";
+import { isOrphan, type Known, nothingKnown, sweepLinks } from "./sweep.ts";
+
+/** What is to be removed from the host. */
+export type Removal =
+  /** All that the owner of a fragment may have made. An adopted bridge stays. */
+  | Fragment
+  | FragmentKey
+  /** A pod's ports, or one of them, leave their bridges: no traffic passes from then on. */
+  | { readonly kind: "ports"; readonly pod: string; readonly tap?: IfName }
+  /** Rules for what is published, and the host's neighbour entries. No link is looked at. */
+  | { readonly kind: "published"; readonly of: PluggedFragment }
+  /** The host's neighbour entries for the addresses of ports, which their guests no longer have. */
+  | { readonly kind: "neighbours"; readonly of: readonly PortDesired[] }
+  /** Connections by the addresses of pods whose links and rules are gone. */
+  | { readonly kind: "connections"; readonly of: readonly PluggedFragment[] }
+  /**
+   * Connections by what a pod has published and no longer does. Its rules are gone, and no rule is
+   * asked about a connection that has begun.
+   */
+  | { readonly kind: "withdrawn-connections"; readonly of: PluggedFragment }
+  /** Forwarding of families that no network has any more goes back to what it was. */
+  | { readonly kind: "forwarding"; readonly families: readonly Family[] }
+  /** What bears our mark and has no row. */
+  | { readonly kind: "orphans"; readonly known: Known }
+  /** All that is ours; and what we changed of others is put back. */
+  | { readonly kind: "everything" };
+
+/** Removals that look at links and rules; connections are in conntrack alone. */
+export type ComparedRemoval = Exclude<
+  Removal,
+  { readonly kind: "connections" | "withdrawn-connections" }
+>;
+
+/** What is left of the target, in parts that do not depend on each other. */
+export function compareRemoval(view: View, target: ComparedRemoval): Comparison[] {
+  switch (target.kind) {
+    case "network":
+    case "pod":
+    case "attachment":
+      return compareOwner(view, target);
+    case "ports":
+      return [compareDetached(view, target)];
+    case "published":
+      return compareUnpublished(view, target.of);
+    case "neighbours":
+      return [() => Promise.resolve(forgetNeighbours(target.of))];
+    case "forwarding":
+      return [compareUnforwarded(view, target.families)];
+    case "orphans":
+      return compareKnown(view, target.known);
+    case "everything":
+      return compareDown(view);
+    default:
+      return assertNever(target);
+  }
+}
+
+/**
+ * What is left of a fragment, in parts that do not depend on each other. Links go first: that ends
+ * traffic.
+ */
+function compareOwner(view: View, target: Fragment | FragmentKey): Comparison[] {
+  const { key } = target;
+  if (target.kind !== "network") {
+    const links: Comparison = () => comparePluggedRemoval(view, target);
+    const published = "published" in target && target.published !== undefined;
+    const isOwned = (owner: Owner): boolean => owner.kind === target.kind && owner.key === key;
+    const rules: Comparison = (signal) => view.firewall.compareRemoval(isOwned, signal);
+    return published ? [links, rules] : [links];
+  }
+  const isOwned = (owner: Owner): boolean => owner.kind === "network" && owner.key === key;
+  // One that failed just after its birth has no mark yet.
+  const unmarked = ({ name, alias }: ObservedLink): boolean =>
+    alias === undefined && "bridge" in target && name === target.bridge;
+  const isOwnLink = (link: ObservedLink): boolean =>
+    link.alias === networkMark(key) || (unmarked(link) && isUnfinished(link, view.hostSeed));
+  const links: Comparison = async () =>
+    endLinks((await observeLinks(view.netlink)).filter(isOwnLink));
+  return [links, (signal) => view.firewall.compareRemoval(isOwned, signal)];
+}
+
+async function comparePluggedRemoval(
+  view: View,
+  target: PluggedFragment | FragmentKey,
+): Promise<Change[]> {
+  const ports = "ports" in target ? target.ports : [];
+  const names = ports.map((port) => port.tap);
+  return [...endLinks(await ownLinks(view, target, names)), ...forgetNeighbours(ports)];
+}
+
+/** Rules for what is published, and the host's neighbour entries of the addresses. */
+function compareUnpublished(view: View, fragment: PluggedFragment): Comparison[] {
+  const { kind, key, ports, published } = fragment;
+  const isOwned = (owner: Owner): boolean => owner.kind === kind && owner.key === key;
+  const rules: Comparison = (signal) => view.firewall.compareRemoval(isOwned, signal);
+  const neighbours: Comparison = () => Promise.resolve(forgetNeighbours(ports));
+  return published === undefined ? [neighbours] : [rules, neighbours];
+}
+
+/** A pod's ports, or one of them, that still are on a bridge. */
+function compareDetached(
+  view: View,
+  target: { readonly pod: string; readonly tap?: IfName },
+): Comparison {
+  const names = target.tap === undefined ? [] : [target.tap];
+  return async () => detachLinks(await ownLinks(view, { kind: "pod", key: target.pod }, names));
+}
+
+/** What bears our mark and has no row. */
+function compareKnown(view: View, known: Known): Comparison[] {
+  const links: Comparison = async () =>
+    sweepLinks(await observeLinks(view.netlink), known, view.hostSeed);
+  const ruled: Known = { ...known, pods: known.ruled ?? known.pods };
+  const isOwned = (owner: Owner): boolean => isOrphan(owner, ruled);
+  // The other driver's last: what has a row has rules of this one by now.
+  return [links, (signal) => view.firewall.compareRemoval(isOwned, signal), view.formerRules];
+}
+
+/** All that is ours, and what we changed of others'. */
+function compareDown(view: View): Comparison[] {
+  const lowered: Comparison = async () =>
+    view.memory.value.raised.map((name): Change => ({ kind: "set-adopted", name, up: false }));
+  return [...compareKnown(view, nothingKnown), lowered, compareUnforwarded(view, [4, 6])];
+}
+
+/** Forwarding of these families as it was before podnet set it. */
+function compareUnforwarded(view: View, families: readonly Family[]): Comparison {
+  const { memory, sysctl } = view;
+  return async () =>
+    families.flatMap((family): Change[] => {
+      const key = family === 4 ? ipForwardKey : ipv6ForwardKey;
+      const to = memory.forward(family);
+      return to === undefined ? [] : [{ kind: "set-sysctl", key, from: sysctl.read(key), to }];
+    });
+}
+
+/**
+ * A fragment's links that bear its mark: the named ones; without names all of them, which takes a
+ * look at every link of the host.
+ */
+async function ownLinks(
+  { netlink }: View,
+  { kind, key }: FragmentKey,
+  names: readonly IfName[],
+): Promise<ObservedLink[]> {
+  const links =
+    names.length === 0
+      ? await observeLinks(netlink)
+      : await Promise.all(names.map((name) => observeLink(netlink, name)));
+  return links
+    .filter((link) => link !== undefined)
+    .filter((link) => ownedBy(link.alias, kind, key));
+}
