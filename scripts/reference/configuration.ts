@@ -30,7 +30,9 @@ function bounds(schema: z.ZodType): string {
 
 function typeOf({ kind, choices, schema }: ConfigKey): string {
   if (kind === "choice") return choices.map((choice) => code(`"${choice}"`)).join(" or ");
-  if (kind === "list") return "list of texts";
+  if (kind === "list") return schema.safeParse(["x"]).success ? "list of texts" : "list of paths";
+  if (kind === "text" && !schema.safeParse("x").success && schema.safeParse("/x").success)
+    return "absolute path";
   return `${kind}${bounds(schema)}`;
 }
 
