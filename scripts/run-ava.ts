@@ -21,7 +21,10 @@ export interface AvaRun {
   /** A test in which nothing happens for so long has failed. */
   readonly timeoutSeconds: number;
   readonly environment: Readonly<Record<string, string | undefined>>;
-  /** Shows a test that failed, at once; on standard output unless given. */
+  /**
+   * Shows at once a test that failed and what comes on standard error; on standard output unless
+   * given.
+   */
   readonly show?: (line: string) => void;
 }
 
@@ -37,7 +40,7 @@ export interface AvaResult extends Count {
    * test.
    */
   readonly failing: readonly FailedTest[] | undefined;
-  /** What ava and the tests said, without what passed. */
+  /** What ava and the tests said on standard output, without what passed. */
   readonly said: readonly string[];
   /** How long each file's tests took, of those that took 100 ms or more. */
   readonly seconds: ReadonlyMap<string, number>;
@@ -97,7 +100,9 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
     child.kill("SIGKILL");
     lines.close();
   }, limitMinutes * 60_000);
-  readline.createInterface({ input: child.stderr }).on("line", (line) => said.push(line));
+  readline
+    .createInterface({ input: child.stderr })
+    .on("line", (line) => show(`  ${name}: ${line}`));
   let passed = 0;
   let failed = 0;
   let skipped = 0;
