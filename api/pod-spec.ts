@@ -20,7 +20,7 @@ export interface PodSpec {
   readonly attached?: AttachSpec;
 }
 
-/** Sockets of a machine that somebody else runs. */
+/** Sockets of a foreign machine. */
 export interface AttachSpec {
   readonly qmp: string;
   /** Undefined: no agent. */
@@ -83,9 +83,9 @@ export interface CloudInitSpec {
 export type InterfaceSpec = InterfaceChoices &
   (
     | { readonly kind?: undefined; readonly network: NetworkName }
-    /** On a bridge that somebody else runs. */
+    /** On a foreign bridge. */
     | { readonly kind: "bridge"; readonly bridge: IfName }
-    /** By a tap that somebody else made and keeps. */
+    /** By a foreign tap, which stays. */
     | { readonly kind: "tap"; readonly tap: IfName }
     /** Addresses on the guest's own `lo`. */
     | { readonly kind: "loopback" }
@@ -97,7 +97,7 @@ export type InterfaceSpec = InterfaceChoices &
 export interface CniSpec {
   /** The link in the namespace. */
   readonly link: IfName;
-  /** A namespace that somebody else has set up; absent: podnet makes one, and runs plugins. */
+  /** A foreign namespace; absent: podnet makes one, and runs plugins. */
   readonly netns?: string;
   /** Name of the network; undefined is that of the first list that is good. */
   readonly list?: string;

@@ -19,7 +19,7 @@ export const suffices = (role: Role, needed: Role): boolean =>
 /** A role for every method of a service: one that is left out does not compile. */
 type RolesOf<S extends DescService> = Readonly<Record<keyof S["method"], Role>>;
 
-// A plan tells of the host's rules and paths but changes nothing; it is asked for by the call that
+// A plan reports the host's rules and paths but changes nothing; it is asked for by the call that
 // would create. A console may show secrets that a guest printed; a verify runs two programs.
 const pods: RolesOf<typeof PodService> = {
   create: "operator",
@@ -42,7 +42,7 @@ const pods: RolesOf<typeof PodService> = {
   removeInterface: "operator",
   publishPorts: "operator",
   unpublishPorts: "operator",
-  // A socket of somebody else's, anywhere on the host.
+  // A foreign socket, anywhere on the host.
   attach: "admin",
   detach: "operator",
   stats: "viewer",

@@ -25,7 +25,7 @@ export function validateCni(cni: wire.CniInterface, field: string): CniSpec {
   if (more !== "args" || Object.keys(cni.args).length > 0)
     throw invalid(
       `${field}.${more}`,
-      "No plugin is run for a namespace that somebody else has set up",
+      "No plugin is run for a foreign namespace",
       `Leave out ${more}, or netns`,
     );
   const netns = absolutePath(cni.netns, `${field}.netns`);

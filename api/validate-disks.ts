@@ -43,7 +43,7 @@ export function validateDisk(disk: wire.Disk, field: string): BootSpec["disks"][
     throw invalid(
       `${field}.max_mib`,
       "Nothing is written to a file of the pod's own",
-      "Leave max_mib out: it bounds what is written beside the image",
+      "Leave max_mib out: it bounds what is written alongside the image",
     );
   }
   if (maxMib === 0)

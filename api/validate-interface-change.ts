@@ -8,7 +8,7 @@ import { checkUnicast } from "./unicast.ts";
 import { checkMtu, validateAddressList, validateInterface } from "./validate-interfaces.ts";
 import { maxRoutes, validateRoute } from "./validate-routes.ts";
 
-/** A route by an interface that is named beside it. */
+/** A route by an interface that is named alongside it. */
 export type OwnRoute = Omit<RouteSpec, "interface">;
 
 /** What is to become of an interface of a running pod. */

@@ -136,7 +136,7 @@ function validateLoopback(
   return { kind: "loopback", addresses };
 }
 
-/** As in the ancestor: who takes somebody else's bridge has to say which address is his there. */
+/** As in the ancestor: who takes a foreign bridge has to say which address is his there. */
 function checkOwnAddresses(
   addresses: InterfaceChoices["addresses"],
   kind: "bridge" | "tap",

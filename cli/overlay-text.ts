@@ -2,7 +2,7 @@ import type { OverlayTunnel } from "../api/gen/podnet/v1/overlay_service_pb.ts";
 import type { Io } from "./io.ts";
 import { age, size } from "./text.ts";
 
-/** Says how old what is told of other hosts is, where etcd is away. */
+/** Says how old what is reported of other hosts is, where etcd is away. */
 export function reportStale(io: Io, staleMs: bigint | undefined): void {
   if (staleMs !== undefined)
     io.stderr.write(`etcd has not been heard for ${age(Number(staleMs))}: others are as of then\n`);

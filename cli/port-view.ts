@@ -37,7 +37,7 @@ function hostText({ hostIp, hostPort, count }: PublishedPort): string {
 
 const bracketed = (ip: string): string => (ip.includes(":") ? `[${ip}]` : ip);
 
-/** A pod's published ports beside its other facts. */
+/** A pod's published ports alongside its other facts. */
 export const portFacts = (pod: Pod): string[] =>
   pod.ports.map(
     (port) =>

@@ -28,7 +28,7 @@ export function write(out: Output, data: Uint8Array): Promise<void> {
 }
 
 /**
- * Bytes of somebody else's terminal as ours may have them: line feeds, carriage returns, tabs and
+ * Bytes of a foreign terminal as ours may have them: line feeds, carriage returns, tabs and
  * what can be printed pass; what would steer it is shown, not obeyed. Characters may be cut between
  * calls; the last call ends the text.
  */

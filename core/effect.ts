@@ -40,7 +40,7 @@ export interface Effect {
   readonly what: string;
 }
 
-/** Told of every effect; may throw to make it fail, wait, or never return. */
+/** Notified of every effect; may throw to make it fail, wait, or never return. */
 export interface EffectWatch {
   /** At a synchronous call. */
   at(effect: Effect, side: Side): void;

@@ -53,7 +53,7 @@ const wait = async (ms: number, signal: AbortSignal): Promise<void> => {
 
 /**
  * Follows all keys below a prefix, and never gives up: what etcd refuses or fails at is told as
- * `stale` and tried again. Goes on from the last revision it has told of; after a compaction, and
+ * `stale` and tried again. Goes on from the last revision it has reported; after a compaction, and
  * where etcd is another one or older than it was, with a snapshot. An attempt that ends soon counts
  * as a failure, however it ends: each is followed by a longer pause. Ends when the signal aborts.
  */
@@ -89,7 +89,7 @@ class Follower {
   readonly #prefix: string;
   readonly #signal: AbortSignal;
   readonly #clock: Clock;
-  /** Everything up to here was told of; undefined when a snapshot is needed. */
+  /** Everything up to here was reported; undefined when a snapshot is needed. */
   #known: Answer | undefined;
   /** When etcd was heard last. */
   #heard: number;
@@ -131,7 +131,7 @@ class Follower {
     }
   }
 
-  /** What is to be told of a failure. Throws what is none of etcd's. */
+  /** What is to be notified of a failure. Throws what is none of etcd's. */
   failed(thrown: unknown): Followed | undefined {
     if (isPodnetError(thrown, "ETCD_COMPACTED")) {
       this.#known = undefined;

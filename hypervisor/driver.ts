@@ -10,7 +10,10 @@ export interface DiskPlan {
   readonly path: string;
   readonly format: "raw" | "qcow2";
   readonly readOnly: boolean;
-  /** Where what the pod writes goes; absent: into the disk itself, as with every disk of an earlier podnetd. */
+  /**
+   * Where what the pod writes goes; absent: into the disk itself, as with every disk of an earlier
+   * podnetd.
+   */
   readonly overlay?: OverlayPlan;
 }
 
@@ -26,39 +29,59 @@ export interface OverlayPlan {
   readonly path: string;
   /** As large as its image is to the guest. */
   readonly bytes: number;
-  /** What the image was when the overlay was begun (`imageMark`): over any other it makes no sense. */
+  /**
+   * What the image was when the overlay was begun (`imageMark`): over any other it makes no sense.
+   */
   readonly over: string;
-  /** As large as the file may become; absent: as large as it takes. QEMU stops the machine at a write beyond it. */
+  /**
+   * As large as the file may become; absent: as large as it takes. QEMU stops the machine at a
+   * write beyond it.
+   */
   readonly maxBytes?: number;
 }
 
-/** Everything needed to start one VM, decided before anything happens. Plain JSON: it is stored in the pod's plan. */
+/**
+ * Everything needed to start one VM, decided before anything happens. Plain JSON: it is stored in
+ * the pod's plan.
+ */
 export interface VmPlan {
   readonly podId: PodId;
   /** Absent in a plan of an earlier podnetd: x86_64. */
   readonly arch?: Architecture;
   readonly vcpu: number;
   readonly memoryMib: number;
-  /** An ELF vmlinux (PVH) or a bzImage, for arm64 an Image; absent: the first disk's own bootloader starts. */
+  /**
+   * An ELF vmlinux (PVH) or a bzImage, for arm64 an Image; absent: the first disk's own bootloader
+   * starts.
+   */
   readonly kernel?: string;
   readonly initrd?: string;
   /** Kernel words added to the driver's own. */
   readonly cmdline: string;
   readonly disks: readonly DiskPlan[];
   /**
-   * Real paths of the directories and files that kernel, initrd and disks must lie in when they are opened; absent when
-   * whoever asked for the pod may name any.
+   * Real paths of the directories and files that kernel, initrd and disks must lie in when they are
+   * opened; absent when whoever asked for the pod may name any.
    */
   readonly imagesWithin?: readonly string[];
-  /** Likewise of disks that are written through; a plan of an earlier podnetd has none, and `imagesWithin` counts. */
+  /**
+   * Likewise of disks that are written through; a plan of an earlier podnetd has none, and
+   * `imagesWithin` counts.
+   */
   readonly writeWithin?: readonly string[];
   /** Files on one more disk, read-only, which is made for each start and held in memory. */
   readonly seed?: SeedPlan;
-  /** It waits after its start until `resume`: its NICs are to be there before its guest looks for them. */
+  /**
+   * It waits after its start until `resume`: its NICs are to be there before its guest looks for
+   * them.
+   */
   readonly held?: true;
   /** A clone of a template instead of a boot of its own; a plan of an earlier podnetd has none. */
   readonly factory?: "template";
-  /** Somebody else runs it: podnetd gives it NICs and never ends it. Nothing else of the plan is made. */
+  /**
+   * Somebody else runs it: podnetd gives it NICs and never ends it. Nothing else of the plan is
+   * made.
+   */
   readonly attached?: AttachPlan;
   /** The VM's own directory; every socket of `vmSockets` lives in it. */
   readonly runDir: string;
@@ -66,7 +89,7 @@ export interface VmPlan {
   readonly jail?: JailPlan;
 }
 
-/** Where a machine of somebody else is reached, and what it is. */
+/** Where a foreign machine is reached, and what it is. */
 export interface AttachPlan {
   /** Paths of its sockets. */
   readonly qmp: string;
@@ -78,7 +101,7 @@ export interface AttachPlan {
   readonly accelerator: Accelerator;
 }
 
-/** A machine of somebody else, looked at. */
+/** A foreign machine, looked at. */
 export interface FoundMachine {
   readonly pid: number;
   readonly type: "q35" | "pc";
@@ -110,8 +133,9 @@ export interface CgroupPlan {
 }
 
 /**
- * What the names of templates' directories begin with, before the id. Their machines have no row, and a podnetd that starts
- * ends those that one before it was building: no other machine without a row is ever ended.
+ * What the names of templates' directories begin with, before the id. Their machines have no row,
+ * and a podnetd that starts ends those that one before it was building: no other machine without a
+ * row is ever ended.
  */
 export const templatePrefix = "template-";
 
@@ -129,7 +153,10 @@ export const vmSockets = {
   console: "console.sock",
 } as const;
 
-/** One network card to plug. Ids derive from the pod and the slot, so that recovery finds them again. */
+/**
+ * One network card to plug. Ids derive from the pod and the slot, so that recovery finds them
+ * again.
+ */
 export interface NicPlan {
   /** QEMU's front end, `device_add id=`. */
   readonly nicId: string;
@@ -139,9 +166,12 @@ export interface NicPlan {
   readonly fdName: string;
   readonly tap: IfName;
   readonly mac: Mac;
-  /** In a machine of our own 1 to `Capabilities.nicSlots`, else the slot on its bus; reused after removal. */
+  /**
+   * In a machine of our own 1 to `Capabilities.nicSlots`, else the slot on its bus; reused after
+   * removal.
+   */
   readonly slot: number;
-  /** The bus, in a machine of somebody else. */
+  /** The bus, in a foreign machine. */
   readonly bus?: string;
 }
 
@@ -165,7 +195,10 @@ export interface Capabilities {
   readonly nicSlots: number;
   /** Of machines that do not say. */
   readonly arch: Architecture;
-  /** `kvm` only for the host's own architecture, when the processor offers it and /dev/kvm opens; `tcg` otherwise. */
+  /**
+   * `kvm` only for the host's own architecture, when the processor offers it and /dev/kvm opens;
+   * `tcg` otherwise.
+   */
   readonly accelerators: Readonly<Record<Architecture, Accelerator>>;
 }
 
@@ -177,9 +210,12 @@ export type VmEvent =
   | { readonly kind: "channel"; readonly port: 0 | 1; readonly open: boolean }
   | { readonly kind: "guest-reset" }
   | { readonly kind: "guest-shutdown" }
-  /** The processors stand, or run again, whoever told them to; without `runs` they may: ask `runState`. */
+  /**
+   * The processors stand, or run again, whoever told them to; without `runs` they may: ask
+   * `runState`.
+   */
   | { readonly kind: "run-state"; readonly runs?: boolean }
-  /** The hypervisor told of something that means nothing here. */
+  /** The hypervisor reported something that means nothing here. */
   | { readonly kind: "unheeded" }
   /** The console's ring was full: so many bytes that nobody can read any more. */
   | { readonly kind: "console-overwritten"; readonly bytes: number };
@@ -193,8 +229,8 @@ export interface RunState {
 /** What is typed on a VM's serial console; given back when it is disposed of. */
 export interface Keyboard extends Disposable {
   /**
-   * Resolves when QEMU has taken the bytes, which it does as fast as the guest reads: one that reads nothing, or has ended,
-   * holds the writer back until `signal` aborts (`CANCELLED`).
+   * Resolves when QEMU has taken the bytes, which it does as fast as the guest reads: one that
+   * reads nothing, or has ended, holds the writer back until `signal` aborts (`CANCELLED`).
    */
   type(data: Uint8Array, signal: AbortSignal): Promise<void>;
 }
@@ -222,11 +258,14 @@ export interface DiskUsage {
 export interface RunningVm {
   readonly record: VmRecord;
   /**
-   * A clone that has not run yet. Its agent said READY before it was cloned: connect its channel, tell the agent what its
-   * twins must not know, and `resume`.
+   * A clone that has not run yet. Its agent said READY before it was cloned: connect its channel,
+   * tell the agent what its twins must not know, and `resume`.
    */
   readonly asleep?: true;
-  /** Absolute path of a socket in the run directory. It may exceed 107 bytes: connect with `linux/unix-socket`. */
+  /**
+   * Absolute path of a socket in the run directory. It may exceed 107 bytes: connect with
+   * `linux/unix-socket`.
+   */
   socketPath(which: keyof typeof vmSockets): string;
   /**
    * getfd → netdev_add → device_add. `tapFd` stays the caller's to close.
@@ -234,9 +273,9 @@ export interface RunningVm {
    */
   plug(nic: NicPlan, tapFd: number, signal: AbortSignal): Promise<void>;
   /**
-   * device_del → DEVICE_DELETED → netdev_del. When the guest does not let go within 3 s the netdev is
-   * removed all the same (no traffic passes) and the answer is `pending`; the slot stays taken until
-   * a `nic-removed` event or the VM's end. Absent means `unplugged`.
+   * device_del → DEVICE_DELETED → netdev_del. When the guest does not let go within 3 s the netdev
+   * is removed all the same (no traffic passes) and the answer is `pending`; the slot stays taken
+   * until a `nic-removed` event or the VM's end. Absent means `unplugged`.
    */
   unplug(nic: NicPlan, signal: AbortSignal): Promise<"unplugged" | "pending">;
   /** Ids of the NICs the VM has now, for reattach and verification. */
@@ -245,21 +284,34 @@ export interface RunningVm {
   resume(signal: AbortSignal): Promise<void>;
   /** Whether the processors run, with the hypervisor's word for how it is. */
   runState(signal: AbortSignal): Promise<RunState>;
-  /** What it uses now; undefined when it has ended. Of a hypervisor that does not answer all but its disks, within a second. */
+  /**
+   * What it uses now; undefined when it has ended. Of a hypervisor that does not answer all but its
+   * disks, within a second.
+   */
   usage(): Promise<VmUsage | undefined>;
-  /** Free places for NICs, in a machine of somebody else; undefined in one of ours, whose slots only podnetd uses. */
+  /**
+   * Free places for NICs, in a foreign machine; undefined in one of ours, whose slots only podnetd
+   * uses.
+   */
   places?(signal: AbortSignal): Promise<readonly NicPlace[]>;
   /**
-   * Lets go of an attached VM with its NICs taken back: `NIC_UNPLUG_PENDING` when the guest keeps one, from which nothing
-   * passes any more. Ends any other: waits `graceMs` for a guest that is powering off — with `ask` it is pressed the power
-   * button of, until it feels it —, then quit, TERM, KILL by pid and start time.
+   * Lets go of an attached VM with its NICs taken back: `NIC_UNPLUG_PENDING` when the guest keeps
+   * one, from which nothing passes any more. Ends any other: waits `graceMs` for a guest that is
+   * powering off — with `ask` it is pressed the power button of, until it feels it —, then quit,
+   * TERM, KILL by pid and start time.
    */
   stop(options: { readonly graceMs: number; readonly ask?: boolean }): Promise<void>;
-  /** The console's last bytes (bounded ring, 1 MiB), in one piece, be it empty; then what follows until the signal aborts. */
+  /**
+   * The console's last bytes (bounded ring, 1 MiB), in one piece, be it empty; then what follows
+   * until the signal aborts.
+   */
   console(signal: AbortSignal): AsyncIterable<Uint8Array>;
   /** Console output so far, as the ring holds it. */
   consoleTail(): Uint8Array;
-  /** Takes the console's keyboard, which one at a time has: `WRONG_STATE` names the holder. `by` says who takes it. */
+  /**
+   * Takes the console's keyboard, which one at a time has: `WRONG_STATE` names the holder. `by`
+   * says who takes it.
+   */
   takeKeyboard(by: string): Keyboard;
   /** Subscribes; the function returned unsubscribes. `exited` is delivered exactly once. */
   onEvent(listener: (event: VmEvent) => void): () => void;
@@ -275,19 +327,31 @@ export interface Driver {
   describe(plan: VmPlan): readonly string[];
   /** What plugging the NIC would send, for `--plan`. Pure. */
   describePlug(nic: NicPlan, plan: VmPlan): readonly string[];
-  /** Looks at a machine of somebody else by its QMP socket, and lets go of it. A driver without it attaches none. */
+  /**
+   * Looks at a foreign machine by its QMP socket, and lets go of it. A driver without it attaches
+   * none.
+   */
   lookAt?(qmpSocket: string, signal: AbortSignal): Promise<FoundMachine>;
-  /** Starts a VM, or connects to the one `attached` names. On failure nothing is left: no process, no socket, no file. */
+  /**
+   * Starts a VM, or connects to the one `attached` names. On failure nothing is left: no process,
+   * no socket, no file.
+   */
   start(plan: VmPlan, signal: AbortSignal): Promise<RunningVm>;
   /** Finds a VM started by an earlier daemon; undefined when it no longer runs. */
   reattach(record: VmRecord, plan: VmPlan, signal: AbortSignal): Promise<RunningVm | undefined>;
-  /** Pids of the machines that run on this host, by their pods; those of another podnetd's may be among them. */
+  /**
+   * Pids of the machines that run on this host, by their pods; those of another podnetd's may be
+   * among them.
+   */
   running(): ReadonlyMap<PodId, number>;
-  /** The record of a plan's machine that runs, for it was lost or never written; undefined when none runs. */
+  /**
+   * The record of a plan's machine that runs, for it was lost or never written; undefined when none
+   * runs.
+   */
   recordOf(plan: VmPlan): VmRecord | undefined;
   /**
-   * Ends whatever is left of a run (process, files) without a live connection; from an attached VM takes back what it has of
-   * the pod. Absent means success.
+   * Ends whatever is left of a run (process, files) without a live connection; from an attached VM
+   * takes back what it has of the pod. Absent means success.
    */
   reap(record: VmRecord | undefined, plan: VmPlan): Promise<void>;
 }

@@ -20,9 +20,9 @@ export type Entry =
   | { readonly kind: "reserved"; readonly reason: string };
 
 /**
- * The books of a pool, in offsets: one set of all that is taken, for the search, and beside it the
- * reserved ranges, the leases and the quarantine. Every change keeps the set and the books in step;
- * nothing here judges whether a change is allowed.
+ * The books of a pool, in offsets: one set of all that is taken, for the search, and alongside it
+ * the reserved ranges, the leases and the quarantine. Every change keeps the set and the books in
+ * step; nothing here judges whether a change is allowed.
  */
 export class Ledger {
   readonly #space: Space;

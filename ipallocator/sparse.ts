@@ -68,7 +68,7 @@ class Level {
  * A set of offsets for pools too large for a bitmap. Words of 32 offsets live in a map while they
  * are mixed; a full word is one bit of the next level, which is a set of the same kind. A run of
  * any length, even a reserved /65, costs a few words a level, and levels appear when there is a
- * full word to tell of.
+ * full word to report.
  */
 export class SparseSet implements Occupancy<bigint> {
   readonly #level = new Level();

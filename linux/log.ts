@@ -2,7 +2,7 @@ import { pino, stdSerializers, type DestinationStream, type Logger } from "pino"
 import { isPodnetError } from "../core/errors.ts";
 import { shown, shownLines } from "../core/shown.ts";
 
-/** What every line may carry beside its time, level, message and component. */
+/** What every line may carry alongside its time, level, message and component. */
 export interface LogFields {
   readonly pod_id?: string;
   /** Step of a plan, e.g. `nic.plug`. */

@@ -1,7 +1,8 @@
 import { addressOf } from "./ffi/libc.ts";
 
 /**
- * Bytes that never move, and where they are: for system calls that are told of places, many a call.
+ * Bytes that never move, and where they are: for system calls that are notified of places, many a
+ * call.
  */
 export class NativeMemory {
   readonly bytes: Uint8Array<ArrayBuffer>;

@@ -7,7 +7,7 @@ export interface Frame {
   readonly length: number;
 }
 
-/** What the kernel says beside a frame's bytes. */
+/** What the kernel says alongside a frame's bytes. */
 export interface FrameControl {
   readonly timeNs: bigint | undefined;
   /** A VLAN tag that the kernel took out of the frame. */

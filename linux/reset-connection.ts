@@ -15,7 +15,7 @@ const atOnce = new Uint8Array(Int32Array.of(1, 0).buffer);
 /**
  * Ends a TCP connection by a RST, at once. Node's own `resetAndDestroy` (24.21) ends it by a FIN
  * first; when the socket is destroyed before that has gone, by a RST of the other end say, it
- * neither closes the descriptor nor tells of a `close`.
+ * neither closes the descriptor nor reports a `close`.
  */
 export function resetConnection(socket: Socket): void {
   const fd = descriptorOf(socket);

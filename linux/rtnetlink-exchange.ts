@@ -45,7 +45,7 @@ export class RtnetlinkExchange implements Disposable {
   #port = 0;
 
   /**
-   * Port id of the socket, which the kernel names where it tells of what was asked here; 0 before
+   * Port id of the socket, which the kernel names where it reports what was asked here; 0 before
    * the first answer.
    */
   get port(): number {

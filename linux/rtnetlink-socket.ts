@@ -88,7 +88,7 @@ export class Rtnetlink implements Disposable {
 
   async links(filter: LinksFilter = {}): Promise<readonly Link[]> {
     const { group, ...kernelFilter } = filter;
-    // (Kernels tell of all groups. Of the others no more is read than that.)
+    // (Kernels report all groups. Of the others no more is read than that.)
     const parse = (payload: Uint8Array): Link | undefined =>
       group === undefined || parseGroup(payload) === group ? parseLink(payload) : undefined;
     const links = await this.#dump(link.getLinks(kernelFilter), parse);
@@ -365,7 +365,7 @@ export class Rtnetlink implements Disposable {
 
   async #addLink(request: Request, options: AddLink): Promise<Link> {
     await this.run(request);
-    // Not in the same batch: had the first failed, the second would mark somebody else's link.
+    // Not in the same batch: had the first failed, the second would mark a foreign link.
     const { name, alias } = options;
     const mark = alias === undefined ? [] : [link.changeLink(name, { alias })];
     const look = link.getLink(name);

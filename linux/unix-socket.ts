@@ -205,7 +205,7 @@ export function peerCredentials(socketFd: number): PeerCredentials {
 
 /**
  * The supplementary groups of the process at the other end, as they were when it connected:
- * SO_PEERGROUPS (Linux 4.13). /proc/PID/status would tell of whoever has the pid by now. Throws
+ * SO_PEERGROUPS (Linux 4.13). /proc/PID/status would report whoever has the pid by now. Throws
  * `SYSCALL_FAILED`.
  */
 export function peerGroups(socketFd: number): readonly number[] {

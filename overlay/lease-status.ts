@@ -22,7 +22,7 @@ export interface LeaseStatus {
   readonly troubles: readonly Since<Trouble>[];
 }
 
-/** What is to be told of a host's lease. */
+/** What is to be notified of a host's lease. */
 export function leaseStatus(state: LeaseState): LeaseStatus {
   const { own, troubles } = state;
   return {

@@ -123,7 +123,7 @@ export class Registry implements Leases {
   /** Takes in what became of a transaction of this host's, which following tells later. */
   learn({ compares, puts, deletes }: LeaseTransaction, committed: Committed): EntryChange[] {
     const { revision } = committed;
-    // An answer may come after following has told of what it did, and of what was done to that.
+    // An answer may come after following has reported what it did, and of what was done to that.
     if (this.#revision !== undefined && revision <= this.#revision) return [];
     const gone = (key: string): EntryChange[] =>
       this.#event({ kind: "delete", key, modRevision: revision });

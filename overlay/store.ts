@@ -19,8 +19,8 @@ export interface StoredKey {
 }
 
 /**
- * What a lease's key is to become. Only `leaseWrite` makes one: nothing else can be written beside
- * flannel's leases.
+ * What a lease's key is to become. Only `leaseWrite` makes one: nothing else can be written
+ * alongside flannel's leases.
  */
 export type LeaseWrite = Brand<{ readonly key: string; readonly value: string }, "LeaseWrite">;
 

@@ -185,6 +185,6 @@ function slowest(
   return `  slowest: ${slow.map(([file, took]) => `${short(file)} ${took.toFixed(0)} s`).join(", ")}`;
 }
 
-/** How the end of a run tells of a test that is unsteady. */
+/** How the end of a run reports a test that is unsteady. */
 export const unsteadyLine = ({ file, title }: FailedTest): string =>
   `⚠ unsteady: ${file}: "${title}" failed once, and its file passed alone`;

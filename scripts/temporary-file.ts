@@ -5,7 +5,7 @@ import path from "node:path";
 const forgottenMs = 600_000;
 
 /**
- * Has a build write into a directory of its own beside the one it is for, which goes however it
+ * Has a build write into a directory of its own alongside the one it is for, which goes however it
  * ends; and those that earlier ones left.
  */
 export async function withTemporaryFile(

@@ -24,8 +24,8 @@ Examples:
 export function addAttach(program: Command, context: Context): void {
   const command = program.command("attach");
   command
-    .description("give NICs to a QEMU that somebody else runs")
-    .requiredOption("--qmp <socket>", "a QMP socket of its that nobody else uses")
+    .description("give NICs to a foreign QEMU")
+    .requiredOption("--qmp <socket>", "a QMP socket of its that nothing else uses")
     .option("--channel <socket>", "its virtserialport sh.hyper.channel.0, with an agent behind it")
     .option("--tty <socket>", "its virtserialport sh.hyper.channel.1, for podnet exec")
     .option("--agent <kind>", "hyperstart; default whoever answers at the channel");

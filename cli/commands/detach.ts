@@ -16,7 +16,7 @@ Examples:
 export function addDetach(program: Command, context: Context): void {
   program
     .command("detach")
-    .description("take NICs back from a machine that somebody else runs, and forget the pod")
+    .description("take NICs back from a foreign machine, and forget the pod")
     .argument("<pod>", "name or id")
     .option("-f, --force", "go on past what cannot be taken back")
     .addHelpText("after", examples)

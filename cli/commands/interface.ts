@@ -32,7 +32,7 @@ Examples:
   podnet interface add web                               the next free address of the default network
   podnet interface add web blue,address=10.20.0.9        on network blue
   podnet interface add web bridge=br0,address=10.0.0.9/24,vlan=7
-  podnet interface add web tap=vpn0,kept,address=none    a tap of somebody else, which stays
+  podnet interface add web tap=vpn0,kept,address=none    a foreign tap, which stays
   podnet interface add web loopback,address=10.9.0.1/32  on the guest's own lo`;
 
 const setExamples = `

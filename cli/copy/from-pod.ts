@@ -33,11 +33,11 @@ export interface FromPod {
   readonly outsideLinks: boolean;
   /** Bytes that may come. */
   readonly limit: number;
-  /** Told of what is not copied: devices, and links that lead out. */
+  /** Notified of what is not copied: devices, and links that lead out. */
   readonly leftOut: (what: string, why: string) => void;
 }
 
-/** Bytes that a copy out of a guest may have unless it is told otherwise. */
+/** Bytes that a copy out of a guest may have unless it is asked otherwise. */
 export const defaultLimit = 16 * 1024 ** 3;
 
 /** Copies files out of a guest. They are the caller's; set-user-id bits are not kept. */

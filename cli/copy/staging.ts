@@ -18,7 +18,7 @@ export function onFiles<T>(what: string, body: () => T): T {
 }
 
 /**
- * A private directory beside where a copy goes: what comes is made in it, where nothing is that
+ * A private directory alongside where a copy goes: what comes is made in it, where nothing is that
  * could lead elsewhere, and moved into place when all of it has come. Disposing removes what was
  * not moved.
  */

@@ -47,7 +47,8 @@ export interface CniIpRange {
 }
 
 /**
- * What a runtime asks for beside the configuration (`runtimeConfig`), in one form whoever wrote it.
+ * What a runtime asks for alongside the configuration (`runtimeConfig`), in one form whoever wrote
+ * it.
  */
 export interface Capabilities {
   readonly portMappings: readonly CniPort[];

@@ -141,7 +141,7 @@ function serviceCidrs(object: JsonObject): readonly Cidr[] {
 /** What GC spares; undefined when the runtime does not say, which is not the same as nothing. */
 function validAttachments(object: JsonObject): readonly AttachmentName[] | undefined {
   const key = "cni.dev/valid-attachments";
-  // What libcni calls it beside; a null is its empty list.
+  // What libcni calls it alongside; a null is its empty list.
   const present = [key, "cni.dev/attachments"].find((name) => Object.hasOwn(object, name));
   if (present === undefined) return undefined;
   return listAt(object, present, present).map((entry, i) => {

@@ -14,7 +14,7 @@ import { type CniVersion, cniVersions, isCniVersion, parseVersion } from "../pro
 /** One plugin of a list: the name of its program, and its configuration as somebody wrote it. */
 export interface ListedPlugin {
   readonly type: string;
-  /** What it wants to be told of the sandbox, by its capabilities' names. */
+  /** What it wants to be notified of the sandbox, by its capabilities' names. */
   readonly capabilities: ReadonlySet<string>;
   readonly config: JsonObject;
 }
@@ -26,7 +26,7 @@ export interface PluginList {
   readonly plugins: readonly ListedPlugin[];
   /** CHECK is not to be asked. */
   readonly disableCheck: boolean;
-  /** No files beside the list have more plugins for it. */
+  /** No files alongside the list have more plugins for it. */
   readonly inlinedOnly: boolean;
 }
 
@@ -72,7 +72,9 @@ export function parseSinglePlugin(bytes: Uint8Array): PluginList {
   };
 }
 
-/** Reads one plugin's own file, `NETWORK/*.conf` beside a list: it has neither name nor version. */
+/**
+ * Reads one plugin's own file, `NETWORK/*.conf` alongside a list: it has neither name nor version.
+ */
 export const parsePlugin = (bytes: Uint8Array): ListedPlugin =>
   pluginOf(decodeConfig(bytes), "stdin");
 

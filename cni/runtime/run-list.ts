@@ -20,7 +20,7 @@ export interface PluginHost {
   readonly vendors: string;
   /** Longest that one plugin may take. */
   readonly timeoutMs: number;
-  /** Told of each plugin's process in the moment it begins. */
+  /** Notified of each plugin's process in the moment it begins. */
   readonly started?: (pid: number) => void;
 }
 

@@ -39,7 +39,7 @@ export interface ApiServerOptions {
   metrics(): Promise<{ readonly type: string; readonly text: string }>;
   /** What `GET /healthz` and `GET /readyz` answer. */
   health(page: HealthPage): Promise<HealthAnswer>;
-  /** Told of everything refused or cut, by a reason from a small set. */
+  /** Notified of everything refused or cut, by a reason from a small set. */
   refused(reason: string): void;
 }
 

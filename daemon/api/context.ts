@@ -51,7 +51,7 @@ export interface ServiceParts {
   readonly log: Log;
   /** Absent when the host is to be in none. */
   readonly overlays?: OverlayControl;
-  /** What other hosts tell of their pods. Absent as the overlays are. */
+  /** What other hosts report their pods. Absent as the overlays are. */
   readonly hostRecords?: Pick<HostRecords, "remote" | "staleMs" | "withdraw">;
   /** Absent when nobody looks for drift. */
   readonly drift?: Pick<DriftWatch, "rest">;

@@ -14,7 +14,7 @@ export interface Creating {
   options(context: HandlerContext): CreateOptions;
 }
 
-/** What gives NICs to machines that somebody else runs, and takes them back. */
+/** What gives NICs to foreign machines, and takes them back. */
 export function podAttach(parts: ServiceParts, creating: Creating): Methods {
   const { pods, config } = parts;
   return {

@@ -29,8 +29,9 @@ const refused = "The container's record is damaged: nothing is done for it until
 const together = 16;
 
 /**
- * After a start, before anybody asks: half ADDs are undone, half DELs gone through with, and what is ready is as it should
- * be. What cannot be put right is told of, and looked at again by drift repair.
+ * After a start, before anybody asks: half ADDs are undone, half DELs gone through with, and what
+ * is ready is as it should be. What cannot be put right is reported, and looked at again by drift
+ * repair.
  */
 export async function recoverAttachments(
   parts: RecoverParts,
@@ -97,7 +98,10 @@ function whyGone(
   return isDamagedAttachment(row) ? undefined : whyLost(row.plan.fragment, network);
 }
 
-/** A podnetd before did not write down which namespace it is: it is taken to be the one that is there now, from here on. */
+/**
+ * A podnetd before did not write down which namespace it is: it is taken to be the one that is
+ * there now, from here on.
+ */
 function identifiedPlan(
   { plan }: AttachmentRow,
   { network, records }: RecoverParts,

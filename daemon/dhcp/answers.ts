@@ -55,7 +55,7 @@ const addressesOf = ({ v4, v6 }: PortLease): readonly IpPrefix[] => [
   ...(v6?.addresses ?? []),
 ];
 
-/** What a guest is told of routers; nothing where it has no IPv6. */
+/** What a guest is notified of routers; nothing where it has no IPv6. */
 export function advertise(
   lease: PortLease,
   { mac, linkLocal }: Router,

@@ -167,7 +167,7 @@ const timeBytes = (): number[] => [
   ...option(options.rebind, u32(leaseTimes.rebind)),
 ];
 
-/** What a guest is told beside its address: the options that depend on the pod. */
+/** What a guest is sent alongside its address: the options that depend on the pod. */
 export function configBytes(lease: PortLease & { readonly v4: V4 }): number[] {
   const { v4, mtu, hostname, search } = lease;
   const [domain] = search;

@@ -117,8 +117,8 @@ export function serverDuid({ mac }: Pick<PortLease, "mac">): Uint8Array {
 type V6 = NonNullable<PortLease["v6"]>;
 
 /**
- * Writes an answer. `with`: addresses to associations, a status, or neither, beside what else there
- * is to know.
+ * Writes an answer. `with`: addresses to associations, a status, or neither, alongside what else
+ * there is to know.
  */
 export function writeDhcp6(
   { transaction, client, associations, rapidCommit }: Dhcp6Message,

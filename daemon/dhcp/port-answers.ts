@@ -23,7 +23,7 @@ export interface PortAnswersOptions {
    * again.
    */
   router(): Promise<Router | undefined>;
-  /** The guest has these addresses. Told of again whenever it shows them. */
+  /** The guest has these addresses. Notified of again whenever it shows them. */
   taken(addresses: readonly IpPrefix[]): void;
   /** Something was not answered; `why` comes from a small set. */
   ignored(why: string): void;

@@ -32,7 +32,7 @@ export interface Query {
 
 export type ReadQuery =
   | { readonly kind: "query"; readonly query: Query }
-  /** To be told of its error. */
+  /** To be notified of its error. */
   | { readonly kind: "wrong"; readonly rcode: number }
   /** Not to be answered: what is no query, or too short to be. */
   | { readonly kind: "nothing" };

@@ -57,13 +57,13 @@ interface Entry {
   readonly error: PodnetError | undefined;
   /** When it was tried, of the monotonic clock. */
   readonly triedMs: number;
-  /** When guests were last told of it, of the same. */
+  /** When guests were last notified of it, of the same. */
   reportedMs: number;
 }
 
 /**
- * What failed is not tried again sooner than after so long, milliseconds: to tell who has a port
- * takes a look at every process.
+ * What failed is not tried again sooner than after so long, milliseconds: to determine who has a
+ * port takes a look at every process.
  */
 const pauseMs = 2000;
 /** Between two lines of the log about questions beyond a share, milliseconds. */
@@ -103,7 +103,7 @@ export class Resolvers implements Disposable {
   /**
    * Listens for these networks, where they are now, and for no other. One that is to have no
    * resolver any more keeps it for the guests that were told to ask it. What cannot be listened for
-   * is told of, and tried again by a later call.
+   * is reported, and tried again by a later call.
    */
   settle(networks: () => readonly NetworkDefinition[]): Promise<void> {
     return this.#lock.run("resolvers", async () => {
@@ -119,8 +119,8 @@ export class Resolvers implements Disposable {
   }
 
   /**
-   * Whether one that is not to be any more is asked by who was told of it: those who renew their
-   * leases hear of it late.
+   * Whether one that is not to be any more is asked by who was notified of it: those who renew
+   * their leases hear of it late.
    */
   #isStillAsked(network: NetworkDefinition, isFirst: boolean): boolean {
     const { names, clock } = this.#parts;
@@ -154,7 +154,7 @@ export class Resolvers implements Disposable {
     return this.#parts.config.domain;
   }
 
-  /** From now on pods are told of those of other hosts, too. */
+  /** From now on pods are notified of those of other hosts, too. */
   reportOn(others: OtherHosts): void {
     this.#otherHosts = others;
   }

@@ -42,7 +42,7 @@ export interface Zone {
   /** What names of pods end with, in lower case. */
   readonly domain: string;
   /**
-   * The networks it may be told of: the one at whose gateway it asks, then its others in the order
+   * The networks it may be reported: the one at whose gateway it asks, then its others in the order
    * of its interfaces.
    */
   networks(): readonly NetworkName[];
@@ -147,7 +147,8 @@ function backward(
           records: [{ type: "PTR", name, ttl, class: "IN", data: `${pod}.${domain}` }],
         }
       : { kind: "no-data", soa };
-  // Of private addresses nobody else knows more, and nobody else is to be told of them (RFC 6303).
+  // Of private addresses nobody else knows more, and nobody else is to be notified of them (RFC
+  // 6303).
   if (!isPrivate(pool)) return elsewhere;
   return ip === undefined ? { kind: "no-data", soa } : { kind: "no-name", soa };
 }

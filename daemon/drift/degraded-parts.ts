@@ -7,7 +7,7 @@ import { Conditions } from "../reconcile/conditions.ts";
 import { type Reporting, reportDrift } from "./report.ts";
 
 /**
- * A tap that is missing is told of when it is still missing after so long: its machine may just be
+ * A tap that is missing is reported when it is still missing after so long: its machine may just be
  * ending.
  */
 const missingMs = 2000;

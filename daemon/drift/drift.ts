@@ -32,7 +32,7 @@ const settleMs = 100;
 const lookLimitMs = 60_000;
 /**
  * Containers, and pods on CNI, looked into by one look, in turn: each costs some 0.5 ms, and the
- * kernel tells of none.
+ * kernel reports none.
  */
 const insideAtOnce = 64;
 
@@ -40,13 +40,13 @@ export interface DriftParts extends DegradedPartsOptions, LiveParts {
   readonly network: Pick<HostNetwork, "inspect" | "inspectRules" | "observe">;
   /** Between looks at what the kernel sends no event for, milliseconds. */
   readonly everyMs: number;
-  /** Who tells of the kernel's changes; the kernel itself unless given. */
+  /** Who reports the kernel's changes; the kernel itself unless given. */
   readonly watch?: typeof watchRtnetlink;
 }
 
 /**
  * Keeps the host as planned: notices, by the kernel's events and by a look every few seconds, what
- * others changed of it, heals it and tells of it. There is one look at a time, and none of a part
+ * others changed of it, heals it and reports it. There is one look at a time, and none of a part
  * that is left alone for a while.
  */
 export class DriftWatch implements AsyncDisposable {
@@ -54,7 +54,7 @@ export class DriftWatch implements AsyncDisposable {
   readonly #repairs = new Map<string, RepairBackoff>();
   readonly #degraded: DegradedParts;
   /**
-   * Ports that were looked at since their pod runs: what events told of one before was nobody's to
+   * Ports that were looked at since their pod runs: what events reported one before was nobody's to
    * heal.
    */
   readonly #known = new Set<string>();

@@ -12,7 +12,10 @@ import type { Inspection } from "../../network/bridge/inspect.ts";
 import type { JoinDesired } from "../../network/tc-redirect/redirect.ts";
 import type { AttachmentId } from "../store/holder.ts";
 
-/** A part that is looked at and repaired by itself: a network, one port of a running pod, or a container's, or a pod's place elsewhere. */
+/**
+ * A part that is looked at and repaired by itself: a network, one port of a running pod, or a
+ * container's, or a pod's place elsewhere.
+ */
 export type Part = NetworkPart | PortPart | AttachmentPart | JoinPart;
 
 /** One that is looked at by who has the kernel follow it (`overlay/kernel-follower.ts`). */
@@ -87,9 +90,14 @@ export interface AttachmentPart extends RunningAttachment {
 /** The attached containers, as far as drift is concerned. */
 export interface RunningAttachments {
   running(): readonly RunningAttachment[];
-  /** What the host is to have of one now, beside its link; undefined when it is on its way out. */
+  /**
+   * What the host is to have of one now, alongside its link; undefined when it is on its way out.
+   */
   fragmentNow(id: AttachmentId): AttachedFragment | undefined;
-  /** Looks at one, links included, and heals it if asked to; nothing is found of one that is on its way out. */
+  /**
+   * Looks at one, links included, and heals it if asked to; nothing is found of one that is on its
+   * way out.
+   */
   inspect(id: AttachmentId, options: LookOptions, signal: AbortSignal): Promise<Inspection>;
 }
 
@@ -97,7 +105,10 @@ export interface RunningAttachments {
 export interface LiveNetworks {
   /** What the host is to have of them now. */
   fragments(): readonly NetworkFragment[];
-  /** The same of one that is as it is to stay; undefined when it is no more, or is being made another one. */
+  /**
+   * The same of one that is as it is to stay; undefined when it is no more, or is being made
+   * another one.
+   */
   settledFragment(name: string): NetworkFragment | undefined;
   /** Lets pods ask for names again, where they cannot. */
   answerNames(): Promise<void>;
@@ -147,9 +158,10 @@ export const inspectPart = (
 };
 
 /**
- * The part as it is to be when it is looked at. Asked for in the network's own queue: a pod that is being taken down by
- * then has no ports any more, and a network that is being taken away, or made another one, is none, whatever it had when the look
- * was asked for. So what podnet does itself is no drift.
+ * The part as it is to be when it is looked at. Asked for in the network's own queue: a pod that is
+ * being taken down by then has no ports any more, and a network that is being taken away, or made
+ * another one, is none, whatever it had when the look was asked for. So what podnet does itself is
+ * no drift.
  */
 export const partNow = (
   part: Exclude<Part, JoinPart>,

@@ -16,7 +16,7 @@ export interface CommitOptions {
 }
 
 /**
- * Changes of the state and the events that tell of them, committed together and told only after
+ * Changes of the state and the events that report them, committed together and told only after
  * that.
  */
 export class Journal {
@@ -25,7 +25,7 @@ export class Journal {
   readonly #log: Log | undefined;
   readonly #readers = new Set<(event: EventRow) => void>();
 
-  /** `log` is told of commits that failed and count all the same. */
+  /** `log` is notified of commits that failed and count all the same. */
   constructor(db: Database, clock: Clock, log?: Log) {
     this.#db = db;
     this.#clock = clock;

@@ -102,8 +102,8 @@ export interface SubnetStats extends PoolStats {
 }
 
 /**
- * The pools of all networks, beside their rows. The rows are the truth: they are written first, and
- * the pools, which only make finding fast, follow a commit that has succeeded.
+ * The pools of all networks, alongside their rows. The rows are the truth: they are written first,
+ * and the pools, which only make finding fast, follow a commit that has succeeded.
  */
 export class Addresses {
   readonly #db: Database;

@@ -32,7 +32,7 @@ export function authorize(peer: Peer, role: Role | undefined, method: DescMethod
 export function demand(peer: Peer, role: Role | undefined, needed: Role, what: string): void {
   if (role !== undefined && suffices(role, needed)) return;
   if (peer.kind === "unknown" || (peer.kind === "tls" && peer.names.length === 0)) {
-    throw new PodnetError("UNAUTHENTICATED", "podnetd cannot tell who calls", {
+    throw new PodnetError("UNAUTHENTICATED", "podnetd cannot determine who calls", {
       hint: "Use a certificate with a common name, or a DNS, URI or e-mail name",
     });
   }

@@ -3,7 +3,7 @@ import type { ServerHttp2Session } from "node:http2";
 
 /**
  * Ends a session when a request's headers have begun and do not come to their end within `ms`, or a
- * quarter more; `late` is told. Node 24.21 tells of a request when its headers are complete, and
+ * quarter more; `late` is told. Node 24.21 reports a request when its headers are complete, and
  * its time-out begins anew with every byte.
  *
  * That headers have begun shows in the last stream nghttp2 has seen; but so do streams it refused

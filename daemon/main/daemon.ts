@@ -50,7 +50,7 @@ const builtPlugin = join(import.meta.dirname, "../../build/cni-plugin/podnet-cni
 const obstaclesMs = 10_000;
 
 export interface Daemon {
-  /** Resolves when programs on the host have been told of the subnets that overlays gave it. */
+  /** Resolves when programs on the host have been notified of the subnets that overlays gave it. */
   reported(): Promise<void>;
   /**
    * Takes nothing new, lets what is under way end within `graceMs`, and lets go of pods, which run
@@ -151,7 +151,7 @@ export async function openDaemon(
     ),
   );
   const countPods = async () => {
-    // A tap of somebody else has counted before, and does so afterwards.
+    // A foreign tap has counted before, and does so afterwards.
     const ports = [...node.pods.runningPorts(), ...node.pods.runningJoins()];
     const ours = new Set<string>(ports.map(({ tap }) => tap));
     const links = await countLinks();

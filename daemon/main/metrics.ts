@@ -287,7 +287,7 @@ export class Metrics {
     for (const metric of overlayMetrics(overlays)) this.#registry.registerMetric(metric);
   }
 
-  /** Counts what a guest did that no event tells of. */
+  /** Counts what a guest did that no event reports. */
   guestDropped(what: string): void {
     this.#guestDropped.inc({ what });
   }

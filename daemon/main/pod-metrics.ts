@@ -33,7 +33,7 @@ export async function usageOfPods(
   }));
 }
 
-/** One line of a metric: its labels beside the pod's name, and its value. */
+/** One line of a metric: its labels alongside the pod's name, and its value. */
 type Line = readonly [labels: Readonly<Record<string, string>>, value: number];
 
 /**

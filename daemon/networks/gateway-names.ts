@@ -78,7 +78,7 @@ export class GatewayNames {
   }
 
   /**
-   * Lets pods of all networks ask for names, where that is so; what cannot be had is told of and
+   * Lets pods of all networks ask for names, where that is so; what cannot be had is reported and
    * tried again.
    */
   answer(): Promise<void> {

@@ -30,7 +30,7 @@ export interface NetworksParts extends GatewayNamesParts {
   refit(name: NetworkName): Promise<void>;
   /** What that would make of ports. */
   refitPlan(definition: NetworkDefinition): readonly PluggedFragment[];
-  /** Whom that would tell of which name servers, with these networks. */
+  /** Whom that would report which name servers, with these networks. */
   refitText(name: NetworkName, networks: KnownNetworks): readonly string[];
 }
 

@@ -73,7 +73,7 @@ export class Networks implements KnownNetworks {
   }
 
   /**
-   * Lets pods of all networks ask for names, where that is so; what cannot be had is told of and
+   * Lets pods of all networks ask for names, where that is so; what cannot be had is reported and
    * tried again.
    */
   answerNames(): Promise<void> {

@@ -8,8 +8,8 @@ import type { NetworkDefinition, SubnetDefinition } from "../config/network-defi
 
 /**
  * Decides everything about a network that was asked for. Pure. `others` are the networks there are
- * beside it, `before` is what it was. Throws `NAME_IN_USE`, `INVALID_ARGUMENT`, `ADDRESS_INVALID`,
- * `ADDRESS_RESERVED`.
+ * alongside it, `before` is what it was. Throws `NAME_IN_USE`, `INVALID_ARGUMENT`,
+ * `ADDRESS_INVALID`, `ADDRESS_RESERVED`.
  */
 export function planNetwork(
   spec: NetworkSpec,

@@ -26,7 +26,7 @@ export interface RecoverParts {
  * Makes host and rows of networks agree after a start, and answers the networks there are. The
  * configured one becomes what the configuration says, or podnetd does not start. Of the others,
  * what was being made or taken away is gone, what was being changed is what it was; one that the
- * host refuses stays, is told of, and is tried again by drift repair. The row of such a change
+ * host refuses stays, is reported, and is tried again by drift repair. The row of such a change
  * keeps it, for the host may have some of it still.
  */
 export async function recoverNetworks(parts: RecoverParts): Promise<NetworkDefinition[]> {

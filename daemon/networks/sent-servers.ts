@@ -14,9 +14,9 @@ function line(
 }
 
 /**
- * What guests of each network have been told of name servers, kept beside the networks: a podnetd
- * that ends before it has told all of them leaves word to the next, and so does a configuration
- * that has changed.
+ * What guests of each network have been notified of name servers, kept alongside the networks: a
+ * podnetd that ends before it has told all of them leaves word to the next, and so does a
+ * configuration that has changed.
  */
 export class SentServers {
   readonly #db: Database;
@@ -25,7 +25,9 @@ export class SentServers {
     this.#db = db;
   }
 
-  /** The networks of which guests were told otherwise. One that is new here was told of nothing. */
+  /**
+   * The networks of which guests were told otherwise. One that is new here was notified of nothing.
+   */
   outdated(
     networks: readonly NetworkDefinition[],
     domainOf: (network: NetworkDefinition) => string | undefined,

@@ -22,20 +22,26 @@ export interface HostPlaceParts {
   readonly memory: OverlayMemory;
   readonly log: Log;
   readonly randomBytes: (count: number) => Uint8Array;
-  /** Why it cannot be what its configuration says beside this host's other overlays. */
+  /** Why it cannot be what its configuration says alongside this host's other overlays. */
   readonly conflict: (config: OverlayConfig) => PodnetError | undefined;
   /** The MAC of a VXLAN device of this name that is not podnet's. */
   readonly foreignMac: (device: IfName) => Promise<Mac | undefined>;
-  /** What others are to be told of this host is known, or is another now. */
+  /** What others are to be notified of this host is known, or is another now. */
   readonly onHost: (host: Host) => void;
 }
 
-/** Until a backend that could not be used is tried again, milliseconds: a module may be loaded, a command put right. */
+/**
+ * Until a backend that could not be used is tried again, milliseconds: a module may be loaded, a
+ * command put right.
+ */
 const againMs = 10_000;
 /** Until the host is watched again, when that could not be begun, milliseconds. */
 const uplinkAgainMs = 2000;
 
-/** Where this host is for the others of an overlay, and by what backend: what its configuration makes of this very host. */
+/**
+ * Where this host is for the others of an overlay, and by what backend: what its configuration
+ * makes of this very host.
+ */
 export class HostPlace implements AsyncDisposable {
   readonly #parts: HostPlaceParts;
   readonly #over = new AbortController();
@@ -62,7 +68,7 @@ export class HostPlace implements AsyncDisposable {
     return this.#uplink;
   }
 
-  /** What keeps others from being told of this host. */
+  /** What keeps others from being reported this host. */
   get troubles(): readonly string[] {
     return [this.#noUplink, this.#noBackend].flatMap((error) => {
       const missing = error?.details["missing"];
@@ -130,7 +136,10 @@ export class HostPlace implements AsyncDisposable {
     this.#arranging = this.#arranging.then(() => this.#prepare());
   }
 
-  /** Whether the backend can be used here; and what it has to say before others are told of this host. */
+  /**
+   * Whether the backend can be used here; and what it has to say before others are reported of this
+   * host.
+   */
   async #prepare(): Promise<void> {
     const config = this.#config;
     if (config === undefined || this.#over.signal.aborted) return;
@@ -175,7 +184,9 @@ export class HostPlace implements AsyncDisposable {
     }
   }
 
-  /** Drawn once, and kept for all time: nobody is told of one that could not be written down. */
+  /**
+   * Drawn once, and kept for all time: nobody is notified of one that could not be written down.
+   */
   #drawMacs(config: OverlayConfig): void {
     const { memory, randomBytes } = this.#parts;
     const known = this.macs;

@@ -42,7 +42,7 @@ export interface HostReportParts {
   readonly tunnels: Pick<Overlays["tunnels"], "get">;
 }
 
-/** What is told of this host's part of one overlay, and of the other hosts in it. */
+/** What is reported of this host's part of one overlay, and of the other hosts in it. */
 export class HostReport {
   readonly #parts: HostReportParts;
 
@@ -100,14 +100,17 @@ export class HostReport {
     return nodeViews(registry, { state, clock, ends, probe: (key) => watch.of(key) });
   }
 
-  /** podnetd moves the packets itself, and knows no host to send to: etcd has listed none since it started. */
+  /**
+   * podnetd moves the packets itself, and knows no host to send to: etcd has listed none since it
+   * started.
+   */
   get #forgotten(): boolean {
     const { driver, memory } = this.#parts;
     const { desired } = memory.record;
     return !driver.state.listed && desired !== undefined && ownsTable(desired);
   }
 
-  /** Other hosts that packets are sent to although etcd has not told of them in this boot. */
+  /** Other hosts that packets are sent to although etcd has not reported of them in this boot. */
   get #recalled(): number {
     const { driver, kernel } = this.#parts;
     const { wanted } = kernel;

@@ -22,15 +22,15 @@ export interface HostKnowledge {
   /** What the host had when podnetd was last heard of it, where nothing newer is known. */
   readonly stored: Subnets | undefined;
   readonly uplink: Uplink | undefined;
-  /** Others can be told of this host: its interface is known, and its backend can be used. */
+  /** Others can be notified of this host: its interface is known, and its backend can be used. */
   readonly placed: boolean;
   readonly mtu: number;
   readonly peers: Pick<Peers, "size" | "passedOver">;
   /** For how long etcd has not been heard, milliseconds; undefined while it is. */
   readonly staleMs: number | undefined;
-  /** Peers of another boot, where etcd has told of none in this one. */
+  /** Peers of another boot, where etcd has reported none in this one. */
   readonly recalled: number;
-  /** What is in the way beside the lease's own troubles. */
+  /** What is in the way alongside the lease's own troubles. */
   readonly troubles: readonly string[];
   readonly tunnel: OverlayView["tunnel"];
   readonly clock: Clock;
@@ -43,14 +43,17 @@ function ownEnd({ own, settings }: LeaseState, clock: Clock): LeaseEnd | undefin
   return { renewedAt, endsAt: renewedAt + settings.ttlSeconds * 1000 };
 }
 
-/** How the lease is. What etcd has of an earlier start has to be known, and given up, before an overlay has been left. */
+/**
+ * How the lease is. What etcd has of an earlier start has to be known, and given up, before an
+ * overlay has been left.
+ */
 export function knownPhase(state: LeaseState): LeasePhase {
   const { phase } = leaseStatus(state);
   const unsure = phase === "left" && (!state.listed || state.request !== undefined);
   return unsure ? "waiting" : phase;
 }
 
-/** A host as others of the same overlay are told of it. */
+/** A host as it is reported to others of the same overlay. */
 export function overlayView(known: HostKnowledge): OverlayView {
   const { name, network, state, phase, uplink, mtu, peers, clock } = known;
   const { config } = state;

@@ -31,7 +31,7 @@ export interface OverlayHostParts {
   readonly randomBytes: (count: number) => Uint8Array;
   /** Others had changed it, and it was put right. */
   readonly onHealed: (name: string, found: readonly Deviation[], pauseMs: number) => void;
-  /** Why it cannot be what its configuration says beside this host's other overlays. */
+  /** Why it cannot be what its configuration says alongside this host's other overlays. */
   readonly conflict: (config: OverlayConfig) => PodnetError | undefined;
   /** Its lease, its phase or what it carries is another. */
   readonly onChange: () => void;

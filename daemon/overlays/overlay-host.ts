@@ -36,14 +36,17 @@ import type { OverlayPeerView, OverlayView } from "./view.ts";
 /** Until what has been left and could not be taken away is tried again, milliseconds. */
 const againMs = 2000;
 
-/** Nothing is told of a host before its place is known: then nothing can be written either. */
+/** Nothing is reported of a host before its place is known: then nothing can be written either. */
 const unknownHost = {
   publicIp: undefined,
   publicIp6: undefined,
   attributes: { type: "alloc" },
 } as const;
 
-/** This host's part of one overlay: its lease, the network that follows it, and what the kernel has of it. */
+/**
+ * This host's part of one overlay: its lease, the network that follows it, and what the kernel has
+ * of it.
+ */
 export class OverlayHost implements AsyncDisposable {
   readonly name: string;
   readonly #parts: OverlayHostParts;
@@ -202,7 +205,7 @@ export class OverlayHost implements AsyncDisposable {
     if (left) this.#driver.leave();
   }
 
-  /** Programs on the host have been told of the subnet, or there is none to be told of. */
+  /** Programs on the host have been notified of the subnet, or there is none to be reported. */
   get told(): Promise<void> {
     return this.#told.promise;
   }
@@ -279,7 +282,10 @@ export class OverlayHost implements AsyncDisposable {
     return this.#memory.record.left === true;
   }
 
-  /** Resolves when the subnets were drained and the lease was given up; goes on when the signal ends the wait. */
+  /**
+   * Resolves when the subnets were drained and the lease was given up; goes on when the signal ends
+   * the wait.
+   */
   async leave(signal: AbortSignal): Promise<void> {
     this.#memory.remember({ left: true });
     await this.end(signal);
@@ -292,7 +298,7 @@ export class OverlayHost implements AsyncDisposable {
     await this.#departure.wait(signal);
   }
 
-  /** Programs on the host are told of no subnet any more. */
+  /** Programs on the host are notified of no subnet any more. */
   untell(): void {
     this.#subnetEnv.remove();
   }

@@ -60,7 +60,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   readonly etcd: Etcd & Disposable;
   /** Called when this host's part in one of them is another. */
   onChange: () => void = () => {};
-  /** What keeps other hosts from being told of this one's pods, and this one of theirs. */
+  /** What keeps other hosts from being reported this one's pods, and this one of theirs. */
   recordTroubles: () => readonly string[] = () => [];
   readonly #unread: Unread;
   readonly #hosts = new Map<string, OverlayHost>();
@@ -93,7 +93,10 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     });
   }
 
-  /** Takes away what earlier configurations left, and begins to take part. Waits for no other host, and for no etcd. */
+  /**
+   * Takes away what earlier configurations left, and begins to take part. Waits for no other host,
+   * and for no etcd.
+   */
   static async open(parts: OverlayHostsParts): Promise<OverlayHosts> {
     const hosts = new OverlayHosts(parts);
     try {
@@ -105,7 +108,10 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     }
   }
 
-  /** Resolves when programs on the host have been told of every subnet that this host is to have. */
+  /**
+   * Resolves when programs on the host have been notified of every subnet that this host is to
+   * have.
+   */
   async told(): Promise<void> {
     await Promise.all(Array.from(this.#hosts.values(), (host) => host.told));
   }

@@ -10,7 +10,10 @@ const settleMs = 100;
 
 export interface OverlayWatchParts {
   readonly overlays: Pick<Overlays, "hasAsked" | "isDamaged" | "tunnels">;
-  /** Within which what no event tells of is put right, milliseconds; 0 looks at nothing but tunnels that have ended. */
+  /**
+   * Within which what no event reports is put right, milliseconds; 0 looks at nothing but tunnels
+   * that have ended.
+   */
   readonly driftMs: number;
   readonly log: Pick<Log, "warn">;
   /** What the kernel is to have of overlays. */
@@ -19,7 +22,7 @@ export interface OverlayWatchParts {
   readonly look: () => void;
 }
 
-/** Has overlays looked at: soon after the kernel tells of damage, and from time to time. */
+/** Has overlays looked at: soon after the kernel reports damage, and from time to time. */
 export class OverlayWatch implements Disposable {
   readonly #parts: OverlayWatchParts;
   readonly #opened = new DisposableStack();
@@ -30,14 +33,15 @@ export class OverlayWatch implements Disposable {
     this.#parts = parts;
     const { driftMs, overlays, log } = parts;
     if (driftMs > 0) {
-      // Twice in the time, so that what no event tells of is put right within it, look included.
+      // Twice in the time, so that what no event reports is put right within it, look included.
       const every = setInterval(
         guarded("overlay", () => this.#soon()),
         driftMs / 2,
       );
       every.unref();
       this.#opened.defer(() => clearInterval(every));
-      // Rules, and what others add, are found at the next look: the kernel tells of neither, or says not whose it is.
+      // Rules, and what others add, are found at the next look: the kernel reports neither, or says
+      // not whose it is.
       this.#opened.use(
         watchRtnetlink(
           {

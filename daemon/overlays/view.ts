@@ -14,7 +14,10 @@ export interface OverlayPeerView {
   readonly publicIps: readonly Ip[];
   /** As its lease says: `vxlan`, `host-gw`, ... */
   readonly backend: string;
-  /** When its lease ends unless it is renewed, wall clock, milliseconds. Absent: never (reserved), or not known. */
+  /**
+   * When its lease ends unless it is renewed, wall clock, milliseconds. Absent: never (reserved),
+   * or not known.
+   */
   readonly expiresAt?: number;
   /** When it was made or renewed last, likewise. */
   readonly renewedAt?: number;
@@ -54,7 +57,7 @@ export interface OverlayView {
   readonly troubles: readonly string[];
   /** Other hosts that packets are sent to. */
   readonly peers: number;
-  /** Keys beside the leases that cannot be read, or are of another backend. */
+  /** Keys alongside the leases that cannot be read, or are of another backend. */
   readonly skippedKeys: number;
   /** The podnet network that takes its range from it. */
   readonly network: NetworkName;
@@ -71,21 +74,33 @@ export interface ReservationRequest {
 }
 
 /**
- * What the API asks of the overlays. Every call that names one throws `OVERLAY_NOT_FOUND` when there is none of that name; those
- * with a signal ask etcd, and throw what the client does.
+ * What the API asks of the overlays. Every call that names one throws `OVERLAY_NOT_FOUND` when
+ * there is none of that name; those with a signal ask etcd, and throw what the client does.
  */
 export interface OverlayControl {
   /** By name. */
   list(): readonly OverlayView[];
-  /** What is in the way of all of them, or of telling other hosts of pods, one line each; that etcd is away is said by each. */
+  /**
+   * What is in the way of all of them, or of telling other hosts of pods, one line each; that etcd
+   * is away is said by each.
+   */
   readonly troubles: readonly string[];
-  /** All hosts by subnet, this one among them, without a call: of leases this host's own alone has an end. */
+  /**
+   * All hosts by subnet, this one among them, without a call: of leases this host's own alone has
+   * an end.
+   */
   nodes(name: string): readonly OverlayPeerView[];
-  /** The same with the ends of all leases that etcd tells of; never fails for those that it does not, and takes seconds at most. */
+  /**
+   * The same with the ends of all leases that etcd reports; never fails for those that it does not,
+   * and takes seconds at most.
+   */
   leasedNodes(name: string): Promise<readonly OverlayPeerView[]>;
   /** Drains this host's subnets and gives the lease up; resolves once that is done. */
   leave(name: string, signal: AbortSignal): Promise<void>;
-  /** Takes part again after a `leave`. `takeOver`: takes over what other hosts have leased with this host's address. */
+  /**
+   * Takes part again after a `leave`. `takeOver`: takes over what other hosts have leased with this
+   * host's address.
+   */
   join(name: string, takeOver: boolean): void;
   /** What the kernel is to have, one line each. */
   planned(name: string): readonly string[];

@@ -40,8 +40,8 @@ export interface Deleted {
 }
 
 /**
- * All pods of this node. Pods are worked on side by side, one pod by one caller at a time; the rows are the truth,
- * what is held here are connections.
+ * All pods of this node. Pods are worked on side by side, one pod by one caller at a time; the rows
+ * are the truth, what is held here are connections.
  */
 export class Pods implements RunningPorts {
   readonly #parts: PodsParts;
@@ -59,7 +59,7 @@ export class Pods implements RunningPorts {
 
   constructor(parts: PodsParts) {
     this.#parts = parts;
-    const dropped = new Tally(parts.log, "Guests do more than is told of", (what) =>
+    const dropped = new Tally(parts.log, "Guests do more than is reported", (what) =>
       parts.metrics.guestDropped(what),
     );
     const { host, records, log, metrics } = parts;
@@ -171,8 +171,8 @@ export class Pods implements RunningPorts {
   }
 
   /**
-   * Creates a pod and answers once its network works. Without a request id the caller's end undoes it; with one it
-   * goes on to its deadline, and asking again joins it.
+   * Creates a pod and answers once its network works. Without a request id the caller's end undoes
+   * it; with one it goes on to its deadline, and asking again joins it.
    */
   create(asked: CreateSpec, options: CreateOptions): Promise<PodRow> {
     return this.#starts.create(asked, options);
@@ -184,8 +184,8 @@ export class Pods implements RunningPorts {
   }
 
   /**
-   * Changes a running pod, which nobody else does meanwhile. Throws `POD_NOT_FOUND`, and `WRONG_STATE` naming the state
-   * of one that does not run when it is its turn.
+   * Changes a running pod, which nobody else does meanwhile. Throws `POD_NOT_FOUND`, and
+   * `WRONG_STATE` naming the state of one that does not run when it is its turn.
    */
   async change<T>(idOrName: string, work: (live: LivePod, row: PodRow) => Promise<T>): Promise<T> {
     const { id } = this.find(idOrName);
@@ -196,8 +196,8 @@ export class Pods implements RunningPorts {
   }
 
   /**
-   * Deletes a pod; absent is success. `force` does not ask the guest and goes on past what cannot be undone, and past a record
-   * that makes no sense (else `STATE_CORRUPT`).
+   * Deletes a pod; absent is success. `force` does not ask the guest and goes on past what cannot
+   * be undone, and past a record that makes no sense (else `STATE_CORRUPT`).
    */
   async delete(idOrName: string, options: { readonly force: boolean }): Promise<Deleted> {
     const { records } = this.#parts;
@@ -221,14 +221,17 @@ export class Pods implements RunningPorts {
     });
   }
 
-  /** The same of one in a machine of somebody else, which runs on. Throws `WRONG_STATE` for any other. */
+  /** The same of one in a foreign machine, which runs on. Throws `WRONG_STATE` for any other. */
   async detach(idOrName: string, options: { readonly force: boolean }): Promise<Deleted> {
     const row = this.#parts.records.search(idOrName);
     if (row !== undefined) requireAttached(usable(row));
     return await this.delete(idOrName, options);
   }
 
-  /** Ends a pod's machine; the pod stays, with its addresses. A stopped one is. `force` does not ask the guest. */
+  /**
+   * Ends a pod's machine; the pod stays, with its addresses. A stopped one is. `force` does not ask
+   * the guest.
+   */
   async stop(idOrName: string, options: { readonly force: boolean }): Promise<PodRow> {
     const row = this.find(idOrName);
     refuseOwners(row, "stop");
@@ -240,7 +243,8 @@ export class Pods implements RunningPorts {
   }
 
   #end<T>(id: PodId, end: () => Promise<T>): Promise<T> {
-    // What is being told to its guest is of no use any more, and a guest may take its time to answer.
+    // What is being told to its guest is of no use any more, and a guest may take its time to
+    // answer.
     const followed = this.#live.get(id);
     if (followed !== undefined) unsubscribe(followed);
     return this.#locks.run(id, end);
@@ -281,12 +285,15 @@ export class Pods implements RunningPorts {
     return changedPorts(network, this.#parts);
   }
 
-  /** Whom that would tell of which name servers, with these networks, for people. Takes nothing. */
+  /** Whom that would report which name servers, with these networks, for people. Takes nothing. */
   changedServersText(name: NetworkName, networks: KnownNetworks): string[] {
     return changedServersText(name, networks, this.#parts);
   }
 
-  /** After a start: takes over what runs, undoes what was half done. Rules of pods that do not run are left to a sweep. */
+  /**
+   * After a start: takes over what runs, undoes what was half done. Rules of pods that do not run
+   * are left to a sweep.
+   */
   async recover(bootId: string): Promise<void> {
     const recovery: Recovery = {
       ...this.#supervision,
@@ -299,7 +306,8 @@ export class Pods implements RunningPorts {
       attached: (live) => this.#live.set(live.plan.podId, live),
     };
     await recoverPods(recovery);
-    // What is not there any more, or goes back to what was, is known by now; the API does not answer before this.
+    // What is not there any more, or goes back to what was, is known by now; the API does not
+    // answer before this.
     for (const row of this.list()) await adoptPorts(row, this.#supervision);
   }
 
@@ -316,7 +324,10 @@ export class Pods implements RunningPorts {
     return this.#closing || this.#refusing;
   }
 
-  /** Takes no new work, waits for what is under way up to `graceMs`, then undoes it. Running pods stay. */
+  /**
+   * Takes no new work, waits for what is under way up to `graceMs`, then undoes it. Running pods
+   * stay.
+   */
   async close(graceMs: number): Promise<void> {
     this.#closing = true;
     this.#over.abort();
@@ -330,7 +341,8 @@ export class Pods implements RunningPorts {
       for (const live of this.#live.values()) unsubscribe(live);
     });
     await this.#locks.idle();
-    // All of them before the first wait: nothing that happens to a machine from here on is to be written down.
+    // All of them before the first wait: nothing that happens to a machine from here on is to be
+    // written down.
     for (const live of this.#live.values()) unsubscribe(live);
     for (const live of this.#live.values()) {
       await live.guest?.close();

@@ -43,7 +43,7 @@ export function gatherPorts(
 }
 
 /**
- * A socket at `::` as a rule takes what comes by IPv4 as well, and nothing tells of one that does
+ * A socket at `::` as a rule takes what comes by IPv4 as well, and nothing reports one that does
  * not.
  */
 const coveredBy = (address: Ip): Ip[] =>

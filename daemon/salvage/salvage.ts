@@ -93,14 +93,14 @@ export function adoptMachines(parts: SalvageParts): void {
 }
 
 /**
- * What the state itself knows of a machine beside which no plan is kept. Throws when that is
+ * What the state itself knows of a machine alongside which no plan is kept. Throws when that is
  * nothing.
  */
 function inState(db: Database, { podId }: Unknown, { stateDir }: Config): KeptPlan {
   const row = getPod(db, podId);
   if (row !== undefined)
     return { plan: row.plan, spec: row.spec, networks: [], stateDir, left: false };
-  throw new PodnetError("STATE_CORRUPT", "There is no plan of it, in the state or beside it");
+  throw new PodnetError("STATE_CORRUPT", "There is no plan of it, in the state or alongside it");
 }
 
 /**

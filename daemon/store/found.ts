@@ -86,7 +86,8 @@ export function commitsOf(file: string): number {
  * whole has been damaged since, and is refused.
  */
 export function makeNew(file: string, steps: readonly Migration[]): void {
-  // A log without its database: with a new one beside it SQLite would take the one for the other's.
+  // A log without its database: with a new one alongside it SQLite would take the one for the
+  // other's.
   if (existsSync(`${file}-wal`) && statSync(`${file}-wal`).size > 0)
     throw new Error("the file is missing, and its log is there");
   const fresh = `${file}.new`;

@@ -155,7 +155,7 @@ const directory = (what: string, path: string, flag: string): Place => ({
 });
 
 /**
- * A socket in the run directory is locked with it; any other has a file beside it, since its
+ * A socket in the run directory is locked with it; any other has a file alongside it, since its
  * directory may be others' too.
  */
 function socketPlaces({ runDir, socket, cni }: Config): Place[] {

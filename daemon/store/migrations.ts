@@ -132,7 +132,7 @@ export const migrations: readonly Migration[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX ports_by_pod ON ports (pod_id);
   `,
-  // Networks of containers (CNI), and the host ports they have beside those of pods.
+  // Networks of containers (CNI), and the host ports they have alongside those of pods.
   `
   CREATE TABLE attachments (
     id           TEXT PRIMARY KEY,

@@ -136,7 +136,7 @@ function askedRoutes(routes: readonly Route[], there: readonly Interface[]): rea
   return routes.filter((route) => !known.has(textOf(route)));
 }
 
-/** Whom a guest asks that asks servers of CNI plugins was kept beside these. */
+/** Whom a guest asks that asks servers of CNI plugins was kept alongside these. */
 function dnsOf({ dns }: Plan1["guest"], there: readonly Interface[]): unknown {
   const byPlugins =
     there.every(({ network }) => network === undefined) &&

@@ -10,9 +10,9 @@ import { unwritableError } from "./sqlite-error.ts";
 
 /**
  * Opens a database where neither of SQLite's two files can be made. Without a log the database is
- * whole by itself, and is read as if it could not change; beside a log the index is kept in memory,
- * which one process alone may do. Throws what SQLite does, `STATE_UNWRITABLE` when there is no
- * database or it is an older one.
+ * whole by itself, and is read as if it could not change; alongside a log the index is kept in
+ * memory, which one process alone may do. Throws what SQLite does, `STATE_UNWRITABLE` when there is
+ * no database or it is an older one.
  */
 export function connectWithoutRoom(path: string, steps: readonly Migration[]): DatabaseSync {
   if (!existsSync(path)) throw unwritableError(new Error("the filesystem is full"));

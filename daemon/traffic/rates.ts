@@ -14,7 +14,7 @@ const leastMs = 1;
 
 /**
  * Rates between two samples; undefined when they are not of the same link, as after a NIC was
- * plugged anew, or when a counter went back, which tells of a start from zero that nobody saw.
+ * plugged anew, or when a counter went back, which reports a start from zero that nobody saw.
  */
 export function ratesBetween(before: Sample | undefined, now: Sample): Rates | undefined {
   if (before === undefined || before.link.index !== now.link.index) return undefined;

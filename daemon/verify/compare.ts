@@ -81,7 +81,7 @@ export function compareThere(
     check(`link ${link} of ${tap} mtu`, mtu, others?.mtu),
     ...addresses.map((prefix) => {
       const holder = there.addresses.find((a) => `${a.address}/${a.length}` === prefix);
-      return check(`address ${prefix} beside ${tap} on`, link, holder?.link);
+      return check(`address ${prefix} alongside ${tap} on`, link, holder?.link);
     }),
   ];
 }

@@ -20,7 +20,9 @@ export interface ExpectedInterface {
    * The tap is somebody else's: that it is there and bears no mark is all that is expected of it.
    */
   readonly tapKept?: true;
-  /** The tap is in a namespace of CNI plugins', beside the link in whose place the machine is. */
+  /**
+   * The tap is in a namespace of CNI plugins', alongside the link in whose place the machine is.
+   */
   readonly elsewhere?: Pick<CniPlan, "netns" | "link">;
   /** Absent where the tap is another's. */
   readonly bridge?: IfName;
@@ -65,7 +67,7 @@ export function expectedInterfaces(
       each.addresses.some((address) => contains(networkOf(gateway), ipOf(address))),
     );
     const { nicId, netdevId, mac, slot, tap } = each.nic;
-    // How the host reaches what is behind a bridge of somebody else is not podnet's to know.
+    // How the host reaches what is behind a foreign bridge is not podnet's to know.
     const reached =
       each.network === undefined ? [] : gateways.length > 0 ? gateways : each.addresses;
     return {

@@ -33,7 +33,7 @@ export function readGuestLinks(links: string, addresses: string): GuestLink[] {
 }
 
 /**
- * The NICs of a pod in a machine of somebody else, where no source has a monitor, as a program of
+ * The NICs of a pod in a foreign machine, where no source has a monitor, as a program of
  * its guest finds them: `ip`. A guest that podnet can run nothing in, or that has no such program,
  * is not asked.
  */

@@ -34,7 +34,7 @@ export interface Verifiable {
   readonly guest?: Guest | undefined;
 }
 
-/** What is known of the host beside the pod. */
+/** What is known of the host alongside the pod. */
 export interface Surroundings {
   /** Adds the bridges' own addresses to the comparison. */
   readonly networks: ExpectedNetworks;

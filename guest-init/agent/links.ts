@@ -11,7 +11,7 @@ import { pollEvent, sys } from "./sys.ts";
 const netlinkRoute = 0;
 /** RTMGRP_LINK. */
 const linkGroup = 1;
-/** How long hyperstart waits for a device it is told of, milliseconds. */
+/** How long hyperstart waits for a device it is notified of, milliseconds. */
 const deviceWaitMs = 2000;
 /**
  * Between a change of a link and the look that nobody waits for, milliseconds: a NIC that comes

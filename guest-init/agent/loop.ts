@@ -114,6 +114,6 @@ export class Loop {
   }
 }
 
-/** Whether poll told of data, or of an end that reading will show. */
+/** Whether poll reported data, or of an end that reading will show. */
 export const readable = (events: number): boolean =>
   (events & (pollEvent.in | pollEvent.hangUp | pollEvent.error)) !== 0;

@@ -6,7 +6,7 @@ import type { Links } from "./links.ts";
 import type { Change, Netlink } from "./netlink.ts";
 import { loopbackAddresses } from "./observe.ts";
 
-/** Addresses of `lo` beside the machine's own, when some are named. */
+/** Addresses of `lo` alongside the machine's own, when some are named. */
 type Loopback = Pick<GuestConfig, "loopback">;
 
 /** Raises `lo`, and gives it its addresses. */

@@ -1,7 +1,7 @@
 import { joinBytes } from "../protocol/bytes.ts";
 import type { ExecEvent } from "./guest.ts";
 
-/** What one event costs in memory beside its bytes: a guest may send its output byte by byte. */
+/** What one event costs in memory alongside its bytes: a guest may send its output byte by byte. */
 const eventCost = 128;
 /** Output that is joined to one event has at most so many bytes. */
 const joinedBytes = 4096;

@@ -223,7 +223,7 @@ export const podOf = ({ hostname, dns }: GuestConfig): StartPod => ({
 });
 
 /**
- * What a guest is told, for a plan: a new one all of it, one that runs what it lacks. What it calls
+ * What a guest is sent, for a plan: a new one all of it, one that runs what it lacks. What it calls
  * its NICs before they are renamed is not known yet.
  */
 export function describeForHyperstart(config: GuestConfig, fresh: boolean): string[] {

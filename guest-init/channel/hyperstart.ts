@@ -27,7 +27,7 @@ import {
 } from "./hyperstart-plan.ts";
 import { HyperstartView } from "./hyperstart-view.ts";
 
-/** Between two looks for an interface: hyperstart tells of none. */
+/** Between two looks for an interface: hyperstart reports none. */
 const lookMs = 100;
 /**
  * Further off, a guest's clock is set: `date` counts seconds, and the guest takes its time to

@@ -1,6 +1,6 @@
 import type { GuestConfig, GuestRoute } from "./configure.ts";
 
-/** What a route may have beside its way. */
+/** What a route may have alongside its way. */
 export type RouteAttributes = Pick<GuestRoute, "source" | "mtu" | "advmss">;
 
 /** Those of a route that it has. Pure. */

@@ -101,7 +101,7 @@ export interface GuestConfig {
   readonly dns?: GuestDns;
   readonly interfaces: readonly GuestInterface[];
   /**
-   * Exactly these addresses are on `lo` afterwards, beside those of the machine itself; absent
+   * Exactly these addresses are on `lo` afterwards, alongside those of the machine itself; absent
    * leaves it alone. An agent without the feature `loopback` knows no such key.
    */
   readonly loopback?: readonly IpPrefix[];

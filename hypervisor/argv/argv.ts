@@ -5,7 +5,7 @@ import { sandboxWords } from "../jail/argv.ts";
 import { diskWords } from "../disks/disk-argv.ts";
 import { kindOf, type MachineKind, nicPlaceWords } from "./machine-kinds.ts";
 
-/** What the command line depends on beside the plan. */
+/** What the command line depends on alongside the plan. */
 export interface QemuHost {
   /** Absolute path of the architecture's QEMU, or its name when it is not installed. */
   readonly qemu: string;
@@ -14,7 +14,7 @@ export interface QemuHost {
   readonly tbSizeMib: number;
 }
 
-/** QEMU's own files in the run directory, beside `vmSockets`. */
+/** QEMU's own files in the run directory, alongside `vmSockets`. */
 export const vmFiles = { pid: "qemu.pid", log: "qemu.log" } as const;
 
 /** Ids of the virtserialports, as VSERPORT_CHANGE names them. */
@@ -23,14 +23,16 @@ export const channelPorts = ["channel0", "channel1"] as const;
 export const maxDisks = 16;
 
 /**
- * Where the guest's memory is. A template writes it to a file that it inherits as its first descriptor; a clone of it
- * reads the same file, keeps what it changes to itself, and waits for the template's state.
+ * Where the guest's memory is. A template writes it to a file that it inherits as its first
+ * descriptor; a clone of it reads the same file, keeps what it changes to itself, and waits for the
+ * template's state.
  */
 export type MemoryRole = "own" | "template" | "clone";
 
 /**
- * The command line of a VM, to be run with `plan.runDir` as working directory: every socket is named relative to
- * it, so that the 107 bytes of a socket address suffice whatever the directory's length. Pure.
+ * The command line of a VM, to be run with `plan.runDir` as working directory: every socket is
+ * named relative to it, so that the 107 bytes of a socket address suffice whatever the directory's
+ * length. Pure.
  *
  * The guest waits (`-S`) until its console and QMP have a reader; then `cont` lets it go.
  * Throws `INVALID_ARGUMENT` for what cannot be put on a command line safely.
@@ -68,7 +70,7 @@ export function qemuArgv(
   ].flat();
 }
 
-/** A kernel of the host's, or else the first disk's bootloader and nothing beside it. */
+/** A kernel of the host's, or else the first disk's bootloader and nothing alongside it. */
 function bootWords({ kernel, initrd, cmdline }: VmPlan, kind: MachineKind): string[] {
   if (kernel === undefined) return ["-boot", "strict=on"];
   const words = cmdline === "" ? kind.cmdline : `${kind.cmdline} ${cmdline}`;

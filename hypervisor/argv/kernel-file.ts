@@ -4,7 +4,8 @@ import type { Architecture } from "../architecture.ts";
 export const kernelHeadBytes = 4096;
 
 /**
- * What is wrong with a kernel for machines of an architecture, by its first bytes and its size; undefined when QEMU may try it.
+ * What is wrong with a kernel for machines of an architecture, by its first bytes and its size;
+ * undefined when QEMU may try it.
  */
 export function kernelFault(head: Buffer, size: number, arch: Architecture): string | undefined {
   const kernel = recognise(head);
@@ -17,7 +18,7 @@ const unknown: Readonly<Record<Architecture, string>> = {
   x86_64: "is neither an ELF vmlinux nor a bzImage",
   arm64: "is no Image of arm64, uncompressed, as machines of arm64 boot it",
 };
-const cutShort = "is cut short: its headers tell of more than there is";
+const cutShort = "is cut short: its headers report more than there is";
 
 /** A form of kernel. */
 interface KernelForm {
@@ -64,7 +65,10 @@ function bzImageEnd(head: Buffer): number {
   return (setupSectors + 1) * 512 + head.readUInt32LE(0x1f4) * 16;
 }
 
-/** Where the last section of a PE file ends, which an Image is that firmware could start: 0 of any other. */
+/**
+ * Where the last section of a PE file ends, which an Image is that firmware could start: 0 of any
+ * other.
+ */
 function peEnd(head: Buffer): number {
   if (head.length < 0x40 || head.toString("latin1", 0, 2) !== "MZ") return 0;
   const at = head.readUInt32LE(0x3c);

@@ -14,7 +14,10 @@ export interface MachineKind {
   /** Debian's package of the program. */
   readonly package: string;
   readonly runs: Readonly<Record<Accelerator, { readonly machine: string; readonly cpu: string }>>;
-  /** Kernel words every guest gets. After a panic the guest restarts and its agent says READY once more. */
+  /**
+   * Kernel words every guest gets. After a panic the guest restarts and its agent says READY once
+   * more.
+   */
   readonly cmdline: string;
   /** What the firmware can start from a disk by itself. */
   readonly bootsDisks: boolean;
@@ -43,14 +46,16 @@ const kinds: Readonly<Record<Architecture, MachineKind>> = {
     arch: "arm64",
     program: "qemu-system-aarch64",
     package: "qemu-system-arm",
-    // The interrupt controller of version 2 takes 8 processors. `max` boots a third slower than cortex-a57 under emulation.
+    // The interrupt controller of version 2 takes 8 processors. `max` boots a third slower than
+    // cortex-a57 under emulation.
     runs: {
       kvm: { machine: "virt,gic-version=host", cpu: "host" },
       tcg: { machine: "virt,gic-version=3", cpu: "cortex-a57" },
     },
     cmdline: "console=ttyAMA0 quiet panic=1 cryptomgr.notests",
     bootsDisks: false,
-    // Without firmware there is no ACPI to hot-plug by; what a bridge has of its own Linux uses by ACPI's leave only.
+    // Without firmware there is no ACPI to hot-plug by; what a bridge has of its own Linux uses by
+    // ACPI's leave only.
     nics: "ports",
     // The kernel gives whoever pressed a port's button five seconds to think better of it.
     unplugMs: 12_000,
@@ -82,7 +87,7 @@ const firstPortDevice = 0x19;
 
 const portOf = (slot: number): string => `port${slot}`;
 
-/** Bus and address of a NIC, which in a machine of somebody else it brings along. */
+/** Bus and address of a NIC, which in a foreign machine it brings along. */
 export function nicAddress(
   { bus, slot }: Pick<NicPlan, "bus" | "slot">,
   { nics }: MachineKind,

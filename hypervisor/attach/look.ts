@@ -14,8 +14,8 @@ import {
 import { machinePid } from "./process.ts";
 
 /**
- * Asks a machine of somebody else what it is and where it takes NICs. Changes nothing. The buses are looked at in QEMU's
- * tree of objects: what query-pci knows of a bridge is what firmware has set up there.
+ * Asks a foreign machine what it is and where it takes NICs. Changes nothing. The buses are looked
+ * at in QEMU's tree of objects: what query-pci knows of a bridge is what firmware has set up there.
  * Throws as `parseMachine`, and what QMP does.
  */
 export async function lookAtMachine(qmp: QmpClient, signal: AbortSignal): Promise<FoundMachine> {

@@ -2,7 +2,7 @@ import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import type { FoundMachine, NicPlace } from "../driver.ts";
 
-/** What a machine of somebody else answered; nothing of it is believed before it is looked at. */
+/** What a foreign machine answered; nothing of it is believed before it is looked at. */
 export interface SaidMachine {
   /** `type` of /machine. */
   readonly type: unknown;
@@ -45,7 +45,10 @@ export const mostDevices = 256;
 
 /** An id as QEMU takes it (util/id.c); it becomes part of paths. */
 const usableId = /^[A-Za-z][A-Za-z0-9._-]{0,63}$/;
-/** Slots of a bus that is no port. On a bridge 0 is its own hot-plug controller, on pc's bus the chipset. */
+/**
+ * Slots of a bus that is no port. On a bridge 0 is its own hot-plug controller, on pc's bus the
+ * chipset.
+ */
 const lastSlot = 31;
 
 const nonsense = (what: string): PodnetError =>
@@ -66,7 +69,10 @@ export function parseObjects(answer: unknown): { name: string; type: string }[] 
   });
 }
 
-/** The bridges among the devices that have an id: one without cannot be named when something is plugged into it. */
+/**
+ * The bridges among the devices that have an id: one without cannot be named when something is
+ * plugged into it.
+ */
 export function parseBridges(peripherals: unknown): BusPlace[] {
   return parseObjects(peripherals)
     .flatMap(({ name, type }): BusPlace[] => {
@@ -81,7 +87,10 @@ export function parseBridges(peripherals: unknown): BusPlace[] {
 /** pc's own bus, where NICs can be plugged without a bridge; q35's takes none. */
 export const pcBus: BusPlace = { id: "pci.0", path: "/machine/i440fx/pci.0", kind: "bridge" };
 
-/** `q35` or `pc` by the type of /machine, such as `pc-q35-7.2-machine`. Throws `UNSUPPORTED`, `QMP_PROTOCOL`. */
+/**
+ * `q35` or `pc` by the type of /machine, such as `pc-q35-7.2-machine`. Throws `UNSUPPORTED`,
+ * `QMP_PROTOCOL`.
+ */
 export function parseMachineType(type: unknown): FoundMachine["type"] {
   if (typeof type !== "string") throw nonsense("its type");
   if (/^(?:pc-)?q35-/.test(type)) return "q35";
@@ -94,8 +103,8 @@ export function parseMachineType(type: unknown): FoundMachine["type"] {
 }
 
 /**
- * Whether NICs can be plugged into a machine, and where. Throws `WRONG_STATE` for one that does not run or migrates,
- * `UNSUPPORTED` for one that can hold none, `NIC_SLOTS_FULL`, `QMP_PROTOCOL`.
+ * Whether NICs can be plugged into a machine, and where. Throws `WRONG_STATE` for one that does not
+ * run or migrates, `UNSUPPORTED` for one that can hold none, `NIC_SLOTS_FULL`, `QMP_PROTOCOL`.
  */
 export function parseMachine(said: SaidMachine): Omit<FoundMachine, "pid"> {
   const type = parseMachineType(said.type);
@@ -152,7 +161,9 @@ function memoryOf(memory: unknown): number {
   return mib;
 }
 
-/** Free places, ports first: each was made for one device. Throws `UNSUPPORTED`, `NIC_SLOTS_FULL`. */
+/**
+ * Free places, ports first: each was made for one device. Throws `UNSUPPORTED`, `NIC_SLOTS_FULL`.
+ */
 function parsePlaces(type: FoundMachine["type"], buses: readonly SaidBus[]): NicPlace[] {
   const usable = buses.filter(({ handler }) => typeof handler === "string" && handler !== "");
   if (usable.length === 0)

@@ -2,7 +2,10 @@ import { limited } from "../../core/aborting.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { QmpClient } from "../qmp/client.ts";
 
-/** Longest a monitor of somebody else may take to greet, milliseconds: one that is free does at once. */
+/**
+ * Longest a monitor of somebody else may take to greet, milliseconds: one that is free does at
+ * once.
+ */
 const greetingMs = 1500;
 /** The same from the first attempt to connect until commands are taken. */
 const openMs = 1900;
@@ -10,9 +13,9 @@ const openMs = 1900;
 const field = "qmp_socket";
 
 /**
- * Opens a QMP monitor of a machine that somebody else runs. Throws `QMP_IN_USE` when nobody greets in time,
- * `INVALID_ARGUMENT` when there is nothing to connect to, `PERMISSION_DENIED` when podnetd's own user may not,
- * `SYSCALL_FAILED`, `QMP_PROTOCOL`, `CANCELLED`.
+ * Opens a QMP monitor of a foreign machine. Throws `QMP_IN_USE` when nobody greets in time,
+ * `INVALID_ARGUMENT` when there is nothing to connect to, `PERMISSION_DENIED` when podnetd's own
+ * user may not, `SYSCALL_FAILED`, `QMP_PROTOCOL`, `CANCELLED`.
  */
 export async function openMonitor(path: string, signal: AbortSignal): Promise<QmpClient> {
   try {
@@ -50,7 +53,7 @@ function explained(error: PodnetError, path: string): PodnetError {
   return error.with({ field, details: { path } });
 }
 
-/** podnetd runs as a user who may not use a socket of somebody else's machine. */
+/** podnetd runs as a user who may not use a foreign socket machine. */
 export const denied = (path: string, of: string, cause: unknown): PodnetError =>
   new PodnetError("PERMISSION_DENIED", `podnetd's user may not open the socket "${path}"`, {
     field: of,

@@ -3,7 +3,7 @@ import type { PodId } from "../../core/names.ts";
 import type { NicPlan } from "../driver.ts";
 import type { Nics } from "../nics/nics.ts";
 
-/** How the ids begin that a pod's NICs have in a machine of somebody else: they cannot be the owner's. */
+/** How the ids begin that a pod's NICs have in a foreign machine: they cannot be the owner's. */
 export const attachedPrefix = (podId: PodId): string => `podnet-${podId}-`;
 
 /** Ids of a pod's NIC there. */
@@ -20,9 +20,9 @@ export const attachedIds = (
 const positions = 32;
 
 /**
- * Takes everything of a pod back from a machine of somebody else: NICs, and what a plug that was cut short has left.
- * Nothing passes any more, whatever the guest does. Absent is success; can be repeated. Throws `NIC_UNPLUG_PENDING` when the
- * guest keeps a NIC.
+ * Takes everything of a pod back from a foreign machine: NICs, and what a plug that was cut short
+ * has left. Nothing passes any more, whatever the guest does. Absent is success; can be repeated.
+ * Throws `NIC_UNPLUG_PENDING` when the guest keeps a NIC.
  */
 export async function release(nics: Nics, podId: PodId): Promise<void> {
   const never = new AbortController().signal;

@@ -5,8 +5,8 @@ import type { UnixConnection } from "../../linux/unix-socket.ts";
 const ringBytes = 1024 * 1024;
 
 /**
- * The last bytes of a stream, at most 1 MiB. Followers read from the ring itself, so a slow one costs nothing and
- * misses what was overwritten.
+ * The last bytes of a stream, at most 1 MiB. Followers read from the ring itself, so a slow one
+ * costs nothing and misses what was overwritten.
  */
 export class ConsoleRing {
   readonly #size: number;
@@ -47,7 +47,10 @@ export class ConsoleRing {
     return this.#read(Math.max(0, this.#total - this.#size));
   }
 
-  /** What the ring holds, first and in one piece, be it nothing; then what follows, until the signal aborts or the stream ends. */
+  /**
+   * What the ring holds, first and in one piece, be it nothing; then what follows, until the signal
+   * aborts or the stream ends.
+   */
   async *follow(signal: AbortSignal): AsyncGenerator<Uint8Array> {
     let at = this.#total;
     yield this.tail();
@@ -95,15 +98,16 @@ export class ConsoleRing {
 }
 
 /**
- * Reads a console socket into the ring for as long as it is connected; `onEnd` when it is not any more.
- * `overwritten` is told of bytes nobody can read any more.
+ * Reads a console socket into the ring for as long as it is connected; `onEnd` when it is not any
+ * more. `overwritten` is called for bytes nobody can read any more.
  */
 export function drainConsole(
   connection: UnixConnection,
   ring: ConsoleRing,
   { overwritten, onEnd }: { overwritten(bytes: number): void; onEnd(): void },
 ): void {
-  // However much a guest prints, its bytes have their share of each turn of the event loop, and no more.
+  // However much a guest prints, its bytes have their share of each turn of the event loop, and no
+  // more.
   paceReading(connection.socket, {
     source: "qemu",
     drop: () => connection.close(),

@@ -11,8 +11,8 @@ const seedSlot = 0x18;
 const seedNode = "seed";
 
 /**
- * The files a QEMU inherits for these disks, in order: of each its image, then its overlay, and the seed disk last.
- * `openDisks` opens them so.
+ * The files a QEMU inherits for these disks, in order: of each its image, then its overlay, and the
+ * seed disk last. `openDisks` opens them so.
  */
 export const diskFiles = ({ disks, seed }: Pick<VmPlan, "disks" | "seed">): string[] => [
   ...disks.flatMap(({ path, overlay }) => (overlay === undefined ? [path] : [path, overlay.path])),
@@ -20,8 +20,9 @@ export const diskFiles = ({ disks, seed }: Pick<VmPlan, "disks" | "seed">): stri
 ];
 
 /**
- * What QEMU is told of the disks. They are opened by podnetd and inherited, from descriptor `firstFd` on: QEMU needs no
- * right to a path. A set of one descriptor stands for each file, with the path beside it for people to read.
+ * What QEMU is given of the disks. They are opened by podnetd and inherited, from descriptor
+ * `firstFd` on: QEMU needs no right to a path. A set of one descriptor stands for each file, with
+ * the path alongside it for people to read.
  */
 export function diskWords(plan: VmPlan, firstFd: number): string[] {
   const { disks, kernel } = plan;
@@ -58,8 +59,8 @@ function seedWords(set: number): string[] {
 }
 
 /**
- * As JSON, where nothing has to be escaped. Formats are never guessed from what a guest wrote, nor are other files opened that
- * an image names.
+ * As JSON, where nothing has to be escaped. Formats are never guessed from what a guest wrote, nor
+ * are other files opened that an image names.
  */
 function imageNode({ path, format, readOnly, overlay }: DiskPlan, set: number): object {
   const unchanged = readOnly || overlay !== undefined;
@@ -80,7 +81,8 @@ function overlayNode(image: object, { maxBytes }: OverlayPlan, set: number): obj
   return {
     driver: "qcow2",
     "read-only": false,
-    // A write beyond it is one without space, at which QEMU stops the machine (werror=enospc, as it is unless told).
+    // A write beyond it is one without space, at which QEMU stops the machine (werror=enospc, as it
+    // is unless told).
     file: maxBytes === undefined ? file : { driver: "raw", size: maxBytes, file },
     backing: image,
   };

@@ -29,7 +29,10 @@ export type DiskLook =
 /** What some QEMU does with an image now: it writes to it, or counts on nobody's doing so. */
 export type ImageUse = "writes" | "reads";
 
-/** What QEMU locks of an image that it has open (block/file-posix.c): bytes for what it does, and for what it bears of others. */
+/**
+ * What QEMU locks of an image that it has open (block/file-posix.c): bytes for what it does, and
+ * for what it bears of others.
+ */
 const locks = { writes: 101, bearsNoWriter: 201 } as const;
 
 /** Looks at a disk's file, as it is now. `check` looks at the open file first and may throw. */
@@ -84,7 +87,10 @@ function qcow2Bytes(fd: number, fileBytes: number): number | string {
   return qcow2Extensions(header, read) ?? qcow2End(header, fileBytes, read) ?? header.bytes;
 }
 
-/** Differs once an image has been written to; for a device, which keeps no time, once it is of another size. */
+/**
+ * Differs once an image has been written to; for a device, which keeps no time, once it is of
+ * another size.
+ */
 export const imageMark = (stat: BigIntStats): string =>
   stat.isBlockDevice() ? `device ${bytesOf(stat)}` : `file ${stat.size} ${stat.mtimeNs}`;
 
@@ -92,7 +98,7 @@ function bytesOf({ rdev, size }: BigIntStats): number {
   return size === 0n && rdev !== 0n ? deviceBytes(rdev) : Number(size);
 }
 
-/** The kernel tells of a device's size in sectors of 512 bytes (sysfs; makedev(3) of the number). */
+/** The kernel reports a device's size in sectors of 512 bytes (sysfs; makedev(3) of the number). */
 function deviceBytes(device: bigint): number {
   const major = ((device >> 8n) & 0xfffn) | ((device >> 32n) & ~0xfffn);
   const minor = (device & 0xffn) | ((device >> 12n) & ~0xffn);
@@ -109,8 +115,8 @@ function useOf(fd: number): ImageUse | undefined {
 }
 
 /**
- * The refusal of an image whose present use excludes the use asked for. `by` is the pod that uses it, or the node itself when
- * it has no name; absent for a program that podnet does not know.
+ * The refusal of an image whose present use excludes the use asked for. `by` is the pod that uses
+ * it, or the node itself when it has no name; absent for a program that podnet does not know.
  */
 export function imageInUse(
   path: string,

@@ -26,7 +26,7 @@ const rawExternalData = 2n;
 /** An entry of the snapshots' table takes as much or more, bytes. */
 const leastSnapshotBytes = 40;
 
-const cutShort = "is cut short: its header tells of more than there is";
+const cutShort = "is cut short: its header reports more than there is";
 
 /** What a qcow2 image says of itself, as far as it matters before QEMU opens it. */
 export interface Qcow2Header {
@@ -40,8 +40,8 @@ export interface Qcow2Header {
 }
 
 /**
- * Reads the header of a qcow2 image in a file of `fileBytes`; an answer of text says what is wrong with it. Other files
- * that it names are never opened: whoever wrote the image chose their names.
+ * Reads the header of a qcow2 image in a file of `fileBytes`; an answer of text says what is wrong
+ * with it. Other files that it names are never opened: whoever wrote the image chose their names.
  */
 export function readQcow2(head: Buffer, fileBytes: number): Qcow2Header | string {
   if (head.subarray(0, 4).toString("latin1") !== "QFI\u00fb") return "is not a qcow2 image";
@@ -98,7 +98,9 @@ export function readQcow2(head: Buffer, fileBytes: number): Qcow2Header | string
   };
 }
 
-/** What is wrong with the fields that version 3 added; `features` are those its reader must know. */
+/**
+ * What is wrong with the fields that version 3 added; `features` are those its reader must know.
+ */
 function laterFault(head: Buffer, features: bigint, clusterBytes: number): string | undefined {
   const headerBytes = head.readUInt32BE(100);
   if (headerBytes < qcow2HeadBytes || headerBytes > clusterBytes)
@@ -122,8 +124,8 @@ const bitmapsBytes = 24;
 const hasBitmaps = 1n;
 
 /**
- * Says what is wrong with the extensions between an image's header and the end of its first cluster; QEMU reads all of them
- * before it opens the image.
+ * Says what is wrong with the extensions between an image's header and the end of its first
+ * cluster; QEMU reads all of them before it opens the image.
  */
 export function qcow2Extensions(
   { clusterBytes, headerBytes }: Qcow2Header,
@@ -150,12 +152,14 @@ export type ReadAt = (at: number, bytes: number) => Buffer;
 
 const endMissing = "is cut short: some of what it uses lies beyond its end";
 
-/** Blocks of reference counts that are looked at from the end: what was freed there counts nothing. */
+/**
+ * Blocks of reference counts that are looked at from the end: what was freed there counts nothing.
+ */
 const mostBlocks = 16;
 
 /**
- * Says what is wrong when a cluster that is in use lies beyond the file's end, as after a copy that was broken off; by the
- * reference counts, which costs two reads.
+ * Says what is wrong when a cluster that is in use lies beyond the file's end, as after a copy that
+ * was broken off; by the reference counts, which costs two reads.
  */
 export function qcow2End(
   { clusterBytes, counts }: Qcow2Header,

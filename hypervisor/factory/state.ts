@@ -7,7 +7,10 @@ import { eventData, type MigrationCapability } from "../qmp/commands.ts";
 const fdName = "state";
 const uri = `fd:${fdName}`;
 
-/** The memory is in a file that both ends have: the state is the devices' alone (QEMU 7.2, experimental by its name). */
+/**
+ * The memory is in a file that both ends have: the state is the devices' alone (QEMU 7.2,
+ * experimental by its name).
+ */
 const capabilities: readonly MigrationCapability[] = [
   { capability: "x-ignore-shared", state: true },
   { capability: "events", state: true },
@@ -16,12 +19,17 @@ const capabilities: readonly MigrationCapability[] = [
 /** Longest a state of some hundred kilobytes may take, milliseconds: the host may be loaded. */
 const stateMs = 30_000;
 
-/** Writes the state of a stopped machine to a file, beside the memory that is in a file already. */
+/**
+ * Writes the state of a stopped machine to a file, alongside the memory that is in a file already.
+ */
 export async function saveState(qmp: QmpClient, fd: number, signal: AbortSignal): Promise<void> {
   await move(qmp, fd, signal, "save", () => qmp.execute("migrate", { uri }, { signal }));
 }
 
-/** Gives a machine that waits for it a state; `fd` is read from its offset on. The guest stays stopped. */
+/**
+ * Gives a machine that waits for it a state; `fd` is read from its offset on. The guest stays
+ * stopped.
+ */
 export async function restoreState(qmp: QmpClient, fd: number, signal: AbortSignal): Promise<void> {
   await move(qmp, fd, signal, "restore", () =>
     qmp.execute("migrate-incoming", { uri }, { signal }),

@@ -6,7 +6,10 @@ import { type Memfd, openMemfd } from "../../linux/memfd.ts";
 import { type RunningVm, templatePrefix, type VmPlan } from "../driver.ts";
 import { jailOf } from "../jail/cgroup-layout.ts";
 
-/** A machine as it was when its agent had said READY: what clones begin with. Nobody can change it any more. */
+/**
+ * A machine as it was when its agent had said READY: what clones begin with. Nobody can change it
+ * any more.
+ */
 export interface Template extends Disposable {
   /** The guest's memory: QEMU maps it privately. */
   readonly memory: Memfd;
@@ -18,8 +21,8 @@ export interface Template extends Disposable {
 type Savable = RunningVm & { save(fd: number, signal: AbortSignal): Promise<void> };
 
 /**
- * Waits until the guest of a template is as clones are to find it, and keeps it so until disposed: its channels stay
- * connected. Throws when a guest cannot be cloned safely.
+ * Waits until the guest of a template is as clones are to find it, and keeps it so until disposed:
+ * its channels stay connected. Throws when a guest cannot be cloned safely.
  */
 export type Settle = (vm: RunningVm, signal: AbortSignal) => Promise<AsyncDisposable>;
 
@@ -53,8 +56,8 @@ export async function buildTemplate(
 }
 
 /**
- * The template's own machine: an id of its own in a directory beside the pod's, by whose name a podnetd that starts after
- * one was killed knows it, and ends it: it has no row.
+ * The template's own machine: an id of its own in a directory alongside the pod's, by whose name a
+ * podnetd that starts after one was killed knows it, and ends it: it has no row.
  */
 function templatePlan(plan: VmPlan): VmPlan {
   const podId = podIdFromBytes(randomBytes(12));
@@ -62,7 +65,9 @@ function templatePlan(plan: VmPlan): VmPlan {
   return { ...plan, ...jail, podId, runDir: join(dirname(plan.runDir), templatePrefix + podId) };
 }
 
-/** Aborted when the machine ends, or its guest restarts: a kernel that panicked does so for ever. */
+/**
+ * Aborted when the machine ends, or its guest restarts: a kernel that panicked does so for ever.
+ */
 function endOf(vm: RunningVm): AbortSignal {
   const ended = new AbortController();
   vm.onEvent((event) => {

@@ -1,7 +1,7 @@
 import { machineOomScore } from "../../linux/oom-score.ts";
 import type { Accelerator, VmPlan } from "../driver.ts";
 
-/** What the launcher's words depend on beside the plan. */
+/** What the launcher's words depend on alongside the plan. */
 export interface JailHost {
   /** Absolute path of podnet-jail. */
   readonly launcher: string;
@@ -12,13 +12,19 @@ export interface JailHost {
   readonly kvmGroup?: number;
 }
 
-/** QEMU's own sandbox: what the jail's filter leaves, it refuses from the moment QEMU has started up. */
+/**
+ * QEMU's own sandbox: what the jail's filter leaves, it refuses from the moment QEMU has started
+ * up.
+ */
 export const sandboxWords = [
   "-sandbox",
   "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 ] as const;
 
-/** What goes before QEMU's own command line: the launcher and all that QEMU will see. Nothing for a plan without jail. Pure. */
+/**
+ * What goes before QEMU's own command line: the launcher and all that QEMU will see. Nothing for a
+ * plan without jail. Pure.
+ */
 export function jailArgv(plan: VmPlan, host: JailHost): readonly string[] {
   const { jail } = plan;
   if (jail === undefined) return [];

@@ -8,8 +8,8 @@ import { plugCommands } from "./plug-commands.ts";
 type Ids = Pick<NicPlan, "nicId" | "netdevId" | "slot" | "bus">;
 
 /**
- * plugging → plugged → unplugging → (gone | pending → gone). A guest may eject its NIC in any of them;
- * `left` says that QEMU has reported it.
+ * plugging → plugged → unplugging → (gone | pending → gone). A guest may eject its NIC in any of
+ * them; `left` says that QEMU has reported it.
  */
 interface Held extends Ids {
   state: "plugging" | "plugged" | "unplugging" | "pending";
@@ -25,9 +25,12 @@ export interface NicsOptions {
   readonly kind: MachineKind;
   /** Milliseconds a guest gets to let go of a NIC. */
   readonly unplugMs: number;
-  /** Called when a NIC left without being asked to (`expected` false), or after its unplug had timed out. */
+  /**
+   * Called when a NIC left without being asked to (`expected` false), or after its unplug had timed
+   * out.
+   */
   readonly onRemoved: (nicId: string, expected: boolean) => void;
-  /** How the ids of ours begin in a machine of somebody else, who may have NICs too. */
+  /** How the ids of ours begin in a foreign machine, who may have NICs too. */
   readonly prefix?: string;
 }
 
@@ -58,7 +61,8 @@ export class Nics {
       asked = "device_add";
       await qmp.execute("device_add", commands.device_add);
     } catch (error) {
-      // What QEMU refused is not there, and its id may be another NIC's. Without an answer it may be there.
+      // What QEMU refused is not there, and its id may be another NIC's. Without an answer it may
+      // be there.
       const refused = isPodnetError(error, "QMP_FAILED") && error.details["command"] === asked;
       const device = asked === "device_add" && !refused;
       const netdev = asked === "device_add" || (asked === "netdev_add" && !refused);
@@ -96,7 +100,8 @@ export class Nics {
     try {
       const there = await askToLeave(qmp, nicId);
       if (there) await leftWithin(held, qmp, this.#options.unplugMs, signal);
-      // Traffic ends here, whatever the guest does; a plug cut short by a crash may have left the descriptor.
+      // Traffic ends here, whatever the guest does; a plug cut short by a crash may have left the
+      // descriptor.
       await tolerateAbsence(qmp.execute("netdev_del", { id: netdevId }));
       await tolerateAbsence(qmp.execute("closefd", { fdname: fdName }));
       // `left` is set by the event listener, also while netdev_del was on its way.
@@ -125,7 +130,10 @@ export class Nics {
       .map(({ name }) => name);
   }
 
-  /** Learns which slots are taken, in a VM that was started by an earlier daemon or after a lost session. */
+  /**
+   * Learns which slots are taken, in a VM that was started by an earlier daemon or after a lost
+   * session.
+   */
   async observe(signal?: AbortSignal): Promise<void> {
     const there = await this.list(signal);
     for (const held of this.#held.values())
@@ -156,7 +164,10 @@ export class Nics {
     return prefix === undefined ? { slot: slotOfPort(bus) } : { bus, slot };
   }
 
-  /** DEVICE_DELETED with this `device` has arrived. Answers whether it told of a NIC that was there. */
+  /**
+   * DEVICE_DELETED with this `device` has arrived. Answers whether it reported a NIC that was
+   * there.
+   */
   deviceDeleted(nicId: string): boolean {
     const held = this.#find(nicId);
     if (held === undefined || held.left) return false;
@@ -235,7 +246,10 @@ function newHeld({ nicId, netdevId, slot, bus }: Ids, state: Held["state"]): Hel
   return { nicId, netdevId, ...where, state, left: false, leaving };
 }
 
-/** Waits for the guest to let go; also ends when the time is up, the caller gives up, or the session is lost. */
+/**
+ * Waits for the guest to let go; also ends when the time is up, the caller gives up, or the session
+ * is lost.
+ */
 async function leftWithin(
   held: Held,
   qmp: QmpClient,

@@ -20,16 +20,19 @@ import { isMapped, type UidRange } from "../jail/uids.ts";
 export interface Confinement {
   readonly uids: UidRange;
   readonly cgroups: CgroupLayout;
-  /** MiB QEMU may use beside its guest's memory. */
+  /** MiB QEMU may use alongside its guest's memory. */
   readonly memoryOverheadMib: number;
-  /** Threads and processes it may have beside one for each vCPU. */
+  /** Threads and processes it may have alongside one for each vCPU. */
   readonly pids: number;
 }
 
 export interface ConfinementOptions extends Omit<Confinement, "cgroups"> {
   /** Directory below each cgroup hierarchy, relative. */
   readonly cgroup: string;
-  /** What the trial runs; without it there is no trial, and `tryConfinement` has to come before the first machine. */
+  /**
+   * What the trial runs; without it there is no trial, and `tryConfinement` has to come before the
+   * first machine.
+   */
   readonly qemu: string | undefined;
   /** Where a directory for the trial can be made. */
   readonly runDir: string;
@@ -50,8 +53,8 @@ export function planJail(
 }
 
 /**
- * Finds out how machines can be shut in here, and tries it once with QEMU itself where one is given. Nothing weaker is ever taken instead:
- * throws `PREFLIGHT_FAILED`, saying what is missing.
+ * Finds out how machines can be shut in here, and tries it once with QEMU itself where one is
+ * given. Nothing weaker is ever taken instead: throws `PREFLIGHT_FAILED`, saying what is missing.
  */
 export async function openConfinement(options: ConfinementOptions): Promise<Confinement> {
   const { uids, memoryOverheadMib, pids } = options;
@@ -72,7 +75,8 @@ export async function tryConfinement(
   { qemu, runDir: parent }: { readonly qemu: string; readonly runDir: string },
 ): Promise<void> {
   const runDir = join(parent, "jail-trial");
-  // Another podnetd's trial has other control groups; one of ours that was cut short had the same, which go with them.
+  // Another podnetd's trial has other control groups; one of ours that was cut short had the same,
+  // which go with them.
   const podId = podIdFromBytes(createHash("sha256").update(runDir).digest().subarray(0, 12));
   const jail = planJail(confinement, { podId, vcpu: 1, memoryMib: 128 }, confinement.uids.last);
   try {
@@ -151,7 +155,10 @@ function has(path: string): boolean {
   }
 }
 
-/** Makes the directories that machines' groups go into. Below version 2 they must be told to hand controllers on. */
+/**
+ * Makes the directories that machines' groups go into. Below version 2 they must be told to hand
+ * controllers on.
+ */
 function prepareCgroups(layout: CgroupLayout): void {
   const directories = layout.version === 2 ? [layout.directory] : [layout.memory, layout.pids];
   for (const directory of directories) {

@@ -8,23 +8,31 @@ import { lookAtMachine } from "../attach/look.ts";
 import { openMonitor } from "../attach/monitor.ts";
 import { machinePid, recordOf } from "../attach/process.ts";
 
-/** A plan of a machine of somebody else. */
+/** A plan of a foreign machine. */
 export type AttachedVmPlan = VmPlan & { readonly attached: AttachPlan };
 
 export const isAttached = (plan: VmPlan): plan is AttachedVmPlan => plan.attached !== undefined;
 
-/** Milliseconds a guest gets to let go of a NIC: by a root port without ACPI it takes six seconds. */
+/**
+ * Milliseconds a guest gets to let go of a NIC: by a root port without ACPI it takes six seconds.
+ */
 const unplugMs = 9000;
-/** Longest the owner's QEMU may take to be found again when something of a pod is to be taken back, milliseconds. */
+/**
+ * Longest the owner's QEMU may take to be found again when something of a pod is to be taken back,
+ * milliseconds.
+ */
 const findMs = 10_000;
 
-/** Looks at a machine of somebody else, and lets go of its monitor. Throws as `openMonitor` and `lookAtMachine`. */
+/**
+ * Looks at a foreign machine, and lets go of its monitor. Throws as `openMonitor` and
+ * `lookAtMachine`.
+ */
 export async function look(path: string, signal: AbortSignal): Promise<FoundMachine> {
   using qmp = await openMonitor(path, signal);
   return await lookAtMachine(qmp, signal);
 }
 
-/** Connects to a machine of somebody else. It runs on whatever happens; nothing is changed in it. */
+/** Connects to a foreign machine. It runs on whatever happens; nothing is changed in it. */
 export async function attachVm(
   plan: AttachedVmPlan,
   log: Log,
@@ -37,7 +45,10 @@ export async function attachVm(
   });
 }
 
-/** Finds it again; undefined when it has ended. Throws `QEMU_EXITED` when another machine has its socket now. */
+/**
+ * Finds it again; undefined when it has ended. Throws `QEMU_EXITED` when another machine has its
+ * socket now.
+ */
 export async function reattachVm(
   record: VmRecord,
   plan: AttachedVmPlan,
@@ -57,7 +68,10 @@ export async function reattachVm(
   });
 }
 
-/** Takes back what a machine may have of a pod. Absent is success. Throws `NIC_UNPLUG_PENDING`, `QMP_IN_USE`. */
+/**
+ * Takes back what a machine may have of a pod. Absent is success. Throws `NIC_UNPLUG_PENDING`,
+ * `QMP_IN_USE`.
+ */
 export async function releaseVm(
   record: VmRecord | undefined,
   plan: AttachedVmPlan,

@@ -32,7 +32,7 @@ export class Connections {
   readonly #closed = new AbortController();
   #qmp: QmpClient | undefined;
   #console: UnixConnection | undefined;
-  /** Who listened at the socket of a machine of somebody else. */
+  /** Who listened at the socket of a foreign machine. */
   #listener: number | undefined;
 
   constructor(options: ConnectionsOptions) {
@@ -99,7 +99,7 @@ export class Connections {
     this.adopt(qmp);
   }
 
-  /** The socket of a machine of somebody else may be given to another one while the first still runs. */
+  /** The socket of a foreign machine may be given to another one while the first still runs. */
   #refuseAnother(qmp: QmpClient): void {
     const before = this.#listener;
     if (before === undefined || qmp.peer.pid === before) return;

@@ -61,7 +61,10 @@ export interface QemuDriverOptions {
   readonly socketMs?: number;
   /** Milliseconds a guest gets to let go of a NIC; as its kind of machine needs unless given. */
   readonly unplugMs?: number;
-  /** Awaited with the QEMU of a machine before that starts; what it throws keeps the machine from starting. */
+  /**
+   * Awaited with the QEMU of a machine before that starts; what it throws keeps the machine from
+   * starting.
+   */
   readonly prepare?: (qemu: string) => Promise<void>;
   /** How the guest of a template is waited for; without it no VM can be cloned. */
   readonly settle?: Settle;
@@ -79,7 +82,10 @@ export function openQemuDriver(options: QemuDriverOptions = {}): Promise<QemuDri
 
 type Accelerators = Capabilities["accelerators"];
 
-/** Machines of another architecture are left from another configuration: what is demanded is not demanded of those. */
+/**
+ * Machines of another architecture are left from another configuration: what is demanded is not
+ * demanded of those.
+ */
 function chooseAccelerators({ arch, kvm = "auto" }: QemuDriverOptions): Accelerators {
   const chosen = architectures.map((each) => {
     const demanded = each === (arch ?? hostArchitecture) || kvm === "off";
@@ -88,10 +94,13 @@ function chooseAccelerators({ arch, kvm = "auto" }: QemuDriverOptions): Accelera
   return Object.fromEntries(chosen) as Accelerators;
 }
 
-/** Templates kept: each holds as much memory as its guest had touched, some 80 MB of the default image's. */
+/**
+ * Templates kept: each holds as much memory as its guest had touched, some 80 MB of the default
+ * image's.
+ */
 const templateLimit = 4;
 
-/** What a started QEMU gets beside its command line. */
+/** What a started QEMU gets alongside its command line. */
 interface Origin {
   readonly memory: MemoryRole;
   readonly fds: readonly number[];
@@ -216,7 +225,8 @@ class OpenQemuDriver implements QemuDriver {
   async reap(record: VmRecord | undefined, plan: VmPlan): Promise<void> {
     if (isAttached(plan)) return releaseVm(record, plan, this.#log(plan));
     if (record !== undefined) await endProcess(record, { told: false });
-    // The record may be that of an earlier run, and the daemon have died before it wrote the next one.
+    // The record may be that of an earlier run, and the daemon have died before it wrote the next
+    // one.
     const unrecorded = findProcess(plan);
     if (unrecorded !== undefined) await endProcess(unrecorded, { told: false });
     await removeRemains(plan);
@@ -291,7 +301,10 @@ class OpenQemuDriver implements QemuDriver {
 
 const roleOf = ({ factory }: VmPlan): MemoryRole => (factory === "template" ? "clone" : "own");
 
-/** Removes what a failed start left; the failure stays the error, what could not be undone goes along. */
+/**
+ * Removes what a failed start left; the failure stays the error, what could not be undone goes
+ * along.
+ */
 async function undoStart(
   failure: PodnetError,
   plan: VmPlan,

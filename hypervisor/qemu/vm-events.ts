@@ -6,7 +6,9 @@ import type { Log } from "../process/log.ts";
 
 type Listener = (event: VmEvent) => void;
 
-/** Who is told what a VM does. The last is its end, of which whoever comes later hears all the same. */
+/**
+ * Who is told what a VM does. The last is its end, of which whoever comes later hears all the same.
+ */
 export class VmEvents {
   readonly #listeners = new Set<Listener>();
   readonly #log: Log;
@@ -44,7 +46,7 @@ export class VmEvents {
   }
 }
 
-/** What an event of QEMU's tells, beside those of NICs that leave. Pure. */
+/** What an event of QEMU's tells, alongside those of NICs that leave. Pure. */
 export function vmEventOf(event: QmpEvent): VmEvent {
   const port = eventData(event, "VSERPORT_CHANGE");
   for (const number of [0, 1] as const)

@@ -43,12 +43,14 @@ export interface OpenVmOptions {
   readonly unplugMs: number;
   /** Gives a QEMU that waits for a template's state what it waits for. Its guest is left paused. */
   readonly restore?: (qmp: QmpClient, signal: AbortSignal) => Promise<void>;
-  /** The session to begin with, of a machine of somebody else. */
+  /** The session to begin with, of a foreign machine. */
   readonly session?: QmpClient;
   readonly log: Log;
 }
 
-/** How often a process that is not our child is looked at. Its end must be known within a second. */
+/**
+ * How often a process that is not our child is looked at. Its end must be known within a second.
+ */
 const lookEveryMs = 400;
 const boundLogEveryMs = 30_000;
 /** Between two presses of a guest's power button, milliseconds. */
@@ -151,7 +153,10 @@ export class QemuVm implements RunningVm {
     return { runs: running, status };
   }
 
-  /** Stops the guest and writes the machine's state to a file. It is of no use to its guest afterwards. */
+  /**
+   * Stops the guest and writes the machine's state to a file. It is of no use to its guest
+   * afterwards.
+   */
   async save(fd: number, signal: AbortSignal): Promise<void> {
     await this.pause(signal);
     await saveState(this.#session(), fd, signal);
@@ -234,16 +239,21 @@ export class QemuVm implements RunningVm {
     this.#events.emit(vmEventOf(event));
   }
 
-  /** The end of the stream is the first sign that QEMU has ended; when it has not, a new session is opened. */
+  /**
+   * The end of the stream is the first sign that QEMU has ended; when it has not, a new session is
+   * opened.
+   */
   async #sessionLost(reason: PodnetError): Promise<void> {
     if (this.#connections.closed || this.#over) return;
     const { ended } = this.#options;
-    // The kernel closes QEMU's descriptors before its parent hears of the end, and with it of the exit code.
+    // The kernel closes QEMU's descriptors before its parent hears of the end, and with it of the
+    // exit code.
     if (ended !== undefined) await within(ended, 300);
     if (!this.#alive()) return this.#exited(reason.message);
     this.#options.log("warn", "The QMP session was lost", { reason: reason.message });
     this.#connections.openQmpAgain(async (signal) => {
-      // A session that cannot be used is lost as well, which opens the next: QEMU serves one at a time.
+      // A session that cannot be used is lost as well, which opens the next: QEMU serves one at a
+      // time.
       await this.#nics.observe(signal).catch(() => this.#connections.qmp?.close());
       // Nobody has heard what it did meanwhile.
       this.#events.emit({ kind: "run-state" });
@@ -263,8 +273,8 @@ export class QemuVm implements RunningVm {
   }
 
   /**
-   * Until the guest has ended, or the time is up: one that is booting does not feel the button yet, one that is powering off
-   * does not mind. A guest that knows none goes on as it does.
+   * Until the guest has ended, or the time is up: one that is booting does not feel the button yet,
+   * one that is powering off does not mind. A guest that knows none goes on as it does.
    */
   async #pressPowerButton(graceMs: number): Promise<void> {
     for (let left = graceMs; left > 0 && !this.#over; left -= pressAgainMs) {
@@ -275,7 +285,7 @@ export class QemuVm implements RunningVm {
     }
   }
 
-  /** Of a machine of somebody else: it runs on, and is not ours to watch any more. */
+  /** Of a foreign machine: it runs on, and is not ours to watch any more. */
   async #giveBack(): Promise<void> {
     try {
       if (!this.#over) await release(this.#nics, this.#options.plan.podId);

@@ -32,7 +32,10 @@ export interface CommandOptions {
   readonly deadlineMs?: number;
 }
 
-/** Lines of QEMU that are read in a second: events of a guest that has taken QEMU over, or makes it chatter. */
+/**
+ * Lines of QEMU that are read in a second: events of a guest that has taken QEMU over, or makes it
+ * chatter.
+ */
 const lineRate = { perSecond: 4096, burst: 16_384 };
 /** Bytes looked at at once: some hundred lines. */
 const pieceBytes = 8192;
@@ -47,9 +50,9 @@ interface Pending {
 }
 
 /**
- * One QMP session. Commands are pipelined and matched by id; a lost session rejects all that is pending and is
- * not revived: open a new one. QEMU serves one client per monitor at a time; a second one gets no greeting
- * until the first has left.
+ * One QMP session. Commands are pipelined and matched by id; a lost session rejects all that is
+ * pending and is not revived: open a new one. QEMU serves one client per monitor at a time; a
+ * second one gets no greeting until the first has left.
  */
 export class QmpClient implements Disposable {
   readonly #connection: UnixConnection;
@@ -96,8 +99,8 @@ export class QmpClient implements Disposable {
   }
 
   /**
-   * Connects, reads the greeting and leaves capabilities negotiation mode.
-   * Throws `SYSCALL_FAILED` (nobody listens), `QMP_TIMEOUT`, `QMP_PROTOCOL`, `QEMU_EXITED`, `CANCELLED`.
+   * Connects, reads the greeting and leaves capabilities negotiation mode. Throws `SYSCALL_FAILED`
+   * (nobody listens), `QMP_TIMEOUT`, `QMP_PROTOCOL`, `QEMU_EXITED`, `CANCELLED`.
    */
   static async open(path: string, options: QmpOptions = {}): Promise<QmpClient> {
     const connection = await connectUnix(path, options.signal);
@@ -129,8 +132,8 @@ export class QmpClient implements Disposable {
   }
 
   /**
-   * Sends a command and returns QEMU's answer.
-   * Throws `QMP_FAILED` (details: `class`, `command`), `QMP_TIMEOUT`, `CANCELLED`, or what ended the session.
+   * Sends a command and returns QEMU's answer. Throws `QMP_FAILED` (details: `class`, `command`),
+   * `QMP_TIMEOUT`, `CANCELLED`, or what ended the session.
    */
   execute<C extends QmpCommandName>(
     command: C,
@@ -150,8 +153,9 @@ export class QmpClient implements Disposable {
   }
 
   /**
-   * `getfd`: gives QEMU a copy of `fd` under a name (a name it already has is replaced and its descriptor closed).
-   * Runs alone on the wire: QEMU takes the descriptor that came last, and a raw sendmsg must not cut a queued line.
+   * `getfd`: gives QEMU a copy of `fd` under a name (a name it already has is replaced and its
+   * descriptor closed). Runs alone on the wire: QEMU takes the descriptor that came last, and a raw
+   * sendmsg must not cut a queued line.
    */
   passFd(name: string, fd: number, options: CommandOptions = {}): Promise<void> {
     return performAsync(
@@ -262,8 +266,8 @@ export class QmpClient implements Disposable {
     const line = encodeUtf8(`${JSON.stringify({ execute: command, arguments: args, id })}\n`);
     send(line).catch((thrown: unknown) => {
       const error = toPodnetError(thrown, "QMP_PROTOCOL");
-      // Sending tells of a broken wire a moment before the socket does. A descriptor that cannot be sent for another
-      // reason leaves nothing on the wire.
+      // Sending reports a broken wire a moment before the socket does. A descriptor that cannot be
+      // sent for another reason leaves nothing on the wire.
       if (brokenWire.includes(String(error.details["errno"]))) this.#fail(connectionLost(error));
       else pending.reject(error);
     });

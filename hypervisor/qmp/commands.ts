@@ -1,6 +1,7 @@
 /**
  * The QMP commands and events podnet uses, as QEMU 7.2 defines them (qapi/*.json).
- * `test/vm/hypervisor-qmp-schema.test.ts` compares every member with `query-qmp-schema` of the QEMU at hand.
+ * `test/vm/hypervisor-qmp-schema.test.ts` compares every member with `query-qmp-schema` of the QEMU
+ * at hand.
  */
 
 /** Commands without arguments, or without an answer worth reading. */
@@ -39,7 +40,7 @@ interface QmpCommands {
   /** `fd:NAME`, a descriptor given with `getfd`. Never `exec:`: QEMU may start no program. */
   readonly migrate: Command<{ readonly uri: string }, Nothing>;
   readonly "migrate-incoming": Command<{ readonly uri: string }, Nothing>;
-  /** What a machine of somebody else answers to these is read by hypervisor/attach/machine.ts. */
+  /** What a foreign machine answers to these is read by hypervisor/attach/machine.ts. */
   readonly "query-cpus-fast": Command<Nothing, unknown>;
   readonly "query-memory-size-summary": Command<Nothing, unknown>;
   readonly "query-migrate": Command<Nothing, unknown>;
@@ -159,7 +160,10 @@ const eventShapes: {
   MIGRATION: { status: "string" },
 };
 
-/** The event's data when it is the named event and every member is what QEMU promises; undefined otherwise. */
+/**
+ * The event's data when it is the named event and every member is what QEMU promises; undefined
+ * otherwise.
+ */
 export function eventData<E extends QmpEventName>(
   event: QmpEvent,
   name: E,

@@ -15,7 +15,7 @@ import type { NetlinkMessage } from "./message.ts";
 import { type Neighbour, parseNeighbour } from "./neighbour.ts";
 import { parseRoute, type Route } from "./route.ts";
 
-/** Something the kernel tells of unasked. `gone` is the state it had last. */
+/** Something the kernel reports unasked. `gone` is the state it had last. */
 export type RtnetlinkEvent =
   | { readonly kind: "link"; readonly gone: boolean; readonly link: Link }
   /** A link became, changed or ceased to be a port; the link itself lives on. */

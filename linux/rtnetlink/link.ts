@@ -128,7 +128,7 @@ export function parseLink(payload: Uint8Array): Link {
 }
 
 /**
- * Family of a link message: AF_BRIDGE ones tell of a bridge's port, not of the link's coming or
+ * Family of a link message: AF_BRIDGE ones report a bridge's port, not of the link's coming or
  * going.
  */
 export function isPortMessage(payload: Uint8Array): boolean {

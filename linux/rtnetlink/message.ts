@@ -36,7 +36,7 @@ export interface NetlinkMessage {
 /** A request before it is sent: the socket adds the sequence number. */
 export interface Request {
   readonly type: number;
-  /** Flags beside NLM_F_REQUEST and NLM_F_ACK; NLM_F_DUMP for a listing. */
+  /** Flags alongside NLM_F_REQUEST and NLM_F_ACK; NLM_F_DUMP for a listing. */
   readonly flags: number;
   readonly payload: Uint8Array;
   /** Start of the error's message, in the user's words: `Cannot add bridge "hyper0"`. */

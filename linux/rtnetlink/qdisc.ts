@@ -25,7 +25,7 @@ const TC_LINKLAYER_ETHERNET = 1;
 const tbfSize = 36;
 /** What the 32-bit field of a rate holds when the rate itself is beyond it. */
 const beyond32 = 0xffffffff;
-/** The kernel tells of a bucket in ticks of 64 ns. */
+/** The kernel reports a bucket in ticks of 64 ns. */
 const nanosecondsPerTick = 64;
 
 /** A token bucket: what leaves by a link is held to a rate. */

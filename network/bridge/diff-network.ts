@@ -20,30 +20,35 @@ import { networkMark, parseOwner } from "../model/ownership.ts";
 export const ipForwardKey = "net.ipv4.ip_forward";
 export const ipv6ForwardKey = "net.ipv6.conf.all.forwarding";
 
-/** Settings of a bridge we made, by their keys. (With slashes: an interface's name may hold dots.) */
+/**
+ * Settings of a bridge we made, by their keys. (With slashes: an interface's name may hold dots.)
+ */
 export function bridgeSettings({ bridge, gateways }: NetworkFragment): readonly Setting[] {
   const hasIpv6 = gateways.some((gateway) => familyOf(gateway) === 6);
   return [
-    // A guest could otherwise make itself the host's IPv6 router, as long as the host does not forward IPv6.
+    // A guest could otherwise make itself the host's IPv6 router, as long as the host does not
+    // forward IPv6.
     { key: `net/ipv6/conf/${bridge}/accept_ra`, value: "0" },
-    // Without it the bridge has a link-local address, by which guests of an IPv4 network reach the host past every rule.
+    // Without it the bridge has a link-local address, by which guests of an IPv4 network reach the
+    // host past every rule.
     { key: `net/ipv6/conf/${bridge}/disable_ipv6`, value: hasIpv6 ? "0" : "1" },
   ];
 }
 
 /**
- * What a bridge we made is to have as its own address. Without one it takes its lowest port's, and every pod's ARP
- * entry for the gateway goes stale as ports come and go. The same host gives the same bridge the same one again, so
- * that running pods go on when an administrator deleted the bridge and it is repaired.
+ * What a bridge we made is to have as its own address. Without one it takes its lowest port's, and
+ * every pod's ARP entry for the gateway goes stale as ports come and go. The same host gives the
+ * same bridge the same one again, so that running pods go on when an administrator deleted the
+ * bridge and it is repaired.
  */
 export function bridgeMac(hostSeed: string, bridge: IfName): Mac {
   return macFromRandom(createHash("sha256").update(`podnet\0${hostSeed}\0${bridge}`).digest());
 }
 
 /**
- * The changes that bring a network's links and settings from observed to desired; the firewall is compared apart.
- * Pure. Throws `BRIDGE_CONFLICT` when the bridge's name or its subnet is taken by something that is not ours, and
- * `UNSUPPORTED` when it is to filter VLANs and cannot.
+ * The changes that bring a network's links and settings from observed to desired; the firewall is
+ * compared apart. Pure. Throws `BRIDGE_CONFLICT` when the bridge's name or its subnet is taken by
+ * something that is not ours, and `UNSUPPORTED` when it is to filter VLANs and cannot.
  */
 export function diffNetwork(
   desired: NetworkFragment,
@@ -102,8 +107,8 @@ function missingForwarding(desired: NetworkFragment, observed: ObservedNetwork):
 }
 
 /**
- * A bridge we made and had no time to mark: the kernel takes group and MAC with the creation but the alias only
- * afterwards. The group alone proves nothing; the MAC is derived from the name.
+ * A bridge we made and had no time to mark: the kernel takes group and MAC with the creation but
+ * the alias only afterwards. The group alone proves nothing; the MAC is derived from the name.
  */
 export const isUnfinished = (link: ObservedLink, hostSeed: string): boolean =>
   link.alias === undefined &&
@@ -169,7 +174,7 @@ function missingAddresses(desired: NetworkFragment, observed: ObservedNetwork): 
     .map((prefix) => ({ kind: "add-address", link: desired.bridge, prefix }));
 }
 
-/** Takes a bridge that somebody else made, if it is exactly what we would have made. */
+/** Takes a foreign bridge, if it is exactly what we would have made. */
 function adopt(desired: NetworkFragment, observed: ObservedNetwork, bridge: ObservedLink): void {
   const owner = parseOwner(bridge.alias);
   if (owner !== undefined)
@@ -195,11 +200,16 @@ function adopt(desired: NetworkFragment, observed: ObservedNetwork, bridge: Obse
   }
 }
 
-/** An overlay's device has the base address of the very subnet that its pods are in; no host has that address. */
+/**
+ * An overlay's device has the base address of the very subnet that its pods are in; no host has
+ * that address.
+ */
 const isTunnelEnd = (prefix: IpPrefix, gateway: IpPrefix): boolean =>
   ipOf(prefix) === ipOf(networkOf(gateway)) && lengthOf(prefix) === familyBits(familyOf(prefix));
 
-/** A new bridge whose subnet is that of a link the host already has would cut the host off from it. */
+/**
+ * A new bridge whose subnet is that of a link the host already has would cut the host off from it.
+ */
 function refuseOverlap(desired: NetworkFragment, observed: ObservedNetwork): void {
   if (desired.mayOverlap === true) return;
   for (const gateway of desired.gateways)

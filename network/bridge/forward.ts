@@ -13,8 +13,8 @@ interface Forwarding {
 }
 
 /**
- * Switches forwarding on, having remembered what the host was like; or back to what is remembered, with everything that
- * the kernel, or podnet, changed along with it.
+ * Switches forwarding on, having remembered what the host was like; or back to what is remembered,
+ * with everything that the kernel, or podnet, changed along with it.
  */
 export async function setForwarding(
   { key, from, to }: { readonly key: string; readonly from: string; readonly to: string },
@@ -23,20 +23,21 @@ export async function setForwarding(
   const family: Family = key === ipv6ForwardKey ? 6 : 4;
   if (to !== "1") {
     sysctl.write(key, to);
-    for (const beside of memory.besideForward(family))
-      writeOptional(sysctl, beside.key, beside.value);
+    for (const alongside of memory.besideForward(family))
+      writeOptional(sysctl, alongside.key, alongside.value);
     memory.forgetForward(family);
     return;
   }
   const links = await netlink.links();
   const others = links.filter(({ alias }) => parseOwner(alias) === undefined);
-  const beside =
+  const alongside =
     family === 4
       ? besideIpv4(sysctl, names(links))
       : [...besideIpv6(sysctl, names(links)), ...acceptRa(sysctl, names(others))];
-  memory.rememberForward(family, from, beside);
-  // Before forwarding: as it is switched on, the kernel forgets the default routes that came by advertisements, but for
-  // those of links that go on listening while they forward (rt6_purge_dflt_routers, Linux 6.1).
+  memory.rememberForward(family, from, alongside);
+  // Before forwarding: as it is switched on, the kernel forgets the default routes that came by
+  // advertisements, but for those of links that go on listening while they forward
+  // (rt6_purge_dflt_routers, Linux 6.1).
   for (const { key: each } of memory.besideForward(family))
     if (each.endsWith("/accept_ra") && readOptional(sysctl, each) === "1") sysctl.write(each, "2");
   sysctl.write(key, to);
@@ -50,8 +51,8 @@ function kept(sysctl: HostSysctl, key: string, value: string): Setting[] {
 }
 
 /**
- * What is lost when ip_forward is set to 1 and back to 0: the kernel sets every link's forwarding along, and turns
- * conf.all.accept_redirects the other way (inet_forward_change, Linux 6.1).
+ * What is lost when ip_forward is set to 1 and back to 0: the kernel sets every link's forwarding
+ * along, and turns conf.all.accept_redirects the other way (inet_forward_change, Linux 6.1).
  */
 const besideIpv4 = (sysctl: HostSysctl, links: readonly string[]): Setting[] => [
   ...["default", ...links].flatMap((name) => kept(sysctl, `net/ipv4/conf/${name}/forwarding`, "1")),
@@ -63,8 +64,9 @@ const besideIpv6 = (sysctl: HostSysctl, links: readonly string[]): Setting[] =>
   ["default", ...links].flatMap((name) => kept(sysctl, `net/ipv6/conf/${name}/forwarding`, "1"));
 
 /**
- * Links by which the host may have its own default route: with 1 they listen to advertisements while they do not
- * forward, with 2 they do in any case. Put back last: forwarding of a single link makes the kernel forget, too.
+ * Links by which the host may have its own default route: with 1 they listen to advertisements
+ * while they do not forward, with 2 they do in any case. Put back last: forwarding of a single link
+ * makes the kernel forget, too.
  */
 const acceptRa = (sysctl: HostSysctl, links: readonly string[]): Setting[] =>
   links

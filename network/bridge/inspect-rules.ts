@@ -15,12 +15,15 @@ import { publishedMark } from "../model/ownership.ts";
 /** Whether to put right what was found of a pod. */
 export type HealRules = (fragment: PluggedFragment, found: readonly Deviation[]) => boolean;
 
-/** Published ports whose rules are written in one commit; a pod with more has a commit of its own. */
+/**
+ * Published ports whose rules are written in one commit; a pod with more has a commit of its own.
+ */
 const portsTogether = 100;
 
 /**
- * Looks at the rules of all these pods by one listing, and puts right what was found where it is asked to: many pods with one
- * commit. Answers what came of those that were not as planned. Throws `FIREWALL_FAILED` when rules cannot be read, and `CANCELLED`.
+ * Looks at the rules of all these pods by one listing, and puts right what was found where it is
+ * asked to: many pods with one commit. Answers what came of those that were not as planned. Throws
+ * `FIREWALL_FAILED` when rules cannot be read, and `CANCELLED`.
  */
 export async function inspectRules(
   view: View,
@@ -34,7 +37,7 @@ export async function inspectRules(
   for (const some of inParts(deviating))
     for (const [fragment, inspection] of await inspectSome(view, some, heal, signal))
       found.set(fragment, inspection);
-  // What else depends on settings that no event tells of.
+  // What else depends on settings that no event reports.
   for (const fragment of await withOtherHairpin(view, fragments))
     if (!found.has(fragment)) found.set(fragment, await inspectOne(view, fragment, heal, signal));
   return found;
@@ -93,7 +96,8 @@ const inspectOne = (
   heal: HealRules,
   signal: AbortSignal,
 ): Promise<Inspection> =>
-  // A container's links are looked at in its own turn: here they might be on their way out, and would be brought back.
+  // A container's links are looked at in its own turn: here they might be on their way out, and
+  // would be brought back.
   inspectBy(compareRules(view, fragment), view, fragment, (found) => heal(fragment, found), signal);
 
 async function inspectTogether(
@@ -136,7 +140,10 @@ function partOf(mark: string, change: Change): Change {
   return { ...change, add, remove };
 }
 
-/** Pods with ports that reflect their own frames, or do not, otherwise than what they publish asks for. */
+/**
+ * Pods with ports that reflect their own frames, or do not, otherwise than what they publish asks
+ * for.
+ */
 async function withOtherHairpin(
   { netlink, sysctl }: View,
   fragments: readonly PluggedFragment[],

@@ -12,7 +12,7 @@ export interface Overlap {
   readonly with: string;
 }
 
-/** Routes to this very machine, which addresses tell of (RT_TABLE_LOCAL). */
+/** Routes to this very machine, which addresses report (RT_TABLE_LOCAL). */
 const localTable = 255;
 
 /** What of a host is no overlap, though it has the same addresses: the network's own. */
@@ -29,8 +29,9 @@ export const observeOverlaps = (
   overlapsOf(netlink, gateways.map(networkOf), { link: ({ name }) => name === bridge });
 
 /**
- * What of the host shares addresses with these subnets: addresses of other links, and routes of every table that are no default
- * routes. What lies behind those could not be reached any more. Throws `NETLINK_FAILED`.
+ * What of the host shares addresses with these subnets: addresses of other links, and routes of
+ * every table that are no default routes. What lies behind those could not be reached any more.
+ * Throws `NETLINK_FAILED`.
  */
 export async function overlapsOf(
   netlink: Pick<HostNetlink, "links" | "addresses" | "routes">,

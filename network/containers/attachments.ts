@@ -23,7 +23,10 @@ import { type AttachmentKernel, type Inside, openAttachmentKernel } from "./kern
 import { compareLinks, observeLater, setUpLinks } from "./links.ts";
 import { ensurePair, findHostEnd } from "./pair.ts";
 
-/** What attachments need of the host's network: their ports are made, and what they publish is let in, as pods' are. */
+/**
+ * What attachments need of the host's network: their ports are made, and what they publish is let
+ * in, as pods' are.
+ */
 export type AttachmentHost = Pick<HostNetwork, "apply" | "diff" | "inspect" | "remove">;
 
 export interface LookOptions extends InspectOptions {
@@ -34,15 +37,18 @@ export interface LookOptions extends InspectOptions {
 const what = "A change of an attachment";
 
 /**
- * Containers on this host: the one way their links are made, set up, looked at and ended. What is asked of one attachment
- * is done in the order of asking; several are done side by side.
+ * Containers on this host: the one way their links are made, set up, looked at and ended. What is
+ * asked of one attachment is done in the order of asking; several are done side by side.
  */
 export class Attachments implements Disposable {
   readonly #host: AttachmentHost;
   readonly #kernel: AttachmentKernel;
   readonly #turns = new Map<string, { readonly queue: SerialQueue; waiting: number }>();
 
-  /** In the calling thread's network namespace, unless another kernel is given. Changes nothing by itself. */
+  /**
+   * In the calling thread's network namespace, unless another kernel is given. Changes nothing by
+   * itself.
+   */
   constructor(host: AttachmentHost, kernel: AttachmentKernel = openAttachmentKernel()) {
     this.#host = host;
     this.#kernel = kernel;
@@ -53,12 +59,13 @@ export class Attachments implements Disposable {
   }
 
   /**
-   * Looks at all that is the attachment's and makes it what it should be: the pair of links, the inside, rates, the port and
-   * its rules, in this order, so that traffic begins when all is there. Doing it twice changes nothing the second time. When
-   * a pair was made and something fails then, it goes with the next `sweep`.
+   * Looks at all that is the attachment's and makes it what it should be: the pair of links, the
+   * inside, rates, the port and its rules, in this order, so that traffic begins when all is there.
+   * Doing it twice changes nothing the second time. When a pair was made and something fails then,
+   * it goes with the next `sweep`.
    *
-   * Throws `NETNS_UNUSABLE`, `NAME_IN_USE`, `BRIDGE_CONFLICT`, `BRIDGE_FULL`, `NETLINK_FAILED`, `SYSCALL_FAILED`,
-   * `CANCELLED`, and what rules throw.
+   * Throws `NETNS_UNUSABLE`, `NAME_IN_USE`, `BRIDGE_CONFLICT`, `BRIDGE_FULL`, `NETLINK_FAILED`,
+   * `SYSCALL_FAILED`, `CANCELLED`, and what rules throw.
    */
   ensure(fragment: AttachmentFragment, signal: AbortSignal): Promise<AttachmentObserved> {
     return this.#inTurn(fragment.key, signal, async () => {
@@ -74,9 +81,10 @@ export class Attachments implements Disposable {
   }
 
   /**
-   * Looks for drift and heals it if asked to, as `HostNetwork.inspect` does: the port and its rules, and, if asked for or
-   * where the port is missing, the links with what is inside. `now` is called when it is this look's turn; it answers undefined
-   * when there is nothing to look at any more. What fails is answered; throws when the signal aborts.
+   * Looks for drift and heals it if asked to, as `HostNetwork.inspect` does: the port and its
+   * rules, and, if asked for or where the port is missing, the links with what is inside. `now` is
+   * called when it is this look's turn; it answers undefined when there is nothing to look at any
+   * more. What fails is answered; throws when the signal aborts.
    */
   async inspect(
     key: string,
@@ -102,15 +110,19 @@ export class Attachments implements Disposable {
     });
   }
 
-  /** Which namespace a path leads to now; see `AttachmentFragment.namespace`. Throws `NETNS_UNUSABLE`, `SYSCALL_FAILED`. */
+  /**
+   * Which namespace a path leads to now; see `AttachmentFragment.namespace`. Throws
+   * `NETNS_UNUSABLE`, `SYSCALL_FAILED`.
+   */
   identify(netns: string): string {
     using inside = this.#kernel.open(netns);
     return inside.identity;
   }
 
   /**
-   * What plugins after podnet's made of a container that was attached a while ago (`AttachmentFragment.later`); undefined where that cannot
-   * be said now. Throws `NETNS_UNUSABLE`, `NETLINK_FAILED`.
+   * What plugins after podnet's made of a container that was attached a while ago
+   * (`AttachmentFragment.later`); undefined where that cannot be said now. Throws `NETNS_UNUSABLE`,
+   * `NETLINK_FAILED`.
    */
   observeLater(
     fragment: AttachmentFragment,
@@ -122,7 +134,10 @@ export class Attachments implements Disposable {
     });
   }
 
-  /** What is not as it should be, a line each; nothing when all is. Throws `NETNS_UNUSABLE`, `NETLINK_FAILED`. */
+  /**
+   * What is not as it should be, a line each; nothing when all is. Throws `NETNS_UNUSABLE`,
+   * `NETLINK_FAILED`.
+   */
   check(fragment: AttachmentFragment, signal: AbortSignal): Promise<readonly string[]> {
     return this.#inTurn(fragment.key, signal, async () => [
       ...(fragment.madeByCaller === true ? [] : await this.#checkLinks(fragment)),
@@ -131,9 +146,9 @@ export class Attachments implements Disposable {
   }
 
   /**
-   * Ends the traffic of attachments: their ports are down and off their bridges, their rules gone. Their links wait for
-   * `sweep`, which is slow. Absent is success, their namespaces' absence too. Goes on past failures and throws the first of
-   * them.
+   * Ends the traffic of attachments: their ports are down and off their bridges, their rules gone.
+   * Their links wait for `sweep`, which is slow. Absent is success, their namespaces' absence too.
+   * Goes on past failures and throws the first of them.
    */
   async release(fragments: readonly AttachmentFragment[]): Promise<void> {
     // Whoever releases wants it done, whatever becomes of the call.
@@ -157,7 +172,10 @@ export class Attachments implements Disposable {
     );
   }
 
-  /** Ends the links that were released, all with one message: also those of a podnetd before. How many there were. */
+  /**
+   * Ends the links that were released, all with one message: also those of a podnetd before. How
+   * many there were.
+   */
   sweep(): Promise<number> {
     return endGraveyard(this.#kernel.netlink);
   }
@@ -172,7 +190,10 @@ export class Attachments implements Disposable {
     }
   }
 
-  /** Looks at the links alone, and heals them if asked to: with their port, where they had to be made. */
+  /**
+   * Looks at the links alone, and heals them if asked to: with their port, where they had to be
+   * made.
+   */
   async #mendLinks(
     fragment: AttachmentFragment,
     { heal }: InspectOptions,
@@ -191,7 +212,10 @@ export class Attachments implements Disposable {
     });
   }
 
-  /** Opens an attachment's namespace; what is at its path by now may be somebody else's. Throws `NETNS_UNUSABLE`. */
+  /**
+   * Opens an attachment's namespace; what is at its path by now may be somebody else's. Throws
+   * `NETNS_UNUSABLE`.
+   */
   #open({ netns, namespace }: AttachmentFragment): Inside {
     using opened = new DisposableStack();
     const inside = opened.use(this.#kernel.open(netns));
@@ -200,7 +224,10 @@ export class Attachments implements Disposable {
     return inside;
   }
 
-  /** The pair of links, the inside, rates, the port and its rules, in this order; a pair that was made goes when one fails. */
+  /**
+   * The pair of links, the inside, rates, the port and its rules, in this order; a pair that was
+   * made goes when one fails.
+   */
   async #make(
     fragment: AttachmentFragment,
     inside: Inside,
@@ -248,7 +275,7 @@ export class Attachments implements Disposable {
         new AbortController().signal,
       );
     } catch {
-      // What failed before is what is to be told of; rules without a row are swept.
+      // What failed before is what is to be reported; rules without a row are swept.
     }
   }
 

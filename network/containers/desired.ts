@@ -2,16 +2,22 @@ import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { LoopbackRedirect, PublishedDesired } from "../model/desired.ts";
 
-/** A container's part of the host: a pair of links, one end a port of a bridge, the other in the container's namespace. */
+/**
+ * A container's part of the host: a pair of links, one end a port of a bridge, the other in the
+ * container's namespace.
+ */
 export interface AttachmentFragment {
   readonly kind: "attachment";
-  /** The attachment's id: lower-case letters and digits, at most 63. `attachmentMark` makes `alias` from it. */
+  /**
+   * The attachment's id: lower-case letters and digits, at most 63. `attachmentMark` makes `alias`
+   * from it.
+   */
   readonly key: string;
   /** A path that leads to the namespace: `/run/netns/x`, `/proc/PID/ns/net`. */
   readonly netns: string;
   /**
-   * Which namespace that was when the attachment was made (`AttachmentObserved`): in another one by the same path nothing is
-   * made. Absent: whichever it is.
+   * Which namespace that was when the attachment was made (`AttachmentObserved`): in another one by
+   * the same path nothing is made. Absent: whichever it is.
    */
   readonly namespace?: string;
   /** The end that is a port of the bridge. */
@@ -19,8 +25,8 @@ export interface AttachmentFragment {
   /** The end inside, as the runtime names it: `eth0`. */
   readonly guestLink: string;
   /**
-   * The pair was made by who asks, who sets up the inside as well (OpenShift SDN's plugin): the host's end alone is made
-   * what it should be. Absent, the pair is made and set up.
+   * The pair was made by who asks, who sets up the inside as well (OpenShift SDN's plugin): the
+   * host's end alone is made what it should be. Absent, the pair is made and set up.
    */
   readonly madeByCaller?: true;
   readonly bridge: IfName;
@@ -50,8 +56,9 @@ export interface AttachmentFragment {
   /** Loopback ports of the host that its runtime listens at, and that lead to podnetd's. */
   readonly loopback?: readonly LoopbackRedirect[];
   /**
-   * The plugins after podnet's in the list may not have been run yet: what is different inside is neither told nor put back, and
-   * becomes `later` once they are done. A link that is gone or down is.
+   * The plugins after podnet's in the list may not have been run yet: what is different inside is
+   * neither told nor put back, and becomes `later` once they are done. A link that is gone or down
+   * is.
    */
   readonly settling?: true;
   /** What those plugins made of the inside. */
@@ -61,7 +68,10 @@ export interface AttachmentFragment {
 /** A route inside. Absent members are the kernel's choice. */
 export interface RouteDesired {
   readonly destination: Cidr;
-  /** Absent: what is there is on the link itself. One that no address reaches is taken to be on the link. */
+  /**
+   * Absent: what is there is on the link itself. One that no address reaches is taken to be on the
+   * link.
+   */
   readonly gateway?: Ip;
   readonly mtu?: number;
   /** What TCP says it takes, in bytes. */
@@ -84,15 +94,21 @@ export interface Bandwidth {
 
 export interface RateLimit {
   readonly bitsPerSecond: number;
-  /** Bits that may go at once after a rest; what no link needs, and what no kernel takes, is cut to what it does. */
+  /**
+   * Bits that may go at once after a rest; what no link needs, and what no kernel takes, is cut to
+   * what it does.
+   */
   readonly burstBits: number;
 }
 
-/** What OpenShift SDN lets a privileged pod have beside its own link. */
+/** What OpenShift SDN lets a privileged pod have alongside its own link. */
 interface MacvlanDesired {
   /** `macvlan0`. */
   readonly link: string;
-  /** How the host is reached by the pod's own link: the host's addresses are not reached by a macvlan on them. */
+  /**
+   * How the host is reached by the pod's own link: the host's addresses are not reached by a
+   * macvlan on them.
+   */
   readonly gateway: Ip;
   /** Goes by the same gateway. */
   readonly serviceCidr?: Cidr;
@@ -117,8 +133,8 @@ export interface ObservedEnd {
 }
 
 /**
- * What plugins after podnet's in a list, and runtimes after ADD, change inside a container by intention: values, and what they take
- * away. A link that is gone or down is none of it.
+ * What plugins after podnet's in a list, and runtimes after ADD, change inside a container by
+ * intention: values, and what they take away. A link that is gone or down is none of it.
  */
 export type InsidePart =
   | "mac"
@@ -127,7 +143,10 @@ export type InsidePart =
   | `route ${Cidr}`
   | `setting ${string}`;
 
-/** What later plugins made of the inside of a container, as it was seen once they were done. It is kept instead of what ADD made. */
+/**
+ * What later plugins made of the inside of a container, as it was seen once they were done. It is
+ * kept instead of what ADD made.
+ */
 export interface LaterChanges {
   readonly mac?: Mac;
   /** Smaller than the planned one. */

@@ -3,8 +3,9 @@ import type { AttachedFragment } from "../model/desired.ts";
 import type { AttachmentFragment } from "./desired.ts";
 
 /**
- * What an attachment has of the host beside its links: a port as a pod's, with the rules for what is published. One that publishes nothing
- * has no rules to wait for here: those of `ruledPart` are written for many at once.
+ * What an attachment has of the host alongside its links: a port as a pod's, with the rules for
+ * what is published. One that publishes nothing has no rules to wait for here: those of `ruledPart`
+ * are written for many at once.
  */
 export const hostPart = (fragment: AttachmentFragment): AttachedFragment =>
   fragment.published === undefined ? portPart(fragment) : ruledPart(fragment);

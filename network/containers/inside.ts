@@ -27,7 +27,7 @@ export interface ObservedInside {
   readonly routes: readonly Route[];
 }
 
-/** Links of a namespace beside the attachment's own. */
+/** Links of a namespace alongside the attachment's own. */
 export interface LinksBeside {
   readonly loopback: Link | undefined;
   readonly macvlan: Link | undefined;
@@ -61,8 +61,8 @@ export async function observeInside(
 }
 
 /**
- * The steps that make a namespace what it should be. What others put there stays: more addresses, more routes. Addresses
- * are usable at once, without a search for duplicates. Pure.
+ * The steps that make a namespace what it should be. What others put there stays: more addresses,
+ * more routes. Addresses are usable at once, without a search for duplicates. Pure.
  */
 export function planInside(fragment: AttachmentFragment, observed: ObservedInside): Step[] {
   const { guestLink, addresses, later } = fragment;
@@ -82,7 +82,8 @@ export function planInside(fragment: AttachmentFragment, observed: ObservedInsid
         wanted: String(value),
       },
       request: changeLink(guest.index, { [setting]: value }),
-      // No plugin makes an MTU larger than the bridge's; one that is too large was the network's before.
+      // No plugin makes an MTU larger than the bridge's; one that is too large was the network's
+      // before.
       ...(setting === "mtu" && guest.mtu > mtu ? {} : { part: setting }),
     }),
   );

@@ -13,8 +13,8 @@ import { applySettings, planSettings, type SettingStep } from "./settings.ts";
 import { type Step, takeInsideSteps, takeSteps } from "./step.ts";
 
 /**
- * Makes the inside of a container, and the rates of a pair that is there, what they should be. Returns the routes that went behind
- * those of other links.
+ * Makes the inside of a container, and the rates of a pair that is there, what they should be.
+ * Returns the routes that went behind those of other links.
  */
 export async function setUpLinks(
   kernel: AttachmentKernel,
@@ -39,8 +39,9 @@ export async function setUpLinks(
 }
 
 /**
- * What of a container's links is not as it should be: the pair, the inside, the rates. Changes nothing. Throws
- * `INTERFACE_NOT_FOUND` where the pair is there, and its end inside has another name, or is elsewhere.
+ * What of a container's links is not as it should be: the pair, the inside, the rates. Changes
+ * nothing. Throws `INTERFACE_NOT_FOUND` where the pair is there, and its end inside has another
+ * name, or is elsewhere.
  */
 export async function compareLinks(
   kernel: AttachmentKernel,
@@ -51,11 +52,11 @@ export async function compareLinks(
   const { netlink } = kernel;
   const host = await netlink.link(hostLink);
   if (host === undefined || isDoomed(host)) return [lost(fragment)];
-  const { guest, ...beside } = await lookInside(inside.netlink, fragment);
+  const { guest, ...alongside } = await lookInside(inside.netlink, fragment);
   if (guest === undefined || !areEnds(host, guest)) throw elsewhere(fragment, isOurs(host, alias));
   const rates = await observeRates(netlink, fragment, host);
   const ifb = wantedIfb(fragment);
-  const pair = { host, guest, beside, isNew: false };
+  const pair = { host, guest, alongside, isNew: false };
   const { settings, steps } = await insideSteps(kernel, inside, fragment, pair);
   return [
     ...[...settings, ...steps, ...planRates(fragment, host, rates)].map(
@@ -96,11 +97,11 @@ async function planSteps(
   { netlink }: AttachmentKernel,
   inside: Inside,
   fragment: AttachmentFragment,
-  { guest, beside, isNew }: Pair,
+  { guest, alongside, isNew }: Pair,
 ): Promise<InsideSteps> {
-  const macvlan = await observeMacvlan(netlink, inside, fragment, beside);
+  const macvlan = await observeMacvlan(netlink, inside, fragment, alongside);
   const wanted = { ...fragment, routes: [...fragment.routes, ...macvlan.routes] };
-  const observed = await observeInside(inside.netlink, guest, beside, isNew);
+  const observed = await observeInside(inside.netlink, guest, alongside, isNew);
   // (A macvlan comes when it comes: its routes are no plugin's to have changed.)
   const byMacvlan = macvlan.routes.map(partOf);
   const planned = planInside(wanted, observed).map(
@@ -118,8 +119,8 @@ async function planSteps(
 }
 
 /**
- * What plugins after podnet's made of a container: all that is different inside by now. Undefined where that cannot be said: its link is
- * not there, or down.
+ * What plugins after podnet's made of a container: all that is different inside by now. Undefined
+ * where that cannot be said: its link is not there, or down.
  */
 export async function observeLater(
   kernel: AttachmentKernel,
@@ -127,15 +128,17 @@ export async function observeLater(
   fragment: AttachmentFragment,
 ): Promise<LaterChanges | undefined> {
   const host = await kernel.netlink.link(fragment.hostLink);
-  const { guest, ...beside } = await lookInside(inside.netlink, fragment);
+  const { guest, ...alongside } = await lookInside(inside.netlink, fragment);
   if (host === undefined || guest === undefined || !areEnds(host, guest) || !guest.up)
     return undefined;
-  const pair = { host, guest, beside, isNew: false };
+  const pair = { host, guest, alongside, isNew: false };
   const { settings, steps } = await planSteps(kernel, inside, fragment, pair);
   return laterChanges([...settings, ...steps], guest);
 }
 
-/** A pair ends as a whole: while the host's end is there the other one is somewhere, maybe in use. */
+/**
+ * A pair ends as a whole: while the host's end is there the other one is somewhere, maybe in use.
+ */
 const elsewhere = ({ hostLink, guestLink }: AttachmentFragment, ours: boolean): PodnetError =>
   new PodnetError(
     "INTERFACE_NOT_FOUND",

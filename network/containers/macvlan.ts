@@ -6,7 +6,7 @@ import type { LinksBeside } from "./inside.ts";
 import type { AttachmentNetlink, Inside } from "./kernel.ts";
 import type { Step } from "./step.ts";
 
-/** What a macvlan beside an attachment's own link takes: to be up, and routes past it. */
+/** What a macvlan alongside an attachment's own link takes: to be up, and routes past it. */
 export interface MacvlanParts {
   readonly steps: readonly Step[];
   /** By the attachment's own link. */
@@ -14,9 +14,9 @@ export interface MacvlanParts {
 }
 
 /**
- * Looks for somebody's macvlan in the namespace. A macvlan and the link it is on never speak with each other, so that
- * the host's addresses there, and the services it leads to, are reached by the attachment's own link. That is known only of
- * a link of the host's own.
+ * Looks for somebody's macvlan in the namespace. A macvlan and the link it is on never speak with
+ * each other, so that the host's addresses there, and the services it leads to, are reached by the
+ * attachment's own link. That is known only of a link of the host's own.
  */
 export async function observeMacvlan(
   netlink: AttachmentNetlink,

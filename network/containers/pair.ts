@@ -6,17 +6,21 @@ import type { AttachmentFragment } from "./desired.ts";
 import { type LinksBeside, lookInside } from "./inside.ts";
 import type { AttachmentKernel, AttachmentNetlink, Inside } from "./kernel.ts";
 
-/** Both ends of an attachment, what is beside the one inside, and whether they were made just now. */
+/**
+ * Both ends of an attachment, what is alongside the one inside, and whether they were made just
+ * now.
+ */
 export interface Pair {
   readonly host: Link;
   readonly guest: Link;
-  readonly beside: LinksBeside;
+  readonly alongside: LinksBeside;
   readonly isNew: boolean;
 }
 
 /**
- * Finds the pair of links or makes it. One of ours whose other end is not inside — its namespace has gone, or the end in
- * it — is made anew. Throws `NAME_IN_USE` where one of the names is somebody else's.
+ * Finds the pair of links or makes it. One of ours whose other end is not inside — its namespace
+ * has gone, or the end in it — is made anew. Throws `NAME_IN_USE` where one of the names is
+ * somebody else's.
  */
 export async function ensurePair(
   { netlink }: AttachmentKernel,
@@ -32,9 +36,9 @@ export async function ensurePair(
   if (made === undefined) {
     const host = await netlink.link(hostLink);
     if (host !== undefined && !isOurs(host, alias)) throw taken(hostLink, "on the host");
-    const { guest, ...beside } = await lookInside(inside.netlink, fragment);
+    const { guest, ...alongside } = await lookInside(inside.netlink, fragment);
     if (host !== undefined && !isDoomed(host) && guest !== undefined && areEnds(host, guest))
-      return { host, guest, beside, isNew: false };
+      return { host, guest, alongside, isNew: false };
     if (guest !== undefined) await endDoomed(netlink, guest);
     // (By its index: what has that name may have gone along with the other end.)
     if (host !== undefined) await netlink.deleteLink(host.index);
@@ -43,8 +47,8 @@ export async function ensurePair(
     if (made === undefined)
       throw taken(guestLink, "in the container, or the host's end of its pair,");
   }
-  const { guest, ...beside } = await lookInside(inside.netlink, fragment);
-  if (guest !== undefined) return { host: made, guest, beside, isNew: true };
+  const { guest, ...alongside } = await lookInside(inside.netlink, fragment);
+  if (guest !== undefined) return { host: made, guest, alongside, isNew: true };
   throw new PodnetError("NETLINK_FAILED", `Link "${guestLink}" was made and is gone again`, {
     hint: "Somebody removes links there; try again",
     details: { link: guestLink, errno: "ENODEV" },

@@ -34,7 +34,9 @@ export interface Firewall {
   readonly guardLacking: () => readonly string[];
 }
 
-/** Opens the configured driver, and what clears up behind the other one. Changes nothing by itself. */
+/**
+ * Opens the configured driver, and what clears up behind the other one. Changes nothing by itself.
+ */
 export function openFirewall(options: FirewallOptions): Firewall {
   const { kernel, memory, firewall, iptables, chain } = options;
   const ledger = new Ledger(kernel.nftables);
@@ -81,7 +83,10 @@ const madeChains = (memory: Memory): boolean => memory.chains(4).any || memory.c
 
 const everybody = (): boolean => true;
 
-/** Whose memory tells of no chains, because it was lost, looks in iptables-nft alone, if that is installed. */
+/**
+ * Whose memory reports no chains, because it was lost, looks in iptables-nft alone, if that is
+ * installed.
+ */
 async function formerChains(
   { kernel, memory, iptables, chain }: FirewallOptions,
   signal: AbortSignal,

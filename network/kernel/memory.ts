@@ -4,8 +4,9 @@ import type { IfName } from "../../core/names.ts";
 import { type TableName, type Variant, variants, mainTableName } from "../model/rules.ts";
 
 /**
- * What podnet changed on the host that bears no mark, so that `down` can put it back. Plain JSON; the daemon stores
- * it in its meta table before the change is made, and gives it back at the next start.
+ * What podnet changed on the host that bears no mark, so that `down` can put it back. Plain JSON;
+ * the daemon stores it in its meta table before the change is made, and gives it back at the next
+ * start.
  */
 export interface Remembered {
   /** Boot and network namespace it is true of; under any other it is void. */
@@ -32,8 +33,8 @@ export interface Remembered {
 }
 
 const forwardKeys = {
-  4: { was: "ipForward", beside: "besideForward" },
-  6: { was: "ipv6Forward", beside: "besideIpv6Forward" },
+  4: { was: "ipForward", alongside: "besideForward" },
+  6: { was: "ipv6Forward", alongside: "besideIpv6Forward" },
 } as const;
 
 /** Holds what is to be remembered and hands every change of it to the daemon's store. */
@@ -56,18 +57,18 @@ export class Memory {
   }
 
   besideForward(family: Family): readonly Setting[] {
-    return this.#value[forwardKeys[family].beside] ?? [];
+    return this.#value[forwardKeys[family].alongside] ?? [];
   }
 
   rememberForward(family: Family, was: string, settings: readonly Setting[]): void {
-    const { was: key, beside } = forwardKeys[family];
+    const { was: key, alongside } = forwardKeys[family];
     if (this.forward(family) === undefined)
-      this.#set({ ...this.#value, [key]: was, [beside]: settings });
+      this.#set({ ...this.#value, [key]: was, [alongside]: settings });
   }
 
   forgetForward(family: Family): void {
-    const { was, beside } = forwardKeys[family];
-    const { [was]: known, [beside]: _beside, ...rest } = this.#value;
+    const { was, alongside } = forwardKeys[family];
+    const { [was]: known, [alongside]: _beside, ...rest } = this.#value;
     if (known !== undefined) this.#set(rest);
   }
 

@@ -43,9 +43,12 @@ export type Change =
       readonly settings: readonly Setting[];
     }
   | { readonly kind: "set-link"; readonly name: IfName; readonly set: LinkSettings }
-  /** Brings up somebody else's bridge that we adopt, or takes it down again. */
+  /** Brings up a foreign bridge that we adopt, or takes it down again. */
   | { readonly kind: "set-adopted"; readonly name: IfName; readonly up: boolean }
-  /** Makes somebody else's bridge keep the MAC it has. Nothing that shows is changed, so nothing is put back. */
+  /**
+   * Makes a foreign bridge keep the MAC it has. Nothing that shows is changed, so nothing is put
+   * back.
+   */
   | { readonly kind: "pin-mac"; readonly name: IfName; readonly mac: Mac }
   | { readonly kind: "add-address"; readonly link: IfName; readonly prefix: IpPrefix }
   /** Absent is success. */

@@ -10,29 +10,38 @@ import {
 } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 
-/** Link group, route protocol and comment that mark what is podnet's. What bears no mark is never touched. */
+/**
+ * Link group, route protocol and comment that mark what is podnet's. What bears no mark is never
+ * touched.
+ */
 export const mark = {
   linkGroup: 73,
   /** Links on their way out are gathered here; one RTM_DELLINK ends them all. */
   graveyardGroup: 74,
   routeProtocol: 73,
-  /** Start of every link alias and rule comment, followed by the owner, e.g. `podnet:pod:abcdefghijkl:0`. */
+  /**
+   * Start of every link alias and rule comment, followed by the owner, e.g.
+   * `podnet:pod:abcdefghijkl:0`.
+   */
   alias: "podnet:",
 } as const;
 
 /**
- * How many addresses a bridge of ours learns at most: four for each of the 1,023 ports it can have. Without a bound one guest
- * fills the host's memory with them.
+ * How many addresses a bridge of ours learns at most: four for each of the 1,023 ports it can have.
+ * Without a bound one guest fills the host's memory with them.
  */
 export const fdbMaxLearned = 4092;
 
-/** Ports of bridges have a link group of their bridge's own: these two bits, and thirty of a digest of its name. */
+/**
+ * Ports of bridges have a link group of their bridge's own: these two bits, and thirty of a digest
+ * of its name.
+ */
 const portGroups = 0x4000_0000;
 
 /**
- * The link group of podnet's ports on a bridge. By it rules tell which network a frame comes from, so that they are the
- * same with any number of pods, and a port has them from the moment it is one. Two bridges of one group are one in a
- * thousand million.
+ * The link group of podnet's ports on a bridge. By it rules tell which network a frame comes from,
+ * so that they are the same with any number of pods, and a port has them from the moment it is one.
+ * Two bridges of one group are one in a thousand million.
  */
 export const portGroup = (bridge: IfName): number =>
   portGroups | (createHash("sha256").update(bridge).digest().readUInt32BE() & (portGroups - 1));
@@ -61,11 +70,19 @@ export interface NetworkFragment {
   readonly chain: string;
   /** Set forwarding of its families (and remember that we did). */
   readonly forward: boolean;
-  /** Pods of this network cannot reach each other, by way of the gateway neither. False unless given. */
+  /**
+   * Pods of this network cannot reach each other, by way of the gateway neither. False unless
+   * given.
+   */
   readonly isolated?: boolean;
-  /** Pods reach 169.254.0.0/16 and the clouds' metadata outside of this host. False unless given. */
+  /**
+   * Pods reach 169.254.0.0/16 and the clouds' metadata outside of this host. False unless given.
+   */
   readonly cloudMetadata?: boolean;
-  /** Whatever somebody on this host has translated (DNAT) may reach all of the network. False unless given. */
+  /**
+   * Whatever somebody on this host has translated (DNAT) may reach all of the network. False unless
+   * given.
+   */
   readonly acceptTranslated?: boolean;
   /** From these sources all of the network is reached. None unless given. */
   readonly admit?: readonly Cidr[];
@@ -77,7 +94,9 @@ export interface NetworkFragment {
   readonly retired?: readonly IpPrefix[];
 }
 
-/** Whether the network has addresses of this family: without, nothing of that family is made for it. */
+/**
+ * Whether the network has addresses of this family: without, nothing of that family is made for it.
+ */
 export const hasFamily = (network: NetworkFragment, family: Family): boolean =>
   network.gateways.some((gateway) => familyOf(gateway) === family);
 
@@ -87,34 +106,43 @@ interface Plugged {
   readonly key: string;
   readonly ports: readonly PortDesired[];
   /**
-   * Absent when the pod has never published anything (and in plans of an earlier podnetd): then no rules are looked at.
-   * A list is compared, an empty one with whatever is left of what was published before.
+   * Absent when the pod has never published anything (and in plans of an earlier podnetd): then no
+   * rules are looked at. A list is compared, an empty one with whatever is left of what was
+   * published before.
    */
   readonly published?: readonly PublishedDesired[];
   /**
-   * Addresses that take connections which somebody on this host has translated (DNAT): of containers, for which portmap and
-   * kube-proxy do that. Rules like those of what is published, and looked at with them.
+   * Addresses that take connections which somebody on this host has translated (DNAT): of
+   * containers, for which portmap and kube-proxy do that. Rules like those of what is published,
+   * and looked at with them.
    */
   readonly translated?: readonly Ip[];
-  /** Loopback ports of the host that lead to podnetd's. Who has a list has one of what is published as well. */
+  /**
+   * Loopback ports of the host that lead to podnetd's. Who has a list has one of what is published
+   * as well.
+   */
   readonly loopback?: readonly LoopbackRedirect[];
   /** What it has published up to the last change of that: who still speaks by it is cut off. */
   readonly withdrawn?: readonly PublishedDesired[];
   /**
-   * Addresses beyond its networks' subnets that it may send from. Absent when it has never had any. Who has a list has
-   * one of what is published as well, if need be an empty one: both are rules, and looked at together.
+   * Addresses beyond its networks' subnets that it may send from. Absent when it has never had any.
+   * Who has a list has one of what is published as well, if need be an empty one: both are rules,
+   * and looked at together.
    */
   readonly sources?: readonly SourceDesired[];
 }
 
-/** One pod's part of the host. Its taps are made by `linux/tun` and die with QEMU; here they become ports. */
+/**
+ * One pod's part of the host. Its taps are made by `linux/tun` and die with QEMU; here they become
+ * ports.
+ */
 export interface PodFragment extends Plugged {
   readonly kind: "pod";
 }
 
 /**
- * The same of a container: its link is made by `containers/`, and is in everything else what a pod's tap is. Its one port's
- * mark is `attachmentMark`.
+ * The same of a container: its link is made by `containers/`, and is in everything else what a
+ * pod's tap is. Its one port's mark is `attachmentMark`.
  */
 export interface AttachedFragment extends Plugged {
   readonly kind: "attachment";
@@ -122,10 +150,15 @@ export interface AttachedFragment extends Plugged {
 
 export type PluggedFragment = PodFragment | AttachedFragment;
 
-/** Ports of a pod that are reached at the host by translation, `count` of them one after the other. */
+/**
+ * Ports of a pod that are reached at the host by translation, `count` of them one after the other.
+ */
 export interface PublishedDesired {
   readonly protocol: "tcp" | "udp" | "sctp";
-  /** An address of the host; undefined is every one of the pod's family but loopback, which is never translated. */
+  /**
+   * An address of the host; undefined is every one of the pod's family but loopback, which is never
+   * translated.
+   */
   readonly hostIp?: Ip;
   readonly hostPort: number;
   readonly podIp: Ip;
@@ -133,13 +166,16 @@ export interface PublishedDesired {
   readonly count: number;
   /** Where the pod is reached. */
   readonly bridge: IfName;
-  /** The pod's network: who asks from there is answered by way of the host, for the pod would answer it directly. */
+  /**
+   * The pod's network: who asks from there is answered by way of the host, for the pod would answer
+   * it directly.
+   */
   readonly subnet: Cidr;
 }
 
 /**
- * A loopback port of the host that podnetd cannot listen at, because another program does. What this host sends to it goes to
- * podnetd's own port instead, at 127.0.0.1 or, for IPv6, at ::1.
+ * A loopback port of the host that podnetd cannot listen at, because another program does. What
+ * this host sends to it goes to podnetd's own port instead, at 127.0.0.1 or, for IPv6, at ::1.
  */
 export interface LoopbackRedirect {
   readonly protocol: "tcp" | "udp";
@@ -153,7 +189,9 @@ export interface LoopbackRedirect {
 /** Where podnetd listens for what is redirected. */
 export const redirectedTo = { 4: parseIp("127.0.0.1"), 6: parseIp("::1") } as const;
 
-/** An address that a guest may send from by one of its ports, though its network has no such subnet. */
+/**
+ * An address that a guest may send from by one of its ports, though its network has no such subnet.
+ */
 export interface SourceDesired {
   readonly tap: IfName;
   readonly address: Ip;
@@ -162,7 +200,9 @@ export interface SourceDesired {
 export interface PortDesired {
   readonly tap: IfName;
   readonly bridge: IfName;
-  /** The guest's, for neighbour clean-up; the tap's own is the kernel's, but on somebody else's bridge. */
+  /**
+   * The guest's, for neighbour clean-up; the tap's own is the kernel's, but on a foreign bridge.
+   */
   readonly guestMac: Mac;
   readonly guestAddresses: readonly IpPrefix[];
   readonly alias: string;

@@ -125,7 +125,7 @@ function portDeviations(
   set: PortSettings,
   found: ObservedLink | undefined,
 ): Deviation[] {
-  // Which VLANs a port is in is not among what links tell of themselves.
+  // Which VLANs a port is in is not among what links report themselves.
   const others = found?.vlan === undefined ? "others" : `${found.vlan}`;
   return Object.entries<number | boolean>(set as Record<string, number | boolean>).map(
     ([setting, wanted]) => ({
@@ -152,7 +152,10 @@ function settingDeviations(
   }));
 }
 
-/** A line of iptables-restore: what it deletes is there and should not be, what it adds the other way round. */
+/**
+ * A line of iptables-restore: what it deletes is there and should not be, what it adds the other
+ * way round.
+ */
 function ruleDeviation(subject: string, line: string): Deviation {
   const goes = /^-[DX] /.test(line);
   return goes

@@ -16,14 +16,20 @@ export interface ObservedLink {
   readonly master: number;
   /** Of a bridge; undefined of others. */
   readonly vlanFiltering: boolean | undefined;
-  /** Of a bridge: how many addresses it learns at most, 0 for any number; undefined where the kernel knows no bound. */
+  /**
+   * Of a bridge: how many addresses it learns at most, 0 for any number; undefined where the kernel
+   * knows no bound.
+   */
   readonly fdbMaxLearned?: number | undefined;
   /** As a bridge port; undefined when it is none. */
   readonly isolated: boolean | undefined;
   /** Likewise. */
   readonly hairpin?: boolean | undefined;
   readonly learning?: boolean | undefined;
-  /** The VLAN it is an untagged member of, and of no other; undefined unless that was looked at and is so. */
+  /**
+   * The VLAN it is an untagged member of, and of no other; undefined unless that was looked at and
+   * is so.
+   */
   readonly vlan?: number | undefined;
 }
 
@@ -47,7 +53,7 @@ export interface NamedLink {
 /** The host's end of a bridge. */
 export interface ObservedRouter {
   readonly mac: Mac;
-  /** Absent without IPv6, and until the kernel knows that nobody else has it. */
+  /** Absent without IPv6, and until the kernel knows that nothing else has it. */
   readonly linkLocal?: Ip;
 }
 

@@ -55,7 +55,7 @@ export function updatePeers(
   return true;
 }
 
-/** What is told of an overlay as it was made. */
+/** What is reported of an overlay as it was made. */
 export function summary({ shape, sides }: Followed): {
   readonly refused: WantedSide["refused"];
   readonly mtu: number;

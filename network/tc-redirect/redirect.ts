@@ -20,12 +20,12 @@ export interface JoinDesired {
   readonly netns: string;
   /** The link there, as CNI named it: `eth0`. */
   readonly link: string;
-  /** The machine's own link, to be made beside it. */
+  /** The machine's own link, to be made alongside it. */
   readonly tap: IfName;
 }
 
 export interface Joined {
-  /** For QEMU: whoever holds it open keeps it there. In the namespace it is beside the link. */
+  /** For QEMU: whoever holds it open keeps it there. In the namespace it is alongside the link. */
   readonly tap: Tap;
   readonly taken: TakenOver;
 }
@@ -35,11 +35,13 @@ const attempts = 5;
 const pauseMs = 10;
 
 /**
- * Joins a machine's tap to a link in a namespace: what comes in by one goes out by the other, every frame, before the
- * namespace's own kernel sees it. The link keeps its addresses — plugins look for them there — and nobody answers for them
- * but the machine: docs/decisions/0047. A join that a crash cut short is taken up anew.
+ * Joins a machine's tap to a link in a namespace: what comes in by one goes out by the other, every
+ * frame, before the namespace's own kernel sees it. The link keeps its addresses — plugins look for
+ * them there — and nobody answers for them but the machine: docs/decisions/0047. A join that a
+ * crash cut short is taken up anew.
  *
- * Throws `NETNS_UNUSABLE`, `INTERFACE_NOT_FOUND`, `TAP_CONFLICT`, `NETLINK_FAILED`, `SYSCALL_FAILED`, `CANCELLED`. Then nothing is joined.
+ * Throws `NETNS_UNUSABLE`, `INTERFACE_NOT_FOUND`, `TAP_CONFLICT`, `NETLINK_FAILED`,
+ * `SYSCALL_FAILED`, `CANCELLED`. Then nothing is joined.
  */
 export async function joinNamespace(desired: JoinDesired, signal: AbortSignal): Promise<Joined> {
   using namespace = NetworkNamespace.open(desired.netns);
@@ -74,8 +76,9 @@ export async function joinNamespace(desired: JoinDesired, signal: AbortSignal): 
 }
 
 /**
- * Ends a join: the link is the namespace's own again, and the tap goes with the last who holds it open. Absent is success:
- * so is a namespace that has gone, which took both along. What another machine has is left to it.
+ * Ends a join: the link is the namespace's own again, and the tap goes with the last who holds it
+ * open. Absent is success: so is a namespace that has gone, which took both along. What another
+ * machine has is left to it.
  */
 export async function leaveNamespace(desired: JoinDesired): Promise<void> {
   const opened = openIfThere(desired.netns);
@@ -85,7 +88,8 @@ export async function leaveNamespace(desired: JoinDesired): Promise<void> {
   const link = await netlink.link(desired.link);
   if (link !== undefined && (await otherMachine(netlink, desired, link)) !== undefined) return;
   if (link !== undefined) await dropRedirect(netlink, link.index);
-  // A tap that nobody holds is gone already; one that is held by a machine still running hears no more.
+  // A tap that nobody holds is gone already; one that is held by a machine still running hears no
+  // more.
   const tap = await netlink.link(desired.tap);
   if (tap?.tun !== undefined) await dropRedirect(netlink, tap.index);
 }
@@ -100,7 +104,10 @@ function openIfThere(path: string): NetworkNamespace | undefined {
   }
 }
 
-/** No address of the namespace's own on it: it would speak IPv6 to the machine from a MAC that is nobody's. */
+/**
+ * No address of the namespace's own on it: it would speak IPv6 to the machine from a MAC that is
+ * nobody's.
+ */
 function openQuietTap(name: IfName): Tap {
   const tap = openTap(name);
   try {
@@ -130,8 +137,8 @@ export async function findLink(
 }
 
 /**
- * The tap of another machine that the link leads to. (A tap or tun that it does not lead to is somebody's: of a VPN, say. And a
- * redirect to one that is gone leads to nobody.)
+ * The tap of another machine that the link leads to. (A tap or tun that it does not lead to is
+ * somebody's: of a VPN, say. And a redirect to one that is gone leads to nobody.)
  */
 async function otherMachine(
   netlink: Rtnetlink,

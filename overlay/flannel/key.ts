@@ -15,7 +15,7 @@ const none = "0.0.0.0-0";
 
 const part = (subnet: Cidr): string => `${ipOf(subnet)}-${lengthOf(subnet)}`;
 
-/** The last part of a lease's key, and the name by which a host's subnets are told of. */
+/** The last part of a lease's key, and the name by which a host's subnets are reported. */
 export function subnetsText({ v4, v6 }: Subnets): string {
   const first = v4 === undefined ? none : part(v4);
   return v6 === undefined ? first : `${first}&${part(v6)}`;

@@ -153,7 +153,7 @@ function wireguard(backend: UntriedBackend & { type: "wireguard" }, untried: Unt
   });
 }
 
-/** IPv4 alone: for each peer three policies, and the connection that charon is told of by vici. */
+/** IPv4 alone: for each peer three policies, and the connection that charon is reported by vici. */
 function ipsec(backend: UntriedBackend & { type: "ipsec" }, { own, peers }: Untried): string[] {
   const local = own.subnets.v4;
   const localIp = own.publicIp;

@@ -23,7 +23,7 @@ export interface PodRecord {
 }
 
 interface RecordedInterface {
-  /** Its host's name for it; undefined on a bridge of somebody else. */
+  /** Its host's name for it; undefined on a foreign bridge. */
   readonly network: NetworkName | undefined;
   /** The overlay that network is part of, which has the same name on every host. */
   readonly overlay: NetworkName | undefined;

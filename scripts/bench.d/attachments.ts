@@ -1,7 +1,7 @@
 /**
  * What a container's attachment costs podnetd in the kernel, without plugin, socket and store:
- * `ensure` and `release` with no other container and with 899, `sweep` a link; beside it the bare
- * requests that no way of doing it can do without.
+ * `ensure` and `release` with no other container and with 899, `sweep` a link; alongside it the
+ * bare requests that no way of doing it can do without.
  *   scripts/bench attachments [ROUNDS]
  */
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";

@@ -1,6 +1,6 @@
 /**
  * What running a program in a pod costs: the round trip of `true`, bytes both ways, fifty at once,
- * podnetd's memory while they stream. Beside it, turn by turn, a bare virtio port of the same
+ * podnetd's memory while they stream. Alongside it, turn by turn, a bare virtio port of the same
  * machine with `cat` at its end.
  *   scripts/bench exec [ROUNDS]
  */

@@ -23,7 +23,7 @@ interface Figures {
   readonly create: number[];
   /** Starting QEMU → the agent has said who it is. */
   readonly ready: number[];
-  /** Proportional set size while it runs beside `sideBySide - 1` others of its kind. */
+  /** Proportional set size while it runs alongside `sideBySide - 1` others of its kind. */
   readonly pssMib: number[];
 }
 

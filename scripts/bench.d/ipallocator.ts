@@ -306,7 +306,7 @@ function poolTable(): void {
 setFlagsFromString("--expose-gc");
 const collect = runInNewContext("gc") as () => void;
 
-/** Bytes that what `make` returns keeps alive, on the heap and beside it. */
+/** Bytes that what `make` returns keeps alive, on the heap and alongside it. */
 function bytesOf(make: () => unknown): number {
   const used = (): number => {
     collect();

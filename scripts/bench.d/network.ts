@@ -1,8 +1,8 @@
 /**
  * What a live change of a pod costs: a port published and unpublished, a NIC added and removed,
  * through the API, on a host with one pod and on the 900th pod of another, with both firewall
- * drivers; beside them the ancestors' way, one iptables process for each rule. All hosts stand side
- * by side and take turns, so that the machine's noise falls on all.
+ * drivers; alongside them the ancestors' way, one iptables process for each rule. All hosts stand
+ * side by side and take turns, so that the machine's noise falls on all.
  *   scripts/bench network [ROUNDS]
  */
 import { mkdtempSync, rmSync } from "node:fs";
@@ -79,7 +79,7 @@ function report(
   const growth = (driver: (typeof drivers)[number], figure: (typeof figures)[number]): number =>
     of(`${driver} crowded`, figure).median / of(`${driver} alone`, figure).median;
   console.log(
-    `${rounds} rounds; API call to answer, milliseconds; the 900th pod has ${crowdSize} synthetic ones beside it`,
+    `${rounds} rounds; API call to answer, milliseconds; the 900th pod has ${crowdSize} synthetic ones alongside it`,
   );
   row("", "1st", "p99", "900th", "p99", "growth");
   for (const driver of drivers) {

@@ -1,8 +1,8 @@
 /**
  * What the kernel's part of an overlay costs: peers at join (device, neighbours, forwarding
- * entries, routes), a second look that finds nothing to do, one more peer by news; beside them the
- * same entries by `ip` and `bridge` in batch mode, the fewest processes that can make them. In a
- * namespace of its own, without etcd and rules.
+ * entries, routes), a second look that finds nothing to do, one more peer by news; alongside them
+ * the same entries by `ip` and `bridge` in batch mode, the fewest processes that can make them. In
+ * a namespace of its own, without etcd and rules.
  *   scripts/bench overlay-kernel [PEERS...]
  */
 import { macFromBytes, parseCidr, parseIp } from "../../core/address.ts";

@@ -18,7 +18,7 @@ import { machine } from "../../test/lab/lab.ts";
 import { lastLine, row, type Summary, summarise } from "../measure.ts";
 import { latency, latencyRows } from "./overlay/latency.ts";
 
-export const description = "TCP through the overlay backend udp, beside flannel's method in C";
+export const description = "TCP through the overlay backend udp, alongside flannel's method in C";
 
 type End = "podnet" | "c";
 

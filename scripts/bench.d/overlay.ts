@@ -2,8 +2,8 @@
  * What an overlay costs on hosts that are namespaces on one link, with a real etcd and podnetd as
  * it runs: from being told to join to the first ping of another host's container, from a lease's
  * put to its route, thousands of peers, the return of an etcd, how long what others take stays
- * away, and TCP through its links beside the same links made by hand. What happens in the kernel is
- * told by `ip monitor`.
+ * away, and TCP through its links alongside the same links made by hand. What happens in the kernel
+ * is told by `ip monitor`.
  *   scripts/bench overlay [ROUNDS]
  */
 import { readFileSync } from "node:fs";

@@ -161,7 +161,7 @@ test.serial(
 );
 
 test.serial(
-  "a published port leads into the container, from outside and from the host, until DEL; nobody has it beside",
+  "a published port leads into the container, from outside and from the host, until DEL; nobody has it alongside",
   async (t) => {
     const [one, other] = [await cni.container(), await cni.container()];
     const portMappings = [{ HostPort: 8081, ContainerPort: 80, Protocol: "TCP", HostIP: "" }];
@@ -291,7 +291,7 @@ test.serial(
   },
 );
 
-test.serial("what others change of a container's port is put back, and told of", async (t) => {
+test.serial("what others change of a container's port is put back, and reported", async (t) => {
   const { lab, client, daemon } = cni.rig;
   const container = await cni.container();
   const added = await cni.done({ container });

@@ -49,7 +49,7 @@ for (const [what, harm, says] of [
   ["its pair", ["link", "del", "eth0"], /link pc\w+ is absent.*; healed/],
 ] as const)
   test.serial(
-    `what others take inside a container is put back, and told of: ${what}`,
+    `what others take inside a container is put back, and reported: ${what}`,
     async (t) => {
       const container = await cni.container();
       await cni.done({ container });
@@ -200,7 +200,7 @@ while True:
 }
 
 test.serial(
-  "a host port that somebody else has at a start is told of, and held when it is free",
+  "a host port that somebody else has at a start is reported, and held when it is free",
   async (t) => {
     const container = await cni.container();
     await cni.done({ container, config });

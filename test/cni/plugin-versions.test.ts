@@ -143,7 +143,7 @@ const saidOfBoth: Readonly<Record<string, unknown>> = {
   "1.0.0": [{ interface: 2, ...v4 }, { interface: 2, ...v6 }, ...routes],
 };
 
-test.serial("a network of both families is told of in each form of results", async (t) => {
+test.serial("a network of both families is reported in each form of results", async (t) => {
   const subnets = [{ cidr: "10.88.0.0/24" }, { cidr: "fd00:88::/64" }];
   for (const [cniVersion, found] of Object.entries(ofBoth)) {
     await cni.rig.client.networks.create({ spec: { name: "both", subnets } });

@@ -1,4 +1,4 @@
-/** Lists of plugins as libcni runs them: podnet's own beside Debian's. */
+/** Lists of plugins as libcni runs them: podnet's own alongside Debian's. */
 import path from "node:path";
 import { unpacked } from "../lab/container-host.ts";
 import type { Machine } from "../lab/lab.ts";

@@ -2,7 +2,7 @@ import type { Acts } from "./acts.ts";
 import type { Worker } from "./worker.ts";
 import { subject } from "./pods.ts";
 
-/** What gives a machine of somebody else NICs, and takes them back. */
+/** What gives a foreign machine NICs, and takes them back. */
 export type AttachedChange = "attach" | "detach";
 
 /** Attaches the worker's machine of somebody else. */

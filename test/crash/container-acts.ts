@@ -10,7 +10,7 @@ import type { Machine } from "../lab/lab.ts";
 
 /** What is done to containers. */
 export type ContainerOperation =
-  /** With a port, rates both ways, and a macvlan beside it. */
+  /** With a port, rates both ways, and a macvlan alongside it. */
   | "add"
   | "add-plain"
   | "del"

@@ -32,7 +32,8 @@ const afterActMs = 3000;
 const impatientMs = hanging.createMs;
 
 /**
- * How these cases are visited, in these workers and in others whose podnetds have this configuration.
+ * How these cases are visited, in these workers and in others whose podnetds have this
+ * configuration.
  */
 export const containerVisits = (
   cases: readonly ContainerCase[],
@@ -102,7 +103,7 @@ async function withoutRestart(
   const untold = (): readonly string[] =>
     action === "hang" || worker.reports(injected) || acted?.reported.includes(injected) === true
       ? []
-      : ["podnetd does not tell of the failure"];
+      : ["podnetd does not report the failure"];
   if (ready && (await worker.ended(0)) === undefined) {
     // What a start could not put right drift does, for which nobody waits here.
     if (acted === undefined) return [];

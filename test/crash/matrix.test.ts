@@ -12,8 +12,8 @@ import { sample } from "./sample.ts";
 import { full, log, random, seed, summarise } from "./stage.ts";
 
 /**
- * Cases of each operation beside its kills in a short run, of an operation that is killed at each
- * failpoint.
+ * Cases of each operation alongside its kills in a short run, of an operation that is killed at
+ * each failpoint.
  */
 const alongside = { error: 3, hang: 1 } as const;
 /** Cases of an operation in a short run whose kills are sampled, too. */
@@ -63,12 +63,12 @@ const operations: readonly TestedOperation[] = [
   { operation: "delete", what: "a delete", parts: 1 },
   { operation: "again", what: "the end of a machine, and the start after it,", parts: 1, few },
   { operation: "recover", what: "a recovery, and the recovery after it,", parts: 3, others: 8 },
-  // (A short run restarts podnetd beside a real one: test/vm/attach-ends.test.ts.)
+  // (A short run restarts podnetd alongside a real one: test/vm/attach-ends.test.ts.)
   ...(full
     ? [
         {
           operation: "reattach",
-          what: "a start that finds a machine of somebody else again",
+          what: "a start that finds a foreign machine again",
           parts: 1,
         } as const,
       ]
@@ -154,7 +154,7 @@ const groups: readonly ChangesGroup[] = full
         counts: ofChanges,
       },
       {
-        what: "each of a pod with a bridge and a tap of somebody else, and with addresses on lo",
+        what: "each of a pod with a bridge and a foreign tap, and with addresses on lo",
         changes: sample(ofMixed, someChanges.mixed, random),
         counts: ofMixedPods,
       },
@@ -270,7 +270,7 @@ async function pointsAlongside(operation: TestedOperation["operation"]): Promise
     found.set(each.operation, points);
     return points;
   });
-  // Both are over before any case begins; one that fails is told of by its own test.
+  // Both are over before any case begins; one that fails is reported by its own test.
   await Promise.allSettled(pair);
   return (await found.get(operation)) ?? [];
 }

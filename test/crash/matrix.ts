@@ -21,13 +21,13 @@ export interface MatrixOptions {
   readonly config: string;
   /** Labs worked in at a time. */
   readonly workers: number;
-  /** Told of each case as it ends. */
+  /** Notified of each case as it ends. */
   log(text: string): void;
 }
 
 export interface MatrixResult {
   readonly cases: number;
-  /** Cases beside these, at points that only look and were not come by again. */
+  /** Cases alongside these, at points that only look and were not come by again. */
   readonly missed: number;
   /** What was left, lost or not reached, one text a case. */
   readonly failures: readonly string[];

@@ -10,14 +10,15 @@ import type { Case } from "./points.ts";
 import { begin, visit } from "./visit.ts";
 
 // That the matrix can fail: one of its cases as it is, and the same with something left that no
-// pod's row tells of.
+// pod's row reports.
 
 const killed: Case = { operation: "create", point: almost, action: "kill" };
 const directory = mkdtempSync(path.join(tmpdir(), "podnet-notice-"));
 test.after.always(() => rmSync(directory, { recursive: true, force: true }));
 
 /**
- * Visits one case in a worker of its own, whose podnetd may find things changed when it starts again.
+ * Visits one case in a worker of its own, whose podnetd may find things changed when it starts
+ * again.
  */
 async function visited(
   name: string,

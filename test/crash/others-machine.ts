@@ -8,7 +8,7 @@ import { isPodnetError } from "../../core/errors.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
 import { standInQemu } from "../lab/standin.ts";
 
-/** A machine that somebody else runs beside podnetd, with a NIC of its owner's. */
+/** A foreign machine alongside podnetd, with a NIC of its owner's. */
 export interface OthersMachine extends AsyncDisposable {
   readonly qmp: string;
   readonly channel: string;
@@ -75,10 +75,10 @@ export async function startOthersMachine(): Promise<OthersMachine> {
     channel: at("channel"),
     tty: at("tty"),
     async amiss(podnets) {
-      if (!runs()) return ["the machine of somebody else has ended"];
+      if (!runs()) return ["the foreign machine has ended"];
       const found = await nics();
       const right = found.includes(owners) && found.length === podnets + 1;
-      return right ? [] : [`the machine of somebody else has the NICs ${found.join(", ")}`];
+      return right ? [] : [`the foreign machine has the NICs ${found.join(", ")}`];
     },
     [Symbol.asyncDispose]: stop,
   };

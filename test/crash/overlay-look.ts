@@ -111,7 +111,7 @@ function nextToFile({ subnetFile }: OverlayWorker, wanted: readonly string[]): r
     .map((name) => `file ${name} is left`);
 }
 
-/** The kernel's entries for other hosts, beside what etcd says of them. */
+/** The kernel's entries for other hosts, alongside what etcd says of them. */
 async function amissOfPeers(site: OverlayWorker): Promise<readonly string[]> {
   const { host } = site.worker.lab;
   const peers = [...(await site.leases())].filter(([subnet]) => isPeers(subnet));
@@ -148,7 +148,7 @@ async function amissOfPeers(site: OverlayWorker): Promise<readonly string[]> {
   return problems;
 }
 
-/** The pods there are run in this host's subnet, and etcd tells of each once. */
+/** The pods there are run in this host's subnet, and etcd reports each once. */
 async function amissOfPods(site: OverlayWorker): Promise<readonly string[]> {
   const { pods } = await site.worker.client.pods.list({});
   const problems: string[] = [];
@@ -157,7 +157,7 @@ async function amissOfPods(site: OverlayWorker): Promise<readonly string[]> {
     else problems.push(...(await unhealthyUnlessPassing(site, pod)));
   }
   const reported = (await site.records()).filter((key) => key.includes("/pods/"));
-  if (reported.length !== pods.length) problems.push(`etcd tells of pods: ${reported.join(" ")}`);
+  if (reported.length !== pods.length) problems.push(`etcd reports pods: ${reported.join(" ")}`);
   return problems;
 }
 

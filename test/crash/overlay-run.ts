@@ -99,7 +99,7 @@ async function livesOn(
   }
   const log = worker.log();
   const says = log.includes("Cannot start") && log.includes("Injected failure");
-  return says ? [] : [`it ends and does not tell of the failure:\n${log}`];
+  return says ? [] : [`it ends and does not report the failure:\n${log}`];
 }
 
 /** (Killed at a point that its start came by, it leaves what a start leaves.) */

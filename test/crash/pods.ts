@@ -1,6 +1,6 @@
 import type { Worker } from "./worker.ts";
 
-/** The pod that runs beside every case and must not notice. */
+/** The pod that runs alongside every case and must not notice. */
 export const bystander = "bystander";
 /** The pod that things happen to. */
 export const subject = "subject";

@@ -19,7 +19,7 @@ export type Operation =
   | "again"
   /** A start of podnetd with a running pod and one that is half made. */
   | "recover"
-  /** A start of podnetd with a pod in a machine of somebody else. */
+  /** A start of podnetd with a pod in a foreign machine. */
   | "reattach"
   /** A first start of podnetd. */
   | "start"

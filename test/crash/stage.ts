@@ -48,7 +48,7 @@ export interface Part {
   ): Promise<void>;
 }
 
-/** The tests of this file, which are about `what`; a line tells of them when they have ended. */
+/** The tests of this file, which are about `what`; a line reports them when they have ended. */
 export function partOfStage(what: string): Part {
   const directory = mkdtempSync(path.join(tmpdir(), `podnet-crash-${what}-`));
   const sums = { points: 0, cases: 0, leaks: 0 };

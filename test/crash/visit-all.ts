@@ -46,7 +46,7 @@ export interface VisitsHow {
    * not come by. All unless given.
    */
   readonly enough?: number | undefined;
-  /** Told of each case as it ends. */
+  /** Notified of each case as it ends. */
   log(text: string): void;
 }
 

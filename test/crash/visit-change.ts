@@ -23,7 +23,7 @@ export async function visitChange(how: Visit, change: Change): Promise<Outcome> 
     // A channel whose frame fails is closed, and that is told.
     if (visited.action !== "error" || visited.point.startsWith("channel:")) return;
     if (!`${thrown.message} ${worker.log()}`.includes("Injected failure"))
-      problems.push(`podnetd does not tell of the failure but of ${thrown.message}`);
+      problems.push(`podnetd does not report the failure but of ${thrown.message}`);
   });
   const killed = visited.action === "kill";
   const reached = killed

@@ -57,7 +57,7 @@ async function afterStart(how: Visit, start: Start): Promise<string[]> {
   }
   const log = worker.log();
   const reported = log.includes("Cannot start") && log.includes("Injected failure");
-  return reported ? [] : ["it ends and does not tell of the failure"];
+  return reported ? [] : ["it ends and does not report the failure"];
 }
 
 /** What failed is tried again: some time later all is as if nothing had. */
@@ -127,11 +127,11 @@ export async function visitDown(how: Visit): Promise<Outcome> {
     if (refused === undefined && !ends) problems.push("it says that all is down, and lives on");
     if (ends) problems.push(...(await leftBare(how, "after its end")));
     else problems.push(...(await usable(how, withPod, "before it is asked again")));
-    // What was tried again and worked is nothing to tell of.
+    // What was tried again and worked is nothing to report.
     const untold =
       refused !== undefined && !`${refused.message} ${worker.log()}`.includes("Injected");
     if (action === "error" && untold)
-      problems.push(`podnetd does not tell of the failure but of ${refused.message}`);
+      problems.push(`podnetd does not report the failure but of ${refused.message}`);
   }
   if (action === "kill" || refused === undefined) {
     await worker.kill();

@@ -9,7 +9,7 @@ import { restart, started, subject } from "./pods.ts";
 import { looked } from "./visit-change.ts";
 import { passes, timeout } from "./visit-node.ts";
 
-/** A start of podnetd that finds a machine of somebody else again. */
+/** A start of podnetd that finds a foreign machine again. */
 export async function visitReattach(how: Visit): Promise<Outcome> {
   const { worker, visited, next } = how;
   const { point, action } = visited;
@@ -24,7 +24,7 @@ export async function visitReattach(how: Visit): Promise<Outcome> {
     const ended = start.kind === "ended" || !(await livesOn(worker));
     const log = worker.log();
     if (ended && !(log.includes("Cannot start") && log.includes("Injected failure")))
-      problems.push("it ends and does not tell of the failure");
+      problems.push("it ends and does not report the failure");
   }
   await worker.kill();
   await started(worker, []);

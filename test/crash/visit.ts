@@ -72,7 +72,7 @@ export async function startAgain(worker: Worker): Promise<void> {
 
 /**
  * An operation asked of a running podnetd that is armed for it. `first`: the failure that it has to
- * tell of.
+ * report.
  */
 async function visitLive(
   how: Visit,
@@ -88,13 +88,13 @@ async function visitLive(
     (thrown: unknown) => {
       if (!isPodnetError(thrown)) throw thrown;
       if (visited.action === "kill") return;
-      // What went wrong first is what is told of, whatever became of it on the way.
+      // What went wrong first is what is reported, whatever became of it on the way.
       const { message } = thrown;
       const reported =
         first === undefined
           ? visited.action === "hang" || `${message} ${worker.log()}`.includes("Injected failure")
           : message.includes(`Injected failure: ${first}`);
-      if (!reported) problems.push(`podnetd does not tell of the failure but of ${message}`);
+      if (!reported) problems.push(`podnetd does not report the failure but of ${message}`);
     },
   );
   if (visited.action === "kill") {

@@ -34,7 +34,7 @@ export interface Worker extends AsyncDisposable {
   readonly lab: Lab;
   readonly directory: string;
   readonly client: Podnet;
-  /** A machine that somebody else runs; it is started when it is first asked for. */
+  /** A foreign machine; it is started when it is first asked for. */
   others(): Promise<OthersMachine>;
   /** What is wrong with it, if it was started; `attached` when the subject is it. */
   amiss(attached: boolean): Promise<readonly string[]>;
@@ -156,7 +156,7 @@ export async function openWorker(name: string, config: string): Promise<Worker> 
             !/^- open (?:socket|pipe)$/.test(line) && !leftOut.some((text) => line.includes(text)),
         );
         // A descriptor of a connection, or of a command, is closed a little after its last answer,
-        // and nothing tells of it.
+        // and nothing reports it.
         const closing = found.every((line) => /^\+ open (?:socket|pipe)$/.test(line));
         if (found.length === 0 || !closing || attempt === 50) return found;
         await delay(20);

@@ -122,28 +122,31 @@ test.serial(
   },
 );
 
-test.serial("what links of CNI plugins have beside: no ARP, and routes' attributes", async (t) => {
-  const routes = [
-    { destination: "0.0.0.0/0", gateway: "10.1.0.1", interface: "eth0", mtu: 1300, advmss: 1200 },
-    { destination: "10.9.0.0/16", interface: "eth0", source: "10.1.0.2" },
-    { destination: "fd09::/64", interface: "eth0", source: "fd00::2", mtu: 1300 },
-  ];
-  const plain = await configure({ interfaces: [eth0] });
-  t.false(JSON.stringify(plain).includes("source"), "an earlier host is told of none");
-  // A link that is up already, and again.
-  for (const _time of [1, 2]) {
-    const observed = await configure({ interfaces: [{ ...eth0, noArp: true }], routes });
-    t.true(interfaceOf(observed, "eth0")?.noArp);
-    for (const route of routes)
-      t.true(
-        observed.routes.some((there) => JSON.stringify(there) === JSON.stringify(route)),
-        JSON.stringify(observed.routes),
-      );
-  }
-  t.regex(await ip("link show eth0"), /<[^>]*NOARP[^>]*>/);
-  t.regex(await ip("route show default"), /mtu 1300 advmss 1200/);
-  t.regex(await ip("route show 10.9.0.0/16"), /src 10\.1\.0\.2/);
-});
+test.serial(
+  "what links of CNI plugins have alongside: no ARP, and routes' attributes",
+  async (t) => {
+    const routes = [
+      { destination: "0.0.0.0/0", gateway: "10.1.0.1", interface: "eth0", mtu: 1300, advmss: 1200 },
+      { destination: "10.9.0.0/16", interface: "eth0", source: "10.1.0.2" },
+      { destination: "fd09::/64", interface: "eth0", source: "fd00::2", mtu: 1300 },
+    ];
+    const plain = await configure({ interfaces: [eth0] });
+    t.false(JSON.stringify(plain).includes("source"), "an earlier host is notified of none");
+    // A link that is up already, and again.
+    for (const _time of [1, 2]) {
+      const observed = await configure({ interfaces: [{ ...eth0, noArp: true }], routes });
+      t.true(interfaceOf(observed, "eth0")?.noArp);
+      for (const route of routes)
+        t.true(
+          observed.routes.some((there) => JSON.stringify(there) === JSON.stringify(route)),
+          JSON.stringify(observed.routes),
+        );
+    }
+    t.regex(await ip("link show eth0"), /<[^>]*NOARP[^>]*>/);
+    t.regex(await ip("route show default"), /mtu 1300 advmss 1200/);
+    t.regex(await ip("route show 10.9.0.0/16"), /src 10\.1\.0\.2/);
+  },
+);
 
 test.serial("an interface that is not named is left alone", async (t) => {
   await configure(full);
@@ -225,7 +228,7 @@ test.serial("each address is announced, by ARP and by neighbour advertisement", 
 });
 
 test.serial(
-  "lo gets exactly the addresses that are named, beside its own, and answers at them",
+  "lo gets exactly the addresses that are named, alongside its own, and answers at them",
   async (t) => {
     const held = async (): Promise<string[]> =>
       [...(await ip("-o address show dev lo")).matchAll(/inet6? (\S+)/g)]

@@ -101,7 +101,7 @@ for (const { title, make, readOnly, after, behind } of images)
         "if [ -L /etc/resolv.conf ]; then echo a link; else echo a file; fi",
       );
       t.is(link.trim(), after);
-      t.is(await shell(t, "ls /etc"), "resolv.conf\n", "nothing is left beside it");
+      t.is(await shell(t, "ls /etc"), "resolv.conf\n", "nothing is left alongside it");
     }
     if (behind !== undefined) t.is(await shell(t, `cat ${stub}`), behind);
     await shell(t, `umount /etc; rm -rf /run/systemd/resolve /run/there`);

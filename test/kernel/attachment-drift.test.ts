@@ -88,7 +88,7 @@ test.serial(
   },
 );
 
-test.serial("an end that has another name inside is taken from nobody, and told of", async (t) => {
+test.serial("an end that has another name inside is taken from nobody, and reported", async (t) => {
   await site.inside(2, "link set eth0 down");
   await site.inside(2, "link set eth0 name mine");
   const before = await ip("-o link show pc2");
@@ -177,7 +177,7 @@ const advertise = (): Promise<unknown> =>
   ]);
 
 test.serial(
-  "a container hears no router, and speaks no IPv6 where it was given none; another one beside it does",
+  "a container hears no router, and speaks no IPv6 where it was given none; another one alongside it does",
   async (t) => {
     const four = (n: number): AttachmentFragment => {
       const whole = site.fragment(n);

@@ -127,7 +127,7 @@ const spoils: Readonly<Record<string, () => Promise<unknown>>> = {
 };
 
 for (const [what, spoil] of Object.entries(spoils))
-  test.serial(`what is wrong with a rate is told of and repaired: ${what}`, async (t) => {
+  test.serial(`what is wrong with a rate is reported and repaired: ${what}`, async (t) => {
     const fragment = limited({ fromGuest: slow });
     await site.attachments.ensure(fragment, signal);
     await spoil();
@@ -157,7 +157,7 @@ test.serial("rates go with their attachment", async (t) => {
 });
 
 test.serial(
-  "a macvlan beside it is set up, and leads past it to the host and the services",
+  "a macvlan alongside it is set up, and leads past it to the host and the services",
   async (t) => {
     await ip("link add up0 type veth peer name up1");
     await ip("address add 198.51.100.7/24 dev up0");

@@ -101,7 +101,7 @@ const wrongs: Readonly<Record<string, readonly [spoil: () => Promise<unknown>, s
 };
 
 for (const [what, [spoil, says]] of Object.entries(wrongs))
-  test.serial(`what is wrong is told of and repaired: ${what}`, async (t) => {
+  test.serial(`what is wrong is reported and repaired: ${what}`, async (t) => {
     await spoil();
     const found = await site.attachments.check(site.fragment(2), signal);
     t.regex(found.join("\n"), says);

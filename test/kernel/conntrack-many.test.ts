@@ -1,6 +1,6 @@
 /**
- * Tables of flows as large as guests can make them: podnetd reads them beside everything else that
- * it does.
+ * Tables of flows as large as guests can make them: podnetd reads them alongside everything else
+ * that it does.
  */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import test from "ava";

@@ -94,7 +94,7 @@ test.serial(
       t.is(plan.message, message);
     }
     t.notRegex(await stage.ip("-o", "link"), /pn-blue/);
-    // Beside them, and over one of them when somebody wants it so; also after a restart.
+    // Alongside them, and over one of them when somebody wants it so; also after a restart.
     await create(podnet, { subnets: [{ cidr: "10.41.0.0/24" }] });
     await create(podnet, { name: "over", subnets: [{ cidr: "192.0.2.128/25" }] }, { force: true });
     t.regex(await stage.ip("addr", "show", "dev", "pn-over"), /192\.0\.2\.129\/25/);
@@ -143,27 +143,30 @@ test.serial("what names and bridges stand for stays theirs", async (t) => {
   t.is((await refusal(podnet.networks.get({ name: "red" }))).code, "NETWORK_NOT_FOUND");
 });
 
-test.serial("what others do to a network that was made by API is told of and healed", async (t) => {
-  await using stage = await openStage();
-  const daemon = await stage.start("drift_s = 1\n");
-  using podnet = connectPodnet({ socket: daemon.socket });
-  await create(podnet, { isolated: true });
-  await stage.ip("link", "set", "dev", "pn-blue", "mtu", "1280");
-  await stage.lab.host.run("iptables", "-t", "nat", "-F", "POSTROUTING");
-  for (let i = 0; i < 200; i++) {
-    const { drift } = await podnet.node.diff({});
-    const healed = daemon.log().match(/network blue: .*healed/g) ?? [];
-    if (!drift && healed.length >= 1) break;
-    await delay(50);
-  }
-  t.regex(daemon.log(), /"subject":"link pn-blue mtu","found":"1280","wanted":"1500".*healed/);
-  t.regex(await stage.ip("link", "show", "pn-blue"), /mtu 1500/);
-  t.regex(await stage.rules(), /-s 10\.20\.0\.0\/24 ! -o pn-blue .*MASQUERADE/);
-  // One that was deleted is not healed.
-  await podnet.networks.delete({ name: "blue" });
-  await delay(2500);
-  t.notRegex(await stage.ip("-o", "link"), /pn-blue/);
-});
+test.serial(
+  "what others do to a network that was made by API is reported and healed",
+  async (t) => {
+    await using stage = await openStage();
+    const daemon = await stage.start("drift_s = 1\n");
+    using podnet = connectPodnet({ socket: daemon.socket });
+    await create(podnet, { isolated: true });
+    await stage.ip("link", "set", "dev", "pn-blue", "mtu", "1280");
+    await stage.lab.host.run("iptables", "-t", "nat", "-F", "POSTROUTING");
+    for (let i = 0; i < 200; i++) {
+      const { drift } = await podnet.node.diff({});
+      const healed = daemon.log().match(/network blue: .*healed/g) ?? [];
+      if (!drift && healed.length >= 1) break;
+      await delay(50);
+    }
+    t.regex(daemon.log(), /"subject":"link pn-blue mtu","found":"1280","wanted":"1500".*healed/);
+    t.regex(await stage.ip("link", "show", "pn-blue"), /mtu 1500/);
+    t.regex(await stage.rules(), /-s 10\.20\.0\.0\/24 ! -o pn-blue .*MASQUERADE/);
+    // One that was deleted is not healed.
+    await podnet.networks.delete({ name: "blue" });
+    await delay(2500);
+    t.notRegex(await stage.ip("-o", "link"), /pn-blue/);
+  },
+);
 
 test.serial(
   "what the host refuses half way leaves nothing, and what was there is as it was",

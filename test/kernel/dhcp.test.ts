@@ -202,7 +202,7 @@ arp = bytes.fromhex("ffffffffffff" "525400000008" "0806" "0001080006040001" "525
 for _ in range(50000): s.send(arp)`;
   const before = process.cpuUsage();
   await run(["ip", "netns", "exec", name, "python3", "-c", flood]);
-  // What it shows is seen, and what is not read is told of.
+  // What it shows is seen, and what is not read is reported.
   while (!(port.taken.has("192.168.123.8/24") && port.ignored.includes("dhcp_flood")))
     await delay(50);
   const used = process.cpuUsage(before);
@@ -210,7 +210,7 @@ for _ in range(50000): s.send(arp)`;
 });
 
 test.serial(
-  "a port whose socket fails is answered again by a new socket, which is told of once and counted",
+  "a port whose socket fails is answered again by a new socket, which is reported once and counted",
   async (t) => {
     const name = await guest(9);
     await ip(`-n ${name} link set dev eth0 up`);

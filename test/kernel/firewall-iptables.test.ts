@@ -86,7 +86,7 @@ for (const variant of variants)
     );
     t.is(await saved("iptables", variant), golden(4));
     t.is(await saved("ip6tables", variant), golden(6));
-    // What is told of a fragment is what is made of it.
+    // What is reported of a fragment is what is made of it.
     const reported = [...host.describe(dualNetwork()), ...host.describe(pod)]
       .filter((line) => /^ip6?tables /.test(line))
       .map((line) => line.replace(" -A", ":"));

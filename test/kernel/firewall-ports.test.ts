@@ -85,7 +85,7 @@ for (const { name, options } of driversUnderTest)
 
 for (const { name, options } of driversUnderTest)
   test.serial(
-    `${name}: a bridge of somebody else that is missing keeps nothing else of the pod away`,
+    `${name}: a foreign bridge that is missing keeps nothing else of the pod away`,
     async (t) => {
       await using site = await FirewallSite.open(options);
       await site.ensure(dualNetwork());

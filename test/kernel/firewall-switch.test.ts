@@ -142,7 +142,7 @@ for (const other of ["iptables-nft", "iptables-legacy"])
     },
   );
 
-test.serial("what a lost memory does not tell of is taken away all the same", async (t) => {
+test.serial("what a lost memory does not report is taken away all the same", async (t) => {
   await using site = await FirewallSite.open(driver("nftables").options);
   await site.pod(2);
   let host = site.host;

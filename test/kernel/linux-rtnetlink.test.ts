@@ -234,7 +234,7 @@ test.serial("changes of every kind are told, in order", async (t) => {
   await net.changeLink("vb", { up: true });
   await net.addAddress(index, parseIpPrefix("192.168.123.1/24"));
   await net.addAddress(index, parseIpPrefix("fd00::1/64"), { noDad: true });
-  // IPv6 tells of an address when its own work queue gets round to it.
+  // IPv6 reports an address when its own work queue gets round to it.
   await seen.until(() => seen.events.some((event) => text(event) === "+address fd00::1/64"));
   const destination = parseCidr("10.1.0.0/16");
   await net.addRoute({ destination, gateway: parseIp("192.168.123.7"), protocol: 73 });

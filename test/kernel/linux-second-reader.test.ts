@@ -1,6 +1,7 @@
 /**
- * Our rtnetlink beside npm `netlink`, an implementation that shares nothing with it. It runs in a
- * child process, since it aborts its own when a socket overruns (docs/decisions/0003-rtnetlink.md).
+ * Our rtnetlink alongside npm `netlink`, an implementation that shares nothing with it. It runs in
+ * a child process, since it aborts its own when a socket overruns
+ * (docs/decisions/0003-rtnetlink.md).
  */
 import test from "ava";
 import {

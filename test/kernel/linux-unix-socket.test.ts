@@ -208,7 +208,7 @@ test("waits while the listener's backlog is full, and stops when told", async (t
   first.close();
 });
 
-test("a peer that dies before anybody listens to the connection ends nothing, and is told of then", async (t) => {
+test("a peer that dies before anybody listens to the connection ends nothing, and is reported then", async (t) => {
   const directory = deepDirectory(t);
   const { child, path } = await listenOnly(t, directory);
   const connection = await connectUnix(path);

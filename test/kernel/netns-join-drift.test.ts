@@ -65,7 +65,7 @@ test.serial("what others take of a join is put back; a look alone changes nothin
   await leaveNamespace(desired());
 });
 
-test.serial("what others put beside a join stays", async (t) => {
+test.serial("what others put alongside a join stays", async (t) => {
   const { tap } = await joinNamespace(desired(), signal);
   await using _tap = tap;
   const alongside = "prio 7 u32 match u8 0 0 action mirred egress redirect dev lo";

@@ -516,26 +516,23 @@ test.serial(
   },
 );
 
-test.serial(
-  "A missing tap, a missing bridge and a tap of somebody else's name are told apart",
-  async (t) => {
-    await using host = await open();
-    await using _tap = openTap("tap2" as IfName);
-    const noBridge = await t.throwsAsync(host.apply(podFragment(2), signal));
-    t.true(isPodnetError(noBridge, "BRIDGE_CONFLICT"));
-    await host.apply(networkFragment(), signal);
-    const noTap = await t.throwsAsync(host.apply(podFragment(3), signal));
-    t.true(isPodnetError(noTap, "NETLINK_FAILED"));
-    await ip("link set dev tap2 alias theirs");
-    const taken = await t.throwsAsync(host.apply(podFragment(2), signal));
-    t.true(isPodnetError(taken, "NAME_IN_USE"));
-    t.deepEqual(
-      (await host.remove(podFragment(2), signal)).map((change) => change.kind),
-      ["forget-neighbour"],
-    );
-    t.like(await linkOf("tap2"), { ifalias: "theirs" });
-  },
-);
+test.serial("A missing tap, a missing bridge and a foreign tap name are told apart", async (t) => {
+  await using host = await open();
+  await using _tap = openTap("tap2" as IfName);
+  const noBridge = await t.throwsAsync(host.apply(podFragment(2), signal));
+  t.true(isPodnetError(noBridge, "BRIDGE_CONFLICT"));
+  await host.apply(networkFragment(), signal);
+  const noTap = await t.throwsAsync(host.apply(podFragment(3), signal));
+  t.true(isPodnetError(noTap, "NETLINK_FAILED"));
+  await ip("link set dev tap2 alias theirs");
+  const taken = await t.throwsAsync(host.apply(podFragment(2), signal));
+  t.true(isPodnetError(taken, "NAME_IN_USE"));
+  t.deepEqual(
+    (await host.remove(podFragment(2), signal)).map((change) => change.kind),
+    ["forget-neighbour"],
+  );
+  t.like(await linkOf("tap2"), { ifalias: "theirs" });
+});
 
 /** Links, addresses, routes and rules of others, in both variants of iptables. */
 async function seedForeign(): Promise<void> {
@@ -557,7 +554,7 @@ async function seedForeign(): Promise<void> {
     "neigh add 10.77.0.5 lladdr 52:54:00:aa:bb:cc dev theirs0 nud permanent",
   ];
   for (const command of commands) await ip(command);
-  // The kernel tells of a carrier from a work queue; what is compared later has to be at rest.
+  // The kernel reports a carrier from a work queue; what is compared later has to be at rest.
   for (let i = 0; i < 100 && !/state UP/.test(await ip("-o link show dev theirs0")); i++);
   const rules = `*filter
 :INPUT ACCEPT [0:0]

@@ -51,7 +51,7 @@ async function reaches(from: number, to: number): Promise<boolean> {
   return exitCode === 0;
 }
 
-/** What somebody else's bridge is set to, its ports and timers aside. */
+/** What a foreign bridge is set to, its ports and timers aside. */
 async function settings(): Promise<unknown> {
   const [link] = JSON.parse(await ip(`-d -j link show ${bridge}`)) as Record<string, unknown>[];
   const text = JSON.stringify(link);
@@ -102,27 +102,24 @@ test.serial(
   },
 );
 
-test.serial(
-  "somebody else's bridge keeps its MAC, though it never got one of its own",
-  async (t) => {
-    await ip("link set t4 address f8:00:00:00:00:04");
-    await ip(`link set t4 master ${bridge}`);
-    const address = async (): Promise<string> =>
-      (JSON.parse(await ip(`-j link show ${bridge}`)) as { address: string }[])[0]?.address ?? "";
-    t.is(await address(), "f8:00:00:00:00:04", "that of its lowest port");
-    await ip("link set t3 address 02:00:00:00:00:03");
-    const wanted = fragment(port(1), port(2), port(3));
-    await host.apply(wanted, signal);
-    t.is(await address(), "f8:00:00:00:00:04");
-    t.true(await reaches(1, 3));
-    t.deepEqual(await host.apply(wanted, signal), []);
-    await ip("link set t3 address 02:00:00:00:00:03");
-    t.is(await address(), "02:00:00:00:00:03", "control: a lower one would be the bridge's");
-    t.deepEqual(changesText(await host.diff(wanted, signal)), ["link ~ t3 mac fe:54:00:00:09:03"]);
-  },
-);
+test.serial("a foreign bridge keeps its MAC, though it never got one of its own", async (t) => {
+  await ip("link set t4 address f8:00:00:00:00:04");
+  await ip(`link set t4 master ${bridge}`);
+  const address = async (): Promise<string> =>
+    (JSON.parse(await ip(`-j link show ${bridge}`)) as { address: string }[])[0]?.address ?? "";
+  t.is(await address(), "f8:00:00:00:00:04", "that of its lowest port");
+  await ip("link set t3 address 02:00:00:00:00:03");
+  const wanted = fragment(port(1), port(2), port(3));
+  await host.apply(wanted, signal);
+  t.is(await address(), "f8:00:00:00:00:04");
+  t.true(await reaches(1, 3));
+  t.deepEqual(await host.apply(wanted, signal), []);
+  await ip("link set t3 address 02:00:00:00:00:03");
+  t.is(await address(), "02:00:00:00:00:03", "control: a lower one would be the bridge's");
+  t.deepEqual(changesText(await host.diff(wanted, signal)), ["link ~ t3 mac fe:54:00:00:09:03"]);
+});
 
-test.serial("isolated ports on somebody else's bridge reach others alone", async (t) => {
+test.serial("isolated ports on a foreign bridge reach others alone", async (t) => {
   await host.apply(
     fragment(port(1, { isolated: true }), port(2, { isolated: true }), port(3)),
     signal,

@@ -9,7 +9,7 @@ import { until } from "../lab/until.ts";
 const { signal } = new AbortController();
 
 /**
- * What a host's kernel tells of, apart from what its overlays asked for: how often, and what of it
+ * What a host's kernel reports, apart from what its overlays asked for: how often, and what of it
  * damages them.
  */
 function watch({ name, overlays }: OverlayHost) {
@@ -52,7 +52,7 @@ const damages = [
   "ip addr del 10.77.1.0/32 dev flannel.1",
 ] as const;
 
-test.serial("the kernel tells of what others take of an overlay's, each of it", async (t) => {
+test.serial("the kernel reports what others take of an overlay's, each of it", async (t) => {
   await using lab = await openOverlayHosts(1);
   const [host] = lab.hosts as [OverlayHost];
   const desired = overlayOf(1, { peers: [2, 3], families: [4, 6] });

@@ -73,7 +73,7 @@ for (const driver of drivers) {
       t.deepEqual(await rule.diff(former, signal), []);
       await rule.ensure(overlay(), signal);
       t.is(await rules(), whole);
-      // A second one beside it, then alone.
+      // A second one alongside it, then alone.
       const blue = overlay({
         name: "blue",
         sides: [{ network: parseCidr("10.99.0.0/16"), subnet: parseCidr("10.99.1.0/24") }],

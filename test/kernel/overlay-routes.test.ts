@@ -63,7 +63,7 @@ test.serial(
     t.deepEqual(await changesOf(host, desired), ["route + 10.77.2.0/24 via 192.0.2.2 dev eth0"]);
     t.deepEqual(await changesOf(host, desired), []);
     t.true(await host.reaches(podAddress(2)));
-    // A peer behind no link of ours holds up no other, and is told of.
+    // A peer behind no link of ours holds up no other, and is reported.
     const far = {
       ...desired,
       sides: desired.sides.map((side) => ({

@@ -73,7 +73,7 @@ test.serial(
     // Each host counts a hop, and each end of the tunnel.
     t.regex(await first.pod(`ping -n -c 1 -W 5 ${podAddress(2)}`), /ttl=60 /);
     t.regex(await first.pod(`ping -n -c 1 -W 5 -t 5 ${podAddress(2)}`), /ttl=60 /);
-    // The last hop of a host is told of by its kernel; those at the tunnel's ends are not.
+    // The last hop of a host is notified of by its kernel; those at the tunnel's ends are not.
     t.regex(await lastHop(first, 4), /Time to live exceeded/);
     t.is(countersOf(second).expired, 0);
     t.notRegex(await lastHop(first, 3), /Time to live/);

@@ -99,7 +99,7 @@ test.serial(
   },
 );
 
-test("a socket whose program is not ours to see is told of by its user", (t) => {
+test("a socket whose program is not ours to see is reported by its user", (t) => {
   t.is(holderOf({ inode: "4294967295999", uid: 0 }), "a program of root");
   t.is(holderOf({ inode: "4294967295999", uid: 4_000_000 }), "a program of user 4000000");
   t.is(holderOf({ inode: "0", uid: 0 }), "a connection that has just ended");

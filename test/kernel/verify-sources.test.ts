@@ -209,7 +209,7 @@ test.serial(
         /learning|VLAN/.test(line),
       );
     };
-    // A kernel without VLANs on bridges tells of none, which differs from what was asked for.
+    // A kernel without VLANs on bridges reports none, which differs from what was asked for.
     const noVlan = /^link \S+ VLANs: (?:absent|1 untagged) instead of 7 untagged$/;
     const calm = await seen(
       `ip link set dev ${tap} master ${bridge}`,

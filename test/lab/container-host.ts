@@ -30,7 +30,7 @@ export interface ContainerHost extends Machine, AsyncDisposable {
   file(name: string): string;
   /** Writes a list of plugins where every runtime looks for it. */
   writeList(name: string, list: unknown): void;
-  /** Puts a plugin beside those of Debian. */
+  /** Puts a plugin alongside those of Debian. */
   addPlugin(name: string, program: string): void;
   /** A neighbour on a wire of his own, who has no route but to the host's own address there. */
   readonly lan: Machine;

@@ -129,7 +129,7 @@ export class OverlayLabHost implements AsyncDisposable {
     if (!this.running) return;
     if (this.#podnetd !== undefined) {
       const daemon = this.#podnetd;
-      // One that does not end is told of with its log, which a test's own limit would not show.
+      // One that does not end is reported with its log, which a test's own limit would not show.
       const limit = setTimeout(() => {
         console.error(`Host ${this.n} does not end at ${signal}:\n${daemon.log().slice(-4000)}`);
       }, 60_000);
@@ -204,7 +204,7 @@ export class OverlayLabHost implements AsyncDisposable {
       ttlSeconds,
       marginSeconds: Math.min(3600, ttlSeconds / 2),
     };
-    // What is told of its former life is not of this one.
+    // What is reported of its former life is not of this one.
     const log = openSync(path.join(this.directory, "flannel.log"), "w");
     const words = [process.execPath, flannelProgram, JSON.stringify(options)] as const;
     this.#flannel = this.machine.spawn(words, { stdio: ["ignore", log, log] });

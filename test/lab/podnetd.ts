@@ -89,7 +89,7 @@ export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
   const failpoints = options.env?.["PODNET_FAILPOINTS"] !== undefined;
   const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
   const readLog = (): string => readFileSync(logFile, "utf8");
-  // Before it serves, whoever waits for it tells of its end.
+  // Before it serves, whoever waits for it reports its end.
   let asked = true;
   child.once("exit", (code, signal) => {
     // Its log goes with the test's directory: whoever reads of a failure has nothing else to go by.

@@ -146,7 +146,7 @@ function explain(call: Call, open: readonly Call[], ways: ReadonlyMap<string, Wa
   return [
     "This call cannot be explained:",
     `  ${describe(call)}`,
-    "under way beside it:",
+    "under way alongside it:",
     ...open.filter((one) => one !== call).map((one) => `  ${describe(one)}`),
     "what may have been before:",
     ...[...states].slice(0, 10).map((state) => `  ${state}`),

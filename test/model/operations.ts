@@ -17,7 +17,7 @@ function endsOf(calls: readonly Call[]): Map<string, { begun: number; done: numb
 }
 
 /**
- * What pods certainly held beside their first address: from the answer that gave it to the first
+ * What pods certainly held alongside their first address: from the answer that gave it to the first
  * word of what may take it.
  */
 export function certainly(operations: readonly Operation[], calls: readonly Call[]): Holding[] {

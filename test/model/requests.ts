@@ -33,7 +33,7 @@ export function settle(asked: readonly Asked[]): Settled {
     const [first] = answers;
     const gone = all.filter(({ outcome }) => outcome.kind === "absent");
     if (first === undefined) {
-      if (gone.length > 0) wrong.push(`Request ${id} was of a pod that nobody was told of`);
+      if (gone.length > 0) wrong.push(`Request ${id} was of a pod that nobody was notified of`);
       continue;
     }
     const answered = Math.min(...answers.map(({ returned }) => returned));

@@ -13,7 +13,7 @@ const overlay = { Network: "10.77.0.0/16", Backend: { Type: "host-gw" } };
 /** What a service manager would hear of every podnetd that is started from now on. */
 function listen(t: ExecutionContext): NotifySocket {
   const address = join(mkdtempSync(join(tmpdir(), "podnet-notify-")), "notify");
-  // (Of podnetd, which has it of this process; etcd would tell of itself, too.)
+  // (Of podnetd, which has it of this process; etcd would report itself, too.)
   process.env["NOTIFY_SOCKET"] = address;
   t.teardown(() => delete process.env["NOTIFY_SOCKET"]);
   return new NotifySocket(address);

@@ -55,7 +55,7 @@ test("overlays that are written to etcd are joined, each with a network of its o
   t.is(await ip("link show flannel.13"), "");
   t.deepEqual(await keysOf("green"), []);
 
-  // One whose network's name somebody else has is told of, and joined when the name is free.
+  // One whose network's name somebody else has is reported, and joined when the name is free.
   await daemon.podnet("network", "create", "grey", "--cidr", "10.84.0.0/24");
   await configure("grey", "10.83.0.0/16", 14);
   const taken = /overlay grey: This host cannot take part in the overlay: .*grey/;

@@ -45,7 +45,7 @@ test.serial.after.always(async () => {
 
 const links = ({ machine }: OverlayLabHost): Promise<string> => machine.run("ip", "-br", "link");
 
-/** A number that podnetd tells of its tunnel. */
+/** A number that podnetd reports its tunnel. */
 async function counted({ podnetd, machine }: OverlayLabHost, name: string): Promise<number> {
   const { socket } = podnetd;
   const shown = await machine.run("curl", "-s", "--unix-socket", socket, "http://podnet/metrics");
@@ -187,7 +187,7 @@ test.serial("a host with flannel's method in C is one of them", async (t) => {
   try {
     await once(loop.stdout as Readable, "data");
     await using c = await loopContainer(machine);
-    t.false(await c.machine.reaches(a.address), "nobody has been told of it");
+    t.false(await c.machine.reaches(a.address), "nobody has been notified of it");
     const key = `${lab.prefix}/subnets/${loopSubnet}.0-24`;
     await lab.etcd.etcdctl("put", key, JSON.stringify({ PublicIP: address, PublicIPv6: null }));
     for (const each of containers.values()) {

@@ -155,7 +155,7 @@ test.serial(
   },
 );
 
-test.serial("a lease takes its keys along, and is told of while it lasts", async (t) => {
+test.serial("a lease takes its keys along, and is reported while it lasts", async (t) => {
   const { lease, ttlSeconds } = await etcd.grant(3600);
   t.is(ttlSeconds, 3600);
   await etcd.put("/calls/lease/a", "", { lease });
@@ -184,7 +184,7 @@ test.serial("a lease takes its keys along, and is told of while it lasts", async
 });
 
 test.serial(
-  "a lease that is kept alive has its whole time again; one that has ended is told of",
+  "a lease that is kept alive has its whole time again; one that has ended is reported",
   async (t) => {
     const { lease } = await etcd.grant(3600);
     const left = async (): Promise<number> => (await etcd.timeToLive(lease))?.ttlSeconds ?? 0;

@@ -135,7 +135,7 @@ test.serial(
       if (watched.kind === "reached" && watched.revision >= put) reached.resolve();
     });
     const snapshot = await follower.next();
-    // Reading is what makes it go on; nothing is told of what happens elsewhere.
+    // Reading is what makes it go on; nothing is reported of what happens elsewhere.
     const reported = follower.next();
     put = (await writer.put("/follow/loud", "")).revision;
     t.true(snapshot.kind === "snapshot" && put > snapshot.revision);
@@ -184,7 +184,7 @@ test.serial(
   },
 );
 
-/** What one revision did, as a follower should tell of it. */
+/** What one revision did, as a follower should report it. */
 type Operation = readonly string[];
 
 /**
@@ -276,7 +276,7 @@ test.serial(
       counts[followed.kind]++;
       reported.upTo = checked(writer, reported.upTo, followed);
     };
-    /** Until it has told of everything. */
+    /** Until it has reported everything. */
     const caughtUp = async (): Promise<void> => {
       while (reported.upTo === undefined || reported.upTo < writer.revision) await read();
     };

@@ -34,7 +34,7 @@ test.serial("A stand-in of flannel has flannel's faults", async (t) => {
   const routes = (): Promise<string> => a.machine.run("ip", "route", "show", "dev", "flannel.1");
   await until("the peer's route", async () => (await routes()).includes("via"));
 
-  // A key beside the subnets that cannot be read.
+  // A key alongside the subnets that cannot be read.
   await lab.etcd.etcdctl("put", `${lab.prefix}/subnets-of-podnet`, "x");
   await until("all routes to be gone", async () => !(await routes()).includes("via"));
 

@@ -4,7 +4,8 @@ import type { OverlayLabHost } from "../lab/overlay-host.ts";
 import { batch } from "../lab/underlay.ts";
 import { until } from "../lab/until.ts";
 
-// What leases of others, and what is left on the host, may be like beside flannel's plainest case.
+// What leases of others, and what is left on the host, may be like alongside flannel's plainest
+// case.
 
 type Two = [OverlayLabHost, OverlayLabHost];
 

@@ -160,7 +160,7 @@ test("a lease is renewed by another grant, and ends when its host is gone", asyn
   t.is(await keyUntil(prefix, key, (now) => now === undefined), undefined);
 });
 
-test("a key that is gone comes back as it was; one that another host has does not, and is told of", async (t) => {
+test("a key that is gone comes back as it was; one that another host has does not, and is reported", async (t) => {
   const prefix = parsePrefix("/leases/lost");
   await configure(prefix, network);
   await using host = new Joined(prefix, 1);

@@ -11,7 +11,7 @@ export interface KeyValue {
   readonly lease: string;
 }
 
-/** What a watch told of; `value` undefined: deleted. */
+/** What a watch reported; `value` undefined: deleted. */
 export interface Change {
   readonly key: string;
   readonly value: string | undefined;

@@ -167,7 +167,7 @@ export function subnetEnv(
   return [...lines, `FLANNEL_MTU=${mtu}`, `FLANNEL_IPMASQ=${masquerade}`, ""].join("\n");
 }
 
-/** The subnets a subnet.env tells of. */
+/** The subnets a subnet.env reports. */
 export function previousSubnets(text: string): Subnets {
   const of = (name: string): Net | undefined => {
     const line = new RegExp(`^${name}=(.*)$`, "m").exec(text)?.[1];

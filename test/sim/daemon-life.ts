@@ -138,7 +138,7 @@ async function openLive(
     bootId: parts.bootId,
   });
   await pending.settle();
-  // (What the kernel tells of the directory would come in real time.)
+  // (What the kernel reports the directory would come in real time.)
   const looks = setInterval(() => void pending.settle(), pendingMs);
   return {
     ...node,

@@ -140,8 +140,8 @@ export class Process implements Doorkeeper {
   }
 
   #latency(): number {
-    // Most answers come at once, some after tens of milliseconds: whatever runs beside is overtaken
-    // now and then.
+    // Most answers come at once, some after tens of milliseconds: whatever runs alongside is
+    // overtaken now and then.
     return this.#random.chance(0.8) ? this.#random.next() * 2 : this.#random.next() * 60;
   }
 

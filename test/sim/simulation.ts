@@ -195,7 +195,8 @@ export class Simulation {
 
   /**
    * SIGKILL, and the state directory is empty afterwards. An administrator ends the machines, as
-   * podnetd would refuse to start beside them; all else that bears our mark is nobody's and goes.
+   * podnetd would refuse to start alongside them; all else that bears our mark is nobody's and
+   * goes.
    */
   loseState(): void {
     // After a flush an empty chain of our name could be anybody's: it is left, and the daemon says

@@ -57,7 +57,7 @@ export interface AgentOptions {
 type Answer = Uint8Array | undefined;
 type Handler = (payload: Uint8Array) => Answer | Promise<Answer>;
 
-/** The agent of a stand-in guest: podnet's own protocol, spoken well unless told otherwise. */
+/** The agent of a stand-in guest: podnet's own protocol, spoken well unless asked otherwise. */
 export class Agent {
   readonly #options: AgentOptions;
   readonly #processes: Processes;

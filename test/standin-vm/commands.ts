@@ -3,7 +3,7 @@ import { hotplugBridge, type Machine, nicDriver } from "./machine.ts";
 import { getProperty, listObjects } from "./objects.ts";
 import { QmpError } from "./qmp-error.ts";
 
-/** What commands work on beside the machine. */
+/** What commands work on alongside the machine. */
 export interface CommandContext {
   readonly machine: Machine;
   /** Takes the descriptor that came first of those not yet taken. */

@@ -3,7 +3,8 @@ import { familyOf, type Ip, ipToBytes } from "../../core/address.ts";
 import { type Poll, pollFd } from "../../linux/ffi/poll.ts";
 
 /**
- * struct virtio_net_hdr: what a tap with IFF_VNET_HDR puts before each frame unless told otherwise.
+ * struct virtio_net_hdr: what a tap with IFF_VNET_HDR puts before each frame unless asked
+ * otherwise.
  */
 const vnetHeader = 10;
 const ethernetHeader = 14;

@@ -63,7 +63,7 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "linux/descriptor.ts: writeSync": [1, "wakes a thread of this process"],
   "linux/device-socket.ts: bind": [1, "`setUp`, which is called in one"],
   "linux/file-lock.ts: openSync": [1, "`lockFile`, which is called in one"],
-  "linux/memfd.ts: ftruncateSync": [1, "the size of a memory file that nobody else has yet"],
+  "linux/memfd.ts: ftruncateSync": [1, "the size of a memory file that nothing else has yet"],
   "linux/netlink-socket.ts: bind": [1, "`#setUp`, which is called in one"],
   "linux/netlink-socket.ts: send": [
     2,

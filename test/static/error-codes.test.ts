@@ -3,8 +3,8 @@ import path from "node:path";
 import test from "ava";
 import { errorCodes } from "../../core/errors.ts";
 
-// That each code stands in docs/reference/errors.md is tested beside the page's other promises, in
-// api-codes.test.ts.
+// That each code stands in docs/reference/errors.md is tested alongside the page's other promises,
+// in api-codes.test.ts.
 
 const top = path.resolve(import.meta.dirname, "../..");
 const read = (file: string): string => readFileSync(path.join(top, file), "utf8");

@@ -40,7 +40,7 @@ test("a title is found as one literal, in its order, and nowhere else", (t) => {
     "two three four",
     "one … four",
     "three two",
-    "of …: told of",
+    "of …: reported",
     "of kinds: told (…) of",
   ])
     t.notRegex(source, literal(title), title);

@@ -36,7 +36,7 @@ test.serial("what is the owner's is refused, and says why", async (t) => {
     await t.throwsAsync(refused, { code: "UNSUPPORTED" });
   t.true(machine.runs());
   t.is((await client.pods.get({ idOrName })).pod?.state, PodState.RUNNING);
-  // The owner may, and the pod tells of it.
+  // The owner may, and the pod reports it.
   await machine.ask("stop");
   await until(async () => (await client.pods.get({ idOrName })).pod?.state === PodState.PAUSED);
   await machine.ask("cont");

@@ -32,7 +32,7 @@ const greeter = `(echo hello | nc -l -p 80) >/dev/null 2>&1 &
   until cat /proc/net/tcp /proc/net/tcp6 | grep -q ':0050 .* 0A '; do sleep 0.05; done`;
 
 for (const kind of ["bridge", "pc", "ports without ACPI", "ports"] as const)
-  test.serial(`a machine of somebody else gets NICs and gives them back: ${kind}`, async (t) => {
+  test.serial(`a foreign machine gets NICs and gives them back: ${kind}`, async (t) => {
     const { client, lab } = rig;
     const machine = await machineFor(t, kind);
     const own = await machine.nics();

@@ -189,13 +189,13 @@ test.serial(
     t.is(stopped.pod?.state, PodState.STOPPED);
     t.true(isClean(disk), "it has powered off by itself");
 
-    // The next boot is of the same instance. It is told of its network again.
+    // The next boot is of the same instance. It is notified of its network again.
     await rig.client.pods.start({ idOrName: "stock" });
     reports(t, await reported("seed2"), [who(2), ...seeded]);
     for (const address of ["10.20.0.2", "10.20.0.9", "fd00:20::2"]) await reached(address);
     await rig.client.pods.delete({ idOrName: "stock", force: true });
     await rig.client.networks.delete({ name: "dual" });
-    // Beside the empty tables that ip6tables-nft makes for whoever asks it first.
+    // Alongside the empty tables that ip6tables-nft makes for whoever asks it first.
     const tables = /^\+ ip6tables-nft (?:\*\w+|:\w+ ACCEPT|COMMIT)$/;
     t.deepEqual(
       (await rig.changes()).filter((line) => !tables.test(line)),

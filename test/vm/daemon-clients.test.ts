@@ -35,7 +35,7 @@ async function answersOf(...calls: readonly GrpcCall[]): Promise<GrpcResult["ans
   });
 }
 
-test.serial("reflection tells of every service, health that they serve", async (t) => {
+test.serial("reflection reports every service, health that they serve", async (t) => {
   const health = (service: string): GrpcCall => ({
     service: "grpc.health.v1.Health",
     method: "Check",

@@ -16,7 +16,7 @@ const healedWithinMs = 10_000;
 let rig: Rig;
 let address: string;
 let tap: string;
-/** All drift told of so far. */
+/** All drift reported so far. */
 const reported: WatchPodsResponse[] = [];
 const ended = new AbortController();
 
@@ -49,12 +49,12 @@ async function reportsOf(pattern: RegExp, since: number): Promise<WatchPodsRespo
     const found = reported.slice(since).find(({ text }) => pattern.test(text));
     if (found !== undefined) return found;
     if (performance.now() > deadline)
-      throw new Error(`Not told of ${pattern}: ${reported.map(({ text }) => text).join("\n")}`);
+      throw new Error(`Not reported ${pattern}: ${reported.map(({ text }) => text).join("\n")}`);
     await delay(50);
   }
 }
 
-/** What somebody does to the host, and what is told of it. */
+/** What somebody does to the host, and what is reported of it. */
 const harms: readonly (readonly [string, readonly string[], RegExp])[] = [
   ["all rules flushed", ["iptables -F"], /network default: iptables-nft filter is absent.*healed$/],
   ["NAT flushed", ["iptables -t nat -F"], /network default: iptables-nft nat is absent.*healed$/],
@@ -92,7 +92,7 @@ const harms: readonly (readonly [string, readonly string[], RegExp])[] = [
 ];
 
 for (const [what, commands, expected] of harms)
-  test.serial(`${what}: told of and healed, and traffic flows again`, async (t) => {
+  test.serial(`${what}: reported and healed, and traffic flows again`, async (t) => {
     const { host } = rig.lab;
     const pattern = new RegExp(expected.source.replaceAll("TAP", tap));
     const since = reported.length;

@@ -108,7 +108,7 @@ test.serial("a guest that restarts its agent without end does not flood the log"
   );
   t.regex(
     rig.daemon.log(),
-    /"counts":\{"agent_restarts":\d+\},"msg":"Guests do more than is told of"/,
+    /"counts":\{"agent_restarts":\d+\},"msg":"Guests do more than is reported"/,
   );
   await rig.client.pods.delete({ idOrName: "storm" });
 });

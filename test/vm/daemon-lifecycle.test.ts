@@ -175,7 +175,7 @@ test.serial("independent sources find on host and machine what the record says",
 });
 
 test.serial(
-  "a machine that dies is told of within a second, its address stays the pod's",
+  "a machine that dies is reported within a second, its address stays the pod's",
   async (t) => {
     const { pod } = await rig.client.pods.get({ idOrName: "two" });
     const ended = new AbortController();

@@ -4,7 +4,7 @@ import { start } from "../unit/cli/fixtures/io.ts";
 import { execIn, joinRig } from "./daemon-rig.ts";
 
 test.serial(
-  "logs -f goes on over a stop and a start of the pod, tells of both, and ends when it is deleted",
+  "logs -f goes on over a stop and a start of the pod, reports both, and ends when it is deleted",
   async (t) => {
     await using rig = await joinRig();
     const { client } = rig;

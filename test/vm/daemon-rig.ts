@@ -84,7 +84,7 @@ export async function openRig(
     async changes(since = atFirst) {
       for (let attempt = 1; ; attempt++) {
         // A descriptor of a connection, or of a command, is closed a little after its last answer,
-        // a child that has ended is waited for a little later, and nothing tells of it: one that
+        // a child that has ended is waited for a little later, and nothing reports it: one that
         // was closing then may be gone, one that is closing now goes.
         const found = difference(since, await inventory()).filter(
           (line) => !(line.startsWith("- ") && passing.test(line)),

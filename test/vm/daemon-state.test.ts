@@ -288,7 +288,7 @@ test.serial(
 );
 
 test.serial(
-  "a run directory without inodes is told of, creates fail with a code, and pods can still be deleted",
+  "a run directory without inodes is reported, creates fail with a code, and pods can still be deleted",
   async (t) => {
     const directory = mkdtempSync(join(tmpdir(), "podnet-state-"));
     const run = join(directory, "run");

@@ -19,7 +19,7 @@ test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
 
-/** The interfaces as the API tells of them, with what the guest has. */
+/** The interfaces as the API reports them, with what the guest has. */
 async function shown(): Promise<string> {
   const { pod } = await rig.client.pods.get({ idOrName: "web" });
   return (pod?.interfaces ?? [])

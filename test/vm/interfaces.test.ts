@@ -45,7 +45,7 @@ function flowTo(t: ExecutionContext, address: string): () => Promise<Flow> {
 }
 
 /**
- * How somebody else's link is set; not its timers, what a bridge takes from its ports, and what
+ * How a foreign link is set; not its timers, what a bridge takes from its ports, and what
  * each user of a tap sets.
  */
 async function look(name: string): Promise<string> {
@@ -225,40 +225,37 @@ test.serial("a plan of a change shows every effect and does nothing", async (t) 
   t.is((await rig.client.pods.get({ idOrName: "web" })).pod?.interfaces.length, 1);
 });
 
-test.serial(
-  "a bridge of somebody else carries a pod's frames, and is what it was afterwards",
-  async (t) => {
-    const { client } = rig;
-    const before = await look("br9");
-    const { pod } = await client.pods.addInterface({
-      idOrName: "web",
-      interface: { bridge: "br9", address: "10.9.0.2/24", tap: "web-br9", guestName: "lan" },
-    });
-    t.like(interfaceOf(pod, "lan"), { bridge: "br9", network: "", tap: "web-br9" });
-    await rig.lab.host.ping("10.9.0.2", 2);
-    t.regex(await inPod("ping", "-c", "1", "-W", "2", "10.9.0.1"), /1 packets received/);
-    t.notRegex(await look("br9"), /podnet|"group":"73"/);
-    const { ok, checks } = await client.pods.verify({ idOrName: "web" });
-    t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));
+test.serial("a foreign bridge carries a pod's frames, and is what it was afterwards", async (t) => {
+  const { client } = rig;
+  const before = await look("br9");
+  const { pod } = await client.pods.addInterface({
+    idOrName: "web",
+    interface: { bridge: "br9", address: "10.9.0.2/24", tap: "web-br9", guestName: "lan" },
+  });
+  t.like(interfaceOf(pod, "lan"), { bridge: "br9", network: "", tap: "web-br9" });
+  await rig.lab.host.ping("10.9.0.2", 2);
+  t.regex(await inPod("ping", "-c", "1", "-W", "2", "10.9.0.1"), /1 packets received/);
+  t.notRegex(await look("br9"), /podnet|"group":"73"/);
+  const { ok, checks } = await client.pods.verify({ idOrName: "web" });
+  t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));
 
-    // A port that somebody takes off is put back; the bridge stays as it is.
-    await rig.lab.host.run("ip", "link", "set", "web-br9", "nomaster");
-    for (let waited = 0; waited < 100; waited++) {
-      if (await rig.lab.host.reaches("10.9.0.2")) break;
-      await new Promise((resolve) => setTimeout(resolve, 50));
-    }
-    await rig.lab.host.ping("10.9.0.2");
-    await rig.restart("kill");
-    await rig.lab.host.ping("10.9.0.2");
-    t.like(interfaceOf((await rig.client.pods.get({ idOrName: "web" })).pod, "lan"), {
-      bridge: "br9",
-      tap: "web-br9",
-    });
-    await rig.client.pods.removeInterface({ idOrName: "web", guestName: "lan" });
-    t.false(await rig.lab.host.reaches("10.9.0.2"));
-    t.is(await look("br9"), before);
-  },
-);
+  // A port that somebody takes off is put back; the bridge stays as it is.
+  await rig.lab.host.run("ip", "link", "set", "web-br9", "nomaster");
+  for (let waited = 0; waited < 100; waited++) {
+    if (await rig.lab.host.reaches("10.9.0.2")) break;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  await rig.lab.host.ping("10.9.0.2");
+  await rig.restart("kill");
+  await rig.lab.host.ping("10.9.0.2");
+  t.like(interfaceOf((await rig.client.pods.get({ idOrName: "web" })).pod, "lan"), {
+    bridge: "br9",
+    tap: "web-br9",
+  });
+  await rig.client.pods.removeInterface({ idOrName: "web", guestName: "lan" });
+  t.false(await rig.lab.host.reaches("10.9.0.2"));
+  t.is(await look("br9"), before);
+});
 
 test.serial("what cannot be attached to is refused with what is wrong", async (t) => {
   for (const [asked, code] of [

@@ -6,7 +6,7 @@ const points = [
   "file:give run directory a group:after#2",
   "file:set pids.max:after#2",
   "file:make qemu.log:after#2",
-  // QEMU runs, and no row tells of it.
+  // QEMU runs, and no row reports it.
   "spawn:qemu:after#2",
 ];
 

@@ -100,7 +100,7 @@ test.serial("it sees what it was given, and nothing else", async (t) => {
     "/usr",
   ];
   t.deepEqual([...seen].toSorted(), [...new Set([...always, ...given])].toSorted());
-  // Of processes it sees itself; of /proc nothing that tells of the host.
+  // Of processes it sees itself; of /proc nothing that reports the host.
   const proc = inside.seen.filter((path) => path.startsWith("/proc/"));
   t.deepEqual(proc.toSorted(), ["/proc/1", "/proc/self", "/proc/thread-self"]);
   t.true(outside.seen.includes("/etc/passwd"));

@@ -117,7 +117,7 @@ test.serial(
     await delay(500);
     t.is(await stateOf("one"), PodState.RUNNING);
     t.is((await execIn(rig.client, "one", "true")).code, 0);
-    // Its end is told of all the same.
+    // Its end is reported all the same.
     process.kill(pid, "SIGKILL");
     t.true(await becomes("one", PodState.FAILED));
     await rig.client.pods.start({ idOrName: "one" });
@@ -222,7 +222,7 @@ test.serial("a guest writes to a disk that its QEMU could not open", async (t) =
 });
 
 test.serial(
-  "a launcher that fails is told of by a code of its own, and nothing is left",
+  "a launcher that fails is reported by a code of its own, and nothing is left",
   async (t) => {
     await using it = await openVmRig("deaf");
     // A directory that is no control group.

@@ -92,8 +92,8 @@ test.serial("where it may make no control groups it says what to do", async (t) 
 
 const file = path.join(directory, "one.pcap");
 /**
- * What each of the two beside the seven is asked for, tried on a podnetd whose pod "one" publishes
- * no port below 1024.
+ * What each of the two alongside the seven is asked for, tried on a podnetd whose pod "one"
+ * publishes no port below 1024.
  */
 const capture = (daemon: Podnetd, ...words: readonly string[]): Promise<string> =>
   daemon.podnet("capture", "one", "-w", file, ...words);

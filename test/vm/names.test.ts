@@ -66,7 +66,7 @@ async function serveNames(machine: Machine): Promise<void> {
   throw new Error("No name server");
 }
 
-/** What a pod's nslookup says, beside of whom it asked. */
+/** What a pod's nslookup says, alongside of whom it asked. */
 async function lookUp(pod: string, ...words: readonly string[]): Promise<string> {
   const { output } = await execIn(rig.client, pod, "nslookup", ...words);
   return output.replace(/^Server:.*\nAddress:.*\n/, "");

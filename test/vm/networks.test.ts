@@ -9,7 +9,7 @@ let rig: PortsRig;
 /** Everything there was before the networks. */
 let atFirst: string;
 
-/** Addresses of IPv6 on the way to the lab's internet, beside those of the lab (RFC 3849). */
+/** Addresses of IPv6 on the way to the lab's internet, alongside those of the lab (RFC 3849). */
 const six = {
   hostUplink: "2001:db8:1::2",
   uplinkGateway: "2001:db8:1::1",

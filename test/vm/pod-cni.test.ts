@@ -20,7 +20,7 @@ const reachesFrom = async (pod: string, address: string): Promise<boolean> =>
   (await execIn(cni.rig.client, pod, "ping", "-c", "3", "-W", "5", address)).code === 0;
 
 test.serial(
-  "a pod takes the place of a link in a namespace that somebody else has set up, and gives it back",
+  "a pod takes the place of a link in a foreign namespace, and gives it back",
   async (t) => {
     const { rig, ip } = cni;
     const { client } = rig;

@@ -42,7 +42,7 @@ const reached: readonly (readonly [Who, string, string, number, string])[] = [
   ]),
 ];
 
-/** What stays shut, each beside who gets through to the very same socket. */
+/** What stays shut, each alongside who gets through to the very same socket. */
 const shut: readonly (readonly [Who, string, string, number, string, (typeof reached)[number]])[] =
   [
     [

@@ -9,7 +9,7 @@ import { run } from "../../linux/command.ts";
 import type { Machine } from "../lab/lab.ts";
 import { execIn, openRig, type Rig } from "./daemon-rig.ts";
 
-/** Addresses of IPv6 that a ports rig's machines have beside those of the lab (RFC 3849). */
+/** Addresses of IPv6 that a ports rig's machines have alongside those of the lab (RFC 3849). */
 export const six = { hostOnLan: "2001:db8:2::1", lan: "2001:db8:2::20" } as const;
 
 const inGuest = "/tmp/port-peer";

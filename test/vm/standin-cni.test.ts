@@ -65,48 +65,51 @@ test.serial(
   },
 );
 
-test.serial("what others take of a pod's link is put back, and told of with the pod", async (t) => {
-  const { client, daemon } = cni.rig;
-  cni.writeList("60-net.conflist", "kept", cni.bridge("kept", "10.64.0.0/24"));
-  const spec = { name: "kept", interfaces: [{ cni: { list: "kept" } }] };
-  const { pod } = await client.pods.create({ spec });
-  const { netns } = first(pod);
-  const drift = async (after: bigint): Promise<string> =>
-    (await eventually(client, ({ text }) => text.startsWith("joined port"), after)).text;
-  const upToNow = async (): Promise<bigint> => (await client.pods.list({})).cursor;
-  for (const [harm, says] of [
-    ["tc qdisc del dev eth0 ingress", /what comes in by eth0 is not led on.*; healed$/],
-    ["ip link set eth0 down", /link eth0 state is down, should be up.*; healed$/],
-  ] as const) {
-    const after = await upToNow();
-    await cni.inside(netns, harm);
-    t.regex(await drift(after), says);
-  }
-  const { drift: drifted, parts } = await client.node.diff({});
-  t.false(drifted);
-  const part = parts.find(({ part: key }) => key.startsWith("joined port"));
-  t.is(part?.pod, "kept");
-  t.regex(part?.planned.join("; ") ?? "", /what comes in by eth0 is led to pn/);
+test.serial(
+  "what others take of a pod's link is put back, and reported with the pod",
+  async (t) => {
+    const { client, daemon } = cni.rig;
+    cni.writeList("60-net.conflist", "kept", cni.bridge("kept", "10.64.0.0/24"));
+    const spec = { name: "kept", interfaces: [{ cni: { list: "kept" } }] };
+    const { pod } = await client.pods.create({ spec });
+    const { netns } = first(pod);
+    const drift = async (after: bigint): Promise<string> =>
+      (await eventually(client, ({ text }) => text.startsWith("joined port"), after)).text;
+    const upToNow = async (): Promise<bigint> => (await client.pods.list({})).cursor;
+    for (const [harm, says] of [
+      ["tc qdisc del dev eth0 ingress", /what comes in by eth0 is not led on.*; healed$/],
+      ["ip link set eth0 down", /link eth0 state is down, should be up.*; healed$/],
+    ] as const) {
+      const after = await upToNow();
+      await cni.inside(netns, harm);
+      t.regex(await drift(after), says);
+    }
+    const { drift: drifted, parts } = await client.node.diff({});
+    t.false(drifted);
+    const part = parts.find(({ part: key }) => key.startsWith("joined port"));
+    t.is(part?.pod, "kept");
+    t.regex(part?.planned.join("; ") ?? "", /what comes in by eth0 is led to pn/);
 
-  // What cannot be healed is told once, for as long as it is so; the pod says what it lacks.
-  const before = await upToNow();
-  await cni.inside(netns, "ip link set eth0 down");
-  await cni.inside(netns, "ip link set eth0 name eth7");
-  t.regex(await drift(before), /not healed: There is no Ethernet link "eth0"/);
-  const { pod: cut } = await client.pods.get({ idOrName: "kept" });
-  t.regex(cut?.reason ?? "", /^its network is cut: There is no Ethernet link/);
-  await delay(2500);
-  const reported = daemon.log().match(/not healed: There is no Ethernet link/g);
-  t.is(reported?.length, 1);
-  await cni.inside(netns, "ip link set eth7 name eth0");
-  await until("the pod's recovery", async () => {
-    const { pod: well } = await client.pods.get({ idOrName: "kept" });
-    return well?.reason === "";
-  });
-  await cni.inside(netns, "ip -o link show up eth0");
-  await client.pods.delete({ idOrName: "kept", force: true });
-  t.deepEqual([cni.held("kept"), cni.sandboxes()], [[], []]);
-});
+    // What cannot be healed is told once, for as long as it is so; the pod says what it lacks.
+    const before = await upToNow();
+    await cni.inside(netns, "ip link set eth0 down");
+    await cni.inside(netns, "ip link set eth0 name eth7");
+    t.regex(await drift(before), /not healed: There is no Ethernet link "eth0"/);
+    const { pod: cut } = await client.pods.get({ idOrName: "kept" });
+    t.regex(cut?.reason ?? "", /^its network is cut: There is no Ethernet link/);
+    await delay(2500);
+    const reported = daemon.log().match(/not healed: There is no Ethernet link/g);
+    t.is(reported?.length, 1);
+    await cni.inside(netns, "ip link set eth7 name eth0");
+    await until("the pod's recovery", async () => {
+      const { pod: well } = await client.pods.get({ idOrName: "kept" });
+      return well?.reason === "";
+    });
+    await cni.inside(netns, "ip -o link show up eth0");
+    await client.pods.delete({ idOrName: "kept", force: true });
+    t.deepEqual([cni.held("kept"), cni.sandboxes()], [[], []]);
+  },
+);
 
 test.serial("such a pod is counted, captured and verified as others are", async (t) => {
   const { client, lab, daemon } = cni.rig;
@@ -343,7 +346,7 @@ echo '{"cniVersion":"1.0.0","ips":[],"dns":{}}'`,
     rmSync(path.join(cni.lists, "90-net.conflist"));
   });
 
-/** Where podnetd is killed, in a create and in a delete: each once, before the next is told of. */
+/** Where podnetd is killed, in a create and in a delete: each once, before the next is reported. */
 const points = {
   create: [
     "commit:learn:before#1",

@@ -93,16 +93,16 @@ test.serial("files elsewhere: refused to an operator, whatever the path looks li
   disk("own.img");
   symlinkSync(secret, at("link.img"));
   symlinkSync("/etc", at("etc"));
-  mkdirSync(`${images}-beside`);
-  copyFileSync(at("own.img"), join(`${images}-beside`, "near.img"));
+  mkdirSync(`${images}-alongside`);
+  copyFileSync(at("own.img"), join(`${images}-alongside`, "near.img"));
   const paths = [
     secret,
     at("link.img"),
     join(at("etc"), "shadow"),
     `${images}/../..${secret}`,
-    `${images}//..//podnet-allowed-${process.pid}-beside/near.img`,
-    join(`${images}-beside`, "near.img"),
-    `${images}-beside`,
+    `${images}//..//podnet-allowed-${process.pid}-alongside/near.img`,
+    join(`${images}-alongside`, "near.img"),
+    `${images}-alongside`,
     join(rig.daemon.stateDir, "state.db"),
     `/proc/${rig.daemon.process.pid}/environ`,
     "/proc/self/root/etc/shadow",
@@ -219,7 +219,7 @@ test.serial(
 );
 
 test.serial("an administrator names any file", async (t) => {
-  const path = join(`${images}-beside`, "near.img");
+  const path = join(`${images}-alongside`, "near.img");
   await refused(t, withDisk(path), "boot.disks[0].path");
   const spec = { name: "any", boot: { disks: [{ path, readOnly: true }] } };
   const { pod } = await rig.client.pods.create({ spec });

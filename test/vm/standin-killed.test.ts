@@ -74,7 +74,7 @@ test.serial(
 
 for (const moment of takenOver) {
   test.serial(
-    `QEMU killed when podnetd takes it over, at ${moment}: told of, and freed`,
+    `QEMU killed when podnetd takes it over, at ${moment}: reported, and freed`,
     async (t) => {
       const pod = await create(rig.client, "taken");
       const record = join(rig.directory, "record");
@@ -161,7 +161,8 @@ async function whenFreed(t: ExecutionContext, name: string): Promise<void> {
   const deadline = performance.now() + 10_000;
   for (;;) {
     const held = (await rig.changes()).filter(
-      // (The plan kept beside the row goes with it. What records the failpoints is the test's own.)
+      // (The plan kept alongside the row goes with it. What records the failpoints is the test's
+      // own.)
       (line) => !/^[-+] (?:row|in-use) |\/plans\/[^/]+\.json$|\/record$/.test(line),
     );
     if (held.length > 0 && performance.now() < deadline) continue;

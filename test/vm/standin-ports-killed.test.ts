@@ -26,7 +26,7 @@ const rulesOf = async (id: string | undefined): Promise<string[]> =>
     .split("\n")
     .filter((line) => line.includes(`podnet:pod:${id}`));
 
-// A publish that is to hold port 8110 beside 8111, stopped before its row is durable and after.
+// A publish that is to hold port 8110 alongside 8111, stopped before its row is durable and after.
 for (const [point, durable] of [
   ["socket:hold a TCP port:before#2", false],
   ["socket:hold a TCP port:after#2", false],

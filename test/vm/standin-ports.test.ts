@@ -248,7 +248,7 @@ test.serial(
     t.true(lines.some((line) => line.startsWith("let go of tcp 0.0.0.0:8096-8098")));
     t.false(
       lines.some((line) => /8095|\b81\b/.test(line)),
-      "what stays is not told of",
+      "what stays is not reported",
     );
     t.true(await held(8097));
     const { pod } = await client.pods.unpublishPorts({
@@ -304,7 +304,7 @@ test.serial("what the host cannot do is refused with what is wrong", async (t) =
 });
 
 test.serial(
-  "rules of published ports that somebody removes come back, and are told of as drift",
+  "rules of published ports that somebody removes come back, and are reported as drift",
   async (t) => {
     const { client, lab } = rig;
     const { pod } = await create("web", "*:8102:80");

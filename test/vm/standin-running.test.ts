@@ -87,7 +87,7 @@ for (const words of ["hangup-after", "garbage-after", "huge-after"])
   test.serial(`a monitor that does ${words} device_add is connected again`, async (t) => {
     const before = await rig.inventory();
     const pod = await create(rig.client, "monitored", `standin.qemu=${words}:device_add`);
-    // Only the daemon's log tells of it: the pod lacks nothing.
+    // Only the daemon's log reports it: the pod lacks nothing.
     const again = (): boolean =>
       rig.daemon
         .log()

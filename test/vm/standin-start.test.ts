@@ -45,7 +45,7 @@ async function commandsOfStart(how: "stop" | "kill"): Promise<string[]> {
 }
 
 test.serial(
-  "on a host without memory a machine is ended before podnetd; a machine of somebody else is as it was",
+  "on a host without memory a machine is ended before podnetd; a foreign machine is as it was",
   async (t) => {
     const scoreOf = (pid: number | undefined): number =>
       Number(readFileSync(`/proc/${pid}/oom_score_adj`, "latin1"));

@@ -38,7 +38,7 @@ export interface RequestHandlerOptions {
   /** What `GET /healthz` and `GET /readyz` answer: 503 unless all is well. */
   health(page: HealthPage): Promise<HealthAnswer>;
   callerOf(request: Request): Caller;
-  /** Told of everything refused or cut, by a reason from a small set. */
+  /** Notified of everything refused or cut, by a reason from a small set. */
   refused(reason: string): void;
   readonly limits: ApiLimits;
   readonly ending: AbortSignal;

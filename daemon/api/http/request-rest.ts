@@ -55,7 +55,7 @@ export function followRest(
       source,
       stream === undefined ? Math.min(restMs, until - performance.now()) : restMs,
     ));
-  // HTTP/2's response tells of its `finish` when the stream has closed, which is what it would wait
+  // HTTP/2's response reports its `finish` when the stream has closed, which is what it would wait
   // for; the stream's comes before the trailers, which a close would drop.
   const finish = async (): Promise<void> => {
     if (source.readableEnded || source.destroyed) return;

@@ -12,7 +12,10 @@ import type { Attachments } from "../attachments.ts";
 
 export interface Exchanging {
   readonly attachments: Pick<Attachments, "add" | "delete" | "check" | "collect" | "status">;
-  /** Told of each request when it is over: its command, how it ended: 0, or CNI's number of the error, and the error. */
+  /**
+   * Notified of each request when it is over: its command, how it ended: 0, or CNI's number of the
+   * error, and the error.
+   */
   done(command: string, code: number, ms: number, error?: PodnetError): void;
 }
 
@@ -21,7 +24,10 @@ export type Answer =
   | { readonly ok: true; readonly stdout: string }
   | { readonly ok: false; readonly error: PodnetError; readonly stdout: string };
 
-/** Reads and does what the body of a request asks for. Never throws. `signal` aborts when nobody waits for the answer. */
+/**
+ * Reads and does what the body of a request asks for. Never throws. `signal` aborts when nobody
+ * waits for the answer.
+ */
 export async function answerExchange(
   body: Uint8Array,
   { attachments, done }: Exchanging,

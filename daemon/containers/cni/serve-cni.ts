@@ -23,7 +23,7 @@ export interface CniServerOptions extends Exchanging {
   readonly limits: Pick<ApiLimits, "connections" | "requestMs" | "stallMs">;
   /** Runs once the socket is there; nobody is answered before it is over. Never rejects. */
   settle(): Promise<void>;
-  /** Told of everything refused or cut, by a reason from a small set. */
+  /** Notified of everything refused or cut, by a reason from a small set. */
   refused(reason: string): void;
 }
 
@@ -36,8 +36,8 @@ export interface CniServer {
 const headerBytes = 8192;
 
 /**
- * Serves plugins of container runtimes, on a unix socket for administrators of podnetd alone: one request by connection.
- * Throws `ALREADY_RUNNING`, `PREFLIGHT_FAILED`.
+ * Serves plugins of container runtimes, on a unix socket for administrators of podnetd alone: one
+ * request by connection. Throws `ALREADY_RUNNING`, `PREFLIGHT_FAILED`.
  */
 export async function serveCni(options: CniServerOptions): Promise<CniServer> {
   const { limits, access, refused, path } = options;
@@ -112,7 +112,10 @@ export async function serveCni(options: CniServerOptions): Promise<CniServer> {
 
 const busy = "podnetd has as many requests under way as it takes\n";
 
-/** Says that there is no room, and is done with it: nothing of the request is read, and nothing is kept of who asks. */
+/**
+ * Says that there is no room, and is done with it: nothing of the request is read, and nothing is
+ * kept of who asks.
+ */
 function turnAway(socket: Socket): void {
   const head = `HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: ${busy.length}`;
   socket.end(`${head}\r\n\r\n${busy}`, () => socket.destroy());

@@ -24,8 +24,9 @@ export interface SettlePending {
 }
 
 /**
- * The DELs that plugins wrote down, for podnetd was away or had too much to do. Each is done by itself, in its container's
- * turn: one that waits keeps no other from it. One that cannot be done stays, and is told of once.
+ * The DELs that plugins wrote down, for podnetd was away or had too much to do. Each is done by
+ * itself, in its container's turn: one that waits keeps no other from it. One that cannot be done
+ * stays, and is reported once.
  */
 export class PendingDels {
   readonly #parts: SettlePending;
@@ -39,7 +40,9 @@ export class PendingDels {
     this.#bootId = parts.bootId ?? bootId();
   }
 
-  /** Does those that are there; whichever an earlier look is at is left to that one. Never rejects. */
+  /**
+   * Does those that are there; whichever an earlier look is at is left to that one. Never rejects.
+   */
   async settle(): Promise<void> {
     const { directory, log } = this.#parts;
     const there = this.#namesIn(directory);
@@ -107,7 +110,10 @@ export class PendingDels {
 /** The directory itself. */
 const noName = "";
 
-/** A plugin writes one in no time; one that finds it gone says that it could not, and is asked again. */
+/**
+ * A plugin writes one in no time; one that finds it gone says that it could not, and is asked
+ * again.
+ */
 const draftMs = 60_000;
 
 /** What plugins that were killed have left of records. */
@@ -127,7 +133,9 @@ function removeDrafts(directory: string, names: readonly string[], log: Log): vo
 /** Longest a record may be, bytes: a request that the plugin passes on, and a little more. */
 const limit = 2 * bodyLimit;
 
-/** What else bears such a name — a pipe nobody writes to — is refused, and does not hold up podnetd. */
+/**
+ * What else bears such a name — a pipe nobody writes to — is refused, and does not hold up podnetd.
+ */
 function contentOf(path: string): Buffer | undefined {
   try {
     return readRegular(path, limit);

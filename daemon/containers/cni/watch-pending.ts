@@ -3,9 +3,12 @@ import { perform } from "../../../core/effect.ts";
 import { guarded } from "../../../core/guard.ts";
 import type { Log } from "../../../linux/log.ts";
 
-/** Between looks that nothing asked for, milliseconds: the kernel may have told of nothing. */
+/** Between looks that nothing asked for, milliseconds: the kernel may have reported nothing. */
 const everyMs = 2000;
-/** From a change to the look it asks for, milliseconds: plugins that are turned away are commonly many. */
+/**
+ * From a change to the look it asks for, milliseconds: plugins that are turned away are commonly
+ * many.
+ */
 const gatherMs = 50;
 
 interface Watched {
@@ -14,8 +17,8 @@ interface Watched {
 }
 
 /**
- * Has somebody look when plugins write DELs down: soon after the directory has changed, and every few seconds whatever the kernel
- * tells of it. Until disposed.
+ * Has somebody look when plugins write DELs down: soon after the directory has changed, and every
+ * few seconds whatever the kernel reports it. Until disposed.
  */
 export function watchPending(directory: string, look: () => void, log: Log): Disposable {
   try {

@@ -16,8 +16,8 @@ import { perform } from "../../../core/effect.ts";
 import { PodnetError } from "../../../core/errors.ts";
 
 /**
- * Puts a file there under its name when it is whole: whoever looks finds the old one or the new, also after a loss of power.
- * Throws `SYSCALL_FAILED`.
+ * Puts a file there under its name when it is whole: whoever looks finds the old one or the new,
+ * also after a loss of power. Throws `SYSCALL_FAILED`.
  */
 export function writeWhole(path: string, text: string): void {
   place(path, (draft) =>
@@ -25,7 +25,10 @@ export function writeWhole(path: string, text: string): void {
   );
 }
 
-/** The same of a program, unless what is there is the same already; answers whether it was another one. */
+/**
+ * The same of a program, unless what is there is the same already; answers whether it was another
+ * one.
+ */
 export function renewWhole(from: string, path: string): boolean {
   const other = !explained(
     path,
@@ -45,7 +48,7 @@ export function copyWhole(from: string, path: string): void {
   );
 }
 
-/** Makes it beside its place, and puts it there. */
+/** Makes it alongside its place, and puts it there. */
 function place(path: string, make: (draft: string) => void): void {
   const draft = draftOf(path);
   explained(path, () => {
@@ -80,7 +83,10 @@ function flush(path: string, what: string): void {
 /** (A dot keeps runtimes from taking it for one of their files.) */
 const draftOf = (path: string): string => join(dirname(path), `.${basename(path)}.new`);
 
-/** Removes a file, and what a podnetd that was killed left of it; answers whether it was there. Throws `SYSCALL_FAILED`. */
+/**
+ * Removes a file, and what a podnetd that was killed left of it; answers whether it was there.
+ * Throws `SYSCALL_FAILED`.
+ */
 export function removeFile(path: string): boolean {
   const there = existsSync(path);
   explained(path, () =>

@@ -25,15 +25,19 @@ import { usualMtu } from "../refit.ts";
 import type { AttachmentSnapshot } from "./snapshot.ts";
 import type { AddRequest, Wishes } from "../cni/wishes.ts";
 
-/** How a container is attached, beside what its runtime asks for. */
+/** How a container is attached, alongside what its runtime asks for. */
 export interface Attaching {
-  /** OpenShift SDN: the host's end of a pair that is there already, and whose other end its plugin sets up. */
+  /**
+   * OpenShift SDN: the host's end of a pair that is there already, and whose other end its plugin
+   * sets up.
+   */
   readonly hostVeth?: IfName;
 }
 
 /**
- * Decides everything about an attachment: every name, address, route and rule. Pure. Throws `ADDRESS_*`,
- * `POOL_EXHAUSTED`, `MAC_IN_USE`, `NAME_IN_USE`, `MTU_OUT_OF_RANGE`, `BRIDGE_FULL`, `PORT_IN_USE`, `UNSUPPORTED`.
+ * Decides everything about an attachment: every name, address, route and rule. Pure. Throws
+ * `ADDRESS_*`, `POOL_EXHAUSTED`, `MAC_IN_USE`, `NAME_IN_USE`, `MTU_OUT_OF_RANGE`, `BRIDGE_FULL`,
+ * `PORT_IN_USE`, `UNSUPPORTED`.
  */
 export function planAttachment(
   request: AddRequest,
@@ -123,7 +127,10 @@ function planMtu(asked: number | undefined, { network, settings }: AttachmentSna
   );
 }
 
-/** What may go at once where nobody says: what the rate brings in a tenth of a second, and some frames at least. */
+/**
+ * What may go at once where nobody says: what the rate brings in a tenth of a second, and some
+ * frames at least.
+ */
 const burstOf = (rate: number, mtu: number): number => Math.max(Math.ceil(rate / 10), 80 * mtu);
 
 function bandwidthOf(asked: CniBandwidth | undefined, mtu: number): Bandwidth | undefined {

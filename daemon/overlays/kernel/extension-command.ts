@@ -1,7 +1,7 @@
 import type { Cidr, Ip } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 
-/** What an extension's commands are told of: a host of the overlay, or this one. */
+/** What an extension's commands are notified of: a host of the overlay, or this one. */
 export interface ExtensionValues {
   /** The overlay as a whole; told after the start alone. */
   readonly network?: Cidr;
@@ -28,9 +28,10 @@ export const extensionVariables = (values: ExtensionValues): Readonly<Record<str
 const variable = /\$(?:\{(\w+)\}|(\w+))/g;
 
 /**
- * The program and arguments of a command of the configuration, as flannel makes them: split at blanks, then `$NAME` and `${NAME}`
- * replaced, by nothing when there is no such variable. No shell has a part in it: a value is never split and starts nothing. Throws
- * `OVERLAY_CONFIG_INVALID` when there is no program.
+ * The program and arguments of a command of the configuration, as flannel makes them: split at
+ * blanks, then `$NAME` and `${NAME}` replaced, by nothing when there is no such variable. No shell
+ * has a part in it: a value is never split and starts nothing. Throws `OVERLAY_CONFIG_INVALID` when
+ * there is no program.
  */
 export function extensionArgv(
   command: string,

@@ -19,20 +19,22 @@ const mostOutput = 64 << 10;
 /** Of what every host of the overlay keeps in etcd. */
 const mostData = 16 << 10;
 
-/** What was told of a peer: when it is another, the peer is told of anew. */
+/** What was reported of a peer: when it is another, the peer is reported anew. */
 interface Told {
   readonly values: ExtensionValues;
   readonly data: string;
 }
 
 /**
- * flannel's `extension`: packets get to other hosts by what the configuration's commands do. They are run one after the other, without
- * a shell, with podnetd's rights: whoever writes the configuration in etcd decides what runs here, so it is for podnetd's own
- * configuration to allow it (`overlay.extension`).
+ * flannel's `extension`: packets get to other hosts by what the configuration's commands do. They
+ * are run one after the other, without a shell, with podnetd's rights: whoever writes the
+ * configuration in etcd decides what runs here, so it is for podnetd's own configuration to allow
+ * it (`overlay.extension`).
  *
- * In this order: `before`, whose output is what the lease says of this host; when the subnet is this host's, `after`; then `follow`
- * with all peers, each time something is new of them and at each look, for what has failed is tried again then. Like flannel, a new
- * podnetd tells of all peers anew: commands bear being run twice.
+ * In this order: `before`, whose output is what the lease says of this host; when the subnet is
+ * this host's, `after`; then `follow` with all peers, each time something is new of them and at
+ * each look, for what has failed is tried again then. Like flannel, a new podnetd reports all peers
+ * anew: commands bear being run twice.
  */
 export class Extension {
   readonly #options: ExtensionOptions;
@@ -44,7 +46,10 @@ export class Extension {
     this.#options = options;
   }
 
-  /** Runs the command before the start. Answers what it has printed, for `BackendAttributes`. Throws as `run` does. */
+  /**
+   * Runs the command before the start. Answers what it has printed, for `BackendAttributes`. Throws
+   * as `run` does.
+   */
   before(signal: AbortSignal): Promise<string | undefined> {
     return this.#next(async () => {
       const { preStartup } = this.#options.config;
@@ -68,8 +73,9 @@ export class Extension {
   }
 
   /**
-   * Tells of peers that have come, gone or changed since the last call; gone first, for another host may have the subnet. Answers what
-   * has failed: that is tried again at the next call, and holds up nothing else. Throws `CANCELLED` alone.
+   * Tells of peers that have come, gone or changed since the last call; gone first, for another
+   * host may have the subnet. Answers what has failed: that is tried again at the next call, and
+   * holds up nothing else. Throws `CANCELLED` alone.
    */
   follow(peers: Iterable<Peer>, signal: AbortSignal): Promise<readonly PodnetError[]> {
     const wanted = new Map([...peers].map((peer) => [peer.key, toldOf(peer)]));

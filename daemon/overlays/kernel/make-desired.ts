@@ -34,7 +34,10 @@ export const familiesOf = ({ v4, v6 }: Pick<OverlayConfig, "v4" | "v6">): Family
 export const cidrsOf = ({ v4, v6 }: Subnets): Cidr[] =>
   [v4, v6].filter((subnet) => subnet !== undefined);
 
-/** What the kernel is to make of a backend; undefined where the kernel has no part in it, or podnet cannot do it. */
+/**
+ * What the kernel is to make of a backend; undefined where the kernel has no part in it, or podnet
+ * cannot do it.
+ */
 export function kernelBackend(backend: Backend, txChecksum?: boolean): OverlayBackend | undefined {
   switch (backend.type) {
     case "vxlan": {
@@ -60,7 +63,7 @@ export function kernelBackend(backend: Backend, txChecksum?: boolean): OverlayBa
   }
 }
 
-/** What the other hosts are told of this one. */
+/** What the other hosts are notified of this one. */
 export function hostOf(
   owner: OwnerId,
   { publicIp, publicIp6 }: Uplink,
@@ -145,7 +148,10 @@ export function makeDesired(shape: OverlayShape, peers: Iterable<Peer>): Overlay
   return { ...shape, sides };
 }
 
-/** Tunnels leave with the link's own address, whatever others are told to send to (behind a NAT, say). */
+/**
+ * Tunnels leave with the link's own address, whatever others are told to send to (behind a NAT,
+ * say).
+ */
 const own = (uplink: Uplink, family: Family): Ip | undefined =>
   family === 4 ? uplink.address : uplink.address6;
 
@@ -172,7 +178,7 @@ function makePeer(peer: Peer, family: Family): readonly OverlayPeer[] {
   return [{ subnet, publicIp, ...(data === undefined ? {} : { vtepMac: data.mac }) }];
 }
 
-/** What programs on the host are told of an overlay; undefined when it has no subnet here. */
+/** What programs on the host are notified of an overlay; undefined when it has no subnet here. */
 export function subnetEnvOf(
   { sides, masquerade }: OverlayShape,
   mtu: number,

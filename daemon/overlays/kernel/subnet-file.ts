@@ -39,17 +39,21 @@ export interface SubnetFileOptions {
   readonly path: string;
   readonly log: Pick<Log, "warn">;
   /**
-   * Called once, after the first `write`: whoever started podnetd may start what reads the file. Also when it could not be
-   * written, for pods have their network all the same.
+   * Called once, after the first `write`: whoever started podnetd may start what reads the file.
+   * Also when it could not be written, for pods have their network all the same.
    */
   readonly ready: () => void;
-  /** Until what could not be written or removed is tried again, milliseconds; two seconds unless given. */
+  /**
+   * Until what could not be written or removed is tried again, milliseconds; two seconds unless
+   * given.
+   */
   readonly againMs?: number;
 }
 
 /**
- * The file by which programs on the host learn of the overlay, as flannel's `subnet.env`. Whoever reads it sees all of the old one or
- * all of the new one. That it cannot be written or removed is told, holds up nothing, and is tried again until it can be.
+ * The file by which programs on the host learn of the overlay, as flannel's `subnet.env`. Whoever
+ * reads it sees all of the old one or all of the new one. That it cannot be written or removed is
+ * told, holds up nothing, and is tried again until it can be.
  */
 export class SubnetFile implements Disposable {
   readonly #options: SubnetFileOptions;
@@ -64,13 +68,19 @@ export class SubnetFile implements Disposable {
     this.#options = options;
   }
 
-  /** What is there of an earlier start, podnet's or flannel's; undefined when nothing is, or it cannot be read. */
+  /**
+   * What is there of an earlier start, podnet's or flannel's; undefined when nothing is, or it
+   * cannot be read.
+   */
   former(): FormerSubnet | undefined {
     const text = this.#text();
     return text === undefined ? undefined : parseSubnetEnv(text);
   }
 
-  /** To be called when the subnet is this host's and its rules are there, and whenever what it says is new. */
+  /**
+   * To be called when the subnet is this host's and its rules are there, and whenever what it says
+   * is new.
+   */
   write(env: SubnetEnv): void {
     this.#told = subnetEnvText(env);
     this.#put(this.#told);
@@ -79,7 +89,10 @@ export class SubnetFile implements Disposable {
     this.#options.ready();
   }
 
-  /** Puts back what others took or changed. Answers whether there was anything to put back, and it could be. */
+  /**
+   * Puts back what others took or changed. Answers whether there was anything to put back, and it
+   * could be.
+   */
   look(): boolean {
     const told = this.#told;
     if (told === undefined || this.#text() === told) return false;
@@ -91,7 +104,7 @@ export class SubnetFile implements Disposable {
   remove(): void {
     const { path } = this.#options;
     this.#told = undefined;
-    this.#try("What has been given up is still told of", () => {
+    this.#try("What has been given up is still reported", () => {
       try {
         perform("file", "remove subnet file", () => {
           rmSync(path, { force: true });
@@ -110,7 +123,7 @@ export class SubnetFile implements Disposable {
   }
 
   #put(text: string): void {
-    this.#try("Programs on the host are not told of the overlay", () => {
+    this.#try("Programs on the host are not notified of the overlay", () => {
       if (this.#text() !== text) replaceFile(this.#options.path, text);
     });
   }
@@ -124,7 +137,7 @@ export class SubnetFile implements Disposable {
       this.#failure = undefined;
     } catch (err) {
       const failure = `${without}: ${String(err)}`;
-      // Told of once for as long as it is the same.
+      // Notified of once for as long as it is the same.
       if (failure !== this.#failure) log.warn({ err, path }, without);
       this.#failure = failure;
       this.#again = setTimeout(

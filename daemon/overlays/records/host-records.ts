@@ -50,8 +50,9 @@ const longestPauseMs = 5000;
 const callMs = 5000;
 
 /**
- * Tells other hosts of this one and its pods by records in etcd, and knows what they tell. The records have an etcd lease of their
- * own, so that those of a host that is dead end; podnetd that ends leaves them, as its pods run on.
+ * Tells other hosts of this one and its pods by records in etcd, and knows what they tell. The
+ * records have an etcd lease of their own, so that those of a host that is dead end; podnetd that
+ * ends leaves them, as its pods run on.
  */
 export class HostRecords implements AsyncDisposable {
   readonly remote: RemotePods;
@@ -91,7 +92,10 @@ export class HostRecords implements AsyncDisposable {
     return since === undefined ? undefined : Math.max(0, this.#parts.clock.now() - since);
   }
 
-  /** What keeps other hosts from being told of this one's pods, and this one of theirs, one line each; that etcd is away is none. */
+  /**
+   * What keeps other hosts from being reported this one's pods, and this one of theirs, one line
+   * each; that etcd is away is none.
+   */
   get troubles(): readonly string[] {
     return unreadTexts([this.#unread, this.#unwritten].filter((each) => each !== undefined));
   }
@@ -251,9 +255,9 @@ export class HostRecords implements AsyncDisposable {
     const { log } = this.#parts;
     this.#unwritten = thrown;
     if (thrown !== undefined && !this.#failing)
-      log.warn({ err: thrown }, "Other hosts cannot be told of this one's pods");
+      log.warn({ err: thrown }, "Other hosts cannot be notified of this one's pods");
     if (thrown === undefined && this.#failing)
-      log.info({}, "Other hosts are told of this one's pods again");
+      log.info({}, "Other hosts are notified of this one's pods again");
     this.#failing = thrown !== undefined;
   }
 

@@ -34,7 +34,9 @@ export interface HostRecordsSources {
   readonly log: Log;
 }
 
-/** Begins to tell other hosts of this one's pods, as its rows have them and whenever they change. */
+/**
+ * Begins to tell other hosts of this one's pods, as its rows have them and whenever they change.
+ */
 export function openHostRecords(sources: HostRecordsSources): HostRecords {
   const { config, prefix, overlays, db, journal, clock, log } = sources;
   const recordOf = (row: PodRow): PodRecord => {
@@ -82,7 +84,7 @@ async function followJournal(
     } catch (err) {
       // Too much at once: all of it is looked at again.
       if (isPodnetError(err, "EVENTS_LOST")) continue;
-      log.error({ err }, "Other hosts are not told of changes of pods any more");
+      log.error({ err }, "Other hosts are not notified of changes of pods any more");
       return;
     }
   }

@@ -7,7 +7,7 @@ import { type OverlayRecord, overlayRecord, writeOverlay } from "../store.ts";
 /** Until what could not be written down is tried again, milliseconds. */
 const againMs = 2000;
 
-/** What the next start is to know of one overlay, kept beside its row. */
+/** What the next start is to know of one overlay, kept alongside its row. */
 export class OverlayMemory implements Disposable {
   readonly #db: Database;
   readonly #name: string;

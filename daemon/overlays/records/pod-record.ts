@@ -3,7 +3,9 @@ import type { PodRecord } from "../../../overlay/pods/record.ts";
 import { staying } from "../../pods/store/pod-plan.ts";
 import type { PodRow } from "../../pods/store/pod-row.ts";
 
-/** What other hosts are told of a pod: where it is and how it is, and nothing of how it is made. */
+/**
+ * What other hosts are notified of a pod: where it is and how it is, and nothing of how it is made.
+ */
 export function podRecordOf(
   { id, name, state, createdMs, spec, plan }: PodRow,
   overlayOf: (network: NetworkName) => NetworkName | undefined,

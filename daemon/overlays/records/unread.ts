@@ -1,7 +1,7 @@
 import type { Log } from "../../../linux/log.ts";
 import { unreadTexts } from "../trouble-text.ts";
 
-/** What keeps something in etcd from being read or written, beside that etcd is away. */
+/** What keeps something in etcd from being read or written, alongside that etcd is away. */
 export class Unread {
   readonly #log: Pick<Log, "error">;
   /** For people: what is not read. */

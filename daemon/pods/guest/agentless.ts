@@ -61,8 +61,8 @@ const byAgent = "Leave it out, or use an image with podnet's agent";
 const bySeed = `${byAgent}; or give the guest a seed disk (boot.cloud_init), if cloud-init is in its image`;
 
 /**
- * DHCP and router advertisements alone carry less than a seed disk. A machine that podnet attaches to
- * has been configured by its owner.
+ * DHCP and router advertisements alone carry less than a seed disk. A machine that podnet attaches
+ * to has been configured by its owner.
  */
 function refuse({ attached, interfaces, routes, dns, boot }: PodSpec): void {
   if (attached !== undefined) return;
@@ -134,7 +134,7 @@ function refuseDecided(
     if (elsewhere !== undefined)
       throw cannot(
         "routes",
-        `A router advertises itself alone: the guest cannot be told of ${elsewhere}`,
+        `A router advertises itself alone: the guest cannot be notified of ${elsewhere}`,
         `Use the network's gateway; ${bySeed}`,
       );
     const { v4 } = lease;

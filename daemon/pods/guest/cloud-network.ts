@@ -2,7 +2,7 @@ import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import { type InterfacePlan, withNic } from "../store/pod-plan.ts";
 
 /**
- * cloud-init sets up the network of a new instance alone, unless it is told otherwise: what a pod is given while it runs
+ * cloud-init sets up the network of a new instance alone, unless it is asked otherwise: what a pod is given while it runs
  * would not be there any more once it was stopped and started. User data that say something of their own about it prevail.
  */
 export const eachBoot = `#cloud-config\n${JSON.stringify({ updates: { network: { when: ["boot-new-instance", "boot"] } } })}\n`;

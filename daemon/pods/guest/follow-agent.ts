@@ -16,13 +16,17 @@ const pauses = { first: 250, longest: 30_000 } as const;
 const lost = "the agent is lost";
 /** Between two configurations of an agent that keeps starting anew, milliseconds. */
 const configureEveryMs = 1000;
-/** A channel that held so long is reached again soon when it is lost, milliseconds; one that breaks at once is not. */
+/**
+ * A channel that held so long is reached again soon when it is lost, milliseconds; one that breaks
+ * at once is not.
+ */
 const steadyMs = 60_000;
 
 /**
- * Stays in touch with the agent of a running machine. One that starts anew is configured again; one whose channel is
- * lost, for a breach of protocol say, is reached again for as long as the machine runs and the pod is followed. The
- * pod runs on meanwhile, and says so as its reason. Without a `live.guest` it begins by reaching the agent.
+ * Stays in touch with the agent of a running machine. One that starts anew is configured again; one
+ * whose channel is lost, for a breach of protocol say, is reached again for as long as the machine
+ * runs and the pod is followed. The pod runs on meanwhile, and says so as its reason. Without a
+ * `live.guest` it begins by reaching the agent.
  */
 export function followAgent(live: LivePod, watch: Supervision): void {
   if (!guestOf(live.plan).hasAgent) return;
@@ -44,28 +48,35 @@ async function follow(live: LivePod, watch: Supervision, signal: AbortSignal): P
     ask = mayAsk(live, reason);
     pauseMs = nextPause(pauseMs, clock.monotonic() - begun);
     await delay(pauseMs, undefined, { signal }).catch(() => {});
-    // The end of the machine closes the channel too, maybe a moment before it is known; it is told on its own.
+    // The end of the machine closes the channel too, maybe a moment before it is known; it is told
+    // on its own.
     if (signal.aborted) return;
     guard(live, watch, () => watch.records.ailing(live.plan, lost, reason));
   }
 }
 
-/** Shows, logs and counts a guest that broke the protocol; the pause before it is reached again bounds how often that is. */
+/**
+ * Shows, logs and counts a guest that broke the protocol; the pause before it is reached again
+ * bounds how often that is.
+ */
 function cutOff({ plan }: LivePod, watch: Supervision, reason: PodnetError): void {
   watch.dropped?.("guest_cut_off");
   watch.records.ailing(plan, lost, reason);
   watch.log.warn({ pod_id: plan.podId, err: reason }, "A guest is cut off: it broke the protocol");
 }
 
-/** How long to wait after a channel that held for `heldMs`, when the wait before it was `pauseMs`. */
+/**
+ * How long to wait after a channel that held for `heldMs`, when the wait before it was `pauseMs`.
+ */
 export function nextPause(pauseMs: number, heldMs: number): number {
   if (heldMs >= steadyMs) return pauses.first;
   return Math.min(Math.max(2 * pauseMs, pauses.first), pauses.longest);
 }
 
 /**
- * Whether to ask who is there, or to wait for a READY. A plain hyperstart that did not answer may be waiting for the
- * rest of a command of an earlier podnetd: more of it could be taken for a header, and a wrong one kills the guest.
+ * Whether to ask who is there, or to wait for a READY. A plain hyperstart that did not answer may
+ * be waiting for the rest of a command of an earlier podnetd: more of it could be taken for a
+ * header, and a wrong one kills the guest.
  */
 const mayAsk = ({ identity }: LivePod, reason: PodnetError): boolean =>
   identity?.extension !== undefined || !isPodnetError(reason, "AGENT_TIMEOUT");
@@ -96,7 +107,8 @@ async function reach(
 ): Promise<Guest> {
   const { host, records } = watch;
   const { vm, plan } = live;
-  // What it is asked while it is paused would lie in its channel, for it to find together with whatever comes later.
+  // What it is asked while it is paused would lie in its channel, for it to find together with
+  // whatever comes later.
   await live.time.going(signal);
   if (vm === undefined) throw new PodnetError("INTERNAL", "The machine has not been started");
   const guest = host.openGuest({
@@ -122,8 +134,8 @@ async function reach(
   }
   records.well(plan, "the agent is back");
   const { epoch } = live.identity;
-  // An agent that started anew has lost its configuration. Of a plain hyperstart that cannot be known, but it is
-  // given only what it lacks.
+  // An agent that started anew has lost its configuration. Of a plain hyperstart that cannot be
+  // known, but it is given only what it lacks.
   const anew = epoch === undefined || epoch !== records.get(plan.podId)?.guest?.epoch;
   if (anew || live.stood || live.unsettled) {
     const undone = live.unsettled ? "a change was undone" : resumed;
@@ -178,7 +190,10 @@ function untilLost(
   });
 }
 
-/** Sends a guest its network again until the pod is let go of; `begun` is called when it is this one's turn. */
+/**
+ * Sends a guest its network again until the pod is let go of; `begun` is called when it is this
+ * one's turn.
+ */
 async function configureAgain(
   live: LivePod,
   watch: Supervision,
@@ -192,7 +207,10 @@ async function configureAgain(
   });
 }
 
-/** Tells a guest its network again when it is its turn, and nobody waits for it; one whose agent is away, when that is back. */
+/**
+ * Tells a guest its network again when it is its turn, and nobody waits for it; one whose agent is
+ * away, when that is back.
+ */
 export function configureSoon(live: LivePod, watch: Supervision, why: string): void {
   live.unsettled = true;
   const stop = new AbortController();
@@ -202,7 +220,7 @@ export function configureSoon(live: LivePod, watch: Supervision, why: string): v
   guard(live, watch, async () => {
     try {
       await watch.locks.run(live.plan.podId, async () => {
-        // Several changes in a row are told of once.
+        // Several changes in a row are reported once.
         if (live.unsettled && !signal.aborted) await configureNow(live, watch, why, signal);
       });
     } finally {

@@ -33,7 +33,7 @@ export function guestConfigOf({ plan, spec }: PodContents): GuestConfig {
   };
 }
 
-/** A guest that has been told of addresses of its `lo` is told when there are to be none; else they are its own. */
+/** A guest that has been reported of addresses of its `lo` is told when there are to be none; else they are its own. */
 function loopbackPart({ interfaces, hadLoopback }: PodPlan): { readonly loopback?: IpPrefix[] } {
   const loopback = staying(interfaces).filter(({ nic }) => nic === undefined);
   if (loopback.length === 0 && hadLoopback !== true) return {};

@@ -10,8 +10,8 @@ import type { PodContents } from "../store/pod-row.ts";
 import type { Supervision } from "../lifecycle/supervision.ts";
 
 /**
- * Answers what a guest asks by one of its ports, from now on until the pod is let go of. What it has taken is noted as it
- * shows. Throws `SYSCALL_FAILED`. Answers a word about it for people.
+ * Answers what a guest asks by one of its ports, from now on until the pod is let go of. What it
+ * has taken is noted as it shows. Throws `SYSCALL_FAILED`. Answers a word about it for people.
  */
 export function answerPort(live: LivePod, each: NicInterface, host: Host): string {
   const lease = leaseOf(guestConfigOf(live), each);
@@ -46,7 +46,10 @@ export function answerAgain(live: LivePod, { host, records, log }: Supervision):
   }
 }
 
-/** After a change of a pod: who is to be told otherwise than by its plan before is, when it asks next. */
+/**
+ * After a change of a pod: who is to be told otherwise than by its plan before is, when it asks
+ * next.
+ */
 export function answerOtherwise(live: LivePod, before: PodContents, watch: Supervision): void {
   for (const each of withNic(staying(live.plan.interfaces))) {
     const lease = (pod: PodContents): string => JSON.stringify(leaseOf(guestConfigOf(pod), each));
@@ -64,7 +67,7 @@ export function answerNoMore(live: LivePod, position?: number): void {
   }
 }
 
-/** What a guest shows to have is told of once. */
+/** What a guest shows to have is reported once. */
 function noteTaken(
   live: LivePod,
   { nic: { mac }, guestName }: NicInterface,

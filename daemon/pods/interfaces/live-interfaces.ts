@@ -23,9 +23,9 @@ import type { Supervision } from "../lifecycle/supervision.ts";
 const changeMs = 45_000;
 
 /**
- * Makes a running pod what was planned: first its rows, then host and guest. An interface that cannot be added is
- * undone, one that cannot be changed is what it was; one that is removed is gone from here on, even when its guest keeps
- * the NIC for a while. To be called when it is one's turn.
+ * Makes a running pod what was planned: first its rows, then host and guest. An interface that
+ * cannot be added is undone, one that cannot be changed is what it was; one that is removed is gone
+ * from here on, even when its guest keeps the NIC for a while. To be called when it is one's turn.
  */
 export async function changeInterfaces(
   live: LivePod,
@@ -55,7 +55,10 @@ export async function changeInterfaces(
   }
 }
 
-/** What a removed interface was a source of passes no more; once its removal is written down it is completed, if need be later. */
+/**
+ * What a removed interface was a source of passes no more; once its removal is written down it is
+ * completed, if need be later.
+ */
 async function sourcesGone(live: LivePod, row: PodRow, watch: Supervision): Promise<void> {
   const complete = (): Promise<void> => ensureRulesSince(live, row.plan, watch);
   await complete().catch((thrown: unknown) => {
@@ -117,7 +120,10 @@ async function add(
   }
 }
 
-/** Plugged first: what the guest waits for in vain, it would still be waiting for when the add is undone. */
+/**
+ * Plugged first: what the guest waits for in vain, it would still be waiting for when the add is
+ * undone.
+ */
 const addFlow = (made: InterfacePlan, plan: PodPlan): Flow => ({
   kind: "sequence",
   flows: [...(made.nic === undefined ? [] : plugSteps(made, plan)), configureFlow(plan)],
@@ -144,7 +150,8 @@ async function undoAdd(
   const without = { plan: dns === undefined ? plan : { ...plan, dns }, spec };
   const gone = (await takeBack(live, made, watch.host)) === "gone";
   records.replan(live, { ...(gone ? withoutLeft(without, made.position) : without), text });
-  // A NIC takes its addresses and routes along; of `lo`, and of name servers, the guest has to be told.
+  // A NIC takes its addresses and routes along; of `lo`, and of name servers, the guest has to be
+  // told.
   if (made.nic === undefined || !asksAlike(row, before)) await tellAgain(live, text, watch);
   // (Where that fails, drift finds it: the fragment says that there are none.)
   await ensureRulesSince(live, row.plan, watch);
@@ -183,8 +190,9 @@ async function update(
 }
 
 /**
- * After a start: a change that the podnetd before had begun. What was being added is undone, what was being changed is
- * what it was before, what was being removed is. Nobody has been told of the first two.
+ * After a start: a change that the podnetd before had begun. What was being added is undone, what
+ * was being changed is what it was before, what was being removed is. Nobody has been notified of
+ * the first two.
  */
 export async function finishChanges(live: LivePod, watch: Supervision): Promise<void> {
   await finish(live, watch).catch((thrown: unknown) => {

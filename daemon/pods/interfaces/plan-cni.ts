@@ -52,7 +52,10 @@ export function refuseCniChange(field: string): never {
   );
 }
 
-/** The pod with a namespace whose plugins are to be run, have been, or have taken everything back. Pure. */
+/**
+ * The pod with a namespace whose plugins are to be run, have been, or have taken everything back.
+ * Pure.
+ */
 export const withSandbox = (
   { plan }: Pick<PodContents, "plan">,
   position: number,
@@ -60,9 +63,10 @@ export const withSandbox = (
 ): PodPlan => withCni(plan, position, (cni) => ({ ...cni, sandbox }));
 
 /**
- * The pod with what its guest takes over from a link: MAC, MTU, addresses, routes, neighbours and, where no network of podnet's
- * says otherwise, name servers; to a plain hyperstart, which speaks no IPv6, nothing of that. A route that the pod has already, by another interface, stays that one. Pure. Throws
- * `MAC_IN_USE`: the agent tells interfaces by their MACs.
+ * The pod with what its guest takes over from a link: MAC, MTU, addresses, routes, neighbours and,
+ * where no network of podnet's says otherwise, name servers; to a plain hyperstart, which speaks no
+ * IPv6, nothing of that. A route that the pod has already, by another interface, stays that one.
+ * Pure. Throws `MAC_IN_USE`: the agent tells interfaces by their MACs.
  */
 export function withTaken(
   { plan }: Pick<PodContents, "plan">,
@@ -133,8 +137,8 @@ const placeOf = ({ destination, metric }: Pick<GuestRoute, "destination" | "metr
   `${destination} ${metricOf(metric, familyOf(destination))}`;
 
 /**
- * A link's routes as a guest is told: those on the link first, and among them the way to each gateway that no address or
- * route says is there.
+ * A link's routes as a guest is told: those on the link first, and among them the way to each
+ * gateway that no address or route says is there.
  */
 function guestRoutes({ routes, addresses }: TakenOver, guestName: string): GuestRoute[] {
   const direct = routes.filter(({ gateway }) => gateway === undefined);

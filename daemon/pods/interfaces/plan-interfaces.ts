@@ -17,7 +17,10 @@ function tapName(podId: string, position: number): IfName {
   return parseIfName(`pn${podId}${position.toString(36)}`);
 }
 
-/** Decides addresses, MACs, names and slots of a new pod's interfaces; there are none where the driver brings the network. */
+/**
+ * Decides addresses, MACs, names and slots of a new pod's interfaces; there are none where the
+ * driver brings the network.
+ */
 export function planInterfaces(spec: PodSpec, snapshot: Snapshot): InterfacePlan[] {
   if (snapshot.driver.bringsOwnNetwork) {
     refuseChoices(spec);
@@ -28,7 +31,7 @@ export function planInterfaces(spec: PodSpec, snapshot: Snapshot): InterfacePlan
   return planWishes(wishes, [], routes, snapshot);
 }
 
-/** Decides the same of some interfaces, beside others that the pod has already. */
+/** Decides the same of some interfaces, alongside others that the pod has already. */
 export function planWishes(
   wishes: readonly Wish[],
   others: readonly InterfacePlan[],
@@ -95,9 +98,12 @@ function nextOf(places: Iterator<NicPlace>): NicPlace | undefined {
   return done === true ? undefined : value;
 }
 
-/** With a network of the driver's own there is nothing to choose: what was asked for is refused rather than ignored. */
+/**
+ * With a network of the driver's own there is nothing to choose: what was asked for is refused
+ * rather than ignored.
+ */
 function refuseChoices({ interfaces }: PodSpec): void {
-  // Every interface names its network; anything beside that is a choice.
+  // Every interface names its network; anything alongside that is a choice.
   const position = interfaces.findIndex((each, i) => i > 0 || Object.keys(each).length > 1);
   if (position < 0) return;
   throw new PodnetError("UNSUPPORTED", "The driver brings its own network", {

@@ -7,13 +7,17 @@ import { bootId, isSameProcess, processStartTime } from "../../../linux/proc.ts"
 import { readRegular } from "../../../linux/regular-file.ts";
 import { KeyedLock } from "../../reconcile/keyed-lock.ts";
 
-/** Longest that a plugin of a podnetd before is waited for, and then again once it was told to end, milliseconds. */
+/**
+ * Longest that a plugin of a podnetd before is waited for, and then again once it was told to end,
+ * milliseconds.
+ */
 const patience = { ofItself: 5000, told: 500 } as const;
 const lookMs = 20;
 
 /**
- * CNI plugins that run, by the sandbox they run for: one call at a time. A podnetd that is killed leaves its plugin running, and what
- * the next one asks for the same sandbox is not to happen beside it; so which process it is stands in a file.
+ * CNI plugins that run, by the sandbox they run for: one call at a time. A podnetd that is killed
+ * leaves its plugin running, and what the next one asks for the same sandbox is not to happen
+ * alongside it; so which process it is stands in a file.
  */
 export class PluginCalls {
   readonly #directory: string;
@@ -25,8 +29,8 @@ export class PluginCalls {
   }
 
   /**
-   * Runs what has plugins run for a sandbox, when no other does, and what a podnetd before has left running has ended. `body` is to
-   * tell of each plugin in the moment it begins.
+   * Runs what has plugins run for a sandbox, when no other does, and what a podnetd before has left
+   * running has ended. `body` is to report each plugin in the moment it begins.
    */
   run<T>(containerId: string, body: (started: (pid: number) => void) => Promise<T>): Promise<T> {
     const file = join(this.#directory, containerId);
@@ -52,7 +56,10 @@ export class PluginCalls {
   }
 }
 
-/** Waits for the plugin that a file tells of, and ends it, with what it has started, when it takes too long. */
+/**
+ * Waits for the plugin that a file reports, and ends it, with what it has started, when it takes
+ * too long.
+ */
 async function outlive(file: string): Promise<void> {
   const pid = pidIn(file);
   if (pid === undefined) return;
@@ -68,7 +75,7 @@ async function outlive(file: string): Promise<void> {
   await gone(patience.told);
 }
 
-/** The process that a file tells of; undefined when there is no such file, or it has ended. */
+/** The process that a file reports; undefined when there is no such file, or it has ended. */
 function pidIn(file: string): number | undefined {
   let text: string;
   try {

@@ -83,7 +83,10 @@ export class Changes {
     return { before, after: withoutPorts(before, ports) };
   }
 
-  /** Publishes more ports of a running pod, all of them or none, and answers these as they were decided. */
+  /**
+   * Publishes more ports of a running pod, all of them or none, and answers these as they were
+   * decided.
+   */
   publish(
     idOrName: string,
     ports: readonly PortSpec[],
@@ -98,7 +101,10 @@ export class Changes {
     });
   }
 
-  /** Takes back published ports of a running pod; what it does not publish is passed over. Answers both plans too. */
+  /**
+   * Takes back published ports of a running pod; what it does not publish is passed over. Answers
+   * both plans too.
+   */
   unpublish(
     idOrName: string,
     ports: readonly PortSpec[],

@@ -18,8 +18,9 @@ export interface DamagedEnding extends Ending {
 }
 
 /**
- * Ends a pod whose record makes no sense, as far as it is known what it has: by the plan that podnetd holds or that is kept
- * beside the state, else by what its other rows say and by where its files lie. To be called when it is one's turn.
+ * Ends a pod whose record makes no sense, as far as it is known what it has: by the plan that
+ * podnetd holds or that is kept alongside the state, else by what its other rows say and by where
+ * its files lie. To be called when it is one's turn.
  */
 export async function deleteDamaged(pod: DamagedPod, ending: DamagedEnding): Promise<void> {
   const { records, host, log, config } = ending;
@@ -29,7 +30,8 @@ export async function deleteDamaged(pod: DamagedPod, ending: DamagedEnding): Pro
   const place = { podId: id, runDir: join(config.podsDir, id), template: false, pid: undefined };
   const vm = planToReap({ ...place, kept: found }, host.confinement);
   const remains = records.remains(pod, vm);
-  // Without a plan it is not known whose machine the run's is: one of podnet's own is found by its directory.
+  // Without a plan it is not known whose machine the run's is: one of podnet's own is found by its
+  // directory.
   const live =
     ending.held(id) ??
     (found === undefined
@@ -47,7 +49,7 @@ export async function deleteDamaged(pod: DamagedPod, ending: DamagedEnding): Pro
   log.warn({ pod_id: id }, "Pod deleted whose record was damaged");
 }
 
-/** The plan kept beside the state, if it is this pod's of this state. */
+/** The plan kept alongside the state, if it is this pod's of this state. */
 function keptOf({ id, name }: DamagedPod, { kept, config }: DamagedEnding): KeptPlan | undefined {
   const found = kept.get(id);
   return found?.plan.name === name && found.stateDir === config.stateDir ? found : undefined;

@@ -48,7 +48,9 @@ export function cancelled(caller: AbortSignal | undefined): OwnedSignal {
 /** Longest wait for the end of a machine that has hung up, milliseconds. */
 const endToldMs = 500;
 
-/** A machine's connections close a moment before its end is told of; the end is what matters then. */
+/**
+ * A machine's connections close a moment before its end is reported; the end is what matters then.
+ */
 export async function toldOfEnd(ended: AbortSignal): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   if (ended.aborted) resolve();

@@ -89,7 +89,7 @@ export function changedPorts(
   });
 }
 
-/** Whom `followNetwork` would tell of which name servers, with these networks, for people. Takes nothing. */
+/** Whom `followNetwork` would report which name servers, with these networks, for people. Takes nothing. */
 export function changedServersText(
   name: NetworkName,
   networks: KnownNetworks,

@@ -36,10 +36,13 @@ export interface Host {
   openAnswers(options: PortAnswersOptions): Disposable;
   /** Something of a guest was not answered; `what` comes from a small set. */
   dropped(what: string): void;
-  /** Writes down what a guest shows to have, and tells of it. Never throws. */
+  /** Writes down what a guest shows to have, and reports it. Never throws. */
   noteGuest(live: LivePod, text: string): void;
   randomBytes(count: number): Uint8Array;
-  /** Makes durable what a pod's plan becomes by what was learnt. `next` is asked for what the pod may go back to, too. */
+  /**
+   * Makes durable what a pod's plan becomes by what was learnt. `next` is asked for what the pod
+   * may go back to, too.
+   */
   learn(live: LivePod, text: string, next: (pod: PodContents) => PodPlan): void;
   /** Makes a machine's record durable, before anything is built on it. */
   recordRun(plan: PodPlan, record: VmRecord): void;

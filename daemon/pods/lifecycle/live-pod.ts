@@ -11,11 +11,13 @@ import type { PodPlan } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
 /**
- * What this process holds of a pod: connections and descriptors. None of it is needed to end the pod —
- * `plan` and `record` suffice — so a restart loses nothing.
+ * What this process holds of a pod: connections and descriptors. None of it is needed to end the
+ * pod — `plan` and `record` suffice — so a restart loses nothing.
  */
 export interface LivePod {
-  /** Replaced, as the spec is, when the pod is changed while it runs: read it anew after every wait. */
+  /**
+   * Replaced, as the spec is, when the pod is changed while it runs: read it anew after every wait.
+   */
   plan: PodPlan;
   spec: PodSpec;
   /** How to find the machine; survives in the `runs` table. */
@@ -41,11 +43,14 @@ export interface LivePod {
   /** The guest has said that it powers off. */
   poweringOff: boolean;
   /**
-   * How often the guest restarted by itself, and why it did last, for people. Counted by this process while the pod runs: a
-   * podnetd that starts again begins with none.
+   * How often the guest restarted by itself, and why it did last, for people. Counted by this
+   * process while the pod runs: a podnetd that starts again begins with none.
    */
   restarts: { readonly count: number; readonly text: string };
-  /** Aborted with `QEMU_EXITED` or `BOOT_FAILED` when the machine ends, or cannot begin, without being told to. */
+  /**
+   * Aborted with `QEMU_EXITED` or `BOOT_FAILED` when the machine ends, or cannot begin, without
+   * being told to.
+   */
   readonly ended: AbortController;
   /** Ends the listening to machine and guest. */
   readonly subscriptions: Set<() => void>;
@@ -71,8 +76,9 @@ export function adoptVm(live: LivePod, vm: RunningVm): void {
           }),
         );
       }
-      // A guest that restarts before it was ever ready would do so for ever: a kernel that panicked.
-      // How often one of somebody else does is its owner's matter; of one without an agent nobody knows what it means.
+      // A guest that restarts before it was ever ready would do so for ever: a kernel that
+      // panicked. How often one of somebody else does is its owner's matter; of one without an
+      // agent nobody knows what it means.
       const ours = machineKindOf(live.plan.vm).isOwn && guestOf(live.plan).hasAgent;
       if (event.kind === "guest-reset" && ours && live.identity === undefined) {
         live.ended.abort(
@@ -94,7 +100,10 @@ export function unsubscribe(live: LivePod): void {
   live.answers.clear();
 }
 
-/** Whom to tell what the guest is to do. Throws `AGENT_DISCONNECTED`: it may go any time, and is reached again. */
+/**
+ * Whom to determine what the guest is to do. Throws `AGENT_DISCONNECTED`: it may go any time, and
+ * is reached again.
+ */
 export function requireGuest({ guest, plan }: LivePod): Guest {
   if (guest !== undefined) return guest;
   throw new PodnetError("AGENT_DISCONNECTED", `The agent of pod "${plan.name}" is not connected`, {

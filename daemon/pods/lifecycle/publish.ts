@@ -15,7 +15,10 @@ import type { Supervision } from "./supervision.ts";
 /** Longest the host's rules may take, milliseconds. */
 const rulesMs = 30_000;
 
-/** A pod with more ports published than it has. Takes nothing. Throws as `planPublished`, and `INVALID_ARGUMENT`. */
+/**
+ * A pod with more ports published than it has. Takes nothing. Throws as `planPublished`, and
+ * `INVALID_ARGUMENT`.
+ */
 export function withPorts(
   { plan, spec }: PodContents,
   more: readonly PortSpec[],
@@ -72,10 +75,11 @@ function withPublished(plan: PodPlan, published: readonly PublishedPlan[]): PodP
 }
 
 /**
- * Publishes what `next` has more than the pod: all of it or none. The sockets come first, since they end with this
- * process whatever becomes of it, and are what is refused if anything is; then the only commit, and the rules after it.
- * Rules that fail are undone; those that a start does not find are made by it. `stillFree` throws when another pod
- * has been given one of the ports meanwhile.
+ * Publishes what `next` has more than the pod: all of it or none. The sockets come first, since
+ * they end with this process whatever becomes of it, and are what is refused if anything is; then
+ * the only commit, and the rules after it. Rules that fail are undone; those that a start does not
+ * find are made by it. `stillFree` throws when another pod has been given one of the ports
+ * meanwhile.
  */
 export async function publish(
   live: LivePod,
@@ -142,7 +146,7 @@ export async function unpublish(
   });
 }
 
-/** Gives the host a pod's rules as they are to be now, beside ports it has already. */
+/** Gives the host a pod's rules as they are to be now, alongside ports it has already. */
 async function ensureRules(live: LivePod, { host }: Supervision): Promise<void> {
   const fragment = portsOf(live.plan, host.networks.list());
   if (fragment.published === undefined) return;

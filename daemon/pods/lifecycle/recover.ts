@@ -9,7 +9,10 @@ import type { KeptPlans } from "../store/kept-plans.ts";
 import { isOrphan, planToReap, unknownMachines } from "./orphans.ts";
 import { reattachMs, takeDown, takeOver, type TakeOver } from "./take-over.ts";
 
-/** Pods worked on at a time: each costs a few descriptors and, when it is to be taken down, a process's end. */
+/**
+ * Pods worked on at a time: each costs a few descriptors and, when it is to be taken down, a
+ * process's end.
+ */
 const together = 16;
 
 export interface Recovery extends TakeOver {
@@ -30,9 +33,10 @@ const interrupted = (): PodnetError =>
   });
 
 /**
- * Makes host and rows agree after a start: what runs is taken over, what was half done is undone, and
- * directories without a row and a machine are removed. A pod of which that fails stays what it was, says so as its reason, and is tried
- * again until it works, while the others go on: called failed, its machine would run on with nobody to watch it.
+ * Makes host and rows agree after a start: what runs is taken over, what was half done is undone,
+ * and directories without a row and a machine are removed. A pod of which that fails stays what it
+ * was, says so as its reason, and is tried again until it works, while the others go on: called
+ * failed, its machine would run on with nobody to watch it.
  */
 export async function recoverPods(recovery: Recovery): Promise<void> {
   const rows = recovery.records.listAny();
@@ -52,7 +56,10 @@ export async function recoverPods(recovery: Recovery): Promise<void> {
   tellOfDisks(known, recovery);
 }
 
-/** What pods wrote whose records were lost is worth more than a machine: it goes when an administrator says so. */
+/**
+ * What pods wrote whose records were lost is worth more than a machine: it goes when an
+ * administrator says so.
+ */
 function tellOfDisks(known: ReadonlySet<string>, { disksDir, log }: Recovery): void {
   for (const id of overlayDirectories(disksDir))
     if (!known.has(id))
@@ -114,8 +121,9 @@ function removeNamespaces(known: ReadonlySet<string>, { netnsDir, host, log }: R
 }
 
 /**
- * Removes what machines have left of which there is no row: those that have ended, and those that nobody means to keep. One
- * that runs beside is evidence of a lost row, and is left alone; `refuseOrphans` has looked before.
+ * Removes what machines have left of which there is no row: those that have ended, and those that
+ * nobody means to keep. One that runs alongside is evidence of a lost row, and is left alone;
+ * `refuseOrphans` has looked before.
  */
 async function removeLeft(known: ReadonlySet<string>, recovery: Recovery): Promise<void> {
   const { log, host, kept, retries } = recovery;

@@ -7,7 +7,7 @@ import type { LivePod } from "./live-pod.ts";
 import type { Span } from "../../events/span.ts";
 import type { Flow, Step, StepKind, StepOf } from "../plan/steps.ts";
 
-/** Told of every step. */
+/** Notified of every step. */
 export interface Progress {
   started(step: StepKind, startMs: number): void;
   finished(span: Span): void;
@@ -22,8 +22,8 @@ export interface StepRun {
 }
 
 /**
- * Runs a flow forward. The first failure aborts what runs beside it; it is thrown once all have ended, with its
- * step, and with the others' failures suppressed behind it. Nothing is undone here.
+ * Runs a flow forward. The first failure aborts what runs alongside it; it is thrown once all have
+ * ended, with its step, and with the others' failures suppressed behind it. Nothing is undone here.
  */
 export async function runFlow(flow: Flow, run: StepRun, signal: AbortSignal): Promise<void> {
   switch (flow.kind) {

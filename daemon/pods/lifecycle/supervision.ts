@@ -16,7 +16,7 @@ export interface Supervision {
   readonly retries: WorkQueue;
   /** Aborted when the daemon lets go of its pods. */
   readonly over: AbortSignal;
-  /** A guest did something more often than is told of; `what` comes from a small set. */
+  /** A guest did something more often than is reported; `what` comes from a small set. */
   dropped?(what: string): void;
   /** So many bytes of a console were overwritten by later ones. */
   overwritten?(bytes: number): void;

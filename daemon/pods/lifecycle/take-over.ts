@@ -17,7 +17,10 @@ import { supervise } from "./supervise.ts";
 import { guard, type Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
 
-/** Longest a machine may take to be found again, milliseconds: when podnetd starts, and when it tries again, as a delete waits for that. */
+/**
+ * Longest a machine may take to be found again, milliseconds: when podnetd starts, and when it
+ * tries again, as a delete waits for that.
+ */
 export const reattachMs = { first: 10_000, again: 3000 } as const;
 /** Of a pod that runs and is watched, but whose ports could not be looked at or put right. */
 const portsLacking = "its ports are not as planned";
@@ -32,9 +35,10 @@ export interface TakeOver extends Supervision {
 }
 
 /**
- * Takes over the machine of a running pod, or frees what is left of one that has ended. Throws when neither is certain,
- * with nothing changed: its QMP socket may be held by another client for a while. From when the machine is ours its end is noticed; ports
- * that cannot be put right then are tried again.
+ * Takes over the machine of a running pod, or frees what is left of one that has ended. Throws when
+ * neither is certain, with nothing changed: its QMP socket may be held by another client for a
+ * while. From when the machine is ours its end is noticed; ports that cannot be put right then are
+ * tried again.
  */
 export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number): Promise<void> {
   const { host, records } = recovery;
@@ -51,7 +55,8 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   adoptVm(live, vm);
   live.identity = row.guest;
   live.observed = row.observed;
-  // Its guest may have been told of what is gone back from, or not yet of what its networks have become.
+  // Its guest may have been reported of what is gone back from, or not yet of what its networks
+  // have become.
   live.unsettled = row.before !== undefined || asksOtherwise(row);
   live.stood = row.state === "paused" || row.reason === clockBehind;
   let ports: PodFragment;
@@ -92,8 +97,8 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
 }
 
 /**
- * The machine of a row that says it runs. Where its run has no record, or that of an earlier machine, the one that runs is
- * looked for: the record was lost, and the machine was not.
+ * The machine of a row that says it runs. Where its run has no record, or that of an earlier
+ * machine, the one that runs is looked for: the record was lost, and the machine was not.
  */
 async function findAgain(
   { id, plan }: PodRow,
@@ -111,7 +116,10 @@ async function findAgain(
   return { vm: again, record: found };
 }
 
-/** Takes down whatever there is of a pod, and throws the first of what could not be undone: its row must not say yet that nothing is left. */
+/**
+ * Takes down whatever there is of a pod, and throws the first of what could not be undone: its row
+ * must not say yet that nothing is left.
+ */
 export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
   const failures = await undoPod(livePod(row, recovery.records.run(row.id)), recovery.host, {
     graceful: false,
@@ -128,7 +136,10 @@ export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
   if (failures.length > 0) throw failures[0];
 }
 
-/** Those of the ports whose NICs the machine still has: one that its guest ejected took its tap along. */
+/**
+ * Those of the ports whose NICs the machine still has: one that its guest ejected took its tap
+ * along.
+ */
 async function pluggedPorts(
   live: LivePod,
   vm: RunningVm,

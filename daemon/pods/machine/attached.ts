@@ -18,7 +18,7 @@ export const attachedTo = ({ qmp, channel, tty, type, accelerator }: AttachPlan)
   },
   witnessSocket: () => undefined,
   text: {
-    claim: ({ podId, name }) => `pod ${podId} "${name}" in a machine of somebody else`,
+    claim: ({ podId, name }) => `pod ${podId} "${name}" in a foreign machine`,
     begin: ({ vcpu, memoryMib }) => ({
       title: "The machine, which is somebody else's and stays as it is",
       lines: [

@@ -74,7 +74,10 @@ export function describeChange(
 const byPosition = ({ interfaces }: PodPlan): Map<number, InterfacePlan> =>
   new Map(staying(interfaces).map((each) => [each.position, each]));
 
-/** A NIC that goes takes what the guest knows of it along: then it is told of other name servers alone. */
+/**
+ * A NIC that goes takes what the guest knows of it along: then it is notified of other name servers
+ * alone.
+ */
 function toldAnew(had: PodContents, has: PodContents): string[] {
   const before = guestConfigOf(had);
   const after = guestConfigOf(has);

@@ -45,7 +45,9 @@ export function fileSnapshots(
   return found;
 }
 
-/** The pod that writes to a file. (Pods cannot write to the node's own image, so it needs no look.) */
+/**
+ * The pod that writes to a file. (Pods cannot write to the node's own image, so it needs no look.)
+ */
 function writerOf(image: string | undefined, { holders }: Looking): { readonly writer?: string } {
   const users = image === undefined ? [] : (holders().get(image) ?? []);
   const writer = users.find(({ use }) => use === "writes")?.pod;
@@ -84,7 +86,7 @@ export function bootFiles(
 
 function lookAtFile(path: string, { byOthers, imagesWithin }: Looking): FileSnapshot {
   const real = imagesWithin === undefined ? path : realPath(path);
-  // Not even whether it is there is told of what may not be named.
+  // Not even whether it is there is reported for what may not be named.
   if (imagesWithin !== undefined && !isAllowed(real, imagesWithin)) return { kind: "outside" };
   try {
     const stats = statSync(real);

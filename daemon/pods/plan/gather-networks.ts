@@ -76,8 +76,9 @@ export function named(status: AddressStatus, db: Database): AddressStatus {
 }
 
 /**
- * What a guest asks that names no servers: the gateways of its networks that answer names, and the servers of those that do
- * not, in the order of its interfaces; else the host's. `told` is what it asks already.
+ * What a guest asks that names no servers: the gateways of its networks that answer names, and the
+ * servers of those that do not, in the order of its interfaces; else the host's. `told` is what it
+ * asks already.
  */
 export function dnsSnapshot(
   spec: Pick<PodSpec, "interfaces">,
@@ -106,8 +107,8 @@ export function dnsSnapshot(
 }
 
 /**
- * A plan with the name servers that a new pod would be told of on the networks it is on; itself where it has them. A plain
- * hyperstart is told once, at its start. Takes nothing.
+ * A plan with the name servers that a new pod would be reported on the networks it is on; itself
+ * where it has them. A plain hyperstart is told once, at its start. Takes nothing.
  */
 export function followServers({ plan, spec }: PodContents, networks: KnownNetworks): PodPlan {
   if (!guestOf(plan).followsServers) return plan;

@@ -30,16 +30,21 @@ export interface World extends NetworksWorld {
   readonly config: Config;
   readonly driver: Snapshot["driver"];
   readonly confinement?: Confinement | undefined;
-  /** Whether the pod is for somebody who may name files of `access.image_paths` alone, and those of the default image. */
+  /**
+   * Whether the pod is for somebody who may name files of `access.image_paths` alone, and those of
+   * the default image.
+   */
   readonly imagesOnly: boolean;
   /** The links of the host that the spec names, as they were a moment ago. */
   readonly links: Readonly<Record<IfName, NamedLink>>;
-  /** The machine of somebody else, as it was a moment ago. */
+  /** The foreign machine, as it was a moment ago. */
   readonly machine?: Snapshot["machine"];
   randomBytes(count: number): Uint8Array;
 }
 
-/** Looks at everything the planner needs to know for this spec. Takes nothing and changes nothing. */
+/**
+ * Looks at everything the planner needs to know for this spec. Takes nothing and changes nothing.
+ */
 export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snapshot {
   const { db, config } = world;
   const nameHolder = podIdByName(db, spec.name ?? defaultPodName(podId));

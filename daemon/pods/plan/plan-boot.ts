@@ -11,8 +11,8 @@ import { refuseFile } from "./plan-files.ts";
 import type { FileSnapshot, Snapshot } from "./snapshot.ts";
 
 /**
- * Decides the machine. Throws `IMAGE_*`, `PERMISSION_DENIED`, `MEMORY_TOO_SMALL`, `POOL_EXHAUSTED`, `UNSUPPORTED`, and what
- * `planDisks` does.
+ * Decides the machine. Throws `IMAGE_*`, `PERMISSION_DENIED`, `MEMORY_TOO_SMALL`, `POOL_EXHAUSTED`,
+ * `UNSUPPORTED`, and what `planDisks` does.
  */
 export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
   const { kernel, initrd } = bootFiles(spec.boot, snapshot.defaultImage);
@@ -21,7 +21,7 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
   const initrdFile = fileOf(snapshot, initrd, "boot.initrd", "initramfs");
   const disks = planDisks(spec, snapshot);
   const ownImage = spec.boot.kernel === undefined && spec.boot.initrd === undefined;
-  // A foreign image's need is not known: it must at least fit, unpacked, beside the kernel.
+  // A foreign image's need is not known: it must at least fit, unpacked, alongside the kernel.
   const needed = ownImage
     ? snapshot.defaultImage.minMemoryMib
     : Math.ceil(((kernelFile?.bytes ?? 0) + 2 * (initrdFile?.bytes ?? 0)) / 2 ** 20);
@@ -78,8 +78,8 @@ function jailOf(
 }
 
 /**
- * Whether the machine is cloned. Unasked only one that is known to bear it: of a guest somebody else made nobody knows before
- * its template has been booted.
+ * Whether the machine is cloned. Unasked only one that is known to bear it: of a guest somebody
+ * else made nobody knows before its template has been booted.
  */
 function isClone({ boot }: PodSpec, { factory }: Snapshot): boolean {
   const ownImage = boot.kernel === undefined && boot.initrd === undefined;

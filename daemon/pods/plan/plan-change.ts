@@ -27,8 +27,9 @@ import {
 import type { Snapshot } from "./snapshot.ts";
 
 /**
- * What an interface's change makes of a pod: the whole of it, as it is to be stored. Pure. One that is removed stays in
- * the plan, `leaving`, until its NIC has left: see `withoutLeft`. Throws as `planPod`, and `INTERFACE_NOT_FOUND`.
+ * What an interface's change makes of a pod: the whole of it, as it is to be stored. Pure. One that
+ * is removed stays in the plan, `leaving`, until its NIC has left: see `withoutLeft`. Throws as
+ * `planPod`, and `INTERFACE_NOT_FOUND`.
  */
 export function planChange(
   pod: PodContents,

@@ -4,16 +4,20 @@ import { guestConfigOf } from "../guest/guest-config.ts";
 import { staying } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
-/** The machine as its driver starts it: with the seed disk, whose contents follow the guest's network. Pure. */
+/**
+ * The machine as its driver starts it: with the seed disk, whose contents follow the guest's
+ * network. Pure.
+ */
 export function machineOf(pod: PodContents): VmPlan {
   const seed = seedOf(pod);
   return { ...pod.plan.vm, ...(seed === undefined ? {} : { seed }) };
 }
 
 /**
- * What cloud-init finds (its documentation, "NoCloud" and "Networking config Version 2"): JSON, which is YAML. The
- * instance is the pod, whenever it starts: what is done once for an instance is done once for a pod. With an agent in
- * the guest the network is the agent's, and nothing is said of it. Undefined for a pod that asks for no such disk.
+ * What cloud-init finds (its documentation, "NoCloud" and "Networking config Version 2"): JSON,
+ * which is YAML. The instance is the pod, whenever it starts: what is done once for an instance is
+ * done once for a pod. With an agent in the guest the network is the agent's, and nothing is said
+ * of it. Undefined for a pod that asks for no such disk.
  */
 export function seedOf(pod: PodContents): SeedPlan | undefined {
   const { podId, interfaces } = pod.plan;

@@ -24,7 +24,9 @@ export interface Snapshot {
   readonly networks: readonly NetworkSnapshot[];
   /** Who has a MAC that is asked for: a pod's id, or a container as messages say it. */
   readonly macHolders: Readonly<Record<Mac, string>>;
-  /** The links that are named, as far as they are there: bridges and taps of others, names of taps. */
+  /**
+   * The links that are named, as far as they are there: bridges and taps of others, names of taps.
+   */
   readonly links?: Readonly<Record<IfName, NamedLink>>;
   /** Who has a tap name that is asked for, as messages say it. */
   readonly tapHolders?: Readonly<Record<IfName, string>>;
@@ -45,7 +47,10 @@ export interface Snapshot {
   readonly disks: readonly DiskSnapshot[];
   /** Where they must lie, as real paths; absent when they may lie anywhere. */
   readonly imagesWithin?: readonly string[];
-  /** Where disks must lie that are written through, as real paths; absent when they may lie anywhere. */
+  /**
+   * Where disks must lie that are written through, as real paths; absent when they may lie
+   * anywhere.
+   */
   readonly writeWithin?: readonly string[];
   /** Nameservers a guest gets that asks for none, loopback ones among them. */
   readonly dns: {
@@ -59,13 +64,13 @@ export interface Snapshot {
   readonly cni?: PlannedSandbox;
   /** The host's ports; absent where none are to be published. */
   readonly hostPorts?: PortsSnapshot;
-  /** The machine of somebody else that is to have the interfaces; absent for one of podnet's own. */
+  /** The foreign machine that is to have the interfaces; absent for one of podnet's own. */
   readonly machine?: Pick<FoundMachine, "type" | "accelerator" | "vcpu" | "memoryMib" | "places">;
   /** What the driver can do. */
   readonly driver: Pick<Capabilities, "nicSlots" | "bringsOwnNetwork">;
 }
 
-/** An address that a pod has on a bridge of somebody else. */
+/** An address that a pod has on a foreign bridge. */
 export interface OnBridge {
   readonly bridge: IfName;
   /** Where it is a member of one alone. */

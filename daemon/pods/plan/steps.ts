@@ -5,7 +5,10 @@ import { machineKindOf } from "../machine/machine-of.ts";
 import { type NicInterface, type PodPlan, withCni, withNic } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
-/** One effect of bringing a pod up. What it does with which names stands in the plan; see `actions.ts`. */
+/**
+ * One effect of bringing a pod up. What it does with which names stands in the plan; see
+ * `actions.ts`.
+ */
 export type Step =
   | { readonly kind: "publish.hold" }
   /** A namespace of podnet's own, set up by CNI plugins. */
@@ -41,9 +44,9 @@ const sequence = (...flows: readonly Flow[]): Flow => ({ kind: "sequence", flows
 const together = (...flows: readonly Flow[]): Flow => ({ kind: "together", flows });
 
 /**
- * Bringing a pod up: host and machine side by side, then the join. The guest is told what to configure before its
- * NICs are plugged and waits for them, so that plugging and configuring overlap. A pod that is not `fresh` has run before:
- * what it wrote to its disks is there.
+ * Bringing a pod up: host and machine side by side, then the join. The guest is told what to
+ * configure before its NICs are plugged and waits for them, so that plugging and configuring
+ * overlap. A pod that is not `fresh` has run before: what it wrote to its disks is there.
  */
 export function createSteps(
   { plan, spec }: PodContents,
@@ -91,7 +94,7 @@ export type UndoStep =
   | { readonly kind: "port.detach" }
   | { readonly kind: "guest.power-off" }
   | { readonly kind: "vm.stop" }
-  /** Of a machine of somebody else: its guest is left as it is, and its NICs are taken back. */
+  /** Of a foreign machine: its guest is left as it is, and its NICs are taken back. */
   | { readonly kind: "guest.leave" }
   | { readonly kind: "vm.release" }
   /** What the pod has written to its disks goes, where the pod goes. */
@@ -108,9 +111,10 @@ export type UndoKind = UndoStep["kind"];
 export type UndoOf<K extends UndoKind> = Extract<UndoStep, { readonly kind: K }>;
 
 /**
- * Taking a pod down, whatever of it is there: after a failed create, for a delete and in recovery alike.
- * Traffic is cut first, by leaving the bridge. Every step takes absence for success and none needs another to
- * have worked. NICs are not unplugged one by one: a guest that has powered off never answers `device_del`.
+ * Taking a pod down, whatever of it is there: after a failed create, for a delete and in recovery
+ * alike. Traffic is cut first, by leaving the bridge. Every step takes absence for success and none
+ * needs another to have worked. NICs are not unplugged one by one: a guest that has powered off
+ * never answers `device_del`.
  */
 export function undoSteps(plan: PodPlan): readonly UndoStep[] {
   const { length } = everyPort(plan).ports;

@@ -6,11 +6,14 @@ import { type PodContents, type PodRow } from "./pod-row.ts";
 import type { Addresses } from "../../ipam/addresses.ts";
 import { type PodPlan, staying } from "./pod-plan.ts";
 
-/** Writes down what a plan has that others may not have at the same time, beside its addresses. */
+/**
+ * Writes down what a plan has that others may not have at the same time, alongside its addresses.
+ */
 export function insertContents(db: Database, plan: PodPlan): void {
   const { podId, interfaces } = plan;
   for (const { position, network, guestName, nic, cni } of interfaces) {
-    // (That of a link of CNI plugins is theirs to give: in another namespace, on another network, they may give it again.)
+    // (That of a link of CNI plugins is theirs to give: in another namespace, on another network,
+    // they may give it again.)
     const mac = cni === undefined ? nic?.mac : undefined;
     insertInterface(db, { podId, position, network, guestName, tap: nic?.tap, mac });
   }
@@ -18,8 +21,9 @@ export function insertContents(db: Database, plan: PodPlan): void {
 }
 
 /**
- * Writes what a pod consists of, and what it may go back to, in the place of what stands in its row; call inside a
- * transaction, and what is answered once it is committed. Addresses of both are held.
+ * Writes what a pod consists of, and what it may go back to, in the place of what stands in its
+ * row; call inside a transaction, and what is answered once it is committed. Addresses of both are
+ * held.
  */
 export function exchangeContents(
   { db, addresses }: { readonly db: Database; readonly addresses: Addresses },
@@ -44,8 +48,8 @@ export function exchangeContents(
 }
 
 /**
- * What is left of a pod when it has no machine: changes that were under way are over, and so is the leaving of NICs.
- * Undefined when nothing was.
+ * What is left of a pod when it has no machine: changes that were under way are over, and so is the
+ * leaving of NICs. Undefined when nothing was.
  */
 export function withoutMachine(row: PodRow): PodContents | undefined {
   const { spec, plan } = row.before ?? row;

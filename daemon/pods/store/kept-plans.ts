@@ -9,7 +9,7 @@ import type { NetworkDefinition } from "../../config/network-definition.ts";
 import { decisionsOf } from "../../store/plans-of-decisions.ts";
 import { type PodPlan, readStoredPlan } from "./pod-plan.ts";
 
-/** What is kept of a pod beside its row. */
+/** What is kept of a pod alongside its row. */
 export interface KeptPlan {
   readonly spec: PodSpec;
   readonly plan: PodPlan;
@@ -35,9 +35,10 @@ export const plansDirectory = ({ runDir }: { readonly runDir: string }): string 
 const limit = 16 * 2 ** 20;
 
 /**
- * Plans of pods in files of the run directory, for the day on which the state is lost: a machine that runs is put back into
- * the state from it (`podnetd state adopt`). They follow the rows, are never flushed, and mean nothing without a machine:
- * what ends the machines, a restart of the host, ends them too.
+ * Plans of pods in files of the run directory, for the day on which the state is lost: a machine
+ * that runs is put back into the state from it (`podnetd state adopt`). They follow the rows, are
+ * never flushed, and mean nothing without a machine: what ends the machines, a restart of the host,
+ * ends them too.
  */
 export class KeptPlans {
   readonly #directory: string;
@@ -53,7 +54,10 @@ export class KeptPlans {
     this.#log = log;
   }
 
-  /** Writes a pod's plan. What fails is logged: the row is the truth, and a pod is not refused for want of a second one. */
+  /**
+   * Writes a pod's plan. What fails is logged: the row is the truth, and a pod is not refused for
+   * want of a second one.
+   */
   put({ plan, spec, networks }: Kept, left = false): void {
     const kept = { version: 1, stateDir: this.#stateDir, left, networks, spec, plan };
     try {
@@ -64,7 +68,10 @@ export class KeptPlans {
         renameSync(`${path}.new`, path);
       });
     } catch (err) {
-      this.#log?.warn({ pod_id: plan.podId, err }, "The pod's plan cannot be kept beside its row");
+      this.#log?.warn(
+        { pod_id: plan.podId, err },
+        "The pod's plan cannot be kept alongside its row",
+      );
     }
   }
 

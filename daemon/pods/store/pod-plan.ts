@@ -14,8 +14,9 @@ import type { PublishedPlan } from "../../published/published-plan.ts";
 export const planVersion = 2;
 
 /**
- * What is decided about a pod before anything happens: every name, address and route. All else follows from it, the spec and the
- * networks as they are: `portsOf`, `guestConfigOf`, `machineOf`. Plain JSON, stored with the pod; undo works from it alone.
+ * What is decided about a pod before anything happens: every name, address and route. All else
+ * follows from it, the spec and the networks as they are: `portsOf`, `guestConfigOf`, `machineOf`.
+ * Plain JSON, stored with the pod; undo works from it alone.
  */
 export interface PodPlan {
   readonly version: typeof planVersion;
@@ -26,18 +27,27 @@ export interface PodPlan {
   /** Who configures the guest; absent, as in plans of an earlier podnetd: whoever answers. */
   readonly agent?: "hyperstart" | "none";
   readonly interfaces: readonly InterfacePlan[];
-  /** Those asked for, with the interface that each goes by. Default routes are of the interfaces' gateways. */
+  /**
+   * Those asked for, with the interface that each goes by. Default routes are of the interfaces'
+   * gateways.
+   */
   readonly routes: readonly GuestRoute[];
-  /** Whom the guest asks for names. A decision: it depends on who answers names when it is made, and on the host's resolv.conf. */
+  /**
+   * Whom the guest asks for names. A decision: it depends on who answers names when it is made, and
+   * on the host's resolv.conf.
+   */
   readonly dns?: GuestDns;
   /** Its published ports, in the order of the spec's. Absent when there never were any. */
   readonly published?: readonly PublishedPlan[];
   /**
-   * What the host translated of them up to their last change, and does not any more: who still speaks by it is cut off. Absent
-   * when the host has never had rules for published ports.
+   * What the host translated of them up to their last change, and does not any more: who still
+   * speaks by it is cut off. Absent when the host has never had rules for published ports.
    */
   readonly withdrawn?: readonly PublishedDesired[];
-  /** It has had addresses on `lo`: host and guest may have them still, and are to have none but those of its interfaces. */
+  /**
+   * It has had addresses on `lo`: host and guest may have them still, and are to have none but
+   * those of its interfaces.
+   */
   readonly hadLoopback?: true;
 }
 
@@ -47,7 +57,7 @@ export interface InterfacePlan {
   readonly network?: NetworkName;
   /** Absent where the tap is another's, and on loopback. */
   readonly bridge?: IfName;
-  /** Of a bridge of somebody else, as it was found. */
+  /** Of a foreign bridge, as it was found. */
   readonly bridgeMtu?: number;
   /** What was asked for of its bridge port; what is absent is as the network says. */
   readonly port?: PortChoices;
@@ -58,11 +68,17 @@ export interface InterfacePlan {
   readonly guestName: IfName;
   /** Absent on loopback: its addresses are on the guest's own `lo`. */
   readonly nic?: NicPlan;
-  /** Whose words answer a guest that asks for its addresses itself: the network's own addresses. Absent: podnet answers none. */
+  /**
+   * Whose words answer a guest that asks for its addresses itself: the network's own addresses.
+   * Absent: podnet answers none.
+   */
   readonly answeredBy?: readonly Ip[];
   /** The tap is somebody else's: used where it is, and left there. */
   readonly tapKept?: true;
-  /** In the place of a link of CNI plugins: the tap is in that namespace, and what it takes over is not decided here. */
+  /**
+   * In the place of a link of CNI plugins: the tap is in that namespace, and what it takes over is
+   * not decided here.
+   */
   readonly cni?: CniPlan;
   /** It has been removed; the guest may not have let go of its NIC yet. */
   readonly leaving?: true;
@@ -100,7 +116,10 @@ export function inPlaceOf(next: PodPlan, was: PodPlan): PodPlan {
 
 const isLoopback = ({ nic }: InterfacePlan): boolean => nic === undefined;
 
-/** Reads a stored plan. Throws `STATE_NEWER` when a newer podnetd wrote it, `STATE_CORRUPT` when none did. */
+/**
+ * Reads a stored plan. Throws `STATE_NEWER` when a newer podnetd wrote it, `STATE_CORRUPT` when
+ * none did.
+ */
 export const parseStoredPlan = (text: string): PodPlan => readStoredPlan(parseJson(text, "a plan"));
 
 /** The same of what has been parsed. What is `sound` has been looked at before. */

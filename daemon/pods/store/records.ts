@@ -37,7 +37,9 @@ import { planOfRows } from "./plan-of-rows.ts";
 import type { PodPlan } from "./pod-plan.ts";
 import type { Span } from "../../events/span.ts";
 
-/** What ends, stops or starts a pod that is there is written with the reserve's room, if need be. */
+/**
+ * What ends, stops or starts a pod that is there is written with the reserve's room, if need be.
+ */
 const essential = { need: "essential" } as const;
 /** What says something of a machine alone needs no flush: a loss of power ends the machine too. */
 const ofMachine = { lasting: "boot", need: "essential" } as const;
@@ -61,7 +63,9 @@ export interface ForgetOptions {
   readonly left?: boolean;
 }
 
-/** What is known of pods, durably. Each method is one transaction with the event that tells of it. */
+/**
+ * What is known of pods, durably. Each method is one transaction with the event that reports it.
+ */
 export class PodRecords {
   readonly #db: Database;
   readonly #journal: Journal;
@@ -110,7 +114,10 @@ export class PodRecords {
     return listAnyPods(this.#db);
   }
 
-  /** The ids of all pods, damaged ones too: nothing that bears one is left over from a pod that is gone. */
+  /**
+   * The ids of all pods, damaged ones too: nothing that bears one is left over from a pod that is
+   * gone.
+   */
   ids(): Set<string> {
     return podIds(this.#db);
   }
@@ -119,7 +126,10 @@ export class PodRecords {
     return getRun(this.#db, id);
   }
 
-  /** The pod meant by a name, an id or the start of an id. Throws `POD_NOT_FOUND`, and `STATE_CORRUPT` when its record is damaged. */
+  /**
+   * The pod meant by a name, an id or the start of an id. Throws `POD_NOT_FOUND`, and
+   * `STATE_CORRUPT` when its record is damaged.
+   */
   find(idOrName: string): PodRow {
     return usable(this.findAny(idOrName));
   }
@@ -143,7 +153,10 @@ export class PodRecords {
     });
   }
 
-  /** Takes name, addresses and MACs: from here on the pod exists, and nothing on the host has changed yet. */
+  /**
+   * Takes name, addresses and MACs: from here on the pod exists, and nothing on the host has
+   * changed yet.
+   */
   claim(plan: PodPlan, spec: PodSpec, request: RequestKey | undefined): void {
     const now = this.#clock.now();
     this.#journal.transact(
@@ -163,8 +176,9 @@ export class PodRecords {
   }
 
   /**
-   * Makes a running pod another one: plan, spec, interfaces, addresses. Nothing on the host or in the guest has changed
-   * yet. With `reverting` the next start goes back to what was, should podnetd end before `settled`.
+   * Makes a running pod another one: plan, spec, interfaces, addresses. Nothing on the host or in
+   * the guest has changed yet. With `reverting` the next start goes back to what was, should
+   * podnetd end before `settled`.
    */
   replan(live: LivePod, next: Replan): void {
     const { podId, name } = live.plan;
@@ -182,7 +196,9 @@ export class PodRecords {
     this.#keep(back ?? next);
   }
 
-  /** Makes of a pod what was learnt while it was begun or taken down, and of what it may go back to. */
+  /**
+   * Makes of a pod what was learnt while it was begun or taken down, and of what it may go back to.
+   */
   learn(live: LivePod, text: string, next: (pod: PodContents) => PodPlan): void {
     const { podId, name } = live.plan;
     const become = ({ plan, spec }: PodContents): PodContents => ({
@@ -247,7 +263,10 @@ export class PodRecords {
     this.#db.transaction(write, undefined, ofMachine.lasting, ofMachine.need);
   }
 
-  /** Reports a finished step. The disk is not waited for: the next commit that is flushed takes the event along. */
+  /**
+   * Reports a finished step. The disk is not waited for: the next commit that is flushed takes the
+   * event along.
+   */
   step(plan: PodPlan, span: Span): void {
     const text = `${span.step} ${span.durationMs.toFixed(1)} ms`;
     const { podId, name: podName } = plan;
@@ -280,7 +299,10 @@ export class PodRecords {
     });
   }
 
-  /** A pod lacks something, or something of it is left, and its state stays; told once for as long as it is the same. */
+  /**
+   * A pod lacks something, or something of it is left, and its state stays; told once for as long
+   * as it is the same.
+   */
   ailing({ podId, name }: Pick<PodPlan, "podId" | "name">, what: string, thrown: unknown): void {
     const error = recordError(thrown);
     const reason = `${what}: ${error.message}`;
@@ -291,7 +313,10 @@ export class PodRecords {
     });
   }
 
-  /** What ailed a pod is over; says nothing if nothing did. Why it failed, if it has, is its reason again. */
+  /**
+   * What ailed a pod is over; says nothing if nothing did. Why it failed, if it has, is its reason
+   * again.
+   */
   well({ podId, name }: Pick<PodPlan, "podId" | "name">, text: string): void {
     const row = this.get(podId);
     if (row?.reason === undefined) return;
@@ -346,7 +371,7 @@ export class PodRecords {
           },
           this.#clock.now(),
         );
-        // A machine of somebody else may run on, with what could not be taken back.
+        // A foreign machine may run on, with what could not be taken back.
         if (over && machineKindOf(plan.vm).isOwn) deleteRun(this.#db, podId);
         if (state === "failed") finishRequestsOf(this.#db, podId, JSON.stringify(failure));
         const text = reason === undefined ? state : `${state}: ${reason}`;
@@ -364,9 +389,10 @@ export class PodRecords {
   }
 
   /**
-   * The pod is gone: its row goes, its addresses rest. `thrown` is why, when it is a create that failed; its request
-   * keeps that answer, unless the create was `interrupted`, when nobody has heard it and asking again begins anew. With `left`
-   * something could not be undone, and a delete by force goes on past it.
+   * The pod is gone: its row goes, its addresses rest. `thrown` is why, when it is a create that
+   * failed; its request keeps that answer, unless the create was `interrupted`, when nobody has
+   * heard it and asking again begins anew. With `left` something could not be undone, and a delete
+   * by force goes on past it.
    */
   forget(
     plan: PodPlan,
@@ -380,12 +406,15 @@ export class PodRecords {
     this.#forget(plans, left ? row : undefined, error, interrupted);
   }
 
-  /** The same of a pod whose record makes no sense, by what `remains` of it; `left` is what could not be undone. */
+  /**
+   * The same of a pod whose record makes no sense, by what `remains` of it; `left` is what could
+   * not be undone.
+   */
   forgetDamaged(remains: PodPlan, left: PodContents | undefined): void {
     this.#forget([remains], left, undefined, false);
   }
 
-  /** A plan of what rows beside its own say of a pod: its addresses and its taps. */
+  /** A plan of what rows alongside its own say of a pod: its addresses and its taps. */
   remains(pod: DamagedPod, vm: VmPlan): PodPlan {
     return planOfRows(this.#db, pod, vm);
   }
@@ -397,8 +426,8 @@ export class PodRecords {
     interrupted: boolean,
   ): void {
     const [{ podId, name }] = plans;
-    // Without a row and without this a machine that runs is evidence of a lost row, and nothing ends it. (An attached one is not
-    // podnetd's to end.)
+    // Without a row and without this a machine that runs is evidence of a lost row, and nothing
+    // ends it. (An attached one is not podnetd's to end.)
     if (left !== undefined && machineKindOf(left.plan.vm).isOwn) this.#keep(left, true);
     else this.#kept.remove(podId);
     this.#journal.transact(

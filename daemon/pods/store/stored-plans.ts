@@ -5,8 +5,9 @@ import type { Database } from "../../store/database.ts";
 import { type Row, optionalInteger, text } from "../../store/rows.ts";
 
 /**
- * Asks what reads plans where they are stored, of hundreds of pods at once. `pods` is the table, or, where that does not work,
- * the same without what is no JSON: looking at each takes longer, and is for the day on which one is damaged.
+ * Asks what reads plans where they are stored, of hundreds of pods at once. `pods` is the table,
+ * or, where that does not work, the same without what is no JSON: looking at each takes longer, and
+ * is for the day on which one is damaged.
  */
 function askPlans(
   db: Database,
@@ -23,7 +24,10 @@ function askPlans(
 const readable = `(SELECT id, name, CASE WHEN json_valid(plan) THEN plan END AS plan,
   CASE WHEN json_valid(before) THEN before END AS before FROM pods)`;
 
-/** An element of a list, as far as it is an object: SQLite takes anything else for JSON that is none. */
+/**
+ * An element of a list, as far as it is an object: SQLite takes anything else for JSON that is
+ * none.
+ */
 const object = (each: string): string => `CASE WHEN ${each}.type = 'object' THEN ${each}.value END`;
 
 /** The users of all pods' machines, also of those that do not run: they start again as the same. */
@@ -78,7 +82,7 @@ export const isNameServer = (db: Database, server: Ip): boolean =>
     server,
   ).length > 0;
 
-/** What pods have on a bridge of somebody else, also what one that is being changed may go back to. */
+/** What pods have on a foreign bridge, also what one that is being changed may go back to. */
 export function addressesOnBridge(db: Database, bridge: IfName): OnBridge[] {
   const rows = askPlans(
     db,

@@ -114,7 +114,8 @@ function isCurrent(image: string, key: string): boolean {
 }
 
 /**
- * Runs one of the scripts beside this file where what it mounts is seen by nobody and ends with it.
+ * Runs one of the scripts alongside this file where what it mounts is seen by nobody and ends with
+ * it.
  */
 async function alone(script: string, ...args: readonly string[]): Promise<void> {
   await run(

@@ -15,8 +15,8 @@ export interface ObservedFirewall {
 }
 
 /**
- * Reads all tables of both variants. Throws `FIREWALL_FAILED`, also when legacy's are not for us to read, unless
- * `configured` says that they do not matter.
+ * Reads all tables of both variants. Throws `FIREWALL_FAILED`, also when legacy's are not for us to
+ * read, unless `configured` says that they do not matter.
  */
 export async function observeFirewall(
   programs: IptablesPrograms,
@@ -37,9 +37,9 @@ export async function observeFirewall(
 }
 
 /**
- * Text that is another one whenever a rule may have changed. The number nf_tables counts its commits by stands for the
- * rules of iptables-nft where the kernel tells it; those of legacy have no such number and are listed, if there are any.
- * Throws `FIREWALL_FAILED`.
+ * Text that is another one whenever a rule may have changed. The number nf_tables counts its
+ * commits by stands for the rules of iptables-nft where the kernel tells it; those of legacy have
+ * no such number and are listed, if there are any. Throws `FIREWALL_FAILED`.
  */
 export async function firewallFingerprint(
   programs: IptablesPrograms,
@@ -83,7 +83,8 @@ async function saveLegacy(
   try {
     tables = programs.legacyTables();
   } catch (cause) {
-    // ENOENT: the kernel has no ip_tables, so nothing can be in it. EACCES: the file is root's (mode 0440).
+    // ENOENT: the kernel has no ip_tables, so nothing can be in it. EACCES: the file is root's
+    // (mode 0440).
     if ((cause as NodeJS.ErrnoException).code !== "ENOENT" && !dispensable)
       return await saveEachLegacy(programs, signal);
   }
@@ -91,8 +92,8 @@ async function saveLegacy(
 }
 
 /**
- * Which tables there are is for root to see, what is in each for whoever has CAP_NET_ADMIN and CAP_NET_RAW. The kernel makes
- * an empty table of one that is asked for and was not there.
+ * Which tables there are is for root to see, what is in each for whoever has CAP_NET_ADMIN and
+ * CAP_NET_RAW. The kernel makes an empty table of one that is asked for and was not there.
  */
 async function saveEachLegacy(programs: IptablesPrograms, signal: AbortSignal): Promise<string> {
   try {
@@ -107,7 +108,7 @@ async function saveEachLegacy(programs: IptablesPrograms, signal: AbortSignal): 
       `What rules ${variantName(programs.family, "legacy")} has cannot be seen`,
       {
         field: "iptables_variant",
-        hint: 'Give podnetd CAP_NET_RAW beside CAP_NET_ADMIN; or set iptables_variant = "nft" if nothing uses iptables-legacy here',
+        hint: 'Give podnetd CAP_NET_RAW alongside CAP_NET_ADMIN; or set iptables_variant = "nft" if nothing uses iptables-legacy here',
         cause,
       },
     );

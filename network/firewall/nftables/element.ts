@@ -66,7 +66,10 @@ export function bridgeGuardElements(network: NetworkFragment): Element[] {
   ];
 }
 
-/** A pod's elements of the guard at its bridges' ports: none but for addresses beyond its networks'. Pure. */
+/**
+ * A pod's elements of the guard at its bridges' ports: none but for addresses beyond its networks'.
+ * Pure.
+ */
 export function givenElements(pod: PluggedFragment): Element[] {
   const owner = publishedMark(pod);
   return (pod.sources ?? []).map(({ tap, address }) => ({
@@ -115,7 +118,10 @@ export function overlayElements(overlay: OverlayRuled): Element[] {
   });
 }
 
-/** The elements by which what a pod has published is reached, and by which it takes what others translate. Pure. */
+/**
+ * The elements by which what a pod has published is reached, and by which it takes what others
+ * translate. Pure.
+ */
 export function podElements(pod: PluggedFragment): Element[] {
   const owner = publishedMark(pod);
   const foreign = new Set(
@@ -146,7 +152,7 @@ const protocols = { tcp: 6, udp: 17, sctp: 132 } as const;
 
 const numbers = Object.entries(protocols).map(([name, number]) => [`${number} . `, name] as const);
 
-/** For people: with protocols by their names, as nft itself tells of them. */
+/** For people: with protocols by their names, as nft itself reports them. */
 export function named(element: Element): Element {
   const begins = kindOf(element.set).type.startsWith("inet_proto");
   const by = begins ? numbers.find(([number]) => element.key.startsWith(number)) : undefined;
@@ -156,8 +162,8 @@ export function named(element: Element): Element {
 }
 
 /**
- * Ranges are one element a port: maps of intervals would have libnftables read the whole map before each change, and
- * cannot shift a range.
+ * Ranges are one element a port: maps of intervals would have libnftables read the whole map before
+ * each change, and cannot shift a range.
  */
 function publishedElements(published: PublishedDesired, owner: string): Element[] {
   const { hostIp, hostPort, podIp, podPort, count } = published;

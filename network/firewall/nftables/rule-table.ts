@@ -12,7 +12,10 @@ import { type Listing, parseElements, parseListing } from "./listing.ts";
 import { Elements } from "./elements.ts";
 import type { NftablesSource } from "../../kernel/kernel.ts";
 
-/** nf_tables, and what tells whether anybody else has changed anything in it: the number it counts transactions by. */
+/**
+ * nf_tables, and what tells whether anybody else has changed anything in it: the number it counts
+ * transactions by.
+ */
 export class Ledger {
   readonly #source: NftablesSource;
   #nftables: Nftables | undefined;
@@ -51,7 +54,10 @@ export class Ledger {
     this.#last = generation;
   }
 
-  /** One of ours was committed after so many: if that is all there was, nobody else has changed anything. */
+  /**
+   * One of ours was committed after so many: if that is all there was, nobody else has changed
+   * anything.
+   */
   committed(before: number | undefined): void {
     this.#last = this.generation();
     // (It counts modulo 2^32.)
@@ -73,9 +79,10 @@ const mostAsked = 256;
 const mostAtOnce = 64;
 
 /**
- * Our table as it was last seen, kept up with what we change ourselves. The number nf_tables counts its transactions by
- * tells whether anybody else has changed anything since: then what is asked about is looked at again, element by
- * element. The whole table is listed once at first, and for networks when others have changed rules.
+ * Our table as it was last seen, kept up with what we change ourselves. The number nf_tables counts
+ * its transactions by tells whether anybody else has changed anything since: then what is asked
+ * about is looked at again, element by element. The whole table is listed once at first, and for
+ * networks when others have changed rules.
  */
 export class RuleTable {
   readonly #memory: Memory;
@@ -92,7 +99,10 @@ export class RuleTable {
   /** Texts of our rules, as libnftables lists them. */
   readonly #rules = new Map<string, string>();
 
-  /** Tables that are changed side by side share their source's ledger: what one commits is no other's change. */
+  /**
+   * Tables that are changed side by side share their source's ledger: what one commits is no
+   * other's change.
+   */
   constructor(source: NftablesSource | Ledger, memory: Memory, model: TableModel = mainTable) {
     this.#ledger = source instanceof Ledger ? source : new Ledger(source);
     this.#memory = memory;
@@ -103,7 +113,10 @@ export class RuleTable {
     return this.#model;
   }
 
-  /** Why an optional table cannot be had on this host, as nft says it; undefined as long as nothing shows that. */
+  /**
+   * Why an optional table cannot be had on this host, as nft says it; undefined as long as nothing
+   * shows that.
+   */
   get lacking(): string | undefined {
     return this.#lacking;
   }
@@ -112,7 +125,10 @@ export class RuleTable {
     return this.#elements;
   }
 
-  /** What is to be done to table, sets, chains and rules; `foreign` when there is such a table and it is not ours. */
+  /**
+   * What is to be done to table, sets, chains and rules; `foreign` when there is such a table and
+   * it is not ours.
+   */
   get base(): NftablesEdit["base"] | "foreign" {
     return this.#base;
   }
@@ -122,7 +138,9 @@ export class RuleTable {
     return this.#exists;
   }
 
-  /** Sees the whole table, unless nothing has changed since that was done. Throws `FIREWALL_FAILED`. */
+  /**
+   * Sees the whole table, unless nothing has changed since that was done. Throws `FIREWALL_FAILED`.
+   */
   async look(signal: AbortSignal): Promise<void> {
     if (this.#lacking !== undefined) return;
     this.#ledger.count();
@@ -144,7 +162,10 @@ export class RuleTable {
     if (this.#seen === undefined) await this.look(signal);
   }
 
-  /** Sees what an owner has and what stands in the way of what he is to have. Throws `FIREWALL_FAILED`. */
+  /**
+   * Sees what an owner has and what stands in the way of what he is to have. Throws
+   * `FIREWALL_FAILED`.
+   */
   async lookAt(owner: string, wanted: readonly Element[], signal: AbortSignal): Promise<void> {
     this.#ledger.count();
     if (this.#seen === undefined) return this.look(signal);
@@ -161,7 +182,9 @@ export class RuleTable {
     this.#lookedAt.set(owner, epoch);
   }
 
-  /** Commits an edit that was made with what was seen. After a failure all of it is looked at again. */
+  /**
+   * Commits an edit that was made with what was seen. After a failure all of it is looked at again.
+   */
   async commit(edit: NftablesEdit): Promise<void> {
     if (edit.base === "make" || edit.base === "remake")
       this.#memory.rememberTable(this.#model.name);
@@ -188,7 +211,10 @@ export class RuleTable {
     this.#ledger.close();
   }
 
-  /** How many transactions there have been, whosoever; undefined when nothing tells. Throws `SYSCALL_FAILED`. */
+  /**
+   * How many transactions there have been, whosoever; undefined when nothing tells. Throws
+   * `SYSCALL_FAILED`.
+   */
   generation(): number | undefined {
     return this.#ledger.generation();
   }
@@ -241,7 +267,7 @@ export class RuleTable {
     return found;
   }
 
-  /** Asked for several, nft tells of none when one is missing. */
+  /** Asked for several, nft reports none when one is missing. */
   async #askFor(set: SetName, some: readonly Element[]): Promise<Element[]> {
     const keys = some.map(({ key }) => key).join(", ");
     try {

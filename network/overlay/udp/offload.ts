@@ -1,11 +1,12 @@
 import type { Buffers } from "./checksum.ts";
 
-// struct virtio_net_hdr { u8 flags; u8 gso_type; u16 hdr_len, gso_size, csum_start, csum_offset; } of include/uapi/linux/virtio_net.h
+// struct virtio_net_hdr { u8 flags; u8 gso_type; u16 hdr_len, gso_size, csum_start, csum_offset; }
+// of include/uapi/linux/virtio_net.h
 export const offloadHeader = 10;
 export const needsChecksum = 1;
 export const gsoNone = 0;
 export const gsoTcp4 = 1;
-/** Beside the type: the first segment alone says that the sender has slowed down. */
+/** Alongside the type: the first segment alone says that the sender has slowed down. */
 const gsoEcn = 0x80;
 
 /** The kernel's word on a packet of a tun, before it. */
@@ -25,7 +26,9 @@ export function writeNoOffload({ bytes }: Buffers, at: number): void {
   bytes.fill(0, at, at + offloadHeader);
 }
 
-/** Segments of `size` bytes follow as one, behind headers of `header` bytes; TCP begins at `start`. */
+/**
+ * Segments of `size` bytes follow as one, behind headers of `header` bytes; TCP begins at `start`.
+ */
 export function writeTcpOffload(
   { bytes, view }: Buffers,
   at: number,

@@ -6,7 +6,7 @@ import { type PodId, podIdFromBytes } from "../../../core/names.ts";
 import type { FirewallName } from "../../../network/firewall/open.ts";
 import type { Machine } from "../../../test/lab/lab.ts";
 
-/** Synthetic pods beside the one that is measured: rows, ports and rules, and no machine. */
+/** Synthetic pods alongside the one that is measured: rows, ports and rules, and no machine. */
 export const crowdSize = 899;
 
 /**

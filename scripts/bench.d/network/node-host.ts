@@ -22,7 +22,7 @@ export interface NodeHost extends AsyncDisposable {
 export interface NodeHostOptions {
   readonly directory: string;
   readonly driver: FirewallName;
-  /** With `crowdSize` synthetic pods beside. */
+  /** With `crowdSize` synthetic pods alongside. */
   readonly crowded: boolean;
 }
 

@@ -12,7 +12,7 @@ interface Known {
   /** All of it has run. */
   whole: boolean;
   /**
-   * Every block ever told of, by where it stands; V8 leaves out one that runs as often as what is
+   * Every block ever reported, by where it stands; V8 leaves out one that runs as often as what is
    * around it.
    */
   readonly blocks: Map<number, readonly [number, number]>;

@@ -107,7 +107,7 @@ interface Row {
 }
 
 /**
- * Beside the summary, which `scripts/test` takes away before each run: what an earlier run left
+ * Alongside the summary, which `scripts/test` takes away before each run: what an earlier run left
  * never counts.
  */
 const parts = path.join(top, "build/summary/fuzz-parts");

@@ -89,7 +89,7 @@ const readSpec = (bytes: Uint8Array) => readJson(NetworkSpecSchema, parseJsonTex
 export const networkSpecs: Target = {
   name: "network-spec",
   files: ["api/validate-network.ts", "daemon/networks/plan-network.ts", "core/ip-range.ts"],
-  // About networks there are beside it, which no request brings.
+  // About networks there are alongside it, which no request brings.
   except: ["refuseOverlaps", "overlapsOfNetworks", "ipRangeText"],
   seeds: [new Uint8Array(), ...[good, ...wrong.map((each) => ({ ...good, ...each }))].map(json)],
   words: ["subnets", "cidr", "ranges", "reserved", "10.20.0.0/24", "fd00:20::/64", "-"],

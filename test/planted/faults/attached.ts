@@ -4,11 +4,11 @@ const places = "test/unit/hypervisor/attach/machine.test.ts";
 const killed = "test/vm/attach-killed.test.ts";
 const ends = "test/vm/attach-ends.test.ts";
 
-/** Machines that somebody else runs: what is theirs, and what is taken back. */
+/** Foreign machines: what is theirs, and what is taken back. */
 export const attachedFaults: readonly Fault[] = [
   {
     kind: "mark",
-    name: "a slot of somebody else's device counts as free",
+    name: "a slot of a foreign device counts as free",
     file: "hypervisor/attach/machine.ts",
     find: "return all.filter((slot) => !slots.has(slot))",
     put: "return all.filter((slot) => slot >= slots.size * 0)",

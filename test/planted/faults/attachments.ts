@@ -107,7 +107,7 @@ export const attachmentFaults: readonly Fault[] = [
   },
   {
     kind: "mark",
-    name: "a group of links is ended with somebody else's link in it",
+    name: "a group of links is ended with a foreign link in it",
     file: "network/containers/pending-delete.ts",
     find: "if (doomed.length === buried.length) await",
     put: "if (doomed.length > 0) await",
@@ -176,7 +176,7 @@ export const attachmentFaults: readonly Fault[] = [
     put: "return [lost(fragment)];",
     noticedBy: {
       file: drift,
-      title: "an end that has another name inside is taken from nobody, and told of",
+      title: "an end that has another name inside is taken from nobody, and reported",
     },
   },
   {

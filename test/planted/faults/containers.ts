@@ -266,7 +266,7 @@ export const containerFaults: readonly Fault[] = [
     file: "daemon/containers/cni/installation.ts",
     find: '      this.#try("restored", () => void (replaces ? this.#write(former) : this.#remove()));\n      throw thrown;',
     put: "      throw thrown;",
-    noticedBy: { file: installation, title: "one that fails anywhere is undone, and told of" },
+    noticedBy: { file: installation, title: "one that fails anywhere is undone, and reported" },
   },
   {
     kind: "repair",

@@ -34,7 +34,7 @@ export const firewallFaults: readonly Fault[] = [
   },
   {
     kind: "undo",
-    name: "rules that are not as planned stay beside those that are",
+    name: "rules that are not as planned stay alongside those that are",
     file: "network/firewall/iptables/place.ts",
     find: "lines.push(`-D ${chain} ${rule.text}`);\n    list.splice(\n      list.findIndex(({ text }) => text === rule.text),\n      1,\n    );",
     put: "void rule;",

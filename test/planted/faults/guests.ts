@@ -16,7 +16,7 @@ export const guestsFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/kernel/dhcp.test.ts",
       title:
-        "a port whose socket fails is answered again by a new socket, which is told of once and counted",
+        "a port whose socket fails is answered again by a new socket, which is reported once and counted",
     },
   },
   {

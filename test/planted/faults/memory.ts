@@ -136,10 +136,10 @@ export const memoryFaults: readonly Fault[] = [
   },
   {
     kind: "record",
-    name: "an event is told of before it is durable",
+    name: "an event is reported before it is durable",
     file: "daemon/events/journal.ts",
     find: "emitted.push(insertEvent(this.#db, { ...event, timeMs: this.#clock.now() }));",
     put: "const row = insertEvent(this.#db, { ...event, timeMs: this.#clock.now() });\n          for (const report of this.#readers) report(row);",
-    noticedBy: { file: parts, title: "nothing is told of what was rolled back" },
+    noticedBy: { file: parts, title: "nothing is reported of what was rolled back" },
   },
 ];

@@ -91,14 +91,14 @@ export const namesFaults: readonly Fault[] = [
   },
   {
     kind: "access",
-    name: "a pod is told of the network it names, whether it is on it or not",
+    name: "a pod is notified of the network it names, whether it is on it or not",
     file: "daemon/dns/zone.ts",
     find: 'networks.filter((each) => each === rest.join("."))',
     put: '[rest.join(".") as NetworkName]',
     noticedBy: {
       file: answers,
       title:
-        "a pod is told of all the networks it is on, that by which it asks first, and of no other",
+        "a pod is notified of all the networks it is on, that by which it asks first, and of no other",
     },
   },
   {

@@ -58,8 +58,8 @@ export const networkFaults: readonly Fault[] = [
     kind: "undo",
     name: "what the kernel changes along with forwarding stays changed",
     file: "network/bridge/forward.ts",
-    find: "memory.rememberForward(family, from, beside);",
-    put: "void beside;\n  memory.rememberForward(family, from, []);",
+    find: "memory.rememberForward(family, from, alongside);",
+    put: "void alongside;\n  memory.rememberForward(family, from, []);",
     noticedBy: {
       file: "test/kernel/network-foreign.test.ts",
       title: "what the kernel changes along with ip_forward is put back with it",
@@ -103,7 +103,7 @@ export const networkFaults: readonly Fault[] = [
     put: "void taken;",
     noticedBy: {
       file: host,
-      title: "A missing tap, a missing bridge and a tap of somebody else's name are told apart",
+      title: "A missing tap, a missing bridge and a foreign tap name are told apart",
     },
   },
   {

@@ -85,7 +85,7 @@ export const networksFaults: readonly Fault[] = [
     put: "return Array.from(this.#entries.values(), (entry) => this.fragmentOf(entry)).slice(0, 1);",
     noticedBy: {
       file: kernel,
-      title: "what others do to a network that was made by API is told of and healed",
+      title: "what others do to a network that was made by API is reported and healed",
     },
     slow: true,
   },

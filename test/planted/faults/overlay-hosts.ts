@@ -26,7 +26,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   },
   {
     kind: "access",
-    name: "another host tells of pods in this host's own subnet",
+    name: "another host reports pods in this host's own subnet",
     file: "daemon/overlays/records/other-pods.ts",
     find: "!overlay.subnets.some((subnet) => contains(subnet, ip))",
     put: "!overlay.subnets.some((subnet) => subnet === ip)",
@@ -135,7 +135,7 @@ export const overlayHostsFaults: readonly Fault[] = [
     noticedBy: {
       file: membership,
       title:
-        "a store that cannot be written once is told of, tried again, and holds up no other overlay",
+        "a store that cannot be written once is reported, tried again, and holds up no other overlay",
     },
   },
   {
@@ -158,7 +158,7 @@ export const overlayHostsFaults: readonly Fault[] = [
     put: "",
     noticedBy: {
       file: membership,
-      title: "an overlay that cannot be added is told of and tried again, unless it is no more",
+      title: "an overlay that cannot be added is reported and tried again, unless it is no more",
     },
     slow: true,
   },

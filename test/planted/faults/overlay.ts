@@ -305,14 +305,14 @@ export const overlayFaults: readonly Fault[] = [
   },
   {
     kind: "repair",
-    name: "a peer's new MAC is not told of",
+    name: "a peer's new MAC is not reported",
     file: "overlay/peers.ts",
     find: "v4: JSON.stringify(v4 ?? null),",
     put: 'v4: "",',
     noticedBy: {
       file: leases,
       title:
-        "of a peer that has changed is told what has; one that left is told of with all it had",
+        "of a peer that has changed is told what has; one that left is reported with all it had",
     },
   },
   {

@@ -136,19 +136,19 @@ export const peersFaults: readonly Fault[] = [
   },
   {
     kind: "record",
-    name: "what was told of already is told of again",
+    name: "what was reported already is reported again",
     file: "etcd/follow.ts",
     find: "const from = this.#known.revision + 1n;",
     put: "const from = this.#known.revision;",
     noticedBy: {
       file: follow,
       title:
-        "it goes on after the last revision it has told of, having looked whether etcd has the rest",
+        "it goes on after the last revision it has reported, having looked whether etcd has the rest",
     },
   },
   {
     kind: "bound",
-    name: "an etcd that is away is told of at each try",
+    name: "an etcd that is away is reported at each try",
     file: "etcd/follow.ts",
     find: "if (this.#stale?.code === thrown.code) return undefined;",
     put: "",

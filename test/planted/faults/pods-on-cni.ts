@@ -42,7 +42,7 @@ export const podsOnCniFaults: readonly Fault[] = [
   },
   {
     kind: "mark",
-    name: "a link's default route stands beside the pod's own",
+    name: "a link's default route stands alongside the pod's own",
     file: "daemon/pods/interfaces/plan-cni.ts",
     find: ".filter((route) => !has.has(placeOf(route)))",
     put: ".filter((route) => has.size >= 0 || placeOf(route))",
@@ -61,7 +61,7 @@ export const podsOnCniFaults: readonly Fault[] = [
   },
   {
     kind: "lock",
-    name: "DEL begins beside a plugin that a killed podnetd left running",
+    name: "DEL begins alongside a plugin that a killed podnetd left running",
     file: "daemon/pods/interfaces/plugin-calls.ts",
     find: "      await outlive(file);\n",
     put: "",

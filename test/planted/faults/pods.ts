@@ -96,7 +96,7 @@ export const podsFaults: readonly Fault[] = [
   },
   {
     kind: "release",
-    name: "a tap stays open beside the copy its QEMU has",
+    name: "a tap stays open alongside the copy its QEMU has",
     file: "daemon/pods/lifecycle/actions.ts",
     find: "await tap.close();",
     put: "",
@@ -108,7 +108,7 @@ export const podsFaults: readonly Fault[] = [
     file: "daemon/pods/lifecycle/undo.ts",
     find: "failures.push(toPodnetError(thrown).with({ step: step.kind }));",
     put: "failures.push(toPodnetError(thrown).with({ step: step.kind }));\n      break;",
-    noticedBy: { file: steps, title: 'taking down goes on past a failing "stop" and tells of it' },
+    noticedBy: { file: steps, title: 'taking down goes on past a failing "stop" and reports it' },
   },
   {
     kind: "undo",
@@ -123,7 +123,7 @@ export const podsFaults: readonly Fault[] = [
       await host.network.remove({ kind: "ports", pod: live.plan.podId, tap }, signal);`,
     noticedBy: {
       file: steps,
-      title: 'taking down goes on past a failing "detach tap0" and tells of it',
+      title: 'taking down goes on past a failing "detach tap0" and reports it',
     },
   },
   {

@@ -135,7 +135,7 @@ export const policyFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/kernel/attachment-drift.test.ts",
       title:
-        "a container hears no router, and speaks no IPv6 where it was given none; another one beside it does",
+        "a container hears no router, and speaks no IPv6 where it was given none; another one alongside it does",
     },
   },
   {

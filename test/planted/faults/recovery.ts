@@ -72,13 +72,13 @@ export const recoveryFaults: readonly Fault[] = [
   },
   {
     kind: "record",
-    name: "the plan of a pod is not kept beside its row",
+    name: "the plan of a pod is not kept alongside its row",
     file: "daemon/pods/store/records.ts",
     find: "this.#keep({ plan, spec });",
     put: "",
     noticedBy: {
       file: pods,
-      title: "a pod that runs is kept beside its row as it is now, until it is gone",
+      title: "a pod that runs is kept alongside its row as it is now, until it is gone",
     },
   },
   {

@@ -120,7 +120,7 @@ export const roomFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/vm/standin-start.test.ts",
       title:
-        "on a host without memory a machine is ended before podnetd; a machine of somebody else is as it was",
+        "on a host without memory a machine is ended before podnetd; a foreign machine is as it was",
     },
     slow: true,
   },

@@ -105,13 +105,13 @@ export const stateFaults: readonly Fault[] = [
   },
   {
     kind: "record",
-    name: "a state is made anew beside the log of a lost one",
+    name: "a state is made anew alongside the log of a lost one",
     file: "daemon/store/found.ts",
     find: 'if (existsSync(`${file}-wal`) && statSync(`${file}-wal`).size > 0)\n    throw new Error("the file is missing, and its log is there");',
     put: "",
     noticedBy: {
       file: "test/unit/daemon/store/damage.test.ts",
-      title: "what is missing is not made anew beside its log",
+      title: "what is missing is not made anew alongside its log",
     },
   },
   {
@@ -237,13 +237,13 @@ export const stateFaults: readonly Fault[] = [
   },
   {
     kind: "repair",
-    name: "damage that is met while the state is in use is not told of",
+    name: "damage that is met while the state is in use is not reported",
     file: "daemon/store/database.ts",
     find: "this.#reportDamage(error);",
     put: "void this.#reportDamage;",
     noticedBy: {
       file: "test/unit/daemon/store/damage.test.ts",
-      title: "damage that is met while the state is in use is told of, whoever meets it",
+      title: "damage that is met while the state is in use is reported, whoever meets it",
     },
   },
   {
@@ -302,7 +302,7 @@ export const stateFaults: readonly Fault[] = [
     put: "{}",
     noticedBy: {
       file: "test/unit/daemon/config/config.test.ts",
-      title: "the socket that the command podnet is told of is not podnetd's own",
+      title: "the socket that the command podnet is notified of is not podnetd's own",
     },
   },
   {

@@ -18,7 +18,9 @@ import type { FakeKernel } from "./kernel.ts";
 import { FakeNamespaces } from "./namespaces.ts";
 import type { Subject } from "./subject.ts";
 
-/** A kernel as far as containers are concerned: requests on the host, and a namespace beside it. */
+/**
+ * A kernel as far as containers are concerned: requests on the host, and a namespace alongside it.
+ */
 export interface Attaching {
   readonly host: Pick<AttachmentNetlink, "answer" | "answers" | "tryBatch">;
   /** Undefined when it has ended. */

@@ -158,7 +158,7 @@ export class FakeKernel {
     );
   }
 
-  /** The routes of a link, as rtnetlink tells of them; with those that IPv4 addresses bring. */
+  /** The routes of a link, as rtnetlink reports them; with those that IPv4 addresses bring. */
   routesOf(index: number | undefined): Route[] {
     const brought = this.connected().map(({ destination, link }) => ({
       family: 4 as const,

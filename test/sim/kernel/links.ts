@@ -82,7 +82,7 @@ export class FakeLinks {
   hasLocalTable = false;
   readonly #descriptors = new Map<number, number>();
   readonly #randomMac: () => Mac;
-  /** Told of links and addresses that have come, changed or gone. */
+  /** Notified of links and addresses that have come, changed or gone. */
   readonly watchers = new Set<(event: RtnetlinkEvent) => void>();
   #nextIndex = 1;
   #nextDescriptor = 100;
@@ -276,7 +276,7 @@ export class FakeLinks {
     for (const { index } of doomed) if (this.all.has(index)) this.delete(index);
   }
 
-  /** A link as rtnetlink tells of it. */
+  /** A link as rtnetlink reports it. */
   show(link: FakeLink): Link {
     const far = this.peerOf(link);
     const running = link.up && (link.kind !== "veth" || far?.up === true);
@@ -419,7 +419,7 @@ export class FakeLinks {
   }
 }
 
-/** An address as rtnetlink tells of it. */
+/** An address as rtnetlink reports it. */
 export const showAddress = (index: number, prefix: IpPrefix): LinkAddress => ({
   index,
   prefix,

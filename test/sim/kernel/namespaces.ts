@@ -11,7 +11,7 @@ export interface OpenNamespace {
 }
 
 /**
- * The network namespaces of a host beside its own, by the paths that lead to them and by open
+ * The network namespaces of a host alongside its own, by the paths that lead to them and by open
  * descriptors.
  */
 export class FakeNamespaces {

@@ -55,7 +55,7 @@ test("what is not there stays undefined", (t) => {
   t.deepEqual([back.hint, back.field, back.step], [undefined, undefined, undefined]);
 });
 
-test("a newer podnet's code is kept beside INTERNAL", (t) => {
+test("a newer podnet's code is kept alongside INTERNAL", (t) => {
   const info = toErrorInfo(new PodnetError("INTERNAL", "x"));
   info.code = "BRAND_NEW";
   const back = fromErrorInfo(info);

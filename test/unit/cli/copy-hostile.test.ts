@@ -254,7 +254,7 @@ test("a guest that falls silent, or is interrupted, leaves nothing behind", asyn
   const other = new Liar({ answer: silent });
   const copied = other.copy({ target: here });
   while (other.sent === 0) await delay(5);
-  t.is(readdirSync(here).length, 1, "what has come lies beside");
+  t.is(readdirSync(here).length, 1, "what has come lies alongside");
   other.interrupted.abort(2);
   await t.throwsAsync(copied);
   t.deepEqual(readdirSync(here), []);

@@ -179,7 +179,7 @@ test("a link of the caller's own in the destination is not written through eithe
     code: "INVALID_ARGUMENT",
   });
   t.deepEqual(readdirSync(outside), []);
-  // Positive control: beside it, it works.
+  // Positive control: alongside it, it works.
   unpack('add("data/m/fine", data=b"good")', into);
   t.is(readFileSync(path.join(into, "copied/m/fine"), "utf8"), "good");
 });

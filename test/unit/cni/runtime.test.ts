@@ -27,7 +27,7 @@ function directoryWith(files: Readonly<Record<string, unknown>>): string {
   return directory;
 }
 
-test("the first good file by name wins, of whichever kind; what is no good is told of and passed over", (t) => {
+test("the first good file by name wins, of whichever kind; what is no good is reported and passed over", (t) => {
   const { list, file, warnings } = findList(
     directoryWith({
       "00-broken.conflist": "{",
@@ -108,7 +108,7 @@ function derived(list: PluginList, previous?: object): object {
   return JSON.parse(deriveConfig(list, plugin, sandbox.capabilities, previous as never)) as object;
 }
 
-test("a plugin is told of what it has declared, the list's name and version, and the result before it", (t) => {
+test("a plugin is notified of what it has declared, the list's name and version, and the result before it", (t) => {
   const portmap = { type: "portmap", capabilities: { portMappings: true, mac: false }, snat: true };
   t.deepEqual(derived(parseConflist(bytes(listOf(portmap))), { ips: [] }), {
     ...portmap,

@@ -90,7 +90,7 @@ test("a watcher gets what was and what follows, once and in order", async (t) =>
   t.deepEqual(seen, ["2", "3", "4"]);
 });
 
-test("nothing is told of what was rolled back", async (t) => {
+test("nothing is reported of what was rolled back", async (t) => {
   const log = journal();
   const stop = new AbortController();
   const reader = log.watch(0, stop.signal);

@@ -94,7 +94,7 @@ function inShort(one: Followed): string {
   return `${one.kind} ${one.revision}`;
 }
 
-test("it goes on after the last revision it has told of, having looked whether etcd has the rest", async (t) => {
+test("it goes on after the last revision it has reported, having looked whether etcd has the rest", async (t) => {
   const etcd = new Scripted(
     [at(5n), at(9n), at(9n)],
     [

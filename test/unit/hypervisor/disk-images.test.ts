@@ -77,7 +77,7 @@ test("what a qcow2 image may not be", (t) => {
 test("a qcow2 image is cut short when what is in use lies beyond its end", (t) => {
   for (const length of [5, 80, 200, 65_536, 2 * 65_536, 3 * 65_536])
     t.regex(why(image("cut", () => {}, length)), /cut short/, `${length}`);
-  // Clusters far behind the tables, as data lies: the counts tell of them.
+  // Clusters far behind the tables, as data lies: the counts report them.
   const far = (whole: Buffer): void => {
     whole.writeUInt16BE(1, 2 * 65_536 + 2 * 40);
   };

@@ -35,7 +35,7 @@ const files = (there: readonly string[], controllers: Readonly<Record<string, st
   controllers: (path: string) => controllers[path]?.split(" "),
 });
 
-test("hierarchies of control groups, as mountinfo tells of them", (t) => {
+test("hierarchies of control groups, as mountinfo reports them", (t) => {
   t.deepEqual(parseCgroupMounts(unified), { unified: ["/sys/fs/cgroup"], memory: [], pids: [] });
   t.deepEqual(parseCgroupMounts(both), {
     unified: ["/sys/fs/cgroup/unified"],

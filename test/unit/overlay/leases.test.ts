@@ -209,7 +209,7 @@ test("the mark of a podnet host is in the id of its leases, and flannel's have n
   t.is(ownerOf(0n), undefined);
 });
 
-test("of a peer that has changed is told what has; one that left is told of with all it had", (t) => {
+test("of a peer that has changed is told what has; one that left is reported with all it had", (t) => {
   const registry = new Registry();
   const peers = new Peers("vxlan");
   const value = (PublicIP: string, VtepMAC: string) => ({
@@ -270,7 +270,7 @@ test("of a peer that has changed is told what has; one that left is told of with
   t.is(peers.size, 0);
 });
 
-test("two hosts with one address or one subnet are told of", (t) => {
+test("two hosts with one address or one subnet are reported", (t) => {
   const at = (PublicIP: string) => ({ PublicIP });
   const registry = registryOf(
     stored("10.77.1.0-24", at("192.168.77.1")),

@@ -64,7 +64,7 @@ export type Overlay = Message<"podnet.v1.Overlay"> & {
   mtu: number;
 
   /**
-   * etcd has not been heard for so long, milliseconds; what is told of others is as old. Absent
+   * etcd has not been heard for so long, milliseconds; what is reported of others is as old. Absent
    * while it is heard.
    *
    * @generated from field: optional uint64 stale_ms = 8;

@@ -236,15 +236,15 @@ export type ListPodsResponse = Message<"podnet.v1.ListPodsResponse"> & {
   pods: Pod[];
 
   /**
-   * Where Watch goes on without a gap. Watch tells of this host's pods alone.
+   * Where Watch goes on without a gap. Watch reports this host's pods alone.
    *
    * @generated from field: uint64 cursor = 2;
    */
   cursor: bigint;
 
   /**
-   * With all_hosts: etcd has not been heard for so long, milliseconds, and what is told of others
-   * is as old. Absent while it is heard.
+   * With all_hosts: etcd has not been heard for so long, milliseconds, and what is reported of
+   * others is as old. Absent while it is heard.
    *
    * @generated from field: optional uint64 stale_ms = 3;
    */
@@ -887,7 +887,8 @@ export type VerifyCheck = Message<"podnet.v1.VerifyCheck"> & {
   subject: string;
 
   /**
-   * Which independent source reported it: `netlink`, `qemu-qmp`, `iptables-save` or `nft`, `proc`, `guest`, `cni`.
+   * Which independent source reported it: `netlink`, `qemu-qmp`, `iptables-save` or `nft`, `proc`,
+   * `guest`, `cni`.
    *
    * @generated from field: string source = 2;
    */
@@ -1202,7 +1203,7 @@ export const AddressListSchema: GenMessage<AddressList> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_service, 39);
 
 /**
- * All routes by the interface, beside the default route of its gateway.
+ * All routes by the interface, alongside the default route of its gateway.
  *
  * @generated from message podnet.v1.RouteList
  */
@@ -1806,7 +1807,7 @@ export type AttachPodRequest = Message<"podnet.v1.AttachPodRequest"> & {
   spec?: PodSpec | undefined;
 
   /**
-   * Absolute path of a QMP socket that nobody else uses.
+   * Absolute path of a QMP socket that nothing else uses.
    *
    * @generated from field: string qmp_socket = 2;
    */
@@ -1951,7 +1952,7 @@ export const PodService: GenService<{
     output: typeof CreatePodResponseSchema;
   },
   /**
-   * The same, telling of every step; the last message carries the pod (or the plan, with
+   * The same, reporting every step; the last message carries the pod (or the plan, with
    * plan_only).
    *
    * @generated from rpc podnet.v1.PodService.CreateStream
@@ -2124,7 +2125,7 @@ export const PodService: GenService<{
     output: typeof UnpublishPortsResponseSchema;
   },
   /**
-   * Gives NICs to a QEMU that somebody else runs. podnet never ends it.
+   * Gives NICs to a foreign QEMU. podnet never ends it.
    *
    * @generated from rpc podnet.v1.PodService.Attach
    */

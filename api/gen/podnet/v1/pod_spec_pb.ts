@@ -64,7 +64,7 @@ export type PodSpec = Message<"podnet.v1.PodSpec"> & {
   dns?: Dns | undefined;
 
   /**
-   * At most 64, beside those the interfaces bring.
+   * At most 64, alongside those the interfaces bring.
    *
    * @generated from field: repeated podnet.v1.Route routes = 8;
    */
@@ -266,7 +266,7 @@ export type Interface = Message<"podnet.v1.Interface"> & {
 
   /**
    * An address (it gets its network's length), an address with a length, or `none`. Empty: the next
-   * free one of each of the network's pools. On a bridge or a tap of somebody else it is needed,
+   * free one of each of the network's pools. On a bridge or a foreign tap it is needed,
    * with a length or as `none`.
    *
    * @generated from field: string address = 2;
@@ -310,7 +310,7 @@ export type Interface = Message<"podnet.v1.Interface"> & {
   addresses: string[];
 
   /**
-   * A bridge that somebody else runs, instead of a network.
+   * A foreign bridge, instead of a network.
    *
    * @generated from field: string bridge = 8;
    */
@@ -344,7 +344,7 @@ export type Interface = Message<"podnet.v1.Interface"> & {
   metric: number;
 
   /**
-   * Addresses on the guest's own `lo`, and no NIC: beside them nothing may be given.
+   * Addresses on the guest's own `lo`, and no NIC: alongside them nothing may be given.
    *
    * @generated from field: bool loopback = 13;
    */
@@ -352,7 +352,7 @@ export type Interface = Message<"podnet.v1.Interface"> & {
 
   /**
    * The interface takes the place of a link that CNI plugins made. They decide about all else:
-   * beside it guest_name alone may be given.
+   * alongside it guest_name alone may be given.
    *
    * @generated from field: podnet.v1.CniInterface cni = 14;
    */
@@ -374,7 +374,7 @@ export const InterfaceSchema: GenMessage<Interface> = /*@__PURE__*/
  */
 export type CniInterface = Message<"podnet.v1.CniInterface"> & {
   /**
-   * Absolute path of a namespace that somebody else has set up: podnet runs no plugin. Empty:
+   * Absolute path of a foreign namespace: podnet runs no plugin. Empty:
    * podnet makes one.
    *
    * @generated from field: string netns = 1;
@@ -397,7 +397,7 @@ export type CniInterface = Message<"podnet.v1.CniInterface"> & {
   link: string;
 
   /**
-   * CNI_ARGS, beside IgnoreUnknown=1. At most 32. Not with netns.
+   * CNI_ARGS, alongside IgnoreUnknown=1. At most 32. Not with netns.
    *
    * @generated from field: map<string, string> args = 4;
    */
@@ -434,7 +434,7 @@ export type BridgePort = Message<"podnet.v1.BridgePort"> & {
   vlan?: number | undefined;
 
   /**
-   * Absent: as the network says; on a bridge of somebody else not isolated.
+   * Absent: as the network says; on a foreign bridge not isolated.
    *
    * @generated from field: optional bool isolated = 2;
    */

@@ -239,7 +239,7 @@ test("CNI_ARGS name the pod of kubelet's runtimes", (t) => {
   });
 });
 
-test("what CNI_ARGS hold that is unknown is told of, as far as a line goes", (t) => {
+test("what CNI_ARGS hold that is unknown is reported, as far as a line goes", (t) => {
   const refused = (text: string): string | undefined =>
     t.throws(() => parseArgs(text, true), { code: "INVALID_ARGUMENT" })?.message;
   t.is(refused("X=1;IP=;Y=2"), "CNI_ARGS holds what podnet does not know: X, Y");

@@ -164,7 +164,7 @@ test("a result that cannot be read is refused with its field", (t) => {
   }
 });
 
-test("a version that is none is told of, as far as a line goes", (t) => {
+test("a version that is none is reported, as far as a line goes", (t) => {
   const cniVersion = "9".repeat(2000);
   const { message } = t.throws(() => parseResult({ cniVersion }, "1.0.0"), {
     instanceOf: PodnetError,

@@ -138,7 +138,7 @@ test("handshakes that are never finished keep out no caller with a certificate, 
   t.teardown(() => attackers.forEach((each) => each.destroy()));
   for (const source of ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"]) {
     attackers.push(...(await attack(port, source, size)));
-    t.is(await honest(port, source), "HTTP/1.1 200", `beside ${size} of ${source}`);
+    t.is(await honest(port, source), "HTTP/1.1 200", `alongside ${size} of ${source}`);
   }
   t.is(await honest(port, "127.0.0.9"), "HTTP/1.1 200");
   const until = Date.now() + 10_000;

@@ -271,7 +271,7 @@ for (const [what, toml, field] of [
     t.true(error.message.includes(`"${field}"`), error.message);
   });
 
-test("the socket that the command podnet is told of is not podnetd's own", (t) => {
+test("the socket that the command podnet is notified of is not podnetd's own", (t) => {
   t.is(resolve("", { PODNET_SOCKET: "/tmp/client.sock" }).config.socket, "/run/podnet/podnet.sock");
   t.is(resolve("", { PODNETD_SOCKET: "/tmp/own.sock" }).config.socket, "/tmp/own.sock");
 });

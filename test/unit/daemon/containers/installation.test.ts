@@ -132,7 +132,7 @@ test.serial(
   },
 );
 
-test.serial("one that fails anywhere is undone, and told of", (t) => {
+test.serial("one that fails anywhere is undone, and reported", (t) => {
   atEach(false, (attempt) => {
     using site = new Site();
     const done = attempt(() => site.open().install(site.where));

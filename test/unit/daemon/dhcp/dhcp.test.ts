@@ -217,7 +217,7 @@ test("DHCPv6 gives all addresses of the interface, and knows its own", (t) => {
   t.true(right.includes(Buffer.from([0, 13, 0, 2, 0, 0])));
 });
 
-test("a router is told of as it is, for what it is asked from", (t) => {
+test("a router is reported as it is, for what it is asked from", (t) => {
   const frame = said({ kind: "router-solicitation", from: mac, source: guest }).frame;
   const bytes = Buffer.from(frame ?? []);
   t.deepEqual([...bytes.subarray(0, 6)], [...macToBytes(mac)]);

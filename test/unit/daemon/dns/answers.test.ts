@@ -138,7 +138,7 @@ test("what is asked of pods is answered as it is, or is not", async (t) => {
   t.is(await said(`${nobody}.ip6.arpa`, "PTR"), "NXDOMAIN SOA");
 });
 
-test("a pod is told of all the networks it is on, that by which it asks first, and of no other", async (t) => {
+test("a pod is notified of all the networks it is on, that by which it asks first, and of no other", async (t) => {
   const six = "fd000040000000000000000000000005".split("").toReversed().join(".");
   const wanted: readonly (readonly [name: string, type: string, alone: string, two: string])[] = [
     ["both", "A", 'NOERROR "10.30.0.5"', 'NOERROR "10.30.0.5" "10.40.0.5"'],

@@ -80,7 +80,7 @@ test("a guest's name servers follow its interfaces, there and back", async (t) =
   await node.pods.close(0);
 });
 
-test("what is removed, and leaves no server behind, is not told of", async (t) => {
+test("what is removed, and leaves no server behind, is not reported", async (t) => {
   using node = opened();
   const { id } = await node.create();
   await node.pods.changes.changeInterface(id, add("default"));
@@ -143,7 +143,7 @@ test("another server of a network reaches guests that run, once, and those that 
   await node.pods.follow(name);
   await node.pods.follow(blue.name);
   await node.pods.changes.changeInterface(id, add("blue"));
-  t.is(node.reported.length, configured + 2, "nothing new is not told of");
+  t.is(node.reported.length, configured + 2, "nothing new is not reported");
   t.deepEqual(planned(node, stopped.id), ["192.0.2.2"]);
   await node.pods.close(0);
 });
@@ -196,7 +196,7 @@ test("networks of which guests were told otherwise are known after a start, and 
   using node = opened();
   const servers = new SentServers(node.db);
   const on = (): string => "podnet";
-  t.deepEqual(servers.outdated([blue], on), [], "nobody was told of it");
+  t.deepEqual(servers.outdated([blue], on), [], "nobody was notified of it");
   servers.note([blue], on);
   t.deepEqual(new SentServers(node.db).outdated([blue], on), []);
   for (const change of [
@@ -213,7 +213,7 @@ test("networks of which guests were told otherwise are known after a start, and 
   t.deepEqual(servers.outdated([{ ...blue, name: "blu" as never, dns: [] }], on), []);
 });
 
-test("a guest without an agent is told of other servers at the ports that say so, when it asks", (t) => {
+test("a guest without an agent is notified of other servers at the ports that say so, when it asks", (t) => {
   const nic = (nth: number) => ({ tap: `tap${nth}`, mac: `02:00:00:00:00:0${nth}` });
   const plan = {
     podId: "webwebwebweb",

@@ -23,7 +23,7 @@ const on = (...requests: readonly (readonly [network: string, ...addresses: stri
   return dnsSnapshot({ interfaces }, networks);
 };
 
-test("a guest is told of the gateways that answer names, of the families it has", (t) => {
+test("a guest is notified of the gateways that answer names, of the families it has", (t) => {
   t.like(on(["both"]), {
     servers: ["10.30.0.1", "fd00:30::1"],
     search: ["podnet", "both.example"],

@@ -70,7 +70,7 @@ test("at each gateway all networks of the asker are known, its own first, withou
   t.deepEqual(await found(open.get("pn-blue"), "10.20.0.2"), ["10.20.0.3", "10.40.0.3"]);
 });
 
-test("a resolver that is not to be any more is there for whoever was told of it, and for leases that name it", async (t) => {
+test("a resolver that is not to be any more is there for whoever was notified of it, and for leases that name it", async (t) => {
   const { clock, known, open, settle } = resolvers();
   const off = { ...blue, resolver: false };
   const isOpen = async (...networks: readonly NetworkDefinition[]): Promise<boolean> => {
@@ -79,7 +79,7 @@ test("a resolver that is not to be any more is there for whoever was told of it,
   };
   t.true(await isOpen(blue));
   known.reported = true;
-  t.true(await isOpen(off), "guests are told of it");
+  t.true(await isOpen(off), "guests are notified of it");
   known.reported = false;
   t.false(await isOpen(off), "and now none is");
   t.false(await isOpen(off));

@@ -47,7 +47,7 @@ async function stored(): Promise<string[]> {
   return events.map(({ data }) => data.text);
 }
 
-test.serial("a commit that throws and is there counts, and is told of", async (t) => {
+test.serial("a commit that throws and is there counts, and is reported", async (t) => {
   const stop = new AbortController();
   const reader = journal.watch(journal.newest, stop.signal);
   const reported = reader.next();

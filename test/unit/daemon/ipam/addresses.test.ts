@@ -21,8 +21,8 @@ const networks = [
 ];
 
 /**
- * One node's addresses, over restarts, beside a model of them: who holds what, and what rests since
- * when.
+ * One node's addresses, over restarts, alongside a model of them: who holds what, and what rests
+ * since when.
  */
 class Books {
   readonly held = new Map<Ip, string>();

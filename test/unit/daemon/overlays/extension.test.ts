@@ -79,7 +79,7 @@ test("a command is split at blanks and its variables replaced, and no shell has 
 });
 
 test.serial(
-  "an extension's commands are told of this host, then of each peer as it comes, changes and goes",
+  "an extension's commands are notified of this host, then of each peer as it comes, changes and goes",
   async (t) => {
     const log = new Logged();
     const extension = new Extension({

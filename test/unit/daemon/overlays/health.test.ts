@@ -101,14 +101,14 @@ const cases: readonly (readonly [
 ];
 
 for (const [what, differs, status, message, ready] of cases)
-  test(`health tells of ${what}`, (t) => {
+  test(`health reports ${what}`, (t) => {
     const judgement = judged(differs);
     t.is(judgement.status, status);
     t.regex(judgement.message, message);
     t.is(judgement.ready, ready);
   });
 
-test("without overlays there is nothing to tell of, and nothing to wait for", (t) => {
+test("without overlays there is nothing to report, and nothing to wait for", (t) => {
   t.deepEqual(overlayChecks(undefined), []);
   t.true(overlaysReady(undefined));
 });

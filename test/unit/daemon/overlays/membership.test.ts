@@ -65,7 +65,7 @@ function openMembership(hosts: Map<string, FakeHost>, refused = 0) {
 const phases = (hosts: ReadonlyMap<string, FakeHost>): string =>
   [...hosts].map(([name, { phase }]) => `${name} ${phase}`).join();
 
-test("a store that cannot be written once is told of, tried again, and holds up no other overlay", async (t) => {
+test("a store that cannot be written once is reported, tried again, and holds up no other overlay", async (t) => {
   const { membership, reported, hosts } = openMembership(
     new Map([["blue", new FakeHost("left", 2)]]),
   );
@@ -129,7 +129,7 @@ test("an overlay that comes again is not left any more, though its leave has fai
   t.is(hosts.get("blue")?.asked, 1);
 });
 
-test("an overlay that cannot be added is told of and tried again, unless it is no more", async (t) => {
+test("an overlay that cannot be added is reported and tried again, unless it is no more", async (t) => {
   const { membership, reported, hosts } = openMembership(new Map(), 2);
   await using _ = membership;
   await membership.become([red]);

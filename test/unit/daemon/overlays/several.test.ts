@@ -29,7 +29,7 @@ const stored = (key: string): StoredKey => ({
   modRevision: 1n,
 });
 
-test("names come and go with what is written; leases beside them change nothing", async (t) => {
+test("names come and go with what is written; leases alongside them change nothing", async (t) => {
   const config = (name: string): string => `${prefix}/${name}/config`;
   const updates: StoreUpdate[] = [
     { kind: "snapshot", cluster: 1n, revision: 1n, keys: [stored(config("red"))] },

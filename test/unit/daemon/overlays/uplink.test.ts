@@ -84,7 +84,7 @@ test("an overlay of both families, or of IPv6 alone, goes by an interface that h
   t.deepEqual(chosen({ patterns: [/^eth1|^six0|^eth0/u] }, [4, 6]), both);
 });
 
-test("a public address alone has to be the host's and decides; beside an interface it may be anybody's", (t) => {
+test("a public address alone has to be the host's and decides; alongside an interface it may be anybody's", (t) => {
   const publicIp = "10.20.0.1" as Ipv4;
   t.deepEqual(chosen({ publicIp }), eth1);
   t.deepEqual(chosen({ publicIp6: "2001:db8:6::1" as Ipv6 }, [6])[0], "six0");

@@ -19,7 +19,7 @@ test("only a guest whose init is an agent that knows AWAKE becomes a template", 
   for (const [features, as, who] of [
     [["awake"], "ours", undefined],
     [["awake", "later"], "ours", undefined],
-    // An agent beside another init, and one of a podnet before templates.
+    // An agent alongside another init, and one of a podnet before templates.
     [[], "ours", /an agent that is not the guest's init, or older/],
     [undefined, "ours", /an agent that is not the guest's init, or older/],
     [undefined, "hyperstart", /plain hyperstart/],

@@ -64,7 +64,7 @@ test("a resume that cannot be written down, or not be done, leaves a paused pod"
   await node.pods.close(0);
 });
 
-test("a guest that cannot be configured after a resume is told of, and runs", async (t) => {
+test("a guest that cannot be configured after a resume is reported, and runs", async (t) => {
   using node = openNode(configuration({}));
   const { id } = await node.create();
   await node.pods.pause(id);
@@ -164,7 +164,7 @@ test("a stop cut short is completed by the next podnetd", async (t) => {
   t.is(node.pods.find(id).state, "stopped");
 });
 
-test("a machine that ends while it is paused is told of as any other", async (t) => {
+test("a machine that ends while it is paused is reported as any other", async (t) => {
   using node = openNode(configuration({}));
   const { id } = await node.create();
   await node.pods.pause(id);

@@ -171,7 +171,7 @@ test("a pod's own routes and networks come first", (t) => {
   t.deepEqual(guestConfigOf(followed).dns, dns, "nobody else's servers take the place");
 });
 
-test("the namespace is made and joined beside the machine, and before one with a seed disk", (t) => {
+test("the namespace is made and joined alongside the machine, and before one with a seed disk", (t) => {
   const kinds = (flow: Flow): unknown =>
     "flows" in flow ? { [flow.kind]: flow.flows.map(kinds) } : flow.kind;
   const machine = { sequence: ["vm.start", "guest.ready"] };

@@ -77,7 +77,7 @@ const spec = (wire: object = {}): PodSpec =>
 
 const plan = (wire: object = {}, over: Partial<Snapshot> = {}): PodPlan =>
   planPod(spec(wire), { ...snapshot, ...over });
-/** What the guest is told of a pod that is asked for so. */
+/** What the guest is notified of a pod that is asked for so. */
 const guestOf = (wire: object = {}, over: Partial<Snapshot> = {}): GuestConfig =>
   guestConfigOf({ plan: plan(wire, over), spec: spec(wire) });
 

@@ -373,7 +373,7 @@ test("a machine that runs without a row is evidence of a lost one: it refuses th
   await node.pods.close(0);
 });
 
-test("a pod that runs is kept beside its row as it is now, until it is gone", async (t) => {
+test("a pod that runs is kept alongside its row as it is now, until it is gone", async (t) => {
   const config = configuration({});
   using node = openNode(config);
   const { id, name } = await node.create({ spec: { labels: { a: "b" } } });

@@ -163,7 +163,7 @@ for (const failing of [
   "close tap0",
   "remove",
 ]) {
-  test(`taking down goes on past a failing "${failing}" and tells of it`, async (t) => {
+  test(`taking down goes on past a failing "${failing}" and reports it`, async (t) => {
     const stage = scene();
     await up(stage);
     stage.failing.add(failing);

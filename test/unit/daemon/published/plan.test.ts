@@ -171,7 +171,7 @@ test("a port of another pod's is refused with its name, where the addresses meet
     t.is(plan([text], dual, { taken }).length, 1, text);
 });
 
-test("a plan tells of every socket and what it serves", (t) => {
+test("a plan reports every socket and what it serves", (t) => {
   const { lines } = holdSection(plan(["8000-8001:80-81", "*:53:53/udp", "192.0.2.1:9:9/sctp"]));
   t.deepEqual(lines, [
     `hold tcp 127.0.0.1:8000-8001, on loopback forwarded to ${four}:80-81`,

@@ -113,7 +113,7 @@ test("a newer state with a log that is not copied yet is not touched either", (t
   );
 });
 
-test("what is missing is not made anew beside its log", (t) => {
+test("what is missing is not made anew alongside its log", (t) => {
   const directory = left(false);
   rmSync(file(directory));
   t.throws(() => Database.openIn(directory), { code: "STATE_CORRUPT" });
@@ -243,7 +243,7 @@ test("a daemon killed while it makes its state leaves nothing that is taken for 
   t.false(existsSync(join(directory, "state.db.new")));
 });
 
-test("damage that is met while the state is in use is told of, whoever meets it", (t) => {
+test("damage that is met while the state is in use is reported, whoever meets it", (t) => {
   const directory = left();
   using db = Database.openIn(directory);
   const reported: string[] = [];

@@ -169,7 +169,7 @@ function auxiliary(status: number, tci: number, tpid: number): Buffer {
   return controlMessage(263, 8, data);
 }
 
-test("what the kernel says beside a frame: its time, and the tag it took out", (t) => {
+test("what the kernel says alongside a frame: its time, and the tag it took out", (t) => {
   const time = timestamp(1_700_000_000n, 5n);
   t.deepEqual(parseControl(Buffer.concat([time, auxiliary(1, 0, 0)])), {
     timeNs: 1_700_000_000_000_000_005n,

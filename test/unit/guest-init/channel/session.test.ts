@@ -435,7 +435,7 @@ test("reattaching to a silent guest ends in AGENT_TIMEOUT, and asks it no more t
   t.is(both.peer.waiting, 0);
 });
 
-test("reattaching copes with a READY that was queued, and tells of it", async (t) => {
+test("reattaching copes with a READY that was queued, and reports it", async (t) => {
   await using both = await pair({ reattach: true });
   const { peer, guest } = both;
   const again = new Promise((resolve) => guest.onReady(resolve));

@@ -1,5 +1,5 @@
 /**
- * Our requests beside those of iproute2 6.1.0, captured on their way into sendmsg(2). Both were
+ * Our requests alongside those of iproute2 6.1.0, captured on their way into sendmsg(2). Both were
  * sent to the same links: hyper0 2, va 4, vb 3, vx 6, ve0 8.
  */
 import test from "ava";

@@ -1,4 +1,4 @@
-/** Beside what iproute2 6.1.0 sends and what Linux 6.18 answers it, captured by strace. */
+/** Alongside what iproute2 6.1.0 sends and what Linux 6.18 answers it, captured by strace. */
 import test from "ava";
 import {
   addIngress,

@@ -149,7 +149,7 @@ test("a published port is what leads there and what lets it in; what ports share
   ]);
 });
 
-test("on a bridge of somebody else's a pod answers for its own hairpin", (t) => {
+test("on a foreign bridge a pod answers for its own hairpin", (t) => {
   const pod = podFragment(2, { bridge: "lan0" });
   const [port] = pod.ports;
   const list = [publishedPort({ bridge: "lan0" as IfName })];

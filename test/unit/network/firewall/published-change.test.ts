@@ -20,7 +20,7 @@ const reported = (driver: FirewallDriver, before: object[], after: object[]): re
 const mark = `-m comment --comment podnet:pod:${pod.key}`;
 const comment = `comment "podnet:pod:${pod.key}"`;
 
-test("publishing one more tells of its rules alone, in iptables' words", (t) => {
+test("publishing one more reports its rules alone, in iptables' words", (t) => {
   t.deepEqual(reported(iptables, [web], [web, also]), [
     `iptables nat -A HYPER -p tcp -m tcp --dport 8081 ${mark} -j DNAT --to-destination 192.168.123.2:80`,
   ]);
@@ -31,7 +31,7 @@ test("publishing one more tells of its rules alone, in iptables' words", (t) => 
   t.is(reported(iptables, [], [web]).length, 3);
 });
 
-test("publishing one more tells of its elements alone, in nft's words", (t) => {
+test("publishing one more reports its elements alone, in nft's words", (t) => {
   t.deepEqual(reported(nftables, [web], [web, also]), [
     `nft create element inet podnet everywhere4 { tcp . 8081 ${comment} : 192.168.123.2 . 80 }`,
   ]);

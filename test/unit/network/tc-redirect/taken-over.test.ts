@@ -1,4 +1,4 @@
-/** What a machine takes over from a link in a namespace, beside what Kata lets through. */
+/** What a machine takes over from a link in a namespace, alongside what Kata lets through. */
 import test from "ava";
 import { parseCidr, parseIp, parseIpPrefix, parseMac } from "../../../../core/address.ts";
 import type { LinkAddress } from "../../../../linux/rtnetlink/address.ts";
