@@ -125,15 +125,15 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       onHost: !bringsOwnNetwork,
       resolvers,
       sentMtus: (name) => sentMtus(db, name),
-      refit: async (name) => {
+      follow: async (name) => {
         await pods.follow(name);
         await attachments.refit(name);
       },
-      refitPlan: (definition) => [
+      changedPorts: (definition) => [
         ...pods.changedPorts(definition),
         ...attachments.refitPlan(definition),
       ],
-      refitText: (name, known) => pods.changedServersText(name, known),
+      changedServersText: (name, known) => pods.changedServersText(name, known),
     },
     settled,
   );

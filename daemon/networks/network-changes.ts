@@ -94,7 +94,7 @@ export class NetworkChanges {
     }
     await this.tidy(name, () => this.unforward());
     await this.#names.answer();
-    await this.#parts.refit(name);
+    await this.#parts.follow(name);
     await this.tidy(name, async () => this.#names.noteSent());
     return definition;
   }

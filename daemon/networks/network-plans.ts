@@ -44,14 +44,14 @@ export class NetworkPlans {
       this.#entries.between([before, ...entry.left], definition),
       AbortSignal.timeout(hostMs),
     );
-    const ports = this.#parts.refitPlan(definition);
+    const ports = this.#parts.changedPorts(definition);
     const names = this.#names.text(definition);
     const sameNames = this.#names.text(before).join() === names.join();
     return [
       ...changesText(changes),
       ...(sameNames ? [] : names.length > 0 ? names : ["names no more"]),
       ...ports.flatMap((each) => [...host.describe(each)]),
-      ...this.#parts.refitText(spec.name, this.#names.networksWith(definition)),
+      ...this.#parts.changedServersText(spec.name, this.#names.networksWith(definition)),
     ];
   }
 

@@ -27,11 +27,11 @@ export interface NetworksParts extends GatewayNamesParts {
    * Brings the ports of pods and containers, and the name servers of pods, up to what their network
    * is now.
    */
-  refit(name: NetworkName): Promise<void>;
+  follow(name: NetworkName): Promise<void>;
   /** What that would make of ports. */
-  refitPlan(definition: NetworkDefinition): readonly PluggedFragment[];
-  /** Whom that would report which name servers, with these networks. */
-  refitText(name: NetworkName, networks: KnownNetworks): readonly string[];
+  changedPorts(definition: NetworkDefinition): readonly PluggedFragment[];
+  /** Which guests that would send which name servers, with these networks, a line each. */
+  changedServersText(name: NetworkName, networks: KnownNetworks): readonly string[];
 }
 
 /** How a network was asked for. */

@@ -63,7 +63,7 @@ export class Networks implements KnownNetworks {
    * told.
    */
   async followServers(): Promise<void> {
-    for (const name of this.#names.outdated()) await this.#parts.refit(name);
+    for (const name of this.#names.outdated()) await this.#parts.follow(name);
     this.#names.noteSent();
   }
 

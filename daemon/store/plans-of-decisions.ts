@@ -1,8 +1,9 @@
 import type { DatabaseSync } from "node:sqlite";
 
 /**
- * The step of the schema after which plans of pods hold decisions alone (plan version 2). Like every step it is never edited once
- * it is released, and so it shares no code with what works with plans.
+ * The step of the schema after which plans of pods hold decisions alone (plan version 2). Like
+ * every step it is never edited once it is released, and so it shares no code with what works with
+ * plans.
  */
 
 interface Route {
@@ -53,7 +54,10 @@ interface Spec1 {
   readonly interfaces: readonly { readonly guestName?: string; readonly port?: unknown }[];
 }
 
-/** Brings the plans of all pods up to version 2. One that makes no sense stays as it is: its pod is refused alone, as before. */
+/**
+ * Brings the plans of all pods up to version 2. One that makes no sense stays as it is: its pod is
+ * refused alone, as before.
+ */
 export function plansOfDecisions(db: DatabaseSync): void {
   const write = db.prepare("UPDATE pods SET plan = ?, before = ? WHERE id = ?");
   for (const { id, plan, spec, before } of db
@@ -78,7 +82,10 @@ function rewritten(stored: unknown, become: (text: string) => unknown): string |
   }
 }
 
-/** A plan of version 1 as one of version 2; any other as it is. Throws what JavaScript throws at a plan that makes no sense. */
+/**
+ * A plan of version 1 as one of version 2; any other as it is. Throws what JavaScript throws at a
+ * plan that makes no sense.
+ */
 export function decisionsOf(stored: unknown, spec: unknown): unknown {
   const plan = stored as Plan1;
   if (plan.version !== 1) return stored;
@@ -144,7 +151,10 @@ function dnsOf({ dns }: Plan1["guest"], there: readonly Interface[]): unknown {
   return byPlugins ? there.find(({ cni }) => cni?.taken !== undefined)?.cni?.taken?.dnsBefore : dns;
 }
 
-/** A pod with a list of published ports has rules of the host, even if both are empty; addresses of `lo` bring such a list, too. */
+/**
+ * A pod with a list of published ports has rules of the host, even if both are empty; addresses of
+ * `lo` bring such a list, too.
+ */
 function withdrawnOf({ ports }: Plan1): object {
   if (ports.withdrawn !== undefined) return { withdrawn: ports.withdrawn };
   const none = ports.published?.length === 0 && ports.sources === undefined;

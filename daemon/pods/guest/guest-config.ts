@@ -7,10 +7,16 @@ import { guestOf } from "./guest-of.ts";
 import { type PodPlan, staying, withCni, withNic } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
-/** How long the guest waits for a NIC that is being plugged, milliseconds. Hot-plug takes some 30 ms, a loaded host seconds. */
+/**
+ * How long the guest waits for a NIC that is being plugged, milliseconds. Hot-plug takes some 30
+ * ms, a loaded host seconds.
+ */
 const nicWaitMs = 15_000;
 
-/** The guest's network as its agent is told; clock and entropy are added at the moment of sending. Pure. */
+/**
+ * The guest's network as its agent is told; clock and entropy are added at the moment of sending.
+ * Pure.
+ */
 export function guestConfigOf({ plan, spec }: PodContents): GuestConfig {
   const { podId, name } = plan;
   const interfaces = staying(plan.interfaces);
@@ -33,7 +39,10 @@ export function guestConfigOf({ plan, spec }: PodContents): GuestConfig {
   };
 }
 
-/** A guest that has been reported of addresses of its `lo` is told when there are to be none; else they are its own. */
+/**
+ * Addresses of the guest's `lo`. A guest that has had some is sent an empty list when it is to have
+ * none; any other guest keeps its `lo` as it is.
+ */
 function loopbackPart({ interfaces, hadLoopback }: PodPlan): { readonly loopback?: IpPrefix[] } {
   const loopback = staying(interfaces).filter(({ nic }) => nic === undefined);
   if (loopback.length === 0 && hadLoopback !== true) return {};

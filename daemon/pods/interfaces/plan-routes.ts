@@ -7,7 +7,10 @@ import { type InterfacePlan, type PodPlan, staying } from "../store/pod-plan.ts"
 
 const everything = (gateway: Ip): Cidr => (familyOf(gateway) === 4 ? "0.0.0.0/0" : "::/0") as Cidr;
 
-/** All routes of a guest: default routes by gateways, those asked for, those of links of CNI plugins. */
+/**
+ * All routes of a guest: default routes by gateways, those asked for, those of links of CNI
+ * plugins.
+ */
 export const routesOf = (plan: Pick<PodPlan, "interfaces" | "routes">): GuestRoute[] => [
   ...staying(plan.interfaces).flatMap(defaultRoutes),
   ...plan.routes,

@@ -15,8 +15,8 @@ import {
 type Rules = Pick<PodFragment, "published" | "withdrawn" | "sources">;
 
 /**
- * The pod's part of the host: its bridge ports and its rules, with the networks as they are now. A network that is gone counts
- * as one that says nothing of its ports. Pure.
+ * The pod's part of the host: its bridge ports and its rules, with the networks as they are now. A
+ * network that is gone counts as one that says nothing of its ports. Pure.
  */
 export const portsOf = (plan: PodPlan, networks: readonly NetworkDefinition[]): PodFragment => ({
   kind: "pod",
@@ -26,8 +26,8 @@ export const portsOf = (plan: PodPlan, networks: readonly NetworkDefinition[]): 
 });
 
 /**
- * The host's rules for a pod. Published ports are absent for a pod that has never had rules, addresses of `lo` for one that has
- * never had such: nobody looks for them. Pure.
+ * The host's rules for a pod. Published ports are absent for a pod that has never had rules,
+ * addresses of `lo` for one that has never had such: nobody looks for them. Pure.
  */
 export function rulesOf({ interfaces, published, withdrawn, hadLoopback }: PodPlan): Rules {
   const desired = publishedDesired(published ?? [], interfaces);
@@ -41,7 +41,9 @@ export function rulesOf({ interfaces, published, withdrawn, hadLoopback }: PodPl
   };
 }
 
-/** Whether two plans of a pod ask for other rules of the host. What comes by loopback needs none. */
+/**
+ * Whether two plans of a pod ask for other rules of the host. What comes by loopback needs none.
+ */
 export const rulesDiffer = (one: PodPlan, other: PodPlan): boolean =>
   rulesText(one) !== rulesText(other);
 
@@ -62,8 +64,8 @@ export const portAlone = (
 });
 
 /**
- * All the host may have of a pod, also of interfaces that are being removed: a machine or podnetd may end before their removal
- * is complete. It needs the plan alone, for networks may be gone.
+ * All the host may have of a pod, also of interfaces that are being removed: a machine or podnetd
+ * may end before their removal is complete. It needs the plan alone, for networks may be gone.
  */
 export const everyPort = (plan: PodPlan): PodFragment =>
   portsOf(
@@ -71,7 +73,10 @@ export const everyPort = (plan: PodPlan): PodFragment =>
     [],
   );
 
-/** None for a tap that somebody else keeps and in the place of a link of CNI plugins: these are on no bridge of the host. */
+/**
+ * None for a tap that somebody else keeps and in the place of a link of CNI plugins: these are on
+ * no bridge of the host.
+ */
 function portOf(
   { position, network: name, bridge, bridgeMtu, nic, addresses, mtu, port = {} }: NicInterface,
   podId: PodId,
@@ -88,7 +93,8 @@ function portOf(
       guestAddresses: addresses,
       alias: podMark(podId, position),
       isolated,
-      // The bridge's, not the interface's: a port below the bridge's MTU would make it drop what others may send.
+      // The bridge's, not the interface's: a port below the bridge's MTU would make it drop what
+      // others may send.
       mtu: network === undefined ? (bridgeMtu ?? mtu) : carried(network),
       ...(vlan === undefined ? {} : { vlan }),
       ...(learning === undefined ? {} : { learning }),
@@ -98,8 +104,8 @@ function portOf(
 }
 
 /**
- * A pod may send from the addresses of its `lo` by each of its ports on podnet's networks. (Its other addresses are of its
- * networks' subnets, or refused.)
+ * A pod may send from the addresses of its `lo` by each of its ports on podnet's networks. (Its
+ * other addresses are of its networks' subnets, or refused.)
  */
 function sourcesOf(interfaces: readonly InterfacePlan[]): SourceDesired[] {
   const given = interfaces

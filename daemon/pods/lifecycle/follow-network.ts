@@ -25,8 +25,8 @@ const isOn = ({ interfaces }: PodPlan, name: NetworkName): boolean =>
   interfaces.some(({ network }) => network === name);
 
 /**
- * Brings the pods of a network up to what it is now: their ports on the host, and whom their guests ask for names. Guests are told
- * when it is their turn, and nobody waits for them.
+ * Brings the pods of a network up to what it is now: their ports on the host, and whom their guests
+ * ask for names. Guests are told when it is their turn, and nobody waits for them.
  */
 export async function followNetwork(name: NetworkName, following: Following): Promise<void> {
   const { records, locks } = following;
@@ -49,7 +49,10 @@ async function followOne(id: PodId, name: NetworkName, following: Following): Pr
 
 const networkChanged = "its network was changed";
 
-/** Writes down whom the guest asks from now on. A change that is under way is settled first, by a start. */
+/**
+ * Writes down whom the guest asks from now on. A change that is under way is settled first, by a
+ * start.
+ */
 function decideServers(row: PodRow, live: LivePod, { records, networks }: Following): void {
   const plan = followServers(row, networks);
   if (row.before !== undefined || plan === row.plan) return;
@@ -89,7 +92,10 @@ export function changedPorts(
   });
 }
 
-/** Whom `followNetwork` would report which name servers, with these networks, for people. Takes nothing. */
+/**
+ * Which guests `followNetwork` would send which name servers, with these networks, a line each.
+ * Takes nothing.
+ */
 export function changedServersText(
   name: NetworkName,
   networks: KnownNetworks,
