@@ -44,7 +44,7 @@ export function cniInterface(
     throw invalid(
       `${field}.${more}`,
       "CNI plugins decide about it",
-      "Leave it out; plugins are told what they allow by cni.capabilities, such as ips and mac",
+      "Leave it out; plugins are sent what they allow by cni.capabilities, such as ips and mac",
     );
   return { kind: "cni", cni, ...(guestName === undefined ? {} : { guestName }) };
 }

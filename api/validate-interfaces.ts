@@ -145,7 +145,7 @@ function checkOwnAddresses(
   if (addresses === undefined)
     throw invalid(
       `${field}.address`,
-      `podnet hands out no addresses on a ${kind} of somebody else`,
+      `podnet assigns no addresses on a foreign ${kind}`,
       "Give an address with its length, such as 10.1.2.3/24, or none",
     );
   checkLengths(addresses, field);

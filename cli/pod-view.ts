@@ -162,13 +162,13 @@ export function podDetails(out: Output, pod: Pod, now: number): string {
           : `pid ${vm.pid}, ${vm.accelerator}, ${vm.vcpu} vcpu, ${vm.memoryMib} MiB`,
       ],
       ["Restarts", vm === undefined || vm.guestRestarts === 0 ? "" : `${vm.guestRestarts}`],
-      ["Machine", vm?.attached === true ? `somebody else's, by ${harmless(vm.qmpSocket)}` : ""],
+      ["Machine", vm?.attached === true ? `foreign, by ${harmless(vm.qmpSocket)}` : ""],
       [
         "Guest",
         guest === undefined
           ? ""
           : guest.kind === "none"
-            ? "none: nobody there is spoken to"
+            ? "none: podnet does not talk to the guest"
             : guest.extension === 0
               ? `hyperstart, API ${guest.api}`
               : `agent ${harmless(guest.agent)}, extension ${guest.extension}, ${guest.agentRssKib} KiB`,

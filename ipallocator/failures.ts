@@ -44,7 +44,7 @@ export const reserved = (ip: Ip, reason: string): PodnetError =>
   });
 
 export const notAllocated = (ip: Ip, state: string): PodnetError =>
-  new PodnetError("ADDRESS_NOT_ALLOCATED", `Address ${ip} is ${state}, nobody holds it`, {
+  new PodnetError("ADDRESS_NOT_ALLOCATED", `Address ${ip} is ${state} and not allocated`, {
     hint: "Nothing to release; `podnet get` shows which addresses a pod holds",
     details: { address: ip, state },
   });

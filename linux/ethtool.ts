@@ -19,7 +19,7 @@ const SOCK_CLOEXEC = 0o2000000;
  * there is no such link.
  */
 export const leavesChecksums = (link: IfName): boolean =>
-  ethtool(link, ETHTOOL_GTXCSUM, 0, `Cannot tell who makes checksums for "${link}"`) !== 0;
+  ethtool(link, ETHTOOL_GTXCSUM, 0, `Cannot determine who computes checksums for "${link}"`) !== 0;
 
 /**
  * Leaves checksums to a link, or makes them before (`ethtool -K LINK tx off`). Throws as

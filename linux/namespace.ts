@@ -97,7 +97,7 @@ function ownIdentity(): string {
 function kindOf(fd: number): number {
   const kind = ioctlNumber(fd, NS_GET_NSTYPE, 0);
   if (kind >= 0) return kind;
-  throw new PodnetError("SYSCALL_FAILED", "Cannot tell what kind of namespace it is", {
+  throw new PodnetError("SYSCALL_FAILED", "Cannot determine the kind of namespace", {
     details: { syscall: "NS_GET_NSTYPE", errno: errnoName(lastErrno()) },
   });
 }

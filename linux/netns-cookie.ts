@@ -20,7 +20,7 @@ export const netnsCookie = (): bigint | undefined =>
     const fd = checked(
       socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0),
       "socket",
-      "Cannot tell which network namespace it is",
+      "Cannot determine which network namespace it is",
     );
     try {
       const cookie = new BigUint64Array(1);

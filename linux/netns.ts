@@ -67,7 +67,7 @@ export function inNamespace<T>(
 
 /** An open descriptor of the network namespace that the calling thread is in. */
 export const ownNetns = (): number =>
-  openNamespace(currentPath, "Cannot tell this process's network namespace");
+  openNamespace(currentPath, "Cannot determine this process's network namespace");
 
 /**
  * Runs `body` with the calling thread in a new, empty network namespace, then goes back, as

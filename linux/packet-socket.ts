@@ -191,7 +191,7 @@ export class PacketSocket implements Disposable {
     checked(
       getsockopt(this.fd, SOL_PACKET, PACKET_STATISTICS, value, Uint8Array.of(8, 0, 0, 0)),
       "getsockopt",
-      "Cannot tell what was dropped",
+      "Cannot determine what was dropped",
     );
     return new DataView(value.buffer).getUint32(4, true);
   }

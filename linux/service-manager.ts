@@ -20,7 +20,7 @@ export type ServiceState = "READY=1" | "STOPPING=1" | `EXTEND_TIMEOUT_USEC=${num
  * `@`. Never waits. Throws `SYSCALL_FAILED`, `INVALID_ARGUMENT`.
  */
 export function notifyServiceManager(address: string, state: ServiceState): void {
-  const what = `Cannot tell "${address}" of ${state}`;
+  const what = `Cannot notify "${address}" of ${state}`;
   const name = encodeUtf8(address);
   // An abstract name is as long as the address says: no NUL ends it, and sun_path may be full.
   if (!/^[@/]./.test(address) || name.length > 108)
@@ -39,7 +39,7 @@ export function notifyServiceManager(address: string, state: ServiceState): void
   to.set(name, 2);
   const fd = checked(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket", what);
   try {
-    perform("socket", "tell the service manager", () => {
+    perform("socket", "notify the service manager", () => {
       checked(connect(fd, to, to.length), "connect", what);
       const message = encodeUtf8(state);
       checked(send(fd, message, message.length, MSG_NOSIGNAL), "send", what);

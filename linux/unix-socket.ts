@@ -193,7 +193,7 @@ export function peerCredentials(socketFd: number): PeerCredentials {
   checked(
     getsockopt(socketFd, SOL_SOCKET, SO_PEERCRED, value, length),
     "getsockopt",
-    "Cannot tell who is connected",
+    "Cannot determine who is connected",
   );
   const view = new DataView(value.buffer);
   return {
@@ -217,7 +217,7 @@ export function peerGroups(socketFd: number): readonly number[] {
     lengthView.setUint32(0, value.length, true);
     const status = getsockopt(socketFd, SOL_SOCKET, SO_PEERGROUPS, value, length);
     if (status !== 0 && errnoName(lastErrno()) === "ERANGE" && room < 65_536) continue;
-    checked(status, "getsockopt", "Cannot tell the groups of who is connected");
+    checked(status, "getsockopt", "Cannot determine the groups of the connected process");
     const view = new DataView(value.buffer);
     return Array.from({ length: lengthView.getUint32(0, true) / 4 }, (_, i) =>
       view.getUint32(4 * i, true),

@@ -52,7 +52,10 @@ async function confirmed(
   signal: AbortSignal,
 ): Promise<boolean> {
   if (io.stdin.isTTY !== true) {
-    throw usage("Nobody is there to ask", "Add --yes to remove everything without a question");
+    throw usage(
+      "No terminal to ask for confirmation",
+      "Add --yes to remove everything without a question",
+    );
   }
   io.stderr.write(removed.map((line) => `  ${harmless(line)}\n`).join(""));
   const lines = createInterface({ input: io.stdin, output: io.stderr });

@@ -197,7 +197,7 @@ const changeOf = <Spec>(options: ChangeOptions, spec: Spec) => ({
 });
 
 function addDelete(group: Command, context: Context): void {
-  addOutput(group.command("delete").alias("rm").description("delete a network that nobody uses"))
+  addOutput(group.command("delete").alias("rm").description("delete an unused network"))
     .argument("<name>", "the network")
     .option("--plan", "show what would be taken away, and do nothing")
     .action(async (name: string, options: PlanOptions) => {

@@ -206,8 +206,6 @@ function addUnreserve(group: Command, context: Context): void {
         podnet.overlays.removeReservation({ overlay, subnets }, { signal }),
       );
       const what = subnets.join(" and ");
-      context.io.stdout.write(
-        existed ? `No longer kept: ${what}\n` : `${what} was not kept for anybody\n`,
-      );
+      context.io.stdout.write(existed ? `No longer kept: ${what}\n` : `${what} was not reserved\n`);
     });
 }

@@ -43,7 +43,7 @@ export async function runPlugin(asked: PluginRun): Promise<string> {
     "COMMAND_FAILED",
     `The CNI plugin ${type} failed at ${command}: ${words.join("; ") || `exit code ${exitCode}`}`,
     {
-      hint: "What the plugin says tells whether its configuration or the host is at fault",
+      hint: "The plugin's message shows whether its configuration or the host is at fault",
       details: {
         plugin: type,
         command,

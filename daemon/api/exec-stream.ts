@@ -36,7 +36,7 @@ export async function* streamExec(
   const wanted = validateExec(start);
   const live = parts.pods.running(validatePodRef(start.idOrName));
   if (!guestOf(live.plan).hasAgent) {
-    throw new PodnetError("UNSUPPORTED", "Nobody in the pod's guest would run it", {
+    throw new PodnetError("UNSUPPORTED", "The pod's guest has no agent to run it", {
       hint: `It has no agent that podnet speaks to: podnet get ${live.plan.name}`,
     });
   }

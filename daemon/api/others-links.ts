@@ -26,7 +26,7 @@ export function refuseOthersLinks(
   if (name === undefined) return;
   throw new PodnetError(
     "PERMISSION_DENIED",
-    "A bridge, tap or namespace of somebody else, or of CNI plugins, is for administrators",
+    "A foreign bridge, tap or namespace, or one of CNI plugins, is for administrators",
     {
       field: `${fieldOf(at)}.${name}`,
       hint: "Use a network of podnet's: podnet network list",

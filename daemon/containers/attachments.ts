@@ -159,7 +159,7 @@ export class Attachments implements AsyncDisposable {
         "VERIFY_MISMATCH",
         `The container's network is changed: ${first}${more}`,
         {
-          hint: "podnetd puts it right by itself, if drift_s is not 0; what it cannot put right is told: podnet cni list",
+          hint: "podnetd puts it right by itself, if drift_s is not 0; what it cannot put right is reported: podnet cni list",
           details: { count: found.length },
         },
       );

@@ -125,7 +125,7 @@ export class AttachmentRecords {
     const { db, journal, clock } = this.#parts;
     const made = laterText(plan.fragment.later ?? {});
     journal.transact(
-      "settle attachment",
+      "reconcile attachment",
       (emit) => {
         setAttachmentPlan(db, plan, clock.now());
         if (made === undefined) return;

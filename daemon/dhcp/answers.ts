@@ -94,7 +94,7 @@ function answer4(bytes: Uint8Array, lease: V4Lease, { mac }: Router): Answer {
     case dhcp4Types.inform:
       return reply(dhcp4Types.ack, "informed");
     case dhcp4Types.decline:
-      return { note: `the guest says that somebody else has ${own}` };
+      return { note: `the guest says that another machine has ${own}` };
     case dhcp4Types.release:
       // It stays the pod's.
       return {};

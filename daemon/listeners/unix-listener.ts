@@ -86,7 +86,7 @@ function removeDead(path: string, of: string): void {
     if (errno !== "ECONNREFUSED") {
       throw new PodnetError(
         "PREFLIGHT_FAILED",
-        `Cannot see whether somebody listens on "${path}"`,
+        `Cannot see whether a process listens on "${path}"`,
         {
           hint: "Check the socket and its directory, or set another socket",
           cause: thrown,
@@ -98,7 +98,7 @@ function removeDead(path: string, of: string): void {
       perform("file", `remove dead ${of} socket`, () => unlinkSync(path));
     return;
   }
-  throw new PodnetError("ALREADY_RUNNING", `Somebody already listens on "${path}"`, {
+  throw new PodnetError("ALREADY_RUNNING", `Another process already listens on "${path}"`, {
     hint: "Use the daemon that runs (`podnet info`), stop it, or set another socket",
   });
 }

@@ -84,7 +84,7 @@ function report(state: ServiceState, log: Log | undefined): void {
   try {
     notifyServiceManager(address, state);
   } catch (thrown) {
-    log?.warn({ err: thrown }, "The service manager is not told");
+    log?.warn({ err: thrown }, "The service manager is not notified");
   }
 }
 

@@ -80,7 +80,7 @@ export class NetworkPlans {
       });
     if (others.length >= most)
       throw new PodnetError("LIMIT_REACHED", `A node has at most ${most} networks`, {
-        hint: "Delete one that nobody uses: podnet network delete",
+        hint: "Delete an unused one: podnet network delete",
         details: { limit: most },
       });
     const definition = planNetwork(spec, others, undefined, force);

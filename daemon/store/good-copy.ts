@@ -47,7 +47,7 @@ function lookAtTemporary(draft: string, schema: number): void {
 
 function removeTemporary(draft: string): void {
   for (const each of [draft, `${draft}-journal`, `${draft}-wal`, `${draft}-shm`])
-    if (existsSync(each)) perform("commit", "remove draft of copy", () => rmSync(each));
+    if (existsSync(each)) perform("commit", "remove temporary file of copy", () => rmSync(each));
 }
 
 /**

@@ -146,7 +146,7 @@ export function requireAgreement(podId: string, checks: readonly Check[]): void 
     "VERIFY_MISMATCH",
     `Pod "${podId}" is not as recorded: ${first.subject} is "${first.found}" instead of "${first.wanted}"${more}`,
     {
-      hint: "See all of it with `podnet verify`; somebody else may have changed the host or the machine",
+      hint: "See all of it with `podnet verify`; another program may have changed the host or the machine",
       details: Object.fromEntries(
         wrong.map(({ subject, wanted, found }) => [subject, `${found} instead of ${wanted}`]),
       ),

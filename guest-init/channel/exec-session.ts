@@ -82,7 +82,9 @@ export class ProcessSession implements ExecSession {
     this.events = new ExecQueue(
       () => this.#taken(),
       () =>
-        this.abandon(this.#error("CANCELLED", "Nobody reads the process's output"), { kill: true }),
+        this.abandon(this.#error("CANCELLED", "The client stopped reading the process's output"), {
+          kill: true,
+        }),
     );
     options.tty.listen(this.stdio, (data) => this.#output("stdout", data));
     if (this.stderr !== 0n) options.tty.listen(this.stderr, (data) => this.#output("stderr", data));

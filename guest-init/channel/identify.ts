@@ -55,6 +55,6 @@ export async function identify(
 
 function versionOf(reply: Reply): number {
   if (reply.kind === "error")
-    throw new PodnetError("AGENT_PROTOCOL", "The guest refused to tell its version");
+    throw new PodnetError("AGENT_PROTOCOL", "The guest refused to report its version");
   return parseVersion(reply.payload);
 }

@@ -26,7 +26,7 @@ export async function connectWhenThere(
       const errno = toPodnetError(error).details.errno;
       if (errno !== "ENOENT" && errno !== "ECONNREFUSED") throw error;
       if (performance.now() > until)
-        throw new PodnetError("AGENT_TIMEOUT", `Nobody listens on "${path}"`, {
+        throw new PodnetError("AGENT_TIMEOUT", `No process listens on "${path}"`, {
           cause: error,
           hint: "Look at the VM's console: QEMU may have failed to start",
         });

@@ -30,7 +30,7 @@ function explained(error: PodnetError, path: string): PodnetError {
   const { errno } = error.details;
   // A second client is queued by the kernel, or waits for room in the queue: QEMU does not take it.
   if (["QMP_TIMEOUT", "DEADLINE_EXCEEDED", "CANCELLED"].includes(error.code))
-    return new PodnetError("QMP_IN_USE", `Nobody greets at the QMP socket "${path}"`, {
+    return new PodnetError("QMP_IN_USE", `No greeting at the QMP socket "${path}"`, {
       field,
       hint: "QEMU serves one client per monitor: end the other one, or give podnet a monitor of its own with a second -qmp",
       details: { path },
@@ -40,7 +40,7 @@ function explained(error: PodnetError, path: string): PodnetError {
     return new PodnetError(
       "INVALID_ARGUMENT",
       errno === "ECONNREFUSED"
-        ? `Nobody listens at the QMP socket "${path}"`
+        ? `No process listens at the QMP socket "${path}"`
         : `There is no QMP socket "${path}"`,
       {
         field,

@@ -17,7 +17,7 @@ export function machinePid(qmp: QmpClient, cpus: unknown): number {
   if (pid > 0 && (hasThread(pid, thread) || likeQemu.test(nameOf(pid) ?? ""))) return pid;
   const owner = processOfThread(thread);
   if (owner !== undefined && likeQemu.test(nameOf(owner) ?? "")) return owner;
-  throw new PodnetError("UNSUPPORTED", "The machine's process cannot be told from here", {
+  throw new PodnetError("UNSUPPORTED", "The machine's process cannot be identified from here", {
     field: "qmp_socket",
     hint: "Run podnetd and QEMU in one pid namespace: its end could not be noticed otherwise",
     details: { listener: pid, thread },

@@ -131,7 +131,7 @@ export class Templates implements AsyncDisposable {
 
 const ending = (): PodnetError => new PodnetError("CANCELLED", "podnetd is ending");
 const unwanted = (): PodnetError =>
-  new PodnetError("CANCELLED", "Nobody waits for the template any more");
+  new PodnetError("CANCELLED", "The request for the template was cancelled");
 
 /** The failure, saying that it befell the template. What was given up stays what it is. */
 function ofTemplate(thrown: unknown): PodnetError {

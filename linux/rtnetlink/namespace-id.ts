@@ -20,7 +20,7 @@ export const getNamespaceId = (fd: number): Request => ({
   type: RTM_GETNSID,
   flags: 0,
   payload: new Writer().u8(0).u8(0).u16(0).attributeU32(NETNSA_FD, fd).finish(),
-  what: "Cannot tell the number of a network namespace",
+  what: "Cannot determine the number of a network namespace",
 });
 
 /**

@@ -95,7 +95,7 @@ const missingBridge = (port: PortDesired): PodnetError =>
     {
       hint:
         port.foreign === true
-          ? "It is somebody else's, who has to make it again"
+          ? "It is foreign: its owner has to make it again"
           : "Its network is repaired at the next check; try again",
       details: { bridge: port.bridge, tap: port.tap },
     },

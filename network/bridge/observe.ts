@@ -182,6 +182,6 @@ export async function requireLinks(
 
 const hasGone = (name: IfName): PodnetError =>
   new PodnetError("NETLINK_FAILED", `Link "${name}" has gone`, {
-    hint: "Somebody removed it meanwhile; try again",
+    hint: "It was removed meanwhile; try again",
     details: { link: name, errno: "ENODEV" },
   });

@@ -144,10 +144,10 @@ const elsewhere = ({ hostLink, guestLink }: AttachmentFragment, ours: boolean): 
     "INTERFACE_NOT_FOUND",
     ours
       ? `The other end of "${hostLink}" is not "${guestLink}" in its container any more`
-      : `Link "${hostLink}" is somebody else's by now`,
+      : `Link "${hostLink}" is foreign by now`,
     {
       hint: ours
-        ? "Somebody gave it another name, or moved it; podnetd takes it from nobody. Give it back its name, or end the container"
+        ? "It was renamed or moved; podnetd takes over no foreign link. Give it back its name, or end the container"
         : "Delete or rename that link; podnetd then makes the container's anew",
       details: { link: guestLink, hostLink },
     },

@@ -50,7 +50,7 @@ export async function ensurePair(
   const { guest, ...alongside } = await lookInside(inside.netlink, fragment);
   if (guest !== undefined) return { host: made, guest, alongside, isNew: true };
   throw new PodnetError("NETLINK_FAILED", `Link "${guestLink}" was made and is gone again`, {
-    hint: "Somebody removes links there; try again",
+    hint: "Another program removes links there; try again",
     details: { link: guestLink, errno: "ENODEV" },
   });
 }
@@ -106,7 +106,7 @@ async function unlessTaken(make: () => Promise<Link>): Promise<Link | undefined>
 }
 
 const taken = (link: string, where: string): PodnetError =>
-  new PodnetError("NAME_IN_USE", `Link "${link}" ${where} is somebody else's`, {
+  new PodnetError("NAME_IN_USE", `Link "${link}" ${where} is foreign`, {
     hint: "Choose another name for the interface, or delete that link",
     details: { link },
   });

@@ -172,7 +172,7 @@ export async function requireTap(
   const tap = await netlink.link(name);
   if (tap?.tun !== undefined) return tap;
   throw new PodnetError("NETLINK_FAILED", `Tap "${name}" is not in "${netns}" any more`, {
-    hint: "Somebody removed or renamed it, or the path leads elsewhere by now; start the pod anew",
+    hint: "It was removed or renamed, or the path leads elsewhere by now; start the pod anew",
     details: { link: name, path: netns, errno: "ENODEV" },
   });
 }

@@ -146,7 +146,7 @@ test.serial("a port that somebody else has translated is refused and left to him
   });
   t.regex(
     error?.message ?? "",
-    /8080\/tcp is translated to 10\.0\.0\.1 port 80 by .* somebody else/,
+    /8080\/tcp is translated to 10\.0\.0\.1 port 80 by .* another program/,
   );
   await host.apply(pod(2, published(8081)), signal);
   await t.throwsAsync(host.apply(pod(1, published(8081)), signal), {

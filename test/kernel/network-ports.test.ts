@@ -134,6 +134,6 @@ test.serial("a bridge that is gone is its owner's to make again, and is said to 
   const error = await t.throwsAsync(host.apply(fragment(port(1)), signal), {
     code: "BRIDGE_CONFLICT",
   });
-  t.regex((error as unknown as { hint: string }).hint, /somebody else/);
+  t.regex((error as unknown as { hint: string }).hint, /its owner has to make it again/);
   await ip(`link add ${bridge} type bridge`);
 });

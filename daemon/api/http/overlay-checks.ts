@@ -44,8 +44,7 @@ function judge(view: OverlayView): Judgement {
     .flatMap((cidrs) => (cidrs.length === 0 ? [] : [cidrs.join(" and ")]))
     .join(" of ");
   const why = troubles.length === 0 ? "" : `: ${troubles.join("; ")}`;
-  if (phase === "left")
-    return [OK, "left, as somebody asked", "Take part again: podnet overlay join"];
+  if (phase === "left") return [OK, "left on request", "Take part again: podnet overlay join"];
   if (phase === "lost")
     return [FAILED, `the lease of ${part} is lost${why}`, `Pods keep their addresses. ${see}`];
   if (staleMs !== undefined) {

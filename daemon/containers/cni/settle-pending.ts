@@ -122,7 +122,7 @@ function removeDrafts(directory: string, names: readonly string[], log: Log): vo
     const path = join(directory, name);
     try {
       if (statSync(path).mtimeMs < Date.now() - draftMs)
-        perform("file", "remove draft of DEL", () => rmSync(path, { force: true }));
+        perform("file", "remove temporary file of DEL", () => rmSync(path, { force: true }));
     } catch (err) {
       // Most are whole by now, and have another name.
       if (!isAbsent(err)) log.warn({ path, err }, "What a plugin left cannot be removed");

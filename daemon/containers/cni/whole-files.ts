@@ -62,7 +62,9 @@ function place(path: string, make: (draft: string) => void): void {
       flush(dirname(path), `directory of ${basename(path)}`);
     } catch (cause) {
       // What fails here may be the lack of room that it takes itself.
-      perform("file", `remove draft of ${basename(path)}`, () => rmSync(draft, { force: true }));
+      perform("file", `remove temporary file of ${basename(path)}`, () =>
+        rmSync(draft, { force: true }),
+      );
       throw cause;
     }
   });

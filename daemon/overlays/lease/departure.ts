@@ -9,7 +9,7 @@ export class Departure {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const stop = (): void =>
       reject(
-        new PodnetError("CANCELLED", "Nobody waits for the overlay to be left any more", {
+        new PodnetError("CANCELLED", "The request to leave the overlay was cancelled", {
           hint: "It is left when the last pod on it is gone: podnet overlay list",
         }),
       );

@@ -19,7 +19,7 @@ export const agent: GuestKind = {
     verify: [{ kind: "guest.verify" }],
   },
   text: {
-    configureTitle: "Told to the guest, with the time and fresh randomness",
+    configureTitle: "Sent to the guest, with the time and fresh randomness",
     configureLines: (guest) => [`configure ${JSON.stringify(guest)}`],
     cannot: cannotOf,
   },

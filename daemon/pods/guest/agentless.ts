@@ -34,8 +34,8 @@ export const agentless: GuestKind = {
     cannot: () => [
       "exec and cp: no agent in the guest runs programs",
       "read-back: what the guest made of its network is not known here",
-      "changes of an interface: the guest cannot be told; add and remove can",
-      "addresses of lo: nobody sets them",
+      "changes of an interface: the guest cannot be notified; add and remove work",
+      "addresses of lo: the guest has no agent to set them",
     ],
   },
   refuse,
@@ -70,13 +70,13 @@ function refuse({ attached, interfaces, routes, dns, boot }: PodSpec): void {
     if (each.kind === "loopback")
       throw cannot(
         `interfaces[${i}].loopback`,
-        "Nobody in the guest sets addresses of lo",
+        "The guest has no agent to set addresses of lo",
         byAgent,
       );
     if (each.kind === "cni" && boot.cloudInit === undefined)
       throw cannot(
         `interfaces[${i}].cni`,
-        "Nobody answers a guest in the place of a link of CNI plugins",
+        "podnet answers no guest on a link of CNI plugins",
         bySeed,
       );
     if (boot.cloudInit === undefined) refuseInterface(each, `interfaces[${i}]`);
@@ -98,11 +98,11 @@ function refuse({ attached, interfaces, routes, dns, boot }: PodSpec): void {
 function refuseInterface(each: InterfaceSpec, field: string): void {
   const { kind, addresses = [], guestName, metric } = each;
   if (kind === "loopback")
-    throw cannot(`${field}.loopback`, "Nobody in the guest sets addresses of lo", byAgent);
+    throw cannot(`${field}.loopback`, "The guest has no agent to set addresses of lo", byAgent);
   if (kind !== undefined && addresses.length > 0)
     throw cannot(
       `${field}.address`,
-      "On a link of somebody else podnet answers no DHCP: whoever does already would, too",
+      "podnet answers no DHCP on a foreign link, which may have a DHCP server of its own",
       'Ask for the address "none", and the guest asks who is there; or give it a seed disk (boot.cloud_init)',
     );
   if (addresses.filter((address) => !address.includes(":")).length > 1)

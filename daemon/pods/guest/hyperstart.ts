@@ -19,7 +19,7 @@ export const hyperstart: GuestKind = {
   showsServers: false,
   channel: { extension: false },
   text: {
-    configureTitle: "Told to the guest, and read back with ip addr and ip route",
+    configureTitle: "Sent to the guest, and read back with ip addr and ip route",
     configureLines: describeForHyperstart,
     cannot: () => [
       "IPv6: a hyperstart takes no such addresses, routes or nameservers; of a network with both it has the IPv4 address alone",

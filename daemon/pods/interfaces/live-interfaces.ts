@@ -77,7 +77,7 @@ function refuseTelling(name: string, change: InterfaceChange): void {
   if (change.kind !== "set" && !loopback) return;
   throw new PodnetError(
     "UNSUPPORTED",
-    `Nobody in the guest of pod "${name}" could be told ${loopback ? "of addresses of lo" : "of the change"}`,
+    `Nobody in the guest of pod "${name}" could be notified ${loopback ? "of addresses of lo" : "of the change"}`,
     { hint: "Its interfaces can be added and removed" },
   );
 }

@@ -65,7 +65,7 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
 
   "vm.attach": async (_step, live, host, signal) => {
     const vm = await startVm(live, host, signal);
-    return `pid ${vm.record.pid}, somebody else's`;
+    return `pid ${vm.record.pid}, a foreign process`;
   },
 
   "guest.ready": async (_step, live, host, signal) => {

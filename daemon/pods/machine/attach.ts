@@ -101,7 +101,7 @@ export function refuseOwners({ name, plan }: PodRow, what: string): void {
   if (plan.vm.attached === undefined) return;
   throw new PodnetError(
     "UNSUPPORTED",
-    `The machine of pod "${name}" is somebody else's: podnet does not ${what} it`,
+    `The machine of pod "${name}" is foreign: podnet does not ${what} it`,
     {
       hint: `Ask its owner; what podnet gave it is taken back by podnet detach ${name}`,
       details: { qmp: plan.vm.attached.qmp },

@@ -20,7 +20,7 @@ export const attachedTo = ({ qmp, channel, tty, type, accelerator }: AttachPlan)
   text: {
     claim: ({ podId, name }) => `pod ${podId} "${name}" in a foreign machine`,
     begin: ({ vcpu, memoryMib }) => ({
-      title: "The machine, which is somebody else's and stays as it is",
+      title: "The foreign machine, which stays as it is",
       lines: [
         `QMP ${qmp}: ${type}, ${accelerator}, ${vcpu} vCPU, ${memoryMib} MiB`,
         ...(channel === undefined ? [] : [`channel ${channel}`]),

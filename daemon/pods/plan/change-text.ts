@@ -60,7 +60,7 @@ export function describeChange(
     },
     {
       step: "guest.configure",
-      title: "Told to the guest, which leaves alone what is so already",
+      title: "Sent to the guest, which changes only what differs",
       lines: toldAnew(before, after),
     },
     {

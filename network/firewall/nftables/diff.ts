@@ -102,7 +102,7 @@ function taken(element: Element, found: Element): PodnetError {
   const [protocol, ...place] = element.key.split(" . ");
   const name = { "6": "tcp", "17": "udp", "132": "sctp" }[protocol ?? ""] ?? protocol;
   const to = found.value === undefined ? "" : ` to ${found.value.replace(" . ", " port ")}`;
-  const holder = found.owner ?? "somebody else";
+  const holder = found.owner ?? "another program";
   return new PodnetError(
     "PORT_IN_USE",
     `Port ${place.join(" port ")}/${name} is translated${to} by an element of ${holder}`,

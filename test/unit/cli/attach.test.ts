@@ -68,7 +68,7 @@ test.serial("detach tells what was there; get whose machine it is", async (t) =>
   t.is((await podnet(["detach", "-f", "other"], here)).out, "other is gone already\n");
   t.deepEqual(asked.pop(), { idOrName: "other", force: true });
   const { out: stdout } = await podnet(["get", "theirs"], here);
-  t.regex(stdout, /Machine +somebody else's, by \/run\/vm\/qmp/);
+  t.regex(stdout, /Machine +foreign, by \/run\/vm\/qmp/);
   t.regex(stdout, /Guest +none/);
 });
 

@@ -73,6 +73,6 @@ export const bridgeAsked = (each: InterfaceSpec): IfName | undefined =>
   each.kind === "bridge" ? each.bridge : undefined;
 
 export const bridgeText: InterfaceText = {
-  whither: ({ bridge }) => `bridge ${bridge ?? ""}, which is somebody else's`,
+  whither: ({ bridge }) => `bridge ${bridge ?? ""}, which is foreign`,
   tap: ownTap,
 };

@@ -37,10 +37,10 @@ export function tapPlace(
 /** What makes a link no tap that can be used and kept. */
 function tapFault(link: NamedLink | undefined, inUse: boolean): string | undefined {
   if (link === undefined) return "does not exist";
-  if (link.kind !== "tap" || link.ours) return "is no tap of somebody else";
+  if (link.kind !== "tap" || link.ours) return "is no foreign tap";
   if (link.persistent !== true) return "is not persistent: it would go with its user";
   if (link.multiQueue === true) return "has several queues, and a NIC of podnet's has one";
-  if (link.carrier && !inUse) return "is in use by somebody else";
+  if (link.carrier && !inUse) return "is in use by another process";
   return undefined;
 }
 
@@ -48,6 +48,6 @@ function tapFault(link: NamedLink | undefined, inUse: boolean): string | undefin
 export const isByKeptTap = ({ kind }: InterfaceSpec): boolean => kind === "tap";
 
 export const tapText: InterfaceText = {
-  whither: ({ nic }) => `tap ${nic?.tap ?? ""}, which is somebody else's`,
+  whither: ({ nic }) => `tap ${nic?.tap ?? ""}, which is foreign`,
   tap: ({ nic }) => `tap ${nic.tap} as it is, and left there`,
 };

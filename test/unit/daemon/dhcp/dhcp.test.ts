@@ -259,6 +259,6 @@ test("what is cut short or made up is no message", (t) => {
   t.deepEqual(said(ask6([1, 1, 2, 3])), { ignored: "dhcp_malformed" });
   t.deepEqual(
     said(ask4(dhcp4([53, 1, 4])))?.note,
-    "the guest says that somebody else has 192.168.123.2",
+    "the guest says that another machine has 192.168.123.2",
   );
 });
