@@ -7,8 +7,8 @@ import { allChanges, type Change, firewallChanges, ofMixed, ofPlain } from "./ch
 import { enumerate, enumerateChanges } from "./enumerate.ts";
 import { openWorker } from "./worker.ts";
 import { casesOf, runMatrix } from "./matrix.ts";
-import type { Action, Case, Operation, Point } from "./points.ts";
-import { sample } from "./sample.ts";
+import { type Action, type Case, leftBehind, type Operation, type Point } from "./points.ts";
+import { sample, shuffled } from "./sample.ts";
 import { full, log, random, seed, summarise } from "./stage.ts";
 
 /**
@@ -113,17 +113,25 @@ function chosen(all: readonly Case[], { few, others }: Chosen): readonly Case[] 
 
 /**
  * Of the times that an operation comes by a failpoint, one; of failpoints where something was
- * killed already so many.
+ * killed already so many. Where several kills leave the same (`leftBehind`), one, by chance.
  */
 function onceEach(kills: readonly Case[], others = Number.POSITIVE_INFINITY): readonly Case[] {
+  const left = leftBehind(kills.map(({ point }) => point));
   const failpoints = Map.groupBy(kills, ({ point }) => point.slice(0, point.lastIndexOf("#")));
   const known = [...failpoints.keys()].filter((each) => killedAt.has(each));
   const again = new Set(sample(known, others, random));
-  return [...failpoints].flatMap(([failpoint, times]) => {
-    if (killedAt.has(failpoint) && !again.has(failpoint)) return [];
+  const chosen = new Set<Case>();
+  const met = new Set<number | undefined>();
+  for (const [failpoint, times] of shuffled([...failpoints], random)) {
+    if (killedAt.has(failpoint) && !again.has(failpoint)) continue;
     killedAt.add(failpoint);
-    return sample(times, 1, random);
-  });
+    if (times.some(({ point }) => met.has(left.get(point)))) continue;
+    for (const each of sample(times, 1, random)) {
+      chosen.add(each);
+      met.add(left.get(each.point));
+    }
+  }
+  return kills.filter((each) => chosen.has(each));
 }
 
 for (const each of operations) {

@@ -68,6 +68,30 @@ export function pointsIn(...records: readonly (readonly string[])[]): Point[] {
 export const looks =
   /^(?:netlink:(?:read|list .*)|command:ip6?tables-\w+-save|qmp:(?:query-.*|qom-list))$/;
 
+/**
+ * Calls after which nothing goes on outside of podnetd, as it does in a child that was started, in
+ * QEMU or in a guest.
+ */
+const finished = /^(?:netlink|ioctl|command|commit|file):/;
+
+/**
+ * Numbers points of one record by what a kill leaves. Between the end of a finished call and the
+ * beginning of the next one nothing changes outside of podnetd, and calls that only look change
+ * nothing: kills at these points leave the same and share a number.
+ */
+export function leftBehind(points: readonly Point[]): ReadonlyMap<Point, number> {
+  const numbers = new Map<Point, number>();
+  let number = 0;
+  for (const point of points) {
+    const { name, side } = parse(point);
+    const changes = side === "after" && !looks.test(name);
+    if (changes) number++;
+    numbers.set(point, number);
+    if (changes && !finished.test(name)) number++;
+  }
+  return numbers;
+}
+
 function count(record: readonly string[]): ReadonlyMap<string, Passed> {
   const counted = new Map<string, { before: number; after: number }>();
   for (const line of record) {

@@ -11,3 +11,10 @@ export function sample<T>(all: readonly T[], count: number, random: Random): T[]
   );
   return all.filter((_, index) => chosen.has(index));
 }
+
+/** All of a list, in an order of chance. */
+export const shuffled = <T>(all: readonly T[], random: Random): T[] =>
+  all
+    .map((each) => ({ each, weight: random.next() }))
+    .toSorted((a, b) => a.weight - b.weight)
+    .map(({ each }) => each);
