@@ -12,7 +12,7 @@ export const metricOf = (metric: number | undefined, family: Family): number =>
   metric ?? (family === 4 ? 0 : 1024);
 
 interface Key {
-  /** The same for those that cannot both be. */
+  /** A key that two interfaces cannot share. */
   readonly key: string | number;
   /** As messages say it. */
   readonly text: string | number;
@@ -46,7 +46,7 @@ function refuse(
   });
 }
 
-/** The same address may be on two links, of two networks; of one kind of link only once. */
+/** One address may be on two links, of two networks; of one kind of link only once. */
 const addressKeys = (spec: InterfaceSpec): Key[] =>
   (spec.addresses ?? []).map((address) => {
     const where = spec.kind === undefined ? spec.network : (spec.kind ?? "");

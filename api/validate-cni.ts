@@ -49,7 +49,7 @@ export function cniInterface(
   return { kind: "cni", cni, ...(guestName === undefined ? {} : { guestName }) };
 }
 
-/** The same names as CNI's own. */
+/** Names are limited as CNI's own are. */
 function listName(name: string, field: string): string {
   if (/^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$/.test(name)) return name;
   throw invalid(

@@ -39,7 +39,7 @@ export class DetachWatch {
     const keys = this.#keys;
     const pass: number[] = [];
     for (const byte of typed) {
-      // Those held back go out but for what may be a new beginning: of ctrl-p ctrl-p ctrl-q the
+      // Bytes held back go out but for what may be a new beginning: of ctrl-p ctrl-p ctrl-q the
       // first is passed on.
       while (this.#seen > 0 && byte !== keys[this.#seen]) {
         const held = keys.slice(0, this.#seen);

@@ -127,7 +127,7 @@ export class PodnetError extends Error {
   }
 
   /**
-   * The same error with more context; what is already there wins, so the innermost place speaks.
+   * Adds context to an error; what is already there wins, so the innermost place speaks.
    */
   with(context: ErrorContext): PodnetError {
     const merged = new PodnetError(this.code, this.message, {

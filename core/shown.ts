@@ -29,6 +29,6 @@ export function shown(text: string, limit = 4096): string {
   return cutText(escape(cutText(text, limit)), limit);
 }
 
-/** The same for text of several lines. */
+/** Text of several lines made harmless, as `shown` does. */
 export const shownLines = (text: string, limit = 4096): string =>
   cutText(cutText(text, limit).split("\n").map(escape).join("\n"), limit);

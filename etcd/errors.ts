@@ -50,7 +50,7 @@ const statuses: Readonly<Partial<Record<Code, Parameters<typeof etcdError>[0]>>>
   [Code.Unknown]: "ETCD_UNREACHABLE",
 };
 
-/** These are said before anything is done. */
+/** Errors that etcd reports before anything is done. */
 const notDone = /no leader|rpc not supported for learner/;
 
 /** What etcd said in words alone, as the end of a watch. */

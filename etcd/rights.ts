@@ -41,8 +41,8 @@ function directoryOf(keys: readonly string[]): string {
 }
 
 /**
- * The same with what is missing, where etcd has refused a call because the user's roles do not
- * permit it: etcd itself does not say.
+ * Adds to an error which right is missing, where etcd has refused a call because the user's roles
+ * do not permit it: etcd itself does not say.
  */
 export function withNeeds(thrown: unknown, needs: Needs, user: string | undefined): unknown {
   if (!isPodnetError(thrown, "ETCD_DENIED") || !/permission denied/.test(thrown.message))

@@ -157,7 +157,7 @@ export class Ledger {
       yield { offset: this.#records.offsetOf(record), since: this.#records.sinceOf(record) };
   }
 
-  /** The same where the search looks. */
+  /** Quarantined offsets where the search looks. */
   *quarantineSearched(): Generator<Offset> {
     for (const { offset } of this.quarantinedOffsets()) if (this.#isSearched(offset)) yield offset;
   }

@@ -56,7 +56,7 @@ export class Conntrack implements AsyncDisposable {
   #looking: Promise<unknown> = Promise.resolve();
 
   /**
-   * Those that one of these addresses began, or answers. None where the kernel does not tell
+   * Connections that one of these addresses began, or answers. None where the kernel does not tell
    * (CONFIG_NF_CT_NETLINK). To list any the kernel goes through its whole table, all namespaces',
    * for milliseconds: on another thread, one look at a time, and not where it counts none. Throws
    * `NETLINK_FAILED`, `SYSCALL_FAILED`.

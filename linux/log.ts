@@ -20,7 +20,7 @@ export interface Log {
   info(fields: LogFields, msg: string): void;
   warn(fields: LogFields, msg: string): void;
   error(fields: LogFields, msg: string): void;
-  /** The same log with fields that every line of it carries. */
+  /** A log with fields that every line of it carries. */
   with(fields: LogFields): Log;
 }
 

@@ -22,7 +22,7 @@ export class NetworkNamespace implements Disposable {
   /** For links that are to be born in it, or moved to it. */
   readonly fd: number;
   /**
-   * The same for the same namespace, by whatever path, as long as it is held by somebody:
+   * An identifier of the namespace, by whatever path, as long as it is held:
    * `DEVICE:INODE`.
    */
   readonly identity: string;

@@ -6,7 +6,7 @@ import { addressOf } from "./ffi/libc.ts";
  */
 export class NativeMemory {
   readonly bytes: Uint8Array<ArrayBuffer>;
-  /** The same, four bytes each, in the machine's order. */
+  /** The memory as words of four bytes, in the machine's order. */
   readonly words: Uint32Array<ArrayBuffer>;
   readonly view: DataView<ArrayBuffer>;
   readonly address: number;

@@ -98,7 +98,7 @@ export class NetlinkSocket {
     checked(send(this.fd, bytes, bytes.length, 0), "send", "Cannot send to the kernel");
   }
 
-  /** The same on libuv's thread pool, for requests that take the kernel long. */
+  /** Sends on libuv's thread pool, for requests that take the kernel long. */
   sendAsync(bytes: Uint8Array): Promise<void> {
     return new Promise((resolve, reject) => {
       send.async(this.fd, bytes, bytes.length, 0, (error: unknown, sent: number) => {

@@ -42,7 +42,7 @@ export function withNetns<T>(
   }
 }
 
-/** The same by an open descriptor of the namespace; `what` begins the message when that fails. */
+/** Runs in the namespace of an open descriptor; `what` begins the message when that fails. */
 export function inNamespace<T>(
   target: number,
   what: string,

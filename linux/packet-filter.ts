@@ -8,7 +8,7 @@ export type FilterLine =
   | { readonly label: string }
   /** Loads a number: of the frame's bytes, or of what the kernel knows of it. */
   | { readonly load: "byte" | "half"; readonly at: number | keyof typeof known }
-  /** The same, `at` bytes after the IPv4 header that begins at 14. */
+  /** Loads a half, `at` bytes after the IPv4 header that begins at 14. */
   | { readonly load: "half"; readonly afterIpv4: number }
   /** Goes on with the next line, or at `else`. */
   | { readonly equals: number; readonly else: string }

@@ -69,7 +69,7 @@ export class RtnetlinkExchange implements Disposable {
   }
 
   /**
-   * The same without holding up this thread while the kernel works. Only one of the two may use an
+   * Exchanges without holding up this thread while the kernel works. Only one of the two may use an
    * instance.
    */
   exchangeSlowly(requests: readonly Request[]): Promise<readonly Answer[]> {

@@ -62,7 +62,7 @@ export class Rtnetlink implements Disposable {
   }
 
   /**
-   * The same with a third of the sockets, where nothing is asked that takes the kernel long: it
+   * Opens with a third of the sockets, where nothing is asked that takes the kernel long: it
    * would hold up this thread.
    */
   static openSmall(): Rtnetlink {
@@ -106,7 +106,7 @@ export class Rtnetlink implements Disposable {
     return (await this.linksNamed([which]))[0];
   }
 
-  /** The same of several with one exchange, in the order asked. */
+  /** Several links with one exchange, in the order asked. */
   async linksNamed(which: readonly link.LinkRef[]): Promise<readonly (Link | undefined)[]> {
     const requests = which.map(link.getLink);
     const answers = await this.#exchange(requests);
@@ -344,7 +344,7 @@ export class Rtnetlink implements Disposable {
     return outcomes;
   }
 
-  /** The same, throwing the first error when all have been tried; `details.failed` counts them. */
+  /** Throws the first error when all have been tried; `details.failed` counts them. */
   async batch(requests: readonly Request[]): Promise<void> {
     const errors = (await this.tryBatch(requests)).filter((outcome) => outcome !== undefined);
     const [first] = errors;
@@ -427,7 +427,7 @@ const linksOf = ({ link: index, nextHops }: Route): readonly (number | undefined
 
 const absent = ["ENODEV", "EADDRNOTAVAIL", "ESRCH", "ENOENT"];
 
-/** The same of queues: a link without one of its own has an invalid one. */
+/** Absence of queues: a link without one of its own has an invalid one. */
 const isAbsence = (answer: Answer | undefined): boolean =>
   [...absent, "EINVAL"].includes(errnoName(answer?.ack.errno ?? 0));
 

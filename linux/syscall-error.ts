@@ -47,7 +47,7 @@ export function checked(result: number, syscall: string, what: string): number {
   return result;
 }
 
-/** The same for what `node:fs` throws. */
+/** An error for what `node:fs` throws. */
 export function fileError(thrown: unknown, what: string, context: ErrorContext = {}): PodnetError {
   const { errno, syscall } = thrown as NodeJS.ErrnoException;
   if (errno === undefined) throw thrown;

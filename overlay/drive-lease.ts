@@ -116,7 +116,7 @@ export class LeaseDriver {
     this.#events.push({ kind: "join", takeOver });
   }
 
-  /** These hosts are gone, and no others: what they have of this host's address is this host's. */
+  /** Sets the hosts that are gone: what they have of this host's address is this host's. */
   departed(owners: ReadonlySet<OwnerId>): void {
     this.#events.push({ kind: "departed", owners });
   }

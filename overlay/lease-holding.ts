@@ -27,7 +27,7 @@ export function onProbation(state: LeaseState, own: Own, until: Revision): Step 
   };
 }
 
-/** These subnets are its own from now on. */
+/** Sets the host's own subnets. */
 export function withOwn(state: LeaseState, own: Own): Step {
   const former = state.own?.grant ?? 0n;
   // (What was made by a host that had none has been on probation.)

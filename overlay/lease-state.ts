@@ -159,7 +159,7 @@ export type LeaseEvent =
    * Takes part again; `takeOver`: whatever other host has a lease that names this host's address.
    */
   | { readonly kind: "join"; readonly takeOver?: boolean }
-  /** These hosts are gone, and no others. */
+  /** The hosts that are gone. */
   | { readonly kind: "departed"; readonly owners: ReadonlySet<OwnerId> }
   /** Nothing is left in the subnets. */
   | { readonly kind: "drained" };

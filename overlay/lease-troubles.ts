@@ -13,7 +13,7 @@ export const since = ({ troubles }: LeaseState, trouble: Trouble, at: number): S
 });
 
 /**
- * These are the troubles of the lease itself; what the configuration makes, or calls that fail,
+ * Troubles of the lease itself; what the configuration makes, or calls that fail,
  * goes on.
  */
 export function withTroubles(

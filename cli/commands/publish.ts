@@ -33,7 +33,7 @@ export function addPublish(program: Command, context: Context): void {
       const { pod, plan, ports } = await withPodnet(context, options, (podnet, signal) =>
         podnet.pods.publishPorts(request, { signal }),
       );
-      // Those that were asked for alone, with the ports that were chosen.
+      // Only the ports that were asked for, with the ports that were chosen.
       const shown = pod === undefined ? undefined : { ...pod, ports };
       await answer(context, options, plan ?? shown, pod);
     });

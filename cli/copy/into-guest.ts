@@ -137,7 +137,7 @@ async function appendBlock(guest: Guest, file: string, block: Uint8Array): Promi
 }
 
 /**
- * The same bytes in blocks of equal size but for the last; one that is empty where there are none.
+ * Cuts bytes into blocks of equal size but for the last; one that is empty where there are none.
  */
 async function* blocksOf(input: Bytes): AsyncGenerator<Uint8Array> {
   const block = new Uint8Array(blockSize);

@@ -33,7 +33,7 @@ export const isPendingName = (name: string): boolean =>
 export interface Pending extends Exchange {
   /** When it was written, milliseconds since 1970. */
   readonly atMs: number;
-  /** The same moment, whatever is done to the clock; absent in records of plugins before. */
+  /** The moment by a clock that cannot be set; absent in records of plugins before. */
   readonly moment?: Moment;
 }
 

@@ -10,7 +10,7 @@ import { atLeast, type CniVersion } from "./version.ts";
 export const renderResult = (result: CniResult, version: CniVersion): string =>
   JSON.stringify(resultValue(result, version));
 
-/** The same before it becomes text, for `prevResult` in a configuration. */
+/** A result as an object, for `prevResult` in a configuration. */
 export function resultValue(result: CniResult, version: CniVersion): object {
   const body = atLeast(version, "0.3.0") ? lists(result, version) : families(result);
   return { cniVersion: version, ...body, dns: dnsValue(result.dns) };

@@ -27,7 +27,7 @@ export async function* streamConsole(
   else yield* follow(vm, request, signal);
 }
 
-/** The same for a caller who types; one of them a console. */
+/** A console for a caller who types: one for each console. */
 export async function* openConsole(
   requests: AsyncIterable<OpenConsoleRequest>,
   parts: ServiceParts,

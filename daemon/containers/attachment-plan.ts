@@ -10,8 +10,8 @@ import type { AttachmentId } from "../store/holder.ts";
 export const attachmentPlanVersion = 1;
 
 /**
- * Everything a container's attachment will be, decided before anything happens. Plain JSON, stored with its row; undo and
- * recovery work from it alone.
+ * Everything a container's attachment will be, decided before anything happens. Plain JSON, stored
+ * with its row; undo and recovery work from it alone.
  */
 export interface AttachmentPlan {
   readonly version: typeof attachmentPlanVersion;
@@ -24,7 +24,10 @@ export interface AttachmentPlan {
   readonly netns: string;
   readonly mac: Mac;
   readonly mtu: number;
-  /** The runtime asked for no MTU: it is that of the network, whatever that becomes. Absent: it stays. */
+  /**
+   * The runtime asked for no MTU: it is that of the network, whatever that becomes. Absent: it
+   * stays.
+   */
   readonly mtuOfNetwork?: true;
   readonly addresses: readonly IpPrefix[];
   /** One of each family that it has addresses of, at most. */
@@ -32,9 +35,15 @@ export interface AttachmentPlan {
   /** Its part of the host. */
   readonly fragment: AttachmentFragment;
   readonly published?: readonly PublishedPlan[];
-  /** The runtime holds the host ports of what is published; absent: podnetd does, with sockets of its own. */
+  /**
+   * The runtime holds the host ports of what is published; absent: podnetd does, with sockets of
+   * its own.
+   */
   readonly portsHeldByRuntime?: true;
-  /** podnetd's own loopback ports that the runtime's are redirected to (`fragment.loopback`); absent where there are none. */
+  /**
+   * podnetd's own loopback ports that the runtime's are redirected to (`fragment.loopback`); absent
+   * where there are none.
+   */
   readonly forwarders?: readonly PublishedPlan[];
   readonly dns: AttachmentDns;
   /** When it was claimed, whatever is done to the clock; absent where a podnetd before wrote it. */
@@ -54,7 +63,10 @@ export const containerText = ({
 }: Pick<AttachmentPlan, "containerId" | "ifName" | "network" | "pod">): string =>
   `container ${containerId}${pod === undefined ? "" : ` of ${pod}`}, ${ifName} on ${network}`;
 
-/** The host ports that podnetd is to listen at: where the runtime holds those that are published, its own that they lead to. */
+/**
+ * The host ports that podnetd is to listen at: where the runtime holds those that are published,
+ * its own that they lead to.
+ */
 export const portsToHold = ({
   published,
   portsHeldByRuntime,
@@ -64,7 +76,7 @@ export const portsToHold = ({
   "published" | "portsHeldByRuntime" | "forwarders"
 >): AttachmentPlan["published"] => (portsHeldByRuntime === true ? forwarders : published);
 
-/** The same, and which namespace it is in: another one by the same path is not its own. */
+/** A plan with its namespace's identity: another one by the same path is not its own. */
 export const inNamespace = (plan: AttachmentPlan, namespace: string | undefined): AttachmentPlan =>
   namespace === undefined ? plan : { ...plan, fragment: { ...plan.fragment, namespace } };
 
@@ -74,7 +86,10 @@ export const settlingPlan = (plan: AttachmentPlan): AttachmentPlan =>
     ? plan
     : { ...plan, fragment: { ...plan.fragment, settling: true } };
 
-/** A container whose list is done. Without `later` nothing of the inside is taken for a later plugin's. */
+/**
+ * A container whose list is done. Without `later` nothing of the inside is taken for a later
+ * plugin's.
+ */
 export function settledPlan(plan: AttachmentPlan, later?: LaterChanges): AttachmentPlan {
   const { settling: _done, ...fragment } = plan.fragment;
   const isAny = later !== undefined && laterText(later) !== undefined;

@@ -47,15 +47,18 @@ export interface AttachmentsParts extends AttachmentWorld {
 }
 
 /**
- * The networks of containers. Many are worked on side by side, those of one container one after the other; the rows are the
- * truth, and nothing is held here but host ports.
+ * The networks of containers. Many are worked on side by side, those of one container one after the
+ * other; the rows are the truth, and nothing is held here but host ports.
  */
 export class Attachments implements AsyncDisposable {
   readonly #parts: AttachmentsParts;
-  /** By container: CNI lets no two operations of one overlap, and a runtime that gave up on one asks for the next. */
+  /**
+   * By container: CNI lets no two operations of one overlap, and a runtime that gave up on one asks
+   * for the next.
+   */
   readonly #locks = new KeyedLock<string>();
   readonly #teardowns: TeardownQueue;
-  /** Those that are attached. */
+  /** Attached containers. */
   readonly ready: ReadyAttachments;
   readonly #translations: TranslationRules;
   readonly #over = new AbortController();
@@ -98,8 +101,9 @@ export class Attachments implements AsyncDisposable {
   }
 
   /**
-   * Attaches a container to a network. Throws `NAME_IN_USE` where it is attached by that name already, what the planner
-   * says, and what the host says: then nothing is left of it. So it is when the signal aborts.
+   * Attaches a container to a network. Throws `NAME_IN_USE` where it is attached by that name
+   * already, what the planner says, and what the host says: then nothing is left of it. So it is
+   * when the signal aborts.
    */
   add(request: AddRequest, attaching: Attaching, signal: AbortSignal): Promise<CniResult> {
     return this.#locks.run(request.containerId, async () => {
@@ -127,8 +131,8 @@ export class Attachments implements AsyncDisposable {
   }
 
   /**
-   * Takes a container off a network; absent is success, and so is one that is not meant, as it stands when its turn has come.
-   * Answers once nothing of it passes any more.
+   * Takes a container off a network; absent is success, and so is one that is not meant, as it
+   * stands when its turn has come. Answers once nothing of it passes any more.
    */
   delete(request: DelRequest, isMeant = (_row: AnyAttachment): boolean => true): Promise<void> {
     return this.#locks.run(request.containerId, async () => {
@@ -166,7 +170,10 @@ export class Attachments implements AsyncDisposable {
     });
   }
 
-  /** Takes away all attachments of the runtime's network that it does not name; goes on past failures, and throws the first. */
+  /**
+   * Takes away all attachments of the runtime's network that it does not name; goes on past
+   * failures, and throws the first.
+   */
   async collect({ config }: NetworkRequest): Promise<void> {
     const key = ({ containerId, ifName }: AttachmentName): string => `${containerId} ${ifName}`;
     const valid = new Set(config.validAttachments?.map(key));
@@ -182,7 +189,10 @@ export class Attachments implements AsyncDisposable {
     refuseUnready(config.network, this.#parts);
   }
 
-  /** After a start, before anybody asks: half ADDs are undone, half DELs gone through with, and what is ready is as it should be. */
+  /**
+   * After a start, before anybody asks: half ADDs are undone, half DELs gone through with, and what
+   * is ready is as it should be.
+   */
   async recover(sameBoot: boolean): Promise<void> {
     const { networks, config, records } = this.#parts;
     const refit = (plan: AttachmentPlan): AttachmentPlan => {
@@ -254,7 +264,10 @@ export class Attachments implements AsyncDisposable {
     if (failed?.status === "rejected") throw failed.reason;
   }
 
-  /** Plans and takes what is planned in one go. What is on its way out is in nobody's way: where it may be, it goes first. */
+  /**
+   * Plans and takes what is planned in one go. What is on its way out is in nobody's way: where it
+   * may be, it goes first.
+   */
   async #claim(request: AddRequest, attaching: Attaching): Promise<AttachmentPlan> {
     const wishes = wishesOf(request);
     // Nothing comes in between: no two plans have the same address.
@@ -274,7 +287,10 @@ export class Attachments implements AsyncDisposable {
     }
   }
 
-  /** One that is on its way out, or whose namespace is gone, whatever is at its path by now, is in nobody's way. */
+  /**
+   * One that is on its way out, or whose namespace is gone, whatever is at its path by now, is in
+   * nobody's way.
+   */
   async #refuseAttached(request: AddRequest): Promise<void> {
     const { records } = this.#parts;
     const row = records.named(request);

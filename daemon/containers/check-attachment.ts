@@ -83,8 +83,9 @@ const plan = fields({
 });
 
 /**
- * Checks the stored plan of a container's attachment; undefined where podnetd can work with it. Checks the fields that podnetd
- * uses, of plans of earlier podnetds too, and that the plan names one attachment: links are removed by its names and mark.
+ * Checks the stored plan of a container's attachment; undefined where podnetd can work with it.
+ * Checks the fields that podnetd uses, of plans of earlier podnetds too, and that the plan names
+ * one attachment: links are removed by its names and mark.
  */
 export function attachmentTrouble(stored: unknown): string | undefined {
   const wrong = plan(stored);

@@ -4,8 +4,8 @@ import type { AttachmentId } from "../store/holder.ts";
 import type { AttachmentPlan } from "./attachment-plan.ts";
 
 /**
- * The names that runtimes gave to containers, by network, for the resolvers: in memory, for a question is not to read rows. Several containers
- * may have one name: it has the addresses of all.
+ * The names that runtimes gave to containers, by network, for the resolvers: in memory, for a
+ * question is not to read rows. Several containers may have one name: it has the addresses of all.
  */
 export class ContainerNames {
   readonly #plans = new Map<AttachmentId, AttachmentPlan>();

@@ -16,7 +16,10 @@ export interface LoopbackPlan {
   readonly redirects: readonly LoopbackRedirect[];
 }
 
-/** The loopback address at which a port is reached that is published at an address; undefined where it is not. */
+/**
+ * The loopback address at which a port is reached that is published at an address; undefined where
+ * it is not.
+ */
 function loopbackOf(hostIp: Ip): Ip | undefined {
   if (isLoopback(hostIp)) return hostIp;
   return hostIp === "0.0.0.0" || hostIp === "::" ? redirectedTo[familyOf(hostIp)] : undefined;
@@ -35,8 +38,9 @@ export const forwarderSpecs = (specs: readonly PortSpec[]): readonly PortSpec[] 
   );
 
 /**
- * Chooses a port of podnetd's for each loopback port that is published; undefined where nothing is. Without firewall rules nothing can be
- * redirected. ::1 is redirected to containers with an IPv6 address: only then the network has rules of IPv6. Pure. Throws `PORTS_EXHAUSTED`.
+ * Chooses a port of podnetd's for each loopback port that is published; undefined where nothing is.
+ * Without firewall rules nothing can be redirected. ::1 is redirected to containers with an IPv6
+ * address: only then the network has rules of IPv6. Pure. Throws `PORTS_EXHAUSTED`.
  */
 export function planLoopback(
   published: readonly PublishedPlan[],

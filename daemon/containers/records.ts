@@ -29,8 +29,8 @@ export interface AttachmentRecordsParts {
 }
 
 /**
- * What is known of attachments. Each change is one transaction, which need not survive a loss of power: neither does any
- * container, and the start after it takes away what rows are left.
+ * What is known of attachments. Each change is one transaction, which need not survive a loss of
+ * power: neither does any container, and the start after it takes away what rows are left.
  */
 export class AttachmentRecords {
   readonly #parts: AttachmentRecordsParts;
@@ -49,7 +49,7 @@ export class AttachmentRecords {
     return listAnyAttachments(this.#parts.db);
   }
 
-  /** Those that are on their way out. */
+  /** Containers whose DEL is under way. */
   leaving(): AnyAttachment[] {
     return attachmentsIn(this.#parts.db, "deleting");
   }
@@ -62,12 +62,18 @@ export class AttachmentRecords {
     return attachmentNamed(this.#parts.db, name);
   }
 
-  /** The row to show or to remove an attachment by: of a damaged one what other columns and tables say. */
+  /**
+   * The row to show or to remove an attachment by: of a damaged one what other columns and tables
+   * say.
+   */
   readable(row: AnyAttachment): AttachmentRow {
     return isDamagedAttachment(row) ? remainsOf(this.#parts.db, row) : row;
   }
 
-  /** Takes name, addresses and host ports: from here on the attachment exists, and nothing on the host has changed yet. */
+  /**
+   * Takes name, addresses and host ports: from here on the attachment exists, and nothing on the
+   * host has changed yet.
+   */
   claim(plan: AttachmentPlan): void {
     const { db, addresses, clock } = this.#parts;
     try {
@@ -120,7 +126,9 @@ export class AttachmentRecords {
     db.transaction(write, "identify attachment", lasting);
   }
 
-  /** The plugins after podnet's in its list are done; what they made is told, where it is anything. */
+  /**
+   * The plugins after podnet's in its list are done; what they made is told, where it is anything.
+   */
   settled(plan: AttachmentPlan): void {
     const { db, journal, clock } = this.#parts;
     const made = laterText(plan.fragment.later ?? {});
@@ -137,8 +145,8 @@ export class AttachmentRecords {
   }
 
   /**
-   * The container is to have no network any more: its addresses begin to rest, and the next start goes through with it. They
-   * are given to nobody before `forget`, when nothing answers for them.
+   * The container is to have no network any more: its addresses begin to rest, and the next start
+   * goes through with it. They are given to nobody before `forget`, when nothing answers for them.
    */
   deleting({ plan }: AttachmentRow, text: string): void {
     const { db, journal, addresses, clock } = this.#parts;

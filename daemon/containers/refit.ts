@@ -17,9 +17,10 @@ export const usualMtu = (
 ): number => Math.min(settings.mtu ?? network.mtu, network.mtu);
 
 /**
- * A container's plan as its network is now; undefined when it is so. Isolation, and the MTU of one that asked for none:
- * whom it asks for names was written down by its runtime, and stays. It does not settle any more: what is different inside from here on
- * may be what is yet to follow the network. Pure.
+ * A container's plan as its network is now; undefined when it is so. Isolation, and the MTU of one
+ * that asked for none: whom it asks for names was written down by its runtime, and stays. It does
+ * not settle any more: what is different inside from here on may be what is yet to follow the
+ * network. Pure.
  */
 export function refitted(
   plan: AttachmentPlan,
@@ -53,7 +54,10 @@ export const refitAttachmentPlan = (
     return next === undefined ? [] : hostPart(next.fragment);
   });
 
-/** Brings the containers of a network up to what it is now: in their rows, and in the kernel. What fails there is drift. */
+/**
+ * Brings the containers of a network up to what it is now: in their rows, and in the kernel. What
+ * fails there is drift.
+ */
 export async function refitAttachments(
   network: NetworkDefinition,
   parts: RefitParts,

@@ -2,7 +2,10 @@ import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { cniError } from "../../cni/protocol/refusal.ts";
 import type { AttachmentWorld } from "./plan/gather.ts";
 
-/** Throws, with CNI's error 50, why nobody could be attached to a network now; undefined is the configured one. */
+/**
+ * Throws, with CNI's error 50, why nobody could be attached to a network now; undefined is the
+ * configured one.
+ */
 export function refuseUnready(
   name: string | undefined,
   { networks, addresses, config }: Pick<AttachmentWorld, "networks" | "addresses" | "config">,

@@ -120,7 +120,7 @@ export function frame4(from: End, to: End, message: Uint8Array): Uint8Array {
   ]);
 }
 
-/** The same over IPv6. */
+/** A frame with IPv6 and UDP. */
 export const frame6 = (from: End, to: End, message: Uint8Array): Uint8Array =>
   packet6(from, to, protocols.udp, (pseudo) =>
     udpBytes(ports.server6, ports.client6, message, pseudo),

@@ -120,7 +120,7 @@ export function isAnswer(
 
 const lower = (byte: number): number => (byte >= 0x41 && byte <= 0x5a ? byte | 0x20 : byte);
 
-/** The same message with another id. */
+/** A message with another id. */
 export function withId(bytes: Uint8Array, id: number): Uint8Array {
   const copy = Uint8Array.from(bytes);
   viewOf(copy).setUint16(0, id);

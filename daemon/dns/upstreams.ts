@@ -29,9 +29,9 @@ function stampOf(path: string): string {
 }
 
 export interface Upstreams {
-  /** Those of the network itself. */
+  /** Servers of the network itself. */
   readonly network: readonly Ip[];
-  /** Those of the configuration, for networks that name none. */
+  /** Servers of the configuration, for networks that name none. */
   readonly configured: readonly Ip[];
   readonly host: readonly Ip[];
   /** Where podnet itself listens: asking there leads nowhere. */

@@ -106,7 +106,7 @@ function forward(wanted: string, name: string, type: number, zone: Zone): Found 
   const [pod = "", ...rest] = above.split(".");
   const networks = zone.networks();
   const named = rest.length === 0 ? networks : networks.filter((each) => each === rest.join("."));
-  // Those of the network by which it is asked come first: most ask for one alone, or try them in
+  // Addresses on the network that is asked by come first: most ask for one alone, or try them in
   // turn.
   const knownTo = ({ addressesOf }: Pick<Zone, "addressesOf">): (readonly Ip[])[] =>
     named.flatMap((network) => {

@@ -2,7 +2,10 @@
 export interface Suspects {
   /** Links named by events. */
   readonly links: Set<string>;
-  /** Everything that events could have named: some were lost, or an address changed, which names no link. */
+  /**
+   * Everything that events could have named: some were lost, or an address changed, which names no
+   * link.
+   */
   networks: boolean;
   ports: boolean;
   /** Rules and settings too, for which there are no events. */

@@ -209,7 +209,7 @@ export class Addresses {
     return Array.from(this.#pools(network), ([cidr, pool]) => ({ cidr, ...pool.stats() }));
   }
 
-  /** The same of all its pools together. */
+  /** Counts of all pools of a network together. */
   stats(network: NetworkName): PoolStats {
     const sum = { size: 0n, free: 0n, used: 0n, reserved: 0n, quarantined: 0n };
     for (const { cidr: _cidr, ...stats } of this.subnets(network))

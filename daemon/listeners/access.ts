@@ -28,7 +28,7 @@ export function authorize(peer: Peer, role: Role | undefined, method: DescMethod
   demand(peer, role, roleFor(method), `${method.parent.name}.${method.name}`);
 }
 
-/** The same for what is no method of a service; `what` is named in the message. */
+/** Requires a role for what is no method of a service; `what` is named in the message. */
 export function demand(peer: Peer, role: Role | undefined, needed: Role, what: string): void {
   if (role !== undefined && suffices(role, needed)) return;
   if (peer.kind === "unknown" || (peer.kind === "tls" && peer.names.length === 0)) {

@@ -50,7 +50,7 @@ export class Caller {
     return this.#take("requests");
   }
 
-  /** The same for a create or start, for as long as it goes on, even when its caller has gone. */
+  /** Counts a create or start, for as long as it goes on, even when its caller has gone. */
   create(): Disposable {
     const { createsPerCaller } = this.#limits;
     if (this.#account.creates >= createsPerCaller)
@@ -58,7 +58,7 @@ export class Caller {
     return this.#take("creates");
   }
 
-  /** The same for a capture of traffic. */
+  /** Counts a capture of traffic. */
   capture(): Disposable {
     const { capturesPerCaller } = this.#limits;
     if (this.#account.captures >= capturesPerCaller)

@@ -53,7 +53,7 @@ export class Connections {
     return why === undefined;
   }
 
-  /** The same by TCP, whose session is made before. */
+  /** Admits a connection by TCP, whose session is made before. */
   admitTls(socket: Socket, caller: Caller, session: ServerHttp2Session | undefined): void {
     const why = this.#refusal(socket, caller, "tcp");
     if (why !== undefined) this.#turnAway.begun(socket, session, why);

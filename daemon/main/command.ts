@@ -186,7 +186,9 @@ async function serve(options: Record<string, unknown>): Promise<void> {
   }
 }
 
-/** The `podnetd` command: the daemon, a look at its configuration, and what to do with a lost state. */
+/**
+ * The `podnetd` command: the daemon, a look at its configuration, and what to do with a lost state.
+ */
 export function podnetdProgram(): Command {
   const program = addFlags(new Command("podnetd"))
     .description(

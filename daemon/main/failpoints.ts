@@ -18,8 +18,8 @@ import { type ErrorCode, PodnetError } from "../../core/errors.ts";
  *   its boundary and `details.injected`: not made with `before`, made all the same with `after`) or
  *   `hang:MS` (that many milliseconds later than it should, unless the call's own deadline or
  *   caller ends the wait; a synchronous call holds up the whole process).
- * - `record:FILE` appends a line `BOUNDARY:WHAT:SIDE#N` for each one passed, so that the code itself
- *   enumerates its points; a call that threw has `failed` for a side.
+ * - `record:FILE` appends a line `BOUNDARY:WHAT:SIDE#N` for each one passed, so that the code
+ *   itself enumerates its points; a call that threw has `failed` for a side.
  * - `from:BOUNDARY:WHAT:SIDE` counts, acts and records only from the first time on that this is
  *   passed, so that points can be told from each other whatever a start had to repair.
  */

@@ -59,7 +59,7 @@ export interface NodeParts
   readonly moment?: () => BootMoment;
   /** The real one unless given. */
   readonly kernel?: HostKernel;
-  /** The same for containers. */
+  /** The kernel for containers. */
   readonly attachmentKernel?: AttachmentKernel;
   /** Binds host ports; to real sockets unless given. */
   readonly hold?: Hold;

@@ -31,7 +31,7 @@ export class NetworkEntries {
     this.#onHost = onHost;
   }
 
-  /** Those in `left` may have something on the host still. */
+  /** The networks in `left` may have something on the host still. */
   enter(definition: NetworkDefinition, left: readonly NetworkDefinition[] = []): void {
     this.#entries.set(definition.name, { definition, wanted: definition, moving: false, left });
   }

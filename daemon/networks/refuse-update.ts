@@ -13,8 +13,8 @@ import {
 
 /**
  * Refuses what pods and containers stand in the way of: a subnet goes only while none of its
- * addresses is held, and the MTU stays as large as that of any interface (`reported`), the bridge's at
- * least. Throws `NETWORK_IN_USE`, `MTU_OUT_OF_RANGE`.
+ * addresses is held, and the MTU stays as large as that of any interface (`reported`), the bridge's
+ * at least. Throws `NETWORK_IN_USE`, `MTU_OUT_OF_RANGE`.
  */
 export function refuseUpdate(
   db: Database,

@@ -10,8 +10,8 @@ export interface SentMtu {
 
 /**
  * What a network's bridge is to carry so that users with a larger MTU than the network's lose
- * nothing among themselves; nothing where there are none. `reported` is of all users of the network.
- * Pure.
+ * nothing among themselves; nothing where there are none. `reported` is of all users of the
+ * network. Pure.
  */
 export function carriedFor(
   reported: readonly SentMtu[],

@@ -7,16 +7,17 @@ export interface DepartedHostsParts {
   readonly leases: Pick<Leases, "at">;
   /** This host's addresses: only hosts whose leases name one of them are judged. */
   readonly addresses: () => readonly Ip[];
-  /** These hosts are gone, and no others: called when they are others than before. */
+  /** Called with the hosts that are gone, when they are others than before. */
   readonly onDeparted: (owners: ReadonlySet<OwnerId>) => void;
   /** Between two looks, milliseconds; five seconds unless given. */
   readonly everyMs?: number;
 }
 
 /**
- * Which hosts are gone of those whose leases name this host's address: a host has a record in etcd, apart from its lease of a
- * day, that ends five minutes after the host was last heard. A host without a record at two looks in a row is gone: one that
- * comes up writes its record a moment after its lease.
+ * Which hosts are gone of those whose leases name this host's address: a host has a record in etcd,
+ * apart from its lease of a day, that ends five minutes after the host was last heard. A host
+ * without a record at two looks in a row is gone: one that comes up writes its record a moment
+ * after its lease.
  */
 export class DepartedHosts implements Disposable {
   readonly #parts: DepartedHostsParts;
@@ -34,7 +35,7 @@ export class DepartedHosts implements Disposable {
     ).unref();
   }
 
-  /** These hosts have a record; undefined: that is not known, so that no host is gone. */
+  /** Sets the hosts that have a record; undefined: that is not known, so that no host is gone. */
   present(owners: ReadonlySet<OwnerId> | undefined): void {
     this.#present = owners;
     const still = (owner: OwnerId): boolean => owners !== undefined && !owners.has(owner);

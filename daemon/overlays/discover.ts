@@ -4,7 +4,10 @@ import { guard } from "../../core/guard.ts";
 import { configKey, networkPrefix, type Prefix } from "../../overlay/flannel/prefix.ts";
 import type { LeaseStore, StoreUpdate } from "../../overlay/store.ts";
 
-/** Tells, until the signal, which overlays have a configuration below a prefix: first all, then whenever that is another set; and what keeps it from knowing. */
+/**
+ * Tells, until the signal, which overlays have a configuration below a prefix: first all, then
+ * whenever that is another set; and what keeps it from knowing.
+ */
 export async function followOverlayNames(
   store: Pick<LeaseStore, "follow">,
   prefix: Prefix,

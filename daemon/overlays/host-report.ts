@@ -87,7 +87,7 @@ export class HostReport {
     return this.#nodes(new Map());
   }
 
-  /** The same with the ends of others' leases. While etcd is known to be away it is not asked. */
+  /** Nodes with the ends of other hosts' leases. While etcd is known to be away it is not asked. */
   async leasedNodes(): Promise<readonly OverlayPeerView[]> {
     const { heard, others, ends } = this.#parts;
     const grants = heard.staleMs === undefined ? others.grants : new Set<GrantId>();

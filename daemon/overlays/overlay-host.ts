@@ -234,7 +234,7 @@ export class OverlayHost implements AsyncDisposable {
     return this.#report.nodes;
   }
 
-  /** The same with the ends of others' leases. While etcd is known to be away it is not asked. */
+  /** Nodes with the ends of other hosts' leases. While etcd is known to be away it is not asked. */
   leasedNodes(): Promise<readonly OverlayPeerView[]> {
     return this.#report.leasedNodes();
   }
@@ -267,7 +267,7 @@ export class OverlayHost implements AsyncDisposable {
     this.#others.tellExtension(this.#place.extension);
   }
 
-  /** These hosts have a record in etcd; undefined: that is not known. */
+  /** Sets the hosts that have a record in etcd; undefined: that is not known. */
   present(owners: ReadonlySet<OwnerId> | undefined): void {
     this.#departed.present(owners);
   }
@@ -291,7 +291,7 @@ export class OverlayHost implements AsyncDisposable {
     await this.end(signal);
   }
 
-  /** The same because the overlay is no more: should it come again, this host takes part again. */
+  /** Leaves because the overlay was removed: should it come again, this host takes part again. */
   async end(signal: AbortSignal): Promise<void> {
     if (!this.#started) return;
     this.#driver.leave();

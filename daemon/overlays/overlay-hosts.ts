@@ -142,7 +142,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     this.#host(name).join(takeOver);
   }
 
-  /** These hosts have a record in etcd; undefined: that is not known. */
+  /** Sets the hosts that have a record in etcd; undefined: that is not known. */
   present(owners: ReadonlySet<OwnerId> | undefined): void {
     this.#present = owners;
     for (const host of this.#hosts.values()) host.present(owners);
@@ -202,7 +202,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   async #begin(): Promise<void> {
     const { settings, config, db } = this.#parts;
     const { names, discover, prefix } = settings;
-    // Those of an earlier start go on until it is known that they are no more.
+    // Overlays of an earlier start go on until it is known that they are no more.
     const known = discover ? [...names, ...knownOverlays(db, singleName)] : names;
     if (names.length > 0 || discover) await this.#membership.become(known);
     else this.#add(singleName, prefix, config.network.name);

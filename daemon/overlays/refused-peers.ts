@@ -4,7 +4,10 @@ import type { RefusedPeer } from "../../network/overlay/wanted.ts";
 /** So many are named in a trouble, and logged at a time. */
 const few = 5;
 
-/** Hosts that leases name and that get no routes: each is logged once for as long as it is refused for one reason. */
+/**
+ * Hosts that leases name and that get no routes: each is logged once for as long as it is refused
+ * for one reason.
+ */
 export class RefusedPeers {
   readonly #log: Pick<Log, "warn">;
   readonly #overlay: string;
@@ -15,7 +18,7 @@ export class RefusedPeers {
     this.#log = log;
   }
 
-  /** Those that are refused now. */
+  /** Sets the peers that are refused. */
   follow(refused: readonly RefusedPeer[]): void {
     if (refused.length + this.#known.size === 0) return;
     const now = new Set(refused.map(textOf));

@@ -11,8 +11,9 @@ export interface SharedSubnetParts {
 }
 
 /**
- * Whether other links of the host have addresses of the subnet that is this host's: a bridge that a container engine made from
- * flannel's `subnet.env`, most likely, where podnetd took flanneld's place. The kernel then has two ways to the subnet.
+ * Whether other links of the host have addresses of the subnet that is this host's: a bridge that a
+ * container engine made from flannel's `subnet.env`, most likely, where podnetd took flanneld's
+ * place. The kernel then has two ways to the subnet.
  */
 export class SharedSubnet {
   readonly #parts: SharedSubnetParts;
@@ -28,7 +29,10 @@ export class SharedSubnet {
     return this.#troubles;
   }
 
-  /** Looks at the host; calls at one time share a look. What cannot be seen is logged, and is seen by a later look. */
+  /**
+   * Looks at the host; calls at one time share a look. What cannot be seen is logged, and is seen
+   * by a later look.
+   */
   look(subnets: readonly Cidr[]): Promise<void> {
     this.#looking ??= this.#look(subnets).finally(() => (this.#looking = undefined));
     return this.#looking;

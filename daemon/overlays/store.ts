@@ -6,7 +6,10 @@ import type { Database } from "../store/database.ts";
 import { getMeta, setMeta } from "../store/meta.ts";
 import { parseJson, text } from "../store/rows.ts";
 
-/** What is to be known of an overlay at the next start, etcd or no etcd. Plain JSON; what an older podnetd did not write is absent. */
+/**
+ * What is to be known of an overlay at the next start, etcd or no etcd. Plain JSON; what an older
+ * podnetd did not write is absent.
+ */
 export interface OverlayRecord {
   /** What this host had of it when it was last known. */
   readonly subnets?: { readonly v4?: Cidr; readonly v6?: Cidr };
@@ -51,7 +54,7 @@ export function recordedSubnets({ subnets }: OverlayRecord): Subnets | undefined
   return v6 === undefined ? undefined : { v4, v6 };
 }
 
-/** The same the other way round. */
+/** The inverse. */
 export const subnetsRecord = ({
   v4,
   v6,

@@ -41,8 +41,8 @@ const hinted = ({ code, message, hint }: PodnetError): string =>
   code === "ETCD_DENIED" && hint !== undefined ? `${message}; ${hint}` : message;
 
 /**
- * That packets are sent to other hosts as an earlier podnetd knew them, or to none, in one line. None where etcd has
- * listed the hosts, or the kernel still has them.
+ * That packets are sent to other hosts as an earlier podnetd knew them, or to none, in one line.
+ * None where etcd has listed the hosts, or the kernel still has them.
  */
 export function recalledText(
   hosts: number,

@@ -106,7 +106,7 @@ export class Pods implements RunningPorts {
     return this.#parts.records.find(idOrName);
   }
 
-  /** The same, also of one whose record makes no sense. */
+  /** Finds a pod, also a damaged one. */
   findAny(idOrName: string): PodRow | DamagedPod {
     return this.#parts.records.findAny(idOrName);
   }
@@ -120,7 +120,7 @@ export class Pods implements RunningPorts {
     return live;
   }
 
-  /** The same of one that has a machine: it may be paused. */
+  /** Finds a pod that has a machine, which may be paused. */
   withMachine(idOrName: string): LivePod {
     const row = this.find(idOrName);
     const live = this.#live.get(row.id);
@@ -221,7 +221,7 @@ export class Pods implements RunningPorts {
     });
   }
 
-  /** The same of one in a foreign machine, which runs on. Throws `WRONG_STATE` for any other. */
+  /** Detaches a pod from a foreign machine, which runs on. Throws `WRONG_STATE` for any other. */
   async detach(idOrName: string, options: { readonly force: boolean }): Promise<Deleted> {
     const row = this.#parts.records.search(idOrName);
     if (row !== undefined) requireAttached(usable(row));

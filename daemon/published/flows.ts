@@ -2,7 +2,7 @@
 export interface FlowCounts {
   /** Connections and UDP sessions that were begun. */
   readonly begun: number;
-  /** Those there are now. */
+  /** Flows there are now. */
   readonly active: number;
   /**
    * Connections that were not let in or not taken by the pod, and datagrams that were not passed

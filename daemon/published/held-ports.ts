@@ -71,7 +71,7 @@ export class HeldPorts {
   }
 
   /**
-   * The same for ports that are the pod's by its row: what cannot be held now is, once `retry`
+   * Holds ports that are the pod's by its row: what cannot be held now is, once `retry`
    * succeeds.
    */
   async adopt(podId: HolderId, published: readonly PublishedPlan[] = []): Promise<void> {

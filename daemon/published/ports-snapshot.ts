@@ -4,7 +4,7 @@ import type { HostPorts, TakenPorts } from "./store.ts";
 
 /** What the planner may know of the host's ports. */
 export interface PortsSnapshot {
-  /** Those of pods that may be in the way. */
+  /** Ports of pods that may be in the way. */
   readonly taken: readonly TakenPorts[];
   /** Where ports are chosen from. */
   readonly range: PortRange;

@@ -20,7 +20,7 @@ export type PortsHolder =
   | { readonly kind: "pod"; readonly id: PodId }
   | { readonly kind: "attachment"; readonly id: AttachmentId };
 
-/** Those that somebody has. */
+/** Ports that are taken. */
 export interface TakenPorts extends HostPorts {
   readonly kind: PortsHolder["kind"];
   /** A pod's name, or a container's id. */

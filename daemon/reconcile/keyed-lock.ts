@@ -1,4 +1,7 @@
-/** Runs what bears the same key one after the other, in order of asking; different keys side by side. */
+/**
+ * Runs what bears the same key one after the other, in order of asking; different keys side by
+ * side.
+ */
 export class KeyedLock<Key> {
   readonly #last = new Map<Key, Promise<unknown>>();
 

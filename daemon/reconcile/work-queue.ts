@@ -57,7 +57,7 @@ export class WorkQueue<Key extends string = string> implements AsyncDisposable {
   readonly #time: WorkTime;
   readonly #conditions = new Conditions<Key>();
   readonly #items = new Map<Key, Item<Key>>();
-  /** Those whose turn it is. */
+  /** Items whose turn it is. */
   readonly #ready = new Set<Item<Key>>();
   readonly #running = new Set<Promise<void>>();
   #paused = 0;

@@ -127,7 +127,7 @@ function cniOf(cni: Interface["cni"] & object): object {
   return { ...cni, taken };
 }
 
-/** Those that neither an interface's gateway nor a link of CNI plugins brings. */
+/** Routes that neither an interface's gateway nor a link of CNI plugins brings. */
 function askedRoutes(routes: readonly Route[], there: readonly Interface[]): readonly Route[] {
   const textOf = ({ destination, gateway, interface: by, metric }: Route): string =>
     [destination, gateway, by, metric].join(" ");

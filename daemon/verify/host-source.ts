@@ -1,8 +1,8 @@
 /**
- * An independent source for the host's network for `podnet verify`: a program of its own that reads links,
- * addresses and routes through npm's `netlink` and prints them as JSON. It shares no code with
- * podnet, on purpose: what podnet's own rtnetlink codec gets wrong in writing it would get wrong in
- * reading too.
+ * An independent source for the host's network for `podnet verify`: a program of its own that reads
+ * links, addresses and routes through npm's `netlink` and prints them as JSON. It shares no code
+ * with podnet, on purpose: what podnet's own rtnetlink codec gets wrong in writing it would get
+ * wrong in reading too.
  *
  *   node daemon/verify/host-source.ts LINK...
  *

@@ -1,7 +1,7 @@
 /**
- * An independent source for the sockets that hold published ports, for `podnet verify`: a program of its own
- * that reads them where the kernel shows them and prints, as JSON, who listens where and whether it
- * is the process that asks. It shares no code with podnet, on purpose.
+ * An independent source for the sockets that hold published ports, for `podnet verify`: a program
+ * of its own that reads them where the kernel shows them and prints, as JSON, who listens where and
+ * whether it is the process that asks. It shares no code with podnet, on purpose.
  *
  *   node daemon/verify/sockets-source.ts PID
  */

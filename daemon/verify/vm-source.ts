@@ -1,7 +1,7 @@
 /**
- * An independent source for a VM's network cards for `podnet verify`: a program of its own that asks QEMU
- * through npm's `qemu-qmp`, on the VM's second monitor, and prints JSON. It shares no code with
- * podnet, on purpose.
+ * An independent source for a VM's network cards for `podnet verify`: a program of its own that
+ * asks QEMU through npm's `qemu-qmp`, on the VM's second monitor, and prints JSON. It shares no
+ * code with podnet, on purpose.
  *
  *   node daemon/verify/vm-source.ts SOCKET
  *

@@ -145,7 +145,7 @@ export const sys = {
     const count = podnetSys.read(fd, into);
     return count === -eagain || count === -eintr ? undefined : checked("read", count);
   },
-  /** The same, as many reads as there is something for: of descriptors that do not block. */
+  /** Reads for as long as there is something: of descriptors that do not block. */
   fill(fd: number, into: Uint8Array): number | undefined {
     const count = podnetSys.fill(fd, into);
     return count === -eagain || count === -eintr ? undefined : checked("read", count);

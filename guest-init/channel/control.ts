@@ -127,7 +127,7 @@ export class Control {
     return this.exchange(encodeCtlFrame(code, payload), { code, ...options });
   }
 
-  /** The same for several commands at once, of which `accepts` picks the one answer that counts. */
+  /** Sends several commands at once, of which `accepts` picks the one answer that counts. */
   exchange(
     frames: Uint8Array,
     { code, deadlineMs, signal, accepts }: CallOptions & Exchange,

@@ -137,7 +137,7 @@ export const routeSteps = (routes: readonly GuestRoute[]): RouteSetup[] =>
     .toSorted((a, b) => Number(a.gateway !== undefined) - Number(b.gateway !== undefined))
     .map(routeStep);
 
-/** Those of `wanted` that are not among `found`. */
+/** Routes of `wanted` that are not among `found`. */
 export const missingRoutes = (
   wanted: readonly GuestRoute[],
   found: readonly GuestRoute[],

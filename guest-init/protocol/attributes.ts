@@ -3,7 +3,7 @@ import type { GuestConfig, GuestRoute } from "./configure.ts";
 /** What a route may have alongside its way. */
 export type RouteAttributes = Pick<GuestRoute, "source" | "mtu" | "advmss">;
 
-/** Those of a route that it has. Pure. */
+/** The attributes that a route has. Pure. */
 export const routeAttributes = ({ source, mtu, advmss }: RouteAttributes): RouteAttributes => ({
   ...(source === undefined ? {} : { source }),
   ...(mtu === undefined ? {} : { mtu }),

@@ -6,15 +6,18 @@ import type { Accelerator } from "../driver.ts";
 /** `auto` takes KVM when it is really there. */
 export type KvmChoice = "auto" | "on" | "off";
 
-/** Whether /proc/cpuinfo lists hardware virtualisation (`vmx` of Intel, `svm` of AMD) for every processor. Pure. */
+/**
+ * Whether /proc/cpuinfo lists hardware virtualisation (`vmx` of Intel, `svm` of AMD) for every
+ * processor. Pure.
+ */
 export function hasVirtualisation(cpuinfo: string): boolean {
   const flags = cpuinfo.match(/^flags\s*:.*$/gm) ?? [];
   return flags.length > 0 && flags.every((line) => /\s(?:vmx|svm)(?:\s|$)/.test(line));
 }
 
 /**
- * Chooses how guests of an architecture run: never with KVM unless it is the host's own. Throws `PREFLIGHT_FAILED` when KVM
- * is demanded and not there.
+ * Chooses how guests of an architecture run: never with KVM unless it is the host's own. Throws
+ * `PREFLIGHT_FAILED` when KVM is demanded and not there.
  */
 export function chooseAccelerator(choice: KvmChoice, arch: Architecture): Accelerator {
   if (choice === "off") return "tcg";
@@ -31,8 +34,9 @@ export function chooseAccelerator(choice: KvmChoice, arch: Architecture): Accele
 export const kvmGroup = (): number => statSync("/dev/kvm").gid;
 
 /**
- * Why there is no KVM for these guests. On x86 /dev/kvm alone proves nothing: on some hosts without vmx or svm it opens, and
- * stock kernels hang in it. On arm64 the kernel makes the device where it was started in hyp mode only.
+ * Why there is no KVM for these guests. On x86 /dev/kvm alone proves nothing: on some hosts without
+ * vmx or svm it opens, and stock kernels hang in it. On arm64 the kernel makes the device where it
+ * was started in hyp mode only.
  */
 function kvmMissing(arch: Architecture): string | undefined {
   if (arch !== hostArchitecture)

@@ -10,14 +10,15 @@ import { kindOf } from "./machine-kinds.ts";
 import { imageInUse, lookAtDisk } from "../disks/image-file.ts";
 
 /**
- * Below this Debian's 6.1 cloud kernel panics while it unpacks its initrd: with the default image of 1.7 MB,
- * 72 MiB fail and 76 boot (measured; arm64's boots with 64); the rest is for what a pod does.
+ * Below this Debian's 6.1 cloud kernel panics while it unpacks its initrd: with the default image
+ * of 1.7 MB, 72 MiB fail and 76 boot (measured; arm64's boots with 64); the rest is for what a pod
+ * does.
  */
 export const leastMemoryMib = 80;
 
 /**
- * Checks everything a start depends on before anything is done.
- * Throws `QEMU_MISSING`, `MEMORY_TOO_SMALL`, `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `PERMISSION_DENIED`.
+ * Checks everything a start depends on before anything is done. Throws `QEMU_MISSING`,
+ * `MEMORY_TOO_SMALL`, `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `PERMISSION_DENIED`.
  */
 export async function preflight(
   plan: VmPlan,
@@ -64,7 +65,10 @@ async function checkInitrd(path: string, { jail, imagesWithin }: VmPlan): Promis
   checkReadable(path, field, stat, jail);
 }
 
-/** A QEMU in a jail opens kernel and initrd as a user that is nobody's: of the rights, others' count. */
+/**
+ * A QEMU in a jail opens kernel and initrd as a user that is nobody's: of the rights, others'
+ * count.
+ */
 export const readableByOthers = ({ mode }: Pick<Stats, "mode">): boolean =>
   (mode & constants.S_IROTH) !== 0;
 
@@ -95,7 +99,10 @@ async function checkDisk(
   });
 }
 
-/** The first bytes of a regular file or block device, as many as there are up to `length`, and the file's size. */
+/**
+ * The first bytes of a regular file or block device, as many as there are up to `length`, and the
+ * file's size.
+ */
 async function readHead(
   path: string,
   field: string,

@@ -7,7 +7,7 @@ import { QmpClient } from "../qmp/client.ts";
  * once.
  */
 const greetingMs = 1500;
-/** The same from the first attempt to connect until commands are taken. */
+/** The limit from the first attempt to connect until commands are taken. */
 const openMs = 1900;
 
 const field = "qmp_socket";

@@ -8,8 +8,9 @@ import { parseProcessors } from "./machine.ts";
 const likeQemu = /^(?:qemu|kvm)/;
 
 /**
- * The process behind a monitor: whoever listens, as the kernel says, if the processors' threads are its; else the one whose
- * they are, for sockets that something else opened for QEMU. Throws `UNSUPPORTED`, `QMP_PROTOCOL`.
+ * The process behind a monitor: whoever listens, as the kernel says, if the processors' threads are
+ * its; else the one whose they are, for sockets that something else opened for QEMU. Throws
+ * `UNSUPPORTED`, `QMP_PROTOCOL`.
  */
 export function machinePid(qmp: QmpClient, cpus: unknown): number {
   const [thread = 0] = parseProcessors(cpus);

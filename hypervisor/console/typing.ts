@@ -4,15 +4,22 @@ import { perform } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { Keyboard } from "../driver.ts";
 
-/** Most bytes on their way: QEMU takes what its guest's serial port has room for, a few at a time. */
+/**
+ * Most bytes on their way: QEMU takes what its guest's serial port has room for, a few at a time.
+ */
 const piece = 4096;
 const typing = "Typing on the console";
 
-/** The writing side of a VM's console, for one writer at a time. A piece is written once QEMU has taken the one before. */
+/**
+ * The writing side of a VM's console, for one writer at a time. A piece is written once QEMU has
+ * taken the one before.
+ */
 export class Typing {
   #socket = Promise.withResolvers<Socket>();
   #holder: string | undefined;
-  /** The piece on its way, whoever typed it: one who is gone leaves it, and no second one behind it. */
+  /**
+   * The piece on its way, whoever typed it: one who is gone leaves it, and no second one behind it.
+   */
   #last: Promise<void> = Promise.resolve();
 
   /** The console is connected, for the first time or again. */

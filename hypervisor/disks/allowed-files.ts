@@ -3,13 +3,17 @@ import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import type { VmPlan } from "../driver.ts";
 
-/** Whether a file's real path is one of those allowed, or below one: real paths of files and directories too. */
+/**
+ * Whether a file's real path is one of those allowed, or below one: real paths of files and
+ * directories too.
+ */
 export const isAllowed = (real: string, allowed: readonly string[]): boolean =>
   allowed.some((each) => real === each || real.startsWith(each.endsWith("/") ? each : `${each}/`));
 
 /**
- * Refuses an open file that is not allowed, whatever path it was opened by: the kernel knows where it lies (proc(5),
- * /proc/pid/fd), and nobody can put another one in its place any more. Throws `PERMISSION_DENIED`.
+ * Refuses an open file that is not allowed, whatever path it was opened by: the kernel knows where
+ * it lies (proc(5), /proc/pid/fd), and nobody can put another one in its place any more. Throws
+ * `PERMISSION_DENIED`.
  */
 export function checkOpened(
   fd: number,

@@ -22,7 +22,10 @@ type Disks = Pick<VmPlan, "disks">;
 export const overlaysOf = ({ disks }: Disks): OverlayPlan[] =>
   disks.flatMap(({ overlay }) => (overlay === undefined ? [] : [overlay]));
 
-/** Makes them, empty; what was there of an earlier attempt goes. They are podnetd's: QEMU gets them opened. */
+/**
+ * Makes them, empty; what was there of an earlier attempt goes. They are podnetd's: QEMU gets them
+ * opened.
+ */
 export async function makeOverlays(plan: Disks): Promise<void> {
   for (const overlay of overlaysOf(plan)) {
     const { path } = overlay;
@@ -43,7 +46,10 @@ const roomHint = (error: unknown): { readonly hint?: string } =>
     ? { hint: "The filesystem of disks_dir is full: make room there" }
     : {};
 
-/** A bounded one is as long as it may become, and takes as little: QEMU's raw driver bounds no file that is shorter. */
+/**
+ * A bounded one is as long as it may become, and takes as little: QEMU's raw driver bounds no file
+ * that is shorter.
+ */
 function writeEmpty({ path, bytes, maxBytes }: OverlayPlan): void {
   const { O_RDWR, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
   const { pieces, length } = emptyQcow2(bytes);
@@ -61,7 +67,10 @@ function writeEmpty({ path, bytes, maxBytes }: OverlayPlan): void {
   }
 }
 
-/** Removes them, with what the pod wrote, and their directory when nothing else is in it. Absent means success. */
+/**
+ * Removes them, with what the pod wrote, and their directory when nothing else is in it. Absent
+ * means success.
+ */
 export async function removeOverlays(plan: Disks): Promise<void> {
   const paths = overlaysOf(plan).map(({ path }) => path);
   for (const path of paths)

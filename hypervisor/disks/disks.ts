@@ -8,14 +8,18 @@ import { checkDiskOpened } from "./allowed-files.ts";
 import { imageMark } from "./image-file.ts";
 import { openSeed } from "./seed.ts";
 
-/** Disks opened for a QEMU that will inherit them, in the order of `diskFiles`; disposing closes ours. */
+/**
+ * Disks opened for a QEMU that will inherit them, in the order of `diskFiles`; disposing closes
+ * ours.
+ */
 export interface OpenDisks extends Disposable {
   readonly fds: readonly number[];
 }
 
 /**
- * Opens a machine's disks the way QEMU will ask for them. Throws `SYSCALL_FAILED`, `PERMISSION_DENIED`; `IMAGE_MISSING` for a
- * pod's own file that is gone, `IMAGE_UNREADABLE` for an image that is not the one it was begun over.
+ * Opens a machine's disks the way QEMU will ask for them. Throws `SYSCALL_FAILED`,
+ * `PERMISSION_DENIED`; `IMAGE_MISSING` for a pod's own file that is gone, `IMAGE_UNREADABLE` for an
+ * image that is not the one it was begun over.
  */
 export function openDisks(
   plan: Pick<VmPlan, "disks" | "seed" | "imagesWithin" | "writeWithin">,

@@ -11,8 +11,9 @@ const both32 = (value: number): number[] => [...little32(value), ...little32(val
 const text = (value: string, length: number): Uint8Array => encodeUtf8(value.padEnd(length, " "));
 
 /**
- * A volume with some files in one directory (ECMA-119), which have their names as they are by Rock Ridge (IEEE P1282). The same
- * files give the same bytes. Throws `RangeError` for more files than fit into a sector.
+ * A volume with some files in one directory (ECMA-119), which have their names as they are by Rock
+ * Ridge (IEEE P1282). The same files give the same bytes. Throws `RangeError` for more files than
+ * fit into a sector.
  */
 export function iso9660(volume: string, files: Readonly<Record<string, string>>): Uint8Array {
   let next = rootSector + 1;

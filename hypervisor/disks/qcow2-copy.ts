@@ -12,8 +12,9 @@ export interface Piece {
 }
 
 /**
- * An empty qcow2 image for a disk of `bytes`: all of it is read from what lies behind, which whoever opens it says. Header,
- * table of reference counts, one block of these, and a first table of zeros (QEMU's docs/interop/qcow2.txt). Pure.
+ * An empty qcow2 image for a disk of `bytes`: all of it is read from what lies behind, which
+ * whoever opens it says. Header, table of reference counts, one block of these, and a first table
+ * of zeros (QEMU's docs/interop/qcow2.txt). Pure.
  */
 export function emptyQcow2(bytes: number): { readonly pieces: Piece[]; readonly length: number } {
   const entries = Math.ceil(bytes / (clusterBytes * entriesPerTable));
@@ -45,12 +46,16 @@ export function emptyQcow2(bytes: number): { readonly pieces: Piece[]; readonly 
   };
 }
 
-/** The most that such an image takes, written to from end to end: data, second tables, reference counts and head. Pure. */
+/**
+ * The most that such an image takes, written to from end to end: data, second tables, reference
+ * counts and head. Pure.
+ */
 export function fullQcow2Bytes(bytes: number): number {
   const data = Math.ceil(bytes / clusterBytes);
   const tables = Math.ceil(data / entriesPerTable);
   const mapped = data + tables + emptyQcow2(bytes).length / clusterBytes;
-  // A block counts half as many clusters as it has bytes; counts of the counts, and their table, are a part of a thousandth.
+  // A block counts half as many clusters as it has bytes; counts of the counts, and their table,
+  // are a part of a thousandth.
   const counts = Math.ceil((mapped * 1.001) / (clusterBytes / 2)) + 2;
   return (mapped + counts) * clusterBytes;
 }

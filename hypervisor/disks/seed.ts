@@ -4,7 +4,10 @@ import { openMemfd } from "../../linux/memfd.ts";
 import type { SeedPlan } from "../driver.ts";
 import { iso9660 } from "./iso9660.ts";
 
-/** Makes a seed disk in memory, where nobody else finds what is on it; answers a descriptor to read it by. */
+/**
+ * Makes a seed disk in memory, where nobody else finds what is on it; answers a descriptor to read
+ * it by.
+ */
 export function openSeed({ volume, files }: SeedPlan): Disposable & { readonly fd: number } {
   const image = iso9660(volume, files);
   using file = openMemfd("seed", image.length);

@@ -4,7 +4,10 @@ import { fileError } from "../../linux/syscall-error.ts";
 import type { VmPlan } from "../driver.ts";
 import type { TemplateKey } from "./templates.ts";
 
-/** The plan without what is one pod's alone: plans alike this way can be cloned from the same template. */
+/**
+ * The plan without what is one pod's alone: plans alike this way can be cloned from the same
+ * template.
+ */
 export function ofNobody(plan: VmPlan): VmPlan {
   const { jail, ...rest } = plan;
   void jail;

@@ -25,8 +25,9 @@ interface Entry {
 }
 
 /**
- * The templates of this process, each built once, on its first use, whoever else asks for it meanwhile. They live in memory
- * files of this process alone and end with it; clones keep what they have mapped.
+ * The templates of this process, each built once, on its first use, whoever else asks for it
+ * meanwhile. They live in memory files of this process alone and end with it; clones keep what they
+ * have mapped.
  */
 export class Templates implements AsyncDisposable {
   readonly #limit: number;
@@ -42,8 +43,9 @@ export class Templates implements AsyncDisposable {
   }
 
   /**
-   * Hands the key's template to `body`; it is not freed before `body` has ended. `build` is called if there is none, or one
-   * of other files. Throws what `build` throws, saying that it is about the template; the next use builds again.
+   * Hands the key's template to `body`; it is not freed before `body` has ended. `build` is called
+   * if there is none, or one of other files. Throws what `build` throws, saying that it is about
+   * the template; the next use builds again.
    */
   async use<T>(
     key: TemplateKey,

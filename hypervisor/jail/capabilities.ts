@@ -1,6 +1,6 @@
 /**
- * What podnetd itself has to be allowed for jails, by the numbers of linux/capability.h. Each was found by leaving it
- * out: test/vm/jail-privileges.test.ts does it again.
+ * What podnetd itself has to be allowed for jails, by the numbers of linux/capability.h. Each was
+ * found by leaving it out: test/vm/jail-privileges.test.ts does it again.
  */
 export const jailCapabilities = {
   /** The run directory gets the machine's group. */
@@ -16,8 +16,9 @@ export const jailCapabilities = {
 } as const;
 
 /**
- * The capabilities of `wanted` that programs started from here would not have, by the text of /proc/self/status: those
- * of root are the bounding set's, those of any other user the ambient ones. Pure.
+ * The capabilities of `wanted` that programs started from here would not have, by the text of
+ * /proc/self/status: those of root are the bounding set's, those of any other user the ambient
+ * ones. Pure.
  */
 export function missingCapabilities(
   status: string,

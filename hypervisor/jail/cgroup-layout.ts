@@ -2,7 +2,10 @@ import { dirname, join } from "node:path";
 import type { PodId } from "../../core/names.ts";
 import type { CgroupPlan, JailPlan } from "../driver.ts";
 
-/** Where the control groups of VMs are made: below `directory`, or below one directory for each controller of version 1. */
+/**
+ * Where the control groups of VMs are made: below `directory`, or below one directory for each
+ * controller of version 1.
+ */
 export type CgroupLayout =
   | { readonly version: 2; readonly directory: string }
   | {
@@ -13,7 +16,10 @@ export type CgroupLayout =
       readonly swap: boolean;
     };
 
-/** Where hierarchies are mounted, in the order of /proc/self/mountinfo; the same one may be mounted more than once. */
+/**
+ * Where hierarchies are mounted, in the order of /proc/self/mountinfo; the same one may be mounted
+ * more than once.
+ */
 export interface CgroupMounts {
   readonly unified: readonly string[];
   readonly memory: readonly string[];
@@ -42,15 +48,18 @@ export function parseCgroupMounts(mountinfo: string): CgroupMounts {
 
 /** What is known of the files below mount points: the look into them is the caller's. */
 export interface CgroupFiles {
-  /** Words of `cgroup.controllers` at a version 2 mount point; undefined when it cannot be read, hidden by another mount. */
+  /**
+   * Words of `cgroup.controllers` at a version 2 mount point; undefined when it cannot be read,
+   * hidden by another mount.
+   */
   controllers(mountPoint: string): readonly string[] | undefined;
   /** Whether a file is there. */
   has(path: string): boolean;
 }
 
 /**
- * Version 2 when it has both controllers, else version 1 when that has; else what is missing. `below` is the
- * directory made at each mount point. Pure but for `files`.
+ * Version 2 when it has both controllers, else version 1 when that has; else what is missing.
+ * `below` is the directory made at each mount point. Pure but for `files`.
  */
 export function chooseCgroups(
   mounts: CgroupMounts,
@@ -86,7 +95,7 @@ export interface VmLimits {
   readonly pids: number;
 }
 
-/** The same jail for another VM. Pure. */
+/** The jail for another VM. Pure. */
 export const jailOf = ({ uid, cgroups }: JailPlan, podId: PodId): JailPlan => ({
   uid,
   cgroups: cgroups.map(({ path, files }) => ({ path: join(dirname(path), podId), files })),

@@ -1,7 +1,9 @@
 import { readFileSync } from "node:fs";
 import type { CgroupPlan } from "../driver.ts";
 
-/** What the processes of a VM's control groups use together; what no group of it counts is absent. */
+/**
+ * What the processes of a VM's control groups use together; what no group of it counts is absent.
+ */
 export interface CgroupUsage {
   readonly cpuMs?: number;
   readonly memoryBytes?: number;
@@ -18,8 +20,9 @@ export function parseCpuStat(text: string): number | undefined {
 }
 
 /**
- * Memory that a group holds, from `memory.current` or `memory.usage_in_bytes` and `memory.stat`: without what of files the
- * kernel has kept and not used since, which it gives up before anything else.
+ * Memory that a group holds, from `memory.current` or `memory.usage_in_bytes` and `memory.stat`:
+ * without what of files the kernel has kept and not used since, which it gives up before anything
+ * else.
  */
 export function parseHeldMemory(usage: string, stat: string): number | undefined {
   const all = number(usage.trim());
@@ -27,7 +30,9 @@ export function parseHeldMemory(usage: string, stat: string): number | undefined
   return all === undefined ? undefined : Math.max(0, all - idle);
 }
 
-/** Looks at a VM's control groups, which are those of QEMU alone. A group that is gone says nothing. */
+/**
+ * Looks at a VM's control groups, which are those of QEMU alone. A group that is gone says nothing.
+ */
 export function cgroupUsage(cgroups: readonly CgroupPlan[]): CgroupUsage {
   for (const { path, files } of cgroups) {
     const limit = files.find(

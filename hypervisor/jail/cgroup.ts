@@ -8,10 +8,16 @@ import { fileError } from "../../linux/syscall-error.ts";
 import type { CgroupPlan } from "../driver.ts";
 import type { CgroupLayout } from "./cgroup-layout.ts";
 
-/** Longest wait for the last process of a group to be gone; a killed one still has its memory to return. */
+/**
+ * Longest wait for the last process of a group to be gone; a killed one still has its memory to
+ * return.
+ */
 const emptyMs = 10_000;
 
-/** Makes the groups of a VM and sets their limits; one that is there already is used. Throws `SYSCALL_FAILED`. */
+/**
+ * Makes the groups of a VM and sets their limits; one that is there already is used. Throws
+ * `SYSCALL_FAILED`.
+ */
 export function makeCgroups(cgroups: readonly CgroupPlan[]): void {
   for (const { path, files } of cgroups) {
     try {
@@ -69,7 +75,10 @@ export function ranOutOfMemory(cgroups: readonly CgroupPlan[]): boolean {
   });
 }
 
-/** Pids of the processes in a group, those of other pid namespaces left out; none when there is no such group. */
+/**
+ * Pids of the processes in a group, those of other pid namespaces left out; none when there is no
+ * such group.
+ */
 export function membersOf(path: string): readonly number[] {
   try {
     const text = readFileSync(`${path}/cgroup.procs`, "latin1");
@@ -80,8 +89,9 @@ export function membersOf(path: string): readonly number[] {
 }
 
 /**
- * Users of machines that live though no pod of `pods` is theirs: templates, whose pod may be gone already, and what a
- * forced delete could not end. Nothing else has groups here, and no process leaves the group it is in.
+ * Users of machines that live though no pod of `pods` is theirs: templates, whose pod may be gone
+ * already, and what a forced delete could not end. Nothing else has groups here, and no process
+ * leaves the group it is in.
  */
 export function usersLeft(layout: CgroupLayout, pods: ReadonlySet<string>): Set<number> {
   const directory = layout.version === 2 ? layout.directory : layout.memory;

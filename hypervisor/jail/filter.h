@@ -1,7 +1,8 @@
 /*
- * System calls no virtual machine needs and a broken one could use: they fail with EPERM. QEMU's own sandbox comes on
- * top; this one holds from its first instruction, and for calls which that one (7.2) lets pass: keys, io_uring,
- * sockets of other families (vsock knows no network namespaces), files other than plain ones.
+ * System calls no virtual machine needs and a broken one could use: they fail with EPERM. QEMU's
+ * own sandbox comes on top; this one holds from its first instruction, and for calls which that one
+ * (7.2) lets pass: keys, io_uring, sockets of other families (vsock knows no network namespaces),
+ * files other than plain ones.
  */
 #if defined(__x86_64__)
 #define NATIVE AUDIT_ARCH_X86_64

@@ -1,15 +1,18 @@
 /*
- * Runs a program as a user of its own, in namespaces of its own, on a root that holds what it was told and nothing else.
+ * Runs a program as a user of its own, in namespaces of its own, on a root that holds what it was
+ * told and nothing else.
  *
- *   podnet-jail --uid N --run DIR --report FD [--oom-score N] [--cgroup DIR]... [--read PATH]... [--device PATH]... [--group GID]
- *               -- PROGRAM [ARGUMENT]...
+ * podnet-jail --uid N --run DIR --report FD [--oom-score N] [--cgroup DIR]... [--read PATH]...
+ * [--device PATH]... [--group GID] -- PROGRAM [ARGUMENT]...
  *
- * The program inherits descriptors 0 to FD - 1 and no other. On FD stands `pid N` with its pid as seen from here, then
- * `ready` right before it is executed or `error TEXT`; the end of the stream tells that it runs, or has failed.
- * With nobody left to read `ready`, it is not executed: what no podnetd knows of never comes to be.
- * The process that was started stays, does nothing but wait, and ends the way the program ended.
+ * The program inherits descriptors 0 to FD - 1 and no other. On FD stands `pid N` with its pid as
+ * seen from here, then `ready` right before it is executed or `error TEXT`; the end of the stream
+ * tells that it runs, or has failed. With nobody left to read `ready`, it is not executed: what no
+ * podnetd knows of never comes to be. The process that was started stays, does nothing but wait,
+ * and ends the way the program ended.
  *
- * Linux 5.12 or later (mount_setattr). Every failure ends the start; nothing is ever left out to get on.
+ * Linux 5.12 or later (mount_setattr). Every failure ends the start; nothing is ever left out to
+ * get on.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -86,7 +89,9 @@ static unsigned number(const char *text, unsigned long most) {
     return (unsigned)value;
 }
 
-/* Every word before `--` is an option followed by its value. Answers the program and its arguments. */
+/*
+ * Every word before `--` is an option followed by its value. Answers the program and its arguments.
+ */
 static char **parse(char **word) {
     for (word++; *word && strcmp(*word, "--"); word += 2) {
         const char *option = word[0], *value = word[1];
@@ -113,13 +118,19 @@ static char **parse(char **word) {
 
 static void join(const char *cgroup) {
     char path[4096];
-    /* Version 1 moves one thread, which this is, without the lock that cgroup.procs waits 10 ms for (Linux 5.5). */
+    /*
+     * Version 1 moves one thread, which this is, without the lock that cgroup.procs waits 10 ms for
+     * (Linux 5.5).
+     */
     snprintf(path, sizeof path, "%s/tasks", cgroup);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0) {
         snprintf(path, sizeof path, "%s/cgroup.procs", cgroup);
-        /* Version 2 asks for write access where the two groups' paths part as well, of whoever opened the file: at the top that
-           is root's. CAP_SETUID and CAP_CHOWN are at hand for this moment; nobody is given the top for good. */
+        /*
+         * Version 2 asks for write access where the two groups' paths part as well, of whoever
+         * opened the file: at the top that is root's. CAP_SETUID and CAP_CHOWN are at hand for this
+         * moment; nobody is given the top for good.
+         */
         if (chown(path, 0, (gid_t)-1) == 0) setfsuid(0);
         fd = open(path, O_WRONLY | O_CLOEXEC);
         setfsuid(geteuid());
@@ -142,7 +153,10 @@ static void take(struct piece *piece, int optional) {
     check(piece->tree, "open", piece->path);
     check(fstat(piece->tree, &is), "look at", piece->path);
     piece->directory = S_ISDIR(is.st_mode);
-    /* What stands in the plan are files; a directory put in a file's place would show all that is below. */
+    /*
+     * What stands in the plan are files; a directory put in a file's place would show all that is
+     * below.
+     */
     errno = EISDIR;
     if (!optional && piece->kind == READ && !S_ISREG(is.st_mode)) fail("show", piece->path);
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID};
@@ -194,7 +208,10 @@ static void put(const struct piece *piece) {
     close(piece->tree);
 }
 
-/* The new root: a tmpfs that holds the pieces and a /proc of the program's own processes, itself read-only. */
+/*
+ * The new root: a tmpfs that holds the pieces and a /proc of the program's own processes, itself
+ * read-only.
+ */
 static void change_root(void) {
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY, .propagation = MS_PRIVATE};
     struct mount_attr apart = {.propagation = MS_PRIVATE};
@@ -256,8 +273,9 @@ static void limit(int resource, const char *name, rlim_t most) {
 }
 
 /*
- * When the host runs out of memory, the kernel ends this machine before podnetd and the rest of the host. Anybody may raise
- * the score, so that there is nothing to lower: a host that has given a higher one keeps it.
+ * When the host runs out of memory, the kernel ends this machine before podnetd and the rest of the
+ * host. Anybody may raise the score, so that there is nothing to lower: a host that has given a
+ * higher one keeps it.
  */
 static void raise_oom_score(int wanted) {
     const char *path = "/proc/self/oom_score_adj";

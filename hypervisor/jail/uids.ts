@@ -20,7 +20,10 @@ export function freeUid({ first, last }: UidRange, taken: ReadonlySet<number>): 
   return undefined;
 }
 
-/** Whether all ids of the range exist in this user namespace, by /proc/self/uid_map (user_namespaces(7)). Pure. */
+/**
+ * Whether all ids of the range exist in this user namespace, by /proc/self/uid_map
+ * (user_namespaces(7)). Pure.
+ */
 export function isMapped({ first, last }: UidRange, uidMap: string): boolean {
   return uidMap.split("\n").some((line) => {
     const [inside = NaN, , length = NaN] = line.trim().split(/\s+/).map(Number);

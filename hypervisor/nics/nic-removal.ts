@@ -3,7 +3,10 @@ import { isPodnetError } from "../../core/errors.ts";
 import type { NicPlan } from "../driver.ts";
 import type { QmpClient } from "../qmp/client.ts";
 
-/** Takes back what may be there; answers whether the device may still be, until the guest lets go of it. */
+/**
+ * Takes back what may be there; answers whether the device may still be, until the guest lets go of
+ * it.
+ */
 export async function undoPlug(
   qmp: QmpClient,
   nic: NicPlan,
@@ -12,13 +15,17 @@ export async function undoPlug(
   const stays = undo.device ? askToLeave(qmp, nic.nicId) : Promise.resolve(false);
   const steps: Promise<unknown>[] = [stays];
   if (undo.netdev) steps.push(qmp.execute("netdev_del", { id: nic.netdevId }));
-  // netdev_add uses the name up when it gets as far as looking it up, and leaves it when it fails before.
+  // netdev_add uses the name up when it gets as far as looking it up, and leaves it when it fails
+  // before.
   steps.push(qmp.execute("closefd", { fdname: nic.fdName }));
   await Promise.allSettled(steps);
   return stays.catch(() => true);
 }
 
-/** Between two attempts to ask a guest that is still busy with what was plugged, milliseconds, and how many there are. */
+/**
+ * Between two attempts to ask a guest that is still busy with what was plugged, milliseconds, and
+ * how many there are.
+ */
 const busy = { againMs: 500, attempts: 12 } as const;
 
 /** Asks the guest to let go; false when there is no such device. */

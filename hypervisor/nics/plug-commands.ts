@@ -21,7 +21,7 @@ export function plugCommands(nic: NicPlan, kind: MachineKind) {
   } as const;
 }
 
-/** The same as the lines QEMU gets. */
+/** The lines that QEMU gets. */
 export function describePlug(nic: NicPlan, vm: Pick<VmPlan, "arch">): readonly string[] {
   return Object.entries(plugCommands(nic, kindOf(vm))).map(([execute, args]) =>
     JSON.stringify({ execute, arguments: args }),

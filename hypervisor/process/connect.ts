@@ -4,8 +4,8 @@ import { isPodnetError, PodnetError } from "../../core/errors.ts";
 const notYet = ["ENOENT", "ECONNREFUSED"];
 
 /**
- * Connects to a socket QEMU is about to open: tried every few milliseconds until it is there, `withinMs` have
- * passed or the signal aborts. Any other failure is final.
+ * Connects to a socket QEMU is about to open: tried every few milliseconds until it is there,
+ * `withinMs` have passed or the signal aborts. Any other failure is final.
  */
 export async function whenThere<T>(
   connect: () => Promise<T>,

@@ -35,16 +35,17 @@ export const firstInheritedFd = 3;
 
 export interface StartOptions {
   /**
-   * Descriptors QEMU inherits, the i-th as `firstInheritedFd + i`, whatever their numbers here. They stay the caller's
-   * to close. Opened again by path they are /proc/self/fd/N.
+   * Descriptors QEMU inherits, the i-th as `firstInheritedFd + i`, whatever their numbers here.
+   * They stay the caller's to close. Opened again by path they are /proc/self/fd/N.
    */
   readonly fds?: readonly number[];
 }
 
 /**
- * Starts QEMU in a session of its own, in the run directory, with its output in a file: it outlives the daemon. With a
- * jail in the plan, `argv` begins with the launcher, which reports on the descriptor after the last of `fds`.
- * Throws `QEMU_MISSING` when the program cannot be run, `JAIL_FAILED` when it cannot be shut in.
+ * Starts QEMU in a session of its own, in the run directory, with its output in a file: it outlives
+ * the daemon. With a jail in the plan, `argv` begins with the launcher, which reports on the
+ * descriptor after the last of `fds`. Throws `QEMU_MISSING` when the program cannot be run,
+ * `JAIL_FAILED` when it cannot be shut in.
  */
 export async function startProcess(
   argv: readonly string[],
@@ -93,7 +94,8 @@ function spawnStrictly(
   args: readonly string[],
   options: SpawnOptions,
 ): ChildProcess {
-  // spawn forks before it returns; a thread that makes a file in between makes it stricter, never laxer.
+  // spawn forks before it returns; a thread that makes a file in between makes it stricter, never
+  // laxer.
   const umask = process.umask(0o077);
   try {
     return spawn(program, args, options);
@@ -123,7 +125,9 @@ const cannotRun =
       cause,
     });
 
-/** What the host has too few of to start anything: then the program is there, for all that is known. */
+/**
+ * What the host has too few of to start anything: then the program is there, for all that is known.
+ */
 function lacking(program: string, cause: Error): PodnetError | undefined {
   const { code = "" } = cause as NodeJS.ErrnoException;
   if (!["EMFILE", "ENFILE", "EAGAIN", "ENOMEM"].includes(code)) return undefined;
@@ -148,7 +152,9 @@ async function jailedPid(stream: Readable): Promise<number> {
   });
 }
 
-/** The launcher ends right after its QEMU; one that was killed ends before, and its QEMU runs on. */
+/**
+ * The launcher ends right after its QEMU; one that was killed ends before, and its QEMU runs on.
+ */
 async function endOf(record: VmRecord, how: string): Promise<string> {
   for (;;) {
     try {
@@ -163,7 +169,8 @@ async function endOf(record: VmRecord, how: string): Promise<string> {
 function identify(pid: number, { runDir, jail }: VmPlan): VmRecord {
   return {
     pid,
-    // A child that has ended already is a zombie until its exit is delivered, and still has a start time.
+    // A child that has ended already is a zombie until its exit is delivered, and still has a start
+    // time.
     startTime: processStartTime(pid) ?? "0",
     bootId: bootId(),
     uid: jail?.uid ?? process.getuid?.() ?? 0,
@@ -187,8 +194,8 @@ export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): 
 }
 
 /**
- * Finds a QEMU of this plan whose record was never written: the daemon died in between. One in a jail is in its control
- * group; any other has the run directory as working directory.
+ * Finds a QEMU of this plan whose record was never written: the daemon died in between. One in a
+ * jail is in its control group; any other has the run directory as working directory.
  */
 export function findProcess(plan: VmPlan): VmRecord | undefined {
   const runDir = realPath(plan.runDir);
@@ -211,8 +218,9 @@ export function findProcess(plan: VmPlan): VmRecord | undefined {
 }
 
 /**
- * Machines of podnet's that run on this host, by what their command lines say: whoever started them, whichever user, run
- * directory and control group they have. Any user can write such a command line: this is no reason to end a process.
+ * Machines of podnet's that run on this host, by what their command lines say: whoever started
+ * them, whichever user, run directory and control group they have. Any user can write such a
+ * command line: this is no reason to end a process.
  */
 export function runningMachines(): Map<PodId, number> {
   const found = new Map<PodId, number>();

@@ -13,9 +13,9 @@ const what = (path: string): string => `Cannot use the run directory "${path}"`;
 type RunDir = Pick<VmPlan, "runDir" | "jail">;
 
 /**
- * Makes the VM's directory and the ones above it; leftovers of an earlier VM in it are removed. It is open to podnetd
- * alone, and to a jailed QEMU by its group: that one may make sockets in it, but not replace what is not its own (the
- * sticky bit), such as its log.
+ * Makes the VM's directory and the ones above it; leftovers of an earlier VM in it are removed. It
+ * is open to podnetd alone, and to a jailed QEMU by its group: that one may make sockets in it, but
+ * not replace what is not its own (the sticky bit), such as its log.
  */
 export async function makeRunDir({ runDir: path, jail }: RunDir): Promise<void> {
   try {
@@ -36,8 +36,8 @@ export async function makeRunDir({ runDir: path, jail }: RunDir): Promise<void> 
 }
 
 /**
- * Removes QEMU's files, and the directory when nothing else is in it; what a jailed QEMU left there is all its own (it can
- * make no directory), whatever its name. Absent means success.
+ * Removes QEMU's files, and the directory when nothing else is in it; what a jailed QEMU left there
+ * is all its own (it can make no directory), whatever its name. Absent means success.
  */
 export async function removeRunDir({ runDir: path, jail }: RunDir): Promise<void> {
   const others = jail === undefined ? [] : await readdir(path).catch(() => []);
@@ -66,7 +66,9 @@ function unless(path: string, ...codes: readonly string[]): (error: unknown) => 
 /** Bytes of QEMU's own messages that are kept: a guest can provoke some without end. */
 const logLimit = 1024 * 1024;
 
-/** The end of what QEMU wrote to its standard error, at most `bytes`; empty when there is nothing. */
+/**
+ * The end of what QEMU wrote to its standard error, at most `bytes`; empty when there is nothing.
+ */
 export async function logTail(runDir: string, bytes = 2048): Promise<string> {
   try {
     await using file = await open(join(runDir, vmFiles.log), "r");
@@ -79,13 +81,17 @@ export async function logTail(runDir: string, bytes = 2048): Promise<string> {
   }
 }
 
-/** The last line of QEMU's messages without its own name: what a person needs to see, safe to print. */
+/**
+ * The last line of QEMU's messages without its own name: what a person needs to see, safe to print.
+ */
 export function lastLine(log: string): string {
   const line = log.slice(log.lastIndexOf("\n") + 1);
   return printable(line.replace(/^qemu-system-[a-z0-9_]+: /, ""));
 }
 
-/** Empties QEMU's log when it has grown above its limit; QEMU appends, so it goes on at the start. */
+/**
+ * Empties QEMU's log when it has grown above its limit; QEMU appends, so it goes on at the start.
+ */
 export async function boundLog(runDir: string): Promise<void> {
   try {
     await using file = await open(join(runDir, vmFiles.log), "r+");

@@ -3,13 +3,16 @@ import { PodnetError } from "../../core/errors.ts";
 import type { VmRecord } from "../driver.ts";
 import { isRunning, signalProcess } from "./process.ts";
 
-/** Milliseconds to end after `quit`, after SIGTERM, after SIGKILL. A killed QEMU still has its memory to return. */
+/**
+ * Milliseconds to end after `quit`, after SIGTERM, after SIGKILL. A killed QEMU still has its
+ * memory to return.
+ */
 const patience = { quit: 1000, term: 1000, kill: 10_000 } as const;
 
 /**
- * Ends a QEMU: one that was `told` to quit is waited for first; then SIGTERM, then SIGKILL. The pid is signalled
- * only while it still belongs to the process of the record; a process that has ended is success.
- * Throws `INTERNAL` when even SIGKILL does not end it (it hangs in the kernel).
+ * Ends a QEMU: one that was `told` to quit is waited for first; then SIGTERM, then SIGKILL. The pid
+ * is signalled only while it still belongs to the process of the record; a process that has ended
+ * is success. Throws `INTERNAL` when even SIGKILL does not end it (it hangs in the kernel).
  */
 export async function endProcess(
   record: VmRecord,

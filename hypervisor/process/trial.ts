@@ -19,7 +19,10 @@ export interface Trial {
 /** Milliseconds for a QEMU that only says its version. */
 const trialMs = 20_000;
 
-/** Has QEMU say its version in a jail. Throws `JAIL_FAILED` when the jail, or QEMU in it, does not work; leaves nothing. */
+/**
+ * Has QEMU say its version in a jail. Throws `JAIL_FAILED` when the jail, or QEMU in it, does not
+ * work; leaves nothing.
+ */
 export async function tryJail({ podId, runDir, jail, qemu }: Trial): Promise<void> {
   // Of the host's files it needs none but its program's.
   const files = { kernel: qemu, initrd: qemu, cmdline: "", disks: [] };

@@ -5,7 +5,10 @@ const counters = ["rd_bytes", "rd_operations", "wr_bytes", "wr_operations"] as c
 const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === "object" && value !== null;
 
-/** The counters of disks by their nodes' names, from an answer to `query-blockstats`; what is none of them is left out. */
+/**
+ * The counters of disks by their nodes' names, from an answer to `query-blockstats`; what is none
+ * of them is left out.
+ */
 export function parseBlockStats(answer: unknown): ReadonlyMap<string, BlockDeviceStats> {
   const found = new Map<string, BlockDeviceStats>();
   for (const each of Array.isArray(answer) ? (answer as readonly unknown[]) : []) {

@@ -22,7 +22,9 @@ export class LineSplitter {
     return this.#held > 0;
   }
 
-  /** Takes the next bytes; returns the lines they complete. Throws `QMP_PROTOCOL` above the limit. */
+  /**
+   * Takes the next bytes; returns the lines they complete. Throws `QMP_PROTOCOL` above the limit.
+   */
   push(chunk: Uint8Array): string[] {
     const lines: string[] = [];
     let start = 0;

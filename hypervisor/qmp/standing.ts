@@ -1,6 +1,9 @@
 import { processState } from "../../linux/proc.ts";
 
-/** Why a QEMU that owes an answer cannot give it, as an instruction; undefined when its process shows no reason. */
+/**
+ * Why a QEMU that owes an answer cannot give it, as an instruction; undefined when its process
+ * shows no reason.
+ */
 export function standingHint(pid: number | undefined): string | undefined {
   if (pid === undefined) return undefined;
   switch (processState(pid)) {

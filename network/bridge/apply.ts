@@ -36,7 +36,10 @@ export async function applyChange(
 }
 
 export interface ApplyOptions {
-  /** Goes on past failures and throws them together: to take things away. Else the first one ends it. */
+  /**
+   * Goes on past failures and throws them together: to take things away. Else the first one ends
+   * it.
+   */
   readonly keepGoing?: boolean;
   /** Gets every change that was made, also when others failed. */
   readonly done: Change[];
@@ -81,8 +84,9 @@ export function throwFailures(failures: readonly PodnetError[]): void {
 const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
   async "create-bridge"(change, { netlink, sysctl }) {
     const { name, mac, mtu, alias, settings } = change;
-    // A bridge follows the smallest MTU of its ports until its own was *changed* once (br_mtu_auto_adjust, Linux 6.1),
-    // and setting what is set already is no change: hence one less at first.
+    // A bridge follows the smallest MTU of its ports until its own was *changed* once
+    // (br_mtu_auto_adjust, Linux 6.1), and setting what is set already is no change: hence one less
+    // at first.
     const born = { name, mac, mtu: mtu - 1, group: mark.linkGroup, alias };
     const { index } = await netlink.addBridge({ ...born, bridge: { fdbMaxLearned } });
     await netlink.changeLink(index, { mtu });
@@ -105,8 +109,9 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
 
   async "pin-mac"({ name, mac }, { netlink, memory }) {
     const { index } = await requireLink(netlink, name);
-    // A bridge takes its lowest port's address, and none without ports, unless its own was set once, even to what it is
-    // (br_stp_recalculate_bridge_id, Linux 6.1). Its host would change its address to the LAN, and pods lose their gateway.
+    // A bridge takes its lowest port's address, and none without ports, unless its own was set
+    // once, even to what it is (br_stp_recalculate_bridge_id, Linux 6.1). Its host would change its
+    // address to the LAN, and pods lose their gateway.
     await netlink.changeLink(index, { mac });
     memory.rememberPinned(index);
   },
@@ -124,8 +129,8 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
   async "attach-port"({ link, bridge, master, isolated, learning, vlan }, { netlink, sysctl }) {
     const settings = { ...(isolated ? { isolated } : {}), ...given({ learning, vlan }) };
     const isPlain = Object.keys(settings).length === 0;
-    // No link-local address on the host's end: it would speak IPv6 (DAD, router solicitations) to the guest from a MAC
-    // that is nobody's. What the bridge forwards is not concerned.
+    // No link-local address on the host's end: it would speak IPv6 (DAD, router solicitations) to
+    // the guest from a MAC that is nobody's. What the bridge forwards is not concerned.
     writeOptional(sysctl, `net/ipv6/conf/${link}/addr_gen_mode`, "1");
     try {
       await netlink.changeLink(link, { master, ...(isPlain ? { up: true } : {}) });
@@ -199,9 +204,9 @@ const given = ({
 });
 
 /**
- * Ends links that bear our mark. Each deletion makes the kernel wait for 16-30 ms; a whole group costs little more than
- * one. So several are moved into the graveyard group, which one message ends, if a listing proves that nothing else
- * is in it.
+ * Ends links that bear our mark. Each deletion makes the kernel wait for 16-30 ms; a whole group
+ * costs little more than one. So several are moved into the graveyard group, which one message
+ * ends, if a listing proves that nothing else is in it.
  */
 async function deleteLinks(names: readonly IfName[], netlink: HostNetlink): Promise<void> {
   let doomed: number[] = [];
@@ -212,7 +217,8 @@ async function deleteLinks(names: readonly IfName[], netlink: HostNetlink): Prom
   }
   if (doomed.length > 1) {
     const group = mark.graveyardGroup;
-    // A tap goes with its QEMU, any time: one that cannot be moved holds nobody up, and is looked after below.
+    // A tap goes with its QEMU, any time: one that cannot be moved holds nobody up, and is looked
+    // after below.
     await netlink.setGroup(doomed, group);
     const buried = await netlink.links({ group });
     // (A container's link that waits there for its end gets it.)

@@ -5,10 +5,10 @@ import { type PluggedFragment, type PortDesired, portGroup } from "../model/desi
 import type { ObservedLink, ObservedPod } from "../model/observed.ts";
 
 /**
- * The changes that make a pod's taps ports. Pure, and without the firewall: what a network lets through holds for all
- * its pods. That a bridge is full shows when the kernel says so; the planner asks `checkPortRoom` long before.
- * Throws `BRIDGE_CONFLICT` when a bridge is missing, `NETLINK_FAILED` when a tap is, `NAME_IN_USE` when the tap's
- * name is another's.
+ * The changes that make a pod's taps ports. Pure, and without the firewall: what a network lets
+ * through holds for all its pods. That a bridge is full shows when the kernel says so; the planner
+ * asks `checkPortRoom` long before. Throws `BRIDGE_CONFLICT` when a bridge is missing,
+ * `NETLINK_FAILED` when a tap is, `NAME_IN_USE` when the tap's name is another's.
  */
 export function diffPod(desired: PluggedFragment, observed: ObservedPod): Change[] {
   return desired.ports.flatMap((port) => {
@@ -51,8 +51,9 @@ function diffPort(port: PortDesired, tap: ObservedLink, bridge: ObservedLink): C
 }
 
 /**
- * A bridge without a MAC of its own takes the lowest of its ports' (br_stp_recalculate_bridge_id). On somebody else's
- * bridge the tap's is therefore higher than those that NICs have; never the guest's own, whose frames would be the bridge's.
+ * A bridge without a MAC of its own takes the lowest of its ports' (br_stp_recalculate_bridge_id).
+ * On somebody else's bridge the tap's is therefore higher than those that NICs have; never the
+ * guest's own, whose frames would be the bridge's.
  */
 const highMac = ({ guestMac }: PortDesired): Mac =>
   `${guestMac.startsWith("fe:") ? "fa" : "fe"}${guestMac.slice(2)}` as Mac;
@@ -66,7 +67,10 @@ const portChanges = (port: PortDesired, tap: ObservedLink): PortSettings => ({
   ...(port.vlan === undefined || tap.vlan === port.vlan ? {} : { vlan: port.vlan }),
 });
 
-/** What ends links of ours: off their bridges first, so that traffic stops before anything slow begins. Pure. */
+/**
+ * What ends links of ours: off their bridges first, so that traffic stops before anything slow
+ * begins. Pure.
+ */
 export function endLinks(links: readonly ObservedLink[]): Change[] {
   if (links.length === 0) return [];
   return [...detachLinks(links), { kind: "delete-links", links: links.map((link) => link.name) }];
@@ -77,7 +81,10 @@ export const detachLinks = (links: readonly ObservedLink[]): Change[] =>
     .filter((link) => link.master !== 0)
     .map((link) => ({ kind: "detach-port", link: link.name }));
 
-/** The host's memory of where the ports' addresses were; of the ports of one bridge, whose index is known, with that. */
+/**
+ * The host's memory of where the ports' addresses were; of the ports of one bridge, whose index is
+ * known, with that.
+ */
 export const forgetNeighbours = (ports: readonly PortDesired[], bridge?: number): Change[] =>
   ports.flatMap((port) =>
     port.guestAddresses.map((prefix) => ({

@@ -12,8 +12,8 @@ import type { HostConntrack } from "../kernel/kernel.ts";
 const protocols = { tcp: 6, udp: 17, sctp: 132 } as const;
 
 /**
- * Ends the conversations of pods' addresses that the host translates: whoever has an address next would go on with
- * them. One that has begun needs no rule, and lives as long as anybody speaks.
+ * Ends the conversations of pods' addresses that the host translates: whoever has an address next
+ * would go on with them. One that has begun needs no rule, and lives as long as anybody speaks.
  */
 export async function endFlows(
   pods: readonly PluggedFragment[],
@@ -47,7 +47,7 @@ const addressesOf = (pods: readonly PluggedFragment[]): readonly Ip[] => [
   ),
 ];
 
-/** The same of those alone that came by what is not published any more. */
+/** Ends the flows that came by ports not published any more. */
 export async function endWithdrawn(pod: PluggedFragment, conntrack: HostConntrack): Promise<void> {
   const { published = [], withdrawn = [] } = pod;
   const again = new Set(published.map((each) => JSON.stringify(each)));

@@ -59,7 +59,7 @@ const besideIpv4 = (sysctl: HostSysctl, links: readonly string[]): Setting[] => 
   ...kept(sysctl, "net/ipv4/conf/all/accept_redirects", "0"),
 ];
 
-/** The same of IPv6 (addrconf_forward_change). */
+/** Settings of IPv6 (addrconf_forward_change). */
 const besideIpv6 = (sysctl: HostSysctl, links: readonly string[]): Setting[] =>
   ["default", ...links].flatMap((name) => kept(sysctl, `net/ipv6/conf/${name}/forwarding`, "1"));
 

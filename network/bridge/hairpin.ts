@@ -10,15 +10,18 @@ const bridgeNfKeys = {
   6: "net.bridge.bridge-nf-call-ip6tables",
 } as const;
 
-/** Whether frames on a bridge pass the rules of this family; undefined without br_netfilter. Never written by podnet. */
+/**
+ * Whether frames on a bridge pass the rules of this family; undefined without br_netfilter. Never
+ * written by podnet.
+ */
 export function bridgeNf(sysctl: HostSysctl, family: Family): boolean | undefined {
   const value = readOptional(sysctl, bridgeNfKeys[family]);
   return value === undefined ? undefined : value === "1";
 }
 
 /**
- * The fragment with those of its ports that are on a bridge. A link that is on none has nothing to reflect, and may be on its way out
- * (`Attachments.release`).
+ * The fragment with those of its ports that are on a bridge. A link that is on none has nothing to
+ * reflect, and may be on its way out (`Attachments.release`).
  */
 export function portsOnBridges(fragment: PluggedFragment, observed: ObservedPod): PluggedFragment {
   const ports = fragment.ports.filter(({ tap }) => (observed.get(tap)?.master ?? 0) !== 0);
@@ -26,10 +29,11 @@ export function portsOnBridges(fragment: PluggedFragment, observed: ObservedPod)
 }
 
 /**
- * The changes that let a pod reach by the host what it has published itself. Where frames pass the rules, the
- * kernel translates them on the bridge and sends them on there (br_nf_pre_routing_finish, Linux 6.1), which means out of
- * the port they came in by. Only then, for such a port also reflects what its guest sends to everybody. Of isolated
- * ports the bridge lets nothing through to each other, and so not to themselves. Pure.
+ * The changes that let a pod reach by the host what it has published itself. Where frames pass the
+ * rules, the kernel translates them on the bridge and sends them on there
+ * (br_nf_pre_routing_finish, Linux 6.1), which means out of the port they came in by. Only then,
+ * for such a port also reflects what its guest sends to everybody. Of isolated ports the bridge
+ * lets nothing through to each other, and so not to themselves. Pure.
  */
 export function diffHairpin(
   { ports, published = [] }: PluggedFragment,

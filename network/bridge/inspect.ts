@@ -35,7 +35,10 @@ export interface Finding {
   mend(): Promise<void>;
 }
 
-/** Looks, and puts right what was found if asked to. Does not throw, but when the signal aborts that `look` knows. */
+/**
+ * Looks, and puts right what was found if asked to. Does not throw, but when the signal aborts that
+ * `look` knows.
+ */
 export async function mending(
   heal: InspectOptions["heal"],
   look: () => Promise<Finding>,
@@ -54,7 +57,10 @@ export async function mending(
   }
 }
 
-/** Compares a fragment with the host and, if asked to, heals it. Does not throw, but when the signal aborts. */
+/**
+ * Compares a fragment with the host and, if asked to, heals it. Does not throw, but when the signal
+ * aborts.
+ */
 export function inspect(
   view: View,
   fragment: Fragment,
@@ -94,7 +100,10 @@ export async function inspectBy(
   }
 }
 
-/** An adopted bridge that was taken down was so by whoever it belongs to. A start of podnetd brings it up, once. */
+/**
+ * An adopted bridge that was taken down was so by whoever it belongs to. A start of podnetd brings
+ * it up, once.
+ */
 const isOthers = (change: Change): change is ChangeOf<"set-adopted"> =>
   change.kind === "set-adopted";
 
@@ -114,8 +123,9 @@ async function describe(changes: readonly Change[], { netlink }: View): Promise<
 }
 
 /**
- * A link of a port's name that bears neither mark is another's, made after ours was deleted: a tap of ours has both
- * from the moment its pod was made. A create must take a link without marks; a repair must not.
+ * A link of a port's name that bears neither mark is another's, made after ours was deleted: a tap
+ * of ours has both from the moment its pod was made. A create must take a link without marks; a
+ * repair must not.
  */
 function refuseUnmarked(fragment: Fragment, changes: readonly Change[]): void {
   if (fragment.kind === "network") return;

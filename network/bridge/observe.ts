@@ -168,7 +168,7 @@ export async function requireLink(netlink: Pick<HostNetlink, "link">, name: IfNa
   throw hasGone(name);
 }
 
-/** The same of two with one exchange. */
+/** Two links with one exchange. */
 export async function requireLinks(
   netlink: Pick<HostNetlink, "linksNamed">,
   first: IfName,

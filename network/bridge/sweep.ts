@@ -8,12 +8,12 @@ import { type Owner, parseOwner } from "../model/ownership.ts";
 /** What has a row, and therefore stays. */
 export interface Known {
   readonly pods: ReadonlySet<string>;
-  /** Those of them whose rules stay as well: all, unless given. */
+  /** The pods whose rules stay as well: all, unless given. */
   readonly ruled?: ReadonlySet<string>;
   readonly networks: ReadonlySet<string>;
   /** Every overlay stays, unless given. */
   readonly overlays?: ReadonlySet<string>;
-  /** The same of attachments. */
+  /** Attachments. */
   readonly attachments?: ReadonlySet<string>;
 }
 
@@ -24,7 +24,10 @@ export const nothingKnown: Known = {
   attachments: new Set(),
 };
 
-/** Whether a marked thing has no row. What networks share goes with the last of them and is decided elsewhere. */
+/**
+ * Whether a marked thing has no row. What networks share goes with the last of them and is decided
+ * elsewhere.
+ */
 export function isOrphan(owner: Owner, known: Known): boolean {
   switch (owner.kind) {
     case "pod":
@@ -42,7 +45,10 @@ export function isOrphan(owner: Owner, known: Known): boolean {
   }
 }
 
-/** The changes that end every link that bears our mark and has no row. What bears no mark is never in them. Pure. */
+/**
+ * The changes that end every link that bears our mark and has no row. What bears no mark is never
+ * in them. Pure.
+ */
 export function sweepLinks(
   links: readonly ObservedLink[],
   known: Known,

@@ -10,7 +10,10 @@ import type { AttachmentFragment } from "./desired.ts";
 export const hostPart = (fragment: AttachmentFragment): AttachedFragment =>
   fragment.published === undefined ? portPart(fragment) : ruledPart(fragment);
 
-/** The same with all of its rules: a container takes what others on this host translate to it. */
+/**
+ * The host's part with all of its rules: a container takes what others on this host translate to
+ * it.
+ */
 export const ruledPart = (fragment: AttachmentFragment): AttachedFragment => ({
   ...portPart(fragment),
   published: fragment.published ?? [],

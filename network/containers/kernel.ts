@@ -37,7 +37,10 @@ export type InsideNetlink = Pick<
 export interface Inside extends Disposable {
   /** For links that are to be born in it. */
   readonly fd: number;
-  /** Which one it is, whatever path leads to it; no other one has it until the next boot, where the kernel numbers them. */
+  /**
+   * Which one it is, whatever path leads to it; no other one has it until the next boot, where the
+   * kernel numbers them.
+   */
   readonly identity: string;
   readonly netlink: InsideNetlink;
   /** Settings of this namespace, below `net/`. */
@@ -46,7 +49,10 @@ export interface Inside extends Disposable {
   hostId(): Promise<number | undefined>;
 }
 
-/** All of the kernel that attachments see and change; their ports and rules are the host's network's. */
+/**
+ * All of the kernel that attachments see and change; their ports and rules are the host's
+ * network's.
+ */
 export interface AttachmentKernel {
   readonly netlink: AttachmentNetlink;
   /** Throws `NETNS_UNUSABLE`. */

@@ -1,15 +1,18 @@
 import type { Link } from "../../linux/rtnetlink/link.ts";
 import type { AttachmentFragment, InsidePart, LaterChanges } from "./desired.ts";
 
-/** Something that is planned or found different, and which part of the inside it is about, if that may be a later plugin's. */
+/**
+ * Something that is planned or found different, and which part of the inside it is about, if that
+ * may be a later plugin's.
+ */
 interface About {
   readonly part?: InsidePart;
 }
 
 /**
- * The steps that podnetd may take in a container. Of a container that is settling no step that may undo a later plugin's
- * change is taken, unless its link was just made or is down: a link that goes down loses routes and IPv6 addresses by itself.
- * Pure.
+ * The steps that podnetd may take in a container. Of a container that is settling no step that may
+ * undo a later plugin's change is taken, unless its link was just made or is down: a link that goes
+ * down loses routes and IPv6 addresses by itself. Pure.
  */
 export function permitted<T extends About>(
   steps: readonly T[],
@@ -22,7 +25,10 @@ export function permitted<T extends About>(
   );
 }
 
-/** Those of a machine that uses the container's link as its own (Kata's macvtap): its MAC and addresses are the machine's. Pure. */
+/**
+ * Steps for a machine that uses the container's link as its own (Kata's macvtap): its MAC and
+ * addresses are the machine's. Pure.
+ */
 export const besideMachine = <T extends About>(steps: readonly T[]): T[] =>
   steps.filter(({ part }) => part === undefined || !/^(?:mac|address|route)/.test(part));
 

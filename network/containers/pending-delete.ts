@@ -7,8 +7,9 @@ import type { AttachmentNetlink } from "./kernel.ts";
 import { isDoomed, isOurs } from "./pair.ts";
 
 /**
- * What ends the traffic of an attachment's links on the host and gathers them for their end: each alone takes the kernel
- * 31 ms, a group of two hundred 0.9 ms each. Links of others by the same names are left alone.
+ * What ends the traffic of an attachment's links on the host and gathers them for their end: each
+ * alone takes the kernel 31 ms, a group of two hundred 0.9 ms each. Links of others by the same
+ * names are left alone.
  */
 export async function burials(
   netlink: AttachmentNetlink,
@@ -21,7 +22,10 @@ export async function burials(
     .flatMap((link) => burial(link as Link, alias));
 }
 
-/** In the group only what bears our mark is known for ours: one that was interrupted at its birth has none yet. */
+/**
+ * In the group only what bears our mark is known for ours: one that was interrupted at its birth
+ * has none yet.
+ */
 const burial = (link: Link, alias: string): Request[] => [
   ...(link.alias === undefined ? [changeLink(link.index, { alias })] : []),
   changeLink(link.index, {
@@ -31,7 +35,10 @@ const burial = (link: Link, alias: string): Request[] => [
   }),
 ];
 
-/** Ends what is in the graveyard and ours: all with one message, if nobody else's link is in that group. */
+/**
+ * Ends what is in the graveyard and ours: all with one message, if nobody else's link is in that
+ * group.
+ */
 export async function endGraveyard(netlink: AttachmentNetlink): Promise<number> {
   const group = mark.graveyardGroup;
   const buried = await netlink.links({ group });

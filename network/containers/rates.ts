@@ -16,7 +16,10 @@ import type { AttachmentFragment, RateLimit } from "./desired.ts";
 import type { AttachmentNetlink } from "./kernel.ts";
 import type { Step } from "./step.ts";
 
-/** What holds an attachment to its rates: on the host's end for the way in, on a link of its own for the way out. */
+/**
+ * What holds an attachment to its rates: on the host's end for the way in, on a link of its own for
+ * the way out.
+ */
 export interface ObservedRates {
   readonly queue: Qdisc | undefined;
   /** Of the host's end; undefined: it can have none. */
@@ -45,8 +48,9 @@ export async function observeRates(
 }
 
 /**
- * The steps from the rates there are to those there should be, once there is a link for the way out. Where no rate is asked of
- * us, what is there is another's: a plugin `bandwidth` after ours in the list limits the same link. Pure.
+ * The steps from the rates there are to those there should be, once there is a link for the way
+ * out. Where no rate is asked of us, what is there is another's: a plugin `bandwidth` after ours in
+ * the list limits the same link. Pure.
  */
 export function planRates(
   fragment: AttachmentFragment,

@@ -32,9 +32,10 @@ const ofNetworks = 2;
 const hasSources = ({ sources }: PluggedFragment): boolean => sources !== undefined;
 
 /**
- * The guard: what guests may send, in tables of our own, written with nftables whichever driver writes the other rules. It has
- * networks, for its rules know ports by their link group, and of pods those alone that podnet gave addresses beyond their
- * networks': any other pod or container costs it nothing.
+ * The guard: what guests may send, in tables of our own, written with nftables whichever driver
+ * writes the other rules. It has networks, for its rules know ports by their link group, and of
+ * pods those alone that podnet gave addresses beyond their networks': any other pod or container
+ * costs it nothing.
  */
 export class Guard {
   readonly #tables: readonly RuleTable[];
@@ -84,7 +85,7 @@ export class Guard {
     );
   }
 
-  /** Those of the pods whose sources are not as wanted. */
+  /** The pods whose sources are not as wanted. */
   async deviating(
     fragments: readonly PluggedFragment[],
     signal: AbortSignal,
@@ -96,7 +97,8 @@ export class Guard {
   }
 
   async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
-    // Most removals are of pods: a table of hosts that podnet did not make is looked for where overlays are removed.
+    // Most removals are of pods: a table of hosts that podnet did not make is looked for where
+    // overlays are removed.
     const name = this.#tables[ofNetworks]?.model.name ?? "";
     const all = this.#memory.madeTable(name) || doomed({ kind: "overlay", key: "" });
     const parts = all ? this.#parts : this.#parts.slice(0, ofNetworks);

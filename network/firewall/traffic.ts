@@ -1,11 +1,14 @@
 import { type Cidr, type Family, contains, ipOf, lengthOf, parseCidr } from "../../core/address.ts";
 
-/** Who has set this bit in a packet's mark wants its address left alone (kubelet's, which flannel heeds). */
+/**
+ * Who has set this bit in a packet's mark wants its address left alone (kubelet's, which flannel
+ * heeds).
+ */
 export const passMark = "0x4000";
 
 /**
- * Set on packets of other hosts' own addresses between two of our chains that forward, and nowhere else
- * (`nftables/senders-table.ts`).
+ * Set on packets of other hosts' own addresses between two of our chains that forward, and nowhere
+ * else (`nftables/senders-table.ts`).
  */
 export const senderMark = "0x1000";
 

@@ -15,12 +15,12 @@ export interface Remembered {
   readonly ipForward?: string;
   /** Settings that the kernel changes along with it, and would not put back as they were. */
   readonly besideForward?: readonly Setting[];
-  /** The same of net.ipv6.conf.all.forwarding. */
+  /** The earlier value of net.ipv6.conf.all.forwarding. */
   readonly ipv6Forward?: string;
   readonly besideIpv6Forward?: readonly Setting[];
   /** Chains we made, as `nft filter HYPER`. */
   readonly chains: readonly string[];
-  /** The same of ip6tables; absent while it was never used. */
+  /** Chains of ip6tables; absent while it was never used. */
   readonly chains6?: readonly string[];
   /** The table of nftables is ours, even when it is empty. */
   readonly table?: true;

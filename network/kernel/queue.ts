@@ -1,8 +1,8 @@
 import { throwIfAborted } from "../../core/aborting.ts";
 
 /**
- * Runs tasks one after the other, in the order they were handed in. A task that fails does not hold up the next; one
- * whose signal aborts while it waits is not started.
+ * Runs tasks one after the other, in the order they were handed in. A task that fails does not hold
+ * up the next; one whose signal aborts while it waits is not started.
  */
 export class SerialQueue {
   #tail: Promise<unknown> = Promise.resolve();

@@ -41,11 +41,13 @@ const unusable = [
 ] as Cidr[];
 
 /**
- * Reads a configured subnet, as runv reads its `BridgeIP`: a network address (`192.168.123.0/24`) means its first
- * address is the gateway, host bits (`192.168.123.254/24`) mean exactly that address is.
+ * Reads a configured subnet, as runv reads its `BridgeIP`: a network address (`192.168.123.0/24`)
+ * means its first address is the gateway, host bits (`192.168.123.254/24`) mean exactly that
+ * address is.
  *
- * Throws `ADDRESS_INVALID` when the text is no address with a length, the length leaves no room (IPv4 /8 to /30,
- * IPv6 /32 to /126) or the block cannot be a subnet; `ADDRESS_RESERVED` when the gateway would be the broadcast address.
+ * Throws `ADDRESS_INVALID` when the text is no address with a length, the length leaves no room
+ * (IPv4 /8 to /30, IPv6 /32 to /126) or the block cannot be a subnet; `ADDRESS_RESERVED` when the
+ * gateway would be the broadcast address.
  */
 export function planAddresses(text: string, field = "cidr"): AddressPlan {
   const given = parseIpPrefix(text, field);

@@ -141,7 +141,7 @@ export interface PodFragment extends Plugged {
 }
 
 /**
- * The same of a container: its link is made by `containers/`, and is in everything else what a
+ * The fragment of a container: its link is made by `containers/`, and is in everything else what a
  * pod's tap is. Its one port's mark is `attachmentMark`.
  */
 export interface AttachedFragment extends Plugged {

@@ -1,11 +1,15 @@
 /**
- * The sets and maps of our table. What of them is a network's is in few elements; what is a pod's is in those that are
- * hashed, so that neither a packet nor a change takes longer when there are many.
+ * The sets and maps of our table. What of them is a network's is in few elements; what is a pod's
+ * is in those that are hashed, so that neither a packet nor a change takes longer when there are
+ * many.
  */
 export const sets = {
   /** Bridges of networks: what is sent there is judged. */
   bridges: { type: "ifname" },
-  /** A bridge and itself, where its pods may talk: their frames pass here with bridge-nf-call-iptables=1. */
+  /**
+   * A bridge and itself, where its pods may talk: their frames pass here with
+   * bridge-nf-call-iptables=1.
+   */
   within: { type: "ifname . ifname" },
   /** A bridge and itself, where its pods may not. */
   apart: { type: "ifname . ifname" },
@@ -17,10 +21,16 @@ export const sets = {
   /** Sources, and bridges of networks that they reach. */
   admitting4: { type: "ipv4_addr . ifname", interval: true },
   admitting6: { type: "ipv6_addr . ifname", interval: true },
-  /** Subnets and the bridges they come from: whose addresses are hidden when they leave their network. */
+  /**
+   * Subnets and the bridges they come from: whose addresses are hidden when they leave their
+   * network.
+   */
   masqueraded4: { type: "ipv4_addr . ifname", interval: true },
   masqueraded6: { type: "ipv6_addr . ifname", interval: true },
-  /** Subnets and their bridges: who asks from there for a port published there is answered by way of the host. */
+  /**
+   * Subnets and their bridges: who asks from there for a port published there is answered by way of
+   * the host.
+   */
   own4: { type: "ipv4_addr . ifname", interval: true },
   own6: { type: "ipv6_addr . ifname", interval: true },
   /** Published at one address of the host, and at all of them. */
@@ -40,7 +50,7 @@ export const sets = {
   /** Ports of pods that are let in, if translated. */
   opened4: { type: "inet_proto . ipv4_addr . inet_service" },
   opened6: { type: "inet_proto . ipv6_addr . inet_service" },
-  /** The same of single pods, which are on bridges of others. */
+  /** Hairpins of single pods, which are on foreign bridges. */
   hairpin4: { type: "ipv4_addr . ifname . ipv4_addr", interval: true },
   hairpin6: { type: "ipv6_addr . ifname . ipv6_addr", interval: true },
   /** This host's parts of overlays. */
@@ -49,15 +59,21 @@ export const sets = {
   /** Overlays and this host's parts of them: who may reach pods here from another host. */
   admitted4: { type: "ipv4_addr . ipv4_addr", interval: true },
   admitted6: { type: "ipv6_addr . ipv6_addr", interval: true },
-  /** The same the other way round: from here, addresses are not hidden in the overlay. */
+  /** Sources: from here, addresses are not hidden in the overlay. */
   inside4: { type: "ipv4_addr . ipv4_addr", interval: true },
   inside6: { type: "ipv6_addr . ipv6_addr", interval: true },
-  /** Overlays and who outside of them sees pods' own addresses; and those by whom theirs are not hidden from pods. */
+  /**
+   * Overlays and who outside of them sees pods' own addresses; and those by whom theirs are not
+   * hidden from pods.
+   */
   shown4: { type: "ipv4_addr . ipv4_addr", interval: true },
   shown6: { type: "ipv6_addr . ipv6_addr", interval: true },
   trusted4: { type: "ipv4_addr . ipv4_addr", interval: true },
   trusted6: { type: "ipv6_addr . ipv6_addr", interval: true },
-  /** Overlays whose addresses are hidden outside, and outside addresses in them: by random ports, or by any. */
+  /**
+   * Overlays whose addresses are hidden outside, and outside addresses in them: by random ports, or
+   * by any.
+   */
   randomly4: { type: "ipv4_addr", interval: true },
   randomly6: { type: "ipv6_addr", interval: true },
   plainly4: { type: "ipv4_addr", interval: true },
@@ -72,19 +88,22 @@ export interface SetKind {
 }
 
 /**
- * The sets of the guard's tables, whose names are none of the above. A few elements a network: who a frame is from is
- * told by the link group of the port that it came in by (`portGroup`). Of pods there are those alone that have addresses
- * on their `lo`.
+ * The sets of the guard's tables, whose names are none of the above. A few elements a network: who
+ * a frame is from is told by the link group of the port that it came in by (`portGroup`). Of pods
+ * there are those alone that have addresses on their `lo`.
  */
 export const bridgeGuardSets = {
   /** Groups of networks that have rules: of their guests the sources are looked at. */
   guarded: { type: "devgroup" },
-  /** Those of them that have no IPv6. */
+  /** Groups that have no IPv6. */
   without6: { type: "devgroup" },
   /** What their guests may call themselves towards the host. */
   sources4: { type: "devgroup . ipv4_addr", interval: true },
   sources6: { type: "devgroup . ipv6_addr", interval: true },
-  /** Ports, and addresses beyond their network's that podnet gave the guest. By port: several guests may have one address. */
+  /**
+   * Ports, and addresses beyond their network's that podnet gave the guest. By port: several guests
+   * may have one address.
+   */
   given4: { type: "ifname . ipv4_addr" },
   given6: { type: "ifname . ipv6_addr" },
 } as const satisfies Readonly<Record<string, SetKind>>;
@@ -92,11 +111,14 @@ export const bridgeGuardSets = {
 export const hostGuardSets = {
   /** Bridges of networks: what goes there stays on this host. */
   within_host: { type: "ifname" },
-  /** Those from which the clouds' metadata are not reached. */
+  /** Interfaces from which the clouds' metadata are not reached. */
   no_metadata: { type: "ifname" },
 } as const satisfies Readonly<Record<string, SetKind>>;
 
-/** Of the table of hosts that may send by their own addresses (`senders-table.ts`), which has `lease4` and `lease6` as well. */
+/**
+ * Of the table of hosts that may send by their own addresses (`senders-table.ts`), which has
+ * `lease4` and `lease6` as well.
+ */
 export const senderSets = {
   /** Public addresses of other hosts and the part of an overlay here that they may send to. */
   hosts4: { type: "ipv4_addr . ipv4_addr", interval: true },

@@ -1,6 +1,9 @@
 import type { IfName } from "../../core/names.ts";
 
-/** A chain of somebody else that drops what is forwarded to pods, whatever podnet's own table accepts. */
+/**
+ * A chain of somebody else that drops what is forwarded to pods, whatever podnet's own table
+ * accepts.
+ */
 export interface Obstacle {
   /** `table ip filter, chain FORWARD`. */
   readonly where: string;

@@ -108,7 +108,7 @@ export type OverlayShape = Omit<OverlayDesired, "sides"> & { readonly sides: rea
 interface OverlayMasquerade {
   /** Source ports are drawn at random, all of them: two connections never race for one. */
   readonly randomFully: boolean;
-  /** Those outside of the overlay that see pods' own addresses, and whose own pods see. */
+  /** Subnets outside of the overlay that see pods' own addresses, and whose own pods see. */
   readonly except: readonly Cidr[];
 }
 

@@ -1,8 +1,8 @@
 import { mark, type PluggedFragment } from "./desired.ts";
 
 /**
- * Who a marked thing belongs to: `podnet:network:default`, `podnet:pod:abcdefghijkl:0`, `podnet:chain:HYPER`,
- * `podnet:overlay:default`, `podnet:attachment:17`.
+ * Who a marked thing belongs to: `podnet:network:default`, `podnet:pod:abcdefghijkl:0`,
+ * `podnet:chain:HYPER`, `podnet:overlay:default`, `podnet:attachment:17`.
  */
 export interface Owner {
   readonly kind: "network" | "pod" | "chain" | "overlay" | "attachment";

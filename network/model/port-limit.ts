@@ -1,12 +1,15 @@
 import { PodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 
-/** Ports of one Linux bridge: BR_MAX_PORTS is 1024 and number 0 is never given out (net/bridge/br_private.h). */
+/**
+ * Ports of one Linux bridge: BR_MAX_PORTS is 1024 and number 0 is never given out
+ * (net/bridge/br_private.h).
+ */
 export const maxBridgePorts = 1023;
 
 /**
- * Throws `BRIDGE_FULL` unless the bridge has room for that many more ports. The planner calls it with its rows before
- * anything happens; applying calls it again with what the kernel has.
+ * Throws `BRIDGE_FULL` unless the bridge has room for that many more ports. The planner calls it
+ * with its rows before anything happens; applying calls it again with what the kernel has.
  */
 export function checkPortRoom(room: {
   readonly bridge: IfName;

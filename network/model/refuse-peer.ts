@@ -2,8 +2,8 @@ import { type Cidr, type Ip, ipOf, ipToBytes, lengthOf } from "../../core/addres
 import type { OverlayPeer, OverlaySide } from "./overlay.ts";
 
 /**
- * Says why a peer must not be given routes. Whoever can write leases could otherwise lead this host's own pods' traffic,
- * or all of it, elsewhere.
+ * Says why a peer must not be given routes. Whoever can write leases could otherwise lead this
+ * host's own pods' traffic, or all of it, elsewhere.
  */
 export function peerRefusal(
   side: OverlaySide,

@@ -32,8 +32,9 @@ export interface Applied {
 }
 
 /**
- * Does changes in order. The first failure of a device ends it, for peers' entries are on it. Of what is peers', each
- * is tried whatever becomes of others, but no route is made whose neighbour or forwarding entry could not be.
+ * Does changes in order. The first failure of a device ends it, for peers' entries are on it. Of
+ * what is peers', each is tried whatever becomes of others, but no route is made whose neighbour or
+ * forwarding entry could not be.
  */
 export async function applyOverlay(
   changes: readonly OverlayChange[],
@@ -116,7 +117,10 @@ const networkTaken = (device: IfName, vni: number, cause: PodnetError): PodnetEr
     cause,
   });
 
-/** Messages in one system call: some milliseconds of the kernel's, after which others have their turn. */
+/**
+ * Messages in one system call: some milliseconds of the kernel's, after which others have their
+ * turn.
+ */
 const atOnce = 256;
 
 async function applyPeers(
@@ -170,7 +174,10 @@ const linkGone = (link: IfName): PodnetError =>
     details: { link, errno: "ENODEV" },
   });
 
-/** Those of one kind from here on, as many as go at once: what a route depends on is done before it is asked for. */
+/**
+ * Changes of one kind from here on, as many as go at once: what a route depends on is done before
+ * it is asked for.
+ */
 function sameKind(changes: readonly PeerChange[], start: number): readonly PeerChange[] {
   const kind = changes[start]?.kind;
   let end = start + 1;

@@ -5,7 +5,10 @@ import type { WantedSide } from "./wanted.ts";
 
 const tableMain = 254;
 
-/** Whether an event tells that something of a side is not as wanted any more. Of a link it cannot be said from here. Pure. */
+/**
+ * Whether an event tells that something of a side is not as wanted any more. Of a link it cannot be
+ * said from here. Pure.
+ */
 export function isDamage(
   event: RtnetlinkEvent,
   { device, neighbours, fdb, routes }: WantedSide,

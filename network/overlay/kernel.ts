@@ -40,8 +40,8 @@ export interface OverlayKernel {
 }
 
 /**
- * The kernel itself, in the calling thread's network namespace. Its sockets are its own: a batch of thousands and a slow
- * deletion of somebody else's do not wait for each other.
+ * The kernel itself, in the calling thread's network namespace. Its sockets are its own: a batch of
+ * thousands and a slow deletion of somebody else's do not wait for each other.
  */
 export const openOverlayKernel = (): OverlayKernel => ({
   netlink: Rtnetlink.open(),

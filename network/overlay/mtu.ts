@@ -9,8 +9,9 @@ const vxlanOverhead: Readonly<Record<Family, number>> = { 4: 50, 6: 70 };
 const udpOverhead = 28;
 
 /**
- * What fits through the overlay in one family, where the parent carries `parentMtu`. A tunnel over IPv6 has longer
- * headers: the kernel would cut its device down by itself, and pods would be told more than fits.
+ * What fits through the overlay in one family, where the parent carries `parentMtu`. A tunnel over
+ * IPv6 has longer headers: the kernel would cut its device down by itself, and pods would be told
+ * more than fits.
  */
 export function sideMtu(backend: OverlayBackend, family: Family, parentMtu: number): number {
   switch (backend.kind) {

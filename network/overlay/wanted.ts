@@ -20,7 +20,10 @@ import { sideMtu } from "./mtu.ts";
 import { peerRefusal } from "../model/refuse-peer.ts";
 import { sendersOf } from "../model/overlay-senders.ts";
 
-/** What the kernel is to know of all peers, or does. Keys are what the kernel tells entries apart by. */
+/**
+ * What the kernel is to know of all peers, or does. Keys are what the kernel tells entries apart
+ * by.
+ */
 export interface PeerTables {
   readonly neighbours: ReadonlyMap<Ip, Mac>;
   readonly fdb: ReadonlyMap<Mac, Ip>;
@@ -66,7 +69,9 @@ export interface Surroundings {
   readonly parentMtu: number;
   /** The MAC the device has now. */
   readonly deviceMac?: Mac | undefined;
-  /** Whether packets to this address leave by a link the host is on, by no gateway and no tunnel. */
+  /**
+   * Whether packets to this address leave by a link the host is on, by no gateway and no tunnel.
+   */
   readonly isDirect: (publicIp: Ip) => boolean;
   /** Addresses at which all hosts of the parent's networks are reached. */
   readonly broadcasts?: ReadonlySet<Ip>;
@@ -78,8 +83,9 @@ export interface Surroundings {
 const kernelVxlanPort = 8472;
 
 /**
- * What one side of an overlay comes to on this host. Where peers exclude each other (one MAC at two addresses, say), the
- * lower subnet wins, in whatever order leases were heard: a restart changes nothing. Pure.
+ * What one side of an overlay comes to on this host. Where peers exclude each other (one MAC at two
+ * addresses, say), the lower subnet wins, in whatever order leases were heard: a restart changes
+ * nothing. Pure.
  */
 export function wantedSide(
   desired: OverlayShape,
@@ -97,7 +103,7 @@ export function wantedSide(
 
 const bySubnet = (a: OverlayPeer, b: OverlayPeer): number => (peerKey(a) < peerKey(b) ? -1 : 1);
 
-/** The same with the peers in the order given: the first of those that exclude each other wins. */
+/** The side with the peers in the order given: the first of those that exclude each other wins. */
 function sideOfPeers(
   desired: OverlayShape,
   side: OverlaySide,

@@ -4,16 +4,19 @@ import type { Link } from "../../linux/rtnetlink/link.ts";
 import type { Neighbour } from "../../linux/rtnetlink/neighbour.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
 
-/** What a machine's interface takes over from a namespace's link, so that it is to everybody what that link was. */
+/**
+ * What a machine's interface takes over from a namespace's link, so that it is to everybody what
+ * that link was.
+ */
 export interface TakenOver {
   readonly mac: Mac;
   readonly mtu: number;
   /** It asks for no MACs, and has those of `neighbours`. */
   readonly noArp?: true;
   readonly addresses: readonly IpPrefix[];
-  /** Those on the link itself come first: gateways of the others are reached by them. */
+  /** Routes on the link itself come first: gateways of the others are reached by them. */
   readonly routes: readonly TakenRoute[];
-  /** Those that were set, not those that were learnt. */
+  /** Neighbours that were set, not learnt. */
   readonly neighbours: readonly { readonly address: Ip; readonly mac: Mac }[];
 }
 
@@ -42,8 +45,8 @@ const madeByKernel = 2;
 const usualMetric = { 4: 0, 6: 1024 } as const;
 
 /**
- * What of a link's settings a guest is to have. Left out is what its own kernel makes of it: link-local addresses, routes
- * to its addresses' networks, neighbours that it learns. Pure.
+ * What of a link's settings a guest is to have. Left out is what its own kernel makes of it:
+ * link-local addresses, routes to its addresses' networks, neighbours that it learns. Pure.
  */
 export function takenOver(observed: ObservedNamespaceLink): TakenOver {
   const { link, addresses, routes, neighbours } = observed;

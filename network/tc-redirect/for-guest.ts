@@ -7,8 +7,9 @@ export interface GuestAbilities {
 }
 
 /**
- * What of a link's settings can be asked of this guest: one that does not speak IPv6 would refuse the whole for an address
- * of it. A route goes with its gateway or source, too (RFC 8950: IPv4 by a gateway of IPv6). Pure.
+ * What of a link's settings can be asked of this guest: one that does not speak IPv6 would refuse
+ * the whole for an address of it. A route goes with its gateway or source, too (RFC 8950: IPv4 by a
+ * gateway of IPv6). Pure.
  */
 export function forGuest(taken: TakenOver, { ipv6 }: GuestAbilities): TakenOver {
   if (ipv6) return taken;

@@ -15,9 +15,10 @@ interface Amends {
 }
 
 /**
- * Looks at a join and heals it if asked to: that what comes in by link and tap leaves by the other one, and that both are up.
- * Whatever else there is in the namespace is its plugins'. Nothing is made there unless the machine's tap is there. What
- * fails is answered; throws when the signal aborts.
+ * Looks at a join and heals it if asked to: that what comes in by link and tap leaves by the other
+ * one, and that both are up. Whatever else there is in the namespace is its plugins'. Nothing is
+ * made there unless the machine's tap is there. What fails is answered; throws when the signal
+ * aborts.
  */
 export async function inspectJoin(
   desired: JoinDesired,
@@ -45,7 +46,8 @@ export const joinText = ({ netns, link, tap }: JoinDesired): string[] => [
 ];
 
 async function lookAtJoin(netlink: Rtnetlink, desired: JoinDesired): Promise<Amends[]> {
-  // (Without the tap its machine has nothing to do with this namespace: another one has its path by now.)
+  // (Without the tap its machine has nothing to do with this namespace: another one has its path by
+  // now.)
   const tap = await requireTap(netlink, desired);
   const link = await findLink(netlink, desired);
   const ends = [

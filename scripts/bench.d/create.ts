@@ -1,5 +1,6 @@
 /**
- * What podnetd's own part of a create and a delete takes: planning, records, commits, on a host and a machine that do nothing.
+ * What podnetd's own part of a create and a delete takes: planning, records, commits, on a host and
+ * a machine that do nothing.
  *   scripts/bench create [ROUNDS]
  */
 import { mkdtempSync, rmSync } from "node:fs";

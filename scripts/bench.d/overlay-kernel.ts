@@ -57,7 +57,7 @@ const timed = async (body: () => Promise<unknown>): Promise<number> => {
 
 const rssMib = (): number => process.memoryUsage.rss() / (1 << 20);
 
-/** The same entries by hand. */
+/** The entries by hand. */
 async function byHand(peers: readonly OverlayPeer[]): Promise<number> {
   const gateway = ({ subnet }: OverlayPeer): string => subnet.slice(0, subnet.indexOf("/"));
   const neighbours = peers.map(

@@ -25,8 +25,8 @@ export interface Asking {
 }
 
 /**
- * A worker whose podnetd is asked to attach containers: namespaces with nothing in them but what its
- * tests put there.
+ * A worker whose podnetd is asked to attach containers: namespaces with nothing in them but what
+ * its tests put there.
  */
 export interface ContainerWorker extends AsyncDisposable {
   readonly worker: Worker;

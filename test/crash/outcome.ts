@@ -11,8 +11,8 @@ export type Outcome =
   | { readonly kind: "wrong"; readonly problems: readonly string[] };
 
 /**
- * What the worker looks like with nothing but the bystander, with nothing but the daemon, and before
- * any daemon.
+ * What the worker looks like with nothing but the bystander, with nothing but the daemon, and
+ * before any daemon.
  */
 export interface Baselines {
   readonly withBystander: string;

@@ -2,8 +2,8 @@ import { PodnetError } from "../../../core/errors.ts";
 import type { AddRequest } from "./wishes.ts";
 
 /**
- * Plugins before podnet's in a list may have made anything but the link that podnet is asked for: all of a list are told one
- * name. Throws `NAME_IN_USE` when one has.
+ * Plugins before podnet's in a list may have made anything but the link that podnet is asked for:
+ * all of a list are told one name. Throws `NAME_IN_USE` when one has.
  */
 export function refuseTaken({ config, ifName, netns }: AddRequest): void {
   const taken = config.prevResult?.interfaces.some(

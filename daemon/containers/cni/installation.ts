@@ -32,8 +32,9 @@ export interface InstallationParts {
 const key = "cni_installed";
 
 /**
- * The plugin and its list where container runtimes look for them. The list stays until it is uninstalled, also while podnetd
- * is stopped: a runtime without it cannot send DEL, and takes the next list in the directory for new containers.
+ * The plugin and its list where container runtimes look for them. The list stays until it is
+ * uninstalled, also while podnetd is stopped: a runtime without it cannot send DEL, and takes the
+ * next list in the directory for new containers.
  */
 export class Installation {
   readonly #parts: InstallationParts;
@@ -47,10 +48,11 @@ export class Installation {
   }
 
   /**
-   * Puts the plugin and its list there, the list last, and returns their paths. An installation in the same directories is
-   * replaced file by file, so that a runtime never finds none; one in other directories is uninstalled first. When it fails the
-   * former installation remains, or nothing. Throws `IMAGE_MISSING`, `SYSCALL_FAILED`, `STATE_UNWRITABLE`, and `WRONG_STATE`
-   * as `uninstall` does.
+   * Puts the plugin and its list there, the list last, and returns their paths. An installation in
+   * the same directories is replaced file by file, so that a runtime never finds none; one in other
+   * directories is uninstalled first. When it fails the former installation remains, or nothing.
+   * Throws `IMAGE_MISSING`, `SYSCALL_FAILED`, `STATE_UNWRITABLE`, and `WRONG_STATE` as `uninstall`
+   * does.
    */
   install(installed: Installed): string[] {
     const program = this.#built();
@@ -77,8 +79,8 @@ export class Installation {
   }
 
   /**
-   * Removes both, and returns the paths of what was there. Absent is success. Throws `WRONG_STATE` while containers are attached
-   * unless `force` is set; `SYSCALL_FAILED`, `STATE_UNWRITABLE`.
+   * Removes both, and returns the paths of what was there. Absent is success. Throws `WRONG_STATE`
+   * while containers are attached unless `force` is set; `SYSCALL_FAILED`, `STATE_UNWRITABLE`.
    */
   uninstall({ force = false } = {}): string[] {
     const count = this.#installed === undefined ? 0 : this.#parts.containers();
@@ -97,9 +99,9 @@ export class Installation {
   }
 
   /**
-   * podnetd serves. Renews the plugin where it is not the one built with this podnetd, then writes the list. Removes what an
-   * earlier podnetd left half done. What fails is reported in `trouble`; the list then stays as it was found, for a runtime that
-   * misses it takes another network.
+   * podnetd serves. Renews the plugin where it is not the one built with this podnetd, then writes
+   * the list. Removes what an earlier podnetd left half done. What fails is reported in `trouble`;
+   * the list then stays as it was found, for a runtime that misses it takes another network.
    */
   present(): void {
     const installed = this.#installed;
@@ -131,7 +133,10 @@ export class Installation {
     return this.#trouble;
   }
 
-  /** The row comes before the files, and goes after them: no end of podnetd leaves one that nobody knows of. */
+  /**
+   * The row comes before the files, and goes after them: no end of podnetd leaves one that nobody
+   * knows of.
+   */
   #note(installed: Installed | undefined): void {
     const { db } = this.#parts;
     if (installed === undefined) deleteMeta(db, key);

@@ -29,9 +29,10 @@ export interface ListOptions {
 }
 
 /**
- * The list of plugins by which runtimes use podnet, as text. `network` is podnet's; none: the node's default. `cniVersion` is
- * 1.0.0, the newest that containerd 1.6 and podman 4.3 know. `cniVersions` (CNI 1.1.0, section "Configuration format") adds 1.1.0:
- * runtimes that know it use it, and then call STATUS and GC. Pure.
+ * The list of plugins by which runtimes use podnet, as text. `network` is podnet's; none: the
+ * node's default. `cniVersion` is 1.0.0, the newest that containerd 1.6 and podman 4.3 know.
+ * `cniVersions` (CNI 1.1.0, section "Configuration format") adds 1.1.0: runtimes that know it use
+ * it, and then call STATUS and GC. Pure.
  */
 export function networkList(
   { network, runtime }: ListOptions,

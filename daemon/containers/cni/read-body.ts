@@ -1,6 +1,9 @@
 import type { IncomingMessage } from "node:http";
 
-/** A request's body; undefined when it has more bytes than it may, ends before its end, or takes longer than `ms`, which cuts it. */
+/**
+ * A request's body; undefined when it has more bytes than it may, ends before its end, or takes
+ * longer than `ms`, which cuts it.
+ */
 export async function readBody(
   request: IncomingMessage,
   most: number,

@@ -10,12 +10,18 @@ import type { CniRequest } from "../../../cni/protocol/request.ts";
 import { isDnsLabel } from "../../../core/names.ts";
 import { type Ip, type IpPrefix, ipOf, type Mac, parseUnicastMac } from "../../../core/address.ts";
 
-/** Requests by what they are about: one that is or was to be attached, one on its way out, a whole network. */
+/**
+ * Requests by what they are about: one that is or was to be attached, one on its way out, a whole
+ * network.
+ */
 export type AddRequest = Extract<CniRequest, { readonly command: "ADD" | "CHECK" }>;
 export type DelRequest = Extract<CniRequest, { readonly command: "DEL" }>;
 export type NetworkRequest = Extract<CniRequest, { readonly command: "GC" | "STATUS" }>;
 
-/** What is asked for of an attachment, wherever the runtime wrote it: a capability first, then `args`, then `CNI_ARGS`. */
+/**
+ * What is asked for of an attachment, wherever the runtime wrote it: a capability first, then
+ * `args`, then `CNI_ARGS`.
+ */
 export interface Wishes {
   readonly ips: readonly Ip[];
   readonly mac?: Mac;
@@ -58,8 +64,9 @@ function argOf<T>(
 }
 
 /**
- * Aliases, and before them the name of the container where its runtime sends any, which podman writes into `K8S_POD_NAME` (its plugin dnsname
- * reads it there). A text that is no label of DNS is passed over: aliases fail no ADD.
+ * Aliases, and before them the name of the container where its runtime sends any, which podman
+ * writes into `K8S_POD_NAME` (its plugin dnsname reads it there). A text that is no label of DNS is
+ * passed over: aliases fail no ADD.
  */
 function namesOf(aliases: readonly string[], own: string | undefined): readonly string[] {
   if (aliases.length === 0) return [];

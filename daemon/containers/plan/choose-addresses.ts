@@ -16,8 +16,9 @@ import { PodnetError } from "../../../core/errors.ts";
 import type { AttachmentSnapshot, FreeSubnet } from "./snapshot.ts";
 
 /**
- * Decides an attachment's addresses, one of each subnet: the one that is asked for of it, else its next. Pure. Throws
- * `ADDRESS_OUT_OF_RANGE`, `ADDRESS_RESERVED`, `ADDRESS_IN_USE`, `POOL_EXHAUSTED`, `INVALID_ARGUMENT`.
+ * Decides an attachment's addresses, one of each subnet: the one that is asked for of it, else its
+ * next. Pure. Throws `ADDRESS_OUT_OF_RANGE`, `ADDRESS_RESERVED`, `ADDRESS_IN_USE`,
+ * `POOL_EXHAUSTED`, `INVALID_ARGUMENT`.
  */
 export function chooseAddresses(
   asked: readonly Ip[],
@@ -70,8 +71,9 @@ const exhausted = (network: string, cidr: Cidr): PodnetError =>
 const mostTried = 65_536;
 
 /**
- * The addresses that ranges of a capability leave to a subnet, in order; undefined where none is about it. Pure. Throws
- * `ADDRESS_OUT_OF_RANGE` for ranges of no subnet, and `GATEWAY_CONFLICT` where they name another gateway than its own.
+ * The addresses that ranges of a capability leave to a subnet, in order; undefined where none is
+ * about it. Pure. Throws `ADDRESS_OUT_OF_RANGE` for ranges of no subnet, and `GATEWAY_CONFLICT`
+ * where they name another gateway than its own.
  */
 export function rangesOf(
   sets: readonly (readonly CniIpRange[])[],

@@ -10,13 +10,17 @@ import { PodnetError } from "../../../core/errors.ts";
 import type { AttachmentSnapshot } from "./snapshot.ts";
 import type { Wishes } from "../cni/wishes.ts";
 
-/** A MAC made of an address as Kubernetes' plugins do it: 0a:58 and its last four bytes, which are what differs. Pure. */
+/**
+ * A MAC made of an address as Kubernetes' plugins do it: 0a:58 and its last four bytes, which are
+ * what differs. Pure.
+ */
 export const madeMac = (ip: Ip): Mac =>
   macFromBytes(Uint8Array.of(0x0a, 0x58, ...ipToBytes(ip).slice(-4)));
 
 /**
- * One that is asked for, else made of the first address, IPv4 before IPv6: whoever has the one has the other. Where somebody
- * asked for just that MAC before, a drawn one takes its place: the address is what others know. Pure. Throws `MAC_IN_USE`.
+ * One that is asked for, else made of the first address, IPv4 before IPv6: whoever has the one has
+ * the other. Where somebody asked for just that MAC before, a drawn one takes its place: the
+ * address is what others know. Pure. Throws `MAC_IN_USE`.
  */
 export function chooseMac(
   { mac }: Pick<Wishes, "mac">,

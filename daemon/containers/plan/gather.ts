@@ -28,8 +28,8 @@ export interface AttachmentWorld {
 }
 
 /**
- * Looks at everything the planner needs to know for this request. Takes nothing and changes nothing. Throws
- * `NETWORK_NOT_FOUND`, `WRONG_STATE`, `OVERLAY_NOT_READY`, `ADDRESS_OUT_OF_RANGE`.
+ * Looks at everything the planner needs to know for this request. Takes nothing and changes
+ * nothing. Throws `NETWORK_NOT_FOUND`, `WRONG_STATE`, `OVERLAY_NOT_READY`, `ADDRESS_OUT_OF_RANGE`.
  */
 export function gatherAttachment(
   { config: asked }: AddRequest,

@@ -8,14 +8,17 @@ export interface HostLink {
   readonly index: number;
   readonly name: string;
   readonly mtu: number;
-  /** Those that others can send to, in the order of preference. */
+  /** Addresses that other hosts can send to, in the order of preference. */
   readonly addresses: readonly Ip[];
 }
 
 /** What of the host decides. */
 export interface HostLinks {
   readonly links: readonly HostLink[];
-  /** How the address that is to be reached would be: undefined without such a wish, or without a route. */
+  /**
+   * How the address that is to be reached would be: undefined without such a wish, or without a
+   * route.
+   */
   readonly reach?: { readonly link: number; readonly source?: Ip };
   /** The link of each family's default route. */
   readonly defaults: Readonly<Partial<Record<Family, number>>>;
@@ -35,8 +38,9 @@ export interface Uplink {
 }
 
 /**
- * The interface by which the others are reached: that of the first wish, in flannel's order, which leads to one with an address of each of
- * `families`. Pure; `observeHostLinks` gives what it looks at. Throws `PREFLIGHT_FAILED`, which says what was tried.
+ * The interface by which the others are reached: that of the first wish, in flannel's order, which
+ * leads to one with an address of each of `families`. Pure; `observeHostLinks` gives what it looks
+ * at. Throws `PREFLIGHT_FAILED`, which says what was tried.
  */
 export function chooseUplink(
   wishes: InterfaceChoice,

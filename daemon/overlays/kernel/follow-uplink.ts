@@ -13,8 +13,9 @@ export interface UplinkFollowing {
   /** The families of the overlay's configuration. */
   readonly families: readonly Family[];
   /**
-   * How long something must have stood still before it counts, milliseconds; a second unless given. A network that is
-   * restarted loses its addresses and has them again: the lease is not to move for that.
+   * How long something must have stood still before it counts, milliseconds; a second unless given.
+   * A network that is restarted loses its addresses and has them again: the lease is not to move
+   * for that.
    */
   readonly settleMs?: number;
   /** It is another one, or the first. */
@@ -27,9 +28,9 @@ export interface UplinkFollowing {
 const patience = 5;
 
 /**
- * Knows the interface by which other hosts are reached, and follows it as addresses, links and routes of the host come and go:
- * whoever has a lease then moves it (`LeaseDriver.become`). In the network namespace of the calling thread. It does not keep the
- * process alive.
+ * Knows the interface by which other hosts are reached, and follows it as addresses, links and
+ * routes of the host come and go: whoever has a lease then moves it (`LeaseDriver.become`). In the
+ * network namespace of the calling thread. It does not keep the process alive.
  */
 export class UplinkFollower implements AsyncDisposable {
   readonly #options: UplinkFollowing;

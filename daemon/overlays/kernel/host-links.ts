@@ -19,8 +19,8 @@ export type UplinkNetlink = Pick<Rtnetlink, "links" | "addresses" | "routes" | "
 const tableMain = 254;
 
 /**
- * The host's links as `chooseUplink` looks at them: what podnet made itself, loopback and ports of bridges are left out, for
- * nobody reaches another host by them. Throws `NETLINK_FAILED`.
+ * The host's links as `chooseUplink` looks at them: what podnet made itself, loopback and ports of
+ * bridges are left out, for nobody reaches another host by them. Throws `NETLINK_FAILED`.
  */
 export async function observeHostLinks(
   netlink: UplinkNetlink,
@@ -59,14 +59,20 @@ const hostLink = ({ index, name, mtu }: Link, addresses: readonly LinkAddress[])
     .map(({ prefix }) => ipOf(prefix)),
 });
 
-/** Not one that is going, is not there yet, or that nobody else can send to: of IPv6, those of one link are not enough. */
+/**
+ * Not one that is going, is not there yet, or that nobody else can send to: of IPv6, those of one
+ * link are not enough.
+ */
 const isUsable = ({ prefix, tentative, dadFailed, deprecated }: LinkAddress): boolean => {
   const ip = ipOf(prefix);
   const own = isLoopback(ip) || (familyOf(ip) === 6 && isLinkLocal(ip));
   return !own && !tentative && !dadFailed && !deprecated;
 };
 
-/** Global before link-local, what stays before what expires; else in the kernel's order, whose first is the primary one. */
+/**
+ * Global before link-local, what stays before what expires; else in the kernel's order, whose first
+ * is the primary one.
+ */
 const rank = ({ prefix, permanent, scope }: LinkAddress): number =>
   (isLinkLocal(ipOf(prefix)) || scope !== "global" ? 2 : 0) + (permanent ? 0 : 1);
 

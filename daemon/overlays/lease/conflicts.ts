@@ -6,8 +6,8 @@ import type { OverlayConfig } from "../../../overlay/flannel/config.ts";
 export type Claims = Map<string, OverlayConfig>;
 
 /**
- * Takes down what an overlay is to be, unless another of this host's has part of that already: addresses that both hand out, or the
- * same VXLAN. Answers why not.
+ * Takes down what an overlay is to be, unless another of this host's has part of that already:
+ * addresses that both hand out, or the same VXLAN. Answers why not.
  */
 export function conflictWith(
   wanted: OverlayConfig,

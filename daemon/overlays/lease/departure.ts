@@ -1,10 +1,13 @@
 import { PodnetError } from "../../../core/errors.ts";
 
-/** Those who wait for an overlay to be left. */
+/** The callers that wait for an overlay to be left. */
 export class Departure {
   readonly #waiting = new Set<() => void>();
 
-  /** Resolves at the next `done`. Throws `CANCELLED` when the signal ends the wait, which ends nothing else. */
+  /**
+   * Resolves at the next `done`. Throws `CANCELLED` when the signal ends the wait, which ends
+   * nothing else.
+   */
   async wait(signal: AbortSignal): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const stop = (): void =>

@@ -29,9 +29,9 @@ export interface LeaseEndsLimits {
 const usual: LeaseEndsLimits = { atOnce: 8, most: 1000, lookMs: 1500, keptMs: 30_000 };
 
 /**
- * When the leases of other hosts end, asked of etcd when somebody wants to know and never otherwise. A look costs a bounded number of
- * calls and a bounded time: of what it has not come to the next one asks first, and etcd that is away fails nobody. What is not known is
- * absent.
+ * When the leases of other hosts end, asked of etcd when somebody wants to know and never
+ * otherwise. A look costs a bounded number of calls and a bounded time: of what it has not come to
+ * the next one asks first, and etcd that is away fails nobody. What is not known is absent.
  */
 export class LeaseEnds {
   readonly #parts: LeaseEndsParts;

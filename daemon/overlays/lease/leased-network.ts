@@ -16,16 +16,24 @@ import { listLeases } from "../../ipam/store.ts";
 /** Between looks whether pods have gone, and between tries of what has failed, milliseconds. */
 const againMs = 500;
 
-/** For so long it is not looked again who was told too much: all pods are read for that, and metrics ask often. */
+/**
+ * For so long it is not looked again who was told too much: all pods are read for that, and metrics
+ * ask often.
+ */
 const widerMs = 5000;
 
-/** What a network has of its overlay: no subnets before there is a lease, and after it was given up. */
+/**
+ * What a network has of its overlay: no subnets before there is a lease, and after it was given up.
+ */
 export interface LeasedShape {
   readonly subnets: readonly Cidr[];
   readonly mtu: number;
 }
 
-/** How the network's lease is; `moving` is a drain because the configured range is another one, and not because the host leaves. */
+/**
+ * How the network's lease is; `moving` is a drain because the configured range is another one, and
+ * not because the host leaves.
+ */
 export type NetworkPhase = LeasePhase | "moving";
 
 export interface LeasedNetworkParts {
@@ -41,13 +49,16 @@ export interface LeasedNetworkParts {
   readonly takeBack: (shape: LeasedShape) => void;
 }
 
-/** What a subnet of a lease is to a network: as it was planned, with the gateway first and nothing else said. */
+/**
+ * What a subnet of a lease is to a network: as it was planned, with the gateway first and nothing
+ * else said.
+ */
 export const leasedSubnets = (subnets: readonly Cidr[]): NetworkDefinition["subnets"] =>
   subnets.map((subnet) => ({ ...parseSubnet(subnet), ranges: [], reserved: [] }));
 
 /**
- * The network whose addresses come from an overlay. It goes where the lease goes: not from under pods, and with nothing new in
- * it once it is to go.
+ * The network whose addresses come from an overlay. It goes where the lease goes: not from under
+ * pods, and with nothing new in it once it is to go.
  */
 export class LeasedNetwork implements AsyncDisposable {
   readonly #parts: LeasedNetworkParts;
@@ -87,8 +98,9 @@ export class LeasedNetwork implements AsyncDisposable {
   }
 
   /**
-   * Has the network become this, once no pod holds an address of what goes. Resolves to whether it has: it has not when something
-   * else is wanted meanwhile. `phase` is said to those who want something new on it until then, and after that if there is no subnet.
+   * Has the network become this, once no pod holds an address of what goes. Resolves to whether it
+   * has: it has not when something else is wanted meanwhile. `phase` is said to those who want
+   * something new on it until then, and after that if there is no subnet.
    */
   become(shape: LeasedShape, phase: NetworkPhase): Promise<boolean> {
     this.#turn.abort();
@@ -117,7 +129,8 @@ export class LeasedNetwork implements AsyncDisposable {
           await pause(signal);
           continue;
         }
-        // Before the network has it: a start that finds pods on other subnets than those written down would not know them.
+        // Before the network has it: a start that finds pods on other subnets than those written
+        // down would not know them.
         remember(shape);
         await this.#follow(shape);
         this.#shape = shape;

@@ -24,15 +24,16 @@ export interface MembershipParts {
 export interface Discovery {
   readonly store: Pick<LeaseStore, "follow">;
   readonly prefix: Prefix;
-  /** Those that are there whether or not they are found. */
+  /** Overlays that exist whether or not they are found. */
   readonly always: readonly NetworkName[];
   /** What keeps it from knowing which there are; nothing when it knows. */
   readonly onUnread: (reasons: readonly unknown[]) => void;
 }
 
 /**
- * Has this host take part in the overlays it is to be in, unless somebody has had it leave, and leave those that are no more. One change at a time; what fails holds up
- * nothing else, is told, and tried again until it works or is not wanted any more.
+ * Has this host take part in the overlays it is to be in, unless somebody has had it leave, and
+ * leave those that are no more. One change at a time; what fails holds up nothing else, is told,
+ * and tried again until it works or is not wanted any more.
  */
 export class Membership implements AsyncDisposable {
   readonly #parts: MembershipParts;
@@ -56,7 +57,7 @@ export class Membership implements AsyncDisposable {
     return [...this.#failed.values()];
   }
 
-  /** These are the overlays from now on. Resolves when each has been tried once. */
+  /** Sets the overlays. Resolves when each has been tried once. */
   become(names: Iterable<NetworkName>): Promise<void> {
     const wanted = new Set(names);
     return this.#next(async () => {

@@ -6,8 +6,9 @@ import type { OverlayMemory } from "../records/overlay-memory.ts";
 const usualMtu = 1500;
 
 /**
- * The network of one of several overlays, which has its name: made without a subnet unless it is there from an earlier start.
- * Throws `NAME_IN_USE` when somebody else made it, and what the host says.
+ * The network of one of several overlays, which has its name: made without a subnet unless it is
+ * there from an earlier start. Throws `NAME_IN_USE` when somebody else made it, and what the host
+ * says.
  */
 export async function ensureOverlayNetwork(
   name: NetworkName,
@@ -41,7 +42,10 @@ export async function ensureOverlayNetwork(
   networks.lease(name);
 }
 
-/** Takes it away with the last that is known of its overlay; not from under pods. Throws what the host says. */
+/**
+ * Takes it away with the last that is known of its overlay; not from under pods. Throws what the
+ * host says.
+ */
 export async function dropOverlayNetwork(
   name: NetworkName,
   networks: Pick<Networks, "delete" | "release">,

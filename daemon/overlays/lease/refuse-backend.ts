@@ -36,7 +36,9 @@ export interface BackendUse {
 /** What a backend lacks here; nothing when it can be used. */
 type Lacks = readonly string[];
 
-/** That of which podnet has no more than texts (`wouldMake`): no kernel here could show it at work. */
+/**
+ * That of which podnet has no more than texts (`wouldMake`): no kernel here could show it at work.
+ */
 const notMade = "a podnet that makes it";
 const noIpv6 = "a way for IPv6, which the overlay has and its tunnel does not carry";
 
@@ -72,8 +74,8 @@ const advice: Readonly<Partial<Record<BackendType, string>>> = {
 };
 
 /**
- * Why this host cannot take part by a backend: an `UNSUPPORTED` that names all that is missing; undefined when it can.
- * Throws `NETLINK_FAILED`, `SYSCALL_FAILED`.
+ * Why this host cannot take part by a backend: an `UNSUPPORTED` that names all that is missing;
+ * undefined when it can. Throws `NETLINK_FAILED`, `SYSCALL_FAILED`.
  */
 export async function refuseBackend(
   use: BackendUse,

@@ -28,7 +28,10 @@ export const keptIn = ({ registry }: KnownOverlay): Reservation[] =>
     publicIp6,
   }));
 
-/** Keeps a subnet for a host: the one it has, unless another is named. Throws `INVALID_ARGUMENT`, `SUBNET_TAKEN`. */
+/**
+ * Keeps a subnet for a host: the one it has, unless another is named. Throws `INVALID_ARGUMENT`,
+ * `SUBNET_TAKEN`.
+ */
 export async function reserveSubnet(
   { prefix, config, registry }: KnownOverlay,
   { publicIps, subnets }: ReservationRequest,

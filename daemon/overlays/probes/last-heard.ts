@@ -3,7 +3,10 @@ import type { Clock } from "../../../core/clock.ts";
 import type { LeaseState } from "../../../overlay/lease-state.ts";
 import type { OverlayMemory } from "../records/overlay-memory.ts";
 
-/** Between notes that etcd is heard, milliseconds: by so much a podnetd that was killed makes it seem longer ago. */
+/**
+ * Between notes that etcd is heard, milliseconds: by so much a podnetd that was killed makes it
+ * seem longer ago.
+ */
 const noteMs = 60_000;
 
 type Heard = Pick<LeaseState, "listed" | "staleSince">;

@@ -5,7 +5,9 @@ import type { EchoAnswer } from "../../../linux/echo-socket.ts";
 /** What the last probe of a peer has come to. */
 export interface Probe {
   readonly reachable: boolean;
-  /** When it is reachable: how long that took, milliseconds, and at which address it has answered. */
+  /**
+   * When it is reachable: how long that took, milliseconds, and at which address it has answered.
+   */
   readonly rttMs?: number;
   readonly address?: Ip;
 }
@@ -23,8 +25,9 @@ export interface ProberOptions {
 }
 
 /**
- * Asks every peer now and then whether it can be reached, and how long that takes. A bounded number at once: with many that do not
- * answer a round takes longer, and the network no more. New peers are asked at once.
+ * Asks every peer now and then whether it can be reached, and how long that takes. A bounded number
+ * at once: with many that do not answer a round takes longer, and the network no more. New peers
+ * are asked at once.
  */
 export class Prober implements Disposable {
   readonly #options: Required<Omit<ProberOptions, "onChange">> & Pick<ProberOptions, "onChange">;
@@ -48,8 +51,9 @@ export class Prober implements Disposable {
   }
 
   /**
-   * All peers by their keys, with the addresses of `probeTargets`. What is known of those that stay the same is kept. `hosts` are the
-   * public addresses by key: a host that says from there that it has no way on is there, though nothing has the probed address yet.
+   * All peers by their keys, with the addresses of `probeTargets`. What is known of those that stay
+   * the same is kept. `hosts` are the public addresses by key: a host that says from there that it
+   * has no way on is there, though nothing has the probed address yet.
    */
   follow(
     targets: ReadonlyMap<string, readonly Ip[]>,

@@ -19,8 +19,9 @@ const tries = 2;
 const always = { 4: 576, 6: 1280 } as const;
 
 /**
- * Whether packets as long as the overlay's MTU reach a peer through the overlay, in one piece: an underlay that carries less than its
- * links say loses them without a word. `address` is one of `probeTargets`. Where they do not, what does is found by halving.
+ * Whether packets as long as the overlay's MTU reach a peer through the overlay, in one piece: an
+ * underlay that carries less than its links say loses them without a word. `address` is one of
+ * `probeTargets`. Where they do not, what does is found by halving.
  */
 export async function probePath(
   ask: AskEcho,
@@ -62,9 +63,10 @@ const datagrams = 3;
 const ports = { first: 49_152, count: 16_384 } as const;
 
 /**
- * Whether datagrams whose checksum is left to the card arrive at a peer through the tunnel: some cards and drivers damage those that
- * are wrapped, and everything but ping then hangs. `address` is one of `probeTargets`, of IPv4: without a checksum there are no
- * datagrams of IPv6 to compare with. Throws `SYSCALL_FAILED`.
+ * Whether datagrams whose checksum is left to the card arrive at a peer through the tunnel: some
+ * cards and drivers damage those that are wrapped, and everything but ping then hangs. `address` is
+ * one of `probeTargets`, of IPv4: without a checksum there are no datagrams of IPv6 to compare
+ * with. Throws `SYSCALL_FAILED`.
  */
 export async function probeChecksum(
   ask: AskRefusal,

@@ -22,7 +22,10 @@ import {
 export interface TunnelWatchOptions {
   readonly settings: Pick<OverlayConfig, "probeMs" | "txChecksum">;
   readonly log: Pick<Log, "debug" | "info" | "warn">;
-  /** With `tx_checksum = "auto"`: the tunnel's device is not to leave checksums to the card (`VxlanBackend.txChecksum: false`). */
+  /**
+   * With `tx_checksum = "auto"`: the tunnel's device is not to leave checksums to the card
+   * (`VxlanBackend.txChecksum: false`).
+   */
   readonly onDamage: () => void;
   /** The host's own sockets unless given. */
   readonly ask?: AskEcho;
@@ -48,9 +51,10 @@ const pauseMs = 1000;
 const fewPeers = 5;
 
 /**
- * Knows which peers can be reached, and tries out the tunnel on the first of them that answers: whether packets of the overlay's MTU
- * get through whole, and whether checksums arrive as they should. It tries again when the MTU or the backend is another, and when a
- * peer comes back; what it finds wrong is warned of, and told by `troubles`.
+ * Knows which peers can be reached, and tries out the tunnel on the first of them that answers:
+ * whether packets of the overlay's MTU get through whole, and whether checksums arrive as they
+ * should. It tries again when the MTU or the backend is another, and when a peer comes back; what
+ * it finds wrong is warned of, and told by `troubles`.
  */
 export class TunnelWatch implements Disposable {
   readonly #options: TunnelWatchOptions;
@@ -67,7 +71,10 @@ export class TunnelWatch implements Disposable {
   #pause: NodeJS.Timeout | undefined;
   #waiting: WatchedTunnel | undefined;
 
-  /** In the network namespace of the calling thread. Takes CAP_NET_RAW: without it no peer is reachable, and that is warned of. */
+  /**
+   * In the network namespace of the calling thread. Takes CAP_NET_RAW: without it no peer is
+   * reachable, and that is warned of.
+   */
   constructor(options: TunnelWatchOptions) {
     this.#options = options;
     this.#prober = new Prober({

@@ -4,7 +4,10 @@ import type { RemotePods } from "../../../overlay/pods/remote-pods.ts";
 import type { OtherHosts } from "../../dns/zone.ts";
 import type { OverlayControl, OverlayView } from "../view.ts";
 
-/** Pods of other hosts by name and address, as far as they are on an overlay that a network of this host is part of. */
+/**
+ * Pods of other hosts by name and address, as far as they are on an overlay that a network of this
+ * host is part of.
+ */
 export function otherPods(
   overlays: Pick<OverlayControl, "list">,
   remote: Pick<RemotePods, "addressesOf" | "nameAt">,
@@ -26,7 +29,10 @@ export function otherPods(
   };
 }
 
-/** Whether an address can be a pod's of another host: of the overlay, and not of what this host has of it. */
+/**
+ * Whether an address can be a pod's of another host: of the overlay, and not of what this host has
+ * of it.
+ */
 function isElsewhere(ip: Ip, overlay: OverlayView | undefined): overlay is OverlayView {
   return (
     overlay !== undefined &&

@@ -11,7 +11,10 @@ interface Published {
 /** Operations of one transaction; etcd takes 128. */
 const together = 100;
 
-/** This host's own records: as they are to be, as etcd has them, and what brings the one to the other. */
+/**
+ * This host's own records: as they are to be, as etcd has them, and what brings the one to the
+ * other.
+ */
 export class OwnRecords {
   readonly #isOwn: (key: string) => boolean;
   readonly #wanted = new Map<string, string>();

@@ -3,8 +3,8 @@ import { readFileSync } from "node:fs";
 import { type OwnerId, ownerFromBytes } from "../../../overlay/owner.ts";
 
 /**
- * Which podnet host this is: of its machine id, its hardware (a clone has another) and where its state is kept, none of which a
- * reboot or a lost state changes.
+ * Which podnet host this is: of its machine id, its hardware (a clone has another) and where its
+ * state is kept, none of which a reboot or a lost state changes.
  */
 export function ownerId(stateDir: string): OwnerId {
   const known = ["/etc/machine-id", "/sys/class/dmi/id/product_uuid"].map(textOf);

@@ -12,7 +12,7 @@ import { forgetPeers, type KnownPeers, knownPeers, writePeers } from "./overlay-
  */
 const laterMs = 30_000;
 /**
- * The same where podnetd itself moves the packets: a killed podnetd leaves no peer in the kernel.
+ * Peers where podnetd itself moves the packets: a killed podnetd leaves no peer in the kernel.
  */
 const ownTableMs = 1000;
 /** Of each family; more would be megabytes for each change. */

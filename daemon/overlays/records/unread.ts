@@ -18,7 +18,7 @@ export class Unread {
     return this.#troubles;
   }
 
-  /** These are the reasons now. Each is logged when it comes. */
+  /** Sets the reasons. Each is logged when it comes. */
   tell(reasons: readonly unknown[]): void {
     const before = this.#troubles;
     this.#troubles = unreadTexts(reasons);

@@ -5,8 +5,8 @@ import { hasAttributes } from "../../../guest-init/protocol/attributes.ts";
 import type { GuestConfig, ObservedGuest } from "../../../guest-init/protocol/configure.ts";
 
 /**
- * Compares what the guest says it has with what it was told to have. Throws `AGENT_REFUSED` naming the first
- * difference: an agent's ACK alone proves nothing.
+ * Compares what the guest says it has with what it was told to have. Throws `AGENT_REFUSED` naming
+ * the first difference: an agent's ACK alone proves nothing.
  */
 export function compareGuest(wanted: GuestConfig, observed: ObservedGuest): void {
   for (const each of wanted.interfaces) {
@@ -40,7 +40,7 @@ export function compareGuest(wanted: GuestConfig, observed: ObservedGuest): void
         gateway === route.gateway &&
         through === route.interface &&
         hasAttributes(more, route) &&
-        // Those the kernel gives by itself are not told.
+        // Metrics that the kernel gives by itself are not compared.
         (route.metric === undefined || metricOf(metric, familyOf(destination)) === route.metric),
     );
     if (!there)

@@ -6,7 +6,10 @@ import { guard, type Supervision } from "../lifecycle/supervision.ts";
 /** What the pod's reason begins with meanwhile. */
 const slowed = "the guest is slowed down";
 
-/** Shows as the pod's reason, in events, log and metrics that its guest sends more than podnetd reads. Returns the unsubscriber. */
+/**
+ * Shows as the pod's reason, in events, log and metrics that its guest sends more than podnetd
+ * reads. Returns the unsubscriber.
+ */
 export function followPace(guest: Guest, live: LivePod, watch: Supervision): () => void {
   const over = (): void => {
     const isReason = watch.records.get(live.plan.podId)?.reason?.startsWith(slowed) === true;

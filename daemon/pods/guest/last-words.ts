@@ -1,8 +1,8 @@
 const kept = 600;
 
 /**
- * The end of a guest's console as it may stand in an error or log: from a kernel's panic on if there was one, control
- * characters and escape sequences left out, at most 600 characters.
+ * The end of a guest's console as it may stand in an error or log: from a kernel's panic on if
+ * there was one, control characters and escape sequences left out, at most 600 characters.
  */
 export function lastWords(console: Uint8Array): string {
   const lines = lastLines(console);
@@ -12,9 +12,10 @@ export function lastWords(console: Uint8Array): string {
 }
 
 /**
- * The line with which a kernel panicked, at most 200 characters, when the console ends with the restart that follows a panic
- * (`panic=1`: the kernel's last line is `Rebooting in 1 seconds..`, kernel/panic.c); else undefined. For a machine that has just
- * been reset: an earlier panic does not count.
+ * The line with which a kernel panicked, at most 200 characters, when the console ends with the
+ * restart that follows a panic (`panic=1`: the kernel's last line is `Rebooting in 1 seconds..`,
+ * kernel/panic.c); else undefined. For a machine that has just been reset: an earlier panic does
+ * not count.
  */
 export function panicBeforeReset(console: Uint8Array): string | undefined {
   const lines = lastLines(console);

@@ -30,7 +30,7 @@ type Named = Pick<Wish, "wanted" | "field">;
 export class Choice implements AddressChoice {
   readonly #snapshot: Snapshot;
   readonly #addresses = new Set<string>();
-  /** Those on bridges of others. */
+  /** Interfaces on foreign bridges. */
   readonly #onBridges = new Set<string>();
   readonly #macs: Set<Mac>;
   readonly #taps: Set<IfName>;
@@ -63,7 +63,10 @@ export class Choice implements AddressChoice {
     );
   }
 
-  /** A guest answers for addresses of its lo on every link: one of a network's could be another pod's, or become it. */
+  /**
+   * A guest answers for addresses of its lo on every link: one of a network's could be another
+   * pod's, or become it.
+   */
   refusePooled(addresses: readonly IpPrefix[], field: string): void {
     for (const { name, subnets } of this.#snapshot.networks)
       for (const address of addresses) {
@@ -80,7 +83,9 @@ export class Choice implements AddressChoice {
       }
   }
 
-  /** What somebody else gave to whom is his to know; that no two pods have the same is known here. */
+  /**
+   * What somebody else gave to whom is his to know; that no two pods have the same is known here.
+   */
   refuseHeld(addresses: readonly IpPrefix[], { wanted, was, field }: Wish, bridge: IfName): void {
     const { onBridges = [], podId } = this.#snapshot;
     const vlan = wanted.port?.vlan;
@@ -176,7 +181,10 @@ export class Choice implements AddressChoice {
     return mac;
   }
 
-  /** The host's end: the name asked for, of a link that is not there yet unless it is kept, else that of its own. */
+  /**
+   * The host's end: the name asked for, of a link that is not there yet unless it is kept, else
+   * that of its own.
+   */
   tap({ wanted, field }: Named, { keepsTap }: Place, own: IfName): IfName {
     const { tap } = wanted;
     if (tap === undefined) return own;

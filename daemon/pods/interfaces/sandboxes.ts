@@ -34,12 +34,15 @@ import type { PluginCalls } from "./plugin-calls.ts";
 
 /** A link of podnet's own sandboxes, or of somebody else's, as far as pods need it. */
 export interface Sandboxes {
-  /** Makes the namespace and has the plugins set it up; gives the last one's answer, as it wrote it. What fails is undone. */
+  /**
+   * Makes the namespace and has the plugins set it up; gives the last one's answer, as it wrote it.
+   * What fails is undone.
+   */
   add(cni: SandboxedPlan, signal: AbortSignal): Promise<JsonObject>;
   join(desired: JoinDesired, signal: AbortSignal): Promise<Joined>;
   /**
-   * Looks at a join, and heals it if asked to. `now` is called when nothing else is done in the namespace; it answers undefined
-   * when its machine has nothing to do with it any more.
+   * Looks at a join, and heals it if asked to. `now` is called when nothing else is done in the
+   * namespace; it answers undefined when its machine has nothing to do with it any more.
    */
   inspect(
     netns: string,
@@ -50,8 +53,9 @@ export interface Sandboxes {
   /** Absent is success. */
   leave(desired: JoinDesired): Promise<void>;
   /**
-   * Asks the plugins whether all is as their ADD left it, once nothing else is asked of them; false where they are not to be asked.
-   * `now` answers undefined when they have set nothing up by then. Throws the first one's complaint.
+   * Asks the plugins whether all is as their ADD left it, once nothing else is asked of them; false
+   * where they are not to be asked. `now` answers undefined when they have set nothing up by then.
+   * Throws the first one's complaint.
    */
   check(
     containerId: string,
@@ -66,7 +70,7 @@ export interface Sandboxes {
 
 export type SandboxedPlan = CniPlan & { readonly sandbox: SandboxPlan };
 
-/** Those of the kernel, with plugins that lie where the settings say. */
+/** Sandboxes in the kernel, with plugins that lie where the settings say. */
 export const openSandboxes = (
   settings: RuntimeSettings,
   /** What its plugins are asked, which takes longer than what is done to its links. */
@@ -115,7 +119,10 @@ function callOf({ netns, link, sandbox }: SandboxedPlan, host: PluginHost): List
   };
 }
 
-/** Whom a sandbox's plugins name as name servers, if anybody. Names of servers, which CNI allows and resolv.conf does not, and addresses with a zone of the host are left out. */
+/**
+ * Whom a sandbox's plugins name as name servers, if anybody. Names of servers, which CNI allows and
+ * resolv.conf does not, and addresses with a zone of the host are left out.
+ */
 export function dnsOf({ list, result }: SandboxPlan): GuestDns | undefined {
   if (result === undefined) return undefined;
   const { version } = parseConflist(encodeUtf8(JSON.stringify(list)));

@@ -2,7 +2,10 @@ import { statfsSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import type { DiskPlan, VmPlan } from "../../../hypervisor/driver.ts";
 
-/** QEMU joins writes that follow each other, and allocates for all of them or none: a write of so many bytes found no room. */
+/**
+ * QEMU joins writes that follow each other, and allocates for all of them or none: a write of so
+ * many bytes found no room.
+ */
 const largestWrite = 2 * 2 ** 20;
 
 /** What is known of a file that a machine writes to. */
@@ -14,8 +17,8 @@ export interface WrittenFile {
 }
 
 /**
- * Why QEMU has stopped a machine at an error of a disk (`io-error`), for people: which disk has no room, and where. Looks at
- * the host's files.
+ * Why QEMU has stopped a machine at an error of a disk (`io-error`), for people: which disk has no
+ * room, and where. Looks at the host's files.
  */
 export function diskTrouble({ disks }: Pick<VmPlan, "disks">): string {
   for (const [i, disk] of disks.entries()) {

@@ -106,7 +106,7 @@ async function recoverPod(row: PodRow, recovery: Recovery, limitMs: number): Pro
   }
 }
 
-/** Those of pods that there are no rows of. */
+/** Removes namespaces of pods without a row. */
 function removeNamespaces(known: ReadonlySet<string>, { netnsDir, host, log }: Recovery): void {
   for (const name of namesIn(netnsDir)) {
     const podId = name.replace(/-.*/, "");

@@ -6,7 +6,10 @@ import { realPath } from "./gather-files.ts";
 import { imageAt, type ImageHolders } from "./image-holders.ts";
 import type { DiskSnapshot } from "./snapshot.ts";
 
-/** Looks at the disks a spec names. podnetd opens them and hands them over: whom they can be read by else is of no matter. */
+/**
+ * Looks at the disks a spec names. podnetd opens them and hands them over: whom they can be read by
+ * else is of no matter.
+ */
 export function diskSnapshots(
   { boot }: PodSpec,
   holders: () => ImageHolders,

@@ -3,12 +3,16 @@ import type { Database } from "../../store/database.ts";
 import { filesOfPods } from "../store/stored-plans.ts";
 import type { ImageSnapshot, ImageHolder } from "./snapshot.ts";
 
-/** Who has which file or device, by what `imageAt` says of it: links and other paths lead to the same entry. */
+/**
+ * Who has which file or device, by what `imageAt` says of it: links and other paths lead to the
+ * same entry.
+ */
 export type ImageHolders = ReadonlyMap<string, readonly ImageHolder[]>;
 
 /**
- * Looks up every file that pods and the node itself use. A stopped pod still holds its files: it reads them again when it
- * starts. The node's default image is held by the node, so that no pod can write to what later pods boot from.
+ * Looks up every file that pods and the node itself use. A stopped pod still holds its files: it
+ * reads them again when it starts. The node's default image is held by the node, so that no pod can
+ * write to what later pods boot from.
  */
 export function imageHolders(
   db: Database,

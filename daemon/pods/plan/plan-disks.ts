@@ -13,8 +13,9 @@ type DiskSpec = PodSpec["boot"]["disks"][number];
 type Found = Extract<DiskSnapshot, { readonly kind: "disk" }>;
 
 /**
- * Decides the disks: what is written to them goes into files of the pod's own, unless it is asked to go through.
- * Throws `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `IMAGE_IN_USE`, `PERMISSION_DENIED`, `INVALID_ARGUMENT`.
+ * Decides the disks: what is written to them goes into files of the pod's own, unless it is asked
+ * to go through. Throws `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `IMAGE_IN_USE`, `PERMISSION_DENIED`,
+ * `INVALID_ARGUMENT`.
  */
 export function planDisks({ boot }: PodSpec, snapshot: Snapshot): DiskPlan[] {
   // What the machine boots from is read by it, too.
@@ -56,7 +57,10 @@ const overlayOf = ({ bytes, mark }: Found, path: string): DiskPlan["overlay"] & 
   over: mark,
 });
 
-/** How large the pod's own file may become, if that is less than a disk written to from end to end takes. */
+/**
+ * How large the pod's own file may become, if that is less than a disk written to from end to end
+ * takes.
+ */
 function bound(
   { maxMib }: DiskSpec,
   { bytes }: Found,

@@ -28,8 +28,8 @@ export interface PodPlan {
   readonly agent?: "hyperstart" | "none";
   readonly interfaces: readonly InterfacePlan[];
   /**
-   * Those asked for, with the interface that each goes by. Default routes are of the interfaces'
-   * gateways.
+   * Routes that were asked for, with the interface that each goes by. Default routes are of the
+   * interfaces' gateways.
    */
   readonly routes: readonly GuestRoute[];
   /**

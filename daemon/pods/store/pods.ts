@@ -47,7 +47,9 @@ export function setPodState(db: Database, id: PodId, change: StateChange, nowMs:
   );
 }
 
-/** Writes what a pod consists of; `before` is what the next start goes back to, should it find that. */
+/**
+ * Writes what a pod consists of; `before` is what the next start goes back to, should it find that.
+ */
 export function setPodContents(
   db: Database,
   id: PodId,
@@ -63,7 +65,9 @@ export function setPodContents(
   );
 }
 
-/** Says what is wrong with a pod whose state does not change; nothing takes the former reason away. */
+/**
+ * Says what is wrong with a pod whose state does not change; nothing takes the former reason away.
+ */
 export function setPodReason(db: Database, id: PodId, reason: string | undefined): void {
   db.run("UPDATE pods SET reason = ? WHERE id = ?", reason ?? null, id);
 }
@@ -113,7 +117,10 @@ export function getUsablePod(db: Database, id: PodId): PodRow | undefined {
   return row === undefined || isDamaged(row) ? undefined : row;
 }
 
-/** Pods whose id or name this is, else those whose id starts so (4 characters at least). At most two. */
+/**
+ * Pods whose id or name this is, else those whose id starts so (4 characters at least). At most
+ * two.
+ */
 export function findPods(db: Database, text: string): (PodRow | DamagedPod)[] {
   const exact = db.all(
     "SELECT * FROM pods WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1",
@@ -129,7 +136,7 @@ export function findPods(db: Database, text: string): (PodRow | DamagedPod)[] {
 export const listAnyPods = (db: Database): (PodRow | DamagedPod)[] =>
   db.all("SELECT * FROM pods ORDER BY created_ms, id").map(anyFromRow);
 
-/** Those that can be worked with: all but the damaged ones. */
+/** Pods that can be worked with: all but the damaged ones. */
 export const listPods = (db: Database): PodRow[] =>
   listAnyPods(db).filter((row): row is PodRow => !isDamaged(row));
 

@@ -105,7 +105,7 @@ export class PodRecords {
     return getUsablePod(this.#db, id);
   }
 
-  /** Those that can be worked with: all but the damaged ones. */
+  /** Pods that can be worked with: all but the damaged ones. */
   list(): PodRow[] {
     return listPods(this.#db);
   }
@@ -407,7 +407,7 @@ export class PodRecords {
   }
 
   /**
-   * The same of a pod whose record makes no sense, by what `remains` of it; `left` is what could
+   * Removes a pod whose record makes no sense, by what `remains` of it; `left` is what could
    * not be undone.
    */
   forgetDamaged(remains: PodPlan, left: PodContents | undefined): void {

@@ -33,7 +33,7 @@ struct child {
   _Alignas(16) char stack[16384];
 };
 
-/* Those that may still be here. */
+/* Children that may still run. */
 static struct child *children;
 
 /* --- in the child ----------------------------------------------------------------------------- */

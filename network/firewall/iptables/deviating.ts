@@ -10,8 +10,9 @@ import { type TableName, tableNames } from "../../model/rules.ts";
 import type { SavedTables } from "./save-format.ts";
 
 /**
- * Those of the pods whose rules in one family are not as wanted: each pod's rules are compared as a set, which takes one pass over
- * the listing for all of them. Where the order of rules is wrong anywhere it is all of them. Pure. Throws as `diffNetworkFirewall`.
+ * The pods whose rules in one family are not as wanted: each pod's rules are compared as a set,
+ * which takes one pass over the listing for all of them. Where the order of rules is wrong anywhere
+ * it is all of them. Pure. Throws as `diffNetworkFirewall`.
  */
 export function deviatingPods(
   pods: readonly PluggedFragment[],

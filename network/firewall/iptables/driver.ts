@@ -36,13 +36,18 @@ export interface IptablesOptions {
   readonly memory: Memory;
   readonly iptables: IptablesPrograms;
   readonly ip6tables: IptablesPrograms;
-  /** What of IPv4 is first taken away is looked for among the rules of IPv6, too, though none are remembered. */
+  /**
+   * What of IPv4 is first taken away is looked for among the rules of IPv6, too, though none are
+   * remembered.
+   */
   readonly lostMemory?: boolean;
 }
 
 const families: readonly Family[] = [4, 6];
 
-/** The ancestors' chains, made with iptables; with ip6tables the same for IPv6, once there is any. */
+/**
+ * The ancestors' chains, made with iptables; with ip6tables the same for IPv6, once there is any.
+ */
 export class IptablesDriver implements FirewallDriver {
   readonly #options: IptablesOptions;
   #lostMemory: boolean;
@@ -102,14 +107,18 @@ export class IptablesDriver implements FirewallDriver {
     );
   }
 
-  /** None: the set of hosts is the guard's, and one rule of the overlay's chain admits what it marks. */
+  /**
+   * None: the set of hosts is the guard's, and one rule of the overlay's chain admits what it
+   * marks.
+   */
   compareSenders(): Promise<Change[]> {
     return Promise.resolve([]);
   }
 
   async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
     const { configured, chain, memory } = this.#options;
-    // Switched off, podnet runs no firewall command but to take away what it made before: its own memory tells.
+    // Switched off, podnet runs no firewall command but to take away what it made before: its own
+    // memory tells.
     if (configured === "off" && !families.some((family) => memory.chains(family).any)) return [];
     const sought = configured === "off" ? "auto" : configured;
     const look = (wants6: boolean): Promise<Change[]> =>
@@ -117,7 +126,8 @@ export class IptablesDriver implements FirewallDriver {
         diffFirewallRemoval(chain, observed, context, doomed),
       );
     const changes = await look(false);
-    // Whoever left rules of IPv4 may have left some of IPv6. Without those no command of IPv6 is run.
+    // Whoever left rules of IPv4 may have left some of IPv6. Without those no command of IPv6 is
+    // run.
     const more = this.#lostMemory && changes.length > 0;
     this.#lostMemory = false;
     return more ? look(true) : changes;
@@ -186,7 +196,10 @@ export class IptablesDriver implements FirewallDriver {
     return this.#programs(wants6).map((programs) => observeFirewall(programs, signal, configured));
   }
 
-  /** Those of IPv6 only where there is something to be made, or something was made by what is remembered. */
+  /**
+   * Programs of IPv6 only where there is something to be made, or something was made by what is
+   * remembered.
+   */
   #programs(wants6: boolean): IptablesPrograms[] {
     const { iptables, ip6tables, memory } = this.#options;
     return wants6 || memory.chains(6).any ? [iptables, ip6tables] : [iptables];

@@ -8,11 +8,12 @@ import type { Rule } from "./rule.ts";
 const comment = (mark: string): string[] => ["-m", "comment", "--comment", mark];
 
 /**
- * A network's own rules, in the order they are to stand in each chain. The ancestors' three in FORWARD and their
- * MASQUERADE, with two differences (docs/decisions/0008-firewall.md): outgoing comes last, so that no network lets its
- * pods into another one before that one's chain was asked, and the chain ends in a DROP for new connections from
- * elsewhere. What comes from the bridge itself is not elsewhere: with bridge-nf-call-iptables=1 the kernel shows
- * frames between two pods to FORWARD, and the pods of one network may talk unless it is isolated.
+ * A network's own rules, in the order they are to stand in each chain. The ancestors' three in
+ * FORWARD and their MASQUERADE, with two differences (docs/decisions/0008-firewall.md): outgoing
+ * comes last, so that no network lets its pods into another one before that one's chain was asked,
+ * and the chain ends in a DROP for new connections from elsewhere. What comes from the bridge
+ * itself is not elsewhere: with bridge-nf-call-iptables=1 the kernel shows frames between two pods
+ * to FORWARD, and the pods of one network may talk unless it is isolated.
  */
 export function networkRules(network: NetworkFragment, family: Family): Rule[] {
   if (!network.firewall || !hasFamily(network, family)) return [];
@@ -50,8 +51,9 @@ export function networkRules(network: NetworkFragment, family: Family): Rule[] {
 const from = (cidr: Cidr): string[] => (lengthOf(cidr) === 0 ? [] : ["-s", cidr]);
 
 /**
- * What all networks have in common: the way into the chain for packets to the host's own addresses, where published
- * ports are translated, and a last rule without effect, by which the chain is known as ours while it holds no other.
+ * What all networks have in common: the way into the chain for packets to the host's own addresses,
+ * where published ports are translated, and a last rule without effect, by which the chain is known
+ * as ours while it holds no other.
  */
 export function sharedRules(chain: string, family: Family): Rule[] {
   const ours = comment(chainMark(chain));

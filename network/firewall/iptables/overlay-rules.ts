@@ -6,17 +6,18 @@ import { multicast, outermost, passMark, senderMark } from "../traffic.ts";
 import { overlayChainStart, type Rule } from "./rule.ts";
 
 /**
- * An overlay's own chain, in filter and in nat. Of a digest, so that any name fits; and by its beginning neither one of
- * flannel's nor what `iptables_chain` may be.
+ * An overlay's own chain, in filter and in nat. Of a digest, so that any name fits; and by its
+ * beginning neither one of flannel's nor what `iptables_chain` may be.
  */
 export const overlayChain = (name: string): string =>
   `${overlayChainStart}${createHash("sha256").update(name).digest("hex").slice(0, 8)}`;
 
 /**
- * An overlay's rules in one family. What flannel's are, in their order: none hides an address within the overlay, or what
- * somebody has marked, or what goes to groups; and all that is forwarded from or to it is accepted. Before that,
- * podnet's own: pods of other hosts are not elsewhere, where a network of this one drops what comes from there, nor are
- * other hosts that send by their own addresses (`senderMark`); but what is between pods of this host is for its networks
+ * An overlay's rules in one family. What flannel's are, in their order: none hides an address
+ * within the overlay, or what somebody has marked, or what goes to groups; and all that is
+ * forwarded from or to it is accepted. Before that, podnet's own: pods of other hosts are not
+ * elsewhere, where a network of this one drops what comes from there, nor are other hosts that send
+ * by their own addresses (`senderMark`); but what is between pods of this host is for its networks
  * to judge, which may be isolated.
  */
 export function overlayRules(overlay: OverlayRuled, family: Family): Rule[] {

@@ -11,7 +11,10 @@ export interface TableWanted {
   readonly rules: readonly Rule[];
   /** Marks whose rules are compared; all others', marked or not, stay as they are. */
   readonly owners: ReadonlySet<string>;
-  /** Chains of ours, this one and earlier ones, that go when nothing is in them and nothing leads there. */
+  /**
+   * Chains of ours, this one and earlier ones, that go when nothing is in them and nothing leads
+   * there.
+   */
   readonly removable: readonly string[];
 }
 
@@ -26,9 +29,10 @@ interface Placed {
 }
 
 /**
- * The lines of one `iptables-restore --noflush` commit that bring a table from what it is to what it should be; none
- * when it is so already. Built-in chains are never declared (that would flush them), only single rules in them are
- * named. Positions count the rules of everybody, as they are after the lines before.
+ * The lines of one `iptables-restore --noflush` commit that bring a table from what it is to what
+ * it should be; none when it is so already. Built-in chains are never declared (that would flush
+ * them), only single rules in them are named. Positions count the rules of everybody, as they are
+ * after the lines before.
  */
 export function editTable(wanted: TableWanted): string[] {
   const lines: string[] = [];
@@ -58,7 +62,10 @@ export function editTable(wanted: TableWanted): string[] {
   return lines;
 }
 
-/** Brings one owner's rules in one chain to what they should be; `list` is changed along with the lines. */
+/**
+ * Brings one owner's rules in one chain to what they should be; `list` is changed along with the
+ * lines.
+ */
 function editOwner(
   chain: string,
   list: Placed[],
@@ -71,7 +78,8 @@ function editOwner(
   const lines: string[] = [];
   for (const rule of found) {
     if (kept.has(rule)) continue;
-    // -D takes away the first rule that says so, and twins are all ours: the mark is part of what they say.
+    // -D takes away the first rule that says so, and twins are all ours: the mark is part of what
+    // they say.
     lines.push(`-D ${chain} ${rule.text}`);
     list.splice(
       list.findIndex(({ text }) => text === rule.text),
@@ -93,9 +101,9 @@ function editOwner(
 }
 
 /**
- * Rules that are as they should be, each with the one it was to be. A network's are so together or not at all, for
- * they stand in an order. A pod's are about different ports, and each is for itself: what it publishes besides is not
- * touched by a change.
+ * Rules that are as they should be, each with the one it was to be. A network's are so together or
+ * not at all, for they stand in an order. A pod's are about different ports, and each is for
+ * itself: what it publishes besides is not touched by a change.
  */
 function keptRules(
   list: readonly Placed[],
@@ -143,9 +151,9 @@ function inOrder(list: readonly Placed[], mark: string): boolean {
 }
 
 /**
- * In FORWARD, an overlay's own comes first, for it lets in what networks drop; then what asks about packets into any
- * bridge; then what lets them out of one; last, what an overlay accepts of everything else. In a chain of ours, what
- * drops comes after what a pod has opened.
+ * In FORWARD, an overlay's own comes first, for it lets in what networks drop; then what asks about
+ * packets into any bridge; then what lets them out of one; last, what an overlay accepts of
+ * everything else. In a chain of ours, what drops comes after what a pod has opened.
  */
 function rankOf(ours: string, chain: string, args: readonly string[]): Rank | undefined {
   const owner = parseOwner(commentOf(args));

@@ -11,8 +11,9 @@ const ports = (first: number, count: number): string =>
   count === 1 ? `${first}` : `${first}:${first + count - 1}`;
 
 /**
- * Where a host's port leads. Ports that are the same on both sides are left alone, so that each keeps its number
- * whatever else goes on; others are shifted, each by the same amount (`80-82/8000`: 8000 to 80, 8001 to 81).
+ * Where a host's port leads. Ports that are the same on both sides are left alone, so that each
+ * keeps its number whatever else goes on; others are shifted, each by the same amount
+ * (`80-82/8000`: 8000 to 80, 8001 to 81).
  */
 function destination({ podIp, hostPort, podPort, count }: PublishedDesired): string {
   if (hostPort === podPort) return podIp;
@@ -23,11 +24,12 @@ function destination({ podIp, hostPort, podPort, count }: PublishedDesired): str
 }
 
 /**
- * The rules of one family for what a pod has published. Translated in nat; let in by filter only what was translated,
- * so that nobody gets at the port by a route to the pod's own address; and masqueraded when it comes from the pod's
- * own network, whose pods would otherwise be answered directly, from an address that they have not asked. What others on this
- * host translate is let in for the addresses that take it. A loopback port is redirected where this host sends to it, so that no
- * packet is routed with a loopback address (`route_localnet` stays off).
+ * The rules of one family for what a pod has published. Translated in nat; let in by filter only
+ * what was translated, so that nobody gets at the port by a route to the pod's own address; and
+ * masqueraded when it comes from the pod's own network, whose pods would otherwise be answered
+ * directly, from an address that they have not asked. What others on this host translate is let in
+ * for the addresses that take it. A loopback port is redirected where this host sends to it, so
+ * that no packet is routed with a loopback address (`route_localnet` stays off).
  */
 export function publishedRules(pod: PluggedFragment, chain: string, family: Family): Rule[] {
   const ours = ["-m", "comment", "--comment", publishedMark(pod)];

@@ -1,10 +1,12 @@
-/** What `iptables-save` prints, read without judging it: every table, chain and rule of everybody. */
+/**
+ * What `iptables-save` prints, read without judging it: every table, chain and rule of everybody.
+ */
 
 export interface SavedRule {
   readonly chain: string;
   /** The words after the chain's name, unquoted. */
   readonly args: readonly string[];
-  /** The same as it stood, still quoted: what `-D` takes to name this very rule. */
+  /** The rule's text, still quoted: what `-D` takes to name this very rule. */
   readonly text: string;
 }
 
@@ -25,8 +27,9 @@ interface OpenTable {
 }
 
 /**
- * Reads the output of `iptables-save` of either variant, with or without `-c`. Never throws: what it does not know it
- * leaves out, for it only ever looks for our marks and writes nothing back but single rules.
+ * Reads the output of `iptables-save` of either variant, with or without `-c`. Never throws: what
+ * it does not know it leaves out, for it only ever looks for our marks and writes nothing back but
+ * single rules.
  */
 export function parseSave(output: string): SavedTables {
   const tables = new Map<string, OpenTable>();
@@ -60,8 +63,9 @@ function parseRule(line: string): SavedRule | undefined {
 }
 
 /**
- * Lines, where a line break inside quotes is part of the line: a comment may hold one, and what follows it must not
- * pass for a rule. Comments of the file itself (`# Completed on …`) are left out.
+ * Lines, where a line break inside quotes is part of the line: a comment may hold one, and what
+ * follows it must not pass for a rule. Comments of the file itself (`# Completed on …`) are left
+ * out.
  */
 function logicalLines(output: string): string[] {
   const lines: string[] = [];
@@ -86,7 +90,10 @@ function endsInsideQuotes(text: string, quoted: boolean): boolean {
   return inside;
 }
 
-/** Splits at spaces outside of double quotes; a backslash inside quotes makes the next character plain. */
+/**
+ * Splits at spaces outside of double quotes; a backslash inside quotes makes the next character
+ * plain.
+ */
 export function splitWords(text: string): string[] {
   const words: string[] = [];
   let word: string | undefined;
@@ -109,13 +116,17 @@ export function splitWords(text: string): string[] {
   return words;
 }
 
-/** Joins words so that `splitWords` and `iptables-restore` read the same words again. Line breaks are refused. */
+/**
+ * Joins words so that `splitWords` and `iptables-restore` read the same words again. Line breaks
+ * are refused.
+ */
 export function joinWords(words: readonly string[]): string {
   return words.map(quoteWord).join(" ");
 }
 
 function quoteWord(word: string): string {
-  // Every word podnet writes is made by a parser that admits none of these; this is the second lock on that door.
+  // Every word podnet writes is made by a parser that admits none of these; this is the second lock
+  // on that door.
   if (/[\u0000-\u001f\u007f]/.test(word))
     throw new RangeError("A rule cannot hold control characters");
   if (/^[A-Za-z0-9_.,:/!=@+-]+$/.test(word)) return word;

@@ -12,7 +12,10 @@ export const isTunnelChange = (change: OverlayChange): change is TunnelChange =>
 export const isTunnelPeer = (change: OverlayChange): change is TunnelPeerChange =>
   change.kind === "set-peer" || change.kind === "remove-peer";
 
-/** Before it is up: nobody at its other ends is to be believed a router, and it speaks to them by no address but its own. */
+/**
+ * Before it is up: nobody at its other ends is to be believed a router, and it speaks to them by no
+ * address but its own.
+ */
 export function keepToItself(device: IfName, sysctl: HostSysctl): void {
   writeOptional(sysctl, `net/ipv6/conf/${device}/accept_ra`, "0");
   writeOptional(sysctl, `net/ipv6/conf/${device}/addr_gen_mode`, "1");

@@ -14,8 +14,9 @@ export function folded(sum: number): number {
 const swapped = (sum: number): number => ((sum & 0xff) << 8) | (sum >>> 8);
 
 /**
- * The Internet's sum of a stretch of at most 65,535 bytes, as of 16-bit numbers in network order (RFC 1071), not yet
- * complemented. Four bytes at a time, whatever their place: the sum is the same in either order but for a swap at the end.
+ * The Internet's sum of a stretch of at most 65,535 bytes, as of 16-bit numbers in network order
+ * (RFC 1071), not yet complemented. Four bytes at a time, whatever their place: the sum is the same
+ * in either order but for a swap at the end.
  */
 export function sumOf({ bytes, words }: Buffers, from: number, length: number): number {
   let at = from;

@@ -16,7 +16,9 @@ import {
 const isFragment = 0x3fff;
 const doNotFragment = 0x4000;
 
-/** Bytes of both headers of a TCP packet with data that others may be joined to; 0 when it is none. */
+/**
+ * Bytes of both headers of a TCP packet with data that others may be joined to; 0 when it is none.
+ */
 export function readJoinable(memory: Buffers, at: number, total: number): number {
   const { bytes, view } = memory;
   if (bytes[at + 9] !== protocolTcp || headerLength(memory, at) !== ipHeader) return 0;
@@ -27,7 +29,10 @@ export function readJoinable(memory: Buffers, at: number, total: number): number
   return ((bytes[tcp + tcpFlags] as number) & ~flagPush) === flagAck ? header : 0;
 }
 
-/** Whether two packets that may be joined are of one connection and differ in nothing but their place in it. */
+/**
+ * Whether two packets that may be joined are of one connection and differ in nothing but their
+ * place in it.
+ */
 export function isNext(
   memory: Buffers,
   first: number,
@@ -63,7 +68,10 @@ export function isNext(
   return true;
 }
 
-/** Whether both checksums of a TCP packet are right. What is joined gets new ones, which would hide that they were not. */
+/**
+ * Whether both checksums of a TCP packet are right. What is joined gets new ones, which would hide
+ * that they were not.
+ */
 export function isIntact(memory: Buffers, at: number, total: number): boolean {
   if (sumOf(memory, at, ipHeader) !== 0xffff) return false;
   const length = total - ipHeader;

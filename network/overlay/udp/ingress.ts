@@ -11,20 +11,25 @@ import {
   writeTcpOffload,
 } from "./offload.ts";
 
-/** Most that an IP packet says of its length, and most pieces the kernel takes at once (UIO_MAXIOV). */
+/**
+ * Most that an IP packet says of its length, and most pieces the kernel takes at once (UIO_MAXIOV).
+ */
 const longestPacket = 65_535;
 const mostPieces = 1024;
 
 export interface IngressOptions {
   readonly memory: NativeMemory;
   readonly counters: Counters;
-  /** Gives the kernel one packet, in pieces, a `virtio_net_hdr` first; false when it would not have it. */
+  /**
+   * Gives the kernel one packet, in pieces, a `virtio_net_hdr` first; false when it would not have
+   * it.
+   */
   readonly deliver: (pieces: Vectors) => boolean;
 }
 
 /**
- * The way in: each datagram is an IP packet for this host's kernel. Segments of one connection that follow each other are
- * given to it as one. All come in the order they came.
+ * The way in: each datagram is an IP packet for this host's kernel. Segments of one connection that
+ * follow each other are given to it as one. All come in the order they came.
  */
 export class Ingress {
   /** What stands before a packet that is delivered. */

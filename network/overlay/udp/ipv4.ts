@@ -33,7 +33,9 @@ export function sealHeader(memory: Buffers, at: number, length: number): void {
   memory.view.setUint16(at + 10, ~sumOf(memory, at, length));
 }
 
-/** What of the IP header goes into the checksum of what it carries: addresses, protocol and length. */
+/**
+ * What of the IP header goes into the checksum of what it carries: addresses, protocol and length.
+ */
 export function pseudoSum(memory: Buffers, at: number, length: number): number {
   const { bytes } = memory;
   return folded(sumOf(memory, at + 12, 8) + (bytes[at + 9] as number) + length);

@@ -15,7 +15,9 @@ export interface TunnelStart {
 export type TunnelNews =
   | "stop"
   | {
-      /** Network, prefix length and host of each: numbers as `PeerTable` and the sockets have them. */
+      /**
+       * Network, prefix length and host of each: numbers as `PeerTable` and the sockets have them.
+       */
       readonly set: readonly (readonly [network: number, length: number, host: number])[];
       readonly remove: readonly (readonly [network: number, length: number])[];
     };

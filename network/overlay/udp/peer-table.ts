@@ -1,4 +1,7 @@
-/** Which host has which part of the overlay: by longest prefix, whatever the number of hosts. Addresses are numbers of 32 bits. */
+/**
+ * Which host has which part of the overlay: by longest prefix, whatever the number of hosts.
+ * Addresses are numbers of 32 bits.
+ */
 export class PeerTable {
   /** By prefix length, the longest first: network to host. */
   readonly #lengths: { readonly mask: number; readonly hosts: Map<number, number> }[] = [];

@@ -9,7 +9,10 @@ import { offloadHeader } from "./offload.ts";
 import type { PeerTable } from "./peer-table.ts";
 import { longestAnswer, writeUnreachable } from "./unreachable.ts";
 
-/** Reads of the tun before what they gave is sent, and the most one gives: a packet behind its header. */
+/**
+ * Reads of the tun before what they gave is sent, and the most one gives: a packet behind its
+ * header.
+ */
 const reads = 16;
 /** (Two bytes before each, so that the packet begins at a multiple of four.) */
 const readGap = 2;
@@ -31,7 +34,10 @@ export interface PumpOptions {
   readonly counters: Counters;
 }
 
-/** Both ways of a tunnel, in turns that never wait: from the tun to peers, and from peers to the tun. */
+/**
+ * Both ways of a tunnel, in turns that never wait: from the tun to peers, and from peers to the
+ * tun.
+ */
 export class Pump {
   readonly #options: PumpOptions;
   readonly #read = new NativeMemory(reads * readSize);

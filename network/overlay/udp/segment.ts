@@ -13,7 +13,10 @@ export interface Segment {
   readonly isLast: boolean;
 }
 
-/** Writes the headers of a segment of the TCP packet at `at`, as its sender would have sent them one by one. */
+/**
+ * Writes the headers of a segment of the TCP packet at `at`, as its sender would have sent them one
+ * by one.
+ */
 export function writeSegment(
   packet: Buffers,
   at: number,
@@ -35,14 +38,15 @@ export function writeSegment(
   bytes[tcp + tcpFlags] = flags;
   view.setUint16(tcp + tcpChecksum, 0);
   let sum = pseudoSum(headers, to, header - ip + data) + sumOf(headers, tcp, header - ip);
-  // Data that begin at an odd place of the segment would count the other way round: headers are multiples of four.
+  // Data that begin at an odd place of the segment would count the other way round: headers are
+  // multiples of four.
   sum += sumOf(packet, at + header + from, data);
   view.setUint16(tcp + tcpChecksum, ~folded(sum));
 }
 
 /**
- * Does what the kernel left to do: sums from `start` on, over what is in the checksum's place already, and puts the result
- * there. False when that is not within the packet.
+ * Does what the kernel left to do: sums from `start` on, over what is in the checksum's place
+ * already, and puts the result there. False when that is not within the packet.
  */
 export function fillChecksum(
   memory: Buffers,

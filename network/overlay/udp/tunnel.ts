@@ -15,8 +15,9 @@ export interface TunnelBirth {
   /** UDP, here and at every peer. */
   readonly port: number;
   /**
-   * From which senders are told that there is no way: the overlay's first address, which is nobody's. (flannel takes the
-   * tunnel's own; Linux lets nobody hear from an address of its own that comes by a link.)
+   * From which senders are told that there is no way: the overlay's first address, which is
+   * nobody's. (flannel takes the tunnel's own; Linux lets nobody hear from an address of its own
+   * that comes by a link.)
    */
   readonly answersFrom: Ip;
 }
@@ -29,8 +30,9 @@ const open = new Set<UdpTunnel>();
 let isWatchingExit = false;
 
 /**
- * A tun whose packets go to the other hosts by UDP, each in a datagram of its own, and back: flannel's udp backend. Its
- * packets are moved by a thread of its own; this is the end on the main one.
+ * A tun whose packets go to the other hosts by UDP, each in a datagram of its own, and back:
+ * flannel's udp backend. Its packets are moved by a thread of its own; this is the end on the main
+ * one.
  */
 export class UdpTunnel implements AsyncDisposable {
   readonly birth: TunnelBirth;
@@ -46,8 +48,8 @@ export class UdpTunnel implements AsyncDisposable {
   #closing: Promise<void> | undefined;
 
   /**
-   * In the calling thread's network namespace. `onEnd` is called when it breaks, not when it is closed. Throws
-   * `SYSCALL_FAILED`.
+   * In the calling thread's network namespace. `onEnd` is called when it breaks, not when it is
+   * closed. Throws `SYSCALL_FAILED`.
    */
   constructor(birth: TunnelBirth, onEnd: (reason: string) => void) {
     this.birth = birth;

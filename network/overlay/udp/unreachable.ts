@@ -12,7 +12,8 @@ const typeUnreachable = 3;
 const fragmentOffset = 0x1fff;
 
 /**
- * Writes the answer "network unreachable" to a packet, with flannel's time to live: never to ICMP, never to later fragments. Answers its length; 0 when there is to be none.
+ * Writes the answer "network unreachable" to a packet, with flannel's time to live: never to ICMP,
+ * never to later fragments. Answers its length; 0 when there is to be none.
  */
 export function writeUnreachable(
   packet: Buffers,

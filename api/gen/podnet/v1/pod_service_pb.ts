@@ -1952,7 +1952,7 @@ export const PodService: GenService<{
     output: typeof CreatePodResponseSchema;
   },
   /**
-   * The same, reporting every step; the last message carries the pod (or the plan, with
+   * Creates a pod and reports every step; the last message carries the pod (or the plan, with
    * plan_only).
    *
    * @generated from rpc podnet.v1.PodService.CreateStream
@@ -2031,7 +2031,7 @@ export const PodService: GenService<{
     output: typeof ConsoleResponseSchema;
   },
   /**
-   * The same with input: the first message is `open`. One at a time may write. HTTP/2 only.
+   * A console with input: the first message is `open`. One at a time may write. HTTP/2 only.
    *
    * @generated from rpc podnet.v1.PodService.OpenConsole
    */
@@ -2079,7 +2079,7 @@ export const PodService: GenService<{
     output: typeof UpdatePodResponseSchema;
   },
   /**
-   * These three change the interfaces of a running pod; its other interfaces are left alone.
+   * Change the interfaces of a running pod; its other interfaces are left alone.
    *
    * @generated from rpc podnet.v1.PodService.AddInterface
    */
