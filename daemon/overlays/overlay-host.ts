@@ -1,6 +1,6 @@
-import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { PodnetError } from "../../core/errors.ts";
 import type { Cidr } from "../../core/address.ts";
-import { guard, guarded } from "../../core/guard.ts";
+import { guard } from "../../core/guard.ts";
 import type { OverlayDesired, OverlayShape } from "../../network/model/overlay.ts";
 import { LeaseDriver } from "../../overlay/drive-lease.ts";
 import type { OverlayConfig } from "../../overlay/flannel/config.ts";
@@ -10,6 +10,7 @@ import type { OwnerId } from "../../overlay/owner.ts";
 import type { LeaseState } from "../../overlay/lease-state.ts";
 import type { LeasePhase } from "../../overlay/lease-status.ts";
 import type { EntryChange, Registry } from "../../overlay/registry.ts";
+import { WorkQueue } from "../reconcile/work-queue.ts";
 import { type OverlayRecord, recordedSubnets, subnetsRecord } from "./store.ts";
 import { HostPlace } from "./host-place.ts";
 import { HostReport } from "./host-report.ts";
@@ -33,8 +34,8 @@ import { SubnetFile } from "./kernel/subnet-file.ts";
 import { Unread } from "./records/unread.ts";
 import type { OverlayPeerView, OverlayView } from "./view.ts";
 
-/** Until what has been left and could not be taken away is tried again, milliseconds. */
-const againMs = 2000;
+/** Until what was left and could not be removed is tried again. */
+const backoff = { firstMs: 500, longestMs: 2000 } as const;
 
 /** Nothing is reported of a host before its place is known: then nothing can be written either. */
 const unknownHost = {
@@ -71,12 +72,19 @@ export class OverlayHost implements AsyncDisposable {
   #started = false;
   /** What was last made of the lease. */
   #settled = "";
-  #leftAgain: NodeJS.Timeout | undefined;
+  /** One key: what is left after a leave. */
+  readonly #leaving: WorkQueue<"left">;
 
   constructor(parts: OverlayHostParts) {
     this.#parts = parts;
     const { name, db, log, clock, bootId, settings, networks, network, owner, onHealed } = parts;
     this.name = name;
+    this.#leaving = new WorkQueue({
+      place: "overlay",
+      backoff,
+      onDegraded: (_, { error }) =>
+        log.error({ err: error }, "Failed to remove overlay after leave; retrying"),
+    });
     const memory = new OverlayMemory(db, name, log);
     this.#memory = memory;
     this.#unread = new Unread(log, `overlay ${name}`);
@@ -313,10 +321,13 @@ export class OverlayHost implements AsyncDisposable {
 
   /** Ends every task. Lease, device, routes and rules stay. */
   async [Symbol.asyncDispose](): Promise<void> {
-    clearTimeout(this.#leftAgain);
     this.#departed[Symbol.dispose]();
     // A drain of the lease waits for the network.
-    await Promise.all([this.#leased[Symbol.asyncDispose](), this.#driver[Symbol.asyncDispose]()]);
+    await Promise.all([
+      this.#leased[Symbol.asyncDispose](),
+      this.#driver[Symbol.asyncDispose](),
+      this.#leaving.close(),
+    ]);
     await this.#place[Symbol.asyncDispose]();
     await this.#others[Symbol.asyncDispose]();
     await this.#kernel[Symbol.asyncDispose]();
@@ -375,7 +386,7 @@ export class OverlayHost implements AsyncDisposable {
     const subnet = own && subnetsText(own.subnets);
     log[phase === "lost" ? "error" : "info"]({ overlay: this.name, phase, subnet }, "Lease");
     if (phase === "left") {
-      void guard("overlay", () => this.#left());
+      this.#leaving.add("left", () => this.#left());
       return;
     }
     // The drain has the network move.
@@ -407,25 +418,17 @@ export class OverlayHost implements AsyncDisposable {
   }
 
   async #left(): Promise<void> {
-    try {
-      const gone = await this.#leased.become({ subnets: [], mtu: this.#networkMtu }, "left");
-      if (!gone) return;
-      // While it is known that there is something to give up: the next start goes on with it.
-      this.#subnetEnv.remove();
-      this.#memory.forgetLease();
-      this.#known.forget();
-      this.#kernel.want(undefined);
-      this.#watch.follow({ backend: "alloc", mtu: 0, peers: [] });
-      this.#parts.onLeft();
-      this.#departure.done();
-    } catch (thrown) {
-      const err = toPodnetError(thrown);
-      this.#parts.log.error({ err }, "Cannot take away what has been left");
-      this.#leftAgain = setTimeout(
-        guarded("overlay", () => (this.phase === "left" ? this.#left() : undefined)),
-        againMs,
-      ).unref();
-    }
+    if (this.phase !== "left") return;
+    const gone = await this.#leased.become({ subnets: [], mtu: this.#networkMtu }, "left");
+    if (!gone) return;
+    // While it is known that there is something to give up: the next start goes on with it.
+    this.#subnetEnv.remove();
+    this.#memory.forgetLease();
+    this.#known.forget();
+    this.#kernel.want(undefined);
+    this.#watch.follow({ backend: "alloc", mtu: 0, peers: [] });
+    this.#parts.onLeft();
+    this.#departure.done();
   }
 
   #program(): void {

@@ -1,13 +1,13 @@
-import { guarded } from "../../../core/guard.ts";
 import type { Log } from "../../../linux/log.ts";
 import type { OverlayChange } from "../../../network/overlay/change.ts";
 import type { OverlayDesired } from "../../../network/model/overlay.ts";
 import type { Overlays } from "../../../network/overlay/overlays.ts";
+import { WorkQueue } from "../../reconcile/work-queue.ts";
 
 /** Longest that taking away what is no overlay's any more may take, milliseconds. */
 export const sweepMs = 60_000;
-/** Until it is tried again, milliseconds. */
-const againMs = 2000;
+/** Until it is tried again. */
+const backoff = { firstMs: 500, longestMs: 2000 } as const;
 
 export interface LeftoversParts {
   readonly overlays: Pick<Overlays, "sweep">;
@@ -19,12 +19,16 @@ export interface LeftoversParts {
 /** Takes from the kernel what no overlay of this host wants any more. */
 export class Leftovers implements AsyncDisposable {
   readonly #parts: LeftoversParts;
-  #sweeping: Promise<void> = Promise.resolve();
-  #again: NodeJS.Timeout | undefined;
-  #over = false;
+  readonly #queue: WorkQueue<"sweep">;
 
   constructor(parts: LeftoversParts) {
     this.#parts = parts;
+    this.#queue = new WorkQueue({
+      place: "overlay",
+      backoff,
+      onDegraded: (_, { error }) =>
+        parts.log.error({ err: error }, "Failed to remove what no overlay wants; retrying"),
+    });
   }
 
   /** Throws what the host says. */
@@ -34,24 +38,10 @@ export class Leftovers implements AsyncDisposable {
 
   /** As soon as that can be done; tried again until it can. */
   soon(): void {
-    this.#sweeping = this.#sweeping.then(async () => {
-      try {
-        await this.sweep();
-      } catch (err) {
-        if (this.#over) return;
-        this.#parts.log.error({ err }, "Cannot take away what has been left");
-        clearTimeout(this.#again);
-        this.#again = setTimeout(
-          guarded("overlay", () => this.soon()),
-          againMs,
-        ).unref();
-      }
-    });
+    this.#queue.add("sweep", async () => void (await this.sweep()));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#over = true;
-    clearTimeout(this.#again);
-    await this.#sweeping;
+    await this.#queue.close();
   }
 }

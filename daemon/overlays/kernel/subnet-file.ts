@@ -1,4 +1,3 @@
-import { guarded } from "../../../core/guard.ts";
 import {
   closeSync,
   constants,
@@ -24,6 +23,7 @@ import {
   subnetEnvText,
 } from "../../../overlay/flannel/subnet-env.ts";
 import type { OverlayConfig } from "../../config/overlay.ts";
+import { WorkQueue } from "../../reconcile/work-queue.ts";
 
 /** Nobody writes a longer one; what is longer is not read. */
 const longest = 64 << 10;
@@ -60,12 +60,17 @@ export class SubnetFile implements Disposable {
   #ready = false;
   /** What is to stand there; undefined when nothing is. */
   #told: string | undefined;
-  /** Why it could not be made as wanted when that was tried last. */
-  #failure: string | undefined;
-  #again: NodeJS.Timeout | undefined;
+  /** Of the two keys only the one that is wanted last is tried. */
+  readonly #queue: WorkQueue<"write" | "remove">;
 
   constructor(options: SubnetFileOptions) {
     this.#options = options;
+    const { path, log, againMs = 2000 } = options;
+    this.#queue = new WorkQueue({
+      place: "overlay",
+      backoff: { firstMs: Math.min(500, againMs), longestMs: againMs },
+      onDegraded: (key, { error }) => log.warn({ err: error, path }, missing[key]),
+    });
   }
 
   /**
@@ -97,14 +102,14 @@ export class SubnetFile implements Disposable {
     const told = this.#told;
     if (told === undefined || this.#text() === told) return false;
     this.#put(told);
-    return this.#failure === undefined;
+    return this.#queue.condition("write").status === "ok";
   }
 
   /** The subnet has been given up. */
   remove(): void {
     const { path } = this.#options;
     this.#told = undefined;
-    this.#try("What has been given up is still reported", () => {
+    this.#try("remove", () => {
       try {
         perform("file", "remove subnet file", () => {
           rmSync(path, { force: true });
@@ -119,31 +124,23 @@ export class SubnetFile implements Disposable {
 
   /** What could not be done is not tried any more. */
   [Symbol.dispose](): void {
-    clearTimeout(this.#again);
+    void this.#queue.close();
   }
 
   #put(text: string): void {
-    this.#try("Programs on the host are not notified of the overlay", () => {
+    this.#try("write", () => {
       if (this.#text() !== text) replaceFile(this.#options.path, text);
     });
   }
 
   /** Now, and until it can be done or something else is wanted. */
-  #try(without: string, make: () => void): void {
-    const { log, path, againMs = 2000 } = this.#options;
-    clearTimeout(this.#again);
+  #try(key: "write" | "remove", make: () => void): void {
+    this.#queue.forget(key === "write" ? "remove" : "write");
     try {
       make();
-      this.#failure = undefined;
-    } catch (err) {
-      const failure = `${without}: ${String(err)}`;
-      // Notified of once for as long as it is the same.
-      if (failure !== this.#failure) log.warn({ err, path }, without);
-      this.#failure = failure;
-      this.#again = setTimeout(
-        guarded("overlay", () => this.#try(without, make)),
-        againMs,
-      ).unref();
+      this.#queue.forget(key);
+    } catch (thrown) {
+      this.#queue.failed(key, async () => make(), thrown);
     }
   }
 
@@ -155,6 +152,12 @@ export class SubnetFile implements Disposable {
     }
   }
 }
+
+/** What is missing while the file cannot be made as it is to be. */
+const missing = {
+  write: "Programs on the host are not notified of the overlay",
+  remove: "What has been given up is still reported",
+} as const;
 
 /** Where it is written before it is put in its place. */
 const freshPath = (path: string): string => join(dirname(path), `.${basename(path)}.new`);

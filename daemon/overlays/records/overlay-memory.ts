@@ -1,26 +1,32 @@
-import { guarded } from "../../../core/guard.ts";
-import { toPodnetError } from "../../../core/errors.ts";
 import type { Log } from "../../../linux/log.ts";
+import { WorkQueue } from "../../reconcile/work-queue.ts";
 import type { Database } from "../../store/database.ts";
 import { type OverlayRecord, overlayRecord, writeOverlay } from "../store.ts";
 
-/** Until what could not be written down is tried again, milliseconds. */
-const againMs = 2000;
+/** Until what could not be written down is tried again. */
+const backoff = { firstMs: 500, longestMs: 2000 } as const;
 
 /** What the next start is to know of one overlay, kept alongside its row. */
 export class OverlayMemory implements Disposable {
   readonly #db: Database;
   readonly #name: string;
-  readonly #log: Pick<Log, "warn">;
   #record: OverlayRecord;
   /** As it was written last. */
   #written: string;
-  #again: NodeJS.Timeout | undefined;
+  readonly #queue: WorkQueue<"row">;
 
   constructor(db: Database, name: string, log: Pick<Log, "warn">) {
     this.#db = db;
     this.#name = name;
-    this.#log = log;
+    this.#queue = new WorkQueue({
+      place: "overlay",
+      backoff,
+      onDegraded: (_, { error }) =>
+        log.warn(
+          { overlay: name, err: error },
+          "What is known of an overlay cannot be written down yet",
+        ),
+    });
     this.#record = overlayRecord(db, name);
     this.#written = JSON.stringify(this.#record);
   }
@@ -51,9 +57,10 @@ export class OverlayMemory implements Disposable {
     this.#write(macs === undefined ? {} : { macs });
   }
 
+  /** What could not be written is tried once more. */
   [Symbol.dispose](): void {
-    if (this.#again !== undefined) this.#keep(this.#record);
-    clearTimeout(this.#again);
+    if (this.#queue.condition("row").status === "degraded") this.#keep(this.#record);
+    void this.#queue.close();
   }
 
   #write(record: OverlayRecord): void {
@@ -67,19 +74,9 @@ export class OverlayMemory implements Disposable {
     this.#record = record;
     try {
       this.#write(record);
-      clearTimeout(this.#again);
-      this.#again = undefined;
+      this.#queue.forget("row");
     } catch (thrown) {
-      if (this.#again === undefined)
-        this.#log.warn(
-          { overlay: this.#name, err: toPodnetError(thrown) },
-          "What is known of an overlay cannot be written down yet",
-        );
-      clearTimeout(this.#again);
-      this.#again = setTimeout(
-        guarded("overlay", () => this.#keep(this.#record)),
-        againMs,
-      ).unref();
+      this.#queue.failed("row", async () => this.#write(this.#record), thrown);
     }
   }
 }
