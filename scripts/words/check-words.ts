@@ -83,8 +83,7 @@ if (option === "--list") {
   let wrong = 0;
   for (const kind of ["words", "columns"] as const) {
     const rises = total(now[kind]) > total(allowed[kind]);
-    // Until today's moves are through, totals alone are compared.
-    if (!rises) continue;
+    if (option === "--update" && !rises) continue;
     for (const file of new Set([...Object.keys(now[kind]), ...Object.keys(allowed[kind])])) {
       const [is, may] = [now[kind][file] ?? 0, allowed[kind][file] ?? 0];
       if (is === may) continue;
