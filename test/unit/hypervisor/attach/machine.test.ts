@@ -104,7 +104,7 @@ for (const [what, kind, other, code, message] of [
     "bridge",
     { "query-cpus-fast {}": [{ "thread-id": 2 ** 30 }] },
     "UNSUPPORTED",
-    /process cannot be told/,
+    /process cannot be identified/,
   ],
 ] as const)
   test(`a machine is refused for ${what}, by its code`, async (t) => {
