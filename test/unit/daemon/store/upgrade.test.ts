@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import test from "ava";
@@ -6,6 +6,8 @@ import { ipOf } from "../../../../core/address.ts";
 import { systemClock } from "../../../../core/clock.ts";
 import { migrations } from "../../../../daemon/store/migrations.ts";
 import { type InterfacePlan, parseStoredPlan } from "../../../../daemon/pods/store/pod-plan.ts";
+import type { PodId } from "../../../../core/names.ts";
+import { KeptPlans, plansDirectory } from "../../../../daemon/pods/store/kept-plans.ts";
 import { guestConfigOf } from "../../../../daemon/pods/guest/guest-config.ts";
 import { portsOf } from "../../../../daemon/pods/interfaces/pod-ports.ts";
 import { machineOf } from "../../../../daemon/pods/plan/plan-seed.ts";
@@ -227,6 +229,22 @@ test("what plans of schema 7 said of ports, guest and seed disk follows from wha
   const texts = stored.flatMap(({ plan, before }) => [plan, before ?? "{}"].map(String));
   for (const text of texts)
     for (const key of ["argv", "ports", "guest"]) t.false(key in JSON.parse(text), key);
+});
+
+test("a plan of schema 7 that is kept alongside the state is read as decisions", (t) => {
+  using node = openLeft(7);
+  const config = configuration({});
+  const raw = new DatabaseSync(":memory:");
+  using _raw = { [Symbol.dispose]: () => raw.close() };
+  raw.exec(fixture(7));
+  const row = raw.prepare("SELECT id, plan, spec FROM pods WHERE name = 'everywhere'").get() ?? {};
+  const directory = plansDirectory(config);
+  mkdirSync(directory, { recursive: true });
+  const [plan, spec] = [row["plan"], row["spec"]].map((each) => JSON.parse(String(each)) as object);
+  const file = { version: 1, stateDir: config.stateDir, left: false, networks: [], spec, plan };
+  writeFileSync(join(directory, `${String(row["id"])}.json`), JSON.stringify(file));
+  const kept = new KeptPlans(config).get(String(row["id"]) as PodId);
+  t.deepEqual(kept?.plan, node.pods.find("everywhere").plan);
 });
 
 test("a plan that makes no sense stays as it is when plans become decisions, and its pod alone is refused", (t) => {
