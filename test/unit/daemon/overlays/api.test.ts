@@ -351,8 +351,8 @@ test("podnet overlay leave, join, diff, reserve, unreserve and reservations", as
   t.is((await one.run("overlay", "reserve", "--public-ip", "192.0.2.9")).code, 5);
   t.is((await one.run("overlay", "reservations")).out, reserve.out);
   const unreserve = await one.run("overlay", "unreserve", "10.5.36.0/24");
-  t.is(unreserve.out, "No longer kept: 10.5.36.0/24\n");
-  t.regex((await one.run("overlay", "unreserve", "10.5.37.0/24")).out, /was not kept/);
+  t.is(unreserve.out, "No longer reserved: 10.5.36.0/24\n");
+  t.regex((await one.run("overlay", "unreserve", "10.5.37.0/24")).out, /was not reserved/);
   t.deepEqual(one.script.calls, [
     "leave flannel",
     "join flannel",
