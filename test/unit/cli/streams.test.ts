@@ -149,7 +149,7 @@ test("console: every other ending puts the terminal back, too", async (t) => {
   t.regex(ends.stderr.text, /The console of web has ended/);
   const refused = start(["console", "db"], onTerminal);
   t.is(await refused.done, 5);
-  t.regex(plain(refused.stderr.text), /The console is being typed on.*\(WRONG_STATE\)/);
+  t.regex(plain(refused.stderr.text), /Another client types on this console.*\(WRONG_STATE\)/);
   for (const [name, code] of [
     ["SIGTERM", 143],
     ["SIGHUP", 0],
