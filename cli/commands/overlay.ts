@@ -206,6 +206,8 @@ function addUnreserve(group: Command, context: Context): void {
         podnet.overlays.removeReservation({ overlay, subnets }, { signal }),
       );
       const what = subnets.join(" and ");
-      context.io.stdout.write(existed ? `No longer reserved: ${what}\n` : `${what} was not reserved\n`);
+      context.io.stdout.write(
+        existed ? `No longer reserved: ${what}\n` : `${what} was not reserved\n`,
+      );
     });
 }

@@ -33,10 +33,14 @@ export class Typing {
   /** Throws `WRONG_STATE`, with the holder: what two type at once would be nobody's. */
   take(by: string): Keyboard {
     if (this.#holder !== undefined) {
-      throw new PodnetError("WRONG_STATE", `Another client types on this console: ${this.#holder}`, {
-        hint: "Read along without typing: podnet console --no-stdin POD",
-        details: { holder: this.#holder },
-      });
+      throw new PodnetError(
+        "WRONG_STATE",
+        `Another client types on this console: ${this.#holder}`,
+        {
+          hint: "Read along without typing: podnet console --no-stdin POD",
+          details: { holder: this.#holder },
+        },
+      );
     }
     this.#holder = by;
     let held = true;
