@@ -77,40 +77,22 @@ export class Bitmap implements Occupancy<number> {
   }
 
   fill(first: number, last: number): void {
-    this.#eachWord(first, last, (words, word, mask) => {
-      words[word] = (words[word] as number) | mask;
-      if (words[word] === -1) this.#markFull(word);
-    });
-    this.#count += last - first + 1;
-  }
-
-  clear(first: number, last: number): void {
-    this.#eachWord(first, last, (words, word, mask) => {
-      const before = words[word] as number;
-      words[word] = before & ~mask;
-      if (before === -1) this.#markOpen(word);
-    });
-    this.#count -= last - first + 1;
-  }
-
-  /** Bytes of the levels. */
-  get bytes(): number {
-    return this.#levels.reduce((sum, level) => sum + level.byteLength, 0);
-  }
-
-  #eachWord(
-    first: number,
-    last: number,
-    visit: (words: Int32Array, word: number, mask: number) => void,
-  ): void {
     if (first < 0 || last >= this.#size)
       throw new RangeError(`${first}-${last} is not in the bitmap`);
     const words = this.#levels[0] as Int32Array;
     for (let word = first >>> 5; word <= last >>> 5; word++) {
       const low = word === first >>> 5 ? first & 31 : 0;
       const high = word === last >>> 5 ? last & 31 : 31;
-      visit(words, word, wordMask(low, high));
+      const after = (words[word] as number) | wordMask(low, high);
+      words[word] = after;
+      if (after === -1) this.#markFull(word);
     }
+    this.#count += last - first + 1;
+  }
+
+  /** Bytes of the levels. */
+  get bytes(): number {
+    return this.#levels.reduce((sum, level) => sum + level.byteLength, 0);
   }
 
   /**

@@ -1,18 +1,7 @@
 import type { Cidr, Ip } from "../core/address.ts";
 import { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
-import type { Counts } from "./ledger.ts";
 import type { Owner } from "./owner.ts";
-
-export const exhausted = (network: Cidr, counts: Counts): PodnetError =>
-  new PodnetError("POOL_EXHAUSTED", `No free address is left in ${network}`, {
-    hint: "Delete a pod, give a reservation back or use a larger network",
-    details: {
-      network,
-      used: String(counts.used),
-      reserved: String(counts.reserved),
-    },
-  });
 
 export const leaseLimitReached = (network: Cidr, limit: number): PodnetError =>
   new PodnetError("POOL_EXHAUSTED", `The pool of ${network} keeps ${limit} leases, and has them`, {

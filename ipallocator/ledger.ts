@@ -98,9 +98,8 @@ export class Ledger {
   }
 
   /** Leases a quarantined offset. */
-  leaseQuarantined(record: number, owner: Owner): Offset {
+  leaseQuarantined(record: number, owner: Owner): void {
     this.#records.leaseAgain(record, owner);
-    return this.#records.offsetOf(record);
   }
 
   /** Ends a lease; the offset rests from `since`. */
@@ -112,13 +111,6 @@ export class Ledger {
   rest(offset: Offset, since: number): void {
     this.#taken.take(offset);
     this.#records.quarantine(offset, since);
-  }
-
-  /** The record that has rested longest where the search looks. */
-  oldest(): number | undefined {
-    for (const record of this.#records.quarantineChain())
-      if (this.#isSearched(this.#records.offsetOf(record))) return record;
-    return undefined;
   }
 
   /** Frees a quarantined offset. */
@@ -136,41 +128,27 @@ export class Ledger {
     }
   }
 
-  /** Records of an owner's leases. */
+  /** Records of an owner's leases, in the order of their offsets. */
   recordsOf(owner: Owner): readonly number[] {
-    return this.#records.ofOwner(owner);
+    return this.#inOrder(this.#records.ofOwner(owner));
   }
 
-  offsetsOf(records: readonly number[]): Offset[] {
-    const offsets = records.map((record) => this.#records.offsetOf(record));
-    return offsets.sort((a, b) => (a < b ? -1 : a > b ? 1 : 0));
+  offsetOf(record: number): Offset {
+    return this.#records.offsetOf(record);
   }
 
-  /** All leased offsets, in order. */
-  leased(): Offset[] {
-    return this.offsetsOf([...this.#records.all()].filter((r) => !this.#records.isQuarantined(r)));
-  }
-
-  /** Resting offsets, oldest first. */
-  *quarantinedOffsets(): Generator<{ offset: Offset; since: number }> {
+  /** Quarantined records where the search looks, oldest first. */
+  *quarantineSearched(): Generator<number> {
     for (const record of this.#records.quarantineChain())
-      yield { offset: this.#records.offsetOf(record), since: this.#records.sinceOf(record) };
+      if (this.#isSearched(this.#records.offsetOf(record))) yield record;
   }
 
-  /** Quarantined offsets where the search looks. */
-  *quarantineSearched(): Generator<Offset> {
-    for (const { offset } of this.quarantinedOffsets()) if (this.#isSearched(offset)) yield offset;
-  }
-
-  reserved(): readonly ReservedSpan[] {
-    return this.#reserved.all();
-  }
-
-  /** A leased offset in the part of a span that is not reserved, if there is one. */
+  /** The lowest leased offset in the part of a span that is not reserved, if there is one. */
   leasedIn(span: Span): Offset | undefined {
     for (const gap of this.#reserved.gaps(span)) {
       const leased = this.#recordsIn(gap).filter((r) => !this.#records.isQuarantined(r));
-      if (leased.length > 0) return this.offsetsOf(leased)[0];
+      const [lowest] = this.#inOrder(leased);
+      if (lowest !== undefined) return this.#records.offsetOf(lowest);
     }
     return undefined;
   }
@@ -184,9 +162,9 @@ export class Ledger {
     }
   }
 
-  /** Frees what is reserved in a span and may be given back. */
-  unreserve(span: Span): void {
-    for (const { first, last } of this.#reserved.remove(span)) this.#taken.clear(first, last);
+  #inOrder(records: readonly number[]): number[] {
+    const offset = (record: number): Offset => this.#records.offsetOf(record);
+    return records.toSorted((a, b) => (offset(a) < offset(b) ? -1 : 1));
   }
 
   /** Records in a span: looked up one by one in a short one, sifted out of all in a long one. */

@@ -20,8 +20,6 @@ export interface Occupancy<O extends Offset = Offset> {
   nextFree(from: O): O | undefined;
   /** Takes `first` to `last`, all of which must be free. */
   fill(first: O, last: O): void;
-  /** Frees `first` to `last`, all of which must be taken. */
-  clear(first: O, last: O): void;
 }
 
 /** Bits `low` to `high` (0 to 31, inclusive) of a 32-bit word. */

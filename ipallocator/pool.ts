@@ -1,4 +1,4 @@
-import { type Cidr, familyOf, type Ip, ipFromBigInt, parseCidr, rangeOf } from "../core/address.ts";
+import type { Cidr, Ip } from "../core/address.ts";
 import { assertNever } from "../core/brand.ts";
 import type { Clock } from "../core/clock.ts";
 import * as failures from "./failures.ts";
@@ -6,15 +6,7 @@ import { type Entry, Ledger } from "./ledger.ts";
 import { MonotoneTime } from "./monotone.ts";
 import type { Offset } from "./occupancy.ts";
 import { checkOwner, type Owner } from "./owner.ts";
-import type { ReservedSpan, Span } from "./ranges.ts";
-import {
-  checkSnapshotVersion,
-  type Lease,
-  type PoolSnapshot,
-  type QuarantinedAddress,
-  type Reservation,
-  snapshotVersion,
-} from "./snapshot.ts";
+import type { Span } from "./ranges.ts";
 import { openSpace, type Space } from "./space.ts";
 
 export interface PoolOptions {
@@ -26,7 +18,7 @@ export interface PoolOptions {
   /** Reserved from the start, with the reason `gateway`. */
   readonly gateway?: Ip;
   /**
-   * Where `acquire` and `peek` look; the whole network unless given. `acquireAt` takes others too.
+   * Where `peek` looks; the whole network unless given. `acquireAt` takes others too.
    */
   readonly ranges?: readonly IpRange[];
   /**
@@ -58,18 +50,17 @@ export type IpRange = Ip | { readonly first: Ip; readonly last: Ip };
 /**
  * Which addresses of one network are free, reserved, leased (and by whom) or in quarantine.
  *
- * Pure and synchronous; the caller makes it durable. Addresses are handed out as runv did: the next
- * free one behind the last handed out, from the start again at the end. An address asked for by
- * name does not move that place. A released address rests for `quarantineMs`; when nothing else is
- * left, the one that has rested longest goes first.
+ * Pure and synchronous; the caller makes it durable. `peek` finds addresses as runv did: the next
+ * free one behind the last handed out, from the start again at the end. The caller takes one by
+ * `acquireAt`, and moves the place of the search by `seek`. A released address rests for
+ * `quarantineMs`; when nothing else is left, the one that has rested longest goes first.
  *
  * Methods that depend on time take `now`, milliseconds since 1970, by default the clock's. When the
  * clock is set back, time stands still here until it has caught up.
  */
 export class AddressPool {
-  readonly network: Cidr;
-  readonly quarantineMs: number;
-  readonly maxLeases: number;
+  readonly #quarantineMs: number;
+  readonly #maxLeases: number;
   readonly #clock: Clock;
   readonly #space: Space;
   readonly #ledger: Ledger;
@@ -78,9 +69,8 @@ export class AddressPool {
   /** Throws `ADDRESS_INVALID` or `INVALID_ARGUMENT` for a network that cannot be a pool. */
   constructor(options: PoolOptions) {
     this.#space = openSpace(options.network);
-    this.network = this.#space.network;
-    this.quarantineMs = failures.wholeNumber(options.quarantineMs ?? 60_000, "quarantineMs");
-    this.maxLeases = failures.wholeNumber(options.maxLeases ?? 2 ** 24, "maxLeases");
+    this.#quarantineMs = failures.wholeNumber(options.quarantineMs ?? 60_000, "quarantineMs");
+    this.#maxLeases = failures.wholeNumber(options.maxLeases ?? 2 ** 24, "maxLeases");
     this.#clock = options.clock;
     this.#ledger = new Ledger(
       this.#space,
@@ -89,29 +79,9 @@ export class AddressPool {
     const { first, last } = this.#space;
     // In IPv6 the first address is the subnet-router anycast address (RFC 4291 2.6.1); there is no
     // broadcast.
-    this.#ledger.reserve({ first, last: first, reason: "network", fixed: true });
-    if (this.#space.family === 4)
-      this.#ledger.reserve({ first: last, last, reason: "broadcast", fixed: true });
+    this.#ledger.reserve({ first, last: first, reason: "network" });
+    if (this.#space.family === 4) this.#ledger.reserve({ first: last, last, reason: "broadcast" });
     if (options.gateway !== undefined) this.reserve(options.gateway, "gateway");
-  }
-
-  /** Hands out the next free address. Throws `POOL_EXHAUSTED`. */
-  acquire(owner: Owner, now: number = this.#clock.now()): Ip {
-    checkOwner(owner);
-    this.#settle(now);
-    const room = this.#ledger.recordCount < this.maxLeases;
-    let offset = room ? this.#ledger.nextFree() : undefined;
-    if (offset === undefined) {
-      const oldest = this.#ledger.oldest();
-      if (oldest === undefined) {
-        throw room
-          ? failures.exhausted(this.network, this.#ledger.counts())
-          : failures.leaseLimitReached(this.network, this.maxLeases);
-      }
-      offset = this.#ledger.leaseQuarantined(oldest, owner);
-    } else this.#ledger.lease(offset, owner);
-    this.#ledger.cursor = offset;
-    return this.#space.ipAt(offset);
   }
 
   /**
@@ -128,9 +98,10 @@ export class AddressPool {
       this.#ledger.leaseQuarantined(entry.record, owner);
       return;
     }
-    if (this.#ledger.recordCount >= this.maxLeases) {
-      const oldest = this.#ledger.oldest();
-      if (oldest === undefined) throw failures.leaseLimitReached(this.network, this.maxLeases);
+    if (this.#ledger.recordCount >= this.#maxLeases) {
+      const oldest = this.#ledger.quarantineSearched().next().value;
+      if (oldest === undefined)
+        throw failures.leaseLimitReached(this.#space.network, this.#maxLeases);
       this.#ledger.wake(oldest);
     }
     this.#ledger.lease(offset, owner);
@@ -150,18 +121,12 @@ export class AddressPool {
     return entry.owner;
   }
 
-  /** Ends all leases of an owner and answers their addresses in order; none is no error. */
+  /** Ends all leases of an owner, the lowest address first, and answers them; none is no error. */
   releaseOwner(owner: Owner, now: number = this.#clock.now()): Ip[] {
     const time = this.#settle(now);
-    const ips = this.addressesOf(owner);
-    for (const record of this.#ledger.recordsOf(owner)) this.#ledger.retire(record, time);
-    return ips;
-  }
-
-  /** The addresses an owner holds, in order. */
-  addressesOf(owner: Owner): Ip[] {
     const records = this.#ledger.recordsOf(owner);
-    return this.#ledger.offsetsOf(records).map((offset) => this.#space.ipAt(offset));
+    for (const record of records) this.#ledger.retire(record, time);
+    return records.map((record) => this.#space.ipAt(this.#ledger.offsetOf(record)));
   }
 
   /**
@@ -170,25 +135,9 @@ export class AddressPool {
    */
   reserve(range: IpRange, reason: string): void {
     const span = this.#spanOf(range);
-    this.#refuseLeasedIn(span);
-    this.#ledger.reserve({ ...span, reason, fixed: false });
-  }
-
-  /** Reserves the first and the last address of a network inside the pool: both or none. */
-  reserveEdges(network: Cidr, reason: string): void {
-    const range = rangeOf(parseCidr(network, "network"));
-    const spans = [range.first, range.last].map((value) =>
-      this.#spanOf(ipFromBigInt(familyOf(network), value)),
-    );
-    for (const span of spans) this.#refuseLeasedIn(span);
-    for (const span of spans) this.#ledger.reserve({ ...span, reason, fixed: false });
-  }
-
-  /**
-   * Gives reserved addresses back; absent is success. Network and broadcast address stay reserved.
-   */
-  unreserve(range: IpRange): void {
-    this.#ledger.unreserve(this.#spanOf(range));
+    const leased = this.#ledger.leasedIn(span);
+    if (leased !== undefined) this.#unclaimed(leased);
+    this.#ledger.reserve({ ...span, reason });
   }
 
   /**
@@ -202,22 +151,22 @@ export class AddressPool {
   }
 
   /**
-   * The addresses `acquire` would hand out next, at most `count`, in order: the free ones, then
-   * those that rest, oldest first. Takes nothing.
+   * The addresses to hand out next, at most `count`, in order: the free ones, then those that
+   * rest, oldest first. Takes nothing.
    */
   peek(count: number, now: number = this.#clock.now()): Ip[] {
     this.#settle(now);
     const found: Offset[] = [];
-    // At the limit of leases `acquire` turns to what rests, though others are free.
-    const fresh = Math.min(count, this.maxLeases - this.#ledger.recordCount);
+    // At the limit of leases only what rests can be handed out, though others are free.
+    const fresh = Math.min(count, this.#maxLeases - this.#ledger.recordCount);
     let next = this.#ledger.nextFree();
     while (found.length < fresh && next !== undefined && next !== found[0]) {
       found.push(next);
       next = this.#ledger.nextFree(next);
     }
-    for (const offset of this.#ledger.quarantineSearched()) {
+    for (const record of this.#ledger.quarantineSearched()) {
       if (found.length >= count) break;
-      found.push(offset);
+      found.push(this.#ledger.offsetOf(record));
     }
     return found.map((offset) => this.#space.ipAt(offset));
   }
@@ -238,69 +187,10 @@ export class AddressPool {
     return { size: this.#space.size, ...this.#ledger.counts() };
   }
 
-  /**
-   * The leases in the order of addresses. One that ends during the iteration is left out, a new one
-   * not seen.
-   */
-  *leases(): Generator<Lease> {
-    for (const offset of this.#ledger.leased()) {
-      const entry = this.#ledger.at(offset);
-      if (entry.kind === "leased") yield { ip: this.#space.ipAt(offset), owner: entry.owner };
-    }
-  }
-
-  /** Addresses in quarantine, oldest first. */
-  quarantined(now: number = this.#clock.now()): QuarantinedAddress[] {
-    this.#settle(now);
-    return this.#quarantinedOffsets();
-  }
-
-  /** Reserved ranges in order, network and broadcast address included. */
-  reservations(): Reservation[] {
-    return this.#ledger.reserved().map((span) => this.#reservation(span));
-  }
-
-  /** The pool as plain JSON; addresses whose quarantine is over at `now` are free in it. */
-  snapshot(now: number = this.#clock.now()): PoolSnapshot {
-    this.#settle(now);
-    const { cursor } = this.#ledger;
-    return {
-      version: snapshotVersion,
-      network: this.network,
-      quarantineMs: this.quarantineMs,
-      ...(cursor === undefined ? {} : { cursor: this.#space.ipAt(cursor) }),
-      reservations: this.#ledger
-        .reserved()
-        .filter((span) => !span.fixed)
-        .map((span) => this.#reservation(span)),
-      leases: [...this.leases()],
-      quarantined: this.#quarantinedOffsets(),
-    };
-  }
-
-  /**
-   * A pool equal to the one the snapshot was taken of. Throws `STATE_NEWER`, `STATE_CORRUPT`, or
-   * the error of the first entry that does not fit.
-   */
-  static restore(
-    snapshot: PoolSnapshot,
-    options: { readonly clock: Clock; readonly maxLeases?: number },
-  ): AddressPool {
-    checkSnapshotVersion(snapshot);
-    const { network, quarantineMs } = snapshot;
-    const pool = new AddressPool({ ...options, network, quarantineMs });
-    for (const { first, last, reason } of snapshot.reservations)
-      pool.reserve({ first, last }, reason);
-    for (const { ip, owner } of snapshot.leases) pool.acquireAt(ip, owner);
-    for (const { ip, since } of snapshot.quarantined) pool.quarantine(ip, since);
-    if (snapshot.cursor !== undefined) pool.seek(snapshot.cursor);
-    return pool;
-  }
-
   /** Frees what has rested long enough; answers the pool's own time. */
   #settle(now: number): number {
     const time = this.#time.at(now);
-    this.#ledger.wakeUntil(time - this.quarantineMs);
+    this.#ledger.wakeUntil(time - this.#quarantineMs);
     return time;
   }
 
@@ -314,7 +204,7 @@ export class AddressPool {
         return { state: "used", owner: entry.owner };
       case "quarantined": {
         const since = this.#time.onClock(entry.since);
-        return { state: "quarantined", since, until: since + this.quarantineMs };
+        return { state: "quarantined", since, until: since + this.#quarantineMs };
       }
       default:
         return assertNever(entry);
@@ -329,25 +219,9 @@ export class AddressPool {
     return entry;
   }
 
-  #refuseLeasedIn(span: Span): void {
-    const leased = this.#ledger.leasedIn(span);
-    if (leased !== undefined) this.#unclaimed(leased);
-  }
-
-  #quarantinedOffsets(): QuarantinedAddress[] {
-    return Array.from(this.#ledger.quarantinedOffsets(), ({ offset, since }) => ({
-      ip: this.#space.ipAt(offset),
-      since: this.#time.onClock(since),
-    }));
-  }
-
-  #reservation({ first, last, reason }: ReservedSpan): Reservation {
-    return { first: this.#space.ipAt(first), last: this.#space.ipAt(last), reason };
-  }
-
   #offsetOf(ip: Ip): Offset {
     const offset = this.#space.offsetOf(ip);
-    if (offset === undefined) throw failures.outOfRange(ip, this.network);
+    if (offset === undefined) throw failures.outOfRange(ip, this.#space.network);
     return offset;
   }
 

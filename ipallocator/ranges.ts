@@ -9,14 +9,12 @@ export interface Span {
 
 export interface ReservedSpan extends Span {
   readonly reason: string;
-  /** Never given back: network and broadcast address. */
-  readonly fixed: boolean;
 }
 
 /** Disjoint reserved spans in order; found by bisection. */
 export class Ranges {
   readonly #space: Space;
-  #spans: ReservedSpan[] = [];
+  readonly #spans: ReservedSpan[] = [];
   #count = 0n;
 
   constructor(space: Space) {
@@ -26,10 +24,6 @@ export class Ranges {
   /** Offsets in all spans. */
   get count(): bigint {
     return this.#count;
-  }
-
-  all(): readonly ReservedSpan[] {
-    return this.#spans;
   }
 
   find(offset: Offset): ReservedSpan | undefined {
@@ -57,27 +51,6 @@ export class Ranges {
   add(span: ReservedSpan): void {
     this.#spans.splice(this.#firstEndingFrom(span.first), 0, span);
     this.#count += lengthOf(span);
-  }
-
-  /** Removes what of ours lies in `span` and may go; answers the parts that went. */
-  remove(span: Span): Span[] {
-    const gone: Span[] = [];
-    const kept: ReservedSpan[] = [];
-    for (const own of this.#spans) {
-      if (own.last < span.first || own.first > span.last || own.fixed) {
-        kept.push(own);
-        continue;
-      }
-      const first = own.first < span.first ? span.first : own.first;
-      const last = own.last > span.last ? span.last : own.last;
-      gone.push({ first, last });
-      if (own.first < first) kept.push({ ...own, last: this.#space.before(first) });
-      const rest = this.#space.after(last);
-      if (own.last > last && rest !== undefined) kept.push({ ...own, first: rest });
-    }
-    this.#spans = kept;
-    for (const part of gone) this.#count -= lengthOf(part);
-    return gone;
   }
 
   /** Index of the first span whose end is at or after the offset. */

@@ -14,30 +14,35 @@ class Level {
     return (this.word(offset >> 5n) & (1 << Number(offset & 31n))) !== 0;
   }
 
-  /** Replaces a word; `before` is what `word` returned. */
-  put(at: bigint, before: number, after: number): void {
-    if (after === 0 || after === -1) {
-      if (before !== 0 && before !== -1) this.#words.delete(at);
-    } else this.#words.set(at, after);
-    if (after === -1) this.#setAbove(at, at);
-    else if (before === -1) this.#above?.change(at, at, false);
+  /** Takes one offset; false when it was taken already. */
+  take(offset: bigint): boolean {
+    return this.#takeOf(offset >> 5n, 1 << Number(offset & 31n));
   }
 
-  change(first: bigint, last: bigint, taken: boolean): void {
+  /** Frees one offset; false when it was free already. */
+  free(offset: bigint): boolean {
+    const at = offset >> 5n;
+    const before = this.word(at);
+    const after = before & ~(1 << Number(offset & 31n));
+    if (after === before) return false;
+    this.#put(at, before, after);
+    return true;
+  }
+
+  /** Takes `first` to `last`, all of which must be free. */
+  fill(first: bigint, last: bigint): void {
     const firstWord = first >> 5n;
     const lastWord = last >> 5n;
     const low = Number(first & 31n);
     const high = Number(last & 31n);
     if (firstWord === lastWord) {
-      this.#changeWord(firstWord, wordMask(low, high), taken);
+      this.#takeOf(firstWord, wordMask(low, high));
       return;
     }
-    this.#changeWord(firstWord, wordMask(low, 31), taken);
-    this.#changeWord(lastWord, wordMask(0, high), taken);
-    if (lastWord - firstWord < 2n) return;
-    // Whole words in between: all free or all taken by contract, so none of them is in the map.
-    if (taken) this.#setAbove(firstWord + 1n, lastWord - 1n);
-    else this.#above?.change(firstWord + 1n, lastWord - 1n, false);
+    this.#takeOf(firstWord, wordMask(low, 31));
+    this.#takeOf(lastWord, wordMask(0, high));
+    // Whole words in between are free by contract, so none of them is in the map.
+    if (lastWord - firstWord >= 2n) this.#fillAbove(firstWord + 1n, lastWord - 1n);
   }
 
   nextFree(from: bigint): bigint {
@@ -53,14 +58,27 @@ class Level {
     return this.#words.size + (this.#above?.words ?? 0);
   }
 
-  #changeWord(at: bigint, mask: number, taken: boolean): void {
+  /** Takes the bits of `mask` in a word; false when it had them. */
+  #takeOf(at: bigint, mask: number): boolean {
     const before = this.word(at);
-    this.put(at, before, taken ? before | mask : before & ~mask);
+    const after = before | mask;
+    if (after === before) return false;
+    this.#put(at, before, after);
+    return true;
   }
 
-  #setAbove(first: bigint, last: bigint): void {
+  /** Replaces a word; `before` is what `word` returned. */
+  #put(at: bigint, before: number, after: number): void {
+    if (after === 0 || after === -1) {
+      if (before !== 0 && before !== -1) this.#words.delete(at);
+    } else this.#words.set(at, after);
+    if (after === -1) this.#fillAbove(at, at);
+    else if (before === -1) this.#above?.free(at);
+  }
+
+  #fillAbove(first: bigint, last: bigint): void {
     this.#above ??= new Level();
-    this.#above.change(first, last, true);
+    this.#above.fill(first, last);
   }
 }
 
@@ -94,21 +112,13 @@ export class SparseSet implements Occupancy<bigint> {
   }
 
   take(offset: bigint): boolean {
-    const at = offset >> 5n;
-    const before = this.#level.word(at);
-    const after = before | (1 << Number(offset & 31n));
-    if (after === before) return false;
-    this.#level.put(at, before, after);
+    if (!this.#level.take(offset)) return false;
     this.#count++;
     return true;
   }
 
   free(offset: bigint): boolean {
-    const at = offset >> 5n;
-    const before = this.#level.word(at);
-    const after = before & ~(1 << Number(offset & 31n));
-    if (after === before) return false;
-    this.#level.put(at, before, after);
+    if (!this.#level.free(offset)) return false;
     this.#count--;
     return true;
   }
@@ -119,12 +129,7 @@ export class SparseSet implements Occupancy<bigint> {
   }
 
   fill(first: bigint, last: bigint): void {
-    this.#level.change(first, last, true);
+    this.#level.fill(first, last);
     this.#count += last - first + 1n;
-  }
-
-  clear(first: bigint, last: bigint): void {
-    this.#level.change(first, last, false);
-    this.#count -= last - first + 1n;
   }
 }

@@ -264,10 +264,19 @@ function sparseTable(): void {
   console.log();
 }
 
-/** The pool as the daemon uses it: text addresses, owners, quarantine. */
+/** Takes the next address as podnetd does: peeks, acquires what was found, and seeks behind it. */
+function takeNext(pool: AddressPool, id: string, now: number): Ip {
+  const [found] = pool.peek(1, now);
+  if (found === undefined) throw new Error("full");
+  pool.acquireAt(found, { kind: "pod", id });
+  pool.seek(found);
+  return found;
+}
+
+/** The pool as podnetd uses it: text addresses, owners, quarantine. */
 function poolTable(): void {
   const widths = [20, 7, 10, 8];
-  console.log("The whole pool, acquire and release with owner and quarantine; ns per operation");
+  console.log("The whole pool, peek, acquireAt, seek and release; ns per take or release");
   row(["pool", "full", "median", "p99"], widths);
   for (const network of ["192.168.123.0/24", "10.4.0.0/16", "10.0.0.0/8", "fd00::/64"]) {
     for (const fill of [0, 50, 99.9]) {
@@ -277,7 +286,7 @@ function poolTable(): void {
       const capacity = large ? 200_000 : Number(pool.stats().free);
       const held: Ip[] = [];
       while (held.length < Math.min(capacity - 1, Math.round((capacity * fill) / 100)))
-        held.push(pool.acquire({ kind: "pod", id: `owner-${held.length}` }));
+        held.push(takeNext(pool, `owner-${held.length}`, Date.now()));
       const random = stream(5);
       const samples: number[] = [];
       let now = Date.now();
@@ -285,7 +294,7 @@ function poolTable(): void {
         const start = process.hrtime.bigint();
         for (let i = 0; i < 100; i++) {
           now += 1000;
-          const ip = pool.acquire({ kind: "pod", id: "owner-new" }, now);
+          const ip = takeNext(pool, "owner-new", now);
           const victim = random(Math.max(1, held.length));
           pool.release(held[victim] ?? ip, now);
           if (held.length > 0) held[victim] = ip;
@@ -327,7 +336,7 @@ function leaseBytes(network: Cidr, count: number, release: boolean): number {
   const full = bytesOf(() => {
     const pool = new AddressPool({ network, clock: systemClock });
     for (let i = 0; i < count; i++) {
-      const ip = pool.acquire({ kind: "pod", id: `${i.toString(32).padStart(12, "a")}:0` }, 0);
+      const ip = takeNext(pool, `${i.toString(32).padStart(12, "a")}/0`, 0);
       if (release) pool.release(ip, 0);
     }
     return pool;

@@ -11,9 +11,9 @@ import {
 } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { type Owner, ownerKinds } from "../../ipallocator/owner.ts";
-import { AddressPool } from "../../ipallocator/pool.ts";
+import { AddressPool, type AddressState } from "../../ipallocator/pool.ts";
 import { Random, runSeed } from "./engine/random.ts";
-import { ascending, ReferencePool } from "./ipallocator-reference.ts";
+import { ReferencePool } from "./ipallocator-reference.ts";
 
 /**
  * One million random operations in all, on the pool and on a model of maps; every answer, every
@@ -35,6 +35,9 @@ const networks = [
   "fc00::/8",
 ] as const;
 
+/** Milliseconds that an address rests. */
+const quarantines = [50, 0, 1000] as const;
+
 function codeOf(body: () => void): string {
   try {
     body();
@@ -50,16 +53,17 @@ class Run {
   readonly #base: bigint;
   readonly #family: 4 | 6;
   readonly #model: ReferencePool;
+  readonly #open: () => AddressPool;
   #pool: AddressPool;
   #wall = 1_000_000;
 
-  constructor(network: Cidr, random: (below: number) => number) {
+  constructor(network: Cidr, quarantineMs: number, random: (below: number) => number) {
     this.#random = random;
     this.#base = rangeOf(network).first;
     this.#family = familyOf(network);
-    const quarantineMs = [0, 50, 1000][random(3)] as number;
     this.#model = new ReferencePool(network, quarantineMs);
-    this.#pool = new AddressPool({ network, quarantineMs, clock: this.#clock });
+    this.#open = () => new AddressPool({ network, quarantineMs, clock: this.#clock });
+    this.#pool = this.#open();
   }
 
   readonly #clock = { now: () => this.#wall, monotonic: () => this.#wall };
@@ -67,13 +71,12 @@ class Run {
   step(): void {
     const { size } = this.#model;
     const dice = this.#random(10_000) / 10;
-    if (dice < 400) this.#acquire();
+    if (dice < 400) this.#take();
     else if (dice < 500) this.#acquireAt();
     else if (dice < 780) this.#release();
     else if (dice < 800) this.#releaseOwner();
     else if (dice < 815) this.#reserve();
-    else if (dice < 835) this.#unreserve();
-    else if (dice < 835.2) this.#restore();
+    else if (dice < 835) this.#rebuild();
     else if (dice < 836) this.#sweep();
     else this.#pass();
     this.#model.pass(0);
@@ -111,13 +114,22 @@ class Run {
     return { kind, id: `owner-${this.#random(100)}` };
   }
 
-  #acquire(): void {
+  /** Takes the next address as podnetd does: by what a peek found. */
+  #take(): void {
     const owner = this.#owner();
-    const expected = this.#model.acquire(owner);
-    let found: bigint | undefined;
-    const code = codeOf(() => (found = this.#offset(this.#pool.acquire(owner))));
-    assert.equal(found, expected);
-    assert.equal(code, expected === undefined ? "POOL_EXHAUSTED" : "done");
+    const count = 1 + this.#random(3);
+    const [expected, ...others] = this.#model.peek(count);
+    const [found, ...rest] = this.#pool.peek(count);
+    assert.equal(found === undefined ? undefined : this.#offset(found), expected);
+    assert.deepEqual(
+      rest.map((ip) => this.#offset(ip)),
+      others,
+    );
+    if (found === undefined || expected === undefined) return;
+    this.#pool.acquireAt(found, owner);
+    this.#pool.seek(found);
+    assert.equal(this.#model.acquireAt(expected, owner), "done");
+    this.#model.cursor = expected;
   }
 
   #acquireAt(): void {
@@ -146,16 +158,8 @@ class Run {
   #releaseOwner(): void {
     const owner = this.#owner();
     const offsets = this.#model.held(owner);
-    assert.deepEqual(
-      this.#pool.addressesOf(owner).map((ip) => this.#offset(ip)),
-      offsets,
-    );
     const released = this.#pool.releaseOwner(owner).map((ip) => this.#offset(ip));
     assert.deepEqual(released, offsets);
-    // Released at one moment: which of them is the older is the pool's to say.
-    const order =
-      offsets.length < 2 ? [] : this.#pool.quarantined().map(({ ip }) => this.#offset(ip));
-    offsets.sort((a, b) => order.indexOf(a) - order.indexOf(b));
     for (const offset of offsets) this.#model.release(offset);
   }
 
@@ -171,20 +175,28 @@ class Run {
     assert.equal(code, outside ? "ADDRESS_OUT_OF_RANGE" : this.#model.reserve(first, last, "test"));
   }
 
-  #unreserve(): void {
-    const mine = this.#model.reserved.filter((span) => !span.fixed);
-    const own = mine[this.#random(mine.length + 1)];
-    const offset = this.#anyOffset();
-    const range = own ?? { first: offset, last: offset };
-    // At times only the second half of it.
-    const first = this.#random(2) === 0 ? range.first : (range.first + range.last) / 2n;
-    const span = { first: this.#ip(first), last: this.#ip(range.last) };
-    const inside = first >= 0n && range.last < this.#model.size;
-    assert.equal(
-      codeOf(() => this.#pool.unreserve(span)),
-      inside ? "done" : "ADDRESS_OUT_OF_RANGE",
-    );
-    if (inside) this.#model.unreserve(first, range.last);
+  /**
+   * Builds the pool anew, as podnetd does from its rows, at times without reservations that it had.
+   * A large pool is built less often.
+   */
+  #rebuild(): void {
+    const model = this.#model;
+    if (this.#random(1 + (model.used.size >> 5)) > 0) return;
+    if (this.#random(2) === 0)
+      model.reserved = model.reserved.filter(({ fixed }) => fixed || this.#random(2) === 0);
+    this.#pool = this.#open();
+    for (const [offset, owner] of model.used) this.#pool.acquireAt(this.#ip(offset), owner);
+    for (const [offset, since] of model.quarantinedOffsets)
+      this.#pool.quarantine(this.#ip(offset), this.#wallAt(since));
+    for (const { first, last, reason, fixed } of model.reserved)
+      if (!fixed) this.#pool.reserve({ first: this.#ip(first), last: this.#ip(last) }, reason);
+    if (model.cursor >= 0n) this.#pool.seek(this.#ip(model.cursor));
+    this.#sweep();
+  }
+
+  /** The clock's time of a moment of the model. */
+  #wallAt(moment: number): number {
+    return this.#wall - (this.#model.time - moment);
   }
 
   #pass(): void {
@@ -194,47 +206,37 @@ class Run {
     this.#model.pass(ms);
   }
 
-  #restore(): void {
-    const snapshot = this.#pool.snapshot();
-    const restored = AddressPool.restore(JSON.parse(JSON.stringify(snapshot)), {
-      clock: this.#clock,
-    });
-    assert.deepEqual(restored.snapshot(), snapshot);
-    this.#pool = restored;
-    this.#sweep();
-  }
-
-  /** Everything both know, compared. */
+  /** All that both know, compared; with the counts it leaves no room for an address more. */
   #sweep(): void {
     const model = this.#model;
-    const leases = [...this.#pool.leases()].map(({ ip, owner }) => [this.#offset(ip), owner]);
+    for (const offset of [...model.used.keys(), ...model.quarantinedOffsets.keys()])
+      this.#compare(offset);
+    for (const { first, last } of model.reserved)
+      for (const offset of [first - 1n, first, (first + last) / 2n, last, last + 1n])
+        this.#compare(offset);
+    for (let i = 0; i < 64; i++) this.#compare(this.#anyOffset());
+    const count = Number(model.size < 4096n ? model.size : 64n);
     assert.deepEqual(
-      leases,
-      [...model.used].sort(([a], [b]) => ascending(a, b)),
+      this.#pool.peek(count).map((ip) => this.#offset(ip)),
+      model.peek(count),
     );
-    const quarantinedOffsets = this.#pool.quarantined().map(({ ip }) => this.#offset(ip));
-    assert.deepEqual(quarantinedOffsets, [...model.quarantinedOffsets.keys()]);
-    const reserved = this.#pool
-      .reservations()
-      .map(({ first, last, reason }) => [this.#offset(first), this.#offset(last), reason]);
-    assert.deepEqual(
-      reserved,
-      model.reserved
-        .toSorted((a, b) => ascending(a.first, b.first))
-        .map(({ first, last, reason }) => [first, last, reason]),
-    );
-    for (let i = 0; i < 64; i++) {
-      const offset = this.#anyOffset();
-      if (offset < 0n || offset >= model.size) continue;
-      const state = model.used.has(offset)
-        ? "used"
-        : model.quarantinedOffsets.has(offset)
-          ? "quarantined"
-          : model.reservation(offset) === undefined
-            ? "free"
-            : "reserved";
-      assert.equal(this.#pool.lookup(this.#ip(offset)).state, state);
+  }
+
+  #compare(offset: bigint): void {
+    if (offset < 0n || offset >= this.#model.size) return;
+    assert.deepEqual(this.#pool.lookup(this.#ip(offset)), this.#expected(offset));
+  }
+
+  #expected(offset: bigint): AddressState {
+    const owner = this.#model.used.get(offset);
+    if (owner !== undefined) return { state: "used", owner };
+    const released = this.#model.quarantinedOffsets.get(offset);
+    if (released !== undefined) {
+      const since = this.#wallAt(released);
+      return { state: "quarantined", since, until: since + this.#model.quarantineMs };
     }
+    const reason = this.#model.reservation(offset)?.reason;
+    return reason === undefined ? { state: "free" } : { state: "reserved", reason };
   }
 }
 
@@ -243,7 +245,9 @@ for (const [index, text] of networks.entries()) {
     t.timeout(300_000);
     t.log(`PODNET_SEED=${seed}`);
     const random = new Random(seed + index);
-    const run = new Run(parseCidr(text), (below) => random.below(below));
+    const run = new Run(parseCidr(text), quarantines[index % 3] as number, (below) =>
+      random.below(below),
+    );
     for (let i = 0; i < operations / networks.length; i++) run.step();
     t.pass();
   });

@@ -9,7 +9,7 @@ export class ReferencePool {
   readonly used = new Map<bigint, Owner>();
   /** In order of release; the value is when. */
   readonly quarantinedOffsets = new Map<bigint, number>();
-  readonly reserved: { first: bigint; last: bigint; reason: string; fixed: boolean }[] = [];
+  reserved: { first: bigint; last: bigint; reason: string; fixed: boolean }[] = [];
   readonly quarantineMs: number;
   /** Time that only goes forward. */
   time = 0;
@@ -35,16 +35,20 @@ export class ReferencePool {
       if (since + this.quarantineMs <= this.time) this.quarantinedOffsets.delete(offset);
   }
 
-  acquire(owner: Owner): bigint | undefined {
-    const found =
-      this.#search(this.cursor + 1n, this.size) ??
-      this.#search(0n, this.cursor + 1n) ??
-      this.quarantinedOffsets.keys().next().value;
-    if (found === undefined) return undefined;
-    this.quarantinedOffsets.delete(found);
-    this.used.set(found, owner);
-    this.cursor = found;
-    return found;
+  /** What to hand out next, at most `count`: free ones behind the cursor, then what rests. */
+  peek(count: number): bigint[] {
+    const found: bigint[] = [];
+    for (const [from, end] of [
+      [this.cursor + 1n, this.size],
+      [0n, this.cursor + 1n],
+    ] as const) {
+      for (let offset = from; offset < end && found.length < count; offset++) {
+        const span = this.reservation(offset);
+        if (span !== undefined) offset = span.last;
+        else if (!this.used.has(offset) && !this.quarantinedOffsets.has(offset)) found.push(offset);
+      }
+    }
+    return [...found, ...this.quarantinedOffsets.keys()].slice(0, count);
   }
 
   acquireAt(offset: bigint, owner: Owner): string {
@@ -86,17 +90,6 @@ export class ReferencePool {
     return "done";
   }
 
-  unreserve(first: bigint, last: bigint): void {
-    for (const own of this.reserved.splice(0)) {
-      if (own.fixed || own.last < first || own.first > last) {
-        this.reserved.push(own);
-        continue;
-      }
-      if (own.first < first) this.reserved.push({ ...own, last: first - 1n });
-      if (own.last > last) this.reserved.push({ ...own, first: last + 1n });
-    }
-  }
-
   counts(): { size: bigint; free: bigint; used: bigint; reserved: bigint; quarantined: bigint } {
     const used = BigInt(this.used.size);
     const quarantined = BigInt(this.quarantinedOffsets.size);
@@ -110,15 +103,6 @@ export class ReferencePool {
       quarantined,
     };
   }
-
-  #search(from: bigint, end: bigint): bigint | undefined {
-    for (let offset = from; offset < end; offset++) {
-      const span = this.reservation(offset);
-      if (span !== undefined) offset = span.last;
-      else if (!this.used.has(offset) && !this.quarantinedOffsets.has(offset)) return offset;
-    }
-    return undefined;
-  }
 }
 
-export const ascending = (a: bigint, b: bigint): number => (a < b ? -1 : a > b ? 1 : 0);
+const ascending = (a: bigint, b: bigint): number => (a < b ? -1 : a > b ? 1 : 0);

@@ -22,8 +22,8 @@ export const networksFaults: readonly Fault[] = [
     kind: "bound",
     name: "addresses that rest outside the ranges are given",
     file: "ipallocator/ledger.ts",
-    find: "for (const { offset } of this.quarantinedOffsets()) if (this.#isSearched(offset)) yield offset;",
-    put: "for (const { offset } of this.quarantinedOffsets()) yield offset;",
+    find: "if (this.#isSearched(this.#records.offsetOf(record))) yield record;",
+    put: "yield record;",
     noticedBy: { file: unit, title: ranges },
   },
   {

@@ -1,14 +1,14 @@
 import test, { type ExecutionContext } from "ava";
-import { type Cidr, type Ip, parseCidr, parseIp } from "../../../core/address.ts";
+import { type Cidr, type Ip, parseIp } from "../../../core/address.ts";
 import { type ErrorCode, PodnetError } from "../../../core/errors.ts";
 import type { Owner } from "../../../ipallocator/owner.ts";
 import { AddressPool, type PoolOptions } from "../../../ipallocator/pool.ts";
+import { takeNext } from "./take.ts";
 
 const time = { ms: 0 };
 const clock = { now: () => time.ms, monotonic: () => time.ms };
-const pod = (id: string): Owner => ({ kind: "pod", id });
-const a = pod("a");
-const b = pod("b");
+const a: Owner = { kind: "pod", id: "a" };
+const b: Owner = { kind: "pod", id: "b" };
 
 test.serial.beforeEach(() => {
   time.ms = 1_000_000;
@@ -29,8 +29,7 @@ function refused(t: ExecutionContext, code: ErrorCode, body: () => unknown): Pod
 /** Takes until the pool is exhausted. */
 function drain(pool: AddressPool, owner: Owner): Ip[] {
   const ips: Ip[] = [];
-  const { free } = pool.stats();
-  for (let i = 0n; i < free; i++) ips.push(pool.acquire(owner));
+  for (let ip = takeNext(pool, owner); ip !== undefined; ip = takeNext(pool, owner)) ips.push(ip);
   return ips;
 }
 
@@ -41,8 +40,7 @@ test.serial("a /24 hands out what runv would: .2 to .254 in order behind the gat
     ips,
     Array.from({ length: 253 }, (_, i) => `192.168.123.${i + 2}` as Ip),
   );
-  const error = refused(t, "POOL_EXHAUSTED", () => pool.acquire(a));
-  t.is(error.details["network"], "192.168.123.0/24");
+  t.deepEqual(pool.peek(1), []);
   t.deepEqual(pool.stats(), {
     size: 256n,
     free: 0n,
@@ -54,7 +52,7 @@ test.serial("a /24 hands out what runv would: .2 to .254 in order behind the gat
 
 test.serial("the search goes on behind the last address handed out and wraps", (t) => {
   const pool = open("10.0.0.0/29", { quarantineMs: 0 });
-  const take = (): string => pool.acquire(a).slice("10.0.0.".length);
+  const take = (): string | undefined => takeNext(pool, a)?.slice("10.0.0.".length);
   t.deepEqual([take(), take(), take()], ["1", "2", "3"]);
   pool.release("10.0.0.1" as Ip);
   pool.release("10.0.0.2" as Ip);
@@ -70,11 +68,11 @@ test.serial("the search goes on behind the last address handed out and wraps", (
 test.serial("an address asked for by name does not move the search", (t) => {
   const pool = open("10.0.0.0/24");
   pool.acquireAt(parseIp("10.0.0.100"), a);
-  t.is(pool.acquire(a), "10.0.0.1" as Ip);
+  t.is(takeNext(pool, a), "10.0.0.1" as Ip);
   pool.acquireAt(parseIp("10.0.0.2"), b);
-  t.is(pool.acquire(a), "10.0.0.3" as Ip);
+  t.is(takeNext(pool, a), "10.0.0.3" as Ip);
   pool.seek(parseIp("10.0.0.254"));
-  t.is(pool.acquire(a), "10.0.0.4" as Ip);
+  t.is(takeNext(pool, a), "10.0.0.4" as Ip);
 });
 
 test.serial("edge prefixes: what has no room is refused, the smallest pools work", (t) => {
@@ -88,11 +86,11 @@ test.serial("edge prefixes: what has no room is refused, the smallest pools work
   t.deepEqual(drain(open("fd00::4/126"), a), ["fd00::5", "fd00::6", "fd00::7"] as Ip[]);
   t.is(open("10.0.0.0/8").stats().free, 2n ** 24n - 2n);
   const large = open("2001:db8::/48", { gateway: parseIp("2001:db8::1") });
-  t.is(large.acquire(a), "2001:db8::2" as Ip);
+  t.is(takeNext(large, a), "2001:db8::2" as Ip);
   t.is(large.stats().free, 2n ** 80n - 3n);
   large.acquireAt(parseIp("2001:db8:0:ffff:ffff:ffff:ffff:ffff"), a);
   large.seek(parseIp("2001:db8:0:ffff:ffff:ffff:ffff:fffe"));
-  t.is(large.acquire(b), "2001:db8::3" as Ip);
+  t.is(takeNext(large, b), "2001:db8::3" as Ip);
 });
 
 test.serial("every refusal of an address says why", (t) => {
@@ -133,38 +131,25 @@ test.serial("every refusal of an address says why", (t) => {
 
 test.serial("owners are checked, and a foreign kind or an empty id is refused", (t) => {
   const pool = open("10.0.0.0/24");
-  refused(t, "INVALID_ARGUMENT", () => pool.acquire({ kind: "pod", id: "" }));
-  refused(t, "INVALID_ARGUMENT", () => pool.acquire({ kind: "vm" as "pod", id: "x" }));
+  const ip = parseIp("10.0.0.2");
+  refused(t, "INVALID_ARGUMENT", () => pool.acquireAt(ip, { kind: "pod", id: "" }));
+  refused(t, "INVALID_ARGUMENT", () => pool.acquireAt(ip, { kind: "vm" as "pod", id: "x" }));
   refused(t, "INVALID_ARGUMENT", () => open("10.0.0.0/24", { quarantineMs: -1 }));
 });
 
 test.serial("an owner's addresses are found and released together, and no other's", (t) => {
   const pool = open("10.0.0.0/24");
   pool.acquireAt(parseIp("10.0.0.50"), a);
-  pool.acquire(b);
-  pool.acquire(a);
+  takeNext(pool, b);
+  takeNext(pool, a);
   pool.acquireAt(parseIp("10.0.0.77"), { kind: "overlay", id: "a" });
-  t.deepEqual(pool.addressesOf(a), ["10.0.0.2", "10.0.0.50"] as Ip[]);
   t.deepEqual(pool.releaseOwner(a), ["10.0.0.2", "10.0.0.50"] as Ip[]);
   t.deepEqual(pool.releaseOwner(a), []);
-  t.deepEqual(
-    [...pool.leases()],
-    [
-      { ip: "10.0.0.1" as Ip, owner: b },
-      { ip: "10.0.0.77" as Ip, owner: { kind: "overlay", id: "a" } },
-    ],
-  );
-});
-
-test.serial("leases may end while they are iterated", (t) => {
-  const pool = open("10.0.0.0/24");
-  for (let i = 0; i < 5; i++) pool.acquire(a);
-  const seen: Ip[] = [];
-  for (const { ip } of pool.leases()) {
-    seen.push(ip);
-    if (ip === "10.0.0.1") pool.release(parseIp("10.0.0.2"));
-  }
-  t.deepEqual(seen, ["10.0.0.1", "10.0.0.3", "10.0.0.4", "10.0.0.5"] as Ip[]);
+  t.deepEqual(pool.lookup(parseIp("10.0.0.1")), { state: "used", owner: b });
+  const overlay = { state: "used", owner: { kind: "overlay", id: "a" } } as const;
+  t.deepEqual(pool.lookup(parseIp("10.0.0.77")), overlay);
+  t.is(pool.stats().used, 2n);
+  t.is(pool.stats().quarantined, 2n);
 });
 
 test.serial(
@@ -177,35 +162,34 @@ test.serial(
       time.ms += 10;
       t.deepEqual(pool.release(`10.0.0.${last}` as Ip), a);
     }
-    t.deepEqual(
-      pool.quarantined().map(({ ip }) => ip),
-      ["10.0.0.4", "10.0.0.2", "10.0.0.5"] as Ip[],
-    );
+    t.deepEqual(pool.peek(6), ["10.0.0.4", "10.0.0.2", "10.0.0.5"] as Ip[]);
     const quarantinedOffsets = pool.lookup(parseIp("10.0.0.4"));
     t.deepEqual(quarantinedOffsets, { state: "quarantined", since: 1_000_010, until: 1_060_010 });
-    t.is(pool.acquire(b), "10.0.0.4" as Ip);
+    t.is(takeNext(pool, b), "10.0.0.4" as Ip);
     // .2 has rested long enough, .5 has not; .2 counts as free now.
     time.ms = 1_060_020;
     t.is(pool.stats().free, 1n);
     t.is(pool.stats().quarantined, 1n);
-    t.is(pool.acquire(b), "10.0.0.2" as Ip);
-    t.is(pool.acquire(b), "10.0.0.5" as Ip);
-    refused(t, "POOL_EXHAUSTED", () => pool.acquire(b));
+    t.is(takeNext(pool, b), "10.0.0.2" as Ip);
+    t.is(takeNext(pool, b), "10.0.0.5" as Ip);
+    t.is(takeNext(pool, b), undefined);
   },
 );
 
 test.serial("a resting address is granted to who asks for it by name", (t) => {
   const pool = open("10.0.0.0/24");
-  const ip = pool.acquire(a);
+  const ip = parseIp("10.0.0.1");
+  t.is(takeNext(pool, a), ip);
   pool.release(ip);
-  t.is(pool.acquire(b), "10.0.0.2" as Ip);
+  t.is(takeNext(pool, b), "10.0.0.2" as Ip);
   pool.acquireAt(ip, b);
   t.deepEqual(pool.lookup(ip), { state: "used", owner: b });
 });
 
 test.serial("a clock set back neither ends nor prolongs a quarantine", (t) => {
   const pool = open("10.0.0.0/24");
-  const ip = pool.acquire(a);
+  const ip = parseIp("10.0.0.1");
+  pool.acquireAt(ip, a);
   time.ms += 5_000;
   pool.release(ip);
   time.ms -= 3_600_000;
@@ -228,54 +212,38 @@ test.serial("a moment that is none is refused, and time goes on", (t) => {
 
 test.serial("a quarantine survives a restart during which the clock was set back", (t) => {
   const pool = open("10.0.0.0/24");
-  pool.release(pool.acquire(a));
+  const released = clock.now();
   time.ms -= 3_600_000;
-  const restored = AddressPool.restore(pool.snapshot(), { clock });
-  t.is(restored.stats().quarantined, 1n);
-  time.ms += 60_000;
-  t.is(restored.stats().quarantined, 0n);
+  pool.quarantine(parseIp("10.0.0.1"), released);
+  t.is(pool.stats().quarantined, 1n);
+  time.ms += 59_999;
+  t.is(pool.stats().quarantined, 1n);
+  time.ms += 1;
+  t.is(pool.stats().quarantined, 0n);
 });
 
-test.serial(
-  "ranges are reserved but for what is leased, keep the first reason, and come back",
-  (t) => {
-    const pool = open("10.0.0.0/24", { gateway: parseIp("10.0.0.1") });
-    const range = { first: parseIp("10.0.0.0"), last: parseIp("10.0.0.15") };
-    pool.acquireAt(parseIp("10.0.0.12"), a);
-    const error = refused(t, "ADDRESS_IN_USE", () => pool.reserve(range, "routers"));
-    t.is(error.details["holderId"], "a");
-    t.is(pool.stats().reserved, 3n);
-    pool.release(parseIp("10.0.0.12"));
-    pool.reserve(range, "routers");
-    t.is(pool.stats().quarantined, 0n);
-    t.deepEqual(pool.reservations(), [
-      { first: "10.0.0.0", last: "10.0.0.0", reason: "network" },
-      { first: "10.0.0.1", last: "10.0.0.1", reason: "gateway" },
-      { first: "10.0.0.2", last: "10.0.0.15", reason: "routers" },
-      { first: "10.0.0.255", last: "10.0.0.255", reason: "broadcast" },
-    ] as never);
-    t.is(pool.acquire(a), "10.0.0.16" as Ip);
-    pool.unreserve({ first: parseIp("10.0.0.0"), last: parseIp("10.0.0.4") });
-    pool.unreserve({ first: parseIp("10.0.0.0"), last: parseIp("10.0.0.4") });
-    t.deepEqual(pool.lookup(parseIp("10.0.0.0")), { state: "reserved", reason: "network" });
-    t.deepEqual(pool.lookup(parseIp("10.0.0.5")), { state: "reserved", reason: "routers" });
-    t.deepEqual(pool.lookup(parseIp("10.0.0.4")), { state: "free" });
-    t.is(pool.stats().reserved, 13n);
-    const backwards = { first: range.last, last: range.first };
-    refused(t, "INVALID_ARGUMENT", () => pool.reserve(backwards, "x"));
-  },
-);
-
-test.serial("the edges of sub-ranges are reserved, both or none", (t) => {
-  const pool = open("10.4.0.0/16");
-  pool.reserveEdges(parseCidr("10.4.7.0/24"), "subnet");
-  t.is(pool.lookup(parseIp("10.4.7.0")).state, "reserved");
-  t.is(pool.lookup(parseIp("10.4.7.255")).state, "reserved");
-  t.is(pool.lookup(parseIp("10.4.7.1")).state, "free");
-  pool.acquireAt(parseIp("10.4.8.255"), a);
-  refused(t, "ADDRESS_IN_USE", () => pool.reserveEdges(parseCidr("10.4.8.0/24"), "subnet"));
-  t.is(pool.lookup(parseIp("10.4.8.0")).state, "free");
-  refused(t, "ADDRESS_OUT_OF_RANGE", () => pool.reserveEdges(parseCidr("10.5.0.0/24"), "x"));
+test.serial("ranges are reserved but for what is leased, and keep the first reason", (t) => {
+  const pool = open("10.0.0.0/24", { gateway: parseIp("10.0.0.1") });
+  const range = { first: parseIp("10.0.0.0"), last: parseIp("10.0.0.15") };
+  pool.acquireAt(parseIp("10.0.0.12"), a);
+  const error = refused(t, "ADDRESS_IN_USE", () => pool.reserve(range, "routers"));
+  t.is(error.details["holderId"], "a");
+  t.is(pool.stats().reserved, 3n);
+  pool.release(parseIp("10.0.0.12"));
+  pool.reserve(range, "routers");
+  t.is(pool.stats().quarantined, 0n);
+  t.is(pool.stats().reserved, 17n);
+  for (const [last, reason] of [
+    [0, "network"],
+    [1, "gateway"],
+    [2, "routers"],
+    [15, "routers"],
+    [255, "broadcast"],
+  ] as const)
+    t.deepEqual(pool.lookup(parseIp(`10.0.0.${last}`)), { state: "reserved", reason });
+  t.is(takeNext(pool, a), "10.0.0.16" as Ip);
+  const backwards = { first: range.last, last: range.first };
+  refused(t, "INVALID_ARGUMENT", () => pool.reserve(backwards, "x"));
 });
 
 test.serial("half of a /64 reserved costs nothing and is stepped over", (t) => {
@@ -283,68 +251,21 @@ test.serial("half of a /64 reserved costs nothing and is stepped over", (t) => {
   pool.reserve({ first: parseIp("fd00::1:0"), last: parseIp("fd00::8000:0:0:0") }, "half");
   t.is(pool.stats().free, 2n ** 64n - (2n ** 63n - 65536n + 1n) - 1n);
   pool.seek(parseIp("fd00::fffe"));
-  t.is(pool.acquire(a), "fd00::ffff" as Ip);
-  t.is(pool.acquire(a), "fd00::8000:0:0:1" as Ip);
-  pool.unreserve({ first: parseIp("fd00::"), last: parseIp("fd00::ffff:ffff:ffff:ffff") });
-  t.is(pool.stats().reserved, 1n);
+  t.is(takeNext(pool, a), "fd00::ffff" as Ip);
+  t.is(takeNext(pool, a), "fd00::8000:0:0:1" as Ip);
 });
 
 test.serial("the lease limit is an error of its own and spares the resting", (t) => {
   const pool = open("fd00::/64", { maxLeases: 3 });
-  const ips = [pool.acquire(a), pool.acquire(a), pool.acquire(a)];
-  t.regex(refused(t, "POOL_EXHAUSTED", () => pool.acquire(a)).message, /keeps 3 leases/);
-  refused(t, "POOL_EXHAUSTED", () => pool.acquireAt(parseIp("fd00::99"), a));
+  const ips = drain(pool, a);
+  t.is(ips.length, 3);
+  const error = refused(t, "POOL_EXHAUSTED", () => pool.acquireAt(parseIp("fd00::99"), a));
+  t.regex(error.message, /keeps 3 leases/);
   pool.release(ips[1] as Ip);
   pool.acquireAt(parseIp("fd00::99"), a);
   t.is(pool.lookup(ips[1] as Ip).state, "free");
   pool.release(ips[0] as Ip);
-  t.is(pool.acquire(b), ips[0] as Ip);
-});
-
-test.serial("a snapshot is JSON and restores to an equal pool", (t) => {
-  const pool = open("10.0.0.0/24", { gateway: parseIp("10.0.0.1") });
-  pool.reserve(parseIp("10.0.0.99"), "printer");
-  for (let i = 0; i < 5; i++) pool.acquire(pod(`p${i}`));
-  pool.release(parseIp("10.0.0.4"));
-  const snapshot = JSON.parse(JSON.stringify(pool.snapshot()));
-  t.deepEqual(snapshot, {
-    version: 1,
-    network: "10.0.0.0/24",
-    quarantineMs: 60_000,
-    cursor: "10.0.0.6",
-    reservations: [
-      { first: "10.0.0.1", last: "10.0.0.1", reason: "gateway" },
-      { first: "10.0.0.99", last: "10.0.0.99", reason: "printer" },
-    ],
-    leases: [2, 3, 5, 6].map((n) => ({
-      ip: `10.0.0.${n}`,
-      owner: { kind: "pod", id: `p${n - 2}` },
-    })),
-    quarantined: [{ ip: "10.0.0.4", since: 1_000_000 }],
-  });
-  const restored = AddressPool.restore(snapshot, { clock });
-  t.deepEqual(restored.snapshot(), snapshot);
-  t.is(restored.acquire(a), pool.acquire(a));
-});
-
-test.serial("a snapshot that cannot be right is refused", (t) => {
-  const good = open("10.0.0.0/24").snapshot();
-  const twice = [
-    { ip: "10.0.0.2" as Ip, owner: a },
-    { ip: "10.0.0.2" as Ip, owner: b },
-  ];
-  const restore = (changes: object): (() => unknown) => {
-    return () => AddressPool.restore({ ...good, ...changes }, { clock });
-  };
-  refused(t, "ADDRESS_IN_USE", restore({ leases: twice }));
-  refused(t, "ADDRESS_RESERVED", restore({ leases: [{ ip: "10.0.0.0", owner: a }] }));
-  refused(
-    t,
-    "ADDRESS_IN_USE",
-    restore({ leases: [twice[0]], quarantined: [{ ip: "10.0.0.2", since: 0 }] }),
-  );
-  refused(t, "STATE_NEWER", restore({ version: 2 }));
-  refused(t, "STATE_CORRUPT", restore({ version: undefined }));
+  t.is(takeNext(pool, b), ips[0] as Ip);
 });
 
 test.serial("rows in any order rebuild the quarantine oldest first", (t) => {
@@ -357,8 +278,12 @@ test.serial("rows in any order rebuild the quarantine oldest first", (t) => {
   ] as const)
     pool.quarantine(`10.0.0.${last}` as Ip, since);
   pool.quarantine("10.0.0.3" as Ip, 950);
-  t.deepEqual(
-    pool.quarantined(1000).map(({ ip }) => ip),
-    ["10.0.0.2", "10.0.0.3", "10.0.0.5", "10.0.0.1"] as Ip[],
-  );
+  t.deepEqual(pool.peek(6, 1000), [
+    "10.0.0.4",
+    "10.0.0.6",
+    "10.0.0.2",
+    "10.0.0.3",
+    "10.0.0.5",
+    "10.0.0.1",
+  ] as Ip[]);
 });
