@@ -332,7 +332,8 @@ echo '{"cniVersion":"1.0.0","ips":[],"dns":{}}'`,
     const calls = path.join(rig.daemon.runDir, "cni-calls");
     // (It may be on its way before podnetd has written down which process it is.)
     await until("its being written down", async () => {
-      const [file = ""] = readdirSync(calls);
+      const [file] = readdirSync(calls);
+      if (file === undefined) return false;
       const [pid] = readFileSync(path.join(calls, file), "utf8").split(" ");
       const at = `/proc/${pid}/cmdline`;
       return existsSync(at) && readFileSync(at, "utf8").includes("/slow/");
