@@ -187,8 +187,6 @@ export interface VmRecord {
 }
 
 export interface Capabilities {
-  /** The driver networks its VMs itself: no bridge, NAT or tap is made for them. */
-  readonly bringsOwnNetwork: boolean;
   readonly hotplug: boolean;
   readonly pause: boolean;
   /** NICs one VM can hold. */

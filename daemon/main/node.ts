@@ -95,11 +95,9 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   refuseOrphans(db, { podsDir: config.podsDir, driver, kept });
   await using opened = new AsyncDisposableStack();
   const network = opened.use(openNetwork(parts));
-  const { bringsOwnNetwork } = driver.capabilities();
-  if (!bringsOwnNetwork) await publishFirst(network, db);
-  const settled = bringsOwnNetwork
-    ? [config.network]
-    : await recoverNetworks({ db, config, host: network, clock, log: logOf("network") });
+  await publishFirst(network, db);
+  const networkLog = logOf("network");
+  const settled = await recoverNetworks({ db, config, host: network, clock, log: networkLog });
   const journal = new Journal(db, clock, logOf("store"));
   const addresses = new Addresses(db, settled, config.quarantineMs, clock);
   const containerNames = new ContainerNames();
@@ -120,9 +118,8 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       host: network,
       addresses,
       clock,
-      log: logOf("network"),
+      log: networkLog,
       configured: config.network.name,
-      onHost: !bringsOwnNetwork,
       resolvers,
       sentMtus: (name) => sentMtus(db, name),
       follow: async (name) => {

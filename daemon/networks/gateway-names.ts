@@ -23,8 +23,6 @@ interface GatewayResolvers {
 
 export interface GatewayNamesParts {
   readonly db: Database;
-  /** False where the driver brings the network: nobody answers at a gateway then. */
-  readonly onHost: boolean;
   readonly resolvers: GatewayResolvers;
 }
 
@@ -52,7 +50,7 @@ export class GatewayNames {
 
   /** Whether pods of a network are to ask its gateways for names. */
   isResolving(network: NetworkDefinition): boolean {
-    return this.#parts.onHost && this.#parts.resolvers.isWanted(network);
+    return this.#parts.resolvers.isWanted(network);
   }
 
   /** The networks as they are, but for one that is to be this. */
@@ -82,7 +80,7 @@ export class GatewayNames {
    * tried again.
    */
   answer(): Promise<void> {
-    return this.#parts.resolvers.settle(() => (this.#parts.onHost ? this.#entries.list() : []));
+    return this.#parts.resolvers.settle(() => this.#entries.list());
   }
 
   /** Nobody is answered any more. */

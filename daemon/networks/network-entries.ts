@@ -22,13 +22,10 @@ export interface NetworkEntry {
 /** Which networks there are, and what the host is to have of them. */
 export class NetworkEntries {
   readonly #config: FirewallConfig;
-  /** False where the driver brings the network: then there is nothing on the host. */
-  readonly #onHost: boolean;
   readonly #entries = new Map<NetworkName, NetworkEntry>();
 
-  constructor({ config, onHost }: { readonly config: FirewallConfig; readonly onHost: boolean }) {
+  constructor(config: FirewallConfig) {
     this.#config = config;
-    this.#onHost = onHost;
   }
 
   /** The networks in `left` may have something on the host still. */
@@ -70,7 +67,6 @@ export class NetworkEntries {
 
   /** What the host is to have of networks. */
   fragments(): NetworkFragment[] {
-    if (!this.#onHost) return [];
     return Array.from(this.#entries.values(), (entry) => this.fragmentOf(entry));
   }
 
@@ -80,9 +76,7 @@ export class NetworkEntries {
    */
   settledFragment(name: string): NetworkFragment | undefined {
     const entry = this.get(name);
-    return entry === undefined || entry.moving || !this.#onHost
-      ? undefined
-      : this.fragmentOf(entry);
+    return entry === undefined || entry.moving ? undefined : this.fragmentOf(entry);
   }
 
   fragmentOf({ wanted, left }: NetworkEntry): NetworkFragment {

@@ -69,7 +69,6 @@ export class NetworkPlans {
 
   /** Decides a new one. Throws what makes it impossible; takes nothing. */
   async planNew(spec: NetworkSpec, { force }: Asked): Promise<NetworkDefinition> {
-    this.#refuseElsewhere();
     const others = this.#entries.list();
     const holder = others.find(({ name }) => name === spec.name);
     if (holder !== undefined)
@@ -93,7 +92,6 @@ export class NetworkPlans {
     spec: NetworkSpec,
     { force }: Asked,
   ): Promise<{ entry: NetworkEntry; before: NetworkDefinition; definition: NetworkDefinition }> {
-    this.#refuseElsewhere();
     const entry = this.#entries.find(spec.name);
     const before = entry.definition;
     this.#refuseOthers(before);
@@ -122,13 +120,6 @@ export class NetworkPlans {
     const ours = overlapsOfNetworks(cidrs, others);
     refuseOverlaps(cidrs, ours);
     refuseOverlaps(cidrs, await this.#parts.host.observe.overlaps(this.#entries.plain(definition)));
-  }
-
-  #refuseElsewhere(): void {
-    if (this.#parts.onHost) return;
-    throw new PodnetError("UNSUPPORTED", "The driver brings its own network", {
-      hint: "Networks can be made with a driver that leaves the host's network to podnet",
-    });
   }
 
   /** Of those that somebody else decides about. */

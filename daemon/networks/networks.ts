@@ -30,7 +30,7 @@ export class Networks implements KnownNetworks {
   /** Takes the networks as they were settled. */
   constructor(parts: NetworksParts, settled: readonly NetworkDefinition[]) {
     this.#parts = parts;
-    this.#entries = new NetworkEntries(parts);
+    this.#entries = new NetworkEntries(parts.config);
     this.#names = new GatewayNames(parts, this.#entries);
     this.#plans = new NetworkPlans(parts, this.#entries, this.#names);
     this.#changes = new NetworkChanges(parts, this.#entries, this.#names);

@@ -122,7 +122,6 @@ class OpenQemuDriver implements QemuDriver {
 
   capabilities(): Capabilities {
     return {
-      bringsOwnNetwork: false,
       hotplug: true,
       pause: true,
       nicSlots,

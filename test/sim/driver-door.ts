@@ -11,7 +11,6 @@ export function driverDoor(machines: Machines, process: Process): Driver {
   return {
     name: "sim",
     capabilities: () => ({
-      bringsOwnNetwork: false,
       hotplug: true,
       pause: true,
       nicSlots,

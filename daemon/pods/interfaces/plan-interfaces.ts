@@ -17,15 +17,8 @@ function tapName(podId: string, position: number): IfName {
   return parseIfName(`pn${podId}${position.toString(36)}`);
 }
 
-/**
- * Decides addresses, MACs, names and slots of a new pod's interfaces; there are none where the
- * driver brings the network.
- */
+/** Decides addresses, MACs, names and slots of a new pod's interfaces. */
 export function planInterfaces(spec: PodSpec, snapshot: Snapshot): InterfacePlan[] {
-  if (snapshot.driver.bringsOwnNetwork) {
-    refuseChoices(spec);
-    return [];
-  }
   const wishes = spec.interfaces.map((wanted, i) => ({ wanted, field: `interfaces[${i}]` }));
   const routes = spec.routes.map((route, i) => ({ ...route, field: `routes[${i}]` }));
   return planWishes(wishes, [], routes, snapshot);
@@ -96,20 +89,6 @@ function nicOf(
 function nextOf(places: Iterator<NicPlace>): NicPlace | undefined {
   const { value, done } = places.next();
   return done === true ? undefined : value;
-}
-
-/**
- * With a network of the driver's own there is nothing to choose: what was asked for is refused
- * rather than ignored.
- */
-function refuseChoices({ interfaces }: PodSpec): void {
-  // Every interface names its network; anything alongside that is a choice.
-  const position = interfaces.findIndex((each, i) => i > 0 || Object.keys(each).length > 1);
-  if (position < 0) return;
-  throw new PodnetError("UNSUPPORTED", "The driver brings its own network", {
-    field: `interfaces[${position}]`,
-    hint: "Leave the interfaces out",
-  });
 }
 
 function checkSlots(

@@ -67,7 +67,7 @@ export interface Snapshot {
   /** The foreign machine that is to have the interfaces; absent for one of podnet's own. */
   readonly machine?: Pick<FoundMachine, "type" | "accelerator" | "vcpu" | "memoryMib" | "places">;
   /** What the driver can do. */
-  readonly driver: Pick<Capabilities, "nicSlots" | "bringsOwnNetwork">;
+  readonly driver: Pick<Capabilities, "nicSlots">;
 }
 
 /** An address that a pod has on a foreign bridge. */

@@ -72,7 +72,7 @@ export function createSteps(
   return sequence(
     // First, for it is what may be refused, and costs the least.
     ...((plan.published ?? []).length === 0 ? [] : [{ kind: "publish.hold" } as const]),
-    // Without interfaces of ours — the driver brings the network — the host has no part.
+    // Without NICs the host has no part.
     nics.length === 0 ? machine : order(host, machine),
     together(...guest.configure, sequence(...nics.flatMap((each) => plugSteps(each, plan)))),
     ...(plan.vm.held === true ? [{ kind: "vm.go" } as const] : []),

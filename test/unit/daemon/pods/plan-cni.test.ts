@@ -58,7 +58,7 @@ const snapshot: Snapshot = {
     lists: { "": { file: "/l/10.conflist", list } },
     passedOver: [],
   },
-  driver: { nicSlots: 31, bringsOwnNetwork: false },
+  driver: { nicSlots: 31 },
 };
 
 const spec = (wire: object): PodSpec =>

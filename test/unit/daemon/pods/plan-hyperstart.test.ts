@@ -58,7 +58,7 @@ const snapshot = {
     "/initramfs": { kind: "file", bytes: 1 },
   },
   dns: { servers: ["fd00::53" as Ip, "192.0.2.53" as Ip], search: ["example.org"], options: [] },
-  driver: { nicSlots: 31, bringsOwnNetwork: false },
+  driver: { nicSlots: 31 },
 } as Snapshot;
 
 const planned = (wire: object, agent = "hyperstart"): PodContents => {

@@ -12,10 +12,8 @@ import type { NicPlan } from "../../../../hypervisor/driver.ts";
 import { describeRestore } from "../../../../hypervisor/factory/state.ts";
 import { describePlug } from "../../../../hypervisor/nics/plug-commands.ts";
 import { planPod } from "../../../../daemon/pods/plan/plan.ts";
-import { createSteps, undoSteps } from "../../../../daemon/pods/plan/steps.ts";
 import type { GuestConfig } from "../../../../guest-init/protocol/configure.ts";
 import { guestConfigOf } from "../../../../daemon/pods/guest/guest-config.ts";
-import { portsOf } from "../../../../daemon/pods/interfaces/pod-ports.ts";
 import { describePlan } from "../../../../daemon/pods/plan/plan-text.ts";
 import { type PodPlan, withNic } from "../../../../daemon/pods/store/pod-plan.ts";
 import type {
@@ -66,11 +64,8 @@ const snapshot: Snapshot = {
     search: ["example.org"],
     options: ["ndots:2"],
   },
-  driver: { nicSlots: 31, bringsOwnNetwork: false },
+  driver: { nicSlots: 31 },
 };
-
-/** A driver like the ancestors' for hypervisors with a network of their own. */
-const ownNetwork: Partial<Snapshot> = { driver: { nicSlots: 0, bringsOwnNetwork: true } };
 
 const spec = (wire: object = {}): PodSpec =>
   validateSpec(create(CreatePodRequestSchema, { spec: wire }).spec, { network: network.name });
@@ -291,14 +286,7 @@ const refusals: readonly (readonly [ErrorCode, string, object, Partial<Snapshot>
     { macHolders: { "52:54:00:aa:bb:cc": "bbbbbbbbbbbb" } as never },
   ],
   ["MTU_OUT_OF_RANGE", "interfaces[0].mtu", { interfaces: [{ mtu: 1501 }] }, {}],
-  [
-    "NIC_SLOTS_FULL",
-    "interfaces",
-    { interfaces: [{}, {}] },
-    { driver: { nicSlots: 1, bringsOwnNetwork: false } },
-  ],
-  ["UNSUPPORTED", "interfaces[0]", { interfaces: [{ address: "192.168.123.5" }] }, ownNetwork],
-  ["UNSUPPORTED", "interfaces[1]", { interfaces: [{}, {}] }, ownNetwork],
+  ["NIC_SLOTS_FULL", "interfaces", { interfaces: [{}, {}] }, { driver: { nicSlots: 1 } }],
   ["IMAGE_MISSING", "boot.kernel", { boot: { kernel: "/gone" } }, {}],
   ["IMAGE_UNREADABLE", "boot.initrd", { boot: { initrd: "/locked" } }, {}],
   ["IMAGE_MISSING", "boot.disks[0].path", { boot: { disks: [{ path: "/gone" }] } }, {}],
@@ -322,18 +310,6 @@ const refusals: readonly (readonly [ErrorCode, string, object, Partial<Snapshot>
     {},
   ],
 ];
-
-test("where the driver brings its own network there is no interface, tap or port, and the host has no part", (t) => {
-  const own = plan({}, ownNetwork);
-  t.deepEqual(own.interfaces, []);
-  t.deepEqual(portsOf(own, []).ports, []);
-  t.deepEqual(guestOf({}, ownNetwork).routes, []);
-  const kinds = JSON.stringify([
-    createSteps({ plan: own, spec: spec() }, { fresh: true }),
-    undoSteps(own),
-  ]).match(/"(?:tap|port|nic)\.\w+"/g);
-  t.deepEqual(kinds, ['"tap.close"'], "closing what is open is harmless");
-});
 
 for (const [code, field, wire, over] of refusals) {
   test(`refused: ${code} of ${field} in ${JSON.stringify(wire)}`, (t) => {
