@@ -93,7 +93,3 @@ const byService: Readonly<Record<string, Readonly<Record<string, Role>>>> = {
  */
 export const roleFor = (method: DescMethod): Role =>
   byService[method.parent.typeName]?.[method.localName] ?? "admin";
-
-/** Whether the table names a method; a test asks it of every one there is. */
-export const hasRole = (method: DescMethod): boolean =>
-  byService[method.parent.typeName]?.[method.localName] !== undefined;

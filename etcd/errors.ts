@@ -1,10 +1,6 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { type ErrorCode, isPodnetError, PodnetError } from "../core/errors.ts";
 
-/** Whether a call that failed may have been done: the way back was lost, not the way there. */
-export const isUncertain = (thrown: unknown): boolean =>
-  isPodnetError(thrown, "ETCD_UNREACHABLE") && thrown.details["uncertain"] === true;
-
 const hints: Readonly<Partial<Record<ErrorCode, string>>> = {
   ETCD_UNREACHABLE: "See whether etcd runs and has a leader, and whether this host reaches it",
   ETCD_DENIED: "See the certificates of both ends, and etcd's user, password and roles",

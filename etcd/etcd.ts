@@ -3,10 +3,10 @@
  * text (bytes that are no UTF-8 become U+FFFD, so that no key podnet would write looks like one of
  * those).
  *
- * Every call throws `PodnetError`: `ETCD_UNREACHABLE` when no endpoint answered (`isUncertain`
- * tells whether a write may have been done all the same), `ETCD_DENIED` when certificates, user,
- * password or permissions are not good enough, `ETCD_COMPACTED`, `ETCD_LEASE_GONE`, `ETCD_FAILED`
- * for whatever else etcd refused, and what the caller's signal says.
+ * Every call throws `PodnetError`: `ETCD_UNREACHABLE` when no endpoint answered (with `uncertain`
+ * in its details where a write may have been done all the same), `ETCD_DENIED` when certificates,
+ * user, password or permissions are not good enough, `ETCD_COMPACTED`, `ETCD_LEASE_GONE`,
+ * `ETCD_FAILED` for whatever else etcd refused, and what the caller's signal says.
  */
 export interface Etcd {
   range(where: Where, options?: RangeOptions): Promise<RangeAnswer>;

@@ -133,12 +133,6 @@ export function chooseSubnets(choice: Choice): Subnets | undefined {
   return v4 === undefined || (config.v6 !== undefined && v6 === undefined) ? undefined : { v4, v6 };
 }
 
-/** The first free subnets of a space, at most so many. As fast as sorting what is taken. */
-export function freeSubnets(space: SubnetSpace, taken: readonly Cidr[], most: number): Cidr[] {
-  const numbers = new Numbers(space, familyOf(space.network));
-  return numbers.free(taken, most).map((number) => numbers.subnet(number));
-}
-
 /** The subnets of a space by number, from 0 for the first. */
 class Numbers {
   readonly #space: SubnetSpace;

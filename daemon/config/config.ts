@@ -6,6 +6,7 @@ import { toPodnetError } from "../../core/errors.ts";
 import { parsePortRange, type PortRange } from "../../linux/port-range.ts";
 import { type Architecture, hostArchitecture } from "../../hypervisor/architecture.ts";
 import { parseUidRange, type UidRange } from "../../hypervisor/jail/uids.ts";
+import { parseChainName } from "../../network/firewall/iptables/rule.ts";
 import { type AccessConfig, type AccessEntry, parseAccessEntry } from "./access.ts";
 import type { NetworkDefinition } from "./network-definition.ts";
 import { type CniSettings, cniSettings, type CniValues } from "./cni.ts";
@@ -315,7 +316,7 @@ function build(merged: Layer): Config {
     cni: cniSettings(values.cni, read),
     podMetrics: values.metrics.pods,
     firewall: values.firewall,
-    iptablesChain: values.iptables_chain,
+    iptablesChain: read("iptables_chain", values.iptables_chain, parseChainName),
     iptablesVariant: values.iptables_variant,
     disableIptables: values.disable_iptables,
     publishPorts:

@@ -181,10 +181,7 @@ export const configSchema = z.strictObject({
   firewall: z
     .enum(["iptables", "nftables"])
     .describe("Firewall driver: iptables chains, or an nftables table of podnet's own"),
-  iptables_chain: z
-    .string()
-    .regex(/^[A-Za-z0-9_-]{1,28}$/, "must be 1 to 28 characters from A-Z a-z 0-9 _ -")
-    .describe("Name of podnet's iptables chain"),
+  iptables_chain: z.string().describe("Name of podnet's iptables chain"),
   iptables_variant: z
     .enum(["auto", "nft", "legacy"])
     .describe("Variant of iptables; auto takes the one that holds rules"),

@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
+import { isPodnetError } from "../../core/errors.ts";
 import type { EtcdOptions } from "../../etcd/client.ts";
 import { makeCertificates } from "../unit/api/fixtures/certificates.ts";
 import { type EtcdMember, Member, program, type Site } from "./etcd-member.ts";
@@ -61,6 +62,10 @@ async function sources(machines: readonly Machine[] | undefined): Promise<string
     Array.from(text.matchAll(/ inet6? ([^/ ]+)/g), ([, one = ""]) => one),
   );
 }
+
+/** Whether a call that failed may have been done: its answer was lost. */
+export const isUncertain = (thrown: unknown): boolean =>
+  isPodnetError(thrown, "ETCD_UNREACHABLE") && thrown.details["uncertain"] === true;
 
 /** Starts it and waits until it answers. */
 export async function startEtcd(options: EtcdLabOptions = {}): Promise<EtcdLab> {

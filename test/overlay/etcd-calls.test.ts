@@ -2,9 +2,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { connectEtcd } from "../../etcd/client.ts";
 import type { Etcd, KeyValue, Operation, Watched } from "../../etcd/etcd.ts";
-import { isUncertain } from "../../etcd/errors.ts";
 import { isPodnetError } from "../../core/errors.ts";
-import { type EtcdLab, startEtcd } from "../lab/etcd.ts";
+import { type EtcdLab, isUncertain, startEtcd } from "../lab/etcd.ts";
 
 let lab: EtcdLab;
 let etcd: Etcd & Disposable;

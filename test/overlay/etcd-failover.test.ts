@@ -2,9 +2,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { isPodnetError } from "../../core/errors.ts";
 import { connectEtcd, type EtcdTiming } from "../../etcd/client.ts";
-import { isUncertain } from "../../etcd/errors.ts";
 import type { Etcd, Watched } from "../../etcd/etcd.ts";
-import { type EtcdLab, startEtcd } from "../lab/etcd.ts";
+import { type EtcdLab, isUncertain, startEtcd } from "../lab/etcd.ts";
 import type { EtcdMember } from "../lab/etcd-member.ts";
 
 let lab: EtcdLab;

@@ -63,14 +63,14 @@ const builtIn =
   );
 
 /**
- * Parses the configured chain's name: 1 to 28 characters (XT_EXTENSION_MAXNAMELEN - 1), none that a rule file would
- * take for something else. Throws `CONFIG_INVALID`.
+ * Parses the configured chain's name: 1 to 28 characters (XT_EXTENSION_MAXNAMELEN - 1), none that a
+ * rule file would take for something else. Throws `CONFIG_INVALID`.
  */
 export function parseChainName(text: string, field = "iptables_chain"): string {
   const reserved = builtIn.includes(text) || text.startsWith(overlayChainStart);
-  if (/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,27}$/.test(text) && !reserved) return text;
+  if (/^[A-Za-z0-9_][A-Za-z0-9_-]{0,27}$/.test(text) && !reserved) return text;
   throw new PodnetError("CONFIG_INVALID", `"${printable(text)}" cannot be our chain's name`, {
     field,
-    hint: "Use 1 to 28 characters from A-Z a-z 0-9 _ . - that name no chain or target of iptables itself, nor an overlay's",
+    hint: "Use 1 to 28 characters from A-Z a-z 0-9 _ - that name no chain or target of iptables itself, nor an overlay's",
   });
 }

@@ -130,7 +130,15 @@ const bad: readonly (readonly [string, string, RegExp, string])[] = [
   ],
   ["a bad bridge name", "[network]\nbridge = 'a b'", /"network\.bridge"/, "network.bridge"],
   ["a relative path", "state_dir = 'here'", /absolute/, "state_dir"],
-  ["a chain name too long", `iptables_chain = '${"A".repeat(29)}'`, /1 to 28/, "iptables_chain"],
+  ...["A".repeat(29), "", "a.b", "FORWARD", "DROP", "-A", "PODNET-OVERLAY-0"].map(
+    (chain) =>
+      [
+        `a chain named "${chain}"`,
+        `iptables_chain = '${chain}'`,
+        /chain's name/,
+        "iptables_chain",
+      ] as const,
+  ),
   ["a wrong choice", "iptables_variant = 'xtables'", /"iptables_variant"/, "iptables_variant"],
   [
     "TCP without certificates",
