@@ -110,9 +110,10 @@ export class TeardownQueue {
   /** Sweeps what is released, and leaves the rest to the next start. */
   async close(): Promise<void> {
     await this.#releases.close();
-    await this.sweep().catch((err: unknown) => {
-      this.#parts.log.warn({ err }, "Links of containers are left to the next start");
-    });
+    if (this.waits)
+      await this.sweep().catch((err: unknown) => {
+        this.#parts.log.warn({ err }, "Links of containers are left to the next start");
+      });
     await this.#sweeps.close();
   }
 

@@ -150,3 +150,25 @@ for (const { name, options } of driversUnderTest) {
     }
   });
 }
+
+test.serial(
+  "nftables: rules of a container that go while an administrator's rule is in podnet's chain stay away",
+  async (t) => {
+    await using site = await FirewallSite.open({ firewall: "nftables", iptables: "auto" });
+    await site.ensure(dualNetwork());
+    await site.pod(2);
+    await site.ensure(taking(2));
+    await run(["nft", "add", "rule", "inet", "podnet", "forward", "counter"]);
+    const elements = async (): Promise<string> =>
+      (await run(["nft", "list", "set", "inet", "podnet", "translated4"])).stdout;
+    t.regex(await elements(), new RegExp(podAddress(2, 4)));
+    await site.host.inspectRules(
+      () => [{ ...taking(2), translated: [] }],
+      () => true,
+      signal,
+    );
+    t.notRegex(await elements(), new RegExp(podAddress(2, 4)));
+    await remade(site, dualNetwork());
+    t.notRegex(await elements(), new RegExp(podAddress(2, 4)), "the repair brings nothing back");
+  },
+);

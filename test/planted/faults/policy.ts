@@ -163,6 +163,18 @@ export const policyFaults: readonly Fault[] = [
   },
   {
     kind: "access",
+    name: "rules of a container stay while a rule of others is in podnet's chain",
+    file: "network/firewall/nftables/driver.ts",
+    find: 'return this.#changes({ base: "keep", remove: [...owned], add: [] });',
+    put: "return [];",
+    noticedBy: {
+      file: translated,
+      title:
+        "nftables: rules of a container that go while an administrator's rule is in podnet's chain stay away",
+    },
+  },
+  {
+    kind: "access",
     name: "what others translate reaches every pod, by nftables",
     file: "network/firewall/nftables/element.ts",
     find: "...(network.acceptTranslated === true\n",
