@@ -162,7 +162,7 @@ export const policyFaults: readonly Fault[] = [
     },
   },
   {
-    kind: "access",
+    kind: "release",
     name: "rules of a container stay while a rule of others is in podnet's chain",
     file: "network/firewall/nftables/driver.ts",
     find: 'return this.#changes({ base: "keep", remove: [...owned], add: [] });',
