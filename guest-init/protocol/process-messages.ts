@@ -10,7 +10,7 @@ import {
   parseObject,
 } from "./fields.ts";
 
-/** A process as EXECCMD and NEWCONTAINER describe it. */
+/** A process as EXECCMD describes it. */
 export interface ProcessSpec {
   /** May be empty: hyperstart acknowledges an EXECCMD without one. */
   readonly id: string;
@@ -41,7 +41,7 @@ const asEnv = asObject((fields) => ({
   value: fields.optional("value", asString) ?? "",
 }));
 
-export const asProcess = asObject<ProcessSpec>((fields) => {
+const asProcess = asObject<ProcessSpec>((fields) => {
   const terminal = fields.optional("terminal", asLooseBoolean) ?? false;
   const stdio = fields.required("stdio", asStream);
   if (stdio === 0n) throw malformed(`"${fields.at("stdio")}" is 0`, fields.at("stdio"));

@@ -3,12 +3,6 @@ import * as fc from "fast-check";
 import { encodeUtf8 } from "../../../../core/utf8.ts";
 import { command, commandName } from "../../../../guest-init/protocol/codes.ts";
 import {
-  encodeKillContainer,
-  parseKillContainer,
-  parseNewContainer,
-  parseRemoveContainer,
-} from "../../../../guest-init/protocol/container-messages.ts";
-import {
   encodeAwakening,
   encodeGuestConfig,
   encodeHelloReply,
@@ -244,36 +238,9 @@ test("signals and events", (t) => {
   const signal = { container: "c", process: "p", signal: 15 };
   t.deepEqual(parseSignalProcess(encodeSignalProcess(signal)), signal);
   t.throws(() => parseSignalProcess(json({ ...signal, signal: 65 })), protocol);
-  const kill = { container: "c", signal: 9 };
-  t.deepEqual(parseKillContainer(encodeKillContainer(kill)), kill);
-  t.deepEqual(parseRemoveContainer(json({ container: "c" })), { container: "c" });
   const event = { container: "c", process: "p", event: "finished", status: 0 };
   t.throws(() => parseProcessEvent(json({ ...event, event: "begun" })), protocol);
   t.throws(() => parseProcessEvent(json({ ...event, status: -1 })), protocol);
-});
-
-test("NEWCONTAINER as runv sends it", (t) => {
-  const container = {
-    id: "c1",
-    rootfs: "/rootfs",
-    image: "vda",
-    volumes: [
-      { device: "vdb", mount: "/data", fstype: "ext4", readOnly: true, dockerVolume: false },
-    ],
-    fsmap: [{ source: "s", path: "/p", readOnly: false, dockerVolume: false }],
-    sysctl: { "net.core.somaxconn": "128" },
-    process: { id: "init", terminal: false, stdio: 1, stderr: 2, args: ["sh"], workdir: "/" },
-    restartPolicy: "never",
-    initialize: true,
-    readOnly: false,
-    ports: [{ protocol: "tcp", hostPort: 8080, containerPort: 80 }],
-  };
-  const parsed = parseNewContainer(json(container));
-  t.is(parsed.id, "c1");
-  t.is(parsed.process.stdio, 1n);
-  t.deepEqual(parsed.sysctl, { "net.core.somaxconn": "128" });
-  t.throws(() => parseNewContainer(json({ ...container, cpu: 1 })), protocol);
-  t.throws(() => parseNewContainer(json({ ...container, sysctl: { a: 1 } })), protocol);
 });
 
 test("files: the bytes begin after the first brace", (t) => {
@@ -430,8 +397,6 @@ test("parsers throw nothing but AGENT_PROTOCOL, whatever JSON comes", (t) => {
     parseWinSize,
     parseSignalProcess,
     parseProcessEvent,
-    parseNewContainer,
-    parseKillContainer,
     parseWriteFile,
     parseGuestConfig,
     parseObservedGuest,
