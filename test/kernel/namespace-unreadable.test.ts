@@ -17,7 +17,8 @@ test.after.always(() => ip(`netns delete ${name}`));
 async function asNobody(...paths: readonly string[]): Promise<unknown> {
   const program = `
     const { NetworkNamespace } = await import("${root}/linux/namespace.ts");
-    const { isNamespace } = await import("${root}/daemon/containers/namespace.ts");
+    const { whyLost } = await import("${root}/daemon/containers/namespace.ts");
+    const isThere = (netns) => whyLost({ netns }) === undefined;
     const opened = (path) => {
       try {
         NetworkNamespace.open(path)[Symbol.dispose]();
@@ -27,7 +28,7 @@ async function asNobody(...paths: readonly string[]): Promise<unknown> {
       }
     };
     const paths = ${JSON.stringify(paths)};
-    console.log(JSON.stringify(paths.map((path) => [opened(path), isNamespace(path)])));`;
+    console.log(JSON.stringify(paths.map((path) => [opened(path), isThere(path)])));`;
   const user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] as const;
   const { stdout } = await run([
     ...user,

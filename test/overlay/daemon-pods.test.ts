@@ -193,7 +193,7 @@ test.serial(
     ]);
     t.regex(
       (await troubles())?.join() ?? "",
-      /told more before: pod web \(1450\); podnet interface/,
+      /these have a larger MTU: pod web \(1450\); podnet interface/,
     );
     const { checks } = await clientOf(one).node.health({});
     t.true(checks.some(({ message }) => message.includes("pod web (1450)")));

@@ -208,7 +208,7 @@ const fewUsers = 5;
 function widerText(wider: readonly SentMtu[], mtu: number): string {
   const named = wider.slice(0, fewUsers).map((told) => `${told.kind} ${told.name} (${told.mtu})`);
   const more = wider.length > fewUsers ? ` and ${wider.length - fewUsers} more` : "";
-  return `the overlay carries packets of ${mtu} bytes, and these were sent more before: ${named.join(", ")}${more}; podnet interface set POD eth0 --mtu ${mtu}, or make them anew`;
+  return `the overlay carries packets of ${mtu} bytes; these have a larger MTU: ${named.join(", ")}${more}; podnet interface set POD eth0 --mtu ${mtu}, or create them again`;
 }
 
 const sameTexts = (a: readonly string[], b: readonly string[]): boolean => a.join() === b.join();

@@ -89,7 +89,7 @@ test("pods that come to a network whose overlay carries less are told so; those 
     code: "MTU_OUT_OF_RANGE",
   });
   const trouble =
-    "the overlay carries packets of 1400 bytes, and these were sent more before: pod old (1500); podnet interface set POD eth0 --mtu 1400, or make them anew";
+    "the overlay carries packets of 1400 bytes; these have a larger MTU: pod old (1500); podnet interface set POD eth0 --mtu 1400, or create them again";
   t.deepEqual(leased.troubles, [trouble]);
   t.deepEqual(warned, [[trouble, { network: name, mtu: 1400, before: 1500 }]]);
 
@@ -161,7 +161,7 @@ test("a container that named an MTU keeps it and is named; one that named none f
   container("bbbbbbbbbbbb", { mtu: 1450 });
   await carries(1400);
   t.is(networks.find(name).bridgeMtu, 1450);
-  t.regex(leased.troubles.join(), /sent more before: container c-bbbbbbbbbbbb \(1450\); /);
+  t.regex(leased.troubles.join(), /have a larger MTU: container c-bbbbbbbbbbbb \(1450\); /);
 });
 
 test("a pod that is made while its network is becoming narrower loses nothing by it", async (t) => {
