@@ -1,5 +1,4 @@
 import { ipOf } from "../../core/address.ts";
-import { PodnetError } from "../../core/errors.ts";
 import { mark, portGroup } from "../../network/model/desired.ts";
 import { absent, type Check, checker } from "./check.ts";
 import type { ExpectedInterface } from "./expectation.ts";
@@ -134,22 +133,4 @@ function compareVm(expected: readonly ExpectedInterface[], vm: VmReport): Check[
     ...perNic,
     check("nics beyond the record", undefined, [...others].sort().join(", ")),
   ];
-}
-
-/** Throws `VERIFY_MISMATCH` with what differs, when anything does. */
-export function requireAgreement(podId: string, checks: readonly Check[]): void {
-  const wrong = checks.filter(({ ok }) => !ok);
-  const [first] = wrong;
-  if (first === undefined) return;
-  const more = wrong.length === 1 ? "" : `, and ${wrong.length - 1} more`;
-  throw new PodnetError(
-    "VERIFY_MISMATCH",
-    `Pod "${podId}" is not as recorded: ${first.subject} is "${first.found}" instead of "${first.wanted}"${more}`,
-    {
-      hint: "See all of it with `podnet verify`; another program may have changed the host or the machine",
-      details: Object.fromEntries(
-        wrong.map(({ subject, wanted, found }) => [subject, `${found} instead of ${wanted}`]),
-      ),
-    },
-  );
 }

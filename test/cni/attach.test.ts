@@ -215,6 +215,7 @@ test.serial("CHECK knows a container that is as it was added from one that is no
   await container.run("ip", "addr", "flush", "dev", "eth0");
   const found = await cni.ask(check);
   t.is(found.json.code, 130);
+  t.regex(found.json.details, /^VERIFY_MISMATCH: podnetd puts it right/);
   t.regex(found.json.msg, /address of eth0 is absent, should be 192\.168\.123/);
   t.is((await cni.ask({ ...check, id: "never-was" })).json.code, 3);
   await cni.done({ command: "DEL", container });
