@@ -1,9 +1,10 @@
 import type { Clock } from "../../core/clock.ts";
+import { TokenBucket } from "../../core/token-bucket.ts";
 import type { Way } from "./ask-upstream.ts";
 import { type Asker, FairShares } from "./fair-shares.ts";
 
-/** Questions of one asker a second in the long run, each way; twice as many at once. */
-const perSecond = 500;
+/** Questions of one asker, each way. */
+const rate = { perSecond: 500, burst: 1000 } as const;
 /**
  * Questions that are handed on at a time, each with a socket. Those that came by TCP have places of
  * their own: their sender's address is proven by the handshake, and no forged datagram takes their
@@ -15,13 +16,8 @@ const places = {
 } as const;
 /** TCP connections at a time. */
 const connections = { asker: 8, network: 128, all: 256 } as const;
-/** Askers without a question for two seconds are forgotten when there are more than so many. */
+/** Askers whose bucket is full again are forgotten when there are more than so many. */
 const remembered = 4096;
-
-interface Bucket {
-  tokens: number;
-  filledAt: number;
-}
 
 /**
  * Whose turn it is: no pod keeps the resolver busy for the others, and no network for other
@@ -29,7 +25,7 @@ interface Bucket {
  */
 export class Turns {
   readonly #clock: Clock;
-  readonly #buckets = new Map<string, Bucket>();
+  readonly #buckets = new Map<string, TokenBucket>();
   readonly #places = { udp: new FairShares(places.udp), tcp: new FairShares(places.tcp) };
   readonly #connections = new FairShares(connections);
 
@@ -39,14 +35,7 @@ export class Turns {
 
   /** Whether one question more may be asked now. */
   ask(asker: Asker, way: Way): boolean {
-    const bucket = this.#bucket(`${way} ${asker.network} ${asker.holder}`);
-    const now = this.#clock.monotonic();
-    const earned = ((now - bucket.filledAt) * perSecond) / 1000;
-    bucket.tokens = Math.min(2 * perSecond, bucket.tokens + earned);
-    bucket.filledAt = now;
-    if (bucket.tokens < 1) return false;
-    bucket.tokens--;
-    return true;
+    return this.#bucket(`${way} ${asker.network} ${asker.holder}`).take();
   }
 
   /**
@@ -62,19 +51,17 @@ export class Turns {
     return this.#connections.take(asker, displaced);
   }
 
-  #bucket(key: string): Bucket {
+  #bucket(key: string): TokenBucket {
     const known = this.#buckets.get(key);
     if (known !== undefined) return known;
     if (this.#buckets.size >= remembered) this.#forget();
-    const bucket = { tokens: 2 * perSecond, filledAt: this.#clock.monotonic() };
+    const bucket = new TokenBucket(rate, this.#clock);
     this.#buckets.set(key, bucket);
     return bucket;
   }
 
-  /** Whoever has asked nothing for two seconds may ask as much as a newcomer. */
+  /** Whoever has a full bucket may ask as much as a newcomer. */
   #forget(): void {
-    const now = this.#clock.monotonic();
-    for (const [key, { filledAt }] of this.#buckets)
-      if (now - filledAt >= 2000) this.#buckets.delete(key);
+    for (const [key, bucket] of this.#buckets) if (bucket.full) this.#buckets.delete(key);
   }
 }

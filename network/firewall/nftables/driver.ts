@@ -153,8 +153,8 @@ export class NftablesDriver implements FirewallDriver {
     const { elements, base, lacking, model } = this.#options.table;
     if (lacking !== undefined) return [];
     if (base === "foreign") throw tableConflict(model);
-    // An owner that is to have nothing leaves sets, chains and rules as they are. Its elements go all
-    // the same: whoever repairs the table later would keep them.
+    // An owner that is to have nothing leaves sets, chains and rules as they are. Its elements go
+    // nevertheless: whoever repairs the table later would keep them.
     if (base !== "keep" && wanted.length === 0)
       return this.#changes({ base: "keep", remove: [...owned], add: [] });
     const present = (id: string): Element | undefined => elements.get(id);

@@ -43,8 +43,8 @@ test("CHECK says what of a container's network is not as it was added", async (t
 });
 
 test("CHECK says what the runtime's result has that the record has not", async (t) => {
-  const told = addRequest({ prevResult: prevResult("10.77.0.2/24") as never });
-  await t.notThrowsAsync(withContainer().check(told, signal));
+  const reported = addRequest({ prevResult: prevResult("10.77.0.2/24") as never });
+  await t.notThrowsAsync(withContainer().check(reported, signal));
   const other = addRequest({ prevResult: prevResult("10.77.0.9/24") as never });
   await t.throwsAsync(withContainer().check(other, signal), {
     code: "VERIFY_MISMATCH",
