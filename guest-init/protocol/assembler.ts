@@ -16,12 +16,14 @@ export type Assembled =
       readonly reason: RefusalReason;
     };
 
-export interface FrameShape {
+export interface FrameShape<Item> {
   readonly headerSize: number;
   /** Total length, header included, as the header states it. */
   readonly lengthOf: (header: Uint8Array) => number;
   /** Largest total length accepted. */
   readonly limit: number;
+  /** What is given out for a thing that was found. */
+  readonly itemOf: (found: Assembled) => Item;
 }
 
 /** Memory taken on a peer's word alone; beyond it the buffer grows with what really arrives. */
@@ -31,8 +33,8 @@ const firstReserve = 16 * 1024;
  * Cuts a byte stream into frames. The length is checked before anything is reserved for it, and
  * what is reserved never exceeds twice what has arrived (or 16 KiB).
  */
-export class FrameAssembler {
-  readonly #shape: FrameShape;
+export class FrameAssembler<Item> {
+  readonly #shape: FrameShape<Item>;
   readonly #header: Uint8Array;
   #headerFill = 0;
   #body = new Uint8Array(0);
@@ -40,7 +42,7 @@ export class FrameAssembler {
   #bodyLength = 0;
   #skip = 0;
 
-  constructor(shape: FrameShape) {
+  constructor(shape: FrameShape<Item>) {
     this.#shape = shape;
     this.#header = new Uint8Array(shape.headerSize);
   }
@@ -66,46 +68,46 @@ export class FrameAssembler {
   }
 
   /** Takes the next bytes of the stream; they are copied where kept. */
-  push(bytes: Uint8Array): Assembled[] {
-    return this.cut(bytes, Infinity).found;
+  push(bytes: Uint8Array): Item[] {
+    return this.cut(bytes, Infinity).items;
   }
 
   /**
    * Takes as many of the next bytes as have at most `most` frames in them, and says how many it
    * took.
    */
-  cut(bytes: Uint8Array, most: number): { readonly found: Assembled[]; readonly taken: number } {
-    const found: Assembled[] = [];
+  cut(bytes: Uint8Array, most: number): { readonly items: Item[]; readonly taken: number } {
+    const items: Item[] = [];
     let at = 0;
-    while (at < bytes.length && found.length < most) {
+    while (at < bytes.length && items.length < most) {
       const step = Math.min(this.wanted, bytes.length - at);
       const part = bytes.subarray(at, at + step);
       at += step;
       if (this.#skip > 0) this.#skip -= step;
-      else if (this.#headerFill < this.#shape.headerSize) this.#takeHeader(part, found);
-      else this.#takeBody(part, found);
+      else if (this.#headerFill < this.#shape.headerSize) this.#takeHeader(part, items);
+      else this.#takeBody(part, items);
     }
-    return { found, taken: at };
+    return { items, taken: at };
   }
 
-  #takeHeader(part: Uint8Array, found: Assembled[]): void {
+  #takeHeader(part: Uint8Array, items: Item[]): void {
     this.#header.set(part, this.#headerFill);
     this.#headerFill += part.length;
-    const { headerSize, lengthOf, limit } = this.#shape;
+    const { headerSize, lengthOf, limit, itemOf } = this.#shape;
     if (this.#headerFill < headerSize) return;
     const length = lengthOf(this.#header);
     if (length < headerSize || length > limit) {
       const reason: RefusalReason = length < headerSize ? "too-short" : "too-long";
-      found.push({ kind: "refused", header: this.#header.slice(), length, reason });
+      items.push(itemOf({ kind: "refused", header: this.#header.slice(), length, reason }));
       this.#headerFill = 0;
       this.#skip = Math.max(0, length - headerSize);
       return;
     }
     this.#bodyLength = length - headerSize;
-    if (this.#bodyLength === 0) this.#finish(found);
+    if (this.#bodyLength === 0) this.#finish(items);
   }
 
-  #takeBody(part: Uint8Array, found: Assembled[]): void {
+  #takeBody(part: Uint8Array, items: Item[]): void {
     const needed = this.#bodyFill + part.length;
     if (needed > this.#body.length) {
       // A frame that comes in one piece, as most do, gets its memory at once.
@@ -116,11 +118,12 @@ export class FrameAssembler {
     }
     this.#body.set(part, this.#bodyFill);
     this.#bodyFill = needed;
-    if (needed === this.#bodyLength) this.#finish(found);
+    if (needed === this.#bodyLength) this.#finish(items);
   }
 
-  #finish(found: Assembled[]): void {
-    found.push({ kind: "frame", header: this.#header.slice(), body: this.#body });
+  #finish(items: Item[]): void {
+    const { itemOf } = this.#shape;
+    items.push(itemOf({ kind: "frame", header: this.#header.slice(), body: this.#body }));
     this.#headerFill = 0;
     this.#bodyFill = 0;
     this.#bodyLength = 0;

@@ -40,40 +40,17 @@ export const encodeNext = (consumed: number): Uint8Array =>
   encodeCtlFrame(command.next, u32Bytes(consumed));
 
 /** Cuts the control channel's bytes into frames; see `FrameAssembler` for what `refused` means. */
-export class CtlDecoder {
-  readonly #assembler: FrameAssembler;
-
+export class CtlDecoder extends FrameAssembler<CtlItem> {
   /** `limit`: largest whole frame in bytes, at most `ctlLimit.max`. */
   constructor(limit: number = ctlLimit.default) {
     if (limit < ctlHeaderSize || limit > ctlLimit.max)
       throw new RangeError(`Control frame limit ${limit} is not between 8 and ${ctlLimit.max}`);
-    this.#assembler = new FrameAssembler({
+    super({
       headerSize: ctlHeaderSize,
       lengthOf: (header) => readU32(header, 4),
       limit,
+      itemOf: ctlItemOf,
     });
-  }
-
-  get pending(): boolean {
-    return this.#assembler.pending;
-  }
-  get wanted(): number {
-    return this.#assembler.wanted;
-  }
-  get reserved(): number {
-    return this.#assembler.reserved;
-  }
-
-  push(bytes: Uint8Array): CtlItem[] {
-    return this.cut(bytes, Infinity).items;
-  }
-
-  /**
-   * As `push`, but at most `most` frames: `taken` bytes are done with, the rest is to come again.
-   */
-  cut(bytes: Uint8Array, most: number): { readonly items: CtlItem[]; readonly taken: number } {
-    const { found, taken } = this.#assembler.cut(bytes, most);
-    return { items: found.map(ctlItemOf), taken };
   }
 }
 

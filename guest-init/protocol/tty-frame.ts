@@ -52,37 +52,14 @@ export function encodeTtyFrame(stream: bigint, data: Uint8Array = noBytes): Uint
 }
 
 /** Cuts the tty channel's bytes into frames; see `FrameAssembler` for what `refused` means. */
-export class TtyDecoder {
-  readonly #assembler: FrameAssembler;
-
+export class TtyDecoder extends FrameAssembler<TtyItem> {
   constructor(limit: number = ttyLimit.extension) {
-    this.#assembler = new FrameAssembler({
+    super({
       headerSize: ttyHeaderSize,
       lengthOf: (header) => readU32(header, 8),
       limit,
+      itemOf: ttyItemOf,
     });
-  }
-
-  get pending(): boolean {
-    return this.#assembler.pending;
-  }
-  get wanted(): number {
-    return this.#assembler.wanted;
-  }
-  get reserved(): number {
-    return this.#assembler.reserved;
-  }
-
-  push(bytes: Uint8Array): TtyItem[] {
-    return this.cut(bytes, Infinity).items;
-  }
-
-  /**
-   * As `push`, but at most `most` frames: `taken` bytes are done with, the rest is to come again.
-   */
-  cut(bytes: Uint8Array, most: number): { readonly items: TtyItem[]; readonly taken: number } {
-    const { found, taken } = this.#assembler.cut(bytes, most);
-    return { items: found.map(ttyItemOf), taken };
   }
 }
 

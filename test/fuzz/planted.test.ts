@@ -67,7 +67,12 @@ const plants: readonly Plant[] = [
       run: (input) => {
         const lengthOf = (header: Uint8Array): number =>
           new DataView(header.buffer, header.byteOffset).getUint32(4);
-        const frames = new FrameAssembler({ headerSize: 8, lengthOf, limit: 64 });
+        const frames = new FrameAssembler({
+          headerSize: 8,
+          lengthOf,
+          limit: 64,
+          itemOf: (found) => found,
+        });
         frames.push(input);
         if (frames.reserved > 64 + 8) throw new Error(`It holds ${frames.reserved} bytes`);
       },

@@ -122,6 +122,7 @@ test("memory follows what arrives, not what is announced", (t) => {
     headerSize: 8,
     lengthOf: (header) => readU32(header, 4),
     limit,
+    itemOf: (found) => found,
   });
   assembler.push(joinBytes([u32Bytes(9), u32Bytes(limit)]));
   let arrived = 0;
