@@ -48,7 +48,11 @@ export function copyWhole(from: string, path: string): void {
   );
 }
 
-/** Makes it alongside its place, and puts it there. */
+/**
+ * Makes it alongside its place, and puts it there. Others write files of their own: subnet.env
+ * follows no link, kept plans are never flushed, and the guest's agent and the CNI plugin run
+ * without Node.js.
+ */
 function place(path: string, make: (draft: string) => void): void {
   const draft = draftOf(path);
   explained(path, () => {

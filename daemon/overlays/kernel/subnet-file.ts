@@ -162,7 +162,10 @@ const missing = {
 /** Where it is written before it is put in its place. */
 const freshPath = (path: string): string => join(dirname(path), `.${basename(path)}.new`);
 
-/** Throws `SYSCALL_FAILED`. */
+/**
+ * Replaces the file whole. `containers/cni/whole-files.ts` does less: its directories are of one
+ * owner, so that it follows links, and it leaves the mode to the umask. Throws `SYSCALL_FAILED`.
+ */
 function replaceFile(path: string, text: string): void {
   const directory = dirname(path);
   const fresh = freshPath(path);
