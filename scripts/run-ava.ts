@@ -139,7 +139,7 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
   clearTimeout(limit);
   const allNamed = failed > 0 && failing.length === failed;
   // A run that died, hung or ran nothing is a failure, whatever its lines said.
-  const ran = passed + failed > 0;
+  const ran = passed + failed + skipped > 0;
   if (!closed || !ran || (code !== 0 && failed === 0)) {
     show(`  ✘ ${name}: the test runner ended with ${code} after ${passed} passes`);
     failed++;

@@ -93,6 +93,19 @@ test("a test that fails is named with its file at once, and one that hangs is en
   );
 });
 
+test("a file whose tests are all skipped counts as skipped, not as a run that died", async (t) => {
+  const results: StageResult[] = [];
+  const skips = "test/fixtures/runner/skips.test.ts";
+  await runStages([{ stage, files: [skips], environment: { ...process.env } }], {
+    full: false,
+    strict: false,
+    capacity: 1,
+    ended: (_, result) => results.push(result),
+    show: () => {},
+  });
+  t.like(results[0], { passed: 0, failed: 0, skipped: 1 });
+});
+
 test("searches draw from the day, other stages from one seed, and PODNET_SEED overrules both", (t) => {
   const evening = new Date("2026-11-23T23:59:59Z");
   const night = new Date("2026-11-24T00:00:00Z");
