@@ -5,17 +5,20 @@ import { containerText, portsToHold } from "../../../daemon/containers/attachmen
 import { refitted } from "../../../daemon/containers/refit.ts";
 import { parseStoredPlan, withCni, withNic } from "../../../daemon/pods/store/pod-plan.ts";
 import { portsOf } from "../../../daemon/published/wanted-port.ts";
+import { decisionsOf } from "../../../daemon/store/plans-of-decisions.ts";
 import { anyAttachment, isDamagedAttachment } from "../../../daemon/containers/attachment-rows.ts";
 import { hostPart } from "../../../network/containers/host-part.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
-/** Plans as earlier podnetds have stored them, the first with one gateway an interface. */
 const found = (fixture: string, pattern: RegExp): string[] => {
   const file = new URL(`../../fixtures/${fixture}.sql`, import.meta.url);
   return [...readFileSync(file, "utf8").matchAll(pattern)].map(([, text = ""]) => text);
 };
-const pods = ["state-1", "state-5"].flatMap((fixture) =>
-  found(fixture, /'({"version":1,"podId"[^']*})'/g).slice(0, 2),
+/** Plans that earlier podnetds have stored, as the step to schema 8 leaves them. */
+const pods = ["state-1", "state-5", "state-7"].flatMap((fixture) =>
+  found(fixture, /'({"version":1,"podId"[^']*})'/g)
+    .slice(0, 2)
+    .map((text) => JSON.stringify(decisionsOf(JSON.parse(text), { interfaces: [] }))),
 );
 const containers = found("state-5", /'({"version":1,"id"[^']*"containerId":"attach[^']*})'/g);
 
@@ -31,7 +34,7 @@ const changed = (change: (plan: StoredPod) => void): Uint8Array[] =>
   });
 interface StoredPod {
   readonly vm: { podId: string; runDir: string };
-  readonly interfaces: { addresses: unknown; gateway?: unknown; gateways?: unknown }[];
+  readonly interfaces: { addresses: unknown; gateways?: unknown }[];
 }
 const eachInterface = (over: object) =>
   changed(({ interfaces }) => {
@@ -111,6 +114,8 @@ export const storedPlans: Target = {
     "withNic",
     "withCni",
     "staying",
+    "inPlaceOf",
+    "isLoopback",
     "containerText",
     "portsToHold",
     "inNamespace",
@@ -127,13 +132,12 @@ export const storedPlans: Target = {
       ...versions.map(json),
       ...changed(({ vm }) => void (vm.podId = "aaaaaaaaaaaa")),
       ...changed(({ vm }) => void (vm.runDir = "/run")),
-      ...eachInterface({ gateway: undefined, gateways: undefined }),
-      ...eachInterface({ gateway: "10.0.0.1", gateways: undefined }),
+      ...eachInterface({ gateways: undefined }),
       ...["x", "fe80::1%lo", "fe80::1%lo/64", "fd00::1/129", "10.0.0.2", "10.0.0.2/x"].flatMap(
         (address) => eachInterface({ addresses: [address] }),
       ),
       ...["x", "fe80::1%lo"].flatMap((gateway) => eachInterface({ gateways: [{ gateway }] })),
-      json({ version: 1, podId: "abcdefghijkl" }),
+      json({ version: 2, podId: "abcdefghijkl" }),
       json(null),
       json(5),
       utf8("{"),
