@@ -2,14 +2,16 @@ import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import { type InterfacePlan, withNic } from "../store/pod-plan.ts";
 
 /**
- * cloud-init sets up the network of a new instance alone, unless it is asked otherwise: what a pod is given while it runs
- * would not be there any more once it was stopped and started. User data that say something of their own about it prevail.
+ * cloud-init configures the network of a new instance only, unless user data asks for more. Without
+ * this, interfaces added to a running pod would be missing after a stop and start. Network settings
+ * in the user's own user data prevail.
  */
 export const eachBoot = `#cloud-config\n${JSON.stringify({ updates: { network: { when: ["boot-new-instance", "boot"] } } })}\n`;
 
 /**
- * An interface's name among what netplan configures. Of two files that fit an interface networkd takes the first by name,
- * and Debian's images have `all-en` and `all-eth`, which ask by DHCP: digits come before them.
+ * The name of an interface in netplan's configuration. When two files match an interface, networkd
+ * uses the first by name. Debian's images ship `all-en` and `all-eth`, which ask by DHCP: a leading
+ * digit sorts before them.
  */
 const netplanName = (guestName: string): string => `0-${guestName}`;
 
@@ -19,7 +21,7 @@ export function networkConfig(
   interfaces: readonly InterfacePlan[],
 ): object {
   const ethernets = withNic(interfaces).map(({ nic, guestName, addresses, mtu, network }) => {
-    // Where somebody else answers, the guest asks.
+    // On foreign bridges another program answers DHCP, so the guest asks.
     const asks = addresses.length === 0 && network === undefined;
     const own = routes.filter((route) => route.interface === guestName);
     return [

@@ -5,8 +5,8 @@ import { hasAttributes } from "../../../guest-init/protocol/attributes.ts";
 import type { GuestConfig, ObservedGuest } from "../../../guest-init/protocol/configure.ts";
 
 /**
- * Compares what the guest says it has with what it was told to have. Throws `AGENT_REFUSED` naming
- * the first difference: an agent's ACK alone proves nothing.
+ * Compares the guest's reported configuration with the one that it was sent. An agent's ACK alone
+ * proves nothing. Throws `AGENT_REFUSED` naming the first difference.
  */
 export function compareGuest(wanted: GuestConfig, observed: ObservedGuest): void {
   for (const each of wanted.interfaces) {

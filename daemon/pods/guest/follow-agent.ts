@@ -48,8 +48,8 @@ async function follow(live: LivePod, watch: Supervision, signal: AbortSignal): P
     ask = mayAsk(live, reason);
     pauseMs = nextPause(pauseMs, clock.monotonic() - begun);
     await delay(pauseMs, undefined, { signal }).catch(() => {});
-    // The end of the machine closes the channel too, maybe a moment before it is known; it is told
-    // on its own.
+    // The machine's end closes the channel too, maybe a moment before podnetd knows of it, and is
+    // reported separately.
     if (signal.aborted) return;
     guard(live, watch, () => watch.records.ailing(live.plan, lost, reason));
   }
@@ -208,8 +208,8 @@ async function configureAgain(
 }
 
 /**
- * Tells a guest its network again when it is its turn, and nobody waits for it; one whose agent is
- * away, when that is back.
+ * Sends the guest its network again in the pod's turn; callers do not wait for it. A guest whose
+ * agent is away is configured when the agent is back.
  */
 export function configureSoon(live: LivePod, watch: Supervision, why: string): void {
   live.unsettled = true;
@@ -229,10 +229,13 @@ export function configureSoon(live: LivePod, watch: Supervision, why: string): v
   });
 }
 
-/** What the guest is told after its machine stood still. */
+/** Why the guest is configured again after its machine was paused. */
 export const resumed = "its machine was resumed";
 
-/** The same when it is one's turn already. Never throws: what fails ails the pod. */
+/**
+ * Configures the guest again; the caller has the pod's turn. Never throws: a failure makes the pod
+ * degraded.
+ */
 export async function configureNow(
   live: LivePod,
   watch: Supervision,

@@ -14,8 +14,8 @@ import type { PodContents } from "../store/pod-row.ts";
 const nicWaitMs = 15_000;
 
 /**
- * The guest's network as its agent is told; clock and entropy are added at the moment of sending.
- * Pure.
+ * The guest's network as it is sent to the agent; clock and entropy are added at the moment of
+ * sending. Pure.
  */
 export function guestConfigOf({ plan, spec }: PodContents): GuestConfig {
   const { podId, name } = plan;

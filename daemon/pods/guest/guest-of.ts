@@ -22,7 +22,7 @@ export function guestOf({
   }
 }
 
-/** The kind of the guest that answers, by who it said it is: a planned agent may be a hyperstart. */
+/** The kind of the guest that answered, by its identity: a planned agent may be a hyperstart. */
 export const guestThatIs = ({ extension }: GuestIdentity): GuestKind =>
   extension === undefined ? hyperstart : agent;
 

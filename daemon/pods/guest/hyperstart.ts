@@ -35,7 +35,7 @@ export const hyperstart: GuestKind = {
   refuse,
   refuseChange,
   world,
-  // Servers that nobody asked for are left out where it cannot take them.
+  // Default servers that hyperstart cannot use are left out; servers that the spec names are not.
   dns: (offered) => ({ ...offered, servers: offered.servers.filter((server) => !isSix(server)) }),
 };
 
@@ -116,8 +116,8 @@ function refuseRoutes(routes: readonly OwnRoute[]): void {
 }
 
 /**
- * The world as a plain hyperstart can make use of it: networks without IPv6, so that an interface that is given its
- * addresses gets the IPv4 one alone. Throws `UNSUPPORTED` where it would get none.
+ * The networks without IPv6, as a plain hyperstart can use them: an automatic interface gets its
+ * IPv4 address alone. Throws `UNSUPPORTED` where it would get no address.
  */
 function world(
   snapshot: Snapshot,

@@ -11,8 +11,8 @@ import type { NicInterface, InterfacePlan } from "../store/pod-plan.ts";
 import type { Snapshot } from "../plan/snapshot.ts";
 
 /**
- * A kind of guest: what can be configured in it and how, and what cannot. Each kind is one module of
- * this folder. Code elsewhere asks a kind what it can, and never which one it is.
+ * A kind of guest: what can be configured in it, how, and what cannot. Each kind is one module of
+ * this folder. Other code asks a kind what it can do, and never which one it is.
  */
 export interface GuestKind {
   /** As the API calls it. */

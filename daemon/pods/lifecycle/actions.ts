@@ -115,7 +115,7 @@ async function startVm(live: LivePod, host: Host, signal: AbortSignal): Promise<
   return vm;
 }
 
-/** Opens the host's end of a NIC: a tap of podnet's own, or one that somebody else keeps. */
+/** Opens the host's end of a NIC: a tap of podnet's own, or a foreign one. */
 export const openTapOf = ({ nic, tapKept }: NicInterface, host: Host): Tap =>
   host.openTap(nic.tap, { kept: tapKept === true });
 
@@ -137,7 +137,7 @@ async function plugNic(
   return each;
 }
 
-/** What a clone is told before it runs: with its twins' randomness it would draw their keys. */
+/** What a clone is sent before it runs: with its twins' randomness it would draw their keys. */
 const wakeOf = (vm: RunningVm, host: Host, signal: AbortSignal): Wake => ({
   awakening: () => ({ entropy: freshEntropy(host), clockMs: host.clock.now() }),
   resume: () => vm.resume(signal),
@@ -146,8 +146,8 @@ const wakeOf = (vm: RunningVm, host: Host, signal: AbortSignal): Wake => ({
 const freshEntropy = (host: Host): string => Buffer.from(host.randomBytes(64)).toString("hex");
 
 /**
- * The guest's configuration with what belongs to this moment: the time, and fresh randomness. It would wait in vain for
- * NICs that it has ejected.
+ * The guest's configuration with the time and fresh randomness of this moment. NICs that the guest
+ * ejected are left out, as the agent would wait for them in vain.
  */
 export function guestMessage(live: LivePod, host: Host): GuestConfig {
   const { plan, ejected } = live;
@@ -166,13 +166,16 @@ export function guestMessage(live: LivePod, host: Host): GuestConfig {
   return understood(message, live);
 }
 
-/** What is taken over from links of CNI plugins, as far as the agent understands it: a pod works without the rest. */
+/**
+ * Drops what the agent does not understand of the configuration taken from CNI links: a pod works
+ * without it.
+ */
 const understood = (config: GuestConfig, { identity }: LivePod): GuestConfig =>
   identity?.features?.includes(agentFeatures.attributes) === true
     ? config
     : withoutAttributes(config);
 
-/** Addresses of `lo`, of which an agent of an earlier podnet knows nothing. Throws `UNSUPPORTED`. */
+/** Addresses of `lo`, which agents of earlier podnets cannot set. Throws `UNSUPPORTED`. */
 function loopbackPart(
   loopback: GuestConfig["loopback"],
   { identity }: LivePod,

@@ -14,15 +14,16 @@ import { wrongState } from "./wrong-state.ts";
 export interface Ending extends Supervision {
   held(id: PodId): LivePod | undefined;
   /**
-   * Writes down how something ended. The host has changed by then: when there is no room for it in the store it is tried
-   * again until there is. Answers what was thrown.
+   * Writes down how a pod ended, and returns what was thrown. The host has changed by then, so a
+   * write that finds no room in the store is repeated until it succeeds.
    */
   writeDown(plan: PodPlan, write: () => void): unknown;
 }
 
 /**
- * Ends a pod's machine and keeps the pod with all it has been given, to be started again. A guest whose machine is paused
- * is resumed to power off, cut off from the network. One that does not run is stopped. To be called when it is one's turn.
+ * Ends a pod's machine and keeps the pod's resources, so that it can be started again. A guest
+ * whose machine is paused is cut off from the network and resumed, so that it can power off. A pod
+ * without a running machine is stopped. The caller has the pod's turn.
  */
 export async function stopPod(row: PodRow, force: boolean, ending: Ending): Promise<void> {
   if (row.state === "stopped") return;
@@ -39,8 +40,9 @@ export async function stopPod(row: PodRow, force: boolean, ending: Ending): Prom
 }
 
 /**
- * Ends a pod, machine and all it has been given. `force` goes on past what cannot be undone, and past a store that has no room
- * for it: machine and disk go, and the record follows as soon as it can be written.
+ * Ends a pod with its machine and all its resources. `force` goes on when a step cannot be undone,
+ * and when the store has no room: machine and disk are removed, and the record is removed as soon
+ * as the store can be written.
  */
 export async function deletePod(row: PodRow, force: boolean, ending: Ending): Promise<void> {
   const { records, log } = ending;

@@ -25,8 +25,8 @@ const isOn = ({ interfaces }: PodPlan, name: NetworkName): boolean =>
   interfaces.some(({ network }) => network === name);
 
 /**
- * Brings the pods of a network up to what it is now: their ports on the host, and whom their guests
- * ask for names. Guests are told when it is their turn, and nobody waits for them.
+ * Applies a network update to its pods: their ports on the host, and the name servers of their
+ * guests. Guests are configured in their pods' turns; this call does not wait for them.
  */
 export async function followNetwork(name: NetworkName, following: Following): Promise<void> {
   const { records, locks } = following;
@@ -50,8 +50,8 @@ async function followOne(id: PodId, name: NetworkName, following: Following): Pr
 const networkChanged = "its network was changed";
 
 /**
- * Writes down whom the guest asks from now on. A change that is under way is settled first, by a
- * start.
+ * Writes down the guest's new name servers. A change of the pod that is under way is completed
+ * first, by a start.
  */
 function decideServers(row: PodRow, live: LivePod, { records, networks }: Following): void {
   const plan = followServers(row, networks);

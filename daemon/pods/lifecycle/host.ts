@@ -29,7 +29,7 @@ export interface Host {
   /** Network namespaces that machines join. */
   readonly sandboxes: Sandboxes;
   readonly clock: Clock;
-  /** Makes a tap, or opens one that somebody else made and keeps. */
+  /** Makes a tap, or opens a foreign one. */
   openTap(name: IfName, options?: { readonly kept: boolean }): Tap;
   openGuest(options: OpenGuestOptions): Guest;
   /** Answers a guest's questions by one of its ports, until disposed. Throws `SYSCALL_FAILED`. */
@@ -48,7 +48,7 @@ export interface Host {
   recordRun(plan: PodPlan, record: VmRecord): void;
   readonly timeouts: {
     readonly readyMs: number;
-    /** Of a guest that its agent tells to power off. */
+    /** Of a guest whose agent has it power off. */
     readonly stopMs: number;
     /** Of a guest without an agent. */
     readonly powerButtonMs: number;

@@ -9,19 +9,25 @@ import { keepTrying } from "./keep-trying.ts";
 import type { LivePod } from "./live-pod.ts";
 import { guard, type Supervision } from "./supervision.ts";
 
-/** Longest the hypervisor may take to stop a machine's processors, or to let them run, milliseconds. */
+/**
+ * Longest that the hypervisor may take to stop or to resume a machine's processors, milliseconds.
+ */
 const limitMs = 10_000;
 /** Between two looks at whether a machine runs that others keep stopping, milliseconds. */
 const lookEveryMs = 1000;
 
-/** Of a pod that runs again, until its guest has been configured: a podnetd that is cut short leaves word to the next. */
+/**
+ * Reason of a resumed pod until its guest is configured: should podnetd end first, the next one
+ * reads it.
+ */
 export const clockBehind = "its guest's clock is behind";
 const stopped = "something else than podnetd stopped its machine";
 const continued = "something else than podnetd let its machine run";
 
 /**
- * Stops the processors of a running pod. Its guest's time stands from here on: nothing is held against an agent that
- * cannot answer. Its row follows the machine, which a crash in between leaves to the next podnetd to find paused.
+ * Stops the processors of a running pod. The guest's time stops with them, so that its silent agent
+ * meets no deadline. The row is written after the machine has stopped: after a crash in between,
+ * the next podnetd finds the machine paused.
  */
 export async function pausePod(live: LivePod, watch: Supervision): Promise<void> {
   const vm = machineOf(live);
@@ -30,7 +36,8 @@ export async function pausePod(live: LivePod, watch: Supervision): Promise<void>
     await vm.pause(limited(limitMs, live.ended.signal));
     watch.records.state(live.plan, "paused");
   } catch (thrown) {
-    // As it was, unless it cannot be told: then it is asked what it does when it next says anything.
+    // The machine resumes. If that fails too, `followRunState` asks for its state at its next
+    // event.
     await vm.resume(limited(limitMs, live.ended.signal)).then(
       () => live.time.go(),
       () => {},
@@ -57,7 +64,9 @@ export async function resumePod(live: LivePod, watch: Supervision): Promise<void
   await configureNow(live, watch, resumed, live.ended.signal);
 }
 
-/** Notices when somebody else stops the machine or lets it run: another monitor, or QEMU itself at an error of a disk. */
+/**
+ * Follows the machine when another monitor stops or resumes it, or QEMU stops it at a disk error.
+ */
 export function followRunState(live: LivePod, watch: Supervision): void {
   const { vm } = live;
   if (vm === undefined) return;
@@ -124,11 +133,15 @@ function noteRunState(
   }
 }
 
-/** QEMU stops a machine itself when a write finds no room: the guest would take an error for a broken disk. */
+/**
+ * QEMU stops a machine when a write finds no room: the guest would take an error for a broken disk.
+ */
 const stoppedBy = (status: string, { plan }: LivePod): string =>
   status === "io-error" ? diskTrouble(plan.vm) : `${stopped} (${status})`;
 
-/** Does the same, and again later where the store has no room for it: the pod is followed all the same. */
+/**
+ * Runs `noteRunState`, and again later when the store has no room: the pod is followed in any case.
+ */
 export function noteRunStateOrLater(live: LivePod, state: RunState, watch: Supervision): void {
   const { records, over } = watch;
   const row = records.get(live.plan.podId);

@@ -47,10 +47,7 @@ export interface LivePod {
    * process while the pod runs: a podnetd that starts again begins with none.
    */
   restarts: { readonly count: number; readonly text: string };
-  /**
-   * Aborted with `QEMU_EXITED` or `BOOT_FAILED` when the machine ends, or cannot begin, without
-   * being told to.
-   */
+  /** Aborted with `QEMU_EXITED` or `BOOT_FAILED` when the machine ends unasked, or cannot begin. */
   readonly ended: AbortController;
   /** Ends the listening to machine and guest. */
   readonly subscriptions: Set<() => void>;
@@ -76,9 +73,9 @@ export function adoptVm(live: LivePod, vm: RunningVm): void {
           }),
         );
       }
-      // A guest that restarts before it was ever ready would do so for ever: a kernel that
-      // panicked. How often one of somebody else does is its owner's matter; of one without an
-      // agent nobody knows what it means.
+      // A guest that restarts before it was ever ready would do so for ever: its kernel panicked.
+      // How often an attached machine restarts is its owner's matter, and for a guest without an
+      // agent the restart's meaning is unknown.
       const ours = machineKindOf(live.plan.vm).isOwn && guestOf(live.plan).hasAgent;
       if (event.kind === "guest-reset" && ours && live.identity === undefined) {
         live.ended.abort(

@@ -20,7 +20,10 @@ export interface Unknown {
   readonly kept: KeptPlan | undefined;
 }
 
-/** A machine that runs, and that no row knows: the row was lost, for it is durable before its machine starts and goes after its end. */
+/**
+ * A running machine without a row. The row was lost: it is durable before its machine starts, and
+ * is removed after the machine's end.
+ */
 export type Orphan = Unknown & { readonly pid: number };
 
 export interface OrphanParts {
@@ -46,13 +49,16 @@ export function unknownMachines(
   });
 }
 
-/** Those that nobody meant to end: what a template or a delete by force has left is none of them. */
+/**
+ * Whether the machine's row was lost. Machines left by a template or by a delete by force are not
+ * orphans.
+ */
 export const isOrphan = (found: Unknown): found is Orphan =>
   found.pid !== undefined && !found.template && found.kept?.left !== true;
 
 /**
- * Refuses to go on where machines run that the state does not know: what ends them next would end them on a guess.
- * Changes nothing. Throws `STATE_CORRUPT`, naming them.
+ * Refuses to start when machines run that the state does not know: what ended them next would do so
+ * on a guess. Changes nothing. Throws `STATE_CORRUPT`, naming them.
  */
 export function refuseOrphans(db: Database, parts: OrphanParts): void {
   const orphans = unknownMachines(podIds(db), parts).filter(isOrphan);

@@ -33,10 +33,10 @@ const interrupted = (): PodnetError =>
   });
 
 /**
- * Makes host and rows agree after a start: what runs is taken over, what was half done is undone,
- * and directories without a row and a machine are removed. A pod of which that fails stays what it
- * was, says so as its reason, and is tried again until it works, while the others go on: called
- * failed, its machine would run on with nobody to watch it.
+ * Makes host and rows agree after a start: running machines are adopted, half-done work is undone,
+ * and directories without a row and a machine are removed. A pod whose recovery fails keeps its
+ * state, has the failure as its reason, and is retried until it works, while the others go on: as a
+ * failed pod its machine would run on unwatched.
  */
 export async function recoverPods(recovery: Recovery): Promise<void> {
   const rows = recovery.records.listAny();
@@ -121,8 +121,8 @@ function removeNamespaces(known: ReadonlySet<string>, { netnsDir, host, log }: R
 }
 
 /**
- * Removes what machines have left of which there is no row: those that have ended, and those that
- * nobody means to keep. One that runs alongside is evidence of a lost row, and is left alone;
+ * Removes what machines without a row have left: those that have ended, templates, and those that a
+ * delete by force left behind. Another machine that runs is evidence of a lost row, and stays;
  * `refuseOrphans` has looked before.
  */
 async function removeLeft(known: ReadonlySet<string>, recovery: Recovery): Promise<void> {

@@ -24,7 +24,10 @@ export interface CreateOptions {
   readonly progress: Progress;
   /** The caller may name files of `access.image_paths` alone; unless given, any. */
   readonly imagesOnly?: boolean;
-  /** Takes one of the caller's places until disposed, at the end of the work, which may outlast the call. */
+  /**
+   * Takes one of the caller's slots until disposed, at the end of the work, which may outlast the
+   * call.
+   */
   admit?(): Disposable;
 }
 
@@ -53,8 +56,8 @@ export class Starts {
   }
 
   /**
-   * Creates a pod and answers once its network works. Without a request id the caller's end undoes it; with one it
-   * goes on to its deadline, and asking again joins it.
+   * Creates a pod and returns once its network works. Without a request id, the caller's end undoes
+   * the create. With one the create goes on to its deadline, and a repeated request joins it.
    */
   async create(asked: CreateSpec, options: CreateOptions): Promise<PodRow> {
     const { requestId } = asked;
@@ -107,7 +110,8 @@ export class Starts {
       if (row.state !== "stopped" && row.state !== "failed") {
         throw wrongState(row, "stopped");
       }
-      // Nothing should be left of its last run; what could not be undone then is undone now, or is told again.
+      // The last run should have left nothing. What could not be undone then is undone now, or is
+      // reported again.
       const [left] = await undoPod(livePod(row, records.run(id)), host, { graceful: false });
       if (left !== undefined) throw left;
       records.state(row.plan, "creating", { reason: "starting" });

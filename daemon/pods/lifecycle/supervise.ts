@@ -12,7 +12,10 @@ import { undoPod } from "./undo.ts";
 
 /** Between two events that say the same of a pod, milliseconds. */
 const noteEveryMs = 1000;
-/** What a machine may tell in a second that means nothing here. A start takes some ten; no honest one comes near it. */
+/**
+ * Most events a second that a machine may send and podnetd ignores. A start causes some ten; an
+ * honest machine stays far below.
+ */
 const unheededPerS = 100;
 
 /** Follows a running pod: the end of its machine, its pauses, NICs that leave, its agent. */
@@ -64,8 +67,9 @@ export function supervise(live: LivePod, watch: Supervision): void {
 }
 
 /**
- * Counts a restart of the guest and says why it was, by the end of its console. Resets within a second (`noteEveryMs`) count as
- * one: the firmware of a PC resets the machine once more after the guest did.
+ * Counts a restart of the guest and returns its reason, the console tail. Resets within a second
+ * (`noteEveryMs`) count as one: the firmware of a PC resets the machine once more after the guest
+ * did.
  */
 function restarted(live: LivePod): string {
   const count = live.restarts.count + 1;

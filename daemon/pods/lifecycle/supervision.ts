@@ -24,7 +24,7 @@ export interface Supervision {
   gone(live: LivePod): void;
 }
 
-/** Runs what nobody waits for; its failure is logged, and harms no other pod. */
+/** Runs work without a waiting caller; its failure is logged, and harms no other pod. */
 export function guard(live: LivePod, watch: Supervision, body: () => void | Promise<void>): void {
   const run = async (): Promise<void> => body();
   run().catch((thrown: unknown) => {

@@ -136,10 +136,7 @@ export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
   if (failures.length > 0) throw failures[0];
 }
 
-/**
- * Those of the ports whose NICs the machine still has: one that its guest ejected took its tap
- * along.
- */
+/** The ports whose NICs the machine still has. A NIC that the guest ejected took its tap along. */
 async function pluggedPorts(
   live: LivePod,
   vm: RunningVm,

@@ -10,11 +10,15 @@ import { type UndoKind, type UndoOf, undoSteps } from "../plan/steps.ts";
 export interface UndoOptions {
   /** False ends the machine without asking the guest. */
   readonly graceful: boolean;
-  /** Its rules stay for now: a sweep takes away those of all pods at once, which takes as long as of one. */
+  /**
+   * Leaves the pod's rules to a later sweep, which removes the rules of all pods in the time of
+   * one.
+   */
   readonly rulesLater?: boolean;
   /**
-   * What it wrote to its disks goes, too: there will be no such pod any more, or it has never run. `last`: unless something
-   * else is left of it, so that it can be started again.
+   * Also removes what the pod wrote to its disks: the pod is being deleted, or has never run.
+   * `last` keeps the disks when another part could not be undone, so that the pod can be started
+   * again.
    */
   readonly dropDisks?: "last" | "anyway";
   /** No flows of its addresses are left. */
@@ -74,7 +78,8 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
       const longestMs = ask ? powerButtonMs : stopMs;
       await vm?.stop({ graceMs: live.poweringOff ? longestMs : 0, ask });
     } finally {
-      // Also what a live connection does not know of: files, and a process an earlier daemon started.
+      // Also ends what a live connection does not know of: files, and a process of an earlier
+      // podnetd.
       await host.driver.reap(live.record, live.plan.vm);
     }
     live.record = undefined;
@@ -111,7 +116,8 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
   "cni.delete": (_step, live, host) => releaseSandboxes(live, host),
 
   "port.forget": async (_step, live, host, { rulesLater, flowsEnded }) => {
-    // Its machine is gone: whoever still waits for an answer of its is told so. The ports stay the pod's.
+    // The machine is gone: connections to it over loopback end, so that their clients do not wait.
+    // The ports stay the pod's.
     host.published.cut(live.plan.podId);
     const { published, ...ports } = everyPort(live.plan);
     const target = published === undefined || rulesLater === true ? ports : { ...ports, published };
@@ -147,8 +153,8 @@ export function actUndo<K extends UndoKind>(
 }
 
 /**
- * Takes down whatever of a pod is there. Goes on past every failure and answers them all, each with its step;
- * an empty answer means that nothing is left. Can be repeated.
+ * Takes down all that there is of a pod. Goes on after failures and returns each with its step; an
+ * empty result means that nothing is left. Can be repeated.
  */
 export async function undoPod(
   live: LivePod,

@@ -13,9 +13,9 @@ import { machineKindOf } from "./machine-of.ts";
 const lookMs = 5000;
 
 /**
- * Looks at the machine that a spec names; undefined where it is one of podnet's own to start. Changes nothing.
- * Throws `WRONG_STATE` for one that is some pod's already, `UNSUPPORTED`, as `Driver.lookAt`, and as `requireSocket` of its
- * channels.
+ * Looks at the machine that a spec names; undefined where podnet is to start one of its own.
+ * Changes nothing. Throws `WRONG_STATE` when a pod is attached to the machine already,
+ * `UNSUPPORTED`, and as `Driver.lookAt` and `requireSocket`, the latter for its channels.
  */
 export async function attachedMachine(
   { attached }: Pick<PodSpec, "attached">,
@@ -48,8 +48,8 @@ export async function attachedMachine(
 }
 
 /**
- * A machine of another program that a pod is attached to, with the places it has now when it is asked:
- * `running`. Undefined for podnet's own.
+ * The machine of another program that a pod is attached to, with its free slots for NICs, which
+ * `running` reports. Undefined for podnet's own machines.
  */
 export async function placesNow(
   { attached, vcpu, memoryMib }: VmPlan,
@@ -63,8 +63,8 @@ export async function placesNow(
 }
 
 /**
- * Whether podnetd could open a socket, without a connection that its guest would hear of. Throws `INVALID_ARGUMENT` when there
- * is none, `PERMISSION_DENIED`.
+ * Checks whether podnetd could open a socket, without a connection that the guest would notice.
+ * Throws `INVALID_ARGUMENT` when there is none, `PERMISSION_DENIED`.
  */
 function requireSocket(path: string, field: string): void {
   try {
