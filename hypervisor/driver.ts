@@ -24,7 +24,7 @@ export interface SeedPlan {
   readonly files: Readonly<Record<string, string>>;
 }
 
-/** A file of the pod's own over an image that it leaves as it is: qcow2, begun empty. */
+/** The pod's own copy-on-write disk (qcow2, created empty) over an image that stays unchanged. */
 export interface OverlayPlan {
   readonly path: string;
   /** As large as its image is to the guest. */
@@ -61,7 +61,7 @@ export interface VmPlan {
   readonly disks: readonly DiskPlan[];
   /**
    * Real paths of the directories and files that kernel, initrd and disks must lie in when they are
-   * opened; absent when whoever asked for the pod may name any.
+   * opened; absent when the pod's creator may name any path.
    */
   readonly imagesWithin?: readonly string[];
   /**
@@ -79,8 +79,8 @@ export interface VmPlan {
   /** A clone of a template instead of a boot of its own; a plan of an earlier podnetd has none. */
   readonly factory?: "template";
   /**
-   * Somebody else runs it: podnetd gives it NICs and never ends it. Nothing else of the plan is
-   * made.
+   * Another program runs the machine: podnetd gives it NICs and never ends it. The rest of the plan
+   * is ignored.
    */
   readonly attached?: AttachPlan;
   /** The VM's own directory; every socket of `vmSockets` lives in it. */
@@ -133,9 +133,9 @@ export interface CgroupPlan {
 }
 
 /**
- * What the names of templates' directories begin with, before the id. Their machines have no row,
- * and a podnetd that starts ends those that one before it was building: no other machine without a
- * row is ever ended.
+ * Prefix of the names of templates' directories, before the id. Template machines have no row; a
+ * starting podnetd ends those that its predecessor was building, and no other machine without a
+ * row.
  */
 export const templatePrefix = "template-";
 
@@ -178,7 +178,7 @@ export interface NicPlan {
 /** How to find a running VM again; stored as the pod's `runs` row. */
 export interface VmRecord {
   readonly pid: number;
-  /** Field 22 of /proc/PID/stat (clock ticks since boot): tells a reused pid from ours. */
+  /** Field 22 of /proc/PID/stat (clock ticks since boot): distinguishes a reused pid from ours. */
   readonly startTime: string;
   /** /proc/sys/kernel/random/boot_id at start. */
   readonly bootId: string;
@@ -209,13 +209,13 @@ export type VmEvent =
   | { readonly kind: "guest-reset" }
   | { readonly kind: "guest-shutdown" }
   /**
-   * The processors stand, or run again, whoever told them to; without `runs` they may: ask
-   * `runState`.
+   * The processors paused or run again, on any program's request. `runs` is absent when this is
+   * unknown: ask `runState`.
    */
   | { readonly kind: "run-state"; readonly runs?: boolean }
   /** The hypervisor reported something that means nothing here. */
   | { readonly kind: "unheeded" }
-  /** The console's ring was full: so many bytes that nobody can read any more. */
+  /** The console's ring was full: `bytes` are lost that no reader had read. */
   | { readonly kind: "console-overwritten"; readonly bytes: number };
 
 export interface RunState {
@@ -224,7 +224,7 @@ export interface RunState {
   readonly status: string;
 }
 
-/** What is typed on a VM's serial console; given back when it is disposed of. */
+/** Types on a VM's serial console; released when it is disposed of. */
 export interface Keyboard extends Disposable {
   /**
    * Resolves when QEMU has taken the bytes, which it does as fast as the guest reads: one that
@@ -233,18 +233,18 @@ export interface Keyboard extends Disposable {
   type(data: Uint8Array, signal: AbortSignal): Promise<void>;
 }
 
-/** What a machine uses of its host. */
+/** A machine's use of its host's resources. */
 export interface VmUsage {
   /** Time that its processors took, and QEMU itself, since it started. */
   readonly cpuMs: number;
   readonly memoryBytes: number;
-  /** What its control group lets it have; absent without one. */
+  /** The limit of its control group; absent without one. */
   readonly memoryLimitBytes?: number;
   /** In the plan's order; absent when the hypervisor does not say. */
   readonly disks?: readonly DiskUsage[];
 }
 
-/** What a guest has asked of a disk since its machine started. */
+/** A guest's requests to a disk since its machine started. */
 export interface DiskUsage {
   readonly path: string;
   readonly readBytes: number;
@@ -257,7 +257,7 @@ export interface RunningVm {
   readonly record: VmRecord;
   /**
    * A clone that has not run yet. Its agent said READY before it was cloned: connect its channel,
-   * tell the agent what its twins must not know, and `resume`.
+   * send the agent the secrets that its twins must not have, and `resume`.
    */
   readonly asleep?: true;
   /**
@@ -271,9 +271,9 @@ export interface RunningVm {
    */
   plug(nic: NicPlan, tapFd: number, signal: AbortSignal): Promise<void>;
   /**
-   * device_del → DEVICE_DELETED → netdev_del. When the guest does not let go within 3 s the netdev
-   * is removed all the same (no traffic passes) and the answer is `pending`; the slot stays taken
-   * until a `nic-removed` event or the VM's end. Absent means `unplugged`.
+   * device_del → DEVICE_DELETED → netdev_del. When the guest does not release the NIC within 3 s,
+   * the netdev is removed anyway (no traffic passes) and the answer is `pending`; the slot stays
+   * taken until a `nic-removed` event or the VM's end. An absent NIC answers `unplugged`.
    */
   unplug(nic: NicPlan, signal: AbortSignal): Promise<"unplugged" | "pending">;
   /** Ids of the NICs the VM has now, for reattach and verification. */
@@ -283,8 +283,8 @@ export interface RunningVm {
   /** Whether the processors run, with the hypervisor's word for how it is. */
   runState(signal: AbortSignal): Promise<RunState>;
   /**
-   * What it uses now; undefined when it has ended. Of a hypervisor that does not answer all but its
-   * disks, within a second.
+   * Current usage; undefined when the machine has ended. When the hypervisor does not answer within
+   * a second, only the disks are missing.
    */
   usage(): Promise<VmUsage | undefined>;
   /**
@@ -323,11 +323,11 @@ export interface Driver {
   capabilities(): Capabilities;
   /** The command line `start` would run, for `--plan`. Pure. */
   describe(plan: VmPlan): readonly string[];
-  /** What plugging the NIC would send, for `--plan`. Pure. */
+  /** The commands that plugging the NIC would send, for `--plan`. Pure. */
   describePlug(nic: NicPlan, plan: VmPlan): readonly string[];
   /**
-   * Looks at a foreign machine by its QMP socket, and lets go of it. A driver without it attaches
-   * none.
+   * Inspects a foreign machine through its QMP socket, and disconnects. A driver without this
+   * method cannot attach machines.
    */
   lookAt?(qmpSocket: string, signal: AbortSignal): Promise<FoundMachine>;
   /**
@@ -343,8 +343,8 @@ export interface Driver {
    */
   running(): ReadonlyMap<PodId, number>;
   /**
-   * The record of a plan's machine that runs, for it was lost or never written; undefined when none
-   * runs.
+   * Rebuilds the record of a plan's running machine, when it was lost or never written; undefined
+   * when no such machine runs.
    */
   recordOf(plan: VmPlan): VmRecord | undefined;
   /**

@@ -5,12 +5,12 @@ import { sandboxWords } from "../jail/argv.ts";
 import { diskWords } from "../disks/disk-argv.ts";
 import { kindOf, type MachineKind, nicPlaceWords } from "./machine-kinds.ts";
 
-/** What the command line depends on alongside the plan. */
+/** Inputs of the command line in addition to the plan. */
 export interface QemuHost {
   /** Absolute path of the architecture's QEMU, or its name when it is not installed. */
   readonly qemu: string;
   readonly accelerator: Accelerator;
-  /** Size of the buffer for translated code. QEMU 7.2 reserves 1 GiB unless told. */
+  /** Size of the buffer for translated code. QEMU 7.2 reserves 1 GiB by default. */
   readonly tbSizeMib: number;
 }
 

@@ -23,7 +23,7 @@ const cutShort = "is cut short: its headers report more than there is";
 /** A form of kernel. */
 interface KernelForm {
   readonly arch: Architecture;
-  /** Where the file ends, as far as its first bytes tell. */
+  /** Where the file ends, according to its first bytes. */
   end(head: Buffer): number;
 }
 
@@ -32,7 +32,7 @@ function recognise(head: Buffer): KernelForm | undefined {
     head.subarray(at, at + magic.length).toString("latin1") === magic;
   // Documentation/arch/arm64/booting.rst
   if (has(0x38, "ARM\u0064")) return { arch: "arm64", end: peEnd };
-  // An ELF vmlinux of arm64 has no header that says where it is to be loaded.
+  // An ELF vmlinux of arm64 has no header with its load address.
   if (has(0, "\u007fELF")) return has(18, elfOfArm64) ? undefined : { arch: "x86_64", end: elfEnd };
   // Documentation/arch/x86/boot.rst: the magic of a bzImage's set-up header.
   return has(0x202, "HdrS") ? { arch: "x86_64", end: bzImageEnd } : undefined;
@@ -43,7 +43,7 @@ const elfOfArm64 = "\u00b7\u0000";
 const elfHeaderBytes = 64;
 const class64 = 2;
 
-/** Where the last segment of a 64-bit ELF file ends, as far as `head` tells. */
+/** Where the last segment of a 64-bit ELF file ends, according to `head`. */
 function elfEnd(head: Buffer): number {
   if (head[4] !== class64) return 0;
   if (head.length < elfHeaderBytes) return elfHeaderBytes;

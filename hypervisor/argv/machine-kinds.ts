@@ -7,7 +7,7 @@ export const nicSlots = 31;
 /** The bus of machines that have one for all NICs. */
 export const hotplugBridge = "br0";
 
-/** What differs between the machines of one architecture and another. */
+/** The differences between machines of different architectures. */
 export interface MachineKind {
   readonly arch: Architecture;
   readonly program: string;
@@ -19,7 +19,7 @@ export interface MachineKind {
    * more.
    */
   readonly cmdline: string;
-  /** What the firmware can start from a disk by itself. */
+  /** Whether the firmware can boot from a disk by itself. */
   readonly bootsDisks: boolean;
   /** One bridge with a slot for each NIC, or one port for each. */
   readonly nics: "bridge" | "ports";
@@ -54,18 +54,19 @@ const kinds: Readonly<Record<Architecture, MachineKind>> = {
     },
     cmdline: "console=ttyAMA0 quiet panic=1 cryptomgr.notests",
     bootsDisks: false,
-    // Without firmware there is no ACPI to hot-plug by; what a bridge has of its own Linux uses by
-    // ACPI's leave only.
+    // Without firmware there is no ACPI hot-plug, and Linux uses a bridge's own hot-plug controller
+    // only with ACPI's permission.
     nics: "ports",
-    // The kernel gives whoever pressed a port's button five seconds to think better of it.
+    // The kernel waits five seconds after a press of a port's button, during which it can be
+    // cancelled.
     unplugMs: 12_000,
   },
 };
 
-/** What a machine of this architecture is. */
+/** The kind of machine of this architecture. */
 export const kindFor = (arch: Architecture): MachineKind => kinds[arch];
 
-/** What the plan's machine is. */
+/** The kind of the plan's machine. */
 export const kindOf = (plan: Pick<VmPlan, "arch">): MachineKind => kinds[architectureOf(plan)];
 
 /** QEMU's words for what NICs will be plugged into. */
@@ -96,5 +97,5 @@ export function nicAddress(
   return nics === "bridge" ? { bus: hotplugBridge, addr: slot } : { bus: portOf(slot), addr: 0 };
 }
 
-/** The slot that a port of ours stands for. */
+/** The slot of one of podnet's ports. */
 export const slotOfPort = (bus: string): number => Number(bus.slice(portOf(0).length - 1));

@@ -66,8 +66,8 @@ async function checkInitrd(path: string, { jail, imagesWithin }: VmPlan): Promis
 }
 
 /**
- * A QEMU in a jail opens kernel and initrd as a user that is nobody's: of the rights, others'
- * count.
+ * A confined QEMU opens kernel and initrd with a UID that owns no files: only the permissions for
+ * others count.
  */
 export const readableByOthers = ({ mode }: Pick<Stats, "mode">): boolean =>
   (mode & constants.S_IROTH) !== 0;

@@ -38,7 +38,7 @@ export async function lookAtMachine(qmp: QmpClient, signal: AbortSignal): Promis
     if (said instanceof PodnetError) gone = said;
     else buses.push(said);
   }
-  // Where none is left, why is the answer.
+  // When every bus has gone, the error says why.
   if (buses.length === 0 && gone !== undefined) throw gone;
   return {
     pid: machinePid(qmp, cpus),

@@ -2,7 +2,7 @@ import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import type { FoundMachine, NicPlace } from "../driver.ts";
 
-/** What a foreign machine answered; nothing of it is believed before it is looked at. */
+/** A foreign machine's answers, not yet validated. */
 export interface SaidMachine {
   /** `type` of /machine. */
   readonly type: unknown;
@@ -17,7 +17,7 @@ export interface SaidMachine {
 }
 
 export interface SaidBus extends BusPlace {
-  /** `hotplug-handler`: who plugs and unplugs there; empty when nobody does. */
+  /** `hotplug-handler`: the device that plugs and unplugs there; empty without one. */
   readonly handler: unknown;
   /** `addr` of the devices on it. */
   readonly taken: readonly unknown[];
@@ -46,8 +46,8 @@ export const mostDevices = 256;
 /** An id as QEMU takes it (util/id.c); it becomes part of paths. */
 const usableId = /^[A-Za-z][A-Za-z0-9._-]{0,63}$/;
 /**
- * Slots of a bus that is no port. On a bridge 0 is its own hot-plug controller, on pc's bus the
- * chipset.
+ * Slots of a bus that is not a port. Slot 0 of a bridge is its own hot-plug controller; slot 0 of
+ * pc's bus is the chipset.
  */
 const lastSlot = 31;
 
@@ -59,7 +59,7 @@ const nonsense = (what: string): PodnetError =>
 const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === "object" && value !== null;
 
-/** What is below an object, as `qom-list` answers. Throws `QMP_PROTOCOL`. */
+/** Parses the children of an object from an answer to `qom-list`. Throws `QMP_PROTOCOL`. */
 export function parseObjects(answer: unknown): { name: string; type: string }[] {
   if (!Array.isArray(answer)) throw nonsense("its objects");
   return answer.map((each: unknown) => {
@@ -84,7 +84,7 @@ export function parseBridges(peripherals: unknown): BusPlace[] {
     .slice(0, mostBuses);
 }
 
-/** pc's own bus, where NICs can be plugged without a bridge; q35's takes none. */
+/** pc's own bus, where NICs can be plugged without a bridge; q35's root bus has no hot-plug. */
 export const pcBus: BusPlace = { id: "pci.0", path: "/machine/i440fx/pci.0", kind: "bridge" };
 
 /**
@@ -103,8 +103,8 @@ export function parseMachineType(type: unknown): FoundMachine["type"] {
 }
 
 /**
- * Whether NICs can be plugged into a machine, and where. Throws `WRONG_STATE` for one that does not
- * run or migrates, `UNSUPPORTED` for one that can hold none, `NIC_SLOTS_FULL`, `QMP_PROTOCOL`.
+ * Whether NICs can be plugged into a machine, and where. Throws `WRONG_STATE` when it does not run
+ * or migrates, `UNSUPPORTED` when it cannot hold NICs, `NIC_SLOTS_FULL`, `QMP_PROTOCOL`.
  */
 export function parseMachine(said: SaidMachine): Omit<FoundMachine, "pid"> {
   const type = parseMachineType(said.type);

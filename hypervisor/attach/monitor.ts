@@ -3,7 +3,7 @@ import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { QmpClient } from "../qmp/client.ts";
 
 /**
- * Longest a monitor of somebody else may take to greet, milliseconds: one that is free does at
+ * Deadline for the greeting of a foreign monitor, milliseconds. A monitor that is free greets at
  * once.
  */
 const greetingMs = 1500;
@@ -13,7 +13,7 @@ const openMs = 1900;
 const field = "qmp_socket";
 
 /**
- * Opens a QMP monitor of a foreign machine. Throws `QMP_IN_USE` when nobody greets in time,
+ * Opens a QMP monitor of a foreign machine. Throws `QMP_IN_USE` without a greeting in time,
  * `INVALID_ARGUMENT` when there is nothing to connect to, `PERMISSION_DENIED` when podnetd's own
  * user may not, `SYSCALL_FAILED`, `QMP_PROTOCOL`, `CANCELLED`.
  */

@@ -4,13 +4,13 @@ import type { VmRecord } from "../driver.ts";
 import type { QmpClient } from "../qmp/client.ts";
 import { parseProcessors } from "./machine.ts";
 
-/** What a QEMU's process is called, unless somebody chose another name for it. */
+/** The usual names of a QEMU process; its owner may have chosen another. */
 const likeQemu = /^(?:qemu|kvm)/;
 
 /**
- * The process behind a monitor: whoever listens, as the kernel says, if the processors' threads are
- * its; else the one whose they are, for sockets that something else opened for QEMU. Throws
- * `UNSUPPORTED`, `QMP_PROTOCOL`.
+ * The process behind a monitor: the listener that the kernel reports, if it owns the processors'
+ * threads; else the owner of these threads, since another program may have opened the socket for
+ * QEMU. Throws `UNSUPPORTED`, `QMP_PROTOCOL`.
  */
 export function machinePid(qmp: QmpClient, cpus: unknown): number {
   const [thread = 0] = parseProcessors(cpus);

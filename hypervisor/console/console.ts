@@ -21,7 +21,7 @@ export class ConsoleRing {
     this.#size = size;
   }
 
-  /** Answers how many bytes nobody can read any more because of these. */
+  /** Returns how many unread bytes these overwrote. */
   write(bytes: Uint8Array): number {
     const lostBefore = Math.max(0, this.#total - this.#size);
     const kept = bytes.subarray(Math.max(0, bytes.length - this.#size));
@@ -36,7 +36,7 @@ export class ConsoleRing {
     return Math.max(0, this.#total - this.#size) - lostBefore;
   }
 
-  /** No more will come: followers end once they have read the rest. */
+  /** The stream has ended: followers end once they have read the rest. */
   close(): void {
     this.#closed = true;
     this.#wake();
@@ -48,8 +48,8 @@ export class ConsoleRing {
   }
 
   /**
-   * What the ring holds, first and in one piece, be it nothing; then what follows, until the signal
-   * aborts or the stream ends.
+   * Yields the ring's content first, in one piece that may be empty; then what follows, until the
+   * signal aborts or the stream ends.
    */
   async *follow(signal: AbortSignal): AsyncGenerator<Uint8Array> {
     let at = this.#total;
@@ -98,8 +98,8 @@ export class ConsoleRing {
 }
 
 /**
- * Reads a console socket into the ring for as long as it is connected; `onEnd` when it is not any
- * more. `overwritten` is called for bytes nobody can read any more.
+ * Reads a console socket into the ring while it is connected; calls `onEnd` when the connection
+ * ends, and `overwritten` with the number of unread bytes that were lost.
  */
 export function drainConsole(
   connection: UnixConnection,

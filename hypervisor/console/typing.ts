@@ -18,7 +18,8 @@ export class Typing {
   #socket = Promise.withResolvers<Socket>();
   #holder: string | undefined;
   /**
-   * The piece on its way, whoever typed it: one who is gone leaves it, and no second one behind it.
+   * The piece being written. A typist that disconnects leaves it to be finished, and the next one
+   * queues behind it.
    */
   #last: Promise<void> = Promise.resolve();
 
@@ -30,7 +31,7 @@ export class Typing {
     });
   }
 
-  /** Throws `WRONG_STATE`, with the holder: what two type at once would be nobody's. */
+  /** Throws `WRONG_STATE` with the holder's name: the input of two typists would be mixed. */
   take(by: string): Keyboard {
     if (this.#holder !== undefined) {
       throw new PodnetError(

@@ -11,8 +11,8 @@ export const isAllowed = (real: string, allowed: readonly string[]): boolean =>
   allowed.some((each) => real === each || real.startsWith(each.endsWith("/") ? each : `${each}/`));
 
 /**
- * Refuses an open file that is not allowed, whatever path it was opened by: the kernel knows where
- * it lies (proc(5), /proc/pid/fd), and nobody can put another one in its place any more. Throws
+ * Refuses an open file that is not allowed, by whatever path it was opened: the kernel knows where
+ * it lies (proc(5), /proc/pid/fd), and an open file can no longer be replaced. Throws
  * `PERMISSION_DENIED`.
  */
 export function checkOpened(

@@ -96,7 +96,7 @@ function podIdOf(name: string): PodId[] {
   }
 }
 
-/** Removes what pods of which there is no record have written. */
+/** Removes copy-on-write disks of pods that have no record. */
 export async function removeLeftOverlays(directory: string): Promise<void> {
   for (const podId of overlayDirectories(directory)) await removeOverlaysOf(directory, podId);
 }

@@ -20,9 +20,9 @@ export const diskFiles = ({ disks, seed }: Pick<VmPlan, "disks" | "seed">): stri
 ];
 
 /**
- * What QEMU is given of the disks. They are opened by podnetd and inherited, from descriptor
- * `firstFd` on: QEMU needs no right to a path. A set of one descriptor stands for each file, with
- * the path alongside it for people to read.
+ * QEMU's arguments for the disks. podnetd opens the disks and QEMU inherits them, from descriptor
+ * `firstFd` on, so QEMU needs no right to a path. Each file is a set of one descriptor, with its
+ * path alongside for people to read.
  */
 export function diskWords(plan: VmPlan, firstFd: number): string[] {
   const { disks, kernel } = plan;
@@ -81,8 +81,8 @@ function overlayNode(image: object, { maxBytes }: OverlayPlan, set: number): obj
   return {
     driver: "qcow2",
     "read-only": false,
-    // A write beyond it is one without space, at which QEMU stops the machine (werror=enospc, as it
-    // is unless told).
+    // A write beyond the maximum fails for lack of space, at which QEMU pauses the machine
+    // (werror=enospc, its default).
     file: maxBytes === undefined ? file : { driver: "raw", size: maxBytes, file },
     backing: image,
   };

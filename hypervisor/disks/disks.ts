@@ -32,7 +32,7 @@ export function openDisks(
     const field = `boot.disks[${i}].path`;
     const unchanged = readOnly || overlay !== undefined;
     const fd = open(path, unchanged ? constants.O_RDONLY : constants.O_RDWR);
-    // What was looked at before the start may have been replaced; what is open may not.
+    // The file that was checked before the start may have been replaced; an open one cannot be.
     checkDiskOpened(fd, { path, field }, !unchanged, plan);
     if (overlay === undefined) return [fd];
     checkUnchanged(fd, path, overlay, field);

@@ -13,11 +13,11 @@ import { isLocked } from "../../linux/file-lock.ts";
 import type { DiskPlan } from "../driver.ts";
 import { partSectors, qcow2End, qcow2Extensions, qcow2LookBytes, readQcow2 } from "./qcow2-file.ts";
 
-/** What is known of a disk's file before anything is done with it. */
+/** The result of inspecting a disk's file before it is used. */
 export type DiskLook =
   | {
       readonly kind: "disk";
-      /** As large as it is to a guest. */
+      /** Size that a guest sees. */
       readonly bytes: number;
       readonly mark: string;
       readonly usedBy: ImageUse | undefined;
@@ -26,16 +26,18 @@ export type DiskLook =
   /** `why` follows the file's name: `is empty`. */
   | { readonly kind: "unreadable"; readonly why: string; readonly cause?: unknown };
 
-/** What some QEMU does with an image now: it writes to it, or counts on nobody's doing so. */
+/**
+ * A QEMU's current use of an image: it writes to it, or relies on the image not being written to.
+ */
 export type ImageUse = "writes" | "reads";
 
 /**
- * What QEMU locks of an image that it has open (block/file-posix.c): bytes for what it does, and
- * for what it bears of others.
+ * Bytes that QEMU locks in an image that it has open (block/file-posix.c): some for what it does,
+ * others for what it does not permit other programs.
  */
 const locks = { writes: 101, bearsNoWriter: 201 } as const;
 
-/** Looks at a disk's file, as it is now. `check` looks at the open file first and may throw. */
+/** Inspects a disk's current file. `check` sees the open file first and may throw. */
 export function lookAtDisk(
   path: string,
   format: DiskPlan["format"],

@@ -11,9 +11,9 @@ const both32 = (value: number): number[] => [...little32(value), ...little32(val
 const text = (value: string, length: number): Uint8Array => encodeUtf8(value.padEnd(length, " "));
 
 /**
- * A volume with some files in one directory (ECMA-119), which have their names as they are by Rock
- * Ridge (IEEE P1282). The same files give the same bytes. Throws `RangeError` for more files than
- * fit into a sector.
+ * A volume with some files in one directory (ECMA-119), with their unchanged names by Rock Ridge
+ * (IEEE P1282). Equal files give equal bytes. Throws `RangeError` for more files than fit into a
+ * sector.
  */
 export function iso9660(volume: string, files: Readonly<Record<string, string>>): Uint8Array {
   let next = rootSector + 1;
@@ -66,7 +66,7 @@ function primary(volume: string, sectors: number): Uint8Array {
   bytes.set(little32(19).reverse(), 148);
   bytes.set(record({ name: [0], at: rootSector, length: sector, directory: true, use: [] }), 156);
   bytes.set(text("", 623), 190);
-  // Four dates: none. The zone after each is a number.
+  // Four dates, all unset. The zone after each is a number.
   for (const at of [813, 830, 847, 864]) bytes.set(encodeUtf8("0".repeat(16)), at);
   bytes[881] = 1;
   return bytes;
@@ -108,7 +108,9 @@ function record({ name, at, length, directory, use }: Entry): number[] {
   return [rest.length + 1, ...rest];
 }
 
-/** That what follows is used at all, and by what: SP and ER of the System Use Sharing Protocol. */
+/**
+ * SP and ER of the System Use Sharing Protocol: they declare that extensions are used, and which.
+ */
 const sharing = [
   ...encodeUtf8("SP"),
   7,

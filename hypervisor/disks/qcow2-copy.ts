@@ -12,9 +12,9 @@ export interface Piece {
 }
 
 /**
- * An empty qcow2 image for a disk of `bytes`: all of it is read from what lies behind, which
- * whoever opens it says. Header, table of reference counts, one block of these, and a first table
- * of zeros (QEMU's docs/interop/qcow2.txt). Pure.
+ * An empty qcow2 image for a disk of `bytes`: all reads go to the backing image, which is named at
+ * opening. Consists of the header, the table of reference counts, one block of reference counts,
+ * and a first-level table of zeros (QEMU's docs/interop/qcow2.txt). Pure.
  */
 export function emptyQcow2(bytes: number): { readonly pieces: Piece[]; readonly length: number } {
   const entries = Math.ceil(bytes / (clusterBytes * entriesPerTable));
@@ -30,7 +30,7 @@ export function emptyQcow2(bytes: number): { readonly pieces: Piece[]; readonly 
   header.writeUInt32BE(1, 56);
   // Counts of 2^4 bits each.
   header.writeUInt32BE(4, 96);
-  // The end of the extensions, which are none, is the eight zeros that follow.
+  // There are no extensions: the eight zeros that follow end their list.
   header.writeUInt32BE(qcow2HeadBytes, 100);
   const table = Buffer.alloc(8);
   table.writeBigUInt64BE(BigInt(2 * clusterBytes));

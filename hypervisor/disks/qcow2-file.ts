@@ -20,7 +20,7 @@ const externalData = 4n;
 const compressionType = 8n;
 const extendedEntries = 16n;
 const known = 31n;
-/** Of the bits that a reader may ignore: the data lies in another file, as it is. */
+/** One of the bits that a reader may ignore: the data lies in another file, in raw format. */
 const rawExternalData = 2n;
 
 /** An entry of the snapshots' table takes as much or more, bytes. */
@@ -28,7 +28,7 @@ const leastSnapshotBytes = 40;
 
 const cutShort = "is cut short: its header reports more than there is";
 
-/** What a qcow2 image says of itself, as far as it matters before QEMU opens it. */
+/** The fields of a qcow2 image that matter before QEMU opens it. */
 export interface Qcow2Header {
   /** As large as the disk is to a guest. */
   readonly bytes: number;
@@ -40,8 +40,8 @@ export interface Qcow2Header {
 }
 
 /**
- * Reads the header of a qcow2 image in a file of `fileBytes`; an answer of text says what is wrong
- * with it. Other files that it names are never opened: whoever wrote the image chose their names.
+ * Reads the header of a qcow2 image in a file of `fileBytes`; a string says why it is invalid.
+ * Other files that the image names are never opened, because its author chose their names.
  */
 export function readQcow2(head: Buffer, fileBytes: number): Qcow2Header | string {
   if (head.subarray(0, 4).toString("latin1") !== "QFI\u00fb") return "is not a qcow2 image";
@@ -98,9 +98,7 @@ export function readQcow2(head: Buffer, fileBytes: number): Qcow2Header | string
   };
 }
 
-/**
- * What is wrong with the fields that version 3 added; `features` are those its reader must know.
- */
+/** Why the fields that version 3 added are invalid; `features` are those its reader must know. */
 function laterFault(head: Buffer, features: bigint, clusterBytes: number): string | undefined {
   const headerBytes = head.readUInt32BE(100);
   if (headerBytes < qcow2HeadBytes || headerBytes > clusterBytes)

@@ -5,8 +5,8 @@ import type { SeedPlan } from "../driver.ts";
 import { iso9660 } from "./iso9660.ts";
 
 /**
- * Makes a seed disk in memory, where nobody else finds what is on it; answers a descriptor to read
- * it by.
+ * Makes a seed disk in memory, where other programs cannot find its content; answers a descriptor
+ * for reading it.
  */
 export function openSeed({ volume, files }: SeedPlan): Disposable & { readonly fd: number } {
   const image = iso9660(volume, files);

@@ -36,7 +36,7 @@ export async function restoreState(qmp: QmpClient, fd: number, signal: AbortSign
   );
 }
 
-/** What `restoreState` sends, for people. Pure. */
+/** The commands that `restoreState` sends, for people. Pure. */
 export const describeRestore = (): readonly string[] =>
   [
     { execute: "migrate-set-capabilities", arguments: { capabilities } },
@@ -53,7 +53,7 @@ async function move(
   begin: () => Promise<unknown>,
 ): Promise<void> {
   const { promise: over, resolve, reject } = Promise.withResolvers<void>();
-  // Awaited below; before that nobody listens.
+  // Awaited below; a rejection before that would be unhandled.
   over.catch(() => {});
   const limit = AbortSignal.any([signal, AbortSignal.timeout(stateMs)]);
   const onAbort = (): void => reject(abortError(limit, `Waiting for QEMU to ${what} the state`));

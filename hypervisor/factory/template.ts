@@ -7,8 +7,8 @@ import { type RunningVm, templatePrefix, type VmPlan } from "../driver.ts";
 import { jailOf } from "../jail/cgroup-layout.ts";
 
 /**
- * A machine as it was when its agent had said READY: what clones begin with. Nobody can change it
- * any more.
+ * The state of a machine when its agent had said READY, from which clones start. It can no longer
+ * change.
  */
 export interface Template extends Disposable {
   /** The guest's memory: QEMU maps it privately. */

@@ -2,9 +2,9 @@ import { abortable } from "../../core/aborting.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { Template } from "./template.ts";
 
-/** What tells one template from another. */
+/** Identifies a template. */
 export interface TemplateKey {
-  /** What is booted, and how: the machine's command line, with the paths of its files. */
+  /** The machine's command line, with the paths of its files. */
   readonly machine: string;
   /** Which files they are at this moment. */
   readonly files: string;
@@ -25,14 +25,14 @@ interface Entry {
 }
 
 /**
- * The templates of this process, each built once, on its first use, whoever else asks for it
- * meanwhile. They live in memory files of this process alone and end with it; clones keep what they
- * have mapped.
+ * The templates of this process, each built once, on its first use, and shared by concurrent users.
+ * They live in memory files of this process alone and end with it; clones keep what they have
+ * mapped.
  */
 export class Templates implements AsyncDisposable {
   readonly #limit: number;
   readonly #entries = new Map<string, Entry>();
-  /** What is being built, or undone, each with the end of that. */
+  /** Builds and disposals under way, each with a promise of its end. */
   readonly #builds = new Map<Entry, Promise<void>>();
   #uses = 0;
   #closed = false;
@@ -43,9 +43,9 @@ export class Templates implements AsyncDisposable {
   }
 
   /**
-   * Hands the key's template to `body`; it is not freed before `body` has ended. `build` is called
-   * if there is none, or one of other files. Throws what `build` throws, saying that it is about
-   * the template; the next use builds again.
+   * Calls `body` with the key's template, which is not freed before `body` has ended. Calls `build`
+   * when there is no template, or only one of other files. Throws what `build` throws, with a note
+   * that it is about the template; the next use builds again.
    */
   async use<T>(
     key: TemplateKey,
@@ -61,13 +61,13 @@ export class Templates implements AsyncDisposable {
       return await body(await abortable(entry.built, signal, "Waiting for the template"));
     } finally {
       entry.users--;
-      // What nobody waits for any more is not built to its end.
+      // A build without waiting users is cancelled.
       if (entry.users === 0 && entry.template === undefined) this.#retire(entry, unwanted());
       else this.#freeIfDone(entry);
     }
   }
 
-  /** Gives up what is being built and frees what nobody uses. */
+  /** Cancels builds and frees unused templates. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed = true;
     for (const entry of [...this.#entries.values(), ...this.#builds.keys()])
@@ -78,7 +78,7 @@ export class Templates implements AsyncDisposable {
   #entryFor(key: TemplateKey, build: (signal: AbortSignal) => Promise<Template>): Entry {
     const there = this.#entries.get(key.machine);
     if (there !== undefined && there.key.files === key.files) return there;
-    // Whoever waits for the template of the old files still gets it.
+    // Users that wait for the template of the old files still get it.
     if (there !== undefined) this.#forget(there);
     const stop = new AbortController();
     const built = build(stop.signal).catch((thrown: unknown) => {
@@ -114,7 +114,7 @@ export class Templates implements AsyncDisposable {
     for (const entry of newest.slice(this.#limit)) this.#forget(entry);
   }
 
-  /** Hands it to nobody any more, and ends its build if that still goes on. */
+  /** Stops offering the template, and cancels its build if it still runs. */
   #retire(entry: Entry, why: PodnetError): void {
     entry.stop.abort(why);
     this.#forget(entry);
@@ -135,7 +135,7 @@ const ending = (): PodnetError => new PodnetError("CANCELLED", "podnetd is endin
 const unwanted = (): PodnetError =>
   new PodnetError("CANCELLED", "The request for the template was cancelled");
 
-/** The failure, saying that it befell the template. What was given up stays what it is. */
+/** Adds to a failure that it is about the template. A cancellation stays unchanged. */
 function ofTemplate(thrown: unknown): PodnetError {
   const error = toPodnetError(thrown);
   if (error.code === "CANCELLED") return error;

@@ -1,7 +1,7 @@
 import { machineOomScore } from "../../linux/oom-score.ts";
 import type { Accelerator, VmPlan } from "../driver.ts";
 
-/** What the launcher's words depend on alongside the plan. */
+/** Inputs of the launcher's arguments in addition to the plan. */
 export interface JailHost {
   /** Absolute path of podnet-jail. */
   readonly launcher: string;
@@ -22,8 +22,8 @@ export const sandboxWords = [
 ] as const;
 
 /**
- * What goes before QEMU's own command line: the launcher and all that QEMU will see. Nothing for a
- * plan without jail. Pure.
+ * The part before QEMU's own command line: the launcher and everything that QEMU will see. Empty
+ * for a plan without jail. Pure.
  */
 export function jailArgv(plan: VmPlan, host: JailHost): readonly string[] {
   const { jail } = plan;

@@ -1,6 +1,6 @@
 /**
- * What podnetd itself has to be allowed for jails, by the numbers of linux/capability.h. Each was
- * found by leaving it out: test/vm/jail-privileges.test.ts does it again.
+ * The capabilities that podnetd itself needs for jails, by the numbers of linux/capability.h. Each
+ * was found by leaving it out, as test/vm/jail-privileges.test.ts still does.
  */
 export const jailCapabilities = {
   /** The run directory gets the machine's group. */

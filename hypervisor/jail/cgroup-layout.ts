@@ -46,7 +46,7 @@ export function parseCgroupMounts(mountinfo: string): CgroupMounts {
   return mounts;
 }
 
-/** What is known of the files below mount points: the look into them is the caller's. */
+/** The contents of files below mount points, which the caller reads. */
 export interface CgroupFiles {
   /**
    * Words of `cgroup.controllers` at a version 2 mount point; undefined when it cannot be read,
@@ -89,7 +89,7 @@ export function chooseCgroups(
   };
 }
 
-/** What one VM may use. */
+/** The resource limits of one VM. */
 export interface VmLimits {
   readonly memoryMib: number;
   readonly pids: number;

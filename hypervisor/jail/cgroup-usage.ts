@@ -2,7 +2,8 @@ import { readFileSync } from "node:fs";
 import type { CgroupPlan } from "../driver.ts";
 
 /**
- * What the processes of a VM's control groups use together; what no group of it counts is absent.
+ * The combined usage of the processes in a VM's control groups; a value that none of its groups
+ * counts is absent.
  */
 export interface CgroupUsage {
   readonly cpuMs?: number;

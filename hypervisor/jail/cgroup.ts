@@ -46,7 +46,7 @@ export async function removeCgroups(cgroups: readonly CgroupPlan[]): Promise<voi
   }
 }
 
-/** False while somebody is in it. */
+/** False while the group has members. */
 function tryRemove(path: string): boolean {
   try {
     perform("file", "remove cgroup", () => rmdirSync(path));
@@ -76,8 +76,8 @@ export function ranOutOfMemory(cgroups: readonly CgroupPlan[]): boolean {
 }
 
 /**
- * Pids of the processes in a group, those of other pid namespaces left out; none when there is no
- * such group.
+ * Pids of the processes in a group, except those of other pid namespaces; empty when the group does
+ * not exist.
  */
 export function membersOf(path: string): readonly number[] {
   try {
@@ -105,7 +105,7 @@ function namesIn(directory: string): readonly string[] {
   try {
     return readdirSync(directory);
   } catch (error) {
-    // Nobody has been there yet.
+    // The group does not exist yet.
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
     throw fileError(error, `Cannot read the control group "${directory}"`);
   }

@@ -1,18 +1,18 @@
 /*
- * Runs a program as a user of its own, in namespaces of its own, on a root that holds what it was
- * told and nothing else.
+ * Runs a program with its own UID, in its own namespaces, on a root filesystem that holds only the
+ * paths in its arguments.
  *
  * podnet-jail --uid N --run DIR --report FD [--oom-score N] [--cgroup DIR]... [--read PATH]...
- * [--device PATH]... [--group GID] -- PROGRAM [ARGUMENT]...
+ *   [--device PATH]... [--group GID] -- PROGRAM [ARGUMENT]...
  *
- * The program inherits descriptors 0 to FD - 1 and no other. On FD stands `pid N` with its pid as
- * seen from here, then `ready` right before it is executed or `error TEXT`; the end of the stream
- * tells that it runs, or has failed. With nobody left to read `ready`, it is not executed: what no
- * podnetd knows of never comes to be. The process that was started stays, does nothing but wait,
- * and ends the way the program ended.
+ * The program inherits only the descriptors 0 to FD - 1. The launcher writes to FD: `pid N`, the
+ * pid seen from the host, then `ready` right before it executes the program, or `error TEXT`; the
+ * stream ends when the program runs, or has failed. When `ready` has no reader, the program is not
+ * executed, so that no program runs without podnetd's knowledge. The launcher's first process
+ * stays, only waits, and ends the way the program ended.
  *
- * Linux 5.12 or later (mount_setattr). Every failure ends the start; nothing is ever left out to
- * get on.
+ * Linux 5.12 or later (mount_setattr). Every failure ends the start; no part of the confinement is
+ * optional.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -60,7 +60,7 @@ static struct {
     struct piece piece[MANY];
 } jail = {.report = -1};
 
-/* What a dynamic program of a usual distribution needs, as far as it is there. */
+/* Paths that a dynamic program of a usual distribution needs, if they exist. */
 static const char *const system_paths[] = {"/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache",
                                            "/usr/share/qemu", "/usr/share/seabios"};
 static const char *const system_devices[] = {"/dev/null", "/dev/zero", "/dev/urandom"};
@@ -127,9 +127,9 @@ static void join(const char *cgroup) {
     if (fd < 0) {
         snprintf(path, sizeof path, "%s/cgroup.procs", cgroup);
         /*
-         * Version 2 asks for write access where the two groups' paths part as well, of whoever
-         * opened the file: at the top that is root's. CAP_SETUID and CAP_CHOWN are at hand for this
-         * moment; nobody is given the top for good.
+         * Version 2 also requires that the opener of the file may write to the common ancestor of
+         * both groups: at the top that is root's. CAP_SETUID and CAP_CHOWN are at hand for this
+         * moment; the owner of the top does not change for good.
          */
         if (chown(path, 0, (gid_t)-1) == 0) setfsuid(0);
         fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -153,10 +153,7 @@ static void take(struct piece *piece, int optional) {
     check(piece->tree, "open", piece->path);
     check(fstat(piece->tree, &is), "look at", piece->path);
     piece->directory = S_ISDIR(is.st_mode);
-    /*
-     * What stands in the plan are files; a directory put in a file's place would show all that is
-     * below.
-     */
+    /* The plan names files; a directory put in a file's place would expose everything below it. */
     errno = EISDIR;
     if (!optional && piece->kind == READ && !S_ISREG(is.st_mode)) fail("show", piece->path);
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID};
@@ -274,8 +271,8 @@ static void limit(int resource, const char *name, rlim_t most) {
 
 /*
  * When the host runs out of memory, the kernel ends this machine before podnetd and the rest of the
- * host. Anybody may raise the score, so that there is nothing to lower: a host that has given a
- * higher one keeps it.
+ * host. Raising the score needs no privilege, but lowering does: a higher score that the host has
+ * set stays.
  */
 static void raise_oom_score(int wanted) {
     const char *path = "/proc/self/oom_score_adj";
@@ -292,7 +289,8 @@ static void raise_oom_score(int wanted) {
 
 /* First process of its own pid namespace: with it ends every other one in there. */
 static _Noreturn void confined(char **program) {
-    /* Its sockets are for podnetd, which is another user; nobody else gets at the directory. */
+    /* QEMU's sockets are for podnetd, which is another user; other users cannot enter the
+     * directory. */
     umask(0);
     for (int i = 0; i < jail.cgroups; i++) join(jail.cgroup[i]);
     check(unshare(CLONE_NEWCGROUP), "make", "a cgroup namespace");
@@ -313,7 +311,7 @@ int main(int count, char **words) {
     char **program = parse(words);
     raise_oom_score(jail.oom_score);
     const int flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET | SIGCHLD;
-    /* Nobody who reads any more: the write fails, and with it the start. */
+    /* Without a reader the write fails, and with it the start. */
     signal(SIGPIPE, SIG_DFL);
     long child = syscall(SYS_clone, flags, NULL, NULL, NULL, NULL);
     check(child, "make", "namespaces");
@@ -321,7 +319,7 @@ int main(int count, char **words) {
     dprintf(jail.report, "pid %ld\n", child);
     drop_capabilities();
     check(syscall(SYS_close_range, 0, ~0u, 0), "close", "descriptors");
-    /* Nobody who looks for the program by its words is to find this. */
+    /* A search for the program by its arguments must not find the launcher. */
     memset(words[1], 0, (size_t)(words[count - 1] + strlen(words[count - 1]) - words[1]));
     int status;
     while (waitpid((pid_t)child, &status, 0) < 0)

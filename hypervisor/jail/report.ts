@@ -1,6 +1,6 @@
 import type { Readable } from "node:stream";
 
-/** What the launcher has said: see podnet-jail.c. */
+/** The launcher's report: see podnet-jail.c. */
 export interface JailReport {
   /** QEMU's pid as seen from here. */
   readonly pid: number | undefined;
@@ -19,7 +19,7 @@ export function parseReport(text: string): JailReport {
   return { pid: pid === undefined ? undefined : Number(pid), ready, error };
 }
 
-/** The report as it is when its stream ends: once QEMU is executed or the start has failed. */
+/** Reads the report to the end of its stream: once QEMU is executed or the start has failed. */
 export async function readReport(stream: Readable): Promise<JailReport> {
   let text = "";
   stream.setEncoding("utf8");

@@ -8,13 +8,13 @@ export interface UidRange {
 export function parseUidRange(text: string): UidRange {
   const match = /^([0-9]{1,10})-([0-9]{1,10})$/.exec(text);
   const [first, last] = [Number(match?.[1]), Number(match?.[2])];
-  // Below 1000 are the system's own; the last id of all means "none" (chown(2)).
+  // Ids below 1000 are the system's own; the last id of all means "none" (chown(2)).
   if (match === null || first > last || first < 1000 || last > 0xffff_fffe)
     throw new TypeError("write FIRST-LAST with ids from 1000 on, such as 2000000000-2000065535");
   return { first, last };
 }
 
-/** The lowest id of the range nobody has; undefined when there is none. Pure. */
+/** The lowest free id of the range; undefined when all are taken. Pure. */
 export function freeUid({ first, last }: UidRange, taken: ReadonlySet<number>): number | undefined {
   for (let uid = first; uid <= last; uid++) if (!taken.has(uid)) return uid;
   return undefined;

@@ -28,7 +28,7 @@ export async function undoPlug(
  */
 const busy = { againMs: 500, attempts: 12 } as const;
 
-/** Asks the guest to let go; false when there is no such device. */
+/** Asks the guest to release the NIC; false when there is no such device. */
 export async function askToLeave(qmp: QmpClient, nicId: string): Promise<boolean> {
   for (let attempt = 1; ; attempt++) {
     try {

@@ -15,12 +15,12 @@ interface Held extends Ids {
   state: "plugging" | "plugged" | "unplugging" | "pending";
   left: boolean;
   readonly leaving: PromiseWithResolvers<void>;
-  /** The unplug under way, shared by whoever asks again. */
+  /** The unplug under way, shared by concurrent callers. */
   unplugging?: Promise<"unplugged" | "pending">;
 }
 
 export interface NicsOptions {
-  /** The session to use now; throws when there is none. */
+  /** The current session; throws when there is none. */
   readonly qmp: () => QmpClient;
   readonly kind: MachineKind;
   /** Milliseconds a guest gets to let go of a NIC. */
@@ -61,8 +61,8 @@ export class Nics {
       asked = "device_add";
       await qmp.execute("device_add", commands.device_add);
     } catch (error) {
-      // What QEMU refused is not there, and its id may be another NIC's. Without an answer it may
-      // be there.
+      // A NIC that QEMU refused does not exist, and its id may belong to another NIC. Without an
+      // answer it may exist.
       const refused = isPodnetError(error, "QMP_FAILED") && error.details["command"] === asked;
       const device = asked === "device_add" && !refused;
       const netdev = asked === "device_add" || (asked === "netdev_add" && !refused);

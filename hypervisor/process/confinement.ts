@@ -30,8 +30,8 @@ export interface ConfinementOptions extends Omit<Confinement, "cgroups"> {
   /** Directory below each cgroup hierarchy, relative. */
   readonly cgroup: string;
   /**
-   * What the trial runs; without it there is no trial, and `tryConfinement` has to come before the
-   * first machine.
+   * The program that the trial runs. Without it there is no trial, and `tryConfinement` has to be
+   * called before the first machine.
    */
   readonly qemu: string | undefined;
   /** Where a directory for the trial can be made. */
@@ -156,8 +156,8 @@ function has(path: string): boolean {
 }
 
 /**
- * Makes the directories that machines' groups go into. Below version 2 they must be told to hand
- * controllers on.
+ * Makes the parent directories of machines' groups. In version 2 a parent must delegate its
+ * controllers explicitly.
  */
 function prepareCgroups(layout: CgroupLayout): void {
   const directories = layout.version === 2 ? [layout.directory] : [layout.memory, layout.pids];

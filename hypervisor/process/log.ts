@@ -1,4 +1,4 @@
-/** Where the driver says what nobody asked for; the daemon hands in its logger. */
+/** Logs events outside of any request; the daemon passes its logger. */
 export type Log = (
   level: "info" | "warn" | "error",
   message: string,

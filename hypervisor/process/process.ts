@@ -80,7 +80,7 @@ export async function startProcess(
     const record = identify(pid as number, plan);
     return { record, ended: jailed ? exited.then((how) => endOf(record, how)) : exited };
   } catch (error) {
-    // Nobody else knows of it.
+    // The process is unknown to the caller, who could not end it.
     child?.kill("SIGKILL");
     throw error;
   } finally {
@@ -125,9 +125,7 @@ const cannotRun =
       cause,
     });
 
-/**
- * What the host has too few of to start anything: then the program is there, for all that is known.
- */
+/** The host lacks resources to start any program: then the program is assumed to exist. */
 function lacking(program: string, cause: Error): PodnetError | undefined {
   const { code = "" } = cause as NodeJS.ErrnoException;
   if (!["EMFILE", "ENFILE", "EAGAIN", "ENOMEM"].includes(code)) return undefined;
@@ -211,16 +209,16 @@ export function findProcess(plan: VmPlan): VmRecord | undefined {
       if (!words.includes(`guest=podnet-${plan.podId},debug-threads=on`)) continue;
       return identify(pid, plan);
     } catch {
-      // It ended while we looked, or is none of ours.
+      // The process ended meanwhile, or is not podnet's.
     }
   }
   return undefined;
 }
 
 /**
- * Machines of podnet's that run on this host, by what their command lines say: whoever started
- * them, whichever user, run directory and control group they have. Any user can write such a
- * command line: this is no reason to end a process.
+ * podnet's machines that run on this host, recognized by their command lines, whichever podnetd,
+ * user, run directory and control group they have. Any user can write such a command line: this is
+ * not a reason to end a process.
  */
 export function runningMachines(): Map<PodId, number> {
   const found = new Map<PodId, number>();

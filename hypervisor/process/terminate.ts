@@ -10,9 +10,9 @@ import { isRunning, signalProcess } from "./process.ts";
 const patience = { quit: 1000, term: 1000, kill: 10_000 } as const;
 
 /**
- * Ends a QEMU: one that was `told` to quit is waited for first; then SIGTERM, then SIGKILL. The pid
- * is signalled only while it still belongs to the process of the record; a process that has ended
- * is success. Throws `INTERNAL` when even SIGKILL does not end it (it hangs in the kernel).
+ * Ends a QEMU: first waits if `told` says that it was asked to quit; then SIGTERM, then SIGKILL.
+ * The pid is signalled only while it still belongs to the process of the record; a process that has
+ * ended is success. Throws `INTERNAL` when even SIGKILL does not end it (it hangs in the kernel).
  */
 export async function endProcess(
   record: VmRecord,
@@ -29,7 +29,7 @@ export async function endProcess(
   });
 }
 
-/** The kernel tells only a parent; everyone else has to look. A look costs 20 µs. */
+/** The kernel notifies only the parent; other processes have to poll. A poll costs 20 µs. */
 async function endsWithin(record: VmRecord, ms: number): Promise<boolean> {
   const end = performance.now() + ms;
   for (let waitMs = 1; isRunning(record); waitMs = Math.min(waitMs * 2, 20)) {

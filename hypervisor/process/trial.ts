@@ -24,7 +24,7 @@ const trialMs = 20_000;
  * work; leaves nothing.
  */
 export async function tryJail({ podId, runDir, jail, qemu }: Trial): Promise<void> {
-  // Of the host's files it needs none but its program's.
+  // The trial needs only its program of the host's files.
   const files = { kernel: qemu, initrd: qemu, cmdline: "", disks: [] };
   const plan: VmPlan = { podId, vcpu: 1, memoryMib: 1, ...files, runDir, jail };
   const host = {

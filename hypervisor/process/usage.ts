@@ -9,8 +9,8 @@ import { diskNode } from "../disks/disk-argv.ts";
 const answerMs = 1000;
 
 /**
- * What a QEMU uses, from its control groups, else from /proc; undefined when it has ended. Its
- * disks are asked for over QMP: without an answer they are left out.
+ * A QEMU's usage, from its control groups, else from /proc; undefined when it has ended. Disk
+ * counters come over QMP: without an answer they are left out.
  */
 export async function usageOf(
   { pid, startTime }: VmRecord,

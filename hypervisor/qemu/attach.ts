@@ -18,7 +18,7 @@ export const isAttached = (plan: VmPlan): plan is AttachedVmPlan => plan.attache
  */
 const unplugMs = 9000;
 /**
- * Longest the owner's QEMU may take to be found again when something of a pod is to be taken back,
+ * Longest search for the owner's QEMU when something of a pod must be removed from it,
  * milliseconds.
  */
 const findMs = 10_000;

@@ -13,10 +13,10 @@ import type { Typing } from "../console/typing.ts";
 
 export interface ConnectionsOptions {
   readonly plan: VmPlan;
-  /** What is read from the console, and what is typed on it. */
+  /** The console's output, and what is typed on it. */
   readonly ring: ConsoleRing;
   readonly typing: Typing;
-  /** Whether QEMU runs, as far as it can be told: nothing is connected again when it does not. */
+  /** Whether QEMU runs, as far as is known: connections to an ended QEMU are not retried. */
   readonly runs: () => boolean;
   readonly onEvent: (event: QmpEvent) => void;
   readonly onOverwritten: (bytes: number) => void;
@@ -25,10 +25,10 @@ export interface ConnectionsOptions {
   readonly log: Log;
 }
 
-/** What podnetd holds of a QEMU: its console, and one QMP session at a time. */
+/** podnetd's connections to a QEMU: its console, and one QMP session at a time. */
 export class Connections {
   readonly #options: ConnectionsOptions;
-  /** Aborted when they are closed: it ends the connecting nobody else waits for. */
+  /** Aborted on close: it ends connection attempts that have no other waiter. */
   readonly #closed = new AbortController();
   #qmp: QmpClient | undefined;
   #console: UnixConnection | undefined;
@@ -48,13 +48,13 @@ export class Connections {
     return this.#closed.signal.aborted;
   }
 
-  /** Connects both to a QEMU that opens its sockets within so many milliseconds. */
+  /** Connects both to a QEMU that opens its sockets within `withinMs`. */
   async open(withinMs: number, signal: AbortSignal): Promise<void> {
     await this.#openConsole(withinMs, signal);
     await this.#openQmp(withinMs, signal);
   }
 
-  /** Goes on with a session that somebody else has opened; there is no console. */
+  /** Adopts a session that another part has opened; there is no console. */
   adopt(qmp: QmpClient): void {
     if (this.#options.plan.attached !== undefined) this.#listener = qmp.peer.pid;
     this.#qmp = qmp;

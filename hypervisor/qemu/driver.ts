@@ -47,7 +47,7 @@ import { endProcess } from "../process/terminate.ts";
 import { type OpenVmOptions, QemuVm } from "./vm.ts";
 
 export interface QemuDriverOptions {
-  /** What machines are of that do not say; of the host's own architecture unless given. */
+  /** The architecture of plans that name none; the host's by default. */
   readonly arch?: Architecture;
   /** The QEMU of that architecture; looked up on PATH at each start unless given. */
   readonly qemuPath?: string;
@@ -100,7 +100,7 @@ function chooseAccelerators({ arch, kvm = "auto" }: QemuDriverOptions): Accelera
  */
 const templateLimit = 4;
 
-/** What a started QEMU gets alongside its command line. */
+/** A started QEMU's inputs in addition to its command line. */
 interface Origin {
   readonly memory: MemoryRole;
   readonly fds: readonly number[];

@@ -7,7 +7,7 @@ import type { Log } from "../process/log.ts";
 type Listener = (event: VmEvent) => void;
 
 /**
- * Who is told what a VM does. The last is its end, of which whoever comes later hears all the same.
+ * Notifies listeners of a VM's events. The last event is its end, which late listeners receive too.
  */
 export class VmEvents {
   readonly #listeners = new Set<Listener>();
@@ -31,7 +31,7 @@ export class VmEvents {
     for (const listener of this.#listeners) this.#tell(listener, event);
   }
 
-  /** Nobody is told any more who has subscribed so far. */
+  /** Removes all current listeners. */
   clear(): void {
     this.#listeners.clear();
   }
@@ -46,7 +46,7 @@ export class VmEvents {
   }
 }
 
-/** What an event of QEMU's tells, alongside those of NICs that leave. Pure. */
+/** Translates QEMU's events, except those of NICs that leave. Pure. */
 export function vmEventOf(event: QmpEvent): VmEvent {
   const port = eventData(event, "VSERPORT_CHANGE");
   for (const number of [0, 1] as const)

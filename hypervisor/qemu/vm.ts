@@ -163,7 +163,7 @@ export class QemuVm implements RunningVm {
   }
 
   usage(): Promise<VmUsage | undefined> {
-    // Whoever asks while QEMU owes an answer waits for that one.
+    // Callers share QEMU's pending answer.
     this.#usage ??= usageOf(this.record, this.#options.plan, () => this.#session()).finally(() => {
       this.#usage = undefined;
     });
@@ -255,7 +255,7 @@ export class QemuVm implements RunningVm {
       // A session that cannot be used is lost as well, which opens the next: QEMU serves one at a
       // time.
       await this.#nics.observe(signal).catch(() => this.#connections.qmp?.close());
-      // Nobody has heard what it did meanwhile.
+      // Events were missed while the session was down.
       this.#events.emit({ kind: "run-state" });
     });
   }
@@ -273,8 +273,8 @@ export class QemuVm implements RunningVm {
   }
 
   /**
-   * Until the guest has ended, or the time is up: one that is booting does not feel the button yet,
-   * one that is powering off does not mind. A guest that knows none goes on as it does.
+   * Presses until the guest has ended, or the time is up: a guest that boots does not notice the
+   * button yet, and a guest that powers off ignores it. A guest without support for it runs on.
    */
   async #pressPowerButton(graceMs: number): Promise<void> {
     for (let left = graceMs; left > 0 && !this.#over; left -= pressAgainMs) {

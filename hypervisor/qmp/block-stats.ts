@@ -6,8 +6,8 @@ const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === "object" && value !== null;
 
 /**
- * The counters of disks by their nodes' names, from an answer to `query-blockstats`; what is none
- * of them is left out.
+ * The counters of disks by their nodes' names, from an answer to `query-blockstats`; other entries
+ * are skipped.
  */
 export function parseBlockStats(answer: unknown): ReadonlyMap<string, BlockDeviceStats> {
   const found = new Map<string, BlockDeviceStats>();

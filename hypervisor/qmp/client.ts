@@ -75,7 +75,7 @@ export class QmpClient implements Disposable {
     this.#pid = listenerOf(connection);
     this.#deadlineMs = options.deadlineMs ?? 10_000;
     this.#lines = new LineSplitter(options.lineLimit ?? 4 * 1024 * 1024);
-    // Whoever waits for the greeting hears of its failure; nobody else needs to.
+    // The waiter for the greeting gets its failure; without one it is not an unhandled rejection.
     this.#greeting.promise.catch(() => {});
     const { socket } = connection;
     paceReading(socket, {
@@ -100,7 +100,7 @@ export class QmpClient implements Disposable {
 
   /**
    * Connects, reads the greeting and leaves capabilities negotiation mode. Throws `SYSCALL_FAILED`
-   * (nobody listens), `QMP_TIMEOUT`, `QMP_PROTOCOL`, `QEMU_EXITED`, `CANCELLED`.
+   * (no listener), `QMP_TIMEOUT`, `QMP_PROTOCOL`, `QEMU_EXITED`, `CANCELLED`.
    */
   static async open(path: string, options: QmpOptions = {}): Promise<QmpClient> {
     const connection = await connectUnix(path, options.signal);
@@ -361,7 +361,7 @@ function listenerOf({ fd }: UnixConnection): number | undefined {
   try {
     return peerCredentials(fd).pid;
   } catch {
-    // Whoever it was has closed it by now.
+    // The process has closed it by now.
     return undefined;
   }
 }

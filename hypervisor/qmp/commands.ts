@@ -40,7 +40,7 @@ interface QmpCommands {
   /** `fd:NAME`, a descriptor given with `getfd`. Never `exec:`: QEMU may start no program. */
   readonly migrate: Command<{ readonly uri: string }, Nothing>;
   readonly "migrate-incoming": Command<{ readonly uri: string }, Nothing>;
-  /** What a foreign machine answers to these is read by hypervisor/attach/machine.ts. */
+  /** hypervisor/attach/machine.ts parses a foreign machine's answers to these. */
   readonly "query-cpus-fast": Command<Nothing, unknown>;
   readonly "query-memory-size-summary": Command<Nothing, unknown>;
   readonly "query-migrate": Command<Nothing, unknown>;
@@ -124,7 +124,7 @@ export type QmpCommandName = keyof QmpCommands;
 export type QmpArguments<C extends QmpCommandName> = QmpCommands[C]["arguments"];
 export type QmpReturn<C extends QmpCommandName> = QmpCommands[C]["return"];
 
-/** What the events podnet listens to carry. */
+/** Payloads of the events that podnet listens to. */
 export interface QmpEvents {
   readonly SHUTDOWN: { readonly guest: boolean; readonly reason: string };
   readonly RESET: { readonly guest: boolean; readonly reason: string };

@@ -16,7 +16,7 @@ export type QmpMessage =
       readonly version: QemuVersion;
       readonly capabilities: readonly string[];
     }
-  /** `id` is undefined when QEMU could not tell which command it answers. */
+  /** `id` is undefined when QEMU could not determine which command it answers. */
   | { readonly kind: "return"; readonly id: number | undefined; readonly value: unknown }
   | {
       readonly kind: "error";
@@ -37,7 +37,7 @@ type JsonObject = Readonly<Record<string, unknown>>;
 const isObject = (value: unknown): value is JsonObject =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** What to do about a peer that does not speak QMP. */
+/** Hint for a peer that does not speak QMP. */
 export const notQmp = "The peer is not a QEMU, or it is broken; the connection is closed";
 
 function garbage(line: string, why: string, cause?: unknown): PodnetError {
