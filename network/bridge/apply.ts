@@ -13,7 +13,7 @@ import { observePorts, requireLink, writeOptional } from "./observe.ts";
 import { parseOwner } from "../model/ownership.ts";
 import { bridgeFull } from "../model/port-limit.ts";
 
-/** What appliers work with. */
+/** The interfaces that changes are applied with. */
 export interface Kernel extends HostKernel {
   readonly memory: Memory;
   readonly ruleTable: RuleTable;
@@ -26,7 +26,9 @@ type Applier<Kind extends ChangeKind> = (
   signal: AbortSignal,
 ) => Promise<void>;
 
-/** Does one change. Setting what is set and removing what is absent succeed. */
+/**
+ * Applies one change. Setting a value that is already set and removing something absent succeed.
+ */
 export async function applyChange(
   change: Change,
   kernel: Kernel,
@@ -66,7 +68,7 @@ export async function applyAll(
   throwFailures(failures);
 }
 
-/** Throws the first failure, with the others beneath it; nothing when there was none. */
+/** Throws the first failure, with the other failures in its cause; returns if there was none. */
 export function throwFailures(failures: readonly PodnetError[]): void {
   const [first, ...others] = failures;
   if (first === undefined) return;
@@ -84,9 +86,9 @@ export function throwFailures(failures: readonly PodnetError[]): void {
 const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
   async "create-bridge"(change, { netlink, sysctl }) {
     const { name, mac, mtu, alias, settings } = change;
-    // A bridge follows the smallest MTU of its ports until its own was *changed* once
-    // (br_mtu_auto_adjust, Linux 6.1), and setting what is set already is no change: hence one less
-    // at first.
+    // A bridge follows the smallest MTU of its ports until its own MTU has *changed* once
+    // (br_mtu_auto_adjust, Linux 6.1). Setting the current value is no change, so the bridge is
+    // created with an MTU one lower.
     const born = { name, mac, mtu: mtu - 1, group: mark.linkGroup, alias };
     const { index } = await netlink.addBridge({ ...born, bridge: { fdbMaxLearned } });
     await netlink.changeLink(index, { mtu });
@@ -109,9 +111,9 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
 
   async "pin-mac"({ name, mac }, { netlink, memory }) {
     const { index } = await requireLink(netlink, name);
-    // A bridge takes its lowest port's address, and none without ports, unless its own was set
-    // once, even to what it is (br_stp_recalculate_bridge_id, Linux 6.1). Its host would change its
-    // address to the LAN, and pods lose their gateway.
+    // A bridge takes the MAC of its lowest port, or none without ports, until its own MAC was set
+    // once, even to its current value (br_stp_recalculate_bridge_id, Linux 6.1). Otherwise the
+    // host's address on the LAN would change, and pods would lose their gateway.
     await netlink.changeLink(index, { mac });
     memory.rememberPinned(index);
   },
@@ -129,8 +131,9 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
   async "attach-port"({ link, bridge, master, isolated, learning, vlan }, { netlink, sysctl }) {
     const settings = { ...(isolated ? { isolated } : {}), ...given({ learning, vlan }) };
     const isPlain = Object.keys(settings).length === 0;
-    // No link-local address on the host's end: it would speak IPv6 (DAD, router solicitations) to
-    // the guest from a MAC that is nobody's. What the bridge forwards is not concerned.
+    // The host's end gets no link-local address: the host would speak IPv6 (DAD, router
+    // solicitations) to the guest from a MAC that no machine owns. Frames that the bridge forwards
+    // are not affected.
     writeOptional(sysctl, `net/ipv6/conf/${link}/addr_gen_mode`, "1");
     try {
       await netlink.changeLink(link, { master, ...(isPlain ? { up: true } : {}) });
@@ -204,21 +207,21 @@ const given = ({
 });
 
 /**
- * Ends links that bear our mark. Each deletion makes the kernel wait for 16-30 ms; a whole group
- * costs little more than one. So several are moved into the graveyard group, which one message
- * ends, if a listing proves that nothing else is in it.
+ * Deletes links that bear our mark. Each deletion makes the kernel wait for 16-30 ms, and deleting
+ * a group costs little more than deleting one link. So several links are moved into the
+ * pending-delete group, which one message deletes if a listing shows that it contains only them.
  */
 async function deleteLinks(names: readonly IfName[], netlink: HostNetlink): Promise<void> {
   let doomed: number[] = [];
   for (const name of names) {
     const link = await netlink.link(name);
-    // A name may have gone to somebody else since it was looked at.
+    // A foreign link may have taken the name since the last look.
     if (link !== undefined && isMarked(link)) doomed.push(link.index);
   }
   if (doomed.length > 1) {
     const group = mark.graveyardGroup;
-    // A tap goes with its QEMU, any time: one that cannot be moved holds nobody up, and is looked
-    // after below.
+    // A tap disappears with its QEMU at any time. A tap that cannot be moved must not hold up the
+    // other links; it is handled below.
     await netlink.setGroup(doomed, group);
     const buried = await netlink.links({ group });
     // (A container's link that waits there for its end gets it.)

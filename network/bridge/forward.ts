@@ -13,8 +13,8 @@ interface Forwarding {
 }
 
 /**
- * Switches forwarding on, having remembered what the host was like; or back to what is remembered,
- * with everything that the kernel, or podnet, changed along with it.
+ * Switches forwarding on, after recording the host's settings; or restores the recorded settings,
+ * including all that the kernel or podnet changed together with forwarding.
  */
 export async function setForwarding(
   { key, from, to }: { readonly key: string; readonly from: string; readonly to: string },
@@ -35,8 +35,8 @@ export async function setForwarding(
       ? besideIpv4(sysctl, names(links))
       : [...besideIpv6(sysctl, names(links)), ...acceptRa(sysctl, names(others))];
   memory.rememberForward(family, from, alongside);
-  // Before forwarding: as it is switched on, the kernel forgets the default routes that came by
-  // advertisements, but for those of links that go on listening while they forward
+  // Set before forwarding: switching it on makes the kernel drop the default routes that
+  // advertisements gave, except for links that keep listening while they forward
   // (rt6_purge_dflt_routers, Linux 6.1).
   for (const { key: each } of memory.besideForward(family))
     if (each.endsWith("/accept_ra") && readOptional(sysctl, each) === "1") sysctl.write(each, "2");
@@ -51,8 +51,8 @@ function kept(sysctl: HostSysctl, key: string, value: string): Setting[] {
 }
 
 /**
- * What is lost when ip_forward is set to 1 and back to 0: the kernel sets every link's forwarding
- * along, and turns conf.all.accept_redirects the other way (inet_forward_change, Linux 6.1).
+ * The settings that are lost when ip_forward is set to 1 and back to 0: the kernel sets every
+ * link's forwarding too, and inverts conf.all.accept_redirects (inet_forward_change, Linux 6.1).
  */
 const besideIpv4 = (sysctl: HostSysctl, links: readonly string[]): Setting[] => [
   ...["default", ...links].flatMap((name) => kept(sysctl, `net/ipv4/conf/${name}/forwarding`, "1")),

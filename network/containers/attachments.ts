@@ -24,21 +24,23 @@ import { compareLinks, observeLater, setUpLinks } from "./links.ts";
 import { ensurePair, findHostEnd } from "./pair.ts";
 
 /**
- * What attachments need of the host's network: their ports are made, and what they publish is let
- * in, as pods' are.
+ * The functions of the host's network that attachments need, to make their ports and to accept
+ * traffic to their published ports as for pods.
  */
 export type AttachmentHost = Pick<HostNetwork, "apply" | "diff" | "inspect" | "remove">;
 
 export interface LookOptions extends InspectOptions {
-  /** Looks into the container as well, of which the kernel tells nobody on the host. */
+  /**
+   * Looks inside the container as well: the kernel reports changes there to no process on the host.
+   */
   readonly inside: boolean;
 }
 
 const what = "A change of an attachment";
 
 /**
- * Containers on this host: the one way their links are made, set up, looked at and ended. What is
- * asked of one attachment is done in the order of asking; several are done side by side.
+ * Containers on this host: the only interface to make, set up, inspect and delete their links.
+ * Calls for one attachment run in the order of the calls; several attachments run concurrently.
  */
 export class Attachments implements Disposable {
   readonly #host: AttachmentHost;
@@ -46,8 +48,8 @@ export class Attachments implements Disposable {
   readonly #turns = new Map<string, { readonly queue: SerialQueue; waiting: number }>();
 
   /**
-   * In the calling thread's network namespace, unless another kernel is given. Changes nothing by
-   * itself.
+   * Works in the calling thread's network namespace, unless another kernel is given. Changes
+   * nothing by itself.
    */
   constructor(host: AttachmentHost, kernel: AttachmentKernel = openAttachmentKernel()) {
     this.#host = host;
@@ -59,13 +61,13 @@ export class Attachments implements Disposable {
   }
 
   /**
-   * Looks at all that is the attachment's and makes it what it should be: the pair of links, the
-   * inside, rates, the port and its rules, in this order, so that traffic begins when all is there.
-   * Doing it twice changes nothing the second time. When a pair was made and something fails then,
-   * it goes with the next `sweep`.
+   * Inspects everything that the attachment owns and repairs it: the pair of links, the inside,
+   * rates, the port and its rules, in this order, so that traffic starts when everything is there.
+   * A second call changes nothing. If a step fails after a pair was made, the next `sweep` removes
+   * the pair.
    *
    * Throws `NETNS_UNUSABLE`, `NAME_IN_USE`, `BRIDGE_CONFLICT`, `BRIDGE_FULL`, `NETLINK_FAILED`,
-   * `SYSCALL_FAILED`, `CANCELLED`, and what rules throw.
+   * `SYSCALL_FAILED`, `CANCELLED`, and the errors of rules.
    */
   ensure(fragment: AttachmentFragment, signal: AbortSignal): Promise<AttachmentObserved> {
     return this.#inTurn(fragment.key, signal, async () => {
@@ -81,10 +83,10 @@ export class Attachments implements Disposable {
   }
 
   /**
-   * Looks for drift and heals it if asked to, as `HostNetwork.inspect` does: the port and its
-   * rules, and, if asked for or where the port is missing, the links with what is inside. `now` is
-   * called when it is this look's turn; it answers undefined when there is nothing to look at any
-   * more. What fails is answered; throws when the signal aborts.
+   * Looks for drift, and repairs it if requested, as `HostNetwork.inspect` does: the port and its
+   * rules, and the links with the inside, if requested or if the port is missing. `now` is called
+   * when this look starts; it returns undefined if the attachment no longer exists. Failures are
+   * returned; throws when the signal aborts.
    */
   async inspect(
     key: string,
@@ -120,9 +122,9 @@ export class Attachments implements Disposable {
   }
 
   /**
-   * What plugins after podnet's made of a container that was attached a while ago
-   * (`AttachmentFragment.later`); undefined where that cannot be said now. Throws `NETNS_UNUSABLE`,
-   * `NETLINK_FAILED`.
+   * The changes that later plugins made in a container that was attached a while ago
+   * (`AttachmentFragment.later`); undefined if they cannot be determined now. Throws
+   * `NETNS_UNUSABLE`, `NETLINK_FAILED`.
    */
   observeLater(
     fragment: AttachmentFragment,
@@ -135,7 +137,7 @@ export class Attachments implements Disposable {
   }
 
   /**
-   * What is not as it should be, a line each; nothing when all is. Throws `NETNS_UNUSABLE`,
+   * The deviations, a line each; empty if there are none. Throws `NETNS_UNUSABLE`,
    * `NETLINK_FAILED`.
    */
   check(fragment: AttachmentFragment, signal: AbortSignal): Promise<readonly string[]> {
@@ -151,7 +153,7 @@ export class Attachments implements Disposable {
    * Goes on past failures and throws the first of them.
    */
   async release(fragments: readonly AttachmentFragment[]): Promise<void> {
-    // Whoever releases wants it done, whatever becomes of the call.
+    // A release is carried out even if its caller cancels the call.
     const { signal } = new AbortController();
     const ended = fragments.map((fragment) =>
       this.#inTurn(fragment.key, signal, async () => {
@@ -173,8 +175,8 @@ export class Attachments implements Disposable {
   }
 
   /**
-   * Ends the links that were released, all with one message: also those of a podnetd before. How
-   * many there were.
+   * Deletes all released links with one message, including links that an earlier podnetd released.
+   * Returns their number.
    */
   sweep(): Promise<number> {
     return endGraveyard(this.#kernel.netlink);
@@ -213,7 +215,7 @@ export class Attachments implements Disposable {
   }
 
   /**
-   * Opens an attachment's namespace; what is at its path by now may be somebody else's. Throws
+   * Opens an attachment's namespace; the path may lead to a foreign namespace by now. Throws
    * `NETNS_UNUSABLE`.
    */
   #open({ netns, namespace }: AttachmentFragment): Inside {
@@ -275,7 +277,7 @@ export class Attachments implements Disposable {
         new AbortController().signal,
       );
     } catch {
-      // What failed before is what is to be reported; rules without a row are swept.
+      // The earlier failure is the one to report; rules without a row are swept.
     }
   }
 
@@ -291,7 +293,7 @@ export class Attachments implements Disposable {
   }
 }
 
-/** What both find; the second is not looked at where the first is not as it should be. */
+/** The deviations that both looks find. The second look is skipped if the first one found any. */
 async function oneAfterTheOther(
   first: () => Promise<Inspection>,
   second: () => Promise<Inspection>,
@@ -309,6 +311,6 @@ const end = ({ name, mac, mtu }: Link): ObservedEnd => ({
   mac: mac as NonNullable<typeof mac>,
 });
 
-/** A link that has gone meanwhile: what was to end has ended. */
+/** Whether the link is gone already, which counts as a successful deletion. */
 const isGone = (error: unknown): boolean =>
   isPodnetError(error, "NETLINK_FAILED") && error.details["errno"] === "ENODEV";

@@ -7,8 +7,8 @@ import { type LinksBeside, lookInside } from "./inside.ts";
 import type { AttachmentKernel, AttachmentNetlink, Inside } from "./kernel.ts";
 
 /**
- * Both ends of an attachment, what is alongside the one inside, and whether they were made just
- * now.
+ * Both ends of an attachment, the other links inside that belong to it, and whether this call made
+ * them.
  */
 export interface Pair {
   readonly host: Link;
@@ -18,9 +18,9 @@ export interface Pair {
 }
 
 /**
- * Finds the pair of links or makes it. One of ours whose other end is not inside — its namespace
- * has gone, or the end in it — is made anew. Throws `NAME_IN_USE` where one of the names is
- * somebody else's.
+ * Finds the pair of links or makes it. If the other end of our link is not inside (its namespace or
+ * the end itself has gone), the pair is made again. Throws `NAME_IN_USE` if a foreign link has one
+ * of the names.
  */
 export async function ensurePair(
   { netlink }: AttachmentKernel,
@@ -31,7 +31,7 @@ export async function ensurePair(
   const peer = { name: guestLink, mac, mtu, netnsFd: inside.fd };
   const make = (): Promise<Link> =>
     netlink.addVeth({ name: hostLink, mtu, group: portGroup(bridge), alias, peer });
-  // As a rule neither name is there, and nothing is looked at before.
+  // Usually neither name exists, so creation is tried before any look.
   let made = await unlessTaken(make);
   if (made === undefined) {
     const host = await netlink.link(hostLink);
@@ -40,10 +40,10 @@ export async function ensurePair(
     if (host !== undefined && !isDoomed(host) && guest !== undefined && areEnds(host, guest))
       return { host, guest, alongside, isNew: false };
     if (guest !== undefined) await endDoomed(netlink, guest);
-    // (By its index: what has that name may have gone along with the other end.)
+    // By index: the link with that name may have gone along with the other end.
     if (host !== undefined) await netlink.deleteLink(host.index);
     made = await unlessTaken(make);
-    // (Somebody may have taken a name since it was looked for.)
+    // A foreign link may have taken a name since the look.
     if (made === undefined)
       throw taken(guestLink, "in the container, or the host's end of its pair,");
   }
@@ -55,7 +55,10 @@ export async function ensurePair(
   });
 }
 
-/** What was released and not yet swept makes room; anything else of the name is somebody's. */
+/**
+ * Deletes a released link that was not swept yet, to free its name. Any other link of that name is
+ * foreign.
+ */
 async function endDoomed(netlink: AttachmentNetlink, guest: Link): Promise<void> {
   const far = guest.link === undefined ? undefined : await netlink.link(guest.link);
   if (far === undefined || !isDoomed(far) || !areEnds(far, guest))
@@ -95,7 +98,7 @@ export const areEnds = (host: Link, guest: Link): boolean =>
   host.linkNetnsId !== undefined &&
   guest.linkNetnsId !== undefined;
 
-/** What was made; undefined where one of its names was there. */
+/** The link that was made; undefined if one of its names exists. */
 async function unlessTaken(make: () => Promise<Link>): Promise<Link | undefined> {
   try {
     return await make();

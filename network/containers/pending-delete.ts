@@ -7,9 +7,9 @@ import type { AttachmentNetlink } from "./kernel.ts";
 import { isDoomed, isOurs } from "./pair.ts";
 
 /**
- * What ends the traffic of an attachment's links on the host and gathers them for their end: each
- * alone takes the kernel 31 ms, a group of two hundred 0.9 ms each. Links of others by the same
- * names are left alone.
+ * The requests that cut the traffic of an attachment's links on the host and move them to the
+ * pending-delete group. Deleting one link takes the kernel 31 ms; deleting a group of two hundred
+ * takes 0.9 ms per link. Foreign links with such names are left alone.
  */
 export async function burials(
   netlink: AttachmentNetlink,
@@ -23,8 +23,8 @@ export async function burials(
 }
 
 /**
- * In the group only what bears our mark is known for ours: one that was interrupted at its birth
- * has none yet.
+ * Sets our mark along with the group, because only marked links of the group are known to be ours.
+ * A link whose creation was interrupted has no mark yet.
  */
 const burial = (link: Link, alias: string): Request[] => [
   ...(link.alias === undefined ? [changeLink(link.index, { alias })] : []),
@@ -36,8 +36,8 @@ const burial = (link: Link, alias: string): Request[] => [
 ];
 
 /**
- * Ends what is in the graveyard and ours: all with one message, if nobody else's link is in that
- * group.
+ * Deletes our links of the pending-delete group: all with one message, unless the group contains a
+ * foreign link.
  */
 export async function endGraveyard(netlink: AttachmentNetlink): Promise<number> {
   const group = mark.graveyardGroup;

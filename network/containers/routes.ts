@@ -15,15 +15,16 @@ const main = 254;
 const local = 255;
 /** Routes of the kernel's own making, to networks of addresses. */
 const madeByKernel = 2;
-/** IP6_RT_PRIO_USER of linux/ipv6_route.h: the metric of an IPv6 route for which none is given. */
+/** IP6_RT_PRIO_USER of linux/ipv6_route.h: the default metric of an IPv6 route. */
 const usualMetric6 = 1024;
 
 /**
- * The steps from the routes there are to those there should be on a link. What stands in the way is taken away: ours that
- * is not wanted, and anybody's on this link that leads the same traffic elsewhere. Routes by other links stay, and are
- * preferred: an IPv4 route of ours is appended behind them. An IPv6 route cannot be appended, because the kernel makes it a next
- * hop of the route that is there (`fib6_add_rt2node`); it gets a larger metric instead. A route that another plugin moved to a
- * table of its own (`sbr`) is as good as where it was. Pure.
+ * The steps from the observed routes of a link to the desired ones. Conflicting routes are removed:
+ * our routes that are not wanted, and any route on this link that sends the wanted traffic
+ * elsewhere. Routes by other links stay and take precedence: an IPv4 route of ours is appended
+ * after them. An IPv6 route cannot be appended, because the kernel makes it a next hop of the
+ * existing route (`fib6_add_rt2node`); it gets a larger metric instead. A route that another plugin
+ * moved to a table of its own (`sbr`) counts as present. Pure.
  */
 export function planRoutes(
   fragment: Pick<AttachmentFragment, "guestLink" | "addresses" | "routes">,
@@ -95,8 +96,9 @@ function metricBehind(found: readonly Route[], wanted: RouteDesired): number {
 }
 
 /**
- * Our next hop of a route that is another's: packets of one flow in so many would leave by our link. A podnet before this one added
- * it. A next hop that others add to our route is left alone: the route has our protocol.
+ * Our next hop in a foreign route, which an earlier podnet added: a share of the flows would leave
+ * by our link. A next hop that others add to our route is left alone, because the route has our
+ * protocol.
  */
 function hopInForeign(route: Route, wanted: readonly RouteDesired[], link: number): Route[] {
   const { nextHops, protocol, ...whole } = route;
@@ -141,7 +143,10 @@ const deviationOf = (
 const ways = ({ link, gateway, nextHops }: Route): readonly Pick<Route, "link" | "gateway">[] =>
   nextHops ?? [{ ...(link === undefined ? {} : { link }), ...(gateway && { gateway }) }];
 
-/** Whether they are about the same packets, and neither is preferred by a metric that was asked for. */
+/**
+ * Whether both routes apply to the same packets, and neither has an explicit metric that makes it
+ * preferred.
+ */
 const competes = (route: Route, { destination, table = main, priority }: RouteDesired): boolean =>
   route.destination === destination &&
   route.table === table &&
@@ -150,7 +155,7 @@ const competes = (route: Route, { destination, table = main, priority }: RouteDe
     // Ours may be behind another link's.
     (route.family === 6 && route.protocol === mark.routeProtocol && route.metric > priority));
 
-/** Whether the route is what is wanted, in all that is said of it. */
+/** Whether the route equals the wanted one in every property that the latter specifies. */
 const is = (route: Route, wanted: RouteDesired, link: number): boolean =>
   competes(route, wanted) &&
   route.type === "unicast" &&

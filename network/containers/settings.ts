@@ -13,15 +13,18 @@ export interface SettingStep {
   readonly part: InsidePart;
 }
 
-/** Who put an address there, by `LinkAddress.protocol`: the kernel, told by a router. */
+/**
+ * The origin of an address, by `LinkAddress.protocol`: the kernel, after a router advertisement.
+ */
 const byRouter = 2;
 
 /**
- * The settings by which a container has the addresses it was given and no others: it listens to no router's advertisement, which any
- * neighbour can send, and a link that was given no IPv6 speaks none, not even link-locally. Read only.
+ * The settings that keep a container to the addresses it was given: it accepts no router
+ * advertisements, which any neighbour can send, and a link that was given no IPv6 address has no
+ * IPv6 at all, not even link-local. Read only.
  *
- * Plugins that come later have their say. Once somebody gave the link an IPv6 address, its IPv6 is theirs; and `accept_ra`
- * 2, which no kernel begins with, stays.
+ * Later plugins may change these settings. Once another program gave the link an IPv6 address,
+ * podnet leaves its IPv6 alone. An `accept_ra` of 2, which is no kernel's default, stays too.
  */
 export function planSettings(
   { guestLink, addresses }: Pick<AttachmentFragment, "guestLink" | "addresses">,
@@ -29,7 +32,8 @@ export function planSettings(
   held: readonly LinkAddress[],
   isNew: boolean,
 ): SettingStep[] {
-  // A link of an earlier podnetd may be called as the folders for all links are: nothing is set for all.
+  // A link of an earlier podnetd may have the name of one of the folders that apply to all links;
+  // nothing is set for all links.
   if (guestLink === "all" || guestLink === "default") return [];
   if (held.some((address) => isOthers(address, addresses))) return [];
   const has6 = addresses.some((prefix) => familyOf(prefix) === 6);

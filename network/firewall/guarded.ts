@@ -10,11 +10,11 @@ import type { RuleTable } from "./nftables/rule-table.ts";
 import type { Owner } from "../model/ownership.ts";
 import type { FirewallDriver } from "./driver.ts";
 
-/** What to do where a part of the guard is not in force. */
+/** The hint for a host where a part of the guard is not in force. */
 export const guardHint =
   "Install libnftables1 and use a kernel with CONFIG_NF_TABLES_BRIDGE and CONFIG_NFT_REJECT_INET; then start podnetd again";
 
-/** What each table takes of networks, pods and overlays. */
+/** The elements that each table takes from networks, pods and overlays. */
 const contents = [
   { ofNetwork: bridgeGuardElements, ofPod: givenElements },
   { ofNetwork: hostGuardElements, ofPod: () => [] },
@@ -32,10 +32,10 @@ const ofNetworks = 2;
 const hasSources = ({ sources }: PluggedFragment): boolean => sources !== undefined;
 
 /**
- * The guard: what guests may send, in tables of our own, written with nftables whichever driver
- * writes the other rules. It has networks, for its rules know ports by their link group, and of
- * pods those alone that podnet gave addresses beyond their networks': any other pod or container
- * costs it nothing.
+ * The guard: it restricts what guests may send, with tables of our own, written with nftables
+ * whichever driver writes the other rules. It has elements for networks, because its rules know
+ * ports by their link group, and only for pods that have addresses beyond their networks. Other
+ * pods and containers cost it nothing.
  */
 export class Guard {
   readonly #tables: readonly RuleTable[];
@@ -43,7 +43,10 @@ export class Guard {
   readonly #off: boolean;
   readonly #memory: Memory;
 
-  /** `tables` as in `guardTables`. `off`: it only takes away what it made when it was not. */
+  /**
+   * `tables` as in `guardTables`. With `off`, the guard only removes what an earlier, enabled guard
+   * made.
+   */
   constructor(tables: readonly RuleTable[], memory: Memory, off: boolean) {
     this.#tables = tables;
     this.#memory = memory;
@@ -73,7 +76,7 @@ export class Guard {
     return this.#sending((part) => part.compareSenders(change, signal));
   }
 
-  /** Nothing, and not even a look, for pods without sources of their own. */
+  /** Returns no changes, without a look, for pods without sources of their own. */
   async comparePods(fragments: readonly PluggedFragment[], signal: AbortSignal): Promise<Change[]> {
     const some = this.#wanted(fragments);
     const [only] = some;
@@ -123,13 +126,16 @@ export class Guard {
     return this.#tables.flatMap(({ lacking }) => lacking ?? []);
   }
 
-  /** Switched off, none of them is to have anything. */
+  /** When the guard is off, no fragment gets elements. */
   #wanted(fragments: readonly PluggedFragment[]): PluggedFragment[] {
     const some = fragments.filter(hasSources);
     return this.#off ? some.map((fragment) => ({ ...fragment, sources: [] })) : some;
   }
 
-  /** Switched off, no packet is dropped that would have to be let in: nothing is to be there. */
+  /**
+   * When the guard is off, it drops no packets that elements would have to accept, so the tables
+   * stay empty.
+   */
   async #sending(compare: (part: NftablesDriver) => Promise<Change[]>): Promise<Change[]> {
     const part = this.#parts[ofNetworks];
     return part === undefined || this.#off ? [] : compare(part);
@@ -142,7 +148,7 @@ export class Guard {
     const found: Change[] = [];
     for (const [i, part] of parts.entries()) {
       const { name } = this.#tables[i]?.model ?? { name: "" };
-      // Switched off, podnet looks for nothing but what it remembers.
+      // When the guard is off, podnet looks only for tables that its records name.
       if (!this.#off || this.#memory.madeTable(name)) found.push(...(await compare(part)));
     }
     return found;
@@ -173,7 +179,7 @@ export const guarded = (driver: FirewallDriver, guard: Guard): FirewallDriver =>
     ...(await driver.compareOverlay(overlay, signal)),
   ],
   compareSenders: (change, signal) => guard.compareSenders(change, signal),
-  // What protects goes last.
+  // The protection is removed last.
   compareRemoval: async (doomed, signal) => [
     ...(await driver.compareRemoval(doomed, signal)),
     ...(await guard.compareRemoval(doomed, signal)),

@@ -4,14 +4,14 @@ import type { IfName } from "../../core/names.ts";
 import { type TableName, type Variant, variants, mainTableName } from "../model/rules.ts";
 
 /**
- * What podnet changed on the host that bears no mark, so that `down` can put it back. Plain JSON;
- * the daemon stores it in its meta table before the change is made, and gives it back at the next
- * start.
+ * The changes that podnet made on the host and that bear no mark, so that `down` can revert them.
+ * Plain JSON; the daemon stores it in its meta table before the change is made, and passes it back
+ * at the next start.
  */
 export interface Remembered {
   /** Boot and network namespace it is true of; under any other it is void. */
   readonly host: string;
-  /** What net.ipv4.ip_forward was before we set it. */
+  /** The value of net.ipv4.ip_forward before we set it. */
   readonly ipForward?: string;
   /** Settings that the kernel changes along with it, and would not put back as they were. */
   readonly besideForward?: readonly Setting[];
@@ -37,7 +37,7 @@ const forwardKeys = {
   6: { was: "ipv6Forward", alongside: "besideIpv6Forward" },
 } as const;
 
-/** Holds what is to be remembered and hands every change of it to the daemon's store. */
+/** Holds the recorded changes, and passes every update of them to the daemon's store. */
 export class Memory {
   #value: Remembered;
   readonly #store: (value: Remembered) => void;
@@ -51,7 +51,9 @@ export class Memory {
     return this.#value;
   }
 
-  /** What forwarding of a family was before podnet set it; undefined when it did not. */
+  /**
+   * The forwarding setting of a family before podnet set it; undefined if podnet did not set it.
+   */
   forward(family: Family): string | undefined {
     return this.#value[forwardKeys[family].was];
   }
@@ -111,7 +113,7 @@ export class Memory {
     });
   }
 
-  /** What is remembered of chains of one family. */
+  /** The records about the chains of one family. */
   chains(family: Family): ChainMemory {
     const key = family === 4 ? "chains" : "chains6";
     return new ChainMemory(

@@ -11,8 +11,8 @@ import {
 import type { IfName } from "../../core/names.ts";
 
 /**
- * Link group, route protocol and comment that mark what is podnet's. What bears no mark is never
- * touched.
+ * The link group, route protocol and comment that mark podnet's objects. Unmarked objects are never
+ * changed.
  */
 export const mark = {
   linkGroup: 73,
@@ -33,15 +33,15 @@ export const mark = {
 export const fdbMaxLearned = 4092;
 
 /**
- * Ports of bridges have a link group of their bridge's own: these two bits, and thirty of a digest
- * of its name.
+ * The ports of each bridge have a link group of their own: these two bits, and thirty bits of a
+ * digest of the bridge's name.
  */
 const portGroups = 0x4000_0000;
 
 /**
- * The link group of podnet's ports on a bridge. By it rules tell which network a frame comes from,
- * so that they are the same with any number of pods, and a port has them from the moment it is one.
- * Two bridges of one group are one in a thousand million.
+ * The link group of podnet's ports on a bridge. Rules identify the network of a frame by it, so
+ * that the rules do not depend on the number of pods, and apply to a port as soon as it is a port.
+ * Two bridges share a group with a probability of one in a thousand million.
  */
 export const portGroup = (bridge: IfName): number =>
   portGroups | (createHash("sha256").update(bridge).digest().readUInt32BE() & (portGroups - 1));
@@ -59,10 +59,10 @@ export interface NetworkFragment {
   /** The network's name. */
   readonly key: string;
   readonly bridge: IfName;
-  /** The gateway with its length: what the bridge itself holds. */
+  /** The gateways with their prefix lengths: the addresses of the bridge itself. */
   readonly gateways: readonly IpPrefix[];
   readonly mtu: number;
-  /** Masquerade what leaves the host from these networks. */
+  /** Masquerade packets that leave the host from these networks. */
   readonly masquerade: readonly Cidr[];
   /** False with `disable_iptables`. */
   readonly firewall: boolean;
@@ -80,54 +80,58 @@ export interface NetworkFragment {
    */
   readonly cloudMetadata?: boolean;
   /**
-   * Whatever somebody on this host has translated (DNAT) may reach all of the network. False unless
-   * given.
+   * Connections that another program on this host has translated (DNAT) may reach all of the
+   * network. Default: false.
    */
   readonly acceptTranslated?: boolean;
-  /** From these sources all of the network is reached. None unless given. */
+  /** Sources that may reach all of the network. Default: none. */
   readonly admit?: readonly Cidr[];
   /** The bridge filters VLANs. False unless given. */
   readonly vlanFiltering?: boolean;
-  /** Its subnets may be those of another link of the host. False unless given. */
+  /** Its subnets may overlap the subnets of another link of the host. Default: false. */
   readonly mayOverlap?: boolean;
   /** Gateways it had before, which go from a bridge of ours. */
   readonly retired?: readonly IpPrefix[];
 }
 
 /**
- * Whether the network has addresses of this family: without, nothing of that family is made for it.
+ * Whether the network has addresses of this family; otherwise nothing of that family is made for
+ * it.
  */
 export const hasFamily = (network: NetworkFragment, family: Family): boolean =>
   network.gateways.some((gateway) => familyOf(gateway) === family);
 
-/** Ports of bridges, and what is published of who is behind them. */
+/** The ports of a pod or container on bridges, and its published ports. */
 interface Plugged {
   /** The pod's id, or the attachment's. */
   readonly key: string;
   readonly ports: readonly PortDesired[];
   /**
-   * Absent when the pod has never published anything (and in plans of an earlier podnetd): then no
-   * rules are looked at. A list is compared, an empty one with whatever is left of what was
+   * Absent if the pod has never published anything (and in plans of an earlier podnetd): then no
+   * rules are looked at. A list, even an empty one, is compared with the rules of what was
    * published before.
    */
   readonly published?: readonly PublishedDesired[];
   /**
-   * Addresses that take connections which somebody on this host has translated (DNAT): of
-   * containers, for which portmap and kube-proxy do that. Rules like those of what is published,
-   * and looked at with them.
+   * Addresses that accept connections which another program on this host has translated (DNAT):
+   * addresses of containers, for which portmap and kube-proxy translate. Their rules are like those
+   * of published ports, and are looked at together with them.
    */
   readonly translated?: readonly Ip[];
   /**
-   * Loopback ports of the host that lead to podnetd's. Who has a list has one of what is published
-   * as well.
+   * Loopback ports of the host that lead to ports of podnetd. A fragment with this list has a list
+   * `published` as well.
    */
   readonly loopback?: readonly LoopbackRedirect[];
-  /** What it has published up to the last change of that: who still speaks by it is cut off. */
+  /**
+   * The ports that were published before the last change of `published`: connections that still use
+   * them are cut.
+   */
   readonly withdrawn?: readonly PublishedDesired[];
   /**
-   * Addresses beyond its networks' subnets that it may send from. Absent when it has never had any.
-   * Who has a list has one of what is published as well, if need be an empty one: both are rules,
-   * and looked at together.
+   * Addresses beyond its networks' subnets that it may send from. Absent if it has never had any. A
+   * fragment with this list has a list `published` as well, if need be an empty one: both are
+   * rules, and are looked at together.
    */
   readonly sources?: readonly SourceDesired[];
 }
@@ -141,8 +145,8 @@ export interface PodFragment extends Plugged {
 }
 
 /**
- * The fragment of a container: its link is made by `containers/`, and is in everything else what a
- * pod's tap is. Its one port's mark is `attachmentMark`.
+ * The fragment of a container. `containers/` makes its link; in every other respect the link is
+ * like a pod's tap. Its only port bears `attachmentMark`.
  */
 export interface AttachedFragment extends Plugged {
   readonly kind: "attachment";
@@ -186,7 +190,7 @@ export interface LoopbackRedirect {
   readonly toPort: number;
 }
 
-/** Where podnetd listens for what is redirected. */
+/** The addresses on which podnetd listens for redirected connections. */
 export const redirectedTo = { 4: parseIp("127.0.0.1"), 6: parseIp("::1") } as const;
 
 /**
@@ -212,7 +216,7 @@ export interface PortDesired {
   readonly vlan?: number;
   /** Whether the bridge learns from its frames; absent is as ports are born: it does. */
   readonly learning?: boolean;
-  /** The bridge is somebody else's. */
+  /** The bridge is foreign. */
   readonly foreign?: true;
 }
 

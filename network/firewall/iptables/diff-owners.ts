@@ -25,13 +25,14 @@ type Commit = ChangeOf<"iptables">;
 
 export interface FirewallContext {
   readonly configured: "auto" | Variant;
-  /** What is remembered of the family that is compared. */
+  /** The recorded state of the address family that is compared. */
   readonly memory: Pick<ChainMemory, "made" | "variant" | "names">;
 }
 
 /**
- * The commits a network needs in one family: its rules in the variant to be used, and none in the other, where an
- * earlier configuration may have left them. Pure. Throws `CHAIN_CONFLICT`, `FIREWALL_AMBIGUOUS`, `FIREWALL_FAILED`.
+ * The commits that give a network its rules in the variant in use, in one address family, and
+ * remove them from the other variant, where an earlier configuration may have left them. Pure.
+ * Throws `CHAIN_CONFLICT`, `FIREWALL_AMBIGUOUS`, `FIREWALL_FAILED`.
  */
 export function diffNetworkFirewall(
   desired: NetworkFragment,
@@ -48,7 +49,8 @@ export function diffNetworkFirewall(
 }
 
 /**
- * The commits that let what pods have published be reached, in one family. Pure. Throws as `diffNetworkFirewall`.
+ * The commits that make the published ports of pods reachable in one address family. Pure. Throws
+ * as `diffNetworkFirewall`.
  */
 export function diffPodsFirewall(
   desired: readonly PluggedFragment[],
@@ -85,7 +87,7 @@ export function diffOverlayFirewall(
 
 interface OwnersWanted {
   readonly chain: string;
-  /** The chain of ours that the rules are in; the same unless given. */
+  /** The chain of ours that contains the rules; by default the chain of the rule itself. */
   readonly into?: string;
   readonly rules: readonly Rule[];
   /** Whose rules they are. */
@@ -119,8 +121,8 @@ function diffOwner(
 }
 
 /**
- * The commits that take away the rules of doomed owners in both variants, and with the last network what networks
- * share. Pure; never touches a chain that is not ours.
+ * The commits that remove the rules of these owners in both variants, and with the last network the
+ * rules that networks share. Pure. Never changes a chain that is not ours.
  */
 export function diffFirewallRemoval(
   chain: string,
@@ -134,7 +136,7 @@ export function diffFirewallRemoval(
 export const variantToWrite = (observed: ObservedFirewall, context: FirewallContext): Variant =>
   chooseVariant({ ...observed, ...context, remembered: context.memory.variant() });
 
-/** The variant that would be written now, or that it cannot be told. Pure. */
+/** The variant that rules would be written in now, or `ambiguous`. Pure. */
 export function variantInUse(
   observed: ObservedFirewall,
   context: FirewallContext,
@@ -161,7 +163,7 @@ function takeAway(
     return owner === undefined ? [] : [{ ...owner, mark }];
   });
   const deserted = !owners.some((owner) => owner.kind === "network" && !doomed(owner));
-  // A chain of an earlier configuration is nobody's once no rule of a network that stays leads to it.
+  // A chain of an earlier configuration is unused once no rule of a remaining network jumps to it.
   const goes = (owner: Owner): boolean =>
     owner.kind === "chain" ? deserted || owner.key !== chain : doomed(owner);
   const oldChains = [

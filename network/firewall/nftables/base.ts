@@ -5,14 +5,17 @@ import { multicast, passMark, senderMark } from "../traffic.ts";
 import { kindOf, type SetName, setNames } from "../../model/nftables-sets.ts";
 import { mainTableName } from "../../model/rules.ts";
 
-/** One table of ours, all that is the same on every host. */
+/** One table of ours: the part that does not vary between hosts. */
 export interface TableModel {
   /** Family and name. */
   readonly name: string;
   /** In the order they are declared, and their elements are written. */
   readonly sets: readonly SetName[];
   readonly chains: Readonly<Record<string, Chain>>;
-  /** A host that lacks what it takes does without the table: what is missing then. */
+  /**
+   * A host without the required kernel features works without the table; `does` says what is then
+   * missing.
+   */
   readonly optional?: { readonly does: string };
 }
 
@@ -27,7 +30,7 @@ const chainNames = [
 ] as const;
 type ChainName = (typeof chainNames)[number];
 
-/** Where in the kernel a chain begins; none for those that others jump to. */
+/** The kernel hook of a chain; undefined for chains that others jump to. */
 export interface Hook {
   readonly type: "filter" | "nat";
   readonly hook: string;
@@ -40,12 +43,14 @@ interface Chain {
 }
 
 /**
- * Rules that are the same on every host and with any number of networks and pods: who and what they are about is in the
- * sets. In short: what is sent to a bridge of ours passes when it belongs to a conversation, when it was translated to
- * a port that a pod has published, or when it comes from that bridge; what is sent to the host's own addresses is
- * translated, of loopback only what leads to a port of podnetd's; what leaves a network is masqueraded, and so is what returns to it translated. Interfaces
- * are told by addresses in the last one, for the bridge gives it none that a frame came in by (br_nf_post_routing, 6.1).
- * (What is accepted here is not accepted by tables of others, which have their own say.)
+ * Rules that do not vary with the host or with the number of networks and pods: sets hold the
+ * networks, pods and addresses that they apply to. Packets to one of our bridges pass if they
+ * belong to a tracked connection, were translated to a port that a pod has published, or come from
+ * that bridge. Connections to the host's own addresses are translated; on loopback only those to a
+ * redirected port of podnetd. Packets that leave a network are masqueraded, and so are packets that
+ * return to it translated. The last chain identifies interfaces by addresses, because the bridge
+ * gives it no incoming interface (br_nf_post_routing, 6.1). (A packet accepted here can still be
+ * dropped by a foreign table.)
  */
 const chains: Readonly<Record<ChainName, Chain>> = {
   forward: {
@@ -61,7 +66,7 @@ const chains: Readonly<Record<ChainName, Chain>> = {
       "ct status dnat ip6 daddr @translated6 accept",
       "ct status dnat oifname @translating accept",
       "iifname . oifname @within accept",
-      // What comes from the bridge of an isolated network, whatever its source.
+      // Traffic from the bridge of an isolated network, whatever its source.
       "iifname . oifname @apart drop",
       "ip saddr . oifname @admitting4 accept",
       "ip6 saddr . oifname @admitting6 accept",
@@ -109,7 +114,8 @@ const chains: Readonly<Record<ChainName, Chain>> = {
       "jump overlays",
     ],
   },
-  // As flannel's: what somebody has marked, what stays in the overlay, what comes to pods here from outside, and groups.
+  // As flannel's rules: no masquerading for packets that another program has marked, that stay in
+  // the overlay, that come to pods here from outside, or that go to groups.
   overlays: {
     rules: [
       `meta mark and ${passMark} == ${passMark} return`,
@@ -156,15 +162,19 @@ function versionOf(model: TableModel): string {
   return version;
 }
 
-/** The comments of a chain's rules, in order: by them rules are known without reading what libnftables makes of them. */
+/**
+ * The comments of a chain's rules, in order. They identify rules without parsing how libnftables
+ * prints them.
+ */
 export const ruleComments = (chain: string, model: TableModel = mainTable): string[] =>
   (model.chains[chain]?.rules ?? []).map(
     (_rule, i) => `${tableMark}${versionOf(model)}:${chain}:${i}`,
   );
 
 /**
- * The commands that make table, sets, chains and rules, whatever of them is there already; elements stay. Pure.
- * A chain is emptied and filled in one transaction, so that no packet meets an empty one.
+ * The commands that make table, sets, chains and rules, whichever of them exist already; elements
+ * stay. Pure. A chain is flushed and filled in one transaction, so that no packet meets an empty
+ * chain.
  */
 export function makeBase(model: TableModel = mainTable): string[] {
   const { name, sets } = model;

@@ -5,12 +5,13 @@ import { mainTableName, type NftablesEdit } from "../../model/rules.ts";
 import { type Element, elementId, kindOf } from "../../model/nftables-sets.ts";
 import type { Listing } from "./listing.ts";
 
-/** A rule's text as libnftables lists it, by its comment: what it was when we had just made it. */
+/** The text of each rule, by its comment, as libnftables listed it right after we made it. */
 export type KnownRules = ReadonlyMap<string, string>;
 
 /**
- * What has to be done to table, sets, chains and rules. Rules are known by their comments, and by their text where that
- * is known. Elements of others in our sets and more sets and chains stay; rules of others in our chains do not. Pure.
+ * The change that table, sets, chains and rules need. A rule is identified by its comment, and by
+ * its text if that is known. Foreign elements in our sets, and additional sets and chains, stay;
+ * foreign rules in our chains do not. Pure.
  */
 export function diffBase(
   listing: Listing | undefined,
@@ -51,7 +52,10 @@ function sameRules(
   );
 }
 
-/** Whether a table of our name is ours: something in it bears a mark of ours, whole. An empty one shows nothing. */
+/**
+ * Whether a table of our name is ours: an entry in it bears a complete mark of ours. An empty table
+ * is not enough.
+ */
 export function isOurs(listing: Listing): boolean {
   const comments = [
     ...[...listing.sets.values()].flatMap((set) => [
@@ -67,15 +71,15 @@ export function isOurs(listing: Listing): boolean {
 
 export interface ElementsWanted {
   readonly wanted: readonly Element[];
-  /** What the owner has now. */
+  /** The elements that the owner has now. */
   readonly owned: readonly Element[];
-  /** What there is under an element's key, whosoever. */
+  /** The element that exists under a key, with any owner. */
   readonly present: (id: string) => Element | undefined;
 }
 
 /**
- * The elements that have to come and go for an owner. Pure. Throws `PORT_IN_USE` where a port is translated for
- * somebody else.
+ * The elements to add and remove for an owner. Pure. Throws `PORT_IN_USE` if a port is already
+ * translated for another owner.
  */
 export function diffElements(given: ElementsWanted): Pick<NftablesEdit, "remove" | "add"> {
   const { wanted, owned, present } = given;

@@ -18,15 +18,17 @@ import type { RuleTable } from "./rule-table.ts";
 export interface NftablesOptions {
   readonly table: RuleTable;
   readonly memory: Memory;
-  /** Whether it is the one configured; else it only takes away what it made when it was. */
+  /**
+   * Whether this driver is the configured one. If not, it only removes what it made while it was.
+   */
   readonly configured: boolean;
-  /** What a network has in this table; what the main one has unless given. */
+  /** The elements of a network in this table; by default those of the main table. */
   readonly ofNetwork?: (fragment: NetworkFragment) => Element[];
   /** As above, for a pod or container. */
   readonly ofPod?: (fragment: PluggedFragment) => Element[];
   /** As above, for an overlay. */
   readonly ofOverlay?: (overlay: OverlayRuled) => Element[];
-  /** What this table has of hosts that may send by their own addresses; nothing unless given. */
+  /** The elements of hosts that may send by their own addresses; by default none. */
   readonly ofSenders?: (change: SenderChange, hosts: readonly Ip[]) => Element[];
 }
 
@@ -102,7 +104,7 @@ export class NftablesDriver implements FirewallDriver {
     const { table } = this.#options;
     if (!(await this.#seesTable(signal))) return [];
     const goes = table.elements.owners().filter(doomed);
-    // A table that is nobody's goes as a whole.
+    // A table without any other owner is deleted as a whole.
     if (goes.length === table.elements.owners().length)
       return this.#changes({ base: "delete", remove: [], add: [] });
     const remove: Element[] = [];
@@ -115,7 +117,7 @@ export class NftablesDriver implements FirewallDriver {
 
   fingerprint(): Promise<string> {
     const generation = this.#options.table.generation();
-    // Where nothing tells, anything may have changed each time.
+    // Without a transaction number, each look may find a change.
     return Promise.resolve(String(generation ?? `unknown ${this.#asked++}`));
   }
 
@@ -153,14 +155,14 @@ export class NftablesDriver implements FirewallDriver {
     const { elements, base, lacking, model } = this.#options.table;
     if (lacking !== undefined) return [];
     if (base === "foreign") throw tableConflict(model);
-    // An owner that is to have nothing leaves sets, chains and rules as they are. Its elements go
-    // nevertheless: whoever repairs the table later would keep them.
+    // An owner without wanted elements leaves sets, chains and rules as they are. Its elements are
+    // still removed; otherwise a later repair of the table would keep them.
     if (base !== "keep" && wanted.length === 0)
       return this.#changes({ base: "keep", remove: [...owned], add: [] });
     const present = (id: string): Element | undefined => elements.get(id);
     const edit = diffElements({ wanted, owned, present });
     if (base !== "remake") return this.#changes({ base, ...edit });
-    // What others have in the table goes with it, and comes back with the new one.
+    // Elements of other owners are deleted with the table and come back with the new one.
     const gone = new Set(edit.remove);
     const add = [...elements.all().filter((element) => !gone.has(element)), ...edit.add];
     return this.#changes({ base, remove: [], add });
@@ -187,7 +189,10 @@ export class NftablesDriver implements FirewallDriver {
     return isEmpty(edit) ? [] : [{ kind: "nftables", ...named }];
   }
 
-  /** Whether there is a table of ours. Who is not configured does not mind that nftables cannot be used here. */
+  /**
+   * Whether a table of ours exists. A driver that is not configured ignores that nftables cannot be
+   * used here.
+   */
   async #seesTable(signal: AbortSignal): Promise<boolean> {
     const { table, configured, memory } = this.#options;
     try {

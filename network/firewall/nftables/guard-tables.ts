@@ -3,16 +3,21 @@ import { mainTable, type TableModel } from "./base.ts";
 import { sendersTable } from "./senders-table.ts";
 import { bridgeGuardSets, hostGuardSets, type SetName } from "../../model/nftables-sets.ts";
 
-/** Link-local addresses of IPv4, by which every cloud gives its metadata and keys; and those of IPv6 that clouds use. */
+/**
+ * Link-local IPv4 addresses, at which every cloud serves its metadata and keys; and the IPv6
+ * addresses that clouds use.
+ */
 const metadata4 = "169.254.0.0/16";
 const metadata6 = "{ fd00:ec2::254, fd20:ce::254, fd00:42::42, fd00:c1::a9fe:a9fe }";
 
 /**
- * What guests may send, whichever driver writes the other rules. Ports of podnet's own alone are judged, before their
- * frames pass anything else: a port of somebody else on the same bridge has another link group. Router advertisements and
- * redirects of either family, and what DHCP clients take for answers, come from no guest. (podnetd answers out of the tap, which
- * is not this way.) Without IPv6 on the network none passes between guests either. Towards the host guests call themselves
- * by addresses of their network alone, and by those that podnet gave them beyond it; 0.0.0.0 is who asks for one.
+ * Restricts what guests may send, with either driver. Only podnet's own ports are filtered, before
+ * their frames pass anything else; a foreign port on such a bridge has another link group. Guests
+ * may not send router advertisements and redirects of either family, nor messages that DHCP clients
+ * take for answers. (podnetd's answers leave through the tap, a path that this table does not see.)
+ * On a network without IPv6, no IPv6 passes between guests either. Towards the host, guests may
+ * only use source addresses of their network, and addresses beyond it that podnet gave them;
+ * 0.0.0.0 is a client that requests an address.
  */
 const bridgeGuard: TableModel = {
   name: "bridge podnet",
@@ -24,7 +29,8 @@ const bridgeGuard: TableModel = {
     },
     port: {
       rules: [
-        // (The protocol behind a VLAN tag, which `ether type` is not: a tag of VLAN 0 says nothing to who gets it. Two of them neither.)
+        // `meta protocol` is the protocol behind a VLAN tag, unlike `ether type`. Receivers ignore
+        // a tag of VLAN 0, and two of them, so frames with a second tag are dropped.
         "meta protocol { 8021q, 8021ad } drop",
         "meta iifgroup @without6 meta protocol ip6 drop",
         "meta protocol ip6 icmpv6 type { 134, 137 } drop",
@@ -53,8 +59,9 @@ const bridgeGuard: TableModel = {
 };
 
 /**
- * What guests may reach outside of this host: not the cloud's metadata, unless their network is open to it. An address of
- * the host, and what the host translates, is not outside; nor is an answer to whoever asked from there.
+ * Restricts what guests may reach outside of this host: not the cloud's metadata, unless their
+ * network allows it. The host's own addresses and destinations that the host translates are not
+ * outside; neither are answers to connections from outside.
  */
 const hostGuard: TableModel = {
   name: "inet podnet_guard",

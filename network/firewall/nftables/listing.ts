@@ -2,7 +2,7 @@ import { isIp, parseIp } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { type Element, isSetName, type SetName } from "../../model/nftables-sets.ts";
 
-/** What `list table` shows of our table. */
+/** The output of `list table` for our table. */
 export interface Listing {
   readonly sets: ReadonlyMap<string, ListedSet>;
   readonly chains: ReadonlyMap<string, ListedChain>;
@@ -25,8 +25,8 @@ interface ListedChain {
 type Json = Readonly<Record<string, unknown>>;
 
 /**
- * Reads what libnftables prints in JSON for `list table`. What it does not know it leaves out: another
- * version may print more. Throws `FIREWALL_FAILED` for what is no such text.
+ * Parses the JSON that libnftables prints for `list table`. Unknown entries are skipped, because
+ * another version may print more. Throws `FIREWALL_FAILED` if the text is not such JSON.
  */
 export function parseListing(text: string): Listing {
   const sets = new Map<string, ListedSet>();
@@ -52,14 +52,14 @@ export function parseListing(text: string): Listing {
 }
 
 /**
- * Reads the elements that `get element` prints, which is always text: `6 . 80 comment "x" : 10.0.0.2 . 80`, with commas
- * between them. Pure; what is not understood is left out.
+ * Parses the elements that `get element` prints, always as text: `6 . 80 comment "x" : 10.0.0.2 .
+ * 80`, separated by commas. Pure; unknown text is skipped.
  */
 export function parseElements(text: string, set: SetName): Element[] {
   const [begin, comment] = ["elements = {", " comment "];
   const from = text.indexOf(begin);
   if (from < 0) return [];
-  // Comments come in quotes, which nft lets nobody put into them.
+  // Comments are quoted, and nft accepts no quotes inside them.
   const words = text.slice(from + begin.length).split(/("[^"]*")/);
   const elements: Element[] = [];
   let found = {
@@ -118,7 +118,10 @@ function listedSet(set: Json): ListedSet {
   };
 }
 
-/** A set's element, or a map's: a pair of element and value. Those with a comment or a timeout are wrapped. */
+/**
+ * An element of a set, or of a map (a pair of element and value). An element with a comment or a
+ * timeout is wrapped.
+ */
 function listedElement(set: SetName, listed: unknown): Element {
   const [first, second] = Array.isArray(listed) ? listed : [listed, undefined];
   const wrapped = objectOf(objectOf(first)?.["elem"]);
@@ -127,7 +130,10 @@ function listedElement(set: SetName, listed: unknown): Element {
   return { set, key, owner, ...(second === undefined ? {} : { value: wordsOf(second) }) };
 }
 
-/** The words of a value, names of links quoted, for it is those that are neither numbers nor addresses. */
+/**
+ * The words of a value. Names of links are quoted; they are the words that are neither numbers nor
+ * addresses.
+ */
 function wordsOf(value: unknown): string {
   const parts = objectOf(value);
   const list = parts?.["concat"];
@@ -147,20 +153,23 @@ function hookText(chain: Json): string {
 const typeText = (type: unknown): string =>
   Array.isArray(type) ? type.map(textOf).join(" . ") : textOf(type);
 
-/** A word or number as text; empty for what is neither. */
+/** A word or number as text; empty for any other value. */
 export const textOf = (value: unknown): string =>
   typeof value === "string" || typeof value === "number" ? String(value) : "";
 
 const commentOf = ({ comment }: Json): string | undefined =>
   typeof comment === "string" ? comment : undefined;
 
-/** A thing with members; undefined for what is none. */
+/** A value that is an object; undefined for any other value. */
 export const objectOf = (value: unknown): Json | undefined =>
   typeof value === "object" && value !== null && !Array.isArray(value)
     ? (value as Json)
     : undefined;
 
-/** The entries of what libnftables prints in JSON. Throws `FIREWALL_FAILED` for what is no such text. */
+/**
+ * The entries of the JSON that libnftables prints. Throws `FIREWALL_FAILED` if the text is not such
+ * JSON.
+ */
 export function entriesOf(text: string): Json[] {
   let entries: unknown;
   try {

@@ -13,8 +13,7 @@ import { Elements } from "./elements.ts";
 import type { NftablesSource } from "../../kernel/kernel.ts";
 
 /**
- * nf_tables, and what tells whether anybody else has changed anything in it: the number it counts
- * transactions by.
+ * nf_tables with the number of its transactions, by which podnet notices changes of other programs.
  */
 export class Ledger {
   readonly #source: NftablesSource;
@@ -27,7 +26,7 @@ export class Ledger {
     this.#source = source;
   }
 
-  /** Counts what others have changed. */
+  /** Counts the changes of other programs. */
   get epoch(): number {
     return this.#epoch;
   }
@@ -47,7 +46,7 @@ export class Ledger {
     return this.#counter.read();
   }
 
-  /** Notices whether somebody else has changed anything. */
+  /** Notices whether another program has changed anything. */
   count(): void {
     const generation = this.generation();
     if (generation === undefined || generation !== this.#last) this.#epoch++;
@@ -55,8 +54,8 @@ export class Ledger {
   }
 
   /**
-   * One of ours was committed after so many: if that is all there was, nobody else has changed
-   * anything.
+   * Records that podnet committed one transaction after this number. If the kernel counted no other
+   * one, no other program has changed anything.
    */
   committed(before: number | undefined): void {
     this.#last = this.generation();
@@ -79,10 +78,10 @@ const mostAsked = 256;
 const mostAtOnce = 64;
 
 /**
- * Our table as it was last seen, kept up with what we change ourselves. The number nf_tables counts
- * its transactions by tells whether anybody else has changed anything since: then what is asked
- * about is looked at again, element by element. The whole table is listed once at first, and for
- * networks when others have changed rules.
+ * Our table as last seen, updated with our own changes. The number of nf_tables transactions shows
+ * whether another program has changed anything since; then the elements in question are looked at
+ * again, one by one. The whole table is listed once at first, and for networks after another
+ * program changed rules.
  */
 export class RuleTable {
   readonly #memory: Memory;
@@ -100,8 +99,8 @@ export class RuleTable {
   readonly #rules = new Map<string, string>();
 
   /**
-   * Tables that are changed side by side share their source's ledger: what one commits is no
-   * other's change.
+   * Tables that are changed concurrently share the ledger of their source, so that a commit to one
+   * does not count as a foreign change to another.
    */
   constructor(source: NftablesSource | Ledger, memory: Memory, model: TableModel = mainTable) {
     this.#ledger = source instanceof Ledger ? source : new Ledger(source);
@@ -114,8 +113,8 @@ export class RuleTable {
   }
 
   /**
-   * Why an optional table cannot be had on this host, as nft says it; undefined as long as nothing
-   * shows that.
+   * Why this host cannot have an optional table, in the words of nft; undefined until a failure
+   * shows it.
    */
   get lacking(): string | undefined {
     return this.#lacking;
@@ -126,8 +125,8 @@ export class RuleTable {
   }
 
   /**
-   * What is to be done to table, sets, chains and rules; `foreign` when there is such a table and
-   * it is not ours.
+   * The change that table, sets, chains and rules need; `foreign` if a table of that name exists
+   * and is not ours.
    */
   get base(): NftablesEdit["base"] | "foreign" {
     return this.#base;
@@ -139,7 +138,8 @@ export class RuleTable {
   }
 
   /**
-   * Sees the whole table, unless nothing has changed since that was done. Throws `FIREWALL_FAILED`.
+   * Lists the whole table, unless nothing has changed since the last listing. Throws
+   * `FIREWALL_FAILED`.
    */
   async look(signal: AbortSignal): Promise<void> {
     if (this.#lacking !== undefined) return;
@@ -163,7 +163,7 @@ export class RuleTable {
   }
 
   /**
-   * Sees what an owner has and what stands in the way of what he is to have. Throws
+   * Looks at the elements of an owner, and at elements that conflict with the wanted ones. Throws
    * `FIREWALL_FAILED`.
    */
   async lookAt(owner: string, wanted: readonly Element[], signal: AbortSignal): Promise<void> {
@@ -183,7 +183,8 @@ export class RuleTable {
   }
 
   /**
-   * Commits an edit that was made with what was seen. After a failure all of it is looked at again.
+   * Commits an edit that was computed from the last look. After a failure the whole table is looked
+   * at again.
    */
   async commit(edit: NftablesEdit): Promise<void> {
     if (edit.base === "make" || edit.base === "remake")
@@ -212,7 +213,7 @@ export class RuleTable {
   }
 
   /**
-   * How many transactions there have been, whosoever; undefined when nothing tells. Throws
+   * The number of transactions of all programs; undefined if the kernel does not report it. Throws
    * `SYSCALL_FAILED`.
    */
   generation(): number | undefined {
@@ -251,7 +252,7 @@ export class RuleTable {
     return true;
   }
 
-  /** What rules look like that nobody has changed since they were made. */
+  /** Records how nft lists our rules while no other program has changed them. */
   #learn(listing: Listing | undefined): void {
     for (const chain of listing?.chains.values() ?? [])
       for (const { comment, text } of chain.rules)
@@ -267,7 +268,7 @@ export class RuleTable {
     return found;
   }
 
-  /** Asked for several, nft reports none when one is missing. */
+  /** nft reports no element of several if one of them is missing. */
   async #askFor(set: SetName, some: readonly Element[]): Promise<Element[]> {
     const keys = some.map(({ key }) => key).join(", ");
     try {
@@ -291,7 +292,7 @@ const isAbsent = (error: unknown): boolean =>
   isPodnetError(error, "FIREWALL_FAILED") &&
   String(error.details["nft"] ?? "").includes("No such file or directory");
 
-/** What a transaction is called by failpoints. */
+/** The name of a transaction for failpoints. */
 function nameOf({ base, add }: NftablesEdit): string {
   if (base !== "keep") return `${base} table`;
   return add.length > 0 ? "add elements" : "remove elements";

@@ -8,21 +8,21 @@ import { openTun, type Tap } from "../../../linux/tun.ts";
 import { type Counters, published, sharedCounters } from "./counters.ts";
 import type { TunnelNews, TunnelStart } from "./news.ts";
 
-/** What cannot be changed of a tunnel that is open. */
+/** The properties that cannot be changed while a tunnel is open. */
 export interface TunnelBirth {
   /** The address of this host that the others send to. */
   readonly publicIp: Ip;
   /** UDP, here and at every peer. */
   readonly port: number;
   /**
-   * From which senders are told that there is no way: the overlay's first address, which is
-   * nobody's. (flannel takes the tunnel's own; Linux lets nobody hear from an address of its own
-   * that comes by a link.)
+   * The source address of ICMP errors to senders without a route: the overlay's first address,
+   * which no host has. (flannel uses the tunnel's own address, but Linux drops packets that arrive
+   * by a link from one of its own addresses.)
    */
   readonly answersFrom: Ip;
 }
 
-/** As flannel calls it: the first number that nobody has. */
+/** flannel's name for it: the first unused number. */
 const devicePattern = "flannel%d";
 
 /** Threads that wait in the kernel; the process would wait for them at its end. */
@@ -89,7 +89,10 @@ export class UdpTunnel implements AsyncDisposable {
     return this.#tun.name;
   }
 
-  /** When it moves packets, or never will. What comes before that waits in the kernel. */
+  /**
+   * Resolves once the tunnel forwards packets, or failed for good. Earlier packets wait in the
+   * kernel.
+   */
   get ready(): Promise<void> {
     return this.#ready.promise;
   }

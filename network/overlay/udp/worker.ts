@@ -15,7 +15,7 @@ const pump = new Pump({ tun, socket, port, answersFrom, peers, counters });
 const waiting = new Waiting([wakeUp, tun, socket]);
 const woken = new NativeMemory(8);
 
-/** Does as it is told; false when it is to stop. */
+/** Handles the message of the main thread; false if it asks the worker to stop. */
 function heed(): boolean {
   takeInto(wakeUp, woken.address, 8);
   for (;;) {
