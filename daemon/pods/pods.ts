@@ -184,8 +184,8 @@ export class Pods implements RunningPorts {
   }
 
   /**
-   * Changes a running pod, which nobody else does meanwhile. Throws `POD_NOT_FOUND`, and
-   * `WRONG_STATE` naming the state of one that does not run when it is its turn.
+   * Changes a running pod in its turn, so that no other change runs meanwhile. Throws
+   * `POD_NOT_FOUND`, and `WRONG_STATE` naming the state of a pod that does not run by then.
    */
   async change<T>(idOrName: string, work: (live: LivePod, row: PodRow) => Promise<T>): Promise<T> {
     const { id } = this.find(idOrName);
@@ -243,7 +243,7 @@ export class Pods implements RunningPorts {
   }
 
   #end<T>(id: PodId, end: () => Promise<T>): Promise<T> {
-    // What is being told to its guest is of no use any more, and a guest may take its time to
+    // What is being sent to the guest is of no use any more, and a guest may take its time to
     // answer.
     const followed = this.#live.get(id);
     if (followed !== undefined) unsubscribe(followed);

@@ -8,8 +8,8 @@ import { type CniInterface, type PodPlan, withCni } from "../store/pod-plan.ts";
 import { dnsOf } from "./sandboxes.ts";
 
 /**
- * Makes the namespaces of a pod and has CNI plugins set them up, one after the other. That one is begun stands in the row before, what
- * the plugins answered after: their DEL is to be told.
+ * Makes the namespaces of a pod and has CNI plugins set them up, one after the other. The row says
+ * that a namespace is begun before its plugins run, and their result after: a DEL needs it.
  */
 export async function addSandboxes(
   live: LivePod,
@@ -58,8 +58,9 @@ export async function leaveSandboxes(live: LivePod, host: Host): Promise<void> {
 }
 
 /**
- * Has CNI plugins take back what they did, and removes the namespaces of podnet's own. What was taken over is not the pod's any more.
- * A namespace stays for as long as a plugin fails: it is asked again.
+ * Has CNI plugins undo what they did, and removes podnet's own namespaces. The pod no longer has
+ * what its guest took from the links. When a plugin fails, its namespace stays and the plugin is
+ * asked again.
  */
 export async function releaseSandboxes(live: LivePod, host: Host): Promise<void> {
   await all(withCni(live.plan.interfaces), async ({ position, cni }) => {
@@ -73,7 +74,7 @@ export async function releaseSandboxes(live: LivePod, host: Host): Promise<void>
   });
 }
 
-/** Nobody will ask its plugins again: its namespaces go, and what is in them. */
+/** Removes the namespaces with their contents. Only for pods whose plugins are not asked again. */
 export function dropSandboxes({ interfaces }: PodPlan, host: Host): void {
   for (const { cni } of withCni(interfaces))
     if (cni.sandbox !== undefined) host.sandboxes.remove(cni.netns);

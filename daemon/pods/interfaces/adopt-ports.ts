@@ -2,13 +2,13 @@ import type { PodRow } from "../store/pod-row.ts";
 import { keepTrying } from "../lifecycle/keep-trying.ts";
 import type { Supervision } from "../lifecycle/supervision.ts";
 
-/** Takes the host ports that a pod has by its row; one that somebody else has now is tried again. */
+/** Holds the host ports in a pod's row. A port that another program has is retried. */
 export async function adoptPorts(row: PodRow, watch: Supervision): Promise<void> {
   await watch.host.published.adopt(row.id, (row.before ?? row).plan.published);
   awaitPorts(row, watch);
 }
 
-/** Tries again to hold the ports of a pod that somebody else has. */
+/** Retries to hold the pod's ports that other programs have. */
 export function awaitPorts({ id }: PodRow, watch: Supervision): void {
   const { records, host, log } = watch;
   const missing = host.published.missing(id);

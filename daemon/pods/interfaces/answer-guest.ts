@@ -33,7 +33,9 @@ export function answerPort(live: LivePod, each: NicInterface, host: Host): strin
   return each.addresses.join(" ");
 }
 
-/** Answers every port of a running pod that is not answered yet; what cannot be ails it. */
+/**
+ * Answers every port of a running pod that is not answered yet; a failure makes the pod degraded.
+ */
 export function answerAgain(live: LivePod, { host, records, log }: Supervision): void {
   for (const each of withNic(staying(live.plan.interfaces))) {
     if (!live.plugged.has(each.position)) continue;
@@ -47,8 +49,8 @@ export function answerAgain(live: LivePod, { host, records, log }: Supervision):
 }
 
 /**
- * After a change of a pod: who is to be told otherwise than by its plan before is, when it asks
- * next.
+ * After a change of a pod: replaces the answers of ports whose lease differs from the earlier
+ * plan's. The guest gets the new lease when it next asks.
  */
 export function answerOtherwise(live: LivePod, before: PodContents, watch: Supervision): void {
   for (const each of withNic(staying(live.plan.interfaces))) {

@@ -84,7 +84,8 @@ export class Choice implements AddressChoice {
   }
 
   /**
-   * What somebody else gave to whom is his to know; that no two pods have the same is known here.
+   * Refuses an address that another pod has on the same foreign bridge and VLAN. Which addresses
+   * other programs gave out there is for the bridge's owner to know.
    */
   refuseHeld(addresses: readonly IpPrefix[], { wanted, was, field }: Wish, bridge: IfName): void {
     const { onBridges = [], podId } = this.#snapshot;

@@ -6,14 +6,17 @@ import type {
   GuestRoute,
 } from "../../../guest-init/protocol/configure.ts";
 
-/** The link, made by CNI plugins, in whose place an interface is. Plain JSON, a part of the pod's plan. */
+/**
+ * The link of CNI plugins to which an interface is redirected. Plain JSON, a part of the pod's
+ * plan.
+ */
 export interface CniPlan {
   /** Path of the network namespace. */
   readonly netns: string;
   readonly link: IfName;
-  /** Absent: the namespace is somebody else's, who has set it up and takes it down. */
+  /** Absent for a foreign namespace, whose owner sets it up and takes it down. */
   readonly sandbox?: SandboxPlan;
-  /** What the guest is told because of the link, once that is known; a stop forgets it. */
+  /** What the guest is sent because of the link, once the link is known; a stop forgets it. */
   readonly taken?: TakenPlan;
 }
 

@@ -71,7 +71,7 @@ function requireAgent(live: LivePod, { name, plan }: PodRow, change: InterfaceCh
   else refuseTelling(name, change);
 }
 
-/** Refuses what the guest would have to be told. */
+/** Refuses changes that the guest would have to be notified of. */
 function refuseTelling(name: string, change: InterfaceChange): void {
   const loopback = change.kind === "add" && isOfLoopback(change.spec);
   if (change.kind !== "set" && !loopback) return;
@@ -150,8 +150,8 @@ async function undoAdd(
   const without = { plan: dns === undefined ? plan : { ...plan, dns }, spec };
   const gone = (await takeBack(live, made, watch.host)) === "gone";
   records.replan(live, { ...(gone ? withoutLeft(without, made.position) : without), text });
-  // A NIC takes its addresses and routes along; of `lo`, and of name servers, the guest has to be
-  // told.
+  // Unplugging a NIC removes its addresses and routes in the guest; a change of `lo` or of name
+  // servers has to be sent to it.
   if (made.nic === undefined || !asksAlike(row, before)) await tellAgain(live, text, watch);
   // (Where that fails, drift finds it: the fragment says that there are none.)
   await ensureRulesSince(live, row.plan, watch);
@@ -190,9 +190,8 @@ async function update(
 }
 
 /**
- * After a start: a change that the podnetd before had begun. What was being added is undone, what
- * was being changed is what it was before, what was being removed is. Nobody has been notified of
- * the first two.
+ * After a start: finishes a change that the podnetd before had begun. An addition or an update is
+ * undone, as it was not reported as done; a removal is completed.
  */
 export async function finishChanges(live: LivePod, watch: Supervision): Promise<void> {
   await finish(live, watch).catch((thrown: unknown) => {

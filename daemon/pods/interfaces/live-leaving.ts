@@ -9,12 +9,15 @@ import { withoutLeft } from "../plan/plan-change.ts";
 import { type InterfacePlan, withNic } from "../store/pod-plan.ts";
 import type { Supervision } from "../lifecycle/supervision.ts";
 
-/** Longest a NIC may take to be taken back, milliseconds; a guest that keeps it holds this up for three seconds. */
+/**
+ * Longest that unplugging a NIC may take, milliseconds; a guest that keeps its NIC takes three
+ * seconds.
+ */
 const takeBackMs = 20_000;
 
 /**
- * Takes back what there is of an interface: no traffic from here on. `pending` when the guest has not let go of its NIC,
- * whose slot stays taken. Absent is success; can be repeated.
+ * Removes an interface from the host and unplugs its NIC; its traffic ends first. `pending` when
+ * the guest has not released its NIC, whose slot stays taken. Absent is success; can be repeated.
  */
 export async function takeBack(
   live: LivePod,
@@ -44,7 +47,10 @@ export async function takeBack(
   return "gone";
 }
 
-/** Completes the removal of an interface, or of all that a pod has no more; one whose guest keeps the NIC stays `leaving`. */
+/**
+ * Completes the removal of one interface, or of all that are `leaving`; an interface whose guest
+ * keeps the NIC stays `leaving`.
+ */
 export async function finishLeaving(
   live: LivePod,
   watch: Supervision,
@@ -74,13 +80,14 @@ async function finishOne(live: LivePod, each: InterfacePlan, watch: Supervision)
   const pending = (await takeBack(live, each, watch.host)) === "pending";
   if (pending) records.note(live.plan, `the guest has not let go of ${each.guestName} yet`);
   else dropLeft(live, each, watch);
-  // A NIC takes its addresses and routes along; of `lo`, and of other name servers, the guest has to be told.
+  // Unplugging a NIC removes its addresses and routes in the guest; a change of `lo` or of name
+  // servers has to be sent to it.
   if (each.nic === undefined)
     await tellAgain(live, `${each.guestName} has no more addresses`, watch);
   else if (live.unsettled) await tellAgain(live, `${each.guestName} is removed`, watch);
 }
 
-/** Tells the guest what the pod is again; now, or as soon as its agent is there. */
+/** Sends the guest its configuration again, now or as soon as its agent is there. */
 export async function tellAgain(live: LivePod, why: string, watch: Supervision): Promise<void> {
   live.unsettled = true;
   await configureNow(live, watch, why, live.ended.signal);
@@ -96,7 +103,7 @@ function dropLeft(live: LivePod, each: InterfacePlan, { records }: Pick<Supervis
   records.replan(live, { ...next, text: `interface ${each.guestName} removed` });
 }
 
-/** A guest has let go of a NIC at last: completes the removal of its interface, if that is what it waits for. */
+/** A guest has released a NIC: completes the removal of its interface, if that is pending. */
 export async function leftAtLast(
   live: LivePod,
   nicId: string,

@@ -6,8 +6,8 @@ import type { InterfacePlan, NicInterface } from "../store/pod-plan.ts";
 import type { Snapshot } from "../plan/snapshot.ts";
 
 /**
- * An interface of a guest that asks for its addresses itself, with who answers it: the network's own. On a bridge or a tap
- * of somebody else nobody does but who always did.
+ * An interface of a guest that asks for its addresses itself, with the gateways that answer: the
+ * network's own. On a foreign bridge or tap podnetd answers no guest; the owner's DHCP server may.
  */
 export function answered(
   each: InterfacePlan,
@@ -18,7 +18,7 @@ export function answered(
   return { ...each, answeredBy: network.subnets.map(({ gateway }) => ipOf(gateway)) };
 }
 
-/** All that a guest is told by one of its ports; undefined where it is told nothing. */
+/** The lease that podnetd answers on a port; undefined where podnetd does not answer. */
 export function leaseOf(guest: GuestConfig, each: NicInterface): PortLease | undefined {
   const { answeredBy, addresses, gateways, mtu, nic } = each;
   if (answeredBy === undefined) return undefined;
@@ -79,7 +79,7 @@ export function leaseOf(guest: GuestConfig, each: NicInterface): PortLease | und
 
 const isFour = (address: IpPrefix): boolean => familyOf(address) === 4;
 
-/** What a port's guest is told, for people. */
+/** The lease that a port's guest gets, for people. */
 export function leaseLines(guest: GuestConfig, each: NicInterface): string[] {
   const lease = leaseOf(guest, each);
   if (lease === undefined) return [];

@@ -63,10 +63,10 @@ export const withSandbox = (
 ): PodPlan => withCni(plan, position, (cni) => ({ ...cni, sandbox }));
 
 /**
- * The pod with what its guest takes over from a link: MAC, MTU, addresses, routes, neighbours and,
- * where no network of podnet's says otherwise, name servers; to a plain hyperstart, which speaks no
- * IPv6, nothing of that. A route that the pod has already, by another interface, stays that one.
- * Pure. Throws `MAC_IN_USE`: the agent tells interfaces by their MACs.
+ * The pod with what its guest gets from a link: MAC, MTU, addresses, routes, neighbours and, where
+ * no network of podnet's says otherwise, name servers. A plain hyperstart speaks no IPv6 and gets
+ * none. A route that the pod has by another interface stays as it is. Pure. Throws `MAC_IN_USE`:
+ * the agent distinguishes interfaces by their MACs.
  */
 export function withTaken(
   { plan }: Pick<PodContents, "plan">,
@@ -104,7 +104,10 @@ function refuseOwnMac({ interfaces }: PodPlan, position: number, mac: Mac): void
   });
 }
 
-/** The same without: nothing of it is the pod's any more. Pure. */
+/**
+ * The pod without what its guest got from a link: the link's MAC and addresses are not the pod's.
+ * Pure.
+ */
 export function withoutTaken(plan: PodPlan, position: number): PodPlan {
   const at = plan.interfaces.find((each) => each.position === position);
   if (at?.cni?.taken === undefined) return plan;
@@ -137,8 +140,8 @@ const placeOf = ({ destination, metric }: Pick<GuestRoute, "destination" | "metr
   `${destination} ${metricOf(metric, familyOf(destination))}`;
 
 /**
- * A link's routes as a guest is told: those on the link first, and among them the way to each
- * gateway that no address or route says is there.
+ * A link's routes as they are sent to a guest: on-link routes first, with a route to each gateway
+ * that no address or route covers.
  */
 function guestRoutes({ routes, addresses }: TakenOver, guestName: string): GuestRoute[] {
   const direct = routes.filter(({ gateway }) => gateway === undefined);

@@ -21,9 +21,10 @@ export interface AskedRoute {
 }
 
 /**
- * The gateways of each interface that carries default routes, by position. One that is asked for wins — a metric alone asks
- * for the network's —; else the first automatic interface takes those of its network. An interface with addresses of its
- * own asks for its route itself. Two of one family must differ in their metric.
+ * The gateways of each interface that carries default routes, by position. A requested gateway
+ * wins, and a metric alone requests the network's gateway; else the first automatic interface gets
+ * those of its network. An interface with addresses of its own has to request its route. Two
+ * gateways of one family must differ in their metric.
  *
  * Throws `GATEWAY_CONFLICT`, `ADDRESS_OUT_OF_RANGE`, `ADDRESS_INVALID`.
  */

@@ -54,7 +54,7 @@ export function planWishes(
   }));
 }
 
-/** Positions nobody has, smallest first: one is free again when its NIC has left. */
+/** Free positions, smallest first: a position is free again once its NIC is unplugged. */
 function* freePositions(others: readonly InterfacePlan[]): Generator<number, never> {
   const taken = new Set(others.map(({ position }) => position));
   for (let position = 0; ; position++) if (!taken.has(position)) yield position;

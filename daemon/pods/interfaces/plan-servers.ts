@@ -4,15 +4,15 @@ import type { GuestDns } from "../../../guest-init/protocol/configure.ts";
 import type { Snapshot } from "../plan/snapshot.ts";
 
 /**
- * Whom a guest asks for names. Servers nobody named are those of its networks, or the host's, also
- * alongside search domains and options that were. A nameserver on loopback is the host's own stub;
+ * The name servers of a guest. A spec without servers gets those of its networks, or the host's,
+ * also when it names search domains and options. A nameserver on loopback is the host's own stub;
  * in a guest that address is the guest itself.
  */
 export function planServers({ dns }: Pick<PodSpec, "dns">, offered: Snapshot["dns"]): GuestDns {
   const named = dns?.servers ?? [];
   const { options } = dns ?? offered;
-  // Who names servers or domains of its own gets nobody else's; who names options alone finds pods
-  // still.
+  // A spec with servers or search domains gets no others; a spec with options alone still finds
+  // pods.
   const own = dns?.search ?? [];
   const domains = named.length > 0 || own.length > 0 ? [] : (offered.domains ?? []);
   const search = dns === undefined ? offered.search : [...domains, ...own];

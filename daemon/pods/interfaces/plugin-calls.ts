@@ -8,7 +8,7 @@ import { readRegular } from "../../../linux/regular-file.ts";
 import { KeyedLock } from "../../reconcile/keyed-lock.ts";
 
 /**
- * Longest that a plugin of a podnetd before is waited for, and then again once it was told to end,
+ * Longest wait for a plugin of an earlier podnetd, and then again once it was signalled to end,
  * milliseconds.
  */
 const patience = { ofItself: 5000, told: 500 } as const;

@@ -26,8 +26,8 @@ export const portsOf = (plan: PodPlan, networks: readonly NetworkDefinition[]): 
 });
 
 /**
- * The host's rules for a pod. Published ports are absent for a pod that has never had rules,
- * addresses of `lo` for one that has never had such: nobody looks for them. Pure.
+ * The host's rules for a pod. Published ports are absent for a pod that has never had rules, and
+ * addresses of `lo` for a pod that has never had such: looking for them would be in vain. Pure.
  */
 export function rulesOf({ interfaces, published, withdrawn, hadLoopback }: PodPlan): Rules {
   const desired = publishedDesired(published ?? [], interfaces);
@@ -73,10 +73,7 @@ export const everyPort = (plan: PodPlan): PodFragment =>
     [],
   );
 
-/**
- * None for a tap that somebody else keeps and in the place of a link of CNI plugins: these are on
- * no bridge of the host.
- */
+/** Empty for a foreign tap and for a CNI link, which are on no bridge of podnetd's. */
 function portOf(
   { position, network: name, bridge, bridgeMtu, nic, addresses, mtu, port = {} }: NicInterface,
   podId: PodId,

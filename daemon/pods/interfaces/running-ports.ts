@@ -8,7 +8,7 @@ import type { LivePod } from "../lifecycle/live-pod.ts";
 import { portsOf } from "./pod-ports.ts";
 import { withCni, withNic } from "../store/pod-plan.ts";
 
-/** A running pod's ports, by the names drift knows them by: a tap that is kept is somebody else's to look after. */
+/** A running pod's ports, by the names that drift uses. A foreign tap is its owner's to repair. */
 export function portsOfPod(live: LivePod): RunningPort[] {
   const { podId, name: podName } = live.plan;
   const fragment = portsOf(live.plan, []);
@@ -17,8 +17,8 @@ export function portsOfPod(live: LivePod): RunningPort[] {
 }
 
 /**
- * One of them as it is to be, alone; undefined when its NIC is not plugged, or its guest has let go of it. What the pod
- * publishes is ruled for all the same, as long as it runs.
+ * The desired state of one port; undefined when its NIC is not plugged, or its guest has released
+ * it. The rules of the pod's published ports are kept as long as the pod runs.
  */
 export function portOfPod(
   live: LivePod,

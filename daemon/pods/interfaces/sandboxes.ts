@@ -32,7 +32,7 @@ import { KeyedLock } from "../../reconcile/keyed-lock.ts";
 import type { CniPlan, SandboxPlan } from "./cni-plan.ts";
 import type { PluginCalls } from "./plugin-calls.ts";
 
-/** A link of podnet's own sandboxes, or of somebody else's, as far as pods need it. */
+/** Links in podnet's own sandboxes and in foreign namespaces, as far as pods need them. */
 export interface Sandboxes {
   /**
    * Makes the namespace and has the plugins set it up; gives the last one's answer, as it wrote it.
@@ -120,8 +120,8 @@ function callOf({ netns, link, sandbox }: SandboxedPlan, host: PluginHost): List
 }
 
 /**
- * Whom a sandbox's plugins name as name servers, if anybody. Names of servers, which CNI allows and
- * resolv.conf does not, and addresses with a zone of the host are left out.
+ * The name servers that a sandbox's plugins name; undefined if none. Host names of servers, which
+ * CNI allows and resolv.conf does not, and addresses with a zone of the host are left out.
  */
 export function dnsOf({ list, result }: SandboxPlan): GuestDns | undefined {
   if (result === undefined) return undefined;

@@ -76,9 +76,9 @@ export function named(status: AddressStatus, db: Database): AddressStatus {
 }
 
 /**
- * What a guest asks that names no servers: the gateways of its networks that answer names, and the
- * servers of those that do not, in the order of its interfaces; else the host's. `told` is what it
- * asks already.
+ * Name servers for a guest whose spec names none: the gateways of its networks that answer names,
+ * and the servers of networks that do not, in the order of its interfaces; else the host's. `told`
+ * are the servers that the guest has already.
  */
 export function dnsSnapshot(
   spec: Pick<PodSpec, "interfaces">,
@@ -107,8 +107,9 @@ export function dnsSnapshot(
 }
 
 /**
- * A plan with the name servers that a new pod would be reported on the networks it is on; itself
- * where it has them. A plain hyperstart is told once, at its start. Takes nothing.
+ * The plan with the name servers that a new pod would get on its networks; the plan itself where
+ * they are its servers already. A plain hyperstart gets its servers once, at its start. Takes
+ * nothing.
  */
 export function followServers({ plan, spec }: PodContents, networks: KnownNetworks): PodPlan {
   if (!guestOf(plan).followsServers) return plan;

@@ -31,8 +31,7 @@ export interface World extends NetworksWorld {
   readonly driver: Snapshot["driver"];
   readonly confinement?: Confinement | undefined;
   /**
-   * Whether the pod is for somebody who may name files of `access.image_paths` alone, and those of
-   * the default image.
+   * Whether the caller may name only files of `access.image_paths`, and those of the default image.
    */
   readonly imagesOnly: boolean;
   /** The links of the host that the spec names, as they were a moment ago. */
@@ -133,7 +132,10 @@ function tapHolders(spec: PodSpec, db: Database): Record<IfName, string> {
   return holders;
 }
 
-/** Nobody hands out addresses there, and so no lease tells who has one: the plans do. */
+/**
+ * Addresses that pods have on foreign bridges. podnetd hands out none there, so the plans name them
+ * and no lease does.
+ */
 function onBridges({ interfaces }: PodSpec, db: Database): OnBridge[] {
   const bridges = new Set(interfaces.flatMap((each) => bridgeAsked(each) ?? []));
   return [...bridges].flatMap((bridge) => addressesOnBridge(db, bridge));

@@ -3,7 +3,7 @@ import type { PodSpec } from "../../../api/pod-spec.ts";
 import type { World } from "./gather.ts";
 import type { Host } from "../lifecycle/host.ts";
 
-/** The links of the host that a spec names, bridges and taps, as they are now. Absent ones are not in it. */
+/** The host's bridges and taps that a spec names, as they are now, without absent ones. */
 export async function namedLinks(
   { interfaces }: Pick<PodSpec, "interfaces">,
   { network }: Pick<Host, "network">,

@@ -78,8 +78,8 @@ function jailOf(
 }
 
 /**
- * Whether the machine is cloned. Unasked only one that is known to bear it: of a guest somebody
- * else made nobody knows before its template has been booted.
+ * Whether the machine is cloned. By default only podnet's own guest is, which is known to bear it:
+ * of another guest that is unknown until its template has booted.
  */
 function isClone({ boot }: PodSpec, { factory }: Snapshot): boolean {
   const ownImage = boot.kernel === undefined && boot.initrd === undefined;

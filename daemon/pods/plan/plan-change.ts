@@ -169,7 +169,7 @@ function changedSpec(
   };
 }
 
-/** A gateway that nobody asked for goes with the last address of its family. */
+/** A gateway that the spec does not name goes with the last address of its family. */
 function changedGateways(
   { gateways: had }: InterfacePlan,
   { addresses, gateway, metric }: SetInterface,

@@ -15,11 +15,13 @@ import type { Snapshot } from "./snapshot.ts";
 export const defaultPodName = (podId: string): PodName => parsePodName(`pod-${podId.slice(0, 6)}`);
 
 /**
- * Decides everything about a new pod, without effect: the same spec and snapshot give the same plan.
+ * Decides everything about a new pod, without effect: the same spec and snapshot give the same
+ * plan.
  *
- * Throws the first thing wrong with what was asked: `NAME_IN_USE`, `ADDRESS_*`, `MAC_IN_USE`, `GATEWAY_CONFLICT`,
- * `MTU_OUT_OF_RANGE`, `BRIDGE_FULL`, `NIC_SLOTS_FULL`, `IMAGE_*`, `MEMORY_TOO_SMALL`, `NETWORK_NOT_FOUND`,
- * `POOL_EXHAUSTED`, `PORT_IN_USE`, `PORTS_EXHAUSTED`, `UNSUPPORTED`, `INVALID_ARGUMENT`.
+ * Throws the first thing wrong with the request: `NAME_IN_USE`, `ADDRESS_*`, `MAC_IN_USE`,
+ * `GATEWAY_CONFLICT`, `MTU_OUT_OF_RANGE`, `BRIDGE_FULL`, `NIC_SLOTS_FULL`, `IMAGE_*`,
+ * `MEMORY_TOO_SMALL`, `NETWORK_NOT_FOUND`, `POOL_EXHAUSTED`, `PORT_IN_USE`, `PORTS_EXHAUSTED`,
+ * `UNSUPPORTED`, `INVALID_ARGUMENT`.
  */
 export function planPod(spec: PodSpec, snapshot: Snapshot): PodPlan {
   const name = spec.name ?? defaultPodName(snapshot.podId);

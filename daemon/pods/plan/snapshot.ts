@@ -32,7 +32,7 @@ export interface Snapshot {
   readonly tapHolders?: Readonly<Record<IfName, string>>;
   /** What pods have on the bridges of others that are named. Absent where none is. */
   readonly onBridges?: readonly OnBridge[];
-  /** MACs nobody has, one per interface. */
+  /** Unused MACs, one per interface. */
   readonly freshMacs: readonly Mac[];
   /** What new machines are of. */
   readonly arch: Architecture;

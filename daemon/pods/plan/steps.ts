@@ -20,12 +20,12 @@ export type Step =
   /** The files of the pod's own that its disks write to. */
   | { readonly kind: "disk.make" }
   | { readonly kind: "vm.start" }
-  /** The machine is somebody else's. */
+  /** Attaches to a foreign machine. */
   | { readonly kind: "vm.attach" }
   | { readonly kind: "guest.ready" }
   | { readonly kind: "guest.configure" }
   | { readonly kind: "nic.plug"; readonly position: number }
-  /** A guest without an agent asks for what one with an agent is told. */
+  /** A guest without an agent asks by DHCP for what an agent would be sent. */
   | { readonly kind: "guest.answer"; readonly position: number }
   /** The machine has waited for its NICs. */
   | { readonly kind: "vm.go" }
@@ -44,9 +44,9 @@ const sequence = (...flows: readonly Flow[]): Flow => ({ kind: "sequence", flows
 const together = (...flows: readonly Flow[]): Flow => ({ kind: "together", flows });
 
 /**
- * Bringing a pod up: host and machine side by side, then the join. The guest is told what to
- * configure before its NICs are plugged and waits for them, so that plugging and configuring
- * overlap. A pod that is not `fresh` has run before: what it wrote to its disks is there.
+ * Bringing a pod up: host and machine run alongside each other, then they are joined. The guest
+ * gets its configuration before its NICs are plugged and waits for them, so that plugging and
+ * configuring overlap. A pod that is not `fresh` has run before, and its disks keep what it wrote.
  */
 export function createSteps(
   { plan, spec }: PodContents,

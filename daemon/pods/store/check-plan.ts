@@ -108,8 +108,9 @@ const spec = fields({
 });
 
 /**
- * What is wrong with a plan as it was stored; undefined when podnetd can work with it. Looks at what is worked with, of plans of
- * earlier podnetds too; and at whose it is, for by its paths things are ended and removed.
+ * What is wrong with a stored plan; undefined when podnetd can work with it. Checks the fields that
+ * podnetd uses, in plans of earlier podnetds too, and that all paths are the pod's, as podnetd
+ * kills and removes what they name.
  */
 export function planTrouble(stored: unknown): string | undefined {
   const wrong = plan(stored);

@@ -6,7 +6,7 @@ import { integer, text } from "../../store/rows.ts";
 export interface InterfaceRow {
   readonly podId: PodId;
   readonly position: number;
-  /** Absent on a bridge or tap of somebody else, and where there is no NIC. */
+  /** Absent on a foreign bridge or tap, and where there is no NIC. */
   readonly network?: NetworkName | undefined;
   readonly tap?: IfName | undefined;
   readonly mac?: Mac | undefined;

@@ -91,7 +91,7 @@ export class KeptPlans {
     }
   }
 
-  /** Removes those of pods that there are no more, drafts included. */
+  /** Removes the plans of pods that no longer exist, and temporary files. */
   removeOthers(known: ReadonlySet<string>): void {
     for (const name of this.#names()) {
       const [, id, draft] = /^([a-z2-7]{12})\.json(\.new)?$/.exec(name) ?? [];

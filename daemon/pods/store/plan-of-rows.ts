@@ -8,9 +8,9 @@ import { integer, text } from "../../store/rows.ts";
 import { type InterfacePlan, type PodPlan, planVersion } from "./pod-plan.ts";
 
 /**
- * A plan to take a pod down by whose own makes no sense, of what rows alongside its own say: the
- * addresses it holds, and its taps on networks of podnet's. Taps elsewhere may be somebody else's,
- * and end with the machine where they are not.
+ * A plan to take down a pod whose own plan is unreadable, made of the rows alongside it: the
+ * addresses that the pod holds, and its taps on podnet's networks. Other taps may be foreign;
+ * podnet's own end with the machine.
  */
 export function planOfRows(db: Database, { id, name }: DamagedPod, vm: VmPlan): PodPlan {
   const leased = leasedTo(db, id);

@@ -53,7 +53,7 @@ export interface PodPlan {
 
 export interface InterfacePlan {
   readonly position: number;
-  /** Absent on a bridge or tap of somebody else, and on loopback. */
+  /** Absent on a foreign bridge or tap, and on loopback. */
   readonly network?: NetworkName;
   /** Absent where the tap is another's, and on loopback. */
   readonly bridge?: IfName;
@@ -73,7 +73,7 @@ export interface InterfacePlan {
    * Absent: podnet answers none.
    */
   readonly answeredBy?: readonly Ip[];
-  /** The tap is somebody else's: used where it is, and left there. */
+  /** The tap is foreign: podnetd uses it where it is, and leaves it there. */
   readonly tapKept?: true;
   /**
    * In the place of a link of CNI plugins: the tap is in that namespace, and what it takes over is
@@ -122,7 +122,7 @@ const isLoopback = ({ nic }: InterfacePlan): boolean => nic === undefined;
  */
 export const parseStoredPlan = (text: string): PodPlan => readStoredPlan(parseJson(text, "a plan"));
 
-/** The same of what has been parsed. What is `sound` has been looked at before. */
+/** Reads a parsed plan, and throws as `parseStoredPlan`. A `sound` plan has been checked before. */
 export function readStoredPlan(stored: unknown, sound = false): PodPlan {
   const plan = stored as PodPlan | null | undefined;
   if (plan === null || plan === undefined) throw damaged("plan has no version");

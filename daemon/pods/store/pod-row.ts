@@ -25,7 +25,7 @@ export interface PodRow {
   readonly id: PodId;
   readonly name: PodName;
   readonly state: PodState;
-  /** Why the pod is in this state, or what ails one that runs, for people. */
+  /** Why the pod is in this state, or why a running pod is degraded, for people. */
   readonly reason: string | undefined;
   /** What went wrong, with state `failed`. */
   readonly failure: ErrorRecord | undefined;

@@ -19,7 +19,10 @@ import {
 } from "../../store/rows.ts";
 import type { PodContents, PodRow, PodState } from "./pod-row.ts";
 
-/** A pod whose record is damaged. podnetd refuses all work on it; a delete by force removes what can be found of it. */
+/**
+ * A pod whose record is damaged. podnetd refuses all work on it; a delete by force removes what can
+ * be found of it.
+ */
 export interface DamagedPod {
   readonly id: PodId;
   readonly name: PodName;
@@ -35,7 +38,10 @@ export const stateOf = (row: PodRow | DamagedPod): { readonly state: PodState } 
   state: isDamaged(row) ? "failed" : row.state,
 });
 
-/** A row as it is; one that makes no sense is refused alone, for the others are as good as before. Throws `STATE_NEWER`. */
+/**
+ * Reads a row. A damaged row does not affect the others, so it is returned as such. Throws
+ * `STATE_NEWER`.
+ */
 export function anyFromRow(row: Row): PodRow | DamagedPod {
   try {
     return fromRow(row);
@@ -66,7 +72,10 @@ export function usable(row: PodRow | DamagedPod): PodRow {
   return row;
 }
 
-/** What was read of a pod and makes sense, as text: a list of a thousand pods is looked at once, and then compared. */
+/**
+ * What was read of each pod and is valid, as text: to list a thousand pods, podnetd checks them
+ * once and compares them from then on.
+ */
 const sound = new Map<PodId, readonly string[]>();
 /** More pods than one host has. */
 const mostSound = 4096;

@@ -54,7 +54,9 @@ export interface RequestKey {
 export interface Replan extends PodContents {
   /** For people, in the event. */
   readonly text: string;
-  /** Its effect may fail: the row keeps what was until `settled`. */
+  /**
+   * Its effect may fail: the row keeps the earlier contents until the records' `settled` is called.
+   */
   readonly reverting?: boolean;
 }
 
@@ -176,9 +178,9 @@ export class PodRecords {
   }
 
   /**
-   * Makes a running pod another one: plan, spec, interfaces, addresses. Nothing on the host or in
-   * the guest has changed yet. With `reverting` the next start goes back to what was, should
-   * podnetd end before `settled`.
+   * Changes plan, spec, interfaces and addresses of a running pod, before the host or the guest
+   * changes. With `reverting`, the next start goes back to the earlier contents if podnetd ends
+   * before it calls `settled`.
    */
   replan(live: LivePod, next: Replan): void {
     const { podId, name } = live.plan;
@@ -289,7 +291,9 @@ export class PodRecords {
     );
   }
 
-  /** What a guest says after it was configured again: nothing ails it. */
+  /**
+   * What a guest reports after it was configured again: the pod is not degraded by that any more.
+   */
   configured(live: LivePod, text: string): void {
     const { podId, name } = live.plan;
     this.#journal.transact("configured", (emit) => {
@@ -300,8 +304,8 @@ export class PodRecords {
   }
 
   /**
-   * A pod lacks something, or something of it is left, and its state stays; told once for as long
-   * as it is the same.
+   * Makes a pod degraded: it lacks something, or something of it is left. Its state stays. The same
+   * reason is reported once.
    */
   ailing({ podId, name }: Pick<PodPlan, "podId" | "name">, what: string, thrown: unknown): void {
     const error = recordError(thrown);
@@ -338,7 +342,7 @@ export class PodRecords {
     });
   }
 
-  /** Something worth telling that changes nothing. */
+  /** Emits an event that changes nothing. */
   note({ podId, name }: PodPlan, text: string): void {
     this.#journal.emit({ kind: "updated", podId, podName: name, data: { text } });
   }
@@ -389,10 +393,10 @@ export class PodRecords {
   }
 
   /**
-   * The pod is gone: its row goes, its addresses rest. `thrown` is why, when it is a create that
-   * failed; its request keeps that answer, unless the create was `interrupted`, when nobody has
-   * heard it and asking again begins anew. With `left` something could not be undone, and a delete
-   * by force goes on past it.
+   * Removes a pod's row and quarantines its addresses. `thrown` is the reason when a create has
+   * failed; its request keeps that answer. For an `interrupted` create no caller has received it,
+   * so a repeated request begins anew. With `left` something could not be undone, and a delete by
+   * force goes on past it.
    */
   forget(
     plan: PodPlan,

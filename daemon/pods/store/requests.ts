@@ -65,7 +65,7 @@ const unfinished = (id: string): PodnetError =>
     hint: "Ask again with the same request id: once nothing is left the pod is created anew",
   });
 
-/** The outcome, or the end of the caller's patience. */
+/** The outcome, or the abort of the caller's signal. */
 async function waitFor<T>(outcome: Promise<T>, signal: AbortSignal): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>();
   const onAbort = (): void => {

@@ -72,7 +72,7 @@ export function filesOfPods(db: Database): FileOfPod[] {
   });
 }
 
-/** Whether a guest was told to ask this server for names. */
+/** Whether a pod's plan names this server as a name server. */
 export const isNameServer = (db: Database, server: Ip): boolean =>
   askPlans(
     db,

@@ -8,8 +8,8 @@ import type { Place, Wish } from "./place.ts";
 const usualMtu = 1500;
 
 /**
- * The place of a link of CNI plugins. What the interface will be the link decides, once it is there.
- * Throws `UNSUPPORTED` for a pod that runs.
+ * An interface on a link of CNI plugins; its MAC, MTU and addresses are the link's, once that
+ * exists. Throws `UNSUPPORTED` for a running pod.
  */
 export function cniPlace(cni: CniSpec, { was, field }: Wish): Place {
   if (was !== undefined || field === "interface") refuseCniChange(`${field}.cni`);

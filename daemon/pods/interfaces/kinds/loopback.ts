@@ -4,7 +4,9 @@ import { heldAddresses } from "./held-addresses.ts";
 import type { InterfaceText } from "./interface-text.ts";
 import type { Place } from "./place.ts";
 
-/** Addresses on the guest's own `lo`: no NIC, and an MTU that is what it is (drivers/net/loopback.c). */
+/**
+ * Addresses on the guest's own `lo`: no NIC, and the kernel's fixed MTU (drivers/net/loopback.c).
+ */
 export const loopbackPlace: Place = {
   mtu: 65_536,
   title: "the guest's own lo",

@@ -42,7 +42,9 @@ export function networkPlace(
   };
 }
 
-/** The name of the network that an interface is asked for on; undefined for those on none of podnet's. */
+/**
+ * The network that an interface asks for; undefined for interfaces on none of podnet's networks.
+ */
 export const networkAsked = (each: InterfaceSpec): NetworkName | undefined =>
   each.kind === undefined ? each.network : undefined;
 

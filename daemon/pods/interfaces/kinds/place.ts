@@ -41,7 +41,7 @@ export interface Place {
   ): Pick<InterfacePlan, "network" | "bridge" | "bridgeMtu" | "port" | "tapKept" | "cni">;
 }
 
-/** A wish with what has been decided about it. */
+/** A request for an interface, with what has been decided about it. */
 export interface Draft extends Wish {
   readonly position: number;
   readonly place: Place;

@@ -7,7 +7,9 @@ import { heldAddresses } from "./held-addresses.ts";
 import type { InterfaceText } from "./interface-text.ts";
 import type { Place } from "./place.ts";
 
-/** Finds a tap that another program made and keeps. Throws `TAP_CONFLICT` for one that cannot be used. */
+/**
+ * Finds a tap that another program made and keeps. Throws `TAP_CONFLICT` when it cannot be used.
+ */
 export function tapPlace(
   tap: IfName,
   { links, tapHolders }: Snapshot,
