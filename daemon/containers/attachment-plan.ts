@@ -96,7 +96,7 @@ export function settledPlan(plan: AttachmentPlan, later?: LaterChanges): Attachm
   return { ...plan, fragment: isAny ? { ...fragment, later } : fragment };
 }
 
-/** What the container is to ask for names, as its runtime is told. */
+/** The container's name servers, as the runtime gets them in ADD's result. */
 export interface AttachmentDns {
   readonly nameservers: readonly string[];
   readonly domain?: string;

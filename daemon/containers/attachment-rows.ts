@@ -7,7 +7,10 @@ import type { AttachmentId } from "../store/holder.ts";
 import { type Row, damaged, integer, optionalText, parseJson, text } from "../store/rows.ts";
 import { checkVersion } from "../store/stored-version.ts";
 
-/** `adding` and `deleting` are under way, or were cut short: the next start undoes the one and completes the other. */
+/**
+ * `adding` and `deleting` are under way or were cut short: the next start undoes an `adding` and
+ * completes a `deleting`.
+ */
 export type AttachmentState = "adding" | "ready" | "deleting";
 
 /** How a runtime names an attachment: what CNI says is the same from ADD to DEL. */
@@ -33,11 +36,14 @@ export interface AttachmentRow extends AttachmentColumns {
 }
 
 /**
- * A container whose record cannot be used. podnetd changes nothing of it until it is removed, and then takes off what the other
- * columns and tables name.
+ * A container whose record is unreadable. podnetd changes nothing of it until it is removed, and
+ * then removes what the other columns and tables name.
  */
 export interface DamagedAttachment extends AttachmentColumns {
-  /** Undefined where an earlier podnetd wrote the row and its plan could not be read when the columns were added. */
+  /**
+   * Undefined when an earlier podnetd wrote the row, and its plan was unreadable when the columns
+   * were added.
+   */
   readonly mac: Mac | undefined;
   readonly hostLink: IfName | undefined;
   /** `STATE_CORRUPT`: answers every request for this container but its removal. */
@@ -51,8 +57,9 @@ export const isDamagedAttachment = (
 const states: ReadonlySet<string> = new Set(["adding", "ready", "deleting"]);
 
 /**
- * Reads a row. A row that cannot be used is answered as damaged, and all others are as good as before. Throws `STATE_NEWER`
- * for a plan of a newer podnetd, `STATE_CORRUPT` where even the columns that name the container are unreadable.
+ * Reads a row. An unreadable row does not affect the others, so it is returned as damaged. Throws
+ * `STATE_NEWER` for a plan of a newer podnetd, `STATE_CORRUPT` where even the columns that name the
+ * container are unreadable.
  */
 export function anyAttachment(row: Row): AttachmentRow | DamagedAttachment {
   const state = text(row, "state");
@@ -82,7 +89,7 @@ export function anyAttachment(row: Row): AttachmentRow | DamagedAttachment {
   }
 }
 
-/** Throws where the plan is another container's: by its names links would be changed and removed. */
+/** Throws where the plan is another container's, whose links podnetd would change and remove. */
 function requireOwn(plan: AttachmentPlan, columns: AttachmentColumns): void {
   for (const key of ["id", "containerId", "ifName", "config", "network", "netns"] as const)
     if (plan[key] !== columns[key]) throw damaged(`plan has another ${key} than its row`);
@@ -101,7 +108,10 @@ function damageOf({ containerId, ifName }: AttachmentColumns, cause: unknown): P
   );
 }
 
-/** Reads a stored plan. Throws `STATE_NEWER` for a plan of a newer podnetd, `STATE_CORRUPT` for one that no podnetd wrote. */
+/**
+ * Reads a stored plan. Throws `STATE_NEWER` when a newer podnetd wrote it, `STATE_CORRUPT` when
+ * none did.
+ */
 function parseStoredAttachment(text: string): AttachmentPlan {
   const plan = parseJson(text, "plan") as AttachmentPlan | null;
   if (plan === null) throw damaged("plan has no version");

@@ -190,8 +190,8 @@ export class Attachments implements AsyncDisposable {
   }
 
   /**
-   * After a start, before anybody asks: half ADDs are undone, half DELs gone through with, and what
-   * is ready is as it should be.
+   * Recovers containers after a start, before podnetd serves requests: unfinished ADDs are undone,
+   * unfinished DELs are completed, and ready containers are repaired.
    */
   async recover(sameBoot: boolean): Promise<void> {
     const { networks, config, records } = this.#parts;
@@ -265,8 +265,9 @@ export class Attachments implements AsyncDisposable {
   }
 
   /**
-   * Plans and takes what is planned in one go. What is on its way out is in nobody's way: where it
-   * may be, it goes first.
+   * Plans an ADD and claims what the plan takes, in one go. When that fails while released
+   * containers wait in the teardown queue, their links are deleted first, and the claim is
+   * repeated.
    */
   async #claim(request: AddRequest, attaching: Attaching): Promise<AttachmentPlan> {
     const wishes = wishesOf(request);
@@ -288,8 +289,8 @@ export class Attachments implements AsyncDisposable {
   }
 
   /**
-   * One that is on its way out, or whose namespace is gone, whatever is at its path by now, is in
-   * nobody's way.
+   * Throws when the container is attached. One that is being removed, or whose namespace is gone,
+   * whatever is at its path by now, is detached instead.
    */
   async #refuseAttached(request: AddRequest): Promise<void> {
     const { records } = this.#parts;

@@ -6,8 +6,9 @@ import type { AttachmentNetwork } from "./attachment-network.ts";
 const nsfs = 0x6e736673;
 
 /**
- * Whether a path still leads to a namespace, as far as podnetd may see: its file stays, empty, when it was unmounted alone.
- * One that podnetd may not look at (`/proc/PID/ns/net` of a process that it may not trace) is not taken to be gone.
+ * Whether a path still leads to a namespace, as far as podnetd may see. A namespace that was only
+ * unmounted leaves an empty file. One that podnetd may not look at (`/proc/PID/ns/net` of a process
+ * that it may not trace) counts as there.
  */
 function isNamespace(path: string): boolean {
   try {
@@ -18,7 +19,9 @@ function isNamespace(path: string): boolean {
   }
 }
 
-/** Why an attachment's namespace is not there any more; undefined where it is, or where that cannot be told. */
+/**
+ * Why an attachment's namespace is gone; undefined where it is there, or where podnetd cannot see.
+ */
 export function whyLost(
   { netns, namespace }: Pick<AttachmentFragment, "netns" | "namespace">,
   network: Pick<AttachmentNetwork, "identify">,
@@ -31,7 +34,7 @@ export function whyLost(
     : "its namespace is gone, and another one at its path";
 }
 
-/** Which namespace a path leads to now; undefined where that cannot be told. */
+/** The identity of the namespace that a path leads to now; undefined where it cannot be read. */
 export function identified(
   netns: string,
   network: Pick<AttachmentNetwork, "identify">,
@@ -39,7 +42,7 @@ export function identified(
   try {
     return network.identify(netns);
   } catch {
-    // Whoever is to work in it is told why.
+    // The caller that is to work in the namespace gets the error.
     return undefined;
   }
 }

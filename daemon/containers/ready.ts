@@ -16,7 +16,7 @@ import { type AttachmentPlan, portsToHold, settledPlan } from "./attachment-plan
 import type { Unruled } from "./translation-rules.ts";
 import type { AttachmentRecords } from "./records.ts";
 
-/** Between attempts to hold a port that somebody else has. */
+/** Between attempts to hold a port that another program has. */
 const portsBackoff = { firstMs: 500, longestMs: 5000 } as const;
 /**
  * From ADD until the other plugins of a list are taken to be done, milliseconds: the slowest of
@@ -37,7 +37,7 @@ export interface ReadyParts {
 
 interface Ready {
   readonly plan: AttachmentPlan;
-  /** When a plan that is settling has settled, by the monotonic clock. */
+  /** When a plan that waits for later plugins is complete, by the monotonic clock. */
   readonly settlesAtMs: number;
   /** What of its links cannot be healed, or why they cannot be looked at. */
   trouble: string | undefined;
@@ -55,7 +55,7 @@ interface Ready {
 export class ReadyAttachments implements RunningAttachments, Unruled {
   readonly #parts: ReadyParts;
   readonly #ready = new Map<AttachmentId, Ready>();
-  /** Containers whose published ports are not held: somebody else has one. */
+  /** Containers whose published ports are not held: another program has one. */
   readonly #unheld = new WorkQueue<AttachmentId>({ place: "cni", backoff: portsBackoff });
 
   constructor(parts: ReadyParts) {
@@ -63,8 +63,9 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
   }
 
   /**
-   * It is ready by its row, or another than before; the host ports that can be held are. What was
-   * wrong with it is so until a look says otherwise. One that is settling was attached `ageMs` ago.
+   * Adds a container that is ready by its row, or its changed plan; holds what host ports it can.
+   * An earlier trouble stays until the next look. A plan that waits for later plugins was attached
+   * `ageMs` ago.
    */
   enter(plan: AttachmentPlan, ageMs = 0): void {
     this.#ready.set(plan.id, {

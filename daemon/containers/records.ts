@@ -96,7 +96,7 @@ export class AttachmentRecords {
     addresses.taken(plan);
   }
 
-  /** The container has its network, by this plan: what follows is told. */
+  /** Writes down that the container has its network, by this plan, and emits an event. */
   ready(plan: AttachmentPlan): void {
     const { db, journal, clock } = this.#parts;
     journal.transact(
@@ -110,7 +110,7 @@ export class AttachmentRecords {
     );
   }
 
-  /** The container's network is to be another one: what follows is told. */
+  /** Writes down a plan that the container is about to get, and emits an event. */
   replan(plan: AttachmentPlan, text: string): void {
     const { db, journal, clock } = this.#parts;
     journal.transact("replan attachment", (emit) => {
@@ -119,16 +119,14 @@ export class AttachmentRecords {
     });
   }
 
-  /** Which namespace it is in is known by now, of which nobody has to be told. */
+  /** Writes down which namespace the container is in. Emits no event. */
   identified(plan: AttachmentPlan): void {
     const { db, clock } = this.#parts;
     const write = (): void => setAttachmentPlan(db, plan, clock.now());
     db.transaction(write, "identify attachment", lasting);
   }
 
-  /**
-   * The plugins after podnet's in its list are done; what they made is told, where it is anything.
-   */
+  /** Writes down that later plugins are done, and emits an event if they changed anything. */
   settled(plan: AttachmentPlan): void {
     const { db, journal, clock } = this.#parts;
     const made = laterText(plan.fragment.later ?? {});
@@ -145,8 +143,8 @@ export class AttachmentRecords {
   }
 
   /**
-   * The container is to have no network any more: its addresses begin to rest, and the next start
-   * goes through with it. They are given to nobody before `forget`, when nothing answers for them.
+   * Begins to remove a container: its addresses are quarantined, and the next start completes the
+   * removal. They are handed out after `forget` at the earliest, when nothing answers for them.
    */
   deleting({ plan }: AttachmentRow, text: string): void {
     const { db, journal, addresses, clock } = this.#parts;
@@ -175,7 +173,7 @@ export class AttachmentRecords {
     addresses.freed(plans);
   }
 
-  /** Something worth telling that changes nothing. */
+  /** Emits an event that changes nothing. */
   note(plan: AttachmentPlan, text: string): void {
     this.#parts.journal.emit({ kind: "attachment", data: { text: textOf(plan, text) } });
   }

@@ -29,9 +29,9 @@ const refused = "The container's record is damaged: nothing is done for it until
 const together = 16;
 
 /**
- * After a start, before anybody asks: half ADDs are undone, half DELs gone through with, and what
- * is ready is as it should be. What cannot be put right is reported, and looked at again by drift
- * repair.
+ * Recovers containers after a start, before podnetd serves requests: unfinished ADDs are undone,
+ * unfinished DELs are completed, and ready containers are repaired. What cannot be repaired is
+ * reported, and drift repair retries it.
  */
 export async function recoverAttachments(
   parts: RecoverParts,

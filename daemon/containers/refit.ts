@@ -17,10 +17,10 @@ export const usualMtu = (
 ): number => Math.min(settings.mtu ?? network.mtu, network.mtu);
 
 /**
- * A container's plan as its network is now; undefined when it is so. Isolation, and the MTU of one
- * that asked for none: whom it asks for names was written down by its runtime, and stays. It does
- * not settle any more: what is different inside from here on may be what is yet to follow the
- * network. Pure.
+ * A container's plan after a network update; undefined when nothing differs. Isolation changes, and
+ * the MTU where the container asked for none; name servers stay, as its runtime has written them
+ * down. The plan stops waiting for later plugins: from here on, a difference inside may be the
+ * update that is yet to be applied. Pure.
  */
 export function refitted(
   plan: AttachmentPlan,
@@ -44,7 +44,10 @@ export interface RefitParts {
   readonly log: Log;
 }
 
-/** What `refitAttachments` would make of ports for a network as it is to be. Takes nothing. */
+/**
+ * The host's part of what `refitAttachments` would change for a network's new definition. Takes
+ * nothing.
+ */
 export const refitAttachmentPlan = (
   network: NetworkDefinition,
   { records, settings }: Pick<RefitParts, "records" | "settings">,

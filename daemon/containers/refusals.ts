@@ -13,7 +13,7 @@ export const attached = ({ containerId, ifName }: AttachmentName): PodnetError =
     details: { holder: containerId },
   });
 
-/** Nobody is attached by that name, as CNI says it: error 3. */
+/** No container has that name: CNI's error 3. */
 export const unknown = ({ containerId, ifName }: AttachmentName): PodnetError =>
   new PodnetError(
     "INTERFACE_NOT_FOUND",

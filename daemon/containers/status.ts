@@ -3,8 +3,8 @@ import { cniError } from "../../cni/protocol/refusal.ts";
 import type { AttachmentWorld } from "./plan/gather.ts";
 
 /**
- * Throws, with CNI's error 50, why nobody could be attached to a network now; undefined is the
- * configured one.
+ * Throws, with CNI's error 50, why a network cannot take a container now. Without a name it is the
+ * configured network.
  */
 export function refuseUnready(
   name: string | undefined,

@@ -35,7 +35,7 @@ export function insertLease(
   owner: LeaseOwner,
   nowMs: number,
 ): void {
-  // The primary key refuses an address somebody holds: a last line behind the bitmap.
+  // The primary key refuses a held address: a last line behind the bitmap.
   db.run(
     "DELETE FROM leases WHERE network = ? AND address = ? AND freed_ms IS NOT NULL",
     network,

@@ -5,8 +5,8 @@ import type { PublishedPlan } from "./published-plan.ts";
 import type { PortsSnapshot } from "./ports-snapshot.ts";
 
 /**
- * The first host port of a run that nobody has, neither pods nor other programs. `mine` are those
- * of the same pod. Throws `PORTS_EXHAUSTED`.
+ * The first host port of a free run, free of pods and of other programs. `mine` are the ports of
+ * the pod itself. Throws `PORTS_EXHAUSTED`.
  */
 export function choosePort(
   { protocol, count, at }: PublishedPlan,

@@ -13,7 +13,7 @@ const together = 64;
 
 interface Place {
   readonly served: Served;
-  /** Absent when somebody else has the port. */
+  /** Absent when another program has the port. */
   held: HeldPort | undefined;
   /** Why that is so. */
   error: PodnetError | undefined;

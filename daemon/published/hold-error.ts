@@ -43,8 +43,8 @@ export function holdError(port: PortAt, thrown: unknown): PodnetError {
 export const fieldOf = (position: number): string => `ports[${position}].host_port`;
 
 /**
- * Who has a port, for people; undefined when /proc does not tell, as of sockets that are bound and
- * do not listen.
+ * The program that has a port, for people; undefined where /proc does not show it, as for sockets
+ * that are bound and do not listen.
  */
 function programAt(port: PortAt): string | undefined {
   const there = boundSockets([port.protocol]).filter((each) => isAt(each, port));

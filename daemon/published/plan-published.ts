@@ -153,8 +153,8 @@ function podAddress(family: Family, { interfaces, routes }: Publishing): Ip | un
 }
 
 /**
- * Throws `PORT_IN_USE` when somebody else, or this pod, has one of the ports; answers the first of
- * them.
+ * Throws `PORT_IN_USE` when a pod, this one included, or a container has one of the ports; returns
+ * the first port.
  */
 function refuseTaken(
   { protocol, hostPort, count, at }: PublishedPlan,

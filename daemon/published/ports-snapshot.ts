@@ -10,7 +10,7 @@ export interface PortsSnapshot {
   readonly range: PortRange;
   /** The first to be tried; the others follow in turn. */
   readonly start: number;
-  /** What somebody has on the host already, where ports are to be chosen. */
+  /** Ports that programs have bound on the host, where ports are to be chosen. */
   readonly bound: readonly Omit<HostPorts, "count">[];
   /** Which of the addresses asked for the host has. */
   readonly hostAddresses: Readonly<Record<Ip, boolean>>;

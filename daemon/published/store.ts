@@ -41,7 +41,7 @@ function fromRow(row: Row): TakenPorts {
 }
 
 /**
- * Writes host ports as planned. The primary key refuses what somebody else has: a last line behind
+ * Writes host ports as planned. The primary key refuses ports that are taken: a last line behind
  * the planner.
  */
 export function insertPorts(

@@ -25,8 +25,8 @@ export type Answer =
   | { readonly ok: false; readonly error: PodnetError; readonly stdout: string };
 
 /**
- * Reads and does what the body of a request asks for. Never throws. `signal` aborts when nobody
- * waits for the answer.
+ * Reads a request's body and carries it out. Never throws. `signal` aborts when the runtime has
+ * stopped waiting for the answer.
  */
 export async function answerExchange(
   body: Uint8Array,

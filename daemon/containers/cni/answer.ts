@@ -16,7 +16,7 @@ export function resultOf(
 ): CniResult {
   const { addresses, gateways, netns, ifName, mac, mtu, fragment } = plan;
   const had = before?.interfaces ?? [];
-  // With OpenShift's plugin it makes the end inside itself, as it is told here.
+  // OpenShift's plugin makes the end inside itself, from this answer.
   const guest = observed.guest ?? { name: ifName, mac, mtu };
   const interfaces: CniInterface[] = [
     ...had,

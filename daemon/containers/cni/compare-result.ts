@@ -14,7 +14,7 @@ export function compareResult(
   const ours = prevResult.interfaces.find(
     ({ name, sandbox }) => name === ifName && sandbox !== undefined,
   );
-  // A plugin after podnet's may have given the link another MAC, and need not have told its runtime.
+  // A later plugin may have given the link another MAC without a word to the runtime.
   const macs: string[] = [mac, fragment.later?.mac ?? mac];
   if (fragment.settling === true && ours?.mac !== undefined) macs.push(ours.mac.toLowerCase());
   const told = new Set<string>(prevResult.ips.map(({ address }) => address));
@@ -41,8 +41,8 @@ const untold: readonly InsidePart[] = [
 ];
 
 /**
- * What a CHECK compares the container with. While later plugins have been seen by none of podnetd's looks yet, the runtime says what
- * they made: the MAC that it was told at last, and the routes. Pure.
+ * What a CHECK compares the container with. Until podnetd has observed what later plugins changed,
+ * their changes are taken from the runtime: the last MAC that it got, and the routes. Pure.
  */
 export function fragmentAsTold(
   { fragment, ifName }: AttachmentPlan,

@@ -3,7 +3,7 @@ import type { AddRequest } from "./wishes.ts";
 
 /**
  * Plugins before podnet's in a list may have made anything but the link that podnet is asked for:
- * all of a list are told one name. Throws `NAME_IN_USE` when one has.
+ * all plugins of a list get one interface name. Throws `NAME_IN_USE` when one has made it.
  */
 export function refuseTaken({ config, ifName, netns }: AddRequest): void {
   const taken = config.prevResult?.interfaces.some(

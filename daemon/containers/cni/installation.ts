@@ -134,8 +134,8 @@ export class Installation {
   }
 
   /**
-   * The row comes before the files, and goes after them: no end of podnetd leaves one that nobody
-   * knows of.
+   * The row is written before the files and removed after them: however podnetd ends, no file is
+   * left without a row.
    */
   #note(installed: Installed | undefined): void {
     const { db } = this.#parts;

@@ -21,7 +21,7 @@ export interface CniServerOptions extends Exchanging {
   readonly path: string;
   readonly access: AccessConfig;
   readonly limits: Pick<ApiLimits, "connections" | "requestMs" | "stallMs">;
-  /** Runs once the socket is there; nobody is answered before it is over. Never rejects. */
+  /** Runs once the socket exists; requests are answered when it is over. Never rejects. */
   settle(): Promise<void>;
   /** Notified of everything refused or cut, by a reason from a small set. */
   refused(reason: string): void;
@@ -130,7 +130,8 @@ async function answer(
   const gone = new AbortController();
   response.on("error", () => {});
   response.once("close", () => {
-    // Who waits no longer wants nothing: an ADD that nobody hears of would never be taken back.
+    // A runtime that stopped waiting would never take back what ADD made, so its request is
+    // cancelled.
     if (!response.writableFinished)
       gone.abort(new PodnetError("CANCELLED", "The runtime did not wait for the answer"));
   });

@@ -32,7 +32,7 @@ export class PendingDels {
   readonly #parts: SettlePending;
   readonly #bootId: string;
   readonly #underWay = new Map<string, Promise<void>>();
-  /** Why one cannot be done, as it was told last. */
+  /** Why a DEL cannot be done, as it was reported last, by its name. */
   readonly #told = new Map<string, string>();
 
   constructor(parts: SettlePending) {
@@ -134,7 +134,8 @@ function removeDrafts(directory: string, names: readonly string[], log: Log): vo
 const limit = 2 * bodyLimit;
 
 /**
- * What else bears such a name — a pipe nobody writes to — is refused, and does not hold up podnetd.
+ * Reads a record. Other kinds of file with such a name are refused: a pipe without a writer would
+ * block podnetd.
  */
 function contentOf(path: string): Buffer | undefined {
   try {

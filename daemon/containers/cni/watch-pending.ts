@@ -17,8 +17,8 @@ interface Watched {
 }
 
 /**
- * Has somebody look when plugins write DELs down: soon after the directory has changed, and every
- * few seconds whatever the kernel reports it. Until disposed.
+ * Calls `look` for DELs that plugins wrote down: soon after the directory has changed, and every
+ * few seconds in case the kernel reports nothing. Until disposed.
  */
 export function watchPending(directory: string, look: () => void, log: Log): Disposable {
   try {
@@ -43,7 +43,7 @@ export function watchPending(directory: string, look: () => void, log: Log): Dis
     soon ??= setTimeout(lookNow, gatherMs).unref();
   };
   const round = (): void => {
-    // Somebody may take it away, and the next plugin makes another.
+    // The directory may be removed, and the next plugin makes another.
     const inode = inodeOf(directory);
     if (inode !== watched?.inode) unwatch();
     if (inode !== undefined && watched === undefined)

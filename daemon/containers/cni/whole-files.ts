@@ -16,8 +16,8 @@ import { perform } from "../../../core/effect.ts";
 import { PodnetError } from "../../../core/errors.ts";
 
 /**
- * Puts a file there under its name when it is whole: whoever looks finds the old one or the new,
- * also after a loss of power. Throws `SYSCALL_FAILED`.
+ * Replaces a file at once: readers find the old contents or the new ones, also after a power loss.
+ * Throws `SYSCALL_FAILED`.
  */
 export function writeWhole(path: string, text: string): void {
   place(path, (draft) =>
@@ -26,8 +26,7 @@ export function writeWhole(path: string, text: string): void {
 }
 
 /**
- * The same of a program, unless what is there is the same already; answers whether it was another
- * one.
+ * Replaces a program as `writeWhole` does a file, unless it is equal. Returns whether it differed.
  */
 export function renewWhole(from: string, path: string): boolean {
   const other = !explained(
@@ -38,7 +37,7 @@ export function renewWhole(from: string, path: string): boolean {
   return other;
 }
 
-/** The same, whatever is there. */
+/** Replaces a program as `writeWhole` does a file. */
 export function copyWhole(from: string, path: string): void {
   place(path, (draft) =>
     perform("file", `copy ${basename(path)}`, () => {

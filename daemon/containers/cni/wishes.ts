@@ -32,7 +32,7 @@ export interface Wishes {
   readonly pod?: string;
 }
 
-/** Reads wishes. Throws with CNI's error 4 or 7, `UNSUPPORTED`, `INVALID_ARGUMENT`. */
+/** Reads a request. Throws with CNI's error 4 or 7, `UNSUPPORTED`, `INVALID_ARGUMENT`. */
 export function wishesOf({ args, config }: Pick<AddRequest, "args" | "config">): Wishes {
   const { capabilities } = config;
   const mac = capabilities.mac ?? config.args.mac ?? argOf(args, "MAC", parseUnicastMac);

@@ -18,9 +18,9 @@ export const madeMac = (ip: Ip): Mac =>
   macFromBytes(Uint8Array.of(0x0a, 0x58, ...ipToBytes(ip).slice(-4)));
 
 /**
- * One that is asked for, else made of the first address, IPv4 before IPv6: whoever has the one has
- * the other. Where somebody asked for just that MAC before, a drawn one takes its place: the
- * address is what others know. Pure. Throws `MAC_IN_USE`.
+ * The requested MAC; else one made of the first address, IPv4 before IPv6, which belongs to one
+ * container as the address does. Where that MAC was requested by another container before, a drawn
+ * one is used: other hosts know the container by its address. Pure. Throws `MAC_IN_USE`.
  */
 export function chooseMac(
   { mac }: Pick<Wishes, "mac">,

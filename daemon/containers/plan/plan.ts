@@ -127,10 +127,7 @@ function planMtu(asked: number | undefined, { network, settings }: AttachmentSna
   );
 }
 
-/**
- * What may go at once where nobody says: what the rate brings in a tenth of a second, and some
- * frames at least.
- */
+/** The default burst: what the rate brings in a tenth of a second, and some frames at least. */
 const burstOf = (rate: number, mtu: number): number => Math.max(Math.ceil(rate / 10), 80 * mtu);
 
 function bandwidthOf(asked: CniBandwidth | undefined, mtu: number): Bandwidth | undefined {

@@ -17,7 +17,7 @@ export interface AttachmentSnapshot {
   readonly ports: number;
   /** Who has the MAC that is asked for, as messages say it. */
   readonly macHolder?: string;
-  /** A MAC that nobody has; there where somebody has the one that would be made of its address. */
+  /** An unused MAC; only where the MAC made of the address is taken. */
   readonly drawnMac?: Mac;
   /** What names of pods end with, where the network's gateways answer for them. */
   readonly domain?: string;
