@@ -83,7 +83,7 @@ function linkAddress(index: number, etherType: number): Uint8Array {
 let socket = -1;
 
 /**
- * Tells the neighbours of a link which MAC its addresses have now: the last holder may have had
+ * Announces the current MAC of a link's addresses to its neighbours: the last holder may have had
  * another.
  */
 export function announce(index: number, mac: Mac, addresses: readonly Ip[]): void {

@@ -5,7 +5,7 @@ const nosuid = 2;
 const nodev = 4;
 const noexec = 8;
 
-/** What PID 1 mounts: source, target, type, flags, options. One that is mounted already is left. */
+/** Mounts of PID 1: source, target, type, flags, options. An existing mount is left. */
 const mounts = [
   ["proc", "/proc", "proc", nosuid | nodev | noexec, ""],
   ["sysfs", "/sys", "sysfs", nosuid | nodev | noexec, ""],
@@ -16,7 +16,7 @@ const mounts = [
   ["tmpfs", "/tmp", "tmpfs", nosuid | nodev, "mode=1777"],
 ] as const;
 
-/** Where programs look for their descriptors; devtmpfs has none of these. */
+/** Links through which programs find their descriptors; devtmpfs does not create them. */
 const links = [
   ["/proc/self/fd", "/dev/fd"],
   ["/proc/self/fd/0", "/dev/stdin"],
@@ -24,7 +24,9 @@ const links = [
   ["/proc/self/fd/2", "/dev/stderr"],
 ] as const;
 
-/** Tries one thing; a failure is told on the console, and the rest goes on: PID 1 must not end. */
+/**
+ * Tries one thing; a failure is printed on the console, and the boot goes on: PID 1 must not end.
+ */
 function attempt(what: string, run: () => void, ...fine: string[]): void {
   try {
     run();
@@ -81,8 +83,8 @@ export function loadModules(list: "console" | "network"): void {
 const portDirectory = "/sys/class/virtio-ports";
 
 /**
- * Device of the virtio serial port with this name; undefined while there is none. A path stands for
- * itself.
+ * Device of the virtio serial port with this name; undefined while there is none. A path is
+ * returned unchanged.
  */
 export function findPort(nameOrPath: string): string | undefined {
   if (nameOrPath.startsWith("/")) return nameOrPath;
@@ -92,7 +94,7 @@ export function findPort(nameOrPath: string): string | undefined {
   return port === undefined ? undefined : `/dev/${port}`;
 }
 
-/** Asks the PCI bus for devices that came without telling. */
+/** Makes the kernel look for PCI devices that were added without a notification. */
 export function rescanPci(): void {
   attempt("PCI rescan", () => writeInto("/sys/bus/pci/rescan", "1\n"), "ENOENT");
 }

@@ -23,9 +23,7 @@ import { sys } from "./sys.ts";
 
 /** Marks routes as podnet's, in the guest as on the host. */
 const routeProtocol = 73;
-/**
- * How long a NIC has until it can carry frames, before it is announced all the same, milliseconds.
- */
+/** Longest wait for a NIC's carrier before it is announced anyway, milliseconds. */
 const carrierMs = 500;
 
 /** A link the configuration names, found. */
@@ -91,9 +89,9 @@ function pair(config: GuestConfig, all: readonly Link[]): Found[] {
 }
 
 /**
- * Names may have to be swapped, or be held by a link that is not named: who is in the way gets one
- * of its own. A link that is down gets its name as it is set up. Answers the links with the names
- * they have now.
+ * Gives links their names. Names may have to be swapped, or be held by a link that the host does
+ * not name: a link that is in the way gets a temporary name. A link that is down gets its name as
+ * it is set up. Answers the links with their current names.
  */
 function giveNames(found: readonly Found[], all: readonly Link[], netlink: Netlink): Found[] {
   const inTheWay = all.filter((holder) =>
@@ -229,13 +227,13 @@ const setNeighbours = (config: GuestConfig, indexes: ReadonlyMap<string, number>
   });
 
 /**
- * Tells the neighbours as soon as the links can carry frames: one that was set up a moment ago
- * drops them. Answers the links as they are then.
+ * Announces the links to their neighbours as soon as they have a carrier: a link that was just set
+ * up drops frames. Answers the links in their state after that.
  */
 async function announceAll(found: readonly Found[], links: Links): Promise<readonly Link[]> {
   let now: readonly Link[] = [];
-  // Carrier, not "running": the latter is settled by a work item that runs once a second
-  // (linkwatch, Linux 6.1).
+  // Carrier, not "running": a work item that runs once a second updates the latter (linkwatch,
+  // Linux 6.1).
   const connected = ({ link }: Found): boolean =>
     now.some(({ index, carrier }) => index === link.index && carrier);
   const allConnected = (): true | undefined => {

@@ -71,18 +71,18 @@ export class Control {
     return this.#port.open();
   }
 
-  /** Sends something nobody asked for: PROCESSASYNCEVENT. */
+  /** Sends an unsolicited event: PROCESSASYNCEVENT. */
   report(code: number, payload: Uint8Array): void {
     this.#port.send(encodeCtlFrame(code, payload));
   }
 
   #ready(): void {
     this.#announced = false;
-    // What is there already was meant for an earlier agent: virtio ports keep it across a restart.
+    // Data that is there already was meant for an earlier agent: virtio ports keep it across a
+    // restart.
     while (this.#port.read(this.#buffer) !== undefined);
     this.#port.send(encodeCtlFrame(command.ready));
-    // Told at once rather than in the next round: the host waits for nothing else when a pod
-    // starts.
+    // Sent at once rather than in the next round: when a pod starts, the host waits only for this.
     this.#port.flush();
   }
 

@@ -31,7 +31,7 @@ export function watchDevices(loop: Loop, changed: () => void): () => void {
   let stopped = false;
   const watch = loop.watch(fd, pollEvent.in, (events) => {
     if (!readable(events)) return;
-    // ENOBUFS means that events were lost: the same thing to whoever looks for itself.
+    // ENOBUFS means that events were lost: it triggers a scan like any event.
     try {
       while (sys.receive(fd, buffer) !== undefined);
     } catch {}

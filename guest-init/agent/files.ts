@@ -57,7 +57,7 @@ function writeAndClose(fd: number, bytes: Uint8Array): void {
   }
 }
 
-/** Writes into a file as it is: for /proc and /sys. */
+/** Writes into an existing file without replacing it: for /proc and /sys. */
 export function writeInto(path: string, text: string): void {
   sys.writeSmall(path, text);
 }

@@ -24,7 +24,8 @@ import { sys } from "./sys.ts";
 const eexist = 17;
 
 /**
- * hyperstart's commands about interfaces and routes. What it acknowledges blindly is checked here.
+ * hyperstart's commands about interfaces and routes. hyperstart acknowledges them without a check;
+ * this agent validates them.
  */
 export class Interfaces {
   readonly #links: Links;
@@ -134,7 +135,8 @@ function lastOfEach(routes: readonly NewRoute[]): NewRoute[] {
 }
 
 /**
- * What makes two routes equal for SETUPROUTE. A route without a link is equal to one on any link.
+ * Key that makes two routes equal for SETUPROUTE. A route without a link is equal to one on any
+ * link.
  */
 const keyOf = ({ destination, gateway, link }: NewRoute | Route): string =>
   `${destination} ${gateway ?? ""} ${link ?? ""}`;

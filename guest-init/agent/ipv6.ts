@@ -26,9 +26,9 @@ export const hearMulticast = (index: number): Change => ({
 });
 
 /**
- * Exactly the addresses that are given: none is made of what a router advertises, and a link that
- * is given none of IPv6 does not speak it at all, not even link-locally. A kernel without IPv6 has
- * no such files.
+ * Allows exactly the given addresses: router advertisements create none, and a link without an IPv6
+ * address does not speak IPv6 at all, not even link-locally. A kernel without IPv6 has no such
+ * files.
  */
 export function restrictIpv6(name: string, wanted: boolean): void {
   const settings = { accept_ra: "0", autoconf: "0", disable_ipv6: wanted ? "0" : "1" };

@@ -14,8 +14,8 @@ const linkGroup = 1;
 /** How long hyperstart waits for a device it is notified of, milliseconds. */
 const deviceWaitMs = 2000;
 /**
- * Between a change of a link and the look that nobody waits for, milliseconds: a NIC that comes
- * brings several.
+ * Delay between a change of a link and the scan that has no waiter, milliseconds: a new NIC causes
+ * several changes.
  */
 const settleMs = 200;
 
@@ -71,8 +71,8 @@ export class Links {
   }
 
   /**
-   * What `find` finds, looked for now and at every change of a link; undefined after `waitMs`
-   * milliseconds.
+   * Calls `find` now and at every change of a link, until it finds something; undefined after
+   * `waitMs` milliseconds.
    */
   until<T>(find: () => T | undefined, waitMs: number): Promise<T | undefined> {
     // Before the first look, or what comes between the two would be missed.
@@ -107,10 +107,7 @@ export class Links {
     this.#listen();
   }
 
-  /**
-   * Ends all waiting: nobody is there any more to be answered, and the next host shall not wait
-   * behind it.
-   */
+  /** Ends all waits: the host that asked has gone, and the next host must not queue behind them. */
   giveUp(): void {
     for (const waiting of this.#waiting) waiting.giveUp();
   }
@@ -126,8 +123,8 @@ export class Links {
     const buffer = new Uint8Array(32768);
     this.#loop.watch(this.#fd, pollEvent.in, (events) => {
       if (!readable(events)) return;
-      // What changed is not read: whoever waits looks for himself. ENOBUFS, events lost, is no
-      // different.
+      // The content of the events is not read: each waiter scans for itself. ENOBUFS, lost events,
+      // is handled alike.
       try {
         while (sys.receiveAll(this.#fd, buffer) !== undefined);
       } catch {}

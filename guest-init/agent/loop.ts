@@ -2,7 +2,7 @@ import { pollEvent, sys } from "./sys.ts";
 
 /** A descriptor the loop looks after. */
 export interface Watch {
-  /** Events waited for; 0 waits for none, but a hang-up is told all the same. */
+  /** Events waited for; 0 waits only for a hang-up, which is always reported. */
   events(wanted: number): void;
   /** Ends the watch; the descriptor stays the caller's to close. */
   stop(): void;
@@ -69,8 +69,8 @@ export class Loop {
     const { length } = entries;
     const set = this.#fill(entries);
     if (sys.poll(set, this.#timeout(), length) > 0) {
-      // Handlers may add and stop watches: those of this round alone are looked at. Nobody else
-      // fills the set meanwhile.
+      // Handlers may add and stop watches: only the watches of this round are visited. The set is
+      // not refilled meanwhile.
       for (let i = 0; i < length; i++) {
         const entry = entries[i] as Entry;
         const happened = (set[2 * i + 1] as number) >>> 16;

@@ -7,7 +7,7 @@ import { openFlag, sys } from "./sys.ts";
 export const hyperDirectory = "/tmp/hyper";
 
 /**
- * In an image of somebody's own, /tmp is everybody's: root writes to no name there that others may
+ * In a custom image all users can write to /tmp: root does not write to names there that others may
  * have made a link.
  */
 export const forContainers = (): boolean => sys.pid() === 1;

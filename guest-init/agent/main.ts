@@ -7,7 +7,7 @@ import { reason } from "./reply.ts";
 import { sys } from "./sys.ts";
 import { version } from "./version.ts";
 
-/** Without a port after this long the other modules are loaded all the same, milliseconds. */
+/** Without a port after this time the other modules are loaded anyway, milliseconds. */
 const portWaitMs = 200;
 
 function start(options: Options): void {

@@ -30,12 +30,13 @@ const isName = (name: string): boolean => {
 /** Scope of addresses of the whole network: not of the link alone (fe80::), not of this machine. */
 export const isGlobal = (scope: Scope): boolean => scope !== "link" && scope !== "host";
 
-/** Metric a route gets when none is asked for. */
+/** Metric of a route without a requested one. */
 export const defaultMetric = (destination: Cidr): number =>
   familyOf(destination) === 4 ? 0 : 1024;
 
 /**
- * Unicast routes that lead out of a link; those every IPv6 link has (fe80::, ff00::) tell nothing.
+ * Unicast routes that lead out of a link, without the routes that every IPv6 link has (fe80::,
+ * ff00::).
  */
 export function guestRoutes(
   routes: readonly Route[],
@@ -87,13 +88,13 @@ export const loopbackAddresses = (netlink: Netlink, index: number): IpPrefix[] =
     .map(({ prefix }) => parseIpPrefix(prefix))
     .filter((prefix) => !isLoopback(ipOf(prefix)) && !prefix.startsWith("fe80:"));
 
-/** What is told only where the host has asked for it: an earlier one knows no such keys. */
+/** Reported only where the host asked for it: an earlier host refuses unknown keys. */
 interface AlsoReported {
   readonly loopback?: boolean;
   readonly attributes?: boolean;
 }
 
-/** What the guest is like now, as its kernel tells it; its links have just been asked for. */
+/** The current state of the guest according to its kernel; its links have just been queried. */
 export function observe(
   netlink: Netlink,
   requestId: string,

@@ -21,19 +21,19 @@ export interface PortHandlers {
 /** Between attempts to open a port, or looks at one whose host is absent, milliseconds. */
 const retryMs = 50;
 /**
- * A hang-up so soon after bytes came is believed only if it lasts, milliseconds: the kernel hands
- * out what a host that is back has sent before it hears that it is back (virtio_console, Linux 6.1:
- * data by interrupt, the news by a worker), and the answer to it would be dropped. Shorter than a
- * podnetd takes to start, or to connect once more.
+ * A hang-up so soon after bytes came is believed only if it lasts, milliseconds. The kernel
+ * delivers data of a reconnected host before it notices the reconnection (virtio_console, Linux
+ * 6.1: an interrupt brings data, a worker the state of the port), and would drop the answer.
+ * Shorter than a start or reconnection of podnetd takes.
  */
 const doubtMs = 100;
 const socketType = 0o140000;
 const typeMask = 0o170000;
 
 /**
- * One channel to the host: a virtio serial port, or whatever stands for it (a terminal, a unix
- * socket). A virtio port stays open while its host comes and goes; poll then says hang-up without
- * end, so it is looked at now and then. A socket is connected anew.
+ * One channel to the host: a virtio serial port, or its replacement (a terminal, a unix socket). A
+ * virtio port stays open when its host disconnects and reconnects; poll then reports hang-up
+ * continuously, so the port is polled at intervals. A socket is reconnected.
  */
 export class Port {
   readonly #loop: Loop;

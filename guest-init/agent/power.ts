@@ -48,8 +48,8 @@ const mainThreads = (): number[] =>
     );
 
 /**
- * Ends the machine: processes are told, given a moment, killed; buffers written. Never returns to
- * its caller's world.
+ * Ends the machine: processes are signalled, given a moment, killed; buffers written. Never returns
+ * to its caller's world.
  */
 export function endMachine(loop: Loop, how: "power-off" | "restart"): void {
   const end = (): void => {
@@ -67,7 +67,7 @@ export function endMachine(loop: Loop, how: "power-off" | "restart"): void {
 /** MS_RDONLY and MS_REMOUNT of mount(2). */
 const remountReadOnly = 1 | 32;
 
-/** File systems on disks are left clean, as far as nobody writes to them any more. */
+/** Leaves file systems on disks clean, unless processes still write to them. */
 function settleDisks(): void {
   for (const line of (readText("/proc/self/mounts") ?? "").split("\n")) {
     const [source = "", target = ""] = line.split(" ");
@@ -75,7 +75,7 @@ function settleDisks(): void {
     try {
       sys.mount(source, target, "", remountReadOnly, "");
     } catch {
-      // It stays as it is; its journal, if it has one, does the rest.
+      // The file system stays writable; its journal, if it has one, recovers it.
     }
   }
 }

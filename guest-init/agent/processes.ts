@@ -92,7 +92,7 @@ export class Processes {
     return done;
   }
 
-  /** Data from the host; false for a stream nobody has. */
+  /** Data from the host; false for a stream without a process. */
   input(stream: bigint, data: Uint8Array): boolean {
     const session = this.#byStream.get(stream);
     if (session === undefined) return false;
@@ -153,7 +153,7 @@ export class Processes {
 export const noSuch = (what: "container" | "process"): PodnetError =>
   new PodnetError("INVALID_ARGUMENT", `no such ${what}`);
 
-/** There are no containers here but the one that stands for the agent. */
+/** The only container here is the agent's own. */
 export function onlyAgent(container: string): void {
   if (container !== agentContainer) throw noSuch("container");
 }

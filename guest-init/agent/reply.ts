@@ -3,10 +3,7 @@ import { extensionCodes } from "../protocol/configure.ts";
 import { encodeErrorText, encodeFailure } from "../protocol/replies.ts";
 import { SysError } from "./sys.ts";
 
-/**
- * What a command's handler answers: the payload of its ACK, and what happens once that is on its
- * way.
- */
+/** A command handler's result: the payload of its ACK, and what happens once that is sent. */
 export interface Reply {
   readonly payload?: Uint8Array;
   readonly after?: () => void;

@@ -7,7 +7,7 @@ import { type Spawned, SysError, pollEvent, sys } from "./sys.ts";
 const inputLimit = 256 * 1024;
 /** Request of ioctl(2) that sets a terminal's size. */
 const tiocswinsz = 0x5414;
-/** What ends the input of a terminal: Ctrl-D. */
+/** Ends the input of a terminal: Ctrl-D. */
 const endOfTransmission = Uint8Array.of(4);
 
 /** Output on its way into a frame, which is a copy. */
@@ -135,7 +135,7 @@ export class Session {
       this.#streams.send(output.stream, buffer.subarray(0, count));
       return true;
     } catch (thrown) {
-      // EIO is how a terminal says that nobody holds its other end.
+      // A terminal reports EIO when its other end is closed.
       if (thrown instanceof SysError) return false;
       throw thrown;
     }

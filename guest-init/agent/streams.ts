@@ -34,8 +34,8 @@ export class Streams {
       readable: () => this.#read(),
       lost: () => {
         this.#forgetHalf();
-        // What waited for the host is void, so there is room: processes that waited for it must not
-        // wait for ever.
+        // Output that waited for the host is void, so there is room: processes that waited for room
+        // must not wait for ever.
         this.#handlers.drained();
       },
       doubted: () => this.#forgetHalf(),
@@ -91,8 +91,8 @@ export class Streams {
     this.#deadline.arm(this.#decoder.pending);
     for (const item of items) {
       const known = item.kind === "frame" && this.#handlers.input(item.stream, item.data);
-      // hyperstart answers an unknown stream with its end. An end of the host's is none to answer:
-      // it may cross that of a process which has just ended, and the host would hear of that twice.
+      // hyperstart answers an unknown stream with its end. An end from the host gets no answer: it
+      // may cross the end of a process that has just exited, and the host would receive that twice.
       const ends = item.kind === "frame" && item.data.length === 0;
       if (!known && !ends) this.send(item.stream);
     }

@@ -215,8 +215,8 @@ export const sys = {
     return count === -eagain || count === -eintr ? undefined : checked("recv", count);
   },
   /**
-   * Sends a request to netlink; bytes of the datagrams it brought, one behind the other; undefined
-   * when there are none yet.
+   * Sends a request to netlink; bytes of the datagrams in response, concatenated; undefined when
+   * there are none yet.
    */
   exchange(fd: number, request: Uint8Array, into: Uint8Array): number | undefined {
     const count = podnetSys.exchange(fd, request, into);

@@ -11,8 +11,8 @@ export interface Identity {
 }
 
 /**
- * Content of /etc/passwd and /etc/group, empty where there is none: read when a name is to be found
- * there.
+ * Content of /etc/passwd and /etc/group, empty where the file is missing: read when a name must be
+ * looked up.
  */
 export interface Accounts {
   passwd(): string;
@@ -25,13 +25,13 @@ const unknown = (what: string, name: string): PodnetError =>
   new PodnetError("INVALID_ARGUMENT", `There is no ${what} "${printable(name)}" in the guest`);
 
 /**
- * The largest user or group: the next number, -1, leaves the caller's own as it is (setresuid(2)).
+ * The largest user or group: the next number, -1, leaves the caller's own unchanged (setresuid(2)).
  */
 const largest = 0xfffffffe;
 
 /**
- * A number of the kernel's. What is none must be refused: cut to 32 bits, or empty, it would be 0,
- * which is root.
+ * Parses a numeric id. Other text must be refused: cut to 32 bits, or empty, it would be 0, which
+ * is root.
  */
 function idOf(text: string | undefined, what: string, name: string): number {
   if (text === undefined || !number.test(text) || Number(text) > largest) throw unknown(what, name);

@@ -26,7 +26,7 @@ export interface ControlListener {
 export interface CallOptions {
   readonly deadlineMs: number;
   readonly signal: AbortSignal;
-  /** What the caller wants, for messages: `the pod's routes`. */
+  /** The purpose of the call, for messages: `the pod's routes`. */
   readonly what?: string;
 }
 
@@ -39,21 +39,19 @@ interface Exchange {
 /** READY makes the host ask who is there: as much work as some hundred frames. */
 const readyCost = 256;
 
-/**
- * What a frame takes of the guest's rate: one for its handling, and more for what is to be parsed.
- */
+/** A frame's cost against the guest's rate: one for its handling, and more for text to parse. */
 function costOf(item: CtlItem): number {
   if (item.kind === "refused") return 1;
   return item.code === command.ready ? readyCost : 1 + item.payload.length / 256;
 }
 
-/** What a guest did that it should not have, counted. */
+/** Counts a guest's violations of the protocol. */
 export interface ControlCounters {
   /** Frames of a kind no guest sends, and NEXTs of nothing. */
   senselessFrames: number;
   /** Ends of processes that are not known. */
   strayEvents: number;
-  /** Answers nobody waited for, left over from before a restart. */
+  /** Answers without a pending command, left over from before a restart. */
   staleReplies: number;
   /** Times READY was said. */
   readies: number;

@@ -4,7 +4,7 @@ import type { Processes } from "./exec.ts";
 import type { InputStyle } from "./exec-session.ts";
 import type { ChannelLimits } from "./limits.ts";
 
-/** What a dialect speaks through. */
+/** The means by which a dialect communicates. */
 export interface DialectContext {
   readonly control: Control;
   readonly processes: Processes;
@@ -13,7 +13,7 @@ export interface DialectContext {
   readonly life: AbortSignal;
 }
 
-/** What differs between our agent and a plain hyperstart. One per READY. */
+/** The differences between our agent and a plain hyperstart. One per READY. */
 export interface Dialect {
   readonly input: InputStyle;
   /** See `Guest.configure`. */

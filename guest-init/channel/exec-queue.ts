@@ -1,9 +1,11 @@
 import { joinBytes } from "../protocol/bytes.ts";
 import type { ExecEvent } from "./guest.ts";
 
-/** What one event costs in memory alongside its bytes: a guest may send its output byte by byte. */
+/**
+ * Memory that one event costs in addition to its bytes: a guest may send its output byte by byte.
+ */
 const eventCost = 128;
-/** Output that is joined to one event has at most so many bytes. */
+/** Most bytes of output that are joined to one event. */
 const joinedBytes = 4096;
 const costOf = (event: ExecEvent): number =>
   eventCost + (event.kind === "exit" ? 0 : event.data.length);
@@ -13,7 +15,7 @@ type End =
   | { readonly kind: "ended" }
   | { readonly kind: "failed"; readonly error: Error };
 
-/** Events of one session between the channel and whoever reads them. One reader. */
+/** Events of one session between the channel and their single reader. */
 export class ExecQueue implements AsyncIterable<ExecEvent> {
   readonly #onTaken: () => void;
   readonly #onLeft: () => void;
@@ -57,7 +59,7 @@ export class ExecQueue implements AsyncIterable<ExecEvent> {
     return true;
   }
 
-  /** What is queued is still delivered, then the error, unless the exit came first. */
+  /** Delivers the queued events, then the error, unless the exit came first. */
   fail(error: Error): void {
     if (this.#end.kind !== "open") return;
     this.#end = { kind: "failed", error };

@@ -109,9 +109,9 @@ export class ProcessSession implements ExecSession {
   }
 
   /**
-   * Whether so many more bytes provably arrive. Throws `UNSUPPORTED` before any is sent; whoever
-   * writes ends the process then. What is typed into a terminal has no bound: people type as the
-   * program reads.
+   * Checks that `more` bytes provably arrive. Throws `UNSUPPORTED` before any is sent; the writer
+   * then ends the process. Input typed into a terminal has no bound: people type as the program
+   * reads.
    */
   #requireRoom(more: number): void {
     const { input, stderr } = this.#options;
@@ -214,7 +214,7 @@ export class ProcessSession implements ExecSession {
     this.#options.tty.release(this);
   }
 
-  /** A guest that never ends the stream must not keep the exit from being told. */
+  /** A guest that never ends the stream must not keep the exit from being reported. */
   #awaitEof(code: number): void {
     this.#eofTimer?.[Symbol.dispose]();
     this.#eofTimer = this.#options.time.after(this.#options.limits.execEofMs, () => {
@@ -228,7 +228,9 @@ export class ProcessSession implements ExecSession {
     this.events.push({ kind: "exit", code });
   }
 
-  /** Whether input would go nowhere; after an exit that is no error, as the writer cannot know. */
+  /**
+   * Whether input would go nowhere; after an exit that is not an error, as the writer cannot know.
+   */
   #isOver(): boolean {
     if (this.#phase.kind !== "over") return false;
     if (this.#phase.reason !== undefined) throw this.#phase.reason;

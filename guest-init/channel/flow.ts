@@ -2,8 +2,8 @@ import { joinBytes } from "../protocol/bytes.ts";
 import { malformed } from "../protocol/fields.ts";
 
 /**
- * How bytes may go out. `next`: as runv does it for a hyperstart, at most 512 bytes, and no more
- * before NEXT has accounted for every one of them. `free`: the socket alone sets the pace.
+ * Flow control of outgoing bytes. `next`: as runv does it for a hyperstart, at most 512 bytes, and
+ * no more before NEXT has accounted for every one of them. `free`: the socket alone sets the pace.
  * `identifying`: as `free`, and NEXTs are not counted, since some may be left over from before.
  */
 export type FlowMode = "identifying" | "next" | "free";
@@ -21,7 +21,10 @@ export interface Chunk {
   readonly names: readonly string[];
 }
 
-/** Queue of frames and account of NEXT. Pure: it says what to write, and is told what came. */
+/**
+ * Queue of frames and account of NEXT. Pure: it returns the bytes to write, and is given what
+ * arrived.
+ */
 export class Flow {
   #mode: FlowMode = "identifying";
   #queue: Frame[] = [];
@@ -57,8 +60,8 @@ export class Flow {
   }
 
   /**
-   * The next bytes to write, several frames' if they fit; undefined when there are none or must not
-   * be.
+   * The next bytes to write, of several frames if they fit; undefined when there are none or none
+   * may be written.
    */
   take(): Chunk | undefined {
     if (this.#queued === 0 || (this.#mode === "next" && this.#unread > 0)) return undefined;

@@ -19,7 +19,7 @@ export class GuestPrograms {
   }
 
   /**
-   * What a program printed and how it ended: 127 when neither it nor busybox's applet is there.
+   * A program's output and exit code: 127 when neither the program nor busybox's applet exists.
    * Throws as `runForText`.
    */
   async run(

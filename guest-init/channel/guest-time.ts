@@ -9,8 +9,8 @@ interface Timer extends Disposable {
 }
 
 /**
- * Time as a guest has it: it stands while the guest's machine is paused. What a guest has to do in
- * time is measured by it, so that nothing is held against one that cannot do anything.
+ * A guest's time: it is paused while the guest's machine is paused. It measures the guest's
+ * deadlines, so that a machine that cannot run is not late.
  */
 export class GuestTime {
   readonly #timers = new Set<Timer>();
@@ -22,12 +22,12 @@ export class GuestTime {
     this.#going.resolve();
   }
 
-  /** Whether it stands. */
+  /** Whether it is paused. */
   get stands(): boolean {
     return this.#stoppedAt !== undefined;
   }
 
-  /** Milliseconds since some moment; the same again and again while it stands. */
+  /** Milliseconds since some moment; constant while it is paused. */
   now(): number {
     return (this.#stoppedAt ?? performance.now()) - this.#stoodMs;
   }

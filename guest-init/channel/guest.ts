@@ -15,7 +15,7 @@ export interface GuestIdentity {
    * everything.
    */
   readonly epoch?: string;
-  /** What it can do beyond its version: see `agentFeatures`. */
+  /** Its abilities beyond its version: see `agentFeatures`. */
   readonly features?: readonly string[];
 }
 
@@ -72,7 +72,7 @@ export interface Guest {
   onReady(listener: (identity: GuestIdentity) => void): () => void;
   /**
    * Called when the guest's output is slowed down for longer than a moment, because it sends more
-   * small frames than it may (true), and when it is no more. Returns the unsubscriber.
+   * small frames than it may (true), and when that ends (false). Returns the unsubscriber.
    */
   onSlowed(listener: (is: boolean) => void): () => void;
   /** Called once when the channel is gone for good, with the reason. */
@@ -115,7 +115,7 @@ export interface OpenGuestOptions {
    * as one.
    */
   readonly extension?: boolean;
-  /** What the guest's deadlines are measured by; time of its own unless given. */
+  /** Measures the guest's deadlines; a new clock by default. */
   readonly time?: GuestTime;
   /** Deadlines and bounds that differ from `defaultLimits`. */
   readonly limits?: Partial<ChannelLimits>;

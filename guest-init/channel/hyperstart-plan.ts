@@ -54,9 +54,8 @@ const setup = (prefix: IpPrefix, remove: boolean): AddressSetup => ({
 });
 
 /**
- * The SETUPINTERFACE that turns `found` into `wanted`; undefined when nothing is to be done. It is
- * not sent for nothing: hyperstart takes the link down for a rename or an MTU, and the routes with
- * it.
+ * The SETUPINTERFACE that turns `found` into `wanted`; undefined when they are equal. It is sent
+ * only when needed: hyperstart takes the link down for a rename or an MTU, and the routes with it.
  */
 export function interfaceStep(
   wanted: GuestInterface,
@@ -79,8 +78,8 @@ export function interfaceStep(
 }
 
 /**
- * Routes that have to go: those that are not to be any more, and those that stand where another is
- * wanted. hyperstart has no command for it; the guest's own `ip`, with which it is read back, has.
+ * Routes to remove: surplus ones, and ones in the place of a wanted route. hyperstart has no
+ * command for it; the guest's own `ip`, which also reads routes back, has.
  */
 export const routesInTheWay = (
   { routes: wanted, interfaces }: GuestConfig,
@@ -109,8 +108,8 @@ export const routeRemoval = ({ destination, gateway, interface: name }: GuestRou
 ];
 
 /**
- * Routes that the guest was told to have, is not to have any more, and has. Those of its own
- * programs are theirs.
+ * Routes that the guest was configured with, that are no longer wanted, and that it still has.
+ * Routes of the guest's own programs stay.
  */
 const surplusRoutes = (
   wanted: readonly GuestRoute[],
@@ -143,7 +142,7 @@ export const missingRoutes = (
   found: readonly GuestRoute[],
 ): GuestRoute[] => wanted.filter((route) => !found.some((other) => sameRoute(route, other)));
 
-/** What is read back of a guest. */
+/** The state read back from a guest. */
 export interface ReadBack {
   readonly interfaces: readonly ObservedInterface[];
   readonly routes: readonly GuestRoute[];
@@ -153,7 +152,7 @@ export interface ReadBack {
   readonly dns: GuestDns;
 }
 
-/** What the guest shows that is not as it was asked to be, in words; empty when all is well. */
+/** Describes how the guest differs from its configuration; empty when it does not. */
 export function shortfalls(
   config: GuestConfig,
   reported: readonly GuestRoute[],
@@ -213,7 +212,7 @@ export const misnamed = (
     return [`${there.name} is not named ${wanted.name}`];
   });
 
-/** What a configuration makes of STARTPOD, which is sent once. */
+/** The STARTPOD of a configuration, which is sent once. */
 export const podOf = ({ hostname, dns }: GuestConfig): StartPod => ({
   ...emptyStartPod,
   ...(hostname === undefined ? {} : { hostname }),
@@ -223,8 +222,8 @@ export const podOf = ({ hostname, dns }: GuestConfig): StartPod => ({
 });
 
 /**
- * What a guest is sent, for a plan: a new one all of it, one that runs what it lacks. What it calls
- * its NICs before they are renamed is not known yet.
+ * The commands for a guest, for a plan: a new guest gets all, a running one the missing ones. The
+ * guest's names of its NICs before they are renamed are not known yet.
  */
 export function describeForHyperstart(config: GuestConfig, fresh: boolean): string[] {
   const setups = config.interfaces.map(({ mac, name, addresses, mtu }) => ({

@@ -11,7 +11,10 @@ const isLoopbackUp = (links: string): boolean => /^\d+: lo: <[^>]*\bUP\b/m.test(
 /** Files that STARTPOD writes, with the guest's name and its nameservers. */
 const podFiles = { hostname: "/tmp/hyper/hostname", resolver: "/tmp/hyper/resolv.conf" } as const;
 
-/** What a guest shows by its own programs: a hyperstart has no command that reads anything back. */
+/**
+ * Reads a guest's state through the guest's own programs: hyperstart has no command that reads
+ * anything back.
+ */
 export class HyperstartView {
   readonly #programs: GuestPrograms;
 
@@ -64,7 +67,7 @@ export class HyperstartView {
     return { observed, loopbackUp };
   }
 
-  /** What a command prints in the guest. Throws `AGENT_REFUSED` when it fails. */
+  /** A command's output in the guest. Throws `AGENT_REFUSED` when it fails. */
   async text(args: readonly string[], signal: AbortSignal): Promise<string> {
     const { code, stdout } = await this.#programs.run(args, signal);
     if (code !== 0)

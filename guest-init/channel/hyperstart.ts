@@ -27,7 +27,7 @@ import {
 } from "./hyperstart-plan.ts";
 import { HyperstartView } from "./hyperstart-view.ts";
 
-/** Between two looks for an interface: hyperstart reports none. */
+/** Interval of polls for an interface: hyperstart does not report new ones. */
 const lookMs = 100;
 /**
  * Further off, a guest's clock is set: `date` counts seconds, and the guest takes its time to
@@ -58,7 +58,7 @@ export class HyperstartDialect implements Dialect {
   readonly #context: DialectContext;
   readonly #view: HyperstartView;
   #pod: PodState;
-  /** Routes it may have been told to have by this podnetd. */
+  /** Routes with which this podnetd may have configured it. */
   #reported: readonly GuestRoute[] = [];
 
   /** `pod`: `started` when an earlier configuration of this guest is on record. */
@@ -71,7 +71,7 @@ export class HyperstartDialect implements Dialect {
   async configure(config: GuestConfig, caller: AbortSignal): Promise<ObservedGuest> {
     checkForHyperstart(config);
     const signal = AbortSignal.any([caller, this.#context.life]);
-    // Until it is done, what was told before may be there as well as what is told now.
+    // Until the update is done, the guest may have the old routes as well as the new ones.
     const before = this.#reported;
     this.#reported = [...before, ...missingRoutes(config.routes, before)];
     const begun = performance.now();
@@ -196,7 +196,7 @@ export class HyperstartDialect implements Dialect {
       const { interfaces: found } = await this.#view.links(signal);
       const absent = config.interfaces.find((wanted) => found.every((f) => f.mac !== wanted.mac));
       if (absent === undefined) return found;
-      // A first look that took all of the time is no reason to give up unasked.
+      // Looks at least twice, even when the first look took all of the time.
       if (asked && performance.now() >= until)
         throw new PodnetError("AGENT_TIMEOUT", `The guest has no interface ${absent.mac}`, {
           details: { waited_ms: config.waitMs },

@@ -23,7 +23,7 @@ export async function identify(
   control: Control,
   options: CallOptions & {
     readonly fresh: boolean;
-    /** Versions of the extension to offer; an agent that knows none of them refuses. */
+    /** Versions of the extension to offer; an agent that supports none of them refuses. */
     readonly versions: readonly number[];
   },
 ): Promise<GuestIdentity> {

@@ -27,7 +27,7 @@ function attempt<T>(parse: () => T): T | undefined {
   }
 }
 
-/** What else a guest calls an interface goes into no message of ours. */
+/** Other names that a guest gives an interface are kept out of podnet's messages. */
 const isName = (name: string): boolean => attempt(() => parseIfName(name)) !== undefined;
 
 interface Draft {

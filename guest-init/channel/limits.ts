@@ -1,7 +1,7 @@
 import type { Rate } from "../../core/token-bucket.ts";
 import { ctlLimit } from "../protocol/ctl-frame.ts";
 
-/** What the host grants a guest: times in milliseconds, sizes in bytes. */
+/** The limits of a guest on the host: times in milliseconds, sizes in bytes. */
 export interface ChannelLimits {
   /** Until the sockets can be connected to: QEMU makes them as it starts. */
   readonly connectMs: number;
@@ -55,7 +55,7 @@ export interface ChannelLimits {
   readonly execQueue: number;
   /** How long a session that is not read may pause the others; then it is ended. */
   readonly execStallMs: number;
-  /** After a process has ended: silence on its stream that stands for the end-of-stream frame. */
+  /** After a process has ended: silence on its stream that counts as the end-of-stream frame. */
   readonly execEofMs: number;
 }
 

@@ -9,8 +9,8 @@ import { guarded } from "../../core/guard.ts";
 import type { GuestTime } from "./guest-time.ts";
 
 /**
- * Connects to a socket that QEMU is about to make: while the path is missing or nobody listens, it
- * tries again. Throws `AGENT_TIMEOUT` after `connectMs`, and what else keeps it from connecting.
+ * Connects to a socket that QEMU is about to make: retries while the path is missing or has no
+ * listener. Throws `AGENT_TIMEOUT` after `connectMs`, and other errors of the connection.
  */
 export async function connectWhenThere(
   path: string,
@@ -56,11 +56,11 @@ export interface LinkOptions<Item> {
   readonly time: GuestTime;
   readonly decoder: () => Decoder<Item>;
   readonly listener: LinkListener<Item>;
-  /** What the guest may send. */
+  /** The rate at which the guest may send. */
   readonly rate: Rate;
-  /** What a frame takes of that. */
+  /** A frame's cost against that rate. */
   readonly cost: (item: Item) => number;
-  /** The guest has been slowed down for a while, or is no more. */
+  /** The guest has been slowed down for a while (true), or no longer is (false). */
   readonly tooFast: (is: boolean) => void;
   readonly tooFastMs: number;
 }
@@ -83,7 +83,7 @@ export class Link<Item> {
     this.#options = options;
     this.#decoder = options.decoder();
     const { socket } = connection;
-    // What cannot be handled costs its guest the channel.
+    // A frame that cannot be handled closes the guest's channel.
     const drop = (): void => this.#lost();
     this.#paced = new PacedSocket(socket, {
       source: "guest",

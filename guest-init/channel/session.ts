@@ -151,7 +151,7 @@ export class GuestSession implements Guest {
     return Promise.resolve();
   }
 
-  /** What the guest did that it should not have; zero before the channel is connected. */
+  /** Counts the guest's violations of the protocol; zero before the channel is connected. */
   counters(): ControlCounters & { readonly strayTtyFrames: number } {
     const { control, tty } = this.#wires() ?? {};
     const strayTtyFrames = (tty?.strayFrames ?? 0) + (tty?.senselessFrames ?? 0);
@@ -197,7 +197,10 @@ export class GuestSession implements Guest {
     if (wake !== undefined) this.#wake(wires, wake, signal);
   }
 
-  /** A clone is told that it is one before it runs; who it is is asked right behind that. */
+  /**
+   * A clone is notified that it is one before it runs; right behind that it is asked to identify
+   * itself.
+   */
   #wake(wires: Wires, wake: Wake, signal: AbortSignal): void {
     const awakening = encodeAwakening(wake.awakening());
     const deadlineMs = this.#limits.identifyMs;
@@ -316,7 +319,7 @@ export class GuestSession implements Guest {
     }
   }
 
-  /** What is known of a plain hyperstart's pod. One that has just booted has none. */
+  /** The known state of a plain hyperstart's pod. A guest that has just booted has no pod. */
   #podState(booted: boolean): PodState {
     if (booted) return "new";
     return this.#options.configuredBefore === true ? "started" : "unknown";

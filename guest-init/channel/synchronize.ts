@@ -7,8 +7,8 @@ import type { CallOptions, Control } from "./control.ts";
 import type { Reply } from "./pending.ts";
 
 /**
- * Answers that are told from left-over ones by their order alone: by chance one in four thousand
- * million.
+ * Number of answers, recognized by their order alone: left-over ones match by chance once in four
+ * thousand million.
  */
 const length = 32;
 
@@ -16,13 +16,13 @@ const isVersion = (reply: Reply): boolean => reply.kind === "ack" && reply.paylo
 const isPong = (reply: Reply): boolean => reply.kind === "ack" && reply.payload.length === 0;
 
 /**
- * Passes over every answer that is left from an earlier daemon or to an earlier agent: afterwards
- * each is to us. hyperstart's answers carry no ids, but they come in order, so a random sequence of
- * GETVERSION and PING is known again by the shapes of what answers it.
+ * Skips every answer that is left from an earlier daemon or to an earlier agent: afterwards each
+ * answers a command of this daemon. hyperstart's answers carry no ids, but they come in order, so
+ * the shapes of the answers identify a random sequence of GETVERSION and PING.
  *
- * One GETVERSION goes ahead. A guest that waits for the rest of a command, which nobody will send,
- * takes it for that and is silent; more of it could be read as a header of any length, of which a
- * hyperstart dies. Throws `AGENT_TIMEOUT`.
+ * One GETVERSION goes ahead. A guest that waits for the rest of an unfinished command takes it for
+ * that rest and is silent; more could be read as a header of any length, which kills a hyperstart.
+ * Throws `AGENT_TIMEOUT`.
  */
 export async function synchronize(control: Control, options: CallOptions): Promise<void> {
   try {

@@ -18,7 +18,7 @@ export class Tty {
   strayFrames = 0;
   /** Data for streams that never were. */
   senselessFrames = 0;
-  /** Undefined where there is no such channel: then nobody starts anything that would use it. */
+  /** Undefined without such a channel: then the programs that would use it are not started. */
   readonly #link: Link<TtyItem> | undefined;
   readonly #sinks = new Map<bigint, StreamSink>();
   readonly #holders = new Set<object>();
@@ -133,8 +133,8 @@ export class Tty {
   }
 
   /**
-   * What a frame takes of the guest's rate. Large ones with output that is read are paced by their
-   * reader.
+   * A frame's cost against the guest's rate. Large frames with output that is read are paced by
+   * their reader.
    */
   #costOf(item: TtyItem): number {
     if (item.kind === "refused") return 1;

@@ -30,7 +30,7 @@ import { kib, step } from "./report.ts";
 import { type ModuleLists, rootEntries } from "./root-files.ts";
 import { extractVmlinux } from "./vmlinux.ts";
 
-/** What differs between the architectures of guests. */
+/** The differences between the architectures of guests. */
 interface Target {
   /** Below build/. */
   readonly directory: string;
@@ -136,7 +136,7 @@ async function findParts(source: PackageSource): Promise<Parts> {
 interface Trees {
   readonly kernel: string;
   readonly busybox: string;
-  /** A busybox that runs here: it tells which names it wants. */
+  /** A busybox that runs on the build host: it prints the names of its applets. */
   readonly runnable: string;
 }
 

@@ -42,8 +42,8 @@ export class BuildCache {
 }
 
 /**
- * Puts a file in place whole: whoever opens the name sees the old content or the new one. Builds
- * may run side by side.
+ * Puts a file in place atomically: a reader sees the old content or the new one. Builds may run
+ * concurrently.
  */
 export function place(to: string, write: (draft: string) => void): void {
   const draft = `${to}.${process.pid}.new`;

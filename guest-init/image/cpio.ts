@@ -70,9 +70,9 @@ function* above(path: string): Generator<string> {
 
 /**
  * A cpio archive in the `newc` form the kernel unpacks
- * (Documentation/driver-api/early-userspace/buffer-format.rst). The same entries give the same
- * bytes, in whatever order they come: sorted by path, owner root, time 0. Directories that are
- * missing are added. Throws RangeError for a path given twice or not relative.
+ * (Documentation/driver-api/early-userspace/buffer-format.rst). Equal entries give equal bytes, in
+ * whatever order they come: sorted by path, owner root, time 0. Missing directories are added.
+ * Throws RangeError for a path given twice or not relative.
  */
 export function cpioArchive(entries: readonly Entry[]): Buffer {
   const all = new Map<string, Entry>();

@@ -15,7 +15,7 @@ export const moduleName = (file: string): string =>
     .replaceAll("-", "_");
 
 /**
- * What a module depends on: the `depends=` word of its .modinfo section. Debian's kernel packages
+ * A module's dependencies: the `depends=` word of its .modinfo section. Debian's kernel packages
  * carry no modules.dep (depmod makes it at installation), and ours is never installed.
  */
 export function dependencies(module: Uint8Array): string[] {

@@ -22,7 +22,7 @@ export interface FrameShape<Item> {
   readonly lengthOf: (header: Uint8Array) => number;
   /** Largest total length accepted. */
   readonly limit: number;
-  /** What is given out for a thing that was found. */
+  /** The item for a thing that was found. */
   readonly itemOf: (found: Assembled) => Item;
 }
 

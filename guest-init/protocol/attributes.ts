@@ -1,6 +1,6 @@
 import type { GuestConfig, GuestRoute } from "./configure.ts";
 
-/** What a route may have alongside its way. */
+/** Attributes of a route in addition to its destination and path. */
 export type RouteAttributes = Pick<GuestRoute, "source" | "mtu" | "advmss">;
 
 /** The attributes that a route has. Pure. */
@@ -25,8 +25,8 @@ export const asksAttributes = ({
   routes.some((route) => Object.keys(routeAttributes(route)).length > 0);
 
 /**
- * The same as an agent of an earlier podnet understands it, which would refuse the whole for a key
- * that it does not know. Pure.
+ * The configuration for an agent of an earlier podnet, which refuses all of it for an unknown key.
+ * Pure.
  */
 export const withoutAttributes = <Config extends Pick<GuestConfig, "interfaces" | "routes">>(
   config: Config,

@@ -6,7 +6,7 @@ export const apiVersion = 4244;
 /** Names QEMU gives the two virtio serial ports, as found in /sys/class/virtio-ports/N/name. */
 export const portNames = { control: "sh.hyper.channel.0", tty: "sh.hyper.channel.1" } as const;
 
-/** The "container" of EXECCMD that stands for the agent's own namespaces. */
+/** The "container" of EXECCMD that means the agent's own namespaces. */
 export const agentContainer = "hyperstart";
 
 /** Command codes of hyperstart's control channel, API 4244. */
@@ -47,5 +47,5 @@ const names = new Map<number, CommandName>(
   Object.entries(command).map(([name, code]) => [code, name as CommandName]),
 );
 
-/** The command's name, for messages; `code 99` for one that has none. */
+/** The command's name, for messages; `code 99` without a name. */
 export const commandName = (code: number): string => names.get(code) ?? `code ${code}`;

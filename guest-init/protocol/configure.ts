@@ -6,10 +6,10 @@ import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
  */
 export const extensionCodes = { hello: 100, configure: 101, awake: 102 } as const;
 /**
- * What an agent can do beyond the version it agreed on; one of an earlier podnet names none.
+ * An agent's abilities beyond the version it agreed on; an agent of an earlier podnet names none.
  * `awake`: it is the guest's first process and obeys AWAKE, so that the guest can be cloned.
- * `loopback`: it takes addresses for `lo`. `attributes`: it knows what `withoutAttributes` leaves
- * out.
+ * `loopback`: it takes addresses for `lo`. `attributes`: it understands the attributes that
+ * `withoutAttributes` leaves out.
  */
 export const agentFeatures = {
   awake: "awake",
@@ -25,7 +25,8 @@ export const extensionVersion = 1;
 export interface HelloRequest {
   readonly versions: readonly number[];
   /**
-   * Echoed in the reply: tells it from a reply left over by an earlier agent or daemon. One word.
+   * Echoed in the reply: distinguishes it from a reply left over by an earlier agent or daemon. One
+   * word.
    */
   readonly nonce: string;
 }
@@ -43,7 +44,7 @@ export interface HelloReply {
 
 /**
  * The first frame to a guest that was cloned from a memory image, sent before its processor runs:
- * what its twins must not share with it. The ACK is empty; HELLO tells the new epoch.
+ * the values that its twins must not share. The ACK is empty; HELLO reports the new epoch.
  */
 export interface Awakening {
   /**
@@ -51,7 +52,7 @@ export interface Awakening {
    * else.
    */
   readonly entropy: string;
-  /** Wall time to set, milliseconds since 1970: the image's clock stands where it was taken. */
+  /** Wall time to set, milliseconds since 1970: the image's clock is that of its creation. */
   readonly clockMs: number;
 }
 
@@ -62,7 +63,7 @@ export interface GuestInterface {
   readonly name: string;
   /** Undefined leaves the device's own. */
   readonly mtu?: number;
-  /** MACs of neighbours are not asked for. Absent leaves that as it is. */
+  /** MACs of neighbours are not asked for. Absent leaves the setting unchanged. */
   readonly noArp?: true;
   /** Exactly these global addresses are on it afterwards, v4 and v6. */
   readonly addresses: readonly IpPrefix[];
@@ -77,7 +78,7 @@ export interface GuestRoute {
   /** Absent leaves these to the kernel. */
   readonly source?: Ip;
   readonly mtu?: number;
-  /** What TCP says it takes, in bytes. */
+  /** The MSS that TCP advertises, in bytes. */
   readonly advmss?: number;
 }
 
@@ -115,7 +116,7 @@ export interface GuestConfig {
   readonly entropy?: string;
 }
 
-/** What the guest sees after applying a `GuestConfig`: read back from its kernel, not echoed. */
+/** The guest's state after applying a `GuestConfig`: read back from its kernel, not echoed. */
 export interface ObservedGuest {
   readonly requestId: string;
   readonly hostname: string;
@@ -141,8 +142,8 @@ export interface ObservedInterface {
   readonly mtu: number;
   readonly up: boolean;
   /**
-   * Told where the configuration has any such attribute, as are those of routes: an earlier host
-   * knows none.
+   * Reported where the configuration has any such attribute, as are the attributes of routes: an
+   * earlier host does not know them.
    */
   readonly noArp?: true;
   readonly addresses: readonly IpPrefix[];

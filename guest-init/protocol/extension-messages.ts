@@ -61,7 +61,7 @@ export function parseHelloReply(payload: Uint8Array): HelloReply {
   };
 }
 
-/** What may stand in resolv.conf or a log as one word. */
+/** Text that is safe as one word in resolv.conf or a log. */
 const asWord: ParseValue<string> = (value, path) => {
   const text = asString(value, path);
   if (!/^[\x21-\x7e]{1,255}$/.test(text)) throw malformed(`"${path}" is not one word`, path);
@@ -71,7 +71,7 @@ const asInterfaceName = asText(parseIfName);
 const asMtu = asInteger({ min: 68, max: 65535 });
 const asCount = asInteger({ max: 0xffffffff });
 const asBytes = asInteger({ min: 1, max: 65535 });
-/** What is not so is not said. */
+/** False is expressed by absence. */
 const asTrue: ParseValue<true> = (value, path) => {
   if (!asBoolean(value, path)) throw malformed(`"${path}" is not true`, path);
   return true;

@@ -78,7 +78,7 @@ export class Fields {
     return this.optional(key, listOf(parse)) ?? [];
   }
 
-  /** Refuses keys nobody took. */
+  /** Refuses keys that were not taken. */
   done(): void {
     for (const key of this.#values.keys())
       throw malformed(`Key "${printable(this.at(key))}" is unknown`, printable(this.at(key)));

@@ -28,7 +28,7 @@ export function parseWriteFile(payload: Uint8Array): WriteFile {
 }
 
 export function encodeWriteFile({ container, file, data }: WriteFile): Uint8Array {
-  // The reader ends the object at the first brace, wherever it stands.
+  // The reader ends the object at the first brace, even inside a string.
   if (container.includes("}") || file.includes("}"))
     throw malformed(`"file" has a closing brace, which WRITEFILE cannot carry`, "file");
   return joinBytes([encodeReadFile({ container, file }), data]);

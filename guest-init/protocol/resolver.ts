@@ -1,14 +1,14 @@
 import { isIp, parseIp } from "../../core/address.ts";
 import type { GuestDns } from "./configure.ts";
 
-/** What resolv.conf says, as it stands there. */
+/** The content of resolv.conf, unchanged. */
 export interface ResolverWords {
   readonly servers: readonly string[];
   readonly search: readonly string[];
   readonly options: readonly string[];
 }
 
-/** resolv.conf (resolv.conf(5)). Words come checked: none holds white space. */
+/** Renders resolv.conf (resolv.conf(5)). The words are checked: none holds white space. */
 export function renderResolver(dns: ResolverWords): string {
   const lines = dns.servers.map((server) => `nameserver ${server}`);
   if (dns.search.length > 0) lines.push(`search ${dns.search.join(" ")}`);
@@ -17,8 +17,8 @@ export function renderResolver(dns: ResolverWords): string {
 }
 
 /**
- * What the host takes as one word of a guest, see `asWord`: another would cost the guest its whole
- * answer.
+ * Text that the host accepts as one word of a guest, see `asWord`: any other would cost the guest
+ * its whole answer.
  */
 const isWord = (word: string): boolean => /^[\x21-\x7e]{1,255}$/.test(word);
 

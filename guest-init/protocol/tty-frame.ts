@@ -21,9 +21,10 @@ export const hyperstartInput = {
   frame: 16,
   buffer: 512,
   /**
-   * What a process that reads nothing can be given without loss, bytes: hyperstart writes at most
-   * its buffer at a time into a pipe of 16 pages, and the kernel begins a new page for what does
-   * not fit into the last one (pipe_write, Linux 6.1). So each page has at least 4096 - 511 bytes.
+   * Most bytes that a process which does not read can be given without loss: hyperstart writes at
+   * most its buffer at a time into a pipe of 16 pages, and the kernel begins a new page for data
+   * that does not fit into the last one (pipe_write, Linux 6.1). So each page has at least 4096 -
+   * 511 bytes.
    */
   most: 56 * 1024,
 } as const;

@@ -1,8 +1,8 @@
 /*
- * Starts processes without a copy of the agent's page tables: they cost more than all else about a
- * short process, and so do the faults that undo the copy. The child runs in the agent's memory
- * until execve(2), on a stack of its own. The agent does not wait for that, as it would after
- * vfork(2): a directory whose file system does not answer, or a SIGSTOP from somebody with the
+ * Starts processes without a copy of the agent's page tables: the copy, and the faults that undo
+ * it, are the largest cost of a short process. The child runs in the agent's memory until
+ * execve(2), on a stack of its own. The agent does not wait for the execve(2), as it would after
+ * vfork(2): a directory whose file system does not answer, or a SIGSTOP from a process of the
  * child's user, would hold up PID 1. So the child makes system calls by itself: libc's would write
  * the agent's errno.
  */
@@ -92,9 +92,9 @@ static long become(struct child *child) {
 }
 
 /*
- * The protocol tells a terminal's size by a command of its own, right behind the one that starts
- * the process: a program that asks at once is to find it. Whoever sets a size sends SIGWINCH, which
- * is blocked here, and so kept.
+ * In the protocol a command of its own sets a terminal's size, right behind the one that starts the
+ * process: a program that asks at once must find it. Setting a size sends SIGWINCH, which is
+ * blocked here, and so stays pending.
  */
 static void await_size(void) {
   const unsigned long wanted = 1ul << (SIGWINCH - 1);

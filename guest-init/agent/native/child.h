@@ -11,7 +11,7 @@
 
 struct child;
 
-/* What a child is to become. Everything is copied. */
+/* The program that a child executes. Everything is copied. */
 struct program {
   /* Texts that each end with NUL. */
   struct bytes args, env;

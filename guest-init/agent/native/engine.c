@@ -58,7 +58,7 @@ int arg_int(struct call *call, uint32_t index) {
 
 const char *arg_text(struct call *call, uint32_t index) {
   /*
-   * PATH_MAX counts the NUL: a path cut to so many bytes is refused (ENAMETOOLONG), not taken for
+   * PATH_MAX counts the NUL: a path cut to this size is refused (ENAMETOOLONG), not taken for
    * another one.
    */
   static char texts[6][PATH_MAX + 1];

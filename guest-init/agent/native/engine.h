@@ -1,6 +1,6 @@
 /*
- * What native code sees of the JavaScript engine: a program to run, and calls with arguments in and
- * one number out.
+ * The interface of native code to the JavaScript engine: a program to run, and calls with arguments
+ * in and one number out.
  */
 #ifndef PODNET_ENGINE_H
 #define PODNET_ENGINE_H
@@ -27,8 +27,8 @@ struct bytes {
 double arg_number(struct call *call, uint32_t index);
 int arg_int(struct call *call, uint32_t index);
 /*
- * Text as UTF-8 with a terminating NUL; "" when absent. What is too long for a path stays too long
- * for one.
+ * Text as UTF-8 with a terminating NUL; "" when absent. Text that is too long for a path stays too
+ * long for one.
  */
 const char *arg_text(struct call *call, uint32_t index);
 /* The memory of a typed array, in place: what is written there is what JavaScript sees. */
@@ -66,7 +66,7 @@ extern char **program_argv;
 
 /* -errno after a call that returns -1. */
 double or_errno(long result);
-/* What a clock says, in milliseconds. */
+/* The time of a clock, in milliseconds. */
 double milliseconds(clockid_t clock);
 
 #endif

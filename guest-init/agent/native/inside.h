@@ -1,5 +1,6 @@
 /*
- * What engine.c is made of, for those who look after the engine itself: they alone see its memory.
+ * The internals of engine.c, for code that manages the engine itself: only that code sees its
+ * memory.
  */
 #ifndef PODNET_INSIDE_H
 #define PODNET_INSIDE_H

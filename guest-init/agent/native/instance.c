@@ -1,7 +1,7 @@
 /*
- * The engine as wasm2c wrote it, and a way to instantiate it without its memory: that is of a
- * program which ran already, at build time (frozen.h). What instantiating would copy into the
- * memory has been there and has changed since.
+ * The engine as wasm2c wrote it, and a way to instantiate it without its memory. The memory is that
+ * of a program that already ran, at build time (frozen.h), and has changed since instantiation: the
+ * initial contents must not be copied into it again.
  */
 #include "quickjs.c"
 

@@ -51,14 +51,15 @@ CALL(fill) {
   uint32_t used = 0;
   ssize_t count = 0;
   while (used < buffer.length && (count = read(INT(0), buffer.data + used, buffer.length - used)) > 0) used += (uint32_t)count;
-  /* What came before an end or a failure counts; that is told by the next call. */
+  /* Bytes read before an end or a failure count; the next call reports the end or the failure. */
   return used > 0 ? used : or_errno(count);
 }
 CALL(write) {
   struct bytes buffer = arg_bytes(call, 1);
   return or_errno(write(INT(0), buffer.data, buffer.length));
 }
-/* A small file in one call: bytes read, or the negative errno. What does not fit is left. */
+/* Reads a small file in one call: bytes read, or the negative errno. The rest of a larger file is
+ * not read. */
 CALL(readSmall) {
   struct bytes out = arg_bytes(call, 1);
   int fd = open(TEXT(0), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);

@@ -28,7 +28,7 @@ export interface DiskKind {
   readonly directory: string;
   /** Word for make-tree. */
   readonly tree: "agent" | "cloud";
-  /** What it is made of that is likely to change: a new version of one makes a new tree. */
+  /** Its inputs that are likely to change: a new version of one makes a new tree. */
   readonly watched: readonly string[];
   /** The agent that it has as a service. */
   readonly agent?: string;
@@ -41,7 +41,7 @@ export const agentDisk = (agent: string): DiskKind => ({
   watched,
   agent,
 });
-/** Such as Debian's images for clouds are: netplan, cloud-init, and no agent. */
+/** Like Debian's cloud images: netplan, cloud-init, and no agent. */
 export const cloudDisk: DiskKind = {
   directory: "image-cloud",
   tree: "cloud",
@@ -114,8 +114,8 @@ function isCurrent(image: string, key: string): boolean {
 }
 
 /**
- * Runs one of the scripts alongside this file where what it mounts is seen by nobody and ends with
- * it.
+ * Runs one of the scripts in this directory in its own mount namespace, so that its mounts are
+ * invisible elsewhere and end with it.
  */
 async function alone(script: string, ...args: readonly string[]): Promise<void> {
   await run(

@@ -33,8 +33,7 @@ export function bootSectors(boot: Buffer, core: Buffer, diskBytes: number): Buff
   boot.copy(sectors, 0, 0, bootCodeBytes);
   const entry = sectors.subarray(tableAt, tableAt + 16);
   entry[0] = active;
-  // Cylinder, head and sector: nobody has looked at them for decades, this is "see the numbers
-  // below".
+  // Cylinder, head and sector, unused for decades: the value means "see the numbers below".
   entry.fill(0xff, 1, 4).fill(0xff, 5, 8);
   entry[4] = linuxPartition;
   entry.writeUInt32LE(firstPartitionSector, 8);
