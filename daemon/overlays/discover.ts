@@ -5,8 +5,8 @@ import { configKey, networkPrefix, type Prefix } from "../../overlay/flannel/pre
 import type { LeaseStore, StoreUpdate } from "../../overlay/store.ts";
 
 /**
- * Tells, until the signal, which overlays have a configuration below a prefix: first all, then
- * whenever that is another set; and what keeps it from knowing.
+ * Reports, until the signal aborts, which overlays have a configuration below a prefix: first all
+ * of them, then each changed set; and the errors that keep podnetd from reading them.
  */
 export async function followOverlayNames(
   store: Pick<LeaseStore, "follow">,
@@ -53,7 +53,7 @@ export function overlayOf(key: string, prefix: Prefix): NetworkName | undefined 
     const name = parseNetworkName(text);
     return configKey(networkPrefix(prefix, name)) === key ? name : undefined;
   } catch (error) {
-    // Somebody else's: no network could be called that.
+    // A foreign key: no network can have this name.
     if (!isPodnetError(error)) throw error;
     return undefined;
   }

@@ -22,11 +22,14 @@ export interface HostPlaceParts {
   readonly memory: OverlayMemory;
   readonly log: Log;
   readonly randomBytes: (count: number) => Uint8Array;
-  /** Why it cannot be what its configuration says alongside this host's other overlays. */
+  /**
+   * Why the overlay's configuration conflicts with this host's other overlays; undefined if it does
+   * not.
+   */
   readonly conflict: (config: OverlayConfig) => PodnetError | undefined;
   /** The MAC of a VXLAN device of this name that is not podnet's. */
   readonly foreignMac: (device: IfName) => Promise<Mac | undefined>;
-  /** What others are to be notified of this host is known, or is another now. */
+  /** Called when the data about this host for other hosts is known, or has changed. */
   readonly onHost: (host: Host) => void;
 }
 
@@ -39,8 +42,7 @@ const againMs = 10_000;
 const uplinkAgainMs = 2000;
 
 /**
- * Where this host is for the others of an overlay, and by what backend: what its configuration
- * makes of this very host.
+ * This host's local endpoint and backend in an overlay, derived from the overlay's configuration.
  */
 export class HostPlace implements AsyncDisposable {
   readonly #parts: HostPlaceParts;
@@ -68,7 +70,7 @@ export class HostPlace implements AsyncDisposable {
     return this.#uplink;
   }
 
-  /** What keeps others from being reported this host. */
+  /** The reasons why this host is not published to other hosts. */
   get troubles(): readonly string[] {
     return [this.#noUplink, this.#noBackend].flatMap((error) => {
       const missing = error?.details["missing"];
@@ -78,7 +80,10 @@ export class HostPlace implements AsyncDisposable {
     });
   }
 
-  /** What the kernel is to make of it; undefined where that is nothing, or cannot be said yet. */
+  /**
+   * The kernel's configuration; undefined if the backend does not use the kernel, or it is not
+   * known yet.
+   */
   get backend(): OverlayBackend | undefined {
     return this.#config === undefined || this.#usable === undefined
       ? undefined
@@ -97,7 +102,7 @@ export class HostPlace implements AsyncDisposable {
     this.#damages = true;
   }
 
-  /** Commands by which peers are followed, where the backend is those. */
+  /** The commands that follow peers, if the backend is `extension`. */
   get extension(): Extension | undefined {
     return this.#usable?.extension;
   }
@@ -110,7 +115,7 @@ export class HostPlace implements AsyncDisposable {
     return overlayMtu(backend, familiesOf(this.#config), this.#uplink.mtu);
   }
 
-  /** Others know this host by them: those that were drawn when the backend was found usable. */
+  /** The MACs by which other hosts know this one, drawn once the backend was found usable. */
   get macs(): Macs {
     return this.#parts.memory.record.macs ?? {};
   }
@@ -137,8 +142,8 @@ export class HostPlace implements AsyncDisposable {
   }
 
   /**
-   * Whether the backend can be used here; and what it has to say before others are reported of this
-   * host.
+   * Checks that the backend can be used here, and lets it prepare before this host is published to
+   * other hosts.
    */
   async #prepare(): Promise<void> {
     const config = this.#config;
@@ -185,7 +190,7 @@ export class HostPlace implements AsyncDisposable {
   }
 
   /**
-   * Drawn once, and kept for all time: nobody is notified of one that could not be written down.
+   * Draws the MACs once and keeps them for ever: a MAC that could not be stored is not published.
    */
   #drawMacs(config: OverlayConfig): void {
     const { memory, randomBytes } = this.#parts;

@@ -13,13 +13,13 @@ import type { Probe } from "./probes/prober.ts";
 import { troubleText } from "./trouble-text.ts";
 import type { OverlayPeerView, OverlayView } from "./view.ts";
 
-/** What is known of an overlay on this host. */
+/** The knowledge about an overlay on this host. */
 export interface HostKnowledge {
   readonly name: string;
   readonly network: NetworkName;
   readonly state: LeaseState;
   readonly phase: LeasePhase;
-  /** What the host had when podnetd was last heard of it, where nothing newer is known. */
+  /** The host's subnets when podnetd last knew them, if it knows nothing newer. */
   readonly stored: Subnets | undefined;
   readonly uplink: Uplink | undefined;
   /** Others can be notified of this host: its interface is known, and its backend can be used. */
@@ -28,9 +28,9 @@ export interface HostKnowledge {
   readonly peers: Pick<Peers, "size" | "passedOver">;
   /** For how long etcd has not been heard, milliseconds; undefined while it is. */
   readonly staleMs: number | undefined;
-  /** Peers of another boot, where etcd has reported none in this one. */
+  /** The number of peers known from another boot, while etcd has reported none in this one. */
   readonly recalled: number;
-  /** What is in the way alongside the lease's own troubles. */
+  /** Problems in addition to the lease's own. */
   readonly troubles: readonly string[];
   readonly tunnel: OverlayView["tunnel"];
   readonly clock: Clock;
@@ -44,8 +44,8 @@ function ownEnd({ own, settings }: LeaseState, clock: Clock): LeaseEnd | undefin
 }
 
 /**
- * How the lease is. What etcd has of an earlier start has to be known, and given up, before an
- * overlay has been left.
+ * The phase of the lease. An overlay counts as left only after the keys of an earlier start were
+ * read from etcd and given up.
  */
 export function knownPhase(state: LeaseState): LeasePhase {
   const { phase } = leaseStatus(state);
@@ -53,7 +53,7 @@ export function knownPhase(state: LeaseState): LeasePhase {
   return unsure ? "waiting" : phase;
 }
 
-/** A host as it is reported to others of the same overlay. */
+/** The view of an overlay on this host, for the API. */
 export function overlayView(known: HostKnowledge): OverlayView {
   const { name, network, state, phase, uplink, mtu, peers, clock } = known;
   const { config } = state;
@@ -78,7 +78,7 @@ export function overlayView(known: HostKnowledge): OverlayView {
     reserved: status.reserved,
     troubles: [
       ...status.troubles
-        // A host without a place has no address yet: why it has none is told by `known.troubles`.
+        // A host without a local endpoint has no address yet; `known.troubles` gives the reason.
         .filter(({ kind }) => known.placed || kind !== "no-address")
         .map(troubleText),
       ...known.troubles,
@@ -104,7 +104,7 @@ export function nodeViews(
   }: Pick<HostKnowledge, "state" | "clock"> & {
     /** Of leases of other hosts, as far as that is known. */
     readonly ends: ReadonlyMap<GrantId, LeaseEnd>;
-    /** What its last probe has come to, by its key. */
+    /** The result of the last probe of a host, by its key. */
     readonly probe: (key: string) => Probe | undefined;
   },
 ): OverlayPeerView[] {

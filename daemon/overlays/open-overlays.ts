@@ -12,14 +12,17 @@ import { knowsOverlays } from "./store.ts";
 import { sweepMs } from "./kernel/leftovers.ts";
 import { OverlayHosts } from "./overlay-hosts.ts";
 
-/** What overlays are opened with. */
+/** The parts that overlays are opened with. */
 export interface OverlaysParts extends Pick<Reporting, "journal"> {
   readonly network: HostNetwork;
   readonly networks: Networks;
   readonly metrics: Reporting["metrics"] & { followOverlays(overlays: OverlayHosts): void };
 }
 
-/** Begins to take part in the configured overlays; with none, takes away what former ones left and answers undefined. */
+/**
+ * Starts taking part in the configured overlays. Without any, removes what former ones left, and
+ * returns undefined.
+ */
 export async function openOverlays(
   config: Config,
   db: Database,

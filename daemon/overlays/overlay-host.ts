@@ -34,10 +34,13 @@ import { SubnetFile } from "./kernel/subnet-file.ts";
 import { Unread } from "./records/unread.ts";
 import type { OverlayPeerView, OverlayView } from "./view.ts";
 
-/** Until what was left and could not be removed is tried again. */
+/** The wait before removing the leftovers of a leave is retried. */
 const backoff = { firstMs: 500, longestMs: 2000 } as const;
 
-/** Nothing is reported of a host before its place is known: then nothing can be written either. */
+/**
+ * A host is not reported before its local endpoint is known: without it nothing can be written
+ * either.
+ */
 const unknownHost = {
   publicIp: undefined,
   publicIp6: undefined,
@@ -45,8 +48,8 @@ const unknownHost = {
 } as const;
 
 /**
- * This host's part of one overlay: its lease, the network that follows it, and what the kernel has
- * of it.
+ * This host's part of one overlay: its lease, the network that follows the lease, and the kernel's
+ * part.
  */
 export class OverlayHost implements AsyncDisposable {
   readonly name: string;
@@ -70,9 +73,9 @@ export class OverlayHost implements AsyncDisposable {
   readonly #departure = new Departure();
   #config: OverlayConfig | undefined;
   #started = false;
-  /** What was last made of the lease. */
+  /** The state of the lease that was last applied. */
   #settled = "";
-  /** One key: what is left after a leave. */
+  /** A single key: removing what is left after a leave. */
   readonly #leaving: WorkQueue<"left">;
 
   constructor(parts: OverlayHostParts) {
@@ -196,13 +199,13 @@ export class OverlayHost implements AsyncDisposable {
     });
   }
 
-  /** Takes part, unless this host was told to leave. */
+  /** Takes part, unless an administrator has made this host leave. */
   start(): void {
     const { desired, left = false, subnets } = this.#memory.record;
     if (left) this.#told.resolve();
     // One that was being left when podnetd ended is still to be left.
     if (left && subnets === undefined) return;
-    // What was last known holds until etcd says otherwise.
+    // The last known state is valid until etcd reports another.
     if (desired !== undefined) {
       this.#tell(desired);
       const recalled = this.#known.recall(desired);
@@ -213,12 +216,15 @@ export class OverlayHost implements AsyncDisposable {
     if (left) this.#driver.leave();
   }
 
-  /** Programs on the host have been notified of the subnet, or there is none to be reported. */
+  /**
+   * Resolves once programs on the host have been notified of the subnet, or there is none to
+   * report.
+   */
   get told(): Promise<void> {
     return this.#told.promise;
   }
 
-  /** What the kernel is to have of it, or has from an earlier start; undefined when nothing. */
+  /** The desired state of the kernel, or that of an earlier start; undefined if there is none. */
   get desired(): OverlayDesired | undefined {
     return this.#kernel.wanted ?? this.#memory.record.desired;
   }
@@ -247,7 +253,7 @@ export class OverlayHost implements AsyncDisposable {
     return this.#report.leasedNodes();
   }
 
-  /** What reserving is to be done with. Throws `OVERLAY_NOT_READY`. */
+  /** The parts that a reservation is made with. Throws `OVERLAY_NOT_READY`. */
   get place(): {
     readonly prefix: Prefix;
     readonly config: OverlayConfig;
@@ -267,7 +273,7 @@ export class OverlayHost implements AsyncDisposable {
     return [...(await this.#kernel.diff(signal)), ...this.#shared.troubles];
   }
 
-  /** Somebody may have changed something on the host. */
+  /** Looks for changes that other programs made on the host. */
   look(): void {
     this.#kernel.look();
     void guard("overlay", () => this.#shared.look(this.#leased.subnets));
@@ -280,12 +286,15 @@ export class OverlayHost implements AsyncDisposable {
     this.#departed.present(owners);
   }
 
-  /** The kernel is not touched from when this resolves until what it answers is called. */
+  /**
+   * Pauses changes of the kernel from the moment this resolves until the returned function is
+   * called.
+   */
   rest(): Promise<() => void> {
     return this.#kernel.rest();
   }
 
-  /** Somebody has had this host leave: it takes part again when somebody has it join. */
+  /** Whether an administrator made this host leave; it takes part again after a join. */
   get resigned(): boolean {
     return this.#memory.record.left === true;
   }

@@ -48,7 +48,7 @@ export interface OverlayHostsParts {
   readonly onHealed: (name: string, found: readonly Deviation[], pauseMs: number) => void;
 }
 
-/** What flannel's single overlay is called here. */
+/** The name of flannel's single overlay in podnet. */
 export const singleName = parseNetworkName("flannel");
 
 /** The overlays this host is in, or is to be in. */
@@ -60,13 +60,13 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   readonly etcd: Etcd & Disposable;
   /** Called when this host's part in one of them is another. */
   onChange: () => void = () => {};
-  /** What keeps other hosts from being reported this one's pods, and this one of theirs. */
+  /** The reasons why hosts do not know each other's pods. */
   recordTroubles: () => readonly string[] = () => [];
   readonly #unread: Unread;
   readonly #hosts = new Map<string, OverlayHost>();
   readonly #opened = new DisposableStack();
   readonly #leftovers: Leftovers;
-  /** What overlays have of addresses and numbers, the first to come first. */
+  /** The addresses and numbers that overlays have claimed, first come, first served. */
   readonly #claims: Claims = new Map();
   readonly #membership: Membership;
   /** Hosts with a record in etcd, as far as that is known. */
@@ -94,8 +94,8 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   }
 
   /**
-   * Takes away what earlier configurations left, and begins to take part. Waits for no other host,
-   * and for no etcd.
+   * Removes what earlier configurations left, and starts taking part. Does not wait for other hosts
+   * or for etcd.
    */
   static async open(parts: OverlayHostsParts): Promise<OverlayHosts> {
     const hosts = new OverlayHosts(parts);
@@ -278,7 +278,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     return host;
   }
 
-  /** What the kernel is to have of all of them, as far as it is known. */
+  /** The desired state of the kernel for all overlays, as far as it is known. */
   get #wanted(): readonly OverlayDesired[] {
     const known = Array.from(this.#hosts.values(), ({ desired }) => desired);
     return known.filter((desired) => desired !== undefined);

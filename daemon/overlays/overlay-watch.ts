@@ -11,12 +11,12 @@ const settleMs = 100;
 export interface OverlayWatchParts {
   readonly overlays: Pick<Overlays, "hasAsked" | "isDamaged" | "tunnels">;
   /**
-   * Within which what no event reports is put right, milliseconds; 0 looks at nothing but tunnels
-   * that have ended.
+   * The time within which changes that no event reports are repaired, in milliseconds; with 0, only
+   * tunnels that ended are repaired.
    */
   readonly driftMs: number;
   readonly log: Pick<Log, "warn">;
-  /** What the kernel is to have of overlays. */
+  /** The desired state of the kernel for overlays. */
   readonly wanted: () => readonly OverlayDesired[];
   /** All of them are to be looked at. */
   readonly look: () => void;
@@ -33,15 +33,16 @@ export class OverlayWatch implements Disposable {
     this.#parts = parts;
     const { driftMs, overlays, log } = parts;
     if (driftMs > 0) {
-      // Twice in the time, so that what no event reports is put right within it, look included.
+      // Twice in that time, so that changes without an event are repaired within it, including the
+      // time of a look.
       const every = setInterval(
         guarded("overlay", () => this.#soon()),
         driftMs / 2,
       );
       every.unref();
       this.#opened.defer(() => clearInterval(every));
-      // Rules, and what others add, are found at the next look: the kernel reports neither, or says
-      // not whose it is.
+      // Changes of rules, and objects that other programs add, are found at the next look: the
+      // kernel reports no event for them, or the event does not name the overlay.
       this.#opened.use(
         watchRtnetlink(
           {

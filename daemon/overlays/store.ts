@@ -7,21 +7,24 @@ import { getMeta, setMeta } from "../store/meta.ts";
 import { parseJson, text } from "../store/rows.ts";
 
 /**
- * What is to be known of an overlay at the next start, etcd or no etcd. Plain JSON; what an older
- * podnetd did not write is absent.
+ * The data about an overlay that the next start needs, even without etcd. Plain JSON; members that
+ * an older podnetd did not write are absent.
  */
 export interface OverlayRecord {
-  /** What this host had of it when it was last known. */
+  /** This host's subnets when they were last known. */
   readonly subnets?: { readonly v4?: Cidr; readonly v6?: Cidr };
-  /** What the network that follows it has: another one than that until its pods are gone. */
+  /**
+   * The properties of the network that follows the lease: they differ from the lease's until the
+   * network's pods are gone.
+   */
   readonly network?: { readonly subnets: readonly Cidr[]; readonly mtu: number };
-  /** By what others reach this host, the same in each boot. */
+  /** The MACs by which other hosts reach this one, kept across boots. */
   readonly macs?: Readonly<Partial<Record<Family, Mac>>>;
-  /** What was last made of it on the host, without peers. */
+  /** The state that was last applied on the host, without peers. */
   readonly desired?: OverlayDesired;
   /** When etcd was last heard, wall clock, milliseconds. */
   readonly heardMs?: number;
-  /** Somebody has had this host leave it. */
+  /** An administrator made this host leave the overlay. */
   readonly left?: boolean;
 }
 

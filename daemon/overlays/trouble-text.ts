@@ -4,7 +4,7 @@ import { subnetsText } from "../../overlay/flannel/key.ts";
 import type { Trouble } from "../../overlay/lease-state.ts";
 import type { Conflict } from "../../overlay/peers.ts";
 
-/** What keeps a host from having its lease as it should be, in one line. */
+/** Why a host's lease is not as planned, in one line. */
 export function troubleText(trouble: Trouble): string {
   switch (trouble.kind) {
     case "config-missing":
@@ -30,19 +30,22 @@ export function troubleText(trouble: Trouble): string {
   }
 }
 
-/** Why what etcd has is not heard, one line each; that it is away is told by for how long. */
+/**
+ * Why changes in etcd are not received, one line each. An unreachable etcd is left out: another
+ * line reports it, with its duration.
+ */
 export const unreadTexts = (reasons: readonly unknown[]): readonly string[] => {
   const errors = reasons.map((reason) => toPodnetError(reason));
   return [...new Set(errors.filter(({ code }) => code !== "ETCD_UNREACHABLE").map(hinted))];
 };
 
-/** What etcd does not permit is put right by whoever reads of it: how, too. */
+/** The hint is included: the reader of a permission error has to fix it in etcd. */
 const hinted = ({ code, message, hint }: PodnetError): string =>
   code === "ETCD_DENIED" && hint !== undefined ? `${message}; ${hint}` : message;
 
 /**
- * That packets are sent to other hosts as an earlier podnetd knew them, or to none, in one line.
- * None where etcd has listed the hosts, or the kernel still has them.
+ * The line that says that packets are sent to other hosts as an earlier podnetd knew them, or to
+ * none. Undefined once etcd has listed the hosts, or while the kernel still has them.
  */
 export function recalledText(
   hosts: number,

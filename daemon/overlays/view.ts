@@ -6,7 +6,7 @@ import type { Reservation } from "../../overlay/reservations.ts";
 
 /** A host of an overlay as this one knows it. */
 export interface OverlayPeerView {
-  /** Its lease's key in etcd: what it is known by. */
+  /** The key of its lease in etcd, which identifies it. */
   readonly key: string;
   /** Its part of the overlay: one of each family that the overlay has. */
   readonly subnets: readonly Cidr[];
@@ -35,15 +35,15 @@ export interface OverlayPeerView {
 export interface OverlayView {
   readonly name: string;
   readonly phase: LeasePhase;
-  /** What the overlay as a whole has; none until its configuration has been read. */
+  /** The overlay's networks; empty until its configuration has been read. */
   readonly networks: readonly Cidr[];
-  /** What this host has of it; none before it has a lease. */
+  /** This host's subnets; empty before it has a lease. */
   readonly subnets: readonly Cidr[];
   /** Empty until the configuration has been read. */
   readonly backend: string;
   /** The key of this host's lease in etcd; absent before it has one. */
   readonly leaseKey?: string;
-  /** What other hosts send to, of this one. */
+  /** The addresses of this host to which other hosts send. */
   readonly publicIps: readonly Ip[];
   /** Of packets between pods of different hosts; 0 until it is known. */
   readonly mtu: number;
@@ -53,7 +53,7 @@ export interface OverlayView {
   readonly expiresAt?: number;
   /** This host's lease has no end. */
   readonly reserved: boolean;
-  /** What keeps it from being as it should, one line each. */
+  /** The problems of the overlay on this host, one line each. */
   readonly troubles: readonly string[];
   /** Other hosts that packets are sent to. */
   readonly peers: number;
@@ -61,28 +61,31 @@ export interface OverlayView {
   readonly skippedKeys: number;
   /** The podnet network that takes its range from it. */
   readonly network: NetworkName;
-  /** Of the backend udp alone: what podnetd moves packets by, and what it has counted of them. */
+  /**
+   * The tunnel through which podnetd forwards packets, and its counters; only with the backend udp.
+   */
   readonly tunnel?: { readonly device: IfName; readonly counters: Counters };
 }
 
-/** What is to be kept for a host. */
+/** A request for a reservation. */
 export interface ReservationRequest {
   /** The host's address: of each family that the overlay has. */
   readonly publicIps: readonly Ip[];
-  /** Absent: those that this address has a lease of. */
+  /** Default: the subnets of this address's lease. */
   readonly subnets?: Reservation["subnets"];
 }
 
 /**
- * What the API asks of the overlays. Every call that names one throws `OVERLAY_NOT_FOUND` when
- * there is none of that name; those with a signal ask etcd, and throw what the client does.
+ * The functions of overlays that the API uses. Each call that names an overlay throws
+ * `OVERLAY_NOT_FOUND` if there is none of that name. Calls with a signal query etcd, and throw the
+ * errors of its client.
  */
 export interface OverlayControl {
   /** By name. */
   list(): readonly OverlayView[];
   /**
-   * What is in the way of all of them, or of telling other hosts of pods, one line each; that etcd
-   * is away is said by each.
+   * The problems of all overlays together, or of publishing pods to other hosts, one line each.
+   * That etcd is unreachable is reported by each overlay.
    */
   readonly troubles: readonly string[];
   /**
@@ -91,27 +94,30 @@ export interface OverlayControl {
    */
   nodes(name: string): readonly OverlayPeerView[];
   /**
-   * The same with the ends of all leases that etcd reports; never fails for those that it does not,
-   * and takes seconds at most.
+   * Returns the nodes with the ends of all leases that etcd reports. A missing end is not a
+   * failure; the call takes seconds at most.
    */
   leasedNodes(name: string): Promise<readonly OverlayPeerView[]>;
   /** Drains this host's subnets and gives the lease up; resolves once that is done. */
   leave(name: string, signal: AbortSignal): Promise<void>;
   /**
-   * Takes part again after a `leave`. `takeOver`: takes over what other hosts have leased with this
-   * host's address.
+   * Takes part again after a `leave`. `takeOver`: takes over the subnets that other hosts have
+   * leased with this host's address.
    */
   join(name: string, takeOver: boolean): void;
-  /** What the kernel is to have, one line each. */
+  /** The desired state of the kernel, one line each. */
   planned(name: string): readonly string[];
-  /** What of the kernel is not as planned, one line each. */
+  /** The deviations of the kernel from the desired state, one line each. */
   diff(name: string, signal: AbortSignal): Promise<readonly string[]>;
-  /** The kernel is left alone from when this resolves until what it answers is called. */
+  /**
+   * Pauses changes of the kernel from the moment this resolves until the returned function is
+   * called.
+   */
   rest(): Promise<() => void>;
   /** Takes everything of overlays from the host, in a rest, one line each; leases stay. */
   down(): Promise<readonly string[]>;
   reservations(name: string, signal: AbortSignal): Promise<readonly Reservation[]>;
-  /** Answers with what is kept now. Throws `INVALID_ARGUMENT`, `SUBNET_TAKEN`. */
+  /** Returns the reservation. Throws `INVALID_ARGUMENT`, `SUBNET_TAKEN`. */
   reserve(name: string, request: ReservationRequest, signal: AbortSignal): Promise<Reservation>;
   /** Absent is success: answers whether there was one. */
   unreserve(name: string, subnets: Reservation["subnets"], signal: AbortSignal): Promise<boolean>;

@@ -12,35 +12,35 @@ export interface HostLink {
   readonly addresses: readonly Ip[];
 }
 
-/** What of the host decides. */
+/** The properties of the host on which the choice depends. */
 export interface HostLinks {
   readonly links: readonly HostLink[];
   /**
-   * How the address that is to be reached would be: undefined without such a wish, or without a
-   * route.
+   * The route to the address that has to be reachable; undefined if the configuration names no such
+   * address, or there is no route.
    */
   readonly reach?: { readonly link: number; readonly source?: Ip };
   /** The link of each family's default route. */
   readonly defaults: Readonly<Partial<Record<Family, number>>>;
 }
 
-/** The interface that is used, and by what address others send to this host. */
+/** The interface that is used, and the address to which other hosts send. */
 export interface Uplink {
   readonly link: IfName;
   readonly index: number;
   readonly mtu: number;
-  /** Addresses of the interface: what leaves for other hosts leaves with them. */
+  /** The interface's address of this family: the source of packets to other hosts. */
   readonly address?: Ip;
   readonly address6?: Ip;
-  /** What the lease says: those addresses, unless the configuration says otherwise. */
+  /** The address in the lease: the interface's, unless the configuration names another. */
   readonly publicIp?: Ip;
   readonly publicIp6?: Ip;
 }
 
 /**
- * The interface by which the others are reached: that of the first wish, in flannel's order, which
- * leads to one with an address of each of `families`. Pure; `observeHostLinks` gives what it looks
- * at. Throws `PREFLIGHT_FAILED`, which says what was tried.
+ * Chooses the interface for traffic to other hosts: the first criterion, in flannel's order, that
+ * leads to an interface with an address of each of `families`. Pure; `observeHostLinks` returns the
+ * input. Throws `PREFLIGHT_FAILED`, which names the criteria that were tried.
  */
 export function chooseUplink(
   wishes: InterfaceChoice,
@@ -73,18 +73,18 @@ export function chooseUplink(
 
 interface Found {
   readonly link: HostLink;
-  /** The address that the wish was about, if it was about one. */
+  /** The address that the criterion names, if it names one. */
   readonly address?: Ip;
 }
 
 interface Search {
   readonly field: string;
   readonly what: string;
-  /** What fits, best first. */
+  /** The interfaces that match, best first. */
   readonly find: (host: HostLinks) => readonly Found[];
 }
 
-/** What is looked for, in this order. */
+/** The criteria, in order. */
 function searches(wishes: InterfaceChoice, families: readonly Family[]): Search[] {
   const { interfaces, patterns, canReach } = wishes;
   const named = [
@@ -145,13 +145,16 @@ const byDefault =
 const missingFamily = (found: Found, families: readonly Family[]): Family | undefined =>
   families.find((family) => addressIn(found, family) === undefined);
 
-/** The one the wish was about, or the one that is preferred. */
+/** The address that the criterion names, or the preferred one. */
 function addressIn({ link, address }: Found, family: Family): Ip | undefined {
   if (address !== undefined && familyOf(address) === family) return address;
   return link.addresses.find((ip) => familyOf(ip) === family);
 }
 
-/** (What the host has of a family that the overlay has not may come and go as it likes.) */
+/**
+ * Addresses of a family that the overlay does not have are ignored, so that their changes have no
+ * effect.
+ */
 function uplinkOf(
   found: Found,
   { publicIp, publicIp6 }: InterfaceChoice,
@@ -169,7 +172,7 @@ function uplinkOf(
   };
 }
 
-/** Whether two choices come to the same. */
+/** Whether two choices are equal. */
 export const sameUplink = (a: Uplink, b: Uplink): boolean =>
   a.link === b.link &&
   a.index === b.index &&

@@ -1,9 +1,9 @@
 import type { Cidr, Ip } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 
-/** What an extension's commands are notified of: a host of the overlay, or this one. */
+/** The data for an extension's commands: about a host of the overlay, or about this one. */
 export interface ExtensionValues {
-  /** The overlay as a whole; told after the start alone. */
+  /** The overlay's network; only for commands after the start. */
   readonly network?: Cidr;
   readonly network6?: Cidr;
   readonly subnet?: Cidr;
@@ -12,7 +12,9 @@ export interface ExtensionValues {
   readonly publicIp6?: Ip;
 }
 
-/** The variables of these values: flannel's, and podnet's own of the second family. */
+/**
+ * The environment variables for these values: flannel's, and podnet's own for the second family.
+ */
 export const extensionVariables = (values: ExtensionValues): Readonly<Record<string, string>> =>
   Object.fromEntries(
     Object.entries({
@@ -28,10 +30,9 @@ export const extensionVariables = (values: ExtensionValues): Readonly<Record<str
 const variable = /\$(?:\{(\w+)\}|(\w+))/g;
 
 /**
- * The program and arguments of a command of the configuration, as flannel makes them: split at
- * blanks, then `$NAME` and `${NAME}` replaced, by nothing when there is no such variable. No shell
- * has a part in it: a value is never split and starts nothing. Throws `OVERLAY_CONFIG_INVALID` when
- * there is no program.
+ * The program and arguments of a command of the configuration, as flannel computes them: split at
+ * blanks, then `$NAME` and `${NAME}` replaced; an unknown variable is empty. No shell is involved:
+ * a value is never split and runs nothing. Throws `OVERLAY_CONFIG_INVALID` if there is no program.
  */
 export function extensionArgv(
   command: string,

@@ -14,27 +14,27 @@ export interface ExtensionOptions {
   readonly timeoutMs?: number;
 }
 
-/** Of what a command prints: more ends it. */
+/** The limit for a command's output, in bytes: a command that prints more is killed. */
 const mostOutput = 64 << 10;
-/** Of what every host of the overlay keeps in etcd. */
+/** The limit for the data that every host of the overlay keeps in etcd, in bytes. */
 const mostData = 16 << 10;
 
-/** What was reported of a peer: when it is another, the peer is reported anew. */
+/** The values that were reported of a peer: when they change, the peer is reported again. */
 interface Told {
   readonly values: ExtensionValues;
   readonly data: string;
 }
 
 /**
- * flannel's `extension`: packets get to other hosts by what the configuration's commands do. They
- * are run one after the other, without a shell, with podnetd's rights: whoever writes the
- * configuration in etcd decides what runs here, so it is for podnetd's own configuration to allow
- * it (`overlay.extension`).
+ * flannel's `extension`: the commands of the configuration make packets reach other hosts. They run
+ * one after the other, without a shell, with podnetd's rights. The author of the configuration in
+ * etcd therefore decides what runs here, so podnetd's own configuration has to allow it
+ * (`overlay.extension`).
  *
- * In this order: `before`, whose output is what the lease says of this host; when the subnet is
- * this host's, `after`; then `follow` with all peers, each time something is new of them and at
- * each look, for what has failed is tried again then. Like flannel, a new podnetd reports all peers
- * anew: commands bear being run twice.
+ * Order: first `before`, whose output becomes this host's data in the lease; then `after`, when
+ * this host has the subnet; then `follow` with all peers, at each change of a peer and at each
+ * look, which retries failed commands. Like flannel, a new podnetd reports all peers again:
+ * commands have to tolerate a second run.
  */
 export class Extension {
   readonly #options: ExtensionOptions;
@@ -47,8 +47,7 @@ export class Extension {
   }
 
   /**
-   * Runs the command before the start. Answers what it has printed, for `BackendAttributes`. Throws
-   * as `run` does.
+   * Runs the command `before`. Returns its output, for `BackendAttributes`. Throws as `run` does.
    */
   before(signal: AbortSignal): Promise<string | undefined> {
     return this.#next(async () => {
@@ -73,9 +72,9 @@ export class Extension {
   }
 
   /**
-   * Tells of peers that have come, gone or changed since the last call; gone first, for another
-   * host may have the subnet. Answers what has failed: that is tried again at the next call, and
-   * holds up nothing else. Throws `CANCELLED` alone.
+   * Reports peers that were added, removed or changed since the last call. Removed peers come
+   * first, because another host may have the subnet now. Returns the failures: they are retried at
+   * the next call, and hold up nothing else. Throws `CANCELLED` only.
    */
   follow(peers: Iterable<Peer>, signal: AbortSignal): Promise<readonly PodnetError[]> {
     const wanted = new Map([...peers].map((peer) => [peer.key, toldOf(peer)]));

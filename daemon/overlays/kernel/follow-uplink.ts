@@ -20,17 +20,20 @@ export interface UplinkFollowing {
   readonly settleMs?: number;
   /** It is another one, or the first. */
   readonly onUplink: (uplink: Uplink) => void;
-  /** None is there: the one before is kept until one is. Told once for each reason. */
+  /**
+   * There is no interface: the previous one is kept until there is one. Called once for each
+   * reason.
+   */
   readonly onTrouble: (trouble: PodnetError) => void;
 }
 
-/** The most that one look waits for things to stand still, as a multiple of `settleMs`. */
+/** The longest wait for the host's links to stop changing, as a multiple of `settleMs`. */
 const patience = 5;
 
 /**
- * Knows the interface by which other hosts are reached, and follows it as addresses, links and
- * routes of the host come and go: whoever has a lease then moves it (`LeaseDriver.become`). In the
- * network namespace of the calling thread. It does not keep the process alive.
+ * Knows the interface for traffic to other hosts, and follows it as addresses, links and routes of
+ * the host change: the holder of a lease then moves the lease (`LeaseDriver.become`). Works in the
+ * network namespace of the calling thread. Does not keep the process alive.
  */
 export class UplinkFollower implements AsyncDisposable {
   readonly #options: UplinkFollowing;
@@ -43,7 +46,7 @@ export class UplinkFollower implements AsyncDisposable {
   #looking: Promise<void> = Promise.resolve();
   #closed = false;
 
-  /** Call `look` for the first choice; what changes from now on is followed. */
+  /** Call `look` for the first choice; later changes are followed. */
   constructor(options: UplinkFollowing) {
     this.#options = options;
     using opened = new DisposableStack();
@@ -64,7 +67,7 @@ export class UplinkFollower implements AsyncDisposable {
     return this.#uplink;
   }
 
-  /** Looks at once, and says what it has come to; undefined while there is none. Never throws. */
+  /** Looks at once, and returns the interface; undefined if there is none. Never throws. */
   look(): Promise<Uplink | undefined> {
     this.#looking = this.#looking.then(() => guard("overlay", () => this.#look()));
     return this.#looking.then(() => this.#uplink);
@@ -97,7 +100,10 @@ export class UplinkFollower implements AsyncDisposable {
     }
   }
 
-  /** Taps come and go by the hundred, as peers' routes do: none of them leads to another host. */
+  /**
+   * Whether an event can change the choice. Taps and peers' routes change by the hundred, and none
+   * of them leads to another host.
+   */
   #matters(event: RtnetlinkEvent): boolean {
     switch (event.kind) {
       case "address":
@@ -115,7 +121,7 @@ export class UplinkFollower implements AsyncDisposable {
     }
   }
 
-  /** When nothing has changed for a while, or when things have gone on changing for too long. */
+  /** Looks when nothing has changed for a while, or when changes have continued for too long. */
   #lookSoon(): void {
     const { settleMs = 1000 } = this.#options;
     const now = performance.now();

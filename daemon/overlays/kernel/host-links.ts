@@ -13,14 +13,14 @@ import type { Route } from "../../../linux/rtnetlink/route.ts";
 import { parseOwner } from "../../../network/model/ownership.ts";
 import { type HostLink, type HostLinks, isDefault } from "./choose-uplink.ts";
 
-/** What of rtnetlink is asked. */
+/** The functions of rtnetlink that are used. */
 export type UplinkNetlink = Pick<Rtnetlink, "links" | "addresses" | "routes" | "routesTo">;
 
 const tableMain = 254;
 
 /**
- * The host's links as `chooseUplink` looks at them: what podnet made itself, loopback and ports of
- * bridges are left out, for nobody reaches another host by them. Throws `NETLINK_FAILED`.
+ * The host's links, as input for `chooseUplink`. podnet's own links, loopback and ports of bridges
+ * are left out, because they lead to no other host. Throws `NETLINK_FAILED`.
  */
 export async function observeHostLinks(
   netlink: UplinkNetlink,
@@ -60,8 +60,8 @@ const hostLink = ({ index, name, mtu }: Link, addresses: readonly LinkAddress[])
 });
 
 /**
- * Not one that is going, is not there yet, or that nobody else can send to: of IPv6, those of one
- * link are not enough.
+ * Whether other hosts can send to the address: it is not deprecated, tentative or a duplicate, and
+ * its scope is wide enough. A link-local IPv6 address is not.
  */
 const isUsable = ({ prefix, tentative, dadFailed, deprecated }: LinkAddress): boolean => {
   const ip = ipOf(prefix);
@@ -70,8 +70,8 @@ const isUsable = ({ prefix, tentative, dadFailed, deprecated }: LinkAddress): bo
 };
 
 /**
- * Global before link-local, what stays before what expires; else in the kernel's order, whose first
- * is the primary one.
+ * Orders global before link-local addresses, and permanent before expiring ones; otherwise the
+ * kernel's order, which starts with the primary address.
  */
 const rank = ({ prefix, permanent, scope }: LinkAddress): number =>
   (isLinkLocal(ipOf(prefix)) || scope !== "global" ? 2 : 0) + (permanent ? 0 : 1);
@@ -81,7 +81,7 @@ function isLinkLocal(ip: Ip): boolean {
   return familyOf(ip) === 4 ? first === 169 && second === 254 : first === 0xfe && second >> 6 === 2;
 }
 
-/** The way that is preferred of those that are not dead. */
+/** The preferred default route of those that are usable. */
 function defaultOf(routes: readonly Route[], family: Family): Partial<Record<Family, number>> {
   const [best] = routes
     .filter(

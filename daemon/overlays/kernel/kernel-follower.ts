@@ -15,7 +15,7 @@ import { PeerDeltas } from "./peer-deltas.ts";
 
 /** Longest one look or change may take, milliseconds. */
 const limitMs = 60_000;
-/** Until what could not be made is tried again. */
+/** The wait before failed changes are retried. */
 const backoff = { firstMs: 500, longestMs: 2000 } as const;
 
 export interface KernelFollowerParts {
@@ -35,13 +35,16 @@ export interface KernelFollowerParts {
 
 interface Wanted {
   readonly shape: OverlayShape;
-  /** With the peers of an earlier podnetd; undefined where it has those of now. */
+  /**
+   * The desired state with the peers that an earlier podnetd recorded; undefined once the current
+   * peers are used.
+   */
   readonly recalled?: OverlayDesired;
 }
 
 /**
- * Has the kernel follow what an overlay is to be: deltas of peers at once, what others change at
- * each look. One thing at a time.
+ * Keeps the kernel in the desired state of an overlay: deltas of peers at once, outside changes at
+ * each look. One operation at a time.
  */
 export class KernelFollower implements AsyncDisposable {
   readonly #parts: KernelFollowerParts;
@@ -51,11 +54,9 @@ export class KernelFollower implements AsyncDisposable {
   readonly #queue: WorkQueue<"kernel">;
   readonly #deltas = new PeerDeltas();
   #wanted: Wanted | undefined;
-  /**
-   * What is wanted, with all peers, as it was asked for last; undefined when it is another by now.
-   */
+  /** The desired state with all peers that was applied last; undefined once it has changed. */
   #built: OverlayDesired | undefined;
-  /** What was asked for and not begun. */
+  /** The requests that have not started yet. */
   #due = { wanted: false, look: false };
   /**
    * A delta does not do: something else than peers is new, or not all was made that was wanted
@@ -74,7 +75,7 @@ export class KernelFollower implements AsyncDisposable {
     });
   }
 
-  /** What is wanted, with all peers; undefined when nothing is. */
+  /** The desired state with all peers; undefined if there is none. */
   get wanted(): OverlayDesired | undefined {
     if (this.#wanted === undefined) return undefined;
     const { shape, recalled } = this.#wanted;
@@ -93,35 +94,37 @@ export class KernelFollower implements AsyncDisposable {
   }
 
   /**
-   * These peers are not as they were: they are made with what is wanted next, or at the next look.
+   * Records that these peers changed: they are applied with the next desired state, or at the next
+   * look.
    */
   note(changes: readonly PeerChange[]): void {
-    // What is wanted first has all of them anyway.
+    // The first desired state contains all peers anyway.
     if (this.#wanted?.recalled !== undefined || this.#wanted === undefined) return;
     this.#deltas.note(changes);
     this.#built = undefined;
   }
 
   /**
-   * This is wanted from now on, with the peers that there are. Of the same shape as before only
-   * peers that were noted are made. Nothing when undefined: what there is stays until it is swept.
+   * Sets the desired state, with the current peers. If its shape is unchanged, only the recorded
+   * changes of peers are applied. With undefined nothing is changed: existing state stays until it
+   * is swept.
    */
   want(shape: OverlayShape | undefined): void {
     this.#become(shape && { shape });
   }
 
-  /** The overlay is wanted as an earlier podnetd knew it, until it is known what it is to be. */
+  /** Sets the desired state that an earlier podnetd recorded, until the current one is known. */
   recall(desired: OverlayDesired): void {
     this.#become({ shape: desired, recalled: desired });
   }
 
-  /** Somebody may have changed something. */
+  /** Looks for outside changes. */
   look(): void {
     this.#due.look = true;
     this.#work();
   }
 
-  /** Changes nothing from when this resolves until the returned function is called. */
+  /** Pauses all changes from the moment this resolves until the returned function is called. */
   async rest(): Promise<() => void> {
     const resume = await this.#queue.pause();
     return () => {
@@ -130,7 +133,7 @@ export class KernelFollower implements AsyncDisposable {
     };
   }
 
-  /** What of the kernel is not as wanted, one line each. */
+  /** The deviations of the kernel from the desired state, one line each. */
   async diff(signal: AbortSignal): Promise<readonly string[]> {
     const desired = this.wanted;
     if (desired === undefined) return [];
@@ -161,7 +164,7 @@ export class KernelFollower implements AsyncDisposable {
     this.#queue.add("kernel", () => this.#run());
   }
 
-  /** Does what is due. Throws why not all of it could be made. */
+  /** Carries out the pending requests. Throws the reason if some of it failed. */
   async #run(): Promise<void> {
     do {
       if (this.#over.signal.aborted || this.#wanted === undefined) return;
@@ -198,7 +201,10 @@ export class KernelFollower implements AsyncDisposable {
     return desired && overlays.ensure(desired, signal);
   }
 
-  /** Compared before it is touched: with whoever keeps undoing it podnet does not fight. */
+  /**
+   * Compares before it repairs, so that podnet does not fight a program that keeps reverting the
+   * repair.
+   */
   async #heal(signal: AbortSignal): Promise<OverlayOutcome | undefined> {
     const { overlays, clock, onHealed } = this.#parts;
     const desired = this.wanted;
@@ -218,8 +224,8 @@ export class KernelFollower implements AsyncDisposable {
 }
 
 /**
- * What a change would put right. Its line tells what is to be; what was found there differs from
- * it.
+ * The deviation that a change repairs. Its line describes the desired state; the observed one
+ * differs from it.
  */
 export const overlayDeviation = (line: string): Deviation =>
   /^\S+ - /.test(line)

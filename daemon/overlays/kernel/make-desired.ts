@@ -21,7 +21,7 @@ import type { OverlayConfig as OverlaySettings } from "../../config/overlay.ts";
 import { recordedSubnets, subnetsRecord } from "../store.ts";
 import type { Uplink } from "./choose-uplink.ts";
 
-/** By what others reach this host: the MAC of its end of the tunnel, by family. */
+/** The MACs by which other hosts reach this one: those of its tunnel ends, by family. */
 export type Macs = Readonly<Partial<Record<Family, Mac>>>;
 
 /** The families of an overlay, IPv4 first. */
@@ -35,8 +35,8 @@ export const cidrsOf = ({ v4, v6 }: Subnets): Cidr[] =>
   [v4, v6].filter((subnet) => subnet !== undefined);
 
 /**
- * What the kernel is to make of a backend; undefined where the kernel has no part in it, or podnet
- * cannot do it.
+ * The kernel's configuration for a backend; undefined if the backend does not use the kernel, or
+ * podnet does not support it.
  */
 export function kernelBackend(backend: Backend, txChecksum?: boolean): OverlayBackend | undefined {
   switch (backend.type) {
@@ -55,7 +55,7 @@ export function kernelBackend(backend: Backend, txChecksum?: boolean): OverlayBa
     case "udp":
       return { kind: "udp", port: backend.port };
     case "alloc":
-    // Its commands do what is to be done.
+    // The commands of the configuration do the work.
     case "extension":
       return { kind: "none" };
     default:
@@ -63,7 +63,7 @@ export function kernelBackend(backend: Backend, txChecksum?: boolean): OverlayBa
   }
 }
 
-/** What the other hosts are notified of this one. */
+/** The data that other hosts get about this one. */
 export function hostOf(
   owner: OwnerId,
   { publicIp, publicIp6 }: Uplink,
@@ -88,11 +88,11 @@ function attributesOf(backend: Backend, macs: Macs): BackendAttributes {
   return { type: backend.type };
 }
 
-/** What flannel calls a VXLAN's device. */
+/** flannel's name for a VXLAN device. */
 export const vtepDevice = (family: Family, vni: number): IfName =>
   parseIfName(`${family === 4 ? "flannel" : "flannel-v6"}.${vni}`);
 
-/** What an overlay is made from on this host. */
+/** The inputs of an overlay's desired state on this host. */
 export interface ShapeFrom {
   readonly name: string;
   readonly settings: Pick<OverlaySettings, "masquerade" | "forward">;
@@ -149,8 +149,8 @@ export function makeDesired(shape: OverlayShape, peers: Iterable<Peer>): Overlay
 }
 
 /**
- * Tunnels leave with the link's own address, whatever others are told to send to (behind a NAT,
- * say).
+ * Tunnels send from the link's own address, even if other hosts send to another address (behind a
+ * NAT, say).
  */
 const own = (uplink: Uplink, family: Family): Ip | undefined =>
   family === 4 ? uplink.address : uplink.address6;
@@ -158,10 +158,10 @@ const own = (uplink: Uplink, family: Family): Ip | undefined =>
 const told = (uplink: Uplink, family: Family): Ip | undefined =>
   family === 4 ? uplink.publicIp : uplink.publicIp6;
 
-/** What was read of a peer once is not read again. */
+/** The parsed peers: a peer is parsed once. */
 const sides = new WeakMap<Peer, Partial<Record<Family, readonly OverlayPeer[]>>>();
 
-/** A peer as it is in one family; none where it has no part in that. */
+/** A peer in one family; empty if it has no subnet of that family. */
 export function sidePeer(peer: Peer, family: Family): readonly OverlayPeer[] {
   const known = sides.get(peer) ?? {};
   sides.set(peer, known);
@@ -178,7 +178,9 @@ function makePeer(peer: Peer, family: Family): readonly OverlayPeer[] {
   return [{ subnet, publicIp, ...(data === undefined ? {} : { vtepMac: data.mac }) }];
 }
 
-/** What programs on the host are notified of an overlay; undefined when it has no subnet here. */
+/**
+ * The data for programs on the host about an overlay; undefined if the overlay has no subnet here.
+ */
 export function subnetEnvOf(
   { sides, masquerade }: OverlayShape,
   mtu: number,

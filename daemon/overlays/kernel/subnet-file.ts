@@ -25,7 +25,10 @@ import {
 import type { OverlayConfig } from "../../config/overlay.ts";
 import { WorkQueue } from "../../reconcile/work-queue.ts";
 
-/** Nobody writes a longer one; what is longer is not read. */
+/**
+ * The limit for the file's size, in bytes: no program writes a longer file, and podnetd does not
+ * read one.
+ */
 const longest = 64 << 10;
 
 /** Where an overlay's file is: one of several, `name`, has its own. */
@@ -39,26 +42,25 @@ export interface SubnetFileOptions {
   readonly path: string;
   readonly log: Pick<Log, "warn">;
   /**
-   * Called once, after the first `write`: whoever started podnetd may start what reads the file.
-   * Also when it could not be written, for pods have their network all the same.
+   * Called once, after the first `write`, even if that failed, because pods have their network
+   * anyway: the service manager may then start the programs that read the file.
    */
   readonly ready: () => void;
   /**
-   * Until what could not be written or removed is tried again, milliseconds; two seconds unless
-   * given.
+   * The wait before a failed write or removal is retried, in milliseconds. Default: two seconds.
    */
   readonly againMs?: number;
 }
 
 /**
- * The file by which programs on the host learn of the overlay, as flannel's `subnet.env`. Whoever
- * reads it sees all of the old one or all of the new one. That it cannot be written or removed is
- * told, holds up nothing, and is tried again until it can be.
+ * The file that describes the overlay to programs on the host, as flannel's `subnet.env`. A reader
+ * sees all of the old file or all of the new one. A failed write or removal is reported, holds up
+ * nothing, and is retried until it succeeds.
  */
 export class SubnetFile implements Disposable {
   readonly #options: SubnetFileOptions;
   #ready = false;
-  /** What is to stand there; undefined when nothing is. */
+  /** The content that the file should have; undefined if there should be none. */
   #told: string | undefined;
   /** Of the two keys only the one that is wanted last is tried. */
   readonly #queue: WorkQueue<"write" | "remove">;
@@ -74,8 +76,8 @@ export class SubnetFile implements Disposable {
   }
 
   /**
-   * What is there of an earlier start, podnet's or flannel's; undefined when nothing is, or it
-   * cannot be read.
+   * The content of a file from an earlier start of podnet or flannel; undefined if there is none,
+   * or it cannot be read.
    */
   former(): FormerSubnet | undefined {
     const text = this.#text();
@@ -83,8 +85,8 @@ export class SubnetFile implements Disposable {
   }
 
   /**
-   * To be called when the subnet is this host's and its rules are there, and whenever what it says
-   * is new.
+   * Call this when this host has the subnet and its rules are in place, and whenever the content
+   * changes.
    */
   write(env: SubnetEnv): void {
     this.#told = subnetEnvText(env);
@@ -95,8 +97,7 @@ export class SubnetFile implements Disposable {
   }
 
   /**
-   * Puts back what others took or changed. Answers whether there was anything to put back, and it
-   * could be.
+   * Repairs the file after outside changes. Returns whether it was changed and could be repaired.
    */
   look(): boolean {
     const told = this.#told;
@@ -122,7 +123,7 @@ export class SubnetFile implements Disposable {
     });
   }
 
-  /** What could not be done is not tried any more. */
+  /** Stops the retries. */
   [Symbol.dispose](): void {
     void this.#queue.close();
   }
@@ -153,7 +154,7 @@ export class SubnetFile implements Disposable {
   }
 }
 
-/** What is missing while the file cannot be made as it is to be. */
+/** The log message while the file is not as planned. */
 const missing = {
   write: "Programs on the host are not notified of the overlay",
   remove: "What has been given up is still reported",

@@ -7,9 +7,9 @@ import { leasedSubnets } from "./leased-network.ts";
 import { singleName } from "../overlay-hosts.ts";
 
 /**
- * The configuration, with the default network as its overlay has it: what was last leased for it,
- * or no subnet. What leaves it is masqueraded by the overlay, or by nobody: addresses of pods are
- * to be seen by other hosts.
+ * The configuration, with the default network as its overlay defines it: with the last lease, or
+ * without a subnet. The network itself does not masquerade. The overlay does, if at all, because
+ * other hosts should see the addresses of pods.
  */
 export function withLeasedNetwork(config: Config, db: Database): Config {
   const { overlay, network } = config;

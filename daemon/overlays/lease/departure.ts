@@ -5,8 +5,8 @@ export class Departure {
   readonly #waiting = new Set<() => void>();
 
   /**
-   * Resolves at the next `done`. Throws `CANCELLED` when the signal ends the wait, which ends
-   * nothing else.
+   * Resolves at the next `done`. Throws `CANCELLED` when the signal aborts, which ends only this
+   * wait.
    */
   async wait(signal: AbortSignal): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();

@@ -14,30 +14,30 @@ export interface LeaseEndsParts {
   readonly limits?: Partial<LeaseEndsLimits>;
 }
 
-/** What one look may cost: etcd answers for one lease at a time, and its leader alone. */
+/** The limits of one look: etcd answers for one lease at a time, and only its leader answers. */
 export interface LeaseEndsLimits {
-  /** Leases that are asked about at the same time. */
+  /** The number of leases that are queried concurrently. */
   readonly atOnce: number;
-  /** Leases that one look asks about at most. */
+  /** The largest number of leases that one look queries. */
   readonly most: number;
   /** Longest that a look takes, milliseconds. */
   readonly lookMs: number;
-  /** For so long what was answered is not asked again, milliseconds. */
+  /** How long an answer is cached, in milliseconds. */
   readonly keptMs: number;
 }
 
 const usual: LeaseEndsLimits = { atOnce: 8, most: 1000, lookMs: 1500, keptMs: 30_000 };
 
 /**
- * When the leases of other hosts end, asked of etcd when somebody wants to know and never
- * otherwise. A look costs a bounded number of calls and a bounded time: of what it has not come to
- * the next one asks first, and etcd that is away fails nobody. What is not known is absent.
+ * The ends of other hosts' leases, queried from etcd only on request. A look has a bounded number
+ * of calls and a bounded time: the next look starts with the leases that it did not reach, and an
+ * unreachable etcd causes no failure. Unknown ends are absent.
  */
 export class LeaseEnds {
   readonly #parts: LeaseEndsParts;
   readonly #limits: LeaseEndsLimits;
   readonly #known = new Map<GrantId, LeaseEnd & { readonly askedAt: number }>();
-  /** One look at a time, whoever asks. */
+  /** The current look; all callers share it. */
   #looking: Promise<void> | undefined;
 
   constructor(parts: LeaseEndsParts) {
@@ -45,7 +45,7 @@ export class LeaseEnds {
     this.#limits = { ...usual, ...parts.limits };
   }
 
-  /** Of those that are known, after a look. */
+  /** Returns the known ends of these leases, after a look. */
   async of(grants: ReadonlySet<GrantId>): Promise<ReadonlyMap<GrantId, LeaseEnd>> {
     for (const grant of this.#known.keys()) if (!grants.has(grant)) this.#known.delete(grant);
     this.#looking ??= this.#look(grants).finally(() => {
@@ -69,7 +69,7 @@ export class LeaseEnds {
     await Promise.all(Array.from({ length: atOnce }, ask));
   }
 
-  /** Unknown ones first, then those that were asked about the longest time ago. */
+  /** The leases to query: unknown ones first, then those whose answer is oldest. */
   #due(grants: ReadonlySet<GrantId>): GrantId[] {
     const { most, keptMs } = this.#limits;
     const now = this.#parts.clock.monotonic();

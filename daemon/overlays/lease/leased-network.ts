@@ -13,17 +13,18 @@ import type { SentMtu } from "../../networks/sent-mtus.ts";
 import type { Database } from "../../store/database.ts";
 import { listLeases } from "../../ipam/store.ts";
 
-/** Between looks whether pods have gone, and between tries of what has failed, milliseconds. */
+/** The wait between checks whether pods have gone, and between retries, in milliseconds. */
 const againMs = 500;
 
 /**
- * For so long it is not looked again who was told too much: all pods are read for that, and metrics
- * ask often.
+ * How long the list of users with too large an MTU is cached: computing it reads all pods, and
+ * metrics ask often.
  */
 const widerMs = 5000;
 
 /**
- * What a network has of its overlay: no subnets before there is a lease, and after it was given up.
+ * The properties that a network takes from its overlay. It has no subnets before there is a lease,
+ * and after the lease was given up.
  */
 export interface LeasedShape {
   readonly subnets: readonly Cidr[];
@@ -43,22 +44,22 @@ export interface LeasedNetworkParts {
   readonly db: Database;
   readonly clock: Pick<Clock, "monotonic">;
   readonly log: Log;
-  /** Writes down what the network is about to have. */
+  /** Records the shape that the network is about to get. */
   readonly remember: (shape: LeasedShape) => void;
-  /** It is not to have it after all. Throws nothing. */
+  /** Removes that record again, because the network does not get the shape. Never throws. */
   readonly takeBack: (shape: LeasedShape) => void;
 }
 
 /**
- * What a subnet of a lease is to a network: as it was planned, with the gateway first and nothing
- * else said.
+ * The definition of a lease's subnets in a network: as planned, with the gateway first and no other
+ * setting.
  */
 export const leasedSubnets = (subnets: readonly Cidr[]): NetworkDefinition["subnets"] =>
   subnets.map((subnet) => ({ ...parseSubnet(subnet), ranges: [], reserved: [] }));
 
 /**
- * The network whose addresses come from an overlay. It goes where the lease goes: not from under
- * pods, and with nothing new in it once it is to go.
+ * The network whose addresses come from an overlay. It follows the lease, but keeps its subnet
+ * while pods use it; nothing new is added to a subnet that is to go.
  */
 export class LeasedNetwork implements AsyncDisposable {
   readonly #parts: LeasedNetworkParts;
@@ -84,7 +85,10 @@ export class LeasedNetwork implements AsyncDisposable {
     return this.#shape.subnets;
   }
 
-  /** Who was told a larger MTU than the network has by now, in one line; none where nobody was. */
+  /**
+   * The pods and containers whose MTU is larger than the network's by now, in one line; empty if
+   * there are none.
+   */
   get troubles(): readonly string[] {
     const { networks, network, db, clock } = this.#parts;
     const { mtu, bridgeMtu } = networks.find(network);
@@ -98,9 +102,10 @@ export class LeasedNetwork implements AsyncDisposable {
   }
 
   /**
-   * Has the network become this, once no pod holds an address of what goes. Resolves to whether it
-   * has: it has not when something else is wanted meanwhile. `phase` is said to those who want
-   * something new on it until then, and after that if there is no subnet.
+   * Changes the network to this shape, once no pod holds an address of a subnet that goes. Resolves
+   * to whether it changed: it did not if another shape was requested meanwhile. Until then, and
+   * afterwards if there is no subnet, requests for something new on the network are refused with
+   * `phase`.
    */
   become(shape: LeasedShape, phase: NetworkPhase): Promise<boolean> {
     this.#turn.abort();
@@ -129,8 +134,8 @@ export class LeasedNetwork implements AsyncDisposable {
           await pause(signal);
           continue;
         }
-        // Before the network has it: a start that finds pods on other subnets than those written
-        // down would not know them.
+        // Recorded before the change: a start that finds pods on subnets that are not recorded
+        // would not know them.
         remember(shape);
         await this.#follow(shape);
         this.#shape = shape;
@@ -155,7 +160,7 @@ export class LeasedNetwork implements AsyncDisposable {
     for (const trouble of this.troubles) log.warn({ network, mtu, before }, trouble);
   }
 
-  /** Whether somebody holds an address of a subnet that is to go. */
+  /** Whether a pod or container holds an address of a subnet that is to go. */
   #isHeld({ subnets }: LeasedShape): boolean {
     const gone = this.#shape.subnets.filter((subnet) => !subnets.includes(subnet));
     if (gone.length === 0) return false;
@@ -202,7 +207,7 @@ const refusals: Readonly<Record<NetworkPhase, readonly [why: string, hint: strin
   left: ["has left", "Take part again: podnet overlay join"],
 };
 
-/** So many of those whose MTU is too large are named. */
+/** The number of users with too large an MTU that are named. */
 const fewUsers = 5;
 
 function widerText(wider: readonly SentMtu[], mtu: number): string {

@@ -7,12 +7,14 @@ import type { LeaseStore } from "../../../overlay/store.ts";
 import { followOverlayNames } from "../discover.ts";
 import type { OverlayHost } from "../overlay-host.ts";
 
-/** Until what has failed is tried again, milliseconds. */
+/** The wait before a failed change is retried, in milliseconds. */
 const usualAgainMs = 5000;
 
 export interface MembershipParts {
   readonly hosts: ReadonlyMap<string, Pick<OverlayHost, "phase" | "resigned" | "join" | "end">>;
-  /** One more is to be among the hosts, and takes part. Throws what keeps it from that. */
+  /**
+   * Adds an overlay, in which this host takes part from then on. Throws the reason if that fails.
+   */
   readonly add: (name: NetworkName) => Promise<void>;
   /** This one has been left and is no more. */
   readonly drop: (name: NetworkName) => Promise<void>;
@@ -26,14 +28,16 @@ export interface Discovery {
   readonly prefix: Prefix;
   /** Overlays that exist whether or not they are found. */
   readonly always: readonly NetworkName[];
-  /** What keeps it from knowing which there are; nothing when it knows. */
+  /**
+   * Called with the reasons why the set of overlays cannot be read; with an empty list when it can.
+   */
   readonly onUnread: (reasons: readonly unknown[]) => void;
 }
 
 /**
- * Has this host take part in the overlays it is to be in, unless somebody has had it leave, and
- * leave those that are no more. One change at a time; what fails holds up nothing else, is told,
- * and tried again until it works or is not wanted any more.
+ * Makes this host take part in the configured overlays, except those that an administrator made it
+ * leave, and leave overlays that no longer exist. One change at a time. A failure holds up nothing
+ * else; it is reported, and retried until it succeeds or is no longer wanted.
  */
 export class Membership implements AsyncDisposable {
   readonly #parts: MembershipParts;
@@ -41,7 +45,7 @@ export class Membership implements AsyncDisposable {
   #wanted: ReadonlySet<NetworkName> = new Set();
   /** Being left because they are no more. */
   readonly #ending = new Set<NetworkName>();
-  /** What has failed and is to be tried again. */
+  /** The failed changes that will be retried. */
   readonly #failed = new Map<NetworkName, string>();
   #again: NodeJS.Timeout | undefined;
   #following: Promise<void> = Promise.resolve();
@@ -52,7 +56,7 @@ export class Membership implements AsyncDisposable {
     this.#parts = parts;
   }
 
-  /** What keeps this host from being in the overlays as it should, one line each. */
+  /** The reasons why this host is not in the overlays as planned, one line each. */
   get troubles(): readonly string[] {
     return [...this.#failed.values()];
   }
@@ -80,7 +84,7 @@ export class Membership implements AsyncDisposable {
     );
   }
 
-  /** Ends every task; nothing is left by that. */
+  /** Ends every task. The host leaves no overlay. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#over.abort();
     clearTimeout(this.#again);

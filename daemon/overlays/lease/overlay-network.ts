@@ -2,13 +2,13 @@ import { type NetworkName, parseIfName } from "../../../core/names.ts";
 import type { Networks } from "../../networks/networks.ts";
 import type { OverlayMemory } from "../records/overlay-memory.ts";
 
-/** Until the overlay says what fits through it. */
+/** The MTU until the overlay's MTU is known. */
 const usualMtu = 1500;
 
 /**
- * The network of one of several overlays, which has its name: made without a subnet unless it is
- * there from an earlier start. Throws `NAME_IN_USE` when somebody else made it, and what the host
- * says.
+ * Ensures the network of one of several overlays, which has the overlay's name. A new network has
+ * no subnet. Throws `NAME_IN_USE` if a caller made a network of this name, and the errors of the
+ * host.
  */
 export async function ensureOverlayNetwork(
   name: NetworkName,
@@ -43,8 +43,8 @@ export async function ensureOverlayNetwork(
 }
 
 /**
- * Takes it away with the last that is known of its overlay; not from under pods. Throws what the
- * host says.
+ * Removes the network together with the last record of its overlay, but not while pods use it.
+ * Throws the errors of the host.
  */
 export async function dropOverlayNetwork(
   name: NetworkName,

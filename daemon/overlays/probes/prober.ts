@@ -2,7 +2,7 @@ import type { Ip } from "../../../core/address.ts";
 import { guard, guarded } from "../../../core/guard.ts";
 import type { EchoAnswer } from "../../../linux/echo-socket.ts";
 
-/** What the last probe of a peer has come to. */
+/** The result of the last probe of a peer. */
 export interface Probe {
   readonly reachable: boolean;
   /**
@@ -17,7 +17,7 @@ export interface ProberOptions {
   readonly ask: (address: Ip, options: { readonly timeoutMs: number }) => Promise<EchoAnswer>;
   /** Between two probes of a peer, milliseconds; 0 never probes. */
   readonly periodMs: number;
-  /** Peers that are asked at the same time; 32 unless given. */
+  /** The number of peers that are probed concurrently. Default: 32. */
   readonly atOnce?: number;
   readonly timeoutMs?: number;
   /** Whether a peer can be reached is known for the first time, or is not as it was. */
@@ -35,7 +35,7 @@ export class Prober implements Disposable {
   readonly #targets = new Map<string, readonly Ip[]>();
   #hosts: ReadonlyMap<string, readonly Ip[]> = new Map();
   readonly #probes = new Map<string, Probe>();
-  /** To be asked, in this order; none twice. */
+  /** The peers to probe, in this order, each once. */
   readonly #due = new Set<string>();
   readonly #asked = new Set<string>();
   #closed = false;
@@ -51,9 +51,9 @@ export class Prober implements Disposable {
   }
 
   /**
-   * All peers by their keys, with the addresses of `probeTargets`. What is known of those that stay
-   * the same is kept. `hosts` are the public addresses by key: a host that says from there that it
-   * has no way on is there, though nothing has the probed address yet.
+   * Sets all peers by their keys, with the addresses of `probeTargets`. Results of unchanged peers
+   * are kept. `hosts` are the public addresses by key: a host that answers from there that it has
+   * no route is reachable, though no machine has the probed address yet.
    */
   follow(
     targets: ReadonlyMap<string, readonly Ip[]>,
@@ -90,7 +90,7 @@ export class Prober implements Disposable {
     return { reachable, unreachable: this.#probes.size - reachable };
   }
 
-  /** The first few of those that could not. */
+  /** The first unreachable peers, at most `atMost`. */
   unreachable(atMost: number): readonly string[] {
     const lost: string[] = [];
     for (const [key, { reachable }] of this.#probes) {
@@ -100,7 +100,7 @@ export class Prober implements Disposable {
     return lost;
   }
 
-  /** Where some peer has answered; undefined when none has. */
+  /** An address at which a peer has answered; undefined if there is none. */
   get reached(): Ip | undefined {
     for (const { address } of this.#probes.values()) if (address !== undefined) return address;
     return undefined;
@@ -151,7 +151,7 @@ export class Prober implements Disposable {
     if (before?.reachable !== found.reachable) this.#options.onChange?.(key, found);
   }
 
-  /** What cannot be asked has not answered; why is for whoever asks to tell. */
+  /** A probe that cannot be sent counts as unanswered; the caller reports the reason. */
   async #answer(address: Ip): Promise<EchoAnswer> {
     try {
       return await this.#options.ask(address, { timeoutMs: this.#options.timeoutMs });

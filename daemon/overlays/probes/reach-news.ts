@@ -1,22 +1,28 @@
 import { guarded } from "../../../core/guard.ts";
 import type { Log } from "../../../linux/log.ts";
 
-/** What is known of all peers together. */
+/** The reachability of all peers together. */
 interface Reach {
   readonly reachable: number;
   readonly unreachable: number;
-  /** Some of those that cannot be reached, by their keys. */
+  /** Some of the unreachable peers, by their keys. */
   readonly lost: readonly string[];
 }
 
 export interface ReachNewsOptions {
   readonly log: Pick<Log, "info" | "warn">;
   readonly reach: () => Reach;
-  /** From the first change of a peer to the line about all, milliseconds; five seconds unless given. */
+  /**
+   * The time from the first change of a peer to the line about all, in milliseconds. Default: five
+   * seconds.
+   */
   readonly afterMs?: number;
 }
 
-/** Tells how many peers cannot be reached when that is another number, in one line for all that changed at about the same time. */
+/**
+ * Reports the number of unreachable peers when it changes, in one line for all changes at about the
+ * same time.
+ */
 export class ReachNews implements Disposable {
   readonly #options: ReachNewsOptions;
   #told = 0;

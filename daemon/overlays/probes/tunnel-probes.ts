@@ -5,7 +5,7 @@ import type { RefusedDatagramOptions } from "../../../linux/refused-datagram.ts"
 export type AskEcho = (address: Ip, options: EchoOptions) => Promise<EchoAnswer>;
 export type AskRefusal = (address: Ip, options: RefusedDatagramOptions) => Promise<boolean>;
 
-/** How much of what an overlay promises its pods gets to a peer. */
+/** Which packet lengths, up to the overlay's MTU, reach a peer. */
 export type PathProbe =
   | { readonly kind: "whole" }
   /** The longest packet that got there, where one of the overlay's MTU did not. */
@@ -15,13 +15,13 @@ export type PathProbe =
 
 /** A packet may be lost for other reasons than its length. */
 const tries = 2;
-/** What every host takes (RFC 791, RFC 8200). */
+/** The packet length that every host accepts (RFC 791, RFC 8200). */
 const always = { 4: 576, 6: 1280 } as const;
 
 /**
- * Whether packets as long as the overlay's MTU reach a peer through the overlay, in one piece: an
- * underlay that carries less than its links say loses them without a word. `address` is one of
- * `probeTargets`. Where they do not, what does is found by halving.
+ * Probes whether packets as long as the overlay's MTU reach a peer through the overlay in one
+ * piece: an underlay that carries less than its links report drops them silently. `address` is one
+ * of `probeTargets`. If they do not arrive, bisection finds the length that does.
  */
 export async function probePath(
   ask: AskEcho,
@@ -49,23 +49,23 @@ export async function probePath(
   return { kind: "less", carries };
 }
 
-/** What becomes of checksums that are left to the network card, on the way to a peer. */
+/** The fate of checksums that are left to the network card, on the way to a peer. */
 export type ChecksumProbe =
   | "sound"
-  /** Datagrams without one arrive, and those with one do not. */
+  /** Datagrams without a checksum arrive, and those with one do not. */
   | "damaged"
-  /** The peer refuses none, whatever they have: a rule of its may say so. */
+  /** The peer refuses no datagram at all: one of its rules may drop them. */
   | "unknown";
 
 /** As many as a host refuses before it takes a rest (icmp_ratelimit), between both kinds. */
 const datagrams = 3;
-/** Where nobody listens who has been told to: dynamic ports. */
+/** Ports on which usually no program listens: dynamic ports. */
 const ports = { first: 49_152, count: 16_384 } as const;
 
 /**
- * Whether datagrams whose checksum is left to the card arrive at a peer through the tunnel: some
- * cards and drivers damage those that are wrapped, and everything but ping then hangs. `address` is
- * one of `probeTargets`, of IPv4: without a checksum there are no datagrams of IPv6 to compare
+ * Probes whether datagrams whose checksum is left to the card arrive at a peer through the tunnel:
+ * some cards and drivers damage encapsulated datagrams, and then everything except ping hangs.
+ * `address` is one of `probeTargets`, of IPv4: IPv6 has no datagrams without a checksum to compare
  * with. Throws `SYSCALL_FAILED`.
  */
 export async function probeChecksum(

@@ -30,14 +30,14 @@ export interface TunnelWatchOptions {
   /** The host's own sockets unless given. */
   readonly ask?: AskEcho;
   readonly askRefusal?: AskRefusal;
-  /** Of `ReachNews`. */
+  /** The `afterMs` of `ReachNews`. */
   readonly tellAfterMs?: number;
 }
 
-/** What peers are asked through. */
+/** The tunnel through which peers are probed. */
 export interface WatchedTunnel {
   readonly backend: BackendType;
-  /** What the overlay promises its pods. */
+  /** The MTU of the overlay's pods. */
   readonly mtu: number;
   readonly peers: Iterable<Peer>;
 }
@@ -51,10 +51,10 @@ const pauseMs = 1000;
 const fewPeers = 5;
 
 /**
- * Knows which peers can be reached, and tries out the tunnel on the first of them that answers:
- * whether packets of the overlay's MTU get through whole, and whether checksums arrive as they
- * should. It tries again when the MTU or the backend is another, and when a peer comes back; what
- * it finds wrong is warned of, and told by `troubles`.
+ * Knows which peers are reachable, and probes the tunnel to the first peer that answers: whether
+ * packets of the overlay's MTU arrive in one piece, and whether checksums arrive intact. It probes
+ * again when the MTU or the backend changes, and when a peer is reachable again. It logs problems
+ * as warnings and lists them in `troubles`.
  */
 export class TunnelWatch implements Disposable {
   readonly #options: TunnelWatchOptions;
@@ -66,7 +66,10 @@ export class TunnelWatch implements Disposable {
   #path: PathProbe | undefined;
   #checksum: ChecksumProbe | undefined;
   #trying = false;
-  /** Each read once: news come of one peer at a time, and there are thousands. */
+  /**
+   * The probe targets of each peer, computed once: changes arrive for one peer at a time, and there
+   * are thousands of peers.
+   */
   #targets = new WeakMap<Peer, readonly Ip[]>();
   #pause: NodeJS.Timeout | undefined;
   #waiting: WatchedTunnel | undefined;
@@ -125,7 +128,7 @@ export class TunnelWatch implements Disposable {
       new Map(all.map((peer) => [peer.key, this.#targetsOf(peer)])),
       new Map(all.map((peer) => [peer.key, publicAddresses(peer)])),
     );
-    // One that has gone is none of them any more.
+    // A removed peer no longer counts.
     this.#news.changed();
     const known = before && this.#prober.reached;
     if (this.#path === undefined && known !== undefined) this.#try(known);
@@ -139,7 +142,7 @@ export class TunnelWatch implements Disposable {
     return known;
   }
 
-  /** What the last probe of a peer has come to; undefined while it has not been asked. */
+  /** The result of the last probe of a peer; undefined until there was one. */
   of(key: string): Probe | undefined {
     return this.#prober.of(key);
   }
@@ -148,7 +151,7 @@ export class TunnelWatch implements Disposable {
     return this.#prober.counts;
   }
 
-  /** What is wrong with the tunnel, one line each. */
+  /** The problems of the tunnel, one line each. */
   get troubles(): readonly string[] {
     const mtu = this.#tunnel?.mtu ?? 0;
     return [
@@ -189,7 +192,7 @@ export class TunnelWatch implements Disposable {
   }
 
   #changed(key: string, { reachable, address }: Probe): void {
-    // A line a peer is for whoever looks for it: there are thousands of them.
+    // One line for each peer is for debugging: there are thousands of peers.
     this.#options.log.debug({ peer: key, reachable }, "A host of the overlay was probed");
     this.#news.changed();
     if (address !== undefined) this.#try(address);
@@ -212,7 +215,7 @@ export class TunnelWatch implements Disposable {
     const { settings, log, onDamage, askRefusal = isDatagramRefused } = this.#options;
     const { signal } = this.#ending;
     const isStill = (): boolean => !signal.aborted && this.#tunnel?.mtu === tunnel.mtu;
-    // (What leaves by none of podnet's doing is none of its concern.)
+    // With `alloc`, podnet does not forward the packets, so their path is not checked.
     if (tunnel.backend !== "alloc") {
       const path = await probePath(this.#ask, address, { mtu: tunnel.mtu, timeoutMs });
       if (!isStill()) return;

@@ -20,7 +20,7 @@ import { RemotePods } from "../../../overlay/pods/remote-pods.ts";
 import { OwnRecords } from "./own-records.ts";
 import { unreadTexts } from "../trouble-text.ts";
 
-/** What publishing takes of etcd. */
+/** The functions of the etcd client that publishing uses. */
 export type RecordsEtcd = Pick<Etcd, "range" | "watch" | "txn" | "grant" | "keepAlive" | "revoke">;
 
 export interface HostRecordsParts {
@@ -30,19 +30,21 @@ export interface HostRecordsParts {
   readonly clock: Clock;
   readonly random: () => number;
   readonly log: Log;
-  /** What this host says of itself now. */
+  /** This host's record of itself, as of now. */
   readonly self: () => HostRecord;
   /** All its pods. */
   readonly pods: () => readonly PodRecord[];
   /** One of them; undefined when it is gone. */
   readonly pod: (id: PodId) => PodRecord | undefined;
-  /** Told which hosts have a record when that is another set; undefined: it is not known. */
+  /**
+   * Called with the hosts that have a record when this set changes; undefined if it is not known.
+   */
   readonly onPresent?: (owners: ReadonlySet<OwnerId> | undefined) => void;
   /** How long records outlast a host that keeps silent, seconds; 300 unless given. */
   readonly ttlSeconds?: number;
 }
 
-/** Between two writes, milliseconds: what changes meanwhile goes together. */
+/** The time between two writes, in milliseconds: changes in between are written together. */
 const pauseMs = 200;
 /** Longest pause after a failure, milliseconds. */
 const longestPauseMs = 5000;
@@ -50,9 +52,9 @@ const longestPauseMs = 5000;
 const callMs = 5000;
 
 /**
- * Tells other hosts of this one and its pods by records in etcd, and knows what they tell. The
- * records have an etcd lease of their own, so that those of a host that is dead end; podnetd that
- * ends leaves them, as its pods run on.
+ * Publishes this host and its pods to other hosts by records in etcd, and reads the records of the
+ * other hosts. The records have an etcd lease of their own, so that they expire when a host dies. A
+ * podnetd that ends leaves them, because its pods keep running.
  */
 export class HostRecords implements AsyncDisposable {
   readonly remote: RemotePods;
@@ -62,7 +64,7 @@ export class HostRecords implements AsyncDisposable {
   readonly #stop = new AbortController();
   readonly #ttlMs: number;
   #tasks: Promise<unknown> = Promise.resolve();
-  /** Whether it is known what etcd has. */
+  /** Whether the records in etcd were listed. */
   #listed = false;
   /** Since when etcd has not been heard, wall time. */
   #staleSince: number | undefined;
@@ -70,10 +72,10 @@ export class HostRecords implements AsyncDisposable {
   /** Something is not as it should be, or may not. */
   #dirty = true;
   #wake: () => void = () => {};
-  /** Ends a pause, also one that nothing to do ends. */
+  /** Ends the current pause, including the unlimited pause while there is nothing to do. */
   #release: () => void = () => {};
   #failing = false;
-  /** Why nothing is read, and why nothing is written. */
+  /** Why records cannot be read, and why they cannot be written. */
   #unread: unknown;
   #unwritten: unknown;
 
@@ -93,21 +95,21 @@ export class HostRecords implements AsyncDisposable {
   }
 
   /**
-   * What keeps other hosts from being reported this one's pods, and this one of theirs, one line
-   * each; that etcd is away is none.
+   * The reasons why hosts do not know each other's pods, one line each. That etcd is unreachable is
+   * not listed.
    */
   get troubles(): readonly string[] {
     return unreadTexts([this.#unread, this.#unwritten].filter((each) => each !== undefined));
   }
 
-  /** Begins to follow and to publish; `changes` tells what changes here until its signal aborts. */
+  /** Starts following and publishing; `changes` reports local changes until its signal aborts. */
   start(changes: (ended: AbortSignal) => Promise<void> = async () => {}): void {
     this.hostChanged();
     const tasks = [() => this.#follow(), () => this.#publish(), () => changes(this.#stop.signal)];
     this.#tasks = Promise.all(tasks.map((task) => guard("etcd", task)));
   }
 
-  /** What the host says of itself, or which networks are on which overlay, may be another now. */
+  /** The host's own record, or the assignment of networks to overlays, may have changed. */
   hostChanged(): void {
     const { prefix, host, self } = this.#parts;
     if (this.#own.want(hostKey(prefix, host), hostRecordText(self()))) this.podsChanged();
@@ -178,7 +180,7 @@ export class HostRecords implements AsyncDisposable {
         const kv = event.kind === "put" ? event.kv : undefined;
         if (kv === undefined) this.remote.delete(key);
         else this.remote.put({ key, text: decodeUtf8(kv.value) });
-        // Somebody else has changed what is this host's.
+        // Another program has changed one of this host's records.
         if (this.#own.changed({ key, modRevision, ...(kv === undefined ? {} : { kv }) }))
           this.#touch();
       }
@@ -221,7 +223,7 @@ export class HostRecords implements AsyncDisposable {
     }
   }
 
-  /** Keeps the lease, and writes what is to be written with it. */
+  /** Keeps the lease, and writes the pending records with it. */
   async #settle(): Promise<void> {
     if (!this.#listed) {
       this.#dirty = false;
@@ -239,7 +241,7 @@ export class HostRecords implements AsyncDisposable {
       const { lease } = await etcd.grant(this.#ttlMs / 1000, { signal });
       this.#lease = { id: lease, renewAt };
     }
-    // Before the writes: what changes while they are under way is seen to again.
+    // Reset before the writes, so that changes during the writes cause another one.
     this.#dirty = false;
     await this.#own.write(etcd, this.#lease.id, signal);
   }
@@ -250,7 +252,7 @@ export class HostRecords implements AsyncDisposable {
       : Math.max(0, this.#lease.renewAt - this.#parts.clock.monotonic());
   }
 
-  /** Once for as long as it is the same. */
+  /** Reports each reason once until it changes. */
   #tell(thrown: unknown): void {
     const { log } = this.#parts;
     this.#unwritten = thrown;

@@ -34,9 +34,7 @@ export interface HostRecordsSources {
   readonly log: Log;
 }
 
-/**
- * Begins to tell other hosts of this one's pods, as its rows have them and whenever they change.
- */
+/** Starts publishing this host's pods to other hosts, from the database and after each change. */
 export function openHostRecords(sources: HostRecordsSources): HostRecords {
   const { config, prefix, overlays, db, journal, clock, log } = sources;
   const recordOf = (row: PodRow): PodRecord => {
@@ -70,7 +68,7 @@ export function openHostRecords(sources: HostRecordsSources): HostRecords {
   return records;
 }
 
-/** Tells the records of each pod that changes. */
+/** Reports each changed pod to the records. */
 async function followJournal(
   records: HostRecords,
   { journal, log, ended }: Pick<HostRecordsSources, "journal" | "log"> & { ended: AbortSignal },

@@ -25,7 +25,10 @@ export class OtherHosts implements AsyncDisposable {
     return this.#peers;
   }
 
-  /** The etcd leases of all of them: of this host's own there is nothing to be asked, and a reservation has none. */
+  /**
+   * The etcd leases of all other hosts. This host's own lease is not asked about, and a reservation
+   * has none.
+   */
   get grants(): ReadonlySet<GrantId> {
     const grants = new Set<GrantId>();
     for (const entry of this.#registry)
@@ -40,7 +43,7 @@ export class OtherHosts implements AsyncDisposable {
     return this.#conflicts;
   }
 
-  /** Peers are those of this backend from now on. */
+  /** From now on, only hosts of this backend are peers. */
   configure(backend: BackendType): void {
     if (this.#backend === backend) return;
     this.#backend = backend;
@@ -50,19 +53,22 @@ export class OtherHosts implements AsyncDisposable {
     this.#peers.apply(entries.map((after) => ({ key: after.key, before: undefined, after })));
   }
 
-  /** This is the host's own key. Answers what is different of the peers by that. */
+  /** Sets the host's own key. Returns the resulting changes of peers. */
   own(key: string | undefined): readonly PeerChange[] {
     this.#own = key;
     return this.#peers.own(key, (each) => this.#registry.get(each));
   }
 
-  /** Takes in what changed of the leases. Answers what is different of the peers by that. */
+  /** Applies changes of the leases. Returns the resulting changes of peers. */
   apply(changes: readonly EntryChange[]): readonly PeerChange[] {
     this.#conflicts = undefined;
     return this.#peers.apply(changes);
   }
 
-  /** Has an extension's commands follow, one call behind the other; what fails is tried again with the next. */
+  /**
+   * Makes an extension's commands follow the peers, one call after the other; failures are retried
+   * with the next call.
+   */
   tellExtension(extension: Extension | undefined): void {
     if (extension === undefined || this.#waits) return;
     this.#waits = true;

@@ -1,7 +1,7 @@
 import type { KeyValue, Operation, Etcd } from "../../../etcd/etcd.ts";
 import { decodeUtf8 } from "../../../core/utf8.ts";
 
-/** What etcd has at a key of this host's. */
+/** The value at one of this host's keys in etcd. */
 interface Published {
   readonly text: string;
   readonly lease: bigint;
@@ -12,8 +12,8 @@ interface Published {
 const together = 100;
 
 /**
- * This host's own records: as they are to be, as etcd has them, and what brings the one to the
- * other.
+ * This host's own records: the desired and the stored ones, and the writes that bring the latter to
+ * the former.
  */
 export class OwnRecords {
   readonly #isOwn: (key: string) => boolean;
@@ -24,7 +24,7 @@ export class OwnRecords {
     this.#isOwn = isOwn;
   }
 
-  /** Says what a key is to be; undefined: not there. Answers whether it was something else. */
+  /** Sets the desired value of a key; undefined removes it. Returns whether it changed. */
   want(key: string, text: string | undefined): boolean {
     const changed = this.#wanted.get(key) !== text;
     if (text === undefined) this.#wanted.delete(key);
@@ -51,14 +51,14 @@ export class OwnRecords {
   }): boolean {
     if (!this.#isOwn(event.key)) return false;
     const known = this.#there.get(event.key);
-    // Of what this host wrote itself it knows before it is told.
+    // The event reports this host's own write, which is known already.
     if (known !== undefined && known.modRevision >= event.modRevision) return false;
     if (event.kv === undefined) this.#there.delete(event.key);
     else this.#put(event.kv);
     return true;
   }
 
-  /** Writes what is not as it should be, with the lease given. */
+  /** Writes all differences, with the given lease. */
   async write(etcd: Pick<Etcd, "txn">, lease: bigint, signal: AbortSignal): Promise<void> {
     const operations = this.#difference(lease);
     for (let from = 0; from < operations.length; from += together) {

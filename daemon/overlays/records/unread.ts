@@ -1,10 +1,10 @@
 import type { Log } from "../../../linux/log.ts";
 import { unreadTexts } from "../trouble-text.ts";
 
-/** What keeps something in etcd from being read or written, alongside that etcd is away. */
+/** The reasons, other than an unreachable etcd, why something in etcd cannot be read or written. */
 export class Unread {
   readonly #log: Pick<Log, "error">;
-  /** For people: what is not read. */
+  /** What is not read, for messages. */
   readonly #what: string;
   #troubles: readonly string[] = [];
 
@@ -13,7 +13,7 @@ export class Unread {
     this.#what = what;
   }
 
-  /** One line each; none when nothing is in the way. */
+  /** The problems, one line each. */
   get troubles(): readonly string[] {
     return this.#troubles;
   }
