@@ -11,7 +11,7 @@ import type { Inspection } from "../../network/bridge/inspect.ts";
  * to the host go only by it.
  */
 export interface AttachmentNetwork {
-  /** Makes the host and the namespace what the fragment says. */
+  /** Converges the host and the namespace to the fragment. */
   ensure(fragment: AttachmentFragment, signal: AbortSignal): Promise<AttachmentObserved>;
   /**
    * Compares the host with the fragment that `now` returns in its turn, and repairs it if asked to;
@@ -33,7 +33,7 @@ export interface AttachmentNetwork {
     fragment: AttachmentFragment,
     signal: AbortSignal,
   ): Promise<LaterChanges | undefined>;
-  /** What is not as the fragment says, a line each; none where all is. */
+  /** The differences from the fragment, a line each. */
   check(fragment: AttachmentFragment, signal: AbortSignal): Promise<readonly string[]>;
   /**
    * Cuts all traffic: ports are taken down and off the bridge, and rules are removed. The links are

@@ -24,20 +24,16 @@ export interface AttachmentPlan {
   readonly netns: string;
   readonly mac: Mac;
   readonly mtu: number;
-  /**
-   * The runtime asked for no MTU: it is that of the network, whatever that becomes. Absent: it
-   * stays.
-   */
+  /** The runtime asked for no MTU, so the MTU follows the network's. Absent: the MTU stays. */
   readonly mtuOfNetwork?: true;
   readonly addresses: readonly IpPrefix[];
-  /** One of each family that it has addresses of, at most. */
+  /** At most one of each family that the container has addresses of. */
   readonly gateways: readonly Ip[];
-  /** Its part of the host. */
+  /** The container's part of the host. */
   readonly fragment: AttachmentFragment;
   readonly published?: readonly PublishedPlan[];
   /**
-   * The runtime holds the host ports of what is published; absent: podnetd does, with sockets of
-   * its own.
+   * The runtime holds the host ports that are published; absent: podnetd holds them with sockets.
    */
   readonly portsHeldByRuntime?: true;
   /**
@@ -46,9 +42,12 @@ export interface AttachmentPlan {
    */
   readonly forwarders?: readonly PublishedPlan[];
   readonly dns: AttachmentDns;
-  /** When it was claimed, whatever is done to the clock; absent where a podnetd before wrote it. */
+  /**
+   * When the plan was claimed, unaffected by changes of the clock; absent in plans of earlier
+   * podnetds.
+   */
   readonly claimed?: BootMoment;
-  /** What its runtime calls it on this network, as names of DNS; absent: nothing. */
+  /** The DNS names that the runtime gives the container on this network; absent: none. */
   readonly names?: readonly string[];
   /** The pod it belongs to, where its runtime says so: `namespace/name`. */
   readonly pod?: string;
@@ -80,15 +79,18 @@ export const portsToHold = ({
 export const inNamespace = (plan: AttachmentPlan, namespace: string | undefined): AttachmentPlan =>
   namespace === undefined ? plan : { ...plan, fragment: { ...plan.fragment, namespace } };
 
-/** A container whose ADD is answered now: plugins after podnet's in the list are yet to be run. */
+/**
+ * The plan of a container whose ADD is answered now: plugins after podnet's in the list are yet to
+ * run.
+ */
 export const settlingPlan = (plan: AttachmentPlan): AttachmentPlan =>
   plan.fragment.madeByCaller === true
     ? plan
     : { ...plan, fragment: { ...plan.fragment, settling: true } };
 
 /**
- * A container whose list is done. Without `later` nothing of the inside is taken for a later
- * plugin's.
+ * The plan of a container whose list is done. Without `later`, later plugins changed nothing
+ * inside.
  */
 export function settledPlan(plan: AttachmentPlan, later?: LaterChanges): AttachmentPlan {
   const { settling: _done, ...fragment } = plan.fragment;

@@ -13,7 +13,7 @@ import { checkVersion } from "../store/stored-version.ts";
  */
 export type AttachmentState = "adding" | "ready" | "deleting";
 
-/** How a runtime names an attachment: what CNI says is the same from ADD to DEL. */
+/** How a runtime names an attachment: CNI keeps these values from ADD to DEL. */
 export interface AttachmentName {
   readonly containerId: string;
   readonly ifName: string;

@@ -31,7 +31,7 @@ import type { ContainerNames } from "./container-names.ts";
 import { TranslationRules } from "./translation-rules.ts";
 import { type AddRequest, type DelRequest, type NetworkRequest, wishesOf } from "./cni/wishes.ts";
 
-/** Longest an ADD or CHECK may take, milliseconds: what kubelet's runtimes wait for is longer. */
+/** Longest an ADD or CHECK may take, milliseconds: kubelet's runtimes wait longer. */
 const attachMs = 60_000;
 
 export interface AttachmentsParts extends AttachmentWorld {
@@ -47,8 +47,8 @@ export interface AttachmentsParts extends AttachmentWorld {
 }
 
 /**
- * The networks of containers. Many are worked on side by side, those of one container one after the
- * other; the rows are the truth, and nothing is held here but host ports.
+ * Connects containers to networks. Containers are worked on concurrently, the requests of one
+ * container in order. The rows are the truth; in memory are only the sockets of host ports.
  */
 export class Attachments implements AsyncDisposable {
   readonly #parts: AttachmentsParts;
@@ -75,7 +75,7 @@ export class Attachments implements AsyncDisposable {
     });
   }
 
-  /** The attachments whose records can be used. */
+  /** The attachments whose records are readable. */
   list(): AttachmentRow[] {
     return this.#parts.records.list();
   }
@@ -85,12 +85,14 @@ export class Attachments implements AsyncDisposable {
     return this.#parts.records.listAny();
   }
 
-  /** The row to show an attachment by: of a damaged one what other columns and tables say. */
+  /**
+   * The row to show an attachment by; for a damaged one it is made of the other columns and tables.
+   */
   readable(row: AnyAttachment): AttachmentRow {
     return this.#parts.records.readable(row);
   }
 
-  /** What is wrong with an attachment that podnetd cannot mend now; undefined where nothing is. */
+  /** Why an attachment is degraded and podnetd cannot repair it now; undefined where it is not. */
   troubleOf(row: AnyAttachment): string | undefined {
     return isDamagedAttachment(row) ? row.damage.message : this.ready.troubleOf(row.id);
   }
@@ -101,9 +103,9 @@ export class Attachments implements AsyncDisposable {
   }
 
   /**
-   * Attaches a container to a network. Throws `NAME_IN_USE` where it is attached by that name
-   * already, what the planner says, and what the host says: then nothing is left of it. So it is
-   * when the signal aborts.
+   * Attaches a container to a network. Throws `NAME_IN_USE` when the name is attached already, and
+   * the errors of the planner and of the host. After an error or an abort nothing is left of the
+   * attachment.
    */
   add(request: AddRequest, attaching: Attaching, signal: AbortSignal): Promise<CniResult> {
     return this.#locks.run(request.containerId, async () => {
@@ -131,19 +133,21 @@ export class Attachments implements AsyncDisposable {
   }
 
   /**
-   * Takes a container off a network; absent is success, and so is one that is not meant, as it
-   * stands when its turn has come. Answers once nothing of it passes any more.
+   * Detaches a container from a network. Idempotent. Skips the row if `isMeant` is false once the
+   * lock is held. Resolves once the container's traffic is cut.
    */
   delete(request: DelRequest, isMeant = (_row: AnyAttachment): boolean => true): Promise<void> {
     return this.#locks.run(request.containerId, async () => {
       const row = this.#parts.records.named(request);
-      // The runtime's network is part of what it means: what another one made is another's.
+      // A DEL means its runtime's network only: another network's attachment is another DEL's.
       if (row?.config === request.config.name && isMeant(row))
         await this.#teardowns.detach(row, "detached");
     });
   }
 
-  /** Throws `INTERFACE_NOT_FOUND`, and `VERIFY_MISMATCH` naming what is not as it was added. */
+  /**
+   * Throws `INTERFACE_NOT_FOUND`, and `VERIFY_MISMATCH` naming the differences from ADD's result.
+   */
   check(request: AddRequest, signal: AbortSignal): Promise<void> {
     return this.#locks.run(request.containerId, async () => {
       const row = this.#parts.records.named(request);
@@ -206,12 +210,14 @@ export class Attachments implements AsyncDisposable {
     await this.#translations.write();
   }
 
-  /** Brings the containers of a network up to what it is now. */
+  /** Applies a network update to the network's containers. */
   refit(name: NetworkName): Promise<void> {
     return refitAttachments(this.#parts.networks.find(name), this.#refitting());
   }
 
-  /** What that would make of ports, with the network as it is to be. */
+  /**
+   * The ports as such an update would leave them, with the network's new definition. Takes nothing.
+   */
   refitPlan(network: NetworkDefinition): readonly AttachedFragment[] {
     return refitAttachmentPlan(network, this.#refitting());
   }
@@ -233,7 +239,7 @@ export class Attachments implements AsyncDisposable {
     this.#refusing = false;
   }
 
-  /** Takes nothing new, and waits for what is under way up to `graceMs`, which is then undone. */
+  /** Refuses new requests, waits up to `graceMs` for those under way, and then undoes them. */
   async close(graceMs: number): Promise<void> {
     this.#refusing = true;
     const limit = setTimeout(
@@ -289,8 +295,8 @@ export class Attachments implements AsyncDisposable {
   }
 
   /**
-   * Throws when the container is attached. One that is being removed, or whose namespace is gone,
-   * whatever is at its path by now, is detached instead.
+   * Throws when the container is attached. If it is being removed, or its namespace is gone or
+   * replaced at its path, it is detached instead.
    */
   async #refuseAttached(request: AddRequest): Promise<void> {
     const { records } = this.#parts;

@@ -2,7 +2,7 @@ import { statfsSync } from "node:fs";
 import type { AttachmentFragment } from "../../network/containers/desired.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
 
-/** NSFS_MAGIC of linux/magic.h: what a namespace's path lies on, while it is bound there. */
+/** NSFS_MAGIC of linux/magic.h: the file system of a namespace's path while it is bound there. */
 const nsfs = 0x6e736673;
 
 /**

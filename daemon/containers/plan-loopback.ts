@@ -8,7 +8,7 @@ import type { PortsSnapshot } from "../published/ports-snapshot.ts";
 import type { HostPorts } from "../published/store.ts";
 import { containerWords } from "../published/publish-words.ts";
 
-/** How loopback ports that a runtime listens at are reached all the same. */
+/** How ports on the host's loopback are reached when the runtime holds them. */
 export interface LoopbackPlan {
   /** podnetd's own ports. Each leads to the container. */
   readonly forwarders: readonly PublishedPlan[];
@@ -25,7 +25,7 @@ function loopbackOf(hostIp: Ip): Ip | undefined {
   return hostIp === "0.0.0.0" || hostIp === "::" ? redirectedTo[familyOf(hostIp)] : undefined;
 }
 
-/** What the planner has to know of the host for `planLoopback`, as ports that are to be chosen. */
+/** The ports that the planner has to choose for `planLoopback`, as specs. */
 export const forwarderSpecs = (specs: readonly PortSpec[]): readonly PortSpec[] =>
   specs.flatMap((spec) =>
     spec.protocol === "sctp"

@@ -19,7 +19,7 @@ import type { AttachmentRecords } from "./records.ts";
 /** Between attempts to hold a port that another program has. */
 const portsBackoff = { firstMs: 500, longestMs: 5000 } as const;
 /**
- * From ADD until the other plugins of a list are taken to be done, milliseconds: the slowest of
+ * From ADD until the other plugins of a list are assumed to be done, milliseconds: the slowest of
  * them take some seconds.
  */
 const settleMs = 10_000;
@@ -39,18 +39,18 @@ interface Ready {
   readonly plan: AttachmentPlan;
   /** When a plan that waits for later plugins is complete, by the monotonic clock. */
   readonly settlesAtMs: number;
-  /** What of its links cannot be healed, or why they cannot be looked at. */
+  /** What of the container's links cannot be repaired, or why they cannot be observed. */
   trouble: string | undefined;
   /**
-   * The rules for what others translate to it were written, and are looked at like those of what is
-   * published.
+   * The rules for connections that other programs translate to the container are written. From then
+   * on drift checks them like the rules of published ports.
    */
   ruled: boolean;
 }
 
 /**
- * Containers that have their networks, as long as podnetd runs: what drift looks at, often and
- * without asking rows.
+ * The containers that have their networks, in memory: drift checks them often, without reading
+ * rows.
  */
 export class ReadyAttachments implements RunningAttachments, Unruled {
   readonly #parts: ReadyParts;
@@ -80,7 +80,7 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
     else this.#unheld.failed(plan.id, () => this.#holdPorts(plan), missing);
   }
 
-  /** From now on what is missing of it is no drift. */
+  /** From now on drift does not check the container. */
   leave(id: AttachmentId): void {
     this.#ready.delete(id);
     this.#unheld.forget(id);
@@ -116,8 +116,8 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
   }
 
   /**
-   * See `RunningAttachments`. Of one whose namespace is gone, is another one by now, or cannot be
-   * opened, nothing is found: that is noted, once.
+   * See `RunningAttachments`. A container whose namespace is gone, replaced, or cannot be opened
+   * has no drift; the reason is noted, once.
    */
   async inspect(id: AttachmentId, options: LookOptions, signal: AbortSignal): Promise<Inspection> {
     if (options.inside) await this.settle(id, signal);
@@ -135,9 +135,9 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
   }
 
   /**
-   * Writes down what later plugins made of a container, once they are done, or at once if `now`.
-   * What is seen then is kept from then on. Does nothing where that cannot be seen: the next look
-   * tries again. Throws when the signal aborts.
+   * Writes down what later plugins changed of a container, once they are done, or at once if `now`;
+   * podnetd keeps these changes from then on. Does nothing where they cannot be observed: the next
+   * look tries again. Throws when the signal aborts.
    */
   async settle(id: AttachmentId, signal: AbortSignal, now = false): Promise<void> {
     const ready = this.#ready.get(id);
@@ -154,7 +154,7 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
     this.enter(plan);
   }
 
-  /** What a container lacks that podnetd cannot give it now. */
+  /** Why a container is degraded and podnetd cannot repair it now. */
   troubleOf(id: AttachmentId): string | undefined {
     const ports = this.#unheld.condition(id);
     const unheld = ports.status === "degraded" ? ports.error?.message : undefined;
@@ -169,7 +169,7 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
   #holdPorts({ id, containerId }: AttachmentPlan): Promise<void> {
     const { published, records, log, locks } = this.#parts;
     return locks.run(containerId, async () => {
-      // It may be on its way out by now.
+      // The container may have been detached meanwhile.
       const plan = this.#ready.get(id)?.plan;
       if (plan === undefined) return;
       await published.retry(id, portsToHold(plan));
@@ -191,7 +191,10 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
   }
 }
 
-/** What cannot be seen now is said by the look that follows. */
+/**
+ * Throws if the signal has aborted. Other errors are left to the look that follows, which reports
+ * them.
+ */
 function throwIfOver(signal: AbortSignal, thrown: unknown): undefined {
   if (signal.aborted) throw thrown;
   return undefined;

@@ -29,8 +29,8 @@ export interface AttachmentRecordsParts {
 }
 
 /**
- * What is known of attachments. Each change is one transaction, which need not survive a loss of
- * power: neither does any container, and the start after it takes away what rows are left.
+ * The records of attachments. Each change is one transaction, which need not survive a power loss:
+ * containers do not survive one either, and the next start removes the rows that are left.
  */
 export class AttachmentRecords {
   readonly #parts: AttachmentRecordsParts;
@@ -39,7 +39,7 @@ export class AttachmentRecords {
     this.#parts = parts;
   }
 
-  /** The attachments whose records can be used. */
+  /** The attachments whose records are readable. */
   list(): AttachmentRow[] {
     return listAttachments(this.#parts.db);
   }
@@ -63,8 +63,8 @@ export class AttachmentRecords {
   }
 
   /**
-   * The row to show or to remove an attachment by: of a damaged one what other columns and tables
-   * say.
+   * The row to show or to remove an attachment by; for a damaged one it is made of the other
+   * columns and tables.
    */
   readable(row: AnyAttachment): AttachmentRow {
     return isDamagedAttachment(row) ? remainsOf(this.#parts.db, row) : row;

@@ -56,7 +56,7 @@ async function recoverOne(
   try {
     const gone = whyGone(row, parts, sameBoot);
     if (gone !== undefined) await parts.teardowns.detach(row, gone);
-    // Its links stay as they are: what they should be is not known.
+    // The desired state of a damaged record's links is unknown, so they stay as they are.
     else if (isDamagedAttachment(row)) parts.log.error({ ...container, err: row.damage }, refused);
     else await takeOver(row, parts, signal);
   } catch (err) {
@@ -86,7 +86,7 @@ async function takeOver(
 const ageOf = ({ claimed }: AttachmentPlan, now: BootMoment): number =>
   claimed?.boot === now.boot ? (now.us - claimed.us) / 1000 : 0;
 
-/** Why a container is to have no network any more; undefined while it is to have one. */
+/** Why a container has to be detached; undefined while it stays attached. */
 function whyGone(
   row: AnyAttachment,
   { network }: RecoverParts,
@@ -94,13 +94,13 @@ function whyGone(
 ): string | undefined {
   if (!sameBoot) return "the host was restarted";
   if (row.state !== "ready") return "podnetd ended meanwhile";
-  // Its namespace may be another than its damaged record says.
+  // A damaged record may name another namespace than the container's.
   return isDamagedAttachment(row) ? undefined : whyLost(row.plan.fragment, network);
 }
 
 /**
- * A podnetd before did not write down which namespace it is: it is taken to be the one that is
- * there now, from here on.
+ * An earlier podnetd did not write down the container's namespace: the one at its path now is taken
+ * to be it, from here on.
  */
 function identifiedPlan(
   { plan }: AttachmentRow,

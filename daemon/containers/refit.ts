@@ -58,8 +58,8 @@ export const refitAttachmentPlan = (
   });
 
 /**
- * Brings the containers of a network up to what it is now: in their rows, and in the kernel. What
- * fails there is drift.
+ * Applies a network update to the network's containers, in their rows and in the kernel. A failure
+ * in the kernel becomes drift.
  */
 export async function refitAttachments(
   network: NetworkDefinition,
@@ -72,7 +72,7 @@ export async function refitAttachments(
         const row = records.get(id);
         if (row?.state !== "ready" || isDamagedAttachment(row)) return;
         if (refitted(row.plan, network, parts.settings) === undefined) return;
-        // What later plugins made is known before anything else becomes different.
+        // Changes of later plugins are written down before podnetd changes anything else.
         await parts.ready.settle(id, AbortSignal.timeout(60_000), true);
         const now = records.get(id);
         if (now?.state === "ready" && !isDamagedAttachment(now))

@@ -1,7 +1,7 @@
 import { PodnetError } from "../../core/errors.ts";
 import type { AttachmentName } from "./attachment-rows.ts";
 
-/** It takes nothing new. */
+/** podnetd is ending and takes no new requests. */
 export const ending = (): PodnetError =>
   new PodnetError("CANCELLED", "podnetd is ending", { hint: "Try again when it runs again" });
 

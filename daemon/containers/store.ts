@@ -83,7 +83,7 @@ export const attachmentIds = (db: Database): Set<string> =>
 export const listAnyAttachments = (db: Database): AnyAttachment[] =>
   db.all("SELECT * FROM attachments ORDER BY created_ms, id").map(anyAttachment);
 
-/** The attachments whose rows can be used. */
+/** The attachments whose rows are readable. */
 export const listAttachments = (db: Database): AttachmentRow[] =>
   listAnyAttachments(db).filter((row): row is AttachmentRow => !isDamagedAttachment(row));
 

@@ -13,7 +13,7 @@ import { removeTranslationRules } from "./translation-rules.ts";
 
 /** From the first released container to the sweep, milliseconds: one sweep costs as much as 200. */
 const gatherMs = 300;
-/** Until what failed is tried again. */
+/** Between attempts to end traffic or delete links after a failure. */
 const backoff = { firstMs: 2000, longestMs: 2000 } as const;
 
 export interface TeardownParts {
@@ -23,20 +23,20 @@ export interface TeardownParts {
   readonly records: AttachmentRecords;
   readonly locks: KeyedLock<string>;
   readonly log: Log;
-  /** From now on what is missing of it is no drift. */
+  /** From now on drift does not check the container. */
   leaves(id: AttachmentId): void;
 }
 
 /**
- * How attachments go: the row says so, then traffic ends, which is what a runtime waits for. The
- * kernel takes its time for each link: links go a little later, those of all released containers in
- * one message. The row stays until then, so that a crash forgets none.
+ * How containers are detached: the row is written, then traffic is cut, and DEL returns. The kernel
+ * takes its time for each link, so links are deleted a little later, those of all released
+ * containers in one message. The row stays until then, so that a crash forgets none.
  */
 export class TeardownQueue {
   readonly #parts: TeardownParts;
-  /** Of which only links and connections in the host's memory are left. */
+  /** Attachments of which only links and connections are left in the kernel. */
   readonly #released = new Map<AttachmentId, AttachmentPlan>();
-  /** Containers whose traffic could not be ended, each by itself. */
+  /** Containers whose traffic could not be cut; each is retried separately. */
   readonly #releases: WorkQueue<AttachmentId>;
   /** One key: the links of all released containers. What cannot be released holds up no sweep. */
   readonly #sweeps: WorkQueue<"links">;
@@ -62,7 +62,8 @@ export class TeardownQueue {
   }
 
   /**
-   * Ends an attachment's traffic. Can be repeated. What fails is tried again by itself, and thrown.
+   * Cuts an attachment's traffic. Can be repeated. A failure is thrown, and retried in the
+   * background.
    */
   async detach(found: AnyAttachment, text: string): Promise<void> {
     const { id, containerId } = found;
@@ -75,10 +76,7 @@ export class TeardownQueue {
     this.#releases.forget(id);
   }
 
-  /**
-   * Leaves nothing of an attachment that failed. What cannot be undone yet is tried again by
-   * itself.
-   */
+  /** Undoes an attachment that failed. What cannot be undone yet is retried in the background. */
   async undo(plan: AttachmentPlan, thrown: unknown): Promise<void> {
     const { records, log } = this.#parts;
     try {
@@ -107,7 +105,7 @@ export class TeardownQueue {
     return this.#released.size > 0;
   }
 
-  /** Sweeps what is released, and leaves the rest to the next start. */
+  /** Deletes the links of released containers, and leaves what fails to the next start. */
   async close(): Promise<void> {
     await this.#releases.close();
     if (this.waits)
@@ -143,7 +141,7 @@ export class TeardownQueue {
     const { network, host, records } = this.#parts;
     await network.sweep();
     await removeTranslationRules(released, host);
-    // Whoever has an address next would go on with them.
+    // The next holder of the address would inherit the connections.
     await host.remove(
       { kind: "connections", of: released.map(({ fragment }) => ruledPart(fragment)) },
       new AbortController().signal,

@@ -16,7 +16,7 @@ export type RulesHost = Pick<HostNetwork, "inspectRules">;
 /** The containers whose rules are still to be written. */
 export interface Unruled {
   unruled(): readonly { readonly id: AttachmentId; readonly fragment: AttachedFragment }[];
-  /** From now on drift repair looks after their rules. */
+  /** From now on drift repair checks the rules of these containers. */
   ruled(ids: readonly AttachmentId[]): void;
 }
 
@@ -28,10 +28,10 @@ export interface TranslationRulesParts {
 }
 
 /**
- * The rules by which containers take connections that others on this host translate. No ADD waits
- * for them, as iptables takes tens of milliseconds for a commit: those of all containers that were
- * added meanwhile are written in one. Whoever translates to a container knows its address from the
- * answer to ADD, and starts programs of its own first.
+ * The rules by which containers accept connections that other programs on this host translate to
+ * them. ADD does not wait for them, as an iptables commit takes tens of milliseconds: the rules of
+ * all containers added meanwhile are written in one commit. A program that translates to a
+ * container gets its address from ADD's result, and starts programs of its own first.
  */
 export class TranslationRules {
   readonly #parts: TranslationRulesParts;
@@ -68,8 +68,7 @@ export class TranslationRules {
   }
 
   /**
-   * Tries nothing again; resolves when nothing is under way. What is missing is left to the next
-   * start.
+   * Stops retrying; resolves when no commit is under way. Missing rules are left to the next start.
    */
   close(): Promise<void> {
     return this.#queue.close();
@@ -108,7 +107,7 @@ export async function removeTranslationRules(
   plans: readonly AttachmentPlan[],
   host: RulesHost,
 ): Promise<void> {
-  // (Whoever publishes has lost all rules with the ports.)
+  // (Containers with published ports have lost all rules with the ports.)
   const gone = plans
     .filter(({ fragment }) => fragment.published === undefined)
     .map(({ fragment }) => withoutRules(ruledPart(fragment)));

@@ -19,7 +19,7 @@ export interface Exchanging {
   done(command: string, code: number, ms: number, error?: PodnetError): void;
 }
 
-/** What came of a request: what the plugin prints, or why not. */
+/** The outcome of a request: the plugin's output, or an error. */
 export type Answer =
   | { readonly ok: true; readonly stdout: string }
   | { readonly ok: false; readonly error: PodnetError; readonly stdout: string };
@@ -54,7 +54,10 @@ export async function answerExchange(
 const attachingOf = ({ hostVeth }: Exchange): { readonly hostVeth?: IfName } =>
   hostVeth === undefined ? {} : { hostVeth: read(hostVeth, "hostVeth", parseIfName) };
 
-/** Does it, and answers what the plugin prints: nothing, where CNI has it print nothing. */
+/**
+ * Carries a request out and returns the plugin's output: empty, where CNI has the plugin print
+ * nothing.
+ */
 async function act(
   request: CniRequest,
   attaching: { readonly hostVeth?: IfName },

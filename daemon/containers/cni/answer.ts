@@ -8,7 +8,7 @@ import type {
 } from "../../../network/containers/desired.ts";
 import type { AttachmentPlan } from "../attachment-plan.ts";
 
-/** What an ADD answers: what earlier plugins of the list made, and ours behind it. Pure. */
+/** The result of an ADD: the interfaces of earlier plugins in the list, then podnet's. Pure. */
 export function resultOf(
   plan: AttachmentPlan,
   observed: AttachmentObserved,

@@ -4,7 +4,7 @@ import { partOf } from "../../../network/containers/routes.ts";
 import type { AttachmentPlan } from "../attachment-plan.ts";
 import type { AddRequest } from "./wishes.ts";
 
-/** What the runtime's memory of an attachment says otherwise than its row, a line each. Pure. */
+/** The differences of the runtime's `prevResult` from the attachment's row, a line each. Pure. */
 export function compareResult(
   { ifName, addresses, mac, fragment }: AttachmentPlan,
   { config, netns }: AddRequest,
@@ -32,7 +32,7 @@ export function compareResult(
   ];
 }
 
-/** What plugins after podnet's change without a word in their result. */
+/** Parts that later plugins change without a word in their results. */
 const untold: readonly InsidePart[] = [
   "mtu",
   "setting accept_ra",

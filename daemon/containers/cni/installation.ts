@@ -38,7 +38,7 @@ const key = "cni_installed";
  */
 export class Installation {
   readonly #parts: InstallationParts;
-  /** As its row says: podnetd may be ending because it can read no rows any more. */
+  /** As the row says. Cached, as podnetd may be ending because it can read no more rows. */
   #installed: Installed | undefined;
   #trouble: PodnetError | undefined;
 
@@ -48,11 +48,11 @@ export class Installation {
   }
 
   /**
-   * Puts the plugin and its list there, the list last, and returns their paths. An installation in
-   * the same directories is replaced file by file, so that a runtime never finds none; one in other
-   * directories is uninstalled first. When it fails the former installation remains, or nothing.
-   * Throws `IMAGE_MISSING`, `SYSCALL_FAILED`, `STATE_UNWRITABLE`, and `WRONG_STATE` as `uninstall`
-   * does.
+   * Installs the plugin, then its list, and returns their paths. An installation in the same
+   * directories is replaced file by file, so that a runtime always finds one; an installation in
+   * other directories is uninstalled first. After a failure the former installation remains, or
+   * nothing. Throws `IMAGE_MISSING`, `SYSCALL_FAILED`, `STATE_UNWRITABLE`, and `WRONG_STATE` as
+   * `uninstall` does.
    */
   install(installed: Installed): string[] {
     const program = this.#built();
@@ -79,8 +79,9 @@ export class Installation {
   }
 
   /**
-   * Removes both, and returns the paths of what was there. Absent is success. Throws `WRONG_STATE`
-   * while containers are attached unless `force` is set; `SYSCALL_FAILED`, `STATE_UNWRITABLE`.
+   * Removes plugin and list, and returns the paths of the files that existed. Absent is success.
+   * Throws `WRONG_STATE` while containers are attached unless `force` is set; `SYSCALL_FAILED`,
+   * `STATE_UNWRITABLE`.
    */
   uninstall({ force = false } = {}): string[] {
     const count = this.#installed === undefined ? 0 : this.#parts.containers();
@@ -99,9 +100,10 @@ export class Installation {
   }
 
   /**
-   * podnetd serves. Renews the plugin where it is not the one built with this podnetd, then writes
-   * the list. Removes what an earlier podnetd left half done. What fails is reported in `trouble`;
-   * the list then stays as it was found, for a runtime that misses it takes another network.
+   * To be called when podnetd serves. Renews the plugin if this podnetd was built with another one,
+   * then writes the list, and removes unfinished files of an earlier podnetd. A failure is reported
+   * in `trouble`; the list then stays as it was found, as a runtime without the list uses another
+   * network.
    */
   present(): void {
     const installed = this.#installed;
@@ -123,12 +125,12 @@ export class Installation {
     return this.#installed === undefined ? [] : pathsOf(this.#installed);
   }
 
-  /** Where they are; undefined where nothing was installed. */
+  /** Plugin and list; undefined where they are not installed. */
   get installed(): Installed | undefined {
     return this.#installed;
   }
 
-  /** Why what runtimes find is not what was installed; undefined when it is. */
+  /** Why runtimes find another plugin or list than was installed; undefined when they do not. */
   get trouble(): PodnetError | undefined {
     return this.#trouble;
   }

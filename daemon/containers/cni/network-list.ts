@@ -7,7 +7,7 @@ export const networkListFile = "10-podnet.conflist";
 /** The plugin's, as the list names it. */
 export const pluginFile = "podnet-cni";
 
-/** What podnet-cni has runtimes hand it, where they have something to hand. */
+/** The capabilities that runtimes pass to podnet-cni, where they have values for them. */
 const capabilities = {
   portMappings: true,
   bandwidth: true,

@@ -24,9 +24,8 @@ export interface SettlePending {
 }
 
 /**
- * The DELs that plugins wrote down, for podnetd was away or had too much to do. Each is done by
- * itself, in its container's turn: one that waits keeps no other from it. One that cannot be done
- * stays, and is reported once.
+ * Carries out the DELs that plugins wrote down while podnetd was away or overloaded. Each DEL waits
+ * for its own container's lock only. A DEL that fails stays, and is reported once.
  */
 export class PendingDels {
   readonly #parts: SettlePending;
@@ -41,7 +40,8 @@ export class PendingDels {
   }
 
   /**
-   * Does those that are there; whichever an earlier look is at is left to that one. Never rejects.
+   * Carries out the DELs in the directory, except those that an earlier call is still at. Never
+   * rejects.
    */
   async settle(): Promise<void> {
     const { directory, log } = this.#parts;
@@ -66,18 +66,18 @@ export class PendingDels {
     const path = join(directory, name);
     try {
       const written = contentOf(path);
-      // Its plugin has reached podnetd after all.
+      // The plugin has reached podnetd after all.
       if (written === undefined) return;
       const pending = parsePending(written);
       const request = parseRequest(pending.env, pending.stdin);
-      // What was attached after it was written is not meant by it.
+      // The DEL does not mean a container that was attached after it was written.
       if (request.command === "DEL")
         await attachments.delete(request, (row) => {
           // The plan of a damaged record says no moment.
           const moment = isDamagedAttachment(row) ? undefined : row.plan.claimed;
           return isMeant(pending, { createdMs: row.createdMs, moment }, this.#bootId);
         });
-      // One that has come in its place meanwhile is another DEL's, for the next look.
+      // Another DEL may have replaced the file meanwhile: the next look carries it out.
       if (contentOf(path)?.equals(written) !== true) return;
       perform("file", "remove pending DEL", () => rmSync(path, { force: true }));
       this.#told.delete(name);
@@ -92,7 +92,7 @@ export class PendingDels {
       this.#told.delete(noName);
       return names;
     } catch (err) {
-      // No plugin has ever written one.
+      // Without the directory, no plugin has written a DEL yet.
       if (!isAbsent(err))
         this.#tell(noName, err, "DELs that were written down cannot be looked for");
       return [];
@@ -111,12 +111,12 @@ export class PendingDels {
 const noName = "";
 
 /**
- * A plugin writes one in no time; one that finds it gone says that it could not, and is asked
- * again.
+ * A plugin writes a record at once. When it finds its temporary file gone, it reports an error, and
+ * the runtime repeats the DEL.
  */
 const draftMs = 60_000;
 
-/** What plugins that were killed have left of records. */
+/** Removes temporary files of plugins that were killed. */
 function removeDrafts(directory: string, names: readonly string[], log: Log): void {
   for (const name of names.filter(isTemporaryName)) {
     const path = join(directory, name);

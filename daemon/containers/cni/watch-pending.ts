@@ -22,7 +22,7 @@ interface Watched {
  */
 export function watchPending(directory: string, look: () => void, log: Log): Disposable {
   try {
-    // What plugins make is root's, and podnetd need not be root.
+    // Plugins would make the directory as root, and podnetd need not be root.
     perform("file", "make directory of pending DELs", () =>
       mkdirSync(directory, { recursive: true, mode: 0o700 }),
     );
@@ -61,7 +61,7 @@ export function watchPending(directory: string, look: () => void, log: Log): Dis
   };
 }
 
-/** Undefined where the kernel watches no more: the rounds are left. */
+/** Undefined where the kernel cannot watch: the periodic look remains. */
 function watchedAt(
   directory: string,
   inode: number,

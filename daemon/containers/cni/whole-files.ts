@@ -48,9 +48,9 @@ export function copyWhole(from: string, path: string): void {
 }
 
 /**
- * Makes it alongside its place, and puts it there. Others write files of their own: subnet.env
- * follows no link, kept plans are never flushed, and the guest's agent and the CNI plugin run
- * without Node.js.
+ * Writes the file alongside its path, and renames it. Other modules write files of their own:
+ * subnet.env follows no link, kept plans are never flushed, and the guest's agent and the CNI
+ * plugin run without Node.js.
  */
 function place(path: string, make: (draft: string) => void): void {
   const draft = draftOf(path);
@@ -64,7 +64,7 @@ function place(path: string, make: (draft: string) => void): void {
       perform("file", `put ${basename(path)} in place`, () => renameSync(draft, path));
       flush(dirname(path), `directory of ${basename(path)}`);
     } catch (cause) {
-      // What fails here may be the lack of room that it takes itself.
+      // The disk may be full because of this file.
       perform("file", `remove temporary file of ${basename(path)}`, () =>
         rmSync(draft, { force: true }),
       );
@@ -73,7 +73,7 @@ function place(path: string, make: (draft: string) => void): void {
   });
 }
 
-/** What is there outlives a loss of power from here on. */
+/** Flushes a file or directory, so that it outlives a power loss. */
 function flush(path: string, what: string): void {
   perform("file", `flush ${what}`, () => {
     const fd = openSync(path, "r");
@@ -85,12 +85,12 @@ function flush(path: string, what: string): void {
   });
 }
 
-/** (A dot keeps runtimes from taking it for one of their files.) */
+/** (A leading dot keeps runtimes from reading it as a list.) */
 const draftOf = (path: string): string => join(dirname(path), `.${basename(path)}.new`);
 
 /**
- * Removes a file, and what a podnetd that was killed left of it; answers whether it was there.
- * Throws `SYSCALL_FAILED`.
+ * Removes a file and the temporary file of a podnetd that was killed; returns whether the file
+ * existed. Throws `SYSCALL_FAILED`.
  */
 export function removeFile(path: string): boolean {
   const there = existsSync(path);

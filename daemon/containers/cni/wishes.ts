@@ -10,16 +10,13 @@ import type { CniRequest } from "../../../cni/protocol/request.ts";
 import { isDnsLabel } from "../../../core/names.ts";
 import { type Ip, type IpPrefix, ipOf, type Mac, parseUnicastMac } from "../../../core/address.ts";
 
-/**
- * Requests by what they are about: one that is or was to be attached, one on its way out, a whole
- * network.
- */
+/** Requests by their subject: ADD and CHECK an attachment, DEL an attachment, a whole network. */
 export type AddRequest = Extract<CniRequest, { readonly command: "ADD" | "CHECK" }>;
 export type DelRequest = Extract<CniRequest, { readonly command: "DEL" }>;
 export type NetworkRequest = Extract<CniRequest, { readonly command: "GC" | "STATUS" }>;
 
 /**
- * What is asked for of an attachment, wherever the runtime wrote it: a capability first, then
+ * What a request asks of an attachment, wherever the runtime wrote it: a capability first, then
  * `args`, then `CNI_ARGS`.
  */
 export interface Wishes {

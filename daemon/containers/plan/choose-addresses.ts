@@ -16,8 +16,8 @@ import { PodnetError } from "../../../core/errors.ts";
 import type { AttachmentSnapshot, FreeSubnet } from "./snapshot.ts";
 
 /**
- * Decides an attachment's addresses, one of each subnet: the one that is asked for of it, else its
- * next. Pure. Throws `ADDRESS_OUT_OF_RANGE`, `ADDRESS_RESERVED`, `ADDRESS_IN_USE`,
+ * Decides an attachment's addresses, one of each subnet: the requested address, else the subnet's
+ * next free one. Pure. Throws `ADDRESS_OUT_OF_RANGE`, `ADDRESS_RESERVED`, `ADDRESS_IN_USE`,
  * `POOL_EXHAUSTED`, `INVALID_ARGUMENT`.
  */
 export function chooseAddresses(

@@ -11,8 +11,8 @@ import type { AttachmentSnapshot } from "./snapshot.ts";
 import type { Wishes } from "../cni/wishes.ts";
 
 /**
- * A MAC made of an address as Kubernetes' plugins do it: 0a:58 and its last four bytes, which are
- * what differs. Pure.
+ * A MAC made of an address as Kubernetes' plugins make it: 0a:58 and the address's last four bytes,
+ * in which addresses differ. Pure.
  */
 export const madeMac = (ip: Ip): Mac =>
   macFromBytes(Uint8Array.of(0x0a, 0x58, ...ipToBytes(ip).slice(-4)));

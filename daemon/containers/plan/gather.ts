@@ -71,7 +71,7 @@ export function gatherAttachment(
   };
 }
 
-/** (The address whose MAC it is to have is the first subnet's: `chooseAddresses`.) */
+/** (The MAC is made of the first subnet's address: `chooseAddresses`.) */
 function macSnapshot(
   { mac, ips }: Wishes,
   [first]: readonly FreeSubnet[],

@@ -4,9 +4,9 @@ import type { AttachmentDns } from "../attachment-plan.ts";
 import type { AttachmentSnapshot } from "./snapshot.ts";
 
 /**
- * Whom a container is to ask for names: whom its runtime or its configuration names, else the
- * network's own servers: its gateways where they answer for names of pods. None leaves it to the
- * runtime. Pure.
+ * A container's name servers: those that its runtime or its configuration names, else the
+ * network's: its gateways where they answer for names of pods, or its servers. An empty result
+ * leaves the choice to the runtime. Pure.
  */
 export function planDns(
   { capabilities, dns }: Pick<CniConfig, "capabilities" | "dns">,

@@ -25,11 +25,11 @@ import { usualMtu } from "../refit.ts";
 import type { AttachmentSnapshot } from "./snapshot.ts";
 import type { AddRequest, Wishes } from "../cni/wishes.ts";
 
-/** How a container is attached, alongside what its runtime asks for. */
+/** How a container is attached, in addition to the runtime's request. */
 export interface Attaching {
   /**
-   * OpenShift SDN: the host's end of a pair that is there already, and whose other end its plugin
-   * sets up.
+   * OpenShift SDN: the host's end of an existing veth pair, whose other end OpenShift's plugin sets
+   * up.
    */
   readonly hostVeth?: IfName;
 }

@@ -5,21 +5,21 @@ import type { AddressStatus } from "../../ipam/addresses.ts";
 import type { CniSettings } from "../../config/cni.ts";
 import type { AttachmentId } from "../../store/holder.ts";
 
-/** What the planner of an attachment may know of the world, gathered beforehand. Plain data. */
+/** The state that the planner of an attachment decides by, gathered beforehand. Plain data. */
 export interface AttachmentSnapshot {
   /** The id it will have. */
   readonly id: AttachmentId;
   readonly network: Omit<NetworkDefinition, "subnets">;
   readonly subnets: readonly FreeSubnet[];
-  /** What is known of addresses that are asked for. */
+  /** The status of the requested addresses. */
   readonly asked: Readonly<Record<Ip, AddressStatus>>;
   /** Ports that the bridge has. */
   readonly ports: number;
-  /** Who has the MAC that is asked for, as messages say it. */
+  /** The holder of the requested MAC, as messages name it. */
   readonly macHolder?: string;
   /** An unused MAC; only where the MAC made of the address is taken. */
   readonly drawnMac?: Mac;
-  /** What names of pods end with, where the network's gateways answer for them. */
+  /** The domain of pod names, where the network's gateways answer for them. */
   readonly domain?: string;
   /** Of the host, where ports are asked for. */
   readonly hostPorts?: PortsSnapshot;
@@ -29,6 +29,6 @@ export interface AttachmentSnapshot {
 export interface FreeSubnet {
   readonly cidr: Cidr;
   readonly gateway: IpPrefix;
-  /** The address that one who asks for none gets; undefined when there is none left. */
+  /** The address that a request without one gets; undefined when the subnet is full. */
   readonly next: Ip | undefined;
 }

@@ -54,9 +54,7 @@ export interface RequestKey {
 export interface Replan extends PodContents {
   /** For people, in the event. */
   readonly text: string;
-  /**
-   * Its effect may fail: the row keeps the earlier contents until the records' `settled` is called.
-   */
+  /** Its effect may fail: the row keeps the earlier contents until the change is complete. */
   readonly reverting?: boolean;
 }
 
@@ -180,7 +178,7 @@ export class PodRecords {
   /**
    * Changes plan, spec, interfaces and addresses of a running pod, before the host or the guest
    * changes. With `reverting`, the next start goes back to the earlier contents if podnetd ends
-   * before it calls `settled`.
+   * before the change is complete.
    */
   replan(live: LivePod, next: Replan): void {
     const { podId, name } = live.plan;
