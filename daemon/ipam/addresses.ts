@@ -18,7 +18,7 @@ import {
   pruneLeases,
 } from "./store.ts";
 
-/** Who holds the addresses of a pod's interface or of a container. */
+/** The holder of the addresses of a pod's interface or of a container. */
 type Holder = Owner & LeaseOwner;
 
 const ownerOf = (podId: PodId, position: number): Holder => ({
@@ -33,7 +33,7 @@ interface Claim {
   readonly owner: Holder;
 }
 
-/** What of a pod's plan claims addresses. */
+/** The parts of a pod's plan that claim addresses. */
 export interface PodClaimant {
   readonly podId: PodId;
   readonly interfaces: readonly {
@@ -44,17 +44,17 @@ export interface PodClaimant {
   }[];
 }
 
-/** What of a container's plan claims addresses. */
+/** The parts of a container's plan that claim addresses. */
 interface ContainerClaimant {
   readonly id: AttachmentId;
   readonly network: NetworkName;
   readonly addresses: readonly IpPrefix[];
 }
 
-/** Whose plan it is that claims addresses: a pod's or a container's. */
+/** The owner of a plan that claims addresses: a pod or a container. */
 type Claimant = PodClaimant | ContainerClaimant;
 
-/** What stands in the way of an address that is asked for. */
+/** Why a requested address cannot be had, if so. */
 export type AddressStatus =
   | { readonly kind: "free" }
   | { readonly kind: "held"; readonly by: string }
@@ -76,7 +76,7 @@ function claimsOf(plan: Claimant): Claim[] {
   );
 }
 
-/** What some plans of a pod claim and others do not. */
+/** The claims that one set of a pod's plans has and the other has not. */
 function difference(
   before: readonly PodClaimant[],
   after: readonly PodClaimant[],
@@ -93,10 +93,10 @@ function difference(
   return { lost: without(had, has), won: without(has, had) };
 }
 
-/** A network's pools, one of each subnet. */
+/** A network's pools, one for each subnet. */
 type Pools = ReadonlyMap<Cidr, AddressPool>;
 
-/** How full the pool of a subnet is. */
+/** The usage of a subnet's pool. */
 export interface SubnetStats extends PoolStats {
   readonly cidr: Cidr;
 }
@@ -111,7 +111,7 @@ export class Addresses {
   readonly #quarantineMs: number;
   readonly #networks = new Map<NetworkName, Pools>();
 
-  /** Builds the pools from what networks are and from rows. */
+  /** Builds the pools from the networks' definitions and from rows. */
   constructor(
     db: Database,
     networks: readonly NetworkDefinition[],
@@ -143,8 +143,8 @@ export class Addresses {
   }
 
   /**
-   * Builds the pools of a network as it is to be; what is answered puts them in the place of those
-   * it has. Throws `ADDRESS_IN_USE` when what is to be reserved is held.
+   * Builds the pools for a network's new definition; the returned function replaces the current
+   * pools by them. Throws `ADDRESS_IN_USE` when an address to be reserved is held.
    */
   prepare(network: NetworkDefinition): () => void {
     const rows = listLeases(this.#db, network.name);
@@ -180,7 +180,7 @@ export class Addresses {
     for (const { address, owner } of leaving)
       if (contains(subnet.cidr, address) && /free|quarantined/.test(pool.lookup(address).state))
         pool.acquireAt(address, owner);
-    // After the leases, so that a range over one of them is noticed.
+    // After the leases, so that a range over a leased address is refused.
     for (const range of subnet.reserved) pool.reserve(range, "reserved by configuration");
     const latest = rows.reduce<LeaseRow | undefined>(
       (best, row) => (best === undefined || row.sinceMs >= best.sinceMs ? row : best),
@@ -204,7 +204,7 @@ export class Addresses {
     return undefined;
   }
 
-  /** How full each pool of a network is. */
+  /** The usage of each pool of a network. */
   subnets(network: NetworkName): SubnetStats[] {
     return Array.from(this.#pools(network), ([cidr, pool]) => ({ cidr, ...pool.stats() }));
   }
@@ -223,7 +223,7 @@ export class Addresses {
   }
 
   /**
-   * The address that one who asks for none gets of a subnet, or of what `among` leaves of it. Takes
+   * The address that a request without one gets of a subnet, or of the part `among` of it. Takes
    * nothing.
    */
   nextWithin(network: NetworkName, cidr: Cidr, among?: Iterable<Ip>): Ip | undefined {
@@ -233,7 +233,7 @@ export class Addresses {
     return undefined;
   }
 
-  /** What stands in the way of an address of a network. */
+  /** Whether an address of a network can be had, and why not. */
   status(network: NetworkName, ip: Ip): AddressStatus {
     const state = this.#poolOf(network, ip)?.lookup(ip);
     if (state?.state === "used")
@@ -268,7 +268,7 @@ export class Addresses {
       if (pool === undefined) continue;
       const [found] = pool.peek(1);
       pool.acquireAt(ip, owner);
-      // The search goes on behind what it had found; an address asked for by name does not move it.
+      // The search continues after the address that it found; a requested address does not move it.
       if (ip === found) pool.seek(ip);
     }
   }
@@ -285,8 +285,8 @@ export class Addresses {
   }
 
   /**
-   * Writes the leases of plans that take the place of others; what both have stays as it is. Call
-   * inside the transaction that writes the new ones.
+   * Writes the leases of plans that replace others; leases that both have stay as they are. Call
+   * inside the transaction that writes the new plans.
    */
   exchange(before: readonly PodClaimant[], after: readonly PodClaimant[]): void {
     const now = this.#clock.now();

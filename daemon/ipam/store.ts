@@ -3,7 +3,7 @@ import type { NetworkName } from "../../core/names.ts";
 import type { Database } from "../store/database.ts";
 import { type Row, integer, optionalInteger, text } from "../store/rows.ts";
 
-/** Who holds an address: it belongs to an interface, not to a run. */
+/** The holder of an address: a lease belongs to an interface, not to a run. */
 export interface LeaseOwner {
   readonly kind: "pod" | "attachment" | "gateway";
   /** For a pod: its id, `/` and the interface's position; for a container's attachment its id. */
@@ -106,7 +106,7 @@ export function pruneLeases(db: Database, beforeMs: number): void {
   );
 }
 
-/** Forgets quarantined addresses of a network that are in none of its subnets any more. */
+/** Deletes quarantined addresses of a network that are outside of its subnets. */
 export function deleteQuarantinedOutside(
   db: Database,
   network: NetworkName,

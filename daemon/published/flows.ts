@@ -1,4 +1,4 @@
-/** What has passed a pod's ports on loopback since podnetd started. */
+/** Traffic through a pod's ports on loopback since podnetd started. */
 export interface FlowCounts {
   /** Connections and UDP sessions that were begun. */
   readonly begun: number;
@@ -30,8 +30,8 @@ export class Flows {
   #bytesOut = 0;
 
   /**
-   * Takes a place, which the answered function gives back; undefined when none is free. `port` is
-   * what it came by.
+   * Takes a slot, which the returned function gives back; undefined when none is free. `port` is
+   * the host port of the connection.
    */
   begin(port: string, end: () => void): (() => void) | undefined {
     if (this.#ends.size >= mostFlows) {

@@ -43,7 +43,7 @@ export function gatherPorts(
 }
 
 /**
- * A socket at `::` as a rule takes what comes by IPv4 as well, and nothing reports one that does
+ * A socket at `::` usually takes IPv4 as well, and the kernel does not report a socket that does
  * not.
  */
 const coveredBy = (address: Ip): Ip[] =>

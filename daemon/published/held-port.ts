@@ -4,18 +4,18 @@ import type { Flows } from "./flows.ts";
 /** One host port at one address. */
 export interface PortAt {
   readonly protocol: "tcp" | "udp";
-  /** `0.0.0.0` and `::` stand for every one of a family. */
+  /** `0.0.0.0` and `::` stand for all addresses of a family. */
   readonly hostIp: Ip;
   readonly hostPort: number;
 }
 
-/** Where in the pod what comes by loopback is led. */
+/** The address and port in the pod to which traffic on loopback is forwarded. */
 export interface Lead {
   readonly podIp: Ip;
   readonly podPort: number;
 }
 
-/** What a port of a pod's serves, looked at anew for each connection: addresses of pods change. */
+/** The traffic that a port serves, looked up for each connection, as addresses of pods change. */
 export interface Served {
   /** Names the host port among the pod's. */
   readonly key: string;

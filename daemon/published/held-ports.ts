@@ -15,7 +15,7 @@ interface Place {
   readonly served: Served;
   /** Absent when another program has the port. */
   held: HeldPort | undefined;
-  /** Why that is so. */
+  /** Why the port is not held. */
   error: PodnetError | undefined;
 }
 
@@ -40,8 +40,8 @@ async function tryToHold(port: PortAt, place: Place, hold: Hold): Promise<void> 
 }
 
 /**
- * The host ports of all pods and containers, each held by a socket. What concerns one of them is
- * called under its lock.
+ * The host ports of all pods and containers, each held by a socket. Calls for a pod or container
+ * are made under its lock.
  */
 export class HeldPorts {
   readonly #pods = new Map<HolderId, PodPorts>();
@@ -53,10 +53,10 @@ export class HeldPorts {
   }
 
   /**
-   * Holds all of a pod's ports, as they are to be led now; those it holds already stay as they are.
-   * All or none: what was not the pod's before is let go of again when one cannot be had. The first
-   * `had` are not those that are asked for. Throws `PORT_IN_USE`, `ADDRESS_INVALID`,
-   * `PREFLIGHT_FAILED`.
+   * Holds all of a pod's ports, as they are now forwarded; ports that it holds already stay as they
+   * are. All or none: when a port cannot be held, those that were not the pod's before are
+   * released. The first `had` ports are not part of the request. Throws `PORT_IN_USE`,
+   * `ADDRESS_INVALID`, `PREFLIGHT_FAILED`.
    */
   async hold(podId: HolderId, published: readonly PublishedPlan[] = [], had = 0): Promise<void> {
     const pod = this.#podOf(podId);
@@ -71,21 +71,20 @@ export class HeldPorts {
   }
 
   /**
-   * Holds ports that are the pod's by its row: what cannot be held now is, once `retry`
-   * succeeds.
+   * Holds the ports of a pod's row. A port that cannot be held now is held once `retry` succeeds.
    */
   async adopt(podId: HolderId, published: readonly PublishedPlan[] = []): Promise<void> {
     await this.#take(this.#podOf(podId), published);
     this.#forgetEmpty(podId);
   }
 
-  /** Why one of the pod's ports is not held, if one is not. */
+  /** Why one of the pod's ports is not held; undefined when all are held. */
   missing(podId: HolderId): PodnetError | undefined {
     const places = this.#pods.get(podId)?.places.values() ?? [];
     return [...places].find(({ error }) => error !== undefined)?.error;
   }
 
-  /** Tries again to hold what is missing. Throws why one still is. */
+  /** Retries to hold missing ports. Throws the reason when a port still cannot be held. */
   async retry(podId: HolderId, published: readonly PublishedPlan[] = []): Promise<void> {
     await this.#take(this.#podOf(podId), published);
     const error = this.missing(podId);
@@ -93,7 +92,7 @@ export class HeldPorts {
     if (error !== undefined) throw error;
   }
 
-  /** Lets go of all the pod's ports but those, and ends what passes by them. */
+  /** Releases the pod's other ports, and ends their traffic. */
   keep(podId: HolderId, published: readonly PublishedPlan[] = []): void {
     const pod = this.#pods.get(podId);
     if (pod === undefined) return;
@@ -107,12 +106,12 @@ export class HeldPorts {
     this.keep(podId);
   }
 
-  /** Ends what passes by loopback: the pod has no machine any more. */
+  /** Ends the traffic on loopback, as the pod has no machine any more. */
   cut(podId: HolderId): void {
     this.#pods.get(podId)?.flows.cut();
   }
 
-  /** What has passed by loopback since podnetd started. */
+  /** Traffic on loopback since podnetd started. */
   counts(): FlowCounts {
     return sumOf([this.#former, ...[...this.#pods.values()].map(({ flows }) => flows.counts)]);
   }
@@ -133,7 +132,7 @@ export class HeldPorts {
     return pod;
   }
 
-  /** Holds what is not held, a few at a time, and answers what was not the pod's before. */
+  /** Holds missing ports, a few at a time, and returns those that were not the pod's before. */
   async #take(pod: PodPorts, published: readonly PublishedPlan[]): Promise<string[]> {
     const wanted = portsOf(published);
     const added = wanted.filter(({ key }) => !pod.places.has(key));

@@ -52,7 +52,7 @@ function programAt(port: PortAt): string | undefined {
   return by === undefined ? undefined : holderOf(by);
 }
 
-/** Throws `PORT_IN_USE` when a program has one of these: what `hold` would find. */
+/** Throws `PORT_IN_USE` when a program has one of these ports, as `hold` would. */
 export function refuseBusy(published: readonly PublishedPlan[]): void {
   const wanted = portsOf(published);
   const there = [...listenersOf(wanted), ...(wanted.some(isUdp) ? receivers() : [])];
@@ -66,7 +66,7 @@ export function refuseBusy(published: readonly PublishedPlan[]): void {
 const isUdp = ({ protocol }: PortAt): boolean => protocol === "udp";
 const receivers = (): BoundSocket[] => boundSockets(["udp"]).filter(({ listens }) => listens);
 
-/** Programs that listen where one of these is to be. */
+/** Sockets of programs that listen at one of these ports. */
 function listenersOf(wanted: readonly PortAt[]): BoundSocket[] {
   const ports = new Set(wanted.flatMap((each) => (isUdp(each) ? [] : each.hostPort)));
   const [first] = ports;

@@ -19,7 +19,7 @@ import { podWords, type PublishWords } from "./publish-words.ts";
 import type { PublishedAt, PublishedPlan } from "./published-plan.ts";
 import type { PortsSnapshot } from "./ports-snapshot.ts";
 
-/** What of an interface says whether a published port can lead to it. */
+/** The properties of an interface that decide whether a published port can lead to it. */
 export interface PublishingInterface {
   readonly guestName: string;
   /** Absent on a bridge or tap that is not podnet's, and on loopback. */
@@ -27,7 +27,7 @@ export interface PublishingInterface {
   /** Absent where the tap is not podnet's, and on loopback. */
   readonly bridge?: IfName;
   readonly addresses: readonly IpPrefix[];
-  /** It has been removed. */
+  /** The interface has been removed. */
   readonly leaving?: true;
 }
 
@@ -38,8 +38,9 @@ export interface Publishing {
 }
 
 /**
- * Decides host ports and where they lead, each entry in its place. Refusals speak of a pod unless
- * other words are given. Throws `PORT_IN_USE`, `PORTS_EXHAUSTED`, `ADDRESS_INVALID`, `UNSUPPORTED`.
+ * Decides host ports and the addresses that they lead to, for each entry. Refusals are worded for
+ * pods unless other words are given. Throws `PORT_IN_USE`, `PORTS_EXHAUSTED`, `ADDRESS_INVALID`,
+ * `UNSUPPORTED`.
  */
 export function planPublished(
   specs: readonly PortSpec[],
@@ -68,7 +69,7 @@ export function planPublished(
 const portsAt = ({ protocol, hostPort, count }: PortSpec, addresses: readonly Ip[]): HostPorts[] =>
   addresses.map((hostIp) => ({ protocol, hostIp, hostPort, count }));
 
-/** What of a pod's published ports the host translates: all but what comes by loopback. */
+/** The published ports that the host's rules translate: all but those on loopback. */
 export function publishedDesired(
   published: readonly PublishedPlan[],
   interfaces: readonly PublishingInterface[],
@@ -87,7 +88,7 @@ export function publishedDesired(
   );
 }
 
-/** Whether an address stands for every one of its family. */
+/** Whether an address stands for all addresses of its family. */
 const isEvery = (ip: Ip): boolean => ip === "0.0.0.0" || ip === "::";
 
 function leads(
@@ -121,7 +122,7 @@ function leads(
     // The host may be without IPv6, which matters only where it is asked for by name.
     if (hostAddresses[ip] !== true) return [];
     const family = familyOf(ip);
-    // podnetd itself serves loopback, by whichever address the pod has: not SCTP, which it cannot.
+    // podnetd forwards loopback itself, to any address of the pod, but cannot forward SCTP.
     const served = isLoopback(ip) || (isEvery(ip) && !named && protocol !== "sctp");
     const podIp = of[family] ?? (served ? of[family === 4 ? 6 : 4] : undefined);
     return podIp === undefined ? [] : [{ hostIp: ip, podIp }];

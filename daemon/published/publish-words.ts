@@ -1,6 +1,6 @@
 /**
- * How a refusal names who publishes and what was written, and says what to write instead: for users
- * of pods, or for a runtime's.
+ * The words of a refusal for its reader, a user of pods or of a runtime: the publisher, the field,
+ * and what to write instead.
  */
 export interface PublishWords {
   readonly publisher: string;
@@ -10,7 +10,7 @@ export interface PublishWords {
   readonly hostPort: string;
   /** Addresses to publish at. */
   readonly addresses: string;
-  /** What goes without firewall rules. */
+  /** The features that work without firewall rules. */
   readonly unfiltered: string;
   /** What an address of a missing family would take. */
   readonly family: string;

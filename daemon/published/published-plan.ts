@@ -3,7 +3,7 @@ import type { Ip } from "../../core/address.ts";
 
 /** Published ports as decided: `hostPort` is never 0. */
 export interface PublishedPlan extends PortSpec {
-  /** Where who asks at which address of the host is led. */
+  /** The addresses of the host, each with the pod's address that it leads to. */
   readonly at: readonly PublishedAt[];
 }
 

@@ -13,7 +13,7 @@ export const holdSection = (published: readonly PublishedPlan[]) => ({
   lines: published.flatMap(holdLines),
 });
 
-/** The text once the ports are published no more. */
+/** The text for ports that are no longer published. */
 export const releaseSection = (published: readonly PublishedPlan[]) => ({
   step: "publish.hold",
   title: "Host ports, let go of",

@@ -7,7 +7,7 @@ import type { AttachmentId } from "../store/holder.ts";
 import type { Database } from "../store/database.ts";
 import { type Row, integer, optionalText, text } from "../store/rows.ts";
 
-/** Host ports at one address; `0.0.0.0` and `::` stand for every one of a family. */
+/** Host ports at one address; `0.0.0.0` and `::` stand for all addresses of a family. */
 export interface HostPorts {
   readonly protocol: PortSpec["protocol"];
   readonly hostIp: Ip;
@@ -15,7 +15,7 @@ export interface HostPorts {
   readonly count: number;
 }
 
-/** Whose ports they are: a pod's or a container's. */
+/** The pod or container that has the ports. */
 export type PortsHolder =
   | { readonly kind: "pod"; readonly id: PodId }
   | { readonly kind: "attachment"; readonly id: AttachmentId };
@@ -83,7 +83,7 @@ export function takenPorts(
        WHERE protocol = ?1 AND host_port BETWEEN ?2 AND ?3 AND host_port + count > ?4
        ORDER BY host_port`,
       protocol,
-      // No entry has more ports: those that begin lower end before.
+      // No entry has more ports, so entries that begin lower end before.
       range.hostPort - maxPorts,
       last,
       range.hostPort,

@@ -6,7 +6,7 @@ import { resetConnection } from "../../linux/reset-connection.ts";
 import type { HeldPort, PortAt, Served } from "./held-port.ts";
 
 /**
- * Longest a pod may take to take a connection, milliseconds: one that is there answers in a round
+ * Longest a pod may take to accept a connection, milliseconds: a running pod answers in a round
  * trip.
  */
 const connectMs = 5000;
@@ -17,17 +17,18 @@ const connectMs = 5000;
 const quietMs = 60_000;
 
 /**
- * Holds a TCP port with a listening socket: a socket that is bound alone, without SO_REUSEADDR,
- * could not be bound while connections of an earlier owner rest in TIME_WAIT, and with it would not
- * keep others away. Forwards what comes by loopback. Throws what `listen` throws.
+ * Holds a TCP port with a listening socket, and forwards connections on loopback. A socket that is
+ * only bound would not do: without SO_REUSEADDR it could not be bound while connections of an
+ * earlier owner are in TIME_WAIT, and with it other programs could bind the port too. Throws what
+ * `listen` throws.
  */
 export async function holdTcp({ hostIp, hostPort }: PortAt, served: Served): Promise<HeldPort> {
   const take = (client: Socket): void => {
     client.on("error", () => {});
     if (isLocal(client)) forward(client, served);
     else {
-      // No rule has translated it, as one should have: whom it comes from must not get lost on the
-      // way.
+      // A rule should have translated this connection. It is reset: forwarded, it would not show
+      // the client's address to the pod.
       served.flows.refuse();
       resetConnection(client);
     }
@@ -57,15 +58,15 @@ function listening(server: Server, host: string, port: number): Promise<void> {
 }
 
 /**
- * Whether it was addressed to loopback. One that has ended already says nothing; a link-local
- * address has its zone.
+ * Whether the connection was addressed to loopback. A connection that has ended already has no
+ * address; a link-local address has its zone.
  */
 const isLocal = ({ localAddress }: Socket): boolean =>
   localAddress !== undefined && isIp(localAddress) && isLoopback(parseIp(localAddress));
 
 /**
- * Joins a connection to one of its own to the pod: each end's FIN, RST and slowness is passed on as
- * it is.
+ * Connects a client's connection to one of podnetd's own to the pod. FIN, RST and backpressure of
+ * each end are passed on.
  */
 function forward(client: Socket, { key, lead, flows }: Served): void {
   const { podIp: host, podPort: port } = lead;

@@ -9,7 +9,9 @@ import type { HeldPort, PortAt, Served } from "./held-port.ts";
  * flow that was answered.
  */
 const quietMs = 120_000;
-/** What may wait in a socket to be sent, bytes; datagrams beyond are lost, as on any network. */
+/**
+ * Most bytes that may wait in a socket to be sent; datagrams beyond are lost, as on any network.
+ */
 const mostWaiting = 1 << 20;
 
 /**
@@ -27,8 +29,8 @@ const newSocket = (ip: Ip): Socket =>
   createSocket({ type: familyOf(ip) === 4 ? "udp4" : "udp6", ipv6Only: familyOf(ip) === 6 });
 
 /**
- * Holds a UDP port, and forwards what comes by loopback: one session a client. Throws what `bind`
- * throws.
+ * Holds a UDP port, and forwards datagrams on loopback: one session for each client. Throws what
+ * `bind` throws.
  */
 export async function holdUdp({ hostIp, hostPort }: PortAt, served: Served): Promise<HeldPort> {
   const socket = newSocket(hostIp);
@@ -41,8 +43,8 @@ export async function holdUdp({ hostIp, hostPort }: PortAt, served: Served): Pro
   );
   socket.on("error", () => served.flows.refuse());
   const take = (datagram: Uint8Array, from: RemoteInfo): void => {
-    // Who is not on loopback is led to the pod by rules; where those are missing, nothing is. To
-    // port 0 there is no answer.
+    // Rules translate datagrams from other addresses; without the rules these are dropped. A client
+    // at port 0 cannot be answered.
     if (!isLoopback(from.address as Ip) || from.port === 0) {
       served.flows.refuse();
       return;

@@ -8,8 +8,8 @@ export interface WantedPort extends PortAt, Lead {
 }
 
 /**
- * Each host port by itself, at each address. There are no SCTP sockets here: of those only the rows
- * keep others away.
+ * Each host port, at each address. SCTP ports are not held by sockets: only their rows keep other
+ * pods and containers away.
  */
 export function portsOf(published: readonly PublishedPlan[]): WantedPort[] {
   return published.flatMap(({ protocol, hostPort, podPort, count, at }) => {
