@@ -1,15 +1,9 @@
 import { readFileSync } from "node:fs";
 
-/**
- * Id of a user by name or number, from /etc/passwd (passwd(5)); undefined when there is none of
- * that name.
- */
+/** Id of a user by name or number, from /etc/passwd (passwd(5)); undefined for an unknown name. */
 export const userId = (user: string): number | undefined => idIn("/etc/passwd", user);
 
-/**
- * Id of a group by name or number, from /etc/group (group(5)); undefined when there is none of that
- * name.
- */
+/** Id of a group by name or number, from /etc/group (group(5)); undefined for an unknown name. */
 export const groupId = (group: string): number | undefined => idIn("/etc/group", group);
 
 const idIn = (file: string, name: string): number | undefined =>
@@ -18,8 +12,8 @@ const idIn = (file: string, name: string): number | undefined =>
 const isNumber = (text: string): boolean => /^\d{1,10}$/.test(text);
 
 /**
- * The third field of a name's line in either file; undefined when there is none, or no number: an
- * empty one is not 0.
+ * The third field of a name's line in either file; undefined when the line is missing or the field
+ * is not a number: an empty one is not 0.
  */
 export function findId(text: string, name: string): number | undefined {
   const line = text.split("\n").find((each) => each.startsWith(`${name}:`));

@@ -57,7 +57,7 @@ export async function endGroup(pid: number): Promise<void> {
   }
 }
 
-/** Signals the process group of a command. Whether anybody there has got it; 0 only asks. */
+/** Signals the process group of a command. Whether a process got it; 0 only asks. */
 export function signalGroup(pid: number, signal: "SIGTERM" | "SIGKILL" | 0): boolean {
   try {
     return perform("signal", "command", () => process.kill(-pid, signal));

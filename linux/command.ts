@@ -9,7 +9,7 @@ import { errnoHint } from "./syscall-error.ts";
 import { closeOutputs, endGroup, graceMs } from "./command-end.ts";
 
 export interface RunOptions {
-  /** Text for the command's standard input; none means an empty one. */
+  /** Text for the command's standard input; empty by default. */
   readonly stdin?: string;
   readonly signal?: AbortSignal;
   /** Milliseconds until the command is ended; 30 s unless given. */
@@ -26,7 +26,7 @@ export interface RunOptions {
    * failed.
    */
   readonly maxOutput?: number;
-  /** Told which process it is, the leader of its group, in the moment it begins. */
+  /** Called with the pid of the process, which leads its group, as soon as it starts. */
   readonly started?: (pid: number) => void;
 }
 
@@ -56,13 +56,13 @@ export function findProgram(name: string): string | undefined {
 }
 
 /**
- * Runs a command to its end, without a shell, and gives its output, unchanged, as text.
+ * Runs a command to its end, without a shell, and returns its output, unchanged, as text.
  *
  * Throws `COMMAND_FAILED` when it is not installed, ends with an exit code not in `okCodes` or by a
  * signal (details: `argv`, `exitCode` or `signal`, `stderr`), `DEADLINE_EXCEEDED` after
  * `timeoutMs`, `CANCELLED` when `signal` aborts. A command that is ended gets SIGTERM, and SIGKILL
- * half a second later: it and what it has started, which is its process group. Its outputs are not
- * waited for longer than that, whoever holds them.
+ * half a second later; both go to its process group, which includes its children. Its outputs are
+ * not waited for longer than that, even if another process holds them open.
  */
 export async function run(
   argv: readonly [string, ...string[]],

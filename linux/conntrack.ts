@@ -31,7 +31,7 @@ import {
   parseMessages,
 } from "./rtnetlink/message.ts";
 
-/** What a kernel answers that was built without ctnetlink, or without connection tracking. */
+/** Errors of a kernel that was built without ctnetlink, or without connection tracking. */
 const unknownHere = new Set(["EINVAL", "EOPNOTSUPP", "EPROTONOSUPPORT"]);
 
 function openSocket(): NetlinkSocket | undefined {
@@ -56,10 +56,10 @@ export class Conntrack implements AsyncDisposable {
   #looking: Promise<unknown> = Promise.resolve();
 
   /**
-   * Connections that one of these addresses began, or answers. None where the kernel does not tell
-   * (CONFIG_NF_CT_NETLINK). To list any the kernel goes through its whole table, all namespaces',
-   * for milliseconds: on another thread, one look at a time, and not where it counts none. Throws
-   * `NETLINK_FAILED`, `SYSCALL_FAILED`.
+   * Connections that one of these addresses began, or answers. Empty where the kernel does not list
+   * them (CONFIG_NF_CT_NETLINK). Any listing makes the kernel walk its whole table, of all
+   * namespaces, for milliseconds: so it runs on another thread, one at a time, and not when the
+   * kernel counts no connections. Throws `NETLINK_FAILED`, `SYSCALL_FAILED`.
    */
   flows(side: Side, addresses: readonly Ip[]): Promise<Flow[]> {
     const turn = this.#looking.then(() => this.#look(side, addresses));
@@ -105,8 +105,8 @@ export class Conntrack implements AsyncDisposable {
   }
 
   /**
-   * Forgets flows: what comes of them is judged as if it began. Those that have ended are passed
-   * over. Throws as `flows`.
+   * Deletes flows, so that their next packets are judged as new connections. Flows that have ended
+   * are skipped. Throws as `flows`.
    */
   forget(flows: readonly Flow[]): Promise<void> {
     const turn = this.#looking.then(() => this.#forget(flows));
@@ -187,7 +187,7 @@ export class Conntrack implements AsyncDisposable {
         details: { errno: part === "lost" ? "ENOBUFS" : "ENODATA" },
       });
     for (const message of parseMessages(part)) {
-      // An answer to one that failed half way is no longer wanted.
+      // Skips answers to a request that failed half way.
       if (message.seq !== this.#seq) continue;
       if (message.type === NLMSG_DONE || message.type === NLMSG_ERROR) return parseAck(message);
       if (message.type === type) take(message.payload);
@@ -215,9 +215,9 @@ const asBuffer = ({ buffer, byteOffset, byteLength }: Uint8Array): Buffer =>
   Buffer.from(buffer, byteOffset, byteLength);
 
 /**
- * What to ask for the flows of addresses: for each of IPv4 alone, which the kernel then tells
- * apart, or for all at once, which are then told apart here: of IPv6 always, and where they are not
- * many more than it takes to go through the table again.
+ * The requests for the flows of addresses. Either one for each IPv4 address, which the kernel then
+ * filters; or one for all flows, which are filtered here: always for IPv6, and for IPv4 when
+ * reading all flows costs less than walking the table again.
  */
 function questions(side: Side, addresses: readonly Ip[], count: number | undefined): Uint8Array[] {
   const four = addresses.filter((address) => familyOf(address) === 4);

@@ -49,7 +49,10 @@ export class DatagramIntake {
   /** The kernel has pointers into it. */
   readonly #vectors: Vectors;
 
-  /** How many messages came; 0 when there are none. A name when the socket is broken. */
+  /**
+   * Number of received messages; 0 when there are none. A name of an error when the socket is
+   * broken.
+   */
   receive(): number | string {
     const { words } = this.#messages;
     for (let i = 0; i < this.#used; i++) words[(i * messageSize + 40) >> 2] = controlSize;

@@ -14,14 +14,12 @@ const messageSize = 64;
 const controlSize = 24;
 const nameSize = 16;
 
-/**
- * What the kernel takes in one message: UDP_MAX_SEGMENTS before Linux 6.9, and an IP packet less
- * its headers.
- */
+/** Limits of one message: UDP_MAX_SEGMENTS before Linux 6.9, and an IP packet less its headers. */
 const mostDatagrams = 64;
 const mostBytes = 65_507;
 /**
- * How long it is waited for room in the socket's queue; what then has none is lost, as packets are.
+ * Longest wait for room in the socket's queue; datagrams without room are then dropped, like
+ * packets.
  */
 const timeoutMs = 20;
 
@@ -34,9 +32,9 @@ export interface OutletOptions {
 }
 
 /**
- * Sends datagrams made of pieces that stay where they are, many in one system call. Those to one
- * host that are alike in length but for the last leave as one message, which the kernel takes apart
- * as late as it can (UDP_SEGMENT); where it cannot, each leaves by itself.
+ * Sends datagrams made of pieces that are not copied, many in one system call. Datagrams to one
+ * host that are equally long, except for the last, leave as one message, which the kernel splits as
+ * late as it can (UDP_SEGMENT); where it cannot, each leaves by itself.
  */
 export class DatagramOutlet {
   /** Datagrams that left, and those that did not. */
@@ -86,7 +84,7 @@ export class DatagramOutlet {
   }
 
   /**
-   * Begins a datagram of so many bytes to a host, given as its four bytes in a word; `piece` says
+   * Begins a datagram of `length` bytes to a host, given as its four bytes in a word; `piece` says
    * where they are.
    */
   begin(host: number, length: number): void {
@@ -123,7 +121,7 @@ export class DatagramOutlet {
     this.#vectors.add(address, length);
   }
 
-  /** Sends all there is. What was begun is not to be touched before. */
+  /** Sends everything. The pieces must not change before. */
   flush(): void {
     this.#finish();
     for (let at = 0; at < this.#count; ) {

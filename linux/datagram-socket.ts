@@ -16,7 +16,7 @@ export const SOL_UDP = 17;
 export const UDP_SEGMENT = 103;
 export const UDP_GRO = 104;
 
-/** What both queues hold, of the kernel's reckoning: some thousand datagrams of 1,500 bytes. */
+/** Size of both queues, in the kernel's accounting: some thousand datagrams of 1,500 bytes. */
 const queueBytes = 8 << 20;
 
 export interface DatagramSocket extends Disposable {
@@ -24,9 +24,9 @@ export interface DatagramSocket extends Disposable {
 }
 
 /**
- * An IPv4 UDP socket in the calling thread's network namespace, bound, never blocking, that is
- * given several datagrams of one sender at once. Throws `SYSCALL_FAILED`; `details.errno` is
- * `EADDRINUSE` when somebody has the port.
+ * An IPv4 UDP socket in the calling thread's network namespace, bound, never blocking, that
+ * receives several datagrams of one sender at once. Throws `SYSCALL_FAILED`; `details.errno` is
+ * `EADDRINUSE` when the port is taken.
  */
 export function openDatagramSocket(address: Ip, port: number): DatagramSocket {
   const what = `Cannot listen on ${address}:${port} (UDP)`;

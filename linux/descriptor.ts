@@ -11,7 +11,7 @@ const EFD_CLOEXEC = 0o2000000;
 const POLLIN = 1;
 const POLLOUT = 4;
 
-/** What became of a call that moves bytes: how many, or the name of what is wrong. */
+/** Result of a call that moves bytes: their number, or the name of the error. */
 export type Moved = number | string;
 
 /**

@@ -37,10 +37,9 @@ export interface DeviceSocketOptions {
 }
 
 /**
- * A socket that hears of nothing but what comes by one link (SO_BINDTODEVICE), bound to an address
- * the host need not have yet. Answers its descriptor, which is the caller's. Throws
- * `SYSCALL_FAILED`; `details.errno` is `ENODEV` without such a link, `EADDRINUSE` when somebody has
- * the port.
+ * A socket that receives only from one link (SO_BINDTODEVICE), bound to an address the host need
+ * not have yet. Answers its descriptor, which the caller owns. Throws `SYSCALL_FAILED`;
+ * `details.errno` is `ENODEV` without such a link, `EADDRINUSE` when the port is taken.
  */
 export function openDeviceSocket(options: DeviceSocketOptions): number {
   const { protocol, link, address, port } = options;

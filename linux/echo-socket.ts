@@ -36,16 +36,17 @@ const families = {
 const longestPacket = 65_535;
 const packetsPerTurn = 64;
 
-/** What has become of an echo request. */
+/** The outcome of an echo request. */
 export type EchoAnswer =
   | { readonly kind: "answered"; readonly rttMs: number }
-  /** Nobody has answered in time. */
+  /** No answer came in time. */
   | { readonly kind: "silent" }
   /**
-   * It is too long for a link on the way, or for the host's own; 0 when nobody says what would fit.
+   * It is too long for a link on the way, or for the host's own; `mtu` is 0 when no router reported
+   * what would fit.
    */
   | { readonly kind: "too-big"; readonly mtu: number }
-  /** The host `from` says that there is no way on from there. */
+  /** The host `from` reports that it has no route to the destination. */
   | { readonly kind: "unreachable"; readonly from: Ip; readonly rttMs: number }
   /** It could not be sent: there is no route, or a rule forbids it. */
   | { readonly kind: "unsent"; readonly errno: string };
@@ -65,7 +66,7 @@ interface Waiting {
   readonly settle: (answer: EchoAnswer) => void;
 }
 
-/** Tells our own requests from those of every other process. */
+/** Distinguishes our own requests from those of every other process. */
 const tokenSize = 8;
 
 /**
@@ -194,7 +195,7 @@ export class EchoSocket implements Disposable {
       const length = recvmsg(this.#fd, header.bytes, MSG_DONTWAIT);
       if (length < 0) {
         if (errnoName(lastErrno()) === "EAGAIN") return;
-        // What comes back of one request may be an error of the socket: the others are waited for.
+        // An error of the socket may concern one request: continue for the others.
         continue;
       }
       const sender = ipOfSocketAddress(this.#sender);
@@ -224,7 +225,7 @@ export class EchoSocket implements Disposable {
 
 /**
  * struct msghdr { name, namelen, iov, iovlen, control, controllen, flags } and its struct iovec;
- * both are kept as long as it is.
+ * both live as long as the header.
  */
 function messageHeader(
   address: Uint8Array,

@@ -14,9 +14,9 @@ const SOCK_DGRAM = 2;
 const SOCK_CLOEXEC = 0o2000000;
 
 /**
- * Whether checksums of what leaves by a link are left to it or to what is below it
- * (`ethtool -k LINK`, tx-checksumming). Throws `SYSCALL_FAILED`; `details.errno` is `ENODEV` when
- * there is no such link.
+ * Whether a link, or the layer below it, computes the checksums of outgoing packets (`ethtool -k
+ * LINK`, tx-checksumming). Throws `SYSCALL_FAILED`; `details.errno` is `ENODEV` when there is no
+ * such link.
  */
 export const leavesChecksums = (link: IfName): boolean =>
   ethtool(link, ETHTOOL_GTXCSUM, 0, `Cannot determine who computes checksums for "${link}"`) !== 0;

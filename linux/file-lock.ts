@@ -9,7 +9,7 @@ const F_UNLCK = 2;
 /** sizeof(struct flock) */
 const flockBytes = 32;
 
-/** Whether anybody else has a lock, of whatever kind, on that byte of an open file. */
+/** Whether another program holds a lock, of whatever kind, on that byte of an open file. */
 export function isLocked(fd: number, at: number): boolean {
   const flock = Buffer.alloc(flockBytes);
   flock.writeInt16LE(F_WRLCK, 0);

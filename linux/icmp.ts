@@ -4,7 +4,7 @@ import { type Family, type Ip, ipFromBytes } from "../core/address.ts";
  * Echo requests and what comes back of them: RFC 792, RFC 4443. Pure.
  */
 
-/** What tells one request from all others. */
+/** Identifies one request. */
 export interface EchoId {
   readonly id: number;
   readonly sequence: number;
@@ -65,8 +65,9 @@ export function internetChecksum(bytes: Uint8Array): number {
 }
 
 /**
- * Reads what a raw socket for ICMP has received: with IPv4 a whole packet, with IPv6 the message
- * alone, whose sender the kernel tells. Undefined when it is about no echo request.
+ * Parses a message from a raw socket for ICMP: with IPv4 a whole packet, with IPv6 the message
+ * alone, whose sender the kernel reports separately. Undefined when it is not about an echo
+ * request.
  */
 export function parseIcmp(
   family: Family,
@@ -85,8 +86,8 @@ interface Packet {
 }
 
 /**
- * What an IP packet carries, if that is ICMP and its beginning is there; extension headers of IPv6
- * are not looked behind.
+ * The payload of an IP packet, if that is ICMP and its beginning is there; packets with extension
+ * headers of IPv6 are ignored.
  */
 function payloadOf(family: Family, bytes: Uint8Array): Packet | undefined {
   const [first = 0] = bytes;

@@ -4,13 +4,13 @@ import { withNewNetns } from "./netns.ts";
 import { newOfKind } from "./rtnetlink/link-requests.ts";
 import { Rtnetlink } from "./rtnetlink-socket.ts";
 
-/** What a kernel answers that does not know a kind of link, or a family of netlink. */
+/** Errors of a kernel that does not support a kind of link, or a family of netlink. */
 const unknown: readonly unknown[] = ["EOPNOTSUPP", "EPROTONOSUPPORT"];
 
 /**
- * Whether this kernel has a kind of link (`wireguard`, `ipip`, …), its module loaded for it where
- * there is one. Asked by making one, in a network namespace that nobody else is in and that ends
- * with the question. Throws `NETLINK_FAILED`, `SYSCALL_FAILED`.
+ * Whether this kernel has a kind of link (`wireguard`, `ipip`, …); loads its module if there is
+ * one. Tries to make such a link, in an otherwise unused network namespace that ends with the
+ * attempt. Throws `NETLINK_FAILED`, `SYSCALL_FAILED`.
  */
 export async function kernelHasLinkKind(kind: string): Promise<boolean> {
   using netlink = withNewNetns(() => Rtnetlink.open());
@@ -21,8 +21,8 @@ export async function kernelHasLinkKind(kind: string): Promise<boolean> {
     if (!isPodnetError(error, "NETLINK_FAILED")) throw error;
     const { errno } = error.details;
     if (unknown.includes(errno)) return false;
-    // Some kinds have one of their own in each namespace, or want more to be said: they are known
-    // all the same.
+    // Some kinds exist once in each namespace already, or need more attributes: the kernel supports
+    // them.
     if (errno === "EEXIST" || errno === "EINVAL") return true;
     throw error;
   }

@@ -23,18 +23,18 @@ const asJson = NFT_CTX_OUTPUT_JSON | NFT_CTX_OUTPUT_HANDLE | asText;
 export interface Nftables {
   /**
    * Commits commands of nft's language as one transaction: all of them or, when it throws
-   * `FIREWALL_FAILED` with what nft said, none. `what` names the call for failpoints. 0.1 ms for an
-   * element, which are this thread's.
+   * `FIREWALL_FAILED` with nft's message, none. `what` names the call for failpoints. Blocks this
+   * thread for 0.1 ms per element.
    */
   commit(what: string, commands: string): Promise<void>;
   /**
-   * What nft prints, as text, for one command that reads a little: `get element` knows no JSON, and
-   * ends the process when it is asked for more than 200 elements (1.0.6). Throws `FIREWALL_FAILED`.
+   * nft's output as text, for one command with little output: `get element` has no JSON, and ends
+   * the process when it is asked for more than 200 elements (1.0.6). Throws `FIREWALL_FAILED`.
    */
   get(what: string, command: string): Promise<string>;
   /**
-   * What nft prints in JSON for one that reads much: on a thread of its own, for it takes 15 µs an
-   * element.
+   * nft's output as JSON, for a command with much output: on a thread of its own, for it takes 15
+   * µs an element.
    */
   list(what: string, command: string): Promise<string>;
   close(): void;

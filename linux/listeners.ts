@@ -10,10 +10,10 @@ export interface BoundSocket {
   readonly protocol: SocketProtocol;
   readonly address: Ip;
   readonly port: number;
-  /** Takes connections, or datagrams of anybody. */
+  /** Accepts connections, or datagrams of any sender. */
   readonly listens: boolean;
   readonly uid: number;
-  /** 0 when nobody has it any more. */
+  /** 0 when no process has it open any more. */
   readonly inode: string;
 }
 
@@ -21,7 +21,7 @@ export interface BoundSocket {
 const TCP_LISTEN = 0x0a;
 const TCP_CLOSE = 0x07;
 
-/** Reads /proc/net/{tcp,udp}{,6} (proc(5)); lines that are none of theirs are passed over. */
+/** Parses /proc/net/{tcp,udp}{,6} (proc(5)); skips other lines. */
 export function parseBoundSockets(text: string, protocol: SocketProtocol): BoundSocket[] {
   return text.split("\n").flatMap((line) => {
     const fields = line.trim().split(/ +/);
@@ -72,8 +72,8 @@ function read(path: string): string {
 }
 
 /**
- * Whom a socket belongs to, for people: `nginx (pid 812)`, or its user where the program is not
- * ours to see. Reads /proc/PID/fd of every process.
+ * The owner of a socket, for people: `nginx (pid 812)`, or its user where podnetd may not see the
+ * program. Reads /proc/PID/fd of every process.
  */
 export function holderOf({ inode, uid }: Pick<BoundSocket, "inode" | "uid">): string {
   if (inode === "0") return "a connection that has just ended";

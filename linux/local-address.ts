@@ -12,8 +12,8 @@ const SOCK_DGRAM = 2;
 const SOCK_CLOEXEC = 0o2000000;
 
 /**
- * Whether sockets can be bound to this address: the host has it, or it stands for every one. Asked
- * of the kernel by binding one, for a moment, to a port of its choice. Throws `SYSCALL_FAILED`.
+ * Whether sockets can be bound to this address: the host has it, or it is the wildcard. Tries to
+ * bind one, for a moment, to a port of the kernel's choice. Throws `SYSCALL_FAILED`.
  */
 export function isLocalAddress(ip: Ip): boolean {
   return perform("socket", "ask for an address of the host", () => canBind(ip));

@@ -2,7 +2,7 @@ import { pino, stdSerializers, type DestinationStream, type Logger } from "pino"
 import { isPodnetError } from "../core/errors.ts";
 import { shown, shownLines } from "../core/shown.ts";
 
-/** What every line may carry alongside its time, level, message and component. */
+/** Optional fields of every line in addition to its time, level, message and component. */
 export interface LogFields {
   readonly pod_id?: string;
   /** Step of a plan, e.g. `nic.plug`. */
@@ -88,9 +88,9 @@ class PinoLog implements Log {
 const depthLimit = 4;
 
 /**
- * Fields as they may stand in a log, whoever's texts are in them: JSON alone would leave C1
- * controls and what turns the direction of a line, and a megabyte as it is. Errors go their own
- * way, below.
+ * Makes fields safe for a log, since their texts may be foreign: JSON alone would keep C1 controls,
+ * characters that reverse the direction of a line, and megabytes. Errors are shown separately,
+ * below.
  */
 function shownFields<T extends object>(fields: T, depth = 0): T {
   return Object.fromEntries(

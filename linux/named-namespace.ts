@@ -13,7 +13,7 @@ const MNT_DETACH = 2;
 
 /**
  * Makes a new, empty network namespace that stays until `removeNamespace`, under a path of its own,
- * as `ip netns add` does. What is left under that path of an earlier one is removed first. Throws
+ * as `ip netns add` does. Removes the remains of an earlier one under that path first. Throws
  * `SYSCALL_FAILED`.
  */
 export function makeNamespace(at: string): void {

@@ -4,7 +4,7 @@ import { ioctlNumber, lastErrno } from "./ffi/libc.ts";
 import { inNamespace, ownNetns } from "./netns.ts";
 import { errnoName } from "./rtnetlink/errno.ts";
 
-/** What /proc/PID/ns and `ip netns` lead to: include/uapi/linux/magic.h. */
+/** File system type of /proc/PID/ns and `ip netns` entries: include/uapi/linux/magic.h. */
 const NSFS_MAGIC = 0x6e736673;
 // include/uapi/linux/nsfs.h, sched.h
 const NS_GET_NSTYPE = 0xb703;
@@ -14,17 +14,14 @@ const CLONE_NEWNET = 0x40000000;
 export type NamespaceTrouble = "absent" | "not-a-namespace" | "own" | "unreadable" | "another";
 
 /**
- * Somebody's network namespace, held open: it stays there, and is the same one, until this is
- * closed, whatever becomes of the path meanwhile.
+ * A foreign network namespace, held open: it exists, with the same identity, until this is closed,
+ * even if the path changes meanwhile.
  */
 export class NetworkNamespace implements Disposable {
   readonly path: string;
   /** For links that are to be born in it, or moved to it. */
   readonly fd: number;
-  /**
-   * An identifier of the namespace, by whatever path, as long as it is held:
-   * `DEVICE:INODE`.
-   */
+  /** Identifies the namespace, independently of its path, while it is held: `DEVICE:INODE`. */
   readonly identity: string;
 
   private constructor(path: string, fd: number, identity: string) {
@@ -34,10 +31,11 @@ export class NetworkNamespace implements Disposable {
   }
 
   /**
-   * Opens what a path leads to: `/run/netns/x`, `/proc/PID/ns/net`. Never waits, whatever is there.
+   * Opens the namespace at a path: `/run/netns/x`, `/proc/PID/ns/net`. Never blocks, whatever the
+   * path leads to.
    *
-   * Throws `NETNS_UNUSABLE`; `details.trouble` is a `NamespaceTrouble`. `own` is the one this
-   * process is in, where nobody else's links are to be set up.
+   * Throws `NETNS_UNUSABLE`; `details.trouble` is a `NamespaceTrouble`. `own` is this process's
+   * namespace, where links of containers must not be set up.
    */
   static open(path: string): NetworkNamespace {
     const fd = openPath(path);
@@ -119,7 +117,7 @@ const troubles: Readonly<Record<NamespaceTrouble, readonly [says: string, hint: 
   ],
 };
 
-/** Why somebody's namespace is not used. */
+/** Why a foreign namespace is not used. */
 export function unusable(path: string, trouble: NamespaceTrouble, cause?: unknown): PodnetError {
   const [says, hint] = troubles[trouble];
   return new PodnetError("NETNS_UNUSABLE", `Network namespace "${path}" ${says}`, {

@@ -15,7 +15,7 @@ const SOCK_CLOEXEC = 0o2000000;
 const SOL_NETLINK = 270;
 /** NETLINK_ROUTE, NETLINK_SOCK_DIAG, NETLINK_XFRM, NETLINK_NETFILTER. */
 const families = { route: 0, sockets: 4, xfrm: 6, netfilter: 12 } as const;
-/** What opening one is called by failpoints. */
+/** Names of the opening of a socket for failpoints. */
 const names = {
   route: "rtnetlink",
   sockets: "sock_diag",
@@ -33,13 +33,13 @@ const defaultReceiveBuffer = 8 << 20;
 // A dump comes in parts of at most 32 KiB (Linux 4.6 on), a single reply in one message.
 const partSize = 128 << 10;
 /**
- * What is received is copied out of it before anything else is: one does for all sockets of a
- * thread.
+ * Received data is copied out before anything else happens: one buffer is enough for all sockets of
+ * a thread.
  */
 const part = new Uint8Array(partSize);
 
 export interface NetlinkOptions {
-  /** Whom it speaks with; `route` unless given. */
+  /** The netlink family; `route` by default. */
   readonly family?: keyof typeof families;
   /** Multicast groups to join, by number. */
   readonly groups?: readonly number[];
@@ -109,7 +109,7 @@ export class NetlinkSocket {
   }
 
   /**
-   * What one datagram holds; `empty` when nothing is queued, `lost` when the kernel had to drop
+   * The content of one datagram; `empty` when nothing is queued, `lost` when the kernel had to drop
    * some.
    */
   receive(): Uint8Array | "empty" | "lost" {

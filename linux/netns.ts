@@ -23,11 +23,11 @@ export function unshareNetns(): void {
 
 /**
  * Runs `body` with the calling thread in the network namespace that `path` names (`/run/netns/x`,
- * `/proc/PID/ns/net`), then goes back. What is opened inside — a netlink socket, a tap — stays in
- * that namespace ever after.
+ * `/proc/PID/ns/net`), then goes back. Descriptors opened inside — a netlink socket, a tap — stay
+ * in that namespace for good.
  *
- * `body` is synchronous: whatever else ran on this thread meanwhile would run in the wrong place.
- * When the way back fails the process aborts, for the same reason.
+ * `body` is synchronous: other code on this thread would meanwhile run in the wrong namespace. When
+ * the way back fails the process aborts, for this reason.
  */
 export function withNetns<T>(
   path: string,

@@ -20,22 +20,22 @@ const headerSize = 16;
 const genmsgSize = 4;
 
 /**
- * Tells how many transactions nf_tables has committed in the network namespace it was opened in.
+ * Counts the transactions that nf_tables has committed in the network namespace it was opened in.
  */
 export interface GenerationCounter {
   /**
-   * The number, modulo 2^32: it changes with every change of a rule, chain, set or table, whoever
-   * makes it, and costs a hundredth of listing the rules. Undefined where the kernel does not tell:
-   * no nf_tables, or no CAP_NET_ADMIN.
+   * The number, modulo 2^32: it changes with every change of a rule, chain, set or table, by any
+   * program, and costs a hundredth of listing the rules. Undefined where the kernel does not report
+   * it: without nf_tables, or without CAP_NET_ADMIN.
    */
   read(): number | undefined;
   close(): void;
 }
 
 /**
- * Opens the counter of the calling thread's network namespace. To be kept for who asks again and
- * again: closing a socket of nf_tables waits until what was deleted before is freed, some 10 ms
- * (nft_rcv_nl_event, Linux 6.1). Throws `SYSCALL_FAILED` when there is no socket to ask by.
+ * Opens the counter of the calling thread's network namespace. Keep it open for repeated reads:
+ * closing a socket of nf_tables waits until previously deleted objects are freed, some 10 ms
+ * (nft_rcv_nl_event, Linux 6.1). Throws `SYSCALL_FAILED` when the socket cannot be opened.
  */
 export function openGenerationCounter(): GenerationCounter {
   const what = "Cannot ask for the generation of nf_tables";
@@ -80,7 +80,7 @@ function getGeneration(): Uint8Array {
   return bytes;
 }
 
-/** Reads the answer; undefined for an error, and for anything that is no generation. Pure. */
+/** Reads the answer; undefined for an error, and for other messages. Pure. */
 export function parseGeneration(bytes: Uint8Array): number | undefined {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   if (bytes.length < headerSize + genmsgSize) return undefined;

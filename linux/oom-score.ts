@@ -2,15 +2,15 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { perform } from "../core/effect.ts";
 
 /**
- * What machines have as oom_score_adj (proc(5)): when the host runs out of memory they are ended
- * before podnetd and the rest of the host, whose score is 0 or less. A score of 500 counts as half
- * of the host's memory.
+ * oom_score_adj (proc(5)) of machines: when the host runs out of memory they are ended before
+ * podnetd and the rest of the host, whose score is 0 or less. A score of 500 counts as half of the
+ * host's memory.
  */
 export const machineOomScore = 500;
 
 /**
- * Raises the score of a process of this user to that of machines; a higher one stays. One that has
- * ended has none.
+ * Raises the score of a process of this user to that of machines; a higher one stays. An ended
+ * process is skipped.
  */
 export function raiseOomScore(pid: number): void {
   const file = `/proc/${pid}/oom_score_adj`;

@@ -11,7 +11,7 @@ const gatherMs = 10;
 /** A sender is too fast once its bucket has not been half full for so long, milliseconds. */
 const defaultTooFastMs = 5000;
 
-/** What was done with the beginning of some bytes. */
+/** The outcome of handling the beginning of some bytes. */
 export interface Worked {
   /** Bytes taken; the rest is offered again later. At least one. */
   readonly bytes: number;
@@ -35,7 +35,7 @@ export interface PaceOptions {
    * take.
    */
   readonly rate?: Rate;
-  /** The sender has been slowed down for five seconds (true), or is no more (false). */
+  /** The sender has been slowed down for five seconds (true), or no longer is (false). */
   readonly tooFast?: (is: boolean) => void;
   /** Instead of the five seconds. */
   readonly tooFastMs?: number;
@@ -44,8 +44,8 @@ export interface PaceOptions {
 
 /**
  * Reads a socket whose sender is not trusted, no faster than its budget allows: in each turn of the
- * event loop a bounded piece of work, in each second a bounded number of tokens. What comes faster
- * stays in the socket, where it holds its sender back.
+ * event loop a bounded piece of work, in each second a bounded number of tokens. Excess data stays
+ * in the socket, which blocks its sender.
  */
 export class PacedSocket {
   readonly #socket: Socket;

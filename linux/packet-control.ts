@@ -7,7 +7,7 @@ export interface Frame {
   readonly length: number;
 }
 
-/** What the kernel says alongside a frame's bytes. */
+/** Metadata of a frame from the kernel, in addition to its bytes. */
 export interface FrameControl {
   readonly timeNs: bigint | undefined;
   /** A VLAN tag that the kernel took out of the frame. */
@@ -28,8 +28,8 @@ const headerSize = 16;
 const addressesSize = 12;
 
 /**
- * Reads the control messages of one `recvmsg` on a packet socket. Those it does not know, or are
- * cut off, say nothing.
+ * Reads the control messages of one `recvmsg` on a packet socket. Unknown and truncated messages
+ * are ignored.
  */
 export function parseControl(control: Uint8Array): FrameControl {
   const view = new DataView(control.buffer, control.byteOffset, control.byteLength);
@@ -61,8 +61,8 @@ export function parseControl(control: Uint8Array): FrameControl {
 }
 
 /**
- * The frame as it was on the wire: with its VLAN tag in its place, and no more bytes of it than
- * were to be kept.
+ * The frame as it was on the wire: with its VLAN tag in its place, cut to the number of bytes to
+ * keep.
  */
 export function withTag(
   kept: Uint8Array,

@@ -1,7 +1,7 @@
 /**
- * Which frames a packet socket takes, as a program of the kernel's (socket(7), SO_ATTACH_FILTER;
- * classic BPF as in Documentation/networking/filter.rst). What it does not take costs this process
- * nothing. Pure.
+ * Selects the frames that a packet socket receives, as a program for the kernel (socket(7),
+ * SO_ATTACH_FILTER; classic BPF as in Documentation/networking/filter.rst). Other frames cost this
+ * process nothing. Pure.
  */
 export type FilterLine =
   /** Where a jump leads. */
@@ -13,10 +13,10 @@ export type FilterLine =
   /** Goes on with the next line, or at `else`. */
   | { readonly equals: number; readonly else: string }
   | { readonly differs: number; readonly else: string }
-  /** Goes on when none of these bits is set. */
+  /** Continues when all of these bits are clear. */
   | { readonly lacks: number; readonly else: string }
   | { readonly goto: string }
-  /** Takes the frame, so many bytes of it; 0 takes none. */
+  /** Accepts this many bytes of the frame; 0 rejects it. */
   | { readonly take: number };
 
 // include/uapi/linux/filter.h (Linux 6.1): SKF_AD_OFF, SKF_AD_PKTTYPE, SKF_AD_VLAN_TAG_PRESENT

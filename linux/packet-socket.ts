@@ -128,7 +128,7 @@ export class PacketSocket implements Disposable {
     checked(setsockopt(this.fd, SOL_SOCKET, SO_ATTACH_FILTER, program, 16), "setsockopt", what);
   }
 
-  /** The index of the link that has a name now; negative when there is none. */
+  /** The current index of the link with a name; negative when there is none. */
   #indexOf(link: IfName): number {
     // struct ifreq { char name[16]; int index; … }, 40 bytes.
     const request = new Uint8Array(40);
@@ -143,7 +143,7 @@ export class PacketSocket implements Disposable {
   }
 
   /**
-   * The next frame; `empty` when none is queued, `down` when the link has gone down, or away.
+   * The next frame; `empty` when the queue is empty, `down` when the link has gone down, or away.
    * Throws `SYSCALL_FAILED`.
    */
   receive(): Frame | "empty" | "down" {
@@ -182,9 +182,7 @@ export class PacketSocket implements Disposable {
     );
   }
 
-  /**
-   * Frames dropped since it was last asked: nobody read what was queued. Throws `SYSCALL_FAILED`.
-   */
+  /** Frames dropped since the last call because the queue was full. Throws `SYSCALL_FAILED`. */
   takeDropped(): number {
     // struct tpacket_stats { u32 packets; u32 drops; }
     const value = new Uint8Array(8);

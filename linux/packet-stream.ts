@@ -7,9 +7,8 @@ const mostFrames = 64;
 const mostBytes = 256 << 10;
 
 /**
- * The frames that pass a link, read as fast as its reader asks for them and no faster. What is not
- * asked for waits in the kernel, which keeps so much and drops the rest: nothing grows in this
- * process.
+ * The frames that pass a link, read only as fast as the reader requests them. The others wait in
+ * the kernel, whose queue is bounded and which drops the rest: nothing grows in this process.
  */
 export class PacketStream implements Disposable {
   readonly #socket: PacketSocket;

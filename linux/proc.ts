@@ -39,7 +39,7 @@ function statFields(pid: number): readonly string[] | undefined {
 
 /**
  * A process's state as proc(5) has it: `R`, `S`, `D`, `T` …; undefined when there is no such
- * process, or it cannot be told.
+ * process, or its state is unreadable.
  */
 export function processState(pid: number): string | undefined {
   try {
@@ -62,8 +62,8 @@ function readProc(path: string): string | undefined {
 
 /**
  * When a process started, in clock ticks since boot (field 22 of /proc/PID/stat), as text because
- * it is only ever compared. With the boot id it tells a reused pid from the process meant.
- * Undefined when there is none.
+ * it is only ever compared. With the boot id it distinguishes a reused pid from the original
+ * process. Undefined when there is none.
  */
 export function processStartTime(pid: number): string | undefined {
   return statFields(pid)?.[19];
@@ -102,12 +102,12 @@ export function processOfThread(thread: number): number | undefined {
 export const hasThread = (pid: number, thread: number): boolean =>
   readProc(`/proc/${pid}/task/${thread}/stat`) !== undefined;
 
-/** What a process calls itself, 15 bytes at most (/proc/PID/comm); undefined when there is none. */
+/** The name of a process, 15 bytes at most (/proc/PID/comm); undefined when there is none. */
 export const nameOf = (pid: number): string | undefined => readProc(`/proc/${pid}/comm`)?.trimEnd();
 
 /**
- * The effective user of a process, whoever its files in /proc belong to; undefined when there is
- * none.
+ * The effective user of a process, which may differ from the owner of its files in /proc; undefined
+ * when there is none.
  */
 export function userOf(pid: number): number | undefined {
   const uid = /^Uid:\s+\d+\s+(\d+)/m.exec(readProc(`/proc/${pid}/status`) ?? "")?.[1];

@@ -2,19 +2,19 @@ import { flushCompileCache } from "node:module";
 import { exit } from "./ffi/libc.ts";
 
 /**
- * What `process.exit` calls when its listeners have been told; libraries that listen for the end
- * put themselves before it.
+ * The function that `process.exit` calls after its listeners; libraries that listen for the end
+ * replace it by a wrapper.
  */
 interface Ending {
   reallyExit: (code?: number | string | null) => never;
 }
 
 /**
- * From here on `process.exit` ends the process as _exit(2) does, once its listeners have been told.
- * Node would take V8 apart before, and wait for its threads: one that compiles may be waiting for
+ * From here on `process.exit` ends the process as _exit(2) does, after its listeners have run. Node
+ * would otherwise tear down V8 first, and wait for its threads: a thread that compiles may wait for
  * this one to collect garbage, and both wait for ever (nodejs/node#54918; podnetd on Node 24.21.0:
- * docs/decisions/0058). What Node writes at its end it is given before, but for profiles: where it
- * is to write one it ends in its own way.
+ * docs/decisions/0058). The files that Node writes at its end are written before, except for
+ * profiles: a process that is profiled ends in Node's way.
  */
 export function endAtOnce(): void {
   if (process.execArgv.some((word) => word.startsWith("--cpu-prof"))) return;

@@ -21,11 +21,11 @@ const MSG_NOSIGNAL = 0x4000;
 const lookEveryMs = 10;
 
 export interface RefusedDatagramOptions {
-  /** One that nobody listens at. */
+  /** A port without a listener. */
   readonly port: number;
   /**
-   * False leaves the datagram without a checksum, which IPv4 allows: whoever receives it has
-   * nothing to compare.
+   * False leaves the datagram without a checksum, which IPv4 allows: its receiver then cannot check
+   * it.
    */
   readonly checksum: boolean;
   readonly timeoutMs: number;
@@ -33,9 +33,9 @@ export interface RefusedDatagramOptions {
 }
 
 /**
- * Sends a datagram to a port that nobody listens at, and says whether the other host has refused
- * it: then it has arrived whole, for a host drops one with a wrong checksum without a word. False
- * when nothing has come back in time. In the network namespace of the calling thread. Throws
+ * Sends a datagram to a port without a listener, and returns whether the other host refused it:
+ * then it arrived intact, for a host silently drops a datagram with a wrong checksum. False when
+ * nothing came back in time. Runs in the network namespace of the calling thread. Throws
  * `SYSCALL_FAILED`.
  */
 export async function isDatagramRefused(

@@ -30,7 +30,7 @@ export function readRegular(
   }
 }
 
-/** A file may grow as it is read, and those of /proc and /sys say that they are empty. */
+/** A file may grow as it is read, and files of /proc and /sys report a size of 0. */
 function readAll(fd: number, path: string, limit: number): Buffer {
   const chunks: Buffer[] = [];
   for (let length = 0; ; ) {

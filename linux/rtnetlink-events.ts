@@ -10,8 +10,8 @@ export interface WatchOptions {
   /** Bytes the kernel may queue; 8 MiB unless given. */
   readonly receiveBuffer?: number;
   /**
-   * Whose doings are passed over unread, by the port id of who asked for them; 0 where the kernel
-   * does not say.
+   * Selects events to skip unread, by the port id of the requester; 0 where the kernel does not
+   * report it.
    */
   readonly passOver?: (portId: number) => boolean;
 }
@@ -33,7 +33,7 @@ const restMs = 1000;
  * does not keep the process alive.
  *
  * When more happens than the kernel can queue it drops events: `onResync` is then called once,
- * after the events that were kept. Whoever mirrors the kernel's state lists it anew there; changes
+ * after the events that were kept. A mirror of the kernel's state must then be listed anew; changes
  * made after that arrive as events again.
  */
 export function watchRtnetlink(

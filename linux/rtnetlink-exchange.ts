@@ -14,7 +14,7 @@ import {
   type Request,
 } from "./rtnetlink/message.ts";
 
-/** What the kernel answered to one request. */
+/** The kernel's answer to one request. */
 export interface Answer {
   readonly ack: Ack;
   /** The objects asked for. */
@@ -132,7 +132,7 @@ export class RtnetlinkExchange implements Disposable {
       const part = this.#socket.receive();
       if (typeof part === "string") throw noAnswer(part);
       for (const message of parseMessages(part)) {
-        // An answer to an exchange that failed half way is no longer wanted.
+        // Skips answers to an exchange that failed half way.
         const entry = pending.get(message.seq);
         if (entry !== undefined) this.#port = message.portId;
         if (entry?.ack === undefined && entry !== undefined && take(entry, message)) open--;
@@ -147,8 +147,8 @@ export class RtnetlinkExchange implements Disposable {
 }
 
 /**
- * What is asked, as in "Cannot set mtu 1500 of link "tap0"", without names and numbers:
- * `set mtu of link`.
+ * Name of a request, as in "Cannot set mtu 1500 of link "tap0"", without names and numbers: `set
+ * mtu of link`.
  */
 function effectName(requests: readonly Request[]): string {
   // Thousands of one kind begin alike, and are read once.

@@ -26,7 +26,7 @@ export type AddLink = link.NewLink & { readonly alias?: string };
 // A send is bounded by the socket's buffer (208 KiB), an answer takes some 800 bytes of the other
 // one.
 const batchSize = 256;
-// A dump of 1,000 links takes 7 ms; somebody would have to change links that often all the while.
+// A dump of 1,000 links takes 7 ms; only constant changes of links could delay it this long.
 const dumpTimeoutMs = 5000;
 
 /**
@@ -34,11 +34,11 @@ const dumpTimeoutMs = 5000;
  * opened.
  *
  * Every method throws `NETLINK_FAILED` with the errno's name in `details.errno` and the kernel's
- * own words, if any, in `details.kernel`. What is there already, or is absent already, is an error
- * of `add…` and a success of `delete…` (which tell by a boolean whether there was something). Calls
- * may overlap; answers are matched by sequence number. Requests that take the kernel milliseconds
- * (deleting, leaving a bridge) run on another thread, one after the other, and others may overtake
- * them: await what something else depends on.
+ * own words, if any, in `details.kernel`. An object that exists already is an error of `add…`; an
+ * object that is absent already is a success of `delete…` (which returns whether there was
+ * something). Calls may overlap; answers are matched by sequence number. Requests that take the
+ * kernel milliseconds (deleting, leaving a bridge) run on another thread, one after the other, and
+ * later calls may overtake them: await a call before another one depends on it.
  */
 export class Rtnetlink implements Disposable {
   readonly #fast: RtnetlinkExchange;
@@ -88,7 +88,7 @@ export class Rtnetlink implements Disposable {
 
   async links(filter: LinksFilter = {}): Promise<readonly Link[]> {
     const { group, ...kernelFilter } = filter;
-    // (Kernels report all groups. Of the others no more is read than that.)
+    // (The kernel reports all groups. Of links in other groups only the group is parsed.)
     const parse = (payload: Uint8Array): Link | undefined =>
       group === undefined || parseGroup(payload) === group ? parseLink(payload) : undefined;
     const links = await this.#dump(link.getLinks(kernelFilter), parse);
@@ -113,10 +113,7 @@ export class Rtnetlink implements Disposable {
     return requests.map((request, i) => linkOf(request, answers[i]));
   }
 
-  /**
-   * Makes a bridge and gives it back as it is. Group and MTU are there from birth, the alias
-   * follows.
-   */
+  /** Makes a bridge and returns its state. Group and MTU are set from birth, the alias follows. */
   addBridge(options: AddLink & { readonly bridge?: BridgeSettings }): Promise<Link> {
     return this.#addLink(link.newBridge(options), options);
   }
@@ -191,8 +188,8 @@ export class Rtnetlink implements Disposable {
   }
 
   /**
-   * Moves links into a group, all with one message; those that have gone meanwhile hold up none of
-   * the others.
+   * Moves links into a group, all with one message; links that have gone meanwhile do not block the
+   * others.
    */
   async setGroup(indexes: readonly number[], group: number): Promise<void> {
     await this.tryBatch(indexes.map((index) => link.changeLink(index, { group })));
@@ -245,8 +242,8 @@ export class Rtnetlink implements Disposable {
   }
 
   /**
-   * The route that packets to each address would take now; undefined where there is none. In the
-   * order asked.
+   * The route that packets to each address would take now, in the order of the addresses; undefined
+   * where there is none.
    */
   async routesTo(addresses: readonly Ip[]): Promise<readonly (Route | undefined)[]> {
     const routes: (Route | undefined)[] = [];
@@ -304,8 +301,8 @@ export class Rtnetlink implements Disposable {
   // Requests of any kind
 
   /**
-   * What a request is answered with, as `parse` reads it; undefined is left out. A list is read
-   * again when it changed.
+   * The answers to a request, parsed by `parse`; undefined ones are left out. A list that changed
+   * meanwhile is read again.
    */
   answers<T>(
     request: Request,
@@ -314,7 +311,7 @@ export class Rtnetlink implements Disposable {
     return this.#dump(request, parse);
   }
 
-  /** The one thing a request asks for; undefined when the kernel says that there is none. */
+  /** The single answer to a request; undefined when the object does not exist. */
   async answer<T>(request: Request, parse: (payload: Uint8Array) => T): Promise<T | undefined> {
     const [answer] = await this.#exchange([request]);
     if (isAbsence(answer)) return undefined;
@@ -409,7 +406,7 @@ export class Rtnetlink implements Disposable {
   }
 }
 
-/** The link that was asked for; undefined when the kernel knows none. */
+/** The requested link; undefined when it does not exist. */
 function linkOf(request: Request, answer: Answer | undefined): Link | undefined {
   if (answer !== undefined && errnoName(answer.ack.errno) === "ENODEV") return undefined;
   throwIfRefused(request, answer);

@@ -11,13 +11,13 @@ const SOCK_NONBLOCK = 0o4000;
 const SOCK_CLOEXEC = 0o2000000;
 const MSG_NOSIGNAL = 0x4000;
 
-/** What can be told; the last is how many microseconds more it may take until the next. */
+/** Possible notifications; the last is the longest time until the next, in microseconds. */
 export type ServiceState = "READY=1" | "STOPPING=1" | `EXTEND_TIMEOUT_USEC=${number}`;
 
 /**
- * Tells whoever started the service how it fares, as sd_notify(3) does: `READY=1`, `STOPPING=1`.
- * `address` is the value of NOTIFY_SOCKET: a path, or a name in the abstract namespace after an
- * `@`. Never waits. Throws `SYSCALL_FAILED`, `INVALID_ARGUMENT`.
+ * Notifies the service manager of the service's state, as sd_notify(3) does: `READY=1`,
+ * `STOPPING=1`. `address` is the value of NOTIFY_SOCKET: a path, or a name in the abstract
+ * namespace after an `@`. Never waits. Throws `SYSCALL_FAILED`, `INVALID_ARGUMENT`.
  */
 export function notifyServiceManager(address: string, state: ServiceState): void {
   const what = `Cannot notify "${address}" of ${state}`;

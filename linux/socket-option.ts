@@ -18,8 +18,8 @@ export function setIntOption(fd: number, level: number, name: number, value: num
 }
 
 /**
- * Lets the kernel queue so many bytes for a socket; without CAP_NET_ADMIN as many as
- * net.core.rmem_max allows. Throws `SYSCALL_FAILED`; `what` could not be done.
+ * Sets a socket's receive buffer to `bytes`; without CAP_NET_ADMIN limited to net.core.rmem_max.
+ * Throws `SYSCALL_FAILED`; `what` could not be done.
  */
 export function setReceiveBuffer(fd: number, bytes: number, what: string): void {
   if (setIntOption(fd, SOL_SOCKET, SO_RCVBUFFORCE, bytes) < 0)
@@ -27,9 +27,8 @@ export function setReceiveBuffer(fd: number, bytes: number, what: string): void 
 }
 
 /**
- * Lets the kernel hold so many bytes that a socket sent and that have not left yet; without
- * CAP_NET_ADMIN as many as net.core.wmem_max allows. Throws `SYSCALL_FAILED`; `what` could not be
- * done.
+ * Sets a socket's send buffer to `bytes`; without CAP_NET_ADMIN limited to net.core.wmem_max.
+ * Throws `SYSCALL_FAILED`; `what` could not be done.
  */
 export function setSendBuffer(fd: number, bytes: number, what: string): void {
   if (setIntOption(fd, SOL_SOCKET, SO_SNDBUFFORCE, bytes) < 0)

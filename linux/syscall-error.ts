@@ -2,7 +2,7 @@ import { type ErrorContext, PodnetError } from "../core/errors.ts";
 import { lastErrno } from "./ffi/libc.ts";
 import { errnoName } from "./rtnetlink/errno.ts";
 
-/** What to do about an error of the host's, whatever met it. */
+/** Hint for an error of the host. */
 export const errnoHint = (name: string): string | undefined => descriptorHints[name] ?? hints[name];
 
 const hints: Readonly<Record<string, string>> = {

@@ -5,8 +5,8 @@ import { printable } from "../core/names.ts";
 import { fileError } from "./syscall-error.ts";
 
 /**
- * Path of a key below /proc/sys. With a slash in it the key is taken as it stands, as sysctl(8)
- * does: `net/ipv4/conf/eth0.5/forwarding` cannot be written with dots.
+ * Path of a key below /proc/sys. A key with a slash in it is used unchanged, as in sysctl(8):
+ * `net/ipv4/conf/eth0.5/forwarding` cannot be written with dots.
  */
 function sysctlPath(key: string): string {
   const path = key.includes("/") ? key : key.replaceAll(".", "/");

@@ -13,13 +13,13 @@ import {
 } from "./rtnetlink/message.ts";
 import { listenersAt, parseListener, SOCK_DIAG_BY_FAMILY } from "./sockdiag/listener.ts";
 
-/** What a kernel answers that was built without inet_diag, or cannot load it. */
+/** Errors of a kernel that was built without inet_diag, or cannot load it. */
 const unknownHere = new Set(["ENOENT", "EINVAL", "EOPNOTSUPP", "EPROTONOSUPPORT"]);
 
 /**
- * The TCP sockets of the calling thread's network namespace that listen, at one port alone if one
- * is given. Unlike /proc/net/tcp, where the kernel goes through all places where connections could
- * be (5 ms each, Linux 6.18), this costs what there is to tell. Throws `NETLINK_FAILED`,
+ * The listening TCP sockets of the calling thread's network namespace, or of one port.
+ * /proc/net/tcp makes the kernel walk all slots of its connection table (5 ms each, Linux 6.18);
+ * this costs only as much as there are sockets to report. Throws `NETLINK_FAILED`,
  * `SYSCALL_FAILED`.
  */
 export function tcpListeners(port?: number): BoundSocket[] {
@@ -50,7 +50,7 @@ function ask(port: number | undefined): BoundSocket[] {
   });
 }
 
-/** What is answered to a request, up to its end. */
+/** The answers to a request, up to the last. */
 function answers(socket: NetlinkSocket): BoundSocket[] {
   const found: BoundSocket[] = [];
   for (;;) {

@@ -55,9 +55,9 @@ export function openTap(name: IfName, options: { readonly ownerUid?: number } = 
 }
 
 /**
- * Makes a tun in the calling thread's network namespace: IP packets with a virtio header, several
- * TCP segments at once and checksums to be filled in among them, single queue, not persistent,
- * reads that never block. In `pattern`, "%d" is the first number that makes a name nobody has.
+ * Makes a tun in the calling thread's network namespace: IP packets with a virtio header, possibly
+ * several TCP segments in one and checksums to be filled in, single queue, not persistent, reads
+ * that never block. In `pattern`, "%d" is the first number that makes an unused name.
  *
  * Throws `SYSCALL_FAILED`; `details.errno` is `EBUSY` when the name is taken.
  */
@@ -78,12 +78,12 @@ export function openTun(pattern: string): Tap {
 }
 
 /**
- * Opens a persistent tap that somebody else made: it stays when all descriptors are closed, on its
- * bridge or wherever it is. Its frames come with a virtio header until its next user says
- * otherwise, and have one queue.
+ * Opens a persistent foreign tap: it stays when all descriptors are closed, with its bridge
+ * unchanged. Its frames come with a virtio header until its next user sets another mode, and have
+ * one queue.
  *
  * Throws `TAP_CONFLICT` when there is no such tap, and `SYSCALL_FAILED`; `details.errno` is `EBUSY`
- * when somebody has it open, `EINVAL` when it is no tap or has several queues.
+ * when another program has it open, `EINVAL` when it is not a tap or has several queues.
  */
 export function openKeptTap(name: IfName): Tap {
   const what = `Cannot use tap "${name}"`;
@@ -92,7 +92,7 @@ export function openKeptTap(name: IfName): Tap {
     perform("ioctl", "look at tap", () =>
       checked(ioctlPointer(fd, TUNGETIFF, request), "TUNGETIFF", what),
     );
-    // The kernel makes one where there is none; it goes with the descriptor.
+    // The kernel makes a missing tap; it ends with the descriptor.
     if ((new DataView(request.buffer).getUint16(16, true) & IFF_PERSIST) !== 0) return name;
     throw new PodnetError("TAP_CONFLICT", `There is no persistent tap "${name}"`, {
       hint: `Make it first: ip tuntap add dev ${name} mode tap`,

@@ -13,7 +13,7 @@ const O_PATH = 0o10000000;
 /** A path that fits a socket address, valid in this process until closed. */
 export interface SocketPath extends Disposable {
   readonly path: string;
-  /** Lets go of the directory. What is bound or connected stays so. A second call does nothing. */
+  /** Closes the directory. Bound and connected sockets stay so. A second call does nothing. */
   close(): void;
 }
 

@@ -44,7 +44,7 @@ export interface UnixConnection extends Disposable {
 
 /**
  * Connects to a listening unix socket; `path` may be of any length. Throws `SYSCALL_FAILED`
- * (`details.errno`: `ENOENT` no such path, `ECONNREFUSED` nobody listens), `CANCELLED`,
+ * (`details.errno`: `ENOENT` no such path, `ECONNREFUSED` no listener), `CANCELLED`,
  * `DEADLINE_EXCEEDED`.
  */
 export async function connectUnix(path: string, signal?: AbortSignal): Promise<UnixConnection> {
@@ -56,7 +56,8 @@ export async function connectUnix(path: string, signal?: AbortSignal): Promise<U
   try {
     const effect = `connect ${basename(path)}`;
     while (!perform("socket", effect, () => tryConnect(fd, short.path, what))) {
-      // The listener's backlog is full (QEMU's is 1), and the kernel tells nobody when it empties.
+      // The listener's backlog is full (QEMU's is 1), and the kernel does not notify when it
+      // empties.
       await delay(5);
       throwIfAborted(signal, doing);
     }
@@ -68,8 +69,9 @@ export async function connectUnix(path: string, signal?: AbortSignal): Promise<U
 }
 
 /**
- * Connects once, without waiting, to see whether somebody listens. A listener whose backlog is full
- * is one, too: whoever does not accept may never do. Throws `SYSCALL_FAILED` as `connectUnix` does.
+ * Connects once, without waiting, to see whether the socket has a listener. A listener whose
+ * backlog is full counts too, since waiting for it may take for ever. Throws `SYSCALL_FAILED` as
+ * `connectUnix` does.
  */
 export function findListener(path: string): void {
   const what = `Cannot connect to "${path}"`;
@@ -108,8 +110,8 @@ class OpenConnection implements UnixConnection {
   }
 
   /**
-   * Made when it is first asked for, by who then listens: it reads at once, and an error that
-   * nobody hears ends the process.
+   * Made on first use, when the caller is ready to listen: it reads at once, and an error without a
+   * listener ends the process.
    */
   get socket(): Socket {
     this.#socket ??= new Socket({ fd: this.fd, readable: true, writable: true });
@@ -204,8 +206,8 @@ export function peerCredentials(socketFd: number): PeerCredentials {
 }
 
 /**
- * The supplementary groups of the process at the other end, as they were when it connected:
- * SO_PEERGROUPS (Linux 4.13). /proc/PID/status would report whoever has the pid by now. Throws
+ * The supplementary groups of the process at the other end, at the time it connected: SO_PEERGROUPS
+ * (Linux 4.13). /proc/PID/status would describe the current owner of a reused pid. Throws
  * `SYSCALL_FAILED`.
  */
 export function peerGroups(socketFd: number): readonly number[] {

@@ -34,7 +34,7 @@ const CTA_FILTER_F_CTA_IP_SRC = 1;
 const genmsgSize = 4;
 
 /**
- * Where packets of one direction come from and go to. Ports are absent where a protocol has none.
+ * Source and destination of packets of one direction. Ports are absent where a protocol has none.
  */
 interface Direction {
   readonly source: Ip;
@@ -61,7 +61,7 @@ interface FlowName {
   readonly zone?: Uint8Array;
 }
 
-/** Whose source address is looked for: of who began a flow, or of who answers it. */
+/** Whose source address is matched: of the initiator of a flow, or of its responder. */
 export type Side = "original" | "reply";
 
 /** Asks for all flows of a family. */
@@ -111,8 +111,8 @@ export const parseCount = (payload: Uint8Array): number | undefined =>
 /**
  * The bytes of a flow's source of one side, as latin1, read from where the kernel writes them: a
  * flow begins with both its tuples, and a tuple with its addresses (ctnetlink_fill_info, Linux
- * 6.18). Undefined where a flow looks otherwise: `parseFlow` then tells. This takes a thirtieth of
- * the time of `parseFlow`.
+ * 6.18). Undefined for a flow of another layout, which `parseFlow` handles. This takes a thirtieth
+ * of the time of `parseFlow`.
  */
 export function sourceBytes(payload: Buffer, side: Side): string | undefined {
   const end = payload.length;

@@ -146,7 +146,7 @@ export const setns = libc.func("int setns(int, int)") as KoffiFunc<
 /** `int unshare(int flags)`: concerns the calling thread only. */
 export const unshare = libc.func("int unshare(int)") as KoffiFunc<(flags: number) => number>;
 
-/** Error number of the last synchronous call. Asynchronous calls leave none (koffi 3.3). */
+/** Error number of the last synchronous call. Asynchronous calls do not set it (koffi 3.3). */
 export const lastErrno = (): number => koffi.errno();
 
 /**

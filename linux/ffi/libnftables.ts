@@ -29,7 +29,7 @@ export interface LibNftables {
   readonly setOutput: (context: Context, flags: number) => void;
   /** `int nft_run_cmd_from_buffer(struct nft_ctx *, const char *)` */
   readonly run: (context: Context, commands: string) => number;
-  /** Runs commands on a thread of its own; the context is not to be used before it resolves. */
+  /** Runs commands on a thread of its own; the context must not be used before it resolves. */
   readonly runElsewhere: (context: Context, commands: string) => Promise<number>;
 }
 

@@ -143,10 +143,7 @@ export class Attributes {
     return value === undefined ? undefined : ipOfBytes(value);
   }
 
-  /**
-   * An Ethernet address; undefined for a link whose addresses are of another length (a tunnel's,
-   * none).
-   */
+  /** An Ethernet address; undefined for a link whose addresses have another length (a tunnel). */
   mac(type: number): Mac | undefined {
     const value = this.get(type);
     return value?.length === 6 ? macFromBytes(value) : undefined;

@@ -2,9 +2,9 @@ import type { Attributes } from "./attributes.ts";
 import type { Writer } from "./writer.ts";
 
 /**
- * What a bridge does with one of its ports. The numbers are those of IFLA_BRPORT_*,
- * include/uapi/linux/if_link.h (Linux 6.1); the same attributes stand in IFLA_INFO_SLAVE_DATA and,
- * in AF_BRIDGE messages, in IFLA_PROTINFO.
+ * Settings of a bridge's port. The numbers are those of IFLA_BRPORT_*, include/uapi/linux/if_link.h
+ * (Linux 6.1); IFLA_INFO_SLAVE_DATA and, in AF_BRIDGE messages, IFLA_PROTINFO hold these
+ * attributes.
  */
 const flags = {
   /** Frames may leave by the port they came in by. */
@@ -39,7 +39,7 @@ export type BridgePortSettings = { readonly [Name in Flag]?: boolean } & {
   readonly cost?: number;
 };
 
-/** A port as the kernel tells it. Settings a kernel lacks are absent. */
+/** A port according to the kernel. Settings a kernel lacks are absent. */
 export type BridgePort = BridgePortSettings & {
   /** 0 disabled, 1 listening, 2 learning, 3 forwarding, 4 blocking. */
   readonly state?: number;

@@ -5,7 +5,7 @@ import { NLM_F_DUMP, type Request } from "./message.ts";
 import { malformed, Reader } from "./reader.ts";
 import { Writer } from "./writer.ts";
 
-/** What has passed a link since it was made, as the host sees it. */
+/** Traffic of a link since it was made, as the host sees it. */
 export interface LinkCounters {
   readonly rxPackets: bigint;
   readonly txPackets: bigint;
@@ -50,7 +50,7 @@ export const getTapCounters = (): Request => ({
 });
 
 /**
- * Parses the payload of RTM_NEWLINK; undefined for a link that is counted by nobody. Throws
+ * Parses the payload of RTM_NEWLINK; undefined for a link without counters. Throws
  * `NETLINK_FAILED`.
  */
 export function parseCounters(payload: Uint8Array): CountedLink | undefined {

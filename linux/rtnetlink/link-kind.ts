@@ -4,8 +4,8 @@ import type { Attributes } from "./attributes.ts";
 import type { Writer } from "./writer.ts";
 
 /**
- * What IFLA_INFO_DATA holds for the kinds of link podnet makes or meets.
- * Numbers: include/uapi/linux/if_link.h (Linux 6.1), veth's include/uapi/linux/veth.h.
+ * The content of IFLA_INFO_DATA for the kinds of link podnet makes or meets. Numbers:
+ * include/uapi/linux/if_link.h (Linux 6.1), veth's include/uapi/linux/veth.h.
  */
 
 const br = {
@@ -39,7 +39,7 @@ export interface BridgeData extends BridgeSettings {
   readonly nfCallIptables?: boolean;
   readonly nfCallIp6tables?: boolean;
   /**
-   * 0x8100, or another; told by kernels alone whose bridges can filter VLANs
+   * 0x8100, or another; reported only by kernels whose bridges can filter VLANs
    * (CONFIG_BRIDGE_VLAN_FILTERING).
    */
   readonly vlanProtocol?: number;
@@ -139,7 +139,7 @@ export function readVxlan(data: Attributes): VxlanSettings {
 
 const tun = { owner: 1, type: 3, pi: 4, vnetHdr: 5, persist: 6, multiQueue: 7 } as const;
 
-/** A tun or tap, as dumps tell it. Only /dev/net/tun makes one. */
+/** A tun or tap, as dumps report it. Only /dev/net/tun makes one. */
 export interface TunData {
   readonly type: "tun" | "tap";
   readonly ownerUid?: number;

@@ -39,7 +39,7 @@ import { Writer } from "./writer.ts";
  */
 export type LinkRef = number | string;
 
-/** What can be changed about a link; what is absent stays as it is. */
+/** Changes of a link; absent settings stay unchanged. */
 export interface LinkChange {
   readonly up?: boolean;
   /** MACs of neighbours are not asked for. */
@@ -57,8 +57,8 @@ export interface LinkChange {
 }
 
 /**
- * What every link can be born with. The kernel takes no alias at birth: `changeLink` sets it
- * afterwards.
+ * Settings that a new link of any kind can have. The kernel takes no alias at birth: `changeLink`
+ * sets it afterwards.
  */
 export interface NewLink {
   readonly name: string;
@@ -79,7 +79,7 @@ function ifinfomsg(index: number, flags: number, change: number): Writer {
 
 type Flags = readonly [flags: number, change: number];
 
-/** What flags are to be, and which of them are meant. */
+/** The values of flags, and the mask of flags to change. */
 function linkFlags({ up, noArp }: Pick<LinkChange, "up" | "noArp">): Flags {
   const flag = (bit: number, value: boolean | undefined): Flags =>
     value === undefined ? [0, 0] : [value ? bit : 0, bit];
@@ -151,7 +151,7 @@ export const newVxlan = (link: NewLink & { readonly vxlan: VxlanSettings }): Req
   newLink("vxlan", link, (data) => writeVxlan(data, link.vxlan));
 
 /**
- * Makes a link of a kind that needs no more said. Not every kernel has every kind: `EOPNOTSUPP`.
+ * Makes a link of a kind without further attributes. Not every kernel has every kind: `EOPNOTSUPP`.
  */
 export const newOfKind = (kind: string, link: NewLink): Request => newLink(kind, link, () => {});
 
@@ -191,7 +191,8 @@ function describe(change: LinkChange): string {
 }
 
 /**
- * Changes settings of a link as a port of its bridge. `EOPNOTSUPP` or `EINVAL` when it is in none.
+ * Changes settings of a link as a port of its bridge. `EOPNOTSUPP` or `EINVAL` when it is not in
+ * one.
  */
 export function changeBridgePort(link: LinkRef, settings: BridgePortSettings): Request {
   const writer = refer(link).nested(IFLA_LINKINFO, (info) => {
@@ -206,7 +207,7 @@ export function changeBridgePort(link: LinkRef, settings: BridgePortSettings): R
   };
 }
 
-/** Changes settings of a bridge; what is absent stays as it is. */
+/** Changes settings of a bridge; absent settings stay unchanged. */
 export function changeBridge(link: LinkRef, settings: BridgeSettings): Request {
   const writer = refer(link).nested(IFLA_LINKINFO, (info) => {
     info.attributeText(IFLA_INFO_KIND, "bridge");
@@ -221,8 +222,8 @@ export function changeBridge(link: LinkRef, settings: BridgeSettings): Request {
 }
 
 /**
- * Changes settings of a VXLAN; what is absent stays as it is. `EOPNOTSUPP` for port, id and group
- * policies. The id has to be said, and be what it is.
+ * Changes settings of a VXLAN; absent settings stay unchanged. `EOPNOTSUPP` for port, id and group
+ * policies. The request has to contain the unchanged id.
  */
 export function changeVxlan(link: LinkRef, settings: VxlanSettings): Request {
   const writer = refer(link).nested(IFLA_LINKINFO, (info) => {
@@ -283,7 +284,7 @@ function altName(type: number, flags: number, link: LinkRef, name: string, verb:
   };
 }
 
-/** What the kernel can filter a list of links by. */
+/** Filters of a list of links that the kernel supports. */
 export interface LinkFilter {
   /** Index of the bridge whose ports are wanted. */
   readonly master?: number;

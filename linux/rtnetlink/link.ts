@@ -39,7 +39,7 @@ import {
 } from "./link-kind.ts";
 import { Reader } from "./reader.ts";
 
-/** A link as the kernel tells it. Absent is what the kernel does not say of it. */
+/** A link according to the kernel. Values that the kernel does not report are absent. */
 export interface Link {
   readonly index: number;
   /** Any bytes but `/` and white space; our own names are `IfName`, foreign ones need not be. */

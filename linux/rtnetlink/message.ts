@@ -22,7 +22,7 @@ export const NLM_F_ACK_TLVS = 0x200;
 /** Size of struct nlmsghdr. */
 export const headerSize = 16;
 
-/** One message as it stands between header and header. */
+/** One message between two headers. */
 export interface NetlinkMessage {
   readonly type: number;
   readonly flags: number;

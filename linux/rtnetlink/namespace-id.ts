@@ -24,7 +24,8 @@ export const getNamespaceId = (fd: number): Request => ({
 });
 
 /**
- * Parses the payload of RTM_NEWNSID; undefined when it is known by none. Throws `NETLINK_FAILED`.
+ * Parses the payload of RTM_NEWNSID; undefined for a namespace without a number. Throws
+ * `NETLINK_FAILED`.
  */
 export function parseNamespaceId(payload: Uint8Array): number | undefined {
   const reader = new Reader(payload, "a namespace's number");

@@ -23,7 +23,7 @@ const TC_LINKLAYER_ETHERNET = 1;
 // struct tc_tbf_qopt: two tc_ratespec { u8 cell_log, linklayer; u16 overhead; s16 cell_align; u16
 // mpu; u32 rate }, u32 limit, buffer, mtu.
 const tbfSize = 36;
-/** What the 32-bit field of a rate holds when the rate itself is beyond it. */
+/** Value of the 32-bit field of a rate when the rate itself does not fit into it. */
 const beyond32 = 0xffffffff;
 /** The kernel reports a bucket in ticks of 64 ns. */
 const nanosecondsPerTick = 64;
@@ -38,13 +38,13 @@ export interface TokenBucket {
   readonly limit: number;
 }
 
-/** A token bucket as the kernel tells it. */
+/** A token bucket according to the kernel. */
 export interface ObservedBucket {
   readonly rate: number;
   readonly limit: number;
   /**
-   * How long a full bucket lasts at the rate; the kernel does not tell it in bytes, and only up to
-   * 274 s.
+   * How long a full bucket lasts at the rate; the kernel does not report it in bytes, and only up
+   * to 274 s.
    */
   readonly fullNanoseconds: number;
 }
@@ -86,7 +86,7 @@ function readRate64(options: Attributes): number | undefined {
 /** Holds what leaves by a link to a rate, in place of whatever queue it had. */
 export function setTokenBucket(index: number, { rate, burst, limit }: TokenBucket): Request {
   const parms = new Writer();
-  // (Told that it is Ethernet, the kernel asks for no table of costs.)
+  // (With the link layer given as Ethernet, the kernel needs no table of costs.)
   parms.u8(0).u8(TC_LINKLAYER_ETHERNET).u16(0).u16(0).u16(0).u32(Math.min(rate, beyond32));
   // No peak rate; and no bucket in ticks, for TCA_TBF_BURST says it in bytes.
   parms.u32(0).u32(0).u32(0).u32(limit).u32(0).u32(0);
@@ -115,7 +115,7 @@ export const addIngress = (index: number): Request => ({
   what: `Cannot add an ingress queue to link ${index}`,
 });
 
-/** Takes it away, with all filters there. `ENOENT` or `EINVAL` when there is none. */
+/** Deletes the ingress queue, with all filters there. `ENOENT` or `EINVAL` when there is none. */
 export const deleteIngress = (index: number): Request => ({
   type: RTM_DELQDISC,
   flags: 0,
@@ -123,12 +123,12 @@ export const deleteIngress = (index: number): Request => ({
   what: `Cannot delete the ingress queue of link ${index}`,
 });
 
-// (Of queues the kernel tells those who listen; whoever asks is told only if it says so with
-// NLM_F_ECHO.)
+// (The kernel notifies listeners of changed queues; the requester gets the notification only if it
+// asks for it with NLM_F_ECHO.)
 
 /**
- * Asks for the queue of what leaves by a link. `ENOENT` or `EINVAL` when it has none but what it
- * was born with.
+ * Asks for the egress queue of a link. `ENOENT` or `EINVAL` when it has only the one it was born
+ * with.
  */
 export const getRootQueue = (index: number): Request => ({
   type: RTM_GETQDISC,

@@ -22,7 +22,7 @@ const TC_ACT_STOLEN = 4;
 const TCA_EGRESS_REDIR = 1;
 const ETH_P_ALL = 0x0003;
 
-/** Of our filter: none is asked before. */
+/** Priority of podnet's filter, the highest. */
 export const redirectPriority = 1;
 /** Priority above, protocol in network order below. */
 const info = (redirectPriority << 16) | (ETH_P_ALL << 8);
@@ -74,8 +74,8 @@ export function addRedirect(from: number, to: number): Request {
 }
 
 /**
- * Takes away the filters of a priority on what comes in by a link. `ENOENT` or `EINVAL` when there
- * can be none.
+ * Deletes the ingress filters of a priority from a link. `ENOENT` or `EINVAL` when it has no
+ * ingress queue.
  */
 export const deleteFilters = (index: number, priority: number): Request => ({
   type: RTM_DELTFILTER,
@@ -84,7 +84,9 @@ export const deleteFilters = (index: number, priority: number): Request => ({
   what: `Cannot delete the filters of link ${index}`,
 });
 
-/** Asks for the filters on what comes in by a link; a link that can have none has none. */
+/**
+ * Asks for the ingress filters of a link; the list is empty for a link without an ingress queue.
+ */
 export const getFilters = (index: number): Request => ({
   type: RTM_GETTFILTER,
   flags: NLM_F_DUMP,
@@ -93,8 +95,8 @@ export const getFilters = (index: number): Request => ({
 });
 
 /**
- * Parses the payload of RTM_NEWTFILTER; undefined for what is none itself (u32's tables come in the
- * same list). Throws `NETLINK_FAILED`.
+ * Parses the payload of RTM_NEWTFILTER; undefined for entries that are not filters themselves
+ * (u32's tables come in the same list). Throws `NETLINK_FAILED`.
  */
 export function parseFilter(payload: Uint8Array): IngressFilter | undefined {
   const { header, attributes } = readTcmsg(payload, "a filter");

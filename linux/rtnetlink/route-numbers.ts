@@ -32,7 +32,7 @@ const types = [
   "throw",
 ] as const;
 
-/** What happens to packets; other numbers as they are. */
+/** Handling of packets; unknown numbers stay numbers. */
 export type RouteType = (typeof types)[number] | number;
 
 export const routeTypeName = (value: number): RouteType => types[value] ?? value;

@@ -53,7 +53,7 @@ export interface NewRoute {
   readonly metric?: number;
   readonly onlink?: boolean;
   readonly mtu?: number;
-  /** What TCP says it takes, in bytes. */
+  /** The MSS that TCP advertises, in bytes. */
   readonly advmss?: number;
 }
 
@@ -102,10 +102,7 @@ function writeGateway(writer: Writer, destination: Cidr, gateway: Ip): void {
   writer.attribute(RTA_VIA, via);
 }
 
-/**
- * What `ip route` chooses when nothing is said (iproute2's iproute.c): the kernel refuses wrong
- * ones.
- */
+/** The default scope of `ip route` (iproute2's iproute.c): the kernel refuses wrong ones. */
 function defaultScope(route: NewRoute): Scope {
   if (route.type === "local") return "host";
   const direct = route.gateway === undefined && (route.type ?? "unicast") === "unicast";
@@ -147,7 +144,7 @@ export const replaceRoute = (route: NewRoute): Request => newRoute(route, NLM_F_
 
 /** Removes the route that matches everything given. `ESRCH` when there is none. */
 export function deleteRoute(route: NewRoute): Request {
-  // Nowhere, type 0 and protocol 0 stand for any.
+  // Scope nowhere, type 0 and protocol 0 match any.
   const writer = rtmsg(
     route,
     route.protocol ?? 0,

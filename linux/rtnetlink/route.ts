@@ -32,7 +32,7 @@ interface NextHop {
   readonly onlink: boolean;
 }
 
-/** A route as the kernel tells it. */
+/** A route according to the kernel. */
 export interface Route {
   readonly family: Family;
   /** `0.0.0.0/0` or `::/0` for a default route. */
@@ -56,7 +56,7 @@ export interface Route {
   /** The link is down or has no carrier, so the route is not used. */
   readonly dead: boolean;
   readonly mtu?: number;
-  /** What TCP says it takes, in bytes. */
+  /** The MSS that TCP advertises, in bytes. */
   readonly advmss?: number;
   /** Its ways, when it has several. */
   readonly nextHops?: readonly NextHop[];

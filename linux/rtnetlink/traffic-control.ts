@@ -3,7 +3,7 @@ import { Reader } from "./reader.ts";
 import { Writer } from "./writer.ts";
 
 /**
- * What messages about queues (qdisc) and filters have in common. Numbers:
+ * Common parts of messages about queues (qdisc) and filters. Numbers:
  * include/uapi/linux/rtnetlink.h and pkt_sched.h (Linux 6.1).
  */
 export const TCA_KIND = 1;
@@ -11,9 +11,9 @@ export const TCA_OPTIONS = 2;
 
 /** Parent of the queue for what leaves by a link. */
 export const TC_H_ROOT = 0xffffffff;
-/** Parent of the queue for what comes in by one, which holds nothing up: filters stand there. */
+/** Parent of a link's ingress queue, which delays nothing: it only holds filters. */
 export const TC_H_INGRESS = 0xfffffff1;
-/** That queue's own handle, by which its filters name it: the one it always has. */
+/** The ingress queue's own handle, by which its filters name it; it is fixed. */
 export const ingressHandle = 0xffff0000;
 
 export interface TrafficControlHeader {

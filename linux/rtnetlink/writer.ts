@@ -94,7 +94,7 @@ export class Writer {
     return this;
   }
 
-  /** What has been written so far. */
+  /** The bytes written so far. */
   finish(): Uint8Array {
     return this.#bytes.slice(0, this.#length);
   }
