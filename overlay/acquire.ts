@@ -7,7 +7,7 @@ import type { Lease, Leases } from "./registry.ts";
 import { chooseSubnets, fits } from "./subnets.ts";
 
 /**
- * Subnets for a host that has none, or none that fit: its own ones by what stands there, its former
+ * Acquires subnets for a host that has none, or none that fit: those of its own keys, its former
  * ones, or free ones.
  */
 export function acquire(
@@ -42,7 +42,7 @@ export function acquire(
       }),
     });
   }
-  // Reservations are somebody's decision, and stay.
+  // An administrator made the reservations, so they stay.
   const unfit = mine.filter((lease) => lease.grant !== 0n && !fitting.includes(lease));
   const keys = new Set(unfit.map(({ key }) => key));
   const subnets =

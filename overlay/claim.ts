@@ -8,7 +8,7 @@ import type { Lease, Leases } from "./registry.ts";
 import type { LeaseWrite } from "./store.ts";
 import { sameFamilies, standInAddress } from "./subnets.ts";
 
-/** What a host tells the others of itself. */
+/** The data about a host in its lease, for other hosts. */
 export interface Host {
   readonly owner: OwnerId;
   readonly publicIp: Ipv4 | undefined;
@@ -16,10 +16,10 @@ export interface Host {
   readonly attributes: BackendAttributes;
 }
 
-/** What a lease's key is to say, or why it must not. */
+/** The new value of a lease's key, or the reason why it must not be written. */
 export type Claim =
   | { readonly kind: "write"; readonly write: LeaseWrite }
-  /** Somebody else's lease names this host's public address. */
+  /** Another host's lease names this host's public address. */
   | { readonly kind: "shared"; readonly ip: Ip; readonly holder: Lease }
   /**
    * The subnets are of other families than the configuration: a key of both wedges hosts that know
@@ -32,17 +32,17 @@ export type Claim =
 export interface Claimed {
   readonly prefix: Prefix;
   readonly config: OverlayConfig;
-  /** Without an owner: whoever will have the addresses, of whom nothing else is known. */
+  /** Without an owner, it is the future holder of the addresses, of which nothing else is known. */
   readonly host: Omit<Host, "owner"> & { readonly owner?: OwnerId };
   readonly subnets: Subnets;
   readonly leases: Leases;
-  /** Keys that are the host's own, or are deleted with it: what they say does not count. */
+  /** The host's own keys, and keys that are deleted with it: they are ignored. */
   readonly without: ReadonlySet<string>;
 }
 
 /**
- * The one way to a key below `subnets`. What it makes can be read by every flannel: key and value
- * are made of checked parts, of the configuration's families, and of an address that no other
+ * The only function that makes a key below `subnets`. Every flannel can read the result: key and
+ * value consist of checked parts, of the configuration's families, and of an address that no other
  * host's lease names.
  */
 export function leaseWrite(claimed: Claimed): Claim {
@@ -59,7 +59,7 @@ export function leaseWrite(claimed: Claimed): Claim {
   const key = leaseKey(prefix, subnets);
   const own = leases.get(key);
   for (const ip of [publicIp, publicIp6]) {
-    // What the key says already is not taken from anybody.
+    // An address that the key already has is taken from no other host.
     if (ip === undefined || (own?.kind === "lease" && names(own, ip))) continue;
     const holder = leases
       .at(ip)
@@ -75,7 +75,7 @@ export function leaseWrite(claimed: Claimed): Claim {
   return { kind: "write", write: { key, value } as LeaseWrite };
 }
 
-/** What the backend tells, of the families that the overlay has. */
+/** The backend's data, for the families that the overlay has. */
 const inFamilies = (attributes: BackendAttributes, { v4, v6 }: OverlayConfig): BackendAttributes =>
   attributes.type === "vxlan" || attributes.type === "wireguard"
     ? ({
@@ -88,13 +88,13 @@ const inFamilies = (attributes: BackendAttributes, { v4, v6 }: OverlayConfig): B
 const names = ({ value }: Lease, ip: Ip): boolean =>
   value.publicIp === ip || value.publicIp6 === ip;
 
-/** What stands in a lease's key already, to be written once more. */
+/** The present value of a lease's key, to be written again. */
 export const sameWrite = ({ key, text }: Lease): LeaseWrite => ({ key, value: text }) as LeaseWrite;
 
 /**
- * Leases that are this host's: those with its mark, if its address or its memory says so too
- * (machines are cloned, marks and all), and those with its address where nobody has put a mark, as
- * flannel tells, or the mark of a host that is gone.
+ * The leases of this host: leases with its mark, if its address or its records confirm it (machines
+ * are cloned, marks included), and leases with its address that bear no mark, as flannel writes
+ * them, or the mark of a host that is gone.
  */
 export function leasesOf(
   host: Host,

@@ -24,19 +24,19 @@ export interface LeaseDriverParts {
   readonly store: LeaseStore;
   readonly settings: LeaseSettings;
   readonly host: Host;
-  /** What `subnet.env`, or the record, says the host had. */
+  /** The host's subnets according to `subnet.env` or the record. */
   readonly previous: Subnets | undefined;
   readonly clock: Clock;
   readonly random: () => number;
-  /** Told after each event: what the lease is now. */
+  /** Called with the lease's state after each event. */
   readonly onState: (state: LeaseState) => void;
-  /** Told what is different of the leases, of this host and of others. */
+  /** Called with the changes of leases, of this host and of others. */
   readonly onLeases: (changes: readonly EntryChange[], registry: Registry) => void;
-  /** Told when `unread` may be another. */
+  /** Called when `unread` may have changed. */
   readonly onUnread: (reasons: readonly unknown[]) => void;
   /**
-   * Why a configuration cannot be so on this host; asked again from time to time. Nothing is
-   * refused unless given.
+   * Returns the reason why a configuration cannot be used on this host; called again from time to
+   * time. By default no configuration is refused.
    */
   readonly refuse?: (config: OverlayConfig) => Promise<PodnetError | undefined>;
   /** Empties the subnets and resolves; given up with the signal when they are to stay after all. */
@@ -56,8 +56,8 @@ const judgeAgainMs = 10_000;
 const longestWaitMs = 3_600_000;
 
 /**
- * Runs what `step` decides about one host's lease on a store, until it is stopped. The lease itself
- * stays.
+ * Carries out the decisions of `step` about one host's lease on a store, until it is stopped. The
+ * lease itself stays.
  */
 export class LeaseDriver {
   readonly registry = new Registry();
@@ -65,7 +65,7 @@ export class LeaseDriver {
   readonly #events = new Queue<LeaseEvent>();
   readonly #stop = new AbortController();
   readonly #tasks = new Set<Promise<void>>();
-  /** Why what is below a prefix is not followed now. */
+  /** The reasons why keys below a prefix are not followed now. */
   readonly #unread = new Map<string, unknown>();
   #state: LeaseState;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -81,10 +81,7 @@ export class LeaseDriver {
     return this.#state;
   }
 
-  /**
-   * What keeps configuration and leases from being followed, of each the reason; none while they
-   * are.
-   */
+  /** The reasons why configuration and leases are not followed; empty while they are. */
   get unread(): readonly unknown[] {
     return [...this.#unread.values()];
   }
@@ -98,7 +95,7 @@ export class LeaseDriver {
     this.#events.push({ kind: "tick" });
   }
 
-  /** The host's address, or what its backend tells, is another now. */
+  /** Sets the host's address and backend data, which have changed. */
   become(host: Host): void {
     this.#events.push({ kind: "host", host });
   }
@@ -116,7 +113,7 @@ export class LeaseDriver {
     this.#events.push({ kind: "join", takeOver });
   }
 
-  /** Sets the hosts that are gone: what they have of this host's address is this host's. */
+  /** Sets the hosts that are gone: this host takes over their leases that name its address. */
   departed(owners: ReadonlySet<OwnerId>): void {
     this.#events.push({ kind: "departed", owners });
   }
@@ -188,7 +185,7 @@ export class LeaseDriver {
     }
   }
 
-  /** The configuration, with what speaks against it on this host. */
+  /** The configuration, with the reason against it on this host. */
   async #judged(event: ConfigEvent): Promise<ConfigEvent> {
     const { refuse } = this.#parts;
     if (refuse === undefined) return event;
@@ -228,7 +225,7 @@ export class LeaseDriver {
         this.#draining?.abort();
         break;
       case "revoke":
-        // (Nobody waits for it: it ends by itself in the end.)
+        // No caller waits for the revocation; if it fails, the etcd lease expires.
         this.#task(this.#parts.store.revoke(command.grant, this.#limit()).catch(() => {}));
         break;
       default:
@@ -287,7 +284,9 @@ export class LeaseDriver {
   }
 }
 
-/** What following the configuration's key says of it; its neighbours by name are of no matter. */
+/**
+ * The event for an update of the configuration's key; undefined for other keys below that prefix.
+ */
 function configEvent(update: StoreUpdate, key: string): ConfigEvent | undefined {
   switch (update.kind) {
     case "snapshot": {

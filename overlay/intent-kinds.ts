@@ -4,9 +4,9 @@ import type { Trouble } from "./lease-state.ts";
 import type { Lease } from "./registry.ts";
 import type { GrantId, LeaseTransaction, LeaseWrite } from "./store.ts";
 
-/** What a host does next about its lease. */
+/** The next action of a host for its lease. */
 export type Intent =
-  /** Nothing, until then or until something happens. */
+  /** No action until that time, or until an event. */
   | { readonly kind: "rest"; readonly until?: number }
   /** A transaction; with a fresh etcd lease where `transaction` takes one. */
   | {
@@ -16,13 +16,13 @@ export type Intent =
       /** Subnets that this host does not have yet. */
       readonly candidate?: Subnets;
     }
-  /** The host's own key is to go, which nothing lives on. */
+  /** Delete the host's own key, whose subnets nothing uses. */
   | { readonly kind: "part"; readonly lease: Lease }
   /** The candidate is not wanted any more. */
   | { readonly kind: "cancel" }
   | { readonly kind: "drain"; readonly subnets: Subnets }
   | { readonly kind: "undrain" }
-  /** The subnets are nobody's by now, or this host's no longer by its own will. */
+  /** Give the subnets up: they belong to no host by now, or this host decided to leave them. */
   | { readonly kind: "let-go" }
   /** Subnets on probation are this host's. */
   | { readonly kind: "confirmed" }
@@ -60,7 +60,7 @@ export const again = (entry: Lease): Intent => ({
   }),
 });
 
-/** A key that nobody has yet, in place of those of the host's that do not fit. */
+/** Creates a key that does not exist yet, in place of the host's keys that do not fit. */
 export const create = (
   write: LeaseWrite,
   candidate?: Subnets,

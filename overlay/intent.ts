@@ -22,7 +22,7 @@ const alsoIn = (trouble: Trouble, { intent, troubles }: Resolved): Resolved => (
   troubles: [trouble, ...troubles],
 });
 
-/** Looks at what there is, and at it alone: what was meant before is of no matter. */
+/** Decides from the current state only; earlier intents do not matter. */
 export function intentOf(
   state: LeaseState,
   config: OverlayConfig,
@@ -63,7 +63,7 @@ export function intentOf(
   return held(state, own, entry, { config, leases, moment });
 }
 
-/** Whoever was first has the subnets; the other chooses again, before anything lives in them. */
+/** The earlier key has the subnets; the other host chooses again before anything uses them. */
 function onProbation(
   state: LeaseState,
   { own, until }: NonNullable<LeaseState["probation"]>,
@@ -89,17 +89,18 @@ const firstWith = ({ key, subnets, createRevision }: Lease, leases: Leases): Lea
   );
 
 /**
- * Once it was asked for, a key's end is gone through with, whatever has changed meanwhile: a call
- * of which nobody knows whether it was done would take the key later, from below whatever lives in
- * the subnets by then.
+ * The lease whose key is being deleted. A requested deletion is completed, whatever has changed
+ * meanwhile: a call with an unknown outcome could otherwise delete the key later, while pods use
+ * the subnets.
  */
 const partingOf = ({ parting }: Own, entry: ReturnType<Leases["get"]>): Lease | undefined =>
   entry?.kind === "lease" && entry.modRevision === parting ? entry : undefined;
 
 /**
- * By the very grant it was written with (a clone has the same mark); or word for word what this
- * host wrote, by nobody's mark: so it becomes a reservation and stops being one. A reservation may
- * say something else, for this host's address.
+ * Whether this host holds the lease: the grant is the one it was written with (a clone has the mark
+ * as well), or the text is what this host wrote and the grant bears no host's mark, as when the
+ * lease becomes a reservation or stops being one. A reservation for this host's address may have
+ * another text.
  */
 function isHolder({ host }: LeaseState, own: Own, lease: Lease): boolean {
   if (lease.grant === own.grant) return true;
@@ -122,7 +123,7 @@ function drainOf(
   return wanted ? { kind: "drain", subnets } : { kind: "undrain" };
 }
 
-/** The subnets are empty. A reservation stays what it is. */
+/** Leaves the empty subnets. A reservation is kept. */
 function leave(own: Own, entry: ReturnType<Leases["get"]>, state: LeaseState): Resolved {
   if (entry?.kind !== "lease" || entry.grant === 0n || !isHolder(state, own, entry))
     return resolved({ kind: "let-go" });
@@ -130,7 +131,7 @@ function leave(own: Own, entry: ReturnType<Leases["get"]>, state: LeaseState): R
 }
 
 /**
- * The key is gone, and pods live in the subnets: the same ones again, unless somebody has them by
+ * The key was lost while pods use the subnets: claims them again, unless another host has them by
  * now.
  */
 function lost(state: LeaseState, own: Own, config: OverlayConfig, leases: Leases): Resolved {
@@ -168,12 +169,12 @@ function held(state: LeaseState, own: Own, entry: Lease, around: Around): Resolv
   const isDue = !permanent && (moment.at >= due || entry.grant !== own.grant);
   if (claim.kind !== "write") {
     troubles.push(refusalOf(claim, own.subnets));
-    // Its address is somebody else's now: what stands in the key stays, and stays alive.
+    // Another host has its address now: the key keeps its value, and is kept alive.
     if (claim.kind === "shared" && isDue) return resolved(again(entry), ...troubles);
     return resolved(rest, ...troubles);
   }
-  // It wrote that and was not told so: by this text alone is a reservation its own, when its
-  // address is another one day.
+  // This host wrote the value, but the answer was lost. The text alone identifies the reservation
+  // as its own if its address changes one day.
   if (permanent && claim.write.value === entry.text && own.text !== entry.text)
     return resolved({ kind: "settled", lease: entry }, ...troubles);
   if (isDue || claim.write.value !== entry.text) {

@@ -6,7 +6,7 @@ import type { LeaseEvent, LeaseState, Moment, Own, Request, Trouble } from "./le
 import { isOfConfig, since } from "./lease-troubles.ts";
 import type { LeaseTransaction, Revision } from "./store.ts";
 
-/** How often the configuration is asked for while there is none, milliseconds. */
+/** The interval at which a missing configuration is queried, in milliseconds. */
 const configEveryMs = 1000;
 /** Longest pause after calls that failed, milliseconds. */
 const longestPauseMs = 5000;
@@ -16,7 +16,7 @@ const longestPauseMs = 5000;
  */
 const fewRefusals = 5;
 
-/** What the event says, put down. */
+/** Records the event in the state. */
 export function take(state: LeaseState, event: LeaseEvent, moment: Moment): Step {
   switch (event.kind) {
     case "tick":
@@ -65,7 +65,7 @@ function withConfig(
   if (revision < state.configRevision) return free;
   const known = { ...free, configRevision: revision };
   const config = text === undefined ? undefined : (refusal ?? configOrTrouble(text));
-  // Before there is a configuration nothing else is asked for: what has failed was that.
+  // Without a configuration nothing else is requested, so that request has failed.
   const first = state.config === undefined;
   const others = known.troubles.filter(
     ({ kind }) => !isOfConfig(kind) && !(first && kind === "failing"),
@@ -103,8 +103,8 @@ function answered(
 }
 
 /**
- * Somebody was faster, and now it is known who: another choice, or another try. An etcd that goes
- * on refusing is asked less and less often, as one that fails.
+ * Another host was faster, and is now known: choose again, or retry. If etcd goes on refusing, the
+ * retries become rarer, as after failures.
  */
 function afterRefusal(state: LeaseState, { at, draw }: Moment): LeaseState {
   const losses = state.losses + (state.candidate === undefined ? 0 : 1);
@@ -119,9 +119,9 @@ const pauseAfter = (failures: number, draw: number): number =>
   Math.min(longestPauseMs, 250 * 2 ** Math.min(failures, 10)) * (0.5 + draw / 2);
 
 /**
- * An etcd lease may end before anything has it: by a call to end it whose answer was lost, by an
- * administrator, with an etcd that was restored. What would have put something with it cannot be
- * done any more: the next try takes another.
+ * Drops an etcd lease that ended before a key had it: by a revocation whose answer was lost, by an
+ * administrator, or because etcd was restored. A transaction with it cannot succeed any more, so
+ * the next attempt takes another.
  */
 const withoutGone = (state: LeaseState, { kind }: Request, error: unknown): LeaseState =>
   kind === "commit" && isPodnetError(error, "ETCD_LEASE_GONE")
@@ -136,7 +136,10 @@ function afterFailure(state: LeaseState, error: unknown, { at, draw }: Moment): 
   return { ...state, failures, notBefore: at + pause, troubles: [...others, failing] };
 }
 
-/** A transaction was done: what it put is this host's, and what it deleted no longer. */
+/**
+ * A transaction succeeded: the keys that it put are this host's, and the keys that it deleted no
+ * longer are.
+ */
 function committed(
   state: LeaseState,
   { compares, puts, deletes }: LeaseTransaction,

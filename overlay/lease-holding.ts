@@ -1,16 +1,19 @@
 import type { LeaseCommand, LeaseState, Own } from "./lease-state.ts";
 import type { Revision } from "./store.ts";
 
-/** What has become of a lease, and what is to be done about it. */
+/** The new state of a lease, and the commands that follow. */
 export interface Step {
   readonly state: LeaseState;
   readonly commands: readonly LeaseCommand[];
 }
 
-/** Nothing is to be done. */
+/** A step without commands. */
 export const only = (state: LeaseState): Step => ({ state, commands: [] });
 
-/** What the host had before, if it is to have others, went with the same transaction. */
+/**
+ * Puts new subnets on probation. The host's earlier subnets, if it had others, went with the same
+ * transaction.
+ */
 export function onProbation(state: LeaseState, own: Own, until: Revision): Step {
   const former = state.own?.grant ?? 0n;
   const spare = state.spare?.grant === own.grant ? undefined : state.spare;
@@ -30,7 +33,7 @@ export function onProbation(state: LeaseState, own: Own, until: Revision): Step 
 /** Sets the host's own subnets. */
 export function withOwn(state: LeaseState, own: Own): Step {
   const former = state.own?.grant ?? 0n;
-  // (What was made by a host that had none has been on probation.)
+  // The key of a host that had none has been on probation.
   const regained =
     state.own !== undefined && (state.own.regained === true || own.regained === true);
   return {
@@ -56,7 +59,7 @@ export function letGo(state: LeaseState): Step {
   };
 }
 
-/** Somebody was first: other subnets, and another grant. */
+/** Another host was first: choose other subnets, with another grant. */
 export function dropped(state: LeaseState): Step {
   const grant = state.probation?.own.grant ?? 0n;
   return {

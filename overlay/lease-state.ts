@@ -7,7 +7,7 @@ import type { Prefix } from "./flannel/prefix.ts";
 import type { OwnerId } from "./owner.ts";
 import type { Committed, GrantId, LeaseTransaction, Revision } from "./store.ts";
 
-/** Of a host's lease: how long, and what becomes of it when it no longer fits. */
+/** The settings of a host's lease: its duration, and its treatment when it no longer fits. */
 export interface LeaseSettings {
   readonly prefix: Prefix;
   /** Seconds of an etcd lease; flannel's are 86,400. */
@@ -31,7 +31,7 @@ export interface Own {
   /** 0n: a reservation, which does not end. */
   readonly grant: GrantId;
   readonly grantedAt: number;
-  /** What this host last wrote into the key. */
+  /** The value that this host last wrote into the key. */
   readonly text: string;
   /**
    * The revision of the key that was asked to be deleted: as long as it is there, that may be done
@@ -39,13 +39,13 @@ export interface Own {
    */
   readonly parting?: Revision;
   /**
-   * The key was lost and made again, which guards it alone: another host may have the same subnets
-   * by another key since.
+   * The key was lost and made again. The new key does not prove that no other host has taken these
+   * subnets by another key since.
    */
   readonly regained?: boolean;
 }
 
-/** What keeps a host from having its lease as it should be. */
+/** The reasons why a host's lease is not as planned. */
 export type Trouble =
   | { readonly kind: "config-missing" }
   | { readonly kind: "config-invalid"; readonly error: PodnetError }
@@ -56,7 +56,7 @@ export type Trouble =
   | { readonly kind: "taken"; readonly subnets: Subnets; readonly holder: string }
   | { readonly kind: "shared"; readonly ip: Ip; readonly holder: string }
   | { readonly kind: "no-address"; readonly family: 4 | 6 }
-  /** The configuration has changed, and these subnets are none of it. */
+  /** The configuration has changed and no longer contains these subnets. */
   | { readonly kind: "misfit"; readonly subnets: Subnets }
   /** A call of the store has failed; it is tried again. */
   | { readonly kind: "failing"; readonly error: unknown };
@@ -74,7 +74,7 @@ export type Request =
    */
   | { readonly kind: "cancel"; readonly id: number; readonly grant: GrantId };
 
-/** An etcd lease that nothing has yet. */
+/** An etcd lease without any key yet. */
 export interface Spare {
   readonly grant: GrantId;
   readonly at: number;
@@ -83,31 +83,31 @@ export interface Spare {
 export interface LeaseState {
   readonly settings: LeaseSettings;
   readonly host: Host;
-  /** What to take again if it is free. */
+  /** The subnets to take again if they are free. */
   readonly previous: Subnets | undefined;
   readonly config: OverlayConfig | undefined;
   readonly configRevision: Revision;
-  /** Whether the leases were listed once: before that, none are known to be free. */
+  /** Whether the leases were listed once: before that, no subnet is known to be free. */
   readonly listed: boolean;
   /** Since when the store has not been followed. */
   readonly staleSince: number | undefined;
   readonly own: Own | undefined;
   /**
-   * Subnets asked for in a transaction of which nobody knows whether it was done: no others until
-   * that is known.
+   * The subnets requested in a transaction with an unknown outcome: no others are requested until
+   * it is known.
    */
   readonly candidate: Subnets | undefined;
   /**
-   * Subnets just acquired, which are this host's own when everything until then is known: another
-   * host may have taken the same ones by another key at the same moment.
+   * Subnets just acquired. They become this host's own once all revisions up to `until` are known:
+   * another host may have taken them by another key at that moment.
    */
   readonly probation: { readonly own: Own; readonly until: Revision } | undefined;
   readonly intended: "join" | "leave";
   /** Hosts that are gone: their leases do not keep this host from their addresses. */
   readonly departed: ReadonlySet<OwnerId>;
   /**
-   * Leases that name this host's address are to be taken over, whoever has them, until this host
-   * has its own.
+   * Whether leases of any host that name this host's address are taken over, until this host has
+   * its own.
    */
   readonly takesOver: boolean;
   readonly drain: "no" | "asked" | "done";
@@ -125,8 +125,8 @@ export interface LeaseState {
 }
 
 /**
- * What happens to a host's lease; the time in milliseconds and a random number, from 0 to below 1,
- * come with each.
+ * The events of a host's lease; each carries the time in milliseconds and a random number from 0 to
+ * below 1.
  */
 export type LeaseEvent =
   | { readonly kind: "tick" }
@@ -150,7 +150,7 @@ export type LeaseEvent =
       readonly request: number;
       readonly committed: Committed;
     }
-  /** A call has failed, and nobody knows whether it was done. */
+  /** A call has failed, with an unknown outcome. */
   | { readonly kind: "failed"; readonly request: number; readonly error: unknown }
   /** The host's address or its backend's data are others now. */
   | { readonly kind: "host"; readonly host: Host }
@@ -161,14 +161,14 @@ export type LeaseEvent =
   | { readonly kind: "join"; readonly takeOver?: boolean }
   /** The hosts that are gone. */
   | { readonly kind: "departed"; readonly owners: ReadonlySet<OwnerId> }
-  /** Nothing is left in the subnets. */
+  /** No pod is left in the subnets. */
   | { readonly kind: "drained" };
 
 export type LeaseCommand =
   | Request
-  /** Ends an etcd lease that is of no use any more; nobody waits for it. */
+  /** Revokes an etcd lease that is no longer needed; no caller waits for it. */
   | { readonly kind: "revoke"; readonly grant: GrantId }
-  /** Empty these subnets, and say so. */
+  /** Empty these subnets, and report it. */
   | { readonly kind: "drain"; readonly subnets: Subnets }
   /** They are to stay after all. */
   | { readonly kind: "undrain" };

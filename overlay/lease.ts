@@ -18,9 +18,9 @@ import { grantOf } from "./owner.ts";
 import type { Lease, Leases } from "./registry.ts";
 
 /**
- * One host's lease: what is to be done when something happens. Pure, and never throws: time and
- * chance come with the event, and `leases` is what is known of the store, with what this host's own
- * transactions have taught (`Registry.learn`).
+ * One host's lease: decides what to do after an event. Pure, and never throws: the event carries
+ * time and random numbers, and `leases` is the known content of the store, including this host's
+ * own transactions (`Registry.learn`).
  */
 export function step(state: LeaseState, event: LeaseEvent, leases: Leases, moment: Moment): Step {
   const taken = take(state, event, moment);
@@ -28,7 +28,7 @@ export function step(state: LeaseState, event: LeaseEvent, leases: Leases, momen
   return { state: tookOver(settled.state), commands: [...taken.commands, ...settled.commands] };
 }
 
-/** Nothing more is taken from others once this host has its lease, at its address. */
+/** Ends taking over from other hosts once this host has its lease, at its address. */
 const tookOver = (state: LeaseState): LeaseState =>
   state.takesOver &&
   state.own !== undefined &&
@@ -37,7 +37,7 @@ const tookOver = (state: LeaseState): LeaseState =>
     ? { ...state, takesOver: false }
     : state;
 
-/** Brings the state nearer to what is wanted, until something has to be waited for. */
+/** Brings the state closer to the intended one, until it has to wait. */
 function settle(state: LeaseState, leases: Leases, moment: Moment): Step {
   let now: LeaseState = { ...state, wakeAt: undefined };
   const commands: LeaseCommand[] = [];
@@ -69,7 +69,7 @@ const asked = (state: LeaseState, request: Request): Step => ({
 function act(state: LeaseState, intent: Intent, moment: Moment): Step {
   switch (intent.kind) {
     case "rest":
-      // What had failed was done all the same, or is of no use any more.
+      // The failed call was carried out anyway, or is no longer needed.
       return only({
         ...state,
         wakeAt: intent.until,

@@ -2,8 +2,8 @@ import type { Brand } from "../core/brand.ts";
 import type { GrantId } from "./store.ts";
 
 /**
- * Which podnet host this is, 32 bits. It stands in the id of each etcd lease that the host is
- * granted, where flannel neither looks nor can be disturbed: so a key tells whose it is, whatever
+ * The id of a podnet host, 32 bits. It is part of the id of each etcd lease that the host is
+ * granted, where flannel neither looks nor is disturbed. So each key identifies its host, whatever
  * address its value names.
  */
 export type OwnerId = Brand<number, "OwnerId">;
@@ -22,7 +22,7 @@ export function ownerFromBytes(bytes: Uint8Array): OwnerId {
   return (((a << 24) | (b << 16) | (c << 8) | d) >>> 0) as OwnerId;
 }
 
-/** The id of an owner's lease; `draw`, from 0 to below 1, tells one of its leases from another. */
+/** The id of an owner's etcd lease; `draw`, from 0 to below 1, distinguishes its leases. */
 export const grantOf = (owner: OwnerId, draw: number): GrantId =>
   (mark << 48n) | (BigInt(owner) << 16n) | BigInt(Math.floor(draw * 0x1_0000));
 

@@ -26,7 +26,7 @@ export interface Lease {
   readonly modRevision: Revision;
 }
 
-/** A key that nobody can make a lease of: passed over and counted. */
+/** A key that is not a valid lease: skipped and counted. */
 interface Skipped {
   readonly kind: "skipped";
   readonly key: string;
@@ -43,7 +43,7 @@ export interface EntryChange {
   readonly after: Entry | undefined;
 }
 
-/** What may be asked of it. */
+/** The queries of a registry. */
 export interface Leases {
   /** Up to where the store was followed; undefined before the first snapshot. */
   readonly revision: Revision | undefined;
@@ -67,8 +67,7 @@ export function readEntry(stored: StoredKey): Entry {
 }
 
 /**
- * All leases of an overlay as far as this host knows: what following the store told, and what its
- * own writes taught.
+ * All leases of an overlay that this host knows, from following the store and from its own writes.
  */
 export class Registry implements Leases {
   readonly #entries = new Map<string, Entry>();
@@ -101,7 +100,7 @@ export class Registry implements Leases {
     return this.#leases(this.#byOwner.get(owner));
   }
 
-  /** Takes in what following told, and says what is different by it. */
+  /** Applies an update of the store, and returns the changes. */
   apply(update: StoreUpdate & { kind: "snapshot" | "changes" }): EntryChange[] {
     this.#revision = update.revision;
     if (update.kind === "changes") return update.events.flatMap((event) => this.#event(event));
@@ -109,7 +108,7 @@ export class Registry implements Leases {
     this.#cluster = update.cluster;
     const listed = new Set(update.keys.map(({ key }) => key));
     const gone = [...this.#entries.values()]
-      // What this host wrote after the snapshot was taken is not gone.
+      // A key that this host wrote after the snapshot was taken is not gone.
       .filter(
         ({ key, modRevision }) => !listed.has(key) && !(sameStore && modRevision > update.revision),
       )
@@ -120,10 +119,11 @@ export class Registry implements Leases {
     return [...gone, ...there];
   }
 
-  /** Takes in what became of a transaction of this host's, which following tells later. */
+  /** Applies the result of this host's own transaction, which the store reports later. */
   learn({ compares, puts, deletes }: LeaseTransaction, committed: Committed): EntryChange[] {
     const { revision } = committed;
-    // An answer may come after following has reported what it did, and of what was done to that.
+    // The answer may arrive after following has reported the transaction, and later changes of its
+    // keys.
     if (this.#revision !== undefined && revision <= this.#revision) return [];
     const gone = (key: string): EntryChange[] =>
       this.#event({ kind: "delete", key, modRevision: revision });
@@ -148,8 +148,8 @@ export class Registry implements Leases {
   }
 
   /**
-   * Nothing older than what is known of a key changes it: own writes are known before they are told
-   * of.
+   * Ignores events older than the known revision of a key, because own writes are known before they
+   * are reported.
    */
   #event(event: StoreEvent): EntryChange[] {
     const { key, modRevision } = event.kind === "put" ? event.at : event;

@@ -16,7 +16,7 @@ export interface Reservation {
   readonly publicIp6: Ipv6 | undefined;
 }
 
-/** What reserving is to be done with. */
+/** The parts that reservations are made with. */
 interface Place {
   readonly prefix: Prefix;
   readonly config: OverlayConfig;
@@ -25,7 +25,7 @@ interface Place {
 
 /** How long a lease of flannel's lasts. */
 const usualSeconds = 86_400;
-/** Tries against others who write at the same time. */
+/** The number of attempts while other hosts write concurrently. */
 const tries = 10;
 
 /** Leases that do not end. */
@@ -33,9 +33,9 @@ export const reservationsIn = (leases: Leases): Lease[] =>
   [...leases].filter((entry): entry is Lease => entry.kind === "lease" && entry.grant === 0n);
 
 /**
- * What makes subnets a reservation: a key without an etcd lease. A lease that their host has
- * already stays as it is, and does not end from then on. Undefined when there is nothing to do.
- * Throws `INVALID_ARGUMENT`, `SUBNET_TAKEN`.
+ * The transaction that makes subnets a reservation: a key without an etcd lease. An existing lease
+ * of the subnets keeps its value, and no longer ends. Undefined if there is nothing to do. Throws
+ * `INVALID_ARGUMENT`, `SUBNET_TAKEN`.
  */
 function reserve(
   { prefix, config, leases }: Place,
@@ -92,7 +92,10 @@ function reserve(
   }
 }
 
-/** What gives a reservation an end again, a day from now. Undefined when it is none. */
+/**
+ * The transaction that gives a reservation an end again, a day from now. Undefined if the key is
+ * not a reservation.
+ */
 function unreserve(
   leases: Leases,
   prefix: Prefix,
@@ -131,8 +134,8 @@ export interface Reserving {
 }
 
 /**
- * Reserves; again when somebody has written in between. Throws what `reserve` throws, and what the
- * store does.
+ * Makes a reservation; retries if another host has written in between. Throws the errors of
+ * `reserve` and of the store.
  */
 export const addReservation = (
   { prefix, config, store }: Reserving,
@@ -141,7 +144,7 @@ export const addReservation = (
 ): Promise<void> =>
   commitOnList(store, prefix, signal, (leases) => reserve({ prefix, config, leases }, reservation));
 
-/** Gives a reservation the time of a lease. Absent is success. Throws what the store does. */
+/** Gives a reservation the time of a lease. Absence is success. Throws the errors of the store. */
 export async function removeReservation(
   { prefix, store }: Pick<Reserving, "prefix" | "store">,
   subnets: Subnets,

@@ -3,8 +3,8 @@ import type { Brand } from "../core/brand.ts";
 /** A point in the store's history. */
 export type Revision = bigint;
 /**
- * Names a store's lease of time; 0n: none, for ever. Not the lease of a subnet, which is a key that
- * has such a lease.
+ * The id of a store's lease of time; 0n for none, which never ends. It is not a subnet lease, which
+ * is a key that has such a lease.
  */
 export type GrantId = bigint;
 
@@ -19,14 +19,14 @@ export interface StoredKey {
 }
 
 /**
- * What a lease's key is to become. Only `leaseWrite` makes one: nothing else can be written
+ * The new content of a lease's key. Only `leaseWrite` makes one, so nothing else can be written
  * alongside flannel's leases.
  */
 export type LeaseWrite = Brand<{ readonly key: string; readonly value: string }, "LeaseWrite">;
 
 /**
- * Either all of it happens or nothing: puts and deletes, if every key is as it was at the revision
- * named (0n: is not there).
+ * Puts and deletes that are carried out as a whole or not at all: only if every key is unchanged
+ * since the revision named (0n: it does not exist).
  */
 export interface LeaseTransaction {
   readonly compares: readonly { readonly key: string; readonly modRevision: Revision }[];
@@ -35,21 +35,20 @@ export interface LeaseTransaction {
 }
 
 /**
- * What became of a transaction. Refused: the keys compared, those of them that are there, as they
- * are.
+ * The result of a transaction. Refused: with the current values of those compared keys that exist.
  */
 export type Committed =
   | { readonly kind: "done"; readonly revision: Revision }
   | { readonly kind: "refused"; readonly revision: Revision; readonly found: readonly StoredKey[] };
 
-/** What happened to a key. */
+/** A change of a key. */
 export type StoreEvent =
   | { readonly kind: "put"; readonly at: StoredKey }
   | { readonly kind: "delete"; readonly key: string; readonly modRevision: Revision };
 
 /**
- * What following the store tells: all there is, then what changes, in order and each once; and when
- * it has lost touch.
+ * The updates of a followed store: first all keys, then the changes, in order and each once; and
+ * the loss of the connection.
  */
 export type StoreUpdate =
   | {
@@ -70,15 +69,15 @@ export type StoreUpdate =
   | { readonly kind: "stale"; readonly error: unknown }
   | { readonly kind: "current" };
 
-/** What a lease of time has left, and what it is given with each renewal. */
+/** The remaining time of a lease of time, and its full time after each renewal. */
 export interface TimeLeft {
   readonly seconds: number;
   readonly grantedSeconds: number;
 }
 
 /**
- * What the overlay needs of etcd. Every call ends with `signal`, and may fail without telling
- * whether it was done.
+ * The functions of etcd that the overlay needs. Every call ends with `signal`, and may fail with an
+ * unknown outcome.
  */
 export interface LeaseStore {
   /** One key; undefined when it is not there. */
@@ -90,7 +89,7 @@ export interface LeaseStore {
   list(prefix: string, signal: AbortSignal): Promise<StoreUpdate & { kind: "snapshot" }>;
   /** A lease of time by the id given, or by one of the store's. Throws if there is one already. */
   grant(id: GrantId | undefined, seconds: number, signal: AbortSignal): Promise<GrantId>;
-  /** Ends a lease of time and deletes what has it. Absent is success. */
+  /** Ends a lease of time and deletes its keys. Absence is success. */
   revoke(id: GrantId, signal: AbortSignal): Promise<void>;
   /** Of a lease of time; undefined when it has ended. */
   timeLeft(id: GrantId, signal: AbortSignal): Promise<TimeLeft | undefined>;

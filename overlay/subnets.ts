@@ -69,8 +69,8 @@ function inSpace(subnet: Cidr | undefined, space: SubnetSpace | undefined): bool
 }
 
 /**
- * What stands for a public IPv4 address where the overlay has no IPv4: no two subnets have the
- * same, so no two hosts have. Undefined beyond the 2^28th subnet of a network.
+ * The placeholder for a public IPv4 address if the overlay has no IPv4. It is unique for each
+ * subnet, and therefore for each host. Undefined beyond the 2^28th subnet of a network.
  */
 export function standInAddress(subnet: Cidr, { v6 }: OverlayConfig): Ipv4 | undefined {
   if (v6 === undefined) return undefined;
@@ -83,14 +83,14 @@ export function standInAddress(subnet: Cidr, { v6 }: OverlayConfig): Ipv4 | unde
 
 export interface Choice {
   readonly config: OverlayConfig;
-  /** What the host had before: taken again, each family by itself, if it is free. */
+  /** The host's earlier subnets: taken again, each family by itself, if they are free. */
   readonly previous: Subnets | undefined;
-  /** All keys there are; what is `without` counts as free. */
+  /** All keys; those in `without` count as free. */
   readonly leases: Iterable<Entry>;
   readonly without?: ReadonlySet<string>;
   /** From 0 to below 1. */
   readonly draw: number;
-  /** Races that were lost before; none unless given. */
+  /** The number of races lost before. Default: 0. */
   readonly losses?: number;
 }
 
@@ -122,7 +122,8 @@ export function chooseSubnets(choice: Choice): Subnets | undefined {
         (number) =>
           config.v4 !== undefined || standInAddress(numbers.subnet(number), config) !== undefined,
       );
-    // (The families are drawn for apart: the second by what is left of the number after the first.)
+    // The families are drawn separately: the second one by the digits of the number that the first
+    // did not use.
     const draw = family === "v4" ? choice.draw : (choice.draw * drawnFrom) % 1;
     const drawn = free[Math.floor(draw * free.length)];
     return drawn === undefined ? undefined : numbers.subnet(drawn);
@@ -139,7 +140,7 @@ class Numbers {
   readonly #family: Family;
   readonly #base: bigint;
   readonly #shift: bigint;
-  /** The highest number; no further than numbers go, which nobody will fill. */
+  /** The highest number, limited to safe integers, which no overlay will use up. */
   readonly last: number;
 
   constructor(space: SubnetSpace, family: Family) {
@@ -151,7 +152,7 @@ class Numbers {
     this.last = Number(smaller(highest, BigInt(Number.MAX_SAFE_INTEGER)));
   }
 
-  /** The first that nothing lies on, at most so many. */
+  /** The first free numbers, at most `most`. */
   free(taken: readonly Cidr[], most: number): number[] {
     const busy = taken.flatMap((subnet) => this.covered(subnet)).sort((a, b) => a.from - b.from);
     const free: number[] = [];

@@ -6,13 +6,12 @@ import type { NetworkDefinition } from "../config/network-definition.ts";
 import type { NetworkEntries } from "./network-entries.ts";
 import { SentServers } from "./sent-servers.ts";
 
-/** What answers names at the gateways of networks. */
+/** The server that answers names at the gateways of networks. */
 interface GatewayResolvers {
-  /** What names of pods end with. */
+  /** The domain of pods' names. */
   readonly domain: string;
   /**
-   * Answers at the gateways of these networks, as they are when its turn has come, and at no
-   * others.
+   * Answers at the gateways of these networks only; `networks` is called when the operation starts.
    */
   settle(networks: () => readonly NetworkDefinition[]): Promise<void>;
   /** Whether a network's gateways answer now. */
@@ -26,7 +25,7 @@ export interface GatewayNamesParts {
   readonly resolvers: GatewayResolvers;
 }
 
-/** Which networks' pods ask their gateways for names, and who has been told so. */
+/** Which networks' pods ask their gateways for names, and which guests were sent that. */
 export class GatewayNames {
   readonly #parts: GatewayNamesParts;
   readonly #entries: NetworkEntries;
@@ -65,25 +64,28 @@ export class GatewayNames {
     };
   }
 
-  /** The networks whose guests were told otherwise of name servers than they are to be. */
+  /** The networks whose guests were sent other name servers than the current ones. */
   outdated(): NetworkName[] {
     return this.#reported.outdated(this.#entries.list(), this.#domainOn);
   }
 
-  /** All guests have been told, or are in the rows of their pods. */
+  /**
+   * Records that all guests were sent the name servers, or that the rows of their pods contain
+   * them.
+   */
   noteSent(): void {
     this.#reported.note(this.#entries.list(), this.#domainOn);
   }
 
   /**
-   * Lets pods of all networks ask for names, where that is so; what cannot be had is reported and
-   * tried again.
+   * Starts answering names for pods of all networks that have it enabled. Failures are reported and
+   * retried.
    */
   answer(): Promise<void> {
     return this.#parts.resolvers.settle(() => this.#entries.list());
   }
 
-  /** Nobody is answered any more. */
+  /** Stops answering. */
   async silence(): Promise<void> {
     await this.#parts.resolvers.settle(() => []);
   }

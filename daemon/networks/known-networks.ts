@@ -11,9 +11,8 @@ export interface KnownNetworks {
    */
   refuseChanging(names: readonly string[]): void;
   /**
-   * What names of pods end with, where pods of a network can ask its gateways for names. A guest
-   * that was told to ask one of these is not told otherwise because it cannot be asked for a
-   * moment.
+   * The domain of pods' names, if pods of the network can ask its gateways for names. A guest that
+   * was sent one of these addresses keeps it while that server is unavailable for a moment.
    */
   domainOf(name: NetworkName, reported: readonly Ip[]): string | undefined;
 }

@@ -11,14 +11,17 @@ import type { GatewayNames } from "./gateway-names.ts";
 import type { NetworkEntries, NetworkEntry } from "./network-entries.ts";
 import { hostMs, type NetworksParts } from "./networks-parts.ts";
 
-/** How a network becomes another one, and what cannot be planned for it meanwhile. */
+/** Changes networks, and refuses plans for them meanwhile. */
 export class NetworkChanges {
   readonly #parts: NetworksParts;
   readonly #entries: NetworkEntries;
   readonly #names: GatewayNames;
   /** Whose subnets are being exchanged. */
   readonly #changing = new Set<string>();
-  /** On which nothing new is planned, and why: those whose subnets are leased. */
+  /**
+   * The networks on which nothing new is planned, with the reason: networks whose subnets are
+   * leased.
+   */
   readonly #closed = new Map<string, PodnetError>();
 
   constructor(parts: NetworksParts, entries: NetworkEntries, names: GatewayNames) {
@@ -27,7 +30,7 @@ export class NetworkChanges {
     this.#names = names;
   }
 
-  /** Throws why nothing can be planned for one of these, if that is so. */
+  /** Throws the reason if nothing can be planned for one of these networks. */
   refuse(names: readonly string[]): void {
     for (const each of names) {
       const why = this.#closed.get(each);
@@ -41,7 +44,7 @@ export class NetworkChanges {
     });
   }
 
-  /** From now on whoever wants something new on a network is told why that cannot be. */
+  /** From now on, requests for something new on a network are refused with this reason. */
   close(name: string, why: PodnetError): void {
     this.#closed.set(name, why);
   }
@@ -52,8 +55,8 @@ export class NetworkChanges {
   }
 
   /**
-   * Makes a network another one, which has been found to be possible. Throws what the host says:
-   * then it is as it was.
+   * Changes a network to a definition that was found possible. Throws the errors of the host: then
+   * the network is unchanged.
    */
   async run(entry: NetworkEntry, definition: NetworkDefinition): Promise<NetworkDefinition> {
     const before = entry.definition;
@@ -69,7 +72,7 @@ export class NetworkChanges {
         this.#entries.between([before, ...entry.left], definition),
         AbortSignal.timeout(hostMs),
       );
-      // What was reserved may have been taken meanwhile.
+      // The reserved addresses may have been taken meanwhile.
       const place = addresses.prepare(definition);
       const cidrs = definition.subnets.map(({ cidr }) => cidr);
       db.transaction(() => {
@@ -99,13 +102,13 @@ export class NetworkChanges {
     return definition;
   }
 
-  /** The host forwards nothing that no network needs, unless it did before. */
+  /** Reverts forwarding that no network needs any more, if podnet enabled it. */
   async unforward(): Promise<void> {
     const families = unusedFamilies(this.#entries.wanted());
     await this.#parts.host.remove({ kind: "forwarding", families }, AbortSignal.timeout(hostMs));
   }
 
-  /** What fails of what is to go is done by the next start, or by who asks next. */
+  /** A failed removal is repeated by the next start, or by the next call. */
   async tidy(name: NetworkName, body: () => Promise<void>): Promise<void> {
     try {
       await body();

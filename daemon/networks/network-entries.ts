@@ -10,16 +10,13 @@ export interface NetworkEntry {
   definition: NetworkDefinition;
   /** As the host is to have it: another one while it is being changed. */
   wanted: NetworkDefinition;
-  /**
-   * It is on its way from one to the other: what of the host is not as wanted is nobody else's
-   * doing.
-   */
+  /** It is changing from one definition to the other: deviations on the host are podnetd's own. */
   moving: boolean;
   /** Of which something may be left on the host: a change to them could not be taken back. */
   left: readonly NetworkDefinition[];
 }
 
-/** Which networks there are, and what the host is to have of them. */
+/** The networks of this node, and their desired state on the host. */
 export class NetworkEntries {
   readonly #config: FirewallConfig;
   readonly #entries = new Map<NetworkName, NetworkEntry>();
@@ -65,15 +62,12 @@ export class NetworkEntries {
     });
   }
 
-  /** What the host is to have of networks. */
+  /** The desired state of all networks. */
   fragments(): NetworkFragment[] {
     return Array.from(this.#entries.values(), (entry) => this.fragmentOf(entry));
   }
 
-  /**
-   * The same of one that is as it is to stay; undefined when it is no more, or is being made
-   * another one.
-   */
+  /** The desired state of a network; undefined if it does not exist, or is being changed. */
   settledFragment(name: string): NetworkFragment | undefined {
     const entry = this.get(name);
     return entry === undefined || entry.moving ? undefined : this.fragmentOf(entry);
@@ -83,12 +77,14 @@ export class NetworkEntries {
     return this.between(left, wanted);
   }
 
-  /** What the host is to have of a definition that need be nobody's. */
+  /** The desired state for a definition, which need not belong to a network of this node. */
   plain(definition: NetworkDefinition): NetworkFragment {
     return networkFragment(definition, this.#config);
   }
 
-  /** What it is to have where something of others may be left of the same network. */
+  /**
+   * The desired state for a network whose earlier definitions may have left objects on the host.
+   */
   between(left: readonly NetworkDefinition[], wanted: NetworkDefinition): NetworkFragment {
     return fragmentBetween(left, wanted, this.#config);
   }

@@ -1,7 +1,7 @@
 import type { Remembered } from "../../network/kernel/memory.ts";
 import { damaged, parseJson } from "../store/rows.ts";
 
-/** What the network had stored of what it changed on the host. Throws `STATE_CORRUPT`. */
+/** Parses the stored changes that the network made on the host. Throws `STATE_CORRUPT`. */
 export function parseRemembered(text: string): Remembered {
   const value = parseJson(text, "the network's memory");
   if (!isRemembered(value)) throw damaged("the network's memory is not as podnetd writes it");

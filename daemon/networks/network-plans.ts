@@ -11,7 +11,7 @@ import { configuredError, leasedError, refuseInUse, refuseUpdate } from "./refus
 /** Networks of a node: each costs some ten rules. */
 const most = 256;
 
-/** What is to become of networks, decided and said before anything happens. */
+/** Plans changes of networks, and describes them before anything happens. */
 export class NetworkPlans {
   readonly #parts: NetworksParts;
   readonly #entries: NetworkEntries;
@@ -26,8 +26,8 @@ export class NetworkPlans {
   }
 
   /**
-   * What a create would do to the host, a line each. Takes nothing. Throws as `create` does before
-   * it begins.
+   * The changes of the host that a create would make, a line each. Reserves nothing. Throws as
+   * `create` does before it starts.
    */
   async textOfCreate(spec: NetworkSpec, asked: Asked): Promise<readonly string[]> {
     const definition = await this.planNew(spec, asked);
@@ -36,7 +36,7 @@ export class NetworkPlans {
     return [...changesText(changes), ...this.#names.text(definition)];
   }
 
-  /** What an update would change, a line each. Takes nothing. */
+  /** The changes that an update would make, a line each. Reserves nothing. */
   async textOfUpdate(spec: NetworkSpec, asked: Asked): Promise<readonly string[]> {
     const { entry, before, definition } = await this.planChange(spec, asked);
     const { host } = this.#parts;
@@ -55,7 +55,7 @@ export class NetworkPlans {
     ];
   }
 
-  /** What a delete would take away, a line each. Takes nothing. */
+  /** The objects that a delete would remove, a line each. Reserves nothing. */
   textOfDelete(name: string): readonly string[] {
     const entry = this.#entries.get(name);
     if (entry === undefined) return [];
@@ -67,7 +67,7 @@ export class NetworkPlans {
     ];
   }
 
-  /** Decides a new one. Throws what makes it impossible; takes nothing. */
+  /** Plans a new network. Throws the reason if it is impossible; reserves nothing. */
   async planNew(spec: NetworkSpec, { force }: Asked): Promise<NetworkDefinition> {
     const others = this.#entries.list();
     const holder = others.find(({ name }) => name === spec.name);
@@ -87,7 +87,7 @@ export class NetworkPlans {
     return definition;
   }
 
-  /** Decides what a network is to become. Throws what makes it impossible; takes nothing. */
+  /** Plans the change of a network. Throws the reason if it is impossible; reserves nothing. */
   async planChange(
     spec: NetworkSpec,
     { force }: Asked,
@@ -101,7 +101,7 @@ export class NetworkPlans {
     const moves = !sameSubnets(before, definition);
     if (moves && !force) await this.#refuseOverlaps(definition, others);
     refuseUpdate(db, this.#parts.sentMtus(before.name), before, definition);
-    // For what it throws.
+    // Called only for its errors.
     addresses.prepare(definition);
     return { entry, before, definition };
   }
@@ -122,7 +122,7 @@ export class NetworkPlans {
     refuseOverlaps(cidrs, await this.#parts.host.observe.overlaps(this.#entries.plain(definition)));
   }
 
-  /** Of those that somebody else decides about. */
+  /** Refuses changes of networks that the configuration or an overlay manages. */
   #refuseOthers(definition: NetworkDefinition): void {
     if (this.#isConfigured(definition)) throw configuredError(definition);
     if (this.leased.has(definition.name)) throw leasedError(definition);

@@ -16,8 +16,9 @@ import { refuseUpdate } from "./refuse-update.ts";
 import { carriedFor } from "./sent-mtus.ts";
 
 /**
- * The networks of this node. They are changed one at a time: the row first, then the host, and back
- * when the host refuses. What a crash cut short the next start finishes or undoes (`settle.ts`).
+ * The networks of this node. Changes run one at a time: first the row, then the host; the row is
+ * reverted if the host refuses. The next start finishes or undoes a change that a crash interrupted
+ * (`recover.ts`).
  */
 export class Networks implements KnownNetworks {
   readonly #parts: NetworksParts;
@@ -27,7 +28,7 @@ export class Networks implements KnownNetworks {
   readonly #lock = new KeyedLock<"networks">();
   readonly #changes: NetworkChanges;
 
-  /** Takes the networks as they were settled. */
+  /** Starts with the networks that `recoverNetworks` returned. */
   constructor(parts: NetworksParts, settled: readonly NetworkDefinition[]) {
     this.#parts = parts;
     this.#entries = new NetworkEntries(parts.config);
@@ -59,8 +60,7 @@ export class Networks implements KnownNetworks {
   }
 
   /**
-   * After a start: guests follow where their networks say otherwise of name servers than they were
-   * told.
+   * After a start: updates guests whose networks have other name servers than the guests were sent.
    */
   async followServers(): Promise<void> {
     for (const name of this.#names.outdated()) await this.#parts.follow(name);
@@ -73,8 +73,8 @@ export class Networks implements KnownNetworks {
   }
 
   /**
-   * Lets pods of all networks ask for names, where that is so; what cannot be had is reported and
-   * tried again.
+   * Starts answering names for pods of all networks that have it enabled. Failures are reported and
+   * retried.
    */
   answerNames(): Promise<void> {
     return this.#names.answer();
@@ -84,40 +84,37 @@ export class Networks implements KnownNetworks {
     this.#changes.refuse(names);
   }
 
-  /** What the host is to have of networks. */
+  /** The desired state of all networks. */
   fragments(): NetworkFragment[] {
     return this.#entries.fragments();
   }
 
-  /**
-   * The same of one that is as it is to stay; undefined when it is no more, or is being made
-   * another one.
-   */
+  /** The desired state of a network; undefined if it does not exist, or is being changed. */
   settledFragment(name: string): NetworkFragment | undefined {
     return this.#entries.settledFragment(name);
   }
 
   /**
-   * What a create would do to the host, a line each. Takes nothing. Throws as `create` does before
-   * it begins.
+   * The changes of the host that a create would make, a line each. Reserves nothing. Throws as
+   * `create` does before it starts.
    */
   planCreate(spec: NetworkSpec, asked: Asked): Promise<readonly string[]> {
     return this.#plans.textOfCreate(spec, asked);
   }
 
-  /** What an update would change, a line each. Takes nothing. */
+  /** The changes that an update would make, a line each. Reserves nothing. */
   planUpdate(spec: NetworkSpec, asked: Asked): Promise<readonly string[]> {
     return this.#plans.textOfUpdate(spec, asked);
   }
 
-  /** What a delete would take away, a line each. Takes nothing. */
+  /** The objects that a delete would remove, a line each. Reserves nothing. */
   planDelete(name: string): readonly string[] {
     return this.#plans.textOfDelete(name);
   }
 
   /**
    * Makes a network. Throws `NAME_IN_USE`, `NETWORK_OVERLAP`, `BRIDGE_CONFLICT`, `LIMIT_REACHED`,
-   * `ADDRESS_*`, and what the host says: then nothing is left of it.
+   * `ADDRESS_*`, and the errors of the host: then nothing is left of the network.
    */
   create(spec: NetworkSpec, asked: Asked): Promise<NetworkDefinition> {
     return this.#lock.run("networks", async () => {
@@ -146,9 +143,9 @@ export class Networks implements KnownNetworks {
   }
 
   /**
-   * Makes a network what the spec says. Throws `NETWORK_NOT_FOUND`, `NETWORK_IN_USE`,
-   * `MTU_OUT_OF_RANGE`, `NETWORK_OVERLAP`, `ADDRESS_*`, `WRONG_STATE`, and what the host says: then
-   * it is as it was.
+   * Changes a network to the spec. Throws `NETWORK_NOT_FOUND`, `NETWORK_IN_USE`,
+   * `MTU_OUT_OF_RANGE`, `NETWORK_OVERLAP`, `ADDRESS_*`, `WRONG_STATE`, and the errors of the host:
+   * then the network is unchanged.
    */
   update(spec: NetworkSpec, asked: Asked): Promise<NetworkDefinition> {
     return this.#lock.run("networks", async () => {
@@ -158,9 +155,9 @@ export class Networks implements KnownNetworks {
   }
 
   /**
-   * Gives a network the subnets that were leased for it, or none. Throws `NETWORK_NOT_FOUND`,
-   * `NETWORK_IN_USE` while pods hold addresses of those that go, and what the host says: then it is
-   * as it was. Who was told a larger MTU keeps it, and the bridge carries that.
+   * Gives a network the subnets of its lease, or none. Throws `NETWORK_NOT_FOUND`, `NETWORK_IN_USE`
+   * while pods hold addresses of subnets that go, and the errors of the host: then the network is
+   * unchanged. Guests that were sent a larger MTU keep it, and the bridge carries it.
    */
   follow(
     name: string,
@@ -176,7 +173,7 @@ export class Networks implements KnownNetworks {
         refuseUpdate(db, reported, entry.definition, definition);
         addresses.prepare(definition);
         const made = await this.#changes.run(entry, definition);
-        // A pod that came meanwhile was told what the network had before.
+        // A pod that joined meanwhile was sent the network's earlier MTU.
         if ((carriedFor(sentMtus(made.name), made).bridgeMtu ?? 0) <= carried(made)) return made;
       }
     });
@@ -192,7 +189,7 @@ export class Networks implements KnownNetworks {
     this.open(name);
   }
 
-  /** From now on whoever wants something new on a network is told why that cannot be. */
+  /** From now on, requests for something new on a network are refused with this reason. */
   close(name: string, why: PodnetError): void {
     this.#changes.close(name, why);
   }
@@ -203,9 +200,9 @@ export class Networks implements KnownNetworks {
   }
 
   /**
-   * Takes a network away; absent is success, told by what is answered. Throws `NETWORK_IN_USE`,
-   * `WRONG_STATE`, and what the host says: then it is on its way out still, and asked for again
-   * goes on.
+   * Removes a network; absence is success, and the result says whether it existed. Throws
+   * `NETWORK_IN_USE`, `WRONG_STATE`, and the errors of the host: then its removal is still pending,
+   * and a repeated call continues it.
    */
   delete(name: NetworkName): Promise<boolean> {
     return this.#lock.run("networks", async () => {
@@ -215,7 +212,7 @@ export class Networks implements KnownNetworks {
       if (entry !== undefined) {
         this.#plans.refuseDelete(entry.definition);
         rows.markNetworkDeleting(db, name);
-        // From here on no pod is planned for it, and nobody repairs it.
+        // From here on, no pod is planned on the network, and drift repair ignores it.
         this.#entries.remove(name);
         await this.answerNames();
       }
@@ -226,8 +223,7 @@ export class Networks implements KnownNetworks {
   }
 
   /**
-   * The host first: the row tells that something is left, and where, for a bridge may have no mark
-   * yet.
+   * The host first, because the row records what is left and where: a bridge may have no mark yet.
    */
   async #takeAway(name: NetworkName): Promise<void> {
     const { db, host, addresses } = this.#parts;

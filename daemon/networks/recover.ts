@@ -23,11 +23,11 @@ export interface RecoverParts {
 }
 
 /**
- * Makes host and rows of networks agree after a start, and answers the networks there are. The
- * configured one becomes what the configuration says, or podnetd does not start. Of the others,
- * what was being made or taken away is gone, what was being changed is what it was; one that the
- * host refuses stays, is reported, and is tried again by drift repair. The row of such a change
- * keeps it, for the host may have some of it still.
+ * Brings host and rows of networks into agreement after a start, and returns the networks. The
+ * configured network is changed to its configuration, or podnetd does not start. For the other
+ * networks, an interrupted creation or deletion leaves no network, and an interrupted update is
+ * reverted. A network that the host refuses stays, is reported, and is retried by drift repair. Its
+ * row keeps the interrupted change, because the host may still have part of it.
  */
 export async function recoverNetworks(parts: RecoverParts): Promise<NetworkDefinition[]> {
   const { db, config } = parts;
@@ -74,8 +74,8 @@ function refuseClash(network: NetworkDefinition, stored: readonly rows.NetworkRo
 }
 
 /**
- * What an earlier configuration made and this one does not name goes, host before row; not from
- * under pods.
+ * Removes networks of an earlier configuration that this one does not name, host before row, but
+ * not while pods use them.
  */
 async function retireConfigured(
   old: NetworkDefinition,
@@ -103,7 +103,8 @@ async function retireConfigured(
 }
 
 /**
- * The row first, as ever; one that is another now keeps what it was until the host has followed.
+ * Writes the row first, as always. A changed row keeps the earlier definition until the host has
+ * followed.
  */
 async function ensureConfigured({ db, config, host, clock }: RecoverParts): Promise<void> {
   const { network } = config;
@@ -145,8 +146,8 @@ async function recoverOne(row: rows.NetworkRow, parts: RecoverParts): Promise<vo
     const retired = goneSubnets(row.definition, definition).map(({ gateway }) => gateway);
     const fragment = networkFragment(definition, config);
     await host.apply({ ...fragment, ...(retired.length === 0 ? {} : { retired }) }, limit);
-    // Not before: a start that is cut short, or refused, leaves the next one to know what may be on
-    // the host.
+    // Only now: after an interrupted or refused start, the next one has to know what may be on the
+    // host.
     if (row.before !== undefined) rows.revertNetwork(db, name);
   } catch (err) {
     log.error({ network: name, err }, "The network cannot be put right yet");

@@ -12,9 +12,9 @@ import {
 } from "../config/network-definition.ts";
 
 /**
- * Refuses what pods and containers stand in the way of: a subnet goes only while none of its
- * addresses is held, and the MTU stays as large as that of any interface (`reported`), the bridge's
- * at least. Throws `NETWORK_IN_USE`, `MTU_OUT_OF_RANGE`.
+ * Refuses updates that pods and containers prevent: a subnet can go only while none of its
+ * addresses is held, and the MTU, or at least the bridge's, has to stay as large as that of any
+ * interface (`reported`). Throws `NETWORK_IN_USE`, `MTU_OUT_OF_RANGE`.
  */
 export function refuseUpdate(
   db: Database,
@@ -30,14 +30,14 @@ export function refuseUpdate(
   if (most < carried(before)) refuseSmaller(reported, { ...after, mtu: most });
 }
 
-/** Subnets that one definition has and another has not, or with another gateway. */
+/** The subnets that only the first definition has, or that have another gateway in the second. */
 export const goneSubnets = (
   before: NetworkDefinition,
   after: NetworkDefinition,
 ): SubnetDefinition[] =>
   before.subnets.filter(({ gateway }) => after.subnets.every((each) => each.gateway !== gateway));
 
-/** An address of a subnet that somebody holds. */
+/** A held address of a subnet. */
 export function heldIn(
   db: Database,
   { name }: NetworkDefinition,
@@ -110,7 +110,7 @@ export function refuseInUse(db: Database, { name }: NetworkDefinition): void {
   });
 }
 
-/** The first eight of them, for people; nothing when there are none. */
+/** The first eight names, for messages; empty if there are none. */
 function someOf(what: string, names: readonly string[]): string[] {
   if (names.length === 0) return [];
   const more = names.length > 8 ? `, and ${names.length - 8} more` : "";

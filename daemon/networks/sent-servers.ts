@@ -4,7 +4,10 @@ import type { Database } from "../store/database.ts";
 import { getMeta, setMeta } from "../store/meta.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 
-/** What decides whom guests of a network ask for names, in a line that begins with its name. */
+/**
+ * The properties that decide which name servers a network's guests use, in a line that starts with
+ * the network's name.
+ */
 function line(
   { name, subnets, dns, dnsSearch }: NetworkDefinition,
   domain: string | undefined,
@@ -14,9 +17,9 @@ function line(
 }
 
 /**
- * What guests of each network have been notified of name servers, kept alongside the networks: a
- * podnetd that ends before it has told all of them leaves word to the next, and so does a
- * configuration that has changed.
+ * The name servers that the guests of each network were sent, stored with the networks. If podnetd
+ * ends before it has updated all guests, or its configuration has changed, the next podnetd updates
+ * the others.
  */
 export class SentServers {
   readonly #db: Database;
@@ -26,7 +29,7 @@ export class SentServers {
   }
 
   /**
-   * The networks of which guests were told otherwise. One that is new here was notified of nothing.
+   * The networks whose guests were sent other name servers. Guests of a new network were sent none.
    */
   outdated(
     networks: readonly NetworkDefinition[],
@@ -39,7 +42,10 @@ export class SentServers {
     });
   }
 
-  /** All guests have been told, or are in the rows of their pods. */
+  /**
+   * Records that all guests were sent the name servers, or that the rows of their pods contain
+   * them.
+   */
   note(
     networks: readonly NetworkDefinition[],
     domainOf: (network: NetworkDefinition) => string | undefined,

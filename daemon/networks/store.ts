@@ -4,13 +4,13 @@ import type { NetworkDefinition, SubnetDefinition } from "../config/network-defi
 import type { Database } from "../store/database.ts";
 import { type Row, integer, optionalText, parseJson, text } from "../store/rows.ts";
 
-/** What is under way with a network; `ready` when nothing is. */
+/** The operation on a network that has started; `ready` if there is none. */
 type NetworkState = "creating" | "ready" | "updating" | "deleting";
 
 export interface NetworkRow {
   readonly definition: NetworkDefinition;
   readonly state: NetworkState;
-  /** What it goes back to, with state `updating`. */
+  /** The definition to go back to, with state `updating`. */
   readonly before: NetworkDefinition | undefined;
   /** It is the one of podnetd's configuration. */
   readonly configured: boolean;
@@ -61,7 +61,7 @@ export interface NewNetwork {
   readonly createdMs: number;
 }
 
-/** Writes a network, new or in place of what it was: one that is there stays as old as it is. */
+/** Writes a new network, or replaces one, which keeps its time of creation. */
 export function putNetwork(db: Database, definition: NetworkDefinition, row: NewNetwork): void {
   db.run(
     `INSERT INTO networks (name, bridge, definition, state, configured, created_ms)
@@ -78,8 +78,8 @@ export function putNetwork(db: Database, definition: NetworkDefinition, row: New
 }
 
 /**
- * A change begins: what there was is kept until it has taken effect; also from before one that
- * could not be taken back.
+ * Starts a change: the earlier definition is kept until the change has taken effect, also that from
+ * before a change that could not be reverted.
  */
 export function beginNetworkUpdate(db: Database, definition: NetworkDefinition): void {
   db.run(
@@ -90,7 +90,7 @@ export function beginNetworkUpdate(db: Database, definition: NetworkDefinition):
   );
 }
 
-/** What was under way has taken effect. */
+/** Records that the operation has taken effect. */
 export function settleNetwork(db: Database, name: NetworkName): void {
   db.run("UPDATE networks SET state = 'ready', before = NULL WHERE name = ?", name);
 }

@@ -1,13 +1,13 @@
 import { PodnetError } from "../../core/errors.ts";
 
 /**
- * The fields of a JSON object by their names in lower case: Go, and so flannel, does not tell cases
- * apart.
+ * The fields of a JSON object by their names in lower case, because Go, and therefore flannel,
+ * ignores case.
  */
 export type Fields = ReadonlyMap<string, unknown>;
 
 /**
- * Reads an object's fields; undefined when the value is none. What is null counts as not given, as
+ * Reads an object's fields; undefined if the value is no object. A null field counts as absent, as
  * in Go.
  */
 export function fieldsOf(value: unknown): Fields | undefined {
@@ -19,7 +19,7 @@ export function fieldsOf(value: unknown): Fields | undefined {
   );
 }
 
-/** JSON, or undefined when the text is none. */
+/** The parsed JSON; undefined if the text is not JSON. */
 export function jsonOf(text: string): unknown {
   try {
     return JSON.parse(text) as unknown;

@@ -13,7 +13,7 @@ import {
 import { readable } from "./config.ts";
 import type { Subnets } from "./key.ts";
 
-/** What flannel's `subnet.env` tells programs on the host. */
+/** The content of flannel's `subnet.env`, for programs on the host. */
 export interface SubnetEnv {
   readonly networks: { readonly v4: Cidr | undefined; readonly v6: Cidr | undefined };
   readonly subnets: Subnets;
@@ -38,17 +38,17 @@ export function subnetEnvText({ networks, subnets, mtu, masquerade }: SubnetEnv)
   return lines.flatMap((line) => (line === undefined ? [] : [`${line}\n`])).join("");
 }
 
-/** What is read of a former `subnet.env`; each part by itself, for half of it is still of use. */
+/**
+ * The content of a former `subnet.env`. Each part is parsed by itself, because half of it is still
+ * useful.
+ */
 export interface FormerSubnet {
   readonly networks: SubnetEnv["networks"];
   /** Undefined when the file names no subnet. */
   readonly subnets: Subnets | undefined;
 }
 
-/**
- * Reads a `subnet.env` that flannel or podnet left behind. Lines that say nothing of use are passed
- * over.
- */
+/** Reads a `subnet.env` that flannel or podnet left behind. Other lines are skipped. */
 export function parseSubnetEnv(text: string): FormerSubnet {
   const values = new Map<string, string>();
   for (const line of text.split("\n")) {

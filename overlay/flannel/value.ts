@@ -4,14 +4,12 @@ import type { BackendType } from "./backend.ts";
 import { readable } from "./config.ts";
 import { type Fields, fieldsOf, goJson, jsonOf } from "./json.ts";
 
-/**
- * A lease's value as it was read: what the backend wrote is looked at by whoever knows the backend.
- */
+/** A parsed lease value. The backend's part is parsed by the code of that backend. */
 export interface LeaseValue {
   /** Undefined for 0.0.0.0, which hosts without IPv4 write. */
   readonly publicIp: Ipv4 | undefined;
   readonly publicIp6: Ipv6 | undefined;
-  /** "" for udp and alloc, which write none. */
+  /** "" for udp and alloc, which write no type. */
   readonly backendType: string;
   readonly backendData: unknown;
   readonly backendV6Data: unknown;
@@ -28,7 +26,7 @@ interface WireguardData {
   readonly port: number;
 }
 
-/** What a host tells the others of itself, by backend. */
+/** The data about a host for other hosts, by backend. */
 export type BackendAttributes =
   | {
       readonly type: "vxlan";
@@ -40,7 +38,7 @@ export type BackendAttributes =
       readonly v4: WireguardData | undefined;
       readonly v6: WireguardData | undefined;
     }
-  /** `output`: what the command before the start has printed, if there is one. */
+  /** `output`: the output of the command before the start, if there is one. */
   | { readonly type: "extension"; readonly output: string | undefined }
   | { readonly type: Exclude<BackendType, "vxlan" | "wireguard" | "extension"> };
 
@@ -114,7 +112,7 @@ export function parseLeaseValue(text: string): LeaseValue | undefined {
   };
 }
 
-/** Undefined: not readable. Null: none. */
+/** Undefined if it is not readable, null if there is none. */
 function addressIn(fields: Fields, name: string, family: 4 | 6): string | null | undefined {
   const text = fields.get(name) ?? unspecified;
   if (typeof text !== "string") return undefined;
@@ -123,7 +121,9 @@ function addressIn(fields: Fields, name: string, family: 4 | 6): string | null |
   return ip !== undefined && familyOf(ip) === family ? ip : undefined;
 }
 
-/** What a peer's backend told; undefined when it is no backend known here, or not readable. */
+/**
+ * The data of a peer's backend; undefined if the backend is unknown, or the data are not readable.
+ */
 export function attributesOf(value: LeaseValue): BackendAttributes | undefined {
   const { backendData: data, backendV6Data: v6Data } = value;
   switch (value.backendType.toLowerCase()) {
@@ -147,7 +147,7 @@ export function attributesOf(value: LeaseValue): BackendAttributes | undefined {
       return { type: "ipip" };
     case "ipsec":
       return { type: "ipsec" };
-    // Neither udp nor alloc says which of them it is, and a host that only reserves says nothing
+    // Neither udp nor alloc writes its type, and a host that only has a reservation has no data
     // yet.
     case "":
     case "udp":

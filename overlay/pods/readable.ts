@@ -1,6 +1,6 @@
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 
-/** What a reader of others' records gives; undefined when it refuses. */
+/** The result of parsing another host's record; undefined if the parser refuses it. */
 export function readable<T>(read: () => T): T | undefined {
   try {
     return read();
@@ -11,8 +11,7 @@ export function readable<T>(read: () => T): T | undefined {
 }
 
 /**
- * What a reader throws for `readable` to catch: nobody is told more than that a record was passed
- * over.
+ * The error that a parser throws and `readable` catches: users only see that a record was skipped.
  */
 export const unreadable = (): PodnetError =>
   new PodnetError("INVALID_ARGUMENT", "A record of another host cannot be read");

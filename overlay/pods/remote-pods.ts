@@ -6,11 +6,11 @@ import { type HostRecord, parseHostRecord, parsePodRecord, type PodRecord } from
 /** A pod of another host. */
 export interface RemotePod extends PodRecord {
   readonly host: HostId;
-  /** What that host is called: as it says, or as its id does while it has not. */
+  /** The name of that host: from its own record, or its id until it has one. */
   readonly hostname: string;
 }
 
-/** What stands at a key, as text. */
+/** The value at a key, as text. */
 export interface RecordAt {
   readonly key: string;
   readonly text: string;
@@ -19,13 +19,13 @@ export interface RecordAt {
 type Held =
   | { readonly kind: "host"; readonly host: HostId; readonly record: HostRecord }
   | { readonly kind: "pod"; readonly host: HostId; readonly record: PodRecord }
-  /** Nobody can read it, or a newer podnet has written it. */
+  /** The record is not readable, or a newer podnet wrote it. */
   | { readonly kind: "skipped" };
 
 /**
- * What other hosts have published of themselves and their pods, as far as this one knows. Of pods
- * of one name the one that was created first has it, and of those that say the same time the one
- * whose host's id comes first: every host tells the same.
+ * The records that other hosts have published about themselves and their pods. If pods share a
+ * name, the pod that was created first has it, then the pod on the host with the lowest id, so that
+ * all hosts agree.
  */
 export class RemotePods {
   readonly #prefix: OwnPrefix;
@@ -66,13 +66,13 @@ export class RemotePods {
     return this.#running(this.#byAddress.get(`${overlay} ${ip}`))[0]?.name;
   }
 
-  /** What the host is called that has a lease. */
+  /** The name of the host that has a lease. */
   hostOf(leaseKey: string): string | undefined {
     const host = this.#leases.get(leaseKey);
     return host === undefined ? undefined : this.#names.get(host);
   }
 
-  /** All there is: what is not there any more goes. */
+  /** Sets all records: others are removed. */
   replace(records: readonly RecordAt[]): void {
     const there = new Set(records.map(({ key }) => key));
     for (const key of this.#held.keys()) if (!there.has(key)) this.delete(key);
@@ -105,7 +105,7 @@ export class RemotePods {
       return record === undefined ? { kind: "skipped" } : { kind: "host", host, record };
     }
     const record = parsePodRecord(text);
-    // What stands at another pod's key is nobody's.
+    // A record at another pod's key is invalid.
     return record?.id !== at.pod ? { kind: "skipped" } : { kind: "pod", host, record };
   }
 
