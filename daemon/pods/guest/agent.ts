@@ -2,7 +2,9 @@ import type { GuestIdentity } from "../../../guest-init/channel/guest.ts";
 import { agentFeatures, type ObservedGuest } from "../../../guest-init/protocol/configure.ts";
 import type { GuestKind } from "./kind.ts";
 
-/** A guest that runs podnet's agent, or a hyperstart unless the pod says so: whoever answers. */
+/**
+ * A guest that runs podnet's agent, or a hyperstart: unless the pod names one, either may answer.
+ */
 export const agent: GuestKind = {
   name: "podnet",
   hasAgent: true,
@@ -31,7 +33,7 @@ export const agent: GuestKind = {
   dns: (offered) => offered,
   // The network is the agent's, and nothing is said of it.
   seedFiles: () => ({ "network-config": `${JSON.stringify({ config: "disabled" })}\n` }),
-  // Its answer has been compared with the plan.
+  // The agent's answer has been compared with the plan.
   isConfigured: () => true,
 };
 

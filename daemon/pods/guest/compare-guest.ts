@@ -40,7 +40,7 @@ export function compareGuest(wanted: GuestConfig, observed: ObservedGuest): void
         gateway === route.gateway &&
         through === route.interface &&
         hasAttributes(more, route) &&
-        // Metrics that the kernel gives by itself are not compared.
+        // Metrics that the kernel chooses are not compared.
         (route.metric === undefined || metricOf(metric, familyOf(destination)) === route.metric),
     );
     if (!there)

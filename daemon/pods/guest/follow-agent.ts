@@ -12,21 +12,21 @@ import { guard, type Supervision } from "../lifecycle/supervision.ts";
 
 /** Between attempts to reach a lost agent, milliseconds: doubled from the first to the longest. */
 const pauses = { first: 250, longest: 30_000 } as const;
-/** What the pod's reason begins with meanwhile. */
+/** The beginning of the pod's reason meanwhile. */
 const lost = "the agent is lost";
 /** Between two configurations of an agent that keeps starting anew, milliseconds. */
 const configureEveryMs = 1000;
 /**
- * A channel that held so long is reached again soon when it is lost, milliseconds; one that breaks
- * at once is not.
+ * A channel that held this long, milliseconds, is reached again soon after it is lost; one that
+ * breaks at once is not.
  */
 const steadyMs = 60_000;
 
 /**
- * Stays in touch with the agent of a running machine. One that starts anew is configured again; one
- * whose channel is lost, for a breach of protocol say, is reached again for as long as the machine
- * runs and the pod is followed. The pod runs on meanwhile, and says so as its reason. Without a
- * `live.guest` it begins by reaching the agent.
+ * Stays in touch with the agent of a running machine. An agent that restarts is configured again. A
+ * lost channel, after a breach of protocol say, is opened again for as long as the machine runs and
+ * the pod is followed. The pod runs on meanwhile, with the loss as its reason. Without a
+ * `live.guest` the agent is reached first.
  */
 export function followAgent(live: LivePod, watch: Supervision): void {
   if (!guestOf(live.plan).hasAgent) return;
@@ -107,8 +107,8 @@ async function reach(
 ): Promise<Guest> {
   const { host, records } = watch;
   const { vm, plan } = live;
-  // What it is asked while it is paused would lie in its channel, for it to find together with
-  // whatever comes later.
+  // Requests to a paused guest would collect in its channel, and it would read them with all later
+  // ones.
   await live.time.going(signal);
   if (vm === undefined) throw new PodnetError("INTERNAL", "The machine has not been started");
   const guest = host.openGuest({
@@ -119,13 +119,13 @@ async function reach(
     time: live.time,
     ...guestOf(plan).channel,
   });
-  // Whoever wants something of the agent meanwhile waits with us.
+  // Callers that need the agent meanwhile wait for it too.
   live.guest = guest;
   try {
     using limit = live.time.limited(host.timeouts.readyMs, signal);
     live.identity = await guest.ready(limit.signal);
   } catch (thrown) {
-    // Who has let go of the pod closes it, and may want to ask the agent for its power-off first.
+    // When podnetd has let go of the pod, it closes the guest, maybe after a request to power off.
     if (!signal.aborted) {
       live.guest = undefined;
       await guest.close();
@@ -134,8 +134,8 @@ async function reach(
   }
   records.well(plan, "the agent is back");
   const { epoch } = live.identity;
-  // An agent that started anew has lost its configuration. Of a plain hyperstart that cannot be
-  // known, but it is given only what it lacks.
+  // An agent that restarted has lost its configuration. A plain hyperstart does not show whether it
+  // restarted, but it is sent only what it lacks.
   const anew = epoch === undefined || epoch !== records.get(plan.podId)?.guest?.epoch;
   if (anew || live.stood || live.unsettled) {
     const undone = live.unsettled ? "a change was undone" : resumed;

@@ -40,8 +40,8 @@ export function guestConfigOf({ plan, spec }: PodContents): GuestConfig {
 }
 
 /**
- * Addresses of the guest's `lo`. A guest that has had some is sent an empty list when it is to have
- * none; any other guest keeps its `lo` as it is.
+ * Addresses of the guest's `lo`. A guest that has had some is sent an empty list to remove them;
+ * any other guest keeps its `lo` as it is.
  */
 function loopbackPart({ interfaces, hadLoopback }: PodPlan): { readonly loopback?: IpPrefix[] } {
   const loopback = staying(interfaces).filter(({ nic }) => nic === undefined);
@@ -50,8 +50,8 @@ function loopbackPart({ interfaces, hadLoopback }: PodPlan): { readonly loopback
 }
 
 /**
- * The name servers that a guest asks: those that CNI plugins offer a pod on none of podnet's
- * networks, else those decided, as far as its kind can ask them.
+ * The guest's name servers: those that CNI plugins offer a pod on none of podnet's networks, else
+ * the planned ones, as far as its kind of guest can use them.
  */
 function dnsOf({ plan, spec }: PodContents): GuestDns | undefined {
   const offered = offeredByPlugins(plan);

@@ -3,7 +3,7 @@ import type { Guest } from "../../../guest-init/channel/guest.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
 import { guard, type Supervision } from "../lifecycle/supervision.ts";
 
-/** What the pod's reason begins with meanwhile. */
+/** The beginning of the pod's reason meanwhile. */
 const slowed = "the guest is slowed down";
 
 /**

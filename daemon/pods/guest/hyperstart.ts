@@ -8,8 +8,8 @@ import { agent } from "./agent.ts";
 import type { GuestKind } from "./kind.ts";
 
 /**
- * A guest that runs a plain hyperstart, and is asked for as one. It is sent what every hyperstart
- * understands: podnet's agent understands that too.
+ * A guest for which the spec names a plain hyperstart. It is sent messages that every hyperstart
+ * understands, and so does podnet's agent.
  */
 export const hyperstart: GuestKind = {
   ...agent,

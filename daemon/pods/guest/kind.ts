@@ -15,34 +15,36 @@ import type { Snapshot } from "../plan/snapshot.ts";
  * this folder. Other code asks a kind what it can do, and never which one it is.
  */
 export interface GuestKind {
-  /** As the API calls it. */
+  /** The kind's name in the API. */
   readonly name: "podnet" | "hyperstart" | "none";
   /** An agent in the guest is sent its network, and runs programs. Other guests ask for theirs. */
   readonly hasAgent: boolean;
-  /** It takes IPv6 addresses, routes and name servers. */
+  /** The guest takes IPv6 addresses, routes and name servers. */
   readonly takesIpv6: boolean;
-  /** It reads its network at its start: a machine that podnet starts waits for its NICs. */
+  /** The guest reads its network at its start: a machine that podnet starts waits for its NICs. */
   readonly needsNicsFirst: boolean;
   /** The power button asks it to power off, not an agent. */
   readonly hasPowerButton: boolean;
-  /** It follows a change of its name servers while it runs. */
+  /** A running guest follows a change of its name servers. */
   readonly followsServers: boolean;
-  /** Its answers say which name servers it asks. */
+  /** The guest reports its name servers. */
   readonly showsServers: boolean;
-  /** How its agent is spoken to. */
+  /** How podnetd speaks to the agent. */
   readonly channel: Pick<OpenGuestOptions, "extension">;
   readonly steps: GuestSteps;
   readonly text: GuestText;
 
   /** Throws `UNSUPPORTED` with the field, before anything is decided. */
   refuse(spec: PodSpec): void;
-  /** Throws `UNSUPPORTED` for what shows only once addresses, gateways and routes are decided. */
+  /**
+   * Throws `UNSUPPORTED` for problems that only the decided addresses, gateways and routes show.
+   */
   refuseDecided(spec: PodSpec, guest: GuestConfig, interfaces: readonly InterfacePlan[]): void;
   /** Throws `UNSUPPORTED` with the field. */
   refuseChange(change: InterfaceChange, machine: { readonly isOwn: boolean }): void;
   /**
-   * The world as far as the guest can make use of it. Throws `UNSUPPORTED` where one of the
-   * interfaces would get no address.
+   * The snapshot as far as the guest can use it. Throws `UNSUPPORTED` where one of the interfaces
+   * would get no address.
    */
   world(
     snapshot: Snapshot,
@@ -58,7 +60,7 @@ export interface GuestKind {
     guest: GuestConfig,
     interfaces: readonly InterfacePlan[],
   ): Readonly<Record<string, string>>;
-  /** Whether an interface of a running pod has its addresses, by what was seen of the guest. */
+  /** Whether an interface of a running pod has its addresses, by the guest's observed addresses. */
   isConfigured(addresses: readonly IpPrefix[], observed: readonly string[]): boolean;
 }
 
@@ -76,12 +78,12 @@ interface GuestSteps {
   readonly verify: readonly { readonly kind: "guest.verify" }[];
 }
 
-/** What is said of a kind to people. */
+/** The texts about a kind of guest for people. */
 interface GuestText {
-  /** The title of what its agent is sent. */
+  /** The title of the agent's messages. */
   readonly configureTitle: string;
-  /** What its agent is sent; one that is not `fresh` leaves alone what is so already. */
+  /** The agent's messages; a guest that is not `fresh` skips what it has already. */
   configureLines(guest: GuestConfig, fresh: boolean): string[];
-  /** What cannot be done with the guest, by what it said of itself. */
+  /** What cannot be done with the guest, by its identity and its reports. */
   cannot(identity?: GuestIdentity, observed?: ObservedGuest): readonly string[];
 }

@@ -7,10 +7,10 @@ import { toldOfEnd } from "../lifecycle/deadlines.ts";
 import { lastWords } from "./last-words.ts";
 
 /**
- * Waits for a template's agent to say READY and who it is, and stays connected: a port whose host
- * had gone by the time of the cloning would be looked at by the clone's agent only now and then.
- * Throws `UNSUPPORTED` for a guest whose clones could not be told apart: with a plain hyperstart,
- * an agent of an earlier podnet, or another init than our agent.
+ * Waits for a template's agent to send READY with its identity, and stays connected: the clone's
+ * agent would look only now and then at a port without a host at the time of the cloning. Throws
+ * `UNSUPPORTED` for a guest whose clones podnetd could not distinguish: a plain hyperstart, an
+ * agent of an earlier podnet, or another init than podnet's agent.
  */
 export function settleTemplate(
   openGuest: (options: OpenGuestOptions) => Guest,

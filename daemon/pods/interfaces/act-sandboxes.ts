@@ -32,7 +32,9 @@ export async function addSandboxes(
   return names.join(" ");
 }
 
-/** Joins the machine's taps to links in namespaces, and takes over what those are. */
+/**
+ * Redirects links in namespaces to the machine's taps, and adopts their MACs, addresses and routes.
+ */
 export async function joinSandboxes(
   live: LivePod,
   host: Host,
@@ -80,21 +82,21 @@ export function dropSandboxes({ interfaces }: PodPlan, host: Host): void {
     if (cni.sandbox !== undefined) host.sandboxes.remove(cni.netns);
 }
 
-/** As it was before any ADD. */
+/** The sandbox as it was before any ADD. */
 const notReleased = ({
   released: _released,
   result: _result,
   ...sandbox
 }: SandboxPlan): SandboxPlan => sandbox;
 
-/** How an interface is in a namespace. */
+/** The redirect of an interface: its tap, and the link with its namespace. */
 export const joinOf = ({ cni: { netns, link }, nic: { tap } }: CniInterface): JoinDesired => ({
   netns,
   link,
   tap,
 });
 
-/** Does all of them, whichever fail, and throws the first failure. */
+/** Acts on all interfaces, also after a failure, and throws the first failure. */
 async function all(
   interfaces: readonly CniInterface[],
   act: (each: CniInterface) => Promise<void>,

@@ -10,8 +10,8 @@ import type { PodContents } from "../store/pod-row.ts";
 import type { Supervision } from "../lifecycle/supervision.ts";
 
 /**
- * Answers what a guest asks by one of its ports, from now on until the pod is let go of. What it
- * has taken is noted as it shows. Throws `SYSCALL_FAILED`. Answers a word about it for people.
+ * Answers a guest's DHCP requests on one of its ports until the pod is let go of, and notes the
+ * addresses that the guest uses. Throws `SYSCALL_FAILED`. Returns the addresses, for people.
  */
 export function answerPort(live: LivePod, each: NicInterface, host: Host): string {
   const lease = leaseOf(guestConfigOf(live), each);
@@ -69,7 +69,7 @@ export function answerNoMore(live: LivePod, position?: number): void {
   }
 }
 
-/** What a guest shows to have is reported once. */
+/** Reports the addresses that a guest is seen to use, once. */
 function noteTaken(
   live: LivePod,
   { nic: { mac }, guestName }: NicInterface,
@@ -85,7 +85,7 @@ function noteTaken(
   host.noteGuest(live, `${guestName} has taken ${more.join(" ")}`);
 }
 
-/** Of a guest that says nothing of itself. */
+/** For a guest without reports of its own. */
 const nothing = ({ plan }: LivePod): ObservedGuest => ({
   requestId: plan.podId,
   hostname: "",

@@ -14,7 +14,7 @@ import type { AddressChoice, Place, Wish } from "./kinds/place.ts";
 import type { InterfacePlan } from "../store/pod-plan.ts";
 import type { NetworkSnapshot, Snapshot, SubnetSnapshot } from "../plan/snapshot.ts";
 
-/** Who has what was asked for, as messages say it. */
+/** The holder of a requested value, as messages name it. */
 const ownOther = "another interface of this pod";
 
 const addressHeld = (ip: Ip, holder: string, field: string): PodnetError =>
@@ -26,7 +26,7 @@ const addressHeld = (ip: Ip, holder: string, field: string): PodnetError =>
 
 type Named = Pick<Wish, "wanted" | "field">;
 
-/** What is chosen so far, so that no two interfaces of a pod get the same. */
+/** The values chosen so far, so that no two interfaces of a pod get the same. */
 export class Choice implements AddressChoice {
   readonly #snapshot: Snapshot;
   readonly #addresses = new Set<string>();
@@ -64,8 +64,8 @@ export class Choice implements AddressChoice {
   }
 
   /**
-   * A guest answers for addresses of its lo on every link: one of a network's could be another
-   * pod's, or become it.
+   * Refuses a network's addresses on `lo`: a guest answers for addresses of its `lo` on every link,
+   * and another pod could have such an address, or get it.
    */
   refusePooled(addresses: readonly IpPrefix[], field: string): void {
     for (const { name, subnets } of this.#snapshot.networks)

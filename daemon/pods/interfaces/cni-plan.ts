@@ -23,13 +23,13 @@ export interface CniPlan {
 /** A namespace of podnet's own, and the plugins that set it up. */
 export interface SandboxPlan {
   readonly containerId: string;
-  /** Where the list was read. */
+  /** The path of the list. */
   readonly file: string;
-  /** As it was then: DEL is asked with the same, whatever has become of the file. */
+  /** The list as it was read: DEL uses it, whatever has become of the file. */
   readonly list: JsonObject;
   readonly args: Readonly<Record<string, string>>;
   readonly capabilities: JsonObject;
-  /** What the last plugin answered. Absent while ADD has not come to its end. */
+  /** The result of the last plugin. Absent until ADD has ended. */
   readonly result?: JsonObject;
   /** Everything has been taken back, and no ADD has begun since. */
   readonly released?: true;
@@ -44,12 +44,12 @@ export interface TakenPlan {
   readonly dns?: GuestDns;
 }
 
-/** What of the world the planner knows for such interfaces. */
+/** The state of the host that the planner needs for such interfaces. */
 export interface PlannedSandbox {
   readonly netnsDir: string;
   /** The list of plugins by the name that is asked for; the empty one is the first that is good. */
   readonly lists: Readonly<Record<string, FoundSandbox>>;
-  /** Of files that were looked at on the way and are no good, which and why. */
+  /** Unusable files that were passed over in the search, with reasons. */
   readonly passedOver: readonly string[];
 }
 

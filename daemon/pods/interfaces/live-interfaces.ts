@@ -23,9 +23,9 @@ import type { Supervision } from "../lifecycle/supervision.ts";
 const changeMs = 45_000;
 
 /**
- * Makes a running pod what was planned: first its rows, then host and guest. An interface that
- * cannot be added is undone, one that cannot be changed is what it was; one that is removed is gone
- * from here on, even when its guest keeps the NIC for a while. To be called when it is one's turn.
+ * Carries out a planned change of a running pod: first in its rows, then on host and guest. An
+ * addition that fails is removed, and an update that fails is undone. A removed interface is gone
+ * from here on, even when its guest keeps the NIC for a while. The caller has the pod's turn.
  */
 export async function changeInterfaces(
   live: LivePod,
@@ -56,8 +56,8 @@ export async function changeInterfaces(
 }
 
 /**
- * What a removed interface was a source of passes no more; once its removal is written down it is
- * completed, if need be later.
+ * Stops traffic from addresses of a removed interface. The removal is written down by then, so a
+ * failure is retried.
  */
 async function sourcesGone(live: LivePod, row: PodRow, watch: Supervision): Promise<void> {
   const complete = (): Promise<void> => ensureRulesSince(live, row.plan, watch);
@@ -121,8 +121,8 @@ async function add(
 }
 
 /**
- * Plugged first: what the guest waits for in vain, it would still be waiting for when the add is
- * undone.
+ * The NIC is plugged first: else the guest would wait for it in vain, and still do so when the
+ * addition is undone.
  */
 const addFlow = (made: InterfacePlan, plan: PodPlan): Flow => ({
   kind: "sequence",
@@ -134,7 +134,7 @@ function configureFlow(plan: PodPlan): Flow {
   return { kind: "sequence", flows: [...configure, ...verify] };
 }
 
-/** Takes back what there is of an interface that was to be added, and makes the pod what it was. */
+/** Undoes the addition of an interface, and gives the pod its earlier contents. */
 async function undoAdd(
   live: LivePod,
   made: InterfacePlan,
@@ -225,7 +225,9 @@ async function finish(live: LivePod, watch: Supervision): Promise<void> {
   await finishLeaving(live, watch);
 }
 
-/** Who has an address next would be looked for where it was, until the host has asked. */
+/**
+ * The host would send packets to the address's former port until it has asked for its next holder.
+ */
 async function forgetGivenUp(had: PodPlan, has: PodPlan, { host }: Supervision): Promise<void> {
   const kept = new Set(portsOf(has, []).ports.flatMap(({ guestAddresses }) => guestAddresses));
   const givenUp = portsOf(had, []).ports.map((port) => ({

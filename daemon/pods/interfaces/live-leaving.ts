@@ -28,7 +28,7 @@ export async function takeBack(
   const { vm } = live;
   if (nic === undefined) return "gone";
   const signal = AbortSignal.timeout(takeBackMs);
-  // What happens to it from here on is meant to happen.
+  // What happens to the NIC from here on is intended.
   live.plugged.delete(position);
   answerNoMore(live, position);
   if (each.bridge !== undefined)
@@ -39,7 +39,7 @@ export async function takeBack(
   await tap?.close();
   if (left === "pending") return "pending";
   if (each.bridge !== undefined) {
-    // What the host may still have of one whose NIC has left: where its addresses were.
+    // What the host may still have of an unplugged NIC: entries for its addresses.
     const left = portAlone(live.plan, each);
     await host.network.remove(left, signal);
     await host.network.remove({ kind: "connections", of: [left] }, signal);

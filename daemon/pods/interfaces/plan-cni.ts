@@ -22,7 +22,7 @@ import { guestOf } from "../guest/guest-of.ts";
 import { routesOf } from "./plan-routes.ts";
 import { type InterfacePlan, type PodPlan, staying } from "../store/pod-plan.ts";
 
-/** Decides whose link an interface takes the place of. */
+/** Decides which link an interface is redirected from. */
 export function planCni(
   { link, netns, list = "", args, capabilities }: CniSpec,
   podId: PodId,
@@ -33,17 +33,17 @@ export function planCni(
   const found = world?.lists[list];
   if (world === undefined || found === undefined)
     throw new RangeError("The list of plugins has not been looked for");
-  // A namespace for each: what they call eth0 is another link in each.
+  // One namespace for each interface, as the plugins of each may name their link eth0.
   const containerId = `${podId}-${position}`;
   return {
     netns: join(world.netnsDir, containerId),
     link,
-    // As every runtime does: what a plugin does not know of the arguments is not for it.
+    // As all runtimes do: a plugin ignores arguments that it does not know.
     sandbox: { containerId, ...found, args: { IgnoreUnknown: "1", ...args }, capabilities },
   };
 }
 
-/** Of changes of a running pod: what plugins made is theirs to change. Throws `UNSUPPORTED`. */
+/** For changes of a running pod: only the plugins may change their links. Throws `UNSUPPORTED`. */
 export function refuseCniChange(field: string): never {
   throw new PodnetError(
     "UNSUPPORTED",
@@ -52,10 +52,7 @@ export function refuseCniChange(field: string): never {
   );
 }
 
-/**
- * The pod with a namespace whose plugins are to be run, have been, or have taken everything back.
- * Pure.
- */
+/** The pod with a namespace before its plugins run, after ADD, or after DEL. Pure. */
 export const withSandbox = (
   { plan }: Pick<PodContents, "plan">,
   position: number,
@@ -163,7 +160,7 @@ function guestRoutes({ routes, addresses }: TakenOver, guestName: string): Guest
       ...(gateway === undefined ? {} : { gateway }),
       interface: guestName,
       ...(metric === undefined ? {} : { metric }),
-      // The guest's kernel would refuse one that it has not.
+      // The guest's kernel would refuse a source address that it does not have.
       ...routeAttributes({ ...more, ...(source !== undefined && own.has(source) && { source }) }),
     }),
   );

@@ -61,7 +61,7 @@ export function planGateways(
   return chosen;
 }
 
-/** What is asked for; of an interface that is changed what it has, with the changes. */
+/** The requested gateways; of a changed interface its current ones with the changes. */
 function askedGateways(draft: Draft): readonly GatewayPlan[] | undefined {
   const { gateway, metric } = draft.wanted;
   if (draft.was !== undefined) return draft.was.gateways;
@@ -73,7 +73,7 @@ function askedGateways(draft: Draft): readonly GatewayPlan[] | undefined {
 interface Claim {
   readonly family: Family;
   readonly metric: number | undefined;
-  /** Who claims, for the error. */
+  /** The field of the claim, for the error. */
   readonly field: string;
 }
 

@@ -24,7 +24,7 @@ export function planInterfaces(spec: PodSpec, snapshot: Snapshot): InterfacePlan
   return planWishes(wishes, [], routes, snapshot);
 }
 
-/** Decides the same of some interfaces, alongside others that the pod has already. */
+/** Decides addresses, MACs, names and slots of some interfaces, alongside others of the pod. */
 export function planWishes(
   wishes: readonly Wish[],
   others: readonly InterfacePlan[],
@@ -40,7 +40,7 @@ export function planWishes(
   });
   checkSlots(drafts, others, snapshot);
   checkRoom(drafts);
-  // Of a machine of podnet's own the position is the place.
+  // In podnet's own machine the position decides the slot.
   const places = snapshot.machine?.places.values();
   const gateways = planGateways(drafts, others, routes);
   return drafts.map((draft) => ({
@@ -123,7 +123,7 @@ function checkRoom(drafts: readonly Draft[]): void {
 function planMtu({ wanted, place, addresses, field, was }: Draft): number {
   if (!place.hasNic) return place.mtu;
   const mtu = wanted.mtu ?? place.mtu;
-  // What it has already it may keep, though its network has become narrower since.
+  // An interface may keep its MTU, though its network has become narrower since.
   const most = Math.max(place.mtu, was?.mtu ?? 0);
   // RFC 8200 section 5: IPv6 asks for 1280.
   const least = addresses.some((address) => familyOf(address) === 6) ? 1280 : 576;

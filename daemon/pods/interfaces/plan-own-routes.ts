@@ -6,7 +6,7 @@ import type { GuestRoute } from "../../../guest-init/protocol/configure.ts";
 import { planRoute } from "./plan-routes.ts";
 import type { InterfacePlan } from "../store/pod-plan.ts";
 
-/** Routes by an interface, none of which stands where another is. */
+/** Routes by an interface. Throws `INVALID_ARGUMENT` for one that the pod has already. */
 export function ownRoutes(
   routes: readonly OwnRoute[],
   by: InterfacePlan,

@@ -15,9 +15,9 @@ const patience = { ofItself: 5000, told: 500 } as const;
 const lookMs = 20;
 
 /**
- * CNI plugins that run, by the sandbox they run for: one call at a time. A podnetd that is killed
- * leaves its plugin running, and what the next one asks for the same sandbox is not to happen
- * alongside it; so which process it is stands in a file.
+ * Running CNI plugins, by sandbox: one call at a time. A podnetd that is killed leaves its plugin
+ * running, and the next podnetd must not call plugins for that sandbox alongside it; a file
+ * therefore names the process.
  */
 export class PluginCalls {
   readonly #directory: string;
@@ -29,8 +29,8 @@ export class PluginCalls {
   }
 
   /**
-   * Runs what has plugins run for a sandbox, when no other does, and what a podnetd before has left
-   * running has ended. `body` is to report each plugin in the moment it begins.
+   * Runs `body`, which calls plugins for a sandbox, once no other call runs for it and a plugin of
+   * an earlier podnetd has ended. `body` has to report each plugin as it starts.
    */
   run<T>(containerId: string, body: (started: (pid: number) => void) => Promise<T>): Promise<T> {
     const file = join(this.#directory, containerId);
@@ -51,7 +51,7 @@ export class PluginCalls {
         writeFileSync(file, `${pid} ${processStartTime(pid) ?? ""} ${bootId()}`, { mode: 0o600 });
       });
     } catch {
-      // It runs already, and needs no file to come to its end under this podnetd.
+      // The plugin runs already, and this podnetd waits for its end without the file.
     }
   }
 }
@@ -84,7 +84,7 @@ function pidIn(file: string): number | undefined {
     return undefined;
   }
   const [pid = "", startTime = "", boot] = text.split(" ");
-  // (Of a file that was being written little stands there.)
+  // (A file whose write was cut short has little in it.)
   if (!/^[1-9]\d*$/.test(pid) || boot !== bootId()) return undefined;
   return isSameProcess(Number(pid), startTime) ? Number(pid) : undefined;
 }

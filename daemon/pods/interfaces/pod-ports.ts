@@ -16,7 +16,7 @@ type Rules = Pick<PodFragment, "published" | "withdrawn" | "sources">;
 
 /**
  * The pod's part of the host: its bridge ports and its rules, with the networks as they are now. A
- * network that is gone counts as one that says nothing of its ports. Pure.
+ * network that is gone counts as one without settings for ports. Pure.
  */
 export const portsOf = (plan: PodPlan, networks: readonly NetworkDefinition[]): PodFragment => ({
   kind: "pod",
@@ -41,9 +41,7 @@ export function rulesOf({ interfaces, published, withdrawn, hadLoopback }: PodPl
   };
 }
 
-/**
- * Whether two plans of a pod ask for other rules of the host. What comes by loopback needs none.
- */
+/** Whether two plans of a pod need different rules on the host. Traffic on loopback needs none. */
 export const rulesDiffer = (one: PodPlan, other: PodPlan): boolean =>
   rulesText(one) !== rulesText(other);
 
@@ -52,7 +50,7 @@ const rulesText = (plan: PodPlan): string => {
   return JSON.stringify([published, sources]);
 };
 
-/** The port of one interface alone: enough to take away what is left of it. */
+/** The port of one interface alone: enough to remove what is left of it. */
 export const portAlone = (
   { podId }: Pick<PodPlan, "podId">,
   each: InterfacePlan,
@@ -90,8 +88,8 @@ function portOf(
       guestAddresses: addresses,
       alias: podMark(podId, position),
       isolated,
-      // The bridge's, not the interface's: a port below the bridge's MTU would make it drop what
-      // others may send.
+      // The bridge's MTU, not the interface's: a port below it would make the bridge drop larger
+      // packets of other ports.
       mtu: network === undefined ? (bridgeMtu ?? mtu) : carried(network),
       ...(vlan === undefined ? {} : { vlan }),
       ...(learning === undefined ? {} : { learning }),

@@ -41,7 +41,7 @@ export const joinsOfPod = ({ plan }: LivePod): RunningJoin[] =>
     netns,
   }));
 
-/** One of them as it is to be; undefined when its NIC is not plugged. */
+/** The desired state of one redirect; undefined when its NIC is not plugged. */
 export function joinOfPod(live: LivePod, tap: IfName): JoinDesired | undefined {
   const found = withCni(live.plan.interfaces).find(({ nic }) => nic.tap === tap);
   return found !== undefined && isPlugged(live, tap) ? joinOf(found) : undefined;

@@ -62,9 +62,9 @@ export interface Sandboxes {
     now: () => SandboxedPlan | undefined,
     signal: AbortSignal,
   ): Promise<boolean>;
-  /** Has the plugins take back what they did, and removes the namespace. Absent is success. */
+  /** Calls the plugins' DEL, and removes the namespace. Absent is success. */
   release(cni: SandboxedPlan): Promise<void>;
-  /** Removes a namespace of podnet's own, whatever plugins have set up in it. Absent is success. */
+  /** Removes podnet's own namespace with its contents. Absent is success. */
   remove(netns: string): void;
 }
 
@@ -73,7 +73,9 @@ export type SandboxedPlan = CniPlan & { readonly sandbox: SandboxPlan };
 /** Sandboxes in the kernel, with plugins that lie where the settings say. */
 export const openSandboxes = (
   settings: RuntimeSettings,
-  /** What its plugins are asked, which takes longer than what is done to its links. */
+  /**
+   * Calls of plugins, which take longer than changes of their links and have locks of their own.
+   */
   calls: PluginCalls,
   /** By the path of a namespace. */
   turns = new KeyedLock<string>(),
@@ -136,7 +138,7 @@ export function dnsOf({ list, result }: SandboxPlan): GuestDns | undefined {
   };
 }
 
-/** Of a host that was restarted the namespaces are gone, and what plugins wrote to disk is not. */
+/** A restart of the host removes namespaces, and leaves what plugins wrote to disk. */
 function isThere(netns: string): boolean {
   try {
     NetworkNamespace.open(netns)[Symbol.dispose]();

@@ -28,7 +28,7 @@ type Action<K extends StepKind> = (
   signal: AbortSignal,
 ) => Promise<string>;
 
-/** What each step does. */
+/** The actions of all steps. */
 export const actions: { readonly [K in StepKind]: Action<K> } = {
   "publish.hold": async (_step, { plan }, host) => {
     await host.published.hold(plan.podId, plan.published);

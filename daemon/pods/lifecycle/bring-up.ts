@@ -8,21 +8,21 @@ import type { Span } from "../../events/span.ts";
 import { createSteps } from "../plan/steps.ts";
 import { undoPod } from "./undo.ts";
 
-/** How bringing a pod up ended. */
+/** The outcome of bringing a pod up. */
 export type BringUp =
   | { readonly kind: "up"; readonly spans: readonly Span[] }
   /** All was undone. */
   | { readonly kind: "undone"; readonly error: PodnetError; readonly spans: readonly Span[] }
-  /** Something is left; the error carries what could not be undone. */
+  /** Something could not be undone; the error says what. */
   | { readonly kind: "stuck"; readonly error: PodnetError; readonly spans: readonly Span[] };
 
 export interface BringUpOptions {
   readonly progress: Progress;
-  /** It has never run: its disks are begun, and go when it does not start. */
+  /** The pod has never run: its disks are new, and are removed when it does not start. */
   readonly fresh: boolean;
   /** Milliseconds since the request arrived. */
   elapsed(): number;
-  /** Makes durable that the pod runs: the last step, undone like any other when it fails. */
+  /** Makes it durable that the pod runs: the last step, undone like any other when it fails. */
   commit(spans: readonly Span[]): void;
 }
 
@@ -60,7 +60,7 @@ export async function bringUp(
   }
 }
 
-/** The error with the end of the guest's console and what to look at, when it is about a guest. */
+/** An error about a guest, with the console tail and a hint where to look. */
 function withConsole(error: PodnetError, { vm, plan }: LivePod): PodnetError {
   if (vm === undefined || !/^(?:QEMU_EXITED|BOOT_FAILED|AGENT_)/.test(error.code)) return error;
   return error.with({

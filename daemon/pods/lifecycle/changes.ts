@@ -21,7 +21,7 @@ export interface Replanned {
   readonly after: PodContents;
 }
 
-/** What a change has to do with all else that happens to pods. */
+/** The parts of podnetd that a change of a pod needs. */
 export interface ChangesParts extends PodsParts {
   readonly supervision: Ending;
   running(idOrName: string): LivePod;
@@ -36,14 +36,14 @@ export class Changes {
     this.#parts = parts;
   }
 
-  /** What a change of an interface would make of a running pod. Takes nothing. */
+  /** Plans a change of an interface of a running pod. Takes nothing. */
   async planInterface(idOrName: string, change: InterfaceChange): Promise<Replanned> {
     this.#parts.running(idOrName);
     const before = this.#parts.records.find(idOrName);
     return { before, after: await this.#changed(before, change) };
   }
 
-  /** Adds an interface to a running pod, changes one or removes one; the others are left alone. */
+  /** Adds, changes or removes an interface of a running pod; the others stay as they are. */
   changeInterface(idOrName: string, change: InterfaceChange): Promise<PodRow> {
     return this.#parts.change(idOrName, async (live, row) => {
       const next = await this.#changed(row, change);
@@ -70,7 +70,7 @@ export class Changes {
     return { ...next, plan: followServers(next, this.#parts.networks) };
   }
 
-  /** What publishing these would make of a running pod. Takes nothing. */
+  /** Plans the publishing of ports of a running pod. Takes nothing. */
   planPublish(idOrName: string, ports: readonly PortSpec[]): Replanned {
     this.#parts.running(idOrName);
     const before = this.#parts.records.find(idOrName);
@@ -102,8 +102,8 @@ export class Changes {
   }
 
   /**
-   * Takes back published ports of a running pod; what it does not publish is passed over. Answers
-   * both plans too.
+   * Unpublishes ports of a running pod, and ignores those that it does not publish. Returns both
+   * plans too.
    */
   unpublish(
     idOrName: string,

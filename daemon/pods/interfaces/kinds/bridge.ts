@@ -8,8 +8,8 @@ import { noVlans } from "./no-vlans.ts";
 import type { Place } from "./place.ts";
 
 /**
- * Finds a bridge of another program. Throws `BRIDGE_CONFLICT` for one that is none, is podnet's own
- * or does not filter VLANs where one is asked for.
+ * Finds a bridge of another program. Throws `BRIDGE_CONFLICT` for a link that is no bridge, is
+ * podnet's own, or does not filter VLANs where the spec asks for one.
  */
 export function bridgePlace(
   bridge: IfName,
@@ -68,7 +68,7 @@ const bridgeConflict = (field: string, bridge: string, what: string, hint: strin
     details: { bridge },
   });
 
-/** The bridge of another program that an interface is asked for on; undefined for others. */
+/** The foreign bridge that an interface asks for; undefined for other kinds. */
 export const bridgeAsked = (each: InterfaceSpec): IfName | undefined =>
   each.kind === "bridge" ? each.bridge : undefined;
 

@@ -26,7 +26,7 @@ export function cniPlace(cni: CniSpec, { was, field }: Wish): Place {
   };
 }
 
-/** The link of CNI plugins in whose place an interface is asked for; undefined for others. */
+/** The link of CNI plugins that an interface asks for; undefined for other kinds. */
 export const cniAsked = (each: InterfaceSpec): CniSpec | undefined =>
   each.kind === "cni" ? each.cni : undefined;
 

@@ -9,7 +9,7 @@ import { networkPlace, networkText } from "./network.ts";
 import type { Place, Wish } from "./place.ts";
 import { tapPlace, tapText } from "./tap.ts";
 
-/** Finds where an interface leads. Throws what its kind does: see the modules of this folder. */
+/** Finds where an interface leads. Throws as its kind does: see the modules of this folder. */
 export function findPlace(wish: Wish, snapshot: Snapshot): Place {
   const { wanted, field, was } = wish;
   switch (wanted.kind) {
@@ -28,7 +28,7 @@ export function findPlace(wish: Wish, snapshot: Snapshot): Place {
   }
 }
 
-/** What is said of a planned interface. */
+/** The text of a planned interface. */
 export function interfaceText({ network, nic, tapKept, cni }: InterfacePlan): InterfaceText {
   if (nic === undefined) return loopbackText;
   if (tapKept === true) return tapText;

@@ -25,7 +25,7 @@ export const loopbackPlace: Place = {
 /** Whether addresses of `lo` are asked for. */
 export const isOfLoopback = ({ kind }: InterfaceSpec): boolean => kind === "loopback";
 
-/** An interface that is asked for by this guest name; `lo` has no other. */
+/** An interface of the spec, by its guest name; `lo` has no other. */
 export const withGuestName = (each: InterfaceSpec, guestName: IfName): InterfaceSpec =>
   isOfLoopback(each) ? each : { ...each, guestName };
 

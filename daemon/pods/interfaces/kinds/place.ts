@@ -14,27 +14,27 @@ export interface Wish {
 }
 
 /**
- * Where an interface leads, found, with what its kind decides. Each kind of interface is one module
- * of this folder; the planner asks a place and never which kind it is.
+ * Where an interface leads, with the decisions of its kind. Each kind of interface is one module of
+ * this folder; the planner asks a place what it can do, and never which kind it is.
  */
 export interface Place {
   /** Largest there. */
   readonly mtu: number;
-  /** As messages say it. */
+  /** The name in messages. */
   readonly title: string;
   /** The machine has a NIC for it. */
   readonly hasNic: boolean;
-  /** Its tap is there already, and another program's. */
+  /** The tap exists already, and is foreign. */
   readonly keepsTap: boolean;
   /** The only name it can have in the guest; absent where one can be chosen. */
   readonly guestName?: IfName;
-  /** A bridge with few ports left: it takes one of them. */
+  /** A bridge with few ports left, one of which the interface takes. */
   readonly room?: { readonly bridge: IfName; readonly used: number };
 
   addresses(wish: Wish, choice: AddressChoice): readonly IpPrefix[];
-  /** The gateways that are there, one of each family that the interface has an address of. */
+  /** The gateways, one of each address family that the interface has an address of. */
   gateways(addresses: readonly IpPrefix[]): GatewayPlan[];
-  /** What of it is written into the plan. */
+  /** The parts that are written into the plan. */
   planned(
     draft: Pick<Draft, "wanted" | "was" | "position">,
     snapshot: Pick<Snapshot, "podId" | "cni">,
@@ -48,9 +48,12 @@ export interface Draft extends Wish {
   readonly addresses: readonly IpPrefix[];
 }
 
-/** What of a pod's addresses is chosen so far, and choosing more. */
+/** The addresses of a pod chosen so far, and the choice of more. */
 export interface AddressChoice {
-  /** The addresses asked for; else those it has, or one of each of the network's pools. */
+  /**
+   * The requested addresses; else those that the interface has, or one of each of the network's
+   * pools.
+   */
   ofNetwork(wish: Wish, network: NetworkSnapshot): readonly IpPrefix[];
   /** Throws `ADDRESS_INVALID` for addresses of podnet's networks. */
   refusePooled(addresses: readonly IpPrefix[], field: string): void;

@@ -36,7 +36,7 @@ export function tapPlace(
   };
 }
 
-/** What makes a link no tap that can be used and kept. */
+/** Why a link is no tap that can be used and kept; undefined if it is. */
 function tapFault(link: NamedLink | undefined, inUse: boolean): string | undefined {
   if (link === undefined) return "does not exist";
   if (link.kind !== "tap" || link.ours) return "is no foreign tap";
