@@ -33,7 +33,7 @@ export function listenersAt(family: Family, port: number | undefined): Uint8Arra
   const writer = new Writer()
     .u8(family === 4 ? AF_INET : AF_INET6)
     .u8(IPPROTO_TCP)
-    // No extensions (idiag_ext), and padding.
+    // No extensions, and padding.
     .u8(0)
     .u8(0)
     .u32(1 << TCP_LISTEN);
