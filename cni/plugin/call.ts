@@ -5,7 +5,7 @@ import { type Answer, answerLimit, parseAnswer, renderPost } from "./http.ts";
 import type { Settings } from "./settings.ts";
 import { errno, SysError, sys } from "./sys.ts";
 
-/** Nobody is there, or whoever was went away before it had answered. */
+/** podnetd does not listen, or its connection closed before it answered. */
 export const away = Symbol("podnetd is away");
 /** It has as much under way as it takes, and has read nothing of the request. */
 const busy = Symbol("podnetd is busy");

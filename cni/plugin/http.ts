@@ -25,8 +25,8 @@ export interface Answer {
 }
 
 /**
- * Reads an answer as far as it has come: undefined while it is not whole.
- * Throws `INTERNAL` for what is no answer of podnetd's, which always tells its length.
+ * Parses the bytes of an answer that have arrived: undefined while it is incomplete. Throws
+ * `INTERNAL` for an answer that is not podnetd's, which always states its length.
  */
 export function parseAnswer(bytes: Uint8Array): Answer | undefined {
   const end = headEnd(bytes);

@@ -32,7 +32,7 @@ function run(): void {
     if (outcome.stdout !== "") sys.writeAll(1, encodeUtf8(`${outcome.stdout}\n`));
     sys.exit(outcome.exit);
   } catch {
-    // Whoever asked cannot know how it went.
+    // The caller cannot know the outcome.
     sys.exit(1);
   }
 }
@@ -97,7 +97,8 @@ interface Asked {
 }
 
 /**
- * What can be done without podnetd: a DEL is written down, everything else is to be tried again.
+ * Handles a call without podnetd: a DEL is written down, everything else fails with an error that
+ * asks for a retry.
  */
 function withoutPodnetd({ env, stdin, config, settings, why }: Asked): Outcome {
   const request = parseRequest(env, stdin);

@@ -15,7 +15,8 @@ export function writePending(
   const path = `${directory}/${name}`;
   const draft = `${directory}/${temporaryName(sys.pid())}`;
   makeDirectory(directory);
-  // podnetd need not be root; nobody else gets into its directory.
+  // podnetd may run as another user, which must be able to read the record; its directory is closed
+  // to other users.
   sys.umask(0o022);
   const fd = sys.open(draft, openFlag.make, 0o644);
   sys.writeAll(fd, encodeUtf8(text));

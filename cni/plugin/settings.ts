@@ -3,7 +3,7 @@ import { defaultSocket } from "../protocol/exchange.ts";
 import { countAt, textAt } from "../protocol/json.ts";
 import { defaultPendingDirectory } from "../protocol/pending.ts";
 
-/** What of the configuration concerns the plugin itself. */
+/** The plugin's own part of the configuration. */
 export interface Settings {
   readonly socket: string;
   /** Where DELs are written down while podnetd is away. */

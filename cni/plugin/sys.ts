@@ -28,7 +28,7 @@ interface Native {
 
 declare const podnetSys: Native;
 
-/** Linux error numbers that the plugin tells apart. */
+/** Linux error numbers that the plugin handles. */
 export const errno = {
   noEntry: 2,
   again: 11,

@@ -2,7 +2,7 @@ import { printable } from "../../core/names.ts";
 import { cniError, refusal } from "./refusal.ts";
 import { truth } from "./json.ts";
 
-/** What `CNI_ARGS` may hold without `IgnoreUnknown`. */
+/** Keys that `CNI_ARGS` may hold without `IgnoreUnknown`. */
 const known: readonly string[] = [
   "IgnoreUnknown",
   "IP",
@@ -47,7 +47,7 @@ export interface KubernetesPod {
   readonly infraContainerId?: string;
 }
 
-/** Undefined unless both namespace and name are told. */
+/** Undefined unless both namespace and name are given. */
 export function kubernetesPod(args: ReadonlyMap<string, string>): KubernetesPod | undefined {
   const namespace = args.get("K8S_POD_NAMESPACE") ?? "";
   const name = args.get("K8S_POD_NAME") ?? "";

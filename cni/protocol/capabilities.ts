@@ -47,8 +47,7 @@ export interface CniIpRange {
 }
 
 /**
- * What a runtime asks for alongside the configuration (`runtimeConfig`), in one form whoever wrote
- * it.
+ * A runtime's requests alongside the configuration (`runtimeConfig`), in one form for all runtimes.
  */
 export interface Capabilities {
   readonly portMappings: readonly CniPort[];

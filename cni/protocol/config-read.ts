@@ -91,7 +91,7 @@ export function parseConfig(object: JsonObject, lenient: boolean): CniConfig {
   }
 }
 
-/** What an ADD asks for. */
+/** The requests of an ADD. */
 function requests(
   object: JsonObject,
   version: CniVersion,
@@ -138,10 +138,13 @@ function serviceCidrs(object: JsonObject): readonly Cidr[] {
   return texts.map((text, i) => networkOf(read(text, `serviceCidr[${i}]`, parseIpPrefix)));
 }
 
-/** What GC spares; undefined when the runtime does not say, which is not the same as nothing. */
+/**
+ * The attachments that GC spares; undefined when the runtime does not say, which differs from an
+ * empty list.
+ */
 function validAttachments(object: JsonObject): readonly AttachmentName[] | undefined {
   const key = "cni.dev/valid-attachments";
-  // What libcni calls it alongside; a null is its empty list.
+  // libcni sends it under a second name too; a null is its empty list.
   const present = [key, "cni.dev/attachments"].find((name) => Object.hasOwn(object, name));
   if (present === undefined) return undefined;
   return listAt(object, present, present).map((entry, i) => {

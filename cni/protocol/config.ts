@@ -9,7 +9,7 @@ export interface AttachmentName {
   readonly ifName: string;
 }
 
-/** What stands in a plugin's standard input. */
+/** The content of a plugin's standard input. */
 export interface CniConfig {
   readonly version: CniVersion;
   /**

@@ -55,8 +55,8 @@ export function cniNumber(error: PodnetError): number {
 }
 
 /**
- * An error as a plugin says it on standard output, in every version the same; like the reference
- * plugins it names none. `details` has podnet's code, the field at fault and what to do.
+ * An error as a plugin writes it to standard output, equal in every version; like the reference
+ * plugins it names no version. `details` has podnet's code, the field at fault and a hint.
  */
 export function renderError(thrown: unknown): string {
   const error = toPodnetError(thrown);

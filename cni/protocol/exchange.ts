@@ -4,9 +4,9 @@ import { asObject, countAt, type JsonObject, objectAt, textAt } from "./json.ts"
 import { cniError, refusal } from "./refusal.ts";
 
 /**
- * What `podnet-cni` and podnetd say to each other: one HTTP/1.1 request on a unix socket, one
- * answer, and the end. OpenShift SDN's plugins say nearly the same at `POST /`, with the host's end
- * of a veth they made.
+ * The exchange between `podnet-cni` and podnetd: one HTTP/1.1 request on a unix socket, one answer,
+ * and the end. OpenShift SDN's plugins send nearly the same to `POST /`, with the host's end of a
+ * veth they made.
  */
 export const exchangePath = "/cni/v1";
 export const openshiftPath = "/";
@@ -26,7 +26,7 @@ export interface Exchange {
   readonly hostVeth?: string;
 }
 
-/** What the plugin does: writes `stdout` and exits with `exit`. */
+/** The plugin's result: it writes `stdout` and exits with `exit`. */
 export interface Outcome {
   readonly exit: number;
   readonly stdout: string;

@@ -45,7 +45,7 @@ export function listAt(object: JsonObject, name: string, field: string): readonl
   return value;
 }
 
-/** A member that is a text; absent and empty: undefined, which Go does not tell apart either. */
+/** A text member; undefined when absent or empty, which Go does not distinguish either. */
 export function textAt(object: JsonObject, name: string, field: string): string | undefined {
   const value = member(object, name);
   if (value === undefined || value === "") return undefined;
@@ -83,7 +83,7 @@ export function flagAt(object: JsonObject, name: string, field: string): boolean
   return said;
 }
 
-/** What Go's strconv.ParseBool takes; undefined for anything else. */
+/** Parses the texts that Go's strconv.ParseBool accepts; undefined for anything else. */
 export function truth(text: string): boolean | undefined {
   if (["1", "t", "T", "true", "TRUE", "True"].includes(text)) return true;
   return ["0", "f", "F", "false", "FALSE", "False"].includes(text) ? false : undefined;

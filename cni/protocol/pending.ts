@@ -4,13 +4,13 @@ import { asObject, countAt, textAt } from "./json.ts";
 import { cniError, refusal } from "./refusal.ts";
 
 /**
- * A DEL that came while podnetd was away or had too much to do: `podnet-cni` writes it down and
- * succeeds, and podnetd settles it when it starts, or soon after it was written.
+ * A DEL that came while podnetd was away or overloaded: `podnet-cni` writes it down and succeeds,
+ * and podnetd carries it out when it starts, or soon after it was written.
  *
- * None is missed: the plugin writes first and then tries podnetd once more; podnetd listens first
- * and then looks, and answers nobody before it has. Whoever comes second sees what the other did.
- * While podnetd runs it looks again and again: the second try may find no room, or come back
- * without an answer.
+ * No record is missed. The plugin writes first and then tries podnetd once more; podnetd listens
+ * first and then reads the records, and answers no call before. So the second of the two always
+ * sees the work of the first. While podnetd runs it reads the records repeatedly: the plugin's
+ * second try may be refused, or end without an answer.
  */
 export const defaultPendingDirectory = "/var/lib/podnet/cni-pending";
 
@@ -37,7 +37,7 @@ export interface Pending extends Exchange {
   readonly moment?: Moment;
 }
 
-/** A moment of one boot of the host, by a clock that nobody sets. */
+/** A moment of one boot of the host, by a clock that cannot be set. */
 export interface Moment {
   /** /proc/sys/kernel/random/boot_id. */
   readonly boot: string;

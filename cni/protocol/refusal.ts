@@ -13,7 +13,7 @@ export const cniError = {
   tryLater: 11,
   /** STATUS: no ADD can be served. */
   notAvailable: 50,
-  /** STATUS: none can be, and what is attached may have lost its network. */
+  /** STATUS: containers cannot be added, and existing ones may have lost their network. */
   limited: 51,
   unclassified: 999,
 } as const;

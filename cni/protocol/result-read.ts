@@ -16,8 +16,8 @@ import type { CniAddress, CniDns, CniInterface, CniResult, CniRoute } from "./re
 import { atLeast, type CniVersion, isCniVersion } from "./version.ts";
 
 /**
- * Reads a result, as JSON.parse left it. `version` counts where the result names none of its own.
- * Throws with CNI's error 1, 6 or 7.
+ * Reads a parsed result. `version` applies where the result does not name one. Throws with CNI's
+ * error 1, 6 or 7.
  */
 export function parseResult(value: unknown, version: CniVersion, field = "result"): CniResult {
   const object = asObject(value, field);
@@ -80,7 +80,7 @@ function parseInterface(object: JsonObject, field: string): CniInterface {
 }
 
 function parseAddress(object: JsonObject, field: string): CniAddress {
-  // -1 and the like mean none.
+  // A negative index such as -1 means that there is no interface.
   const index = countAt(object, "interface", `${field}.interface`, -0x80000000, 0x7fffffff) ?? -1;
   return { ...addressOf(object, "address", field), ...(index < 0 ? {} : { interface: index }) };
 }
@@ -118,7 +118,7 @@ function parseRoute(object: JsonObject, field: string): CniRoute {
   });
 }
 
-/** A positive number; 0 is what Go writes for none. */
+/** A positive number; Go writes 0 for an absent one. */
 function numberAt(object: JsonObject, name: string, field: string): number | undefined {
   const value = countAt(object, name, `${field}.${name}`, 0, 0xffffffff);
   return value === 0 ? undefined : value;

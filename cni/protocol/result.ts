@@ -38,7 +38,8 @@ export interface CniDns {
 }
 
 /**
- * What an attachment has, in no version's form: each version is read into this and written from it.
+ * The properties of an attachment, independent of versions: each version is read into this and
+ * written from it.
  */
 export interface CniResult {
   readonly interfaces: readonly CniInterface[];

@@ -16,7 +16,7 @@ export const atLeast = (version: CniVersion, since: CniVersion): boolean =>
   cniVersions.indexOf(version) >= cniVersions.indexOf(since);
 
 /**
- * The version a configuration names; none means the first, as in libcni. Throws with CNI's error 1.
+ * The version a configuration names; the first by default, as in libcni. Throws with CNI's error 1.
  */
 export function parseVersion(text: string | undefined): CniVersion {
   const version = text ?? "0.1.0";
@@ -29,6 +29,6 @@ export function parseVersion(text: string | undefined): CniVersion {
   });
 }
 
-/** What `VERSION` answers: the newest version and all of them. */
+/** The answer to `VERSION`: the newest version and all of them. */
 export const versionAnswer = (): string =>
   JSON.stringify({ cniVersion: newestVersion, supportedVersions: cniVersions });

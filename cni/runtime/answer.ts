@@ -6,8 +6,8 @@ import { parseResult } from "../protocol/result-read.ts";
 import type { CniVersion } from "../protocol/version.ts";
 
 /**
- * What ADD came to: in podnet's form, and as the plugin wrote it, for the next one to be handed all
- * of it.
+ * The result of ADD: in podnet's form, and as the plugin wrote it, to be passed on unchanged to the
+ * next plugin.
  */
 export interface PluginResult {
   readonly value: CniResult;
@@ -29,8 +29,8 @@ export function parseAnswer(stdout: string, version: CniVersion): PluginResult {
 }
 
 /**
- * Reads what a plugin printed when it failed: its number and its words. Undefined when it is no
- * error of CNI's form.
+ * Parses the output of a plugin that failed: its error number and message. Undefined when it is not
+ * an error of CNI's form.
  */
 export function parsePluginError(
   stdout: string,

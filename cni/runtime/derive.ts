@@ -4,7 +4,7 @@ import type { JsonObject } from "../protocol/json.ts";
 import type { CniCommand } from "../protocol/request.ts";
 import type { ListedPlugin, PluginList } from "./list.ts";
 
-/** What a list of plugins is run for. */
+/** The sandbox for which a list of plugins runs. */
 export interface Sandbox {
   readonly containerId: string;
   /** Path of its network namespace; absent when it is gone, which only DEL bears. */
@@ -12,7 +12,7 @@ export interface Sandbox {
   readonly ifName: IfName;
   /** `CNI_ARGS`. */
   readonly args: Readonly<Record<string, string>>;
-  /** What each capability is told where a plugin has declared it: `portMappings`, `bandwidth`, … */
+  /** The value of each capability, for plugins that declare it: `portMappings`, `bandwidth`, … */
   readonly capabilities: JsonObject;
 }
 

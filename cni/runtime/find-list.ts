@@ -17,15 +17,14 @@ const fileLimit = 1024 * 1024;
 export interface FoundList {
   readonly list: PluginList;
   readonly file: string;
-  /** One for each file before it that is no good, saying why. */
+  /** One for each earlier file that is unusable, with the reason. */
   readonly warnings: readonly string[];
 }
 
 /**
- * The network that a runtime takes: the first file, by name, that is a list of plugins
- * (`.conflist`) or one plugin (`.conf`, `.json`), as kubelet chooses it; with `network` the first
- * of that name. Throws `CONFIG_INVALID` when there is none; what is wrong with each is in its
- * message.
+ * The network that a runtime uses: the first file, by name, that is a list of plugins (`.conflist`)
+ * or one plugin (`.conf`, `.json`), as kubelet chooses it; with `network` the first of that name.
+ * Throws `CONFIG_INVALID` when there is none; its message says why each file is unusable.
  */
 export function findList(directory: string, network?: string): FoundList {
   const warnings: string[] = [];
@@ -85,7 +84,7 @@ function namesIn(directory: string, pattern: RegExp): string[] {
   }
 }
 
-/** A pipe of such a name would hold up podnetd, and is no list. */
+/** A pipe of such a name would block podnetd, and is not a list. */
 function readBounded(file: string): Uint8Array {
   try {
     return readRegular(file, fileLimit, { follow: true });

@@ -11,10 +11,10 @@ import {
 import { cniError, refusal } from "../protocol/refusal.ts";
 import { type CniVersion, cniVersions, isCniVersion, parseVersion } from "../protocol/version.ts";
 
-/** One plugin of a list: the name of its program, and its configuration as somebody wrote it. */
+/** One plugin of a list: the name of its program, and its unchanged configuration. */
 export interface ListedPlugin {
   readonly type: string;
-  /** What it wants to be notified of the sandbox, by its capabilities' names. */
+  /** Names of the capabilities whose values the plugin receives. */
   readonly capabilities: ReadonlySet<string>;
   readonly config: JsonObject;
 }
@@ -24,7 +24,7 @@ export interface PluginList {
   readonly version: CniVersion;
   readonly name: string;
   readonly plugins: readonly ListedPlugin[];
-  /** CHECK is not to be asked. */
+  /** Whether CHECK is disabled. */
   readonly disableCheck: boolean;
   /** No files alongside the list have more plugins for it. */
   readonly inlinedOnly: boolean;

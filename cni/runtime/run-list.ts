@@ -25,7 +25,7 @@ export interface PluginHost {
 }
 
 /**
- * A list and what it is run for. Whoever calls sees to it that nothing else is done to the same
+ * A list and the sandbox it runs for. The caller makes sure that no other operation runs on the
  * sandbox meanwhile.
  */
 export interface ListCall {
@@ -40,7 +40,9 @@ const loopbackPlugin: ListedPlugin = {
   capabilities: new Set(),
   config: { type: "loopback" },
 };
-/** What every runtime runs before any list: without it nothing in the sandbox reaches itself. */
+/**
+ * The list that every runtime runs before any other: without it the sandbox cannot reach itself.
+ */
 const loopback: PluginList = {
   version: "0.3.1",
   name: "cni-loopback",
@@ -56,9 +58,9 @@ const loopbackOf = (call: ListCall): ListCall => ({
 });
 
 /**
- * Attaches the sandbox: the loopback plugin, then the list from first to last, each told what the
- * one before it answered. Gives the last one's answer. Before an error of any is thrown, the whole
- * list is asked to take back what it did.
+ * Attaches the sandbox: the loopback plugin, then the list from first to last; each plugin receives
+ * the result of the one before it. Returns the last one's result. Before it throws an error, it
+ * runs DEL for the whole list.
  */
 export async function addList(call: ListCall): Promise<PluginResult> {
   let result: PluginResult | undefined;
@@ -71,8 +73,8 @@ export async function addList(call: ListCall): Promise<PluginResult> {
       hint: "Write at least one plugin with a type",
     });
   } catch (thrown) {
-    // What ended the ADD, a deadline or somebody who gave up, does not end this: each plugin has
-    // its own time.
+    // The rollback ignores the signal that ended the ADD, a deadline or a cancelled request: each
+    // plugin has its own time.
     const { host, list, sandbox } = call;
     const error = toPodnetError(thrown);
     try {
@@ -85,11 +87,11 @@ export async function addList(call: ListCall): Promise<PluginResult> {
 }
 
 /**
- * Detaches it: the list from last to first, told the answer of the last ADD where there was one,
- * then loopback. Done twice, it does nothing. The first error ends it, as CNI's specification says:
- * were the next one to give an address back, a rule that is left could lead to whoever gets it.
- * Where no ADD has come to its end nobody was ever reached, and plugins may be missing that no ADD
- * came to: then all are asked, and the first error is thrown at the end.
+ * Detaches the sandbox: the list from last to first, with the result of the last ADD where there
+ * was one, then loopback. Idempotent. The first error ends it, as CNI's specification says: if the
+ * next plugin released an address, a remaining rule could lead to the address's next holder.
+ * Without a completed ADD the container was never reachable, and plugins that the ADD did not get
+ * to may be missing: then all plugins run, and the first error is thrown at the end.
  */
 export const deleteList = (call: ListCall, prevResult?: JsonObject): Promise<void> =>
   takeBack(call, prevResult, prevResult === undefined);
@@ -115,17 +117,11 @@ async function takeBack(
   if (first !== undefined) throw first;
 }
 
-/**
- * Whether plugins are to be asked for CHECK: not where their list says so, nor where it is of a
- * version that has none.
- */
+/** Whether CHECK runs: not when the list disables it, nor in versions without CHECK. */
 export const isChecked = ({ disableCheck, version }: PluginList): boolean =>
   !disableCheck && atLeast(version, "0.4.0");
 
-/**
- * Asks each plugin whether all is as its ADD left it, if it is to be asked; throws the first one's
- * complaint.
- */
+/** Runs CHECK of each plugin, unless it is disabled; throws the first error. */
 export async function checkList(call: ListCall, prevResult: JsonObject): Promise<void> {
   if (!isChecked(call.list)) return;
   for (const plugin of call.list.plugins) await ask(call, "CHECK", plugin, prevResult);

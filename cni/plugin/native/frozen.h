@@ -1,8 +1,8 @@
 /*
- * A program that has started already. What starting leaves behind is the engine's memory and a few
+ * A program that has started already. Its state after the start is the engine's memory and a few
  * numbers: the seed, the same program linked without them, writes both (freeze), and they are
- * linked into the program proper, which goes on from there (thaw). Pages nobody touches are never
- * read from the file.
+ * linked into the program proper, which continues from there (thaw). Unused pages are never read
+ * from the file.
  */
 #ifndef PODNET_FROZEN_H
 #define PODNET_FROZEN_H

@@ -24,7 +24,7 @@ static int give_up(const char *why) {
 int main(int argc, char **argv) {
   program_argc = argc;
   program_argv = argv;
-  /* Who closed our output is told by the write that fails. */
+  /* If the reader has closed our output, the write fails. */
   signal(SIGPIPE, SIG_IGN);
   int trap = wasm_rt_impl_try();
   if (trap) return give_up(wasm_rt_strerror(trap));

@@ -32,7 +32,7 @@ CALL(environment) {
   return used;
 }
 
-/* Until the end or until there is no room left. */
+/* Reads until the end or until the buffer is full. */
 CALL(readAll) {
   struct bytes into = arg_bytes(call, 1);
   uint32_t used = 0;
@@ -61,8 +61,7 @@ CALL(writeAll) {
 /* --- the way to podnetd ----------------------------------------------------------------------- */
 
 /*
- * A socket that does not block. A queue that is full is tried again: no event tells when it has
- * room.
+ * Makes a socket that does not block. A full queue is retried: no event reports when it has room.
  */
 CALL(connect) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -97,7 +96,7 @@ CALL(send) {
   return count < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : or_errno(count);
 }
 
-/* Bytes received; 0 at the end; -EAGAIN when there were none after all. */
+/* Bytes received; 0 at the end; -EAGAIN when there are none. */
 CALL(receive) {
   struct bytes into = arg_bytes(call, 1);
   if (!wait_for(INT(0), POLLIN, INT(2))) return -ETIMEDOUT;
