@@ -5,7 +5,7 @@ import { type Io, interruption } from "./io.ts";
 import type { Format } from "./output.ts";
 import type { TargetOptions } from "./target.ts";
 
-/** What one run of the program shares. */
+/** Shared by all parts of one run of the program. */
 export interface Context {
   readonly io: Io;
   exitCode: number;

@@ -4,7 +4,7 @@ const controls = "@abcdefghijklmnopqrstuvwxyz[\\]^_";
 
 /**
  * The bytes of `ctrl-p,ctrl-q`: keys with a comma between, each one character or `ctrl-` and one.
- * Empty: none detach.
+ * With an empty text no keys detach.
  */
 export function keysOf(text: string): readonly number[] {
   if (text === "") return [];
@@ -21,8 +21,8 @@ export function keysOf(text: string): readonly number[] {
 }
 
 /**
- * What is typed, watched for the keys: those that may be their beginning are held back until the
- * next one tells.
+ * Watches typed input for the keys: bytes that may begin them are held back until the next byte
+ * decides.
  */
 export class DetachWatch {
   readonly #keys: readonly number[];
@@ -33,7 +33,8 @@ export class DetachWatch {
   }
 
   /**
-   * What is to be passed on, and whether the keys were pressed: then nothing behind them counts.
+   * Returns the input to pass on, and whether the keys were pressed: then input behind them is
+   * ignored.
    */
   feed(typed: Uint8Array): { readonly pass: Uint8Array; readonly detached: boolean } {
     const keys = this.#keys;

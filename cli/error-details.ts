@@ -11,7 +11,7 @@ export interface Quote {
 }
 
 /**
- * What an error's details quote, for people. Left out is what the message says already. An empty
+ * Quotes from an error's details, for people, without those already in the message. An empty
  * console is named too: the hint refers to it, and a guest that printed nothing is a finding.
  */
 export function quotesOf(

@@ -1,6 +1,6 @@
 import type { ErrorCode, PodnetError } from "../core/errors.ts";
 
-/** What the process ends with. Programs rely on these: they never change meaning. */
+/** Exit codes of the process. Programs rely on these: they never change meaning. */
 export const exitCodes = {
   ok: 0,
   failed: 1,

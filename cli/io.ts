@@ -17,7 +17,7 @@ export type Input = NodeJS.ReadableStream & {
 
 export type SignalName = "SIGINT" | "SIGTERM" | "SIGHUP" | "SIGQUIT" | "SIGWINCH";
 
-/** All of the outside world that commands touch, so that tests can stand in for it. */
+/** Everything of the outside world that commands use, so that tests can replace it. */
 export interface Io {
   readonly stdin: Input;
   readonly stdout: Output;

@@ -1,13 +1,13 @@
 import { processIo } from "./io.ts";
 import { run } from "./program.ts";
 
-// Whoever reads us has enough: end as SIGPIPE would have ended us, which Node ignores.
+// The reader has closed our output: end as SIGPIPE would have ended us, which Node ignores.
 process.stdout.on("error", (error: NodeJS.ErrnoException) => {
   process.exit(error.code === "EPIPE" ? 141 : 1);
 });
 const code = await run(process.argv.slice(2), processIo());
-// What a write comes to is known after it; `exitCode` alone would wait for a terminal being read,
-// for ever.
+// Write errors are reported only after the write; `exitCode` alone would wait for ever for a
+// terminal that is being read.
 await new Promise<void>((resolve) => {
   process.stdout.write("", () => setImmediate(resolve));
 });

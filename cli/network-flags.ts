@@ -91,7 +91,7 @@ export function refuseNothing(flags: NetworkFlags): void {
     throw usage("Nothing is to be changed", "Give what is to be another: podnet network update -h");
 }
 
-/** The network an update asks for: as it is, but for what the flags say. */
+/** The network's spec after an update: unchanged except for the flags. */
 export function updatedSpec(network: Network | undefined, flags: NetworkFlags): NetworkSpec {
   const { name, mtu, dns, dnsSearch, masquerade, isolated, vlanFiltering, resolver } =
     network ?? {};

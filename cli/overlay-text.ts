@@ -8,7 +8,7 @@ export function reportStale(io: Io, staleMs: bigint | undefined): void {
     io.stderr.write(`etcd has not been heard for ${age(Number(staleMs))}: others are as of then\n`);
 }
 
-/** What has gone through podnetd's own tunnel, and what has not, in one line. */
+/** Packets that podnetd's own tunnel sent, received and dropped, in one line. */
 export function tunnelText(tunnel: OverlayTunnel): string {
   const { device, sentPackets, sentBytes, receivedPackets, receivedBytes } = tunnel;
   const sent = `sent ${sentPackets} packets (${size(Number(sentBytes))})`;

@@ -92,9 +92,8 @@ export function parsePairs(flag: string, texts: readonly string[]): Record<strin
 }
 
 /**
- * What may be written `FIRST,key=value,word`, or with blanks as ip(8) does:
- * `10.0.0.0/8 via 10.0.0.1`. Only the keys named are taken; a key without a value must be among
- * `words`.
+ * Parses `FIRST,key=value,word`, also written with blanks as in ip(8): `10.0.0.0/8 via 10.0.0.1`.
+ * Only the named keys are accepted; a key without a value must be among `words`.
  */
 export function parseParts(
   flag: string,

@@ -10,7 +10,7 @@ import { readPodFile } from "./pod-file.ts";
 import { podLine } from "./pod-view.ts";
 import { type SpecFlags, specFromFlags } from "./spec-flags.ts";
 
-/** The flags with which a pod is asked for, whoever runs its machine. */
+/** Flags of every request for a pod, including attached VMs. */
 export interface RequestFlags extends SpecFlags, OutputOptions {
   readonly file?: string;
   readonly plan?: boolean;
@@ -19,7 +19,7 @@ export interface RequestFlags extends SpecFlags, OutputOptions {
   readonly timeout?: string;
 }
 
-/** What every request for a pod has. */
+/** Common parts of every request for a pod. */
 export interface PodRequest {
   readonly spec: PodSpec;
   readonly requestId: string;

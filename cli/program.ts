@@ -127,11 +127,11 @@ function addCommon(command: Command, path = command.name()): void {
 }
 
 /**
- * What `-o` says, read before the arguments are understood, so that errors come in the form asked
- * for.
+ * The value of `-o`, read before the arguments are parsed, so that parse errors are printed in the
+ * requested format.
  */
 function formatOf(args: readonly string[]): Format {
-  // What follows `exec POD` is the guest's.
+  // Arguments behind `exec POD` belong to the guest.
   if (args[0] === "exec") return "table";
   const end = args.indexOf("--");
   const own = end < 0 ? args : args.slice(0, end);
@@ -151,11 +151,11 @@ export async function run(args: readonly string[], io: Io): Promise<number> {
     await buildProgram(context).parseAsync([...args], { from: "user" });
     return context.exitCode;
   } catch (thrown) {
-    // Commander has said what it had to say; asking for help is no error.
+    // Commander has printed its message; asking for help is not an error.
     if (thrown instanceof CommanderError) {
       return thrown.exitCode === 0 ? exitCodes.ok : exitCodes.usage;
     }
-    // Whoever ends a stream that never ends by itself has seen enough, and nothing went wrong.
+    // Interrupting an endless stream is its normal end, not an error.
     if (endless.has(args[0] ?? "") && isPodnetError(thrown, "CANCELLED")) return exitCodeOf(thrown);
     const code = report(io, thrown, formatOf(args));
     return args[0] === "exec" && code !== exitCodes.usage ? exitCodes.exec : code;

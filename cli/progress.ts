@@ -3,7 +3,7 @@ import type { StepStarted } from "../api/gen/podnet/v1/pod_service_pb.ts";
 import type { Output } from "./io.ts";
 import { duration, harmless, styled } from "./text.ts";
 
-/** What a create is doing: a line for each finished step, and below them the ones under way. */
+/** The progress of a create: a line for each finished step, and below them the ones under way. */
 export interface Progress extends Disposable {
   started(step: StepStarted): void;
   finished(span: Span): void;

@@ -18,7 +18,7 @@ export function redrawing(out: Output): (text: string) => void {
     const shown = lines.slice(0, rows - 2).map((line) => line.slice(0, columns));
     const more = lines.length - shown.length;
     if (more > 0) shown.push(`… ${more} more lines`);
-    // What was there before stays above, out of the way.
+    // Earlier output stays above, scrolled out of the way.
     if (!begun) out.write("\n".repeat(rows - 1));
     begun = true;
     out.write(`${home}${shown.map((line) => `${line}${clearLine}\n`).join("")}${clearBelow}`);

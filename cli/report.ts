@@ -5,7 +5,7 @@ import type { Io } from "./io.ts";
 import type { Format } from "./output.ts";
 import { harmless, styled } from "./text.ts";
 
-/** Tells of an error on standard error, never with a stack, and returns the exit code. */
+/** Prints an error on standard error, never with a stack, and returns the exit code. */
 export function report(io: Io, thrown: unknown, format: Format): number {
   const error = toPodnetError(thrown);
   if (format === "json") {

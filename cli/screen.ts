@@ -11,10 +11,10 @@ const begun = /\u001b(?:\[[0-9;]{0,20})?$/;
 const question = "\u001b[6n";
 
 /**
- * Somebody else's terminal within ours, for typing in: text is drawn where it is to be, as a shell
- * or an editor of lines wants it; what reaches beyond the screen — titles, clipboards, questions —
- * is shown, not obeyed. Sequences and characters may be cut between calls; the last call ends the
- * text.
+ * A foreign terminal within ours, for interactive use. Sequences that draw text, which a shell or a
+ * line editor needs, pass; sequences that reach beyond the screen — titles, clipboards, queries —
+ * are shown as text, not obeyed. Sequences and characters may be cut between calls; the last call
+ * ends the text.
  */
 export function screen(): (data?: Uint8Array) => Uint8Array {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
@@ -23,7 +23,7 @@ export function screen(): (data?: Uint8Array) => Uint8Array {
     const text =
       rest + (data === undefined ? decoder.decode() : decoder.decode(data, { stream: true }));
     rest = data === undefined ? "" : (begun.exec(text)?.[0] ?? "");
-    // What was split at comes back at odd places.
+    // The separators of `split` are at odd indexes.
     const parts = text
       .slice(0, text.length - rest.length)
       .split(drawing)

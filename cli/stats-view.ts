@@ -6,7 +6,7 @@ import type {
 } from "../api/gen/podnet/v1/pod_service_pb.ts";
 import { duration, harmless, size, table } from "./text.ts";
 
-/** What machines use, and what passed their interfaces. */
+/** Tables of machines' usage, and of the traffic of their interfaces. */
 export const statsTables = ({ pods }: StatsResponse): string =>
   `${table(
     ["POD", "CPU", "CPU TIME", "MEMORY", "LIMIT", "DISK READ", "RATE", "DISK WRITTEN", "RATE"],

@@ -4,7 +4,7 @@ import { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
 import { usage } from "./usage.ts";
 
-/** What the command line says about where podnetd is. */
+/** Options that say how to reach podnetd. */
 export interface TargetOptions {
   readonly socket?: string;
   readonly url?: string;

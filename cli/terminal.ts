@@ -2,8 +2,8 @@ import { shown } from "../core/shown.ts";
 import type { Input, Output } from "./io.ts";
 
 /**
- * Hands every key to us unchanged, ctrl-c included, until disposed; does nothing when it is no
- * terminal.
+ * Passes every key to us unchanged, ctrl-c included, until disposed; does nothing when the input is
+ * not a terminal.
  */
 export function rawMode(input: Input): Disposable {
   if (input.isTTY !== true || input.setRawMode === undefined) return { [Symbol.dispose]() {} };
@@ -11,7 +11,7 @@ export function rawMode(input: Input): Disposable {
   return { [Symbol.dispose]: () => void input.setRawMode?.(false) };
 }
 
-/** Size of a terminal; zeros when it is none. */
+/** Size of a terminal; zeros for other outputs. */
 export const sizeOf = (out: Output): { readonly rows: number; readonly columns: number } => ({
   rows: out.rows ?? 0,
   columns: out.columns ?? 0,
@@ -36,7 +36,7 @@ export function tamed(): (data?: Uint8Array) => Uint8Array {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   return (data) => {
     const text = data === undefined ? decoder.decode() : decoder.decode(data, { stream: true });
-    // What was split at comes back at odd places.
+    // The separators of `split` are at odd indexes.
     const parts = text
       .split(/([\n\r\t])/)
       .map((part, i) => (i % 2 === 1 ? part : shown(part, Infinity)));

@@ -77,7 +77,7 @@ interface Sink extends AsyncDisposable {
 async function openOutput({ io }: Context, file: string | undefined): Promise<Sink> {
   if (file === undefined)
     return { write: (data) => write(io.stdout, data), [Symbol.asyncDispose]: async () => {} };
-  // What others send is nobody else's to read.
+  // Captured traffic is private: only the user may read the file.
   const handle = await open(file, "w", 0o600).catch((thrown: unknown) => {
     throw usage(
       `Cannot write "${file}": ${toPodnetError(thrown).message}`,

@@ -113,8 +113,8 @@ async function converse(
 }
 
 /**
- * What may wait for a console that does not take it. More is dropped: keys have to be read, or
- * nobody could detach.
+ * Most input that may wait for a console that does not read it. More is dropped: keys have to be
+ * read on, or detaching would be impossible.
  */
 const mostTyped = 1 << 20;
 

@@ -39,7 +39,7 @@ async function createPod(context: Context, options: RequestFlags): Promise<void>
   await printMade(io, options, made);
 }
 
-/** What podnetd does with a create that nobody waits for any more. */
+/** How podnetd goes on with a create whose client has gone. */
 const afterwards = ({ requestId }: RequestFlags): string =>
   requestId === undefined
     ? "podnetd undoes what was begun"

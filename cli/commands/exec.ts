@@ -100,7 +100,7 @@ async function runExec(
 
 const forwarded = { SIGINT: 2, SIGTERM: 15, SIGHUP: 1, SIGQUIT: 3 } as const;
 
-/** Passes signals on to the program; whoever presses ctrl-c a third time wants to leave. */
+/** Passes signals on to the program; a third ctrl-c ends the client. */
 function passSignals(io: Io, input: Queue<Message>, gaveUp: AbortController): Disposable {
   const stack = new DisposableStack();
   let interrupts = 0;

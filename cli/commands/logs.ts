@@ -97,7 +97,8 @@ async function follow(
     if (machine !== 0) {
       await printConsole(io, podnet, { idOrName: id, noFollow: false, lines }, signal).catch(
         (thrown: unknown) => {
-          // Stopped, or deleted, between the look at it and the call: what is to come tells which.
+          // The pod was stopped, or deleted, between the check and the call: the next event tells
+          // the two apart.
           if (!isPodnetError(thrown, "WRONG_STATE", "POD_NOT_FOUND")) throw thrown;
         },
       );

@@ -19,7 +19,7 @@ interface ChangeOptions extends NetworkFlags, PlanOptions {
   readonly force?: boolean;
 }
 
-/** What came of a change: a network, or the lines of a plan. */
+/** The result of a change: a network, or the lines of a plan. */
 interface Outcome {
   readonly network?: Network | undefined;
   readonly plan: readonly string[];
@@ -75,7 +75,7 @@ async function printNetworks(
     await printDocument(io, output, document("NetworkList", { items }));
     return;
   }
-  // What is reserved and in quarantine stands in `network get`: a line fits a terminal of 100
+  // `network get` shows reserved and quarantined addresses: a line here fits a terminal of 100
   // columns.
   const heading = "NAME BRIDGE SUBNET GATEWAY MTU NAT ISOLATED USED FREE";
   io.stdout.write(table(heading.split(" "), networks.flatMap(rowsOf)));

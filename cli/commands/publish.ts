@@ -58,7 +58,7 @@ export function addUnpublish(program: Command, context: Context): void {
     });
 }
 
-/** What differs from what was taken back in its address or range alone, and may have been meant. */
+/** Ports that differ from the withdrawn ones only in address or range, and may have been meant. */
 const stillPublished = (asked: readonly PublishedPort[], pod: Pod | undefined): string[] =>
   (pod?.ports ?? [])
     .filter(({ protocol, hostPort, podPort }) =>

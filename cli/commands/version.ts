@@ -23,7 +23,7 @@ export function addVersion(program: Command, context: Context): void {
 /** A podnetd that is not there is known at once; one that is may be slow, on a host under load. */
 const answerMs = 20_000;
 
-/** The daemon's version; undefined when none answers, which is no error here. */
+/** The daemon's version; undefined when no daemon answers, which is not an error here. */
 async function daemonVersion(
   context: Context,
   options: OutputOptions,

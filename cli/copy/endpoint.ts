@@ -1,7 +1,7 @@
 import path from "node:path";
 import { usage } from "../usage.ts";
 
-/** One end of a copy. A tar archive stands for whatever is in it. */
+/** One end of a copy. A tar archive means all of its content. */
 export type Endpoint =
   | { readonly kind: "stream" }
   | { readonly kind: "local"; readonly path: string }
@@ -19,7 +19,7 @@ export function endpointOf(text: string, field: string): Endpoint {
   return { kind: "local", path: text };
 }
 
-/** What is found at a path; `link` leads nowhere. */
+/** Kind of the object at a path; `link` is a link without a target. */
 export type Found = "absent" | "file" | "directory" | "link" | "other";
 
 /**
@@ -39,7 +39,7 @@ export interface Source {
 export interface Target {
   readonly path: string;
   readonly found: Found;
-  /** What is found above it. */
+  /** Kind of its parent. */
   readonly parent: Found;
 }
 

@@ -78,7 +78,7 @@ export async function copyFromPod(guest: Guest, wanted: FromPod): Promise<void> 
 
 type Take = (data: Uint8Array) => Promise<void>;
 
-/** Ends what takes more than so many bytes. */
+/** Ends a copy that exceeds a number of bytes. */
 const withLimit =
   (limit: number) =>
   (take: Take): Take => {
@@ -100,7 +100,7 @@ const isLink = (source: string): Error =>
     "source",
   );
 
-/** As `foundHere`, of what is to be replaced. Throws for devices and the like. */
+/** As `foundHere`, for a file to be replaced. Throws for devices and the like. */
 function fileHere(target: string): Found {
   const found = foundHere(target);
   if (found !== "other") return found;
@@ -116,7 +116,7 @@ function packThere(source: string, contents: boolean, followLinks: boolean): str
   const [directory, name] = contents
     ? [whole, "."]
     : [path.posix.dirname(whole), path.posix.basename(whole)];
-  // A name that begins with a dash is no option this way.
+  // Keeps tar from taking a name that begins with a dash for an option.
   const entry = name.startsWith("-") ? `./${name}` : name;
   return ["tar", followLinks ? "-chf" : "-cf", "-", "-C", directory, entry];
 }
@@ -135,7 +135,7 @@ function foundHere(target: string): Found {
   }
 }
 
-/** A single file needs no tar; its mode and time are not told then. */
+/** A single file needs no tar; its mode and time are then not transferred. */
 async function copyFile(
   guest: Guest,
   source: string,

@@ -18,11 +18,11 @@ export interface Guest {
 
 export interface GuestProgram {
   readonly args: readonly string[];
-  /** Its standard input; none if absent. */
+  /** Its standard input; empty if absent. */
   readonly input?: AsyncIterable<Uint8Array>;
   /** Takes what it writes, as fast as it can. */
   readonly output?: (data: Uint8Array) => Promise<void>;
-  /** What it is called in messages; its first argument unless given. */
+  /** Its name in messages; its first argument by default. */
   readonly name?: string;
 }
 
@@ -30,7 +30,7 @@ export interface GuestProgram {
 const mostSaid = 4096;
 /** How long a program may neither send nor take anything, milliseconds. */
 const silence = 60_000;
-/** What is known of a path is a few letters. */
+/** Most bytes of a report about a path, which has a few letters. */
 const mostLooked = 64;
 
 /** Waits for a guest that neither sends nor takes anything. */
@@ -62,8 +62,8 @@ class Silence implements Disposable {
 }
 
 /**
- * Runs a program to its end. What fails here ends it there, and so does its silence:
- * `AGENT_TIMEOUT`.
+ * Runs a program to its end. A failure on this host ends the program in the guest, and so does its
+ * silence: `AGENT_TIMEOUT`.
  */
 export async function runInGuest(
   { podnet, idOrName, signal, silenceMs = silence }: Guest,
@@ -109,9 +109,7 @@ export async function runInGuest(
 
 /** A program that has to succeed. */
 export interface NeededProgram extends GuestProgram {
-  /**
-   * What it writes last when it has done everything, and nothing but this: `output` is not called.
-   */
+  /** The program's whole output, written once it has done everything: `output` is not called. */
   readonly lastWord?: string;
 }
 
@@ -140,8 +138,8 @@ export async function mustRun(
 }
 
 const words = { d: "directory", f: "file", a: "absent", o: "other", l: "link" } as const;
-// One letter each for the path itself, what it leads to, and its parent; then whether there is a
-// tar to be run: busybox's shell has one of its own, which nobody else has.
+// One letter each for the path itself, its target, and its parent; then whether there is a tar
+// program: busybox's shell has a tar of its own, other shells do not.
 const look = `k() {
 if [ -d "$1" ]; then echo d; elif [ -f "$1" ]; then echo f; elif [ -e "$1" ]; then echo o; elif [ -L "$1" ]; then echo l; else echo a; fi
 }
@@ -153,7 +151,7 @@ IFS=:
 for d in $PATH; do [ -x "$d/tar" ] && t=t; done
 echo $t`;
 
-/** What a path in a guest is, by the guest's own word. */
+/** Kind of a path in a guest, as the guest reports it. */
 export interface GuestPath {
   readonly itself: Found;
   readonly leadsTo: Found;

@@ -25,7 +25,7 @@ const append = `${applets}
 umask 077
 b cat >>"$1" && b wc -c <"$1"`;
 
-/** What is placed comes by the file $4 where one is named, else by standard input. */
+/** The content comes from the file $4 where one is named, else from standard input. */
 const begin = `${applets}
 [ -z "$4" ] || exec <"$4" || exit`;
 const end = `s=$?
@@ -35,8 +35,8 @@ exit "$s"`;
 
 /**
  * Unpacks an archive into the directory $1. Its one entry $3 is unpacked in the directory $2 first
- * and moved into place: what fails on the way leaves what was there. What goes into a directory
- * that is there is unpacked in it.
+ * and moved into place: a failure on the way leaves the old content. Content of an existing
+ * directory is unpacked in that directory.
  */
 const unpack = `${begin}
 put() {
@@ -136,9 +136,7 @@ async function appendBlock(guest: Guest, file: string, block: Uint8Array): Promi
   return Number(/^\s*(\d{1,15})\s*$/.exec(said)?.[1] ?? 0);
 }
 
-/**
- * Cuts bytes into blocks of equal size but for the last; one that is empty where there are none.
- */
+/** Cuts bytes into blocks of equal size except for the last; no bytes make one empty block. */
 async function* blocksOf(input: Bytes): AsyncGenerator<Uint8Array> {
   const block = new Uint8Array(blockSize);
   let used = 0;

@@ -23,7 +23,7 @@ export function onFiles<T>(what: string, body: () => T): T {
  * not moved.
  */
 export class Staging implements Disposable {
-  /** The root of what is to be moved. */
+  /** The root of the files to move. */
   readonly root: string;
 
   /** Throws `SYSCALL_FAILED` where nothing can be made. */
@@ -34,9 +34,9 @@ export class Staging implements Disposable {
   }
 
   /**
-   * Moves everything into a directory. What is there gives way, links too, which are never
-   * followed; directories are joined. Throws `INVALID_ARGUMENT` where a directory and something
-   * else have one name, `SYSCALL_FAILED`.
+   * Moves everything into a directory. Existing files are replaced, and so are links, which are
+   * never followed; directories are merged. Throws `INVALID_ARGUMENT` where a directory and another
+   * kind of file have one name, `SYSCALL_FAILED`.
    */
   moveInto(directory: string): void {
     onFiles(`Cannot write to "${directory}"`, () => join(this.root, directory));

@@ -4,14 +4,14 @@ const blockSize = 512;
 /** Bytes of an entry that describes the next one: a long name, or pax records. */
 const mostMeta = 64 * 1024;
 /**
- * Zeros behind the end that fill up tar's last record: GNU's has 10 KiB, and may be told to have
- * more.
+ * Zeros behind the end that fill up tar's last record: GNU's has 10 KiB by default, and can be set
+ * to more.
  */
 const mostPadding = 64 * 1024;
 
 type TarKind = "file" | "directory" | "symlink" | "link" | "other";
 
-/** One entry as its header has it: nothing of it is to be believed. */
+/** One entry with the values of its header, which are not trusted. */
 export interface TarEntry {
   readonly path: string;
   readonly kind: TarKind;
@@ -29,7 +29,7 @@ export interface TarSink {
   entry(entry: TarEntry): void;
   /** Bytes of the file that was begun last. */
   data(bytes: Uint8Array): void;
-  /** That file has all of its bytes. */
+  /** The current file is complete. */
   done(): void;
 }
 
@@ -46,8 +46,8 @@ const kinds: Readonly<Record<string, TarKind>> = {
 };
 
 /**
- * Reads a tar archive (ustar, GNU, pax) as it comes, holding no more than a block and a long name.
- * It takes nothing after the archive's end but zeros. Throws `AGENT_PROTOCOL`.
+ * Reads a tar archive (ustar, GNU, pax) as a stream, holding at most a block and a long name. Only
+ * zeros may follow the archive's end. Throws `AGENT_PROTOCOL`.
  */
 export class TarReader {
   readonly #sink: TarSink;
@@ -78,7 +78,7 @@ export class TarReader {
     }
   }
 
-  /** No more bytes come: the archive has to be whole. */
+  /** The stream has ended: the archive has to be complete. */
   end(): void {
     if (this.#zeroBlocks < 2) throw broken("is cut short");
   }
@@ -170,7 +170,7 @@ const broken = (what: string): PodnetError =>
     hint: "Nothing of it was kept; see what tar is in the guest, and do not trust it",
   });
 
-/** Text up to the first NUL. What is no UTF-8 gets replacement characters. */
+/** Text up to the first NUL. Invalid UTF-8 gets replacement characters. */
 function textAt(bytes: Uint8Array, at: number, length: number): string {
   const field = bytes.subarray(at, at + length);
   const end = field.indexOf(0);
@@ -195,7 +195,7 @@ function hasChecksum(block: Uint8Array): boolean {
   return numberAt(block, 148, 8) === sum;
 }
 
-/** What pax says of the next entry: lines `LENGTH KEY=VALUE`. */
+/** Parses pax records for the next entry: lines `LENGTH KEY=VALUE`. */
 function paxRecords(bytes: Buffer): {
   path?: string;
   target?: string;

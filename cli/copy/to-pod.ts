@@ -17,7 +17,7 @@ export interface ToPod {
   /** A path here, or an archive's bytes. */
   readonly source: string | AsyncIterable<Uint8Array>;
   readonly target: string;
-  /** What a link leads to instead of the link. */
+  /** Copies the targets of links instead of the links. */
   readonly followLinks: boolean;
 }
 
@@ -82,8 +82,8 @@ export function pack(
     if (entry.stat !== undefined) Object.assign(entry.stat, { uid: 0, gid: 0 });
   };
   const all = tops.flatMap((file) => [...below(cwd, file, follow, [])]);
-  // What is put into a directory changes its time, which not every tar remembers to put back: once
-  // more, the innermost first.
+  // Unpacking into a directory changes its time, which not every tar restores afterwards:
+  // directories follow once more, the innermost first.
   const again = all.filter(({ isDirectory }) => isDirectory).toReversed();
   // A name that begins with @ would be taken for an archive to be put in.
   return create(

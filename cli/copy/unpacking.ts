@@ -21,32 +21,29 @@ export interface UnpackingOptions {
   /** Nothing is made outside of it. */
   readonly directory: string;
   /**
-   * What was asked for: every entry's path is this or below it; `.` is whatever is in a directory.
+   * The requested path: every entry's path is this or below it; `.` is the content of a directory.
    */
   readonly from: string;
-  /** What it is to be called; `.` leaves what is in a directory without a name of its own. */
+  /** The new name; `.` leaves the content of a directory without a name of its own. */
   readonly to: string;
-  /** What the guest said it is; it has to be that. */
+  /** The kind that the guest reported, which the archive has to match. */
   readonly kind: "file" | "directory" | "link" | "other";
   /** Whether links are made that lead out of what is copied. */
   readonly outsideLinks: boolean;
   readonly leftOut: (what: string, why: string) => void;
 }
 
-/**
- * What an archive may have. Honest ones have less: paths that long cannot even be named by most
- * programs.
- */
+/** Limits of an archive. Honest ones have less: most programs cannot even name paths that long. */
 const most = { entries: 1_000_000, path: 2048, part: 255, depth: 128 } as const;
 /** Characters of paths that are kept until the end: of directories and links. */
 const mostKept = 32 * 1024 * 1024;
 const newFile = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
 
 /**
- * An archive that a guest made, unpacked: it may be anything. All of it is made in a private
- * directory, and moved into place when it is whole. What was not asked for is refused. Links come
- * last, and those that lead out of what is copied are left out, unless they were asked for. The
- * caller owns the files; set-user-id and set-group-id bits are not kept.
+ * Unpacks an archive that a guest made, which is not trusted. Everything is made in a private
+ * directory, and moved into place when it is complete. Unrequested entries are refused. Links come
+ * last, and links that lead out of the copy are left out, unless they were requested. The caller
+ * owns the files; set-user-id and set-group-id bits are not kept.
  */
 export class Unpacking implements TarSink, Disposable {
   readonly #options: UnpackingOptions;
@@ -73,13 +70,13 @@ export class Unpacking implements TarSink, Disposable {
   }
 
   /**
-   * No more bytes come: everything is moved into place. Throws as `take`, and as
+   * The stream has ended: everything is moved into place. Throws as `take`, and as
    * `Staging.moveInto`.
    */
   end(): void {
     this.#reader.end();
     onFiles("Cannot make links", () => {
-      // All directories before the first link: none is made through one.
+      // Makes all directories before the first link, so that no directory is made through a link.
       for (const at of this.#links.keys()) this.#makeParents(at);
       for (const [at, target] of this.#links) this.#once(at, (whole) => symlinkSync(target, whole));
     });
@@ -131,8 +128,8 @@ export class Unpacking implements TarSink, Disposable {
   }
 
   /**
-   * What was asked for is what it was said to be: a file's name does not lead elsewhere all of a
-   * sudden.
+   * The requested entry has the kind that the guest reported before: a file must not have become a
+   * link meanwhile.
    */
   #checkKind({ path: named, kind }: TarEntry, at: string): void {
     if (at !== this.#options.to) return;
@@ -238,9 +235,9 @@ export class Unpacking implements TarSink, Disposable {
 }
 
 /**
- * Whether a link in a directory so deep inside of what is copied leads to something inside. Steps
- * up come first, and are no more than there are directories: whatever other links are on its way
- * lead inside as well. Pure.
+ * Whether a link in a directory at this depth inside of the copy leads to something inside. Steps
+ * up come first, and are at most as many as there are directories: other links on its way lead
+ * inside as well. Pure.
  */
 export function staysInside(depth: number, target: string): boolean {
   if (target.startsWith("/")) return false;
