@@ -57,7 +57,7 @@ function ipv6Bytes(text: string): Uint8Array | undefined {
   if (text.length > 45) return undefined;
   let rest = text;
   let tail: Uint8Array | undefined;
-  // An embedded IPv4 address stands for the last two groups (RFC 4291 2.2).
+  // An embedded IPv4 address replaces the last two groups (RFC 4291 2.2).
   const dot = rest.indexOf(".");
   if (dot >= 0) {
     const colon = rest.lastIndexOf(":");
@@ -113,7 +113,7 @@ function ipv6Text(bytes: Uint8Array): Ipv6 {
   return `${hex(groups.slice(0, best.start))}::${hex(groups.slice(best.start + best.length))}` as Ipv6;
 }
 
-/** The canonical form; undefined when it is no address. */
+/** The canonical form; undefined for an invalid address. */
 function canonical(text: string): Ip | undefined {
   // Without leading zeros there is one way to write it.
   if (ipv4Bytes(text) !== undefined) return text as Ipv4;

@@ -3,9 +3,7 @@
  */
 export type Brand<Base, Name extends string> = Base & { readonly __brand: Name };
 
-/**
- * Makes an unhandled union member a compile error; throws if one arrives at run time all the same.
- */
+/** Makes an unhandled union member a compile error; throws if one arrives at run time anyway. */
 export function assertNever(value: never): never {
   throw new TypeError(`Unexpected variant: ${JSON.stringify(value)}`);
 }

@@ -1,10 +1,10 @@
 /**
  * Every call that leaves this process passes through here, so that a test can stop it before or
  * after: the failpoints of the crash tests are these effects, and there is no other list of them.
- * Pure, and nothing but a branch unless somebody watches.
+ * Pure, and only a branch unless a watch is set.
  */
 
-/** What is on the other side. */
+/** The other side of the call. */
 export type Boundary =
   /** A message to the kernel's rtnetlink. */
   | "netlink"
@@ -45,8 +45,8 @@ export interface EffectWatch {
   /** At a synchronous call. */
   at(effect: Effect, side: Side): void;
   /**
-   * At an asynchronous one. What would end the call's own wait ends this one: `limit`, if the call
-   * has any.
+   * At an asynchronous call. `limit`, if the call has any, ends this wait as it ends the call's
+   * own.
    */
   atAsync(effect: Effect, side: Side, limit: AbortSignal | undefined): Promise<void>;
   /** The call threw, and has no `after`. */
@@ -64,8 +64,8 @@ export function watchEffects(watcher: EffectWatch | undefined): void {
 }
 
 /**
- * Makes a synchronous call that leaves the process. A name that takes work to find is looked for
- * only when somebody watches.
+ * Makes a synchronous call that leaves the process. A name that takes work to compute is given as a
+ * function, called only when a watch is set.
  */
 export function perform<T>(boundary: Boundary, what: string | (() => string), call: () => T): T {
   if (watch === undefined) return call();
@@ -83,8 +83,8 @@ export function perform<T>(boundary: Boundary, what: string | (() => string), ca
 }
 
 /**
- * Makes an asynchronous call that leaves the process. `limitOf` gives what ends the call when it
- * takes too long or is no longer wanted; asked only when somebody watches.
+ * Makes an asynchronous call that leaves the process. `limitOf` gives the signal that ends the call
+ * when it takes too long or is cancelled; called only when a watch is set.
  */
 export function performAsync<T>(
   boundary: Boundary,

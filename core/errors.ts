@@ -5,7 +5,7 @@ import { shown, shownLines } from "./shown.ts";
  * The code is stable and machine-readable, the message is for people.
  */
 export const errorCodes = [
-  // What the caller asked for is wrong.
+  // The caller's request is wrong.
   "INVALID_ARGUMENT",
   "UNKNOWN_FIELD",
   "ADDRESS_INVALID",
@@ -93,7 +93,7 @@ export const errorCodes = [
 export type ErrorCode = (typeof errorCodes)[number];
 
 export interface ErrorContext {
-  /** What to do about it, as an instruction. */
+  /** The remedy, as an instruction. */
   readonly hint?: string;
   /** The request field or configuration key at fault, e.g. `interfaces[0].mac`. */
   readonly field?: string;

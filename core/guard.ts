@@ -1,18 +1,18 @@
 /**
- * What comes from outside — a datagram, a connection, a frame of a guest, an event of the kernel,
- * of QEMU or of etcd — and every timer is handled inside a guard. An error that a handler does not
- * expect is a defect of podnet's: the guard reports it and drops what brought it, and the program
- * goes on. Pure.
+ * All input from outside — a datagram, a connection, a frame of a guest, an event of the kernel, of
+ * QEMU or of etcd — and every timer is handled inside a guard. An error that a handler does not
+ * expect is a defect of podnet's: the guard reports it and drops the input that caused it, and the
+ * program goes on. Pure.
  *
- * Whatever is not begun by something from outside needs no guard: podnetd ends by its defects
- * there, and starts anew.
+ * Code that does not run on input from outside needs no guard: there a defect ends podnetd, which
+ * is then restarted.
  */
 
-/** What a guarded handler serves. A small fixed set: it is a label of a metric. */
+/** The input that a guarded handler serves. A small fixed set: it is a label of a metric. */
 export type Place =
   /** Questions for names, by UDP and TCP, and answers of other servers. */
   | "dns"
-  /** What guests without an agent ask at their ports. */
+  /** Requests of guests without an agent at their ports. */
   | "dhcp"
   /** Connections and datagrams to published ports. */
   | "ports"
@@ -26,7 +26,7 @@ export type Place =
   | "qemu"
   /** Frames of guests' agents. */
   | "guest"
-  /** What etcd tells. */
+  /** Events of etcd. */
   | "etcd"
   /** Echoes and tunnels of overlays. */
   | "overlay"
@@ -39,17 +39,16 @@ export type DefectWatch = (place: Place, thrown: unknown) => void;
 let watch: DefectWatch | undefined;
 
 /**
- * Sets who receives defects; undefined ends it. Without anybody a guard lets every error pass, so
- * that it ends the program: so it is in tests, which must not overlook any.
+ * Sets the receiver of defects; undefined removes it. Without a receiver a guard lets every error
+ * pass, so that it ends the program: tests run this way, since they must not overlook any.
  */
 export function watchDefects(watcher: DefectWatch | undefined): void {
   watch = watcher;
 }
 
 /**
- * Handles something from outside at once. What `work` throws, or its promise rejects with, is
- * reported, and `drop` is called: it lets go of what brought the error. The promise answered for
- * one never rejects.
+ * Handles input from outside at once. An error that `work` throws, or its promise rejects with, is
+ * reported, and `drop` is called to release the cause. The returned promise never rejects.
  */
 export function guard(place: Place, work: () => Promise<unknown>, drop?: () => void): Promise<void>;
 export function guard(place: Place, work: () => void, drop?: () => void): void;

@@ -36,7 +36,7 @@ export function parseIpRange(text: string, field = "range"): IpRange {
   return { first, last };
 }
 
-/** A range as it is written. */
+/** The text of a range. */
 export const ipRangeText = ({ first, last }: IpRange): string =>
   first === last ? first : `${first}-${last}`;
 

@@ -24,8 +24,7 @@ const hostLabel = /^[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/;
 const ifName = /^[A-Za-z0-9_.@+=-]{1,15}$/;
 const podId = /^[a-z2-7]{12}$/;
 
-// Folders below /proc/sys/net/*/conf that stand for every link, now and later: no link may be
-// called so.
+// Folders below /proc/sys/net/*/conf that apply to all links: a link must not have such a name.
 const sysctlFolders: ReadonlySet<string> = new Set(["all", "default"]);
 
 /** Parses an interface name. Throws `INVALID_ARGUMENT`, also for `all` and `default`. */
@@ -96,11 +95,11 @@ export function podIdFromBytes(random: Uint8Array): PodId {
 }
 
 /**
- * Text of others as it may stand between quotes in a message, a log line or a terminal: what
- * steers, hides or turns what is around it comes out as `\u001b`; at most 80 characters.
+ * Foreign text made safe between quotes in a message, a log line or a terminal: characters that
+ * control, hide or reverse their surroundings become `\u001b`; at most 80 characters.
  */
 export function printable(text: string): string {
-  // Quotes and backslashes too: what stands between quotes must not end them.
+  // Escapes quotes and backslashes too: quoted text must not end its quotes.
   const quoted = cutText(text, 80).replaceAll(
     /["\\]/g,
     (c) => `\\u00${c.charCodeAt(0).toString(16)}`,

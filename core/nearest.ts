@@ -1,7 +1,7 @@
 /**
- * The name that was probably meant by another: the nearest one, when no more than a third of the
- * letters differ, two at most. A letter too many, missing, wrong, or exchanged with its neighbour
- * counts as one.
+ * The name that was probably meant by another: the nearest one, when at most a third of the letters
+ * differ, two at most. A letter too many, missing, wrong, or exchanged with its neighbour counts as
+ * one.
  */
 export function nearest(text: string, names: readonly string[]): string | undefined {
   const most = Math.min(2, Math.floor(Math.max(text.length, 3) / 3));

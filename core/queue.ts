@@ -1,6 +1,6 @@
 /**
- * What one side pushes and the other iterates, once; tells when the reader falls behind and catches
- * up.
+ * A queue that one part fills and another iterates, once; reports when the reader falls behind and
+ * catches up.
  */
 export class Queue<T> implements AsyncIterable<T> {
   #items: T[] = [];
@@ -19,7 +19,7 @@ export class Queue<T> implements AsyncIterable<T> {
     this.#wake?.();
   }
 
-  /** What was pushed is still read. */
+  /** Ends the queue; queued items are still read. */
   end(): void {
     this.#ended = true;
     this.#wake?.();

@@ -26,7 +26,7 @@ export class TokenBucket {
     return this.#rate.perSecond;
   }
 
-  /** Takes one token; false, and nothing taken, when there is none. */
+  /** Takes one token; false when there is none. */
   take(): boolean {
     if (this.tokens < 1) return false;
     this.#tokens--;
@@ -42,12 +42,12 @@ export class TokenBucket {
     return this.#tokens;
   }
 
-  /** Takes tokens for what is done already: there may be fewer than none afterwards. */
+  /** Takes tokens for work already done: the balance may become negative. */
   charge(count: number): void {
     this.#tokens = this.tokens - count;
   }
 
-  /** Whether a new bucket would hold no more. */
+  /** Whether the bucket holds as much as a new one. */
   get full(): boolean {
     return this.tokens >= this.#rate.burst;
   }
