@@ -41,14 +41,14 @@ export interface EtcdTiming extends WatchTiming {
 const defaultTiming: EtcdTiming = { answerMs: 1000, callMs: 2000, askMs: 1000, silenceMs: 2500 };
 
 /**
- * A client of etcd; nothing is sent before the first call. Throws `CONFIG_INVALID` when an endpoint
- * is none.
+ * A client of etcd; it sends nothing before the first call. Throws `CONFIG_INVALID` for an invalid
+ * endpoint.
  */
 export function connectEtcd(options: EtcdOptions): EtcdClient {
   return new EtcdClient(options);
 }
 
-/** The origin of an endpoint as somebody wrote it. */
+/** The origin of an endpoint in a configuration. */
 function originOf(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   const bare =
@@ -187,7 +187,8 @@ class EtcdClient implements api.Etcd, Disposable {
 
   async *watch(where: api.Where, { from, signal }: api.WatchOptions): AsyncGenerator<api.Watched> {
     const asked = this.#anyEndpoint(async (one) => {
-      // A watch with a token of before a restart is told "permission denied", and not why.
+      // A watch with a token from before a restart fails with "permission denied", without the
+      // reason.
       const begin = (sent: Sent): Promise<AsyncGenerator<api.Watched>> =>
         begun(watchOn(one, where, from, sent, this.#timing));
       return [
@@ -212,7 +213,7 @@ class EtcdClient implements api.Etcd, Disposable {
     for (const endpoint of this.#endpoints) endpoint[Symbol.dispose]();
   }
 
-  /** One call. What may have been done by an endpoint is not asked of another. */
+  /** One call. A call that one endpoint may have carried out is not repeated at another. */
   async #call<T>(
     what: string,
     kind: "reads" | "writes",

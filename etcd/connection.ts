@@ -8,7 +8,7 @@ import { connectionError, etcdError } from "./errors.ts";
 
 type SessionManager = NonNullable<GrpcTransportOptions["sessionManager"]>;
 
-/** Whom we trust and who we are, PEM; without `ca` the system's authorities. */
+/** Trusted authorities and own certificate, PEM; without `ca` the system's authorities. */
 export interface EtcdTls {
   readonly ca?: string;
   readonly cert?: string;
@@ -16,10 +16,10 @@ export interface EtcdTls {
 }
 
 /**
- * The connection to one endpoint. Whoever wants to call says `ready` first, which makes it, or
- * looks whether it still answers: so a call that could not be sent is told from one whose answer
- * was lost. (Connect's own manager does not: it takes a socket that a frozen etcd never accepted
- * for a connection.)
+ * The connection to one endpoint. Every call is preceded by `ready`, which connects, or checks that
+ * the connection still answers: so a call that could not be sent is distinguished from one whose
+ * answer was lost. (Connect's own manager does not: it takes a socket that a frozen etcd never
+ * accepted for a connection.)
  */
 export class Connection implements SessionManager, Disposable {
   readonly authority: string;
@@ -27,7 +27,7 @@ export class Connection implements SessionManager, Disposable {
   /** Longest until an answer is there, milliseconds. */
   readonly #answerMs: number;
   #session: http2.ClientHttp2Session | undefined;
-  /** With those that etcd wants no more calls on and that still have some. */
+  /** Includes sessions on which etcd wants no new calls and that still have some. */
   readonly #sessions = new Set<http2.ClientHttp2Session>();
   readonly #streams = new WeakMap<http2.ClientHttp2Session, number>();
   #heardAt = 0;
@@ -103,7 +103,7 @@ export class Connection implements SessionManager, Disposable {
     try {
       await performAsync("socket", "connect to etcd", () => this.#open());
     } catch (thrown) {
-      // Also what is thrown before there is a socket: for a key that is none, say.
+      // Also errors from before there is a socket: for an invalid key, say.
       throw this.#explained(thrown);
     }
   }
@@ -130,8 +130,8 @@ export class Connection implements SessionManager, Disposable {
       guarded("etcd", accepted, () => fail(this.#lost("its settings"))),
     );
     session.on("error", guarded("etcd", fail));
-    // A certificate of ours that etcd refuses is told after the handshake, to the socket alone
-    // (Node 24).
+    // etcd refuses our certificate only after the handshake, and only the socket reports it (Node
+    // 24).
     session.once("connect", (_, socket) => {
       const failed = (error: unknown): void => {
         fail(error);

@@ -20,7 +20,7 @@ export interface EndpointOptions {
   readonly callMs: number;
 }
 
-/** What every call is sent with. */
+/** Sent with every call. */
 export interface Sent {
   readonly headers: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
@@ -32,7 +32,7 @@ export interface Services {
   readonly watch: Client<typeof Watch>;
 }
 
-/** A range of many thousands of keys is some MiB; more than this is no etcd. */
+/** A range of many thousands of keys has some MiB; a longer answer is not etcd's. */
 const longestAnswer = 1 << 28;
 
 /**
@@ -64,7 +64,7 @@ export class Endpoint implements Disposable {
     this.#auth = createClient(Auth, transport);
   }
 
-  /** What is thrown by `ready` was not sent. */
+  /** When `ready` throws, the call was not sent. */
   ready(signal: AbortSignal | undefined): Promise<void> {
     return this.#connection.ready(signal);
   }
@@ -98,7 +98,7 @@ export class Endpoint implements Disposable {
       return await call(sent);
     } catch (thrown) {
       if (used === undefined || !refused(thrown)) throw thrown;
-      // Somebody else may have asked for another one already.
+      // Another call may have requested a new token already.
       if (this.#token === used) this.#token = undefined;
       return await call(await this.#sent(signal));
     }
@@ -133,7 +133,7 @@ export class Endpoint implements Disposable {
       return answer.token;
     } catch (thrown) {
       const error = callError(thrown, this.url, false);
-      // An etcd that asks nobody takes everybody.
+      // An etcd without authentication accepts every client.
       if (isPodnetError(error, "ETCD_FAILED") && /not enabled/.test(error.message)) return "";
       throw error;
     }

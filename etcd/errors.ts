@@ -24,7 +24,7 @@ export function etcdError(
   });
 }
 
-/** What etcd says, by the words it says it with: the statuses are shared by too much. */
+/** etcd's errors by their messages: too many errors share a status. */
 const words: readonly (readonly [said: RegExp, code: Parameters<typeof etcdError>[0]])[] = [
   [/required revision has been compacted/, "ETCD_COMPACTED"],
   [/requested lease not found/, "ETCD_LEASE_GONE"],
@@ -36,8 +36,8 @@ const words: readonly (readonly [said: RegExp, code: Parameters<typeof etcdError
 const statuses: Readonly<Partial<Record<Code, Parameters<typeof etcdError>[0]>>> = {
   [Code.Unauthenticated]: "ETCD_DENIED",
   [Code.PermissionDenied]: "ETCD_DENIED",
-  // What breaks on the way is told as any of these; nobody cancels but the caller, who is asked
-  // first.
+  // A broken connection is reported as any of these; only the caller cancels, and its signal is
+  // checked first.
   [Code.Unavailable]: "ETCD_UNREACHABLE",
   [Code.DeadlineExceeded]: "ETCD_UNREACHABLE",
   [Code.Canceled]: "ETCD_UNREACHABLE",
@@ -49,13 +49,15 @@ const statuses: Readonly<Partial<Record<Code, Parameters<typeof etcdError>[0]>>>
 /** Errors that etcd reports before anything is done. */
 const notDone = /no leader|rpc not supported for learner/;
 
-/** What etcd said in words alone, as the end of a watch. */
+/** An error that etcd reports only as text, as at the end of a watch. */
 export function saidError(text: string, details: PodnetError["details"] = {}): PodnetError {
   const code = words.find(([said]) => said.test(text))?.[1] ?? "ETCD_FAILED";
   return etcdError(code, `etcd said: ${text}`, details);
 }
 
-/** What a call threw, as podnet's own: `write` when something may have been done by it. */
+/**
+ * Converts an error of a call to podnet's own: `write` when the call may have changed something.
+ */
 export function callError(thrown: unknown, endpoint: string, write: boolean): PodnetError {
   if (thrown instanceof PodnetError) return thrown;
   const { code: status, rawMessage } = ConnectError.from(thrown);
@@ -74,7 +76,7 @@ export const isTokenRefused = (thrown: unknown): boolean =>
   (thrown.details["status"] === Code[Code.Unauthenticated] ||
     /invalid auth token|revision of auth store is old/.test(thrown.message));
 
-/** What kept a connection from being made. */
+/** Why a connection could not be made. */
 export function connectionError(thrown: unknown, endpoint: string): PodnetError {
   const errno =
     thrown instanceof Error && "code" in thrown && typeof thrown.code === "string"

@@ -1,12 +1,11 @@
 /**
- * What podnet asks of an etcd. Numbers of etcd's own are bigint, as they are 64 bits wide; keys are
- * text (bytes that are no UTF-8 become U+FFFD, so that no key podnet would write looks like one of
- * those).
+ * podnet's interface to etcd. Numbers of etcd's own are bigint, as they are 64 bits wide; keys are
+ * text (bytes that are not UTF-8 become U+FFFD, so that they never look like a key of podnet's).
  *
  * Every call throws `PodnetError`: `ETCD_UNREACHABLE` when no endpoint answered (with `uncertain`
- * in its details where a write may have been done all the same), `ETCD_DENIED` when certificates,
- * user, password or permissions are not good enough, `ETCD_COMPACTED`, `ETCD_LEASE_GONE`,
- * `ETCD_FAILED` for whatever else etcd refused, and what the caller's signal says.
+ * in its details where a write may have been done anyway), `ETCD_DENIED` when certificates, user,
+ * password or permissions are insufficient, `ETCD_COMPACTED`, `ETCD_LEASE_GONE`, `ETCD_FAILED` for
+ * other errors of etcd, and the reason of the caller's signal.
  */
 export interface Etcd {
   range(where: Where, options?: RangeOptions): Promise<RangeAnswer>;
@@ -138,7 +137,7 @@ export interface TxnAnswer extends Answer {
 
 export interface GrantAnswer extends Answer {
   readonly lease: bigint;
-  /** What etcd chose; it has a least. */
+  /** Chosen by etcd, which has a minimum. */
   readonly ttlSeconds: number;
 }
 
@@ -166,7 +165,7 @@ export type Watched =
   /** There was nothing else up to this revision. */
   | { readonly kind: "reached"; readonly revision: bigint }
   /**
-   * The watch stands, and answers: first when it was made, then about once a second. `revision` is
-   * how far the member has come, which may be behind the others.
+   * The watch is established, and answers: first when it was made, then about once a second.
+   * `revision` is the member's current one, which may be behind the others.
    */
   | ({ readonly kind: "alive" } & Answer);

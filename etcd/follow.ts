@@ -15,7 +15,7 @@ export type Followed =
       readonly revision: bigint;
       readonly kvs: readonly KeyValue[];
     }
-  /** What has happened since, whole revisions, none left out and none twice. */
+  /** Changes since, in whole revisions, complete and each once. */
   | { readonly kind: "changes"; readonly revision: bigint; readonly events: readonly WatchEvent[] }
   /**
    * etcd cannot be heard: since when (wall time), and why. Again when the reason becomes another
@@ -33,18 +33,16 @@ export interface FollowOptions {
   readonly pause?: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
-/** What following takes. */
+/** The calls that following needs. */
 export type Followable = Pick<Etcd, "range" | "watch">;
 
 /**
- * Longest pause between two attempts, milliseconds: while etcd is not reached, and where it answers
- * and fails all the same. Each is drawn, so that many hosts do not come at once.
+ * Longest pause between two attempts, milliseconds: while etcd is unreachable, and where it answers
+ * and fails anyway. Each is random, so that many hosts do not come at once.
  */
 const longestPauseMs = { away: 1000, answering: 10_000 } as const;
 const firstPauseMs = 100;
-/**
- * An attempt that lasted so long, milliseconds, was none of those that follow each other quickly.
- */
+/** An attempt that lasted this long, milliseconds, does not count as a quick failure. */
 const steadyMs = 5000;
 
 const wait = async (ms: number, signal: AbortSignal): Promise<void> => {
@@ -52,10 +50,10 @@ const wait = async (ms: number, signal: AbortSignal): Promise<void> => {
 };
 
 /**
- * Follows all keys below a prefix, and never gives up: what etcd refuses or fails at is told as
- * `stale` and tried again. Goes on from the last revision it has reported; after a compaction, and
- * where etcd is another one or older than it was, with a snapshot. An attempt that ends soon counts
- * as a failure, however it ends: each is followed by a longer pause. Ends when the signal aborts.
+ * Follows all keys below a prefix, and never gives up: errors of etcd are reported as `stale` and
+ * retried. Continues from the last reported revision; after a compaction, and where etcd is another
+ * one or older than it was, with a snapshot. An attempt that ends soon counts as a failure, however
+ * it ends: each is followed by a longer pause. Ends when the signal aborts.
  */
 export async function* follow(
   etcd: Followable,
@@ -104,7 +102,7 @@ class Follower {
     this.#heard = clock.now();
   }
 
-  /** One attempt, until it fails. Undefined: etcd was heard, and there is nothing to tell. */
+  /** One attempt, until it fails. Undefined: etcd answered, without a change. */
   async *once(): AsyncGenerator<Followed | undefined> {
     const signal = this.#signal;
     if (this.#known !== undefined && !(await this.#goesOn(this.#known))) this.#known = undefined;
@@ -131,7 +129,7 @@ class Follower {
     }
   }
 
-  /** What is to be notified of a failure. Throws what is none of etcd's. */
+  /** The item that reports a failure. Rethrows errors that are not etcd's. */
   failed(thrown: unknown): Followed | undefined {
     if (isPodnetError(thrown, "ETCD_COMPACTED")) {
       this.#known = undefined;
@@ -144,9 +142,10 @@ class Follower {
   }
 
   /**
-   * Whether this etcd has what came after the revision that is known. It has not when its data was
-   * lost, or put back to what it was, which a watch would not tell: it waits until etcd has come as
-   * far. Throws `ETCD_COMPACTED` when it had, which a watch tells after it has said that it stands.
+   * Whether this etcd still has the changes after the known revision. It does not when its data was
+   * lost, or restored from an older copy, which a watch would not report: it waits until etcd has
+   * come as far. Throws `ETCD_COMPACTED` when they were compacted, which a watch reports only after
+   * it is established.
    */
   async #goesOn(known: Answer): Promise<boolean> {
     const look = { limit: 1, keysOnly: true, signal: this.#signal };

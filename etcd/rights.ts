@@ -2,10 +2,10 @@ import { isPodnetError, type PodnetError } from "../core/errors.ts";
 import { etcdError } from "./errors.ts";
 import type { Operation, Txn, Where } from "./etcd.ts";
 
-/** What a role must permit for a call, as `etcdctl role grant-permission` names it. */
+/** A role's permission for a call, in the words of `etcdctl role grant-permission`. */
 type Right = "read" | "write" | "readwrite";
 
-/** What a call does with which keys. */
+/** The kind of access of a call, and its keys. */
 export interface Needs {
   readonly right: Right;
   readonly where: Where;

@@ -39,8 +39,8 @@ async function* requests(
 }
 
 /**
- * What comes next, or `ETCD_UNREACHABLE` when nothing does. A reader who is slow himself is not
- * held against etcd.
+ * The next item, or `ETCD_UNREACHABLE` when none comes in time. The time of a slow reader does not
+ * count.
  */
 async function nextWithin<T>(
   answers: AsyncIterator<T>,
@@ -64,7 +64,7 @@ async function nextWithin<T>(
   }
 }
 
-/** What one answer tells; throws what ended the watch. */
+/** Converts one answer; throws the error that ended the watch. */
 function watchedOf(answer: WatchResponse): Watched {
   const { compactRevision, cancelReason } = answer;
   if (compactRevision !== 0n)
@@ -80,8 +80,8 @@ function watchedOf(answer: WatchResponse): Watched {
     const revision = answer.events.at(-1)?.kv?.modRevision ?? 0n;
     return { kind: "events", revision, events: eventsOf(answer.events) };
   }
-  // What is asked for may overtake events (etcd before 3.4.25 and 3.5.8); what etcd says by itself
-  // does not.
+  // A requested progress notification may overtake events (etcd before 3.4.25 and 3.5.8); one that
+  // etcd sends by itself does not.
   if (answer.created || answer.watchId < 0n) return { kind: "alive", ...answerOf(answer.header) };
   return { kind: "reached", revision: answer.header?.revision ?? 0n };
 }
