@@ -11,16 +11,16 @@ import { livePod, unsubscribe } from "./live-pod.ts";
 import { planToReap } from "./orphans.ts";
 import { undoPod } from "./undo.ts";
 
-/** What it takes to delete a pod whose record makes no sense. */
+/** What a delete of a pod with an unreadable record needs. */
 export interface DamagedEnding extends Ending {
   readonly config: Pick<Config, "podsDir" | "disksDir" | "stateDir">;
   readonly kept: KeptPlans;
 }
 
 /**
- * Ends a pod whose record makes no sense, as far as it is known what it has: by the plan that
- * podnetd holds or that is kept alongside the state, else by what its other rows say and by where
- * its files lie. To be called when it is one's turn.
+ * Ends a pod with an unreadable record, as far as its resources are known: by the plan that podnetd
+ * holds or that is kept alongside the state, else by its other rows and the paths of its files. The
+ * caller has the pod's turn.
  */
 export async function deleteDamaged(pod: DamagedPod, ending: DamagedEnding): Promise<void> {
   const { records, host, log, config } = ending;
@@ -30,7 +30,7 @@ export async function deleteDamaged(pod: DamagedPod, ending: DamagedEnding): Pro
   const place = { podId: id, runDir: join(config.podsDir, id), template: false, pid: undefined };
   const vm = planToReap({ ...place, kept: found }, host.confinement);
   const remains = records.remains(pod, vm);
-  // Without a plan it is not known whose machine the run's is: one of podnet's own is found by its
+  // Without a plan, the run does not show which kind of machine it is; podnet's own is found by its
   // directory.
   const live =
     ending.held(id) ??

@@ -49,7 +49,8 @@ export function cancelled(caller: AbortSignal | undefined): OwnedSignal {
 const endToldMs = 500;
 
 /**
- * A machine's connections close a moment before its end is reported; the end is what matters then.
+ * Waits for the report of a machine's end: its connections close a moment before, and the end is
+ * the error that matters.
  */
 export async function toldOfEnd(ended: AbortSignal): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();

@@ -3,12 +3,12 @@ import { dirname } from "node:path";
 import type { DiskPlan, VmPlan } from "../../../hypervisor/driver.ts";
 
 /**
- * QEMU joins writes that follow each other, and allocates for all of them or none: a write of so
- * many bytes found no room.
+ * QEMU joins adjacent writes, and allocates for all of them or none: a write of this size found no
+ * room.
  */
 const largestWrite = 2 * 2 ** 20;
 
-/** What is known of a file that a machine writes to. */
+/** The properties of a file that a machine writes to. */
 export interface WrittenFile {
   readonly maxBytes: number | undefined;
   readonly allocatedBytes: number;

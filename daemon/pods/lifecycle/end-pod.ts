@@ -10,7 +10,7 @@ import type { Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
 import { wrongState } from "./wrong-state.ts";
 
-/** What it takes to end pods. */
+/** The parts of podnetd that ending a pod needs. */
 export interface Ending extends Supervision {
   held(id: PodId): LivePod | undefined;
   /**
@@ -71,7 +71,7 @@ const recordStays = ({ name }: PodRow, thrown: unknown): PodnetError => {
   );
 };
 
-/** Takes down what there is of a pod; answers what could not be undone. */
+/** Takes down a pod; returns what could not be undone. */
 async function takeAway(
   row: PodRow,
   { state, graceful }: { readonly state: "stopping" | "deleting"; readonly graceful: boolean },
@@ -102,7 +102,7 @@ async function takeAway(
   return error;
 }
 
-/** Nothing has begun: what runs runs on, and is followed as before. */
+/** The end has not begun: the machine runs on, and is followed as before. */
 function followAgain(live: LivePod, ending: Ending): void {
   if (live.vm === undefined) return;
   unsubscribe(live);

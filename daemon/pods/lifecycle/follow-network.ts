@@ -16,7 +16,7 @@ import { type LivePod, livePod } from "./live-pod.ts";
 /** Longest a pod's ports may take to follow their network, milliseconds. */
 const portsMs = 60_000;
 
-/** What it takes to have pods follow their networks. */
+/** The parts of podnetd that pods need to follow their networks. */
 export interface Following extends Ending {
   readonly networks: KnownNetworks;
 }
@@ -77,7 +77,7 @@ async function ensurePorts(
   });
 }
 
-/** The ports that would be others with a network as it is to be. Takes nothing. */
+/** The ports that a network's new definition would change. Takes nothing. */
 export function changedPorts(
   network: NetworkDefinition,
   { records, networks }: Pick<Following, "records" | "networks">,

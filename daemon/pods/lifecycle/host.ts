@@ -16,12 +16,12 @@ import type { Sandboxes } from "../interfaces/sandboxes.ts";
 /** The host's network, as far as pods need it. */
 type PodNetwork = Pick<HostNetwork, "apply" | "remove" | "observe">;
 
-/** What the steps of a pod act on. */
+/** The parts of the host that a pod's steps act on. */
 export interface Host {
   readonly driver: Driver;
-  /** As they are now: a pod's ports follow them. */
+  /** The current networks, which a pod's ports follow. */
   readonly networks: Pick<KnownNetworks, "list">;
-  /** How new machines are shut in; undefined leaves them open. */
+  /** The confinement of new machines; undefined leaves them unconfined. */
   readonly confinement?: Confinement | undefined;
   readonly network: PodNetwork;
   /** The host ports that pods have published. */
@@ -32,16 +32,18 @@ export interface Host {
   /** Makes a tap, or opens a foreign one. */
   openTap(name: IfName, options?: { readonly kept: boolean }): Tap;
   openGuest(options: OpenGuestOptions): Guest;
-  /** Answers a guest's questions by one of its ports, until disposed. Throws `SYSCALL_FAILED`. */
+  /**
+   * Answers a guest's DHCP requests on one of its ports, until disposed. Throws `SYSCALL_FAILED`.
+   */
   openAnswers(options: PortAnswersOptions): Disposable;
-  /** Something of a guest was not answered; `what` comes from a small set. */
+  /** A guest's request was not answered; `what` comes from a small set. */
   dropped(what: string): void;
-  /** Writes down what a guest shows to have, and reports it. Never throws. */
+  /** Records what a guest is seen to have, and reports it. Never throws. */
   noteGuest(live: LivePod, text: string): void;
   randomBytes(count: number): Uint8Array;
   /**
-   * Makes durable what a pod's plan becomes by what was learnt. `next` is asked for what the pod
-   * may go back to, too.
+   * Records what was observed in a pod's plan, durably. `next` is also applied to the contents that
+   * the pod may go back to.
    */
   learn(live: LivePod, text: string, next: (pod: PodContents) => PodPlan): void;
   /** Makes a machine's record durable, before anything is built on it. */
@@ -50,7 +52,7 @@ export interface Host {
     readonly readyMs: number;
     /** Of a guest whose agent has it power off. */
     readonly stopMs: number;
-    /** Of a guest without an agent. */
+    /** For a guest without an agent. */
     readonly powerButtonMs: number;
   };
 }

@@ -1,20 +1,19 @@
 import type { PodRow } from "../store/pod-row.ts";
 import type { Supervision } from "./supervision.ts";
 
-/** Between attempts at what failed for a pod. */
+/** Between attempts after a failure of a pod. */
 export const podBackoff = { firstMs: 250, longestMs: 15_000 } as const;
 
-/** A machine that is paused is the one that ran: what is to be put right stays so. */
+/** A paused machine is the one that ran, so a repair of it is still needed. */
 const isSameLife = (one: PodRow["state"], other: PodRow["state"]): boolean =>
   one === other || [one, other].every((state) => state === "running" || state === "paused");
 
 /**
- * Does again what failed for a pod, until it works, the pod is in another state, or the daemon
- * ends. Meanwhile the pod keeps its state and says what is wrong as its reason. Each attempt has
- * the pod to itself.
+ * Retries what failed for a pod, until it works, the pod is in another state, or podnetd ends.
+ * Meanwhile the pod keeps its state, with the failure as its reason. Each attempt runs in the pod's
+ * turn.
  *
- * Pod and `what` are the key: of two failures of one kind the later attempt is the one that is
- * made.
+ * Pod and `what` are the key: after two failures of one kind only the later attempt is made.
  */
 export function keepTrying(
   { id, plan, state }: PodRow,

@@ -13,7 +13,7 @@ import { guard, type Supervision } from "./supervision.ts";
  * Longest that the hypervisor may take to stop or to resume a machine's processors, milliseconds.
  */
 const limitMs = 10_000;
-/** Between two looks at whether a machine runs that others keep stopping, milliseconds. */
+/** Between two looks at the state of a machine that other programs keep stopping, milliseconds. */
 const lookEveryMs = 1000;
 
 /**
@@ -77,7 +77,7 @@ export function followRunState(live: LivePod, watch: Supervision): void {
   let queued = false;
   const unsubscribe = vm.onEvent((event) => {
     if (event.kind !== "run-state") return;
-    // At once, whatever holds the pod: a deadline of its guest may be about to pass.
+    // At once, without the pod's turn: a deadline of its guest may be about to pass.
     if (event.runs === false) stand(live);
     if (event.runs === true) live.time.go();
     if (queued) {
@@ -114,7 +114,7 @@ async function settleRunState(
   if (was === "paused" && state.runs) await configureNow(live, watch, resumed, signal);
 }
 
-/** Makes the row of a running or paused pod say what its machine does. */
+/** Writes the machine's state into the row of a running or paused pod. */
 function noteRunState(
   live: LivePod,
   { runs, status }: RunState,

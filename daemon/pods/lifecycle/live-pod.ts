@@ -11,8 +11,8 @@ import type { PodPlan } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
 /**
- * What this process holds of a pod: connections and descriptors. None of it is needed to end the
- * pod — `plan` and `record` suffice — so a restart loses nothing.
+ * The connections and descriptors that this process has for a pod. `plan` and `record` suffice to
+ * end the pod, so a restart loses nothing.
  */
 export interface LivePod {
   /**
@@ -20,7 +20,7 @@ export interface LivePod {
    */
   plan: PodPlan;
   spec: PodSpec;
-  /** How to find the machine; survives in the `runs` table. */
+  /** Identifies the machine; survives in the `runs` table. */
   record: VmRecord | undefined;
   vm: RunningVm | undefined;
   guest: Guest | undefined;
@@ -28,23 +28,23 @@ export interface LivePod {
   observed: ObservedGuest | undefined;
   /** Taps not yet handed to the machine, by interface position. */
   readonly taps: Map<number, Tap>;
-  /** Positions whose NIC is plugged. */
+  /** Positions of plugged NICs. */
   readonly plugged: Set<number>;
-  /** Positions whose NIC the guest has ejected: the machine runs on without. */
+  /** Positions of NICs that the guest has ejected, while the machine runs on. */
   readonly ejected: Set<number>;
-  /** What answers a guest without an agent, by interface position. */
+  /** The DHCP servers of a guest without an agent, by interface position. */
   readonly answers: Map<number, Disposable>;
   /** Stands while its machine is paused. */
   readonly time: GuestTime;
-  /** It has stood since the guest was last configured: its clock is behind. */
+  /** The machine was paused since the guest was last configured: the guest's clock is behind. */
   stood: boolean;
   /** A change was taken back since the guest was last configured: it may not be as planned. */
   unsettled: boolean;
   /** The guest has said that it powers off. */
   poweringOff: boolean;
   /**
-   * How often the guest restarted by itself, and why it did last, for people. Counted by this
-   * process while the pod runs: a podnetd that starts again begins with none.
+   * How often the guest restarted, and the last reason, for people. Counted by this process while
+   * the pod runs: a podnetd that starts again begins at zero.
    */
   restarts: { readonly count: number; readonly text: string };
   /** Aborted with `QEMU_EXITED` or `BOOT_FAILED` when the machine ends unasked, or cannot begin. */
@@ -89,7 +89,7 @@ export function adoptVm(live: LivePod, vm: RunningVm): void {
   );
 }
 
-/** Stops listening; what happens from here on is meant to happen. */
+/** Stops listening; what happens from here on is intended. */
 export function unsubscribe(live: LivePod): void {
   for (const end of live.subscriptions) end();
   live.subscriptions.clear();
@@ -98,7 +98,7 @@ export function unsubscribe(live: LivePod): void {
 }
 
 /**
- * Whom to determine what the guest is to do. Throws `AGENT_DISCONNECTED`: it may go any time, and
+ * The connection to the guest's agent. Throws `AGENT_DISCONNECTED`: the agent may go any time, and
  * is reached again.
  */
 export function requireGuest({ guest, plan }: LivePod): Guest {

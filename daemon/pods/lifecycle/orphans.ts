@@ -13,9 +13,9 @@ import type { KeptPlan, KeptPlans } from "../store/kept-plans.ts";
 export interface Unknown {
   readonly podId: PodId;
   readonly runDir: string;
-  /** It belongs to a template. */
+  /** The machine is a template's. */
   readonly template: boolean;
-  /** Of its machine; undefined when none runs. */
+  /** The machine's process; undefined when none runs. */
   readonly pid: number | undefined;
   readonly kept: KeptPlan | undefined;
 }
@@ -32,7 +32,7 @@ export interface OrphanParts {
   readonly kept: KeptPlans;
 }
 
-/** The directories of machines that are none of `known`. */
+/** The directories of machines that are not `known`. */
 export function unknownMachines(
   known: ReadonlySet<string>,
   { podsDir, driver, kept }: OrphanParts,
@@ -86,7 +86,7 @@ const orphanText = ({ podId, pid, runDir, kept }: Orphan): string => {
   return `${what}, pid ${pid}, ${runDir}`;
 };
 
-/** What it takes to remove such a machine: with its own plan, where that was kept. */
+/** The plan by which such a machine is removed: its own, where that was kept. */
 export function planToReap(
   { podId, runDir, template, kept }: Unknown,
   confinement: Confinement | undefined,

@@ -34,7 +34,7 @@ export function withPorts(
   };
 }
 
-/** A pod without some of its published ports; what it does not publish is passed over. */
+/** A pod without some of its published ports; ports that it does not publish are ignored. */
 export function withoutPorts({ plan, spec }: PodContents, asked: readonly PortSpec[]): PodContents {
   const stays = (_: unknown, i: number): boolean => {
     const entry = plan.published?.[i];
@@ -57,14 +57,14 @@ export const notPublished = (
 export const removedPorts = (before: PodPlan, after: PodPlan): readonly PublishedPlan[] =>
   before.published?.filter((each) => !after.published?.includes(each)) ?? [];
 
-/** By what it is at the host; by the pod's port, where a chosen one is not named. */
+/** Compares the ports on the host; for a host port that podnetd chose, the pod's port. */
 const isMeant = (entry: PublishedPlan, { hostPort, podPort, count, hostIp, protocol }: PortSpec) =>
   entry.protocol === protocol &&
   entry.hostIp === hostIp &&
   entry.count === count &&
   (hostPort === 0 ? entry.podPort === podPort : entry.hostPort === hostPort);
 
-/** What the host translated of what goes is remembered: who speaks by it is cut off. */
+/** Keeps the removed translations in the plan, so that their connections are cut. */
 function withPublished(plan: PodPlan, published: readonly PublishedPlan[]): PodPlan {
   const next = { ...plan, published };
   const had = rulesOf(plan).published;
@@ -75,11 +75,10 @@ function withPublished(plan: PodPlan, published: readonly PublishedPlan[]): PodP
 }
 
 /**
- * Publishes what `next` has more than the pod: all of it or none. The sockets come first, since
- * they end with this process whatever becomes of it, and are what is refused if anything is; then
- * the only commit, and the rules after it. Rules that fail are undone; those that a start does not
- * find are made by it. `stillFree` throws when another pod has been given one of the ports
- * meanwhile.
+ * Publishes the ports that `next` has in addition, all or none. Sockets are opened first: they end
+ * with this process in any case, and are refused most often. Then comes the only commit, and the
+ * rules after it. Rules that fail are undone, and a start makes missing ones. `stillFree` throws
+ * when another pod has got one of the ports meanwhile.
  */
 export async function publish(
   live: LivePod,
@@ -117,7 +116,9 @@ export async function publish(
   }
 }
 
-/** Takes away what `next` has less. Once committed it is completed, if need be later. */
+/**
+ * Removes the ports that `next` lacks. Once committed the removal is completed, if need be later.
+ */
 export async function unpublish(
   live: LivePod,
   row: PodRow,
@@ -157,7 +158,7 @@ async function ensureRules(live: LivePod, { host }: Supervision): Promise<void> 
   await host.network.apply({ ...fragment, ports }, AbortSignal.timeout(rulesMs));
 }
 
-/** Gives the host a pod's rules where they are to be others than by `before`. */
+/** Applies a pod's rules to the host when they differ from those of `before`. */
 export async function ensureRulesSince(
   live: LivePod,
   before: PodPlan,

@@ -22,9 +22,9 @@ export interface Recovery extends TakeOver {
   readonly kept: KeptPlans;
 }
 
-/** Of a pod whose recovery has failed so far. */
+/** The reason of a pod whose recovery has failed so far. */
 const notYet = "podnetd cannot take it over yet";
-/** Of one that was taken down before, or half. */
+/** The reason of a pod that could not be taken down so far. */
 const leftBehind = "podnetd cannot undo what is left of it yet";
 
 const interrupted = (): PodnetError =>
@@ -57,8 +57,8 @@ export async function recoverPods(recovery: Recovery): Promise<void> {
 }
 
 /**
- * What pods wrote whose records were lost is worth more than a machine: it goes when an
- * administrator says so.
+ * Reports disks without a row. What a pod wrote is worth more than a machine, so only an
+ * administrator removes it.
  */
 function tellOfDisks(known: ReadonlySet<string>, { disksDir, log }: Recovery): void {
   for (const id of overlayDirectories(disksDir))
@@ -100,7 +100,7 @@ async function recoverPod(row: PodRow, recovery: Recovery, limitMs: number): Pro
       return;
     case "stopped":
     case "failed":
-      // Nothing should be left of these; undoing what is absent costs little and makes it so.
+      // Nothing should be left of these pods; undoing what is absent costs little and makes sure.
       await takeDown(row, recovery);
       return;
   }
@@ -140,7 +140,7 @@ async function removeLeft(known: ReadonlySet<string>, recovery: Recovery): Promi
     const plan = planToReap(found, host.confinement);
     const remove = (): Promise<void> => host.driver.reap(undefined, plan);
     await remove().catch((thrown: unknown) => {
-      // There is no row that could say what is wrong.
+      // There is no row to carry the reason.
       log.error({ pod_id: podId, err: thrown }, "Cannot remove it, trying again");
       retries.failed(
         `remains ${podId}`,

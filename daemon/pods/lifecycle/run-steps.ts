@@ -22,8 +22,8 @@ export interface StepRun {
 }
 
 /**
- * Runs a flow forward. The first failure aborts what runs alongside it; it is thrown once all have
- * ended, with its step, and with the others' failures suppressed behind it. Nothing is undone here.
+ * Runs a flow forward. The first failure aborts the steps alongside it. It is thrown once all have
+ * ended, with its step, and with the other failures suppressed behind it. Undoes nothing.
  */
 export async function runFlow(flow: Flow, run: StepRun, signal: AbortSignal): Promise<void> {
   switch (flow.kind) {
@@ -72,12 +72,12 @@ async function runTogether(
   );
   if (failures.length === 0) return;
   const [first, ...others] = failures;
-  // What was aborted because of the first says nothing of its own.
+  // Steps that the first failure aborted have no failure of their own.
   const real = others.filter((each) => each !== first && !isPodnetError(each, "CANCELLED"));
   throw real.length === 0 ? first : attach(first, real);
 }
 
-/** The first error, with others behind it as its cause. */
+/** The first error, with the others as its cause. */
 export function attach(first: unknown, others: readonly unknown[]): PodnetError {
   const error = toPodnetError(first);
   const cause = new AggregateError([error.cause ?? error, ...others], "Further errors followed");
@@ -100,7 +100,7 @@ async function runStep(step: Step, run: StepRun, signal: AbortSignal): Promise<v
     const durationMs = Number((run.elapsed() - startMs).toFixed(3));
     run.progress.finished({ step: step.kind, startMs, durationMs, detail });
   } catch (thrown) {
-    // A guest that restarts breaks off in the middle of what it says.
+    // A guest that restarts breaks off in the middle of a message.
     if (isPodnetError(thrown, "AGENT_DISCONNECTED", "AGENT_PROTOCOL"))
       await toldOfEnd(run.live.ended.signal);
     throw explain(thrown, step.kind, signal);
@@ -121,7 +121,10 @@ function refuseAborted(signal: AbortSignal): void {
   if (signal.aborted) throw signal.reason;
 }
 
-/** A failure with its step. What aborted a wait is the failure, whatever the wait made of it. */
+/**
+ * A failure with its step. An aborted wait failed by the signal's reason, whatever error the wait
+ * throws.
+ */
 function explain(thrown: unknown, step: StepKind, signal: AbortSignal): PodnetError {
   const reason: unknown = signal.aborted ? signal.reason : undefined;
   if (isPodnetError(reason, "DEADLINE_EXCEEDED", "CANCELLED", "QEMU_EXITED", "BOOT_FAILED")) {

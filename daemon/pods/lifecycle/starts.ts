@@ -31,7 +31,7 @@ export interface CreateOptions {
   admit?(): Disposable;
 }
 
-/** What a start has to do with all else that happens to pods. */
+/** The parts of podnetd that a start of a pod needs. */
 export interface StartsParts extends PodsParts {
   readonly locks: KeyedLock<PodId>;
   readonly supervision: Ending;
@@ -84,7 +84,7 @@ export class Starts {
     const started = this.#parts.host.clock.monotonic();
     this.#parts.refuseEnding();
     const found = await findNamed(asked.spec, this.#parts, caller ?? AbortSignal.timeout(limitMs));
-    // Nothing is awaited between planning and the commit, so what was free is still free.
+    // Planning and commit run without an await between them, so free addresses and ports stay free.
     const plan = planNew(asked, found, this.#parts, imagesOnly ?? false);
     this.#parts.records.claim(plan, asked.spec, request);
     return await this.#parts.locks.run(plan.podId, () =>
@@ -122,7 +122,7 @@ export class Starts {
         progress: options.progress,
         caller: options.signal,
         keep: true,
-        // What a delete did not finish removing is begun anew: it was to be gone.
+        // A disk that a delete did not finish removing is made anew: it was to be removed.
         fresh: !row.established || row.failure?.step === "disk.drop",
       });
     });
@@ -137,7 +137,7 @@ export class Starts {
       readonly caller: AbortSignal | undefined;
       /** A pod that has run before stays, with its addresses, when it does not start. */
       readonly keep: boolean;
-      /** It has never run. */
+      /** The pod has never run. */
       readonly fresh: boolean;
     },
   ): Promise<PodRow> {
@@ -146,7 +146,7 @@ export class Starts {
     const live = livePod(pod);
     const stop = new AbortController();
     this.#bringingUp.set(plan.podId, stop);
-    // To the microsecond: what lies beyond is noise.
+    // To the microsecond: further digits are noise.
     const elapsed = (): number => Math.round((host.clock.monotonic() - how.started) * 1000) / 1000;
     const progress: Progress = {
       started: (step, startMs) => how.progress.started(step, startMs),

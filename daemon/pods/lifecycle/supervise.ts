@@ -82,7 +82,7 @@ function restarted(live: LivePod): string {
   return text;
 }
 
-/** The machine is gone: what it held is freed at once, the addresses stay the pod's. */
+/** The machine is gone: its resources are freed at once, and the addresses stay the pod's. */
 async function machineEnded(live: LivePod, watch: Supervision, poweredOff: boolean): Promise<void> {
   await watch.locks.run(live.plan.podId, async () => {
     // A delete that came first has ended it, and may have deleted the row.
@@ -113,7 +113,7 @@ async function settle(live: LivePod, watch: Supervision, poweredOff: boolean): P
   });
 }
 
-/** Frees what is left of a machine that has ended, and throws the first of what could not be. */
+/** Frees the resources of a machine that has ended, and throws the first failure. */
 async function freeHeld(live: LivePod, { host, log }: Supervision): Promise<void> {
   const failures = await undoPod(live, host, { graceful: false });
   for (const failure of failures)

@@ -6,19 +6,19 @@ import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
 import type { PodRecords } from "../store/records.ts";
 
-/** What it takes to follow running pods. */
+/** The parts of podnetd that following running pods needs. */
 export interface Supervision {
   readonly host: Host;
   readonly records: PodRecords;
   readonly locks: KeyedLock<PodId>;
   readonly log: Log;
-  /** What failed and is tried again. */
+  /** Retries after failures. */
   readonly retries: WorkQueue;
   /** Aborted when the daemon lets go of its pods. */
   readonly over: AbortSignal;
-  /** A guest did something more often than is reported; `what` comes from a small set. */
+  /** Counts what a guest did too often to be reported; `what` comes from a small set. */
   dropped?(what: string): void;
-  /** So many bytes of a console were overwritten by later ones. */
+  /** Counts bytes of a console that were overwritten by later ones. */
   overwritten?(bytes: number): void;
   /** The pod has no machine any more. */
   gone(live: LivePod): void;

@@ -22,7 +22,7 @@ import { undoPod } from "./undo.ts";
  * tries again, as a delete waits for that.
  */
 export const reattachMs = { first: 10_000, again: 3000 } as const;
-/** Of a pod that runs and is watched, but whose ports could not be looked at or put right. */
+/** The reason of a running pod whose ports could not be observed or repaired. */
 const portsLacking = "its ports are not as planned";
 
 export interface TakeOver extends Supervision {
@@ -35,10 +35,10 @@ export interface TakeOver extends Supervision {
 }
 
 /**
- * Takes over the machine of a running pod, or frees what is left of one that has ended. Throws when
- * neither is certain, with nothing changed: its QMP socket may be held by another client for a
- * while. From when the machine is ours its end is noticed; ports that cannot be put right then are
- * tried again.
+ * Adopts the machine of a running pod, or frees the resources of one that has ended. Throws, with
+ * nothing changed, when neither is certain: another client may hold its QMP socket for a while.
+ * From its adoption on the machine's end is noticed; ports that cannot be repaired then are
+ * retried.
  */
 export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number): Promise<void> {
   const { host, records } = recovery;
@@ -55,8 +55,7 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   adoptVm(live, vm);
   live.identity = row.guest;
   live.observed = row.observed;
-  // Its guest may have been reported of what is gone back from, or not yet of what its networks
-  // have become.
+  // The guest may have been sent what is undone now, or may lack an update of its networks.
   live.unsettled = row.before !== undefined || asksOtherwise(row);
   live.stood = row.state === "paused" || row.reason === clockBehind;
   let ports: PodFragment;
@@ -97,8 +96,8 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
 }
 
 /**
- * The machine of a row that says it runs. Where its run has no record, or that of an earlier
- * machine, the one that runs is looked for: the record was lost, and the machine was not.
+ * The machine of a row whose state is running. When its run has no record, or that of an earlier
+ * machine, the running one is looked for: only the record was lost.
  */
 async function findAgain(
   { id, plan }: PodRow,
@@ -117,8 +116,8 @@ async function findAgain(
 }
 
 /**
- * Takes down whatever there is of a pod, and throws the first of what could not be undone: its row
- * must not say yet that nothing is left.
+ * Takes down a pod, and throws the first failure: until then its row must not say that nothing is
+ * left.
  */
 export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
   const failures = await undoPod(livePod(row, recovery.records.run(row.id)), recovery.host, {
@@ -127,7 +126,7 @@ export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
     ...(row.state === "deleting" || (row.state === "creating" && !row.established)
       ? { dropDisks: "anyway" }
       : {}),
-    // They ended with the machine, and a look at them takes long.
+    // The connections ended with the machine, and looking for them takes long.
     flowsEnded: recovery.sweeping && (row.state === "stopped" || row.state === "failed"),
   });
   for (const failure of failures) {
@@ -155,7 +154,7 @@ async function pluggedPorts(
   };
 }
 
-/** Whether the guest, when it was last configured, asked other name servers than it is to ask. */
+/** Whether the guest's name servers at its last configuration differ from those in its plan. */
 function asksOtherwise({ plan, spec, observed }: PodRow): boolean {
   if (!guestOf(plan).showsServers) return false;
   if (observed === undefined || observed.resolverKept !== undefined) return false;

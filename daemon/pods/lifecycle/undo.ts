@@ -21,7 +21,7 @@ export interface UndoOptions {
    * again.
    */
   readonly dropDisks?: "last" | "anyway";
-  /** No flows of its addresses are left. */
+  /** No connections of its addresses are left. */
   readonly flowsEnded?: boolean;
 }
 
@@ -128,14 +128,14 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
   },
 };
 
-/** A guest whose machine is paused can power off once it is not. */
+/** Resumes a paused machine, so that its guest can power off. */
 async function resumeForItsEnd({ vm, time }: LivePod): Promise<void> {
   if (!time.stands) return;
   await vm?.resume(AbortSignal.timeout(resumeMs));
   time.go();
 }
 
-/** Waits for all of them, whichever fail, and throws the first failure. */
+/** Waits for all of them, also after a failure, and throws the first one. */
 async function everyOne(all: readonly Promise<unknown>[]): Promise<void> {
   const failed = (await Promise.allSettled(all)).find(({ status }) => status === "rejected");
   if (failed?.status === "rejected") throw failed.reason;

@@ -1,7 +1,7 @@
 import { PodnetError } from "../../../core/errors.ts";
 import type { PodRow, PodState } from "../store/pod-row.ts";
 
-/** A pod is not in the state that something takes: `WRONG_STATE`, with what to do about it. */
+/** `WRONG_STATE`: a pod is not in the state that an operation needs, with what to do about it. */
 export const wrongState = (row: PodRow, wanted: PodState): PodnetError =>
   new PodnetError("WRONG_STATE", `Pod "${row.name}" is ${row.state} instead of ${wanted}`, {
     hint: whatToDo(row),
@@ -19,7 +19,7 @@ export const notHeld = ({ name, state, reason }: PodRow): PodnetError =>
     },
   );
 
-/** How a pod comes to run; what takes no running pod goes on as it is. */
+/** How a pod gets to run, for the hint. */
 function whatToDo({ state, name }: PodRow): string {
   if (state === "creating") return "Wait until it runs";
   if (state === "paused") return `Resume it: podnet resume ${name}`;

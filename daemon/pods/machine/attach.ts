@@ -9,7 +9,7 @@ import type { PodRow } from "../store/pod-row.ts";
 import type { PodsParts } from "../pods-parts.ts";
 import { machineKindOf } from "./machine-of.ts";
 
-/** Longest a machine may take to say what it is, milliseconds. */
+/** Longest a machine may take to answer about itself, milliseconds. */
 const lookMs = 5000;
 
 /**
@@ -96,7 +96,7 @@ const held = ({ name, plan }: PodRow): PodnetError =>
     details: { holder: name },
   });
 
-/** Refuses what only the owner of a machine may do to it. Throws `UNSUPPORTED`. */
+/** Refuses operations that are for a foreign machine's owner. Throws `UNSUPPORTED`. */
 export function refuseOwners({ name, plan }: PodRow, what: string): void {
   if (plan.vm.attached === undefined) return;
   throw new PodnetError(
@@ -109,7 +109,7 @@ export function refuseOwners({ name, plan }: PodRow, what: string): void {
   );
 }
 
-/** Throws `WRONG_STATE` for a pod whose machine podnet itself runs. */
+/** Throws `WRONG_STATE` for a pod with a machine of podnet's own. */
 export function requireAttached({ name, plan }: PodRow): void {
   if (plan.vm.attached !== undefined) return;
   throw new PodnetError("WRONG_STATE", `Pod "${name}" is not attached: podnet runs its machine`, {

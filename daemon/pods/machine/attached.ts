@@ -9,7 +9,7 @@ export const attachedTo = ({ qmp, channel, tty, type, accelerator }: AttachPlan)
   guestIsUp: true,
   steps: {
     begin: { kind: "vm.attach" },
-    // Its guest is left as it is, and its NICs are taken back.
+    // The guest is left as it is, and its NICs are unplugged.
     end: [{ kind: "guest.leave" }, { kind: "vm.release" }],
   },
   channels() {

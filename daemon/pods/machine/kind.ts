@@ -3,23 +3,23 @@ import type { RunningVm, VmPlan } from "../../../hypervisor/driver.ts";
 import type { PodPlan } from "../store/pod-plan.ts";
 
 /**
- * A kind of machine: one that podnet starts and ends, or one of another program, to which a pod is
- * attached. Each kind is one module of this folder. Code elsewhere asks a kind what it can, and
- * never which one it is.
+ * A kind of machine: one that podnet starts and ends, or a foreign one to which a pod is attached.
+ * Each kind is one module of this folder. Other code asks a kind what it can do, and never which
+ * one it is.
  */
 export interface MachineKind {
   /**
-   * podnet starts it, may stop it, and ends it with the pod. Of other machines podnet takes back
-   * what it plugged.
+   * podnet starts the machine, may stop it, and ends it with the pod. From a foreign machine podnet
+   * unplugs what it plugged.
    */
   readonly isOwn: boolean;
   /** podnet has its console. */
   readonly hasConsole: boolean;
-  /** Its guest has been up since before the pod was made. */
+  /** The guest has been up since before the pod was made. */
   readonly guestIsUp: boolean;
   readonly steps: MachineSteps;
 
-  /** Where its agent is reached. Throws `INTERNAL` when there is no channel. */
+  /** The sockets of the agent's channel. Throws `INTERNAL` when there is no channel. */
   channels(vm: Pick<RunningVm, "socketPath">): Pick<OpenGuestOptions, "channelPath" | "ttyPath">;
   /** A monitor of its own for programs that check podnet; undefined when it has none. */
   witnessSocket(vm: Pick<RunningVm, "socketPath">): string | undefined;
@@ -34,17 +34,17 @@ interface MachineSteps {
   }[];
 }
 
-/** What is said of a machine to people. */
+/** The texts about a machine for people. */
 interface MachineText {
-  /** How a new pod has it. */
+  /** How a new pod gets the machine. */
   claim(plan: Pick<PodPlan, "podId" | "name">, vm: VmPlan): string;
-  /** How a pod comes to it. */
+  /** How a pod's machine begins. */
   begin(vm: VmPlan, describe: MachineDescriber): MachineSection;
   /** What to do with a pod whose machine has ended. */
   hintWhenAbsent(name: string): string;
-  /** What to do instead of attaching another pod to it. */
+  /** The hint for attaching another pod to the machine. */
   hintWhenHeld(name: string): string;
-  /** What cannot be done because podnet did not start it. */
+  /** What cannot be done with a machine that podnet did not start. */
   cannot(guest: { readonly hasAgent: boolean }): readonly string[];
 }
 
@@ -57,6 +57,6 @@ interface MachineSection {
 /** How the driver renders a machine's start. */
 interface MachineDescriber {
   command(vm: VmPlan): readonly string[];
-  /** What makes a clone of a started machine. */
+  /** The commands that make a clone of a started machine. */
   restore(): readonly string[];
 }

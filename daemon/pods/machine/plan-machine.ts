@@ -5,7 +5,7 @@ import { planVm } from "../plan/plan-boot.ts";
 import type { Snapshot } from "../plan/snapshot.ts";
 import { planAttachedVm } from "./plan-attached.ts";
 
-/** Decides a new pod's machine. Throws what `planVm` does. */
+/** Decides a new pod's machine. Throws as `planVm`. */
 export function planMachine(
   spec: PodSpec,
   snapshot: Snapshot,
