@@ -9,19 +9,19 @@ import type { Host } from "./lifecycle/host.ts";
 import type { KeptPlans } from "./store/kept-plans.ts";
 import type { PodRecords } from "./store/records.ts";
 
-/** What is counted of pods, in Prometheus' terms. */
+/** The metrics of pods, in Prometheus' terms. */
 interface PodMetrics {
   /** A step of bringing a pod up has ended. */
   step(span: Span): void;
   /** A create or start has ended, with `OK` or its error code. */
   created(code: string): void;
-  /** A guest did more than it may of `what`. */
+  /** Counts what a guest did beyond its limit of `what`. */
   guestDropped(what: string): void;
-  /** So many bytes of a console were overwritten. */
+  /** Counts bytes of a console that were overwritten. */
   consoleOverwritten(bytes: number): void;
 }
 
-/** What pods are made with and of. */
+/** The parts of podnetd that pods need. */
 export interface PodsParts {
   readonly db: Database;
   readonly config: Config;

@@ -32,7 +32,7 @@ import { type CreateOptions, Starts } from "./lifecycle/starts.ts";
 import { notHeld, wrongState } from "./lifecycle/wrong-state.ts";
 import { writeDown } from "./lifecycle/write-down.ts";
 
-/** How a delete ended. */
+/** The outcome of a delete. */
 export interface Deleted {
   readonly id: string;
   readonly name: string;
@@ -40,8 +40,8 @@ export interface Deleted {
 }
 
 /**
- * All pods of this node. Pods are worked on side by side, one pod by one caller at a time; the rows
- * are the truth, what is held here are connections.
+ * All pods of this node. Pods are worked on concurrently, the requests for one pod in order. The
+ * rows are the truth; in memory are only connections.
  */
 export class Pods implements RunningPorts {
   readonly #parts: PodsParts;
@@ -49,7 +49,7 @@ export class Pods implements RunningPorts {
   readonly #locks = new KeyedLock<PodId>();
   readonly #retries = new WorkQueue({ place: "qemu", backoff: podBackoff });
   readonly #starts: Starts;
-  /** What changes pods that run. */
+  /** Changes of running pods. */
   readonly changes: Changes;
   readonly #supervision: Ending;
   /** Aborted when pods are let go of. */
@@ -97,7 +97,7 @@ export class Pods implements RunningPorts {
     return this.#parts.records.list();
   }
 
-  /** With those whose records make no sense. */
+  /** Also pods with unreadable records. */
   listAny(): (PodRow | DamagedPod)[] {
     return this.#parts.records.listAny();
   }
@@ -111,7 +111,7 @@ export class Pods implements RunningPorts {
     return this.#parts.records.findAny(idOrName);
   }
 
-  /** What this process holds of a running pod. Throws `POD_NOT_FOUND`, `WRONG_STATE`. */
+  /** The connections of a running pod. Throws `POD_NOT_FOUND`, `WRONG_STATE`. */
   running(idOrName: string): LivePod {
     const row = this.find(idOrName);
     const live = this.#live.get(row.id);
@@ -161,7 +161,7 @@ export class Pods implements RunningPorts {
     return sandboxes.inspect(join.netns, () => this.joinNow(join), heal, signal);
   }
 
-  /** What a create would do. Takes nothing. */
+  /** Plans a create. Takes nothing. */
   async plan(
     asked: CreateSpec,
     { imagesOnly = false }: Pick<CreateOptions, "imagesOnly"> = {},
@@ -196,8 +196,8 @@ export class Pods implements RunningPorts {
   }
 
   /**
-   * Deletes a pod; absent is success. `force` does not ask the guest and goes on past what cannot
-   * be undone, and past a record that makes no sense (else `STATE_CORRUPT`).
+   * Deletes a pod; absent is success. `force` does not ask the guest, and goes on when a step
+   * cannot be undone or the record is unreadable (else `STATE_CORRUPT`).
    */
   async delete(idOrName: string, options: { readonly force: boolean }): Promise<Deleted> {
     const { records } = this.#parts;
@@ -221,7 +221,9 @@ export class Pods implements RunningPorts {
     });
   }
 
-  /** Detaches a pod from a foreign machine, which runs on. Throws `WRONG_STATE` for any other. */
+  /**
+   * Detaches a pod from a foreign machine, which runs on. Throws `WRONG_STATE` for podnet's own.
+   */
   async detach(idOrName: string, options: { readonly force: boolean }): Promise<Deleted> {
     const row = this.#parts.records.search(idOrName);
     if (row !== undefined) requireAttached(usable(row));
@@ -275,12 +277,12 @@ export class Pods implements RunningPorts {
     });
   }
 
-  /** Brings the ports and name servers of a network's pods up to what it is now. */
+  /** Applies a network update to the ports and name servers of the network's pods. */
   follow(name: NetworkName): Promise<void> {
     return followNetwork(name, { ...this.#supervision, networks: this.#parts.networks });
   }
 
-  /** What that would make of ports for a network as it is to be. Takes nothing. */
+  /** The ports that a network's new definition would change. Takes nothing. */
   changedPorts(network: NetworkDefinition): PodFragment[] {
     return changedPorts(network, this.#parts);
   }
@@ -291,8 +293,8 @@ export class Pods implements RunningPorts {
   }
 
   /**
-   * After a start: takes over what runs, undoes what was half done. Rules of pods that do not run
-   * are left to a sweep.
+   * Recovers pods after a start: adopts running machines and undoes half-done work. Rules of pods
+   * that do not run are left to a sweep.
    */
   async recover(bootId: string): Promise<void> {
     const recovery: Recovery = {
@@ -306,7 +308,7 @@ export class Pods implements RunningPorts {
       attached: (live) => this.#live.set(live.plan.podId, live),
     };
     await recoverPods(recovery);
-    // What is not there any more, or goes back to what was, is known by now; the API does not
+    // By now podnetd has found which pods are gone or go back to earlier contents. The API does not
     // answer before this.
     for (const row of this.list()) await adoptPorts(row, this.#supervision);
   }
@@ -325,13 +327,13 @@ export class Pods implements RunningPorts {
   }
 
   /**
-   * Takes no new work, waits for what is under way up to `graceMs`, then undoes it. Running pods
-   * stay.
+   * Refuses new requests, waits up to `graceMs` for those under way, and then undoes them. Running
+   * pods stay.
    */
   async close(graceMs: number): Promise<void> {
     this.#closing = true;
     this.#over.abort();
-    // (The locks wait for attempts under way; what has no pod is tried again by the next podnetd.)
+    // (The locks wait for attempts under way; retries without a pod are left to the next podnetd.)
     void this.#retries.close();
     using _limit = timer(graceMs, () => {
       this.#starts.abortAll(

@@ -9,7 +9,7 @@ import { portsOf, rulesOf } from "../interfaces/pod-ports.ts";
 import type { PodContents } from "../store/pod-row.ts";
 import { type InterfacePlan, type PodPlan, staying, withNic } from "../store/pod-plan.ts";
 
-/** What of a running pod would be changed, as text, in the order it would be carried out. Pure. */
+/** The changes of a running pod as text, in the order of their execution. Pure. */
 export function describeChange(
   before: PodContents,
   after: PodContents,
@@ -75,8 +75,8 @@ const byPosition = ({ interfaces }: PodPlan): Map<number, InterfacePlan> =>
   new Map(staying(interfaces).map((each) => [each.position, each]));
 
 /**
- * A NIC that goes takes what the guest knows of it along: then it is notified of other name servers
- * alone.
+ * Unplugging a NIC removes its configuration in the guest: then the guest is sent other name
+ * servers only.
  */
 function toldAnew(had: PodContents, has: PodContents): string[] {
   const before = guestConfigOf(had);
@@ -90,7 +90,7 @@ function toldAnew(had: PodContents, has: PodContents): string[] {
     : guestOf(has.plan).text.configureLines(after, false);
 }
 
-/** Of a guest that asks by itself: what it would hear otherwise than before. */
+/** For a guest without an agent: the DHCP answers that differ from before. */
 function answeredAnew(before: PodContents, after: PodContents): string[] {
   const lines = (pod: PodContents): string[] =>
     withNic(staying(pod.plan.interfaces)).flatMap((each) => leaseLines(guestConfigOf(pod), each));

@@ -7,8 +7,8 @@ import { imageAt, type ImageHolders } from "./image-holders.ts";
 import type { DiskSnapshot } from "./snapshot.ts";
 
 /**
- * Looks at the disks a spec names. podnetd opens them and hands them over: whom they can be read by
- * else is of no matter.
+ * Looks at the disks that a spec names. podnetd opens them and passes them to QEMU, so it does not
+ * matter which other users may read them.
  */
 export function diskSnapshots(
   { boot }: PodSpec,

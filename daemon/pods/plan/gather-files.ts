@@ -17,12 +17,12 @@ import { imageAt, type ImageHolders } from "./image-holders.ts";
 import type { FileSnapshot, ImageSnapshot } from "./snapshot.ts";
 
 export interface Looking {
-  /** What the machine is of that is to boot. */
+  /** The architecture of the machine that is to boot. */
   readonly arch: Architecture;
   /** Whether kernel and initrd are opened by a QEMU that is a user of its own. */
   readonly byOthers: boolean;
   readonly imagesWithin: readonly string[] | undefined;
-  /** Who uses which file. */
+  /** The users of each file. */
   readonly holders: () => ImageHolders;
 }
 
@@ -72,7 +72,7 @@ function lookIntoKernel(found: FileSnapshot, path: string, arch: Architecture): 
   }
 }
 
-/** The files that the host boots a machine from; none of them when its disk does. */
+/** The files that the host boots a machine from; empty when the machine boots from its disk. */
 export function bootFiles(
   { kernel, initrd }: PodSpec["boot"],
   image: Pick<ImageSnapshot, "kernel" | "initrd">,
@@ -86,7 +86,7 @@ export function bootFiles(
 
 function lookAtFile(path: string, { byOthers, imagesWithin }: Looking): FileSnapshot {
   const real = imagesWithin === undefined ? path : realPath(path);
-  // Not even whether it is there is reported for what may not be named.
+  // A file that may not be named is not even reported as existing or missing.
   if (imagesWithin !== undefined && !isAllowed(real, imagesWithin)) return { kind: "outside" };
   try {
     const stats = statSync(real);

@@ -43,7 +43,8 @@ function networkSnapshot(
   const subnetSnapshot = ({ cidr, gateway }: SubnetDefinition): SubnetSnapshot => ({
     cidr,
     gateway,
-    // So many more, for an automatic one may have to pass by those that others ask for.
+    // As many more as are asked for by address, since the automatic choice may have to skip all of
+    // these.
     nextFree: world.addresses.nextFree(name, cidr, wanted.length + asked.length),
     asked: Object.fromEntries(
       asked

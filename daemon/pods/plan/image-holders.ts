@@ -4,15 +4,15 @@ import { filesOfPods } from "../store/stored-plans.ts";
 import type { ImageSnapshot, ImageHolder } from "./snapshot.ts";
 
 /**
- * Who has which file or device, by what `imageAt` says of it: links and other paths lead to the
- * same entry.
+ * The holders of files and devices, by the identity that `imageAt` returns: links and other paths
+ * to a file lead to one entry.
  */
 export type ImageHolders = ReadonlyMap<string, readonly ImageHolder[]>;
 
 /**
- * Looks up every file that pods and the node itself use. A stopped pod still holds its files: it
- * reads them again when it starts. The node's default image is held by the node, so that no pod can
- * write to what later pods boot from.
+ * Looks up all files that pods and the node itself use. A stopped pod still holds its files: it
+ * reads them again when it starts. The node holds its default image, so that no pod can write to
+ * the image that later pods boot from.
  */
 export function imageHolders(
   db: Database,

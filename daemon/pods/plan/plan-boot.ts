@@ -12,7 +12,7 @@ import type { FileSnapshot, Snapshot } from "./snapshot.ts";
 
 /**
  * Decides the machine. Throws `IMAGE_*`, `PERMISSION_DENIED`, `MEMORY_TOO_SMALL`, `POOL_EXHAUSTED`,
- * `UNSUPPORTED`, and what `planDisks` does.
+ * `UNSUPPORTED`, and as `planDisks`.
  */
 export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
   const { kernel, initrd } = bootFiles(spec.boot, snapshot.defaultImage);

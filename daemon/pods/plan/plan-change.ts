@@ -27,9 +27,9 @@ import {
 import type { Snapshot } from "./snapshot.ts";
 
 /**
- * What an interface's change makes of a pod: the whole of it, as it is to be stored. Pure. One that
- * is removed stays in the plan, `leaving`, until its NIC has left: see `withoutLeft`. Throws as
- * `planPod`, and `INTERFACE_NOT_FOUND`.
+ * The whole pod after a change of an interface, as it is to be stored. Pure. A removed interface
+ * stays in the plan, `leaving`, until its NIC is unplugged: see `withoutLeft`. Throws as `planPod`,
+ * and `INTERFACE_NOT_FOUND`.
  */
 export function planChange(
   pod: PodContents,
@@ -54,7 +54,7 @@ export function planChange(
   }
 }
 
-/** What of the world a change depends on, as interfaces that are asked for. */
+/** The interfaces that a change depends on, as requests. */
 export function askedBy({ plan, spec }: PodContents, change: InterfaceChange): InterfaceSpec[] {
   if (change.kind === "add") return [change.spec];
   const was = findInterface(plan, change.name);
@@ -145,7 +145,7 @@ function changed(
   );
 }
 
-/** As it would have been asked for. */
+/** The interface's spec after the change. */
 function changedSpec(
   asked: InterfaceSpec,
   was: InterfacePlan,
@@ -161,7 +161,7 @@ function changedSpec(
   const weight = metric === undefined ? hadMetric : (metric ?? undefined);
   return {
     ...rest,
-    // What it was given stays its own, also where it was not asked for.
+    // The interface keeps its addresses, also those that the spec did not name.
     addresses: addresses ?? was.addresses,
     mtu: mtu ?? was.mtu,
     ...(toHave === undefined ? {} : { gateway: toHave }),
@@ -197,7 +197,7 @@ function changedGateways(
   );
 }
 
-/** Published ports lead to addresses: one that is to go must not be theirs. */
+/** Refuses to remove addresses that published ports lead to. */
 function refuseUnpublished(
   { published = [] }: PodPlan,
   was: InterfacePlan,

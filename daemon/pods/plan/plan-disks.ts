@@ -13,12 +13,12 @@ type DiskSpec = PodSpec["boot"]["disks"][number];
 type Found = Extract<DiskSnapshot, { readonly kind: "disk" }>;
 
 /**
- * Decides the disks: what is written to them goes into files of the pod's own, unless it is asked
- * to go through. Throws `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `IMAGE_IN_USE`, `PERMISSION_DENIED`,
+ * Decides the disks: writes go into files of the pod's own, unless the spec has them go through.
+ * Throws `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `IMAGE_IN_USE`, `PERMISSION_DENIED`,
  * `INVALID_ARGUMENT`.
  */
 export function planDisks({ boot }: PodSpec, snapshot: Snapshot): DiskPlan[] {
-  // What the machine boots from is read by it, too.
+  // The machine reads its boot files, too.
   const bootFiles = Object.values(snapshot.files).flatMap((file) =>
     file.kind === "file" && file.image !== undefined ? [file.image] : [],
   );
@@ -78,7 +78,7 @@ function bound(
   });
 }
 
-/** No pod writes to a file that another pod, the node or a program on the host uses. */
+/** Refuses a writable file that another pod, the node or a program on the host uses. */
 function checkUse(
   { path }: DiskSpec,
   { holders, usedBy, writable }: Found,

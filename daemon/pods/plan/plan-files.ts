@@ -3,7 +3,7 @@ import { printable } from "../../../core/names.ts";
 import { notAllowed } from "../../../hypervisor/disks/allowed-files.ts";
 import type { FileSnapshot, Snapshot } from "./snapshot.ts";
 
-/** The refusal of a file that is not what a machine can have. */
+/** The refusal of a file that a machine cannot use. */
 export function refuseFile(
   file: Exclude<FileSnapshot, { readonly kind: "file" }>,
   path: string,

@@ -9,10 +9,12 @@ import { defaultPodName, planPod } from "./plan.ts";
 import type { PodPlan } from "../store/pod-plan.ts";
 import type { PodsParts } from "../pods-parts.ts";
 
-/** What had to be waited for before planning: nothing is awaited between that and a commit. */
+/**
+ * Results that had to be awaited before planning: between planning and a commit nothing is awaited.
+ */
 export type Found = Pick<World, "links" | "machine">;
 
-/** Looks for what a spec names on the host. Throws as `attachedMachine`. */
+/** Looks for a spec's links and machine on the host. Throws as `attachedMachine`. */
 export async function findNamed(
   spec: Pick<PodSpec, "interfaces" | "attached">,
   parts: PodsParts,
@@ -23,7 +25,7 @@ export async function findNamed(
   return { links, ...(machine === undefined ? {} : { machine }) };
 }
 
-/** What a pod of these would be, on a host with these links. Takes nothing. */
+/** Plans a pod by its spec, on a host with these links. Takes nothing. */
 export function planNew(
   { spec }: CreateSpec,
   found: Found,
@@ -36,7 +38,7 @@ export function planNew(
   return planPod(spec, snapshot);
 }
 
-/** What the planner's view of the world is gathered from. */
+/** The sources of the planner's snapshot. */
 export function worldOf(
   { config, db, addresses, networks, host }: PodsParts,
   found: Found,

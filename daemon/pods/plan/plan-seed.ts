@@ -5,8 +5,8 @@ import { staying } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
 /**
- * The machine as its driver starts it: with the seed disk, whose contents follow the guest's
- * network. Pure.
+ * The machine as its driver starts it: with the seed disk, which describes the guest's network.
+ * Pure.
  */
 export function machineOf(pod: PodContents): VmPlan {
   const seed = seedOf(pod);
@@ -14,10 +14,10 @@ export function machineOf(pod: PodContents): VmPlan {
 }
 
 /**
- * What cloud-init finds (its documentation, "NoCloud" and "Networking config Version 2"): JSON,
- * which is YAML. The instance is the pod, whenever it starts: what is done once for an instance is
- * done once for a pod. With an agent in the guest the network is the agent's, and nothing is said
- * of it. Undefined for a pod that asks for no such disk.
+ * The contents of the seed disk (cloud-init's documentation, "NoCloud" and "Networking config
+ * Version 2"): JSON, which is YAML. The instance is the pod over all its starts, so cloud-init does
+ * once for a pod what it does once for an instance. With an agent in the guest the network is the
+ * agent's, and the disk says nothing of it. Undefined for a pod without such a disk.
  */
 export function seedOf(pod: PodContents): SeedPlan | undefined {
   const { podId, interfaces } = pod.plan;

@@ -21,7 +21,7 @@ import {
 import type { PodContents } from "../store/pod-row.ts";
 import { machineOf } from "./plan-seed.ts";
 
-/** A part of a plan for people: each line is exactly what would be made, run or sent. */
+/** A part of a plan for people: each line is exactly what podnetd would make, run or send. */
 export interface PlanSection {
   /** The step it belongs to. */
   readonly step: string;
@@ -35,7 +35,7 @@ export interface Describers {
   command(vm: VmPlan): readonly string[];
   fragment(fragment: Fragment): readonly string[];
   plug(nic: NicPlan, vm: VmPlan): readonly string[];
-  /** What makes a clone of a started machine. */
+  /** The commands that make a clone of a started machine. */
   restore(): readonly string[];
 }
 

@@ -9,7 +9,7 @@ import type { PlannedSandbox } from "../interfaces/cni-plan.ts";
 import type { AddressStatus } from "../../ipam/addresses.ts";
 import type { PortsSnapshot } from "../../published/ports-snapshot.ts";
 
-/** What the planner may know of the world, gathered beforehand. Plain data. */
+/** The state of the host that the planner decides by, gathered beforehand. Plain data. */
 export interface Snapshot {
   /** The id the pod will have. */
   readonly podId: PodId;
@@ -22,30 +22,28 @@ export interface Snapshot {
   /** MiB that such a file may take unless its disk says; 0: as much as its disk is large. */
   readonly diskMaxMib?: number;
   readonly networks: readonly NetworkSnapshot[];
-  /** Who has a MAC that is asked for: a pod's id, or a container as messages say it. */
+  /** The holders of requested MACs: a pod's id, or a container as messages name it. */
   readonly macHolders: Readonly<Record<Mac, string>>;
-  /**
-   * The links that are named, as far as they are there: bridges and taps of others, names of taps.
-   */
+  /** The named links that exist: foreign bridges and taps, and links with requested tap names. */
   readonly links?: Readonly<Record<IfName, NamedLink>>;
-  /** Who has a tap name that is asked for, as messages say it. */
+  /** The holders of requested tap names, as messages name them. */
   readonly tapHolders?: Readonly<Record<IfName, string>>;
-  /** What pods have on the bridges of others that are named. Absent where none is. */
+  /** The addresses of pods on the named foreign bridges. Absent without such bridges. */
   readonly onBridges?: readonly OnBridge[];
   /** Unused MACs, one per interface. */
   readonly freshMacs: readonly Mac[];
-  /** What new machines are of. */
+  /** The architecture of new machines. */
   readonly arch: Architecture;
   readonly defaultImage: ImageSnapshot;
-  /** How the machine is to be shut in, as a user that no pod has; undefined when none is left. */
+  /** The confinement of the machine, with a user that no pod has; undefined when none is left. */
   readonly jail?: { readonly confinement: Confinement; readonly uid: number | undefined };
-  /** How pods of the default image start that do not say. */
+  /** How pods of the default image start by default. */
   readonly factory: "cold" | "template";
   /** Kernel and initrd, by path. */
   readonly files: Readonly<Record<string, FileSnapshot>>;
   /** The spec's disks, in its order. */
   readonly disks: readonly DiskSnapshot[];
-  /** Where they must lie, as real paths; absent when they may lie anywhere. */
+  /** The directories of allowed files, as real paths; absent when all files are allowed. */
   readonly imagesWithin?: readonly string[];
   /**
    * Where disks must lie that are written through, as real paths; absent when they may lie
@@ -57,23 +55,23 @@ export interface Snapshot {
     readonly servers: readonly Ip[];
     readonly search: readonly string[];
     readonly options: readonly string[];
-    /** What names of pods end with, where these servers know them. */
+    /** The domains of pod names, where these servers know them. */
     readonly domains?: readonly string[];
   };
   /** Lists of CNI plugins; absent where no interface names any. */
   readonly cni?: PlannedSandbox;
   /** The host's ports; absent where none are to be published. */
   readonly hostPorts?: PortsSnapshot;
-  /** The foreign machine that is to have the interfaces; absent for one of podnet's own. */
+  /** The foreign machine that is to get the interfaces; absent for podnet's own. */
   readonly machine?: Pick<FoundMachine, "type" | "accelerator" | "vcpu" | "memoryMib" | "places">;
-  /** What the driver can do. */
+  /** The driver's capabilities. */
   readonly driver: Pick<Capabilities, "nicSlots">;
 }
 
 /** An address that a pod has on a foreign bridge. */
 export interface OnBridge {
   readonly bridge: IfName;
-  /** Where it is a member of one alone. */
+  /** The VLAN, when it is a member of one alone. */
   readonly vlan: number | undefined;
   readonly address: IpPrefix;
   readonly tap: IfName;
@@ -84,10 +82,10 @@ export interface OnBridge {
 export interface NetworkSnapshot {
   readonly name: NetworkName;
   readonly bridge: IfName;
-  /** One of each address family at most, IPv4 first; one at least. */
+  /** At least one, at most one of each address family, IPv4 first. */
   readonly subnets: readonly SubnetSnapshot[];
   readonly mtu: number;
-  /** Of the bridge, where it carries more than that. */
+  /** The bridge's MTU, when it is larger. */
   readonly bridgeMtu?: number;
   readonly isolated: boolean;
   /** Whether interfaces can be members of a VLAN. */
@@ -102,7 +100,7 @@ export interface SubnetSnapshot {
   readonly gateway: IpPrefix;
   /** The addresses handed out next, in order; empty when there is none left. */
   readonly nextFree: readonly Ip[];
-  /** What is known of addresses that are asked for. */
+  /** The status of the requested addresses. */
   readonly asked: Readonly<Record<Ip, AddressStatus>>;
 }
 
@@ -110,32 +108,32 @@ export type FileSnapshot =
   | {
       readonly kind: "file";
       readonly bytes: number;
-      /** Which file or device it is, whatever its path. */
+      /** The identity of the file or device, whatever its path. */
       readonly image?: string;
       /** The pod that writes to it, by name. */
       readonly writer?: string;
       /** Without symbolic links, where it matters. */
       readonly real?: string;
     }
-  /** Not among what may be named. */
+  /** The file is outside of the directories of allowed files. */
   | { readonly kind: "outside" }
   | { readonly kind: "missing" }
   | { readonly kind: "unreadable"; readonly why: string };
 
-/** What is known of a disk that the spec names. */
+/** The properties of a disk that the spec names. */
 export type DiskSnapshot =
   | {
       readonly kind: "disk";
-      /** As large as it is to a guest, which of qcow2 is another size than the file's. */
+      /** The size that the guest sees; with qcow2 the file's size differs. */
       readonly bytes: number;
-      /** Which file or device it is, whatever its path. */
+      /** The identity of the file or device, whatever its path. */
       readonly image: string;
-      /** As it is now: see `imageMark`. */
+      /** The current mark: see `imageMark`. */
       readonly mark: string;
       /** Without symbolic links, where it matters. */
       readonly real?: string;
       readonly writable: boolean;
-      /** What some QEMU does with it now. */
+      /** How a QEMU uses the file now. */
       readonly usedBy: ImageUse | undefined;
       /** Pods that use it, running or not, and the node itself. */
       readonly holders: readonly ImageHolder[];
@@ -143,7 +141,7 @@ export type DiskSnapshot =
   | Exclude<FileSnapshot, { readonly kind: "file" }>;
 
 export interface ImageHolder {
-  /** By name; absent for the node, whose default image it is. */
+  /** The pod's name; absent for the node, which holds its default image. */
   readonly pod?: string;
   readonly use: ImageUse;
 }

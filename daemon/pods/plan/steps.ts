@@ -5,15 +5,14 @@ import { machineKindOf } from "../machine/machine-of.ts";
 import { type NicInterface, type PodPlan, withCni, withNic } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
-/**
- * One effect of bringing a pod up. What it does with which names stands in the plan; see
- * `actions.ts`.
- */
+/** One effect of bringing a pod up. Its names and values are in the plan; see `actions.ts`. */
 export type Step =
   | { readonly kind: "publish.hold" }
   /** A namespace of podnet's own, set up by CNI plugins. */
   | { readonly kind: "cni.add" }
-  /** Taps in such namespaces, or in others', and what they take over. */
+  /**
+   * Redirects links in podnet's or in foreign namespaces to taps, and adopts their configuration.
+   */
   | { readonly kind: "netns.join" }
   | { readonly kind: "tap.open" }
   | { readonly kind: "port.attach" }
@@ -34,7 +33,7 @@ export type Step =
 export type StepKind = Step["kind"];
 export type StepOf<K extends StepKind> = Extract<Step, { readonly kind: K }>;
 
-/** Steps one after the other, or side by side. */
+/** Steps one after the other, or alongside each other. */
 export type Flow =
   | Step
   | { readonly kind: "sequence"; readonly flows: readonly Flow[] }
@@ -67,10 +66,10 @@ export function createSteps(
     machineKindOf(plan.vm).steps.begin,
     ...guest.boot,
   );
-  // What the seed disk says of the network is known when the link is.
+  // The seed disk describes the network, which is known when the link is.
   const order = joined.length > 0 && spec.boot.cloudInit !== undefined ? sequence : together;
   return sequence(
-    // First, for it is what may be refused, and costs the least.
+    // First, as it is refused most often, and costs the least.
     ...((plan.published ?? []).length === 0 ? [] : [{ kind: "publish.hold" } as const]),
     // Without NICs the host has no part.
     nics.length === 0 ? machine : order(host, machine),
@@ -94,27 +93,29 @@ export type UndoStep =
   | { readonly kind: "port.detach" }
   | { readonly kind: "guest.power-off" }
   | { readonly kind: "vm.stop" }
-  /** Of a foreign machine: its guest is left as it is, and its NICs are taken back. */
+  /** For a foreign machine: its guest is left as it is, and its NICs are unplugged. */
   | { readonly kind: "guest.leave" }
   | { readonly kind: "vm.release" }
-  /** What the pod has written to its disks goes, where the pod goes. */
+  /** Removes what the pod has written to its disks, when the pod is removed. */
   | { readonly kind: "disk.drop" }
   | { readonly kind: "tap.close" }
   /** The links of namespaces are their own again. */
   | { readonly kind: "netns.leave" }
-  /** CNI plugins take back what they set up, and the namespace goes. */
+  /** Calls the CNI plugins' DEL, and removes the namespace. */
   | { readonly kind: "cni.delete" }
-  /** What the host keeps of the ports: links that outlived their machine, neighbour entries. */
+  /**
+   * Removes what the host keeps of the ports: links that outlived their machine, neighbour entries.
+   */
   | { readonly kind: "port.forget" };
 
 export type UndoKind = UndoStep["kind"];
 export type UndoOf<K extends UndoKind> = Extract<UndoStep, { readonly kind: K }>;
 
 /**
- * Taking a pod down, whatever of it is there: after a failed create, for a delete and in recovery
- * alike. Traffic is cut first, by leaving the bridge. Every step takes absence for success and none
- * needs another to have worked. NICs are not unplugged one by one: a guest that has powered off
- * never answers `device_del`.
+ * Taking a pod down, as far as it exists: after a failed create, for a delete and in recovery.
+ * Traffic is cut first, by leaving the bridge. Each step succeeds on absence, and depends on no
+ * other step's success. NICs are not unplugged one by one: a guest that has powered off never
+ * answers `device_del`.
  */
 export function undoSteps(plan: PodPlan): readonly UndoStep[] {
   const { length } = everyPort(plan).ports;
@@ -128,7 +129,7 @@ export function undoSteps(plan: PodPlan): readonly UndoStep[] {
       ? [{ kind: "cni.delete" } as const]
       : []),
     ...(length === 0 ? [] : [{ kind: "port.forget" } as const]),
-    // Last: what a pod wrote cannot be brought back.
+    // Last, as a pod's data cannot be restored.
     ...(overlaysOf(plan.vm).length === 0 ? [] : [{ kind: "disk.drop" } as const]),
   ];
 }
