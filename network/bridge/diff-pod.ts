@@ -5,10 +5,10 @@ import { type PluggedFragment, type PortDesired, portGroup } from "../model/desi
 import type { ObservedLink, ObservedPod } from "../model/observed.ts";
 
 /**
- * The changes that make a pod's taps ports. Pure, and without the firewall: what a network lets
- * through holds for all its pods. That a bridge is full shows when the kernel says so; the planner
- * asks `checkPortRoom` long before. Throws `BRIDGE_CONFLICT` when a bridge is missing,
- * `NETLINK_FAILED` when a tap is, `NAME_IN_USE` when the tap's name is another's.
+ * The changes that make a pod's taps ports. Pure, and without the firewall: a network's rules apply
+ * to all its pods. The kernel reports a full bridge; the planner calls `checkPortRoom` long before.
+ * Throws `BRIDGE_CONFLICT` if a bridge is missing, `NETLINK_FAILED` if a tap is, `NAME_IN_USE` if
+ * the tap's name is taken.
  */
 export function diffPod(desired: PluggedFragment, observed: ObservedPod): Change[] {
   return desired.ports.flatMap((port) => {
@@ -33,7 +33,8 @@ function diffPort(port: PortDesired, tap: ObservedLink, bridge: ObservedLink): C
   const name = port.tap;
   if (Object.keys(set).length > 0) changes.push({ kind: "set-link", name, set });
   if (tap.master !== bridge.index) {
-    // Whoever had these addresses before had another MAC, which the host may still believe in.
+    // An earlier holder of these addresses had another MAC, which may still be in the host's
+    // neighbour table.
     changes.push(...forgetNeighbours([port], bridge.index));
     const { bridge: onto, isolated, learning, vlan } = port;
     const settings = {
@@ -52,8 +53,8 @@ function diffPort(port: PortDesired, tap: ObservedLink, bridge: ObservedLink): C
 
 /**
  * A bridge without a MAC of its own takes the lowest of its ports' (br_stp_recalculate_bridge_id).
- * On somebody else's bridge the tap's is therefore higher than those that NICs have; never the
- * guest's own, whose frames would be the bridge's.
+ * On a foreign bridge, the tap's MAC is therefore higher than those of NICs. It is never the
+ * guest's own, whose frames would then be the bridge's.
  */
 const highMac = ({ guestMac }: PortDesired): Mac =>
   `${guestMac.startsWith("fe:") ? "fa" : "fe"}${guestMac.slice(2)}` as Mac;
@@ -68,8 +69,8 @@ const portChanges = (port: PortDesired, tap: ObservedLink): PortSettings => ({
 });
 
 /**
- * What ends links of ours: off their bridges first, so that traffic stops before anything slow
- * begins. Pure.
+ * The changes that delete our links: first off their bridges, so that traffic stops before anything
+ * slow starts. Pure.
  */
 export function endLinks(links: readonly ObservedLink[]): Change[] {
   if (links.length === 0) return [];

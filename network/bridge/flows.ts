@@ -12,8 +12,9 @@ import type { HostConntrack } from "../kernel/kernel.ts";
 const protocols = { tcp: 6, udp: 17, sctp: 132 } as const;
 
 /**
- * Ends the conversations of pods' addresses that the host translates: whoever has an address next
- * would go on with them. One that has begun needs no rule, and lives as long as anybody speaks.
+ * Deletes the conntrack entries of pods' addresses that the host translates: the next holder of an
+ * address would inherit them. An established connection needs no rule, and lives as long as either
+ * end sends.
  */
 export async function endFlows(
   pods: readonly PluggedFragment[],

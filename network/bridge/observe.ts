@@ -47,7 +47,7 @@ export async function observeLink(
   return link === undefined ? undefined : observedLink(link);
 }
 
-/** A link that somebody names; undefined when there is none. */
+/** A link that a request names; undefined if there is none. */
 export async function observeNamed(
   netlink: HostNetlink,
   name: IfName,
@@ -115,7 +115,7 @@ export async function observeNetwork(
   };
 }
 
-/** Reads only the links that are spoken of: what it costs does not grow with the host. */
+/** Reads only the links that the fragment names: the cost does not grow with the host. */
 export async function observePod(
   netlink: HostNetlink,
   fragment: PluggedFragment,
@@ -152,7 +152,7 @@ export function readOptional(sysctl: HostSysctl, key: string): string | undefine
   }
 }
 
-/** Sets what a kernel without IPv6 lacks. */
+/** Sets a key that a kernel without IPv6 lacks. */
 export function writeOptional(sysctl: HostSysctl, key: string, value: string): void {
   try {
     sysctl.write(key, value);

@@ -2,10 +2,16 @@ import type { Change } from "../model/change.ts";
 import type { OverlayRuled } from "../model/overlay.ts";
 import type { SenderChange } from "../model/overlay-senders.ts";
 
-/** What the rules of overlays are made by: the configured firewall driver, behind the queue of the host's network. */
+/**
+ * The interface for overlays' rules: the configured firewall driver, behind the queue of the host's
+ * network.
+ */
 export interface OverlayRules {
   ensure(overlay: OverlayRuled, signal: AbortSignal): Promise<readonly Change[]>;
-  /** Lets these hosts in by their own addresses, or no longer; nothing else of the overlay is compared. */
+  /**
+   * Starts or stops accepting these hosts by their own addresses; no other rule of the overlay is
+   * compared.
+   */
   follow(change: SenderChange, signal: AbortSignal): Promise<readonly Change[]>;
   diff(overlay: OverlayRuled, signal: AbortSignal): Promise<readonly Change[]>;
   remove(doomed: (name: string) => boolean, signal: AbortSignal): Promise<readonly Change[]>;

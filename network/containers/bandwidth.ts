@@ -1,26 +1,27 @@
 import type { ObservedBucket, TokenBucket } from "../../linux/rtnetlink/qdisc.ts";
 import type { RateLimit } from "./desired.ts";
 
-/** What a frame has alongside its contents: addresses, type, and a VLAN's tag. */
+/** The bytes of a frame in addition to its contents: addresses, type, and a VLAN's tag. */
 const frameHeader = 18;
-/** How long what waits may wait at the rate, alongside what may leave at once. */
+/** How long packets may queue at the limited rate, in addition to those that may leave at once. */
 const latencySeconds = 0.025;
 /**
- * What waits is at least what a sender hands over at once that leaves cutting it up to the link, …
+ * The smallest queue: the bytes that a sender hands over at once when the link does the
+ * segmentation.
  */
 const leastWaiting = 64 << 10;
-/** … and at most what a host can spare for each of a thousand. */
+/** The largest queue: the memory that a host can spare for each of a thousand containers. */
 const mostWaiting = 16 << 20;
 /**
- * The kernel tells how long a bucket lasts in 32 bits of 64 ns: what lasts longer could not be
- * compared with what is wanted.
+ * The kernel reports the duration of a bucket in 32 bits of 64 ns: a longer one could not be
+ * compared with the wanted one.
  */
 const longestBucketSeconds = 250;
 const most32 = 0xffffffff;
 
 /**
- * The bucket for a limit, within what the kernel takes: at least a frame, and never so much that it
- * means nothing. Pure.
+ * The bucket for a limit, within the kernel's range: at least a frame, and never so large that it
+ * limits nothing. Pure.
  */
 export function bucketOf({ bitsPerSecond, burstBits }: RateLimit, mtu: number): TokenBucket {
   const frame = mtu + frameHeader;
@@ -31,7 +32,9 @@ export function bucketOf({ bitsPerSecond, burstBits }: RateLimit, mtu: number): 
   return { rate, burst, limit: Math.min(Math.max(waiting, leastWaiting), mostWaiting) };
 }
 
-/** What may go at once by a link's bucket, bytes: as near as the kernel tells. Pure. */
+/**
+ * The bytes that a link's bucket lets leave at once, as precisely as the kernel reports them. Pure.
+ */
 export const atOnce = ({ rate, fullNanoseconds }: ObservedBucket): number =>
   Math.round((fullNanoseconds / 1e9) * rate);
 

@@ -16,8 +16,8 @@ export interface AttachmentFragment {
   /** A path that leads to the namespace: `/run/netns/x`, `/proc/PID/ns/net`. */
   readonly netns: string;
   /**
-   * Which namespace that was when the attachment was made (`AttachmentObserved`): in another one by
-   * the same path nothing is made. Absent: whichever it is.
+   * The identity of the namespace when the attachment was made (`AttachmentObserved`): nothing is
+   * made in another namespace at that path. Absent: any namespace.
    */
   readonly namespace?: string;
   /** The end that is a port of the bridge. */
@@ -25,8 +25,8 @@ export interface AttachmentFragment {
   /** The end inside, as the runtime names it: `eth0`. */
   readonly guestLink: string;
   /**
-   * The pair was made by who asks, who sets up the inside as well (OpenShift SDN's plugin): the
-   * host's end alone is made what it should be. Absent, the pair is made and set up.
+   * The caller made the pair and sets up the inside (OpenShift SDN's plugin): podnet only repairs
+   * the host's end. Absent: podnet makes the pair and sets it up.
    */
   readonly madeByCaller?: true;
   readonly bridge: IfName;
@@ -43,12 +43,14 @@ export interface AttachmentFragment {
   readonly isolated: boolean;
   /** As a pod's port: untagged member of this VLAN alone. */
   readonly vlan?: number;
-  /** The bridge is somebody else's. */
+  /** The bridge is foreign. */
   readonly foreign?: true;
   readonly bandwidth?: Bandwidth;
-  /** What limits the way out of the container; wanted when `bandwidth.fromGuest` is. */
+  /**
+   * The link that limits traffic out of the container; present together with `bandwidth.fromGuest`.
+   */
   readonly ifb?: IfName;
-  /** A link in the namespace that somebody else puts there; without it nothing is done. */
+  /** A link in the namespace that another program puts there; without that link nothing is done. */
   readonly macvlan?: MacvlanDesired;
   /** As a pod's: absent when it has never published anything. */
   readonly published?: readonly PublishedDesired[];
@@ -56,12 +58,11 @@ export interface AttachmentFragment {
   /** Loopback ports of the host that its runtime listens at, and that lead to podnetd's. */
   readonly loopback?: readonly LoopbackRedirect[];
   /**
-   * The plugins after podnet's in the list may not have been run yet: what is different inside is
-   * neither told nor put back, and becomes `later` once they are done. A link that is gone or down
-   * is.
+   * Later plugins may not have run yet: differences inside are neither reported nor reverted, and
+   * become `later` once the plugins are done. A link that is gone or down is reported.
    */
   readonly settling?: true;
-  /** What those plugins made of the inside. */
+  /** The changes that later plugins made inside. */
   readonly later?: LaterChanges;
 }
 
@@ -69,12 +70,12 @@ export interface AttachmentFragment {
 export interface RouteDesired {
   readonly destination: Cidr;
   /**
-   * Absent: what is there is on the link itself. One that no address reaches is taken to be on the
-   * link.
+   * Absent: the destination is on the link itself. A gateway that no address reaches is assumed to
+   * be on the link.
    */
   readonly gateway?: Ip;
   readonly mtu?: number;
-  /** What TCP says it takes, in bytes. */
+  /** The maximum segment size that TCP advertises, in bytes. */
   readonly advmss?: number;
   /** Lower is preferred. */
   readonly priority?: number;
@@ -95,13 +96,12 @@ export interface Bandwidth {
 export interface RateLimit {
   readonly bitsPerSecond: number;
   /**
-   * Bits that may go at once after a rest; what no link needs, and what no kernel takes, is cut to
-   * what it does.
+   * Bits that may be sent at once after a pause; reduced to the link's need and the kernel's limit.
    */
   readonly burstBits: number;
 }
 
-/** What OpenShift SDN lets a privileged pod have alongside its own link. */
+/** The link that OpenShift SDN lets a privileged pod have in addition to its own. */
 interface MacvlanDesired {
   /** `macvlan0`. */
   readonly link: string;
@@ -110,11 +110,11 @@ interface MacvlanDesired {
    * macvlan on them.
    */
   readonly gateway: Ip;
-  /** Goes by the same gateway. */
+  /** Routed by the attachment's gateway, too. */
   readonly serviceCidr?: Cidr;
 }
 
-/** What there is when an attachment is as it should be, for who asks. */
+/** The properties of a complete attachment, for the caller. */
 export interface AttachmentObserved {
   readonly bridge: ObservedEnd;
   readonly host: ObservedEnd;
@@ -122,7 +122,7 @@ export interface AttachmentObserved {
   readonly guest?: ObservedEnd;
   /** Which namespace it is in; absent with `madeByCaller`. */
   readonly namespace?: string;
-  /** Routes that were made behind those of other links, with the metric they got. */
+  /** Routes that were made behind routes of other links, with the metric they got. */
   readonly behind?: readonly RouteDesired[];
 }
 
@@ -133,8 +133,8 @@ export interface ObservedEnd {
 }
 
 /**
- * What plugins after podnet's in a list, and runtimes after ADD, change inside a container by
- * intention: values, and what they take away. A link that is gone or down is none of it.
+ * The parts of a container's inside that later plugins, and runtimes after ADD, change on purpose:
+ * values, and objects that they remove. A link that is gone or down is not such a change.
  */
 export type InsidePart =
   | "mac"
@@ -144,8 +144,8 @@ export type InsidePart =
   | `setting ${string}`;
 
 /**
- * What later plugins made of the inside of a container, as it was seen once they were done. It is
- * kept instead of what ADD made.
+ * The inside of a container after later plugins were done. podnet keeps this state instead of what
+ * ADD made.
  */
 export interface LaterChanges {
   readonly mac?: Mac;

@@ -43,7 +43,7 @@ export async function lookInside(
   return { guest, loopback, macvlan };
 }
 
-/** Looks at what the guest's link has; one that was just made has nothing. */
+/** Looks at the state of the guest's link; a link that was just made has none. */
 export async function observeInside(
   netlink: InsideNetlink,
   guest: Link,
@@ -61,8 +61,9 @@ export async function observeInside(
 }
 
 /**
- * The steps that make a namespace what it should be. What others put there stays: more addresses,
- * more routes. Addresses are usable at once, without a search for duplicates. Pure.
+ * The steps that bring a namespace into the desired state. Objects that other programs added stay:
+ * more addresses, more routes. Addresses are usable at once, without duplicate address detection.
+ * Pure.
  */
 export function planInside(fragment: AttachmentFragment, observed: ObservedInside): Step[] {
   const { guestLink, addresses, later } = fragment;
@@ -107,7 +108,10 @@ const up = (name: string, { index }: Link): Step => ({
   request: changeLink(index, { up: true }),
 });
 
-/** Of IPv4 networks of more than two addresses: the last one. The kernel by itself gives none. */
+/**
+ * The last address of an IPv4 network of more than two addresses. The kernel sets no broadcast
+ * address by itself.
+ */
 function broadcastOf(prefix: IpPrefix): { readonly broadcast?: Ip } {
   if (familyOf(prefix) === 6 || lengthOf(prefix) > 30) return {};
   return { broadcast: ipFromBigInt(4, rangeOf(networkOf(prefix)).last) };

@@ -10,9 +10,9 @@ interface About {
 }
 
 /**
- * The steps that podnetd may take in a container. Of a container that is settling no step that may
- * undo a later plugin's change is taken, unless its link was just made or is down: a link that goes
- * down loses routes and IPv6 addresses by itself. Pure.
+ * The steps that podnetd may take in a container. While later plugins may still run, podnetd takes
+ * no step that may revert their changes, unless the link was just made or is down: a link that goes
+ * down loses its routes and IPv6 addresses by itself. Pure.
  */
 export function permitted<T extends About>(
   steps: readonly T[],
@@ -41,7 +41,7 @@ export const carriesMachine = (links: readonly Link[], guest: Link): boolean =>
       linkNetnsId === undefined,
   );
 
-/** What is other than planned, as what later plugins made. Pure. */
+/** The deviations from the plan, as changes of later plugins. Pure. */
 export function laterChanges(
   steps: readonly About[],
   { mac, mtu }: Pick<Link, "mac" | "mtu">,
@@ -55,7 +55,7 @@ export function laterChanges(
   };
 }
 
-/** For people: what later plugins made; undefined where that is nothing. */
+/** A text about the changes of later plugins; undefined if there are none. */
 export function laterText({ mac, mtu, left = [] }: LaterChanges): string | undefined {
   const texts = [
     ...(mac === undefined ? [] : [`MAC ${mac}`]),

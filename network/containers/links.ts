@@ -13,8 +13,8 @@ import { applySettings, planSettings, type SettingStep } from "./settings.ts";
 import { type Step, takeInsideSteps, takeSteps } from "./step.ts";
 
 /**
- * Makes the inside of a container, and the rates of a pair that is there, what they should be.
- * Returns the routes that went behind those of other links.
+ * Sets up the inside of a container, and the rates of an existing pair. Returns the routes that
+ * were made behind those of other links.
  */
 export async function setUpLinks(
   kernel: AttachmentKernel,
@@ -39,9 +39,8 @@ export async function setUpLinks(
 }
 
 /**
- * What of a container's links is not as it should be: the pair, the inside, the rates. Changes
- * nothing. Throws `INTERFACE_NOT_FOUND` where the pair is there, and its end inside has another
- * name, or is elsewhere.
+ * The deviations of a container's links: the pair, the inside, the rates. Changes nothing. Throws
+ * `INTERFACE_NOT_FOUND` if the pair exists, and its inner end has another name or is elsewhere.
  */
 export async function compareLinks(
   kernel: AttachmentKernel,
@@ -79,7 +78,7 @@ interface InsideSteps {
   readonly steps: readonly Step[];
 }
 
-/** What podnetd may do inside to make it what it should be. */
+/** The steps that podnetd may take to repair the inside. */
 async function insideSteps(
   kernel: AttachmentKernel,
   inside: Inside,
@@ -119,8 +118,8 @@ async function planSteps(
 }
 
 /**
- * What plugins after podnet's made of a container: all that is different inside by now. Undefined
- * where that cannot be said: its link is not there, or down.
+ * The changes that later plugins made in a container: all present deviations of the inside.
+ * Undefined if they cannot be determined because the link is missing or down.
  */
 export async function observeLater(
   kernel: AttachmentKernel,

@@ -6,7 +6,10 @@ import type { LinksBeside } from "./inside.ts";
 import type { AttachmentNetlink, Inside } from "./kernel.ts";
 import type { Step } from "./step.ts";
 
-/** What a macvlan alongside an attachment's own link takes: to be up, and routes past it. */
+/**
+ * The settings of a macvlan next to an attachment's own link: it has to be up, and needs routes
+ * that bypass it.
+ */
 export interface MacvlanParts {
   readonly steps: readonly Step[];
   /** By the attachment's own link. */
@@ -14,9 +17,9 @@ export interface MacvlanParts {
 }
 
 /**
- * Looks for somebody's macvlan in the namespace. A macvlan and the link it is on never speak with
- * each other, so that the host's addresses there, and the services it leads to, are reached by the
- * attachment's own link. That is known only of a link of the host's own.
+ * Looks for a foreign macvlan in the namespace. A macvlan and its parent link cannot exchange
+ * packets, so the host's addresses on the parent, and the services behind it, are reached by the
+ * attachment's own link. That is only known if the parent is a link of the host itself.
  */
 export async function observeMacvlan(
   netlink: AttachmentNetlink,

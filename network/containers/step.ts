@@ -5,13 +5,16 @@ import type { Deviation } from "../model/deviation.ts";
 import type { RouteDesired, InsidePart } from "./desired.ts";
 import type { InsideNetlink } from "./kernel.ts";
 
-/** What is not as it should be, and what the kernel is to be asked to make it so. */
+/** A deviation, and the request to the kernel that repairs it. */
 export interface Step {
   readonly deviation: Deviation;
   readonly request: Request;
-  /** What of the inside it is about, where that may be a later plugin's. */
+  /** The part of the inside that it changes, if a later plugin may have changed it. */
   readonly part?: InsidePart;
-  /** What to ask for when the kernel answers EEXIST, given all routes of the namespace. */
+  /**
+   * The request to use instead if the kernel answers EEXIST, computed from all routes of the
+   * namespace.
+   */
   readonly behind?: (found: readonly Route[]) => RouteBehind;
 }
 
@@ -22,7 +25,7 @@ export interface RouteBehind {
   readonly route: RouteDesired;
 }
 
-/** Takes all steps in order, and throws the first failure: later ones may need what earlier ones did. */
+/** Takes all steps in order, and throws the first failure: a step may depend on earlier ones. */
 export async function takeSteps(
   steps: readonly Step[],
   netlink: Pick<InsideNetlink, "tryBatch">,
@@ -31,8 +34,8 @@ export async function takeSteps(
 }
 
 /**
- * Takes the steps of a namespace as `takeSteps` does. A route whose place another link has (EEXIST) is made behind it. Returns
- * the routes that were made behind others.
+ * Takes the steps of a namespace as `takeSteps` does. If another link has the place of a route
+ * (EEXIST), the route is made behind it. Returns these routes.
  */
 export async function takeInsideSteps(
   steps: readonly Step[],

@@ -6,19 +6,19 @@ import type { SenderChange } from "../model/overlay-senders.ts";
 import type { Owner } from "../model/ownership.ts";
 
 /**
- * Who writes the host's rules. It looks and answers with changes, which `apply.ts` does; it changes
- * nothing itself. Every method throws `FIREWALL_FAILED` when the rules cannot be read, and
+ * The writer of the host's rules. It observes and returns changes, which `apply.ts` carries out; it
+ * changes nothing itself. Every method throws `FIREWALL_FAILED` if the rules cannot be read, and
  * `CANCELLED`.
  */
 export interface FirewallDriver {
   /**
-   * The changes that give a network its rules, and take away those that an earlier configuration
-   * gave it; all of them when it is to have none. Throws `CHAIN_CONFLICT`, `FIREWALL_AMBIGUOUS`.
+   * The changes that give a network its rules, and remove rules of an earlier configuration; they
+   * remove all if it should have none. Throws `CHAIN_CONFLICT`, `FIREWALL_AMBIGUOUS`.
    */
   compareNetwork(fragment: NetworkFragment, signal: AbortSignal): Promise<Change[]>;
   /**
-   * The changes that let what a pod has published be reached, all of it in one commit a table. Not
-   * asked about a pod that has never published anything. Throws as `compareNetwork`.
+   * The changes that make a pod's published ports reachable, in one commit per table. Not called
+   * for a pod that has never published anything. Throws as `compareNetwork`.
    */
   comparePod(fragment: PluggedFragment, signal: AbortSignal): Promise<Change[]>;
   /**
@@ -30,37 +30,35 @@ export interface FirewallDriver {
     signal: AbortSignal,
   ): Promise<readonly PluggedFragment[]>;
   /**
-   * The changes that give all of these pods their rules, in one commit a table. Throws as
+   * The changes that give all these pods their rules, in one commit per table. Throws as
    * `comparePod`, for all of them.
    */
   comparePods(fragments: readonly PluggedFragment[], signal: AbortSignal): Promise<Change[]>;
   /**
-   * The changes that give an overlay its rules, and take away those of a former network, subnet or
-   * switch. Throws as `compareNetwork`.
+   * The changes that give an overlay its rules, and remove those of a former network, subnet or
+   * setting. Throws as `compareNetwork`.
    */
   compareOverlay(overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]>;
   /**
-   * The changes that let other hosts in by their own addresses, or no longer: of these hosts alone.
-   * Throws as `compareNetwork`.
+   * The changes that start or stop accepting these hosts by their own addresses, and no other
+   * hosts. Throws as `compareNetwork`.
    */
   compareSenders(change: SenderChange, signal: AbortSignal): Promise<Change[]>;
   /**
-   * The changes that take away the doomed owners' rules, and with the last network what all of them
+   * The changes that remove these owners' rules, and with the last network the rules that all
    * share.
    */
   compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]>;
   /** Text that is another one whenever a rule may have changed; cheap. */
   fingerprint(signal: AbortSignal): Promise<string>;
   facts(signal: AbortSignal): Promise<FirewallFacts>;
-  /** The rules an overlay is to have, as text, a line each. Looks at nothing. */
+  /** The desired rules of an overlay, as text, a line each. Observes nothing. */
   describeOverlay(overlay: OverlayRuled): readonly string[];
-  /** The rules a fragment is to have, as text, a line each. Looks at nothing. */
+  /** The desired rules of a fragment, as text, a line each. Observes nothing. */
   describe(fragment: Fragment): readonly string[];
-  /**
-   * What has to go of a pod's rules and what has to come, as text, a line each. Looks at nothing.
-   */
+  /** The removed and the added rules of a pod, as text, a line each. Observes nothing. */
   describeChange(before: PluggedFragment, after: PluggedFragment): readonly string[];
 }
 
-/** What rules would be written with now. */
+/** The driver and variant that would write rules now. */
 export type FirewallFacts = Variant | "off" | "ambiguous" | "nftables";

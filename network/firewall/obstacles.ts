@@ -22,8 +22,9 @@ interface Chain {
 const familiesOf: Readonly<Record<string, readonly Family[]>> = { ip: [4], ip6: [6], inet: [4, 6] };
 
 /**
- * Looks for chains that would drop what podnet's own table lets through to pods: with nftables every table has its own say.
- * Lists no rules but of tables that judge what is forwarded. Throws `FIREWALL_FAILED`.
+ * Looks for chains that would drop packets to pods which podnet's own table accepts: with nftables,
+ * every table can drop a packet. Lists only the rules of tables that filter forwarded packets.
+ * Throws `FIREWALL_FAILED`.
  */
 export async function observeObstacles(
   { nftables, iptables }: Pick<HostKernel, "nftables" | "iptables">,
@@ -46,7 +47,7 @@ export async function observeObstacles(
   return [...found, ...(await legacyObstacle(iptables, networks, signal))];
 }
 
-/** What came and went between two looks is in nobody's way. */
+/** A table that was deleted between two looks blocks nothing. */
 async function listed(list: () => Promise<string>): Promise<string | undefined> {
   try {
     return await list();
@@ -56,7 +57,7 @@ async function listed(list: () => Promise<string>): Promise<string | undefined> 
   }
 }
 
-/** The chains of others that the kernel asks about what it forwards. Pure. */
+/** The foreign chains that forwarded packets pass. Pure. */
 export function forwardChains(text: string): Chain[] {
   return entriesOf(text).flatMap((entry) => {
     const { hook, ...of } = objectOf(entry["chain"]) ?? {};
@@ -68,7 +69,10 @@ export function forwardChains(text: string): Chain[] {
   });
 }
 
-/** Whether what is sent to a bridge ends in this chain: it drops what no rule accepts, and none accepts that. Pure. */
+/**
+ * Whether a chain drops what is sent to a bridge: it drops packets that no rule accepts, and no
+ * rule accepts these. Pure.
+ */
 export function drops(text: string, { name, policy }: Chain, bridge: IfName): boolean {
   const rules = entriesOf(text).flatMap(({ rule }) => {
     const { chain, expr } = objectOf(rule) ?? {};
@@ -98,7 +102,10 @@ function verdict(words: readonly Words[]): "accept" | "drop" | undefined {
 const conditions = (words: readonly Words[]): readonly Words[] =>
   words.filter((word) => "match" in word || "xt" in word || "vmap" in word || "limit" in word);
 
-/** Whether everything new that goes to the bridge is meant: there is no other condition than that it goes there. */
+/**
+ * Whether a rule matches every new connection to the bridge: it has no other condition than the
+ * bridge.
+ */
 const meets = (words: readonly Words[], bridge: IfName): boolean =>
   conditions(words).every((word) => {
     const text = JSON.stringify(word);
@@ -143,7 +150,7 @@ async function legacyObstacle(
   return [{ where: "iptables-legacy, table filter, chain FORWARD", bridges, remedy }];
 }
 
-/** None where the kernel has no iptables-legacy. */
+/** Empty if the kernel has no iptables-legacy. */
 function legacyTables(iptables: HostKernel["iptables"]): string {
   try {
     return iptables.legacyTables();

@@ -4,18 +4,26 @@ import { findProgram, run } from "../../linux/command.ts";
 import { nftablesGeneration } from "../../linux/nftables-generation.ts";
 import type { Variant } from "../model/rules.ts";
 
-/** The programs of iptables, or of ip6tables, by what they read and print. `save` and `restore` throw as `run` does. */
+/**
+ * The programs of iptables, or of ip6tables, by their input and output. `save` and `restore` throw
+ * as `run` does.
+ */
 export interface IptablesPrograms {
   readonly family: Family;
-  /** What `iptables-save` of this variant prints, of one table when it is named. */
+  /** The output of this variant's `iptables-save`, of one table if it is named. */
   save(variant: Variant, signal: AbortSignal, table?: string): Promise<string>;
-  /** Gives `iptables-restore --noflush` its input: all of it is applied, or nothing. */
+  /**
+   * Runs `iptables-restore --noflush` with this input, which is applied as a whole or not at all.
+   */
   restore(variant: Variant, input: string, signal: AbortSignal): Promise<void>;
-  /** Names of the tables that the legacy variant has, a line each. Throws what `node:fs` throws. */
+  /** The names of the legacy variant's tables, a line each. Throws the errors of `node:fs`. */
   legacyTables(): string;
-  /** What the plain command is on this host. */
+  /** The variant of the plain command on this host. */
   systemDefault(): Variant;
-  /** How many changes of rules nf_tables has seen; undefined, or no such function, when nothing tells. */
+  /**
+   * The number of changes of rules in nf_tables; undefined, or no such function, if it is not
+   * known.
+   */
   generation?(): number | undefined;
 }
 
@@ -28,7 +36,7 @@ const names = {
   6: { command: "ip6tables", tables: "ip6_tables_names" },
 } as const;
 
-/** What people call a variant of a family: `iptables-nft`, `ip6tables-legacy`. */
+/** The usual name of a variant of a family: `iptables-nft`, `ip6tables-legacy`. */
 export const variantName = (family: Family, variant: Variant): string =>
   `${names[family].command}-${variant}`;
 
@@ -48,7 +56,8 @@ export function installedPrograms(family: Family): IptablesPrograms {
       await run([program, "--noflush", `--wait=${lockWaitSeconds}`], { stdin: input, signal });
     },
 
-    // The legacy kernel part makes a table as soon as somebody asks for it; only those that exist are read.
+    // Any request for a table makes the legacy kernel part create it; so only existing tables are
+    // read.
     legacyTables: () => readFileSync(`/proc/self/net/${tables}`, "latin1"),
 
     // Debian's alternatives: /usr/sbin/iptables leads to xtables-nft-multi or xtables-legacy-multi.

@@ -2,7 +2,7 @@ import type { Family, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { IptablesEdit, NftablesEdit, Variant } from "./rules.ts";
 
-/** What of a link is set; absent members stay as they are. */
+/** The settings of a link to change; absent members stay as they are. */
 export interface LinkSettings {
   readonly alias?: string;
   readonly group?: number;
@@ -15,7 +15,7 @@ export interface LinkSettings {
   readonly fdbMaxLearned?: number;
 }
 
-/** What of a port is set; absent members stay as they are. */
+/** The settings of a port to change; absent members stay as they are. */
 export interface PortSettings {
   readonly isolated?: boolean;
   /** Whether frames may leave by the port they came in by. */
@@ -25,7 +25,7 @@ export interface PortSettings {
   readonly vlan?: number;
 }
 
-/** A key below /proc/sys and what it is to be. */
+/** A key below /proc/sys and its value. */
 export interface Setting {
   readonly key: string;
   readonly value: string;
@@ -46,8 +46,8 @@ export type Change =
   /** Brings up a foreign bridge that we adopt, or takes it down again. */
   | { readonly kind: "set-adopted"; readonly name: IfName; readonly up: boolean }
   /**
-   * Makes a foreign bridge keep the MAC it has. Nothing that shows is changed, so nothing is put
-   * back.
+   * Makes a foreign bridge keep its present MAC. No visible property changes, so nothing is
+   * reverted.
    */
   | { readonly kind: "pin-mac"; readonly name: IfName; readonly mac: Mac }
   | { readonly kind: "add-address"; readonly link: IfName; readonly prefix: IpPrefix }
@@ -67,12 +67,12 @@ export type Change =
   | { readonly kind: "set-port"; readonly link: IfName; readonly set: PortSettings }
   /** Cuts a port's traffic. */
   | { readonly kind: "detach-port"; readonly link: IfName }
-  /** What the host remembers about an address's former holder; absent is success. */
+  /** The host's neighbour entry for an address's former holder; absence is success. */
   | {
       readonly kind: "forget-neighbour";
       readonly link: IfName;
       readonly ip: Ip;
-      /** Of the link, where somebody has just looked. */
+      /** The link's index, if the caller has just looked it up. */
       readonly index?: number;
     }
   /** Ends links, all with one message when they are several. */
@@ -87,7 +87,7 @@ export type Change =
       readonly kind: "iptables";
       readonly family: Family;
       readonly variant: Variant;
-      /** Our chain's name, for what is to be remembered. */
+      /** Our chain's name, for the records. */
       readonly chain: string;
     } & IptablesEdit)
   | ({ readonly kind: "nftables" } & NftablesEdit);
@@ -95,7 +95,7 @@ export type Change =
 export type ChangeKind = Change["kind"];
 export type ChangeOf<Kind extends ChangeKind> = Extract<Change, { readonly kind: Kind }>;
 
-/** What a commit of rules is about: `iptables-nft filter`. */
+/** The name of a commit of rules: `iptables-nft filter`. */
 export const commitName = ({ family, variant, table }: ChangeOf<"iptables">): string =>
   `${family === 4 ? "iptables" : "ip6tables"}-${variant} ${table}`;
 

@@ -1,10 +1,9 @@
 /**
- * The sets and maps of our table. What of them is a network's is in few elements; what is a pod's
- * is in those that are hashed, so that neither a packet nor a change takes longer when there are
- * many.
+ * The sets and maps of our table. A network has few elements; the elements of pods are in hashed
+ * sets, so that neither a packet nor a change takes longer with many pods.
  */
 export const sets = {
-  /** Bridges of networks: what is sent there is judged. */
+  /** Bridges of networks: packets to them are filtered. */
   bridges: { type: "ifname" },
   /**
    * A bridge and itself, where its pods may talk: their frames pass here with
@@ -13,9 +12,12 @@ export const sets = {
   within: { type: "ifname . ifname" },
   /** A bridge and itself, where its pods may not. */
   apart: { type: "ifname . ifname" },
-  /** Bridges of networks that are reached by whatever somebody on this host has translated. */
+  /**
+   * Bridges of networks that accept every connection which another program on this host has
+   * translated.
+   */
   translating: { type: "ifname" },
-  /** Addresses of which the same is true. */
+  /** Addresses that accept such connections, too. */
   translated4: { type: "ipv4_addr" },
   translated6: { type: "ipv6_addr" },
   /** Sources, and bridges of networks that they reach. */
@@ -63,8 +65,8 @@ export const sets = {
   inside4: { type: "ipv4_addr . ipv4_addr", interval: true },
   inside6: { type: "ipv6_addr . ipv6_addr", interval: true },
   /**
-   * Overlays and who outside of them sees pods' own addresses; and those by whom theirs are not
-   * hidden from pods.
+   * Overlays, with the outside destinations that see pods' own addresses, and the outside sources
+   * whose addresses pods see.
    */
   shown4: { type: "ipv4_addr . ipv4_addr", interval: true },
   shown6: { type: "ipv6_addr . ipv6_addr", interval: true },
@@ -82,22 +84,22 @@ export const sets = {
 
 export interface SetKind {
   readonly type: string;
-  /** What a map gives for it. */
+  /** The value in a map. */
   readonly value?: string;
   readonly interval?: true;
 }
 
 /**
- * The sets of the guard's tables, whose names are none of the above. A few elements a network: who
- * a frame is from is told by the link group of the port that it came in by (`portGroup`). Of pods
- * there are those alone that have addresses on their `lo`.
+ * The sets of the guard's tables; their names differ from the main table's. A network has a few
+ * elements, because the link group of a frame's incoming port identifies its network (`portGroup`).
+ * Only pods with addresses on their `lo` have elements.
  */
 export const bridgeGuardSets = {
   /** Groups of networks that have rules: of their guests the sources are looked at. */
   guarded: { type: "devgroup" },
   /** Groups that have no IPv6. */
   without6: { type: "devgroup" },
-  /** What their guests may call themselves towards the host. */
+  /** The source addresses that guests may use towards the host. */
   sources4: { type: "devgroup . ipv4_addr", interval: true },
   sources6: { type: "devgroup . ipv6_addr", interval: true },
   /**
@@ -109,7 +111,7 @@ export const bridgeGuardSets = {
 } as const satisfies Readonly<Record<string, SetKind>>;
 
 export const hostGuardSets = {
-  /** Bridges of networks: what goes there stays on this host. */
+  /** Bridges of networks: packets to them stay on this host. */
   within_host: { type: "ifname" },
   /** Interfaces from which the clouds' metadata are not reached. */
   no_metadata: { type: "ifname" },
@@ -137,7 +139,7 @@ export interface Element {
   readonly set: SetName;
   readonly key: string;
   readonly value?: string;
-  /** The mark of whom it belongs to; undefined for one that somebody else put there. */
+  /** The mark of the owner; undefined if another program added the element. */
   readonly owner: string | undefined;
 }
 

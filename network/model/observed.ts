@@ -33,14 +33,14 @@ export interface ObservedLink {
   readonly vlan?: number | undefined;
 }
 
-/** A link that somebody names, as far as a plan depends on it. */
+/** A link that a request names, with the properties that a plan depends on. */
 export interface NamedLink {
   readonly name: IfName;
   readonly kind: "bridge" | "tap" | "other";
   /** It bears podnet's mark. */
   readonly ours: boolean;
   readonly mtu: number;
-  /** Of a tap: somebody has it open. */
+  /** Of a tap: a program has it open. */
   readonly carrier: boolean;
   /** Of a bridge. */
   readonly vlanFiltering?: boolean | undefined;
@@ -53,7 +53,7 @@ export interface NamedLink {
 /** The host's end of a bridge. */
 export interface ObservedRouter {
   readonly mac: Mac;
-  /** Absent without IPv6, and until the kernel knows that nothing else has it. */
+  /** Absent without IPv6, and until the kernel has found no duplicate. */
   readonly linkLocal?: Ip;
 }
 
@@ -62,9 +62,9 @@ export interface ObservedAddress {
   readonly prefix: IpPrefix;
 }
 
-/** What a network fragment is compared with, the firewall aside. */
+/** The observed state for a network fragment, without the firewall. */
 export interface ObservedNetwork {
-  /** The link of the bridge's name, whoever's it is. */
+  /** The link with the bridge's name, which may be foreign. */
   readonly bridge: ObservedLink | undefined;
   /** Every address of the host. */
   readonly addresses: readonly ObservedAddress[];
@@ -73,9 +73,9 @@ export interface ObservedNetwork {
   readonly ipForward: string;
   /** Absent for a network without IPv6, and on a kernel without. */
   readonly ipv6Forward?: string | undefined;
-  /** What `bridgeSettings` are now; undefined without bridge or IPv6. */
+  /** The present values of `bridgeSettings`; undefined without bridge or IPv6. */
   readonly settings: ReadonlyMap<string, string | undefined>;
-  /** Whether bridges of this kernel can filter VLANs; absent where there is none to tell by. */
+  /** Whether bridges of this kernel can filter VLANs; absent if there is no bridge to show it. */
   readonly canFilterVlans?: boolean | undefined;
   /** The bridge is another's, and we have made it keep its MAC. */
   readonly pinned: boolean;

@@ -20,9 +20,10 @@ export interface SenderChange {
 }
 
 /**
- * Whether packets between hosts and pods keep the host's own address. With a tunnel for every peer they do not: a host then
- * sends from its end of the tunnel, which is an address of the overlay. host-gw, direct routing of vxlan, and networks
- * that route subnets themselves (alloc, extension) have no such address.
+ * Whether packets between hosts and pods keep the host's own address. With a tunnel to every peer
+ * they do not: a host then sends from its end of the tunnel, which is an address of the overlay.
+ * host-gw, direct routing of vxlan, and networks that route subnets themselves (alloc, extension)
+ * have no such address.
  */
 const sendsByOwnAddress = ({ backend }: Pick<OverlayDesired, "backend">): boolean =>
   backend.kind === "host-gw" ||
@@ -30,8 +31,9 @@ const sendsByOwnAddress = ({ backend }: Pick<OverlayDesired, "backend">): boolea
   (backend.kind === "vxlan" && backend.directRouting);
 
 /**
- * The hosts that may send to pods and containers here by their own addresses, by the subnet that each has leased. Undefined
- * where the backend has no such packets. Peers that get no routes may not send either. Pure.
+ * The hosts that may send to pods and containers here by their own addresses, by the subnet that
+ * each has leased. Undefined if the backend has no such packets. Peers without routes may not send
+ * either. Pure.
  */
 export function sendersOf(
   desired: Pick<OverlayDesired, "backend">,
@@ -46,7 +48,7 @@ export function sendersOf(
   return senders;
 }
 
-/** What an overlay's rules are made from, with the hosts that may send. Pure. */
+/** The inputs of an overlay's rules, with the hosts that may send. Pure. */
 export const ruledOverlay = (desired: OverlayDesired): OverlayRuled => ({
   ...desired,
   sides: desired.sides.map((side) => {
@@ -63,8 +65,9 @@ export const ruledOverlay = (desired: OverlayDesired): OverlayRuled => ({
 type Senders = ReadonlyMap<Cidr, Ip> | undefined;
 
 /**
- * The change of senders that a delta of peers makes: `from` and `to` hold the peers before and after it, `all` every peer
- * after it. A host with another lease stays. Undefined when the senders are as before. Pure.
+ * The change of senders that a delta of peers causes: `from` and `to` are the peers before and
+ * after it, `all` every peer after it. A host with another lease stays. Undefined if the senders
+ * are unchanged. Pure.
  */
 export function senderChange(
   name: string,

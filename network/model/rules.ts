@@ -1,6 +1,9 @@
 import type { Element } from "./nftables-sets.ts";
 
-/** The two kernel interfaces behind the one command. Their rules are separate, and packets pass both. */
+/**
+ * The two kernel interfaces behind the command `iptables`. Their rules are separate, and packets
+ * pass both.
+ */
 export type Variant = "nft" | "legacy";
 export const variants: readonly Variant[] = ["nft", "legacy"];
 
@@ -16,7 +19,7 @@ export interface IptablesEdit {
   readonly makesChain: boolean;
 }
 
-/** Family and name of the table of NAT and of what is let in, when nftables writes it. */
+/** Family and name of the table for NAT and accepted traffic, with the driver nftables. */
 export const mainTableName = "inet podnet";
 
 /** One transaction on one of our tables of nftables. */
@@ -24,13 +27,16 @@ export interface NftablesEdit {
   /** Family and name; absent is the main one's. */
   readonly table?: string;
   /**
-   * What happens to table, sets, chains and rules: nothing; they are made where they are missing or are not as they
-   * should be; the same with a new table, where a set or chain is in the way; all of it goes.
+   * The change of table, sets, chains and rules: none; make those that are missing or differ; make
+   * all in a new table, because a set or chain conflicts; delete all.
    */
   readonly base: "keep" | "make" | "remake" | "delete";
   /** Elements that go. They are there: nft refuses the whole transaction otherwise. */
   readonly remove: readonly Element[];
-  /** Elements that come, after the others have gone. None of them may be there, whosoever. */
+  /**
+   * The elements to add, after the others were removed. None of them may exist, whatever their
+   * owner.
+   */
   readonly add: readonly Element[];
 }
 

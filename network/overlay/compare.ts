@@ -10,15 +10,18 @@ import { type ObservedSide, planSide } from "./plan.ts";
 import { deviceToCome, planTunnel, wantedTunnel } from "./udp/plan.ts";
 import { wantedSide } from "./wanted.ts";
 
-/** One side as it is to be, by what was seen of it, and what makes it so. */
+/**
+ * The wanted state of one address family, given the observed one, and the changes that lead there.
+ */
 export interface ComparedSide
   extends Pick<FollowedSide, "wanted" | "broadcasts" | "direct" | "asked"> {
   readonly changes: readonly OverlayChange[];
 }
 
 /**
- * What is to be changed before any side is compared: devices that an earlier configuration of the overlay made and this one does not want,
- * and podnetd's own tunnel, which brings its device.
+ * The changes that come before any comparison of address families: devices that an earlier
+ * configuration of the overlay made and this one does not want, and podnetd's own tunnel, which
+ * makes its device.
  */
 export const compareBasis = async (
   kernel: OverlayKernel,
@@ -28,7 +31,10 @@ export const compareBasis = async (
   ...(await compareTunnel(kernel, desired)),
 ];
 
-/** Looks at one side on the host. Throws `OVERLAY_CONFLICT`, and what looking throws. */
+/**
+ * Observes one address family on the host, and compares it. Throws `OVERLAY_CONFLICT`, and the
+ * errors of observing.
+ */
 export async function compareSide(
   kernel: OverlayKernel,
   desired: OverlayShape,
@@ -54,7 +60,7 @@ export async function compareSide(
   return { changes, wanted, broadcasts, direct: new Set(direct), asked: new Set(asked) };
 }
 
-/** What makes podnetd's own tunnel as it is to be. */
+/** The changes that bring podnetd's own tunnel to the wanted state. */
 export async function compareTunnel(
   { tunnels, netlink }: OverlayKernel,
   desired: OverlayShape,
@@ -65,7 +71,7 @@ export async function compareTunnel(
   return planTunnel(name, wantedTunnel(desired), open, link?.kind === "tun");
 }
 
-/** Which of these hosts are reached without the overlay's device. */
+/** The hosts that are reached without the overlay's device. */
 export async function directOf(
   { netlink }: OverlayKernel,
   { backend }: OverlayShape,

@@ -6,8 +6,8 @@ import type { WantedSide } from "./wanted.ts";
 const tableMain = 254;
 
 /**
- * Whether an event tells that something of a side is not as wanted any more. Of a link it cannot be
- * said from here. Pure.
+ * Whether an event shows a deviation of an address family from the wanted state. Events of links
+ * cannot be judged here. Pure.
  */
 export function isDamage(
   event: RtnetlinkEvent,

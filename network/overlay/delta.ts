@@ -9,9 +9,9 @@ export interface SideStep {
 }
 
 /**
- * What a delta of peers makes of a side: `wanted` itself, brought up to date by these peers alone.
- * Where a peer is refused, was refused or has what another has, all peers (`all`, the delta
- * included) are looked at, for who comes first has it.
+ * Applies a delta of peers to the wanted state of an address family: returns `wanted` itself,
+ * updated for these peers only. If a peer is refused, was refused, or conflicts with another, all
+ * peers (`all`, the delta included) are evaluated again, because the first one wins.
  */
 export function applyDelta(
   desired: OverlayShape,
@@ -25,7 +25,7 @@ export function applyDelta(
   const to = wantedSide(desired, { ...side, peers: added }, surroundings);
   const apart =
     wanted.refused.length + to.refused.length === 0 &&
-    // One of several leases of a host may go: what it shares with the others stays.
+    // One of several leases of a host may be removed: entries shared with its other leases stay.
     wanted.sharesMac !== true &&
     to.sharesMac !== true &&
     tables.every((table) => isApart(wanted[table], from[table], to[table]));
@@ -45,7 +45,7 @@ const tables = ["neighbours", "fdb", "routes", "tunnel", "senders"] as const;
 
 type Keys = ReadonlyMap<unknown, unknown> | undefined;
 
-/** Whether what comes has nothing that somebody who stays has. */
+/** Whether the new entries conflict with no remaining peer. */
 function isApart(all: Keys, less: Keys, more: Keys): boolean {
   for (const key of more?.keys() ?? [])
     if (all?.has(key) === true && less?.has(key) !== true) return false;

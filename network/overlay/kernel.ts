@@ -5,7 +5,7 @@ import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import type { HostSysctl } from "../kernel/kernel.ts";
 import { Tunnels } from "./udp/tunnels.ts";
 
-/** What of rtnetlink overlays need. */
+/** The functions of rtnetlink that overlays need. */
 export type OverlayNetlink = Pick<
   Rtnetlink,
   | "links"
@@ -30,18 +30,24 @@ export type OverlayNetlink = Pick<
 export interface OverlayKernel {
   readonly netlink: OverlayNetlink;
   readonly sysctl: HostSysctl;
-  /** Who makes checksums of what leaves by a link. */
+  /**
+   * The setting that decides whether the kernel or the card computes checksums of packets that
+   * leave by a link.
+   */
   readonly checksums: {
     readonly left: (link: IfName) => boolean;
     readonly leave: (link: IfName, left: boolean) => void;
   };
-  /** Not the kernel's, but as much of the host: what podnetd itself moves packets by. */
+  /**
+   * The tunnels through which podnetd itself forwards packets: not the kernel's, but part of the
+   * host, too.
+   */
   readonly tunnels: Tunnels;
 }
 
 /**
- * The kernel itself, in the calling thread's network namespace. Its sockets are its own: a batch of
- * thousands and a slow deletion of somebody else's do not wait for each other.
+ * The kernel itself, in the calling thread's network namespace. It has sockets of its own, so that
+ * a batch of thousands does not wait for a slow deletion elsewhere, or the reverse.
  */
 export const openOverlayKernel = (): OverlayKernel => ({
   netlink: Rtnetlink.open(),

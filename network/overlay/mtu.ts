@@ -9,9 +9,9 @@ const vxlanOverhead: Readonly<Record<Family, number>> = { 4: 50, 6: 70 };
 const udpOverhead = 28;
 
 /**
- * What fits through the overlay in one family, where the parent carries `parentMtu`. A tunnel over
- * IPv6 has longer headers: the kernel would cut its device down by itself, and pods would be told
- * more than fits.
+ * The overlay's MTU in one family, if the parent's is `parentMtu`. A tunnel over IPv6 has longer
+ * headers: otherwise the kernel would reduce its device's MTU, and pods would be sent too large an
+ * MTU.
  */
 export function sideMtu(backend: OverlayBackend, family: Family, parentMtu: number): number {
   switch (backend.kind) {
@@ -27,7 +27,7 @@ export function sideMtu(backend: OverlayBackend, family: Family, parentMtu: numb
   }
 }
 
-/** What every pod of the overlay can send, whichever of its families it uses. */
+/** The MTU of every pod of the overlay, in all of its families. */
 export const overlayMtu = (
   backend: OverlayBackend,
   families: readonly Family[],

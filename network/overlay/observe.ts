@@ -43,7 +43,7 @@ export async function observeParent(netlink: OverlayNetlink, name: IfName): Prom
   );
 }
 
-/** Which of these addresses are on a link of this host: asked of the kernel, as flannel does. */
+/** The addresses that are on a link of this host, according to the kernel, as flannel does it. */
 export async function observeDirect(
   netlink: OverlayNetlink,
   addresses: readonly Ip[],
@@ -56,7 +56,10 @@ export async function observeDirect(
   return new Set(direct);
 }
 
-/** The broadcast addresses of a link's IPv4 networks, which are no host's: the last of each network of more than two addresses. */
+/**
+ * The broadcast addresses of a link's IPv4 networks, which no host can have: the last address of
+ * each network of more than two addresses.
+ */
 export async function observeBroadcasts(
   netlink: Pick<OverlayNetlink, "addresses">,
   { index }: Link,
@@ -71,7 +74,7 @@ export async function observeBroadcasts(
   );
 }
 
-/** Looks at what is one side's on this host. Throws `NETLINK_FAILED`. */
+/** Observes one address family of an overlay on this host. Throws `NETLINK_FAILED`. */
 export async function observeSide(
   netlink: OverlayNetlink,
   side: OverlaySide,
@@ -196,11 +199,14 @@ function linkNames(
   };
 }
 
-/** What flannel itself makes on its device for each peer; it says nowhere that it was it. */
+/** Whether flannel made a route on its device for a peer; the route has no mark of flannel. */
 const isFlannels = ({ destination, gateway, onlink }: Route, network: Cidr): boolean =>
   onlink && gateway === ipOf(destination) && contains(network, gateway);
 
-/** By the number of their maker; and, for flannel gives none, whatever is permanent and within the overlay. */
+/**
+ * The neighbours with podnet's protocol number, and all permanent ones within the overlay, because
+ * flannel sets no number.
+ */
 function ownNeighbours(found: readonly Neighbour[], network: Cidr): ReadonlyMap<Ip, Mac> {
   const own = new Map<Ip, Mac>();
   for (const { address, mac, state, protocol } of found) {
@@ -211,8 +217,9 @@ function ownNeighbours(found: readonly Neighbour[], network: Cidr): ReadonlyMap<
 }
 
 /**
- * By the device, for such entries have no maker's number: those to one host for ever. Not what was learnt, nor what
- * floods (MAC zero and groups), nor what leaves by a port or network of its own.
+ * The permanent entries of the device that lead to one host, because forwarding entries have no
+ * protocol number. Excluded are learnt entries, entries that flood (MAC zero and groups), and
+ * entries with a port or network of their own.
  */
 function ownFdb(found: readonly FdbEntry[], device: number | undefined): ReadonlyMap<Mac, Ip> {
   const own = new Map<Mac, Ip>();

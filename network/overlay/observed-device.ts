@@ -11,16 +11,22 @@ export interface ObservedDevice {
   readonly mtu: number;
   readonly up: boolean;
   readonly mac: Mac | undefined;
-  /** How it was born; `parent` is undefined when it is bound to no link, or to one that has gone. */
+  /**
+   * The properties of its creation; `parent` is undefined if it is bound to no link, or to one that
+   * has gone.
+   */
   readonly vxlan:
     | (Omit<VxlanBirth, "parent" | "local"> & {
         readonly parent: IfName | undefined;
         readonly local: VxlanBirth["local"] | undefined;
-        /** A default destination: what is unknown is flooded there. */
+        /** Whether it has a default destination, to which frames for unknown MACs are flooded. */
         readonly remote: boolean;
       })
     | undefined;
   readonly addresses: readonly IpPrefix[];
-  /** Checksums of what leaves by it are left to the card below; undefined when nobody asked. */
+  /**
+   * Whether checksums of packets that leave by it are left to the card below; undefined if it was
+   * not queried.
+   */
   readonly txChecksum?: boolean | undefined;
 }

@@ -42,13 +42,13 @@ import type { RefusedPeer } from "./wanted.ts";
 export interface OverlayOutcome {
   readonly changes: readonly OverlayChange[];
   readonly rules: readonly Change[];
-  /** What could not be made of single peers; the next look tries again. */
+  /** The failures for single peers; the next look retries. */
   readonly failures: readonly PodnetError[];
-  /** Peers for which nothing is made, and why. */
+  /** The peers without entries, and the reasons. */
   readonly refused: readonly RefusedPeer[];
-  /** What pods of the overlay can send. */
+  /** The MTU of the overlay's pods. */
   readonly mtu: number;
-  /** By what MAC others reach this host. */
+  /** The MACs by which other hosts reach this one. */
   readonly macs: ReadonlyMap<Family, Mac>;
 }
 
@@ -63,13 +63,13 @@ export class Overlays implements AsyncDisposable {
   readonly #queue = new SerialQueue();
   readonly #followed = new Map<string, Followed>();
   /**
-   * What each overlay is to be, as was last said: routes in none of their networks are left over.
+   * The latest desired state of each overlay: routes outside of all their networks are leftovers.
    */
   readonly #known = new Map<string, OverlayShape>();
 
   /**
-   * In the calling thread's network namespace, unless another kernel is given. Changes nothing by
-   * itself.
+   * Works in the calling thread's network namespace, unless another kernel is given. Changes
+   * nothing by itself.
    */
   constructor(rules: OverlayRules, kernel: OverlayKernel = openOverlayKernel()) {
     this.#kernel = kernel;
@@ -82,19 +82,22 @@ export class Overlays implements AsyncDisposable {
     this.#kernel.netlink.close();
   }
 
-  /** What podnetd itself moves packets by: their counters, and word of one that breaks. */
+  /**
+   * The tunnels through which podnetd itself forwards packets: their counters, and the event of one
+   * that breaks.
+   */
   get tunnels(): Tunnels {
     return this.#kernel.tunnels;
   }
 
-  /** Whether an event that names this port id is of what was asked from here. */
+  /** Whether an event with this port id results from a request of this object. */
   hasAsked(portId: number): boolean {
     return this.#kernel.netlink.hasAsked(portId);
   }
 
   /**
-   * Whether an event tells that something of peers, or a device's address, is not as it was made.
-   * Of links it is not asked.
+   * Whether an event shows that peers' entries, or a device's address, differ from what was made.
+   * Not called for links.
    */
   isDamaged(event: RtnetlinkEvent): boolean {
     return [...this.#followed.values()].some(({ sides }) =>
@@ -112,8 +115,8 @@ export class Overlays implements AsyncDisposable {
   }
 
   /**
-   * What of the host shares addresses with an overlay's networks: its own bridge and device, what
-   * flanneld left, and routes of ours aside. Throws `NETLINK_FAILED`.
+   * The objects of the host that overlap an overlay's networks, except its own bridge and device,
+   * flannel's leftovers, and our routes. Throws `NETLINK_FAILED`.
    */
   overlaps(
     name: string,
@@ -128,7 +131,7 @@ export class Overlays implements AsyncDisposable {
   }
 
   /**
-   * Addresses of these subnets that links other than podnet's have: not the subnet's bridge, nor
+   * Addresses of these subnets on links other than podnet's, except the subnet's bridge and
    * flannel's devices. Routes are not looked at. Throws `NETLINK_FAILED`.
    */
   foreignAddresses(
@@ -147,21 +150,21 @@ export class Overlays implements AsyncDisposable {
   }
 
   /**
-   * Looks at all that is the overlay's on this host and makes it what it should be. Doing it twice
-   * changes nothing the second time. What fails of one family or one peer holds up no other.
+   * Inspects everything that the overlay has on this host and repairs it. A second call changes
+   * nothing. A failure of one family or one peer holds up no other.
    *
-   * Throws `OVERLAY_CONFLICT`, `NETLINK_FAILED`, `SYSCALL_FAILED`, `CANCELLED`, and what rules
-   * throw.
+   * Throws `OVERLAY_CONFLICT`, `NETLINK_FAILED`, `SYSCALL_FAILED`, `CANCELLED`, and the errors of
+   * rules.
    */
   ensure(desired: OverlayDesired, signal: AbortSignal): Promise<OverlayOutcome> {
     return this.#queue.run(() => this.#ensure(desired, signal), signal);
   }
 
   /**
-   * Brings an overlay's peers up to date by a delta and what was last made, without a look:
-   * milliseconds, whatever their number. Undefined where it has to be looked at (`ensure`): it was
-   * not made as it is to be, the delta does not fit, or the kernel turns out to be another than was
-   * thought. Throws as `ensure` does.
+   * Updates an overlay's peers from a delta and the last applied state, without a look:
+   * milliseconds, for any number of peers. Undefined if a look is needed (`ensure`): the overlay
+   * was not fully applied, the delta does not fit, or the kernel's state turns out to differ.
+   * Throws as `ensure` does.
    */
   follow(
     name: string,
@@ -187,8 +190,9 @@ export class Overlays implements AsyncDisposable {
   }
 
   /**
-   * Takes away everything of overlays that are not among these: devices and rules by their marks,
-   * routes by our number. Absent is success. With none, nothing of any is left.
+   * Removes everything of overlays that are not among these: devices and rules by their marks,
+   * routes by our protocol number. Absence is success. Without any known overlay, nothing of
+   * overlays is left.
    */
   sweep(known: readonly OverlayShape[], signal: AbortSignal): Promise<readonly OverlayChange[]> {
     return this.#queue.run(async () => {
@@ -250,9 +254,9 @@ export class Overlays implements AsyncDisposable {
           broken.push(toPodnetError(error));
         }
     };
-    // Before peers: what is forwarded to them is judged from the first packet on. The look comes
-    // last, for what others take
-    // between it and the end of this is noticed late.
+    // Rules come before peers, so that the first packet to a peer is filtered. The look comes right
+    // before the changes: podnetd notices late what other programs remove between it and the end of
+    // this function.
     await writeRules();
     await look();
     const sides = new Map<Family, FollowedSide>();

@@ -15,12 +15,15 @@ import { newDevice } from "./udp/plan.ts";
 import type { WantedDevice } from "./wanted.ts";
 
 export interface DevicePlan {
-  /** What has become of it, and so of what is on it. */
+  /** The change of the device, and thereby of the entries on it. */
   readonly device: "kept" | "readdressed" | "made";
   readonly changes: readonly OverlayChange[];
 }
 
-/** The changes that bring an overlay's device from observed to wanted. Pure. Throws `OVERLAY_CONFLICT`. */
+/**
+ * The changes that bring an overlay's device from the observed to the wanted state. Pure. Throws
+ * `OVERLAY_CONFLICT`.
+ */
 export function planDevice(
   name: string,
   network: Cidr,
@@ -31,7 +34,7 @@ export function planDevice(
   const { device, mtu, vxlan, address } = wanted;
   const alias = overlayMark(name);
   const group = mark.linkGroup;
-  // (What is missing of a tunnel's device is missing but for a moment: it was opened before.)
+  // A tunnel's device is only missing for a moment, because it was opened before.
   if (vxlan === undefined)
     return {
       device: observed === undefined ? "made" : "kept",
@@ -104,7 +107,7 @@ const checksumChange = (
 const isEnd = (prefix: IpPrefix, network: Cidr): boolean =>
   contains(network, ipOf(prefix)) && lengthOf(prefix) === familyBits(prefix.includes(":") ? 6 : 4);
 
-/** What of a device that is there can only be had by making another; undefined when nothing is. */
+/** The difference that only a new device can remove; undefined if there is none. */
 function birthDifference(wanted: VxlanBirth, { kind, vxlan }: ObservedDevice): string | undefined {
   if (vxlan === undefined) return `it is a ${kind ?? "hardware"} link, not a VXLAN`;
   if (vxlan.vni !== wanted.vni) return `its VNI is ${vxlan.vni}, not ${wanted.vni}`;
@@ -117,7 +120,7 @@ function birthDifference(wanted: VxlanBirth, { kind, vxlan }: ObservedDevice): s
   return vxlan.remote ? "it floods what it does not know" : undefined;
 }
 
-/** What bears no mark is taken over as it is, or not at all: it is somebody else's, who may still use it. */
+/** An unmarked device is adopted as it is, or not at all: another program may still use it. */
 function refuseOthers(
   alias: string,
   observed: ObservedDevice,

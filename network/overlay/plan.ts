@@ -6,10 +6,13 @@ import type { ObservedDevice } from "./observed-device.ts";
 import { planTunnelPeers } from "./udp/plan.ts";
 import type { PeerTables, WantedSide } from "./wanted.ts";
 
-/** What of the host one side is compared with: nothing but what is the overlay's to keep. */
+/** The observed state of one address family: only objects that the overlay manages. */
 export interface ObservedSide extends PeerTables {
   readonly device: ObservedDevice | undefined;
-  /** Routes of ours that cannot be had by their destination alone: there is another to it, or they are flannel's. */
+  /**
+   * Our routes that their destination does not identify: another route has that destination, or
+   * they are flannel's.
+   */
   readonly strays: readonly StrayRoute[];
 }
 
@@ -18,13 +21,14 @@ export interface StrayRoute extends RouteTo {
   readonly metric: number;
 }
 
-/** What the metric of our routes is: the kernel's own, where none is given. */
+/** The metric of our routes: the kernel's default. */
 export const ownMetric = (destination: Cidr): number => (destination.includes(":") ? 1024 : 0);
 
 /**
- * The changes that bring one side from observed to wanted: the device; then routes that go, so that nothing is sent
- * where nobody is; then neighbours, forwarding entries and, last, routes that come, for a route without its neighbour
- * would have the kernel ask for it; then what no route needs any more. Pure. Throws `OVERLAY_CONFLICT`.
+ * The changes that bring one address family from the observed to the wanted state: the device; then
+ * removed routes, so that no packet is sent to a peer that is gone; then neighbours, forwarding
+ * entries and, last, new routes, because the kernel would resolve the neighbour of a route that has
+ * none; then the removal of entries that no route needs. Pure. Throws `OVERLAY_CONFLICT`.
  */
 export function planSide(
   name: string,
@@ -40,7 +44,7 @@ export function planSide(
   ];
 }
 
-/** The changes of what there is of peers. Pure. */
+/** The changes of the peers' entries. Pure. */
 export function planPeers(
   wanted: Pick<WantedSide, "device" | "neighbours" | "fdb" | "routes">,
   observed: PeerTables & { readonly strays: readonly StrayRoute[] },
@@ -82,7 +86,7 @@ const removal = (route: RouteTo): PeerChange => ({
 const sameRoute = (a: RouteTo, b: RouteTo | undefined): boolean =>
   b !== undefined && a.gateway === b.gateway && a.link === b.link && a.onlink === b.onlink;
 
-/** What goes along with a change of the device, and has to come again. */
+/** The entries that a change of the device deletes, and that have to be made again. */
 const lost: Readonly<
   Record<
     DevicePlan["device"],

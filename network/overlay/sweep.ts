@@ -6,8 +6,9 @@ import { type OverlayShape, sideFamily } from "../model/overlay.ts";
 import type { OverlayNetlink } from "./kernel.ts";
 
 /**
- * The changes that take away routes that bear our number and are in no overlay's network: of a former network, say. Those on the
- * device of an overlay that has their family are left to that overlay's own comparison.
+ * The changes that remove routes with our protocol number outside of every overlay's network, such
+ * as a former network's. Routes on the device of an overlay with their family are left to that
+ * overlay's own comparison.
  */
 export async function orphanRoutes(
   netlink: OverlayNetlink,

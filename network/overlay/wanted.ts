@@ -21,14 +21,14 @@ import { peerRefusal } from "../model/refuse-peer.ts";
 import { sendersOf } from "../model/overlay-senders.ts";
 
 /**
- * What the kernel is to know of all peers, or does. Keys are what the kernel tells entries apart
- * by.
+ * The wanted or observed entries of all peers in the kernel. The keys are those by which the kernel
+ * distinguishes entries.
  */
 export interface PeerTables {
   readonly neighbours: ReadonlyMap<Ip, Mac>;
   readonly fdb: ReadonlyMap<Mac, Ip>;
   readonly routes: ReadonlyMap<Cidr, RouteTo>;
-  /** What podnetd's own tunnel sends where; of the backend udp alone. */
+  /** The destinations of podnetd's own tunnel; only with the backend udp. */
   readonly tunnel?: ReadonlyMap<Cidr, Ip>;
 }
 
@@ -58,13 +58,13 @@ export interface WantedSide extends PeerTables {
   readonly refused: readonly RefusedPeer[];
 }
 
-/** A peer for which nothing is made. */
+/** A peer without entries. */
 export interface RefusedPeer {
   readonly peer: OverlayPeer;
   readonly reason: string;
 }
 
-/** What has been seen of the host, as far as it decides what is wanted. */
+/** The observed properties of the host that decide what is wanted. */
 export interface Surroundings {
   readonly parentMtu: number;
   /** The MAC the device has now. */
@@ -75,17 +75,17 @@ export interface Surroundings {
   readonly isDirect: (publicIp: Ip) => boolean;
   /** Addresses at which all hosts of the parent's networks are reached. */
   readonly broadcasts?: ReadonlySet<Ip>;
-  /** What podnetd's own tunnel is called. */
+  /** The name of podnetd's own tunnel. */
   readonly tunnelDevice?: IfName | undefined;
 }
 
-/** What the kernel uses where no port is given (VXLAN_PORT of Linux; IANA's is another). */
+/** The kernel's default port (VXLAN_PORT of Linux; IANA's is another). */
 const kernelVxlanPort = 8472;
 
 /**
- * What one side of an overlay comes to on this host. Where peers exclude each other (one MAC at two
- * addresses, say), the lower subnet wins, in whatever order leases were heard: a restart changes
- * nothing. Pure.
+ * The wanted state of one address family of an overlay on this host. If peers exclude each other
+ * (one MAC at two addresses, say), the lower subnet wins, in whatever order leases were received: a
+ * restart changes nothing. Pure.
  */
 export function wantedSide(
   desired: OverlayShape,
@@ -103,7 +103,9 @@ export function wantedSide(
 
 const bySubnet = (a: OverlayPeer, b: OverlayPeer): number => (peerKey(a) < peerKey(b) ? -1 : 1);
 
-/** The side with the peers in the order given: the first of those that exclude each other wins. */
+/**
+ * The state with the peers in the given order: of peers that exclude each other, the first wins.
+ */
 function sideOfPeers(
   desired: OverlayShape,
   side: OverlaySide,
@@ -151,7 +153,7 @@ function sideOfPeers(
     routes.set(subnet, { destination: subnet, gateway, link: device.device, onlink: true });
   }
   if (backend.kind === "udp" && device !== undefined) {
-    // What is nobody's is answered by the tunnel, which has all of it.
+    // The tunnel has the whole network, and answers for addresses without a host.
     const { network } = side;
     routes.set(network, { destination: network, link: device.device, onlink: false });
     return { ...base, tunnel };
@@ -193,7 +195,8 @@ function macTrouble(
   fdb: ReadonlyMap<Mac, Ip>,
 ): string | undefined {
   if (mac === undefined) return "its end of the tunnel has no MAC";
-  // (The lowest bit of the first byte tells groups; on text, for there are thousands.)
+  // The lowest bit of the first byte marks groups. It is tested on the text, because there are
+  // thousands of peers.
   if ("13579bdf".includes(mac.charAt(1)) || mac === "00:00:00:00:00:00")
     return `${mac} is no single host's MAC`;
   if (mac === own) return `${mac} is this host's own MAC`;

@@ -14,7 +14,7 @@ import { openTap, type Tap } from "../../linux/tun.ts";
 import { writeOptional } from "../bridge/observe.ts";
 import { type TakenOver, takenOver } from "./adopted.ts";
 
-/** A machine that is to be in a namespace what a link there is. */
+/** A VM that takes the place of a link in a namespace. */
 export interface JoinDesired {
   /** A path that leads to the namespace. */
   readonly netns: string;
@@ -25,7 +25,7 @@ export interface JoinDesired {
 }
 
 export interface Joined {
-  /** For QEMU: whoever holds it open keeps it there. In the namespace it is alongside the link. */
+  /** For QEMU: an open descriptor keeps the tap. It is in the namespace, next to the link. */
   readonly tap: Tap;
   readonly taken: TakenOver;
 }
@@ -35,13 +35,13 @@ const attempts = 5;
 const pauseMs = 10;
 
 /**
- * Joins a machine's tap to a link in a namespace: what comes in by one goes out by the other, every
- * frame, before the namespace's own kernel sees it. The link keeps its addresses — plugins look for
- * them there — and nobody answers for them but the machine: docs/decisions/0047. A join that a
- * crash cut short is taken up anew.
+ * Connects a VM's tap to a link in a namespace: each frame that one receives is sent by the other,
+ * before the namespace's own kernel sees it. The link keeps its addresses, because plugins look for
+ * them there, but only the VM answers for them: docs/decisions/0047. A redirect that a crash
+ * interrupted is made again.
  *
  * Throws `NETNS_UNUSABLE`, `INTERFACE_NOT_FOUND`, `TAP_CONFLICT`, `NETLINK_FAILED`,
- * `SYSCALL_FAILED`, `CANCELLED`. Then nothing is joined.
+ * `SYSCALL_FAILED`, `CANCELLED`. Then nothing is redirected.
  */
 export async function joinNamespace(desired: JoinDesired, signal: AbortSignal): Promise<Joined> {
   using namespace = NetworkNamespace.open(desired.netns);
@@ -76,9 +76,9 @@ export async function joinNamespace(desired: JoinDesired, signal: AbortSignal): 
 }
 
 /**
- * Ends a join: the link is the namespace's own again, and the tap goes with the last who holds it
- * open. Absent is success: so is a namespace that has gone, which took both along. What another
- * machine has is left to it.
+ * Ends a redirect: the link is the namespace's own again, and the tap disappears when its last
+ * descriptor is closed. Absence is success, also that of the namespace, which takes both along. A
+ * redirect to another VM stays.
  */
 export async function leaveNamespace(desired: JoinDesired): Promise<void> {
   const opened = openIfThere(desired.netns);
@@ -88,8 +88,8 @@ export async function leaveNamespace(desired: JoinDesired): Promise<void> {
   const link = await netlink.link(desired.link);
   if (link !== undefined && (await otherMachine(netlink, desired, link)) !== undefined) return;
   if (link !== undefined) await dropRedirect(netlink, link.index);
-  // A tap that nobody holds is gone already; one that is held by a machine still running hears no
-  // more.
+  // A tap without an open descriptor is gone already; a tap of a running VM receives no more
+  // frames.
   const tap = await netlink.link(desired.tap);
   if (tap?.tun !== undefined) await dropRedirect(netlink, tap.index);
 }
@@ -105,8 +105,8 @@ function openIfThere(path: string): NetworkNamespace | undefined {
 }
 
 /**
- * No address of the namespace's own on it: it would speak IPv6 to the machine from a MAC that is
- * nobody's.
+ * The tap gets no address of the namespace: the namespace would speak IPv6 to the VM from a MAC
+ * that no machine owns.
  */
 function openQuietTap(name: IfName): Tap {
   const tap = openTap(name);
@@ -137,8 +137,8 @@ export async function findLink(
 }
 
 /**
- * The tap of another machine that the link leads to. (A tap or tun that it does not lead to is
- * somebody's: of a VPN, say. And a redirect to one that is gone leads to nobody.)
+ * The tap of another VM to which the link is redirected. (A tap or tun without such a redirect is
+ * foreign, of a VPN for example. A redirect to a deleted tap leads nowhere.)
  */
 async function otherMachine(
   netlink: Rtnetlink,
@@ -177,7 +177,7 @@ export async function requireTap(
   });
 }
 
-/** What comes in by the link is its namespace's again. */
+/** Removes the redirect: the namespace receives the link's frames again. */
 async function dropRedirect(netlink: Rtnetlink, index: number): Promise<void> {
   if ((await netlink.answer(getIngress(index), parseQdisc)) === undefined) return;
   await insist(netlink, new AbortController().signal, [deleteIngress(index)]);

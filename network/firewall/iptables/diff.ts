@@ -13,7 +13,7 @@ export interface FirewallWanted {
   readonly chain: string;
   /** Names our chain had under earlier configurations. */
   readonly oldChains?: readonly string[];
-  /** Rules of every table that the owners are to have; none takes all of theirs away. */
+  /** The rules that the owners should have, of every table; an empty list removes all of theirs. */
   readonly rules: readonly Rule[];
   readonly owners: ReadonlySet<string>;
   /** Whether podnet made the chain in this table, as far as it remembers. */
@@ -21,8 +21,8 @@ export interface FirewallWanted {
 }
 
 /**
- * The commits that bring the firewall to what the owners want, filter before nat. Pure.
- * Throws `CHAIN_CONFLICT` when rules are wanted and a chain of our name exists that is not ours.
+ * The commits that bring the firewall to the owners' desired rules, filter before nat. Pure. Throws
+ * `CHAIN_CONFLICT` if rules are wanted and a foreign chain has our chain's name.
  */
 export function diffFirewall(wanted: FirewallWanted): IptablesEdit[] {
   const edits: IptablesEdit[] = [];
@@ -42,7 +42,7 @@ export function diffFirewall(wanted: FirewallWanted): IptablesEdit[] {
   return edits;
 }
 
-/** What `iptables-restore --noflush` is given for one commit. */
+/** The input of `iptables-restore --noflush` for one commit. */
 export const restoreText = (edit: IptablesEdit): string =>
   `*${edit.table}\n${edit.lines.join("\n")}\nCOMMIT\n`;
 
@@ -58,9 +58,10 @@ export function marksIn(saved: SavedTables): Set<string> {
 }
 
 /**
- * A chain of our name is ours when a rule in it bears a mark; rules that others added to it stay. An empty one — what
- * `iptables -F` leaves — is ours when a marked rule goes there, when its twin in the other table is ours, or when we
- * remember making it. Otherwise it is somebody else's (an ancestor's, likely), and so is what happens in it.
+ * A chain of our name is ours if a rule in it bears a mark; foreign rules in it stay. An empty
+ * chain, as `iptables -F` leaves it, is ours if a marked rule jumps to it, if its twin in the other
+ * table is ours, or if we recorded making it. Otherwise the chain and its rules are foreign (an
+ * ancestor's, likely).
  */
 function ownsChain(wanted: FirewallWanted, table: TableName, chain: string): boolean {
   const evidence = (saved: SavedTable | undefined): "absent" | "ours" | "empty" | "foreign" => {

@@ -37,17 +37,15 @@ export interface IptablesOptions {
   readonly iptables: IptablesPrograms;
   readonly ip6tables: IptablesPrograms;
   /**
-   * What of IPv4 is first taken away is looked for among the rules of IPv6, too, though none are
-   * remembered.
+   * The first objects removed from IPv4 are looked for in IPv6 as well, although none are recorded
+   * there.
    */
   readonly lostMemory?: boolean;
 }
 
 const families: readonly Family[] = [4, 6];
 
-/**
- * The ancestors' chains, made with iptables; with ip6tables the same for IPv6, once there is any.
- */
+/** The ancestors' chains, made with iptables, and with ip6tables once there are IPv6 rules. */
 export class IptablesDriver implements FirewallDriver {
   readonly #options: IptablesOptions;
   #lostMemory: boolean;
@@ -108,8 +106,8 @@ export class IptablesDriver implements FirewallDriver {
   }
 
   /**
-   * None: the set of hosts is the guard's, and one rule of the overlay's chain admits what it
-   * marks.
+   * Returns no changes: the guard has the set of hosts, and one rule of the overlay's chain accepts
+   * packets that the guard marked.
    */
   compareSenders(): Promise<Change[]> {
     return Promise.resolve([]);
@@ -117,8 +115,8 @@ export class IptablesDriver implements FirewallDriver {
 
   async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
     const { configured, chain, memory } = this.#options;
-    // Switched off, podnet runs no firewall command but to take away what it made before: its own
-    // memory tells.
+    // When switched off, podnet runs firewall commands only to remove what it made before,
+    // according to its own records.
     if (configured === "off" && !families.some((family) => memory.chains(family).any)) return [];
     const sought = configured === "off" ? "auto" : configured;
     const look = (wants6: boolean): Promise<Change[]> =>
@@ -126,8 +124,8 @@ export class IptablesDriver implements FirewallDriver {
         diffFirewallRemoval(chain, observed, context, doomed),
       );
     const changes = await look(false);
-    // Whoever left rules of IPv4 may have left some of IPv6. Without those no command of IPv6 is
-    // run.
+    // A podnet that left IPv4 rules may have left IPv6 rules. Without IPv4 rules, no IPv6 command
+    // is run.
     const more = this.#lostMemory && changes.length > 0;
     this.#lostMemory = false;
     return more ? look(true) : changes;
@@ -197,8 +195,8 @@ export class IptablesDriver implements FirewallDriver {
   }
 
   /**
-   * Programs of IPv6 only where there is something to be made, or something was made by what is
-   * remembered.
+   * The IPv6 programs are included only if there is something to make, or the records say that
+   * something was made.
    */
   #programs(wants6: boolean): IptablesPrograms[] {
     const { iptables, ip6tables, memory } = this.#options;

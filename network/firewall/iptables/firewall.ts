@@ -5,7 +5,7 @@ import type { IptablesEdit, Variant } from "../../model/rules.ts";
 import { type IptablesPrograms, variantName } from "../../kernel/iptables-programs.ts";
 import { parseSave, type SavedTables } from "./save-format.ts";
 
-/** What the host's firewall holds now of one family, in both variants. */
+/** The host's present firewall rules of one family, in both variants. */
 export interface ObservedFirewall {
   readonly family: Family;
   readonly saved: Readonly<Record<Variant, SavedTables>>;
@@ -37,9 +37,9 @@ export async function observeFirewall(
 }
 
 /**
- * Text that is another one whenever a rule may have changed. The number nf_tables counts its
- * commits by stands for the rules of iptables-nft where the kernel tells it; those of legacy have
- * no such number and are listed, if there are any. Throws `FIREWALL_FAILED`.
+ * A text that changes whenever a rule may have changed. For iptables-nft it contains the number of
+ * nf_tables commits, if the kernel reports it; the rules of legacy have no such number and are
+ * listed, if there are any. Throws `FIREWALL_FAILED`.
  */
 export async function firewallFingerprint(
   programs: IptablesPrograms,
@@ -92,8 +92,8 @@ async function saveLegacy(
 }
 
 /**
- * Which tables there are is for root to see, what is in each for whoever has CAP_NET_ADMIN and
- * CAP_NET_RAW. The kernel makes an empty table of one that is asked for and was not there.
+ * Only root can see which tables exist; their rules can be read with CAP_NET_ADMIN and CAP_NET_RAW.
+ * If a requested table does not exist, the kernel makes an empty one.
  */
 async function saveEachLegacy(programs: IptablesPrograms, signal: AbortSignal): Promise<string> {
   try {
@@ -151,7 +151,7 @@ const lastLine = (text: string): string => text.split("\n").at(-1)?.slice(0, 200
 
 function hintFor(said: string, cause: PodnetError | undefined): string {
   if (cause?.details["errno"] === "ENOENT") return "Install iptables 1.8 or newer";
-  // It could not be started, and has said nothing.
+  // The program could not be started, so it has printed nothing.
   if (cause?.details["errno"] !== undefined && cause.hint !== undefined) return cause.hint;
   if (said.includes("lock file"))
     return "Let podnetd's user write to the lock of iptables-legacy, as root before podnetd starts: daemon/share-xtables-lock podnet";

@@ -6,19 +6,19 @@ import { multicast, outermost, passMark, senderMark } from "../traffic.ts";
 import { overlayChainStart, type Rule } from "./rule.ts";
 
 /**
- * An overlay's own chain, in filter and in nat. Of a digest, so that any name fits; and by its
- * beginning neither one of flannel's nor what `iptables_chain` may be.
+ * An overlay's own chain, in filter and in nat. Its name is a digest, so that any overlay's name
+ * fits. Its prefix differs from flannel's chains, and from any valid `iptables_chain`.
  */
 export const overlayChain = (name: string): string =>
   `${overlayChainStart}${createHash("sha256").update(name).digest("hex").slice(0, 8)}`;
 
 /**
- * An overlay's rules in one family. What flannel's are, in their order: none hides an address
- * within the overlay, or what somebody has marked, or what goes to groups; and all that is
- * forwarded from or to it is accepted. Before that, podnet's own: pods of other hosts are not
- * elsewhere, where a network of this one drops what comes from there, nor are other hosts that send
- * by their own addresses (`senderMark`); but what is between pods of this host is for its networks
- * to judge, which may be isolated.
+ * An overlay's rules in one family. They include flannel's, in flannel's order: no masquerading
+ * within the overlay, for packets that another program has marked, and for groups; and packets
+ * forwarded from or to the overlay are accepted. podnet's own rules come before: a network of this
+ * host that drops outside traffic does not drop pods of other hosts, nor hosts that send by their
+ * own addresses (`senderMark`). Traffic between pods of this host is left to its networks, which
+ * may be isolated.
  */
 export function overlayRules(overlay: OverlayRuled, family: Family): Rule[] {
   const side = sideOf(overlay, family);
@@ -75,6 +75,6 @@ function masqueradeRules(
   ];
 }
 
-/** (Of everything, iptables says nothing.) */
+/** iptables prints no source if it matches everything. */
 const from = (cidr: Cidr): string[] => (lengthOf(cidr) === 0 ? [] : ["-s", cidr]);
 const to = (cidr: Cidr): string[] => (lengthOf(cidr) === 0 ? [] : ["-d", cidr]);

@@ -11,8 +11,8 @@ const ports = (first: number, count: number): string =>
   count === 1 ? `${first}` : `${first}:${first + count - 1}`;
 
 /**
- * Where a host's port leads. Ports that are the same on both sides are left alone, so that each
- * keeps its number whatever else goes on; others are shifted, each by the same amount
+ * The destination of a host's port. If host and pod ports are equal, the port is left alone, so
+ * that it keeps its number whatever else changes; others are shifted, each by an equal amount
  * (`80-82/8000`: 8000 to 80, 8001 to 81).
  */
 function destination({ podIp, hostPort, podPort, count }: PublishedDesired): string {
@@ -24,12 +24,13 @@ function destination({ podIp, hostPort, podPort, count }: PublishedDesired): str
 }
 
 /**
- * The rules of one family for what a pod has published. Translated in nat; let in by filter only
- * what was translated, so that nobody gets at the port by a route to the pod's own address; and
- * masqueraded when it comes from the pod's own network, whose pods would otherwise be answered
- * directly, from an address that they have not asked. What others on this host translate is let in
- * for the addresses that take it. A loopback port is redirected where this host sends to it, so
- * that no packet is routed with a loopback address (`route_localnet` stays off).
+ * The rules of one family for a pod's published ports. nat translates; filter accepts only
+ * translated connections, so that the port is not reachable by a route to the pod's own address.
+ * Connections from the pod's own network are masqueraded: otherwise the pod would answer directly,
+ * from an address that the client did not connect to. Connections that other programs on this host
+ * translate are accepted for the addresses that take them. A loopback port is redirected where this
+ * host sends to it, so that no packet is routed with a loopback address (`route_localnet` stays
+ * off).
  */
 export function publishedRules(pod: PluggedFragment, chain: string, family: Family): Rule[] {
   const ours = ["-m", "comment", "--comment", publishedMark(pod)];
@@ -67,7 +68,7 @@ export function publishedRules(pod: PluggedFragment, chain: string, family: Fami
   const redirected = (pod.loopback ?? [])
     .filter(({ hostIp }) => familyOf(hostIp) === family)
     .map((redirect) => redirectRule(redirect, ours));
-  // What several host ports have in common is said once.
+  // Rules that several host ports share are written once.
   return [
     ...new Map([...rules, ...taking, ...redirected].map((rule) => [ruleText(rule), rule])).values(),
   ];

@@ -24,8 +24,9 @@ export function targetOf(args: readonly string[]): string | undefined {
 }
 
 /**
- * What a rule says, whatever order its matches are written in: equal for a rule as rendered and as `iptables-save`
- * prints it (the kernel keeps a mask where we write a length, sorts nothing, and repeats `-m tcp`).
+ * The content of a rule, independent of the order of its matches: equal for a rule as rendered and
+ * as `iptables-save` prints it (the kernel keeps a mask where we write a length, sorts nothing, and
+ * repeats `-m tcp`).
  */
 export function ruleKey(args: readonly string[]): string {
   const groups: string[][] = [];
@@ -63,8 +64,8 @@ const builtIn =
   );
 
 /**
- * Parses the configured chain's name: 1 to 28 characters (XT_EXTENSION_MAXNAMELEN - 1), none that a
- * rule file would take for something else. Throws `CONFIG_INVALID`.
+ * Parses the configured chain's name: 1 to 28 characters (XT_EXTENSION_MAXNAMELEN - 1), without
+ * characters that a rule file would interpret. Throws `CONFIG_INVALID`.
  */
 export function parseChainName(text: string, field = "iptables_chain"): string {
   const reserved = builtIn.includes(text) || text.startsWith(overlayChainStart);

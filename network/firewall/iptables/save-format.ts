@@ -1,18 +1,19 @@
 /**
- * What `iptables-save` prints, read without judging it: every table, chain and rule of everybody.
+ * The parsed output of `iptables-save`, without interpretation: every table, chain and rule of all
+ * programs.
  */
 
 export interface SavedRule {
   readonly chain: string;
   /** The words after the chain's name, unquoted. */
   readonly args: readonly string[];
-  /** The rule's text, still quoted: what `-D` takes to name this very rule. */
+  /** The rule's text, still quoted: with `-D` it identifies this very rule. */
   readonly text: string;
 }
 
 export interface SavedTable {
   readonly name: string;
-  /** Policy by chain: `ACCEPT`, `DROP`; `-` for a chain that somebody made. */
+  /** Policy by chain: `ACCEPT`, `DROP`; `-` for a chain that is not built in. */
   readonly chains: ReadonlyMap<string, string>;
   /** In the order of evaluation within each chain. */
   readonly rules: readonly SavedRule[];
@@ -27,8 +28,8 @@ interface OpenTable {
 }
 
 /**
- * Reads the output of `iptables-save` of either variant, with or without `-c`. Never throws: what
- * it does not know it leaves out, for it only ever looks for our marks and writes nothing back but
+ * Parses the output of `iptables-save` of either variant, with or without `-c`. Never throws:
+ * unknown lines are skipped, because podnet only looks for its own marks and writes back only
  * single rules.
  */
 export function parseSave(output: string): SavedTables {
@@ -125,8 +126,7 @@ export function joinWords(words: readonly string[]): string {
 }
 
 function quoteWord(word: string): string {
-  // Every word podnet writes is made by a parser that admits none of these; this is the second lock
-  // on that door.
+  // Parsers reject these characters in every word that podnet writes; this is a second check.
   if (/[\u0000-\u001f\u007f]/.test(word))
     throw new RangeError("A rule cannot hold control characters");
   if (/^[A-Za-z0-9_.,:/!=@+-]+$/.test(word)) return word;

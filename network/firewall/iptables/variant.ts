@@ -8,17 +8,20 @@ import { type Variant, variants } from "../../model/rules.ts";
 export interface VariantEvidence {
   /** `iptables_variant` of the configuration. */
   readonly configured: "auto" | Variant;
-  /** What the plain command `iptables` is on this host. */
+  /** The variant of the plain command `iptables` on this host. */
   readonly systemDefault: Variant;
-  /** Where we made chains, as far as we remember: after `iptables -F` nothing else tells. */
+  /**
+   * The variant in which we recorded making chains: after `iptables -F` there is no other evidence.
+   */
   readonly remembered?: Variant | undefined;
   readonly saved: Readonly<Record<Variant, SavedTables>>;
 }
 
 /**
- * Which variant to write: the configured one; else the one that holds our rules; else the one that holds anybody's;
- * else the system's own. Pure. Throws `FIREWALL_AMBIGUOUS` when others' rules are in both: a DROP in one defeats an
- * ACCEPT in the other, so that whichever we took could be without effect.
+ * The variant to write: the configured one; else the one that holds our rules; else the one that
+ * holds any rules; else the system's default. Pure. Throws `FIREWALL_AMBIGUOUS` if both hold
+ * foreign rules: a DROP in one defeats an ACCEPT in the other, so rules in either variant could be
+ * without effect.
  */
 export function chooseVariant(evidence: VariantEvidence): Variant {
   if (evidence.configured !== "auto") return evidence.configured;
@@ -38,7 +41,10 @@ export function chooseVariant(evidence: VariantEvidence): Variant {
   );
 }
 
-/** Whether somebody else uses it: a rule, a chain, or a policy other than ACCEPT. Empty tables appear by mere looking. */
+/**
+ * Whether another program uses it: it has a rule, a chain, or a policy other than ACCEPT. Listing
+ * alone creates empty tables.
+ */
 function inUse(saved: SavedTables): boolean {
   return [...saved.values()].some((table) => {
     const foreign = table.rules.filter((rule) => parseOwner(commentOf(rule.args)) === undefined);

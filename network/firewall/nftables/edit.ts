@@ -17,8 +17,9 @@ export function commands(edit: NftablesEdit): string[] {
 }
 
 /**
- * In maps elements are created, which the kernel refuses where there is one already: so somebody else's is never taken
- * over. (In a set of intervals it refuses the first one too, whose lower end it has made itself.)
+ * The commands for maps use `create`, which the kernel refuses if the element exists: so a foreign
+ * element is never overwritten. (In a set of intervals the kernel refuses even the first element,
+ * whose lower end it has made itself.)
  */
 function bySet(
   { name, sets }: TableModel,

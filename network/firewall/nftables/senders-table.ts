@@ -14,10 +14,10 @@ const clearMark = [
 ];
 
 /**
- * Hosts of overlays that may send to pods and containers here by their own addresses. Whichever driver writes the other
- * rules, this set says whose packets they are: it marks them before the rules of either driver, which accept the mark,
- * and clears the mark after them. One look-up for a packet, whatever the number of hosts. The mark of packets that
- * are not sent to this host's part of an overlay is left alone.
+ * Hosts of overlays that may send to pods and containers here by their own addresses. With either
+ * driver, this set identifies their packets: it marks them before the rules of the driver, which
+ * accept the mark, and clears the mark after them. One look-up per packet, for any number of hosts.
+ * The mark of packets that are not sent to this host's part of an overlay is left alone.
  */
 export const sendersTable: TableModel = {
   name: "inet podnet_hosts",
@@ -45,7 +45,7 @@ const hostElement = (subnet: Cidr, host: Ip, owner: string): Element => ({
   owner,
 });
 
-/** An overlay's elements of that table; none where no host sends by its own address. Pure. */
+/** An overlay's elements of that table; empty if no host sends by its own address. Pure. */
 export function senderElements({ name, sides }: OverlayRuled): Element[] {
   const owner = overlayMark(name);
   return sides.flatMap(({ subnet, senders }): Element[] =>

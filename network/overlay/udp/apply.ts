@@ -13,8 +13,8 @@ export const isTunnelPeer = (change: OverlayChange): change is TunnelPeerChange 
   change.kind === "set-peer" || change.kind === "remove-peer";
 
 /**
- * Before it is up: nobody at its other ends is to be believed a router, and it speaks to them by no
- * address but its own.
+ * Set before the device is up: no peer is accepted as a router, and the device speaks to peers by
+ * no address but its own.
  */
 export function keepToItself(device: IfName, sysctl: HostSysctl): void {
   writeOptional(sysctl, `net/ipv6/conf/${device}/accept_ra`, "0");
@@ -30,7 +30,10 @@ export async function applyTunnel(
   else keepToItself(await tunnels.open(change.overlay, change.birth), sysctl);
 }
 
-/** Tells tunnels of peers, each once. One that has gone meanwhile is told when it is back. */
+/**
+ * Sends the changes of peers to their tunnels, one message each. A tunnel that has gone gets all
+ * peers when it is back.
+ */
 export function applyTunnelPeers(changes: readonly TunnelPeerChange[], tunnels: Tunnels): void {
   for (const [overlay, some] of Map.groupBy(changes, (change) => change.overlay)) {
     const set = new Map<Cidr, Ip>();

@@ -1,4 +1,4 @@
-/** What a tunnel counts since it was opened; packets are IP packets, one a datagram. */
+/** The counters of a tunnel since it was opened, in IP packets, of which each datagram has one. */
 const counterNames = [
   "sentPackets",
   "sentBytes",
@@ -8,7 +8,7 @@ const counterNames = [
   "malformed",
   /** Had no hop left, in or out. */
   "expired",
-  /** Were for a part of the overlay that is nobody's; their sender is told. */
+  /** Packets to a part of the overlay without a host; their sender gets an ICMP error. */
   "unroutable",
   /** The way to the peer would not take them. */
   "lost",

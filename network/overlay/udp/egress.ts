@@ -32,7 +32,9 @@ export interface EgressOptions {
 const mostHeaders = 1024;
 const longestHeader = 120;
 
-/** The way out: what the kernel sends into the tun becomes datagrams, each one IP packet that fits. */
+/**
+ * The outgoing direction: packets from the tun become datagrams, each with one IP packet that fits.
+ */
 export class Egress {
   /** Of segments that came as one. */
   readonly headers = new NativeMemory(mostHeaders * longestHeader);
@@ -43,7 +45,10 @@ export class Egress {
     this.#options = options;
   }
 
-  /** Takes what one read of the tun gave. It is not to be touched before the next `flush`. */
+  /**
+   * Takes the result of one read of the tun. The memory must not be changed before the next
+   * `flush`.
+   */
   take(memory: NativeMemory, at: number, length: number): void {
     const { peers, counters, outlet } = this.#options;
     const packet = at + offloadHeader;
@@ -92,7 +97,7 @@ export class Egress {
       return;
     }
     const payload = total - header;
-    // (A segment without data is one all the same.)
+    // A segment without data counts as one.
     const count = Math.max(1, Math.ceil(payload / size));
     for (let index = 0; index < count; index++) {
       if (this.#header === mostHeaders) this.flush();

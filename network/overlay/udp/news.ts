@@ -1,17 +1,17 @@
-/** What a tunnel's thread is started with. Descriptors stay their opener's to close. */
+/** The data that a tunnel's thread is started with. The opener closes the descriptors. */
 export interface TunnelStart {
   readonly tun: number;
   readonly socket: number;
   readonly wakeUp: number;
   /** The port that peers listen at. */
   readonly port: number;
-  /** The address that senders are told by, as a number. */
+  /** The source address of ICMP errors, as a number. */
   readonly answersFrom: number;
   /** Where it counts; see `publish`. */
   readonly shared: Float64Array;
 }
 
-/** What it is told later, each time it is woken. */
+/** The messages to the thread, each time it is woken. */
 export type TunnelNews =
   | "stop"
   | {

@@ -27,7 +27,7 @@ export class PeerTable {
     this.#lastAddress = -1;
   }
 
-  /** The host of an address; undefined when it is nobody's. */
+  /** The host of an address; undefined if it has none. */
   find(address: number): number | undefined {
     // Packets come in trains.
     if (address === this.#lastAddress) return this.#lastHost;

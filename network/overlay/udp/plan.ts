@@ -5,10 +5,10 @@ import { type OverlayShape, sideOf } from "../../model/overlay.ts";
 import type { ObservedDevice } from "../observed-device.ts";
 import type { TunnelBirth, UdpTunnel } from "./tunnel.ts";
 
-/** What a tunnel's device is called as long as there is none: flannel's pattern. */
+/** The name of a tunnel's device before it exists: flannel's pattern. */
 export const deviceToCome = "flannel%d" as IfName;
 
-/** The tunnel that an overlay is to have; undefined when it needs none. */
+/** The tunnel that an overlay needs; undefined if it needs none. */
 export function wantedTunnel(desired: OverlayShape): TunnelBirth | undefined {
   const { backend } = desired;
   const side = sideOf(desired, 4);
@@ -31,7 +31,7 @@ export const newDevice = (device: IfName): ObservedDevice => ({
 
 type Hosts = ReadonlyMap<Cidr, Ip>;
 
-/** The changes of where it sends packets to. None of an overlay that has no tunnel. Pure. */
+/** The changes of the tunnel's destinations; empty for an overlay without a tunnel. Pure. */
 export function planTunnelPeers(
   overlay: string,
   wanted: Hosts | undefined,
@@ -46,7 +46,10 @@ export function planTunnelPeers(
   ];
 }
 
-/** The changes that make the one tunnel from the other: nothing of one that is open can be changed. Pure. */
+/**
+ * The changes that replace one tunnel by the other: no property of an open tunnel can be changed.
+ * Pure.
+ */
 export function planTunnel(
   overlay: string,
   wanted: TunnelBirth | undefined,

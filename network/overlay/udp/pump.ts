@@ -10,8 +10,8 @@ import type { PeerTable } from "./peer-table.ts";
 import { longestAnswer, writeUnreachable } from "./unreachable.ts";
 
 /**
- * Reads of the tun before what they gave is sent, and the most one gives: a packet behind its
- * header.
+ * The number of reads of the tun before their packets are sent, and the largest size of one read: a
+ * packet behind its header.
  */
 const reads = 16;
 /** (Two bytes before each, so that the packet begins at a multiple of four.) */
@@ -20,7 +20,7 @@ const readSize = 65_552;
 /** Messages of one system call, and the most one has. */
 const messages = 32;
 const messageSize = 65_536;
-/** What a call gave that may give more, later. */
+/** The errors after which a later call may succeed. */
 const passing: readonly unknown[] = ["EAGAIN", "EINTR"];
 
 export interface PumpOptions {
@@ -28,7 +28,7 @@ export interface PumpOptions {
   readonly socket: number;
   /** The port that peers listen at. */
   readonly port: number;
-  /** The address that senders are told by, as a number. */
+  /** The source address of ICMP errors, as a number. */
   readonly answersFrom: number;
   readonly peers: PeerTable;
   readonly counters: Counters;
@@ -69,7 +69,10 @@ export class Pump {
     });
   }
 
-  /** Sends what the tun has, a turn's worth of it. The name of what is wrong when it is broken. */
+  /**
+   * Sends packets from the tun, up to a turn's limit. Returns the name of the error if the tunnel
+   * is broken.
+   */
   send(): string | undefined {
     const { tun, counters } = this.#options;
     let broken: string | undefined;
@@ -88,7 +91,7 @@ export class Pump {
     return broken;
   }
 
-  /** Delivers what peers sent, a turn's worth of it. */
+  /** Delivers packets from peers, up to a turn's limit. */
   receive(): string | undefined {
     const intake = this.#intake;
     const count = intake.receive();

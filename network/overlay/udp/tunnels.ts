@@ -3,7 +3,7 @@ import { type TunnelBirth, UdpTunnel } from "./tunnel.ts";
 
 /** The tunnels of this process, by overlay. They end with it. */
 export class Tunnels implements AsyncDisposable {
-  /** Told when a tunnel breaks; what it did is done again by the next look at its overlay. */
+  /** Called when a tunnel breaks; the next look at its overlay opens it again. */
   onEnd: (overlay: string, reason: string) => void = () => {};
   readonly #open: (birth: TunnelBirth, onEnd: (reason: string) => void) => UdpTunnel;
   readonly #tunnels = new Map<string, UdpTunnel>();
@@ -24,7 +24,7 @@ export class Tunnels implements AsyncDisposable {
     return this.#tunnels;
   }
 
-  /** Answers what its device is called. Throws `SYSCALL_FAILED`. */
+  /** Returns the name of its device. Throws `SYSCALL_FAILED`. */
   async open(overlay: string, birth: TunnelBirth): Promise<IfName> {
     const tunnel = this.#open(birth, (reason) => this.onEnd(overlay, reason));
     this.#tunnels.set(overlay, tunnel);
