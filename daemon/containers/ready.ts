@@ -147,7 +147,7 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
     const later = await network
       .observeLater(ready.plan.fragment, signal)
       .catch((thrown: unknown) => throwIfOver(signal, thrown));
-    // (It may be on its way out by now, or have been planned anew.)
+    // (The container may be leaving by now, or have a new plan.)
     if (later === undefined || this.#ready.get(id) !== ready) return;
     const plan = settledPlan(ready.plan, later);
     records.settled(plan);

@@ -100,7 +100,7 @@ export class TeardownQueue {
     return this.#sweeps.run("links", () => this.#sweepAll());
   }
 
-  /** Whether something is on its way out. */
+  /** Whether containers wait in the queue. */
   get waits(): boolean {
     return this.#released.size > 0;
   }

@@ -93,7 +93,7 @@ export async function tellAgain(live: LivePod, why: string, watch: Supervision):
   await configureNow(live, watch, why, live.ended.signal);
 }
 
-/** The pod without an interface that has left: its addresses rest, its slot is free. */
+/** The pod without an unplugged interface: its addresses are quarantined, its slot is free. */
 function dropLeft(live: LivePod, each: InterfacePlan, { records }: Pick<Supervision, "records">) {
   const row = records.get(live.plan.podId);
   const still = row?.plan.interfaces.find(({ position }) => position === each.position);

@@ -17,7 +17,7 @@ export const routesOf = (plan: Pick<PodPlan, "interfaces" | "routes">): GuestRou
   ...takenRoutes(plan),
 ];
 
-/** The routes that the guest takes over from links of CNI plugins. */
+/** The routes that the guest gets from links of CNI plugins. */
 export const takenRoutes = ({ interfaces }: Pick<PodPlan, "interfaces">): readonly GuestRoute[] =>
   staying(interfaces).flatMap(({ cni }) => cni?.taken?.routes ?? []);
 

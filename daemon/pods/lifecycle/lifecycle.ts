@@ -46,7 +46,7 @@ export async function pausePod(live: LivePod, watch: Supervision): Promise<void>
   }
 }
 
-/** Lets the processors of a paused pod run, and sets its guest's clock, which stood. */
+/** Resumes the processors of a paused pod, and sets its guest's clock, which was stopped. */
 export async function resumePod(live: LivePod, watch: Supervision): Promise<void> {
   const vm = machineOf(live);
   await vm.resume(limited(limitMs, live.ended.signal));

@@ -10,7 +10,7 @@ import { type LivePod, unsubscribe } from "./live-pod.ts";
 import { guard, type Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
 
-/** Between two events that say the same of a pod, milliseconds. */
+/** Between two equal events of a pod, milliseconds. */
 const noteEveryMs = 1000;
 /**
  * Most events a second that a machine may send and podnetd ignores. A start causes some ten; an

@@ -138,7 +138,7 @@ const observed = fields({
   routes: list(route),
 });
 
-/** As above, for the stored request. */
+/** What is wrong with a stored request, as `planTrouble`. */
 export const specTrouble = (stored: unknown): string | undefined => named("spec", spec(stored));
 
 /** As above, for what the guest last reported. */

@@ -6,9 +6,7 @@ import { type PodContents, type PodRow } from "./pod-row.ts";
 import type { Addresses } from "../../ipam/addresses.ts";
 import { type PodPlan, staying } from "./pod-plan.ts";
 
-/**
- * Writes down what a plan has that others may not have at the same time, alongside its addresses.
- */
+/** Writes a plan's interfaces and ports, whose taps, MACs and host ports no other pod may have. */
 export function insertContents(db: Database, plan: PodPlan): void {
   const { podId, interfaces } = plan;
   for (const { position, network, guestName, nic, cni } of interfaces) {
@@ -21,9 +19,8 @@ export function insertContents(db: Database, plan: PodPlan): void {
 }
 
 /**
- * Writes what a pod consists of, and what it may go back to, in the place of what stands in its
- * row; call inside a transaction, and what is answered once it is committed. Addresses of both are
- * held.
+ * Replaces a pod's contents in its row, and the contents that it may go back to; the addresses of
+ * both are held. Call inside a transaction, and call the returned function once it is committed.
  */
 export function exchangeContents(
   { db, addresses }: { readonly db: Database; readonly addresses: Addresses },
@@ -48,8 +45,8 @@ export function exchangeContents(
 }
 
 /**
- * What is left of a pod when it has no machine: changes that were under way are over, and so is the
- * leaving of NICs. Undefined when nothing was.
+ * The contents of a pod without a machine: changes that were under way are over, and `leaving` NICs
+ * are gone. Undefined when nothing changes.
  */
 export function withoutMachine(row: PodRow): PodContents | undefined {
   const { spec, plan } = row.before ?? row;

@@ -9,13 +9,13 @@ import type { NetworkDefinition } from "../../config/network-definition.ts";
 import { decisionsOf } from "../../store/plans-of-decisions.ts";
 import { type PodPlan, readStoredPlan } from "./pod-plan.ts";
 
-/** What is kept of a pod alongside its row. */
+/** The parts of a pod that are kept alongside its row. */
 export interface KeptPlan {
   readonly spec: PodSpec;
   readonly plan: PodPlan;
   /** Networks its interfaces are on. */
   readonly networks: readonly NetworkDefinition[];
-  /** The state directory whose pod it is. */
+  /** The state directory that the pod belongs to. */
   readonly stateDir: string;
   /** A delete by force went on past it: its machine, should it still run, is to be ended. */
   readonly left: boolean;
@@ -27,7 +27,7 @@ interface Stored extends Omit<KeptPlan, "plan"> {
   readonly plan: unknown;
 }
 
-/** Where they are. */
+/** The directory of kept plans. */
 export const plansDirectory = ({ runDir }: { readonly runDir: string }): string =>
   join(runDir, "plans");
 
@@ -35,10 +35,9 @@ export const plansDirectory = ({ runDir }: { readonly runDir: string }): string 
 const limit = 16 * 2 ** 20;
 
 /**
- * Plans of pods in files of the run directory, for the day on which the state is lost: a machine
- * that runs is put back into the state from it (`podnetd state adopt`). They follow the rows, are
- * never flushed, and mean nothing without a machine: what ends the machines, a restart of the host,
- * ends them too.
+ * Plans of pods in files of the run directory, in case the state is lost: `podnet state adopt` puts
+ * a running machine back into the state by its file. The files follow the rows. They are never
+ * flushed, as they mean nothing without a machine, and a restart of the host ends the machines too.
  */
 export class KeptPlans {
   readonly #directory: string;
@@ -75,7 +74,7 @@ export class KeptPlans {
     }
   }
 
-  /** Absent is success; what fails is logged, and done by the next start. */
+  /** Absent is success; a failure is logged, and the next start removes the file. */
   remove(podId: PodId): void {
     this.#remove(`${podId}.json`);
   }
@@ -95,7 +94,7 @@ export class KeptPlans {
   removeOthers(known: ReadonlySet<string>): void {
     for (const name of this.#names()) {
       const [, id, draft] = /^([a-z2-7]{12})\.json(\.new)?$/.exec(name) ?? [];
-      // Any other file is not podnet's.
+      // Other files are not podnet's.
       if (id !== undefined && (draft !== undefined || !known.has(id))) this.#remove(name);
     }
   }

@@ -28,7 +28,7 @@ export function planOfRows(db: Database, { id, name }: DamagedPod, vm: VmPlan): 
   };
 }
 
-/** What is not known of an interface, and not needed to take it away. */
+/** Values of an interface that are unknown, and not needed to remove it. */
 const unknown = { addresses: [], gateways: [], mtu: 1280, guestName: "" as IfName };
 
 function leasedTo(db: Database, id: string): InterfacePlan[] {

@@ -10,13 +10,13 @@ import { planTrouble } from "./check-plan.ts";
 import type { CniPlan } from "../interfaces/cni-plan.ts";
 import type { PublishedPlan } from "../../published/published-plan.ts";
 
-/** Version of the stored form. A reader refuses what it does not know. */
+/** Version of the stored form. podnetd refuses versions that it does not know. */
 export const planVersion = 2;
 
 /**
- * What is decided about a pod before anything happens: every name, address and route. All else
- * follows from it, the spec and the networks as they are: `portsOf`, `guestConfigOf`, `machineOf`.
- * Plain JSON, stored with the pod; undo works from it alone.
+ * The decisions about a pod before anything happens: every name, address and route. All else is
+ * derived from the plan, the spec and the current networks: `portsOf`, `guestConfigOf`,
+ * `machineOf`. Plain JSON, stored with the pod; undo needs the plan alone.
  */
 export interface PodPlan {
   readonly version: typeof planVersion;
@@ -24,28 +24,30 @@ export interface PodPlan {
   readonly name: PodName;
   /** Without its seed disk: see `machineOf`. */
   readonly vm: Omit<VmPlan, "seed">;
-  /** Who configures the guest; absent, as in plans of an earlier podnetd: whoever answers. */
+  /**
+   * Who configures the guest. Absent, also in plans of earlier podnetds: the agent that answers.
+   */
   readonly agent?: "hyperstart" | "none";
   readonly interfaces: readonly InterfacePlan[];
   /**
-   * Routes that were asked for, with the interface that each goes by. Default routes are of the
-   * interfaces' gateways.
+   * The requested routes, each with its interface. Default routes are made of the interfaces'
+   * gateways.
    */
   readonly routes: readonly GuestRoute[];
   /**
-   * Whom the guest asks for names. A decision: it depends on who answers names when it is made, and
-   * on the host's resolv.conf.
+   * The guest's name servers. Stored, as they depend on the networks' gateways and the host's
+   * resolv.conf at the time of the decision.
    */
   readonly dns?: GuestDns;
-  /** Its published ports, in the order of the spec's. Absent when there never were any. */
+  /** The published ports, in the order of the spec's. Absent when there never were any. */
   readonly published?: readonly PublishedPlan[];
   /**
-   * What the host translated of them up to their last change, and does not any more: who still
-   * speaks by it is cut off. Absent when the host has never had rules for published ports.
+   * Translations that the last change of the published ports removed: their connections are cut.
+   * Absent when the host has never had rules for published ports.
    */
   readonly withdrawn?: readonly PublishedDesired[];
   /**
-   * It has had addresses on `lo`: host and guest may have them still, and are to have none but
+   * The pod has had addresses on `lo`. Host and guest may have them still, and are to have only
    * those of its interfaces.
    */
   readonly hadLoopback?: true;
@@ -55,11 +57,11 @@ export interface InterfacePlan {
   readonly position: number;
   /** Absent on a foreign bridge or tap, and on loopback. */
   readonly network?: NetworkName;
-  /** Absent where the tap is another's, and on loopback. */
+  /** Absent for a foreign tap, and on loopback. */
   readonly bridge?: IfName;
-  /** Of a foreign bridge, as it was found. */
+  /** The MTU of a foreign bridge, as it was found. */
   readonly bridgeMtu?: number;
-  /** What was asked for of its bridge port; what is absent is as the network says. */
+  /** The requested settings of the bridge port; for absent ones the network's apply. */
   readonly port?: PortChoices;
   readonly addresses: readonly IpPrefix[];
   /** Gateways of the default routes by this interface. */
@@ -69,18 +71,18 @@ export interface InterfacePlan {
   /** Absent on loopback: its addresses are on the guest's own `lo`. */
   readonly nic?: NicPlan;
   /**
-   * Whose words answer a guest that asks for its addresses itself: the network's own addresses.
-   * Absent: podnet answers none.
+   * The network's own addresses, from which podnetd answers a guest that asks for its addresses by
+   * DHCP. Absent: podnetd does not answer.
    */
   readonly answeredBy?: readonly Ip[];
   /** The tap is foreign: podnetd uses it where it is, and leaves it there. */
   readonly tapKept?: true;
   /**
-   * In the place of a link of CNI plugins: the tap is in that namespace, and what it takes over is
-   * not decided here.
+   * The interface is redirected from a link of CNI plugins: the tap is in the link's namespace, and
+   * the link decides the interface's MAC, MTU and addresses.
    */
   readonly cni?: CniPlan;
-  /** It has been removed; the guest may not have let go of its NIC yet. */
+  /** The interface has been removed; the guest may not have released its NIC yet. */
   readonly leaving?: true;
 }
 
@@ -99,11 +101,11 @@ export const withNic = (interfaces: readonly InterfacePlan[]): NicInterface[] =>
 
 export type CniInterface = NicInterface & { readonly cni: CniPlan };
 
-/** The interfaces that are in the place of a link of CNI plugins. */
+/** The interfaces that are redirected from links of CNI plugins. */
 export const withCni = (interfaces: readonly InterfacePlan[]): CniInterface[] =>
   withNic(interfaces).filter((each): each is CniInterface => each.cni !== undefined);
 
-/** The interfaces the pod is to have: those that are being removed are none of them. */
+/** The pod's interfaces without those that are being removed. */
 export const staying = (interfaces: readonly InterfacePlan[]): InterfacePlan[] =>
   interfaces.filter(({ leaving }) => leaving !== true);
 

@@ -15,7 +15,7 @@ export type PodState =
   | "failed"
   | "deleting";
 
-/** What a pod consists of, as asked for and as planned. */
+/** A pod as requested and as planned. */
 export interface PodContents {
   readonly spec: PodSpec;
   readonly plan: PodPlan;
@@ -27,19 +27,19 @@ export interface PodRow {
   readonly state: PodState;
   /** Why the pod is in this state, or why a running pod is degraded, for people. */
   readonly reason: string | undefined;
-  /** What went wrong, with state `failed`. */
+  /** The error, with state `failed`. */
   readonly failure: ErrorRecord | undefined;
   readonly spec: PodSpec;
   readonly plan: PodPlan;
-  /** What it goes back to: a change of it is under way, or was cut short. */
+  /** The contents that the pod goes back to: a change is under way, or was cut short. */
   readonly before: PodContents | undefined;
-  /** Who answers in the guest. */
+  /** The agent that answers in the guest. */
   readonly guest: GuestIdentity | undefined;
-  /** What the guest last said it has. */
+  /** The guest's last report. */
   readonly observed: ObservedGuest | undefined;
   /** The steps of bringing it up. */
   readonly spans: readonly Span[];
-  /** It has run before: a failed start keeps it, where a failed create leaves nothing. */
+  /** The pod has run before: a failed start keeps it, while a failed create leaves nothing. */
   readonly established: boolean;
   readonly createdMs: number;
   readonly changedMs: number;

@@ -27,13 +27,13 @@ export interface DamagedPod {
   readonly id: PodId;
   readonly name: PodName;
   readonly createdMs: number;
-  /** What every call for it is answered with: `STATE_CORRUPT`. */
+  /** The error of all calls for the pod: `STATE_CORRUPT`. */
   readonly damage: PodnetError;
 }
 
 export const isDamaged = (row: PodRow | DamagedPod): row is DamagedPod => "damage" in row;
 
-/** What state others see it in. */
+/** The state that the API shows. */
 export const stateOf = (row: PodRow | DamagedPod): { readonly state: PodState } => ({
   state: isDamaged(row) ? "failed" : row.state,
 });
@@ -66,7 +66,7 @@ export function anyFromRow(row: Row): PodRow | DamagedPod {
   }
 }
 
-/** Throws `STATE_CORRUPT` for one that is damaged. */
+/** Throws `STATE_CORRUPT` for a damaged pod. */
 export function usable(row: PodRow | DamagedPod): PodRow {
   if (isDamaged(row)) throw row.damage;
   return row;

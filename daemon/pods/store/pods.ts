@@ -48,7 +48,8 @@ export function setPodState(db: Database, id: PodId, change: StateChange, nowMs:
 }
 
 /**
- * Writes what a pod consists of; `before` is what the next start goes back to, should it find that.
+ * Writes a pod's contents. `before` are the contents that the next start goes back to, if it finds
+ * any.
  */
 export function setPodContents(
   db: Database,
@@ -65,14 +66,12 @@ export function setPodContents(
   );
 }
 
-/**
- * Says what is wrong with a pod whose state does not change; nothing takes the former reason away.
- */
+/** Sets the reason of a pod whose state does not change; undefined removes it. */
 export function setPodReason(db: Database, id: PodId, reason: string | undefined): void {
   db.run("UPDATE pods SET reason = ? WHERE id = ?", reason ?? null, id);
 }
 
-/** Records who answers in the guest and what it has. */
+/** Records the guest's agent and its report. */
 export function setPodGuest(
   db: Database,
   id: PodId,
@@ -87,7 +86,7 @@ export function setPodGuest(
   );
 }
 
-/** Records what a guest has been seen to have that says nothing of itself. */
+/** Records what was observed of a guest that reports nothing. */
 export function setPodObserved(db: Database, id: PodId, observed: ObservedGuest | undefined): void {
   db.run(
     "UPDATE pods SET observed = ? WHERE id = ?",
@@ -100,7 +99,7 @@ export function setPodSpans(db: Database, id: PodId, spans: readonly Span[]): vo
   db.run("UPDATE pods SET spans = ? WHERE id = ?", JSON.stringify(spans), id);
 }
 
-/** Throws `STATE_CORRUPT` when its row makes no sense. */
+/** Throws `STATE_CORRUPT` when the row is unreadable. */
 export function getPod(db: Database, id: PodId): PodRow | undefined {
   const row = getAnyPod(db, id);
   return row === undefined ? undefined : usable(row);
@@ -111,15 +110,15 @@ export function getAnyPod(db: Database, id: PodId): PodRow | DamagedPod | undefi
   return row === undefined ? undefined : anyFromRow(row);
 }
 
-/** Undefined, too, when its row makes no sense: for what is not about this pod alone. */
+/** Undefined also for an unreadable row: for callers that go on with other pods. */
 export function getUsablePod(db: Database, id: PodId): PodRow | undefined {
   const row = getAnyPod(db, id);
   return row === undefined || isDamaged(row) ? undefined : row;
 }
 
 /**
- * Pods whose id or name this is, else those whose id starts so (4 characters at least). At most
- * two.
+ * The pods with this id or name, else those whose id begins with it (at least 4 characters). At
+ * most two.
  */
 export function findPods(db: Database, text: string): (PodRow | DamagedPod)[] {
   const exact = db.all(
@@ -140,7 +139,7 @@ export const listAnyPods = (db: Database): (PodRow | DamagedPod)[] =>
 export const listPods = (db: Database): PodRow[] =>
   listAnyPods(db).filter((row): row is PodRow => !isDamaged(row));
 
-/** What a pod is called, for messages about others. */
+/** A pod's name, for messages about other objects. */
 export function podNameById(db: Database, id: PodId): PodName | undefined {
   const row = db.get("SELECT name FROM pods WHERE id = ?", id);
   return row === undefined ? undefined : text<PodName>(row, "name");

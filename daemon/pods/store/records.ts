@@ -41,7 +41,7 @@ import type { Span } from "../../events/span.ts";
  * What ends, stops or starts a pod that is there is written with the reserve's room, if need be.
  */
 const essential = { need: "essential" } as const;
-/** What says something of a machine alone needs no flush: a loss of power ends the machine too. */
+/** Writes that concern only a machine need no flush: a power loss ends the machine too. */
 const ofMachine = { lasting: "boot", need: "essential" } as const;
 
 /** A create that may be asked for again. */
@@ -50,7 +50,7 @@ export interface RequestKey {
   readonly digest: string;
 }
 
-/** What a running pod becomes. */
+/** The new contents of a running pod. */
 export interface Replan extends PodContents {
   /** For people, in the event. */
   readonly text: string;
@@ -63,9 +63,7 @@ export interface ForgetOptions {
   readonly left?: boolean;
 }
 
-/**
- * What is known of pods, durably. Each method is one transaction with the event that reports it.
- */
+/** The records of pods, durably. Each method is one transaction with the event that reports it. */
 export class PodRecords {
   readonly #db: Database;
   readonly #journal: Journal;
@@ -90,17 +88,17 @@ export class PodRecords {
     this.#kept = parts.kept;
   }
 
-  /** Throws `STATE_CORRUPT` when its record makes no sense. */
+  /** Throws `STATE_CORRUPT` when the record is unreadable. */
   get(id: PodId): PodRow | undefined {
     return getPod(this.#db, id);
   }
 
-  /** Also of one whose record makes no sense. */
+  /** Also a pod with an unreadable record. */
   getAny(id: PodId): PodRow | DamagedPod | undefined {
     return getAnyPod(this.#db, id);
   }
 
-  /** Undefined, too, when its record makes no sense: for what goes on with other pods after it. */
+  /** Undefined also for an unreadable record: for callers that go on with other pods. */
   getUsable(id: PodId): PodRow | undefined {
     return getUsablePod(this.#db, id);
   }
@@ -134,7 +132,7 @@ export class PodRecords {
     return usable(this.findAny(idOrName));
   }
 
-  /** Also one whose record makes no sense. Throws `POD_NOT_FOUND`. */
+  /** Also a pod with an unreadable record. Throws `POD_NOT_FOUND`. */
   findAny(idOrName: string): PodRow | DamagedPod {
     const found = this.search(idOrName);
     if (found !== undefined) return found;
@@ -197,7 +195,8 @@ export class PodRecords {
   }
 
   /**
-   * Makes of a pod what was learnt while it was begun or taken down, and of what it may go back to.
+   * Applies to a pod's plan what was observed while it was brought up or taken down, and to the
+   * plan that it may go back to.
    */
   learn(live: LivePod, text: string, next: (pod: PodContents) => PodPlan): void {
     const { podId, name } = live.plan;
@@ -227,7 +226,7 @@ export class PodRecords {
     return exchangeContents({ db: this.#db, addresses: this.#addresses }, row, next, back);
   }
 
-  /** What `replan` said has taken effect: it is not gone back from any more. */
+  /** The change of `replan` has taken effect: the pod does not go back to its earlier contents. */
   settled(live: LivePod, text: string): void {
     const { podId, name } = live.plan;
     const row = this.get(podId);
@@ -328,11 +327,11 @@ export class PodRecords {
     });
   }
 
-  /** What a guest shows to have that says nothing of itself. */
+  /** Records what was observed of a guest that reports nothing. */
   shown(live: LivePod, text: string): void {
     const { podId, name } = live.plan;
     const state = this.get(podId)?.state;
-    // Of one that is being created it is written down when it runs.
+    // For a pod that is being created this is written when it runs.
     if (state !== "running" && state !== "paused") return;
     this.#journal.transact("shown", (emit) => {
       setPodObserved(this.#db, podId, live.observed);
@@ -373,7 +372,7 @@ export class PodRecords {
           },
           this.#clock.now(),
         );
-        // A foreign machine may run on, with what could not be taken back.
+        // A foreign machine may run on, with what could not be undone.
         if (over && machineKindOf(plan.vm).isOwn) deleteRun(this.#db, podId);
         if (state === "failed") finishRequestsOf(this.#db, podId, JSON.stringify(failure));
         const text = reason === undefined ? state : `${state}: ${reason}`;
@@ -409,14 +408,13 @@ export class PodRecords {
   }
 
   /**
-   * Removes a pod whose record makes no sense, by what `remains` of it; `left` is what could
-   * not be undone.
+   * Removes a pod with an unreadable record, by what `remains` of it; `left` could not be undone.
    */
   forgetDamaged(remains: PodPlan, left: PodContents | undefined): void {
     this.#forget([remains], left, undefined, false);
   }
 
-  /** A plan of what rows alongside its own say of a pod: its addresses and its taps. */
+  /** A plan made of a pod's other rows: its addresses and its taps. */
   remains(pod: DamagedPod, vm: VmPlan): PodPlan {
     return planOfRows(this.#db, pod, vm);
   }

@@ -30,8 +30,8 @@ export class Requests {
 
   /**
    * The outcome of an earlier create with this id, running or done; undefined when there was none.
-   * Throws `REQUEST_CONFLICT` when it was about another pod; rejects with `CANCELLED` when an
-   * earlier podnetd was cut short in it and what there is of it is not undone yet.
+   * Throws `REQUEST_CONFLICT` when it was about another pod. Rejects with `CANCELLED` when an
+   * earlier podnetd was cut short in it, and what is left of it is not undone yet.
    */
   join(id: string, spec: PodSpec, signal: AbortSignal): Promise<PodId> | undefined {
     const digest = digestOf(spec);
@@ -54,7 +54,7 @@ export class Requests {
   track(request: RequestKey, outcome: Promise<PodId>, signal: AbortSignal): Promise<PodId> {
     const { id, digest } = request;
     this.#running.set(id, { digest, outcome });
-    // Its failure is the callers' to hear; this only follows its end.
+    // The callers handle a failure; this only notices the end.
     void Promise.allSettled([outcome]).then(() => this.#running.delete(id));
     return waitFor(outcome, signal);
   }
@@ -84,7 +84,7 @@ async function waitFor<T>(outcome: Promise<T>, signal: AbortSignal): Promise<T> 
   }
 }
 
-/** A digest of a spec's content, whatever the order of keys. */
+/** A digest of a spec's content that does not depend on the order of keys. */
 function digestOf(spec: PodSpec): string {
   const ordered = (value: unknown): unknown => {
     if (Array.isArray(value)) return value.map(ordered);

@@ -5,9 +5,8 @@ import type { Database } from "../../store/database.ts";
 import { type Row, optionalInteger, text } from "../../store/rows.ts";
 
 /**
- * Asks what reads plans where they are stored, of hundreds of pods at once. `pods` is the table,
- * or, where that does not work, the same without what is no JSON: looking at each takes longer, and
- * is for the day on which one is damaged.
+ * Queries stored plans of hundreds of pods at once. `pods` is the table. When the query fails, a
+ * plan is damaged, and `pods` becomes the table without invalid JSON, which takes longer.
  */
 function askPlans(
   db: Database,
@@ -33,7 +32,7 @@ const object = (each: string): string => `CASE WHEN ${each}.type = 'object' THEN
 /** The users of all pods' machines, also of those that do not run: they start again as the same. */
 export function uidsOfPods(db: Database): Set<number> {
   const rows = askPlans(db, (pods) => `SELECT plan ->> '$.vm.jail.uid' AS uid FROM ${pods}`);
-  // A machine whose pod's record is damaged may run on.
+  // A machine may run on though its pod's record is damaged.
   const running = db.all("SELECT uid FROM runs");
   return new Set(
     [...rows, ...running].flatMap(({ uid }) => (typeof uid === "number" ? [uid] : [])),
@@ -65,7 +64,7 @@ export function filesOfPods(db: Database): FileOfPod[] {
   );
   return rows.flatMap((row) => {
     const { path, writes } = row;
-    // One that does not say whether it writes is none of podnetd's: it may.
+    // podnetd's plans say whether a disk is written to. Where one does not, it is assumed to be.
     return typeof path === "string"
       ? [{ pod: text<PodName>(row, "pod"), path, writes: writes !== 0 }]
       : [];
@@ -82,7 +81,7 @@ export const isNameServer = (db: Database, server: Ip): boolean =>
     server,
   ).length > 0;
 
-/** What pods have on a foreign bridge, also what one that is being changed may go back to. */
+/** The addresses of pods on a foreign bridge, also those that a pod under change may go back to. */
 export function addressesOnBridge(db: Database, bridge: IfName): OnBridge[] {
   const rows = askPlans(
     db,
