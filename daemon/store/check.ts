@@ -17,7 +17,7 @@ export const text = is("text", (value) => typeof value === "string");
 export const whole = is("number", (value) => Number.isSafeInteger(value));
 const within = (least: number, most: number) => (value: unknown) =>
   Number.isSafeInteger(value) && least <= (value as number) && (value as number) <= most;
-/** A port's number; 0 is none. */
+/** A port's number, which is never 0. */
 const portNumber = is("port", within(1, 65_535));
 /** A number of ports one after the other. A larger one would be as many sockets. */
 const portCount = is(`number of ports up to ${maxPorts}`, within(1, maxPorts));
@@ -38,7 +38,7 @@ export const mac = is(
 );
 
 /**
- * Bits of an address; 0 when it is none. Node's own look at it takes a tenth of the time of
+ * Bits of an address; 0 for an invalid one. Node's own check takes a tenth of the time of
  * `core/address`.
  */
 const bits = (value: string): number =>
@@ -100,7 +100,7 @@ export const redirect = fields({
   toPort: portNumber,
 });
 
-/** What is published, as it was decided. */
+/** Published ports of a plan. */
 export const published = fields({
   protocol,
   hostPort: portNumber,

@@ -3,13 +3,12 @@ import { closeSync, constants, openSync, writeSync } from "node:fs";
 import { readRegular } from "../../linux/regular-file.ts";
 
 /**
- * How many commits the state had, in a file apart from it: a start compares both. A log that was
- * cut, damaged or taken away, or an older database put in its place, has fewer. SQLite itself
- * cannot tell: to it, a log ends at its first bad frame.
+ * Number of commits of the state, in a separate file: a start compares both. A log that was cut,
+ * damaged or removed, or an older database put in its place, has fewer. SQLite itself cannot detect
+ * this: to it, a log ends at its first bad frame.
  *
- * The file is written after each commit and never flushed. The end of the process leaves it whole
- * (the page cache keeps it); what a loss of power leaves of it is of another boot, and is not
- * compared.
+ * The file is written after each commit and never flushed. It survives the end of the process (in
+ * the page cache). After a loss of power its content is of another boot, and is not compared.
  */
 export class CommitMark implements Disposable {
   readonly #fd: number;
@@ -28,8 +27,7 @@ export class CommitMark implements Disposable {
   }
 
   /**
-   * Throws when it cannot be written: the commit counts all the same, and a lower mark accuses
-   * nobody.
+   * Throws when it cannot be written: the commit counts anyway, and a lower mark causes no error.
    */
   write(commits: number): void {
     const line = lineOf(this.#bootId, commits);
@@ -45,8 +43,8 @@ export class CommitMark implements Disposable {
 export const markOf = (file: string): string => `${file}-mark`;
 
 /**
- * How many commits a database had at least, by its mark of this boot; undefined when there is none,
- * when it is of another boot, or when it is damaged itself.
+ * The least number of commits of a database, by its mark of this boot; undefined when there is
+ * none, when it is of another boot, or when it is damaged itself.
  */
 export function readMark(file: string, bootId: string): number | undefined {
   let text: string;

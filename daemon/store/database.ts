@@ -13,9 +13,9 @@ import { connectWithoutRoom } from "./without-room.ts";
 import type { Row } from "./rows.ts";
 
 /**
- * What a commit survives once it has returned: `always`, a loss of power too; `boot`, the end of
- * this process in whatever way, but no loss of power, which may take it and no later one instead of
- * it. The disk is not waited for then.
+ * Durability of a commit that has returned. `always`: it survives a loss of power too. `boot`: it
+ * survives any end of this process; a loss of power may remove it, together with all later commits.
+ * Then it does not wait for the disk.
  */
 export type Lasting = "always" | "boot";
 
@@ -25,9 +25,9 @@ export interface OpenOptions {
 }
 
 /**
- * What a commit is for. `essential`: ending, deleting, stopping and starting what there is, which
- * may use up the reserve. `new`: something that takes room from now on, which is refused while the
- * reserve is not whole.
+ * Purpose of a commit. `essential`: ending, deleting, stopping and starting existing objects, which
+ * may use up the reserve. `new`: it takes room permanently, and is refused while the reserve is
+ * incomplete.
  */
 export type Need = "new" | "usual" | "essential";
 
@@ -41,7 +41,7 @@ export class Database implements Disposable {
   readonly #statements = new Map<string, StatementSync>();
   #depth = 0;
   #lasting: Lasting = "always";
-  /** What the transaction that is open has changed: `insert pods`, `update runs`. */
+  /** Changes of the open transaction: `insert pods`, `update runs`. */
   readonly #changes = new Set<string>();
   #reportDamage: (error: PodnetError) => void = () => {};
   #reserve: Reserve | undefined;
@@ -77,9 +77,9 @@ export class Database implements Disposable {
   }
 
   /**
-   * Opens a database that `open` cannot open because its filesystem is full. It can be read, and
-   * not written to before `lookForRoom` has found some. Throws as `open` does, `STATE_UNWRITABLE`
-   * also when there is no database or it is an older one.
+   * Opens a database that `open` cannot open because its filesystem is full. It is read-only until
+   * `lookForRoom` finds room. Throws as `open` does, `STATE_UNWRITABLE` also when there is no
+   * database or it is an older one.
    */
   static openWithoutRoom(path: string, steps: readonly Migration[] = migrations): Database {
     try {
@@ -146,8 +146,8 @@ export class Database implements Disposable {
   }
 
   /**
-   * Tells from now on when the file turns out to be damaged, which a look at its start has not
-   * shown.
+   * Calls `report` if the file turns out to be damaged later, which the check at the start did not
+   * find.
    */
   whenDamaged(report: (error: PodnetError) => void): void {
     this.#reportDamage = report;
@@ -188,9 +188,9 @@ export class Database implements Disposable {
   }
 
   /**
-   * Commits what `body` does, or nothing of it. A transaction within one joins it, and lasts as
-   * that does. `what` names its effect; without one what it changes does. An `essential` one is
-   * done again, `body` included, with the reserve's room when there is none. Throws
+   * Commits the changes of `body`, or none of them. A nested transaction joins the outer one, with
+   * its durability. `what` names the effect; by default its changes do. An `essential` one is
+   * repeated, `body` included, with the reserve's room when the filesystem is full. Throws
    * `STATE_UNWRITABLE`.
    */
   transaction<T>(
@@ -224,7 +224,7 @@ export class Database implements Disposable {
     try {
       this.lookForRoom();
     } catch {
-      // What is said then is that there is none.
+      // The error is then the lack of room.
     }
     return this.hasRoom;
   }
@@ -254,7 +254,7 @@ export class Database implements Disposable {
     }
   }
 
-  /** The commit is counted in itself, and told to the mark once it is there. */
+  /** The commit contains its own number, which goes to the mark after it. */
   #finish(): void {
     if (this.#changes.size > 0)
       this.#prepare(
@@ -267,7 +267,7 @@ export class Database implements Disposable {
     this.#writeMark();
   }
 
-  /** Without room for it there is none, and no loss is noticed. */
+  /** Without room there is no mark, and a loss goes unnoticed. */
   #openMark(): void {
     try {
       perform("commit", "open mark", () => {
@@ -275,7 +275,7 @@ export class Database implements Disposable {
         this.#mark.write(this.#commits);
       });
     } catch {
-      // There is no room for it: the next commit writes it, if it could be made.
+      // There is no room for it: the next commit writes it, if the file could be made.
     }
   }
 
@@ -283,8 +283,7 @@ export class Database implements Disposable {
     try {
       this.#mark?.write(this.#commits);
     } catch {
-      // There was no room to make it: the commit is there, and a mark that says less accuses
-      // nobody.
+      // There was no room to write it: the commit exists, and a lower mark causes no error.
     }
   }
 
@@ -294,8 +293,8 @@ export class Database implements Disposable {
   }
 
   /**
-   * Copies the log into the database, if there is something new in it. What is in the log alone is
-   * gone with one bit of it. Throws `STATE_UNWRITABLE`.
+   * Copies the log into the database, if the log has something new. One flipped bit would destroy
+   * data that is in the log alone. Throws `STATE_UNWRITABLE`.
    */
   checkpoint(): void {
     if (this.#uncopied === 0 || this.#depth > 0) return;
@@ -367,7 +366,7 @@ export class Database implements Disposable {
   }
 }
 
-/** What a statement changes: `insert pods`; undefined when it only reads. */
+/** The change of a statement: `insert pods`; undefined when it only reads. */
 function changeOf(sql: string): string | undefined {
   const verb = /^\s*(INSERT|UPDATE|DELETE)(?: OR REPLACE)?(?: INTO| FROM)? (\w+)/.exec(sql);
   return verb === null ? undefined : `${verb[1]?.toLowerCase()} ${verb[2]}`;

@@ -48,7 +48,7 @@ export function refuseUnfitConnection(found: DatabaseSync, file: string, known: 
     throw new Error("the file is another program's database");
 }
 
-/** What brings a node back whose state is not what it was, for people. */
+/** Hint for a node whose state is damaged or outdated. */
 export const salvageHint =
   "Machines run on. `podnetd state` shows what there is; `podnetd state adopt` goes on with it and takes the machines that run back into it, `podnetd state remove` ends those that it does not know";
 

@@ -16,7 +16,7 @@ const largest = 256 * 2 ** 20;
  * commits. Throws what SQLite and `node:fs` throw.
  */
 export async function writeCopy(db: Database, file: string, schema: number): Promise<void> {
-  // What room there is left is for the state itself.
+  // The remaining room is for the state itself.
   if (!db.hasRoom || commitsOf(copyOf(file)) === db.commits || statSync(file).size > largest)
     return;
   const draft = `${file}-draft`;
@@ -35,7 +35,7 @@ export async function writeCopy(db: Database, file: string, schema: number): Pro
   });
 }
 
-/** Throws what is wrong with it. It needs no log from then on, and gets none. */
+/** Checks the copy and throws the defect it finds. It needs no log from then on, and gets none. */
 function lookAtTemporary(draft: string, schema: number): void {
   {
     const copy = new DatabaseSync(draft);

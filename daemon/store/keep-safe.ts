@@ -4,10 +4,7 @@ import type { Database } from "./database.ts";
 import { writeCopy } from "./good-copy.ts";
 import { migrations } from "./migrations.ts";
 
-/**
- * Between looks whether the log is to be copied into the database, and between copies of the state,
- * milliseconds.
- */
+/** Intervals of checkpoints of the log, and of copies of the state, milliseconds. */
 const every = { checkpointMs: 60_000, copyMs: 3_600_000 } as const;
 
 export interface KeepSafe {
@@ -17,9 +14,9 @@ export interface KeepSafe {
 }
 
 /**
- * Keeps the state from being in its log alone, and a copy of it that was read whole: now, by time,
- * and once more when it is disposed of. What fails is logged: without a copy the state is as good
- * as before.
+ * Copies the log into the database regularly, and keeps a copy of the state that was read
+ * completely: now, at intervals, and once more on disposal. Failures are logged: without a copy the
+ * state itself is unharmed.
  */
 export async function keepSafe(parts: KeepSafe): Promise<AsyncDisposable> {
   const { db, log } = parts;

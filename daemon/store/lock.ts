@@ -9,8 +9,7 @@ import { lockDirectory as lockOpened, lockFile } from "../../linux/file-lock.ts"
 import type { Config } from "../config/config.ts";
 
 /**
- * What a daemon holds while it runs; the kernel lets go of it when the process ends, however it
- * ends.
+ * Held by a daemon while it runs; the kernel releases it when the process ends, however it ends.
  */
 export interface Lock extends Disposable {
   release(): void;
@@ -47,7 +46,7 @@ function lockDirectory(
     database = opened;
     perform("file", `lock ${name}`, () => {
       opened.open();
-      // Nothing is ever written: a journal would take room, which a full filesystem has none of.
+      // The lock never writes: a journal would take room, which a full filesystem does not have.
       opened.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE");
     });
   } catch (cause) {
@@ -72,8 +71,8 @@ function lockDirectory(
 }
 
 /**
- * Claims this network namespace. What bears podnet's mark and has no row is removed at start, so
- * two daemons with different state directories must not look after the same kernel. An abstract
+ * Claims this network namespace. A start removes everything that bears podnet's mark and has no
+ * row, so two daemons with different state directories must not manage one kernel. An abstract
  * socket is per network namespace and ends with the process. Throws `ALREADY_RUNNING`.
  */
 export async function lockNetns(bridge: string): Promise<Lock> {

@@ -87,8 +87,8 @@ export const migrations: readonly Migration[] = [
     data       TEXT NOT NULL
   ) STRICT;
   `,
-  // What a pod goes back to when a change of it is cut short; interfaces without a network of ours,
-  // and without a NIC.
+  // The state a pod returns to when a change of it is interrupted; interfaces without a network of
+  // podnet's, and without a NIC.
   `
   ALTER TABLE pods ADD COLUMN before TEXT;
 
@@ -167,7 +167,7 @@ export const migrations: readonly Migration[] = [
   `,
   // Each ADD asks who has its MAC.
   "CREATE INDEX attachments_by_mac ON attachments (plan ->> '$.mac')",
-  // What identifies a container's links, readable where its plan is not: a row with a damaged plan
+  // Identifies a container's links even where its plan is unreadable: a row with a damaged plan
   // could not even be deleted, for SQLite then computes its key in the index over the plan.
   `
   DROP INDEX attachments_by_mac;

@@ -48,7 +48,7 @@ export function watchRoom(db: Database, log: Log): Disposable {
         db.lookForRoom();
         if (db.hasRoom) log.info({}, "There is room in the state directory again");
       } catch {
-        // There is no room yet, which has been logged.
+        // The lack of room has been logged.
       }
     }),
     lookEveryMs,

@@ -31,7 +31,7 @@ interface Interface {
   readonly leaving?: true;
 }
 
-/** A plan of version 1, as far as it is read here. */
+/** The parts of a plan of version 1 that are read here. */
 interface Plan1 {
   readonly version: unknown;
   readonly vm: object;
@@ -55,8 +55,8 @@ interface Spec1 {
 }
 
 /**
- * Brings the plans of all pods up to version 2. One that makes no sense stays as it is: its pod is
- * refused alone, as before.
+ * Converts the plans of all pods to version 2. An invalid plan stays unchanged: only its pod is
+ * refused, as before.
  */
 export function plansOfDecisions(db: DatabaseSync): void {
   const write = db.prepare("UPDATE pods SET plan = ?, before = ? WHERE id = ?");
@@ -83,8 +83,8 @@ function rewritten(stored: unknown, become: (text: string) => unknown): string |
 }
 
 /**
- * A plan of version 1 as one of version 2; any other as it is. Throws what JavaScript throws at a
- * plan that makes no sense.
+ * Converts a plan of version 1 to version 2; returns any other unchanged. Throws JavaScript's own
+ * errors for an invalid plan.
  */
 export function decisionsOf(stored: unknown, spec: unknown): unknown {
   const plan = stored as Plan1;
@@ -143,7 +143,10 @@ function askedRoutes(routes: readonly Route[], there: readonly Interface[]): rea
   return routes.filter((route) => !known.has(textOf(route)));
 }
 
-/** Whom a guest asks that asks servers of CNI plugins was kept alongside these. */
+/**
+ * A guest that uses DNS servers of CNI plugins: its original servers were kept in the plugins'
+ * record.
+ */
 function dnsOf({ dns }: Plan1["guest"], there: readonly Interface[]): unknown {
   const byPlugins =
     there.every(({ network }) => network === undefined) &&

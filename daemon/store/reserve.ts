@@ -9,12 +9,12 @@ import type { Log } from "../../linux/log.ts";
  * database and used anew, so that any number of deletes fits in twice that.
  */
 const mostBytes = 8 * 2 ** 20;
-/** A small filesystem gives up no more than this part of itself. */
+/** Largest part of a small filesystem that the reserve takes. */
 const largestPart = 1 / 16;
 /** So many files, because a filesystem runs out of inodes too. */
 const files = 16;
 /**
- * The reserve is made again when so many times its size is free: it must not take the last room
+ * The reserve is made again when this multiple of its size is free: it must not take the last room
  * itself.
  */
 const roomFactor = 2;
@@ -92,7 +92,7 @@ export class Reserve {
 
   #hasRoom(): boolean {
     const { bavail, bsize, ffree, files: all } = statfsSync(join(this.#directory, ".."));
-    // Filesystems without a table of inodes say that there are none.
+    // Filesystems without a table of inodes report 0 inodes.
     const inodes = all === 0 || ffree >= roomFactor * (files + 1);
     return inodes && bavail * bsize >= this.neededBytes;
   }

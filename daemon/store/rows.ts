@@ -24,7 +24,7 @@ function column(row: Row, name: string): Row[string] {
   return value;
 }
 
-/** The schema's own parsers wrote these columns, so branded text is taken back as it is. */
+/** The schema's own parsers wrote these columns, so branded text is read without a check. */
 export function text<T extends string = string>(row: Row, name: string): T {
   const value = column(row, name);
   if (typeof value !== "string") throw damaged(`column "${name}" is not text`);
@@ -49,7 +49,7 @@ export function json<T>(row: Row, name: string): T {
   return parseJson(text(row, name), `column "${name}"`) as T;
 }
 
-/** What was stored as JSON. Throws `STATE_CORRUPT`. */
+/** Parses stored JSON. Throws `STATE_CORRUPT`. */
 export function parseJson(text: string, what: string): unknown {
   try {
     return JSON.parse(text) as unknown;

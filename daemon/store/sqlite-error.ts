@@ -7,8 +7,8 @@ const extendedCode = (thrown: unknown): number =>
 const sqliteCode = (thrown: unknown): number => extendedCode(thrown) & 0xff;
 const unwritable = new Set([3, 8, 10, 13, 14]); // PERM, READONLY, IOERR, FULL, CANTOPEN
 /**
- * What a full filesystem makes of a write, of SQLite's index in shared memory (IOERR), and of a
- * file that is to be made.
+ * SQLite's errors on a full filesystem: of a write, of its index in shared memory (IOERR), and of a
+ * file to be created.
  */
 const withoutRoom: ReadonlySet<unknown> = new Set([10, 13, 14]);
 const corrupt = new Set([11, 26]); // CORRUPT, NOTADB
@@ -16,7 +16,7 @@ const corrupt = new Set([11, 26]); // CORRUPT, NOTADB
 /** An error of a database that cannot be opened: `STATE_CORRUPT` unless it says otherwise. */
 export function openError(path: string, cause: unknown): PodnetError {
   if (isPodnetError(cause)) return cause;
-  // What `node:fs` throws: SQLite's own code is ERR_SQLITE_ERROR.
+  // An error of `node:fs`: SQLite's own code is ERR_SQLITE_ERROR.
   const { code = "" } = cause as NodeJS.ErrnoException;
   if (/^E[A-Z]+$/.test(code)) return unwritableError(cause);
   if (unwritable.has(sqliteCode(cause))) return writeError(cause) as PodnetError;
@@ -36,7 +36,7 @@ export function lacksRoom(thrown: unknown): boolean {
   );
 }
 
-/** An error of a statement as it is told; what is none of SQLite's is handed on. */
+/** Converts SQLite's error of a statement; returns other errors unchanged. */
 export function writeError(cause: unknown): unknown {
   const code = sqliteCode(cause);
   if (corrupt.has(code)) return damaged(cause instanceof Error ? cause.message : "", cause);
