@@ -11,7 +11,7 @@ import { type Reporting, reportDrift } from "./report.ts";
  * ending.
  */
 const missingMs = 2000;
-/** What ails a pod whose port cannot be healed, or cannot be looked at. */
+/** Reason of a pod whose port cannot be repaired, or cannot be inspected. */
 const cut = "its network is cut";
 const unseen = "its network is not looked after";
 
@@ -20,9 +20,7 @@ interface NamedPod {
   readonly name: PodName;
 }
 
-/**
- * What pods say of their own state: a running pod whose network cannot be repaired gives a reason.
- */
+/** Reasons in the state of pods: a running pod whose network cannot be repaired gives a reason. */
 interface PodReasons {
   /** Undefined for a pod that is not there, or whose record is damaged. */
   getUsable(
@@ -80,7 +78,7 @@ export class DegradedParts {
       reportDrift({ part, found, error, pauseMs: 0 }, this.#parts);
   }
 
-  /** It is as planned; a pod that said otherwise says so no more. */
+  /** The part is as planned; its pod no longer gives it as a reason. */
   recovered(part: Part): void {
     const wasDegraded = this.#conditions.recover(part.key);
     if (!wasDegraded || !isOfPod(part)) return;
@@ -90,7 +88,7 @@ export class DegradedParts {
       records.well(row.plan, "its network is whole again");
   }
 
-  /** The pod runs on and says what it lacks, unless something else ails it already. */
+  /** The pod runs on and gives the reason, unless it has another one already. */
   #ailing({ podId }: PortPart | JoinPart, error: PodnetError): void {
     const { records } = this.#parts;
     const row = records.getUsable(podId);

@@ -31,8 +31,8 @@ const settleMs = 100;
 /** Longest a look may take, milliseconds. */
 const lookLimitMs = 60_000;
 /**
- * Containers, and pods on CNI, looked into by one look, in turn: each costs some 0.5 ms, and the
- * kernel reports none.
+ * Containers, and pods on CNI, that one look inspects, in turn: each costs some 0.5 ms, and the
+ * kernel reports no changes of them.
  */
 const insideAtOnce = 64;
 
@@ -45,20 +45,19 @@ export interface DriftParts extends DegradedPartsOptions, LiveParts {
 }
 
 /**
- * Keeps the host as planned: notices, by the kernel's events and by a look every few seconds, what
- * others changed of it, heals it and reports it. There is one look at a time, and none of a part
- * that is left alone for a while.
+ * Keeps the host as planned: notices drift by the kernel's events and by a look every few seconds,
+ * repairs it and reports it. Looks run one at a time, and skip parts in backoff.
  */
 export class DriftWatch implements AsyncDisposable {
   readonly #parts: DriftParts;
   readonly #repairs = new Map<string, RepairBackoff>();
   readonly #degraded: DegradedParts;
   /**
-   * Ports that were looked at since their pod runs: what events reported one before was nobody's to
-   * heal.
+   * Ports that were inspected since their pod runs: events about a port before that do not report
+   * drift.
    */
   readonly #known = new Set<string>();
-  /** Containers and joined pods whose turn it is to be looked into. */
+  /** Containers and joined pods that are due for inspection. */
   #unvisited: string[] = [];
   readonly #over = new AbortController();
   readonly #opened = new DisposableStack();
@@ -97,10 +96,7 @@ export class DriftWatch implements AsyncDisposable {
     return new DriftWatch(parts);
   }
 
-  /**
-   * Looks at nothing until the returned function is called: what is taken down on purpose is no
-   * drift.
-   */
+  /** Pauses all looks until the returned function is called: a deliberate teardown is not drift. */
   async rest(): Promise<() => void> {
     const resume = await this.#looks.pause();
     return () => {
@@ -138,8 +134,8 @@ export class DriftWatch implements AsyncDisposable {
       let rules = suspects.rules && (await this.#rulesChanged(signal));
       const clean = this.#clean;
       let networks = await this.#lookAtNetworks(suspects, rules, signal);
-      // Whoever has taken a bridge may have taken rules along; what leads to it is not left for the
-      // next look.
+      // A program that removed a bridge may have removed rules too; rules that lead to it are
+      // checked in this look.
       if (networks.deviated && !rules) {
         rules = clean === undefined || (await this.#fingerprint(signal)) !== clean;
         if (rules) networks = await this.#lookAtNetworks(suspects, rules, signal);
@@ -152,7 +148,7 @@ export class DriftWatch implements AsyncDisposable {
     } catch (thrown) {
       if (this.#over.signal.aborted) return;
       this.#clean = undefined;
-      // What it has not come to is looked at next time, whatever it was.
+      // Parts that this look did not reach are inspected in the next one.
       Object.assign(this.#suspects, { networks: true, ports: true });
       throw thrown;
     }
@@ -177,12 +173,11 @@ export class DriftWatch implements AsyncDisposable {
       deviated = true;
       // A bridge that was made anew has no ports yet.
       suspects.ports = true;
-      // What was seen was not as planned: should it be so again at the next look, it would pass for
+      // This fingerprint is of a drifted state: if it recurred, the next look would take it for
       // unchanged.
       this.#clean = undefined;
     }
-    // Costs next to nothing where nothing is to be done; a bridge that was made anew is another
-    // one.
+    // Almost free when nothing changed; a bridge that was made anew is another one.
     await this.#parts.networks.answerNames();
     return { well, deviated };
   }
@@ -222,7 +217,7 @@ export class DriftWatch implements AsyncDisposable {
     for (const [part, inspection] of seen) this.#conclude(part, inspection);
   }
 
-  /** Those to be looked into now: all of them in so many looks. */
+  /** The parts to inspect in this look: a round of looks covers all of them. */
   #nextInside(ports: readonly Part[]): string[] {
     if (this.#unvisited.length === 0)
       this.#unvisited = ports.filter(isInside).map(({ key }) => key);

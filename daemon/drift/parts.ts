@@ -27,7 +27,7 @@ export interface OverlayPart {
 
 export interface NetworkPart {
   readonly kind: "network";
-  /** Tells parts apart. */
+  /** Identifies the part. */
   readonly key: string;
   readonly fragment: NetworkFragment;
 }
@@ -70,7 +70,7 @@ export interface RunningPorts {
   runningJoins(): readonly RunningJoin[];
   /** One of them; undefined as a port would be. */
   joinNow(join: RunningJoin): JoinDesired | undefined;
-  /** Looks at one, and heals it if asked to; nothing is found of one that is no more. */
+  /** Inspects one, and repairs it if asked to; finds nothing if it no longer exists. */
   inspectJoin(join: RunningJoin, options: LookOptions, signal: AbortSignal): Promise<Inspection>;
 }
 
@@ -91,7 +91,7 @@ export interface AttachmentPart extends RunningAttachment {
 export interface RunningAttachments {
   running(): readonly RunningAttachment[];
   /**
-   * What the host is to have of one now, alongside its link; undefined when it is on its way out.
+   * The current desired state of one, in addition to its link; undefined when it is being removed.
    */
   fragmentNow(id: AttachmentId): AttachedFragment | undefined;
   /**
@@ -103,11 +103,11 @@ export interface RunningAttachments {
 
 /** The networks, as far as drift is concerned: they come and go. */
 export interface LiveNetworks {
-  /** What the host is to have of them now. */
+  /** Their current desired state. */
   fragments(): readonly NetworkFragment[];
   /**
-   * The same of one that is as it is to stay; undefined when it is no more, or is being made
-   * another one.
+   * The desired state of a network that is not being changed; undefined when it is deleted, or is
+   * being replaced.
    */
   settledFragment(name: string): NetworkFragment | undefined;
   /** Lets pods ask for names again, where they cannot. */
@@ -121,7 +121,7 @@ export interface LiveParts {
   readonly attachments: { readonly ready: RunningAttachments };
 }
 
-/** The same, and where they are looked at. */
+/** Everything that parts are of, and the host on which they are inspected. */
 export interface VisibleParts extends LiveParts {
   readonly network: Pick<HostNetwork, "inspect">;
 }
@@ -142,7 +142,10 @@ export const attachmentParts = (attachments: LiveParts["attachments"]): Attachme
 export const joinParts = (pods: RunningPorts): JoinPart[] =>
   pods.runningJoins().map((join) => ({ ...join, kind: "join", key: `joined port ${join.tap}` }));
 
-/** Whether the kernel tells the host nothing of it, so that it is looked into in turn. */
+/**
+ * Whether the host's kernel reports no changes of the part, so that parts of its kind are inspected
+ * in turn.
+ */
 export const isInside = ({ kind }: Part): boolean => kind === "attachment" || kind === "join";
 
 /** Looks at a part, and heals it if asked to; `inside` is about containers alone. */
@@ -158,10 +161,10 @@ export const inspectPart = (
 };
 
 /**
- * The part as it is to be when it is looked at. Asked for in the network's own queue: a pod that is
- * being taken down by then has no ports any more, and a network that is being taken away, or made
- * another one, is none, whatever it had when the look was asked for. So what podnet does itself is
- * no drift.
+ * The part's desired state at the time of its inspection. Read in the network's own queue: a pod
+ * that is being torn down by then no longer has ports, and a network that is being deleted, or
+ * replaced, does not exist, whatever it had when the look was requested. So podnet's own changes
+ * are not drift.
  */
 export const partNow = (
   part: Exclude<Part, JoinPart>,

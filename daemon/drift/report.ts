@@ -30,7 +30,7 @@ export interface Reporting {
   readonly metrics: DriftMetrics;
 }
 
-/** Tells of drift in the journal, in the log and in the metrics. */
+/** Reports drift in the journal, in the log and in the metrics. */
 export function reportDrift(report: DriftReport, { journal, log, metrics }: Reporting): void {
   const { part, found, error, pauseMs } = report;
   const healed = error === undefined;
@@ -68,7 +68,7 @@ function namesOf(part: Part | OverlayPart): Readonly<Record<string, string>> {
   }
 }
 
-/** What was found, and what came of it, in one line. Pure. */
+/** The drift that was found, and the result of its repair, in one line. Pure. */
 function driftText({ part, found, error, pauseMs }: DriftReport): string {
   const [first] = found;
   const more = found.length > 1 ? `, and ${found.length - 1} more` : "";

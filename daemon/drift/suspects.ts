@@ -1,4 +1,4 @@
-/** What is to be looked at next. */
+/** Parts to inspect next. */
 export interface Suspects {
   /** Links named by events. */
   readonly links: Set<string>;
