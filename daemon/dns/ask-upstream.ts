@@ -14,9 +14,9 @@ export const dnsPort = 53;
 export type Way = "udp" | "tcp";
 
 /**
- * Asks a server and answers what it says, with the id of the query. By a socket of its own, whose
- * port the kernel draws, and with an id that nobody can know: what answers neither is not heard.
- * Undefined when nothing comes in time, or before `signal` aborts.
+ * Forwards a query to a server and returns its answer, with the id of the query. It uses a new
+ * socket, whose port the kernel draws at random, and an unpredictable id: answers that do not match
+ * both are ignored. Undefined when no answer comes in time, or before `signal` aborts.
  */
 export async function askUpstream(
   query: Query,
@@ -47,8 +47,7 @@ interface Attempt {
 }
 
 /**
- * The end of an attempt: by an answer, by a failure, when its time is up, or when nobody waits for
- * it any more.
+ * The end of an attempt: by an answer, by a failure, by its timeout, or when its caller has gone.
  */
 interface AttemptEnd {
   /** Only the first call counts. */
@@ -82,7 +81,7 @@ const askByUdp = (attempt: Attempt): Promise<Uint8Array | undefined> =>
     const { asked, server, isIt } = attempt;
     const socket = createSocket(familyOf(server) === 4 ? "udp4" : "udp6");
     const { end, isOver } = endOf(attempt, () => socket.close(), resolve);
-    // Nobody listens there, or there is no way: known at once.
+    // The port has no listener, or the server is unreachable: known at once.
     socket.on("error", () => end());
     const take = (bytes: Uint8Array): void => {
       if (isIt(bytes)) end(bytes);
@@ -91,7 +90,7 @@ const askByUdp = (attempt: Attempt): Promise<Uint8Array | undefined> =>
       "message",
       guarded("dns", take, () => end()),
     );
-    // From then on the kernel lets nobody else's datagrams in. (Given to `connect`, it would be
+    // From then on the kernel drops datagrams of other senders. (Given to `connect`, it would be
     // called on failure as well.)
     const ask = (): void => {
       if (!isOver()) socket.send(asked, (thrown) => (thrown === null ? undefined : end()));

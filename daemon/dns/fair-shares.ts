@@ -24,10 +24,10 @@ interface Place {
 type NetworkPlaces = Map<HolderId, Set<Place>>;
 
 /**
- * A number of places, divided fairly among networks and among the askers of each (max-min). While
- * there is room, an asker takes what its limit allows. When there is none, whoever has less gets a
- * place of whoever has most: first among networks, then within the network. What loses its place is
- * the oldest of its asker, and is told. Pure but for that.
+ * A number of slots, divided fairly among networks and among the askers of each (max-min). While
+ * slots are free, an asker takes as many as its limit allows. When none are, an asker with fewer
+ * gets a slot of the one with most: first among networks, then within the network. The asker's
+ * oldest slot is the one it loses, and its holder is notified. Pure but for that.
  */
 export class FairShares {
   readonly #limits: ShareLimits;
@@ -83,7 +83,7 @@ export class FairShares {
     return heaviest;
   }
 
-  /** The oldest place of the asker that has most, and at least so many. */
+  /** The oldest slot of the asker that has most, and at least `least`. */
   #oldestOfHeaviest(network: NetworkName, least: number): Place | undefined {
     let heaviest: Set<Place> | undefined;
     for (const places of this.#networks.get(network)?.values() ?? [])

@@ -24,9 +24,9 @@ export class Forwarder {
   }
 
   /**
-   * The answer of the first server that has one; a refusal where there is nothing better. One
-   * server alone is asked again: datagrams get lost. So is one, by TCP, whose answer was cut
-   * shorter than the guest would take it. Undefined when none answers, or `signal` aborts.
+   * The answer of the first server that has one; a refusal where there is nothing better. A single
+   * server is asked a second time, since datagrams get lost; over TCP if its answer was cut shorter
+   * than the guest would accept. Undefined without an answer, or when `signal` aborts.
    */
   async forward(
     query: Query,
@@ -55,8 +55,8 @@ export class Forwarder {
   }
 
   /**
-   * The whole of an answer that was cut short, unless the guest has room for no more than that, or
-   * it cannot be had.
+   * The whole of a truncated answer, unless the guest has room only for the truncated one, or the
+   * whole is unavailable.
    */
   async #whole(
     query: Query,

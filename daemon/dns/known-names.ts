@@ -17,7 +17,7 @@ export interface NamedContainers {
 }
 
 /**
- * What rows know of names, and the names that runtimes gave to containers: a pod of that name comes
+ * Names from rows, and the names that runtimes gave to containers: a pod of such a name comes
  * first.
  */
 export function knownNames(
@@ -25,9 +25,7 @@ export function knownNames(
   addresses: Addresses,
   containers: NamedContainers,
 ): KnownNames {
-  /**
-   * Of a container there is no such row: it has no name here, and asks by its own network alone.
-   */
+  /** A container has no such row: it has no name here, and asks only through its own network. */
   const podOf = (id: HolderId): PodRow | undefined => getUsablePod(db, id as PodId);
   const holderAt: KnownNames["holderAt"] = (network, ip) => addresses.holderAt(network, ip);
   return {

@@ -30,7 +30,7 @@ const sendBytes = 16 << 20;
 /** Questions of one connection under way at a time; the next are read when one is answered. */
 const mostAtOnce = 16;
 
-/** Where a network's resolver is to be asked. */
+/** Addresses of a network's resolver. */
 interface ListenAt {
   readonly link: IfName;
   readonly addresses: readonly Ip[];
@@ -107,8 +107,7 @@ interface Server {
 }
 
 /**
- * Resolves when it listens, rejects when it cannot. What is wrong later is seen when it is looked
- * after.
+ * Resolves when it listens, rejects when it cannot. Later errors are found by the regular check.
  */
 function listening(socket: EventEmitter, listen: () => void): Promise<void> {
   return new Promise((resolve, reject) => {
@@ -126,7 +125,7 @@ function udpOf(address: Ip, resolver: Resolver): Server {
   const socket = createSocket(familyOf(address) === 4 ? "udp4" : "udp6");
   let open = true;
   const take = async (bytes: Uint8Array, from: RemoteInfo): Promise<void> => {
-    // There is no port 0 to answer to.
+    // An answer cannot be sent to port 0.
     if (from.port === 0) return resolver.refuse();
     const answer = await resolver.answer(bytes, from.address, "udp");
     if (answer === undefined || !open || socket.getSendQueueSize() > mostWaiting) return;

@@ -17,7 +17,7 @@ export class MessageStream {
     this.#longest = longest;
   }
 
-  /** What the other end announced is more than it may be: nothing of it is heard any more. */
+  /** The other end announced a longer message than allowed: its further data is ignored. */
   get tooLong(): boolean {
     return this.#tooLong;
   }

@@ -1,6 +1,6 @@
 import { decode } from "dns-packet";
 
-/** Longest query that is looked at, bytes: with EDNS some have options, none needs more. */
+/** Longest query that is parsed, bytes: with EDNS some have options, but none needs more. */
 export const longestQuery = 4096;
 /**
  * Datagrams beyond that many bytes are cut into pieces on some way (RFC 6891, DNS flag day 2020).
@@ -34,14 +34,14 @@ export type ReadQuery =
   | { readonly kind: "query"; readonly query: Query }
   /** To be notified of its error. */
   | { readonly kind: "wrong"; readonly rcode: number }
-  /** Not to be answered: what is no query, or too short to be. */
+  /** Not to be answered: not a query, or too short for one. */
   | { readonly kind: "nothing" };
 
 const wrong = (rcode: number): ReadQuery => ({ kind: "wrong", rcode });
 
 /**
- * Reads a query that came from a guest. What the codec is given has passed: one question, and no
- * more records than a query has, for it makes room for as many as the header says.
+ * Parses a guest's query. It is checked before the codec: one question, and no more records than a
+ * query has, for the codec makes room for as many as the header says.
  */
 export function readQuery(bytes: Uint8Array): ReadQuery {
   if (bytes.length < headerBytes) return { kind: "nothing" };
@@ -127,7 +127,7 @@ export function withId(bytes: Uint8Array, id: number): Uint8Array {
   return copy;
 }
 
-/** What a server says of how it went, 0 when all is well. */
+/** A server's result code, 0 for success. */
 export const rcodeOf = (bytes: Uint8Array): number => (bytes[3] ?? 0) & 0xf;
 
 /** Whether there is more of it to be had by TCP. */

@@ -23,7 +23,7 @@ export function timesIn(bytes: Uint8Array, questionEnd: number): readonly number
   return found;
 }
 
-/** What follows a name, whose end may be elsewhere in the message (RFC 1035 section 4.1.4). */
+/** Offset behind a name, whose end may be elsewhere in the message (RFC 1035 section 4.1.4). */
 function endOfName(bytes: Uint8Array, from: number): number | undefined {
   for (let at = from; at < bytes.length; ) {
     const length = bytes[at] ?? 0;

@@ -44,7 +44,7 @@ function reply(query: Query, { flags, answers = [], authorities = [] }: Said): U
   return whole;
 }
 
-/** What podnet says by itself. */
+/** podnet's own answer. */
 export function replyOf(query: Query, found: Exclude<Found, { kind: "elsewhere" }>): Uint8Array {
   switch (found.kind) {
     case "records":
@@ -60,10 +60,10 @@ export function replyOf(query: Query, found: Exclude<Found, { kind: "elsewhere" 
   }
 }
 
-/** That it cannot be told now. */
+/** The answer that the name cannot be resolved now. */
 export const servFail = (query: Query): Uint8Array => reply(query, { flags: rcodes.servFail });
 
-/** That a query makes no sense: its header, without what cannot be read. */
+/** The answer to an invalid query: its header, without the unreadable part. */
 export function wrongQuery(bytes: Uint8Array, rcode: number): Uint8Array {
   const header = withId(bytes.subarray(0, 12), ((bytes[0] ?? 0) << 8) | (bytes[1] ?? 0));
   header[2] = 0x80 | ((bytes[2] ?? 0) & 0x79);

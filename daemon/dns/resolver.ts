@@ -10,17 +10,17 @@ import type { StaleAnswers } from "./stale-answers.ts";
 import type { Turns } from "./turns.ts";
 import { lookUp, type Zone } from "./zone.ts";
 
-/** What has become of questions since podnetd started. */
+/** Outcomes of questions since podnetd started. */
 export interface ResolverCounts {
   /** Asked by pods. */
   queries: number;
   /** Handed on to other servers. */
   forwarded: number;
-  /** Not answered, or only by saying so: of nobody's, too many, or senseless. */
+  /** Dropped, or answered only with an error: from unknown senders, too many, or invalid. */
   refused: number;
   /** Handed on and not answered in time. */
   timeouts: number;
-  /** Answered with what a server said before, as none answered now. */
+  /** Answered with a server's earlier answer, as no server answered now. */
   stale: number;
 }
 
@@ -31,23 +31,23 @@ export interface ResolverCounts {
 const staleAfterMs = 1800;
 
 export interface ResolverParts {
-  /** Whose pods it answers. */
+  /** The network whose pods it answers. */
   readonly network: NetworkName;
-  /** What a pod that asks may be told. */
+  /** Names that a pod may resolve. */
   zoneOf(asker: HolderId): Zone;
   readonly turns: Turns;
   readonly forwarder: Pick<Forwarder, "forward">;
   readonly counts: ResolverCounts;
-  /** Whose address this is on the network; undefined where it is no pod's. */
+  /** The holder of an address on the network; undefined when no pod has it. */
   askerAt(ip: Ip): HolderId | undefined;
   upstreams(): readonly Ip[];
-  /** For when no server answers; without it none is given. */
+  /** Answers for when no server answers; without it there are none. */
   readonly stale?: StaleAnswers | undefined;
   /** An asker has used up its share of places. */
   readonly crowded?: (asker: Asker) => void;
 }
 
-/** Answers the pods of one network, of all the networks they are on, and nobody else. */
+/** Answers only the pods of one network, with names of all the networks they are on. */
 export class Resolver {
   readonly #parts: ResolverParts;
 
@@ -71,7 +71,7 @@ export class Resolver {
     this.#parts.counts.refused++;
   }
 
-  /** What to say to who asked; undefined is nothing. */
+  /** The answer to a question; undefined for none. */
   async answer(
     bytes: Uint8Array,
     from: string | undefined,
@@ -81,8 +81,7 @@ export class Resolver {
     const asker = this.#asker(from);
     if (asker === undefined || !turns.ask(asker, way)) {
       counts.refused++;
-      // The question may be another pod's, sent by this one's address. By TCP there is no doubt of
-      // it.
+      // Another pod may have sent the question with this one's address. TCP proves the sender.
       return asker !== undefined && way === "udp" ? tcpInstead(bytes) : undefined;
     }
     const read = readQuery(bytes);
@@ -113,8 +112,8 @@ export class Resolver {
   }
 
   /**
-   * What a server says; `silent` when none answers, `busy` at once when the asker has its share of
-   * questions under way.
+   * A server's answer; `silent` when none answers, `busy` at once when the asker has used up its
+   * share of questions under way.
    */
   async #forward(query: Query, asker: Asker, way: Way): Promise<Uint8Array | "silent" | "busy"> {
     const { turns, forwarder, counts, upstreams, stale, crowded } = this.#parts;
@@ -143,7 +142,7 @@ export class Resolver {
   }
 }
 
-/** What a promise gives, if it does so in time. */
+/** The promise's value; undefined after `ms`. */
 async function within<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
   const late = Promise.withResolvers<undefined>();
   const timer = setTimeout(() => late.resolve(undefined), ms);

@@ -18,7 +18,7 @@ import { Turns } from "./turns.ts";
 import type { OtherHosts } from "./zone.ts";
 import { HostServers, upstreamsOf } from "./upstreams.ts";
 
-/** What is known of pods, as far as names are concerned. */
+/** Facts about pods that names need. */
 export interface KnownNames {
   /**
    * Addresses on a network of the pod with a name, if that one runs there, or of containers that
@@ -27,13 +27,13 @@ export interface KnownNames {
   addressesOf(network: NetworkName, pod: string): readonly Ip[] | undefined;
   /** The pod that runs on a network with an address. */
   nameAt(network: NetworkName, ip: Ip): string | undefined;
-  /** Whose an address of a network is, whether it runs or not. */
+  /** The holder of a network's address, whether it runs or not. */
   holderAt(network: NetworkName, ip: Ip): HolderId | undefined;
   /** The networks a pod is on, in the order of its interfaces. */
   networksOf(holder: HolderId): readonly NetworkName[];
-  /** Whether a guest is told to ask one of these. */
+  /** Whether a guest is configured with one of these servers. */
   isSent(servers: readonly Ip[]): boolean;
-  /** Whether guests run on a network that are told only when they ask. */
+  /** Whether guests run on a network that get its settings only on request. */
   hasClients(network: NetworkName): boolean;
 }
 
@@ -62,8 +62,8 @@ interface Entry {
 }
 
 /**
- * What failed is not tried again sooner than after so long, milliseconds: to determine who has a
- * port takes a look at every process.
+ * Shortest pause before a failed listen is retried, milliseconds: finding the holder of a port
+ * inspects every process.
  */
 const pauseMs = 2000;
 /** Between two lines of the log about questions beyond a share, milliseconds. */
@@ -82,7 +82,10 @@ export class Resolvers implements Disposable {
   /** When it was last logged that a network's pods ask too much, of the monotonic clock. */
   readonly #crowdedMs = new Map<NetworkName, number>();
   readonly #host = new HostServers();
-  /** Of every network, also those that have none of it; undefined before the first are known. */
+  /**
+   * Definitions of all networks, also of networks without a resolver; undefined before the first
+   * are known.
+   */
   #networks: readonly NetworkDefinition[] | undefined;
   #otherHosts: OtherHosts | undefined;
   readonly counts: ResolverCounts = {
@@ -101,9 +104,9 @@ export class Resolvers implements Disposable {
   }
 
   /**
-   * Listens for these networks, where they are now, and for no other. One that is to have no
-   * resolver any more keeps it for the guests that were told to ask it. What cannot be listened for
-   * is reported, and tried again by a later call.
+   * Listens on the current addresses of these networks, and on no others. A network that no longer
+   * wants a resolver keeps it for the guests that are configured to use it. A failure to listen is
+   * reported, and retried by a later call.
    */
   settle(networks: () => readonly NetworkDefinition[]): Promise<void> {
     return this.#lock.run("resolvers", async () => {
@@ -119,8 +122,8 @@ export class Resolvers implements Disposable {
   }
 
   /**
-   * Whether one that is not to be any more is asked by who was notified of it: those who renew
-   * their leases hear of it late.
+   * Whether guests still use a resolver that is no longer wanted: guests get the change only when
+   * they renew their leases.
    */
   #isStillAsked(network: NetworkDefinition, isFirst: boolean): boolean {
     const { names, clock } = this.#parts;
@@ -197,7 +200,7 @@ export class Resolvers implements Disposable {
     }
   }
 
-  /** Once for as long as it is the same. */
+  /** Reports an error once while it stays unchanged. */
   #report(network: NetworkName, error: PodnetError | undefined): void {
     const { log, journal } = this.#parts;
     const part = `resolver ${network}`;
@@ -215,8 +218,8 @@ export class Resolvers implements Disposable {
   }
 
   /**
-   * What else a pod is on. A network that is to have no resolver keeps its names to itself at other
-   * gateways, too.
+   * The other networks of a pod. The names of a network without a resolver are not resolved at
+   * other gateways either.
    */
   #others(network: NetworkName, asker: HolderId): NetworkName[] {
     const named = new Set(

@@ -10,7 +10,7 @@ export interface ReverseName {
   readonly ip?: Ip;
 }
 
-/** Reads a name in lower case, without its final dot; undefined when it is none of these. */
+/** Parses a name in lower case, without its final dot; undefined when it is not a reverse name. */
 export function parseReverseName(name: string): ReverseName | undefined {
   const four = /^(?:(.+)\.)?in-addr\.arpa$/.exec(name);
   if (four !== null) return reverse(four[1], 4, octet, 1);
@@ -24,7 +24,7 @@ const octet = (label: string): number | undefined =>
 const nibble = (label: string): number | undefined =>
   /^[0-9a-f]$/.test(label) ? Number.parseInt(label, 16) : undefined;
 
-/** Labels come least significant first, so many for each byte. */
+/** Labels come least significant first, a fixed number for each byte. */
 function reverse(
   text: string | undefined,
   size: number,

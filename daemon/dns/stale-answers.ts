@@ -18,9 +18,9 @@ interface Kept {
 }
 
 /**
- * The last answers that servers gave each asker, for when no server answers (RFC 8767). They are
- * never given otherwise. An asker gets what it was told itself: nothing can be learned here of what
- * others asked, nor put into their answers.
+ * The last answers that servers gave each asker, used only when no server answers (RFC 8767). An
+ * asker gets only its own earlier answers: it can neither find out the questions of others, nor
+ * change their answers.
  */
 export class StaleAnswers {
   readonly #clock: Clock;
@@ -54,10 +54,7 @@ export class StaleAnswers {
     if (this.#kept.size > most.all) this.#forget(this.#kept.keys().next().value);
   }
 
-  /**
-   * What the asker was told when it last asked exactly this, to be taken for true only for a
-   * moment.
-   */
+  /** The asker's last answer to exactly this question, with a short TTL. */
   find(asker: Asker, query: Query): Uint8Array | undefined {
     const key = keyOf(ownerOf(asker), query);
     const kept = this.#kept.get(key);

@@ -6,9 +6,8 @@ import { type Asker, FairShares } from "./fair-shares.ts";
 /** Questions of one asker, each way. */
 const rate = { perSecond: 500, burst: 1000 } as const;
 /**
- * Questions that are handed on at a time, each with a socket. Those that came by TCP have places of
- * their own: their sender's address is proven by the handshake, and no forged datagram takes their
- * place.
+ * Forwarded questions at a time, each with a socket. Questions over TCP have slots of their own:
+ * the handshake proves the sender's address, and forged datagrams cannot take their slots.
  */
 const places = {
   udp: { asker: 64, network: 256, all: 512 },
@@ -16,11 +15,11 @@ const places = {
 } as const;
 /** TCP connections at a time. */
 const connections = { asker: 8, network: 128, all: 256 } as const;
-/** Askers whose bucket is full again are forgotten when there are more than so many. */
+/** Above this number, askers whose bucket is full again are forgotten. */
 const remembered = 4096;
 
 /**
- * Whose turn it is: no pod keeps the resolver busy for the others, and no network for other
+ * Limits questions: no pod keeps the resolver busy for the others, and no network for other
  * networks.
  */
 export class Turns {
@@ -39,8 +38,8 @@ export class Turns {
   }
 
   /**
-   * Takes a place for a question that is handed on, until disposed or given to another; undefined
-   * when none is free.
+   * Takes a slot for a forwarded question, until it is disposed or given to another; undefined when
+   * none is free.
    */
   forward(asker: Asker, way: Way, displaced: () => void): Disposable | undefined {
     return this.#places[way].take(asker, displaced);
@@ -60,7 +59,7 @@ export class Turns {
     return bucket;
   }
 
-  /** Whoever has a full bucket may ask as much as a newcomer. */
+  /** An asker with a full bucket may ask as much as a new one. */
   #forget(): void {
     for (const [key, bucket] of this.#buckets) if (bucket.full) this.#buckets.delete(key);
   }

@@ -31,7 +31,7 @@ function stampOf(path: string): string {
 export interface Upstreams {
   /** Servers of the network itself. */
   readonly network: readonly Ip[];
-  /** Servers of the configuration, for networks that name none. */
+  /** Servers of the configuration, for networks without servers of their own. */
   readonly configured: readonly Ip[];
   readonly host: readonly Ip[];
   /** Where podnet itself listens: asking there leads nowhere. */
@@ -39,8 +39,8 @@ export interface Upstreams {
 }
 
 /**
- * Whom to ask what podnet does not know: the nearest list that names anybody. A stub of the host's
- * on loopback is as good as any. Pure.
+ * The servers for questions that podnet cannot answer: the nearest list that is not empty. A stub
+ * of the host's on loopback is as good as any. Pure.
  */
 export function upstreamsOf({ network, configured, host, gateways }: Upstreams): readonly Ip[] {
   const others = (servers: readonly Ip[]): Ip[] => servers.filter((ip) => !gateways.includes(ip));

@@ -18,51 +18,51 @@ const ttl = 5;
 /** RFC 1035 section 3.2, RFC 3596, RFC 4034, RFC 8482. */
 const types = { a: 1, ns: 2, soa: 6, ptr: 12, aaaa: 28, ixfr: 251, axfr: 252, any: 255 } as const;
 /**
- * What is asked of a top-level domain itself, such as `com`: its servers (NS, SOA) and its keys
- * (DS, DNSKEY).
+ * Questions about a top-level domain itself, such as `com`: its servers (NS, SOA) and its keys (DS,
+ * DNSKEY).
  */
 const zoneTypes: ReadonlySet<number> = new Set([types.ns, types.soa, 43, 48]);
 const internet = 1;
 
 /** Pods of other hosts, where a network of this one is part of an overlay. */
 export interface OtherHosts {
-  /** What the overlays have as a whole: their addresses are pods' and nobody's else. */
+  /** The pools of all overlays: their addresses belong only to pods. */
   pools(): readonly Cidr[];
   /**
-   * The addresses of a pod that runs elsewhere on the overlay of a network; undefined when there is
-   * none.
+   * The addresses of a pod that runs on another host of a network's overlay; undefined when there
+   * is none.
    */
   addressesOf(network: NetworkName, pod: string): readonly Ip[] | undefined;
   /** The pod that runs elsewhere on the overlay of a network with this address. */
   nameAt(network: NetworkName, ip: Ip): string | undefined;
 }
 
-/** What is known of the pods that share a network with the one that asks. */
+/** Facts about the pods that share a network with the asker. */
 export interface Zone {
-  /** What names of pods end with, in lower case. */
+  /** Suffix of pods' names, in lower case. */
   readonly domain: string;
   /**
    * The networks it may be reported: the one at whose gateway it asks, then its others in the order
    * of its interfaces.
    */
   networks(): readonly NetworkName[];
-  /** The pools of this node, of whichever network: their addresses are nobody's else. */
+  /** The pools of this node's networks: their addresses belong only to pods. */
   pools(): readonly Cidr[];
   /** The addresses of a pod that runs on a network; undefined when there is none. */
   addressesOf(network: NetworkName, pod: string): readonly Ip[] | undefined;
   /** The pod that runs on a network with this address. */
   nameAt(network: NetworkName, ip: Ip): string | undefined;
-  /** Asked where none of this host's pods has the name or the address. */
+  /** Used where none of this host's pods has the name or the address. */
   readonly others?: OtherHosts | undefined;
 }
 
-/** What is to be said to a question. */
+/** The result for a question. */
 export type Found =
   | { readonly kind: "records"; readonly records: readonly Answer[] }
   /** There is such a name, and nothing of this type. */
   | { readonly kind: "no-data"; readonly soa: Answer }
   | { readonly kind: "no-name"; readonly soa: Answer }
-  /** Somebody else knows. */
+  /** Other servers know. */
   | { readonly kind: "elsewhere" }
   | { readonly kind: "refused" };
 
@@ -147,7 +147,7 @@ function backward(
           records: [{ type: "PTR", name, ttl, class: "IN", data: `${pod}.${domain}` }],
         }
       : { kind: "no-data", soa };
-  // Of private addresses nobody else knows more, and nobody else is to be notified of them (RFC
+  // Other servers know nothing of private addresses, and must not receive questions about them (RFC
   // 6303).
   if (!isPrivate(pool)) return elsewhere;
   return ip === undefined ? { kind: "no-data", soa } : { kind: "no-name", soa };
