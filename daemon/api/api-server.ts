@@ -35,15 +35,15 @@ export interface ApiServerOptions {
   readonly access: AccessConfig;
   readonly limits: ApiLimits;
   routes(router: ConnectRouter): void;
-  /** What `GET /metrics` answers, in Prometheus' text format. */
+  /** The answer to `GET /metrics`, in Prometheus' text format. */
   metrics(): Promise<{ readonly type: string; readonly text: string }>;
-  /** What `GET /healthz` and `GET /readyz` answer. */
+  /** The answer to `GET /healthz` and `GET /readyz`. */
   health(page: HealthPage): Promise<HealthAnswer>;
   /** Notified of everything refused or cut, by a reason from a small set. */
   refused(reason: string): void;
 }
 
-/** gRPC, gRPC-Web and JSON on one socket: which of them is told by the first bytes. */
+/** gRPC, gRPC-Web and JSON on one socket, distinguished by the first bytes. */
 export interface ApiServer {
   /** Connections there are now. */
   readonly connections: number;
@@ -148,9 +148,9 @@ export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
 }
 
 /**
- * Answers and counts what Node's own HTTP/1.1 server refuses. A connection that is not admitted is
- * none of HTTP: its TLS handshake failed, which is counted there, and nothing that is written to it
- * would ever be sent.
+ * Answers and counts the requests that Node's own HTTP/1.1 server refuses. A connection that is not
+ * admitted is not counted here: its TLS handshake failed, which is counted there, and data written
+ * to it would never be sent.
  */
 function followHttp1(
   server: Http1Server,

@@ -13,7 +13,7 @@ import { type ListedRuntime, listedRuntimes } from "../containers/cni/network-li
 import { note, type ServiceParts } from "./context.ts";
 import { time } from "./views.ts";
 
-/** Where runtimes look unless they are told otherwise. */
+/** Default directories of runtimes. */
 const usual = { dir: "/etc/cni/net.d", binDir: "/opt/cni/bin" } as const;
 
 /** The service about container runtimes. */

@@ -14,8 +14,8 @@ import type { ServiceParts } from "./context.ts";
 import { peerKey, peerText } from "../listeners/peer.ts";
 
 /**
- * What is kept of a console, in one answer, then what follows. The guest's bytes travel as they
- * are.
+ * The kept part of a console, in one answer, then the output that follows. The guest's bytes travel
+ * unchanged.
  */
 export async function* streamConsole(
   request: ConsoleRequest,
@@ -57,8 +57,8 @@ export async function* openConsole(
 }
 
 /**
- * Types what the caller sends, as fast as the guest takes it. Who has no more to say may go on
- * reading.
+ * Types the caller's input, as fast as the guest accepts it. A caller that ended its input may go
+ * on reading.
  */
 async function pump(
   requests: AsyncIterator<OpenConsoleRequest>,

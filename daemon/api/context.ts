@@ -31,7 +31,7 @@ interface QemuOfHost {
   version(): Promise<string>;
 }
 
-/** What the services serve. */
+/** The parts that the services use. */
 export interface ServiceParts {
   readonly config: Config;
   readonly db: Database;
@@ -41,7 +41,7 @@ export interface ServiceParts {
   readonly journal: Journal;
   readonly host: Host;
   readonly network: HostNetwork;
-  /** For counters: reading them waits for nobody who changes the host. */
+  /** For counters: reading them does not wait for changes of the host. */
   readonly netlink: Pick<Rtnetlink, "answers">;
   readonly networks: Networks;
   readonly attachments: Attachments;
@@ -49,11 +49,11 @@ export interface ServiceParts {
   readonly qemu: QemuOfHost;
   readonly resolvers: Pick<Resolvers, "error" | "domain">;
   readonly log: Log;
-  /** Absent when the host is to be in none. */
+  /** Absent when the host is configured to be in none. */
   readonly overlays?: OverlayControl;
-  /** What other hosts report their pods. Absent as the overlays are. */
+  /** Pods reported by other hosts. Absent as the overlays are. */
   readonly hostRecords?: Pick<HostRecords, "remote" | "staleMs" | "withdraw">;
-  /** Absent when nobody looks for drift. */
+  /** Absent without drift detection. */
   readonly drift?: Pick<DriftWatch, "rest">;
   readonly startedMs: number;
   /** Ends the daemon; what is under way still gets its answer. */

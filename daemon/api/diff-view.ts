@@ -71,7 +71,7 @@ async function overlayDiff(
   return diff;
 }
 
-/** What is planned of a part; undefined when there is none such any more. */
+/** The planned state of a part; undefined when it no longer exists. */
 function plannedText(
   part: Part,
   live: LiveParts,

@@ -55,7 +55,7 @@ export async function* streamExec(
   }
 }
 
-/** Passes on what the caller sends; who has no more to say has no more input to give either. */
+/** Passes on the caller's messages; their end is the end of the input, too. */
 async function pump(requests: AsyncIterator<ExecRequest>, session: ExecSession): Promise<void> {
   for (;;) {
     const next = await requests.next();
@@ -88,7 +88,7 @@ function resize(session: ExecSession, size: ExecResize): Promise<void> {
   return session.resize(rows, columns);
 }
 
-/** A program that has ended cannot be told anything; its exit, which is on its way, says so. */
+/** A program that has ended cannot receive anything; its exit, which is on its way, says so. */
 async function unlessEnded(reported: Promise<void>): Promise<void> {
   try {
     await reported;

@@ -10,7 +10,7 @@ import { machineRates, type MachineSample } from "../traffic/machine-rates.ts";
 /** Machines looked at in a row; looking at one reads a few files, and others want their turn. */
 const atOnce = 32;
 
-/** What machines use now, by pod; those that have ended are left out. */
+/** Current usage of machines, by pod, without those that have ended. */
 export async function sampleMachines(
   pods: readonly LivePod[],
   clock: Clock,

@@ -76,7 +76,7 @@ function networkView(
   });
 }
 
-/** Without rules there is no NAT, whatever was asked for. */
+/** Without rules there is no NAT, even if it was requested. */
 const masquerades = ({ masquerade }: NetworkDefinition, firewall: boolean | undefined): boolean =>
   masquerade && firewall === true;
 

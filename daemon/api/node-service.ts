@@ -81,8 +81,7 @@ const firewalls = {
 } as const;
 
 /**
- * What rules are written with, as the host is now. One that cannot be read does not keep the rest
- * from being told.
+ * The current backend of firewall rules. If it cannot be determined, the rest is still reported.
  */
 async function firewall({ network }: ServiceParts, signal: AbortSignal): Promise<string> {
   try {
@@ -147,8 +146,8 @@ async function down(parts: ServiceParts): Promise<string[]> {
 }
 
 /**
- * Longest that other hosts are told that this one's pods are gone, milliseconds; they find out in
- * the end.
+ * Longest attempt to notify other hosts that this one's pods are gone, milliseconds; they find out
+ * in the end.
  */
 const withdrawMs = 3000;
 

@@ -14,7 +14,7 @@ export interface Creating {
   options(context: HandlerContext): CreateOptions;
 }
 
-/** What gives NICs to foreign machines, and takes them back. */
+/** Gives NICs to foreign machines, and removes them. */
 export function podAttach(parts: ServiceParts, creating: Creating): Methods {
   const { pods, config } = parts;
   return {

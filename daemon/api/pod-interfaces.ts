@@ -23,7 +23,7 @@ interface Asked {
   readonly planOnly: boolean;
 }
 
-/** What changes the interfaces of pods that run. */
+/** Changes the interfaces of running pods. */
 export function podInterfaces(parts: ServiceParts): Methods {
   const { pods, config, network, networks, host } = parts;
   const carryOut = async (

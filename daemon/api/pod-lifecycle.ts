@@ -9,7 +9,7 @@ import { note, type ServiceParts, viewPod } from "./context.ts";
 
 type Methods = Pick<ServiceImpl<typeof PodService>, "stop" | "pause" | "resume" | "update">;
 
-/** What stops a pod, holds it and lets it go on; and why its resources stay what they are. */
+/** Stops, pauses and resumes a pod; explains why its resources cannot change. */
 export function podLifecycle(parts: ServiceParts): Methods {
   const { pods } = parts;
   return {
@@ -37,7 +37,9 @@ export function podLifecycle(parts: ServiceParts): Methods {
   };
 }
 
-/** A machine is made with its memory and processors. What is absent, or as it is, is no change. */
+/**
+ * A machine is made with its memory and processors. An absent or unchanged value is not a change.
+ */
 function refuseChange({ name, plan: { vm } }: PodRow, asked: Resources | undefined): void {
   const { vcpu, memoryMib } = asked ?? {};
   const changes = [

@@ -17,7 +17,7 @@ import { planView, portView } from "./views.ts";
 
 type Methods = Pick<ServiceImpl<typeof PodService>, "publishPorts" | "unpublishPorts">;
 
-/** What publishes ports of pods that run, and takes them back. */
+/** Publishes ports of running pods, and withdraws them. */
 export function podPorts(parts: ServiceParts): Methods {
   const { pods } = parts;
   return {
@@ -55,7 +55,8 @@ export function podPorts(parts: ServiceParts): Methods {
 }
 
 /**
- * What an unpublish removes, and which requested entries, as they were sent, were not published.
+ * The ports that an unpublish removes, and the requested entries, unchanged, that were not
+ * published.
  */
 const outcome = (
   { before, after }: Replanned,
@@ -66,7 +67,7 @@ const outcome = (
   notPublished: notPublished(before.plan, asked).flatMap((at) => sent[at] ?? []),
 });
 
-/** What a change of published ports would do; nothing of what stays as it is. */
+/** The steps of a change of published ports, without unchanged ports. */
 function planOf(
   before: PodPlan,
   after: PodPlan,

@@ -29,7 +29,7 @@ import { watchPods } from "./watch-stream.ts";
 
 const silent: Progress = { started: () => {}, finished: () => {} };
 
-/** A create or start for a caller, who has so many under way and no more. */
+/** A create or start for a caller, whose concurrent operations are limited. */
 function work({ signal, values }: HandlerContext, progress: Progress): CreateOptions {
   const caller = values.get(callerKey);
   const admit = caller === undefined ? {} : { admit: () => caller.create() };
@@ -71,7 +71,7 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
       const cursor = BigInt(parts.journal.newest);
       const matches = (has: PodSpec["labels"]): boolean =>
         wanted.every(([key, value]) => has[key] === value);
-      // Of a damaged one nobody knows its labels.
+      // The labels of a damaged pod are unknown.
       const rows = pods.listAny().filter((row) => matches(isDamaged(row) ? {} : row.spec.labels));
       const here = rows.map((row) => viewAnyPod(row, parts));
       if (!allHosts || parts.hostRecords === undefined) return { pods: here, cursor };
@@ -135,7 +135,7 @@ async function plan(
   { values }: HandlerContext,
 ) {
   const planned = await pods.plan(asked, { imagesOnly: imagesOnly(values) });
-  // What holding them would find: a plan takes nothing.
+  // Checks for busy ports as holding them would: a plan takes nothing.
   refuseBusy(planned.published ?? []);
   const used = new Set(planned.interfaces.map((each) => each.network as string | undefined));
   const shared = networks.fragments().filter(({ key }) => used.has(key));

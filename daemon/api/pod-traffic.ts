@@ -17,7 +17,7 @@ import { streamStats } from "./stats-stream.ts";
 
 type Methods = Pick<ServiceImpl<typeof PodService>, "stats" | "capture">;
 
-/** What passes the interfaces of pods: how much, and what. */
+/** The traffic of pods' interfaces: counters and captures. */
 export const podTraffic = (parts: ServiceParts): Methods => ({
   stats: (request, { signal }) => streamStats(request, parts, signal),
   capture: (request, context) => streamCapture(request, parts, context),
@@ -47,7 +47,7 @@ async function* streamCapture(
 }
 
 /**
- * The interface that is meant. Throws `INVALID_ARGUMENT` when the pod has none such, `WRONG_STATE`
+ * The selected interface. Throws `INVALID_ARGUMENT` when the pod does not have it, `WRONG_STATE`
  * when it has no NIC now.
  */
 function interfaceOf(live: LivePod, { guestName }: CaptureSpec): NicInterface {

@@ -62,10 +62,10 @@ export async function* streamStats(
     if (everyMs === undefined) return;
     before = samples;
     machinesBefore = machines;
-    // At the same pace, however long an answer took to be read; none is made up for.
+    // Keeps the pace, however long an answer took to be read; missed samples are not made up for.
     due = Math.max(due + everyMs, clock.monotonic());
     await delay(due - clock.monotonic(), undefined, { signal }).catch(() => {});
-    // Ended by the daemon's own end, of which the caller is told; one that went away hears nothing.
+    // The daemon's own end is reported to the caller; a caller that went away receives nothing.
     signal.throwIfAborted();
   }
 }
@@ -93,7 +93,7 @@ function podsOf({ pods, records }: ServiceParts, only: PodId | undefined) {
   });
 }
 
-/** What the host sends into a tap is what the pod receives. */
+/** Packets that the host sends into a tap are packets that the pod receives. */
 function statsOf(
   guestName: string,
   tap: string,

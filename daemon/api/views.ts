@@ -171,7 +171,7 @@ const isConfigured = (
   observed: { readonly addresses: readonly string[] } | undefined,
 ): boolean => observed !== undefined && guestOf(plan).isConfigured(addresses, observed.addresses);
 
-/** What the guest said of it; of a NIC that it has let go of since, that is no longer so. */
+/** The guest's report of a NIC; it is outdated for a NIC that the guest has released since. */
 function observedOf(
   { nic, addresses, mtu }: InterfacePlan,
   { observed }: PodRow,
@@ -259,8 +259,8 @@ function specView(spec: PodSpec): WireSpec {
 }
 
 /**
- * User data may hold secrets: whoever may look at pods is told how much there is. A create does not
- * take that for some.
+ * User data may hold secrets: viewers of pods see only its size. A create does not take that for
+ * user data.
  */
 const cloudInitView = ({ userData }: CloudInitSpec): MessageInitShape<typeof CloudInitSchema> => ({
   userData: userData === "" ? "" : `(${encodeUtf8(userData).length} bytes, not shown)`,

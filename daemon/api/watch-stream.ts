@@ -43,7 +43,7 @@ export async function* watchPods(
   for await (const event of parts.journal.watch(after, signal)) {
     if (only === undefined || event.podId === only) yield eventView(event, parts);
   }
-  // Ended by the daemon's own end, of which the caller is told; one that went away hears nothing.
+  // The daemon's own end is reported to the caller; a caller that went away receives nothing.
   signal.throwIfAborted();
 }
 
@@ -61,10 +61,7 @@ function eventView(event: EventRow, parts: ServiceParts): WatchPodsResponse {
   });
 }
 
-/**
- * The pod as it is by now; of one that is gone only what it was called is left, and some events are
- * about none.
- */
+/** The current pod; of a deleted one only its name is left, and some events are not about a pod. */
 function podOf({ podId, podName = "" as PodName }: EventRow, parts: ServiceParts) {
   if (podId === undefined) return {};
   const row = parts.records.getAny(podId);

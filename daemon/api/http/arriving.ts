@@ -14,15 +14,15 @@ export function arriving(
     readonly whole: boolean;
     late(): Error;
     /**
-     * Resolves when the answer is ready, or its caller has gone; a refused request's body is read
-     * by nobody.
+     * Resolves when the answer is ready, or its caller has gone; the body of a refused request is
+     * not read.
      */
     readonly over: Promise<void>;
   },
 ): AsyncIterable<Uint8Array> {
   const chunks = body[Symbol.asyncIterator]();
   const over = Promise.withResolvers<never>();
-  // Nobody may be reading when time is up.
+  // There may be no reader at the timeout.
   over.promise.catch(() => {});
   const timer = setTimeout(() => over.reject(late()), ms).unref();
   void exchangeOver.then(() => clearTimeout(timer));
@@ -30,7 +30,8 @@ export function arriving(
   return {
     [Symbol.asyncIterator]: () => ({
       async next() {
-        // Not raced for ever: each race leaves its mark on the promise that does not settle.
+        // Raced only while the timer runs: each race leaves a reaction on a promise that stays
+        // pending.
         if (begun && !whole) return chunks.next();
         const result = await Promise.race([chunks.next(), over.promise]);
         begun = true;

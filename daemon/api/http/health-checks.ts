@@ -106,7 +106,7 @@ const guardChecks = ({ network }: ServiceParts): wire.HealthCheck[] =>
     check("guard", WARNING, `a part of it is not in force: ${why}`, guardHint),
   );
 
-/** What of others keeps pods from being reached, if anything does. */
+/** Foreign settings that keep pods from being reached, if any. */
 async function forwardingChecks(
   { networks, network }: ServiceParts,
   signal: AbortSignal,

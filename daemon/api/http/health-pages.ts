@@ -21,7 +21,7 @@ const words: ReadonlyMap<wire.HealthCheck_Status, string> = new Map([
 /** Longest that looking may take, milliseconds. */
 const lookMs = 10_000;
 
-/** What whoever watches over podnetd asks. */
+/** Health pages for programs that monitor podnetd. */
 export async function healthPage(parts: ServiceParts, page: HealthPage): Promise<HealthAnswer> {
   const checks = await healthChecks(parts, AbortSignal.timeout(lookMs));
   const healthy = checks.every(({ status }) => status !== wire.HealthCheck_Status.FAILED);

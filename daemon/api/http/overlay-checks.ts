@@ -9,13 +9,13 @@ export const overlayChecks = (overlays: OverlayControl | undefined): wire.Health
   overlays === undefined ? [] : [...overlays.list().map(overlayCheck), ...commonCheck(overlays)];
 
 /**
- * Whether pods can be made on the networks of all overlays, as far as this host was not told to
- * leave them.
+ * Whether pods can be made on the networks of all overlays, except for overlays that this host was
+ * ordered to leave.
  */
 export const overlaysReady = (overlays: OverlayControl | undefined): boolean =>
   (overlays?.list() ?? []).every(({ phase, subnets }) => phase === "left" || subnets.length > 0);
 
-/** Of what is in the way of all of them; none where nothing is. */
+/** The problem that all overlays have in common; empty without one. */
 function commonCheck({ troubles }: OverlayControl): wire.HealthCheck[] {
   if (troubles.length === 0) return [];
   const message = troubles.join("; ");

@@ -33,9 +33,9 @@ import { unread } from "./unread.ts";
 
 export interface RequestHandlerOptions {
   routes(router: ConnectRouter): void;
-  /** What `GET /metrics` answers, in Prometheus' text format. */
+  /** The answer to `GET /metrics`, in Prometheus' text format. */
   metrics(): Promise<{ readonly type: string; readonly text: string }>;
-  /** What `GET /healthz` and `GET /readyz` answer: 503 unless all is well. */
+  /** The answer to `GET /healthz` and `GET /readyz`: 503 unless healthy. */
   health(page: HealthPage): Promise<HealthAnswer>;
   callerOf(request: Request): Caller;
   /** Notified of everything refused or cut, by a reason from a small set. */
@@ -44,7 +44,7 @@ export interface RequestHandlerOptions {
   readonly ending: AbortSignal;
 }
 
-/** Why this very request is refused; told by the gate, in the caller's protocol. */
+/** Why this very request is refused; the gate reports it in the caller's protocol. */
 const refusalKey = createContextKey<PodnetError | undefined>(undefined, {
   description: "why the request is refused",
 });
@@ -68,7 +68,7 @@ export function requestHandler(
   options.routes(router);
   const handlers = new Map(router.handlers.map((each) => [each.requestPath, each]));
   return (request, response) => {
-    // Whoever went away meanwhile must not end the daemon.
+    // A client that went away meanwhile must not end the daemon.
     (response as ServerResponse).on("error", () => {});
     const handler = handlers.get(request.url?.split("?", 1)[0] ?? "");
     const caller = options.callerOf(request);
@@ -120,7 +120,8 @@ export function requestHandler(
   };
 }
 
-// HTTP/1.0 and HTTP/2 may come without; Connect 2.2.0 throws then, and where nobody catches it.
+// HTTP/1.0 and HTTP/2 requests may lack it; Connect 2.2.0 throws then, where the error is not
+// caught.
 const authority = (request: Request): string =>
   ("authority" in request ? request.authority : request.headers.host) ?? "[";
 
@@ -178,7 +179,7 @@ async function answer(
     );
     await universalResponseToNodeResponse({ ...answered, body: guarded }, response);
   } catch {
-    // The caller has gone, or broke the protocol below HTTP: there is nobody to tell.
+    // The caller has gone, or broke the protocol below HTTP: an answer would not reach it.
   }
 }
 
@@ -227,7 +228,7 @@ const healthPages: ReadonlyMap<string, HealthPage> = new Map([
   ["/readyz", "readyz"],
 ]);
 
-/** What is no method: the metrics, how podnetd fares, or nothing. */
+/** Answers paths that are not methods: the metrics, the health pages, or nothing. */
 async function answerPlain(
   request: Request,
   response: Response,

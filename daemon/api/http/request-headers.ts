@@ -74,7 +74,7 @@ const wrongRequests: Readonly<Record<number, readonly [message: string, hint: st
   ],
 };
 
-/** What Connect answers with an HTTP status alone, as an error of ours. */
+/** podnet's error for an answer of Connect that is only an HTTP status. */
 export function wrongRequest(status: number): PodnetError {
   const [message, hint] = wrongRequests[status] ?? [
     "The request is not usable",

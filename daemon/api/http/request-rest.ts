@@ -7,7 +7,7 @@ import {
 } from "node:http2";
 import { guarded } from "../../../core/guard.ts";
 
-/** What is still to come of a request whose answer is ready. */
+/** The rest of a request whose answer is ready. */
 export interface RequestRest {
   /**
    * Resolves when the request has ended, or after a second. Reads the rest and throws it away, so
@@ -18,7 +18,7 @@ export interface RequestRest {
   readonly answered: Promise<void>;
 }
 
-/** What a request's bytes are read of. */
+/** The stream of a request's bytes. */
 type Source = IncomingMessage | ServerHttp2Stream;
 
 /** Longest wait for the rest of an answered request, milliseconds. */
@@ -60,7 +60,7 @@ export function followRest(
   const finish = async (): Promise<void> => {
     if (source.readableEnded || source.destroyed) return;
     const ended = hasEnded(source);
-    // What has come is thrown away, too: unread, it would keep the stream from closing.
+    // Bytes that have arrived are discarded, too: unread, they would keep the stream from closing.
     const over = discard();
     if (ended || stream === undefined) return;
     wakeCaller(stream);
@@ -90,8 +90,8 @@ export async function* endingAfter(
 }
 
 /**
- * Whether all of the request has come, read or not. (nghttp2 says so only when Node has told its
- * readers.)
+ * Whether all of the request has arrived, read or not. (nghttp2 says so only when Node has notified
+ * its readers.)
  */
 function hasEnded(source: Source): boolean {
   if (source.readableEnded || source.destroyed) return true;
@@ -110,8 +110,8 @@ function discardRest(source: Source, ms: number): Promise<void> {
       resolve();
     };
     let left = restBytes;
-    // Without Node's own listener of HTTP/2, which stops the stream as soon as a request has no
-    // reader, and without whoever reads HTTP/1.1's request, which "readable" keeps from flowing.
+    // Removes Node's own listener of HTTP/2, which stops the stream as soon as a request has no
+    // reader, and the reader of HTTP/1.1's request, whose "readable" keeps it from flowing.
     source.removeAllListeners("data").removeAllListeners("readable");
     source.on("data", (chunk: Buffer) => {
       left -= chunk.length;

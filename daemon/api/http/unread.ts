@@ -3,9 +3,9 @@ import type { ServerResponse } from "node:http";
 import { constants, type Http2ServerResponse } from "node:http2";
 
 /**
- * An answer's body that must be taken: each chunk, and after the last one the end of the exchange.
- * One that is left lying for `ms` cuts the caller's stream (HTTP/2) or connection (HTTP/1.1), and
- * `cut` is told. Nothing is buffered meanwhile: what makes the chunks waits.
+ * An answer's body that must be read: each chunk, and after the last one the end of the exchange. A
+ * chunk that is not read for `ms` cuts the caller's stream (HTTP/2) or connection (HTTP/1.1), and
+ * `cut` is called. Nothing is buffered meanwhile: the producer of the chunks waits.
  */
 export function unread(
   body: AsyncIterable<Uint8Array>,
