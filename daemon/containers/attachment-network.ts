@@ -26,8 +26,8 @@ export interface AttachmentNetwork {
   /** Which namespace a path leads to now. Throws `NETNS_UNUSABLE`. */
   identify(netns: string): string;
   /**
-   * What later plugins changed of a container, once they are done; undefined where that cannot be
-   * observed now. Throws `NETNS_UNUSABLE`, `NETLINK_FAILED`.
+   * Returns what later plugins changed of a container, once they are done; undefined where that
+   * cannot be observed now. Throws `NETNS_UNUSABLE`, `NETLINK_FAILED`.
    */
   observeLater(
     fragment: AttachmentFragment,

@@ -49,7 +49,7 @@ export interface AttachmentPlan {
   readonly claimed?: BootMoment;
   /** The DNS names that the runtime gives the container on this network; absent: none. */
   readonly names?: readonly string[];
-  /** The pod it belongs to, where its runtime says so: `namespace/name`. */
+  /** The container's pod, if the runtime names it: `namespace/name`. */
   readonly pod?: string;
 }
 

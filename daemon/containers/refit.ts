@@ -44,10 +44,7 @@ export interface RefitParts {
   readonly log: Log;
 }
 
-/**
- * The host's part of what `refitAttachments` would change for a network's new definition. Takes
- * nothing.
- */
+/** The host's part of what a network's new definition would change. Takes nothing. */
 export const refitAttachmentPlan = (
   network: NetworkDefinition,
   { records, settings }: Pick<RefitParts, "records" | "settings">,

@@ -5,7 +5,7 @@ import type { AttachmentName } from "./attachment-rows.ts";
 export const ending = (): PodnetError =>
   new PodnetError("CANCELLED", "podnetd is ending", { hint: "Try again when it runs again" });
 
-/** One interface of a container is attached once. */
+/** A container can be attached by one interface name only once. */
 export const attached = ({ containerId, ifName }: AttachmentName): PodnetError =>
   new PodnetError("NAME_IN_USE", `Container "${containerId}" has "${ifName}" already`, {
     field: "CNI_IFNAME",

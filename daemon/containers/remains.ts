@@ -13,8 +13,9 @@ const leastMtu = 1280;
 const noMac = "00:00:00:00:00:00" as Mac;
 
 /**
- * A row to remove a damaged attachment by: its links by their names and its mark, its addresses by
- * the leases, its rules by its id. Its plan is for removing alone, and is never written.
+ * A row by which a damaged attachment is removed: its links by their names and mark, its addresses
+ * by their leases, its rules by its id. The plan in it is only for the removal, and is never
+ * written.
  */
 export function remainsOf(db: Database, row: DamagedAttachment): AttachmentRow {
   const { id, containerId, ifName, config, network, netns, mac = noMac } = row;

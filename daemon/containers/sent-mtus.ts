@@ -5,8 +5,8 @@ import type { Database } from "../store/database.ts";
 import { listAttachments } from "./store.ts";
 
 /**
- * The MTUs that pods and containers on a network were given. They keep them when the network gets
- * another one. A container that named no MTU is not in the list: its MTU follows the network's.
+ * The MTUs that pods and containers on a network have, and keep when the network's MTU changes. A
+ * container that named no MTU is not in the list: its MTU follows the network's.
  */
 export const sentMtus = (db: Database, name: NetworkName): SentMtu[] => [
   ...listPods(db).flatMap(({ plan }) =>

@@ -38,7 +38,10 @@ export class TeardownQueue {
   readonly #released = new Map<AttachmentId, AttachmentPlan>();
   /** Containers whose traffic could not be cut; each is retried separately. */
   readonly #releases: WorkQueue<AttachmentId>;
-  /** One key: the links of all released containers. What cannot be released holds up no sweep. */
+  /**
+   * One key: the links of all released containers. Containers that cannot be released do not delay
+   * it.
+   */
   readonly #sweeps: WorkQueue<"links">;
 
   constructor(parts: TeardownParts) {
@@ -93,8 +96,8 @@ export class TeardownQueue {
   }
 
   /**
-   * Deletes the links of all released containers, and forgets these. What fails is tried again, and
-   * thrown.
+   * Deletes links and rows of all released containers. A failure is thrown, and retried in the
+   * background.
    */
   sweep(): Promise<void> {
     return this.#sweeps.run("links", () => this.#sweepAll());

@@ -54,9 +54,9 @@ export class TranslationRules {
   }
 
   /**
-   * Has the rules of new containers written; resolves when that was tried. What fails is logged and
-   * tried again: drift repair would not notice it, because a commit that failed changed nothing of
-   * the host's rules.
+   * Has the rules of new containers written; resolves after the attempt. A failure is logged and
+   * retried here: drift repair would not notice it, because a failed commit changes nothing of the
+   * host's rules.
    */
   write(): Promise<void> {
     return this.#queue.run("rules", () => this.#write()).catch(() => {});

@@ -26,7 +26,7 @@ const ownerOf = (podId: PodId, position: number): Holder => ({
   id: `${podId}/${position}`,
 });
 
-/** One address of a plan, with the interface it is for. */
+/** One address of a plan, with its interface. */
 interface Claim {
   readonly network: NetworkName;
   readonly ip: Ip;

@@ -94,9 +94,9 @@ export const leavingLeases = (db: Database, network: NetworkName): LeaseRow[] =>
     .map(fromRow);
 
 /**
- * Forgets addresses whose quarantine ended before `beforeMs`. An address of a container that still
- * has a row is kept: where the plan of the row is damaged, the lease alone says which address its
- * link answers for.
+ * Deletes addresses whose quarantine ended before `beforeMs`. An address of a container that still
+ * has a row is kept: where the row's plan is damaged, only the lease names the address that the
+ * container's link answers for.
  */
 export function pruneLeases(db: Database, beforeMs: number): void {
   db.run(

@@ -52,7 +52,7 @@ export class Pods implements RunningPorts {
   /** Changes of running pods. */
   readonly changes: Changes;
   readonly #supervision: Ending;
-  /** Aborted when pods are let go of. */
+  /** Aborted when podnetd lets go of its pods. */
   readonly #over = new AbortController();
   #closing = false;
   #refusing = false;
@@ -287,7 +287,10 @@ export class Pods implements RunningPorts {
     return changedPorts(network, this.#parts);
   }
 
-  /** Whom that would report which name servers, with these networks, for people. Takes nothing. */
+  /**
+   * The guests that a change to these networks would send other name servers, for people. Takes
+   * nothing.
+   */
   changedServersText(name: NetworkName, networks: KnownNetworks): string[] {
     return changedServersText(name, networks, this.#parts);
   }
@@ -343,8 +346,8 @@ export class Pods implements RunningPorts {
       for (const live of this.#live.values()) unsubscribe(live);
     });
     await this.#locks.idle();
-    // All of them before the first wait: nothing that happens to a machine from here on is to be
-    // written down.
+    // All of them before the first wait, as a machine's events from here on are not to be written
+    // down.
     for (const live of this.#live.values()) unsubscribe(live);
     for (const live of this.#live.values()) {
       await live.guest?.close();

@@ -94,7 +94,7 @@ function begin(
     end();
     return undefined;
   }
-  // Nothing takes the pod's port: the kernel says so, and to a client of UDP there is no way to.
+  // The kernel reports that no socket in the pod has the port; a UDP client cannot be sent that.
   pod.on("error", () => {
     flows.refuse();
     end();
@@ -104,7 +104,7 @@ function begin(
     if (socket.getSendQueueSize() > mostWaiting) flows.refuse();
     else {
       flows.passedOut(datagram.length);
-      // The port may have been let go of just now.
+      // The port may have been released meanwhile.
       if (!ended) socket.send(datagram, client.port, client.address, () => {});
     }
   };

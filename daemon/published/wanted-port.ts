@@ -1,7 +1,7 @@
 import type { PublishedPlan } from "./published-plan.ts";
 import type { Lead, PortAt } from "./held-port.ts";
 
-/** A host port that is to be held, and where it leads. */
+/** A host port to hold, and the address that it leads to. */
 export interface WantedPort extends PortAt, Lead {
   /** Names it among the pod's. */
   readonly key: string;

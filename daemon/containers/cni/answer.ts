@@ -53,7 +53,7 @@ export function resultOf(
   };
 }
 
-/** A route as it was made: with the metric that keeps it behind another link's. */
+/** A route with the metric that puts it behind another link's. */
 const asMade = (route: RouteDesired, behind: readonly RouteDesired[] = []): RouteDesired =>
   behind.find(
     ({ destination, table }) => destination === route.destination && table === route.table,

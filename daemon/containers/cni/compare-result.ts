@@ -58,6 +58,6 @@ export function fragmentAsTold(
   return { ...whole, later: { mac: macOf(ours?.mac) ?? fragment.mac, left: [...untold, ...gone] } };
 }
 
-/** A MAC that a runtime says, if it is one. */
+/** The runtime's MAC, if it is valid. */
 const macOf = (text = ""): Mac | undefined =>
   /^(?:[\da-f]{2}:){5}[\da-f]{2}$/i.test(text) ? parseMac(text) : undefined;

@@ -22,7 +22,7 @@ export interface Installed {
 export interface InstallationParts {
   readonly db: Database;
   readonly settings: CniSettings;
-  /** The plugin as it was built. */
+  /** The path of the built plugin. */
   readonly program: string;
   /** How many containers are attached: their runtimes need the list for DEL. */
   readonly containers: () => number;
@@ -120,7 +120,7 @@ export class Installation {
     if (renewed) this.#try("written", () => void this.#write(installed));
   }
 
-  /** Both files, as `uninstall` would remove them; none where nothing was installed. */
+  /** The paths of both files, which `uninstall` would remove; empty where nothing was installed. */
   paths(): string[] {
     return this.#installed === undefined ? [] : pathsOf(this.#installed);
   }
@@ -189,7 +189,7 @@ const containersAttached = (count: number): PodnetError =>
     },
   );
 
-/** Both files, the list first. */
+/** The paths of both files, the list first. */
 const pathsOf = (installed: Installed): string[] => [
   listOf(installed),
   join(installed.binDir, pluginFile),

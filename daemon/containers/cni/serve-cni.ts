@@ -32,7 +32,7 @@ export interface CniServer {
   close(graceMs: number): Promise<void>;
 }
 
-/** Of headers in all, bytes: what plugins send has a hundred. */
+/** Most bytes of headers in a request; plugins send a hundred. */
 const headerBytes = 8192;
 
 /**

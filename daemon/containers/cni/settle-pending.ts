@@ -73,7 +73,7 @@ export class PendingDels {
       // The DEL does not mean a container that was attached after it was written.
       if (request.command === "DEL")
         await attachments.delete(request, (row) => {
-          // The plan of a damaged record says no moment.
+          // A damaged record does not show when its container was attached.
           const moment = isDamagedAttachment(row) ? undefined : row.plan.claimed;
           return isMeant(pending, { createdMs: row.createdMs, moment }, this.#bootId);
         });

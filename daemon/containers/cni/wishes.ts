@@ -25,7 +25,7 @@ export interface Wishes {
   readonly ports: readonly PortSpec[];
   /** Names on its network, in lower case. */
   readonly names: readonly string[];
-  /** The pod it is for, where the runtime says so: `namespace/name`. */
+  /** The pod of the request, if the runtime names it: `namespace/name`. */
   readonly pod?: string;
 }
 

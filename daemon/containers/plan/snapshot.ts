@@ -21,7 +21,7 @@ export interface AttachmentSnapshot {
   readonly drawnMac?: Mac;
   /** The domain of pod names, where the network's gateways answer for them. */
   readonly domain?: string;
-  /** Of the host, where ports are asked for. */
+  /** The host's ports, where the request has ports. */
   readonly hostPorts?: PortsSnapshot;
   readonly settings: Pick<CniSettings, "mtu" | "serviceCidr">;
 }

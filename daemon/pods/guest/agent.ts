@@ -31,7 +31,7 @@ export const agent: GuestKind = {
   world: (snapshot) => snapshot,
   withServers: (each) => each,
   dns: (offered) => offered,
-  // The network is the agent's, and nothing is said of it.
+  // The agent configures the network, so the seed disk disables cloud-init's.
   seedFiles: () => ({ "network-config": `${JSON.stringify({ config: "disabled" })}\n` }),
   // The agent's answer has been compared with the plan.
   isConfigured: () => true,

@@ -50,7 +50,7 @@ export const agentless: GuestKind = {
     "vendor-data": eachBoot,
     "network-config": `${JSON.stringify(networkConfig(guest, interfaces))}\n`,
   }),
-  // Some of its addresses may have been seen, or all.
+  // podnetd may have observed only some of its addresses.
   isConfigured: (addresses, observed) => addresses.every((address) => observed.includes(address)),
 };
 

@@ -14,7 +14,7 @@ import { guard, type Supervision } from "../lifecycle/supervision.ts";
 const pauses = { first: 250, longest: 30_000 } as const;
 /** The beginning of the pod's reason meanwhile. */
 const lost = "the agent is lost";
-/** Between two configurations of an agent that keeps starting anew, milliseconds. */
+/** Between two configurations of an agent that keeps restarting, milliseconds. */
 const configureEveryMs = 1000;
 /**
  * A channel that held this long, milliseconds, is reached again soon after it is lost; one that
@@ -165,7 +165,7 @@ function untilLost(
       () => signal.removeEventListener("abort", onAbort),
       guest.onReady((identity) => {
         live.identity = identity;
-        // However often a guest starts anew, one configuration at most waits for its turn.
+        // However often a guest restarts, at most one configuration waits for its turn.
         if (queued) {
           watch.dropped?.("agent_restarts");
           return;
@@ -191,8 +191,8 @@ function untilLost(
 }
 
 /**
- * Sends a guest its network again until the pod is let go of; `begun` is called when it is this
- * one's turn.
+ * Sends a guest its network again until the pod is let go of. `begun` is called when this
+ * configuration has its turn.
  */
 async function configureAgain(
   live: LivePod,

@@ -27,8 +27,8 @@ export const guestThatIs = ({ extension }: GuestIdentity): GuestKind =>
   extension === undefined ? hyperstart : agent;
 
 /**
- * The agent of a new pod's guest, as it is stored in the plan. A machine of another program without
- * a channel has none that podnet could reach.
+ * The agent of a new pod's guest, as it is stored in the plan. In a foreign machine without a
+ * channel podnet can reach no agent.
  */
 export const agentOf = ({ attached, boot }: PodSpec): PodPlan["agent"] =>
   attached !== undefined && !hasChannel(attached) ? "none" : boot.agent;

@@ -53,7 +53,7 @@ export interface GuestKind {
   ): Snapshot;
   /** A planned interface, with the servers that answer the guest's questions there. */
   withServers(each: InterfacePlan, snapshot: Pick<Snapshot, "networks">): InterfacePlan;
-  /** Whom it asks for names, of those that are offered. */
+  /** The name servers of the guest, chosen from those offered. */
   dns(offered: GuestDns): GuestDns;
   /** The files of a seed disk (cloud-init's NoCloud) that concern the network, by name. */
   seedFiles(

@@ -40,7 +40,7 @@ export interface TakenPlan {
   readonly noArp?: true;
   readonly routes: readonly GuestRoute[];
   readonly neighbours: readonly GuestNeighbour[];
-  /** Whom the plugins name as name servers; absent where they name none. */
+  /** The name servers that the plugins name; absent where they name none. */
   readonly dns?: GuestDns;
 }
 

@@ -237,7 +237,7 @@ async function forgetGivenUp(had: PodPlan, has: PodPlan, { host }: Supervision):
   await host.network.remove({ kind: "neighbours", of: givenUp }, AbortSignal.timeout(changeMs));
 }
 
-/** A pod as it was, with an interface that was added since and has not left yet. */
+/** A pod's earlier contents, with an added interface whose NIC is not unplugged yet. */
 function stillLeaving(before: PodContents, each: InterfacePlan, row: PodRow): PodContents {
   const asked = row.spec.interfaces[row.plan.interfaces.indexOf(each)];
   const interfaces = [...before.plan.interfaces, { ...each, leaving: true as const }];

@@ -62,8 +62,9 @@ export const portAlone = (
 });
 
 /**
- * All the host may have of a pod, also of interfaces that are being removed: a machine or podnetd
- * may end before their removal is complete. It needs the plan alone, for networks may be gone.
+ * Everything that the host may have of a pod, also of interfaces that are being removed: a machine
+ * or podnetd may end before their removal is complete. Needs the plan alone, as networks may be
+ * gone.
  */
 export const everyPort = (plan: PodPlan): PodFragment =>
   portsOf(

@@ -35,8 +35,8 @@ import type { PluginCalls } from "./plugin-calls.ts";
 /** Links in podnet's own sandboxes and in foreign namespaces, as far as pods need them. */
 export interface Sandboxes {
   /**
-   * Makes the namespace and has the plugins set it up; gives the last one's answer, as it wrote it.
-   * What fails is undone.
+   * Makes the namespace and has the plugins set it up; returns the last plugin's result, as it
+   * wrote it. After a failure all of it is undone.
    */
   add(cni: SandboxedPlan, signal: AbortSignal): Promise<JsonObject>;
   join(desired: JoinDesired, signal: AbortSignal): Promise<Joined>;

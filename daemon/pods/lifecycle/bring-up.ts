@@ -65,7 +65,8 @@ function withConsole(error: PodnetError, { vm, plan }: LivePod): PodnetError {
   if (vm === undefined || !/^(?:QEMU_EXITED|BOOT_FAILED|AGENT_)/.test(error.code)) return error;
   return error.with({
     hint: "See that the image runs podnet's agent or a hyperstart, and what it says on its console",
-    // Present also when it is empty: the hint refers to it. Of an attached machine podnet has none.
+    // Present also when it is empty, as the hint refers to it. podnet has no console of attached
+    // machines.
     details: machineKindOf(plan.vm).hasConsole ? { console: lastWords(vm.consoleTail()) } : {},
   });
 }

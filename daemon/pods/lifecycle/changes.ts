@@ -15,7 +15,7 @@ import type { PodsParts } from "../pods-parts.ts";
 import { publish, unpublish, withoutPorts, withPorts } from "./publish.ts";
 import type { PublishedPlan } from "../../published/published-plan.ts";
 
-/** A pod as it is and as it would be. */
+/** A pod before and after a change. */
 export interface Replanned {
   readonly before: PodContents;
   readonly after: PodContents;

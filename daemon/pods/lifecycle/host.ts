@@ -50,7 +50,7 @@ export interface Host {
   recordRun(plan: PodPlan, record: VmRecord): void;
   readonly timeouts: {
     readonly readyMs: number;
-    /** Of a guest whose agent has it power off. */
+    /** For a guest whose agent is asked to power it off. */
     readonly stopMs: number;
     /** For a guest without an agent. */
     readonly powerButtonMs: number;

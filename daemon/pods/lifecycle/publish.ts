@@ -147,7 +147,7 @@ export async function unpublish(
   });
 }
 
-/** Gives the host a pod's rules as they are to be now, alongside ports it has already. */
+/** Applies a pod's current rules to the host, alongside the ports that it has already. */
 async function ensureRules(live: LivePod, { host }: Supervision): Promise<void> {
   const fragment = portsOf(live.plan, host.networks.list());
   if (fragment.published === undefined) return;

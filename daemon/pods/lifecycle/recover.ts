@@ -10,8 +10,8 @@ import { isOrphan, planToReap, unknownMachines } from "./orphans.ts";
 import { reattachMs, takeDown, takeOver, type TakeOver } from "./take-over.ts";
 
 /**
- * Pods worked on at a time: each costs a few descriptors and, when it is to be taken down, a
- * process's end.
+ * Pods recovered at a time: each costs a few descriptors and, when it is taken down, a process's
+ * end.
  */
 const together = 16;
 

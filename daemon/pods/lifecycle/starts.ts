@@ -35,7 +35,7 @@ export interface CreateOptions {
 export interface StartsParts extends PodsParts {
   readonly locks: KeyedLock<PodId>;
   readonly supervision: Ending;
-  /** Whether no pod is to be started any more. */
+  /** Whether podnetd starts no more pods. */
   ending(): boolean;
   /** Throws `CANCELLED` then. */
   refuseEnding(): void;

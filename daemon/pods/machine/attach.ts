@@ -80,7 +80,7 @@ function requireSocket(path: string, field: string): void {
   }
 }
 
-/** A path without symbolic links, as far as it is there. */
+/** A path without symbolic links, as far as it exists. */
 function realPath(path: string): string {
   try {
     return realpathSync(path);

@@ -5,7 +5,7 @@ import type { NicPlace, NicPlan, VmPlan } from "../../../hypervisor/driver.ts";
 import { attachedIds } from "../../../hypervisor/attach/release.ts";
 import type { Snapshot } from "../plan/snapshot.ts";
 
-/** The foreign machine, as it was found. */
+/** Decides a pod's machine by the foreign machine that was found. */
 export function planAttachedVm(
   attached: AttachSpec,
   { podId, podsDir, machine }: Snapshot,

@@ -111,7 +111,7 @@ function lookAtFile(path: string, { byOthers, imagesWithin }: Looking): FileSnap
   }
 }
 
-/** A path without symbolic links, as far as it is there. */
+/** A path without symbolic links, as far as it exists. */
 export function realPath(path: string): string {
   try {
     return realpathSync(path);

@@ -78,8 +78,8 @@ export function named(status: AddressStatus, db: Database): AddressStatus {
 
 /**
  * Name servers for a guest whose spec names none: the gateways of its networks that answer names,
- * and the servers of networks that do not, in the order of its interfaces; else the host's. `told`
- * are the servers that the guest has already.
+ * and the servers of networks that do not, in the order of its interfaces; else the host's. The
+ * last argument holds the servers that the guest has already.
  */
 export function dnsSnapshot(
   spec: Pick<PodSpec, "interfaces">,

@@ -60,7 +60,7 @@ export interface Snapshot {
   };
   /** Lists of CNI plugins; absent where no interface names any. */
   readonly cni?: PlannedSandbox;
-  /** The host's ports; absent where none are to be published. */
+  /** The host's ports; absent where the spec publishes none. */
   readonly hostPorts?: PortsSnapshot;
   /** The foreign machine that is to get the interfaces; absent for podnet's own. */
   readonly machine?: Pick<FoundMachine, "type" | "accelerator" | "vcpu" | "memoryMib" | "places">;

@@ -79,7 +79,7 @@ export function createSteps(
   );
 }
 
-/** Plugging a NIC; who asks by it is answered. */
+/** Plugging a NIC, and answering DHCP requests by it. */
 export const plugSteps = (
   each: Pick<NicInterface, "position" | "answeredBy">,
   plan: Pick<PodPlan, "agent">,
@@ -88,7 +88,7 @@ export const plugSteps = (
   ...guestOf(plan).steps.plugged(each),
 ];
 
-/** One effect of taking a pod down, in the same words. */
+/** One effect of taking a pod down. */
 export type UndoStep =
   | { readonly kind: "port.detach" }
   | { readonly kind: "guest.power-off" }

@@ -10,8 +10,7 @@ import { type PodPlan, staying } from "./pod-plan.ts";
 export function insertContents(db: Database, plan: PodPlan): void {
   const { podId, interfaces } = plan;
   for (const { position, network, guestName, nic, cni } of interfaces) {
-    // (That of a link of CNI plugins is theirs to give: in another namespace, on another network,
-    // they may give it again.)
+    // (The plugins choose the MAC of their link, and may give it again in another namespace.)
     const mac = cni === undefined ? nic?.mac : undefined;
     insertInterface(db, { podId, position, network, guestName, tap: nic?.tap, mac });
   }

@@ -17,7 +17,7 @@ export interface KeptPlan {
   readonly networks: readonly NetworkDefinition[];
   /** The state directory that the pod belongs to. */
   readonly stateDir: string;
-  /** A delete by force went on past it: its machine, should it still run, is to be ended. */
+  /** A delete by force left the machine: should it still run, podnetd ends it. */
   readonly left: boolean;
 }
 
@@ -54,8 +54,7 @@ export class KeptPlans {
   }
 
   /**
-   * Writes a pod's plan. What fails is logged: the row is the truth, and a pod is not refused for
-   * want of a second one.
+   * Writes a pod's plan. A failure is logged only: the row is the truth, and this is a second copy.
    */
   put({ plan, spec, networks }: Kept, left = false): void {
     const kept = { version: 1, stateDir: this.#stateDir, left, networks, spec, plan };

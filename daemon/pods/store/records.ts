@@ -37,9 +37,7 @@ import { planOfRows } from "./plan-of-rows.ts";
 import type { PodPlan } from "./pod-plan.ts";
 import type { Span } from "../../events/span.ts";
 
-/**
- * What ends, stops or starts a pod that is there is written with the reserve's room, if need be.
- */
+/** Writes that end, stop or start an existing pod may use the store's reserve. */
 const essential = { need: "essential" } as const;
 /** Writes that concern only a machine need no flush: a power loss ends the machine too. */
 const ofMachine = { lasting: "boot", need: "essential" } as const;
@@ -315,8 +313,8 @@ export class PodRecords {
   }
 
   /**
-   * What ailed a pod is over; says nothing if nothing did. Why it failed, if it has, is its reason
-   * again.
+   * Ends a pod's degraded condition; emits nothing if there was none. The reason of a failed pod
+   * becomes that of its failure again.
    */
   well({ podId, name }: Pick<PodPlan, "podId" | "name">, text: string): void {
     const row = this.get(podId);

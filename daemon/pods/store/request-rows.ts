@@ -42,7 +42,7 @@ export function insertRequest(
   );
   const count = db.get("SELECT count(*) AS n FROM requests");
   if (count === undefined || integer(count, "n") <= requestLimits.count) return;
-  // Some more than needed, so that this is not done again for each further request.
+  // Deletes some more than needed, so that the next requests need not.
   db.run(
     `DELETE FROM requests WHERE id IN
        (SELECT id FROM requests WHERE done = 1 ORDER BY created_ms LIMIT 100)`,
@@ -67,7 +67,7 @@ export function finishRequestsOf(db: Database, podId: PodId, error: string | und
   );
 }
 
-/** Forgets the requests for a pod that were never answered, so that asking again begins anew. */
+/** Deletes a pod's unanswered requests, so that a repeated request begins anew. */
 export function dropRequestsOf(db: Database, podId: PodId): void {
   db.run("DELETE FROM requests WHERE pod_id = ? AND done = 0", podId);
 }

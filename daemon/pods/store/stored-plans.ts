@@ -23,10 +23,7 @@ function askPlans(
 const readable = `(SELECT id, name, CASE WHEN json_valid(plan) THEN plan END AS plan,
   CASE WHEN json_valid(before) THEN before END AS before FROM pods)`;
 
-/**
- * An element of a list, as far as it is an object: SQLite takes anything else for JSON that is
- * none.
- */
+/** An element of a list, if it is an object: SQLite would take any other value for invalid JSON. */
 const object = (each: string): string => `CASE WHEN ${each}.type = 'object' THEN ${each}.value END`;
 
 /** The users of all pods' machines, also of those that do not run: they start again as the same. */

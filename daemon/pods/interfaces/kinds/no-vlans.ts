@@ -1,6 +1,6 @@
 import { PodnetError } from "../../../../core/errors.ts";
 
-/** The refusal of a VLAN on a bridge that does not filter them. `how` says how that is changed. */
+/** Refuses a VLAN on a bridge that does not filter VLANs. `how` is the hint. */
 export const noVlans = (bridge: string, field: string, how: string): PodnetError =>
   new PodnetError("BRIDGE_CONFLICT", `Bridge "${bridge}" does not filter VLANs`, {
     field: `${field}.port.vlan`,
