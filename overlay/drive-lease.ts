@@ -48,8 +48,8 @@ type ConfigEvent = LeaseEvent & { readonly kind: "config" };
 /** How long one call of the store may take, milliseconds. */
 const callMs = 5000;
 /**
- * Until a configuration that was refused is judged again, milliseconds: the host may be another by
- * then.
+ * The wait before a refused configuration is checked again, in milliseconds: the host may have
+ * changed by then.
  */
 const judgeAgainMs = 10_000;
 /** Longest time of one timer (2^31 ms are too long). */

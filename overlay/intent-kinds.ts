@@ -49,7 +49,7 @@ export const without = (leases: readonly Lease[]): LeaseTransaction => ({
   deletes: leases.map(({ key }) => key),
 });
 
-/** As it stands, for longer. */
+/** Writes the key again with its present value, so that it lasts longer. */
 export const again = (entry: Lease): Intent => ({
   kind: "commit",
   fresh: true,

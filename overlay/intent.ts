@@ -78,7 +78,7 @@ function onProbation(
   return resolved({ kind: "part", lease: entry });
 }
 
-/** Who had a lease's subnets, or a part of them, before it by another key. */
+/** An earlier key of another host with a lease's subnets, or a part of them. */
 const firstWith = ({ key, subnets, createRevision }: Lease, leases: Leases): Lease | undefined =>
   [...leases].find(
     (other): other is Lease =>

@@ -22,7 +22,7 @@ export interface LeaseStatus {
   readonly troubles: readonly Since<Trouble>[];
 }
 
-/** What is to be notified of a host's lease. */
+/** The status of a host's lease, for reports. */
 export function leaseStatus(state: LeaseState): LeaseStatus {
   const { own, troubles } = state;
   return {

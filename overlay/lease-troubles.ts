@@ -1,12 +1,12 @@
 import type { LeaseState, Moment, Since, Trouble } from "./lease-state.ts";
 
 /**
- * Of a lease's troubles those that its configuration makes: only another configuration ends them.
+ * Whether a trouble of a lease results from its configuration: only another configuration ends it.
  */
 export const isOfConfig = (kind: Trouble["kind"]): boolean =>
   kind === "config-missing" || kind === "config-invalid";
 
-/** A trouble of the same kind is the same trouble, and has gone on since then. */
+/** A trouble of one kind is one trouble, and has lasted since it was first seen. */
 export const since = ({ troubles }: LeaseState, trouble: Trouble, at: number): Since<Trouble> => ({
   ...trouble,
   since: troubles.find(({ kind }) => kind === trouble.kind)?.since ?? at,

@@ -127,7 +127,7 @@ function commit(state: LeaseState, intent: Intent & { kind: "commit" }, moment: 
   return asked({ ...state, candidate }, { kind: "commit", id, transaction });
 }
 
-/** It is put down before it is asked for: an answer may never come. */
+/** Recorded before the call: its answer may never arrive. */
 function part(state: LeaseState, lease: Lease, { at }: Moment): Step {
   if (at < state.notBefore) return only({ ...state, wakeAt: state.notBefore });
   const { own, probation, nextRequest: id } = state;

@@ -11,7 +11,7 @@ export const ownLeases = (state: LeaseState, config: OverlayConfig, leases: Leas
     state.takesOver ? true : state.departed.has(owner),
   );
 
-/** What the host would write for these subnets, or why it must not. */
+/** The value that the host would write for these subnets, or the reason why it must not. */
 export function claimOf(
   state: LeaseState,
   subnets: Subnets,

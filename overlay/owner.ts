@@ -26,6 +26,6 @@ export function ownerFromBytes(bytes: Uint8Array): OwnerId {
 export const grantOf = (owner: OwnerId, draw: number): GrantId =>
   (mark << 48n) | (BigInt(owner) << 16n) | BigInt(Math.floor(draw * 0x1_0000));
 
-/** Whose lease it is; undefined when no podnet was granted it. */
+/** The host that was granted the lease; undefined if it is no podnet host. */
 export const ownerOf = (grant: GrantId): OwnerId | undefined =>
   grant >> 48n === mark ? (Number((grant >> 16n) & 0xffff_ffffn) as OwnerId) : undefined;

@@ -16,7 +16,7 @@ export interface Peer {
   readonly reserved: boolean;
 }
 
-/** What a peer has that may change while it stays the same peer. */
+/** The properties of a peer that may change. */
 type PeerAttribute = "publicIp" | "publicIp6" | "backend" | "v4" | "v6" | "reserved";
 
 export type PeerChange =
@@ -29,13 +29,13 @@ export type PeerChange =
       readonly attributes: readonly PeerAttribute[];
     };
 
-/** Why a key is no peer. */
+/** The reasons why a key is not a peer. */
 export type NoPeer =
-  /** It is no lease: not flannel's format, or that of a newer one. */
+  /** The key is not a lease: its format is not flannel's, or a newer one. */
   | "unreadable"
-  /** Of a backend that is none here, or has written what cannot be read. */
+  /** The backend is unknown here, or its data are not readable. */
   | "unknown-backend"
-  /** Of another backend than this host's. */
+  /** The backend is not this host's. */
   | "other-backend"
   /** Without an address to send to: reserved for a host that has not come, or broken. */
   | "no-address";
@@ -47,7 +47,7 @@ export type NoPeer =
 const together = (own: BackendType, other: BackendType): boolean =>
   own === other || (own === "alloc" && other === "udp");
 
-/** The peer that a key is; or why it is none; undefined for this host's own. */
+/** The peer of a key, or the reason why it is none; undefined for this host's own key. */
 function peerOf(
   entry: Entry,
   own: string | undefined,
@@ -92,7 +92,7 @@ export class Peers {
     return counts;
   }
 
-  /** Takes in what changed of the leases, and says what is different of the peers by it. */
+  /** Applies changes of the leases, and returns the resulting changes of peers. */
   apply(changes: readonly EntryChange[]): PeerChange[] {
     return changes.flatMap(({ key, after }) => this.#set(key, after));
   }
@@ -121,7 +121,7 @@ export class Peers {
   }
 }
 
-/** What of a peer is not as it was. */
+/** The properties of a peer that have changed. */
 function differences(before: Peer, after: Peer): PeerAttribute[] {
   const was = attributeTexts(before);
   const is = attributeTexts(after);

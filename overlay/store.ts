@@ -91,7 +91,7 @@ export interface LeaseStore {
   grant(id: GrantId | undefined, seconds: number, signal: AbortSignal): Promise<GrantId>;
   /** Ends a lease of time and deletes its keys. Absence is success. */
   revoke(id: GrantId, signal: AbortSignal): Promise<void>;
-  /** Of a lease of time; undefined when it has ended. */
+  /** The time of a lease of time; undefined if it has ended. */
   timeLeft(id: GrantId, signal: AbortSignal): Promise<TimeLeft | undefined>;
   commit(transaction: LeaseTransaction, signal: AbortSignal): Promise<Committed>;
   /** Follows every key that starts with the prefix, through anything, until `signal`. */

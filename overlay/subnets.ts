@@ -34,7 +34,7 @@ const mostWidenings = 2;
  * by that address alone and has 0.0.0.0, leaves it be.
  */
 const standInBase = 240n << 24n;
-/** As many subnets have a stand-in address. */
+/** The number of subnets that have a placeholder address. */
 const standIns = 1n << 28n;
 
 /** Whether the subnets are ones that the configuration would hand out. */

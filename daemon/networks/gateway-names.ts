@@ -52,7 +52,7 @@ export class GatewayNames {
     return this.#parts.resolvers.isWanted(network);
   }
 
-  /** The networks as they are, but for one that is to be this. */
+  /** The present networks, with this definition in place of its network's. */
   networksWith(network: NetworkDefinition): KnownNetworks {
     return {
       list: () => this.#entries.list().map((each) => (each.name === network.name ? network : each)),
@@ -90,7 +90,7 @@ export class GatewayNames {
     await this.#parts.resolvers.settle(() => []);
   }
 
-  /** Where pods can ask for names, for people. */
+  /** A text about the servers that pods can ask for names. */
   text(definition: NetworkDefinition): string[] {
     if (!this.isResolving(definition)) return [];
     const { subnets, bridge } = definition;

@@ -10,9 +10,8 @@ export interface HostDns {
 
 const ownFile = "/etc/resolv.conf";
 /**
- * Where those who listen on loopback for the host keep the servers they ask themselves:
- * systemd-resolved behind its 127.0.0.53, NetworkManager behind its dnsmasq, resolvconf behind a
- * dnsmasq of Debian's.
+ * The files in which local resolvers on loopback keep their upstream servers: systemd-resolved
+ * behind its 127.0.0.53, NetworkManager behind its dnsmasq, resolvconf behind Debian's dnsmasq.
  */
 const filesBehind = [
   "/run/systemd/resolve/resolv.conf",
@@ -23,7 +22,7 @@ const filesBehind = [
 /** Every file that may name the host's servers. */
 export const resolverFiles: readonly string[] = [ownFile, ...filesBehind];
 
-/** Reads resolv.conf text; what is malformed is left out, as resolvers do. */
+/** Parses the text of resolv.conf; malformed lines are skipped, as resolvers do. */
 export function parseResolvConf(text: string): HostDns {
   const servers: Ip[] = [];
   let search: readonly string[] = [];
@@ -54,7 +53,7 @@ export function readHostDns(read: (path: string) => string | undefined = readIfT
   return own;
 }
 
-/** Longest such a file may be, bytes; a longer one counts as none. */
+/** The limit for the file's size, in bytes; a longer file counts as missing. */
 const limit = 1024 * 1024;
 
 function readIfThere(path: string): string | undefined {

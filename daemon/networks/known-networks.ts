@@ -4,11 +4,9 @@ import type { NetworkDefinition } from "../config/network-definition.ts";
 
 /** The networks there are. */
 export interface KnownNetworks {
-  /** By name. */
+  /** Sorted by name. */
   list(): readonly NetworkDefinition[];
-  /**
-   * Throws `WRONG_STATE` when one of these is being changed so that nothing can be planned for it.
-   */
+  /** Throws `WRONG_STATE` if a change of one of these networks prevents planning for it. */
   refuseChanging(names: readonly string[]): void;
   /**
    * The domain of pods' names, if pods of the network can ask its gateways for names. A guest that

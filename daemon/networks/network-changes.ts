@@ -16,7 +16,7 @@ export class NetworkChanges {
   readonly #parts: NetworksParts;
   readonly #entries: NetworkEntries;
   readonly #names: GatewayNames;
-  /** Whose subnets are being exchanged. */
+  /** The networks whose subnets are being replaced. */
   readonly #changing = new Set<string>();
   /**
    * The networks on which nothing new is planned, with the reason: networks whose subnets are

@@ -6,13 +6,16 @@ import { type FirewallConfig, fragmentBetween, networkFragment } from "./network
 
 /** A network as this podnetd has it. */
 export interface NetworkEntry {
-  /** As pods are planned for it. */
+  /** The definition with which pods are planned. */
   definition: NetworkDefinition;
-  /** As the host is to have it: another one while it is being changed. */
+  /** The desired definition on the host, which differs during a change. */
   wanted: NetworkDefinition;
   /** It is changing from one definition to the other: deviations on the host are podnetd's own. */
   moving: boolean;
-  /** Of which something may be left on the host: a change to them could not be taken back. */
+  /**
+   * Earlier definitions that may have left objects on the host, because a change to them could not
+   * be reverted.
+   */
   left: readonly NetworkDefinition[];
 }
 
@@ -41,7 +44,7 @@ export class NetworkEntries {
     );
   }
 
-  /** As the host is to have them. */
+  /** The definitions that the host should have. */
   wanted(): NetworkDefinition[] {
     return Array.from(this.#entries.values(), ({ wanted }) => wanted);
   }

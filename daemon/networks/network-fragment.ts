@@ -6,7 +6,7 @@ import { goneSubnets } from "./refuse-update.ts";
 /** How this node makes rules. */
 export type FirewallConfig = Pick<Config, "disableIptables" | "iptablesChain">;
 
-/** A network as the host is to have it. */
+/** The desired state of a network on the host. */
 export function networkFragment(
   { name, bridge, subnets, ...network }: NetworkDefinition,
   { disableIptables, iptablesChain }: FirewallConfig,
@@ -31,8 +31,8 @@ export function networkFragment(
 }
 
 /**
- * The way from what was, or may be left of it, to a definition, for the host: gateways that it has
- * not go.
+ * The desired state that leads from earlier definitions, or what is left of them, to a new one:
+ * gateways that it does not have are removed.
  */
 export function fragmentBetween(
   from: readonly NetworkDefinition[],

@@ -28,7 +28,7 @@ export interface NetworksParts extends GatewayNamesParts {
    * is now.
    */
   follow(name: NetworkName): Promise<void>;
-  /** What that would make of ports. */
+  /** The ports as the definition would change them. */
   changedPorts(definition: NetworkDefinition): readonly PluggedFragment[];
   /** Which guests that would send which name servers, with these networks, a line each. */
   changedServersText(name: NetworkName, networks: KnownNetworks): readonly string[];
@@ -36,6 +36,6 @@ export interface NetworksParts extends GatewayNamesParts {
 
 /** How a network was asked for. */
 export interface Asked {
-  /** Also where its subnets overlap with what is there. */
+  /** Accepts subnets that overlap existing ones. */
   readonly force: boolean;
 }

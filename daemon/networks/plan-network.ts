@@ -57,7 +57,7 @@ function planSubnet(asked: NetworkSpec["subnets"][number], field: string): Subne
   return { cidr, gateway, ranges: divide("ranges"), reserved: divide("reserved") };
 }
 
-/** What is thrown says which field it is about. */
+/** Adds the field to thrown errors. */
 function inField<T>(field: string, body: () => T): T {
   try {
     return body();

@@ -3,15 +3,14 @@ export interface SentMtu {
   readonly kind: "pod" | "container";
   /** A pod's name, or a container's id. */
   readonly name: string;
-  /** Of a pod's interface. */
+  /** The name of a pod's interface. */
   readonly guestName?: string;
   readonly mtu: number;
 }
 
 /**
- * What a network's bridge is to carry so that users with a larger MTU than the network's lose
- * nothing among themselves; nothing where there are none. `reported` is of all users of the
- * network. Pure.
+ * The bridge MTU with which users whose MTU is larger than the network's lose no packets among
+ * themselves; empty if there are no such users. `reported` lists all users of the network. Pure.
  */
 export function carriedFor(
   reported: readonly SentMtu[],

@@ -12,12 +12,12 @@ export interface NetworkRow {
   readonly state: NetworkState;
   /** The definition to go back to, with state `updating`. */
   readonly before: NetworkDefinition | undefined;
-  /** It is the one of podnetd's configuration. */
+  /** Whether it is the network of podnetd's configuration. */
   readonly configured: boolean;
   readonly createdMs: number;
 }
 
-/** As it is stored: name and bridge are columns, and a subnet is where its gateway is. */
+/** The stored form: name and bridge are columns, and a subnet is where its gateway is. */
 type Stored = Omit<NetworkDefinition, "name" | "bridge" | "subnets"> & {
   readonly subnets: readonly Omit<SubnetDefinition, "cidr">[];
 };

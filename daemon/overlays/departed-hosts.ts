@@ -9,7 +9,7 @@ export interface DepartedHostsParts {
   readonly addresses: () => readonly Ip[];
   /** Called with the hosts that are gone, when they are others than before. */
   readonly onDeparted: (owners: ReadonlySet<OwnerId>) => void;
-  /** Between two looks, milliseconds; five seconds unless given. */
+  /** The time between two looks, in milliseconds. Default: five seconds. */
   readonly everyMs?: number;
 }
 

@@ -4,8 +4,8 @@ import { connectEtcd, type EtcdOptions } from "../../etcd/client.ts";
 import type { EtcdConfig } from "../config/overlay.ts";
 
 /**
- * A client of the configured etcd; nothing is sent yet. Throws `CONFIG_INVALID` when a file of it
- * cannot be read.
+ * A client of the configured etcd; it sends nothing yet. Throws `CONFIG_INVALID` if one of its
+ * files cannot be read.
  */
 export const openEtcd = (config: EtcdConfig): ReturnType<typeof connectEtcd> =>
   connectEtcd(etcdOptions(config));

@@ -34,11 +34,11 @@ export interface HostPlaceParts {
 }
 
 /**
- * Until a backend that could not be used is tried again, milliseconds: a module may be loaded, a
- * command put right.
+ * The wait before an unusable backend is tried again, in milliseconds: a module may be loaded, or a
+ * command repaired.
  */
 const againMs = 10_000;
-/** Until the host is watched again, when that could not be begun, milliseconds. */
+/** The wait before a failed watch of the host is retried, in milliseconds. */
 const uplinkAgainMs = 2000;
 
 /**
@@ -51,7 +51,7 @@ export class HostPlace implements AsyncDisposable {
   #families = "";
   #uplinks: UplinkFollower | undefined;
   #uplink: Uplink | undefined;
-  /** Of the configuration's backend; undefined until it is known that it can be used. */
+  /** The configuration's backend; undefined until it is known to be usable. */
   #usable:
     | { readonly extension: Extension | undefined; readonly output: string | undefined }
     | undefined;
@@ -107,7 +107,7 @@ export class HostPlace implements AsyncDisposable {
     return this.#usable?.extension;
   }
 
-  /** Of packets between pods of different hosts; undefined until it is known. */
+  /** The MTU between pods of different hosts; undefined until it is known. */
   get mtu(): number | undefined {
     const { backend } = this;
     if (this.#config === undefined || backend === undefined || this.#uplink === undefined)
@@ -178,7 +178,7 @@ export class HostPlace implements AsyncDisposable {
     }
   }
 
-  /** Where flanneld was before, the others know this host by the MAC of the device that it left. */
+  /** Adopts the MACs of flanneld's device if it is left: other hosts know this host by them. */
   async #adoptMacs(config: OverlayConfig): Promise<void> {
     const { backend } = config;
     if (backend.type !== "vxlan") return;

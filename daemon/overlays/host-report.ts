@@ -42,7 +42,7 @@ export interface HostReportParts {
   readonly tunnels: Pick<Overlays["tunnels"], "get">;
 }
 
-/** What is reported of this host's part of one overlay, and of the other hosts in it. */
+/** The reports about this host's part of one overlay, and about the other hosts in it. */
 export class HostReport {
   readonly #parts: HostReportParts;
 

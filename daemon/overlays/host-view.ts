@@ -102,7 +102,7 @@ export function nodeViews(
     probe,
     ends,
   }: Pick<HostKnowledge, "state" | "clock"> & {
-    /** Of leases of other hosts, as far as that is known. */
+    /** The ends of other hosts' leases, as far as they are known. */
     readonly ends: ReadonlyMap<GrantId, LeaseEnd>;
     /** The result of the last probe of a host, by its key. */
     readonly probe: (key: string) => Probe | undefined;

@@ -14,7 +14,7 @@ import type { Database } from "../store/database.ts";
 
 export interface OverlayHostParts {
   readonly name: string;
-  /** Where its keys are. */
+  /** The prefix of its keys. */
   readonly prefix: Prefix;
   readonly network: NetworkName;
   readonly subnetFile: string;
@@ -35,6 +35,6 @@ export interface OverlayHostParts {
   readonly conflict: (config: OverlayConfig) => PodnetError | undefined;
   /** Its lease, its phase or what it carries is another. */
   readonly onChange: () => void;
-  /** It has been left: what the kernel has of it is to go. */
+  /** Called when the host has left the overlay: the kernel's state of it has to be removed. */
   readonly onLeft: () => void;
 }

@@ -414,7 +414,7 @@ export class OverlayHost implements AsyncDisposable {
     void guard("overlay", () => this.#leased.become({ subnets, mtu }, phase));
   }
 
-  /** As it is, before anything is known. */
+  /** The network's present MTU, before anything is known. */
   get #networkMtu(): number {
     const { networks, network } = this.#parts;
     return this.#mtu === 0 ? networks.find(network).mtu : this.#mtu;
@@ -454,7 +454,7 @@ export class OverlayHost implements AsyncDisposable {
   }
 
   #made(shape: OverlayShape): void {
-    // It was left while that was made.
+    // The host left the overlay during the call.
     if (this.#kernel.wanted === undefined) return;
     this.#memory.note({ desired: makeDesired(shape, []) });
     this.#known.note(shape, () => this.#kernel.wanted);

@@ -51,7 +51,7 @@ export interface OverlayHostsParts {
 /** The name of flannel's single overlay in podnet. */
 export const singleName = parseNetworkName("flannel");
 
-/** The overlays this host is in, or is to be in. */
+/** The overlays that this host takes part in, or should take part in. */
 export class OverlayHosts implements OverlayControl, AsyncDisposable {
   readonly #parts: OverlayHostsParts;
   readonly #overlays: Overlays;
@@ -71,7 +71,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   readonly #membership: Membership;
   /** Hosts with a record in etcd, as far as that is known. */
   #present: ReadonlySet<OwnerId> | undefined;
-  /** From when the hosts take part. */
+  /** Whether the hosts take part yet. */
   #begun = false;
 
   private constructor(parts: OverlayHostsParts) {
@@ -108,10 +108,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     }
   }
 
-  /**
-   * Resolves when programs on the host have been notified of every subnet that this host is to
-   * have.
-   */
+  /** Resolves once programs on the host have been notified of every subnet of this host. */
   async told(): Promise<void> {
     await Promise.all(Array.from(this.#hosts.values(), (host) => host.told));
   }
@@ -202,7 +199,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   async #begin(): Promise<void> {
     const { settings, config, db } = this.#parts;
     const { names, discover, prefix } = settings;
-    // Overlays of an earlier start go on until it is known that they are no more.
+    // Overlays of an earlier start continue until they are known to exist no longer.
     const known = discover ? [...names, ...knownOverlays(db, singleName)] : names;
     if (names.length > 0 || discover) await this.#membership.become(known);
     else this.#add(singleName, prefix, config.network.name);

@@ -113,7 +113,9 @@ export function overlayMetrics(
   ];
 }
 
-/** What tunnels have counted since they were opened: from 0 on again when one is opened anew. */
+/**
+ * The counters of tunnels since they were opened: they restart at 0 when a tunnel is opened again.
+ */
 function tunnelCounter(
   overlays: Pick<OverlayHosts, "list">,
   what: string,

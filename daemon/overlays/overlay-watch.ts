@@ -5,7 +5,7 @@ import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import type { OverlayDesired } from "../../network/model/overlay.ts";
 import type { Overlays } from "../../network/overlay/overlays.ts";
 
-/** From an event of the kernel to the look it asks for, milliseconds. */
+/** The time from a kernel event to the look that it triggers, in milliseconds. */
 const settleMs = 100;
 
 export interface OverlayWatchParts {
@@ -18,11 +18,11 @@ export interface OverlayWatchParts {
   readonly log: Pick<Log, "warn">;
   /** The desired state of the kernel for overlays. */
   readonly wanted: () => readonly OverlayDesired[];
-  /** All of them are to be looked at. */
+  /** Looks at all overlays. */
   readonly look: () => void;
 }
 
-/** Has overlays looked at: soon after the kernel reports damage, and from time to time. */
+/** Triggers looks at overlays: soon after the kernel reports damage, and periodically. */
 export class OverlayWatch implements Disposable {
   readonly #parts: OverlayWatchParts;
   readonly #opened = new DisposableStack();

@@ -31,7 +31,7 @@ export class RefusedPeers {
     );
   }
 
-  /** Who is refused and why, in one line; none where no host is. */
+  /** The refused hosts with the reasons, in one line; empty if there are none. */
   get troubles(): readonly string[] {
     const { size } = this.#known;
     if (size === 0) return [];

@@ -24,7 +24,7 @@ export class SharedSubnet {
     this.#parts = parts;
   }
 
-  /** Who else has addresses of the subnets, one line each, as of the last look. */
+  /** Other links with addresses of the subnets, one line each, as of the last look. */
   get troubles(): readonly string[] {
     return this.#troubles;
   }

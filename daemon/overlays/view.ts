@@ -10,9 +10,9 @@ export interface OverlayPeerView {
   readonly key: string;
   /** Its part of the overlay: one of each family that the overlay has. */
   readonly subnets: readonly Cidr[];
-  /** Where packets for its subnets are sent. */
+  /** The addresses to which packets for its subnets are sent. */
   readonly publicIps: readonly Ip[];
-  /** As its lease says: `vxlan`, `host-gw`, ... */
+  /** The backend in its lease: `vxlan`, `host-gw`, ... */
   readonly backend: string;
   /**
    * When its lease ends unless it is renewed, wall clock, milliseconds. Absent: never (reserved),
@@ -31,7 +31,7 @@ export interface OverlayPeerView {
   readonly rttMs?: number;
 }
 
-/** An overlay that this host is in, or is to be in. */
+/** An overlay that this host takes part in, or should take part in. */
 export interface OverlayView {
   readonly name: string;
   readonly phase: LeasePhase;
@@ -45,7 +45,7 @@ export interface OverlayView {
   readonly leaseKey?: string;
   /** The addresses of this host to which other hosts send. */
   readonly publicIps: readonly Ip[];
-  /** Of packets between pods of different hosts; 0 until it is known. */
+  /** The MTU between pods of different hosts; 0 until it is known. */
   readonly mtu: number;
   /** For how long etcd has not been heard, milliseconds; absent while it is. */
   readonly staleMs?: number;
@@ -119,6 +119,6 @@ export interface OverlayControl {
   reservations(name: string, signal: AbortSignal): Promise<readonly Reservation[]>;
   /** Returns the reservation. Throws `INVALID_ARGUMENT`, `SUBNET_TAKEN`. */
   reserve(name: string, request: ReservationRequest, signal: AbortSignal): Promise<Reservation>;
-  /** Absent is success: answers whether there was one. */
+  /** Absence is success: returns whether there was one. */
   unreserve(name: string, subnets: Reservation["subnets"], signal: AbortSignal): Promise<boolean>;
 }

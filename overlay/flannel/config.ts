@@ -17,7 +17,7 @@ import { printable } from "../../core/names.ts";
 import { type Backend, parseBackend } from "./backend.ts";
 import { broken, type Fields, fieldsOf, flagOf, jsonOf, textOf, wholeOf } from "./json.ts";
 
-/** Where the hosts' subnets of one family come from. */
+/** The space from which hosts' subnets of one family are taken. */
 export interface SubnetSpace {
   readonly network: Cidr;
   /** Length of each host's subnet. */
@@ -167,7 +167,7 @@ function boundIn(
   return ip;
 }
 
-/** What a parser gives; undefined when it refuses. */
+/** The result of a parser; undefined if it refuses. */
 export function readable<T>(parse: () => T): T | undefined {
   try {
     return parse();

@@ -7,10 +7,10 @@ export type Subnets =
   | { readonly v4: Cidr; readonly v6: Cidr | undefined }
   | { readonly v4: undefined; readonly v6: Cidr };
 
-/** As flannel looks for it: at the key's end, whatever stands before. */
+/** Searched as flannel does: at the key's end, after any prefix. */
 const pattern = /([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+)-([0-9]+)(?:&([0-9a-f:]+)-([0-9]+))?$/;
 
-/** What stands for the IPv4 subnet of a host that has none. */
+/** The placeholder for the IPv4 subnet of a host that has none. */
 const none = "0.0.0.0-0";
 
 const part = (subnet: Cidr): string => `${ipOf(subnet)}-${lengthOf(subnet)}`;
@@ -30,7 +30,7 @@ export const leaseKey = (prefix: Prefix, subnets: Subnets): string =>
  * them of it.
  */
 export function parseLeaseKey(key: string): Subnets | undefined {
-  // (Keys are short; a long one is none, and is not searched for where a lease's could begin.)
+  // Keys are short: a long one is not a lease's key, and is not searched.
   const match = key.length > 512 ? null : pattern.exec(key);
   if (match === null) return undefined;
   const [, ip4 = "", length4 = "", ip6, length6 = ""] = match;

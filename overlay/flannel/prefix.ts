@@ -3,11 +3,12 @@ import { PodnetError } from "../../core/errors.ts";
 import { type NetworkName, parseNetworkName, printable } from "../../core/names.ts";
 
 /**
- * Where an overlay's keys are in etcd; `/coreos.com/network` is flannel's own. No slash at its end.
+ * The prefix of an overlay's keys in etcd; `/coreos.com/network` is flannel's own. No slash at its
+ * end.
  */
 export type Prefix = Brand<string, "EtcdPrefix">;
 
-/** Where podnet keeps records of its own in etcd, away from every overlay. */
+/** The prefix of podnet's own records in etcd, outside of every overlay. */
 export type OwnPrefix = Brand<string, "OwnPrefix">;
 
 const segment = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
@@ -15,8 +16,7 @@ const longest = 200;
 
 /**
  * flannel watches everything that starts with `<prefix>/subnets`, and a key there which it cannot
- * read costs a running node all its routes. So nothing of ours may be called that way, at any
- * depth.
+ * read costs a running node all its routes. So no key of ours may have that name, at any depth.
  */
 const isReserved = (name: string): boolean => name.startsWith("subnets") || name === "config";
 
@@ -63,7 +63,7 @@ export function networkPrefix(prefix: Prefix, name: string, field = "network"): 
 export const configKey = (prefix: Prefix): string => `${prefix}/config`;
 
 /**
- * What every lease's key starts with. No slash at the end: flannel has none, and what it sees is
- * what we see.
+ * The prefix of every lease's key. No slash at the end: flannel has none either, so that both see
+ * an equal set of keys.
  */
 export const leasesPrefix = (prefix: Prefix): string => `${prefix}/subnets`;

@@ -10,7 +10,7 @@ import { readable } from "./readable.ts";
  */
 export type HostId = Brand<string, "HostId">;
 
-/** What a key of podnet's own is about. */
+/** The subject of one of podnet's own keys. */
 export type RecordKey =
   | { readonly kind: "host"; readonly host: HostId }
   | { readonly kind: "pod"; readonly host: HostId; readonly pod: PodId };
@@ -18,11 +18,12 @@ export type RecordKey =
 const hostPattern = /^[0-9a-f]{8}-[A-Za-z0-9._-]{1,64}$/;
 
 /**
- * Where the records of the hosts of an overlay are, or of all overlays below a prefix: in none of
- * them.
+ * The prefix of the records of an overlay's hosts, or of the hosts of all overlays below a prefix.
+ * It is outside of the overlays' own prefixes.
  */
 export function recordsPrefix(overlay: Prefix): OwnPrefix {
-  // Whoever calls an overlay as podnet's own records are called still has them apart.
+  // An overlay whose name looks like that of podnet's own records gets another root, so that they
+  // stay separate.
   const root = `${overlay}/`.startsWith("/podnet/") ? "/podnet-records" : "/podnet";
   return parseOwnPrefix(`${root}${overlay}`, overlay);
 }
@@ -38,7 +39,7 @@ export const hostKey = (prefix: OwnPrefix, host: HostId): string => `${prefix}/h
 export const podKey = (prefix: OwnPrefix, host: HostId, pod: PodId): string =>
   `${prefix}/pods/${host}/${pod}`;
 
-/** What a key below the prefix is about; undefined when it is none of podnet's. */
+/** The subject of a key below the prefix; undefined if the key is not podnet's. */
 export function parseRecordKey(prefix: OwnPrefix, key: string): RecordKey | undefined {
   if (!key.startsWith(`${prefix}/`) || key.length > 512) return undefined;
   const [what, host = "", pod, ...more] = key.slice(prefix.length + 1).split("/");

@@ -14,7 +14,7 @@ export class HostPresence {
     this.#prefix = prefix;
   }
 
-  /** Who they are. */
+  /** The ids of these hosts. */
   get owners(): ReadonlySet<OwnerId> {
     return new Set([...this.#hosts].map(ownerOfHost));
   }

@@ -12,7 +12,7 @@ import {
 import { jsonOf } from "../flannel/json.ts";
 import { readable, unreadable } from "./readable.ts";
 
-/** What a host publishes of one of its pods. */
+/** The data that a host publishes about one of its pods. */
 export interface PodRecord {
   readonly id: PodId;
   readonly name: PodName;
@@ -32,7 +32,7 @@ interface RecordedInterface {
   readonly addresses: readonly IpPrefix[];
 }
 
-/** What a host publishes of itself. */
+/** The data that a host publishes about itself. */
 export interface HostRecord {
   readonly name: string;
   /** The key of its lease in each overlay. */
@@ -51,8 +51,8 @@ const recordedStates = [
 export type RecordedState = (typeof recordedStates)[number];
 
 /**
- * Of the form below: a later podnet that writes another one counts it up, and earlier ones pass its
- * records over.
+ * The version of the format below: a later podnet that writes another format increments it, and
+ * earlier ones skip its records.
  */
 const version = 1;
 /** Longest that is read, characters; more than any pod's labels and addresses come to. */
@@ -63,7 +63,7 @@ export const podRecordText = ({ interfaces, ...rest }: PodRecord): string =>
   JSON.stringify({
     version,
     ...rest,
-    // (What is undefined is left out.)
+    // Undefined members are left out.
     interfaces: interfaces.map(({ network, overlay, name, addresses }) => ({
       network,
       overlay,

@@ -48,7 +48,7 @@ export class RemotePods {
     return this.#skipped;
   }
 
-  /** By host, and of a host the oldest first. */
+  /** Sorted by host, and then by age, the oldest first. */
   list(): RemotePod[] {
     return [...this.#held.values()]
       .flatMap((held) => (held.kind === "pod" ? [this.#podOf(held.host, held.record)] : []))

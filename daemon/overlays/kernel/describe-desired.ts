@@ -1,6 +1,6 @@
 import type { OverlayDesired, OverlaySide } from "../../../network/model/overlay.ts";
 
-/** An overlay as the kernel is to have it, rules aside, one line each. */
+/** The desired state of an overlay in the kernel, without rules, one line each. */
 export const describeDesired = (desired: OverlayDesired): string[] =>
   desired.sides.flatMap((side) => [
     ...deviceLines(desired, side),

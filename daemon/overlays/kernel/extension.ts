@@ -10,7 +10,7 @@ export type ExtensionConfig = Backend & { readonly type: "extension" };
 export interface ExtensionOptions {
   readonly config: ExtensionConfig;
   readonly log: Pick<Log, "info" | "warn">;
-  /** Until a command is ended, milliseconds; 30 s unless given. */
+  /** The time limit of a command, in milliseconds. Default: 30 s. */
   readonly timeoutMs?: number;
 }
 

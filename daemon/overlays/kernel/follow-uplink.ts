@@ -13,12 +13,12 @@ export interface UplinkFollowing {
   /** The families of the overlay's configuration. */
   readonly families: readonly Family[];
   /**
-   * How long something must have stood still before it counts, milliseconds; a second unless given.
-   * A network that is restarted loses its addresses and has them again: the lease is not to move
-   * for that.
+   * How long the host's links must be unchanged before a change counts, in milliseconds. Default:
+   * one second. A restarted network loses its addresses and gets them again: the lease should not
+   * move for that.
    */
   readonly settleMs?: number;
-  /** It is another one, or the first. */
+  /** Called with the first interface, and at each change. */
   readonly onUplink: (uplink: Uplink) => void;
   /**
    * There is no interface: the previous one is kept until there is one. Called once for each

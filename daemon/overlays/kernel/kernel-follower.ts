@@ -24,7 +24,7 @@ export interface KernelFollowerParts {
   readonly peers: () => Iterable<Peer>;
   readonly clock: Clock;
   readonly log: Log;
-  /** It was made as wanted, or is so still. */
+  /** Called when the desired state was applied, or confirmed. */
   readonly onMade: (shape: OverlayShape, outcome: OverlayOutcome) => void;
   /**
    * Others had changed it, and it was put right: left alone for `pauseMs` from now on, if that
@@ -188,7 +188,7 @@ export class KernelFollower implements AsyncDisposable {
     } while (this.#due.wanted || this.#due.look);
   }
 
-  /** By a delta where that does, else by a look at all of it. */
+  /** Applies a delta if that is enough, else inspects everything. */
   async #make(name: string, signal: AbortSignal): Promise<OverlayOutcome | undefined> {
     const { overlays } = this.#parts;
     if (!this.#all) {

@@ -4,15 +4,15 @@ import type { OverlayDesired } from "../../../network/model/overlay.ts";
 import type { Overlays } from "../../../network/overlay/overlays.ts";
 import { WorkQueue } from "../../reconcile/work-queue.ts";
 
-/** Longest that taking away what is no overlay's any more may take, milliseconds. */
+/** The time limit for removing objects that belong to no overlay any more, in milliseconds. */
 export const sweepMs = 60_000;
-/** Until it is tried again. */
+/** The wait before a retry. */
 const backoff = { firstMs: 500, longestMs: 2000 } as const;
 
 export interface LeftoversParts {
   readonly overlays: Pick<Overlays, "sweep">;
   readonly log: Pick<Log, "error">;
-  /** What the kernel is to have of overlays. */
+  /** The desired state of the kernel for overlays. */
   readonly wanted: () => readonly OverlayDesired[];
 }
 
@@ -36,7 +36,7 @@ export class Leftovers implements AsyncDisposable {
     return this.#parts.overlays.sweep(wanted, AbortSignal.timeout(sweepMs));
   }
 
-  /** As soon as that can be done; tried again until it can. */
+  /** Removes them as soon as possible; retried until it succeeds. */
   soon(): void {
     this.#queue.add("sweep", async () => void (await this.sweep()));
   }

@@ -103,7 +103,7 @@ export interface ShapeFrom {
   readonly subnets: Subnets;
 }
 
-/** An overlay as it is to be on this host, without its peers. Pure. */
+/** The desired state of an overlay on this host, without its peers. Pure. */
 export function makeShape(from: ShapeFrom): OverlayShape {
   const { name, settings, config, backend, uplink, subnets } = from;
   const side = (family: Family): SideShape[] => {
@@ -138,7 +138,7 @@ export function makeShape(from: ShapeFrom): OverlayShape {
   };
 }
 
-/** An overlay as it is to be on this host, with all its peers. Pure. */
+/** The desired state of an overlay on this host, with all its peers. Pure. */
 export function makeDesired(shape: OverlayShape, peers: Iterable<Peer>): OverlayDesired {
   const all = [...peers];
   const sides = shape.sides.map((side) => ({

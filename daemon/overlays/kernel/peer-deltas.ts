@@ -14,8 +14,8 @@ interface Pending {
 }
 
 /**
- * What changed of peers and was not made yet, as one delta: what comes and goes meanwhile is in
- * none.
+ * The changes of peers that are not applied yet, as one delta: a peer that came and went meanwhile
+ * is not in it.
  */
 export class PeerDeltas {
   readonly #sides = new Map<Family, Pending>([
@@ -35,7 +35,7 @@ export class PeerDeltas {
     return [...this.#sides.values()].some(({ removed, added }) => removed.size + added.size > 0);
   }
 
-  /** All that was noted; nothing is pending from now on. */
+  /** Returns all recorded changes, and forgets them. */
   take(): OverlayDelta {
     const delta = new Map<Family, PeerDelta>();
     for (const [family, { removed, added }] of this.#sides)
@@ -45,7 +45,7 @@ export class PeerDeltas {
     return delta;
   }
 
-  /** All peers are made anew: what was noted is among them. */
+  /** Forgets the recorded changes, because all peers are made again. */
   clear(): void {
     for (const { removed, added } of this.#sides.values()) {
       removed.clear();

@@ -31,14 +31,14 @@ import { WorkQueue } from "../../reconcile/work-queue.ts";
  */
 const longest = 64 << 10;
 
-/** Where an overlay's file is: one of several, `name`, has its own. */
+/** The path of an overlay's file: each of several overlays, by `name`, has its own. */
 export const subnetFilePath = (
   { subnetFile, subnetDir }: Pick<OverlayConfig, "subnetFile" | "subnetDir">,
   name: NetworkName | undefined,
 ): string => (name === undefined ? subnetFile : join(subnetDir, `${name}.env`));
 
 export interface SubnetFileOptions {
-  /** Of `subnetFilePath`. */
+  /** The result of `subnetFilePath`. */
   readonly path: string;
   readonly log: Pick<Log, "warn">;
   /**

@@ -2,12 +2,12 @@ import { overlaps } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { OverlayConfig } from "../../../overlay/flannel/config.ts";
 
-/** What each overlay of this host is to be. */
+/** The configuration of each overlay of this host. */
 export type Claims = Map<string, OverlayConfig>;
 
 /**
- * Takes down what an overlay is to be, unless another of this host's has part of that already:
- * addresses that both hand out, or the same VXLAN. Answers why not.
+ * Records an overlay's configuration, unless it conflicts with another one of this host: by
+ * addresses that both hand out, or by their VXLAN id. Returns the conflict.
  */
 export function conflictWith(
   wanted: OverlayConfig,

@@ -1,7 +1,7 @@
 import type { Clock } from "../../../core/clock.ts";
 import type { GrantId, LeaseStore, TimeLeft } from "../../../overlay/store.ts";
 
-/** Of an etcd lease, wall clock, milliseconds. */
+/** The end of an etcd lease, by the wall clock, in milliseconds. */
 export interface LeaseEnd {
   readonly endsAt: number;
   /** When its time began anew: it was granted or renewed then. */

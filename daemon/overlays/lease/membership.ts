@@ -16,13 +16,13 @@ export interface MembershipParts {
    * Adds an overlay, in which this host takes part from then on. Throws the reason if that fails.
    */
   readonly add: (name: NetworkName) => Promise<void>;
-  /** This one has been left and is no more. */
+  /** Removes an overlay that was left and exists no longer. */
   readonly drop: (name: NetworkName) => Promise<void>;
   readonly log: Pick<Log, "error">;
   readonly againMs?: number;
 }
 
-/** Where it is written which overlays there are. */
+/** The source of the set of overlays. */
 export interface Discovery {
   readonly store: Pick<LeaseStore, "follow">;
   readonly prefix: Prefix;
@@ -43,7 +43,7 @@ export class Membership implements AsyncDisposable {
   readonly #parts: MembershipParts;
   readonly #over = new AbortController();
   #wanted: ReadonlySet<NetworkName> = new Set();
-  /** Being left because they are no more. */
+  /** The overlays that are being left because they no longer exist. */
   readonly #ending = new Set<NetworkName>();
   /** The failed changes that will be retried. */
   readonly #failed = new Map<NetworkName, string>();
@@ -130,7 +130,7 @@ export class Membership implements AsyncDisposable {
     void host.end(this.#over.signal).then(
       () =>
         this.#next(async () => {
-          // It may have come again meanwhile.
+          // The overlay may exist again by now.
           if (!this.#ending.delete(name) || this.#over.signal.aborted) return;
           try {
             await drop(name);

@@ -3,7 +3,7 @@ import { PodnetError } from "../../../core/errors.ts";
 import { kernelHasLinkKind, kernelHasXfrm } from "../../../linux/kernel-features.ts";
 import type { BackendType } from "../../../overlay/flannel/backend.ts";
 
-/** What the host is asked. */
+/** The queries about the host. */
 export interface BackendNeeds {
   readonly hasLinkKind: (kind: string) => Promise<boolean>;
   readonly hasXfrm: () => boolean;
@@ -16,7 +16,7 @@ const thisHost: BackendNeeds = {
   hasFile: existsSync,
 };
 
-/** Where distributions keep strongSwan's daemon. */
+/** The paths at which distributions install strongSwan's daemon. */
 const charonPaths = [
   "/usr/lib/ipsec/charon",
   "/usr/libexec/ipsec/charon",
@@ -24,7 +24,7 @@ const charonPaths = [
   "/usr/libexec/strongswan/charon",
 ] as const;
 
-/** What it is wanted for. */
+/** The intended use of the backend. */
 export interface BackendUse {
   readonly type: BackendType;
   /** Whether the overlay has IPv6. */
@@ -33,7 +33,7 @@ export interface BackendUse {
   readonly extension: boolean;
 }
 
-/** What a backend lacks here; nothing when it can be used. */
+/** The requirements of a backend that are missing here; empty if it can be used. */
 type Lacks = readonly string[];
 
 /**

@@ -4,9 +4,9 @@ import type { Overlap } from "../../../network/bridge/overlap.ts";
 import type { OverlayConfig } from "../../../overlay/flannel/config.ts";
 
 /**
- * Why an overlay cannot have the networks of its configuration here: the host uses addresses of
- * them, which `network create` refuses, too. Networks that are in force already are not judged
- * anew. Undefined where nothing is in the way. Throws what looking throws.
+ * The reason why an overlay cannot have its configured networks here: the host uses addresses of
+ * them, which `network create` refuses, too. Networks already in use are not checked again.
+ * Undefined if there is no conflict. Throws the errors of the look.
  */
 export async function refuseOverlap(
   { v4, v6 }: Pick<OverlayConfig, "v4" | "v6">,

@@ -20,7 +20,7 @@ export interface KnownOverlay {
   readonly registry: Registry;
 }
 
-/** What is kept for hosts. */
+/** The reservations. */
 export const keptIn = ({ registry }: KnownOverlay): Reservation[] =>
   reservationsIn(registry).map(({ subnets, value: { publicIp, publicIp6 } }) => ({
     subnets,

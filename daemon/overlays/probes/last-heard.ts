@@ -40,7 +40,7 @@ export class LastHeard implements Disposable {
     if (staleSince === undefined) return undefined;
     const hereMs = this.#clock.monotonic() - staleSince;
     const { heardMs } = this.#memory.record;
-    // (A wall clock that was set back says nothing.)
+    // A wall clock that was set back proves nothing.
     return listed || heardMs === undefined ? hereMs : Math.max(hereMs, this.#clock.now() - heardMs);
   }
 

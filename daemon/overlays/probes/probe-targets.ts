@@ -14,9 +14,9 @@ import type { Peer } from "../../../overlay/peers.ts";
 const gateway = (subnet: Cidr): Ip => ipFromBigInt(familyOf(subnet), ipToBigInt(ipOf(subnet)) + 1n);
 
 /**
- * Which addresses of a peer answer when packets reach its pods' bridge, the likeliest first. They
- * are the overlay's wherever there is a way through it, for that its host can be reached says
- * nothing of what pods would meet.
+ * The addresses of a peer that answer if packets reach its pods' bridge, the likeliest first. They
+ * are addresses of the overlay wherever there is a path through it: a reachable host does not prove
+ * that its pods are reachable.
  */
 export function probeTargets(
   { subnets, publicIp, publicIp6 }: Pick<Peer, "subnets" | "publicIp" | "publicIp6">,

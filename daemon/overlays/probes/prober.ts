@@ -25,9 +25,9 @@ export interface ProberOptions {
 }
 
 /**
- * Asks every peer now and then whether it can be reached, and how long that takes. A bounded number
- * at once: with many that do not answer a round takes longer, and the network no more. New peers
- * are asked at once.
+ * Probes periodically whether every peer is reachable, and its round-trip time. The number of
+ * concurrent probes is bounded: with many unreachable peers a round takes longer, without more load
+ * on the network. New peers are probed at once.
  */
 export class Prober implements Disposable {
   readonly #options: Required<Omit<ProberOptions, "onChange">> & Pick<ProberOptions, "onChange">;
@@ -144,7 +144,7 @@ export class Prober implements Disposable {
       if (answer.kind === "unreachable" && this.#hosts.get(key)?.includes(answer.from) === true)
         found = { reachable: true, rttMs: answer.rttMs };
     }
-    // It has gone meanwhile, or is asked at other addresses by now.
+    // The peer is gone, or has other addresses by now.
     if (this.#targets.get(key) !== addresses || addresses.length === 0) return;
     const before = this.#probes.get(key);
     this.#probes.set(key, found);

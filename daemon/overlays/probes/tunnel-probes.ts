@@ -57,7 +57,9 @@ export type ChecksumProbe =
   /** The peer refuses no datagram at all: one of its rules may drop them. */
   | "unknown";
 
-/** As many as a host refuses before it takes a rest (icmp_ratelimit), between both kinds. */
+/**
+ * The number of refusals, of both kinds together, before a host limits their rate (icmp_ratelimit).
+ */
 const datagrams = 3;
 /** Ports on which usually no program listens: dynamic ports. */
 const ports = { first: 49_152, count: 16_384 } as const;

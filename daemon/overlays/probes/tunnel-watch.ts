@@ -27,7 +27,7 @@ export interface TunnelWatchOptions {
    * (`VxlanBackend.txChecksum: false`).
    */
   readonly onDamage: () => void;
-  /** The host's own sockets unless given. */
+  /** Default: the host's own sockets. */
   readonly ask?: AskEcho;
   readonly askRefusal?: AskRefusal;
   /** The `afterMs` of `ReachNews`. */
@@ -93,7 +93,7 @@ export class TunnelWatch implements Disposable {
     });
   }
 
-  /** To be called whenever something of it is new, however often: looked at once in a second. */
+  /** Call this at each change of the tunnel, however often: the tunnel is checked once a second. */
   follow(tunnel: WatchedTunnel): void {
     if (this.#options.settings.probeMs === 0 || this.#ending.signal.aborted) return;
     const same = this.#tunnel?.backend === tunnel.backend && this.#tunnel.mtu === tunnel.mtu;

@@ -40,7 +40,7 @@ export interface HostRecordsParts {
    * Called with the hosts that have a record when this set changes; undefined if it is not known.
    */
   readonly onPresent?: (owners: ReadonlySet<OwnerId> | undefined) => void;
-  /** How long records outlast a host that keeps silent, seconds; 300 unless given. */
+  /** How long records outlast a silent host, in seconds. Default: 300. */
   readonly ttlSeconds?: number;
 }
 
@@ -263,7 +263,7 @@ export class HostRecords implements AsyncDisposable {
     this.#failing = thrown !== undefined;
   }
 
-  /** Until so long has passed, podnetd ends, or (`wakes`) there is something to do. */
+  /** Waits until the time has passed, podnetd ends, or (`wakes`) there is something to do. */
   async #pause(ms: number, wakes = false): Promise<void> {
     if (this.#stop.signal.aborted) return;
     const { promise, resolve } = Promise.withResolvers<void>();

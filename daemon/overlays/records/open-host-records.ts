@@ -19,7 +19,7 @@ import type { OverlayView } from "../view.ts";
 
 export interface HostRecordsSources {
   readonly config: Pick<Config, "stateDir">;
-  /** Of the overlays: their keys in etcd are at or below it. */
+  /** The overlays' prefix: their keys in etcd are at or below it. */
   readonly prefix: NonNullable<Config["overlay"]>["prefix"];
   readonly overlays: {
     readonly etcd: Etcd;

@@ -37,7 +37,7 @@ export class OtherHosts implements AsyncDisposable {
     return grants;
   }
 
-  /** Of hosts that cannot both be right, a line each. */
+  /** The conflicts between hosts, a line each. */
   get conflicts(): readonly string[] {
     this.#conflicts ??= conflictsIn(this.#registry).map(conflictText);
     return this.#conflicts;

@@ -3,15 +3,15 @@ import { WorkQueue } from "../../reconcile/work-queue.ts";
 import type { Database } from "../../store/database.ts";
 import { type OverlayRecord, overlayRecord, writeOverlay } from "../store.ts";
 
-/** Until what could not be written down is tried again. */
+/** The wait before a failed write is retried. */
 const backoff = { firstMs: 500, longestMs: 2000 } as const;
 
-/** What the next start is to know of one overlay, kept alongside its row. */
+/** The data about one overlay for the next start, stored with its row. */
 export class OverlayMemory implements Disposable {
   readonly #db: Database;
   readonly #name: string;
   #record: OverlayRecord;
-  /** As it was written last. */
+  /** The text that was written last. */
   #written: string;
   readonly #queue: WorkQueue<"row">;
 
@@ -35,29 +35,37 @@ export class OverlayMemory implements Disposable {
     return this.#record;
   }
 
-  /** It is so from when it is written down; throws when it cannot be, and then it is not so. */
+  /**
+   * Changes the record, and writes it at once. Throws if the write fails; then the record is
+   * unchanged.
+   */
   remember(more: OverlayRecord): void {
     this.#write({ ...this.#record, ...more });
   }
 
-  /** It is so, whether or not it can be written down: that is tried again until it can. */
+  /**
+   * Changes the record, even if it cannot be written now: the write is retried until it succeeds.
+   */
   note(more: OverlayRecord): void {
     this.#keep({ ...this.#record, ...more });
   }
 
-  /** There is nothing more to go on with. */
+  /** Forgets the lease: the next start has nothing to continue. */
   forgetLease(): void {
     const { subnets: _subnets, desired: _desired, ...kept } = this.#record;
     this.#write(kept);
   }
 
-  /** The overlay is no more; by what others knew this host stays, should it come again. */
+  /**
+   * Forgets the overlay, which no longer exists. The data by which other hosts know this one stay,
+   * in case the overlay is created again.
+   */
   forget(): void {
     const { macs } = this.#record;
     this.#write(macs === undefined ? {} : { macs });
   }
 
-  /** What could not be written is tried once more. */
+  /** Retries a failed write once more. */
   [Symbol.dispose](): void {
     if (this.#queue.condition("row").status === "degraded") this.#keep(this.#record);
     void this.#queue.close();

@@ -32,7 +32,7 @@ export class OwnRecords {
     return changed;
   }
 
-  /** Keys that are to be there. */
+  /** The keys that should exist. */
   get wanted(): readonly string[] {
     return [...this.#wanted.keys()];
   }
@@ -43,7 +43,7 @@ export class OwnRecords {
     for (const kv of kvs) this.#put(kv);
   }
 
-  /** Takes in a change, of whomever; answers whether it is one of this host's. */
+  /** Applies a change by any host; returns whether its key is one of this host's. */
   changed(event: {
     readonly key: string;
     readonly modRevision: bigint;

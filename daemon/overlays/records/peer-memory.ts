@@ -7,15 +7,15 @@ import type { Database } from "../../store/database.ts";
 import { forgetPeers, type KnownPeers, knownPeers, writePeers } from "./overlay-peers.ts";
 
 /**
- * From a change of peers to their being written down, milliseconds: rarely, for a start finds most
- * of them in the kernel.
+ * The time from a change of peers to their storage, in milliseconds. It is long because a start
+ * finds most peers in the kernel.
  */
 const laterMs = 30_000;
 /**
  * Peers where podnetd itself moves the packets: a killed podnetd leaves no peer in the kernel.
  */
 const ownTableMs = 1000;
-/** Of each family; more would be megabytes for each change. */
+/** The limit for peers of each family: more would write megabytes at each change. */
 const most = 8192;
 
 /** Whether the table of peers is podnetd's own, and ends with it. */
@@ -50,8 +50,8 @@ export class PeerMemory implements Disposable {
   }
 
   /**
-   * What an earlier podnetd wrote down: when (wall clock, milliseconds), and whether in this boot.
-   * Undefined when it wrote nothing.
+   * When an earlier podnetd stored the peers (wall clock, milliseconds), and whether in this boot.
+   * Undefined if it stored none.
    */
   get former(): { readonly writtenMs: number; readonly sameBoot: boolean } | undefined {
     const former = this.#former;
@@ -107,7 +107,7 @@ export class PeerMemory implements Disposable {
     try {
       writePeers(db, overlay, { bootId, writtenMs: clock.now(), sides });
     } catch (thrown) {
-      // They serve a boot without etcd and nothing else.
+      // The stored peers are only used in a boot without etcd.
       log.warn({ overlay, err: toPodnetError(thrown) }, "Other hosts cannot be written down");
     }
   }

@@ -3,9 +3,7 @@ import type { PodRecord } from "../../../overlay/pods/record.ts";
 import { staying } from "../../pods/store/pod-plan.ts";
 import type { PodRow } from "../../pods/store/pod-row.ts";
 
-/**
- * What other hosts are notified of a pod: where it is and how it is, and nothing of how it is made.
- */
+/** The data about a pod for other hosts: its location and state, but not how it is built. */
 export function podRecordOf(
   { id, name, state, createdMs, spec, plan }: PodRow,
   overlayOf: (network: NetworkName) => NetworkName | undefined,

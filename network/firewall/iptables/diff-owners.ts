@@ -70,7 +70,9 @@ export function ownersOf(pods: readonly PluggedFragment[]): (owner: Owner) => bo
   return ({ kind, key }) => known.has(`${kind} ${key}`);
 }
 
-/** The commits that give an overlay its rules in one family. Pure. Throws as `diffNetworkFirewall`. */
+/**
+ * The commits that give an overlay its rules in one family. Pure. Throws as `diffNetworkFirewall`.
+ */
 export function diffOverlayFirewall(
   desired: OverlayRuled,
   chain: string,
