@@ -75,8 +75,7 @@ function addFlags(command: Command): Command {
 }
 
 /**
- * Tells systemd, if it wants to know (`Type=notify`). That it does not hear of it is no reason to
- * end.
+ * Notifies systemd, if it asked for that (`Type=notify`). A failure to do so does not end podnetd.
  */
 function report(state: ServiceState, log: Log | undefined): void {
   const address = process.env["NOTIFY_SOCKET"];
@@ -107,8 +106,8 @@ async function notifyReady(daemon: Daemon, log: Log): Promise<void> {
 }
 
 /**
- * What was exported for the command `podnet` is no setting of podnetd's, and commands of that shell
- * may miss it.
+ * A variable exported for the command `podnet` does not configure podnetd, whose socket commands of
+ * that shell may then miss.
  */
 function warnOfClientSocket(log: Log, socket: string): void {
   const meant = process.env["PODNET_SOCKET"] ?? "";
@@ -119,7 +118,9 @@ function warnOfClientSocket(log: Log, socket: string): void {
   );
 }
 
-/** What the log says of the pods when podnetd ends: after `podnet down` there are none left. */
+/**
+ * The fate of the pods, for the log, when podnetd ends: after `podnet down` there are none left.
+ */
 const [runOn, removed] = [
   "pods run on",
   "all pods and podnet's part of the host's network were removed",
@@ -168,7 +169,7 @@ async function serve(options: Record<string, unknown>): Promise<void> {
       config,
       (component) => openLog({ component, level }),
       (error) => {
-        // Somebody who asks for it twice is in no more of a hurry; a second signal would be.
+        // A repeated `podnet down` does not hurry the end; a second signal would.
         if (stopping) return;
         if (error === undefined) return stop("podnet down", removed);
         main.error({ err: error }, "Cannot go on");

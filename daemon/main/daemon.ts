@@ -61,8 +61,7 @@ export interface Daemon {
 
 /**
  * Starts everything, in order: checks, lock, rows, host, pods, API. Undoes it all when one fails.
- * `end` is called when podnetd is to end: because somebody asked for it, or with why it cannot go
- * on.
+ * `end` is called when podnetd has to end: on request, or with the error that stops it.
  */
 export async function openDaemon(
   configured: Config,
@@ -86,7 +85,7 @@ export async function openDaemon(
   const db = opened.use(openState(configured.stateDir, logOf("store")));
   const safe = opened.use(new AsyncDisposableStack());
   const config = withLeasedNetwork(configured, db);
-  // Whatever is done by rows that are damaged may be wrong; machines need none to run on.
+  // Acting on damaged rows may do harm; machines run on without rows.
   db.whenDamaged(end);
   const node = opened.use(
     await openNode({
@@ -216,7 +215,7 @@ export async function openDaemon(
       watchPending(pendingDir, () => void guard("cni", () => pending.settle()), logOf("cni")),
     );
   if (cni !== undefined) installation.present();
-  // Last of all: whoever is answered here finds podnetd whole, containers included.
+  // Last of all: callers of the API find podnetd complete, containers included.
   const api = await serveApi({
     unix: { path: config.socket, group: config.socketGroup },
     tcp: config.tcp,
@@ -227,7 +226,7 @@ export async function openDaemon(
     metrics: () => node.metrics.render(),
     health: (page) => healthPage(parts, page),
   }).catch(async (thrown: unknown) => {
-    // Nobody is answered out of a database that is closed.
+    // A caller must not be answered from a closed database.
     await cni?.close(0);
     throw thrown;
   });
@@ -238,7 +237,7 @@ export async function openDaemon(
     async close(graceMs) {
       await using _held = held;
       watching?.[Symbol.dispose]();
-      // What is under way still answers its caller; then the connections end.
+      // Calls under way still get their answers; then the connections end.
       await Promise.all([node.pods.close(graceMs), node.attachments.close(graceMs)]);
       await Promise.all([api.close(1000), cni?.close(1000)]);
     },
@@ -255,8 +254,8 @@ function warnOfGuard({ network }: Pick<ServiceParts, "network">, log: Log): void
 }
 
 /**
- * Tells of what keeps pods from being reached, which podnetd cannot change; that it cannot look is
- * no reason not to start.
+ * Logs obstacles that keep pods from being reached, and that podnetd cannot change; a failed check
+ * does not prevent the start.
  */
 async function warnOfObstacles(
   { network, networks }: Pick<ServiceParts, "network" | "networks">,
@@ -279,8 +278,8 @@ function warnOfQemu(qemu: HostQemu, log: Log): void {
 }
 
 /**
- * Pods that run need nothing of it, and can be stopped and deleted: that it is full is no reason
- * not to start.
+ * Running pods do not need room in the run directory, and can be stopped and deleted: that it is
+ * full does not prevent the start.
  */
 function warnOfRunDir({ runDir }: Config, log: Log): void {
   const problem = runDirProblem(runDir);

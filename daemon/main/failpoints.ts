@@ -5,23 +5,23 @@ import { type Boundary, type Effect, type EffectWatch, watchEffects } from "../.
 import { type ErrorCode, PodnetError } from "../../core/errors.ts";
 
 /**
- * Failpoints: what the crash tests stop podnetd with. Every call that leaves the process is one,
- * see `core/effect.ts`; nothing else lists them. They are armed by the environment variable
- * `PODNET_FAILPOINTS` alone, which survives a restart and which nobody but who starts podnetd can
- * set. Not for users: it is no configuration key.
+ * Failpoints: the places at which the crash tests stop podnetd. Every call that leaves the process
+ * is one, see `core/effect.ts`; there is no other list. Only the environment variable
+ * `PODNET_FAILPOINTS` arms them. It survives a restart, and only the starter of podnetd can set it.
+ * Not for users: it is not a configuration key.
  *
  * The variable holds specs, separated by `;`:
  *
  * - `BOUNDARY:WHAT:SIDE#N=ACTION` acts when that side (`before` or `after`) of that effect is
  *   passed the Nth time since the start, for example `netlink:add bridge:before#1=kill`. ACTION is
  *   `kill` (SIGKILL to podnetd itself, at once), `error` (the call fails with the typed error of
- *   its boundary and `details.injected`: not made with `before`, made all the same with `after`) or
+ *   its boundary and `details.injected`: not made with `before`, made anyway with `after`) or
  *   `hang:MS` (that many milliseconds later than it should, unless the call's own deadline or
  *   caller ends the wait; a synchronous call holds up the whole process).
  * - `record:FILE` appends a line `BOUNDARY:WHAT:SIDE#N` for each one passed, so that the code
  *   itself enumerates its points; a call that threw has `failed` for a side.
  * - `from:BOUNDARY:WHAT:SIDE` counts, acts and records only from the first time on that this is
- *   passed, so that points can be told from each other whatever a start had to repair.
+ *   passed, so that counts do not depend on what a start had to repair.
  */
 
 type Action =
@@ -143,7 +143,7 @@ async function late(ms: number, { what }: Effect, limit: AbortSignal | undefined
   try {
     await abortable(waited, limit, `The call "${what}"`);
   } finally {
-    // A timer that nobody waits for any more would keep the process.
+    // An abandoned timer would keep the process alive.
     over.abort();
   }
 }
@@ -153,7 +153,7 @@ function killSelf(): void {
   process.kill(process.pid, "SIGKILL");
 }
 
-/** What a call of each boundary fails with when it fails by itself. */
+/** The error with which a call of each boundary fails by itself. */
 const failures: Readonly<Record<Boundary, readonly [code: ErrorCode, errno: string]>> = {
   netlink: ["NETLINK_FAILED", "ENOBUFS"],
   ioctl: ["SYSCALL_FAILED", "EBUSY"],

@@ -48,7 +48,7 @@ export class HostQemu {
     }
   }
 
-  /** Its program; undefined where there is none. */
+  /** Path of its program; undefined where there is none. */
   get path(): string | undefined {
     return pathIn(this.#config);
   }

@@ -18,7 +18,7 @@ export interface MetricsSources {
   pools(): readonly (SubnetStats & { readonly network: NetworkName })[];
 }
 
-/** What the daemon counts, in Prometheus' terms. */
+/** The daemon's metrics, in Prometheus' terms. */
 export class Metrics {
   readonly #registry = new Registry();
   readonly #steps: Histogram<"step">;
@@ -315,7 +315,7 @@ export class Metrics {
   }
 }
 
-/** A look that whoever asks while it goes on has part in. */
+/** Shares one look among all callers that come while it runs. */
 export function oneLook<T>(look: () => Promise<T>): () => Promise<T> {
   let looking: Promise<T> | undefined;
   return () => {

@@ -44,8 +44,8 @@ import type { PodRow } from "../pods/store/pod-row.ts";
 import { Tally } from "../events/tally.ts";
 
 /**
- * What a node stands on: all of it passed in, so that the simulation (test/sim) runs this very
- * code.
+ * The parts that a node uses: all of them passed in, so that the simulation (test/sim) runs this
+ * very code.
  */
 export interface NodeParts
   extends Pick<Host, "openTap" | "openGuest" | "randomBytes" | "confinement"> {
@@ -218,7 +218,7 @@ function openNetwork({ db, config, kernel, logOf }: NodeParts): HostNetwork {
   });
 }
 
-/** What is made and taken away on the host must be known by whoever undoes it. */
+/** Objects that are made and removed on the host must be recorded for their rollback. */
 const rememberNetwork = (db: Database, value: string): void =>
   db.transaction(() => setMeta(db, "network_memory", value), undefined, "always", "essential");
 

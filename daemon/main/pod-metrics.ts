@@ -7,7 +7,7 @@ import type { LivePod } from "../pods/lifecycle/live-pod.ts";
 import { staying, withNic } from "../pods/store/pod-plan.ts";
 import { sampleMachines } from "../api/machine-stats.ts";
 
-/** What a pod has used since its machine began. */
+/** A pod's usage since its machine began. */
 export interface PodUsage {
   readonly pod: PodName;
   /** Undefined when its machine has just ended. */
@@ -16,7 +16,7 @@ export interface PodUsage {
   readonly interfaces: readonly { readonly name: IfName; readonly counters: LinkCounters }[];
 }
 
-/** What all pods that have machines have used, with the counters of their links. */
+/** The usage of all pods that have machines, with the counters of their links. */
 export async function usageOfPods(
   pods: readonly LivePod[],
   links: ReadonlyMap<string, CountedLink>,
@@ -37,9 +37,9 @@ export async function usageOfPods(
 type Line = readonly [labels: Readonly<Record<string, string>>, value: number];
 
 /**
- * What each pod uses, in Prometheus' terms. As many lines as pods have interfaces and disks; those
- * of pods that are no more go. `read` is called for each metric, and may answer all of one look
- * with the same.
+ * The usage of each pod, in Prometheus' terms, with a line for each interface and disk; lines of
+ * deleted pods disappear. `read` is called for each metric, and may give all metrics of one scrape
+ * the same answer.
  */
 export function podMetrics(read: () => Promise<readonly PodUsage[]>): readonly Metric[] {
   const metric = (
