@@ -6,9 +6,9 @@ import { type Check, checker } from "./check.ts";
 const asLeft = "as ADD left it";
 
 /**
- * What CNI plugins say of what they have set up for a pod: CHECK with the last result. They are not
- * asked where their list says so, or is of a version without CHECK; nor are those of a namespace
- * that somebody else has set up.
+ * CNI plugins' check of a pod's setup: CHECK with the last result. Plugins are skipped where their
+ * list disables CHECK, or is of a version without it, and in namespaces that another program has
+ * set up.
  */
 export async function askPlugins(
   pod: { readonly plan: PodPlan },
@@ -34,7 +34,7 @@ function setUp(found: CniInterface | undefined): SandboxedPlan | undefined {
   return { ...found.cni, sandbox: found.cni.sandbox };
 }
 
-/** Undefined where nobody was asked. */
+/** Undefined where no plugin was asked. */
 async function saying(
   check: () => Promise<boolean>,
   signal: AbortSignal,

@@ -5,9 +5,9 @@ import type { ExpectedInterface } from "./expectation.ts";
 import { queryHostSource } from "./query-host-source.ts";
 
 /**
- * A machine's place in a namespace of CNI plugins, as a source finds it there: tap and link, and
- * what was taken over from it. How one is led to the other no source can tell; `podnet diff` shows
- * it.
+ * A machine's tap and link in a namespace of CNI plugins, and the addresses and routes taken over
+ * from the link, as an independent check finds them there. The check cannot see the redirect
+ * between the two; `podnet diff` shows it.
  */
 export async function checkPlace(
   expected: ExpectedInterface,

@@ -1,9 +1,9 @@
-/** Who saw it; none of them shares code with podnet. */
+/** The independent check that observed it, which shares no code with podnet. */
 export type Source = "netlink" | "qemu-qmp" | "iptables-save" | "nft" | "proc" | "guest" | "cni";
 
 /** One thing looked at. */
 export interface Check {
-  /** What it is, such as `link pn2abcdefghij0 master`. */
+  /** The observed property, such as `link pn2abcdefghij0 master`. */
   readonly subject: string;
   readonly source: Source;
   readonly wanted: string;

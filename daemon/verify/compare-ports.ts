@@ -8,8 +8,8 @@ import type { RulesReport, SocketsReport } from "./source-reports.ts";
 export type RulesSource = "iptables-save" | "nft";
 
 /**
- * What the rules are to make of what a pod has published, next to what a source has read of them.
- * Pure.
+ * Compares the desired rules for a pod's published ports with those that an independent check has
+ * read. Pure.
  */
 export function compareRules(
   published: readonly PublishedDesired[],

@@ -8,8 +8,8 @@ import type { HostReport, VmReport } from "./source-reports.ts";
 const mainTable = 254;
 
 /**
- * A pod's record next to what the two sources saw, or the one alone that can look: a machine of
- * somebody else has no monitor for another. Pure; the order is fixed.
+ * Compares a pod's record with the reports of both independent checks, or of the only possible one:
+ * a foreign machine has no second monitor. Pure; the order is fixed.
  */
 export function comparePod(
   expected: readonly ExpectedInterface[],
@@ -54,7 +54,7 @@ function comparePort(each: ExpectedInterface, host: HostReport): Check[] {
       ? []
       : [check(`link ${each.tap} group`, portGroup(each.bridge), link.group)]),
     check(`link ${each.tap} isolated`, each.isolated, link.isolated),
-    // What was not asked for is the bridge's own business.
+    // A setting that the plan does not contain is up to the bridge.
     ...(each.learning === undefined
       ? []
       : [check(`link ${each.tap} learning`, each.learning, link.learning)]),
@@ -86,8 +86,8 @@ export function compareThere(
 }
 
 /**
- * How the host reaches the interface: the bridge's addresses, the route, and nobody else having the
- * address.
+ * How the host reaches the interface: the bridge's addresses, the route, and that no other link has
+ * the address.
  */
 function compareReach(each: ExpectedInterface, host: HostReport): Check[] {
   const check = checker("netlink");
@@ -120,7 +120,7 @@ function compareVm(expected: readonly ExpectedInterface[], vm: VmReport): Check[
     return [
       check(`nic ${each.nicId} mac`, each.mac, nic.mac.toLowerCase()),
       check(`nic ${each.nicId} netdev`, each.netdevId, nic.netdev),
-      // QEMU may not tell the slot; then there is nothing to compare.
+      // QEMU may not report the slot; then there is nothing to compare.
       ...(slot === undefined ? [] : [check(`nic ${each.nicId} slot`, each.slot, slot)]),
     ];
   });

@@ -13,12 +13,10 @@ import { portsOf } from "../pods/interfaces/pod-ports.ts";
 import type { CniPlan } from "../pods/interfaces/cni-plan.ts";
 import { type PodPlan, staying, withNic } from "../pods/store/pod-plan.ts";
 
-/** What sources should find of one NIC of a running pod. */
+/** The expected findings about one NIC of a running pod. */
 export interface ExpectedInterface {
   readonly tap: IfName;
-  /**
-   * The tap is somebody else's: that it is there and bears no mark is all that is expected of it.
-   */
+  /** The tap is foreign: it is only expected to exist and to bear no mark. */
   readonly tapKept?: true;
   /**
    * The tap is in a namespace of CNI plugins', alongside the link in whose place the machine is.
@@ -35,10 +33,7 @@ export interface ExpectedInterface {
   readonly mtu: number;
   /** The guest's addresses: no link of the host has them. */
   readonly addresses: readonly IpPrefix[];
-  /**
-   * What the bridge holds in the networks of these addresses. Empty when nothing is recorded about
-   * it.
-   */
+  /** The bridge's addresses in the networks of these addresses. Empty when none are recorded. */
   readonly gateways: readonly IpPrefix[];
   /** Networks the host reaches by the bridge. */
   readonly routes: readonly Cidr[];

@@ -6,8 +6,8 @@ import { programIn } from "./guest-program.ts";
 import { loopbackAddresses } from "./loopback-addresses.ts";
 
 /**
- * The addresses that a pod has on lo, as a program in its guest finds them there: `ip`, which is
- * not podnet's. A guest that has no such program is not asked, nor is one whose pod has none.
+ * The addresses of a pod on lo, as a program in its guest finds them: `ip`, which is not podnet's.
+ * Skipped for a guest without that program, and for a pod without such addresses.
  */
 export async function checkLoopback(
   { interfaces }: Pick<PodPlan, "interfaces">,

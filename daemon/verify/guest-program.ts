@@ -9,8 +9,8 @@ const mostOutput = 65_536;
 const notFound = 127;
 
 /**
- * What a program in the guest, or busybox's applet of that name, prints; undefined when it fails,
- * or is not there.
+ * The output of a program in the guest, or of busybox's applet of that name; undefined when it
+ * fails, or does not exist.
  */
 export async function programIn(
   guest: Guest,

@@ -1,12 +1,12 @@
 /**
- * An independent source for the host's network for `podnet verify`: a program of its own that reads
+ * An independent check of the host's network for `podnet verify`: a separate program that reads
  * links, addresses and routes through npm's `netlink` and prints them as JSON. It shares no code
- * with podnet, on purpose: what podnet's own rtnetlink codec gets wrong in writing it would get
- * wrong in reading too.
+ * with podnet, on purpose: an error in podnet's own rtnetlink codec would affect writing and
+ * reading alike.
  *
  *   node daemon/verify/host-source.ts LINK...
  *
- * Links and routes are told for the links named; addresses of all links, so that an address in the
+ * It reports links and routes of the named links; addresses of all links, so that an address in the
  * wrong place is seen. netlink 0.3.0 aborts the process on a socket overrun and mixes up dumps that
  * overlap: hence a child process, one dump after the other, no subscription, and the socket closed
  * before the end.

@@ -1,6 +1,6 @@
 /**
- * What `source-vm.ts` uses of qemu-qmp 0.5.0, which comes without types: a net.Socket with two
- * methods changed.
+ * The part of qemu-qmp 0.5.0 that `vm-source.ts` uses; the package comes without types: a
+ * net.Socket with two methods changed.
  */
 declare module "qemu-qmp" {
   class QMP {

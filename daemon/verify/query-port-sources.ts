@@ -13,7 +13,7 @@ import { parseRulesReport, parseSocketsReport, type RulesReport } from "./source
 const listMs = 10_000;
 
 /**
- * What a pod has published, as a reader of rules and one of sockets find it. Throws as `runSource` does.
+ * Checks a pod's published ports, in the rules and among the sockets. Throws as `runSource` does.
  */
 export async function hearPorts(
   plan: PodPlan,
@@ -41,7 +41,7 @@ interface Heard {
   readonly report: RulesReport;
 }
 
-/** What the rules that are in force say; undefined where podnet makes none. */
+/** The content of the current rules; undefined where podnet makes none. */
 export async function hearRules(
   firewall: FirewallFacts,
   signal: AbortSignal,
@@ -80,7 +80,7 @@ const understood = async (
 ): Promise<RulesReport> =>
   parseRulesReport(await runSource("rules-source.ts", [kind], signal, { stdin: text }));
 
-/** podnet's table as `nft` prints it; nothing where there is none. */
+/** podnet's table as `nft` prints it; empty where it does not exist. */
 async function tableText(signal: AbortSignal): Promise<string> {
   const argv = ["nft", "-j", "list", "table", "inet", "podnet"] as const;
   const { stdout, stderr, exitCode } = await run(argv, {

@@ -123,7 +123,7 @@ const inside = (value: unknown, key: string): unknown =>
   typeof value === "object" && value !== null ? (value as Json)[key] : undefined;
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
 
-/** A name, address or number; something else is nobody's name. */
+/** A name, address or number; empty for anything else. */
 const wordOf = (value: unknown): string =>
   typeof value === "string" ? value : JSON.stringify(value ?? null);
 
@@ -143,8 +143,8 @@ const protocols: Readonly<Record<string, string>> = { 6: "tcp", 17: "udp", 132: 
 const protocolOf = (word = ""): string => protocols[word] ?? word;
 
 /**
- * Reads what `nft -j` prints of a table; nothing where it printed nothing. Throws `SyntaxError` for
- * what is no JSON.
+ * Parses the output of `nft -j` for a table; empty output gives an empty report. Throws
+ * `SyntaxError` for invalid JSON.
  */
 export function readListedRules(text: string): Report {
   const found = nothing();

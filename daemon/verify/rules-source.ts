@@ -1,8 +1,9 @@
 /**
- * An independent source for what the host's rules do with published ports, for `podnet verify`: a
- * program of its own that reads what iptables-save or nft has printed and tells, as JSON, which
- * ports are translated to where, which of a pod's are let in, and whose questions are answered by
- * way of the host. It shares no code with podnet, on purpose; `source-rules-reader.ts` is its own.
+ * An independent check of the host's rules for published ports, for `podnet verify`: a separate
+ * program that reads the output of iptables-save or nft and reports, as JSON, which ports are
+ * translated to which addresses, which ports of a pod accept packets, and whose connections are
+ * answered by way of the host. It shares no code with podnet, on purpose; `rules-source-reader.ts`
+ * is its own.
  *
  *   iptables-save | node daemon/verify/rules-source.ts iptables
  *   nft -j list table inet podnet | node daemon/verify/rules-source.ts nftables

@@ -4,8 +4,8 @@ import { run } from "../../linux/command.ts";
 const sourceTimeoutMs = 10_000;
 
 /**
- * What a source prints, from podnetd's own network namespace or the one of a path. Throws
- * `COMMAND_FAILED` or `DEADLINE_EXCEEDED` when it cannot speak.
+ * The output of an independent check, run in podnetd's own network namespace or the one at a path.
+ * Throws `COMMAND_FAILED` or `DEADLINE_EXCEEDED` when it fails.
  */
 export async function runSource(
   program: string,
@@ -14,7 +14,7 @@ export async function runSource(
   { stdin, netns }: { readonly stdin?: string; readonly netns?: string } = {},
 ): Promise<string> {
   const file = path.join(import.meta.dirname, program);
-  // The packages warn of what they use of Node's; that is no finding.
+  // The packages make Node print warnings, which are not findings.
   const words = [process.execPath, "--no-warnings", file, ...args] as const;
   const { stdout } = await run(
     netns === undefined ? words : ["nsenter", `--net=${netns}`, ...words],

@@ -7,7 +7,9 @@
  */
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 
-/** States of sockets that wait for anybody: TCP's LISTEN, and UDP's that are connected to none. */
+/**
+ * States of sockets that accept packets from any sender: TCP's LISTEN, and UDP's unconnected state.
+ */
 const waiting = { tcp: "0A", udp: "07" } as const;
 
 /**

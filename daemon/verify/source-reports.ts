@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { PodnetError } from "../../core/errors.ts";
 
-/** What `source-host.ts` prints. */
+/** The output of `host-source.ts`. */
 const hostReport = z.strictObject({
   links: z.array(
     z.strictObject({
@@ -42,7 +42,7 @@ const hostReport = z.strictObject({
   ),
 });
 
-/** What `source-vm.ts` prints. */
+/** The output of `vm-source.ts`. */
 const vmReport = z.strictObject({
   status: z.string(),
   nics: z.array(
@@ -59,7 +59,7 @@ const vmReport = z.strictObject({
 
 const port = z.int().min(0).max(65_535);
 
-/** What `source-rules.ts` prints. */
+/** The output of `rules-source.ts`. */
 const rulesReport = z.strictObject({
   translations: z.array(
     z.strictObject({
@@ -85,7 +85,7 @@ const rulesReport = z.strictObject({
   ),
 });
 
-/** What `source-sockets.ts` prints. */
+/** The output of `sockets-source.ts`. */
 const socketsReport = z.strictObject({
   sockets: z.array(
     z.strictObject({

@@ -27,18 +27,18 @@ export interface Verification {
   readonly ok: boolean;
 }
 
-/** What `verifyPod` needs of a running pod. */
+/** The properties of a running pod that `verifyPod` needs. */
 export interface Verifiable {
   readonly plan: PodPlan;
   readonly vm: Pick<RunningVm, "socketPath"> | undefined;
   readonly guest?: Guest | undefined;
 }
 
-/** What is known of the host alongside the pod. */
+/** Facts about the host, in addition to the pod. */
 export interface Surroundings {
   /** Adds the bridges' own addresses to the comparison. */
   readonly networks: ExpectedNetworks;
-  /** What the rules are written with; asked for where the pod has published something. */
+  /** The firewall backend; queried where the pod has published ports. */
   readonly firewall: () => Promise<FirewallFacts>;
   /** Asks plugins that have set up the pod's network. */
   readonly sandboxes: Pick<Sandboxes, "check">;

@@ -1,13 +1,13 @@
 /**
- * An independent source for a VM's network cards for `podnet verify`: a program of its own that
- * asks QEMU through npm's `qemu-qmp`, on the VM's second monitor, and prints JSON. It shares no
- * code with podnet, on purpose.
+ * An independent check of a VM's network cards for `podnet verify`: a separate program that queries
+ * QEMU through npm's `qemu-qmp`, on the VM's second monitor, and prints JSON. It shares no code
+ * with podnet, on purpose.
  *
  *   node daemon/verify/vm-source.ts SOCKET
  *
  * qemu-qmp 0.5.0 matches replies by order and loses the place when one is falsy (an empty string,
- * 0), never calls back when QEMU dies, and has no time limit: hence one question at a time, none
- * with such an answer, and a clock here.
+ * 0), never calls back when QEMU dies, and has no time limit: hence one query at a time, none with
+ * such an answer, and a timer here.
  */
 import { basename, dirname } from "node:path";
 import QMP from "qemu-qmp";
