@@ -13,7 +13,7 @@ import type { FirewallDriver, FirewallFacts } from "../firewall/driver.ts";
 import { bridgeNf, diffHairpin, portsOnBridges } from "./hairpin.ts";
 import { observeNetwork, observePod, readOptional } from "./observe.ts";
 
-/** Where to look, and by what configuration. */
+/** The interfaces to observe the host with, and the configuration. */
 export interface View extends Kernel {
   readonly firewall: FirewallDriver;
   /** Why parts of the guard are not in force, a line each. */
@@ -28,14 +28,14 @@ export interface View extends Kernel {
 /** Looks at a part of the host and gives the changes that make it what it should be. */
 export type Comparison = (signal: AbortSignal) => Promise<Change[]>;
 
-/** What is missing of a fragment, or has changed. */
+/** The missing or changed objects of a fragment. */
 export function compareFragment(view: View, fragment: Fragment): Comparison {
   return fragment.kind === "network"
     ? (signal) => compareNetwork(view, fragment, signal)
     : (signal) => comparePod(view, fragment, signal);
 }
 
-/** Links alone: what is missing of a fragment, or has changed, but its rules. */
+/** The missing or changed links of a fragment, without its rules. */
 export function compareLinks(view: View, fragment: Fragment): Comparison {
   if (fragment.kind !== "network") return () => comparePorts(view, fragment);
   return async () => diffNetwork(fragment, await observeNetwork(view, fragment), view.hostSeed);
@@ -93,7 +93,7 @@ async function comparePod(
   signal: AbortSignal,
 ): Promise<Change[]> {
   const changes = await comparePorts(view, fragment);
-  // Links before rules: what is published leads to a pod that can answer.
+  // Links before rules, so that a published port leads to a pod that can answer.
   return fragment.published === undefined
     ? changes
     : [...changes, ...(await view.firewall.comparePod(fragment, signal))];
@@ -110,7 +110,7 @@ async function comparePorts(
 }
 
 export interface HostFacts {
-  /** What rules would be written with now. */
+  /** The driver and variant that would write rules now. */
   readonly firewall: FirewallFacts;
   readonly ipForward: boolean;
   /**

@@ -12,8 +12,8 @@ import { bridgeMac, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import { networkMark } from "../model/ownership.ts";
 
 /**
- * What the host is to look like for a fragment, but for the rules: a line for each link, address
- * and setting. Pure.
+ * The desired state of the host for a fragment, without rules: a line for each link, address and
+ * setting. Pure.
  */
 export function describeFragment(fragment: Fragment, hostSeed: string): string[] {
   return fragment.kind === "network"

@@ -36,10 +36,10 @@ export function bridgeSettings({ bridge, gateways }: NetworkFragment): readonly 
 }
 
 /**
- * What a bridge we made is to have as its own address. Without one it takes its lowest port's, and
- * every pod's ARP entry for the gateway goes stale as ports come and go. The same host gives the
- * same bridge the same one again, so that running pods go on when an administrator deleted the
- * bridge and it is repaired.
+ * The MAC of a bridge that we made. Without one, the bridge takes its lowest port's MAC, and every
+ * pod's ARP entry for the gateway becomes stale as ports come and go. A host always gives a bridge
+ * an equal MAC, so that running pods keep working when an administrator deleted the bridge and
+ * podnet repairs it.
  */
 export function bridgeMac(hostSeed: string, bridge: IfName): Mac {
   return macFromRandom(createHash("sha256").update(`podnet\0${hostSeed}\0${bridge}`).digest());
@@ -84,7 +84,7 @@ function refuseVlans({ bridge, vlanFiltering }: NetworkFragment, observed: Obser
   if (vlanFiltering === true && observed.canFilterVlans === false) throw noVlanFiltering(bridge);
 }
 
-/** Not every kernel's bridges can (CONFIG_BRIDGE_VLAN_FILTERING). */
+/** Some kernels' bridges cannot filter VLANs (CONFIG_BRIDGE_VLAN_FILTERING). */
 export const noVlanFiltering = (bridge: IfName, cause?: unknown): PodnetError =>
   new PodnetError("UNSUPPORTED", `Bridge "${bridge}" cannot filter VLANs on this kernel`, {
     field: "vlan_filtering",
@@ -107,7 +107,7 @@ function missingForwarding(desired: NetworkFragment, observed: ObservedNetwork):
 }
 
 /**
- * A bridge we made and had no time to mark: the kernel takes group and MAC with the creation but
+ * Whether a bridge is ours but not yet marked: the kernel sets group and MAC at its creation, but
  * the alias only afterwards. The group alone proves nothing; the MAC is derived from the name.
  */
 export const isUnfinished = (link: ObservedLink, hostSeed: string): boolean =>

@@ -30,7 +30,7 @@ export async function endFlows(
   await conntrack.forget(local.filter((flow) => redirects.some((each) => wentBy(flow, each))));
 }
 
-/** Whether such a redirect led a flow to podnetd. */
+/** Whether one of these redirects led a flow to podnetd. */
 const wentBy = (
   { protocol, original, reply }: Flow,
   { protocol: name, hostIp, hostPort, toPort }: LoopbackRedirect,
@@ -58,7 +58,7 @@ export async function endWithdrawn(pod: PluggedFragment, conntrack: HostConntrac
   await conntrack.forget(answered.filter((flow) => gone.some((each) => cameBy(flow, each))));
 }
 
-/** Whether a flow is one that such an entry has translated. */
+/** Whether one of these entries has translated a flow. */
 export function cameBy(
   { protocol, original, reply }: Flow,
   { protocol: name, hostIp, hostPort, podIp, podPort, count }: PublishedDesired,

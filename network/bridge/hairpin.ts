@@ -20,8 +20,8 @@ export function bridgeNf(sysctl: HostSysctl, family: Family): boolean | undefine
 }
 
 /**
- * The fragment with those of its ports that are on a bridge. A link that is on none has nothing to
- * reflect, and may be on its way out (`Attachments.release`).
+ * The fragment with only those ports that are on a bridge. A link without a bridge reflects
+ * nothing, and may be about to be deleted (`Attachments.release`).
  */
 export function portsOnBridges(fragment: PluggedFragment, observed: ObservedPod): PluggedFragment {
   const ports = fragment.ports.filter(({ tap }) => (observed.get(tap)?.master ?? 0) !== 0);
@@ -29,11 +29,11 @@ export function portsOnBridges(fragment: PluggedFragment, observed: ObservedPod)
 }
 
 /**
- * The changes that let a pod reach by the host what it has published itself. Where frames pass the
- * rules, the kernel translates them on the bridge and sends them on there
- * (br_nf_pre_routing_finish, Linux 6.1), which means out of the port they came in by. Only then,
- * for such a port also reflects what its guest sends to everybody. Of isolated ports the bridge
- * lets nothing through to each other, and so not to themselves. Pure.
+ * The changes that let a pod reach its own published ports through the host. Where frames pass the
+ * rules, the kernel translates them on the bridge and forwards them there
+ * (br_nf_pre_routing_finish, Linux 6.1), that is, out of the port by which they arrived. Hairpin
+ * mode is set only then, because such a port also reflects its guest's broadcasts. The bridge
+ * forwards nothing between isolated ports, so none back to its sender either. Pure.
  */
 export function diffHairpin(
   { ports, published = [] }: PluggedFragment,

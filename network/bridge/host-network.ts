@@ -14,20 +14,17 @@ import type { Removal } from "./removal.ts";
 export interface HostNetworkOptions {
   /** `iptables_variant`; `off` (`disable_iptables`) runs no firewall command at all. */
   readonly iptables: "auto" | Variant | "off";
-  /** What writes the rules, when anything does; `iptables` unless given. */
+  /** The driver that writes rules, if rules are enabled. Default: `iptables`. */
   readonly firewall?: FirewallName;
   /** `iptables_chain`, already parsed with `parseChainName`. */
   readonly chain: string;
-  /** What an earlier run gave to `remember`. Void if it is of another boot. */
+  /** The value that an earlier run passed to `remember`. Void if it is of another boot. */
   readonly remembered?: Remembered | undefined;
-  /**
-   * Stores what is to be remembered, before the change is made. Synchronous; may throw to prevent
-   * the change.
-   */
+  /** Stores the records before the change is made. Synchronous; may throw to prevent the change. */
   readonly remember?: (value: Remembered) => void;
-  /** What bridges' MACs are derived from; the machine's id unless given. */
+  /** The seed of bridges' MACs. Default: the machine's id. */
   readonly hostSeed?: string;
-  /** What is looked at and changed; the real one unless given. */
+  /** The kernel to observe and change. Default: the real one. */
   readonly kernel?: HostKernel;
   /** Called when rules are compared and written once more; a second failure is thrown. */
   readonly repeated?: (failure: PodnetError) => void;
@@ -69,8 +66,8 @@ export interface HostNetwork extends AsyncDisposable {
   describe(fragment: Fragment): readonly string[];
   describe(fragment: PluggedFragment, before: PluggedFragment): readonly string[];
   /**
-   * Looks for drift, and repairs it if asked to. `now` is called when it is this look's turn, so
-   * that earlier calls are done; it returns undefined when there is nothing to look at any more.
+   * Looks for drift, and repairs it if requested. `now` is called when this look starts, so that
+   * earlier calls are done; it returns undefined if the object no longer exists.
    */
   inspect(
     now: () => Fragment | undefined,
@@ -93,10 +90,10 @@ export interface HostNetwork extends AsyncDisposable {
    * its cause.
    */
   remove(target: Removal, signal: AbortSignal): Promise<readonly Change[]>;
-  /** Looks at the host; nothing here changes it. */
+  /** Observes the host, without changes. */
   readonly observe: HostObservations;
   /** Rules of overlays, in turn with all others; for `Overlays`. */
   readonly overlayRules: OverlayRules;
-  /** What must be remembered to undo our changes: the value that `remember` last got. */
+  /** The records needed to revert our changes: the value last passed to `remember`. */
   readonly remembered: Remembered;
 }

@@ -12,7 +12,7 @@ import { elementId } from "../model/nftables-sets.ts";
 import { observeLinks } from "./observe.ts";
 import { publishedMark } from "../model/ownership.ts";
 
-/** Whether to put right what was found of a pod. */
+/** Whether to repair a pod's deviations. */
 export type HealRules = (fragment: PluggedFragment, found: readonly Deviation[]) => boolean;
 
 /**
@@ -21,9 +21,9 @@ export type HealRules = (fragment: PluggedFragment, found: readonly Deviation[])
 const portsTogether = 100;
 
 /**
- * Looks at the rules of all these pods by one listing, and puts right what was found where it is
- * asked to: many pods with one commit. Answers what came of those that were not as planned. Throws
- * `FIREWALL_FAILED` when rules cannot be read, and `CANCELLED`.
+ * Inspects the rules of all these pods by one listing, and repairs the deviations if requested:
+ * many pods with one commit. Returns the results for pods with deviations. Throws `FIREWALL_FAILED`
+ * if rules cannot be read, and `CANCELLED`.
  */
 export async function inspectRules(
   view: View,
@@ -37,7 +37,7 @@ export async function inspectRules(
   for (const some of inParts(deviating))
     for (const [fragment, inspection] of await inspectSome(view, some, heal, signal))
       found.set(fragment, inspection);
-  // What else depends on settings that no event reports.
+  // Hairpin mode also depends on settings that no event reports.
   for (const fragment of await withOtherHairpin(view, fragments))
     if (!found.has(fragment)) found.set(fragment, await inspectOne(view, fragment, heal, signal));
   return found;
@@ -57,7 +57,7 @@ async function deviatingOnce(
   }
 }
 
-/** Pods that follow each other, with no more published ports than are written at once. */
+/** Groups of consecutive pods, each with at most as many published ports as are written at once. */
 function inParts(fragments: readonly PluggedFragment[]): PluggedFragment[][] {
   const parts: PluggedFragment[][] = [];
   let ports = Infinity;
@@ -125,7 +125,7 @@ async function inspectTogether(
   return inspections;
 }
 
-/** What of a change to rules is about one owner's. Pure. */
+/** The part of a change to rules that concerns one owner. Pure. */
 function partOf(mark: string, change: Change): Change {
   if (change.kind === "iptables") {
     const lines = change.lines.filter((line) => commentOf(splitWords(line)) === mark);

@@ -7,17 +7,17 @@ import { type Deviation, deviations } from "../model/deviation.ts";
 import { observeLinks } from "./observe.ts";
 
 export interface InspectOptions {
-  /** Whether what was found is to be put right; else it is only looked at. */
+  /** Whether to repair the deviations. */
   readonly heal: (found: readonly Deviation[]) => boolean;
   /** Leaves the firewall alone, which costs most to look at. */
   readonly linksOnly: boolean;
 }
 
-/** What a look at a fragment found. */
+/** The result of inspecting a fragment. */
 export interface Inspection {
-  /** What was not as planned. */
+  /** The deviations. */
   readonly found: readonly Deviation[];
-  /** It was put right. */
+  /** Whether the deviations were repaired. */
   readonly healed: boolean;
   /** Why it cannot be compared, or has not been put right. */
   readonly error: PodnetError | undefined;
@@ -26,19 +26,16 @@ export interface Inspection {
 /** All is as planned. */
 export const nothingFound: Inspection = { found: [], healed: true, error: undefined };
 
-/** Looks and changes nothing. */
+/** Observes without repairs. */
 export const onlyLook = (): boolean => false;
 
-/** What a look has found, and how it is put right. */
+/** The deviations that a look has found, and their repair. */
 export interface Finding {
   readonly found: readonly Deviation[];
   mend(): Promise<void>;
 }
 
-/**
- * Looks, and puts right what was found if asked to. Does not throw, but when the signal aborts that
- * `look` knows.
- */
+/** Inspects, and repairs deviations if requested. Throws only when the signal of `look` aborts. */
 export async function mending(
   heal: InspectOptions["heal"],
   look: () => Promise<Finding>,
@@ -71,7 +68,7 @@ export function inspect(
   return inspectBy(compare, view, fragment, heal, signal);
 }
 
-/** As `inspect` does, what `compare` looks at. */
+/** Inspects, as `inspect` does, the objects that `compare` compares. */
 export async function inspectBy(
   compare: Comparison,
   view: View,
@@ -101,8 +98,7 @@ export async function inspectBy(
 }
 
 /**
- * An adopted bridge that was taken down was so by whoever it belongs to. A start of podnetd brings
- * it up, once.
+ * An adopted bridge that is down was taken down by its owner. A start of podnetd sets it up, once.
  */
 const isOthers = (change: Change): change is ChangeOf<"set-adopted"> =>
   change.kind === "set-adopted";

@@ -8,19 +8,19 @@ import { fingerprint, type HostFacts, observeFacts, type View } from "./compare.
 import { observeNamed, observeRouter } from "./observe.ts";
 import { observeOverlaps, type Overlap } from "./overlap.ts";
 
-/** What podnet looks at on the host and does not change. */
+/** The queries of host state that podnet does not change. */
 export interface HostObservations {
   /** The links of these names, as far as they are there. */
   links(names: readonly IfName[]): Promise<readonly NamedLink[]>;
   /** The host's end of a bridge, from which guests are answered; undefined without such a link. */
   router(bridge: IfName): Promise<ObservedRouter | undefined>;
-  /** What on the host shares addresses with a network that is to be made. */
+  /** The host's objects that overlap a network to be made. */
   overlaps(fragment: NetworkFragment): Promise<readonly Overlap[]>;
   /** For `podnet info` and error reports. Throws `FIREWALL_FAILED`. */
   facts(signal: AbortSignal): Promise<HostFacts>;
   /**
-   * Foreign chains that drop what is forwarded to these networks. With iptables none are looked
-   * for: podnet's rules stand before them.
+   * Foreign chains that drop packets forwarded to these networks. With iptables the result is
+   * empty: podnet's rules come before them.
    */
   obstacles(
     networks: readonly NetworkFragment[],

@@ -67,7 +67,7 @@ export async function observeNamed(
   };
 }
 
-/** The host's end of a bridge; undefined when there is no such link. */
+/** The host's end of a bridge; undefined if there is no such link. */
 export async function observeRouter(
   netlink: HostNetlink,
   bridge: IfName,

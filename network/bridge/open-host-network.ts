@@ -90,7 +90,7 @@ class OpenHostNetwork implements HostNetwork {
   }
 
   async remove(target: Removal, signal: AbortSignal): Promise<readonly Change[]> {
-    // Not in the queue: nothing that is compared changes, and the kernel takes its time.
+    // Not in the queue: it changes nothing that is compared, and takes the kernel long.
     if (target.kind === "connections") await endFlows(target.of, this.#view.conntrack);
     else if (target.kind === "withdrawn-connections")
       await endWithdrawn(target.of, this.#view.conntrack);

@@ -15,13 +15,13 @@ export interface Overlap {
 /** Routes to this very machine, which addresses report (RT_TABLE_LOCAL). */
 const localTable = 255;
 
-/** What of a host is no overlap, though it has the same addresses: the network's own. */
+/** The network's own objects, which are not an overlap. */
 export interface OwnParts {
   readonly link: (link: Link) => boolean;
   readonly route?: (route: Route) => boolean;
 }
 
-/** What of the host shares addresses with a network, its own bridge aside. */
+/** The host's objects that overlap a network, except its own bridge. */
 export const observeOverlaps = (
   netlink: Pick<HostNetlink, "links" | "addresses" | "routes">,
   { bridge, gateways }: Pick<NetworkFragment, "bridge" | "gateways">,
@@ -29,9 +29,9 @@ export const observeOverlaps = (
   overlapsOf(netlink, gateways.map(networkOf), { link: ({ name }) => name === bridge });
 
 /**
- * What of the host shares addresses with these subnets: addresses of other links, and routes of
- * every table that are no default routes. What lies behind those could not be reached any more.
- * Throws `NETLINK_FAILED`.
+ * The host's objects that overlap these subnets: addresses of other links, and routes of every
+ * table except default routes. Their destinations could not be reached any more. Throws
+ * `NETLINK_FAILED`.
  */
 export async function overlapsOf(
   netlink: Pick<HostNetlink, "links" | "addresses" | "routes">,
@@ -59,7 +59,7 @@ export async function overlapsOf(
   return found;
 }
 
-/** Not the ones that come with an address, which was looked at. */
+/** Excludes the routes that come with an address, because addresses are compared themselves. */
 const counts = (
   { destination, table, link, protocol }: Route,
   own: ReadonlySet<number>,

@@ -11,7 +11,7 @@ import { detachLinks, endLinks, forgetNeighbours } from "./diff-pod.ts";
 import { observeLink, observeLinks } from "./observe.ts";
 import { isOrphan, type Known, nothingKnown, sweepLinks } from "./sweep.ts";
 
-/** What is to be removed from the host. */
+/** The target of a removal. */
 export type Removal =
   /** All that the owner of a fragment may have made. An adopted bridge stays. */
   | Fragment
@@ -25,8 +25,8 @@ export type Removal =
   /** Connections by the addresses of pods whose links and rules are gone. */
   | { readonly kind: "connections"; readonly of: readonly PluggedFragment[] }
   /**
-   * Connections by what a pod has published and no longer does. Its rules are gone, and no rule is
-   * asked about a connection that has begun.
+   * Connections through ports that a pod no longer publishes. Their rules are gone, and no rule
+   * judges an established connection.
    */
   | { readonly kind: "withdrawn-connections"; readonly of: PluggedFragment }
   /** Forwarding of families that no network has any more goes back to what it was. */
@@ -42,7 +42,7 @@ export type ComparedRemoval = Exclude<
   { readonly kind: "connections" | "withdrawn-connections" }
 >;
 
-/** What is left of the target, in parts that do not depend on each other. */
+/** The remains of the target, in parts that do not depend on each other. */
 export function compareRemoval(view: View, target: ComparedRemoval): Comparison[] {
   switch (target.kind) {
     case "network":
@@ -67,8 +67,8 @@ export function compareRemoval(view: View, target: ComparedRemoval): Comparison[
 }
 
 /**
- * What is left of a fragment, in parts that do not depend on each other. Links go first: that ends
- * traffic.
+ * The remains of a fragment, in parts that do not depend on each other. Links go first, which ends
+ * the traffic.
  */
 function compareOwner(view: View, target: Fragment | FragmentKey): Comparison[] {
   const { key } = target;
@@ -123,7 +123,7 @@ function compareKnown(view: View, known: Known): Comparison[] {
     sweepLinks(await observeLinks(view.netlink), known, view.hostSeed);
   const ruled: Known = { ...known, pods: known.ruled ?? known.pods };
   const isOwned = (owner: Owner): boolean => isOrphan(owner, ruled);
-  // The other driver's last: what has a row has rules of this one by now.
+  // The other driver's rules go last: every row has rules of this driver by now.
   return [links, (signal) => view.firewall.compareRemoval(isOwned, signal), view.formerRules];
 }
 

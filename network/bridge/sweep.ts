@@ -5,13 +5,13 @@ import { endLinks } from "./diff-pod.ts";
 import type { ObservedLink } from "../model/observed.ts";
 import { type Owner, parseOwner } from "../model/ownership.ts";
 
-/** What has a row, and therefore stays. */
+/** The objects that have a row, and therefore stay. */
 export interface Known {
   readonly pods: ReadonlySet<string>;
-  /** The pods whose rules stay as well: all, unless given. */
+  /** The pods whose rules stay as well. Default: all. */
   readonly ruled?: ReadonlySet<string>;
   readonly networks: ReadonlySet<string>;
-  /** Every overlay stays, unless given. */
+  /** The overlays that stay. Default: all. */
   readonly overlays?: ReadonlySet<string>;
   /** Attachments. */
   readonly attachments?: ReadonlySet<string>;

@@ -41,7 +41,7 @@ export interface AttachmentFragment {
   readonly alias: string;
   /** Ports of the bridge that are isolated do not reach each other. */
   readonly isolated: boolean;
-  /** As a pod's port: untagged member of this VLAN alone. */
+  /** As for a pod's port: untagged member of this VLAN only. */
   readonly vlan?: number;
   /** The bridge is foreign. */
   readonly foreign?: true;
@@ -52,7 +52,7 @@ export interface AttachmentFragment {
   readonly ifb?: IfName;
   /** A link in the namespace that another program puts there; without that link nothing is done. */
   readonly macvlan?: MacvlanDesired;
-  /** As a pod's: absent when it has never published anything. */
+  /** As for a pod: absent if it has never published anything. */
   readonly published?: readonly PublishedDesired[];
   readonly withdrawn?: readonly PublishedDesired[];
   /** Loopback ports of the host that its runtime listens at, and that lead to podnetd's. */
@@ -79,7 +79,7 @@ export interface RouteDesired {
   readonly advmss?: number;
   /** Lower is preferred. */
   readonly priority?: number;
-  /** 254, main, unless given. */
+  /** Default: 254, main. */
   readonly table?: number;
   /** The kernel's number: 0 anywhere, 253 on the link, 254 on the machine. */
   readonly scope?: number;

@@ -3,9 +3,9 @@ import type { AttachedFragment } from "../model/desired.ts";
 import type { AttachmentFragment } from "./desired.ts";
 
 /**
- * What an attachment has of the host alongside its links: a port as a pod's, with the rules for
- * what is published. One that publishes nothing has no rules to wait for here: those of `ruledPart`
- * are written for many at once.
+ * An attachment's state on the host in addition to its links: a port like a pod's, with the rules
+ * for its published ports. An attachment without published ports waits for no rules here: the rules
+ * of `ruledPart` are written for many at once.
  */
 export const hostPart = (fragment: AttachmentFragment): AttachedFragment =>
   fragment.published === undefined ? portPart(fragment) : ruledPart(fragment);

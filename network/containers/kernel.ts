@@ -7,7 +7,7 @@ import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import type { HostSysctl } from "../kernel/kernel.ts";
 
-/** What of the host's rtnetlink attachments need. */
+/** The functions of the host's rtnetlink that attachments need. */
 export type AttachmentNetlink = Pick<
   Rtnetlink,
   | "links"
@@ -27,7 +27,7 @@ export type AttachmentNetlink = Pick<
   | "close"
 >;
 
-/** What is needed of the one inside a namespace. */
+/** The functions of the rtnetlink inside a namespace that attachments need. */
 export type InsideNetlink = Pick<
   Rtnetlink,
   "links" | "linksNamed" | "addresses" | "routes" | "tryBatch"
@@ -35,7 +35,7 @@ export type InsideNetlink = Pick<
 
 /** A container's network namespace, held open. */
 export interface Inside extends Disposable {
-  /** For links that are to be born in it. */
+  /** The descriptor for links to be created in it. */
   readonly fd: number;
   /**
    * Which one it is, whatever path leads to it; no other one has it until the next boot, where the
@@ -45,7 +45,7 @@ export interface Inside extends Disposable {
   readonly netlink: InsideNetlink;
   /** Settings of this namespace, below `net/`. */
   readonly sysctl: HostSysctl;
-  /** By what number the host is known there; undefined while nothing there has to do with it. */
+  /** The id by which the namespace knows the host's; undefined while it has none. */
   hostId(): Promise<number | undefined>;
 }
 
@@ -77,7 +77,7 @@ function openInside(path: string): Inside {
     fd: namespace.fd,
     identity: [namespace.identity, ...(cookie === undefined ? [] : [cookie])].join(":"),
     netlink,
-    // (What is below /proc/sys/net is the calling thread's.)
+    // Files below /proc/sys/net are those of the calling thread's namespace.
     sysctl: {
       read: (key) => namespace.enter(() => readSysctl(key)),
       write: (key, value) => namespace.enter(() => writeSysctl(key, value)),

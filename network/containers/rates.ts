@@ -17,12 +17,12 @@ import type { AttachmentNetlink } from "./kernel.ts";
 import type { Step } from "./step.ts";
 
 /**
- * What holds an attachment to its rates: on the host's end for the way in, on a link of its own for
- * the way out.
+ * The objects that limit an attachment's rates: on the host's end for traffic into the container,
+ * on a separate link for traffic out of it.
  */
 export interface ObservedRates {
   readonly queue: Qdisc | undefined;
-  /** Of the host's end; undefined: it can have none. */
+  /** The filters of the host's end; undefined if it can have none. */
   readonly filters: readonly IngressFilter[] | undefined;
   readonly ifb: { readonly link: Link; readonly queue: Qdisc | undefined } | undefined;
 }
@@ -48,9 +48,9 @@ export async function observeRates(
 }
 
 /**
- * The steps from the rates there are to those there should be, once there is a link for the way
- * out. Where no rate is asked of us, what is there is another's: a plugin `bandwidth` after ours in
- * the list limits the same link. Pure.
+ * The steps from the observed to the desired rates, once there is a link for traffic out of the
+ * container. If podnet has no rate to set, existing limits are foreign: a plugin `bandwidth` after
+ * ours in the list limits this link. Pure.
  */
 export function planRates(
   fragment: AttachmentFragment,

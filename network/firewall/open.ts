@@ -11,7 +11,7 @@ import { Ledger, RuleTable } from "./nftables/rule-table.ts";
 import type { FirewallDriver } from "./driver.ts";
 import { Guard, guarded } from "./guarded.ts";
 
-/** What the host's rules can be written with. */
+/** The drivers for the host's rules. */
 export type FirewallName = "iptables" | "nftables";
 
 export interface FirewallOptions {
@@ -35,7 +35,8 @@ export interface Firewall {
 }
 
 /**
- * Opens the configured driver, and what clears up behind the other one. Changes nothing by itself.
+ * Opens the configured driver, and the one that removes the other driver's rules. Changes nothing
+ * by itself.
  */
 export function openFirewall(options: FirewallOptions): Firewall {
   const { kernel, memory, firewall, iptables, chain } = options;
@@ -70,7 +71,7 @@ export function openFirewall(options: FirewallOptions): Firewall {
       }),
       guard,
     ),
-    // Switched off, podnet looks for nothing but what it remembers.
+    // When switched off, podnet only looks for objects that its records name.
     formerRules: async (signal) =>
       off && !memory.madeTable(mainTableName) ? [] : former.compareRemoval(everybody, signal),
     switching: () => !off && memory.madeTable(mainTableName),
@@ -83,10 +84,7 @@ const madeChains = (memory: Memory): boolean => memory.chains(4).any || memory.c
 
 const everybody = (): boolean => true;
 
-/**
- * Whose memory reports no chains, because it was lost, looks in iptables-nft alone, if that is
- * installed.
- */
+/** If the records of chains were lost, podnet looks only in iptables-nft, if that is installed. */
 async function formerChains(
   { kernel, memory, iptables, chain }: FirewallOptions,
   signal: AbortSignal,

@@ -1,8 +1,8 @@
 import { type Cidr, type Family, contains, ipOf, lengthOf, parseCidr } from "../../core/address.ts";
 
 /**
- * Who has set this bit in a packet's mark wants its address left alone (kubelet's, which flannel
- * heeds).
+ * The bit in a packet's mark by which another program asks not to translate its address (kubelet's,
+ * which flannel respects).
  */
 export const passMark = "0x4000";
 
@@ -12,7 +12,7 @@ export const passMark = "0x4000";
  */
 export const senderMark = "0x1000";
 
-/** Groups: what is sent there is not to be answered at another address. */
+/** Groups: packets to them must not be answered to another address. */
 export const multicast: Readonly<Record<Family, Cidr>> = {
   4: parseCidr("224.0.0.0/4"),
   6: parseCidr("ff00::/8"),

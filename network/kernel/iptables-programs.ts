@@ -30,7 +30,7 @@ export interface IptablesPrograms {
 /** Seconds to wait for other users of iptables-legacy, which holds one lock for the whole host. */
 const lockWaitSeconds = 10;
 
-/** By family: the command and its part of the kernel. */
+/** The command and its part of the kernel, by family. */
 const names = {
   4: { command: "iptables", tables: "ip_tables_names" },
   6: { command: "ip6tables", tables: "ip6_tables_names" },

@@ -7,7 +7,7 @@ import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import { installedPrograms, type IptablesPrograms } from "./iptables-programs.ts";
 
-/** What of rtnetlink the host's network needs. */
+/** The functions of rtnetlink that the host's network needs. */
 export type HostNetlink = Pick<
   Rtnetlink,
   | "links"
@@ -40,7 +40,7 @@ export interface HostSysctl {
 /** The flows that the kernel tracks. */
 export type HostConntrack = Pick<Conntrack, "flows" | "forget" | "close">;
 
-/** What of nf_tables our table needs. */
+/** The functions of nf_tables that our table needs. */
 export interface NftablesSource {
   /** Opens it in the calling thread's namespace. Throws `FIREWALL_FAILED`, as do the calls. */
   open(): Nftables;
@@ -56,7 +56,7 @@ export interface HostKernel {
   readonly nftables: NftablesSource;
   readonly conntrack: HostConntrack;
   readonly sysctl: HostSysctl;
-  /** Identifies this boot of this network namespace: what is remembered under another is void. */
+  /** Identifies this boot of this network namespace: records of another one are void. */
   readonly identity: string;
 }
 

@@ -15,11 +15,11 @@ import {
 } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 
-/** What a configured subnet means. */
+/** The addresses that a configured subnet defines. */
 export interface AddressPlan {
   /** The subnet pods get their addresses from. */
   readonly network: Cidr;
-  /** What the bridge itself holds: the pods' gateway, with the subnet's length. */
+  /** The bridge's own address: the pods' gateway, with the subnet's length. */
   readonly gateway: IpPrefix;
   /** Never given to a pod: network, gateway and, with IPv4, broadcast; in address order. */
   readonly reserved: readonly Ip[];

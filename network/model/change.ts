@@ -53,7 +53,9 @@ export type Change =
   | { readonly kind: "add-address"; readonly link: IfName; readonly prefix: IpPrefix }
   /** Absent is success. */
   | { readonly kind: "remove-address"; readonly link: IfName; readonly prefix: IpPrefix }
-  /** Makes a tap (or any link) a port. It comes up last, isolated already if it is to be. */
+  /**
+   * Makes a tap (or any link) a port. It is set up last; if it should be isolated, it is by then.
+   */
   | {
       readonly kind: "attach-port";
       readonly link: IfName;

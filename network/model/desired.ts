@@ -70,14 +70,9 @@ export interface NetworkFragment {
   readonly chain: string;
   /** Set forwarding of its families (and remember that we did). */
   readonly forward: boolean;
-  /**
-   * Pods of this network cannot reach each other, by way of the gateway neither. False unless
-   * given.
-   */
+  /** Pods of this network cannot reach each other, not even through the gateway. Default: false. */
   readonly isolated?: boolean;
-  /**
-   * Pods reach 169.254.0.0/16 and the clouds' metadata outside of this host. False unless given.
-   */
+  /** Pods reach 169.254.0.0/16 and the clouds' metadata outside of this host. Default: false. */
   readonly cloudMetadata?: boolean;
   /**
    * Connections that another program on this host has translated (DNAT) may reach all of the
@@ -86,7 +81,7 @@ export interface NetworkFragment {
   readonly acceptTranslated?: boolean;
   /** Sources that may reach all of the network. Default: none. */
   readonly admit?: readonly Cidr[];
-  /** The bridge filters VLANs. False unless given. */
+  /** The bridge filters VLANs. Default: false. */
   readonly vlanFiltering?: boolean;
   /** Its subnets may overlap the subnets of another link of the host. Default: false. */
   readonly mayOverlap?: boolean;
@@ -168,7 +163,7 @@ export interface PublishedDesired {
   readonly podIp: Ip;
   readonly podPort: number;
   readonly count: number;
-  /** Where the pod is reached. */
+  /** The bridge through which the pod is reached. */
   readonly bridge: IfName;
   /**
    * The pod's network: who asks from there is answered by way of the host, for the pod would answer
@@ -194,7 +189,8 @@ export interface LoopbackRedirect {
 export const redirectedTo = { 4: parseIp("127.0.0.1"), 6: parseIp("::1") } as const;
 
 /**
- * An address that a guest may send from by one of its ports, though its network has no such subnet.
+ * An address that a guest may send from by one of its ports, although its network has no subnet
+ * with it.
  */
 export interface SourceDesired {
   readonly tap: IfName;

@@ -14,26 +14,26 @@ import { mainTableName } from "./rules.ts";
 
 /** One thing that is not as planned, for people. */
 export interface Deviation {
-  /** What it is about: `link hyper0 mtu`, `iptables-nft nat`. */
+  /** The subject: `link hyper0 mtu`, `iptables-nft nat`. */
   readonly subject: string;
   readonly found: string;
   readonly wanted: string;
 }
 
-/** The host as it was when it was compared, as far as it takes to say what was found. */
+/** The observed host of a comparison, as far as texts about findings need it. */
 export interface Sight {
   readonly links: readonly ObservedLink[];
   readonly addresses: readonly ObservedAddress[];
 }
 
-/** What there is where nothing is. */
+/** The text for a missing object. */
 export const absent = "absent";
 
 /** In one line. Pure. */
 export const deviationText = ({ subject, found, wanted }: Deviation): string =>
   `${subject} is ${found}, should be ${wanted}`;
 
-/** What a change would put right: what there is, and what should be. Pure. */
+/** The deviations that a change would repair: found and wanted values. Pure. */
 export function deviations(change: Change, sight: Sight): Deviation[] {
   const link = (name: IfName): ObservedLink | undefined =>
     sight.links.find((each) => each.name === name);
@@ -41,7 +41,7 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
     case "create-bridge": {
       const { name, mac, mtu, alias } = change;
       const wanted = `bridge ${settingsText({ mac, mtu, alias })}`;
-      // Its settings come with its birth: that they are missing says nothing of its own.
+      // Its settings are made with it, so their absence is not reported separately.
       return [{ subject: `link ${name}`, found: absent, wanted }];
     }
     case "set-link":
@@ -107,7 +107,7 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
       ];
     }
     case "forget-neighbour":
-      // Goes along with a port; by itself nothing is amiss.
+      // A part of a port's change; not a deviation by itself.
       return [];
     default:
       return assertNever(change);

@@ -118,8 +118,8 @@ export const hostGuardSets = {
 } as const satisfies Readonly<Record<string, SetKind>>;
 
 /**
- * Of the table of hosts that may send by their own addresses (`senders-table.ts`), which has
- * `lease4` and `lease6` as well.
+ * The sets of the table of hosts that may send by their own addresses (`senders-table.ts`), which
+ * has `lease4` and `lease6` as well.
  */
 export const senderSets = {
   /** Public addresses of other hosts and the part of an overlay here that they may send to. */

@@ -17,11 +17,11 @@ export interface ObservedLink {
   /** Of a bridge; undefined of others. */
   readonly vlanFiltering: boolean | undefined;
   /**
-   * Of a bridge: how many addresses it learns at most, 0 for any number; undefined where the kernel
-   * knows no bound.
+   * Of a bridge: the limit for learned addresses, 0 for none; undefined if the kernel has no such
+   * limit.
    */
   readonly fdbMaxLearned?: number | undefined;
-  /** As a bridge port; undefined when it is none. */
+  /** Of a bridge port; undefined for other links. */
   readonly isolated: boolean | undefined;
   /** Likewise. */
   readonly hairpin?: boolean | undefined;
@@ -37,7 +37,7 @@ export interface ObservedLink {
 export interface NamedLink {
   readonly name: IfName;
   readonly kind: "bridge" | "tap" | "other";
-  /** It bears podnet's mark. */
+  /** Whether it bears podnet's mark. */
   readonly ours: boolean;
   readonly mtu: number;
   /** Of a tap: a program has it open. */

@@ -2,8 +2,8 @@ import { type Cidr, type Family, familyOf, type Ip, type Mac } from "../../core/
 import type { IfName } from "../../core/names.ts";
 
 /**
- * One network across hosts, as it is to be on this one. Plain data: what it says is all that is
- * made, and all that stays.
+ * The desired state of one network across hosts, on this host. Plain data, which determine
+ * everything that is made and everything that stays.
  */
 export interface OverlayDesired {
   /** Names it in marks; characters as in a network's name. */
@@ -13,11 +13,11 @@ export interface OverlayDesired {
   readonly parent: IfName;
   /** One for each family it has. Nothing of one touches the other. */
   readonly sides: readonly OverlaySide[];
-  /** Hides pods' addresses from what is outside of the overlay; absent leaves addresses alone. */
+  /** Hides pods' addresses outside of the overlay; absent: no address is translated. */
   readonly masquerade?: OverlayMasquerade;
   /**
-   * Accepts what is forwarded from and to the overlay, where a firewall drops it otherwise
-   * (flannel's forward rules).
+   * Accepts packets forwarded from and to the overlay where a firewall would drop them (flannel's
+   * forward rules).
    */
   readonly forward: boolean;
 }
@@ -26,9 +26,9 @@ export interface OverlayDesired {
 export type OverlayBackend =
   | VxlanBackend
   | UdpBackend
-  /** By routes to their addresses: all hosts are on one link. */
+  /** Routes to the hosts' addresses: all hosts are on one link. */
   | { readonly kind: "host-gw" }
-  /** Not by this host's doing. */
+  /** This host does not forward the packets. */
   | { readonly kind: "none" };
 
 export interface VxlanBackend {
@@ -36,11 +36,11 @@ export interface VxlanBackend {
   readonly vni: number;
   /** UDP port; 0 is the kernel's own, 8472. */
   readonly port: number;
-  /** What the underlay carries, where that is less than the parent does. */
+  /** The underlay's MTU, if it is smaller than the parent's. */
   readonly mtu?: number;
   readonly gbp: boolean;
   readonly learning: boolean;
-  /** Hosts on the same link are reached by it, without the tunnel. */
+  /** Hosts on this host's link are reached directly, without the tunnel. */
   readonly directRouting: boolean;
   /**
    * Whether checksums of what enters the tunnel are left to the network card; absent: as the device
@@ -52,11 +52,11 @@ export interface VxlanBackend {
 /** Each packet in a datagram of its own, moved by podnetd itself. IPv4 alone. */
 interface UdpBackend {
   readonly kind: "udp";
-  /** Of this host and of every other. */
+  /** The port of this host and of every other. */
   readonly port: number;
 }
 
-/** What an overlay is in one family. */
+/** An overlay in one address family. */
 export interface OverlaySide {
   /** The whole overlay. */
   readonly network: Cidr;
@@ -86,7 +86,7 @@ export interface OverlayPeer {
   readonly vtepMac?: Mac;
 }
 
-/** Tells peers of one family apart: what is made of two peers with one key is alike. */
+/** Identifies peers of one family: two peers with one key have equal entries. */
 export const peerKey = ({ subnet, publicIp, vtepMac }: OverlayPeer): string =>
   `${subnet} ${publicIp} ${vtepMac ?? ""}`;
 
@@ -96,7 +96,7 @@ export interface PeerDelta {
   readonly added: readonly OverlayPeer[];
 }
 
-/** By family; one that is absent is as it was. */
+/** By family; an absent family is unchanged. */
 export type OverlayDelta = ReadonlyMap<Family, PeerDelta>;
 
 /** A side without its peers, which are followed by deltas. */
@@ -112,7 +112,7 @@ interface OverlayMasquerade {
   readonly except: readonly Cidr[];
 }
 
-/** What the rules of an overlay are made from. */
+/** The inputs of an overlay's rules. */
 export type OverlayRuled = Pick<OverlayDesired, "name" | "masquerade" | "forward"> & {
   readonly sides: readonly (Pick<OverlaySide, "network" | "subnet"> & {
     /**
@@ -125,7 +125,7 @@ export type OverlayRuled = Pick<OverlayDesired, "name" | "masquerade" | "forward
 
 export const sideFamily = ({ network }: Pick<OverlaySide, "network">): Family => familyOf(network);
 
-/** The side of a family; undefined when the overlay has none. */
+/** The overlay in one family; undefined if the overlay does not have the family. */
 export const sideOf = <Side extends Pick<OverlaySide, "network">>(
   overlay: { readonly sides: readonly Side[] },
   family: Family,

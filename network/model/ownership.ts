@@ -1,7 +1,7 @@
 import { mark, type PluggedFragment } from "./desired.ts";
 
 /**
- * Who a marked thing belongs to: `podnet:network:default`, `podnet:pod:abcdefghijkl:0`,
+ * The owner of a marked object: `podnet:network:default`, `podnet:pod:abcdefghijkl:0`,
  * `podnet:chain:HYPER`, `podnet:overlay:default`, `podnet:attachment:17`.
  */
 export interface Owner {
@@ -20,7 +20,7 @@ export const podMark = (id: string, index: number): string => `${mark.alias}pod:
 /** The mark of a pod's rules. */
 export const podRuleMark = (id: string): string => `${mark.alias}pod:${id}`;
 
-/** The mark of the rules for what is published. */
+/** The mark of the rules for published ports. */
 export const publishedMark = ({ kind, key }: Pick<PluggedFragment, "kind" | "key">): string =>
   kind === "pod" ? podRuleMark(key) : attachmentMark(key);
 

@@ -45,7 +45,7 @@ const bitsOf = (cidr: Cidr): Bits => ({ bytes: ipToBytes(ipOf(cidr)), length: le
 
 const known = new WeakMap<OverlayPeer, Bits>();
 
-/** A peer's subnet, read once: the same peers come again with all news of others. */
+/** A peer's subnet, parsed once: unchanged peers come again with every change of others. */
 function peerBits(peer: OverlayPeer): Bits {
   const bits = known.get(peer) ?? bitsOf(peer.subnet);
   known.set(peer, bits);

@@ -15,7 +15,7 @@ export const tableNames: readonly TableName[] = ["filter", "nat"];
 export interface IptablesEdit {
   readonly table: TableName;
   readonly lines: readonly string[];
-  /** The commit makes our chain in this table, which is to be remembered. */
+  /** Whether the commit makes our chain in this table, which has to be recorded. */
   readonly makesChain: boolean;
 }
 

@@ -27,14 +27,14 @@ import {
 
 export interface Applied {
   readonly done: readonly OverlayChange[];
-  /** What could not be made of peers; the others are not held up. */
+  /** The failures of single peers, which do not hold up the others. */
   readonly failures: readonly PodnetError[];
 }
 
 /**
- * Does changes in order. The first failure of a device ends it, for peers' entries are on it. Of
- * what is peers', each is tried whatever becomes of others, but no route is made whose neighbour or
- * forwarding entry could not be.
+ * Applies changes in order. The first failure of a device ends the call, because peers' entries are
+ * on the device. The changes of peers are all tried, whatever fails, but a route is not made if its
+ * neighbour or forwarding entry failed.
  */
 export async function applyOverlay(
   changes: readonly OverlayChange[],
@@ -158,7 +158,7 @@ async function applyPeers(
     }
     await nextTurn();
   }
-  // (What was to go from a link that has gone has gone with it.)
+  // The entries of a deleted link have gone with it.
   const lost = changes.filter((change) => !links.has(linkOf(change)) && !isRemoval(change));
   failures.push(...[...new Set(lost.map(linkOf))].map(linkGone));
   return { done, failures };
@@ -187,7 +187,7 @@ function sameKind(changes: readonly PeerChange[], start: number): readonly PeerC
 
 const absent: readonly unknown[] = ["ENODEV", "ESRCH", "ENOENT"];
 
-/** What is to go and is not there has gone. */
+/** Whether the entry to delete is absent, which counts as success. */
 const isAbsence = (change: PeerChange, { details }: PodnetError): boolean =>
   isRemoval(change) && absent.includes(details["errno"]);
 

@@ -14,7 +14,7 @@ export interface VxlanBirth {
   readonly learning: boolean;
 }
 
-/** A route as far as an overlay's are told apart. */
+/** The properties that identify an overlay's route. */
 export interface RouteTo {
   readonly destination: Cidr;
   readonly gateway?: Ip;
@@ -47,12 +47,12 @@ export type OverlayChange =
   | TunnelPeerChange
   | PeerChange;
 
-/** Of a tunnel that podnetd moves packets by itself. */
+/** A change of a tunnel through which podnetd itself forwards packets. */
 export type TunnelChange =
   | { readonly kind: "open-tunnel"; readonly overlay: string; readonly birth: TunnelBirth }
   | { readonly kind: "close-tunnel"; readonly overlay: string; readonly device: IfName };
 
-/** Where it sends packets for a part of the overlay. */
+/** The destination of a tunnel for a part of the overlay. */
 export type TunnelPeerChange =
   | {
       readonly kind: "set-peer";
@@ -62,7 +62,10 @@ export type TunnelPeerChange =
     }
   | { readonly kind: "remove-peer"; readonly overlay: string; readonly subnet: Cidr };
 
-/** What there are thousands of: done in batches, each for itself, and going on past failures. */
+/**
+ * A change of a peer's entry. There are thousands: they are applied in batches, each by itself, and
+ * a failure does not stop the others.
+ */
 export type PeerChange =
   /** Whatever was there. */
   | { readonly kind: "set-neighbour"; readonly device: IfName; readonly ip: Ip; readonly mac: Mac }

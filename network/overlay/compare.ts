@@ -81,7 +81,7 @@ export async function directOf(
   return observeDirect(netlink, addresses);
 }
 
-/** Asked for where it is to be some way alone. */
+/** Queried only if the checksum setting is configured. */
 function withChecksums(
   { checksums }: OverlayKernel,
   { backend }: OverlayShape,

@@ -13,15 +13,15 @@ import type { OverlayNetlink } from "./kernel.ts";
 import { overlayMtu } from "./mtu.ts";
 import type { WantedSide } from "./wanted.ts";
 
-/** What a side was last made to be, and what was known then. */
+/** The state of an address family that was last applied, and the observations it was based on. */
 export interface FollowedSide {
   readonly side: SideShape;
-  /** By their keys. */
+  /** The peers, by their keys. */
   readonly peers: Map<string, OverlayPeer>;
   readonly wanted: WantedSide;
   readonly parentMtu: number;
   readonly deviceMac: Mac | undefined;
-  /** Of the parent's networks. */
+  /** The broadcast addresses of the parent's networks. */
   readonly broadcasts: ReadonlySet<Ip>;
   /** Hosts on a link of this one, of those asked about. */
   readonly direct: Set<Ip>;
@@ -55,7 +55,7 @@ export function updatePeers(
   return true;
 }
 
-/** What is reported of an overlay as it was made. */
+/** The report about an overlay as it was applied. */
 export function summary({ shape, sides }: Followed): {
   readonly refused: WantedSide["refused"];
   readonly mtu: number;

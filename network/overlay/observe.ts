@@ -26,7 +26,7 @@ import { type ObservedSide, ownMetric, type StrayRoute } from "./plan.ts";
 import type { ObservedDevice } from "./observed-device.ts";
 
 const tableMain = 254;
-/** Whom routes are by that were made without saying so: `ip route`'s, and flannel's. */
+/** The protocol number of routes made without a protocol: those of `ip route`, and flannel's. */
 const protocolBoot = 3;
 
 /** The link by which a host reaches the others. Throws `NETLINK_FAILED` when it is not there. */

@@ -2,7 +2,7 @@ import type { IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { VxlanBirth } from "./change.ts";
 
-/** A link of the name the device is to have. */
+/** The link with the device's name. */
 export interface ObservedDevice {
   readonly device: IfName;
   readonly kind: string | undefined;

@@ -54,7 +54,7 @@ export function planPeers(
   const left: PeerChange[] = [];
   for (const [destination, route] of observed.routes)
     if (!wanted.routes.has(destination)) gone.push(removal(route));
-  // (Where there will be one of ours, that takes its place.)
+  // A route of ours to that destination replaces it.
   for (const stray of observed.strays)
     if (stray.metric !== ownMetric(stray.destination) || !wanted.routes.has(stray.destination))
       gone.push({ kind: "remove-route", ...stray });

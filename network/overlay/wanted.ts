@@ -188,7 +188,7 @@ function wantedDevice(
   };
 }
 
-/** One host may have several leases: its MAC again at its address is no trouble. */
+/** One host may have several leases: its MAC may occur again at its address. */
 function macTrouble(
   { vtepMac: mac, publicIp }: OverlayPeer,
   own: Mac | undefined,

@@ -5,13 +5,12 @@ import type { Neighbour } from "../../linux/rtnetlink/neighbour.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
 
 /**
- * What a machine's interface takes over from a namespace's link, so that it is to everybody what
- * that link was.
+ * The settings that a VM's interface takes over from a namespace's link, to replace it completely.
  */
 export interface TakenOver {
   readonly mac: Mac;
   readonly mtu: number;
-  /** It asks for no MACs, and has those of `neighbours`. */
+  /** The interface resolves no MACs, and uses those of `neighbours`. */
   readonly noArp?: true;
   readonly addresses: readonly IpPrefix[];
   /** Routes on the link itself come first: gateways of the others are reached by them. */
@@ -39,14 +38,18 @@ export interface ObservedNamespaceLink {
 }
 
 const mainTable = 254;
-/** What the kernel made by itself, and makes again in the guest: routes to addresses' networks. */
+/**
+ * The protocol number of routes that the kernel made itself, and makes again in the guest: routes
+ * to addresses' networks.
+ */
 const madeByKernel = 2;
-/** What IPv4 routes are born with, and what IPv6's are. */
+/** The default metrics of IPv4 and IPv6 routes. */
 const usualMetric = { 4: 0, 6: 1024 } as const;
 
 /**
- * What of a link's settings a guest is to have. Left out is what its own kernel makes of it:
- * link-local addresses, routes to its addresses' networks, neighbours that it learns. Pure.
+ * The settings of a link that a guest should get. The guest's kernel makes some by itself, which
+ * are left out: link-local addresses, routes to its addresses' networks, neighbours that it learns.
+ * Pure.
  */
 export function takenOver(observed: ObservedNamespaceLink): TakenOver {
   const { link, addresses, routes, neighbours } = observed;

@@ -20,8 +20,8 @@ export async function observeFilters(
 }
 
 /**
- * What sends all that comes in by `from` out by `to`; nothing where it is so. What others filter
- * there is asked after ours, and stays; what is in the place of ours goes. Pure.
+ * The requests that redirect all frames that arrive by `from` to `to`; empty if that is in place.
+ * Foreign filters come after ours, and stay; a foreign filter at our place is deleted. Pure.
  */
 export function redirectRequests(
   from: number,

@@ -1,15 +1,15 @@
 import { familyOf, type Ip, ipOf } from "../../core/address.ts";
 import type { TakenOver, TakenRoute } from "./adopted.ts";
 
-/** What the machine's own kernel and whoever sets it up can do. */
+/** The abilities of the VM's kernel, and of the program that sets the guest up. */
 export interface GuestAbilities {
   readonly ipv6: boolean;
 }
 
 /**
- * What of a link's settings can be asked of this guest: one that does not speak IPv6 would refuse
- * the whole for an address of it. A route goes with its gateway or source, too (RFC 8950: IPv4 by a
- * gateway of IPv6). Pure.
+ * The settings that this guest accepts: a guest without IPv6 would refuse all of them for one IPv6
+ * address. A route with such a gateway or source is left out, too (RFC 8950: IPv4 by a gateway of
+ * IPv6). Pure.
  */
 export function forGuest(taken: TakenOver, { ipv6 }: GuestAbilities): TakenOver {
   if (ipv6) return taken;

@@ -8,7 +8,7 @@ import { type Inspection, type InspectOptions, mending } from "../bridge/inspect
 import { observeFilters, redirectRequests } from "./filters.ts";
 import { findLink, insist, type JoinDesired, requireTap } from "./redirect.ts";
 
-/** What of a join is not as it was made, and what makes it so. */
+/** The deviations of a redirect, and the requests that repair them. */
 interface Amends {
   readonly deviation: Deviation;
   readonly requests: readonly Request[];
@@ -38,7 +38,7 @@ export async function inspectJoin(
   });
 }
 
-/** What a join is to be, for people, in the order it is looked at. Pure. */
+/** A description of a redirect, in the order in which it is inspected. Pure. */
 export const joinText = ({ netns, link, tap }: JoinDesired): string[] => [
   `in ${netns}: links ${link} and ${tap} up`,
   `in ${netns}: ${wayOf(link)} is ${ledTo(tap)}`,
@@ -46,8 +46,8 @@ export const joinText = ({ netns, link, tap }: JoinDesired): string[] => [
 ];
 
 async function lookAtJoin(netlink: Rtnetlink, desired: JoinDesired): Promise<Amends[]> {
-  // (Without the tap its machine has nothing to do with this namespace: another one has its path by
-  // now.)
+  // Without the tap, the path leads to another namespace by now, with which the VM is not
+  // connected.
   const tap = await requireTap(netlink, desired);
   const link = await findLink(netlink, desired);
   const ends = [

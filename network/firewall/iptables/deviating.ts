@@ -34,7 +34,7 @@ export function deviatingPods(
   });
 }
 
-/** What the rules say that bear a mark, of podnet or not. */
+/** The texts of the rules that bear a mark, of podnet or not. */
 function rulesByMark(saved: SavedTables): ReadonlyMap<string, readonly string[]> {
   const found = new Map<string, string[]>();
   for (const name of tableNames)

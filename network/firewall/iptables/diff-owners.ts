@@ -92,9 +92,9 @@ interface OwnersWanted {
   /** The chain of ours that contains the rules; by default the chain of the rule itself. */
   readonly into?: string;
   readonly rules: readonly Rule[];
-  /** Whose rules they are. */
+  /** The marks of the rules' owners. */
   readonly marks: readonly string[];
-  /** Whose are to be found in no other variant. */
+  /** Whether an owner's rules have to be absent from the other variant. */
   readonly own: (owner: Owner) => boolean;
 }
 

@@ -8,12 +8,12 @@ import type { Rule } from "./rule.ts";
 const comment = (mark: string): string[] => ["-m", "comment", "--comment", mark];
 
 /**
- * A network's own rules, in the order they are to stand in each chain. The ancestors' three in
- * FORWARD and their MASQUERADE, with two differences (docs/decisions/0008-firewall.md): outgoing
- * comes last, so that no network lets its pods into another one before that one's chain was asked,
- * and the chain ends in a DROP for new connections from elsewhere. What comes from the bridge
- * itself is not elsewhere: with bridge-nf-call-iptables=1 the kernel shows frames between two pods
- * to FORWARD, and the pods of one network may talk unless it is isolated.
+ * A network's own rules, in the order of each chain. They are the ancestors' three in FORWARD and
+ * their MASQUERADE, with two differences (docs/decisions/0008-firewall.md): outgoing comes last, so
+ * that no network lets its pods into another one before that network's chain was asked, and the
+ * chain ends in a DROP for new connections from elsewhere. Packets from the bridge itself are not
+ * from elsewhere: with bridge-nf-call-iptables=1 the kernel shows frames between two pods to
+ * FORWARD, and the pods of one network may talk unless it is isolated.
  */
 export function networkRules(network: NetworkFragment, family: Family): Rule[] {
   if (!network.firewall || !hasFamily(network, family)) return [];
@@ -33,7 +33,7 @@ export function networkRules(network: NetworkFragment, family: Family): Rule[] {
       : []),
     ...outermost(network.admit ?? [])
       .filter((cidr) => familyOf(cidr) === family)
-      // (What comes from the bridge may be of an isolated network, whatever its source.)
+      // Packets from the bridge may come from an isolated network, whatever their source.
       .map((cidr) =>
         filter(chain, ...from(cidr), "!", "-i", bridge, "-o", bridge, ...ours, "-j", "ACCEPT"),
       ),
@@ -47,13 +47,13 @@ export function networkRules(network: NetworkFragment, family: Family): Rule[] {
   ];
 }
 
-/** (Of everything, iptables says nothing.) */
+/** iptables prints no source if it matches everything. */
 const from = (cidr: Cidr): string[] => (lengthOf(cidr) === 0 ? [] : ["-s", cidr]);
 
 /**
- * What all networks have in common: the way into the chain for packets to the host's own addresses,
- * where published ports are translated, and a last rule without effect, by which the chain is known
- * as ours while it holds no other.
+ * The rules that all networks share: the jump to the chain for packets to the host's own addresses,
+ * where published ports are translated, and a last rule without effect, which identifies the chain
+ * as ours while it has no other rule.
  */
 export function sharedRules(chain: string, family: Family): Rule[] {
   const ours = comment(chainMark(chain));
@@ -66,7 +66,7 @@ export function sharedRules(chain: string, family: Family): Rule[] {
   ];
 }
 
-/** Never translated: what is sent from there could not be answered from elsewhere. */
+/** Never translated: packets from there could not be answered from elsewhere. */
 const loopback = { 4: "127.0.0.0/8", 6: "::1/128" } as const;
 
 /** iptables reads a final `+` as "every interface that begins so". */

@@ -2,7 +2,7 @@ import { isPlugged, parseOwner } from "../../model/ownership.ts";
 import { commentOf, type Rule, ruleKey, targetOf } from "./rule.ts";
 import { joinWords, type SavedTable } from "./save-format.ts";
 
-/** What one owner's rules in one table are compared with. */
+/** The wanted state of one owner's rules in one table. */
 export interface TableWanted {
   readonly observed: SavedTable | undefined;
   /** The chain of ours, `HYPER`. */
@@ -12,8 +12,8 @@ export interface TableWanted {
   /** Marks whose rules are compared; all others', marked or not, stay as they are. */
   readonly owners: ReadonlySet<string>;
   /**
-   * Chains of ours, this one and earlier ones, that go when nothing is in them and nothing leads
-   * there.
+   * Our chains, the present one and earlier ones, which are deleted once they are empty and no rule
+   * jumps to them.
    */
   readonly removable: readonly string[];
 }
@@ -78,8 +78,8 @@ function editOwner(
   const lines: string[] = [];
   for (const rule of found) {
     if (kept.has(rule)) continue;
-    // -D takes away the first rule that says so, and twins are all ours: the mark is part of what
-    // they say.
+    // -D deletes the first rule with this text. Duplicates are all ours, because the mark is part
+    // of the text.
     lines.push(`-D ${chain} ${rule.text}`);
     list.splice(
       list.findIndex(({ text }) => text === rule.text),
@@ -87,7 +87,7 @@ function editOwner(
     );
   }
   const there = new Set(kept.values());
-  // Where the next rule of a rank comes, once one of it has.
+  // The position of the next rule of a rank, once there is one of that rank.
   const next = new Map<Rank | undefined, number>();
   for (const rule of rules) {
     if (there.has(rule)) continue;
@@ -138,7 +138,7 @@ const afterLower = (list: readonly Placed[], rank: Rank): number =>
 /** Whether no rule of this owner stands on the wrong side of another rule of podnet. */
 function inOrder(list: readonly Placed[], mark: string): boolean {
   let highest = 0;
-  // Of those that a rule of this owner's has passed: what comes later may not be lower.
+  // The highest rank up to this owner's last rule: no later rule may have a lower one.
   let owned = 0;
   for (const rule of list) {
     if (rule.rank === undefined) continue;

@@ -11,7 +11,7 @@ export interface Rule {
   readonly args: readonly string[];
 }
 
-/** The comment of a rule; undefined when it has none. */
+/** The comment of a rule; undefined if it has none. */
 export function commentOf(args: readonly string[]): string | undefined {
   const at = args.indexOf("--comment");
   return at < 0 ? undefined : args[at + 1];

@@ -141,7 +141,7 @@ function overlayRules(family: Family): string[] {
   ];
 }
 
-/** Of this table alone; the guard's are in guard-tables.ts. */
+/** The main table; the guard's tables are in guard-tables.ts. */
 export const mainTable: TableModel = { name: mainTableName, sets: setNames, chains };
 
 export const hookOf = (chain: string, { chains: all }: TableModel = mainTable): Hook | undefined =>

@@ -12,7 +12,7 @@ import { outermost } from "../traffic.ts";
 import { type Element, elementId, kindOf } from "../../model/nftables-sets.ts";
 import { networkMark, overlayMark, publishedMark } from "../../model/ownership.ts";
 
-/** Whose addresses its guests have. */
+/** The subnets of a network's guests. */
 const subnetsOf = ({ gateways, masquerade }: NetworkFragment): Cidr[] => [
   ...new Set([...gateways.map(networkOf), ...masquerade]),
 ];
@@ -143,7 +143,7 @@ export function podElements(pod: PluggedFragment): Element[] {
     }),
   );
   const all = [...elements, ...taking, ...redirected];
-  // What several host ports have in common is said once.
+  // Elements that several host ports share are written once.
   return [...new Map(all.map((element) => [elementId(element), element])).values()];
 }
 

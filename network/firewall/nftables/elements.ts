@@ -7,7 +7,7 @@ export interface MarkedOwner extends Owner {
 }
 
 interface Property {
-  /** Undefined for a mark that is none of podnet's. */
+  /** Undefined for a mark that is not podnet's. */
   readonly owner: MarkedOwner | undefined;
   readonly elements: Map<string, Element>;
 }
@@ -49,7 +49,7 @@ export class Elements {
     theirs.elements.set(id, element);
   }
 
-  /** What has the same key goes; absent is success. */
+  /** Deletes the element with an equal key; absence is success. */
   delete(element: Element): void {
     const id = elementId(element);
     const found = this.#all.get(id);

@@ -89,7 +89,7 @@ const models: ReadonlyMap<string, TableModel> = new Map(
   [mainTable, ...guardTables, sendersTable].map((model) => [model.name, model]),
 );
 
-/** A table of ours by its name; the main one unless given. */
+/** One of our tables by its name; by default the main one. */
 export function modelOf(name: string = mainTable.name): TableModel {
   const model = models.get(name);
   if (model === undefined) throw new RangeError(`There is no table "${name}"`);

@@ -17,7 +17,7 @@ interface ListedSet {
 }
 
 interface ListedChain {
-  /** As text: `filter forward 0 accept`; empty for one without a hook. */
+  /** As text: `filter forward 0 accept`; empty for a chain without a hook. */
   readonly hook: string;
   readonly rules: readonly { readonly comment: string | undefined; readonly text: string }[];
 }

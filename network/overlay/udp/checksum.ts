@@ -33,7 +33,7 @@ export function sumOf({ bytes, words }: Buffers, from: number, length: number): 
     left -= 2;
   }
   const end = (at + left) >> 2;
-  // (A pair of bytes may be left before a whole word is; then there is none.)
+  // If `at` is not aligned here, no whole word is left.
   if ((at & 3) === 0)
     for (let word = at >> 2; word < end; word++) {
       const four = words[word] as number;

@@ -17,7 +17,8 @@ const isFragment = 0x3fff;
 const doNotFragment = 0x4000;
 
 /**
- * Bytes of both headers of a TCP packet with data that others may be joined to; 0 when it is none.
+ * The length of both headers of a TCP packet with data that other packets may be joined to; 0 for
+ * other packets.
  */
 export function readJoinable(memory: Buffers, at: number, total: number): number {
   const { bytes, view } = memory;
@@ -30,8 +31,8 @@ export function readJoinable(memory: Buffers, at: number, total: number): number
 }
 
 /**
- * Whether two packets that may be joined are of one connection and differ in nothing but their
- * place in it.
+ * Whether two packets that may be joined belong to one connection and differ only by their place in
+ * it.
  */
 export function isNext(
   memory: Buffers,
@@ -48,7 +49,7 @@ export function isNext(
   if (bytes[first + 1] !== bytes[next + 1]) return false;
   const flags = view.getUint16(next + 6);
   if (view.getUint16(first + 6) !== flags) return false;
-  // What may be cut into fragments has numbers that count.
+  // Packets that may be fragmented have increasing ids.
   const id = (view.getUint16(first + 4) + count) & 0xffff;
   if ((flags & doNotFragment) === 0 && view.getUint16(next + 4) !== id) return false;
   if (view.getUint16(first + 8) !== view.getUint16(next + 8)) return false;

@@ -32,7 +32,7 @@ export const dropsOf = (counters: Counters): Readonly<Partial<Counters>> =>
       .map((name) => [name, counters[name]]),
   );
 
-/** Where the thread that counts puts them for others to see. */
+/** The memory in which the counting thread publishes them. */
 export const sharedCounters = (): Float64Array<SharedArrayBuffer> =>
   new Float64Array(new SharedArrayBuffer(counterNames.length * 8));
 

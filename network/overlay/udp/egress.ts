@@ -13,7 +13,7 @@ import {
 } from "./offload.ts";
 import type { PeerTable } from "./peer-table.ts";
 
-/** Where datagrams go to; `DatagramOutlet` of linux/. */
+/** The outlet of datagrams: `DatagramOutlet` of linux/. */
 interface Outlet {
   begin(host: number, length: number): void;
   piece(address: number, length: number): void;
@@ -24,7 +24,7 @@ export interface EgressOptions {
   readonly peers: PeerTable;
   readonly counters: Counters;
   readonly outlet: Outlet;
-  /** A packet for which there is no peer, as it came. */
+  /** Called with a packet that has no peer, unchanged. */
   readonly onUnroutable: (memory: NativeMemory, at: number, total: number) => void;
 }
 
@@ -36,7 +36,7 @@ const longestHeader = 120;
  * The outgoing direction: packets from the tun become datagrams, each with one IP packet that fits.
  */
 export class Egress {
-  /** Of segments that came as one. */
+  /** The headers of segments that arrived as one packet. */
   readonly headers = new NativeMemory(mostHeaders * longestHeader);
   readonly #options: EgressOptions;
   #header = 0;

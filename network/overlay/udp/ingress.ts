@@ -32,11 +32,11 @@ export interface IngressOptions {
  * follow each other are given to it as one. All come in the order they came.
  */
 export class Ingress {
-  /** What stands before a packet that is delivered. */
+  /** The header in front of a delivered packet. */
   readonly offload = new NativeMemory(offloadHeader);
   readonly #options: IngressOptions;
   readonly #pieces = new Vectors(mostPieces);
-  /** What waits to be joined by more, if `#count` is not 0. */
+  /** The packet that waits for more to join, if `#count` is not 0. */
   #first = 0;
   #header = 0;
   #total = 0;
@@ -115,7 +115,8 @@ export class Ingress {
     if (this.#pieces.count === mostPieces) return false;
     const before = { header, count: this.#count, data: this.#total - header };
     if (!isNext(memory, this.#first, at, before)) return false;
-    // (Asked of the first only when there is a second: what is alone the kernel looks at itself.)
+    // The first packet is checked only when there is a second: the kernel checks a single packet
+    // itself.
     this.#isIntact ||= isIntact(memory, this.#first, this.#total);
     if (this.#isIntact) return isIntact(memory, at, total);
     this.#isOpen = false;

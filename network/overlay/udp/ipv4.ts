@@ -34,7 +34,7 @@ export function sealHeader(memory: Buffers, at: number, length: number): void {
 }
 
 /**
- * What of the IP header goes into the checksum of what it carries: addresses, protocol and length.
+ * The part of the IP header that the payload's checksum includes: addresses, protocol and length.
  */
 export function pseudoSum(memory: Buffers, at: number, length: number): number {
   const { bytes } = memory;

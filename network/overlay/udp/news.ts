@@ -7,7 +7,7 @@ export interface TunnelStart {
   readonly port: number;
   /** The source address of ICMP errors, as a number. */
   readonly answersFrom: number;
-  /** Where it counts; see `publish`. */
+  /** The memory for its counters; see `publish`. */
   readonly shared: Float64Array;
 }
 

@@ -21,7 +21,7 @@ export const readOffload = (
   offset: view.getUint16(at + 8, true),
 });
 
-/** Nothing is to be done with the packet that follows. */
+/** Writes that the packet behind needs no offload. */
 export function writeNoOffload({ bytes }: Buffers, at: number): void {
   bytes.fill(0, at, at + offloadHeader);
 }
@@ -46,7 +46,7 @@ export function writeTcpOffload(
   view.setUint16(at + 8, tcpChecksum, true);
 }
 
-/** Where in a TCP header things are. */
+/** The offsets of fields in a TCP header. */
 export const tcpSequence = 4;
 export const tcpAcknowledged = 8;
 export const tcpOffset = 12;

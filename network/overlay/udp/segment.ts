@@ -6,7 +6,7 @@ import { flagFin, flagPush, flagReduced, tcpChecksum, tcpFlags, tcpSequence } fr
 export interface Segment {
   /** Bytes of both headers. */
   readonly header: number;
-  /** Where in the data it begins, and how much of it it has. */
+  /** The offset of its data, and their length. */
   readonly from: number;
   readonly data: number;
   readonly index: number;
@@ -45,8 +45,8 @@ export function writeSegment(
 }
 
 /**
- * Does what the kernel left to do: sums from `start` on, over what is in the checksum's place
- * already, and puts the result there. False when that is not within the packet.
+ * Completes a checksum that the kernel left open: sums from `start` on, including the value in the
+ * checksum's place, and stores the result there. False if that place is not within the packet.
  */
 export function fillChecksum(
   memory: Buffers,
@@ -56,7 +56,7 @@ export function fillChecksum(
 ): boolean {
   if (start < headerLength(memory, at) || start + offset + 2 > total) return false;
   const sum = ~sumOf(memory, at + start, total - start) & 0xffff;
-  // In UDP, none would mean that there is no checksum.
+  // In UDP, 0 would mean that there is no checksum.
   const none = sum === 0 && memory.bytes[at + 9] === protocolUdp;
   memory.view.setUint16(at + start + offset, none ? 0xffff : sum);
   return true;

@@ -102,7 +102,7 @@ export class UdpTunnel implements AsyncDisposable {
     return this.#reason;
   }
 
-  /** Where each part of the overlay is. */
+  /** The host of each part of the overlay. */
   get peers(): ReadonlyMap<Cidr, Ip> {
     return this.#peers;
   }
@@ -111,7 +111,7 @@ export class UdpTunnel implements AsyncDisposable {
     return published(this.#shared);
   }
 
-  /** From the next packets on. */
+  /** Takes effect with the next packets. */
   setPeers(set: ReadonlyMap<Cidr, Ip>, remove: Iterable<Cidr> = []): void {
     const gone = [...remove];
     for (const subnet of gone) this.#peers.delete(subnet);
@@ -140,7 +140,7 @@ export class UdpTunnel implements AsyncDisposable {
     await this.#tun.close();
   }
 
-  /** Has the thread end, and does not wait for it. */
+  /** Makes the thread end, without waiting for it. */
   stop(): void {
     this.#tell("stop");
   }

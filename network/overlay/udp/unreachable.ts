@@ -3,7 +3,7 @@ import { sumOf } from "./checksum.ts";
 import { headerLength, ipHeader, protocolIcmp, sealHeader } from "./ipv4.ts";
 
 const icmpHeader = 8;
-/** Of what the packet carries, so much goes back (RFC 792). */
+/** The number of bytes of the packet's payload that the error quotes (RFC 792). */
 const quoted = 8;
 /** Bytes of the longest answer. */
 export const longestAnswer = ipHeader + icmpHeader + 60 + quoted;
@@ -12,8 +12,8 @@ const typeUnreachable = 3;
 const fragmentOffset = 0x1fff;
 
 /**
- * Writes the answer "network unreachable" to a packet, with flannel's time to live: never to ICMP,
- * never to later fragments. Answers its length; 0 when there is to be none.
+ * Writes the answer "network unreachable" to a packet, with flannel's time to live, but never to
+ * ICMP or to later fragments. Returns its length; 0 if there is no answer.
  */
 export function writeUnreachable(
   packet: Buffers,

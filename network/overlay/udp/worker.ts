@@ -27,7 +27,7 @@ function heed(): boolean {
   }
 }
 
-/** Until it is stopped, or cannot go on: then, why. */
+/** Runs until it is stopped, or cannot continue: returns the reason then. */
 function run(): string | undefined {
   for (;;) {
     if (!waiting.wait()) continue;
