@@ -6,8 +6,8 @@ import type { AccessConfig, AccessEntry } from "../config/access.ts";
 import { type Peer, peerText } from "./peer.ts";
 
 /**
- * The greatest role a caller has; undefined when none. Root and the daemon's own user have every
- * one: they could take the daemon's state and pods without asking it.
+ * The greatest role of a caller; undefined when it has none. Root and the daemon's own user have
+ * every role: they could take the daemon's state and pods without it.
  */
 export function roleOf(peer: Peer, access: AccessConfig): Role | undefined {
   if (peer.kind === "unix" && (peer.uid === 0 || peer.uid === process.getuid?.())) return "admin";
@@ -28,7 +28,9 @@ export function authorize(peer: Peer, role: Role | undefined, method: DescMethod
   demand(peer, role, roleFor(method), `${method.parent.name}.${method.name}`);
 }
 
-/** Requires a role for what is no method of a service; `what` is named in the message. */
+/**
+ * Requires a role for a request that is not a method of a service; `what` is named in the message.
+ */
 export function demand(peer: Peer, role: Role | undefined, needed: Role, what: string): void {
   if (role !== undefined && suffices(role, needed)) return;
   if (peer.kind === "unknown" || (peer.kind === "tls" && peer.names.length === 0)) {

@@ -69,7 +69,9 @@ export class Connections {
     server.off("session", made);
   }
 
-  /** Resolves when none is left, or after `ms`, when those left are destroyed. */
+  /**
+   * Resolves when all connections have ended, or after `ms`, when the remaining ones are destroyed.
+   */
   async drain(ms: number): Promise<void> {
     const limit = Promise.withResolvers<void>();
     const timer = setTimeout(limit.resolve, ms);
@@ -81,7 +83,7 @@ export class Connections {
     for (const socket of this.#open) socket.destroy();
   }
 
-  /** Takes a place for as long as the connection is open; why there is none. */
+  /** Takes a place for as long as the connection is open; the error when there is none. */
   #refusal(socket: Socket, caller: Caller, listener: Listener): PodnetError | undefined {
     const { limits, refused } = this.#options;
     try {

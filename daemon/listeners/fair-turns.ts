@@ -22,7 +22,7 @@ export class TurnQueue {
 export class FairTurns {
   readonly #clock: Clock;
   readonly #queues = new Set<TurnQueue>();
-  /** What the caller of the last turn had used before it. */
+  /** Usage of the last turn's caller before that turn. */
   #reached = 0;
   #running = false;
 

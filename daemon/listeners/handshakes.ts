@@ -167,16 +167,16 @@ export class Handshakes {
 }
 
 /**
- * What no other connection has at a time: TLS hands out another object for a connection than the
- * one it was given.
+ * Identifies an open connection: TLS passes out another object for a connection than the one it was
+ * given.
  */
 function endsOf({ remoteAddress, remotePort, localAddress }: Socket): string | undefined {
   return remoteAddress === undefined ? undefined : `${remoteAddress} ${remotePort} ${localAddress}`;
 }
 
 /**
- * Whom an address belongs to: an IPv4 address is one, mapped or not, and so are all IPv6 addresses
- * of one /64.
+ * The client behind an address: each IPv4 address is one, mapped or not, and so are all IPv6
+ * addresses of one /64.
  */
 function sourceOf(address: string): string {
   const [ip = ""] = address.split("%");

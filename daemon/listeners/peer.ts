@@ -47,7 +47,7 @@ export function altNames(text: string): string[] {
   );
 }
 
-/** A name that cannot be read is nobody's. */
+/** An unreadable name gives no names. */
 function unquoted(quoted: string): readonly string[] {
   try {
     return [JSON.parse(quoted) as string];

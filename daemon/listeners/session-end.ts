@@ -7,10 +7,10 @@ const lookMs = 1000;
 
 /**
  * Ends a session that has had no stream for `ms`, and calls `idle` then; ends the connection of a
- * session that is over, whoever ended it, within two seconds.
+ * session that is over, from either end, within two seconds.
  *
- * Neither is left to Node 24.21. The timer of `session.setTimeout()` is not cleared when a session
- * closes (`closeSession` marks it destroyed first, and `setTimeout(0)` of a destroyed session does
+ * Node 24.21 does neither. The timer of `session.setTimeout()` is not cleared when a session closes
+ * (`closeSession` marks it destroyed first, and `setTimeout(0)` of a destroyed session does
  * nothing), so that the session stays in the heap until it fires; and it fires once, so that a
  * session which has a stream then is never ended. A session that is closed or destroyed waits
  * without limit until its client has read everything, and when it was closed also until the client

@@ -2,13 +2,13 @@ import { guarded } from "../../core/guard.ts";
 import type { ServerHttp2Session } from "node:http2";
 
 /**
- * Ends a session when a request's headers have begun and do not come to their end within `ms`, or a
- * quarter more; `late` is told. Node 24.21 reports a request when its headers are complete, and
- * its time-out begins anew with every byte.
+ * Ends a session when a request's headers have begun and are not complete within `ms`, or a quarter
+ * more; `late` is called. Node 24.21 reports a request when its headers are complete, and its
+ * time-out begins anew with every byte.
  *
- * That headers have begun shows in the last stream nghttp2 has seen; but so do streams it refused
- * by itself. They are told apart by a ping: within headers a peer may send nothing but the rest of
- * them (RFC 9113 6.10), so that it cannot answer.
+ * nghttp2's last seen stream shows that headers have begun; but it also counts streams that nghttp2
+ * refused by itself. A ping tells the two apart: within headers a peer may send nothing but the
+ * rest of them (RFC 9113 6.10), so that it cannot answer.
  */
 export function boundHeaders(session: ServerHttp2Session, ms: number, late: () => void): void {
   let complete = 0;

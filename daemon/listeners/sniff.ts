@@ -8,8 +8,9 @@ import type { Socket } from "node:net";
 const http2Preface = "PRI * HTTP/2.0";
 
 /**
- * Reads as much as tells the protocol, puts it back, and hands the connection on. One that has not
- * told within `ms` is ended, however often it says something, and `silent` is told.
+ * Reads the bytes that determine the protocol, puts them back, and hands the connection on. A
+ * connection whose protocol is unknown after `ms` is ended, however often it sends something, and
+ * `silent` is called.
  */
 export function sniff(
   socket: Socket,

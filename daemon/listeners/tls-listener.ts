@@ -38,8 +38,8 @@ export interface TlsListener {
 const handshakeMs = 10_000;
 
 /**
- * Listens on TCP: TLS 1.3 with a certificate on both sides, nothing else. Who has none that the
- * authority signed, or one that is not valid now, gets no further than the handshake. Throws
+ * Listens on TCP: TLS 1.3 with a certificate on both sides, nothing else. A client without a
+ * certificate that the authority signed, and that is valid now, fails the handshake. Throws
  * `CONFIG_INVALID`, `PREFLIGHT_FAILED`.
  */
 export async function listenTls(options: TlsListenerOptions): Promise<TlsListener> {

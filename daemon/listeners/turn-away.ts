@@ -7,12 +7,12 @@ import { sniff } from "./sniff.ts";
 
 /** How long a client may take to begin, and to read why its connection is refused, milliseconds. */
 const lastMessageMs = 1000;
-/** Clients that are told at a time; connections of more are ended without a word. */
+/** Clients that are sent a refusal at a time; further connections are ended without one. */
 const mostAtOnce = 64;
 
 /**
- * Ends a connection that is refused, and tells its client why in its own protocol: by status 429
- * with `ErrorInfo` (HTTP/1.1), or by a GOAWAY that clients take for RESOURCE_EXHAUSTED (HTTP/2).
+ * Ends a refused connection, and sends its client the reason in its own protocol: status 429 with
+ * `ErrorInfo` (HTTP/1.1), or a GOAWAY that clients take for RESOURCE_EXHAUSTED (HTTP/2).
  */
 export class TurnAway {
   #atOnce = 0;

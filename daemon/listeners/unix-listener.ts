@@ -12,7 +12,7 @@ export interface UnixListenerOptions {
   readonly group: string | undefined;
   /** Of the socket's file; for its owner and the group unless given. */
   readonly mode?: number;
-  /** Whose it is, as its failpoints say it; the API's unless given. */
+  /** Its owner's name in failpoints; the API by default. */
   readonly of?: string;
 }
 
@@ -23,8 +23,8 @@ export interface UnixListener {
 }
 
 /**
- * Listens on a unix socket that only its owner and the group may use, or its owner alone. A file
- * left by a daemon that was killed is replaced; one somebody listens on is not. Throws
+ * Listens on a unix socket that only its owner and the group may use, or its owner alone. A socket
+ * file left by a daemon that was killed is replaced; one with a listener is not. Throws
  * `ALREADY_RUNNING`, `PREFLIGHT_FAILED`.
  */
 export async function listenUnix(
@@ -93,7 +93,8 @@ function removeDead(path: string, of: string): void {
         },
       );
     }
-    // connect(2) refuses a file that is no socket with the same errno; that one is somebody's.
+    // connect(2) refuses a file that is not a socket with the same errno; such a foreign file
+    // stays.
     if (lstatSync(path).isSocket())
       perform("file", `remove dead ${of} socket`, () => unlinkSync(path));
     return;
