@@ -3,7 +3,7 @@ import { printable } from "../../core/names.ts";
 import { groupId, userId } from "../../linux/accounts.ts";
 
 /**
- * Whom a role is given to: a process by user or group, a TLS client by a name in its certificate.
+ * The holder of a role: a process by user or group, or a TLS client by a name in its certificate.
  */
 export type AccessEntry =
   | { readonly kind: "uid" | "gid"; readonly id: number }
@@ -23,7 +23,8 @@ export function parseAccessEntry(text: string): AccessEntry {
     throw new TypeError(`"${printable(text)}" is not of the form uid:NAME, gid:NAME or cert:NAME`);
   }
   const id = kind === "uid" ? userId(name) : groupId(name);
-  // 4294967295 is (uid_t) -1: nobody, and what the kernel says of whom it cannot name.
+  // 4294967295 is (uid_t) -1, which is not a user: the kernel reports it for users that it cannot
+  // map.
   if (id === undefined || id >= 0xffff_ffff) {
     throw new TypeError(`there is no ${kind === "uid" ? "user" : "group"} "${printable(name)}"`);
   }

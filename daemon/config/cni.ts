@@ -11,7 +11,7 @@ export interface CniSettings {
   readonly pendingDir: string;
   /** Reached by the gateway of a container's network. */
   readonly serviceCidr: Cidr | undefined;
-  /** Of containers whose configuration names none; undefined: their network's. */
+  /** MTU of containers whose configuration does not set one; undefined: their network's. */
   readonly mtu: number | undefined;
   /** Plugins of others, for pods that take their network from them. */
   readonly runtime: RuntimeSettings;

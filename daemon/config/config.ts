@@ -54,7 +54,7 @@ export interface Config {
   readonly podsDir: string;
   /** Network namespaces that CNI plugins set up for pods. */
   readonly netnsDir: string;
-  /** What pods write to disks whose images stay as they are, in directories by pod id. */
+  /** Copy-on-write disks of pods, in directories by pod id. */
   readonly disksDir: string;
   /**
    * MiB that such a file may take, of a disk that does not say; 0: as much as its disk is large.
@@ -70,7 +70,7 @@ export interface Config {
   /** Where disks lie that callers below admin may write through to. */
   readonly writeThroughPaths: readonly string[];
   readonly limits: ApiLimits;
-  /** The default network: pods that name none join it. */
+  /** The default network, which pods join that name no network. */
   readonly network: NetworkDefinition;
   readonly dns: DnsConfig;
   /** How this host joins others; undefined when it does not. */
@@ -117,10 +117,7 @@ export interface ResolvedConfig {
   readonly settings: readonly (readonly [ConfigKey, Setting])[];
 }
 
-/**
- * Built-in values; systemd's RUNTIME_DIRECTORY and STATE_DIRECTORY stand in for the two
- * directories.
- */
+/** Built-in values; systemd's RUNTIME_DIRECTORY and STATE_DIRECTORY replace the two directories. */
 function defaultLayer(sources: ConfigSources): Layer {
   const first = (list: string | undefined): string | undefined => list?.split(":")[0] || undefined;
   const fromUnit = (key: string, name: string, otherwise: string): Setting => {
@@ -247,7 +244,7 @@ export function resolveConfig(sources: ConfigSources): ResolvedConfig {
   return { config: build(merged), settings };
 }
 
-/** The root is nobody's directory of images, even where a default image lies in it. */
+/** The root directory is never a directory of images, even where a default image lies in it. */
 function usualImagePaths(merged: Layer): readonly string[] {
   const value = (key: string): string => merged.get(key)?.value as string;
   const ofDefault = [value("image.kernel"), value("image.initrd")].map((path) => dirname(path));
@@ -270,7 +267,7 @@ type Values = Omit<
     Omit<z.infer<typeof configSchema>["qemu"], "path">;
 };
 
-/** Dotted keys as the tables they stand for. Each value has passed its own schema already. */
+/** Converts dotted keys to nested tables. Each value has passed its own schema already. */
 function nested(merged: Layer): Values {
   const tree: Record<string, unknown> = {};
   for (const [key, { value }] of merged) {

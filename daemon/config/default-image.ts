@@ -11,7 +11,7 @@ const images = {
   arm64: { built: "image-arm64", packaged: "/usr/share/podnet/arm64", kernel: "Image" },
 } as const;
 
-/** Kernel and initramfs of pods that bring none: the checkout's own when they are built. */
+/** Kernel and initramfs of pods without their own: the checkout's when it has built them. */
 export function defaultImage(
   checkout: string,
   arch: Architecture,

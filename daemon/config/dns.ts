@@ -8,13 +8,17 @@ import type { configSchema } from "./schema.ts";
 export interface DnsConfig {
   /** Networks that do not say have a resolver. */
   readonly resolver: boolean;
-  /** What names of pods end with, in lower case. */
+  /** Suffix of pods' names, in lower case. */
   readonly domain: string;
   /**
-   * Asked for what podnet does not know, where a network names nobody; the host's own when empty.
+   * Servers for names that podnet does not know, for networks without servers; the host's own when
+   * empty.
    */
   readonly upstreams: readonly Ip[];
-  /** How old an answer may be that is given when no server answers, milliseconds; 0 for none. */
+  /**
+   * Largest age of an earlier answer that is used when no server answers, milliseconds; 0 disables
+   * it.
+   */
   readonly staleMs: number;
 }
 

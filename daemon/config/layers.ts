@@ -62,7 +62,7 @@ function issueError(issue: z.core.$ZodIssue, origin: string): PodnetError {
   );
 }
 
-/** The file's settings; an absent file has none unless it was asked for by name. */
+/** The file's settings; an absent file has none, and is an error if `required`. */
 export function fileLayer(path: string, required: boolean): Layer {
   let text: string;
   try {

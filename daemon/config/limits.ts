@@ -1,7 +1,7 @@
 import type { z } from "zod";
 import type { configSchema } from "./schema.ts";
 
-/** What one caller, or all of them, may ask of the API: times in milliseconds. */
+/** Limits of API requests by one caller, or by all: times in milliseconds. */
 export interface ApiLimits {
   readonly connections: number;
   readonly connectionsPerCaller: number;

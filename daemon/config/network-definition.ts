@@ -8,17 +8,17 @@ export interface NetworkDefinition {
   readonly bridge: IfName;
   /** One or two, of different families: IPv4 first. */
   readonly subnets: readonly SubnetDefinition[];
-  /** What pods are told that come to it. */
+  /** MTU of new pods. */
   readonly mtu: number;
   /**
-   * What its bridge carries, where that is more: for pods that were told more, when it followed an
-   * overlay that carried more.
+   * The bridge's MTU, where it is larger: for pods that got a larger one while the network followed
+   * an overlay with a larger MTU.
    */
   readonly bridgeMtu?: number;
-  /** What guests ask that name no servers; none: the host's. */
+  /** DNS servers of guests without their own; empty: the host's. */
   readonly dns: readonly Ip[];
   readonly dnsSearch: readonly string[];
-  /** What leaves the host gets the host's address. */
+  /** Packets that leave the host get the host's address. */
   readonly masquerade: boolean;
   /** Pods reach the gateway and not each other. */
   readonly isolated: boolean;
@@ -27,11 +27,14 @@ export interface NetworkDefinition {
   readonly resolver?: boolean;
   /** Pods reach the clouds' metadata outside of this host; absent: no. */
   readonly cloudMetadata?: true;
-  /** Connections that somebody on this host translates reach pods too; absent: containers alone. */
+  /**
+   * Connections that other programs on this host translate reach pods too; absent: containers
+   * alone.
+   */
   readonly acceptTranslated?: true;
-  /** From these sources all of the network is reached; absent: from none. */
+  /** Sources that reach all of the network; absent: none. */
   readonly admit?: readonly Cidr[];
-  /** Somebody said that its subnets may overlap with what the host has. */
+  /** Its creator allowed its subnets to overlap with those of the host. */
   readonly mayOverlap: boolean;
 }
 
@@ -54,7 +57,7 @@ export interface SubnetDefinition {
   readonly cidr: Cidr;
   /** The bridge's own address, with the subnet's length. */
   readonly gateway: IpPrefix;
-  /** Automatic addresses come from these alone; none: from all of it. */
+  /** The only source of automatic addresses; empty: all of the subnet. */
   readonly ranges: readonly IpRange[];
   /** Never given. */
   readonly reserved: readonly IpRange[];

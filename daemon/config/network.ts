@@ -10,10 +10,10 @@ import type { configSchema } from "./schema.ts";
 
 type Network = z.infer<typeof configSchema>["network"];
 
-/** The network's settings; there is no second subnet unless it is asked for. */
+/** The network's settings; a second subnet is optional. */
 export type NetworkValues = Omit<Network, "cidr6"> & Partial<Pick<Network, "cidr6">>;
 
-/** The default network as it is configured. */
+/** The default network of the configuration. */
 export function networkConfig(network: NetworkValues, read: Reader): NetworkDefinition {
   const subnets = subnetsOf(network, read);
   const cidrs = subnets.map(({ cidr }) => cidr);

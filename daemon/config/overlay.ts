@@ -62,14 +62,14 @@ export interface OverlayConfig {
   readonly forward: boolean;
   /** The overlay's network may overlap with what the host has. */
   readonly allowOverlap: boolean;
-  /** Whoever writes to etcd may name commands that are run here. */
+  /** Writers to etcd may name commands that run here. */
   readonly extension: boolean;
   readonly txChecksum: "auto" | "on" | "off";
   /** 0 never probes. */
   readonly probeMs: number;
 }
 
-/** What is taken where nothing else is said. */
+/** Values for absent settings. */
 export const overlayDefaults: Readonly<Record<string, unknown>> = {
   "overlay.etcd.endpoints": [],
   "overlay.etcd.prefix": "/coreos.com/network",

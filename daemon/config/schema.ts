@@ -282,7 +282,7 @@ function* leaves(object: z.ZodObject, prefix: string): Generator<ConfigKey> {
 /** Every key, in the order of the schema. */
 export const configKeys: readonly ConfigKey[] = [...leaves(configSchema, "")];
 
-/** None of its keys required, nor those of its tables. */
+/** Makes all keys optional, and those of nested tables. */
 const partly = (object: z.ZodObject): z.ZodObject =>
   z.strictObject(
     Object.fromEntries(
@@ -293,5 +293,5 @@ const partly = (object: z.ZodObject): z.ZodObject =>
     ),
   );
 
-/** What a file may hold: every key of the schema, none of them required. */
+/** Schema of a file: every key, none of them required. */
 export const fileSchema = partly(configSchema);
