@@ -8,15 +8,15 @@ const options = { linkLayer: 1, prefix: 3, mtu: 5, route: 24, dns: 25, search: 3
 
 /** M and O: addresses and the rest are asked for by DHCPv6. */
 const managedAndOther = 0xc0;
-/** L alone: what is on the link, from which no address is to be made. */
+/** L alone: the prefix is on the link, and no address is made from it. */
 const onLink = 0x80;
 const forEver = 0xffff_ffff;
 
-/** Seconds between two advertisements that nobody asked for. */
+/** Seconds between two unsolicited advertisements. */
 export const advertiseEveryS = 900;
 /**
- * Seconds that a router and what it tells are taken for there (RFC 8319 allows so many): guests get
- * along without podnetd for most of a day.
+ * Lifetime of a router and its information in seconds, the largest of RFC 8319: guests get along
+ * without podnetd for most of a day.
  */
 const lifetimeS = 65_535;
 

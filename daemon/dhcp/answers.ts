@@ -13,11 +13,11 @@ import { allNodes, type Ask, type End, frame4, frame6, frameIcmp6 } from "./pack
  */
 export type Router = ObservedRouter;
 
-/** What comes of a question. */
+/** The result of a request. */
 export interface Answer {
   /** A frame, for the guest alone. */
   readonly frame?: Uint8Array;
-  /** Addresses that the guest has, as can be told now. */
+  /** Addresses that the guest has, according to this request. */
   readonly taken?: readonly IpPrefix[];
   /** Why it is not answered, of a small set: it is counted. */
   readonly ignored?: "dhcp_other_mac" | "dhcp_malformed" | "dhcp_not_for_us";
@@ -31,8 +31,7 @@ const hasV4 = (lease: PortLease): lease is V4Lease => lease.v4 !== undefined;
 const hasV6 = (lease: PortLease): lease is V6Lease => lease.v6 !== undefined;
 
 /**
- * What a guest is answered. Pure: the same question has the same answer, whenever and by whichever
- * podnetd.
+ * The answer to a guest. Pure: equal requests have equal answers, at any time and by any podnetd.
  */
 export function answer(ask: Ask, lease: PortLease, router: Router): Answer {
   if (ask.from !== lease.mac) return { ignored: "dhcp_other_mac" };
@@ -55,7 +54,7 @@ const addressesOf = ({ v4, v6 }: PortLease): readonly IpPrefix[] => [
   ...(v6?.addresses ?? []),
 ];
 
-/** What a guest is notified of routers; nothing where it has no IPv6. */
+/** The router advertisement for a guest; nothing where it has no IPv6. */
 export function advertise(
   lease: PortLease,
   { mac, linkLocal }: Router,
@@ -143,7 +142,7 @@ function answer6(
     ...(said.associations.length === 0 ? {} : { taken: lease.v6.addresses }),
   });
   const { type } = said;
-  // Section 16: without the client's name only a question for what is no address makes sense, …
+  // Section 16: without the client's identifier only a request that needs no address is valid, …
   if (said.client === undefined && type !== dhcp6Types.informationRequest)
     return { ignored: "dhcp_malformed" };
   switch (type) {
@@ -151,7 +150,7 @@ function answer6(
       return said.rapidCommit ? leased() : reply(dhcp6Types.advertise, "addresses");
     case dhcp6Types.request:
     case dhcp6Types.renew:
-      // … and without ours it is meant for whoever it was, not for us.
+      // … and without a server's identifier these are invalid.
       return said.server === undefined ? { ignored: "dhcp_malformed" } : leased();
     case dhcp6Types.rebind:
       return leased();

@@ -50,10 +50,10 @@ const fixedSize = 236;
 const cookie = [99, 130, 83, 99] as const;
 /** RFC 1542 section 2.1: some clients take nothing shorter. */
 const leastSize = 300;
-/** What the smallest of clients takes: busybox's buffer. */
+/** The smallest limit of clients: busybox's buffer. */
 export const mostOptions = 308;
 
-/** What a client says. */
+/** A client's message. */
 export interface Dhcp4Message {
   readonly type: number;
   readonly xid: number;
@@ -70,7 +70,7 @@ export interface Dhcp4Message {
   readonly client?: Uint8Array;
 }
 
-/** Reads a client's message; undefined for what is none. */
+/** Parses a client's message; undefined for an invalid one. */
 export function parseDhcp4(bytes: Uint8Array): Dhcp4Message | undefined {
   if (bytes.length < fixedSize + cookie.length) return undefined;
   const [op, hardware, size] = bytes;
@@ -167,7 +167,7 @@ const timeBytes = (): number[] => [
   ...option(options.rebind, u32(leaseTimes.rebind)),
 ];
 
-/** What a guest is sent alongside its address: the options that depend on the pod. */
+/** A guest's settings in addition to its address: the options that depend on the pod. */
 export function configBytes(lease: PortLease & { readonly v4: V4 }): number[] {
   const { v4, mtu, hostname, search } = lease;
   const [domain] = search;

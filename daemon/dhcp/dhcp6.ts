@@ -37,7 +37,7 @@ const mostDuid = 130;
  */
 const mostAssociations = 8;
 
-/** What a client says. */
+/** A client's message. */
 export interface Dhcp6Message {
   readonly type: number;
   /** Three bytes. */
@@ -56,7 +56,7 @@ interface Association {
   readonly addresses: readonly Uint8Array[];
 }
 
-/** Reads a client's message; undefined for what is none. */
+/** Parses a client's message; undefined for an invalid one. */
 export function parseDhcp6(bytes: Uint8Array): Dhcp6Message | undefined {
   const [type] = bytes;
   const found =

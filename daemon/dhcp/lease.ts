@@ -1,11 +1,11 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 
 /**
- * All that a guest is told by one of its ports. Pure data, made of the pod's plan: there is no
+ * All settings of a guest for one of its ports. Pure data, made of the pod's plan: there is no
  * lease to remember.
  */
 export interface PortLease {
-  /** Whose questions are answered: nobody else's. */
+  /** Only this sender is answered. */
   readonly mac: Mac;
   readonly mtu: number;
   readonly hostname: string;
@@ -40,7 +40,7 @@ export interface LeaseRoute {
 }
 
 /**
- * Seconds. Addresses are the pod's for as long as it exists: a guest keeps them through whatever
- * podnetd does, and asks often enough all the same to hear soon of what else has changed.
+ * Seconds. Addresses are the pod's for as long as it exists: a guest keeps them whatever podnetd
+ * does, and renews often enough to get other changes soon.
  */
 export const leaseTimes = { renew: 3600, rebind: 29 * 86_400, lease: 30 * 86_400 } as const;

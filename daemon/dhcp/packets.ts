@@ -9,8 +9,8 @@ import {
 } from "../../core/address.ts";
 
 /**
- * What a guest says that is of concern here: a DHCP client's words, a look for routers, and what
- * shows its addresses.
+ * A guest's relevant messages: a DHCP client's, a router solicitation, and packets that show its
+ * addresses.
  */
 export type Ask = { readonly from: Mac } & (
   | { readonly kind: "dhcp4"; readonly message: Uint8Array }
@@ -34,7 +34,7 @@ export const icmp6 = {
 
 const ip = (bytes: Uint8Array, at: number, size: 4 | 16): Ip =>
   ipFromBytes(bytes.subarray(at, at + size));
-/** What is beyond the end is zero. */
+/** Bytes beyond the end are zero. */
 const u8 = (bytes: Uint8Array, at: number): number => bytes[at] ?? 0;
 const u16 = (bytes: Uint8Array, at: number): number => (u8(bytes, at) << 8) | u8(bytes, at + 1);
 
@@ -161,7 +161,7 @@ function udpBytes(
   bytes.set([from >> 8, from & 255, to >> 8, to & 255, ...lengthOf(bytes)]);
   bytes.set(message, 8);
   const sum = checksum(Uint8Array.from([...pseudo, ...lengthOf(bytes), ...bytes]));
-  // RFC 768: none at all is written as zero, so that one which is zero is written the other way.
+  // RFC 768: zero means that there is no checksum, so a checksum of zero is written as 0xffff.
   bytes.set(sum[0] === 0 && sum[1] === 0 ? [255, 255] : sum, 6);
   return bytes;
 }

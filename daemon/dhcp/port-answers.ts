@@ -37,7 +37,7 @@ export interface PortAnswersOptions {
  * Bytes of a question that are read: the largest a client makes fits into the smallest MTU of IPv6.
  */
 const snapBytes = 2048;
-/** What the kernel keeps of what is not read yet. */
+/** Size of the kernel's queue of unread packets. */
 const queueBytes = 128 << 10;
 /** Questions looked at in a second. A client asks a handful of times in all. */
 const mostPerS = 100;
@@ -58,7 +58,7 @@ export class PortAnswers implements Disposable {
   readonly #options: PortAnswersOptions;
   readonly #over = new AbortController();
   readonly #timer: NodeJS.Timeout | undefined;
-  /** Undefined while none is open: after a failure, and at the end. */
+  /** Undefined while no stream is open: after a failure, and at the end. */
   #packets: PacketStream | undefined;
   #router: { readonly until: number; readonly found: Promise<Router | undefined> } | undefined;
   #pauseMs: number = againMs.least;
@@ -144,7 +144,8 @@ export class PortAnswers implements Disposable {
     const { lease, taken, ignored, note } = this.#options;
     const ask = parseAsk(frame);
     if (ask === undefined) return;
-    // What speaks by the guest, a container say, is none of ours, until it asks us.
+    // Packets of another sender behind the guest, a container say, are ignored unless they are
+    // requests.
     if (ask.kind === "shows" && ask.from !== lease.mac) return;
     const router = await this.#whoIs();
     if (router === undefined || this.#over.signal.aborted) return;
