@@ -1,7 +1,7 @@
 import { type ErrorCode, errorCodes, PodnetError, toPodnetError } from "../../core/errors.ts";
 import { damaged, parseJson } from "../store/rows.ts";
 
-/** An error as it is stored and told to watchers. Plain JSON; causes stay in the log. */
+/** An error as it is stored and sent to watchers. Plain JSON; causes stay in the log. */
 export interface ErrorRecord {
   readonly code: ErrorCode;
   readonly message: string;

@@ -16,8 +16,8 @@ export interface CommitOptions {
 }
 
 /**
- * Changes of the state and the events that report them, committed together and told only after
- * that.
+ * Changes of the state and the events that report them, committed together; events are sent only
+ * after the commit.
  */
 export class Journal {
   readonly #db: Database;
@@ -25,7 +25,7 @@ export class Journal {
   readonly #log: Log | undefined;
   readonly #readers = new Set<(event: EventRow) => void>();
 
-  /** `log` is notified of commits that failed and count all the same. */
+  /** `log` receives errors of commits that count anyway. */
   constructor(db: Database, clock: Clock, log?: Log) {
     this.#db = db;
     this.#clock = clock;
@@ -33,9 +33,9 @@ export class Journal {
   }
 
   /**
-   * Runs `body` in one transaction, named `what`; what it emits is stored with it and told once it
-   * is durable. Should anything throw although the transaction is there, it counts: whoever called
-   * would act on what no row says. `body` may run twice: see `Database.transaction`.
+   * Runs `body` in one transaction, named `what`; its events are stored with it and sent once it is
+   * durable. If an error follows the commit, the transaction still counts: an error would make the
+   * caller act on a state that no row has. `body` may run twice: see `Database.transaction`.
    */
   transact(
     what: string,

@@ -9,12 +9,12 @@ import { type Row, integer, json, text } from "../store/rows.ts";
 export const eventLimit = 10_000;
 
 /**
- * What can happen, as watchers are told. All but `drift` and `attachment`, which is about a
- * container, is about a pod.
+ * Kinds of events for watchers. `drift` is not about a pod, and `attachment` is about a container;
+ * all others are about a pod.
  */
 export type EventKind = "created" | "updated" | "step" | "deleted" | "drift" | "attachment";
 
-/** What others changed of the host. */
+/** Changes of the host by other programs. */
 export interface DriftData {
   /** `network default`, `port pn…`. */
   readonly part: string;
@@ -85,7 +85,7 @@ export function eventsAfter(db: Database, cursor: number, limit: number): EventR
 const mostLost = 1000;
 
 /**
- * After a restart of the host: cursors that were told and lost with the power are not used again.
+ * After a restart of the host: cursors that were sent, and lost with the power, are not used again.
  */
 export function skipLostCursors(db: Database): void {
   const skip = (): unknown =>

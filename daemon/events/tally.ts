@@ -5,9 +5,8 @@ import type { Log } from "../../linux/log.ts";
 const intervalMs = 10_000;
 
 /**
- * Counts what is refused, cut or dropped by its reason, and says so in the log: the first at once,
- * what follows in one line every ten seconds. So a flood of it is no flood of lines, and nothing of
- * it goes uncounted.
+ * Counts refused, cut or dropped items by their reason, and logs them: the first at once, further
+ * ones in one line every ten seconds. So a flood does not flood the log, and is counted completely.
  */
 export class Tally {
   readonly #log: Log;

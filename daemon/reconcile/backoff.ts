@@ -11,9 +11,9 @@ export interface Backoff {
 const jitter = 0.2;
 
 /**
- * Until the next attempt after so many failures in a row, milliseconds. Shortened by jitter, so
- * that keys which failed together are not all tried together. The jitter is drawn from key and
- * count: a replayed history waits as the recorded one did. Pure.
+ * Pause before the next attempt after a number of failures in a row, milliseconds. Shortened by
+ * jitter, so that keys which failed together are not all retried together. The jitter is drawn from
+ * key and count: a replayed history waits as the recorded one did. Pure.
  */
 export function backoffMs({ firstMs, longestMs }: Backoff, failures: number, key: string): number {
   const doubled = Math.min(longestMs, firstMs * 2 ** (failures - 1));

@@ -23,8 +23,8 @@ export type Degraded = Condition & { readonly status: "degraded" };
 const ok: Condition = { status: "ok" };
 
 /**
- * A condition for each key. What is ok takes no room. In memory alone: after a start everything is
- * tried anew.
+ * A condition for each key. Keys without a failure take no room. In memory alone: after a start
+ * everything is tried anew.
  */
 export class Conditions<Key> {
   readonly #degraded = new Map<Key, Degraded>();
@@ -59,8 +59,8 @@ export class Conditions<Key> {
   }
 
   /**
-   * Whether the error of a key is to be reported: once for as long as it is alike. From now on it
-   * has been.
+   * Whether to report the error of a key: once as long as it does not change. The call marks it as
+   * reported.
    */
   report(key: Key): boolean {
     const message = this.#degraded.get(key)?.error?.message;

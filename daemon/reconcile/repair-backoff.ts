@@ -1,6 +1,8 @@
 import type { Deviation } from "../../network/model/deviation.ts";
 
-/** Repairs of one thing within the window after which somebody is taken to undo them on purpose. */
+/**
+ * Repairs of one thing within the window, after which a program is assumed to undo them on purpose.
+ */
 const heals = { most: 5, windowMs: 60_000 } as const;
 /** Between repairs of what keeps being undone, milliseconds: doubled from the first to the longest. */
 const pauses = { first: 10_000, longest: 300_000 } as const;
@@ -12,9 +14,9 @@ interface Subject {
 }
 
 /**
- * How long podnet goes on repairing a part of the host. A thing that is changed a few times is repaired at once; with
- * whoever keeps undoing the same repair podnet does not fight: it repairs less and less often, and says so. Pure but for
- * what it is told.
+ * How often podnet repairs a part of the host. A part that is changed a few times is repaired at
+ * once. When a program keeps undoing a repair, podnet repairs less and less often, and reports it.
+ * Pure: its state comes from its calls alone.
  */
 export class RepairBackoff {
   readonly #subjects = new Map<string, Subject>();
@@ -36,7 +38,7 @@ export class RepairBackoff {
     if (calmMs > Math.max(heals.windowMs, 2 * known.pauseMs)) known.pauseMs = 0;
     known.times = [...known.times.filter((time) => nowMs - time < heals.windowMs), nowMs];
     this.#subjects.set(subject, known);
-    // What was undone again after a pause is not given another five tries.
+    // A repair that was undone again after a pause does not get another five immediate tries.
     if (known.pauseMs === 0 && known.times.length <= heals.most) return 0;
     known.pauseMs = Math.min(Math.max(2 * known.pauseMs, pauses.first), pauses.longest);
     known.untilMs = nowMs + known.pauseMs;

@@ -4,8 +4,7 @@ import { type Backoff, backoffMs } from "./backoff.ts";
 import { type Condition, Conditions, type Degraded } from "./conditions.ts";
 
 /**
- * What is to be done for a key. Rejects when it is to be tried again; what is no longer wanted
- * resolves. Safe to repeat.
+ * The work for a key. Rejects when it has to be retried; unwanted work resolves. Safe to repeat.
  */
 export type Work = () => Promise<void>;
 
@@ -45,12 +44,12 @@ interface Item<Key> {
 }
 
 /**
- * Does by keys what may have to be done again. One worker a key at a time; what is asked of a key
- * while it waits is one run, and what is asked while it runs is one run more. What fails is tried
- * again after a backoff of the key's own, and its condition says so until it works.
+ * Runs work by keys, which may have to be repeated. One worker a key at a time: requests for a key
+ * that waits are one run, and requests while it runs are one more run. Failures are retried after a
+ * backoff of the key's own, and its condition says so until it works.
  *
- * The queue is memory: what a restart must not forget is in a row before it is added here, and the
- * start adds it again. Timers keep no process alive.
+ * The queue is memory: work that must survive a restart is in a row before it is added here, and
+ * the start adds it again. Timers keep no process alive.
  */
 export class WorkQueue<Key extends string = string> implements AsyncDisposable {
   readonly #options: WorkQueueOptions<Key>;
@@ -84,8 +83,8 @@ export class WorkQueue<Key extends string = string> implements AsyncDisposable {
   }
 
   /**
-   * Asks for a run in so many milliseconds, or sooner where one was asked for already. The last
-   * given work is done.
+   * Requests a run in `afterMs` milliseconds, or sooner where one was requested already. The latest
+   * work replaces earlier work.
    */
   add(key: Key, work: Work, afterMs = 0): void {
     if (!this.#closed) this.#due(this.#item(key, work), afterMs);
@@ -97,8 +96,8 @@ export class WorkQueue<Key extends string = string> implements AsyncDisposable {
   }
 
   /**
-   * Runs a key now, or once more where it runs already; settles as that run does. One that fails is
-   * tried again.
+   * Runs a key now, or once more where it runs already; resolves or rejects as that run does. A
+   * failed run is retried.
    */
   run(key: Key, work: Work): Promise<void> {
     if (this.#closed) return Promise.reject(closed());
@@ -120,8 +119,8 @@ export class WorkQueue<Key extends string = string> implements AsyncDisposable {
   }
 
   /**
-   * Begins no run from now on; resolves when none is under way. Goes on once the returned function
-   * is called.
+   * Starts no run from now on; resolves when none is under way. Continues once the returned
+   * function is called.
    */
   async pause(): Promise<() => void> {
     this.#paused++;
@@ -185,7 +184,7 @@ export class WorkQueue<Key extends string = string> implements AsyncDisposable {
     else turn();
   }
 
-  /** What is to come of an item does not come. */
+  /** Cancels the pending runs of an item. */
   #drop(item: Item<Key>): void {
     item.cancel?.();
     item.cancel = undefined;
@@ -210,7 +209,7 @@ export class WorkQueue<Key extends string = string> implements AsyncDisposable {
 
   async #run(item: Item<Key>): Promise<void> {
     item.running = true;
-    // What is asked for in the same turn of the loop is one run.
+    // Requests in the same turn of the loop are one run.
     await Promise.resolve();
     item.dueMs = undefined;
     const callers = item.callers.splice(0);
@@ -235,7 +234,7 @@ export class WorkQueue<Key extends string = string> implements AsyncDisposable {
   }
 
   #fail(item: Item<Key>, thrown: unknown): void {
-    // (What a close cuts short is no failure.)
+    // (Work that a close interrupts has not failed.)
     if (this.#closed || item.forgotten) return;
     const { place, backoff, onDegraded } = this.#options;
     const { key } = item;

@@ -17,7 +17,7 @@ export interface FoundState {
   readonly problem: string | undefined;
 }
 
-/** What there is to go on with. Nothing is changed. */
+/** The states that were found. Nothing is changed. */
 export interface FoundStates {
   readonly state: FoundState;
   readonly copy: FoundState;

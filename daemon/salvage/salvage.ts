@@ -93,8 +93,8 @@ export function adoptMachines(parts: SalvageParts): void {
 }
 
 /**
- * What the state itself knows of a machine alongside which no plan is kept. Throws when that is
- * nothing.
+ * The plan in the state itself, for a machine without a plan alongside it. Throws when there is
+ * none.
  */
 function inState(db: Database, { podId }: Unknown, { stateDir }: Config): KeptPlan {
   const row = getPod(db, podId);

@@ -8,7 +8,7 @@ export interface CaptureOptions {
   /** Path of the namespace it is in; absent: podnetd's own. */
   readonly netns?: string;
   readonly snapBytes: number;
-  /** Ends after so many packets; undefined goes on. */
+  /** Ends after this many packets; undefined goes on. */
   readonly maxPackets: bigint | undefined;
 }
 
@@ -20,9 +20,9 @@ export interface CapturedPart {
 }
 
 /**
- * What passes a link, as a pcap file in parts: its header first, when everything from then on is
- * taken. Ends with the link, or when there are packets enough. Throws `SYSCALL_FAILED`,
- * `NETNS_UNUSABLE`, `CANCELLED`.
+ * The packets of a link, as a pcap file in parts: its header first, once all further packets are
+ * captured. Ends with the link, or after enough packets. Throws `SYSCALL_FAILED`, `NETNS_UNUSABLE`,
+ * `CANCELLED`.
  */
 export async function* capture(
   { link, netns, snapBytes, maxPackets }: CaptureOptions,

@@ -1,13 +1,13 @@
 import type { DiskUsage, VmRecord, VmUsage } from "../../hypervisor/driver.ts";
 
-/** What a machine used at a moment of the monotonic clock. */
+/** A machine's usage at a moment of the monotonic clock. */
 export interface MachineSample {
   readonly atMs: number;
   readonly record: Pick<VmRecord, "pid" | "startTime">;
   readonly usage: VmUsage;
 }
 
-/** What it used in a second, between two samples. */
+/** Its usage per second, between two samples. */
 export interface MachineRates {
   /** 100 is one processor. */
   readonly cpuPercent: number;

@@ -7,7 +7,7 @@ import type { Frame } from "../../linux/packet-socket.ts";
 const magic = 0xa1b23c4d;
 const linkEthernet = 1;
 
-/** What a pcap file begins with. */
+/** The header of a pcap file. */
 export function pcapHeader(snapBytes: number): Uint8Array {
   const bytes = new Uint8Array(24);
   const view = new DataView(bytes.buffer);
@@ -22,7 +22,7 @@ export function pcapHeader(snapBytes: number): Uint8Array {
 /** Bytes in front of each frame. */
 const recordHeaderSize = 16;
 
-/** A frame as it stands in the file. */
+/** A frame's record in the file. */
 export function pcapRecord({ timeNs, bytes, length }: Frame): Uint8Array {
   const record = new Uint8Array(recordHeaderSize + bytes.length);
   const view = new DataView(record.buffer);

@@ -6,15 +6,15 @@ export interface Sample {
   readonly link: CountedLink;
 }
 
-/** What passed in a second, between two samples. */
+/** Traffic per second, between two samples. */
 export type Rates = Readonly<Record<"rxBytes" | "rxPackets" | "txBytes" | "txPackets", number>>;
 
 /** Below this the clock's own steps would show, milliseconds. */
 const leastMs = 1;
 
 /**
- * Rates between two samples; undefined when they are not of the same link, as after a NIC was
- * plugged anew, or when a counter went back, which reports a start from zero that nobody saw.
+ * Rates between two samples; undefined when they are of different links, as after a NIC was plugged
+ * anew, or when a counter went back, which means an unnoticed restart from zero.
  */
 export function ratesBetween(before: Sample | undefined, now: Sample): Rates | undefined {
   if (before === undefined || before.link.index !== now.link.index) return undefined;

@@ -1,6 +1,6 @@
 import type { CountedLink } from "../../linux/rtnetlink/counters.ts";
 
-/** What all pods received and sent, since this was made. */
+/** Traffic of all pods since this was made. */
 export interface Totals {
   readonly rxBytes: number;
   readonly rxPackets: number;
@@ -11,9 +11,9 @@ export interface Totals {
 const names = ["rxBytes", "rxPackets", "txBytes", "txPackets"] as const;
 
 /**
- * Sums of counters that come and go with their links, so that the sums never fall. What passed a
- * link between the last look at it and its end is in none. What had passed before the first look is
- * not counted: it was, by an earlier podnetd.
+ * Sums of counters that come and go with their links, so that the sums never fall. Traffic between
+ * the last look at a link and its end is not counted, nor is traffic before the first look: an
+ * earlier podnetd counted that.
  */
 export class TrafficTotals {
   readonly #sums = { rxBytes: 0, rxPackets: 0, txBytes: 0, txPackets: 0 };
