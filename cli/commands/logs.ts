@@ -97,8 +97,8 @@ async function follow(
     if (machine !== 0) {
       await printConsole(io, podnet, { idOrName: id, noFollow: false, lines }, signal).catch(
         (thrown: unknown) => {
-          // The pod was stopped, or deleted, between the check and the call: the next event tells
-          // the two apart.
+          // The pod was stopped, or deleted, between the check and the call: the next event shows
+          // which.
           if (!isPodnetError(thrown, "WRONG_STATE", "POD_NOT_FOUND")) throw thrown;
         },
       );

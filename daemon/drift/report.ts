@@ -7,7 +7,10 @@ import { recordError } from "../events/error-record.ts";
 import type { DriftData } from "../events/store.ts";
 import type { OverlayPart, Part } from "./parts.ts";
 
-/** Deviations an event names; a flushed firewall has a handful, a host turned inside out any number. */
+/**
+ * Most deviations that an event names; a flushed firewall has a handful, a badly damaged host any
+ * number.
+ */
 const namedMost = 32;
 
 export interface DriftReport {

@@ -5,8 +5,9 @@ import type { Inspection } from "../../network/bridge/inspect.ts";
 import { type LiveParts, type Part, partNow } from "./parts.ts";
 
 /**
- * Looks at the rules of all these pods and containers together, and heals what `heal` says. Answers what came of those that were
- * not as planned. Throws `FIREWALL_FAILED`, `CANCELLED`.
+ * Inspects the rules of all these pods and containers together, and repairs those that `heal`
+ * selects. Answers the results for those that were not as planned. Throws `FIREWALL_FAILED`,
+ * `CANCELLED`.
  */
 export async function inspectRules(
   parts: readonly Part[],

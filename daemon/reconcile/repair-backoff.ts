@@ -4,7 +4,10 @@ import type { Deviation } from "../../network/model/deviation.ts";
  * Repairs of one thing within the window, after which a program is assumed to undo them on purpose.
  */
 const heals = { most: 5, windowMs: 60_000 } as const;
-/** Between repairs of what keeps being undone, milliseconds: doubled from the first to the longest. */
+/**
+ * Pauses between repairs that keep being undone, milliseconds: doubled from the first to the
+ * longest.
+ */
 const pauses = { first: 10_000, longest: 300_000 } as const;
 
 interface Subject {
@@ -26,7 +29,7 @@ export class RepairBackoff {
     return found.some(({ subject }) => nowMs >= (this.#subjects.get(subject)?.untilMs ?? 0));
   }
 
-  /** It was repaired. Answers for how long it is left alone from now on, milliseconds; 0 as a rule. */
+  /** Records a repair. Returns the pause before the next one, milliseconds; usually 0. */
   repaired(found: readonly Deviation[], nowMs: number): number {
     const subjects = new Set(found.map(({ subject }) => subject));
     return Math.max(0, ...[...subjects].map((subject) => this.#again(subject, nowMs)));

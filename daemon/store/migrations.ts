@@ -1,7 +1,10 @@
 import type { DatabaseSync } from "node:sqlite";
 import { plansOfDecisions } from "./plans-of-decisions.ts";
 
-/** A step of the schema: SQL, or what changes rows that SQL alone cannot. It runs inside a transaction. */
+/**
+ * A step of the schema: SQL, or a function for changes of rows that SQL alone cannot make. It runs
+ * inside a transaction.
+ */
 export type Migration = string | ((db: DatabaseSync) => void);
 
 /**

@@ -8,8 +8,9 @@ const newestAhead = 100;
 
 /**
  * Checks the version of a stored form. Throws `STATE_NEWER` for a version that a newer podnetd may
- * have written. Throws `STATE_CORRUPT` for a value that no podnetd writes (no positive integer, or
- * far above the known version), and for an older version, which a step of the schema could not read.
+ * have written. Throws `STATE_CORRUPT` for a value that no podnetd writes (not a positive integer,
+ * or far above the known version), and for an older version, which a step of the schema could not
+ * read.
  */
 export function checkVersion(version: unknown, known: number, what: string): void {
   if (version === known) return;

@@ -14,7 +14,10 @@ export function ofNobody(plan: VmPlan): VmPlan {
   return { ...rest, podId: parsePodId("aaaaaaaaaaaa"), runDir: "/" };
 }
 
-/** `argv` is that of `ofNobody(plan)`. A file that is replaced or written anew is another one. */
+/**
+ * The key of a plan's template; `argv` is the command line of the plan without the parts of one
+ * pod. A replaced or rewritten file counts as another one.
+ */
 export function templateKey(plan: VmPlan, qemu: string, argv: readonly string[]): TemplateKey {
   const files = [qemu, plan.kernel, plan.initrd]
     .map((path) => (path === undefined ? "none" : identity(path)))

@@ -43,7 +43,7 @@ interface Direction {
   readonly destinationPort?: number;
 }
 
-/** A conversation as the kernel tracks it. */
+/** A connection as the kernel tracks it. */
 export interface Flow {
   /** The number in the IP header. */
   readonly protocol: number;
