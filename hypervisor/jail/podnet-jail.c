@@ -289,8 +289,7 @@ static void raise_oom_score(int wanted) {
 
 /* First process of its own pid namespace: with it ends every other one in there. */
 static _Noreturn void confined(char **program) {
-    /* QEMU's sockets are for podnetd, which is another user; other users cannot enter the
-     * directory. */
+    /* QEMU's sockets are for podnetd, another user; all others cannot enter the directory. */
     umask(0);
     for (int i = 0; i < jail.cgroups; i++) join(jail.cgroup[i]);
     check(unshare(CLONE_NEWCGROUP), "make", "a cgroup namespace");

@@ -58,8 +58,10 @@ CALL(write) {
   struct bytes buffer = arg_bytes(call, 1);
   return or_errno(write(INT(0), buffer.data, buffer.length));
 }
-/* Reads a small file in one call: bytes read, or the negative errno. The rest of a larger file is
- * not read. */
+/*
+ * Reads a small file in one call: bytes read, or the negative errno. The rest of a larger file is
+ * not read.
+ */
 CALL(readSmall) {
   struct bytes out = arg_bytes(call, 1);
   int fd = open(TEXT(0), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
