@@ -175,7 +175,7 @@ export class Attachments implements AsyncDisposable {
   }
 
   /**
-   * Takes away all attachments of the runtime's network that it does not name; goes on past
+   * Removes all attachments of the runtime's network that it does not name; goes on past
    * failures, and throws the first.
    */
   async collect({ config }: NetworkRequest): Promise<void> {

@@ -308,7 +308,7 @@ async function publishFirst(network: HostNetwork, db: Database): Promise<void> {
 const hasMachine = ({ state }: PodRow): boolean => state === "running" || state === "paused";
 
 /**
- * Takes away what bears our mark and belongs to no row, and rules of pods that do not run: all in
+ * Removes what bears our mark and belongs to no row, and rules of pods that do not run: all in
  * one commit.
  */
 async function sweep(network: HostNetwork, records: PodRecords, db: Database): Promise<void> {

@@ -18,7 +18,7 @@ export interface View extends Kernel {
   readonly firewall: FirewallDriver;
   /** Why parts of the guard are not in force, a line each. */
   readonly guardLacking: () => readonly string[];
-  /** Takes away the rules that the other driver made when it was configured. */
+  /** Removes the rules that the other driver made when it was configured. */
   readonly formerRules: Comparison;
   /** Whether the other driver's rules are in force, as far as is remembered. */
   readonly switching: () => boolean;

@@ -168,7 +168,7 @@ class OpenHostNetwork implements HostNetwork {
     return done;
   }
 
-  /** Takes away part by part; what cannot be seen or removed does not save the rest. */
+  /** Removes part by part; what cannot be seen or removed does not save the rest. */
   #takeAway(parts: readonly Comparison[], signal: AbortSignal): Promise<readonly Change[]> {
     return this.#queue.run(async () => {
       const done: Change[] = [];

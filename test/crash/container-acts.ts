@@ -241,7 +241,7 @@ async function attached(
   if (said?.exit !== 0) throw new Error(`Nothing is armed, and still: ${said?.stdout}`);
 }
 
-/** Takes away whatever a case has made; what is left of it then, and does not belong there. */
+/** Removes whatever a case has made; what is left of it then, and does not belong there. */
 export async function cleared(site: ContainerWorker): Promise<readonly string[]> {
   const { worker, containers } = site;
   for (const container of containers) {

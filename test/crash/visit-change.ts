@@ -39,7 +39,7 @@ export async function visitChange(how: Visit, change: Change): Promise<Outcome> 
 }
 
 /**
- * Looks at everything, and takes away what the case has made. `there`: the case has not been looked
+ * Looks at everything, and removes what the case has made. `there`: the case has not been looked
  * at yet.
  */
 export async function looked(

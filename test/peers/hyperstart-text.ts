@@ -77,7 +77,7 @@ function setLink(
 }
 
 /**
- * `ip route del DEST [via GATEWAY] [dev NAME]`: the kernel takes away the first that fits, or says
+ * `ip route del DEST [via GATEWAY] [dev NAME]`: the kernel removes the first that fits, or says
  * ESRCH.
  */
 function deleteRoute(

@@ -28,7 +28,7 @@ const portsLacking = "its ports are not as planned";
 export interface TakeOver extends Supervision {
   /** Differs from the recorded one after a restart of the host. */
   readonly bootId: string;
-  /** A sweep follows, which takes away the rules of pods that do not run. */
+  /** A sweep follows, which removes the rules of pods that do not run. */
   readonly sweeping: boolean;
   /** The pod runs and is ours again. */
   attached(live: LivePod): void;
