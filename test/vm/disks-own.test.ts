@@ -22,7 +22,7 @@ const mib = 2 ** 20;
 const partitionAt = mib;
 const partitionBytes = 31 * mib;
 
-const grubConfig = `linux /vmlinuz console=ttyS0 quiet panic=1 noreplace-smp cryptomgr.notests
+const grubConfig = `linux /vmlinuz console=ttyS0 quiet panic=1 no_timer_check noreplace-smp cryptomgr.notests
 initrd /initrd
 boot
 `;

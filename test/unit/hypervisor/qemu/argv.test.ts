@@ -55,7 +55,7 @@ test("the command line of a plain pod", (t) => {
 -device virtio-rng-pci,rng=rng0,bus=pcie.0,addr=0x4
 -kernel /image/vmlinux
 -initrd /image/initramfs.gz
--append console=ttyS0 quiet panic=1 noreplace-smp cryptomgr.notests`,
+-append console=ttyS0 quiet panic=1 no_timer_check noreplace-smp cryptomgr.notests`,
   );
 });
 
@@ -246,7 +246,7 @@ test("what a machine boots", (t) => {
     "-kernel",
     "/image/vmlinux",
     "-append",
-    "console=ttyS0 quiet panic=1 noreplace-smp cryptomgr.notests root=/dev/vda",
+    "console=ttyS0 quiet panic=1 no_timer_check noreplace-smp cryptomgr.notests root=/dev/vda",
   ]);
   t.false(ofKernel.join(" ").includes("bootindex"));
   // The first disk, and nothing that comes later: not a NIC's firmware, nor the second.
