@@ -1,14 +1,11 @@
+import { ipOf } from "../../../core/address.ts";
+import { metadata4, metadata6 } from "../../../core/special-addresses.ts";
 import { allPortGroups } from "../../model/desired.ts";
 import { mainTable, type TableModel } from "./base.ts";
 import { sendersTable } from "./senders-table.ts";
 import { bridgeGuardSets, hostGuardSets, type SetName } from "../../model/nftables-sets.ts";
 
-/**
- * Link-local IPv4 addresses, at which every cloud serves its metadata and keys; and the IPv6
- * addresses that clouds use.
- */
-const metadata4 = "169.254.0.0/16";
-const metadata6 = "{ fd00:ec2::254, fd20:ce::254, fd00:42::42, fd00:c1::a9fe:a9fe }";
+const cloudAddresses6 = `{ ${metadata6.map(ipOf).join(", ")} }`;
 
 /**
  * Restricts what guests may send, with either driver. Only podnet's own ports are filtered, before
@@ -76,7 +73,7 @@ const hostGuard: TableModel = {
         "ct direction reply return",
         // Refused and not dropped: programs that ask by habit go on at once.
         `ip daddr ${metadata4} reject with icmpx admin-prohibited`,
-        `ip6 daddr ${metadata6} reject with icmpx admin-prohibited`,
+        `ip6 daddr ${cloudAddresses6} reject with icmpx admin-prohibited`,
       ],
     },
   },
