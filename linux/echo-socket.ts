@@ -63,7 +63,7 @@ export interface EchoOptions {
 interface Waiting {
   readonly address: Ip;
   readonly sentAt: number;
-  readonly settle: (answer: EchoAnswer) => void;
+  readonly finish: (answer: EchoAnswer) => void;
 }
 
 /** Distinguishes our own requests from those of every other process. */
@@ -136,26 +136,26 @@ export class EchoSocket implements Disposable {
     payload.set(this.#token);
     return new Promise<EchoAnswer>((resolve, reject) => {
       const timer = setTimeout(
-        guarded("overlay", () => settle({ kind: "silent" })),
+        guarded("overlay", () => finish({ kind: "silent" })),
         timeoutMs,
       );
-      const settle = (answer: EchoAnswer): void => {
+      const finish = (answer: EchoAnswer): void => {
         clearTimeout(timer);
         this.#waiting.delete(sequence);
         resolve(answer);
       };
-      this.#waiting.set(sequence, { address, sentAt: performance.now(), settle });
+      this.#waiting.set(sequence, { address, sentAt: performance.now(), finish });
       let errno: string | undefined;
       try {
         const request = echoRequest(this.#family, { id: this.#id, sequence }, payload);
         errno = this.#send(address, request);
       } catch (error) {
         reject(error);
-        settle({ kind: "silent" });
+        finish({ kind: "silent" });
         return;
       }
-      if (errno === "EMSGSIZE") settle({ kind: "too-big", mtu: 0 });
-      else if (errno !== undefined) settle({ kind: "unsent", errno });
+      if (errno === "EMSGSIZE") finish({ kind: "too-big", mtu: 0 });
+      else if (errno !== undefined) finish({ kind: "unsent", errno });
     });
   }
 
@@ -164,7 +164,7 @@ export class EchoSocket implements Disposable {
     this.#closed = true;
     this.#poll.close();
     closeSync(this.#fd);
-    for (const { settle } of this.#waiting.values()) settle({ kind: "silent" });
+    for (const { finish } of this.#waiting.values()) finish({ kind: "silent" });
   }
 
   [Symbol.dispose](): void {
@@ -208,18 +208,18 @@ export class EchoSocket implements Disposable {
     const waiting = this.#waiting.get(message.sequence);
     if (waiting === undefined || message.id !== this.#id) return;
     if (message.kind === "too-big") {
-      if (message.to === waiting.address) waiting.settle({ kind: "too-big", mtu: message.mtu });
+      if (message.to === waiting.address) waiting.finish({ kind: "too-big", mtu: message.mtu });
       return;
     }
     if (message.kind === "unreachable") {
       const rttMs = performance.now() - waiting.sentAt;
       if (message.to === waiting.address)
-        waiting.settle({ kind: "unreachable", from: message.from, rttMs });
+        waiting.finish({ kind: "unreachable", from: message.from, rttMs });
       return;
     }
     const isOurs = this.#token.every((byte, i) => message.payload[i] === byte);
     if (isOurs && message.from === waiting.address)
-      waiting.settle({ kind: "answered", rttMs: performance.now() - waiting.sentAt });
+      waiting.finish({ kind: "answered", rttMs: performance.now() - waiting.sentAt });
   }
 }
 

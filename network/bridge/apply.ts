@@ -212,25 +212,25 @@ const given = ({
  * pending-delete group, which one message deletes if a listing shows that it contains only them.
  */
 async function deleteLinks(names: readonly IfName[], netlink: HostNetlink): Promise<void> {
-  let doomed: number[] = [];
+  let owned: number[] = [];
   for (const name of names) {
     const link = await netlink.link(name);
     // A foreign link may have taken the name since the last look.
-    if (link !== undefined && isMarked(link)) doomed.push(link.index);
+    if (link !== undefined && isMarked(link)) owned.push(link.index);
   }
-  if (doomed.length > 1) {
-    const group = mark.graveyardGroup;
+  if (owned.length > 1) {
+    const group = mark.pendingDeleteGroup;
     // A tap disappears with its QEMU at any time. A tap that cannot be moved must not hold up the
     // other links; it is handled below.
-    await netlink.setGroup(doomed, group);
-    const buried = await netlink.links({ group });
+    await netlink.setGroup(owned, group);
+    const members = await netlink.links({ group });
     // (A container's link that waits there for its end gets it.)
-    if (buried.every((link) => doomed.includes(link.index) || isMarked(link))) {
+    if (members.every((link) => owned.includes(link.index) || isMarked(link))) {
       await netlink.deleteGroup(group);
-      doomed = doomed.filter((doomedOne) => !buried.some(({ index }) => index === doomedOne));
+      owned = owned.filter((each) => !members.some(({ index }) => index === each));
     }
   }
-  for (const index of doomed) await netlink.deleteLink(index);
+  for (const index of owned) await netlink.deleteLink(index);
 }
 
 const isMarked = (link: { readonly alias?: string | undefined; readonly group: number }): boolean =>

@@ -32,8 +32,8 @@ export async function setForwarding(
   const others = links.filter(({ alias }) => parseOwner(alias) === undefined);
   const alongside =
     family === 4
-      ? besideIpv4(sysctl, names(links))
-      : [...besideIpv6(sysctl, names(links)), ...acceptRa(sysctl, names(others))];
+      ? alongsideIpv4(sysctl, names(links))
+      : [...alongsideIpv6(sysctl, names(links)), ...acceptRa(sysctl, names(others))];
   memory.rememberForward(family, from, alongside);
   // Set before forwarding: switching it on makes the kernel drop the default routes that
   // advertisements gave, except for links that keep listening while they forward
@@ -54,13 +54,13 @@ function kept(sysctl: HostSysctl, key: string, value: string): Setting[] {
  * The settings that are lost when ip_forward is set to 1 and back to 0: the kernel sets every
  * link's forwarding too, and inverts conf.all.accept_redirects (inet_forward_change, Linux 6.1).
  */
-const besideIpv4 = (sysctl: HostSysctl, links: readonly string[]): Setting[] => [
+const alongsideIpv4 = (sysctl: HostSysctl, links: readonly string[]): Setting[] => [
   ...["default", ...links].flatMap((name) => kept(sysctl, `net/ipv4/conf/${name}/forwarding`, "1")),
   ...kept(sysctl, "net/ipv4/conf/all/accept_redirects", "0"),
 ];
 
 /** Settings of IPv6 (addrconf_forward_change). */
-const besideIpv6 = (sysctl: HostSysctl, links: readonly string[]): Setting[] =>
+const alongsideIpv6 = (sysctl: HostSysctl, links: readonly string[]): Setting[] =>
   ["default", ...links].flatMap((name) => kept(sysctl, `net/ipv6/conf/${name}/forwarding`, "1"));
 
 /**

@@ -14,7 +14,7 @@ export interface OverlayRules {
    */
   follow(change: SenderChange, signal: AbortSignal): Promise<readonly Change[]>;
   diff(overlay: OverlayRuled, signal: AbortSignal): Promise<readonly Change[]>;
-  remove(doomed: (name: string) => boolean, signal: AbortSignal): Promise<readonly Change[]>;
+  remove(which: (name: string) => boolean, signal: AbortSignal): Promise<readonly Change[]>;
   /** As text, a line each, without a look at the host. */
   describe(overlay: OverlayRuled): readonly string[];
 }

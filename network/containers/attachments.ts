@@ -17,7 +17,7 @@ import type {
   RouteDesired,
   LaterChanges,
 } from "./desired.ts";
-import { burials, endGraveyard } from "./pending-delete.ts";
+import { pendingDeletes, deletePendingGroup } from "./pending-delete.ts";
 import { hostPart } from "./host-part.ts";
 import { type AttachmentKernel, type Inside, openAttachmentKernel } from "./kernel.ts";
 import { compareLinks, observeLater, setUpLinks } from "./links.ts";
@@ -158,7 +158,7 @@ export class Attachments implements Disposable {
     const ended = fragments.map((fragment) =>
       this.#inTurn(fragment.key, signal, async () => {
         const { netlink } = this.#kernel;
-        const outcomes = await netlink.tryBatch(await burials(netlink, fragment));
+        const outcomes = await netlink.tryBatch(await pendingDeletes(netlink, fragment));
         const failures = outcomes.filter((outcome) => outcome !== undefined && !isGone(outcome));
         try {
           await this.#host.remove({ kind: "published", of: hostPart(fragment) }, signal);
@@ -179,7 +179,7 @@ export class Attachments implements Disposable {
    * Returns their number.
    */
   sweep(): Promise<number> {
-    return endGraveyard(this.#kernel.netlink);
+    return deletePendingGroup(this.#kernel.netlink);
   }
 
   async #checkLinks(fragment: AttachmentFragment): Promise<string[]> {
@@ -270,7 +270,7 @@ export class Attachments implements Disposable {
 
   async #undo(fragment: AttachmentFragment): Promise<void> {
     const { netlink } = this.#kernel;
-    await netlink.tryBatch(await burials(netlink, fragment));
+    await netlink.tryBatch(await pendingDeletes(netlink, fragment));
     try {
       await this.#host.remove(
         { kind: "published", of: hostPart(fragment) },

@@ -28,7 +28,7 @@ export interface ObservedInside {
 }
 
 /** Links of a namespace alongside the attachment's own. */
-export interface LinksBeside {
+export interface OtherLinks {
   readonly loopback: Link | undefined;
   readonly macvlan: Link | undefined;
 }
@@ -37,7 +37,7 @@ export interface LinksBeside {
 export async function lookInside(
   netlink: Pick<InsideNetlink, "linksNamed">,
   { guestLink, macvlan: wanted }: Pick<AttachmentFragment, "guestLink" | "macvlan">,
-): Promise<LinksBeside & { readonly guest: Link | undefined }> {
+): Promise<OtherLinks & { readonly guest: Link | undefined }> {
   const names = [guestLink, "lo", ...(wanted === undefined ? [] : [wanted.link])];
   const [guest, loopback, macvlan] = await netlink.linksNamed(names);
   return { guest, loopback, macvlan };
@@ -47,7 +47,7 @@ export async function lookInside(
 export async function observeInside(
   netlink: InsideNetlink,
   guest: Link,
-  { loopback }: LinksBeside,
+  { loopback }: OtherLinks,
   isNew: boolean,
 ): Promise<ObservedInside> {
   if (loopback === undefined)

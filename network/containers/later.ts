@@ -29,7 +29,7 @@ export function permitted<T extends About>(
  * Steps for a machine that uses the container's link as its own (Kata's macvtap): its MAC and
  * addresses are the machine's. Pure.
  */
-export const besideMachine = <T extends About>(steps: readonly T[]): T[] =>
+export const withoutMachineParts = <T extends About>(steps: readonly T[]): T[] =>
   steps.filter(({ part }) => part === undefined || !/^(?:mac|address|route)/.test(part));
 
 /** Whether a machine has a link upon this one, and with it its MAC and addresses. */

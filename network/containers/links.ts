@@ -4,10 +4,10 @@ import { absent, type Deviation } from "../model/deviation.ts";
 import type { AttachmentFragment, RouteDesired, LaterChanges } from "./desired.ts";
 import { lookInside, observeInside, planInside } from "./inside.ts";
 import type { AttachmentKernel, Inside } from "./kernel.ts";
-import { besideMachine, carriesMachine, laterChanges, permitted } from "./later.ts";
+import { withoutMachineParts, carriesMachine, laterChanges, permitted } from "./later.ts";
 import { partOf } from "./routes.ts";
 import { observeMacvlan } from "./macvlan.ts";
-import { areEnds, isDoomed, isOurs, type Pair } from "./pair.ts";
+import { areEnds, isPendingDelete, isOurs, type Pair } from "./pair.ts";
 import { observeRates, planRates, wantedIfb } from "./rates.ts";
 import { applySettings, planSettings, type SettingStep } from "./settings.ts";
 import { type Step, takeInsideSteps, takeSteps } from "./step.ts";
@@ -50,7 +50,7 @@ export async function compareLinks(
   const { hostLink, alias } = fragment;
   const { netlink } = kernel;
   const host = await netlink.link(hostLink);
-  if (host === undefined || isDoomed(host)) return [lost(fragment)];
+  if (host === undefined || isPendingDelete(host)) return [lost(fragment)];
   const { guest, ...alongside } = await lookInside(inside.netlink, fragment);
   if (guest === undefined || !areEnds(host, guest)) throw elsewhere(fragment, isOurs(host, alias));
   const rates = await observeRates(netlink, fragment, host);
@@ -107,7 +107,7 @@ async function planSteps(
     ({ part, ...step }): Step =>
       part === undefined || byMacvlan.includes(part) ? step : { ...step, part },
   );
-  const theirs = besideMachine(planned);
+  const theirs = withoutMachineParts(planned);
   // Asked about only where it matters.
   const used =
     theirs.length < planned.length && carriesMachine(await inside.netlink.links(), guest);

@@ -2,7 +2,7 @@ import { familyBits, type Ip, ipOf, networkOf, withLength } from "../../core/add
 import type { Link } from "../../linux/rtnetlink/link.ts";
 import { changeLink } from "../../linux/rtnetlink/link-requests.ts";
 import type { AttachmentFragment, RouteDesired } from "./desired.ts";
-import type { LinksBeside } from "./inside.ts";
+import type { OtherLinks } from "./inside.ts";
 import type { AttachmentNetlink, Inside } from "./kernel.ts";
 import type { Step } from "./step.ts";
 
@@ -25,7 +25,7 @@ export async function observeMacvlan(
   netlink: AttachmentNetlink,
   inside: Inside,
   { macvlan }: AttachmentFragment,
-  { macvlan: link }: LinksBeside,
+  { macvlan: link }: OtherLinks,
 ): Promise<MacvlanParts> {
   if (macvlan === undefined || link?.kind !== "macvlan") return { steps: [], routes: [] };
   const { gateway, serviceCidr } = macvlan;

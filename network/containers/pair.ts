@@ -3,7 +3,7 @@ import type { Link } from "../../linux/rtnetlink/link.ts";
 import { isOurGroup, mark, portGroup } from "../model/desired.ts";
 import { parseOwner } from "../model/ownership.ts";
 import type { AttachmentFragment } from "./desired.ts";
-import { type LinksBeside, lookInside } from "./inside.ts";
+import { type OtherLinks, lookInside } from "./inside.ts";
 import type { AttachmentKernel, AttachmentNetlink, Inside } from "./kernel.ts";
 
 /**
@@ -13,7 +13,7 @@ import type { AttachmentKernel, AttachmentNetlink, Inside } from "./kernel.ts";
 export interface Pair {
   readonly host: Link;
   readonly guest: Link;
-  readonly alongside: LinksBeside;
+  readonly alongside: OtherLinks;
   readonly isNew: boolean;
 }
 
@@ -37,9 +37,9 @@ export async function ensurePair(
     const host = await netlink.link(hostLink);
     if (host !== undefined && !isOurs(host, alias)) throw taken(hostLink, "on the host");
     const { guest, ...alongside } = await lookInside(inside.netlink, fragment);
-    if (host !== undefined && !isDoomed(host) && guest !== undefined && areEnds(host, guest))
+    if (host !== undefined && !isPendingDelete(host) && guest !== undefined && areEnds(host, guest))
       return { host, guest, alongside, isNew: false };
-    if (guest !== undefined) await endDoomed(netlink, guest);
+    if (guest !== undefined) await deletePending(netlink, guest);
     // By index: the link with that name may have gone along with the other end.
     if (host !== undefined) await netlink.deleteLink(host.index);
     made = await unlessTaken(make);
@@ -59,9 +59,9 @@ export async function ensurePair(
  * Deletes a released link that was not swept yet, to free its name. Any other link of that name is
  * foreign.
  */
-async function endDoomed(netlink: AttachmentNetlink, guest: Link): Promise<void> {
+async function deletePending(netlink: AttachmentNetlink, guest: Link): Promise<void> {
   const far = guest.link === undefined ? undefined : await netlink.link(guest.link);
-  if (far === undefined || !isDoomed(far) || !areEnds(far, guest))
+  if (far === undefined || !isPendingDelete(far) || !areEnds(far, guest))
     throw taken(guest.name, "in the container");
   await netlink.deleteLink(far.index);
 }
@@ -86,8 +86,8 @@ export const isOurs = (link: Link, alias: string): boolean =>
   link.alias === alias || (link.alias === undefined && isOurGroup(link.group));
 
 /** On its way out, whosesoever of ours it was. */
-export const isDoomed = (link: Link): boolean =>
-  link.group === mark.graveyardGroup && parseOwner(link.alias) !== undefined;
+export const isPendingDelete = (link: Link): boolean =>
+  link.group === mark.pendingDeleteGroup && parseOwner(link.alias) !== undefined;
 
 /** Whether they are the two ends of one pair: each names the other, and another namespace. */
 export const areEnds = (host: Link, guest: Link): boolean =>

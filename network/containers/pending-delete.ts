@@ -4,33 +4,33 @@ import type { Request } from "../../linux/rtnetlink/message.ts";
 import { mark } from "../model/desired.ts";
 import type { AttachmentFragment } from "./desired.ts";
 import type { AttachmentNetlink } from "./kernel.ts";
-import { isDoomed, isOurs } from "./pair.ts";
+import { isPendingDelete, isOurs } from "./pair.ts";
 
 /**
  * The requests that cut the traffic of an attachment's links on the host and move them to the
  * pending-delete group. Deleting one link takes the kernel 31 ms; deleting a group of two hundred
  * takes 0.9 ms per link. Foreign links with such names are left alone.
  */
-export async function burials(
+export async function pendingDeletes(
   netlink: AttachmentNetlink,
   { hostLink, ifb, alias }: AttachmentFragment,
 ): Promise<Request[]> {
   const names = ifb === undefined ? [hostLink] : [hostLink, ifb];
   const found = await Promise.all(names.map((name) => netlink.link(name)));
   return found
-    .filter((link) => link !== undefined && isOurs(link, alias) && !isDoomed(link))
-    .flatMap((link) => burial(link as Link, alias));
+    .filter((link) => link !== undefined && isOurs(link, alias) && !isPendingDelete(link))
+    .flatMap((link) => pendingDelete(link as Link, alias));
 }
 
 /**
  * Sets our mark along with the group, because only marked links of the group are known to be ours.
  * A link whose creation was interrupted has no mark yet.
  */
-const burial = (link: Link, alias: string): Request[] => [
+const pendingDelete = (link: Link, alias: string): Request[] => [
   ...(link.alias === undefined ? [changeLink(link.index, { alias })] : []),
   changeLink(link.index, {
     up: false,
-    group: mark.graveyardGroup,
+    group: mark.pendingDeleteGroup,
     ...(link.master === undefined ? {} : { master: 0 }),
   }),
 ];
@@ -39,12 +39,12 @@ const burial = (link: Link, alias: string): Request[] => [
  * Deletes our links of the pending-delete group: all with one message, unless the group contains a
  * foreign link.
  */
-export async function endGraveyard(netlink: AttachmentNetlink): Promise<number> {
-  const group = mark.graveyardGroup;
-  const buried = await netlink.links({ group });
-  const doomed = buried.filter(isDoomed);
-  if (doomed.length === 0) return 0;
-  if (doomed.length === buried.length) await netlink.deleteGroup(group);
-  else for (const { index } of doomed) await netlink.deleteLink(index);
-  return doomed.length;
+export async function deletePendingGroup(netlink: AttachmentNetlink): Promise<number> {
+  const group = mark.pendingDeleteGroup;
+  const members = await netlink.links({ group });
+  const ours = members.filter(isPendingDelete);
+  if (ours.length === 0) return 0;
+  if (ours.length === members.length) await netlink.deleteGroup(group);
+  else for (const { index } of ours) await netlink.deleteLink(index);
+  return ours.length;
 }

@@ -35,13 +35,13 @@ export function planRoutes(
   const onLink = found.filter((route) => ways(route).some((way) => way.link === link));
   const right = (route: Route): boolean => routes.some((wanted) => is(route, wanted, link));
   const moved = routes.filter((wanted) => onLink.some((route) => isMoved(route, wanted, link)));
-  const settled = (route: Route): boolean =>
+  const handled = (route: Route): boolean =>
     moved.some((wanted) => isMoved(route, wanted, link) || competes(route, wanted));
   const joined = onLink.flatMap((route) => hopInForeign(route, routes, link));
   const stale = onLink.filter(
     (route) =>
       !right(route) &&
-      !settled(route) &&
+      !handled(route) &&
       route.nextHops === undefined &&
       route.protocol !== madeByKernel &&
       (route.protocol === mark.routeProtocol || routes.some((wanted) => competes(route, wanted))),

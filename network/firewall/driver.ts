@@ -48,7 +48,7 @@ export interface FirewallDriver {
    * The changes that remove these owners' rules, and with the last network the rules that all
    * share.
    */
-  compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]>;
+  compareRemoval(removed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]>;
   /** Text that is another one whenever a rule may have changed; cheap. */
   fingerprint(signal: AbortSignal): Promise<string>;
   facts(signal: AbortSignal): Promise<FirewallFacts>;

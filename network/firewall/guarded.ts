@@ -99,13 +99,13 @@ export class Guard {
     return part.deviating(some, signal);
   }
 
-  async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
+  async compareRemoval(removed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
     // Most removals are of pods: a table of hosts that podnet did not make is looked for where
     // overlays are removed.
     const name = this.#tables[ofNetworks]?.model.name ?? "";
-    const all = this.#memory.madeTable(name) || doomed({ kind: "overlay", key: "" });
+    const all = this.#memory.madeTable(name) || removed({ kind: "overlay", key: "" });
     const parts = all ? this.#parts : this.#parts.slice(0, ofNetworks);
-    return this.#each((part) => part.compareRemoval(doomed, signal), parts);
+    return this.#each((part) => part.compareRemoval(removed, signal), parts);
   }
 
   fingerprint(): string {
@@ -180,9 +180,9 @@ export const guarded = (driver: FirewallDriver, guard: Guard): FirewallDriver =>
   ],
   compareSenders: (change, signal) => guard.compareSenders(change, signal),
   // The protection is removed last.
-  compareRemoval: async (doomed, signal) => [
-    ...(await driver.compareRemoval(doomed, signal)),
-    ...(await guard.compareRemoval(doomed, signal)),
+  compareRemoval: async (removed, signal) => [
+    ...(await driver.compareRemoval(removed, signal)),
+    ...(await guard.compareRemoval(removed, signal)),
   ],
   fingerprint: async (signal) => [await driver.fingerprint(signal), guard.fingerprint()].join("\n"),
   facts: (signal) => driver.facts(signal),

@@ -17,7 +17,7 @@ import type { IfName } from "../../core/names.ts";
 export const mark = {
   linkGroup: 73,
   /** Links on their way out are gathered here; one RTM_DELLINK ends them all. */
-  graveyardGroup: 74,
+  pendingDeleteGroup: 74,
   routeProtocol: 73,
   /**
    * Start of every link alias and rule comment, followed by the owner, e.g.

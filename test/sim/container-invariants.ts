@@ -23,7 +23,10 @@ export function silenceViolations({ kernel }: World, { id, fragment }: Attachmen
   const found: string[] = [];
   for (const name of [fragment.hostLink, fragment.ifb]) {
     const link = name === undefined ? undefined : kernel.links.find(name);
-    if (link !== undefined && (link.up || link.master !== 0 || link.group !== mark.graveyardGroup))
+    if (
+      link !== undefined &&
+      (link.up || link.master !== 0 || link.group !== mark.pendingDeleteGroup)
+    )
       found.push(`after its DEL link ${name} is up=${link.up} master=${link.master}`);
   }
   if (fragment.published === undefined) return found;

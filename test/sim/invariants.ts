@@ -122,7 +122,7 @@ export function leftovers(world: World, node: Node): Leftover[] {
 }
 
 const isOursOrDoomed = (group: number): boolean =>
-  isOurGroup(group) || group === mark.graveyardGroup;
+  isOurGroup(group) || group === mark.pendingDeleteGroup;
 
 /**
  * What holds when nothing is under way: every pod is in a state that lasts, and what runs is whole.

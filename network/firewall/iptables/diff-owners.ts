@@ -130,9 +130,9 @@ export function diffFirewallRemoval(
   chain: string,
   observed: ObservedFirewall,
   context: FirewallContext,
-  doomed: (owner: Owner) => boolean,
+  removed: (owner: Owner) => boolean,
 ): Commit[] {
-  return variants.flatMap((variant) => takeAway(variant, chain, observed, context, doomed));
+  return variants.flatMap((variant) => takeAway(variant, chain, observed, context, removed));
 }
 
 export const variantToWrite = (observed: ObservedFirewall, context: FirewallContext): Variant =>
@@ -156,7 +156,7 @@ function takeAway(
   chain: string,
   observed: ObservedFirewall,
   context: FirewallContext,
-  doomed: (owner: Owner) => boolean,
+  removed: (owner: Owner) => boolean,
 ): Commit[] {
   const { family } = observed;
   const saved = observed.saved[variant];
@@ -164,10 +164,10 @@ function takeAway(
     const owner = parseOwner(mark);
     return owner === undefined ? [] : [{ ...owner, mark }];
   });
-  const deserted = !owners.some((owner) => owner.kind === "network" && !doomed(owner));
+  const deserted = !owners.some((owner) => owner.kind === "network" && !removed(owner));
   // A chain of an earlier configuration is unused once no rule of a remaining network jumps to it.
   const goes = (owner: Owner): boolean =>
-    owner.kind === "chain" ? deserted || owner.key !== chain : doomed(owner);
+    owner.kind === "chain" ? deserted || owner.key !== chain : removed(owner);
   const oldChains = [
     ...owners.flatMap(({ kind, key }) =>
       kind === "chain" ? [key] : kind === "overlay" ? [overlayChain(key)] : [],

@@ -113,7 +113,7 @@ export class IptablesDriver implements FirewallDriver {
     return Promise.resolve([]);
   }
 
-  async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
+  async compareRemoval(removed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
     const { configured, chain, memory } = this.#options;
     // When switched off, podnet runs firewall commands only to remove what it made before,
     // according to its own records.
@@ -121,7 +121,7 @@ export class IptablesDriver implements FirewallDriver {
     const sought = configured === "off" ? "auto" : configured;
     const look = (wants6: boolean): Promise<Change[]> =>
       this.#compare(sought, wants6, signal, (observed, context) =>
-        diffFirewallRemoval(chain, observed, context, doomed),
+        diffFirewallRemoval(chain, observed, context, removed),
       );
     const changes = await look(false);
     // A podnet that left IPv4 rules may have left IPv6 rules. Without IPv4 rules, no IPv6 command

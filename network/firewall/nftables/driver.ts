@@ -100,10 +100,10 @@ export class NftablesDriver implements FirewallDriver {
     return this.#compareElements(owned, wanted);
   }
 
-  async compareRemoval(doomed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
+  async compareRemoval(removed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
     const { table } = this.#options;
     if (!(await this.#seesTable(signal))) return [];
-    const goes = table.elements.owners().filter(doomed);
+    const goes = table.elements.owners().filter(removed);
     // A table without any other owner is deleted as a whole.
     if (goes.length === table.elements.owners().length)
       return this.#changes({ base: "delete", remove: [], add: [] });

@@ -6,7 +6,7 @@ import { type DatagramSocket, openDatagramSocket } from "../../../linux/datagram
 import { openWakeUp, type WakeUp } from "../../../linux/descriptor.ts";
 import { openTun, type Tap } from "../../../linux/tun.ts";
 import { type Counters, published, sharedCounters } from "./counters.ts";
-import type { TunnelNews, TunnelStart } from "./news.ts";
+import type { TunnelMessage, TunnelStart } from "./messages.ts";
 
 /** The properties that cannot be changed while a tunnel is open. */
 export interface TunnelBirth {
@@ -116,7 +116,7 @@ export class UdpTunnel implements AsyncDisposable {
     const gone = [...remove];
     for (const subnet of gone) this.#peers.delete(subnet);
     for (const [subnet, host] of set) this.#peers.set(subnet, host);
-    this.#tell({
+    this.#send({
       set: [...set].map(([subnet, host]) => [
         numberOf(ipOf(subnet)),
         lengthOf(subnet),
@@ -142,13 +142,13 @@ export class UdpTunnel implements AsyncDisposable {
 
   /** Makes the thread end, without waiting for it. */
   stop(): void {
-    this.#tell("stop");
+    this.#send("stop");
   }
 
-  #tell(news: TunnelNews): void {
+  #send(message: TunnelMessage): void {
     if (!open.has(this)) return;
     // oxlint-disable-next-line unicorn/require-post-message-target-origin -- windows have origins, threads have none
-    this.#worker.postMessage(news);
+    this.#worker.postMessage(message);
     this.#wakeUp.wake();
   }
 

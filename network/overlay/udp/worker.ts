@@ -3,7 +3,7 @@ import { parentPort, receiveMessageOnPort, workerData } from "node:worker_thread
 import { takeInto, Waiting } from "../../../linux/descriptor.ts";
 import { NativeMemory } from "../../../linux/native-memory.ts";
 import { noCounters, publish } from "./counters.ts";
-import { ready, type TunnelNews, type TunnelStart } from "./news.ts";
+import { ready, type TunnelMessage, type TunnelStart } from "./messages.ts";
 import { PeerTable } from "./peer-table.ts";
 import { Pump } from "./pump.ts";
 
@@ -19,11 +19,11 @@ const woken = new NativeMemory(8);
 function heed(): boolean {
   takeInto(wakeUp, woken.address, 8);
   for (;;) {
-    const news = receiveMessageOnPort(main)?.message as TunnelNews | undefined;
-    if (news === undefined) return true;
-    if (news === "stop") return false;
-    for (const [network, length] of news.remove) peers.delete(network, length);
-    for (const [network, length, host] of news.set) peers.set(network, length, host);
+    const message = receiveMessageOnPort(main)?.message as TunnelMessage | undefined;
+    if (message === undefined) return true;
+    if (message === "stop") return false;
+    for (const [network, length] of message.remove) peers.delete(network, length);
+    for (const [network, length, host] of message.set) peers.set(network, length, host);
   }
 }
 

@@ -109,8 +109,8 @@ export const attachmentFaults: readonly Fault[] = [
     kind: "mark",
     name: "a group of links is ended with a foreign link in it",
     file: "network/containers/pending-delete.ts",
-    find: "if (doomed.length === buried.length) await",
-    put: "if (doomed.length > 0) await",
+    find: "if (ours.length === members.length) await",
+    put: "if (ours.length > 0) await",
     noticedBy: {
       file: kernel,
       title: "a group that is somebody else's as well costs them nothing",

@@ -110,7 +110,7 @@ export const networkFaults: readonly Fault[] = [
     kind: "mark",
     name: "links that somebody put into the graveyard group are deleted with ours",
     file: "network/bridge/apply.ts",
-    find: "if (buried.every((link) => doomed.includes(link.index) || isMarked(link))) {",
+    find: "if (members.every((link) => owned.includes(link.index) || isMarked(link))) {",
     put: "{",
     noticedBy: {
       file: host,

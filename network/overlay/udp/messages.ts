@@ -12,7 +12,7 @@ export interface TunnelStart {
 }
 
 /** The messages to the thread, each time it is woken. */
-export type TunnelNews =
+export type TunnelMessage =
   | "stop"
   | {
       /**
