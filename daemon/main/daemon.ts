@@ -233,7 +233,7 @@ export async function openDaemon(
   node.metrics.followConnections(() => api.connections);
   const held = opened.move();
   return {
-    reported: () => overlays?.told() ?? Promise.resolve(),
+    reported: () => overlays?.notified() ?? Promise.resolve(),
     async close(graceMs) {
       await using _held = held;
       watching?.[Symbol.dispose]();

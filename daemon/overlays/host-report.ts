@@ -5,7 +5,7 @@ import type { LeaseDriver } from "../../overlay/drive-lease.ts";
 import type { LeasePhase } from "../../overlay/lease-status.ts";
 import type { GrantId } from "../../overlay/store.ts";
 import { recordedSubnets } from "./store.ts";
-import type { HostPlace } from "./host-place.ts";
+import type { LocalEndpoint } from "./local-endpoint.ts";
 import { nodeViews, overlayView } from "./host-view.ts";
 import type { KernelFollower } from "./kernel/kernel-follower.ts";
 import type { LastHeard } from "./probes/last-heard.ts";
@@ -30,7 +30,7 @@ export interface HostReportParts {
   readonly memory: Pick<OverlayMemory, "record">;
   readonly heard: Pick<LastHeard, "staleMs">;
   readonly known: Pick<PeerMemory, "former">;
-  readonly place: Pick<HostPlace, "uplink" | "backend" | "troubles">;
+  readonly endpoint: Pick<LocalEndpoint, "uplink" | "backend" | "troubles">;
   readonly others: Pick<OtherHosts, "peers" | "conflicts" | "grants">;
   readonly kernel: Pick<KernelFollower, "wanted" | "error">;
   readonly leased: Pick<LeasedNetwork, "troubles">;
@@ -51,7 +51,7 @@ export class HostReport {
   }
 
   view(phase: LeasePhase, mtu: number): OverlayView {
-    const { name, network, clock, driver, memory, heard, known, place, others } = this.#parts;
+    const { name, network, clock, driver, memory, heard, known, endpoint, others } = this.#parts;
     const { kernel, leased, watch, unread, refused, shared, tunnels } = this.#parts;
     const { error } = kernel;
     const recalled = this.#recalled;
@@ -66,12 +66,12 @@ export class HostReport {
       staleMs: heard.staleMs,
       state: driver.state,
       stored: phase === "left" ? undefined : recordedSubnets(memory.record),
-      uplink: place.uplink,
-      placed: place.uplink !== undefined && place.backend !== undefined,
+      uplink: endpoint.uplink,
+      placed: endpoint.uplink !== undefined && endpoint.backend !== undefined,
       tunnel: tunnels.get(name),
       troubles: [
         ...unread.troubles,
-        ...place.troubles,
+        ...endpoint.troubles,
         ...watch.troubles,
         ...leased.troubles,
         ...shared.troubles,

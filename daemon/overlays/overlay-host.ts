@@ -12,7 +12,7 @@ import type { LeasePhase } from "../../overlay/lease-status.ts";
 import type { EntryChange, Registry } from "../../overlay/registry.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
 import { type OverlayRecord, recordedSubnets, subnetsRecord } from "./store.ts";
-import { HostPlace } from "./host-place.ts";
+import { LocalEndpoint } from "./local-endpoint.ts";
 import { HostReport } from "./host-report.ts";
 import { knownPhase } from "./host-view.ts";
 import { KernelFollower } from "./kernel/kernel-follower.ts";
@@ -25,7 +25,7 @@ import type { OverlayHostParts } from "./overlay-host-parts.ts";
 import { OverlayMemory } from "./records/overlay-memory.ts";
 import { PeerMemory } from "./records/peer-memory.ts";
 import { DepartedHosts } from "./departed-hosts.ts";
-import { Departure } from "./lease/departure.ts";
+import { LeaveWaiters } from "./lease/leave-waiters.ts";
 import { TunnelWatch } from "./probes/tunnel-watch.ts";
 import { refuseOverlap } from "./lease/refuse-overlap.ts";
 import { RefusedPeers } from "./refused-peers.ts";
@@ -58,7 +58,7 @@ export class OverlayHost implements AsyncDisposable {
   readonly #known: PeerMemory;
   readonly #heard: LastHeard;
   readonly #driver: LeaseDriver;
-  readonly #place: HostPlace;
+  readonly #endpoint: LocalEndpoint;
   readonly #others: OtherHosts;
   readonly #kernel: KernelFollower;
   readonly #leased: LeasedNetwork;
@@ -69,12 +69,12 @@ export class OverlayHost implements AsyncDisposable {
   readonly #departed: DepartedHosts;
   readonly #shared: SharedSubnet;
   readonly #report: HostReport;
-  readonly #told = Promise.withResolvers<void>();
-  readonly #departure = new Departure();
+  readonly #notified = Promise.withResolvers<void>();
+  readonly #leaveWaiters = new LeaveWaiters();
   #config: OverlayConfig | undefined;
   #started = false;
   /** The state of the lease that was last applied. */
-  #settled = "";
+  #applied = "";
   /** A single key: removing what is left after a leave. */
   readonly #leaving: WorkQueue<"left">;
 
@@ -100,7 +100,7 @@ export class OverlayHost implements AsyncDisposable {
     });
     this.#heard = new LastHeard(memory, clock);
     this.#known = new PeerMemory({ db, overlay: name, bootId, clock, log });
-    const ready = (): void => this.#told.resolve();
+    const ready = (): void => this.#notified.resolve();
     this.#subnetEnv = new SubnetFile({ path: parts.subnetFile, log, ready });
     this.#kernel = new KernelFollower({
       overlays: parts.overlays,
@@ -126,7 +126,7 @@ export class OverlayHost implements AsyncDisposable {
       },
       firstPhase(memory.record),
     );
-    this.#place = new HostPlace({
+    this.#endpoint = new LocalEndpoint({
       settings,
       owner,
       memory,
@@ -136,7 +136,7 @@ export class OverlayHost implements AsyncDisposable {
       foreignMac: (device) => parts.overlays.foreignMac(device),
       onHost: (host) => {
         this.#driver.become(host);
-        this.#settled = "";
+        this.#applied = "";
         this.#onState(this.#driver.state);
       },
     });
@@ -150,7 +150,7 @@ export class OverlayHost implements AsyncDisposable {
       clock,
       random: Math.random,
       onState: (state) => this.#onState(state),
-      onUnread: (reasons) => this.#unread.tell(reasons),
+      onUnread: (reasons) => this.#unread.set(reasons),
       onLeases: (changes) => this.#onLeases(changes),
       drain: () => this.#drain(),
       ...(settings.allowOverlap ? {} : { refuse: (config) => this.#refuseOverlap(config) }),
@@ -159,7 +159,7 @@ export class OverlayHost implements AsyncDisposable {
     this.#departed = new DepartedHosts({
       leases: this.#driver.registry,
       addresses: () =>
-        [this.#place.uplink?.publicIp, this.#place.uplink?.publicIp6].filter(
+        [this.#endpoint.uplink?.publicIp, this.#endpoint.uplink?.publicIp6].filter(
           (ip) => ip !== undefined,
         ),
       onDeparted: (owners) => {
@@ -174,7 +174,7 @@ export class OverlayHost implements AsyncDisposable {
       settings,
       log,
       onDamage: () => {
-        this.#place.doubtCard();
+        this.#endpoint.doubtCard();
         this.#program();
       },
     });
@@ -186,7 +186,7 @@ export class OverlayHost implements AsyncDisposable {
       memory,
       heard: this.#heard,
       known: this.#known,
-      place: this.#place,
+      endpoint: this.#endpoint,
       others: this.#others,
       kernel: this.#kernel,
       leased: this.#leased,
@@ -202,12 +202,12 @@ export class OverlayHost implements AsyncDisposable {
   /** Takes part, unless an administrator has made this host leave. */
   start(): void {
     const { desired, left = false, subnets } = this.#memory.record;
-    if (left) this.#told.resolve();
+    if (left) this.#notified.resolve();
     // One that was being left when podnetd ended is still to be left.
     if (left && subnets === undefined) return;
     // The last known state is valid until etcd reports another.
     if (desired !== undefined) {
-      this.#tell(desired);
+      this.#notify(desired);
       const recalled = this.#known.recall(desired);
       if (recalled !== undefined) this.#kernel.recall(recalled);
     }
@@ -220,8 +220,8 @@ export class OverlayHost implements AsyncDisposable {
    * Resolves once programs on the host have been notified of the subnet, or there is none to
    * report.
    */
-  get told(): Promise<void> {
-    return this.#told.promise;
+  get notified(): Promise<void> {
+    return this.#notified.promise;
   }
 
   /** The desired state of the kernel, or that of an earlier start; undefined if there is none. */
@@ -278,7 +278,7 @@ export class OverlayHost implements AsyncDisposable {
     this.#kernel.look();
     void guard("overlay", () => this.#shared.look(this.#leased.subnets));
     this.#lookAtFile();
-    this.#others.tellExtension(this.#place.extension);
+    this.#others.notifyExtension(this.#endpoint.extension);
   }
 
   /** Sets the hosts that have a record in etcd; undefined: that is not known. */
@@ -312,7 +312,7 @@ export class OverlayHost implements AsyncDisposable {
   async end(signal: AbortSignal): Promise<void> {
     if (!this.#started) return;
     this.#driver.leave();
-    await this.#departure.wait(signal);
+    await this.#leaveWaiters.wait(signal);
   }
 
   /** Programs on the host are notified of no subnet any more. */
@@ -337,7 +337,7 @@ export class OverlayHost implements AsyncDisposable {
       this.#driver[Symbol.asyncDispose](),
       this.#leaving.close(),
     ]);
-    await this.#place[Symbol.asyncDispose]();
+    await this.#endpoint[Symbol.asyncDispose]();
     await this.#others[Symbol.asyncDispose]();
     await this.#kernel[Symbol.asyncDispose]();
     this.#known[Symbol.dispose]();
@@ -354,17 +354,17 @@ export class OverlayHost implements AsyncDisposable {
       this.#config = config;
       if (config !== undefined) {
         this.#others.configure(config.backend.type);
-        this.#place.configure(config);
+        this.#endpoint.configure(config);
       }
     }
     const changes = this.#others.own(own?.key);
     this.#kernel.note(changes);
     const { phase } = this;
     const subnets = own === undefined ? "" : subnetsText(own.subnets);
-    const settled = `${phase} ${subnets} ${this.#mtu}`;
-    if (settled !== this.#settled) {
-      this.#settled = settled;
-      this.#settle(state, phase);
+    const lease = `${phase} ${subnets} ${this.#mtu}`;
+    if (lease !== this.#applied) {
+      this.#applied = lease;
+      this.#follow(state, phase);
       this.#parts.onChange();
     } else if (changes.length > 0) this.#program();
   }
@@ -386,11 +386,11 @@ export class OverlayHost implements AsyncDisposable {
   }
 
   get #mtu(): number {
-    return this.#place.mtu ?? this.#memory.record.network?.mtu ?? 0;
+    return this.#endpoint.mtu ?? this.#memory.record.network?.mtu ?? 0;
   }
 
   /** The lease is another one, or fares otherwise: the network follows, and the kernel. */
-  #settle({ own }: LeaseState, phase: LeasePhase): void {
+  #follow({ own }: LeaseState, phase: LeasePhase): void {
     const { log } = this.#parts;
     const subnet = own && subnetsText(own.subnets);
     log[phase === "lost" ? "error" : "info"]({ overlay: this.name, phase, subnet }, "Lease");
@@ -437,20 +437,20 @@ export class OverlayHost implements AsyncDisposable {
     this.#kernel.want(undefined);
     this.#watch.follow({ backend: "alloc", mtu: 0, peers: [] });
     this.#parts.onLeft();
-    this.#departure.done();
+    this.#leaveWaiters.done();
   }
 
   #program(): void {
     const { name, settings } = this.#parts;
     const { own } = this.#driver.state;
-    const { backend, uplink, macs } = this.#place;
+    const { backend, uplink, macs } = this.#endpoint;
     if (own === undefined || this.#config === undefined) return;
     if (backend === undefined || uplink === undefined) return;
     const { subnets } = own;
     const config = this.#config;
     const shape = makeShape({ name, settings, config, backend, uplink, macs, subnets });
     this.#kernel.want(shape);
-    this.#others.tellExtension(this.#place.extension);
+    this.#others.notifyExtension(this.#endpoint.extension);
   }
 
   #made(shape: OverlayShape): void {
@@ -458,7 +458,7 @@ export class OverlayHost implements AsyncDisposable {
     if (this.#kernel.wanted === undefined) return;
     this.#memory.note({ desired: makeDesired(shape, []) });
     this.#known.note(shape, () => this.#kernel.wanted);
-    this.#tell(shape);
+    this.#notify(shape);
     void guard("overlay", () => this.#shared.look(this.#leased.subnets));
     const backend = this.#config?.backend.type;
     if (backend !== undefined)
@@ -472,7 +472,7 @@ export class OverlayHost implements AsyncDisposable {
   }
 
   /** Programs on the host learn of it when its rules are there. */
-  #tell(shape: OverlayShape): void {
+  #notify(shape: OverlayShape): void {
     const env = subnetEnvOf(shape, this.#mtu);
     if (env !== undefined) this.#subnetEnv.write(env);
   }

@@ -109,8 +109,8 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   }
 
   /** Resolves once programs on the host have been notified of every subnet of this host. */
-  async told(): Promise<void> {
-    await Promise.all(Array.from(this.#hosts.values(), (host) => host.told));
+  async notified(): Promise<void> {
+    await Promise.all(Array.from(this.#hosts.values(), (host) => host.notified));
   }
 
   list(): readonly OverlayView[] {
@@ -222,7 +222,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
         store: this.#store,
         prefix,
         always: names,
-        onUnread: (reasons) => this.#unread.tell(reasons),
+        onUnread: (reasons) => this.#unread.set(reasons),
       });
   }
 

@@ -6,7 +6,7 @@ import type { OverlayDesired } from "../../network/model/overlay.ts";
 import type { Overlays } from "../../network/overlay/overlays.ts";
 
 /** The time from a kernel event to the look that it triggers, in milliseconds. */
-const settleMs = 100;
+const quietMs = 100;
 
 export interface OverlayWatchParts {
   readonly overlays: Pick<Overlays, "hasAsked" | "isDamaged" | "tunnels">;
@@ -85,7 +85,7 @@ export class OverlayWatch implements Disposable {
         this.#timer = undefined;
         this.#parts.look();
       }),
-      settleMs,
+      quietMs,
     );
     this.#timer.unref();
   }

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
 import { parseMac } from "../../core/address.ts";
-import { HostPlace } from "../../daemon/overlays/host-place.ts";
+import { LocalEndpoint } from "../../daemon/overlays/local-endpoint.ts";
 import { makeDesired, makeShape } from "../../daemon/overlays/kernel/make-desired.ts";
 import { OverlayMemory } from "../../daemon/overlays/records/overlay-memory.ts";
 import { Database } from "../../daemon/store/database.ts";
@@ -38,12 +38,12 @@ test.before(async () => {
 });
 
 /**
- * What this host is to others once podnetd has begun: the place of an overlay in a podnetd that was
- * started anew.
+ * What this host is to others once podnetd has begun: the local endpoint of an overlay in a podnetd
+ * that was started anew.
  */
 async function begin(memory: OverlayMemory, overlays: Overlays) {
   const reported: Host[] = [];
-  const place = new HostPlace({
+  const endpoint = new LocalEndpoint({
     settings: {
       choice: {
         interfaces: [],
@@ -63,9 +63,9 @@ async function begin(memory: OverlayMemory, overlays: Overlays) {
     foreignMac: (device) => overlays.foreignMac(device),
     onHost: (host) => reported.push(host),
   });
-  place.configure(config);
-  await until("the host's place", () => reported.length > 0);
-  return { place, host: reported.at(-1) as Host };
+  endpoint.configure(config);
+  await until("the host's endpoint", () => reported.length > 0);
+  return { endpoint, host: reported.at(-1) as Host };
 }
 
 test.serial(
@@ -85,17 +85,17 @@ test.serial(
     // As of a podnetd that was here before flanneld.
     memory.remember({ macs: { 4: parseMac("02:aa:aa:aa:aa:aa") } });
     {
-      const { place, host } = await begin(memory, overlays);
-      await using _place = place;
+      const { endpoint, host } = await begin(memory, overlays);
+      await using _endpoint = endpoint;
       t.like(host.attributes, { type: "vxlan", v4: { vni: 1, mac: known } } as never);
       t.deepEqual(memory.record.macs, { 4: known });
       const shape = makeShape({
         name: "flannel",
         settings: { masquerade: undefined, forward: true },
         config,
-        backend: place.backend as never,
-        uplink: place.uplink as never,
-        macs: place.macs,
+        backend: endpoint.backend as never,
+        uplink: endpoint.uplink as never,
+        macs: endpoint.macs,
         subnets: { v4: "10.77.1.0/24" as never, v6: undefined },
       });
       const desired = makeDesired(shape, []);
@@ -104,8 +104,8 @@ test.serial(
     }
     // It is podnet's own now: what somebody else makes of its MAC is put right, not taken over.
     await run(["ip", "link", "set", "flannel.1", "address", "02:bb:bb:bb:bb:bb"]);
-    const { place, host } = await begin(new OverlayMemory(db, "flannel", quiet), overlays);
-    await using _place = place;
+    const { endpoint, host } = await begin(new OverlayMemory(db, "flannel", quiet), overlays);
+    await using _endpoint = endpoint;
     t.like(host.attributes, { type: "vxlan", v4: { vni: 1, mac: known } } as never);
   },
 );

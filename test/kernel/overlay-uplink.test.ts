@@ -96,7 +96,7 @@ test.serial(
     await using follower = new UplinkFollower({
       choice: anything,
       families: [4],
-      settleMs: 100,
+      quietMs: 100,
       onUplink: reported.onUplink,
       onTrouble: reported.onTrouble,
     });
@@ -133,7 +133,7 @@ test.serial(
     await using follower = new UplinkFollower({
       choice: { ...anything, interfaces: ["eth1"] },
       families: [4],
-      settleMs: 60_000,
+      quietMs: 60_000,
       onUplink: reported.onUplink,
       onTrouble: reported.onTrouble,
     });
@@ -155,7 +155,7 @@ test.serial(
     await using follower = new UplinkFollower({
       choice: { ...anything, interfaces: ["late0"] },
       families: [6],
-      settleMs: 50,
+      quietMs: 50,
       onUplink: reported.onUplink,
       onTrouble: reported.onTrouble,
     });

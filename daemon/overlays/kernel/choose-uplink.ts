@@ -43,15 +43,15 @@ export interface Uplink {
  * input. Throws `PREFLIGHT_FAILED`, which names the criteria that were tried.
  */
 export function chooseUplink(
-  wishes: InterfaceChoice,
+  choice: InterfaceChoice,
   host: HostLinks,
   families: readonly Family[],
 ): Uplink {
   const tried: string[] = [];
-  for (const { what, field, find } of searches(wishes, families)) {
+  for (const { what, field, find } of searches(choice, families)) {
     const found = find(host);
     const whole = found.find((one) => missingFamily(one, families) === undefined);
-    if (whole !== undefined) return uplinkOf(whole, wishes, families);
+    if (whole !== undefined) return uplinkOf(whole, choice, families);
     const lacking = found.map(
       (one) => `${printable(one.link.name)} has no address of IPv${missingFamily(one, families)}`,
     );
@@ -85,8 +85,8 @@ interface Search {
 }
 
 /** The criteria, in order. */
-function searches(wishes: InterfaceChoice, families: readonly Family[]): Search[] {
-  const { interfaces, patterns, canReach } = wishes;
+function searches(choice: InterfaceChoice, families: readonly Family[]): Search[] {
+  const { interfaces, patterns, canReach } = choice;
   const named = [
     ...interfaces.map((what) => ({ field: "interface", what, find: byNameOrAddress(what) })),
     ...patterns.map((regex) => {
@@ -98,7 +98,7 @@ function searches(wishes: InterfaceChoice, families: readonly Family[]): Search[
       : [{ field: "can_reach", what: canReach, find: byReach(canReach) }]),
   ];
   if (named.length > 0) return named;
-  const publicIp = families.includes(4) ? wishes.publicIp : wishes.publicIp6;
+  const publicIp = families.includes(4) ? choice.publicIp : choice.publicIp6;
   if (publicIp !== undefined)
     return [{ field: "public_ip", what: publicIp, find: byAddress(publicIp) }];
   // (The default route of the first family decides for both, as an overlay goes by one interface.)

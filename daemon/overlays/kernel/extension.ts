@@ -20,7 +20,7 @@ const mostOutput = 64 << 10;
 const mostData = 16 << 10;
 
 /** The values that were reported of a peer: when they change, the peer is reported again. */
-interface Told {
+interface Report {
   readonly values: ExtensionValues;
   readonly data: string;
 }
@@ -38,7 +38,7 @@ interface Told {
  */
 export class Extension {
   readonly #options: ExtensionOptions;
-  readonly #told = new Map<string, Told>();
+  readonly #reported = new Map<string, Report>();
   /** One at a time, in the order of the calls. */
   #last: Promise<unknown> = Promise.resolve();
 
@@ -77,7 +77,7 @@ export class Extension {
    * the next call, and hold up nothing else. Throws `CANCELLED` only.
    */
   follow(peers: Iterable<Peer>, signal: AbortSignal): Promise<readonly PodnetError[]> {
-    const wanted = new Map([...peers].map((peer) => [peer.key, toldOf(peer)]));
+    const wanted = new Map([...peers].map((peer) => [peer.key, reportOf(peer)]));
     return this.#next(async () => {
       const failures: PodnetError[] = [];
       const attempt = async (body: () => Promise<void>): Promise<void> => {
@@ -88,29 +88,29 @@ export class Extension {
           failures.push(toPodnetError(thrown));
         }
       };
-      for (const [key, told] of this.#told) {
+      for (const [key, report] of this.#reported) {
         const now = wanted.get(key);
-        if (now === undefined || !same(now, told))
-          await attempt(() => this.#remove(key, told, signal));
+        if (now === undefined || !same(now, report))
+          await attempt(() => this.#remove(key, report, signal));
       }
-      for (const [key, told] of wanted)
-        if (!this.#told.has(key)) await attempt(() => this.#add(key, told, signal));
+      for (const [key, report] of wanted)
+        if (!this.#reported.has(key)) await attempt(() => this.#add(key, report, signal));
       return failures;
     });
   }
 
-  async #add(key: string, told: Told, signal: AbortSignal): Promise<void> {
+  async #add(key: string, report: Report, signal: AbortSignal): Promise<void> {
     const { subnetAdd } = this.#options.config;
     if (subnetAdd !== "")
-      await this.#run("SubnetAddCommand", subnetAdd, told.values, told.data, signal);
-    this.#told.set(key, told);
+      await this.#run("SubnetAddCommand", subnetAdd, report.values, report.data, signal);
+    this.#reported.set(key, report);
   }
 
-  async #remove(key: string, told: Told, signal: AbortSignal): Promise<void> {
+  async #remove(key: string, report: Report, signal: AbortSignal): Promise<void> {
     const { subnetRemove } = this.#options.config;
     if (subnetRemove !== "")
-      await this.#run("SubnetRemoveCommand", subnetRemove, told.values, told.data, signal);
-    this.#told.delete(key);
+      await this.#run("SubnetRemoveCommand", subnetRemove, report.values, report.data, signal);
+    this.#reported.delete(key);
   }
 
   async #run(
@@ -150,7 +150,7 @@ export class Extension {
   }
 }
 
-const toldOf = ({ subnets, publicIp, publicIp6, attributes }: Peer): Told => ({
+const reportOf = ({ subnets, publicIp, publicIp6, attributes }: Peer): Report => ({
   values: {
     ...(subnets.v4 === undefined ? {} : { subnet: subnets.v4 }),
     ...(subnets.v6 === undefined ? {} : { subnet6: subnets.v6 }),
@@ -160,6 +160,6 @@ const toldOf = ({ subnets, publicIp, publicIp6, attributes }: Peer): Told => ({
   data: (attributes.type === "extension" ? attributes.output : undefined) ?? "",
 });
 
-const same = (a: Told, b: Told): boolean =>
+const same = (a: Report, b: Report): boolean =>
   a.data === b.data &&
   JSON.stringify(extensionVariables(a.values)) === JSON.stringify(extensionVariables(b.values));

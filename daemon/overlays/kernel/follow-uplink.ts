@@ -17,7 +17,7 @@ export interface UplinkFollowing {
    * one second. A restarted network loses its addresses and gets them again: the lease should not
    * move for that.
    */
-  readonly settleMs?: number;
+  readonly quietMs?: number;
   /** Called with the first interface, and at each change. */
   readonly onUplink: (uplink: Uplink) => void;
   /**
@@ -27,8 +27,8 @@ export interface UplinkFollowing {
   readonly onTrouble: (trouble: PodnetError) => void;
 }
 
-/** The longest wait for the host's links to stop changing, as a multiple of `settleMs`. */
-const patience = 5;
+/** The longest wait for the host's links to stop changing, as a multiple of `quietMs`. */
+const longestWait = 5;
 
 /**
  * Knows the interface for traffic to other hosts, and follows it as addresses, links and routes of
@@ -42,7 +42,7 @@ export class UplinkFollower implements AsyncDisposable {
   #uplink: Uplink | undefined;
   #trouble: string | undefined;
   #timer: NodeJS.Timeout | undefined;
-  #unsettledSince: number | undefined;
+  #changingSince: number | undefined;
   #looking: Promise<void> = Promise.resolve();
   #closed = false;
 
@@ -123,18 +123,18 @@ export class UplinkFollower implements AsyncDisposable {
 
   /** Looks when nothing has changed for a while, or when changes have continued for too long. */
   #lookSoon(): void {
-    const { settleMs = 1000 } = this.#options;
+    const { quietMs = 1000 } = this.#options;
     const now = performance.now();
-    this.#unsettledSince ??= now;
-    if (now - this.#unsettledSince > settleMs * patience && this.#timer !== undefined) return;
+    this.#changingSince ??= now;
+    if (now - this.#changingSince > quietMs * longestWait && this.#timer !== undefined) return;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(
       guarded("overlay", () => {
         this.#timer = undefined;
-        this.#unsettledSince = undefined;
+        this.#changingSince = undefined;
         return this.look();
       }),
-      settleMs,
+      quietMs,
     ).unref();
   }
 }

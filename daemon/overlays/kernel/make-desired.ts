@@ -109,7 +109,7 @@ export function makeShape(from: ShapeFrom): OverlayShape {
   const side = (family: Family): SideShape[] => {
     const network = (family === 4 ? config.v4 : config.v6)?.network;
     const subnet = family === 4 ? subnets.v4 : subnets.v6;
-    const publicIp = backend.kind === "host-gw" ? told(uplink, family) : own(uplink, family);
+    const publicIp = backend.kind === "host-gw" ? announced(uplink, family) : own(uplink, family);
     if (network === undefined || subnet === undefined || publicIp === undefined) return [];
     const mac = from.macs[family];
     return [
@@ -155,7 +155,7 @@ export function makeDesired(shape: OverlayShape, peers: Iterable<Peer>): Overlay
 const own = (uplink: Uplink, family: Family): Ip | undefined =>
   family === 4 ? uplink.address : uplink.address6;
 
-const told = (uplink: Uplink, family: Family): Ip | undefined =>
+const announced = (uplink: Uplink, family: Family): Ip | undefined =>
   family === 4 ? uplink.publicIp : uplink.publicIp6;
 
 /** The parsed peers: a peer is parsed once. */

@@ -61,7 +61,7 @@ export class SubnetFile implements Disposable {
   readonly #options: SubnetFileOptions;
   #ready = false;
   /** The content that the file should have; undefined if there should be none. */
-  #told: string | undefined;
+  #content: string | undefined;
   /** Of the two keys only the one that is wanted last is tried. */
   readonly #queue: WorkQueue<"write" | "remove">;
 
@@ -89,8 +89,8 @@ export class SubnetFile implements Disposable {
    * changes.
    */
   write(env: SubnetEnv): void {
-    this.#told = subnetEnvText(env);
-    this.#put(this.#told);
+    this.#content = subnetEnvText(env);
+    this.#put(this.#content);
     if (this.#ready) return;
     this.#ready = true;
     this.#options.ready();
@@ -100,16 +100,16 @@ export class SubnetFile implements Disposable {
    * Repairs the file after outside changes. Returns whether it was changed and could be repaired.
    */
   look(): boolean {
-    const told = this.#told;
-    if (told === undefined || this.#text() === told) return false;
-    this.#put(told);
+    const content = this.#content;
+    if (content === undefined || this.#text() === content) return false;
+    this.#put(content);
     return this.#queue.condition("write").status === "ok";
   }
 
   /** The subnet has been given up. */
   remove(): void {
     const { path } = this.#options;
-    this.#told = undefined;
+    this.#content = undefined;
     this.#try("remove", () => {
       try {
         perform("file", "remove subnet file", () => {

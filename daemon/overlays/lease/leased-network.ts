@@ -95,7 +95,7 @@ export class LeasedNetwork implements AsyncDisposable {
     if (bridgeMtu === undefined) return [];
     const { mtu: of, until, troubles } = this.#wider;
     if (of === mtu && clock.monotonic() < until) return troubles;
-    const wider = sentMtus(db, network).filter((told) => told.mtu > mtu);
+    const wider = sentMtus(db, network).filter((sent) => sent.mtu > mtu);
     const now = wider.length === 0 ? [] : [widerText(wider, mtu)];
     this.#wider = { mtu, until: clock.monotonic() + widerMs, troubles: now };
     return now;
@@ -126,7 +126,7 @@ export class LeasedNetwork implements AsyncDisposable {
     const { networks, network, log, remember, takeBack } = this.#parts;
     if (sameTexts(shape.subnets, this.#shape.subnets)) this.#admit(phase);
     else networks.close(network, this.#refusal(phase));
-    let told: string | undefined;
+    let logged: string | undefined;
     while (!signal.aborted && !this.#over) {
       const before = this.#shape;
       try {
@@ -144,8 +144,9 @@ export class LeasedNetwork implements AsyncDisposable {
       } catch (err) {
         takeBack(before);
         const text = String(err);
-        if (text !== told) log.error({ network, err }, "The network cannot follow its overlay yet");
-        told = text;
+        if (text !== logged)
+          log.error({ network, err }, "The network cannot follow its overlay yet");
+        logged = text;
         await pause(signal);
       }
     }
@@ -211,7 +212,7 @@ const refusals: Readonly<Record<NetworkPhase, readonly [why: string, hint: strin
 const fewUsers = 5;
 
 function widerText(wider: readonly SentMtu[], mtu: number): string {
-  const named = wider.slice(0, fewUsers).map((told) => `${told.kind} ${told.name} (${told.mtu})`);
+  const named = wider.slice(0, fewUsers).map((sent) => `${sent.kind} ${sent.name} (${sent.mtu})`);
   const more = wider.length > fewUsers ? ` and ${wider.length - fewUsers} more` : "";
   return `the overlay carries packets of ${mtu} bytes; these have a larger MTU: ${named.join(", ")}${more}; podnet interface set POD eth0 --mtu ${mtu}, or create them again`;
 }

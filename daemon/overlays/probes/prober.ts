@@ -66,17 +66,17 @@ export class Prober implements Disposable {
       this.#probes.delete(key);
       this.#due.delete(key);
     }
-    const news: string[] = [];
+    const changed: string[] = [];
     for (const [key, addresses] of targets) {
       const before = this.#targets.get(key);
       this.#targets.set(key, addresses);
       if (before === addresses) continue;
       if (before === undefined || before.join() !== addresses.join()) {
         this.#probes.delete(key);
-        news.push(key);
+        changed.push(key);
       }
     }
-    this.#ask(news);
+    this.#ask(changed);
   }
 
   /** Undefined while a peer has not been asked. */

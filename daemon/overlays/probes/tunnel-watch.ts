@@ -9,7 +9,7 @@ import type { Peer } from "../../../overlay/peers.ts";
 import type { OverlayConfig } from "../../config/overlay.ts";
 import { probeTargets } from "./probe-targets.ts";
 import { type Probe, Prober } from "./prober.ts";
-import { ReachNews } from "./reach-news.ts";
+import { ReachReport } from "./reach-report.ts";
 import {
   type AskEcho,
   type AskRefusal,
@@ -30,8 +30,8 @@ export interface TunnelWatchOptions {
   /** Default: the host's own sockets. */
   readonly ask?: AskEcho;
   readonly askRefusal?: AskRefusal;
-  /** The `afterMs` of `ReachNews`. */
-  readonly tellAfterMs?: number;
+  /** The `afterMs` of `ReachReport`. */
+  readonly reportAfterMs?: number;
 }
 
 /** The tunnel through which peers are probed. */
@@ -60,7 +60,7 @@ export class TunnelWatch implements Disposable {
   readonly #options: TunnelWatchOptions;
   readonly #sockets = new Map<4 | 6, EchoSocket | undefined>();
   readonly #prober: Prober;
-  readonly #news: ReachNews;
+  readonly #reach: ReachReport;
   readonly #ending = new AbortController();
   #tunnel: Omit<WatchedTunnel, "peers"> | undefined;
   #path: PathProbe | undefined;
@@ -85,8 +85,8 @@ export class TunnelWatch implements Disposable {
       periodMs: options.settings.probeMs,
       onChange: (key, probe) => this.#changed(key, probe),
     });
-    const { log, tellAfterMs: afterMs } = options;
-    this.#news = new ReachNews({
+    const { log, reportAfterMs: afterMs } = options;
+    this.#reach = new ReachReport({
       log,
       reach: () => ({ ...this.#prober.counts, lost: this.#prober.unreachable(fewPeers) }),
       ...(afterMs === undefined ? {} : { afterMs }),
@@ -129,7 +129,7 @@ export class TunnelWatch implements Disposable {
       new Map(all.map((peer) => [peer.key, publicAddresses(peer)])),
     );
     // A removed peer no longer counts.
-    this.#news.changed();
+    this.#reach.changed();
     const known = before && this.#prober.reached;
     if (this.#path === undefined && known !== undefined) this.#try(known);
   }
@@ -168,7 +168,7 @@ export class TunnelWatch implements Disposable {
     this.#ending.abort();
     clearTimeout(this.#pause);
     this.#prober[Symbol.dispose]();
-    this.#news[Symbol.dispose]();
+    this.#reach[Symbol.dispose]();
     for (const socket of this.#sockets.values()) socket?.close();
   }
 
@@ -194,7 +194,7 @@ export class TunnelWatch implements Disposable {
   #changed(key: string, { reachable, address }: Probe): void {
     // One line for each peer is for debugging: there are thousands of peers.
     this.#options.log.debug({ peer: key, reachable }, "A host of the overlay was probed");
-    this.#news.changed();
+    this.#reach.changed();
     if (address !== undefined) this.#try(address);
   }
 

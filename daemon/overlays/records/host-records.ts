@@ -207,14 +207,14 @@ export class HostRecords implements AsyncDisposable {
     const { signal } = this.#stop;
     for (let failures = 0; !signal.aborted; ) {
       try {
-        await this.#settle();
+        await this.#renewAndWrite();
         failures = 0;
-        this.#tell(undefined);
+        this.#report(undefined);
       } catch (thrown) {
         if (signal.aborted) return;
         if (isPodnetError(thrown, "ETCD_LEASE_GONE")) this.#lease = undefined;
         this.#dirty = true;
-        this.#tell(thrown);
+        this.#report(thrown);
         failures++;
       }
       const longest = Math.min(longestPauseMs, pauseMs * 2 ** failures);
@@ -224,7 +224,7 @@ export class HostRecords implements AsyncDisposable {
   }
 
   /** Keeps the lease, and writes the pending records with it. */
-  async #settle(): Promise<void> {
+  async #renewAndWrite(): Promise<void> {
     if (!this.#listed) {
       this.#dirty = false;
       return;
@@ -253,7 +253,7 @@ export class HostRecords implements AsyncDisposable {
   }
 
   /** Reports each reason once until it changes. */
-  #tell(thrown: unknown): void {
+  #report(thrown: unknown): void {
     const { log } = this.#parts;
     this.#unwritten = thrown;
     if (thrown !== undefined && !this.#failing)

@@ -14,7 +14,7 @@ export class OtherHosts implements AsyncDisposable {
   #own: string | undefined;
   /** Undefined when it has to be looked for again. */
   #conflicts: readonly string[] | undefined;
-  #telling: Promise<unknown> = Promise.resolve();
+  #notifying: Promise<unknown> = Promise.resolve();
   #waits = false;
 
   constructor(registry: Registry) {
@@ -69,10 +69,10 @@ export class OtherHosts implements AsyncDisposable {
    * Makes an extension's commands follow the peers, one call after the other; failures are retried
    * with the next call.
    */
-  tellExtension(extension: Extension | undefined): void {
+  notifyExtension(extension: Extension | undefined): void {
     if (extension === undefined || this.#waits) return;
     this.#waits = true;
-    this.#telling = this.#telling.then(async () => {
+    this.#notifying = this.#notifying.then(async () => {
       this.#waits = false;
       await extension.follow(this.#peers, this.#over.signal).catch(() => {});
     });
@@ -80,6 +80,6 @@ export class OtherHosts implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#over.abort();
-    await this.#telling;
+    await this.#notifying;
   }
 }

@@ -19,7 +19,7 @@ export class Unread {
   }
 
   /** Sets the reasons. Each is logged when it comes. */
-  tell(reasons: readonly unknown[]): void {
+  set(reasons: readonly unknown[]): void {
     const before = this.#troubles;
     this.#troubles = unreadTexts(reasons);
     for (const trouble of this.#troubles)

@@ -66,7 +66,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a start draws another MAC, by which nobody knows this host",
-    file: "daemon/overlays/host-place.ts",
+    file: "daemon/overlays/local-endpoint.ts",
     find: "known[family] ?? macFromRandom(randomBytes(6)),",
     put: "macFromRandom(randomBytes(6)),",
     noticedBy: {
@@ -223,8 +223,8 @@ export const overlayHostsFaults: readonly Fault[] = [
     kind: "repair",
     name: "what others write into subnet.env stays there",
     file: "daemon/overlays/kernel/subnet-file.ts",
-    find: "if (told === undefined || this.#text() === told) return false;",
-    put: "if (told === undefined || this.#text() !== undefined) return false;",
+    find: "if (content === undefined || this.#text() === content) return false;",
+    put: "if (content === undefined || this.#text() !== undefined) return false;",
     noticedBy: {
       file: "test/unit/daemon/overlays/subnet-file.test.ts",
       title: "what others took or changed of the file is put back, and nothing else",
@@ -257,9 +257,9 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "how many hosts cannot be reached is told again and again",
-    file: "daemon/overlays/probes/reach-news.ts",
+    file: "daemon/overlays/probes/reach-report.ts",
     find: "      this.#options.afterMs ?? 5000,\n    ).unref();",
-    put: "      this.#options.afterMs ?? 5000,\n    ).unref();\n    this.#told = -1;",
+    put: "      this.#options.afterMs ?? 5000,\n    ).unref();\n    this.#reported = -1;",
     noticedBy: {
       file: "test/unit/daemon/overlays/tunnel-watch.test.ts",
       title:

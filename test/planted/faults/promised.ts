@@ -147,7 +147,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "flanneld's MAC is not taken over",
-    file: "daemon/overlays/host-place.ts",
+    file: "daemon/overlays/local-endpoint.ts",
     find: "await this.#adoptMacs(config);",
     put: "",
     noticedBy: {

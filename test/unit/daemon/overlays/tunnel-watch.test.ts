@@ -1,6 +1,6 @@
 import test from "ava";
 import type { Cidr, Ipv4 } from "../../../../core/address.ts";
-import { ReachNews } from "../../../../daemon/overlays/probes/reach-news.ts";
+import { ReachReport } from "../../../../daemon/overlays/probes/reach-report.ts";
 import {
   TunnelWatch,
   type TunnelWatchOptions,
@@ -31,7 +31,7 @@ class Between {
 
   readonly options = (txChecksum: "auto" | "on" | "off"): TunnelWatchOptions => ({
     settings: { probeMs: 60_000, txChecksum },
-    tellAfterMs: 1,
+    reportAfterMs: 1,
     log: {
       debug: (_, msg) => void this.details.push(msg),
       info: (_, msg) => this.#say(msg),
@@ -140,7 +140,7 @@ test("of a thousand peers that are lost or come back together one line tells, an
     for (const done of waits.splice(0)) done();
   };
   let unreachable = 0;
-  using news = new ReachNews({
+  using reach = new ReachReport({
     log: { info: say, warn: say },
     reach: () => ({ reachable: 1000 - unreachable, unreachable, lost: ["k1", "k2"] }),
     afterMs: 1,
@@ -148,7 +148,7 @@ test("of a thousand peers that are lost or come back together one line tells, an
   const alive = setInterval(() => {}, 1000);
   t.teardown(() => clearInterval(alive));
   const next = async (lost: number): Promise<unknown> => {
-    for (let n = 0; n < 1000; n++) news.changed();
+    for (let n = 0; n < 1000; n++) reach.changed();
     unreachable = lost;
     await new Promise<void>((resolve) => waits.push(resolve));
     return lines.splice(0);
@@ -156,8 +156,8 @@ test("of a thousand peers that are lost or come back together one line tells, an
   const some = (n: number): string => `${n} of 1000 other hosts of the overlay cannot be reached`;
   const fields = { hosts: 1000, peers: ["k1", "k2"] };
   t.deepEqual(await next(997), [[some(997), { ...fields, unreachable: 997 }]]);
-  // One is lost and one comes back: nothing is told, and of what comes after it is.
-  news.changed();
+  // One is lost and one comes back: nothing is logged, but the next change is.
+  reach.changed();
   await new Promise((resolve) => setTimeout(resolve, 20));
   t.deepEqual(lines, []);
   t.deepEqual(await next(3), [[some(3), { ...fields, unreachable: 3 }]]);

@@ -16,7 +16,7 @@ import { familiesOf, hostOf, kernelBackend, type Macs, vtepDevice } from "./kern
 import type { OverlayMemory } from "./records/overlay-memory.ts";
 import { refuseBackend } from "./lease/refuse-backend.ts";
 
-export interface HostPlaceParts {
+export interface LocalEndpointParts {
   readonly settings: Pick<OverlaySettings, "choice" | "extension" | "txChecksum">;
   readonly owner: OwnerId;
   readonly memory: OverlayMemory;
@@ -44,8 +44,8 @@ const uplinkAgainMs = 2000;
 /**
  * This host's local endpoint and backend in an overlay, derived from the overlay's configuration.
  */
-export class HostPlace implements AsyncDisposable {
-  readonly #parts: HostPlaceParts;
+export class LocalEndpoint implements AsyncDisposable {
+  readonly #parts: LocalEndpointParts;
   readonly #over = new AbortController();
   #config: OverlayConfig | undefined;
   #families = "";
@@ -62,7 +62,7 @@ export class HostPlace implements AsyncDisposable {
   #again: NodeJS.Timeout | undefined;
   #uplinkAgain: NodeJS.Timeout | undefined;
 
-  constructor(parts: HostPlaceParts) {
+  constructor(parts: LocalEndpointParts) {
     this.#parts = parts;
   }
 

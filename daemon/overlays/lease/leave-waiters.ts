@@ -1,7 +1,7 @@
 import { PodnetError } from "../../../core/errors.ts";
 
 /** The callers that wait for an overlay to be left. */
-export class Departure {
+export class LeaveWaiters {
   readonly #waiting = new Set<() => void>();
 
   /**

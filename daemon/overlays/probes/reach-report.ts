@@ -9,7 +9,7 @@ interface Reach {
   readonly lost: readonly string[];
 }
 
-export interface ReachNewsOptions {
+export interface ReachReportOptions {
   readonly log: Pick<Log, "info" | "warn">;
   readonly reach: () => Reach;
   /**
@@ -23,19 +23,19 @@ export interface ReachNewsOptions {
  * Reports the number of unreachable peers when it changes, in one line for all changes at about the
  * same time.
  */
-export class ReachNews implements Disposable {
-  readonly #options: ReachNewsOptions;
-  #told = 0;
+export class ReachReport implements Disposable {
+  readonly #options: ReachReportOptions;
+  #reported = 0;
   #soon: NodeJS.Timeout | undefined;
 
-  constructor(options: ReachNewsOptions) {
+  constructor(options: ReachReportOptions) {
     this.#options = options;
   }
 
   /** A peer can be reached that could not, or the other way round. */
   changed(): void {
     this.#soon ??= setTimeout(
-      guarded("overlay", () => this.#tell()),
+      guarded("overlay", () => this.#report()),
       this.#options.afterMs ?? 5000,
     ).unref();
   }
@@ -44,13 +44,13 @@ export class ReachNews implements Disposable {
     clearTimeout(this.#soon);
   }
 
-  #tell(): void {
+  #report(): void {
     this.#soon = undefined;
     const { log, reach } = this.#options;
     const { reachable, unreachable, lost } = reach();
-    const before = this.#told;
+    const before = this.#reported;
     if (unreachable === before) return;
-    this.#told = unreachable;
+    this.#reported = unreachable;
     const all = reachable + unreachable;
     if (unreachable === 0)
       log.info({ hosts: all }, "All hosts of the overlay can be reached again");
