@@ -161,7 +161,7 @@ test.serial(
 );
 
 test.serial(
-  "a published port leads into the container, from outside and from the host, until DEL; nobody has it alongside",
+  "a published port leads into the container, from outside and from the host, until DEL; no other container can take it meanwhile",
   async (t) => {
     const [one, other] = [await cni.container(), await cni.container()];
     const portMappings = [{ HostPort: 8081, ContainerPort: 80, Protocol: "TCP", HostIP: "" }];

@@ -22,7 +22,7 @@ async function idle(socket: string): Promise<Socket> {
   return connection;
 }
 
-test("while podnetd is full an ADD is told to try again, and a DEL is done as soon as it was written down", async (t) => {
+test("while podnetd is full an ADD is refused with a hint to try again, and a DEL is done as soon as it was written down", async (t) => {
   t.timeout(60_000);
   await using cni = await openCniRig(
     `quarantine_s = 0\ndrift_s = 0\nlimits.connections = ${room}\n`,

@@ -104,7 +104,7 @@ for (const type of ["bridge", "ptp"])
     t.deepEqual(await cni.links(), []);
   });
 
-test.serial("a link that nobody reports is found in the way all the same", async (t) => {
+test.serial("a link that no event reports is still found when it is in the way", async (t) => {
   const container = await cni.container();
   await container.run("ip", "link", "add", "eth0", "type", "bridge");
   const { ends } = await add([podnet], container);

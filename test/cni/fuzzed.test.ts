@@ -181,7 +181,7 @@ test.serial("the socket answers garbage with an answer or an end, in both forms"
   await serves(t);
 });
 
-test.serial("bodies that never end are cut, and keep nobody waiting", async (t) => {
+test.serial("bodies that never end are cut, and keep no caller waiting", async (t) => {
   t.timeout(60_000);
   const container = await cni.container();
   const body = bodyOf({ container });

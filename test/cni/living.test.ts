@@ -200,7 +200,7 @@ while True:
 }
 
 test.serial(
-  "a host port that somebody else has at a start is reported, and held when it is free",
+  "a host port that another program holds at a start is reported, and held when it is free",
   async (t) => {
     const container = await cni.container();
     await cni.done({ container, config });

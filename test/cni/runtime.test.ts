@@ -111,7 +111,7 @@ test.serial(
 );
 
 test.serial(
-  "what fails in the middle is undone, and the plugin's own words are told",
+  "what fails in the middle is undone, and the plugin's own message is reported",
   async (t) => {
     const of = await sandbox();
     const list = listOf(bridge, { type: "bandwidth", ingressRate: -1, ingressBurst: -1 });

@@ -155,7 +155,7 @@ test.serial("an interface that is not named is left alone", async (t) => {
   t.true(routesOf(observed).includes("172.16.0.0/12"));
 });
 
-test.serial("names can be swapped, and taken from a link nobody named", async (t) => {
+test.serial("names can be swapped, and taken from a link that no request names", async (t) => {
   await configure(full);
   const swapped = await configure({
     interfaces: [

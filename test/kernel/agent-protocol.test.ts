@@ -240,7 +240,7 @@ test.serial("garbage of every kind never ends it", async (t) => {
   t.like(await host.ask(command.ping), isAck);
 });
 
-test.serial("garbage on the tty channel, and streams nobody has", async (t) => {
+test.serial("garbage on the tty channel, and streams that do not exist", async (t) => {
   host.tty.write(encodeTtyFrame(77n, Buffer.from("nobody reads this")));
   host.tty.write(Uint8Array.of(0, 0, 0, 0, 0, 0, 9, 1, 0, 0, 0, 3));
   host.tty.write(
@@ -250,7 +250,7 @@ test.serial("garbage on the tty channel, and streams nobody has", async (t) => {
   t.is(stdout.toString(), "still here\n");
 });
 
-test.serial("input for a stream nobody has is answered with its end, an end is not", async (t) => {
+test.serial("input for an unknown stream is answered with its end, an end is not", async (t) => {
   await using other = await AgentHost.start();
   const reported: bigint[] = [];
   const decoder = new TtyDecoder();

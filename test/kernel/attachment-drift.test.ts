@@ -88,7 +88,7 @@ test.serial(
   },
 );
 
-test.serial("an end that has another name inside is taken from nobody, and reported", async (t) => {
+test.serial("an end that has another name inside is not replaced, and is reported", async (t) => {
   await site.inside(2, "link set eth0 down");
   await site.inside(2, "link set eth0 name mine");
   const before = await ip("-o link show pc2");
@@ -114,7 +114,7 @@ test.serial("what is on its way out is not looked at, whoever asked before", asy
   t.is(await site.attachments.sweep(), 2);
 });
 
-test.serial("a namespace that is gone is told as such, and nothing is made", async (t) => {
+test.serial("a namespace that is gone is reported as such, and nothing is made", async (t) => {
   await site.lose(2);
   // The kernel ends a namespace in its own time.
   await until("its links are gone", async () => !/pc2/.test(await ip("-o link show")));

@@ -167,7 +167,7 @@ test.serial("isolated containers reach the host and not each other", async (t) =
   t.true(await site.reaches(5, "192.168.123.2"));
 });
 
-test.serial("a name that is somebody else's is refused, and nothing of it touched", async (t) => {
+test.serial("a foreign name is refused, and nothing of it touched", async (t) => {
   await site.container(7);
   await site.inside(7, "link add eth0 type bridge");
   const before = await hostLinks();
@@ -206,7 +206,7 @@ test.serial("what fails half way is undone", async (t) => {
   t.true(await site.reaches(8, "192.168.123.1"));
 });
 
-test.serial("released, a container reaches nobody; swept, nothing of it is left", async (t) => {
+test.serial("released, a container reaches nothing; swept, nothing of it is left", async (t) => {
   t.true(await site.reaches(2, "192.168.123.1"));
   await site.attachments.release([site.fragment(2), site.fragment(3)]);
   t.false(await site.reaches(2, "192.168.123.1"));
@@ -237,7 +237,7 @@ test.serial("a sandbox is attached again before the former link is swept", async
   await site.attachments.sweep();
 });
 
-test.serial("a group that is somebody else's as well costs them nothing", async (t) => {
+test.serial("a group that also has foreign links costs them nothing", async (t) => {
   await site.attachments.ensure(site.fragment(2), signal);
   await ip("link add theirs type bridge");
   await ip("link set theirs group 74");

@@ -265,7 +265,7 @@ test("a DEL that cannot be written down is to be tried again", async (t) => {
   t.regex(ended.stdout, /cannot be written down/);
 });
 
-test("the protocol's version is told without podnetd and without input", async (t) => {
+test("the protocol's version is printed without podnetd and without input", async (t) => {
   const ended = await plugin({ CNI_COMMAND: "VERSION" }, "");
   t.like(ended, { exit: 0, stderr: "" });
   t.like(JSON.parse(ended.stdout) as object, { cniVersion: "1.1.0" });
@@ -310,7 +310,7 @@ test("no input makes it end without an error that can be read", async (t) => {
   t.regex((await here.run("ADD", { socket: "/x".repeat(100) })).stdout, /SYSCALL_FAILED socket/);
 });
 
-test("an output that nobody reads, and an input that is closed, are no crash", async (t) => {
+test("an output without a reader, and an input that is closed, are no crash", async (t) => {
   const child = spawn(program, [], {
     env: { CNI_COMMAND: "ADD" },
     stdio: ["pipe", "pipe", "pipe"],

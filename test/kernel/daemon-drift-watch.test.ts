@@ -117,23 +117,26 @@ test.serial("events of our links bring one look at links, those of others none",
   await ip("link del other0");
 });
 
-test.serial("rules are looked at with a bridge that somebody took, not a look later", async (t) => {
-  await using host = watched(neverMs);
-  const published = { podId: "a", podName: "a", tap: "tap0", hasRules: true };
-  host.ports = [published as unknown as RunningPort];
-  await ip("link add hyper0 type bridge");
-  await until(() => host.seen.linkLooks >= 2);
-  t.like(host.seen, { linkLooks: 2, wholeLooks: 0 }, "network and port, which are as planned");
-  host.finds = { found: [mtu], healed: true, error: undefined };
-  await ip("link del hyper0");
-  await until(() => host.seen.ruleLooks >= 1);
-  t.like(
-    host.seen,
-    { linkLooks: 4, wholeLooks: 1, ruleLooks: 1 },
-    "the network and its port as ever, and both with their rules",
-  );
-  host.finds = well;
-});
+test.serial(
+  "rules are looked at with a bridge that another program took, not a look later",
+  async (t) => {
+    await using host = watched(neverMs);
+    const published = { podId: "a", podName: "a", tap: "tap0", hasRules: true };
+    host.ports = [published as unknown as RunningPort];
+    await ip("link add hyper0 type bridge");
+    await until(() => host.seen.linkLooks >= 2);
+    t.like(host.seen, { linkLooks: 2, wholeLooks: 0 }, "network and port, which are as planned");
+    host.finds = { found: [mtu], healed: true, error: undefined };
+    await ip("link del hyper0");
+    await until(() => host.seen.ruleLooks >= 1);
+    t.like(
+      host.seen,
+      { linkLooks: 4, wholeLooks: 1, ruleLooks: 1 },
+      "the network and its port as ever, and both with their rules",
+    );
+    host.finds = well;
+  },
+);
 
 test.serial("the port of a pod that begins to run is looked at once, unasked", async (t) => {
   await using host = watched();
@@ -145,7 +148,7 @@ test.serial("the port of a pod that begins to run is looked at once, unasked", a
   t.is(host.seen.linkLooks, 1);
 });
 
-test.serial("what cannot be healed is tried at every look, and told once", async (t) => {
+test.serial("what cannot be healed is tried at every look, and reported once", async (t) => {
   await using host = watched();
   const error = new PodnetError("BRIDGE_CONFLICT", "Link exists and cannot be used");
   host.finds = { found: [mtu], healed: false, error };

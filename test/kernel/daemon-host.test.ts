@@ -69,7 +69,7 @@ test("a start warns of the chain of others that keeps pods from being reached, a
   t.regex(hint ?? "", /iptables -I FORWARD -o hyper0 -j ACCEPT/);
 });
 
-test("info tells the firewall that is in use", async (t) => {
+test("info names the firewall that is in use", async (t) => {
   await using stage = await openStage();
   const { host } = stage.lab;
   // Somebody's rule is in the variant that is not this system's own.

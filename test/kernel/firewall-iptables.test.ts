@@ -140,7 +140,7 @@ test.serial(
   },
 );
 
-test.serial("Somebody's chain of our name among those of IPv6 is theirs", async (t) => {
+test.serial("A foreign chain of our name among those of IPv6 is theirs", async (t) => {
   await ownNetns();
   await run(["ip6tables-nft", "-N", "HYPER"]);
   await run(["ip6tables-nft", "-A", "HYPER", "-j", "ACCEPT"]);

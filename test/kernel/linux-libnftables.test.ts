@@ -61,7 +61,7 @@ test.serial("text that is no command is refused with what nft said of it", async
 });
 
 test.serial(
-  "a context stays in the namespace it was opened in, and is inherited by nobody",
+  "a context stays in the namespace it was opened in, and no child inherits it",
   async (t) => {
     const first = openNftables();
     const sockets = readdirSync("/proc/self/fd").flatMap((fd) => {

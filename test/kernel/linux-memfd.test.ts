@@ -13,7 +13,7 @@ test("until it is sealed a memory file is written, whoever opens it", (t) => {
   t.is(readFileSync(path(file.fd)).subarray(0, 6).toString(), "onetwo");
 });
 
-test("what is sealed nobody changes, through whatever descriptor", (t) => {
+test("what is sealed cannot be changed, through whatever descriptor", (t) => {
   using file = openMemfd("podnet-test", 4096);
   const before = openSync(path(file.fd), "r+");
   file.seal();

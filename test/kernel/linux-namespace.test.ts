@@ -61,26 +61,23 @@ test.serial("a namespace is the same by every path, and another is another", (t)
   t.not(one.identity, other.identity);
 });
 
-test.serial(
-  "what is no network namespace of somebody else is refused, and none of it waited for",
-  async (t) => {
-    writeFileSync(`${folder}/left`, "");
-    await run(["mkfifo", `${folder}/pipe`]);
-    const refused = {
-      [`${folder}/nothing`]: "absent",
-      [`${folder}/left/below`]: "absent",
-      [`${folder}/left`]: "not-a-namespace",
-      [`${folder}/pipe`]: "not-a-namespace",
-      [folder]: "not-a-namespace",
-      "/dev/null": "not-a-namespace",
-      "/proc/self/ns/mnt": "not-a-namespace",
-      "/proc/thread-self/ns/net": "own",
-    };
-    for (const [path, why] of Object.entries(refused))
-      t.is(trouble(path), `NETNS_UNUSABLE ${why}`, path);
-    t.is(trouble(at("a")), "opened");
-  },
-);
+test.serial("what is no network namespace is refused, and none of it waited for", async (t) => {
+  writeFileSync(`${folder}/left`, "");
+  await run(["mkfifo", `${folder}/pipe`]);
+  const refused = {
+    [`${folder}/nothing`]: "absent",
+    [`${folder}/left/below`]: "absent",
+    [`${folder}/left`]: "not-a-namespace",
+    [`${folder}/pipe`]: "not-a-namespace",
+    [folder]: "not-a-namespace",
+    "/dev/null": "not-a-namespace",
+    "/proc/self/ns/mnt": "not-a-namespace",
+    "/proc/thread-self/ns/net": "own",
+  };
+  for (const [path, why] of Object.entries(refused))
+    t.is(trouble(path), `NETNS_UNUSABLE ${why}`, path);
+  t.is(trouble(at("a")), "opened");
+});
 
 test.serial(
   "one that is deleted while it is held can be worked in, and is gone afterwards",

@@ -89,7 +89,7 @@ test.serial("nothing of other links is taken", async (t) => {
 });
 
 test.serial(
-  "what nobody reads is dropped by the kernel and counted; the rest is there in order",
+  "what is not read is dropped by the kernel and counted; the rest is there in order",
   async (t) => {
     await using tap = await quietTap();
     using stream = new PacketStream({ link, snapBytes: 2048 });
@@ -149,7 +149,7 @@ test.serial("a link that is not there is an error that says so", (t) => {
   t.like(error, { details: { errno: "ENODEV", syscall: "SIOCGIFINDEX" } });
 });
 
-test.serial("counters of taps: one by one and from the list, as ip tells them", async (t) => {
+test.serial("counters of taps: one by one and from the list, as ip reports them", async (t) => {
   using netlink = Rtnetlink.open();
   await using tap = await quietTap();
   for (let i = 0; i < 5; i++) send(tap.fd, frame(i, 500));

@@ -36,7 +36,7 @@ async function thousandLinks(): Promise<void> {
     await net.addVeth({ name: `n${i}`, group: 99, peer: { name: `f${i}`, group: 99 } });
 }
 
-test.serial("a list of 1,000 links is whole while somebody changes it", async (t) => {
+test.serial("a list of 1,000 links is whole while another program changes it", async (t) => {
   await thousandLinks();
   const links = await net.links({ group: 99 });
   t.is(new Set(links.map(({ name }) => name)).size, 1000);
@@ -100,7 +100,7 @@ test.serial("calls at the same time get each its own answer", async (t) => {
   t.is((await net.link("hyper0"))?.alias, "podnet:x");
 });
 
-test.serial("a batch does all it can and tells each outcome", async (t) => {
+test.serial("a batch does all it can and reports each outcome", async (t) => {
   const outcomes = await net.tryBatch([
     newBridge({ name: "a" }),
     newBridge({ name: "a" }),
@@ -218,7 +218,7 @@ class Collector {
   }
 }
 
-test.serial("changes of every kind are told, in order", async (t) => {
+test.serial("changes of every kind are reported, in order", async (t) => {
   const seen = new Collector({
     groups: ["link", "neighbour", "address4", "address6", "route4", "route6"],
   });
@@ -299,7 +299,7 @@ test.serial("the usual buffer holds a storm of 3,000 events", async (t) => {
   t.is(seen.watch.losses, 0);
 });
 
-test.serial("a closed watch tells nothing more, even from within its listener", async (t) => {
+test.serial("a closed watch reports nothing more, even from within its listener", async (t) => {
   const reported: RtnetlinkEvent[] = [];
   const watch = watchRtnetlink(
     { groups: ["link"] },

@@ -167,37 +167,34 @@ test.serial("descriptors do not pile up", async (t) => {
   t.throws(() => closeSync(-1));
 });
 
-test.serial(
-  "a tap that somebody else keeps is used where it is and outlives its use",
-  async (t) => {
-    await run(["ip", "link", "add", "name", "br8", "type", "bridge"]);
-    await run(["ip", "tuntap", "add", "dev", "kept0", "mode", "tap"]);
-    await run(["ip", "link", "set", "dev", "kept0", "master", "br8", "alias", "mine", "up"]);
-    const look = async (): Promise<unknown> => {
-      const found = (await links()).find(({ ifname }) => ifname === "kept0") as unknown as Record<
-        string,
-        unknown
-      >;
-      return [found["master"], found["ifalias"], found["ifindex"], found["group"]];
-    };
-    const before = await look();
-    for (let again = 0; again < 2; again++) {
-      await using tap = openKeptTap(parseIfName("kept0"));
-      t.is(tap.name, parseIfName("kept0"));
-      t.deepEqual(await look(), before);
-      t.like(
-        t.throws(() => openKeptTap(parseIfName("kept0")), { code: "SYSCALL_FAILED" }),
-        { details: { errno: "EBUSY" } },
-      );
-    }
-    t.deepEqual(await look(), before, "it is still there");
-    await run(["ip", "link", "delete", "kept0"]);
-    t.throws(() => openKeptTap(parseIfName("kept0")), { code: "TAP_CONFLICT" });
-    t.false(
-      (await links()).some(({ ifname }) => ifname === "kept0"),
-      "what the kernel made for the question is gone",
+test.serial("a foreign tap is used where it is and outlives its use", async (t) => {
+  await run(["ip", "link", "add", "name", "br8", "type", "bridge"]);
+  await run(["ip", "tuntap", "add", "dev", "kept0", "mode", "tap"]);
+  await run(["ip", "link", "set", "dev", "kept0", "master", "br8", "alias", "mine", "up"]);
+  const look = async (): Promise<unknown> => {
+    const found = (await links()).find(({ ifname }) => ifname === "kept0") as unknown as Record<
+      string,
+      unknown
+    >;
+    return [found["master"], found["ifalias"], found["ifindex"], found["group"]];
+  };
+  const before = await look();
+  for (let again = 0; again < 2; again++) {
+    await using tap = openKeptTap(parseIfName("kept0"));
+    t.is(tap.name, parseIfName("kept0"));
+    t.deepEqual(await look(), before);
+    t.like(
+      t.throws(() => openKeptTap(parseIfName("kept0")), { code: "SYSCALL_FAILED" }),
+      { details: { errno: "EBUSY" } },
     );
-    t.throws(() => openKeptTap(parseIfName("br8")), { code: "SYSCALL_FAILED" });
-    await run(["ip", "link", "delete", "br8"]);
-  },
-);
+  }
+  t.deepEqual(await look(), before, "it is still there");
+  await run(["ip", "link", "delete", "kept0"]);
+  t.throws(() => openKeptTap(parseIfName("kept0")), { code: "TAP_CONFLICT" });
+  t.false(
+    (await links()).some(({ ifname }) => ifname === "kept0"),
+    "what the kernel made for the question is gone",
+  );
+  t.throws(() => openKeptTap(parseIfName("br8")), { code: "SYSCALL_FAILED" });
+  await run(["ip", "link", "delete", "br8"]);
+});

@@ -136,7 +136,7 @@ test("listens and connects on a path longer than sun_path", async (t) => {
   t.is(answer.toString(), "bye");
 });
 
-test("tells who is connected", async (t) => {
+test("reports who is connected", async (t) => {
   const path = join(deepDirectory(t), "a.sock");
   const server = await listen(t, path);
   const accepted = once(server, "connection") as Promise<[Socket]>;
@@ -197,7 +197,7 @@ test("reports why a connection fails", async (t) => {
   await t.throwsAsync(connectUnix(missing, aborted), { code: "CANCELLED" });
 });
 
-test("waits while the listener's backlog is full, and stops when told", async (t) => {
+test("waits while the listener's backlog is full, and stops when aborted", async (t) => {
   const directory = deepDirectory(t);
   const { path } = await listenOnly(t, directory);
   const waiting: AbortController = new AbortController();
@@ -208,7 +208,7 @@ test("waits while the listener's backlog is full, and stops when told", async (t
   first.close();
 });
 
-test("a peer that dies before anybody listens to the connection ends nothing, and is reported then", async (t) => {
+test("a peer that dies before a listener is added to the connection ends nothing, and is reported then", async (t) => {
   const directory = deepDirectory(t);
   const { child, path } = await listenOnly(t, directory);
   const connection = await connectUnix(path);
@@ -220,7 +220,7 @@ test("a peer that dies before anybody listens to the connection ends nothing, an
   t.is(error.code, "ECONNRESET");
 });
 
-test("waits for a peer that does not read, and stops when told", async (t) => {
+test("waits for a peer that does not read, and stops when aborted", async (t) => {
   const path = join(deepDirectory(t), "a.sock");
   const server = await listen(t, path);
   const accepted = once(server, "connection") as Promise<[Socket]>;
@@ -247,7 +247,7 @@ test("waits for a peer that does not read, and stops when told", async (t) => {
   peer.destroy();
 });
 
-test("waits for what is queued before a descriptor, and stops when told", async (t) => {
+test("waits for what is queued before a descriptor, and stops when aborted", async (t) => {
   const path = join(deepDirectory(t), "a.sock");
   const server = await listen(t, path);
   const accepted = once(server, "connection") as Promise<[Socket]>;

@@ -94,7 +94,7 @@ test.serial("a network's resolver comes, changes and goes with it", async (t) =>
 });
 
 test.serial(
-  "port 53 that somebody else has is reported, and had again when it is free",
+  "port 53 that another program holds is reported, and held again when it is free",
   async (t) => {
     const busy = lab.host.spawn([
       process.execPath,

@@ -182,7 +182,7 @@ test.serial(
   },
 );
 
-test.serial("while no server answers, a pod is told what it was told before", async (t) => {
+test.serial("while no server answers, a pod gets the answer it got before", async (t) => {
   t.true((await asked("asks-other", "before.example", "10.30.0.1")).found);
   isAway = true;
   const { stale } = resolvers.counts;

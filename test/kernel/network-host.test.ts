@@ -352,7 +352,7 @@ test.serial(
   },
 );
 
-test.serial("What the host is like is told, and looking at it changes nothing", async (t) => {
+test.serial("The state of the host is reported, and looking at it changes nothing", async (t) => {
   await using host = await open({ iptables: "auto" });
   const facts = { firewall: "nft", ipForward: false, bridgeNfCallIptables: true };
   t.deepEqual<unknown, unknown>(await host.observe.facts(signal), facts);

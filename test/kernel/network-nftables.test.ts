@@ -136,7 +136,7 @@ test.serial(
   },
 );
 
-test.serial("a port that somebody else has translated is refused and left to him", async (t) => {
+test.serial("a port that another program translates is refused and left alone", async (t) => {
   await using host = open();
   await host.apply(networkFragment(), signal);
   await administrator("add element inet podnet everywhere4 { tcp . 8080 : 10.0.0.1 . 80 }");

@@ -85,7 +85,7 @@ test.afterEach.always(async () => {
 });
 
 test.serial(
-  "a bridge learns nothing from a port that is told not to, and frames arrive all the same",
+  "a bridge learns nothing from a port with learning off, and frames arrive all the same",
   async (t) => {
     const before = await settings();
     const wanted = fragment(port(1, { learning: false }), port(2));

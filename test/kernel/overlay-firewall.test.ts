@@ -90,7 +90,7 @@ for (const driver of drivers) {
   );
 
   test.serial(
-    `${driver}: pods of other hosts are let in, nobody else, and addresses hidden outside alone`,
+    `${driver}: pods of other hosts are let in, other addresses are not, and addresses are hidden outside alone`,
     async (t) => {
       await ownNetns();
       await using host = open(driver);

@@ -170,7 +170,7 @@ test.serial(
 );
 
 test.serial(
-  "a tunnel's device leaves checksums to nobody when it is to, also when somebody says otherwise or it is made anew",
+  "a tunnel's device sums by itself when asked to, also after an outside change or when it is made anew",
   async (t) => {
     const desired = (txChecksum: boolean): OverlayDesired =>
       overlayOf(1, { families: [4, 6], peers: [2], backend: { ...vxlan, txChecksum } });

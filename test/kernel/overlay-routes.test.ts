@@ -154,7 +154,7 @@ test.serial(
 );
 
 test.serial(
-  "what the host has of an overlay's addresses is told; what is the overlay's own is not",
+  "what the host has of an overlay's addresses is reported; what is the overlay's own is not",
   async (t) => {
     await using lab = await openOverlayHosts(2);
     const [host] = lab.hosts as [OverlayHost];

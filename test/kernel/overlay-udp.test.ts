@@ -86,7 +86,7 @@ test.serial(
   },
 );
 
-test.serial("what is nobody's is answered, and what is no packet is counted", async (t) => {
+test.serial("packets for no address are answered, and what is no packet is counted", async (t) => {
   await using lab = await pair();
   const [first, second] = lab.hosts;
   await first.overlays.ensure(udpOf(1, [2]), signal);

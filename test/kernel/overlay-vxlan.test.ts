@@ -188,7 +188,7 @@ test.serial(
   },
 );
 
-test.serial("news of peers: one comes, changes its MAC, its address, and goes", async (t) => {
+test.serial("changes of peers: one comes, changes its MAC, its address, and goes", async (t) => {
   await using lab = await openOverlayHosts(3);
   const [host, second, third] = lab.hosts as [OverlayHost, OverlayHost, OverlayHost];
   for (const each of [second, third]) await each.overlays.ensure(overlayOf(each.n), signal);

@@ -59,7 +59,7 @@ for (const [hostIp, others] of [
 ] as const) {
   for (const protocol of ["tcp", "udp"] as const) {
     test.serial(
-      `while ${hostIp} port 7000/${protocol} is published nobody gets it at ${others}, afterwards anybody does`,
+      `while ${hostIp} port 7000/${protocol} is published no program gets it at ${others}, afterwards any can`,
       async (t) => {
         using held = new HeldPorts();
         const free = async (): Promise<string> => {
@@ -181,7 +181,7 @@ test.serial(
   },
 );
 
-test.serial("who listens is told the same by sock_diag and by /proc", async (t) => {
+test.serial("sock_diag and /proc report the same listeners", async (t) => {
   using held = new HeldPorts();
   const text = (sockets: readonly object[]): string[] =>
     sockets.map((each) => inspect(each, { sorted: true })).toSorted((a, b) => (a < b ? -1 : 1));

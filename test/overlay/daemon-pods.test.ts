@@ -161,7 +161,7 @@ test.serial("nodes, what differs and reservations, as podnetd has them", async (
 });
 
 test.serial(
-  "an overlay that carries less: a pod that comes is told so, and those that were there keep theirs and are named",
+  "an overlay that carries less: a new pod gets the smaller MTU, and those that were there keep theirs and are named",
   async (t) => {
     t.timeout(180_000);
     const carries = async (mtu: number): Promise<void> => {

@@ -4,7 +4,7 @@ import test from "ava";
 import { openOverlaySite, overlayPrefix } from "../lab/overlay-site.ts";
 import { until } from "../lab/until.ts";
 
-test("overlays that are written to etcd are joined, each with a network of its own, and left when they are deleted or somebody says so", async (t) => {
+test("overlays that are written to etcd are joined, each with a network of its own, and left when they are deleted or a caller says so", async (t) => {
   t.timeout(180_000);
   await using site = await openOverlaySite(["discover = true"]);
   const { etcd, ip, directory } = site;

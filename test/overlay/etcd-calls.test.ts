@@ -213,28 +213,34 @@ test.serial("a key whose lease runs out is deleted, and the watch says so", asyn
   t.like(deleted, { kind: "delete", key: "/calls/expiry" });
 });
 
-test.serial("a watch tells what was before it and what comes, until it is cancelled", async (t) => {
-  const { revision } = await etcd.put("/calls/watch/a", "1");
-  await etcd.put("/calls/elsewhere", "");
-  await etcd.delete({ key: "/calls/watch/a" });
-  const over = new AbortController();
-  const watched = etcd.watch({ prefix: "/calls/watch/" }, { from: revision, signal: over.signal });
-  const seen: string[] = [];
-  const error = await t.throwsAsync(async () => {
-    for await (const one of watched) {
-      if (one.kind === "alive" && seen.length === 0) seen.push("alive");
-      if (one.kind !== "events") continue;
-      seen.push(...one.events.map((event) => event.kind));
-      if (seen.length === 3) await etcd.put("/calls/watch/b", "2");
-      if (seen.length === 4) over.abort();
-    }
-  });
-  t.deepEqual(seen, ["alive", "put", "delete", "put"]);
-  t.true(isPodnetError(error, "CANCELLED"));
-});
+test.serial(
+  "a watch reports what was before it and what comes, until it is cancelled",
+  async (t) => {
+    const { revision } = await etcd.put("/calls/watch/a", "1");
+    await etcd.put("/calls/elsewhere", "");
+    await etcd.delete({ key: "/calls/watch/a" });
+    const over = new AbortController();
+    const watched = etcd.watch(
+      { prefix: "/calls/watch/" },
+      { from: revision, signal: over.signal },
+    );
+    const seen: string[] = [];
+    const error = await t.throwsAsync(async () => {
+      for await (const one of watched) {
+        if (one.kind === "alive" && seen.length === 0) seen.push("alive");
+        if (one.kind !== "events") continue;
+        seen.push(...one.events.map((event) => event.kind));
+        if (seen.length === 3) await etcd.put("/calls/watch/b", "2");
+        if (seen.length === 4) over.abort();
+      }
+    });
+    t.deepEqual(seen, ["alive", "put", "delete", "put"]);
+    t.true(isPodnetError(error, "CANCELLED"));
+  },
+);
 
 test.serial(
-  "what was compacted is told as such, by a watch with the revision that is left",
+  "what was compacted is reported as such, by a watch with the revision that is left",
   async (t) => {
     const { revision } = await etcd.put("/calls/compact", "1");
     const later = await etcd.put("/calls/compact", "2");

@@ -80,31 +80,28 @@ const keys = (followed: Followed): string[] => {
   return followed.events.map((one) => (one.kind === "put" ? one.kv.key : `-${one.key}`));
 };
 
-test.serial(
-  "first comes what is there, then what happens, and it ends when it is told to",
-  async (t) => {
-    using writer = connectEtcd({ ...lab.client, timing: patient });
-    await writer.put("/follow/first/a", "");
-    using follower = following("/follow/first/");
-    const snapshot = await follower.next();
-    t.deepEqual([snapshot.kind, keys(snapshot)], ["snapshot", ["/follow/first/a"]]);
-    await writer.put("/follow/elsewhere", "");
-    const { revision } = await writer.txn({
-      when: [],
-      do: [
-        { kind: "put", key: "/follow/first/b", value: "" },
-        { kind: "delete", where: { key: "/follow/first/a" } },
-      ],
-    });
-    const changes = await follower.next();
-    t.deepEqual(keys(changes), ["/follow/first/b", "-/follow/first/a"]);
-    t.like(changes, { kind: "changes", revision });
-    t.deepEqual(await follower.end(), { done: true, value: undefined });
-  },
-);
+test.serial("first comes what is there, then what happens, and it ends when aborted", async (t) => {
+  using writer = connectEtcd({ ...lab.client, timing: patient });
+  await writer.put("/follow/first/a", "");
+  using follower = following("/follow/first/");
+  const snapshot = await follower.next();
+  t.deepEqual([snapshot.kind, keys(snapshot)], ["snapshot", ["/follow/first/a"]]);
+  await writer.put("/follow/elsewhere", "");
+  const { revision } = await writer.txn({
+    when: [],
+    do: [
+      { kind: "put", key: "/follow/first/b", value: "" },
+      { kind: "delete", where: { key: "/follow/first/a" } },
+    ],
+  });
+  const changes = await follower.next();
+  t.deepEqual(keys(changes), ["/follow/first/b", "-/follow/first/a"]);
+  t.like(changes, { kind: "changes", revision });
+  t.deepEqual(await follower.end(), { done: true, value: undefined });
+});
 
 test.serial(
-  "while etcd is away it is told since when, and what happened meanwhile comes after",
+  "while etcd is away it is reported since when, and what happened meanwhile comes after",
   async (t) => {
     using writer = connectEtcd({ ...lab.client, timing: patient });
     using follower = following("/follow/away/");

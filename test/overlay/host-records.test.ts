@@ -159,7 +159,7 @@ test("each host sees the others' pods as they come, change and go, and none of i
   t.is((await two.keys()).length, 2);
 });
 
-test("records are kept alive, stay when podnetd ends, and end when nobody keeps them any more", async (t) => {
+test("records are kept alive, stay when podnetd ends, and end when no podnetd renews them", async (t) => {
   const overlay = "dead";
   await using two = openHost(2, { overlay, ttlSeconds: 60 });
   const wanted = ["host1/web running"];

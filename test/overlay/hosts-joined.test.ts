@@ -133,7 +133,7 @@ test.serial("A peer whose MAC has changed leaves nothing of the old one behind",
 });
 
 test.serial(
-  "A lease that somebody deleted is back with the same subnets, and podnetd goes on",
+  "A lease that another client deleted is back with the same subnets, and podnetd goes on",
   async (t) => {
     const [one] = hosts;
     const key = await lab.leaseOf(one);
@@ -150,7 +150,7 @@ test.serial(
   },
 );
 
-test.serial("Leases run out, and keys that nobody can read are left alone", async (t) => {
+test.serial("Leases run out, and unreadable keys are left alone", async (t) => {
   const [one, two, three] = hosts;
   const lease = /^lease (\S+) granted/.exec(await lab.etcd.etcdctl("lease", "grant", "2"))?.[1];
   await put("10.77.241.0-24&fd00:77:0:f1::-64", "not JSON");

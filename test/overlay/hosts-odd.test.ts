@@ -57,7 +57,7 @@ test.serial(
 );
 
 test.serial(
-  "an address that is no single host's is refused, told once, and gets nothing in the kernel",
+  "an address that is no single host's is refused, reported once, and gets nothing in the kernel",
   async (t) => {
     await using lab = await open();
     const [podnet] = lab.hosts as Two;

@@ -21,7 +21,7 @@ async function passes(t: ExecutionContext, program: string, ...args: string[]): 
 test("types", (t) => passes(t, "node_modules/.bin/tsc"));
 test("lint, with types", (t) => passes(t, "node_modules/.bin/oxlint", "--type-aware"));
 test("format", (t) => passes(t, "node_modules/.bin/biome", "format", "."));
-test("no file, export or dependency is there for nobody", (t) =>
+test("no unused file, export or dependency", (t) =>
   passes(t, "node_modules/.bin/knip", "--no-progress"));
 test("import directions", (t) => passes(t, "scripts/node", "scripts/check-imports.ts"));
 test("spelling", (t) => passes(t, "scripts/node", "scripts/words/check-spelling.ts"));

@@ -31,9 +31,9 @@ const letters = (title: string): number => title.match(/\p{L}/gu)?.length ?? 0;
 test("a title is found as one literal, in its order, and nowhere else", (t) => {
   const source = [
     'test("one two three four", (t) => {});',
-    "test(`of ${kinds[i]}: told (${n}) of`, (t) => {});",
+    "test(`of ${kinds[i]}: reported (${n}) of`, (t) => {});",
   ].join("\n");
-  for (const title of ["one two three four", "of …: told (…) of"])
+  for (const title of ["one two three four", "of …: reported (…) of"])
     t.regex(source, literal(title), title);
   for (const title of [
     "one two three",

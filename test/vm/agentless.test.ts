@@ -174,7 +174,7 @@ test.serial(
 type Refused = MessageInitShape<typeof PodSpecSchema>;
 
 test.serial(
-  "what a guest could not be told is refused, with the field; a seed disk tells more",
+  "what cannot be sent to a guest is refused, with the field; a seed disk can say more",
   async (t) => {
     const plan = (spec: Refused, seed = false): Promise<string> => {
       const boot = create(BootSchema, { agent: "none", ...(seed ? { cloudInit: {} } : {}) });

@@ -141,7 +141,7 @@ test.serial(
 );
 
 test.serial(
-  "a QMP socket that is in use, is none, or whose machine cannot have NICs is told within two seconds",
+  "a QMP socket that is in use, is none, or whose machine cannot have NICs is reported within two seconds",
   async (t) => {
     const { client } = rig;
     await using machine = await startOthers("bridge", "none");

@@ -153,7 +153,7 @@ test.serial("grpcio deletes the pod, curl finds it gone", async (t) => {
   t.deepEqual(await rig.changes(), ["+ row requests one"]);
 });
 
-test.serial("podnet tells a daemon that is not there from a pod that is not", async (t) => {
+test.serial("podnet distinguishes a daemon that is not there from a pod that is not", async (t) => {
   const nobody = await rig.daemon.tryPodnet("get", "nobody");
   t.is(nobody.exitCode, 4);
   t.regex(nobody.stderr, /POD_NOT_FOUND/);

@@ -144,7 +144,7 @@ test.serial("drift is counted and logged, and podnet diff says when there is non
 });
 
 test.serial(
-  "a tap that somebody deleted cuts its pod off, which runs on and says so",
+  "a tap that another program deleted cuts its pod off, which runs on and says so",
   async (t) => {
     const since = reported.length;
     await rig.lab.host.run("ip", "link", "del", tap);

@@ -122,7 +122,7 @@ test.serial("a deleted pod's address serves the next at once, under another MAC"
 });
 
 test.serial(
-  "a pod deleted while it is created leaves nothing, and its creator is told",
+  "a pod deleted while it is created leaves nothing, and its creator gets an error",
   async (t) => {
     const seen = reached(rig.client, "vm.start");
     const create = rig.client.pods.create({ spec: { name: "doomed", boot } });

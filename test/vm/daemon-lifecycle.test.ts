@@ -242,7 +242,7 @@ test.serial("a create whose caller goes away is undone, its machine with it", as
   t.deepEqual(await rig.changes(), []);
 });
 
-test.serial("a network moves when nobody holds its addresses", async (t) => {
+test.serial("a network moves when its addresses are free", async (t) => {
   const { host } = rig.lab;
   await rig.restart("stop", { PODNET_NETWORK_CIDR: "10.77.0.9/16" });
   t.regex(await host.run("ip", "-br", "addr", "show", "dev", "hyper0"), /10\.77\.0\.9\/16/);

@@ -110,7 +110,7 @@ test.serial(
   },
 );
 
-test.serial("no room for a pod's own file is told as such", async (t) => {
+test.serial("no room for a pod's own file is reported as such", async (t) => {
   await using it = await rig("deaf");
   const full = join(it.directory, "overlays");
   mkdirSync(full);

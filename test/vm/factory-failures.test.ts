@@ -47,7 +47,7 @@ test.serial("a template whose QEMU is killed fails the creates that wait for it"
   nothingLeft(t, it);
 });
 
-test.serial("a guest that never gets ready: AGENT_TIMEOUT, with its last words", async (t) => {
+test.serial("a guest that never gets ready: AGENT_TIMEOUT, with its console tail", async (t) => {
   await using it = await factory("chatty", { settle: settleTemplate(openGuest, 500) });
   const error = await t.throwsAsync(it.rig.driver.start(it.plan(), never), {
     code: "AGENT_TIMEOUT",

@@ -124,7 +124,7 @@ test.serial(
   },
 );
 
-test.serial("nobody can change a template, through whatever descriptor", async (t) => {
+test.serial("a template cannot be changed, through whatever descriptor", async (t) => {
   await using clone = await it.clone();
   const { pid } = clone.vm.record;
   const inherited = `/proc/${pid}/fd/3`;

@@ -87,7 +87,7 @@ test.serial("a run directory far beyond a socket address's length", async (t) =>
 });
 
 test.serial(
-  "QEMU ending at its start is told with its own words, and nothing is left",
+  "QEMU ending at its start is reported with its own message, and nothing is left",
   async (t) => {
     await using it = await rig("deaf");
     // An ELF file without the PVH note: good enough for preflight, not for QEMU.

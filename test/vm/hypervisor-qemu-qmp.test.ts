@@ -83,7 +83,7 @@ test.serial("defect: events come without their data", async (t) => {
   await vm.stop({ graceMs: 0 });
 });
 
-test.serial("defect: when QEMU dies, whoever waits is never told", async (t) => {
+test.serial("defect: when QEMU dies, whoever waits is never notified", async (t) => {
   await using it = await rig("deaf");
   const { vm, events } = await it.start();
   const observer = await connect(vm.socketPath("witness"));

@@ -274,44 +274,41 @@ test.serial("what cannot be attached to is refused with what is wrong", async (t
     );
 });
 
-test.serial(
-  "a tap that somebody keeps is used where it is, and is still there afterwards",
-  async (t) => {
-    const { host } = rig.lab;
-    await host.run("ip", "tuntap", "add", "dev", "kept0", "mode", "tap");
-    await host.run("ip", "link", "set", "kept0", "master", "br9", "up", "alias", "hers");
-    const before = await look("kept0");
-    const { pod } = await rig.client.pods.addInterface({
-      idOrName: "web",
-      interface: { tap: "kept0", tapKept: true, address: "10.9.0.3/24" },
-    });
-    t.like(pod?.interfaces[1], { tap: "kept0", bridge: "", state: InterfaceState.CONFIGURED });
-    await host.ping("10.9.0.3", 2);
-    const { ok, checks } = await rig.client.pods.verify({ idOrName: "web" });
-    t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));
-    await rig.client.pods.delete({ idOrName: "web" });
-    t.false(await host.reaches("10.9.0.3"));
-    t.is(await look("kept0"), before);
-    // A pod may be born with it, too, and on the bridge.
-    await rig.client.pods.create({
-      spec: {
-        name: "web",
-        interfaces: [
-          {},
-          { tap: "kept0", tapKept: true, address: "10.9.0.4/24" },
-          { bridge: "br9", address: "10.9.0.6/24", port: { isolated: true, learning: false } },
-          { loopback: true, addresses: ["10.7.0.1/32", "10.7.0.2/32"] },
-        ],
-      },
-    });
-    await host.ping("10.9.0.4");
-    await host.ping("10.9.0.6");
-    t.regex(
-      await host.run("bridge", "-d", "link", "show"),
-      /master br9.*\n.*learning off.*isolated on/,
-    );
-  },
-);
+test.serial("a foreign tap is used where it is, and is still there afterwards", async (t) => {
+  const { host } = rig.lab;
+  await host.run("ip", "tuntap", "add", "dev", "kept0", "mode", "tap");
+  await host.run("ip", "link", "set", "kept0", "master", "br9", "up", "alias", "hers");
+  const before = await look("kept0");
+  const { pod } = await rig.client.pods.addInterface({
+    idOrName: "web",
+    interface: { tap: "kept0", tapKept: true, address: "10.9.0.3/24" },
+  });
+  t.like(pod?.interfaces[1], { tap: "kept0", bridge: "", state: InterfaceState.CONFIGURED });
+  await host.ping("10.9.0.3", 2);
+  const { ok, checks } = await rig.client.pods.verify({ idOrName: "web" });
+  t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));
+  await rig.client.pods.delete({ idOrName: "web" });
+  t.false(await host.reaches("10.9.0.3"));
+  t.is(await look("kept0"), before);
+  // A pod may be born with it, too, and on the bridge.
+  await rig.client.pods.create({
+    spec: {
+      name: "web",
+      interfaces: [
+        {},
+        { tap: "kept0", tapKept: true, address: "10.9.0.4/24" },
+        { bridge: "br9", address: "10.9.0.6/24", port: { isolated: true, learning: false } },
+        { loopback: true, addresses: ["10.7.0.1/32", "10.7.0.2/32"] },
+      ],
+    },
+  });
+  await host.ping("10.9.0.4");
+  await host.ping("10.9.0.6");
+  t.regex(
+    await host.run("bridge", "-d", "link", "show"),
+    /master br9.*\n.*learning off.*isolated on/,
+  );
+});
 
 test.serial("addresses of lo answer, come and go, and there is no NIC for them", async (t) => {
   const { host } = rig.lab;

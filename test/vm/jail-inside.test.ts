@@ -174,7 +174,7 @@ test.serial(
 );
 
 test.serial(
-  "it connects to nobody: not podnetd, no other pod, nothing of the network",
+  "it has no connections: not to podnetd, no other pod, nothing of the network",
   async (t) => {
     const [plan, other] = [planOf(uids.own), planOf(uids.other)];
     await makeRunDir(other);
@@ -211,7 +211,7 @@ test.serial("its network namespace has lo alone, which is down", async (t) => {
   await jailed.ended;
 });
 
-test.serial("it signals and traces nobody", async (t) => {
+test.serial("it signals and traces no process", async (t) => {
   const victim = await probeInside(planOf(uids.other), probe, ["sleep=3"]);
   const attempts = [`signal=${process.pid}`, `signal=${victim.report.pid}`, "signal=2"];
   const { inside, outside } = await both(planOf(uids.own), [

@@ -164,7 +164,7 @@ test.serial(
 );
 
 test.serial(
-  "a QEMU without record is found by its group; the plan tells its whole command line",
+  "a QEMU without record is found by its group; the plan shows its whole command line",
   async (t) => {
     const { podId, vm } = planOf("one");
     t.is(findProcess(vm)?.pid, runOf("one").pid);
@@ -255,7 +255,7 @@ test.serial("a qcow2 image that names a file of the host's is refused, and not r
 });
 
 test.serial(
-  "the user of a machine that outlived its pod is nobody else's until it has ended",
+  "the user of a machine that outlived its pod goes to no other until it has ended",
   async (t) => {
     const wordsOf = async (option: string): Promise<readonly string[]> => {
       const plan = await rig.daemon.podnet("create", "--plan");

@@ -151,7 +151,7 @@ for (const how of ["stop", "kill"] as const)
   );
 
 test.serial(
-  "a machine stopped by somebody else is shown as paused, and so is its going on",
+  "a machine stopped by another program is shown as paused, and so is its going on",
   async (t) => {
     await answers();
     const paused = shown("one", (state) => state === PodState.PAUSED);

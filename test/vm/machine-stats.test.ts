@@ -162,7 +162,7 @@ test.serial("what stats says of a pod /metrics says, too, by the pod's name", as
   t.true(Number(after?.split(" ")[1]) >= before + 3 * 84, `${after} ${before}`);
 });
 
-test.serial("of a QEMU that does not say what its disks do all else is told", async (t) => {
+test.serial("of a QEMU that does not say what its disks do all else is reported", async (t) => {
   await using standIns = await openStandInRig("quarantine_s = 0\n[metrics]\npods = false\n");
   const image = join(standIns.directory, "image.raw");
   writeFileSync(image, Buffer.alloc(1 << 20));

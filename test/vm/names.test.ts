@@ -217,7 +217,7 @@ test.serial(
   },
 );
 
-test.serial("nobody is answered but the pods of the network", async (t) => {
+test.serial("only the pods of the network are answered", async (t) => {
   const { host, lan, internet } = rig.lab;
   const web = await addressesOf("web");
   // From outside, by routes that lead to the gateway, and at the host's own addresses.

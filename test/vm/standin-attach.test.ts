@@ -10,7 +10,7 @@ import { openLab } from "../lab/lab.ts";
 import { startPodnetd } from "../lab/podnetd.ts";
 import { unprivileged, user } from "../lab/unprivileged.ts";
 
-test("a socket that podnetd's own user may not open is told before anything is made, with who and which", async (t) => {
+test("a socket that podnetd's own user may not open is reported before anything is made, with who and which", async (t) => {
   await using lab = await openLab(`attach${process.pid}-`);
   const directory = mkdtempSync(path.join(tmpdir(), "podnet-attach-"));
   t.teardown(() => rmSync(directory, { recursive: true, force: true }));

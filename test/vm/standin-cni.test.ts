@@ -156,7 +156,7 @@ test.serial("such a pod is counted, captured and verified as others are", async 
   await client.pods.delete({ idOrName: "seen", force: true });
 });
 
-test.serial("plugins are asked for CHECK, and what they complain of is told", async (t) => {
+test.serial("plugins are asked for CHECK, and what they complain of is reported", async (t) => {
   const { client } = cni.rig;
   const complains = path.join(cni.lists, "complains");
   const reported = path.join(cni.lists, "told.check");

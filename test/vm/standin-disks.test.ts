@@ -158,7 +158,7 @@ test.serial(
   },
 );
 
-test.serial("wrong images are told before anything is made", async (t) => {
+test.serial("wrong images are reported before anything is made", async (t) => {
   const at = (name: string, content: Buffer): string => {
     const path = join(rig.directory, name);
     writeFileSync(path, content);

@@ -115,7 +115,7 @@ test.serial("files elsewhere: refused to an operator, whatever the path looks li
   t.deepEqual((await rig.client.pods.list({})).pods, []);
 });
 
-test.serial("whether a file elsewhere is there is not told", async (t) => {
+test.serial("whether a file elsewhere is there is not revealed", async (t) => {
   const reported = async (path: string): Promise<string | undefined> =>
     (await ask("Create", withDisk(path))).message?.replace(path, "PATH");
   t.is(await reported("/etc/nothing-of-this-name"), await reported(secret));

@@ -217,7 +217,7 @@ test.serial("QEMU killed that is another podnetd's child", async (t) => {
   t.deepEqual(await rig.changes(), []);
 });
 
-test.serial("QEMU killed when it is told to quit: the delete goes on", async (t) => {
+test.serial("QEMU killed when it is asked to quit: the delete goes on", async (t) => {
   await create(rig.client, "quitter", "standin.qemu=die:quit");
   t.true((await rig.client.pods.delete({ idOrName: "quitter", force: true })).existed);
   await create(rig.client, "quitter", "standin.qemu=die:destroyPod");

@@ -142,7 +142,7 @@ test.serial(
 );
 
 test.serial(
-  "chosen ports are of the range, nobody's, and kept over restarts; none left is told",
+  "chosen ports are of the range, free, and kept over restarts; an exhausted range is an error",
   async (t) => {
     const program = listener(t, 30_001);
     await listens(program);
@@ -304,7 +304,7 @@ test.serial("what the host cannot do is refused with what is wrong", async (t) =
 });
 
 test.serial(
-  "rules of published ports that somebody removes come back, and are reported as drift",
+  "rules of published ports that another program removes come back, and are reported as drift",
   async (t) => {
     const { client, lab } = rig;
     const { pod } = await create("web", "*:8102:80");

@@ -194,7 +194,7 @@ function shortOf(file: Buffer): number {
 }
 
 test.serial(
-  "a reader that does not read loses packets, is told how many, and holds nothing up",
+  "a reader that does not read loses packets, learns how many, and holds nothing up",
   async (t) => {
     const read: bigint[] = [];
     using capture = stepwise();

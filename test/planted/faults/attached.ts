@@ -56,7 +56,7 @@ export const attachedFaults: readonly Fault[] = [
     noticedBy: {
       file: ends,
       title:
-        "a QMP socket that is in use, is none, or whose machine cannot have NICs is told within two seconds",
+        "a QMP socket that is in use, is none, or whose machine cannot have NICs is reported within two seconds",
     },
     slow: true,
   },

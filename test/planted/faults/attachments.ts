@@ -113,7 +113,7 @@ export const attachmentFaults: readonly Fault[] = [
     put: "if (ours.length > 0) await",
     noticedBy: {
       file: kernel,
-      title: "a group that is somebody else's as well costs them nothing",
+      title: "a group that also has foreign links costs them nothing",
     },
   },
   {
@@ -124,7 +124,7 @@ export const attachmentFaults: readonly Fault[] = [
     put: "",
     noticedBy: {
       file: kernel,
-      title: "a name that is somebody else's is refused, and nothing of it touched",
+      title: "a foreign name is refused, and nothing of it touched",
     },
   },
   {
@@ -154,7 +154,7 @@ export const attachmentFaults: readonly Fault[] = [
     put: "",
     noticedBy: {
       file: join,
-      title: "a machine is in a namespace what its link was, and nobody else answers for it",
+      title: "a machine is in a namespace what its link was, and nothing else answers for it",
     },
   },
   {
@@ -165,7 +165,7 @@ export const attachmentFaults: readonly Fault[] = [
     put: "",
     noticedBy: {
       file: namespace,
-      title: "what is no network namespace of somebody else is refused, and none of it waited for",
+      title: "what is no network namespace is refused, and none of it waited for",
     },
   },
   {
@@ -176,7 +176,7 @@ export const attachmentFaults: readonly Fault[] = [
     put: "return [lost(fragment)];",
     noticedBy: {
       file: drift,
-      title: "an end that has another name inside is taken from nobody, and reported",
+      title: "an end that has another name inside is not replaced, and is reported",
     },
   },
   {

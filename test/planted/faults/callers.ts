@@ -139,7 +139,7 @@ export const callersFaults: readonly Fault[] = [
     put: "void demand;",
     noticedBy: {
       file: access,
-      title: "the metrics take a viewer, and other paths tell a stranger nothing",
+      title: "the metrics take a viewer, and other paths answer an unknown caller nothing",
     },
   },
   {
@@ -150,7 +150,7 @@ export const callersFaults: readonly Fault[] = [
     put: "return entry.id === peer.uid || entry.id === peer.gid",
     noticedBy: {
       file: access,
-      title: "root and the daemon's own user have every role, and nobody is taken for them",
+      title: "root and the daemon's own user have every role, and no other user is taken for them",
     },
   },
   {
@@ -226,7 +226,7 @@ export const callersFaults: readonly Fault[] = [
     put: ";",
     noticedBy: {
       file: "test/unit/daemon/parts.test.ts",
-      title: "a guest's last words begin at its panic and hold nothing a terminal obeys",
+      title: "a guest's console tail begins at its panic and holds nothing a terminal obeys",
     },
   },
   {

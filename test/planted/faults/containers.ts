@@ -2,7 +2,7 @@ import type { Fault } from "../fault.ts";
 
 const departures = {
   file: "test/unit/daemon/containers/teardown-queue.test.ts",
-  title: "a container's row goes after its link, and its address is nobody's before",
+  title: "a container's row goes after its link, and its address is free before",
 };
 const stuck = {
   file: "test/unit/daemon/containers/teardown-queue.test.ts",
@@ -22,7 +22,7 @@ const written = {
 const full = {
   file: "test/cni/busy.test.ts",
   title:
-    "while podnetd is full an ADD is told to try again, and a DEL is done as soon as it was written down",
+    "while podnetd is full an ADD is refused with a hint to try again, and a DEL is done as soon as it was written down",
 };
 const cutShort = {
   file: installation,
@@ -366,7 +366,7 @@ export const containerFaults: readonly Fault[] = [
     put: "mac !== undefined",
     noticedBy: {
       file: "test/unit/network/tc-redirect/taken-over.test.ts",
-      title: "neighbours that somebody set are taken over, those that were learnt are not",
+      title: "neighbours that another program set are taken over, those that were learnt are not",
     },
   },
   {
@@ -400,7 +400,7 @@ export const containerFaults: readonly Fault[] = [
     put: "setTimeout(() => {}, ms)",
     noticedBy: {
       file: "test/cni/fuzzed.test.ts",
-      title: "bodies that never end are cut, and keep nobody waiting",
+      title: "bodies that never end are cut, and keep no caller waiting",
     },
     slow: true,
   },

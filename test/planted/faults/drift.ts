@@ -67,7 +67,7 @@ export const driftFaults: readonly Fault[] = [
     put: "{ sinceMs: now };",
     noticedBy: {
       file: watch,
-      title: "what cannot be healed is tried at every look, and told once",
+      title: "what cannot be healed is tried at every look, and reported once",
     },
   },
   {
@@ -78,7 +78,7 @@ export const driftFaults: readonly Fault[] = [
     put: "if (networks.deviated && rules && !rules) {",
     noticedBy: {
       file: watch,
-      title: "rules are looked at with a bridge that somebody took, not a look later",
+      title: "rules are looked at with a bridge that another program took, not a look later",
     },
   },
   {

@@ -140,7 +140,7 @@ export const firewallFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/unit/linux/command.test.ts",
       title:
-        "a child that takes no notice of SIGTERM is killed, though nobody waits for what it prints",
+        "a child that takes no notice of SIGTERM is killed, though no caller waits for what it prints",
     },
     slow: true,
   },

@@ -44,7 +44,7 @@ export const guestsFaults: readonly Fault[] = [
     file: session,
     find: "this.#options.tty.forget(this.stdio);",
     put: "",
-    noticedBy: { file: exec, title: "frames for streams nobody has are counted and dropped" },
+    noticedBy: { file: exec, title: "frames for unknown streams are counted and dropped" },
   },
   {
     kind: "mark",
@@ -52,7 +52,7 @@ export const guestsFaults: readonly Fault[] = [
     file: answers,
     find: 'if (ask.from !== lease.mac) return { ignored: "dhcp_other_mac" };',
     put: "",
-    noticedBy: { file: dhcp, title: "nobody but the card itself is answered" },
+    noticedBy: { file: dhcp, title: "only the card itself is answered" },
   },
   {
     kind: "mark",
@@ -60,7 +60,7 @@ export const guestsFaults: readonly Fault[] = [
     file: answers,
     find: "if (said.chaddr !== lease.mac || said.giaddr !== nowhere)",
     put: "if (said.giaddr !== nowhere)",
-    noticedBy: { file: dhcp, title: "nobody but the card itself is answered" },
+    noticedBy: { file: dhcp, title: "only the card itself is answered" },
   },
   {
     kind: "mark",
@@ -114,7 +114,7 @@ export const guestsFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/vm/standin-attach.test.ts",
       title:
-        "a socket that podnetd's own user may not open is told before anything is made, with who and which",
+        "a socket that podnetd's own user may not open is reported before anything is made, with who and which",
     },
     slow: true,
   },

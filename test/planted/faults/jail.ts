@@ -39,7 +39,10 @@ export const jailFaults: readonly Fault[] = [
     file: "hypervisor/argv/argv.ts",
     find: '["-pidfile", vmFiles.pid] : sandboxWords,',
     put: '["-pidfile", vmFiles.pid] : [],',
-    noticedBy: { file: argv, title: "in a jail QEMU is told to refuse what it does not need" },
+    noticedBy: {
+      file: argv,
+      title: "in a jail QEMU is configured to refuse what it does not need",
+    },
   },
   {
     kind: "access",
@@ -147,7 +150,7 @@ export const jailFaults: readonly Fault[] = [
     find: "CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC",
     put: "CLONE_NEWNS | CLONE_NEWIPC",
     build: "jail",
-    noticedBy: { file: inside, title: "it signals and traces nobody" },
+    noticedBy: { file: inside, title: "it signals and traces no process" },
     slow: true,
   },
   {
@@ -184,7 +187,7 @@ export const jailFaults: readonly Fault[] = [
     put: "]",
     noticedBy: {
       file: jailedPods,
-      title: "the user of a machine that outlived its pod is nobody else's until it has ended",
+      title: "the user of a machine that outlived its pod goes to no other until it has ended",
     },
     slow: true,
   },

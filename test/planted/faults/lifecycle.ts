@@ -33,7 +33,7 @@ export const lifecycleFaults: readonly Fault[] = [
     put: "if (!runs) return;",
     noticedBy: {
       file: unit,
-      title: "what somebody else does to a machine is shown, and its guest is configured after it",
+      title: "outside changes to a machine are shown, and its guest is configured after it",
     },
   },
   {
@@ -96,7 +96,7 @@ export const lifecycleFaults: readonly Fault[] = [
     put: "this.#take(limit)",
     noticedBy: {
       file: packets,
-      title: "what nobody reads is dropped by the kernel and counted; the rest is there in order",
+      title: "what is not read is dropped by the kernel and counted; the rest is there in order",
     },
   },
   {
@@ -107,7 +107,7 @@ export const lifecycleFaults: readonly Fault[] = [
     put: "",
     noticedBy: {
       file: packets,
-      title: "what nobody reads is dropped by the kernel and counted; the rest is there in order",
+      title: "what is not read is dropped by the kernel and counted; the rest is there in order",
     },
   },
   {

@@ -266,7 +266,7 @@ export const limitsFaults: readonly Fault[] = [
     file: "daemon/events/tally.ts",
     find: "if (this.#timer !== undefined) return;",
     put: "",
-    noticedBy: { file: callers, title: "a flood is counted whole and told in one line" },
+    noticedBy: { file: callers, title: "a flood is counted whole and logged in one line" },
   },
   {
     kind: "bound",

@@ -123,7 +123,7 @@ export const memoryFaults: readonly Fault[] = [
     put: "queue.push(event);",
     noticedBy: {
       file: parts,
-      title: "a reader that is too slow, or comes too late, is told to list anew",
+      title: "a reader that is too slow, or comes too late, has to list anew",
     },
   },
   {
@@ -132,7 +132,7 @@ export const memoryFaults: readonly Fault[] = [
     file: "daemon/events/journal.ts",
     find: "this.#readers.delete(report);",
     put: "",
-    noticedBy: { file: parts, title: "a reader that has left is not told any more" },
+    noticedBy: { file: parts, title: "a reader that has left gets no more events" },
   },
   {
     kind: "record",

@@ -120,7 +120,7 @@ export const namesFaults: readonly Fault[] = [
     put: "",
     noticedBy: {
       file: follow,
-      title: "a podnetd that ends before it has told a guest leaves it to the next",
+      title: "a podnetd that ends before it has notified a guest leaves it to the next",
     },
   },
   {

@@ -51,7 +51,7 @@ export const networksFaults: readonly Fault[] = [
     file: "daemon/networks/plan-network.ts",
     find: ".filter((subnet) => overlaps(subnet, cidr))",
     put: ".filter((subnet) => subnet === cidr)",
-    noticedBy: { file: unit, title: "an overlap is told by what it is with" },
+    noticedBy: { file: unit, title: "an overlap is named by what it is with" },
   },
   {
     kind: "bound",

@@ -23,7 +23,7 @@ export const nftablesFaults: readonly Fault[] = [
     put: "",
     noticedBy: {
       file: kernel,
-      title: "a port that somebody else has translated is refused and left to him",
+      title: "a port that another program translates is refused and left alone",
     },
   },
   {

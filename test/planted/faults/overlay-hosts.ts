@@ -85,7 +85,7 @@ export const overlayHostsFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/unit/daemon/overlays/subnet-file.test.ts",
       title:
-        "the subnet's file is there whole, for all to read, before anybody is told that podnetd is ready",
+        "the subnet's file is there whole, for all to read, before podnetd reports that it is ready",
     },
   },
   {
@@ -251,7 +251,7 @@ export const overlayHostsFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/unit/daemon/overlays/narrower.test.ts",
       title:
-        "pods that come to a network whose overlay carries less are told so; those that were there keep what they have",
+        "pods that come to a network whose overlay carries less get the smaller MTU; those that were there keep what they have",
     },
   },
   {
@@ -263,7 +263,7 @@ export const overlayHostsFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/unit/daemon/overlays/tunnel-watch.test.ts",
       title:
-        "of a thousand peers that are lost or come back together one line tells, and of none that is told already",
+        "a thousand peers that are lost or come back together are one line in the log, and none without a change",
     },
   },
   {

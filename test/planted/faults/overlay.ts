@@ -56,7 +56,7 @@ export const overlayFaults: readonly Fault[] = [
     put: "",
     noticedBy: {
       file: leases,
-      title: "an answer that comes after the news of what it did is no news",
+      title: "an answer that comes after the event of what it did changes nothing",
     },
   },
   {
@@ -102,8 +102,7 @@ export const overlayFaults: readonly Fault[] = [
     put: "if (permanent && claim.write.value !== entry.text && own.text === claim.write.value)",
     noticedBy: {
       file: leases,
-      title:
-        "a reservation that its host wrote into without being told so is still its own at another address",
+      title: "a reservation that its host wrote into is still its own at another address",
     },
   },
   {
@@ -139,7 +138,7 @@ export const overlayFaults: readonly Fault[] = [
     noticedBy: {
       file: leases,
       title:
-        "a host that joins again while nobody knows whether its key was deleted has it deleted first",
+        "a host that joins again while it is unknown whether its key was deleted has it deleted first",
     },
   },
   {
@@ -312,7 +311,7 @@ export const overlayFaults: readonly Fault[] = [
     noticedBy: {
       file: leases,
       title:
-        "of a peer that has changed is told what has; one that left is reported with all it had",
+        "of a peer that has changed the changes are reported; one that left is reported with all it had",
     },
   },
   {

@@ -154,7 +154,8 @@ export const peersFaults: readonly Fault[] = [
     put: "",
     noticedBy: {
       file: follow,
-      title: "while it fails it is told why once, since when, and tried again after longer pauses",
+      title:
+        "a failure is reported once with its reason, since when, and tried again after longer pauses",
     },
   },
   {
@@ -165,7 +166,8 @@ export const peersFaults: readonly Fault[] = [
     put: "const longest = firstPauseMs * 2 ** failures;",
     noticedBy: {
       file: follow,
-      title: "while it fails it is told why once, since when, and tried again after longer pauses",
+      title:
+        "a failure is reported once with its reason, since when, and tried again after longer pauses",
     },
   },
   {
@@ -211,7 +213,7 @@ export const peersFaults: readonly Fault[] = [
     put: "return event;",
     noticedBy: {
       file: "test/unit/overlay/overlap.test.ts",
-      title: "a configuration that is refused is told, and the last good one stays in force",
+      title: "a configuration that is refused is reported, and the last good one stays in force",
     },
     slow: true,
   },

@@ -56,7 +56,7 @@ export const podsOnCniFaults: readonly Fault[] = [
     put: "(cni) => cni",
     noticedBy: {
       file: planning,
-      title: "what a link is, its guest is told, and nothing of it is left when it is forgotten",
+      title: "a guest learns what a link is, and nothing of it is left when it is forgotten",
     },
   },
   {

@@ -100,7 +100,7 @@ export const podsFaults: readonly Fault[] = [
     file: "daemon/pods/lifecycle/actions.ts",
     find: "await tap.close();",
     put: "",
-    noticedBy: { file: steps, title: "the guest is told before its NICs are plugged" },
+    noticedBy: { file: steps, title: "the guest is notified before its NICs are plugged" },
   },
   {
     kind: "undo",
@@ -171,7 +171,7 @@ export const podsFaults: readonly Fault[] = [
     file: "daemon/pods/lifecycle/actions.ts",
     find: "host.recordRun(live.plan, vm.record);",
     put: "",
-    noticedBy: { file: steps, title: "the guest is told before its NICs are plugged" },
+    noticedBy: { file: steps, title: "the guest is notified before its NICs are plugged" },
   },
   {
     kind: "lock",

@@ -199,7 +199,7 @@ export const promisedFaults: readonly Fault[] = [
     put: "return bytes;",
     noticedBy: {
       file: "test/vm/standin-disks.test.ts",
-      title: "wrong images are told before anything is made",
+      title: "wrong images are reported before anything is made",
     },
     slow: true,
   },

@@ -157,7 +157,7 @@ export const qemuFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/kernel/linux-unix-socket.test.ts",
       title:
-        "a peer that dies before anybody listens to the connection ends nothing, and is reported then",
+        "a peer that dies before a listener is added to the connection ends nothing, and is reported then",
     },
   },
   {

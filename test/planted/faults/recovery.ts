@@ -89,7 +89,7 @@ export const recoveryFaults: readonly Fault[] = [
     put: "void startTime;\n  if (fields === undefined) return false;",
     noticedBy: {
       file: "test/unit/linux/proc.test.ts",
-      title: "a process is told by pid and start time",
+      title: "a process is identified by pid and start time",
     },
   },
   {

@@ -266,7 +266,7 @@ export const stateFaults: readonly Fault[] = [
     put: "",
     noticedBy: {
       file: pods,
-      title: "a machine that ended while nobody watched is called so when nothing of it is left",
+      title: "a machine that ended while unwatched is called so when nothing of it is left",
     },
   },
   {

@@ -128,7 +128,7 @@ export const templatesFaults: readonly Fault[] = [
     put: "const seals = (F_SEAL_WRITE & 0) | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;",
     noticedBy: {
       file: "test/kernel/linux-memfd.test.ts",
-      title: "what is sealed nobody changes, through whatever descriptor",
+      title: "what is sealed cannot be changed, through whatever descriptor",
     },
   },
   {
@@ -139,7 +139,7 @@ export const templatesFaults: readonly Fault[] = [
     put: "",
     noticedBy: {
       file: "test/vm/factory.test.ts",
-      title: "nobody can change a template, through whatever descriptor",
+      title: "a template cannot be changed, through whatever descriptor",
     },
     slow: true,
   },

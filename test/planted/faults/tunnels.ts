@@ -45,7 +45,7 @@ export const tunnelFaults: readonly Fault[] = [
     noticedBy: {
       file: unit,
       title:
-        "a packet for nobody is answered from the overlay's first address, but never ICMP nor a later fragment",
+        "a packet for no host is answered from the overlay's first address, but never ICMP nor a later fragment",
     },
   },
   {

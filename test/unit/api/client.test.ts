@@ -39,7 +39,7 @@ test("our own client gives back the error that was thrown", async (t) => {
   t.deepEqual([late?.code, late?.step], ["AGENT_TIMEOUT", "vm"]);
 });
 
-test("over TCP both ends show certificates; without one nobody is served", async (t) => {
+test("over TCP both ends show certificates; without one no call is served", async (t) => {
   const folder = mkdtempSync(path.join(tmpdir(), "podnet-tls-"));
   t.teardown(() => {
     rmSync(folder, { recursive: true });

@@ -63,7 +63,7 @@ test("a newer podnet's code is kept alongside INTERNAL", (t) => {
   t.is(back.details["code"], "BRAND_NEW");
 });
 
-test("a status without detail is told by its meaning", (t) => {
+test("a status without detail is known by its meaning", (t) => {
   const said = (code: Code): string => fromConnectError(new ConnectError("x", code)).code;
   t.is(said(Code.Unimplemented), "UNSUPPORTED");
   t.is(said(Code.DeadlineExceeded), "DEADLINE_EXCEEDED");

@@ -432,7 +432,7 @@ test("one default route per family is fine, and a /31 has no reserved addresses"
   );
 });
 
-test("an interface leads to a network, to a bridge or tap of somebody else, or to the guest's own lo", (t) => {
+test("an interface leads to a network, to a foreign bridge or tap, or to the guest's own lo", (t) => {
   const { interfaces } = specOf({
     interfaces: [
       { addresses: ["10.0.0.2", "fd00::2"], gateway: "10.0.0.1", metric: 10, tap: "web0" },

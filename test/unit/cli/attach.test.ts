@@ -63,7 +63,7 @@ test.serial("attach --plan prints the plan; -q the id", async (t) => {
   t.is((await podnet(["attach", "--qmp", "/q", "-q"], here)).out, "abcdefghijkl\n");
 });
 
-test.serial("detach tells what was there; get whose machine it is", async (t) => {
+test.serial("detach reports what was there; get whose machine it is", async (t) => {
   t.is((await podnet(["detach", "theirs"], here)).out, "Detached theirs\n");
   t.is((await podnet(["detach", "-f", "other"], here)).out, "other is gone already\n");
   t.deepEqual(asked.pop(), { idOrName: "other", force: true });

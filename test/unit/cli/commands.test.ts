@@ -114,7 +114,7 @@ test("no daemon: exit 3, and how to help oneself", async (t) => {
   t.is((await podnet(["exec", "web", "true"], {})).code, 125);
 });
 
-test("where podnetd is: a wrong place is told as such", async (t) => {
+test("where podnetd is: a wrong place is reported as such", async (t) => {
   const env = { PODNET_TLS_CA: "/nonexistent/ca.pem" };
   for (const [args, text] of [
     [["list", "--url", "http://x:1"], /https:\/\/HOST:PORT/],

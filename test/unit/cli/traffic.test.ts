@@ -84,7 +84,7 @@ test("stats that are watched on a terminal stay in their place, and within its r
   );
 });
 
-test("a capture goes to a file that nobody else can read, and says what it has", async (t) => {
+test("a capture goes to a file that only its owner can read, and says what it has", async (t) => {
   const file = join(directory, "web.pcap");
   const { code, out, err } = await podnet(["capture", "web", "-c", "2", "-w", file], here);
   t.is(code, 0);

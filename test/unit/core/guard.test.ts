@@ -52,7 +52,7 @@ test.serial("a drop that throws as well is reported, and goes no further", async
   t.deepEqual(heard, ["api: first", "api: second"]);
 });
 
-test.serial("without anybody who is told an error passes: no test overlooks one", async (t) => {
+test.serial("without a listener an error passes: no test overlooks one", async (t) => {
   t.throws(() => guard("qemu", thrower("seen")), { message: "seen" });
   await t.throwsAsync(
     guard("qemu", () => Promise.reject(new Error("seen"))),

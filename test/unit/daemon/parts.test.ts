@@ -110,7 +110,7 @@ test("nothing is reported of what was rolled back", async (t) => {
   t.is(stored?.data.text, "yes");
 });
 
-test("a reader that is too slow, or comes too late, is told to list anew", async (t) => {
+test("a reader that is too slow, or comes too late, has to list anew", async (t) => {
   const log = journal();
   const stop = new AbortController();
   const slow = log.watch(0, stop.signal);
@@ -126,7 +126,7 @@ test("a reader that is too slow, or comes too late, is told to list anew", async
   await t.throwsAsync(log.watch(5000, stop.signal).next(), { code: "EVENTS_LOST" });
 });
 
-test("a reader that has left is not told any more", async (t) => {
+test("a reader that has left gets no more events", async (t) => {
   const log = journal();
   const stop = new AbortController();
   log.emit(event("first"));
@@ -167,7 +167,7 @@ test("a reset is a panic's only when the console ends with it", (t) => {
   t.is(read(`Kernel panic${"x".repeat(5000)}`)?.length, 200);
 });
 
-test("a guest's last words begin at its panic and hold nothing a terminal obeys", (t) => {
+test("a guest's console tail begins at its panic and holds nothing a terminal obeys", (t) => {
   const bytes = Buffer.from(
     "boot\r\n\u001b[31mred\u001b[0m\u0007\n[ 1.0] Kernel panic - not syncing: x\n[ 1.1] CPU: 0\n",
   );

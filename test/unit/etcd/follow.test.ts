@@ -161,7 +161,7 @@ test("another etcd, and one that has gone back, are listed; a member that is beh
   }
 });
 
-test("while it fails it is told why once, since when, and tried again after longer pauses", async (t) => {
+test("a failure is reported once with its reason, since when, and tried again after longer pauses", async (t) => {
   const away = error("ETCD_UNREACHABLE");
   const etcd = new Scripted(
     [away, away, away, away, away, error("ETCD_DENIED"), away, at(5n), away],

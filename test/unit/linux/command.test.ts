@@ -102,7 +102,7 @@ test("a command's children end with it, at its deadline and when the caller give
   t.false(runs(unwanted.child));
 });
 
-test("a child that takes no notice of SIGTERM is killed, though nobody waits for what it prints", async (t) => {
+test("a child that takes no notice of SIGTERM is killed, though no caller waits for what it prints", async (t) => {
   const deaf = `sh -c 'trap "" TERM; echo $$ >&2; exec sleep 60 2>&-' >/dev/null & wait`;
   const { code, child } = await endedWithChild(deaf, { timeoutMs: 300 });
   t.is(code, "DEADLINE_EXCEEDED");

@@ -7,7 +7,7 @@ test("the boot has an id", (t) => {
   t.regex(bootId(), /^[0-9a-f-]{36}$/);
 });
 
-test("a process is told by pid and start time", async (t) => {
+test("a process is identified by pid and start time", async (t) => {
   const child = spawn("sleep", ["60"]);
   t.teardown(() => child.kill());
   await once(child, "spawn");

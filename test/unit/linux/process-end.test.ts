@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
 
-test("a process ends at once and tells its listeners, whatever its threads wait for", async (t) => {
+test("a process ends at once and notifies its listeners, whatever its threads wait for", async (t) => {
   const directory = mkdtempSync(path.join(tmpdir(), "podnet-end-"));
   t.teardown(() => rmSync(directory, { recursive: true, force: true }));
   const fifo = path.join(directory, "fifo");

@@ -8,7 +8,7 @@ import { NotifySocket } from "../../lab/notify-socket.ts";
 const directory = mkdtempSync(join(tmpdir(), "podnet-notify-"));
 
 for (const address of [join(directory, "notify"), `@podnet-test-${process.pid}`]) {
-  test(`a service manager at ${address.startsWith("@") ? "an abstract name" : "a path"} is told`, (t) => {
+  test(`a service manager at ${address.startsWith("@") ? "an abstract name" : "a path"} is notified`, (t) => {
     using manager = new NotifySocket(address);
     notifyServiceManager(address, "READY=1");
     notifyServiceManager(address, "STOPPING=1");
@@ -16,7 +16,7 @@ for (const address of [join(directory, "notify"), `@podnet-test-${process.pid}`]
   });
 }
 
-test("nobody there, a full queue and no address at all are typed errors, at once", (t) => {
+test("no receiver, a full queue and no address at all are typed errors, at once", (t) => {
   t.throws(() => notifyServiceManager(join(directory, "nobody"), "READY=1"), {
     code: "SYSCALL_FAILED",
   });

@@ -8,7 +8,7 @@ const numberOf = (name: string): number => {
   throw new Error(name);
 };
 
-test("whoever lacks descriptors is told which limit to raise, whatever the caller would advise", (t) => {
+test("whoever lacks descriptors learns which limit to raise, whatever the caller would advise", (t) => {
   for (const name of ["EMFILE", "ENFILE"]) {
     const errno = numberOf(name);
     t.regex(errnoHint(name) ?? "", /^Raise the limit of open files/);

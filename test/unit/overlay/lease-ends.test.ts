@@ -78,7 +78,7 @@ test("an etcd that does not answer costs a look its time and no more; what was k
   t.is(asked.grants.length, 3 + 8, "no others once the time is over");
 });
 
-test("an etcd that refuses is not asked for all the others, and nobody is told so", async (t) => {
+test("an etcd that refuses is not asked for all the others, and no caller is notified", async (t) => {
   const asked = new Asked();
   asked.answer = () => {
     throw new PodnetError("ETCD_DENIED", "permission denied");

@@ -213,7 +213,7 @@ test("the mark of a podnet host is in the id of its leases, and flannel's have n
   t.is(ownerOf(0n), undefined);
 });
 
-test("of a peer that has changed is told what has; one that left is reported with all it had", (t) => {
+test("of a peer that has changed the changes are reported; one that left is reported with all it had", (t) => {
   const registry = new Registry();
   const peers = new Peers("vxlan");
   const value = (PublicIP: string, VtepMAC: string) => ({
@@ -377,7 +377,7 @@ test("a clone with the mark but another address and no memory takes subnets of i
   t.is(after(begun(known, four("10.77.9.0/24"))), marked.key);
 });
 
-test("an answer that comes after the news of what it did is no news", (t) => {
+test("an answer that comes after the event of what it did changes nothing", (t) => {
   const key = "/net/subnets/10.77.1.0-24";
   const write = { key, value: '{"PublicIP":"192.168.77.1"}' } as LeaseWrite;
   const transaction = {
@@ -509,7 +509,7 @@ test("a host that makes its lost key again says so when another host took the su
   );
 });
 
-test("a host that joins again while nobody knows whether its key was deleted has it deleted first", (t) => {
+test("a host that joins again while it is unknown whether its key was deleted has it deleted first", (t) => {
   const { known, state, own } = granted();
   const empty: LeaseState = { ...state, own, intended: "leave", drain: "done" };
   const leaving = step(empty, { kind: "tick" }, known, { at: 5, draw: 0.5 }).state;
@@ -535,7 +535,7 @@ test("a host that joins again while nobody knows whether its key was deleted has
   t.deepEqual(back.candidate, own.subnets);
 });
 
-test("a reservation that its host wrote into without being told so is still its own at another address", (t) => {
+test("a reservation that its host wrote into is still its own at another address", (t) => {
   const moment = { at: 5, draw: 0.5 };
   const renewed = { ...host, attributes: { type: "host-gw" } as const };
   const said = {

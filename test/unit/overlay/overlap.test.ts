@@ -35,7 +35,7 @@ test("a network that the host uses is refused with what it overlaps; one in forc
   t.is(await refuseOverlap(config, [], async () => []), undefined);
 });
 
-test("a configuration that is refused is told, and the last good one stays in force", async (t) => {
+test("a configuration that is refused is reported, and the last good one stays in force", async (t) => {
   const prefix = parsePrefix("/net");
   const news = Promise.withResolvers<void>();
   async function* follow(key: string): AsyncGenerator<StoreUpdate> {

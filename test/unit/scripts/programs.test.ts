@@ -108,7 +108,7 @@ test("scripts/program looks at each room that a program is made of", async (t) =
   );
 });
 
-test("a build leaves no draft, however it ends, and takes away what killed ones left", async (t) => {
+test("a build leaves no temporary file, however it ends, and takes away what killed ones left", async (t) => {
   using site = checkout();
   const directory = path.join(site.at, "build/programs");
   const there = (): string[] => readdirSync(path.join(site.at, "build")).toSorted();

@@ -170,7 +170,7 @@ test("STARTPOD with an unknown key, or a share that cannot be mounted: ERROR, th
   }
 });
 
-test("DESTROYPOD: ACK, then both sockets close and nobody listens", async (t) => {
+test("DESTROYPOD: ACK, then both sockets close and refuse connections", async (t) => {
   const { host, peer, paths } = await setUp(t);
   t.is(await host.ask(4, "null"), "ACK");
   t.is(await peer.exited, "powered off");

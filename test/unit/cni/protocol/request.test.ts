@@ -114,7 +114,7 @@ test("a DEL goes on whatever has become of the rest", (t) => {
   t.like(asked({}, { CNI_COMMAND: "DEL" }), { netns: "/run/netns/blue" });
 });
 
-test("GC spares what it is told, and is refused when it is told nothing", (t) => {
+test("GC spares the named containers, and is refused when it names none", (t) => {
   const gc = { CNI_COMMAND: "GC" };
   const key = "cni.dev/valid-attachments";
   t.like(asked({ [key]: [{ containerID: "c1", ifname: "eth0" }] }, gc), {

@@ -116,7 +116,7 @@ for (const [who, args, role] of callers) {
   });
 }
 
-test("the metrics take a viewer, and other paths tell a stranger nothing", async (t) => {
+test("the metrics take a viewer, and other paths answer an unknown caller nothing", async (t) => {
   await using serving = await openToAll({ access });
   const get = async (who: readonly string[], url: string): Promise<string> => {
     const args = ["-sS", "-w", "%{http_code}", "--unix-socket", serving.socket, url];
@@ -191,7 +191,7 @@ test("a method that is not in the table is for administrators", (t) => {
   t.is(roleFor({ ...unknown, parent: { typeName: "other.Service" } } as DescMethod), "admin");
 });
 
-test("root and the daemon's own user have every role, and nobody is taken for them", (t) => {
+test("root and the daemon's own user have every role, and no other user is taken for them", (t) => {
   const nobody = { viewer: [], operator: [], admin: [] };
   const unix = (uid: number, gid: number, ...groups: number[]): Peer => ({
     kind: "unix",

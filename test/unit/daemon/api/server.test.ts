@@ -139,7 +139,7 @@ for (const version of ["--http1.1", "--http2-prior-knowledge"]) {
   });
 }
 
-test("the protocol is told however slowly the first bytes come", async (t) => {
+test("the protocol is recognized however slowly the first bytes come", async (t) => {
   await using api = await serve();
   const body = "{}";
   const text = `POST /grpc.health.v1.Health/Check HTTP/1.1\r\nhost: podnet\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`;
@@ -160,7 +160,7 @@ test("the protocol is told however slowly the first bytes come", async (t) => {
   t.regex(refusal, /^HTTP\/1\.1 400/);
 });
 
-test("noise in either protocol harms nobody else", async (t) => {
+test("noise in either protocol harms no other caller", async (t) => {
   await using api = await serve();
   const preface = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
   const starts = [

@@ -77,7 +77,7 @@ async function healthOf(socket: Socket): Promise<string> {
 }
 
 test.serial(
-  "connections a second: so many of one caller; the next is told why, in its protocol",
+  "connections a second: so many of one caller; the next gets the reason, in its protocol",
   async (t) => {
     await using serving = await withLimits({ connectionsPerS: 1 });
     const call = async (): Promise<string> => {

@@ -216,7 +216,7 @@ test("every key has help, a variable and a flag, and none collides", (t) => {
   }
 });
 
-test("the socket's group are operators until somebody else is", (t) => {
+test("the socket's group are operators until another is configured", (t) => {
   t.deepEqual(resolve("").config.access, { admin: [], operator: [], viewer: [] });
   const root = { kind: "gid", id: 0 } as const;
   t.deepEqual(resolve('socket_group = "root"').config.access.operator, [root]);

@@ -75,7 +75,7 @@ test("a pod never gets the MAC of a container", async (t) => {
   t.is(`${code} ${message}`, `MAC_IN_USE MAC ${mac} is taken by container "c0"`);
 });
 
-test("a container never gets the MAC of a pod, and what is drawn for it is nobody's", async (t) => {
+test("a container never gets the MAC of a pod, and what is drawn for it is free", async (t) => {
   using site = openSite(7);
   const interfaces = [{ mac: "0a:58:0a:00:00:05" }];
   await site.node.create({ spec: { interfaces } });

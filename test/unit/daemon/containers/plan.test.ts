@@ -249,7 +249,7 @@ const cases: Readonly<Record<string, readonly [asks: Case, gets: object]>> = {
 for (const [what, [asks, gets]] of Object.entries(cases))
   test(`the plan of a container: ${what}`, (t) => t.like(planned(asks), gets));
 
-test("what nobody asked for stands in no plan", (t) => {
+test("what no caller asked for stands in no plan", (t) => {
   const plan = planned({});
   for (const name of ["published", "portsHeldByRuntime", "pod"]) t.false(name in plan, name);
   for (const name of ["published", "bandwidth", "ifb", "madeByCaller", "namespace"])

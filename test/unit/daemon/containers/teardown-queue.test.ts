@@ -100,7 +100,7 @@ function openSite() {
   };
 }
 
-test("a container's row goes after its link, and its address is nobody's before", async (t) => {
+test("a container's row goes after its link, and its address is free before", async (t) => {
   using site = openSite();
   const { done, teardowns, records } = site;
   await teardowns.detach(site.row(), "detached");

@@ -139,7 +139,7 @@ test("an address that is its own is granted, any other refused", (t) => {
   t.deepEqual(informed?.options[6], ours);
 });
 
-test("nobody but the card itself is answered", (t) => {
+test("only the card itself is answered", (t) => {
   const control = said(ask4(dhcp4(discover)));
   t.truthy(control.frame);
   const ignored = { ignored: "dhcp_other_mac" } as const;

@@ -205,7 +205,7 @@ test("everything else is handed on as it came, but nothing of private addresses"
   t.is(other.counts.forwarded, names.length + 2);
 });
 
-test("nobody answers: that is told, and counted", async (t) => {
+test("no answer: that is reported, and counted", async (t) => {
   const other = resolver();
   t.is((await ask("a.example", "A", other)).rcode, "SERVFAIL");
   t.is(other.counts.timeouts, 1);
@@ -284,7 +284,7 @@ test("a guest that speaks EDNS is answered in kind", async (t) => {
   t.is((await ask("web.podnet")).additionals?.length, 0);
 });
 
-test("what is no query is not answered, and what makes no sense is told so", async (t) => {
+test("what is no query is not answered, and what makes no sense is answered so", async (t) => {
   const { one, counts } = resolver();
   const reply = async (bytes: Uint8Array): Promise<number | undefined> => {
     const answer = await one.answer(bytes, "10.30.0.2", "udp");

@@ -90,7 +90,7 @@ test("what is removed, and leaves no server behind, is not reported", async (t) 
   await node.pods.close(0);
 });
 
-test("a guest that keeps the NIC asks nobody of its network any more", async (t) => {
+test("a guest that keeps the NIC asks no server of its network any more", async (t) => {
   using node = opened();
   const { id } = await node.create();
   await node.pods.changes.changeInterface(id, add("blue"));
@@ -165,7 +165,7 @@ test("a guest that does not answer holds no network up, and neither does one tha
   await node.pods.close(0);
 });
 
-test("a podnetd that ends before it has told a guest leaves it to the next", async (t) => {
+test("a podnetd that ends before it has notified a guest leaves it to the next", async (t) => {
   const config = configuration(settings);
   /** The same agent as before is there still: nothing else calls for telling it anything. */
   const begin = (node: Node): Node => Object.assign(node, { epoch: "e" });
@@ -192,7 +192,7 @@ test("a podnetd that ends before it has told a guest leaves it to the next", asy
   t.deepEqual(third.reported, [], "which has told it");
 });
 
-test("networks of which guests were told otherwise are known after a start, and new ones are none", (t) => {
+test("networks whose guests got another domain are known after a start, and new ones are none", (t) => {
   using node = opened();
   const servers = new SentServers(node.db);
   const on = (): string => "podnet";

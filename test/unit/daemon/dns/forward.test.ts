@@ -42,7 +42,7 @@ test("who answers is asked first from then on, until it does not", async (t) => 
   t.deepEqual(seen, [a, b, b, b, c]);
 });
 
-test("a server that refuses is passed over, and its refusal is told when nobody has more", async (t) => {
+test("a server that refuses is passed over, and its refusal is passed on when no other has more", async (t) => {
   const { one, seen } = forwarder({ [a]: [5], [b]: [3] });
   t.is(
     (await one.forward(asked, "udp", [a, b]))?.[3],
@@ -85,7 +85,7 @@ test("an answer that is cut shorter than the guest would take is asked for by TC
   }
 });
 
-test("the nearest list that names anybody else is asked", (t) => {
+test("the nearest list that names other servers is asked", (t) => {
   const none = { network: [], configured: [], host: [], gateways: [] };
   t.deepEqual(upstreamsOf({ ...none, network: [a], configured: [b], host: [c] }), [a]);
   t.deepEqual(upstreamsOf({ ...none, configured: [b], host: [c] }), [b]);

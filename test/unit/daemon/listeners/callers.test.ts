@@ -129,7 +129,7 @@ test("captures: so many of one caller, given back once, and another has its own"
   );
 });
 
-test("a flood is counted whole and told in one line", (t) => {
+test("a flood is counted whole and logged in one line", (t) => {
   const reported: unknown[] = [];
   const log = { warn: (fields: unknown) => reported.push(fields) } as unknown as Log;
   const counted: string[] = [];

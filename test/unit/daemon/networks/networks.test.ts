@@ -148,7 +148,7 @@ test("an update keeps the bridge, and that overlaps were allowed", (t) => {
   });
 });
 
-test("an overlap is told by what it is with", (t) => {
+test("an overlap is named by what it is with", (t) => {
   const others = [
     definition("a", ["10.0.0.1/8"]),
     definition("b", ["fd00::1/64", "10.20.0.129/25"]),
@@ -249,7 +249,7 @@ test("a change that can be neither made nor taken back is looked for until it ha
   t.like(rows.getNetwork(node.db, blue.name), { state: "ready", before: undefined });
 });
 
-test("a network that is being made another one is nobody else's change of the host", async (t) => {
+test("a network that is being made another one is no outside change of the host", async (t) => {
   using node = openNode(configuration({}));
   const blue = definition("blue", ["10.20.0.1/24"]);
   rows.putNetwork(node.db, blue, { ...readyRow, configured: false });

@@ -299,7 +299,7 @@ test("podnet overlay list: a line each, troubles below, and programs get it all"
   });
 });
 
-test("what podnetd's own tunnel has moved and what it has dropped is told, in metrics too", async (t) => {
+test("what podnetd's own tunnel has moved and what it has dropped is reported, in metrics too", async (t) => {
   await using one = await open(scripted);
   t.notRegex((await one.run("overlay")).out, /flannel0/);
   const device = "flannel0" as IfName;

@@ -167,7 +167,7 @@ test.serial(
   },
 );
 
-test.serial("an extension that is told to end runs no further command", async (t) => {
+test.serial("an extension that is aborted runs no further command", async (t) => {
   const log = new Logged();
   const extension = new Extension({ config: { ...none, subnetAdd: "sleep 600" }, log });
   const ending = new AbortController();

@@ -105,7 +105,7 @@ test("a lease that came back different waits until the last address of the forme
   await leased[Symbol.asyncDispose]();
 });
 
-test("subnets that are to stay after all do: who drains is told, and pods are let in again", async (t) => {
+test("subnets that are to stay after all do: a drain is cancelled, and pods are let in again", async (t) => {
   const { leased, happened, closed, take } = stage(t, [one]);
   take("10.77.1.5");
   const drained = leased.become({ subnets: [], mtu: 1450 }, "draining");

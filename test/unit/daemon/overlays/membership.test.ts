@@ -87,7 +87,7 @@ test("a store that cannot be written once is reported, tried again, and holds up
   );
 });
 
-test("a host that somebody had leave an overlay stays out of it, whatever others come and go", async (t) => {
+test("a host that an administrator had leave an overlay stays out of it, whatever others come and go", async (t) => {
   const blues = new FakeHost("left");
   const { membership, hosts } = openMembership(new Map([["blue", blues]]));
   await using _ = membership;

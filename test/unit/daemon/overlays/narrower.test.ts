@@ -72,7 +72,7 @@ const shown = (node: Node, id: string): readonly (number | undefined)[] => {
 const bridgeOf = (networks: Networks): unknown =>
   networks.fragments().map((each) => [each.key, each.mtu]);
 
-test("pods that come to a network whose overlay carries less are told so; those that were there keep what they have", async (t) => {
+test("pods that come to a network whose overlay carries less get the smaller MTU; those that were there keep what they have", async (t) => {
   const { config, node, networks, leased, warned, carries } = stage();
   using _node = node;
   await using _leased = leased;

@@ -116,7 +116,7 @@ test("a peer that has moved is asked anew, one that has gone is forgotten, and a
   t.deepEqual(changes, [["k1", false]]);
 });
 
-test("every peer is asked again after the period, and of changes it is told once", async (t) => {
+test("every peer is asked again after the period, and a change of it is reported once", async (t) => {
   const answers: EchoAnswer[] = [answered(1), silent, silent, answered(2), answered(2)];
   const changes: boolean[] = [];
   const done = Promise.withResolvers<void>();
@@ -140,7 +140,7 @@ test("every peer is asked again after the period, and of changes it is told once
   t.deepEqual(changes.slice(0, 3), [true, false, true]);
 });
 
-test("a period of 0 asks nobody", (t) => {
+test("a period of 0 asks no peer", (t) => {
   const asked = new Asked();
   using prober = new Prober({ ask: asked.ask, periodMs: 0 });
   prober.follow(targets(1));

@@ -45,7 +45,7 @@ function open(path: string): Watched {
 }
 
 test.serial(
-  "the subnet's file is there whole, for all to read, before anybody is told that podnetd is ready",
+  "the subnet's file is there whole, for all to read, before podnetd reports that it is ready",
   (t) => {
     const path = join(top, "run", "flannel", "subnet.env");
     const former = process.umask(0o077);

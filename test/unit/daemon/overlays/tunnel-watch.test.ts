@@ -68,7 +68,7 @@ class Between {
   }
 }
 
-test("a tunnel that carries what it promises is told nothing of, and its peers are reachable", async (t) => {
+test("a tunnel that carries what it promises is not reported, and its peers are reachable", async (t) => {
   const between = new Between();
   using watch = new TunnelWatch(between.options("auto"));
   watch.follow({ backend: "vxlan", mtu: 1450, peers: [peer(2), peer(3)] });
@@ -132,7 +132,7 @@ test("a peer that cannot be reached is warned of, and when it can be it is tried
   t.is(watch.troubles.length, 1);
 });
 
-test("of a thousand peers that are lost or come back together one line tells, and of none that is told already", async (t) => {
+test("a thousand peers that are lost or come back together are one line in the log, and none without a change", async (t) => {
   const lines: (readonly [string, LogFields])[] = [];
   const waits: (() => void)[] = [];
   const say = (fields: LogFields, msg: string): void => {
@@ -164,7 +164,7 @@ test("of a thousand peers that are lost or come back together one line tells, an
   t.deepEqual(await next(0), [["All hosts of the overlay can be reached again", { hosts: 1000 }]]);
 });
 
-test("with probes off nobody is asked", (t) => {
+test("with probes off no peer is asked", (t) => {
   const between = new Between();
   using watch = new TunnelWatch({
     ...between.options("auto"),

@@ -62,7 +62,7 @@ test("an overlay's interface is found in flannel's order: names and addresses, e
   t.deepEqual(chosen({}), eth0, "the default route's");
 });
 
-test("the address that a wish names is the one that is used, of its family", (t) => {
+test("the address that a choice names is the one that is used, of its family", (t) => {
   const second = ["eth0", 1500, "192.0.2.9", undefined, "192.0.2.9", undefined];
   t.deepEqual(chosen({ interfaces: ["192.0.2.9"] }), second);
   t.deepEqual(chosen({ patterns: [/2\.9$/u] }), second);
@@ -84,7 +84,7 @@ test("an overlay of both families, or of IPv6 alone, goes by an interface that h
   t.deepEqual(chosen({ patterns: [/^eth1|^six0|^eth0/u] }, [4, 6]), both);
 });
 
-test("a public address alone has to be the host's and decides; alongside an interface it may be anybody's", (t) => {
+test("a public address alone has to be the host's and decides; alongside an interface it may be any", (t) => {
   const publicIp = "10.20.0.1" as Ipv4;
   t.deepEqual(chosen({ publicIp }), eth1);
   t.deepEqual(chosen({ publicIp6: "2001:db8:6::1" as Ipv6 }, [6])[0], "six0");

@@ -39,7 +39,7 @@ test("only a guest whose init is an agent that knows AWAKE becomes a template", 
   }
 });
 
-test("a guest that is silent: AGENT_TIMEOUT with its last words; one that ends: why it did", async (t) => {
+test("a guest that is silent: AGENT_TIMEOUT with its console tail; one that ends: why it did", async (t) => {
   await using silent = await ScriptedGuest.start();
   const error = await t.throwsAsync(settleTemplate(openGuest, 20)(around(silent), never));
   t.like(error, { code: "AGENT_TIMEOUT", details: { console: "last words" } });

@@ -75,7 +75,7 @@ test("a guest that cannot be configured after a resume is reported, and runs", a
   await node.pods.close(0);
 });
 
-test("what somebody else does to a machine is shown, and its guest is configured after it", async (t) => {
+test("outside changes to a machine are shown, and its guest is configured after it", async (t) => {
   using node = openNode(configuration({}));
   const { id } = await node.create();
   node.runs(false);

@@ -33,7 +33,7 @@ test("a running pod's plan is exchanged in one transaction, with its addresses, 
   await node.pods.close(0);
 });
 
-test("what a change may go back to stands in the row until it is settled", async (t) => {
+test("what a change may go back to stands in the row until it is complete", async (t) => {
   using node = openNode(configuration({}));
   const { id } = await node.create();
   await node.pods.change(id, async (live, row) => {
@@ -47,7 +47,7 @@ test("what a change may go back to stands in the row until it is settled", async
   await node.pods.close(0);
 });
 
-test("an address somebody holds is not taken, and everything stays as it was", async (t) => {
+test("an address that is held is not taken, and everything stays as it was", async (t) => {
   using node = openNode(configuration({}));
   const { id } = await node.create();
   const other = await node.create();

@@ -255,7 +255,7 @@ test("addresses, MTU, gateway, metric and routes are changed, and what is not na
   await node.pods.close(0);
 });
 
-test("a default route that nobody asked for goes with the last address of its family", async (t) => {
+test("a default route that no caller asked for goes with the last address of its family", async (t) => {
   using node = openNode(configuration({ "network.cidr6": "fd00:9::/64" }));
   const { id } = await node.create();
   const gateways = () =>

@@ -86,7 +86,7 @@ const refused = (t: ExecutionContext, wire: object, code: ErrorCode, field: stri
   if (isPodnetError(error)) t.is(error.field, field);
 };
 
-test("what a link is, its guest is told, and nothing of it is left when it is forgotten", (t) => {
+test("a guest learns what a link is, and nothing of it is left when it is forgotten", (t) => {
   const begun = pod({ interfaces: [{ cni: {} }] });
   t.deepEqual(guestConfigOf(begun).routes, []);
   const dns = { servers: ["192.0.2.53" as never], search: ["cni.example"], options: [] };
@@ -118,7 +118,7 @@ test("what a link is, its guest is told, and nothing of it is left when it is fo
   t.is(withoutTaken(after, 0), after);
 });
 
-test("a link without ARP and routes' attributes are told, but no source that the guest has not", (t) => {
+test("a link without ARP and routes' attributes are sent, but no source that the guest has not", (t) => {
   const begun = pod({ interfaces: [{ cni: {} }] });
   const rich = {
     ...taken,
@@ -137,7 +137,7 @@ test("a link without ARP and routes' attributes are told, but no source that the
   ] as never);
 });
 
-test("a plain hyperstart is told nothing of a link's IPv6", (t) => {
+test("a plain hyperstart gets nothing of a link's IPv6", (t) => {
   const begun = pod({ boot: { agent: "hyperstart" }, interfaces: [{ cni: {} }] });
   const plan = withTaken(begun, 0, taken, undefined);
   const guest = guestConfigOf({ ...begun, plan });

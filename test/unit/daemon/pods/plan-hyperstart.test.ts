@@ -181,7 +181,7 @@ test("the plan shows what is sent: commands of hyperstart's, STARTPOD to a new g
   );
 });
 
-test("who answers is told with what it cannot do", (t) => {
+test("the kind of agent that answers is reported with what it cannot do", (t) => {
   const plain = { api: 4244, extension: undefined, agent: undefined };
   t.is(guestThatIs(plain).name, "hyperstart");
   const cannot = guestThatIs(plain).text.cannot(plain);

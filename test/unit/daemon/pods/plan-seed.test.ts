@@ -33,7 +33,7 @@ interface NetworkConfig {
 const network = (): NetworkConfig =>
   JSON.parse(filesOf("none")["network-config"] ?? "") as NetworkConfig;
 
-test("a seed disk tells cloud-init who the pod is and what its interfaces have", (t) => {
+test("a seed disk names to cloud-init who the pod is and what its interfaces have", (t) => {
   const { "meta-data": meta = "", "user-data": user } = filesOf("none");
   t.deepEqual(JSON.parse(meta), { "instance-id": "abcdefghijkl", "local-hostname": "web" });
   t.is(user, "#!/bin/sh\n");

@@ -299,7 +299,7 @@ for (const [was, end] of [
     await node.pods.close(0);
   });
 
-test("a machine that ended while nobody watched is called so when nothing of it is left", async (t) => {
+test("a machine that ended while unwatched is called so when nothing of it is left", async (t) => {
   const config = configuration({});
   await leftRunning(config);
   using node = openNode(config);

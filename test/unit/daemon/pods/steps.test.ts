@@ -78,7 +78,7 @@ test("host and machine come up side by side", async (t) => {
   t.true(at("port.attach begins") < at("guest.ready ends"), reported.join());
 });
 
-test("the guest is told before its NICs are plugged", async (t) => {
+test("the guest is notified before its NICs are plugged", async (t) => {
   const stage = scene();
   const result = await up(stage);
   t.is(result.kind, "up");

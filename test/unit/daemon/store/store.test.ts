@@ -86,7 +86,7 @@ test("what was committed is there after reopening, what failed is not", (t) => {
   t.is(getMeta(db, "boot_id"), "one");
 });
 
-test("cursors that may have been told and lost with the power are not used again", (t) => {
+test("cursors that may have been sent and lost with the power are not used again", (t) => {
   using db = Database.openIn(directory());
   skipLostCursors(db);
   t.is(eventBounds(db).newest, 0);
@@ -131,7 +131,7 @@ test("a truncated database is refused", (t) => {
   t.throws(() => Database.openIn(dir), { code: "STATE_CORRUPT" });
 });
 
-test("a database of somebody else is refused", (t) => {
+test("a foreign database is refused", (t) => {
   const dir = directory();
   const raw = new DatabaseSync(join(dir, "state.db"));
   raw.exec("CREATE TABLE diary (day TEXT)");

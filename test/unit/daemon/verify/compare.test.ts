@@ -115,7 +115,7 @@ test("nothing there is a difference in every interface, said briefly", (t) => {
   t.like(status, { wanted: "running", found: "paused" });
 });
 
-test("a card on the bus without an id, and a slot QEMU does not tell", (t) => {
+test("a card on the bus without an id, and a slot that QEMU does not report", (t) => {
   const [nic] = vm.nics;
   const { address: _, ...withoutAddress } = nic as NonNullable<typeof nic>;
   const checks = comparePod([expected], host, {

@@ -323,7 +323,7 @@ test("tiny frames of one stream become one event; of two in turns, they count fo
   t.is(kill.process, slow.sent.process.id);
 });
 
-test("frames for streams nobody has are counted and dropped", async (t) => {
+test("frames for unknown streams are counted and dropped", async (t) => {
   await using both = await met("ours");
   const { session, sent } = await started(both);
   await both.peer.output(77n, bytes("x"));

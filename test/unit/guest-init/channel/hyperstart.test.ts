@@ -173,7 +173,7 @@ test("another default route gives way", async (t) => {
   );
 });
 
-test("a route that is taken away goes, one that this podnetd did not tell it of stays", async (t) => {
+test("a route that is taken away goes, one that this podnetd did not send stays", async (t) => {
   await using both = await pair();
   const more = {
     destination: parseCidr("172.20.0.0/16"),

@@ -165,7 +165,7 @@ function endless(): {
   };
 }
 
-test("what nobody waits for any more is given up, and does not spoil the next use", async (t) => {
+test("what has no waiting caller any more is given up, and does not spoil the next use", async (t) => {
   const built = new Built();
   await using templates = new Templates(2);
   const { build, reported } = endless();

@@ -146,7 +146,7 @@ test("what never may be there", (t) => {
     t.false(argv.includes(word), word);
 });
 
-test("in a jail QEMU is told to refuse what it does not need", (t) => {
+test("in a jail QEMU is configured to refuse what it does not need", (t) => {
   const sandbox =
     /^-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny$/m;
   t.regex(text(qemuArgv({ ...plan, jail: { uid: 5000, cgroups: [] } }, host)), sandbox);

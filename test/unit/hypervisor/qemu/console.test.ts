@@ -59,7 +59,7 @@ test("a follower too slow for the ring misses what was overwritten, nothing else
   t.true((await follower.next()).done);
 });
 
-test("a follower is told first what there is, be it nothing; aborting ends one that waits", async (t) => {
+test("a follower first gets what there is, be it nothing; aborting ends one that waits", async (t) => {
   const ring = new ConsoleRing();
   const stop = new AbortController();
   const follower = ring.follow(stop.signal);

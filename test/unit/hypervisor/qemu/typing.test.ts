@@ -35,7 +35,7 @@ async function consoleEnd(
   };
 }
 
-test("one at a time types; the next is told who, and has its turn when that one is done", async (t) => {
+test("one at a time types; the next learns who, and has its turn when that one is done", async (t) => {
   using end = await consoleEnd();
   const first = end.typing.take("uid 0, gid 0");
   const error = t.throws(() => end.typing.take("uid 7, gid 7"), { message: /uid 0, gid 0$/ });

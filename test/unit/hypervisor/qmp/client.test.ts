@@ -255,7 +255,7 @@ test("a getfd never answered frees the queue at its deadline", async (t) => {
   });
 });
 
-test("a descriptor for a QEMU that is gone: the session is lost, though the socket has not told yet", async (t) => {
+test("a descriptor for a QEMU that is gone: the session is lost, though the socket has not reported it yet", async (t) => {
   const peer = await startHostileQmp((connection) => connection.negotiate());
   using client = await QmpClient.open(peer.path);
   // Closes the other end now; what this end reads of it comes in a later round of the event loop.

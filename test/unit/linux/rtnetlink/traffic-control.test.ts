@@ -38,7 +38,7 @@ test("a redirection is what tc asks for", (t) => {
   t.is(said.replaceAll("38000780", "38000700").replaceAll("34000180", "34000100"), captured);
 });
 
-test("a redirection is read as the kernel tells it, and the tables behind it are none", (t) => {
+test("a redirection is read as the kernel reports it, and the tables behind it are none", (t) => {
   const options =
     "240005000100010000000000000000000000000000000000000000000000000000000000080002000000008008000b0008000000a8000700a40001000b0001006d697272656400004400040014000100000000000000000000000000000000001400070000000000000000000000000000000000180003000000000000000000000000000000000000000000" +
     "08000a0000000000480002002000020001000000000000000400000001000000010000000100000002000000240001004100000000000000410000000000000000000000000000000000000000000000";
@@ -55,7 +55,7 @@ test("a redirection is read as the kernel tells it, and the tables behind it are
   t.is(parseFilter(bytes(`${head}${kind}08000b00000000000c0002000800040001000000`)), undefined);
 });
 
-test("a token bucket is read as the kernel tells it", (t) => {
+test("a token bucket is read as the kernel reports it", (t) => {
   const head = tcmsg("03000000", "00000280", "ffffffff", "03000000");
   const parms = "28000100000100000000000048e80100000000000000000000000000204e00000050c30000000000";
   const queue = parseQdisc(bytes(`${head}08000100746266002c000200${parms}`));

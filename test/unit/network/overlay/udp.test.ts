@@ -183,7 +183,7 @@ function delivered(datagrams: readonly Buffer[]): number[][] {
   return all;
 }
 
-test("a packet for nobody is answered from the overlay's first address, but never ICMP nor a later fragment", (t) => {
+test("a packet for no host is answered from the overlay's first address, but never ICMP nor a later fragment", (t) => {
   const answer = new NativeMemory(200);
   const write = (change: (memory: NativeMemory) => void = () => {}): number => {
     const { memory } = segments(100, 0);
@@ -211,7 +211,7 @@ test("a packet for nobody is answered from the overlay's first address, but neve
   );
 });
 
-test("the longest prefix has an address, and none has what is nobody's", (t) => {
+test("the longest prefix has an address, and none has what no host has", (t) => {
   const peers = new PeerTable();
   const address = 0xc0a8_0901;
   t.is(peers.find(address), undefined);

@@ -109,7 +109,7 @@ test("routes that the kernel made, of other tables and of other links are left o
   ]);
 });
 
-test("neighbours that somebody set are taken over, those that were learnt are not", (t) => {
+test("neighbours that another program set are taken over, those that were learnt are not", (t) => {
   const { mac: _, ...without } = neighbour("10.1.0.9", "permanent");
   const neighbours = [
     neighbour("10.1.0.1", "permanent"),
