@@ -41,7 +41,7 @@ test("a title is found as one literal, in its order, and nowhere else", (t) => {
     "one … four",
     "three two",
     "of …: reported",
-    "of kinds: told (…) of",
+    "of kinds: reported (…) of",
   ])
     t.notRegex(source, literal(title), title);
 });
