@@ -144,7 +144,7 @@ export const vmSockets = {
   /** QMP of the daemon. */
   qmp: "qmp.sock",
   /** A second QMP monitor, for sources: QEMU serves one client per monitor at a time. */
-  witness: "witness.sock",
+  verify: "witness.sock",
   /** virtserialport `sh.hyper.channel.0`: control frames. */
   channel: "channel.sock",
   /** virtserialport `sh.hyper.channel.1`: tty frames. */

@@ -129,8 +129,8 @@ export class LeaseDriver {
   }
 
   #task(task: Promise<void>): void {
-    const settled = guard("etcd", () => task).finally(() => this.#tasks.delete(settled));
-    this.#tasks.add(settled);
+    const finished = guard("etcd", () => task).finally(() => this.#tasks.delete(finished));
+    this.#tasks.add(finished);
   }
 
   async #run(): Promise<void> {

@@ -29,7 +29,7 @@ export type Intent =
   /** Subnets on probation are another's, and their key is gone. */
   | { readonly kind: "dropped" }
   /** The key asked for shows as this host's. */
-  | { readonly kind: "settled"; readonly lease: Lease };
+  | { readonly kind: "acquired"; readonly lease: Lease };
 
 export interface Resolved {
   readonly intent: Intent;

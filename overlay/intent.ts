@@ -34,7 +34,7 @@ export function intentOf(
   if (candidate !== undefined) {
     const entry = leases.get(leaseKey(state.settings.prefix, candidate));
     if (entry?.kind === "lease" && ownerOf(entry.grant) === state.host.owner)
-      return resolved({ kind: "settled", lease: entry });
+      return resolved({ kind: "acquired", lease: entry });
     return acquire(state, config, leases, moment);
   }
   if (own === undefined) {
@@ -46,7 +46,7 @@ export function intentOf(
   }
   const entry = leases.get(own.key);
   if (entry?.kind === "lease" && entry.grant !== own.grant && entry.grant === state.spare?.grant)
-    return resolved({ kind: "settled", lease: entry });
+    return resolved({ kind: "acquired", lease: entry });
   const parting = partingOf(own, entry);
   if (parting !== undefined) return resolved({ kind: "part", lease: parting });
   const draining = drainOf(state, own, config);
@@ -176,7 +176,7 @@ function held(state: LeaseState, own: Own, entry: Lease, around: Around): Resolv
   // This host wrote the value, but the answer was lost. The text alone identifies the reservation
   // as its own if its address changes one day.
   if (permanent && claim.write.value === entry.text && own.text !== entry.text)
-    return resolved({ kind: "settled", lease: entry }, ...troubles);
+    return resolved({ kind: "acquired", lease: entry }, ...troubles);
   if (isDue || claim.write.value !== entry.text) {
     const transaction = (grant: GrantId): LeaseTransaction => ({
       compares: [{ key: entry.key, modRevision: entry.modRevision }],

@@ -24,8 +24,8 @@ import type { Lease, Leases } from "./registry.ts";
  */
 export function step(state: LeaseState, event: LeaseEvent, leases: Leases, moment: Moment): Step {
   const taken = take(state, event, moment);
-  const settled = settle(taken.state, leases, moment);
-  return { state: tookOver(settled.state), commands: [...taken.commands, ...settled.commands] };
+  const converged = converge(taken.state, leases, moment);
+  return { state: tookOver(converged.state), commands: [...taken.commands, ...converged.commands] };
 }
 
 /** Ends taking over from other hosts once this host has its lease, at its address. */
@@ -38,7 +38,7 @@ const tookOver = (state: LeaseState): LeaseState =>
     : state;
 
 /** Brings the state closer to the intended one, until it has to wait. */
-function settle(state: LeaseState, leases: Leases, moment: Moment): Step {
+function converge(state: LeaseState, leases: Leases, moment: Moment): Step {
   let now: LeaseState = { ...state, wakeAt: undefined };
   const commands: LeaseCommand[] = [];
   if (now.request !== undefined) return only(now);
@@ -76,8 +76,8 @@ function act(state: LeaseState, intent: Intent, moment: Moment): Step {
         failures: 0,
         troubles: state.troubles.filter(({ kind }) => kind !== "failing"),
       });
-    case "settled": {
-      const own = settledOwn(intent.lease, state, moment);
+    case "acquired": {
+      const own = acquiredOwn(intent.lease, state, moment);
       return state.candidate === undefined
         ? withOwn(state, own)
         : onProbation(state, own, intent.lease.modRevision);
@@ -107,7 +107,7 @@ function act(state: LeaseState, intent: Intent, moment: Moment): Step {
 }
 
 /** Since when a grant runs is known of the spare one; any other is renewed at once. */
-function settledOwn(lease: Lease, { spare, settings }: LeaseState, { at }: Moment): Own {
+function acquiredOwn(lease: Lease, { spare, settings }: LeaseState, { at }: Moment): Own {
   const { subnets, grant, text } = lease;
   const regained = lease.createRevision === lease.modRevision;
   const grantedAt = spare?.grant === grant ? spare.at : at - settings.ttlSeconds * 1000;

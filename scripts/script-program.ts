@@ -243,7 +243,7 @@ export function publish(top: string, program: Program, built: string): string {
     current = sha256File(to);
   } catch {}
   if (current !== digest) {
-    place(to, (draft) => copyFileSync(built, draft));
+    place(to, (temporary) => copyFileSync(built, temporary));
   }
   console.log(`  ${name}: ${kib(size)}, sha256 ${digest.slice(0, 16)}`);
   return to;

@@ -1,7 +1,7 @@
 import { mkdirSync, readdirSync, rmSync, statSync } from "node:fs";
 import path from "node:path";
 
-/** No build takes so long, milliseconds: whoever made an older draft was killed. */
+/** No build takes so long, milliseconds: whoever made an older directory was killed. */
 const forgottenMs = 600_000;
 
 /**
@@ -10,15 +10,15 @@ const forgottenMs = 600_000;
  */
 export async function withTemporaryFile(
   directory: string,
-  body: (draft: string) => Promise<void>,
+  body: (temporary: string) => Promise<void>,
 ): Promise<void> {
-  const draft = `${directory}.${process.pid}`;
+  const temporary = `${directory}.${process.pid}`;
   sweepTemporaryFiles(directory);
-  mkdirSync(draft, { recursive: true });
+  mkdirSync(temporary, { recursive: true });
   try {
-    await body(draft);
+    await body(temporary);
   } finally {
-    rmSync(draft, { recursive: true, force: true });
+    rmSync(temporary, { recursive: true, force: true });
   }
 }
 

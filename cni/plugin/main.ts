@@ -133,14 +133,14 @@ function withoutPodnetd({ env, stdin, config, settings, why }: Asked): Outcome {
       cause,
     });
   }
-  return settleAtOnce(settings, renderExchange(env, config), record);
+  return carryOutNow(settings, renderExchange(env, config), record);
 }
 
 /**
  * podnetd may have started meanwhile, and looked for records before this one was there
  * (protocol/pending.ts).
  */
-function settleAtOnce(settings: Settings, body: string, record: string): Outcome {
+function carryOutNow(settings: Settings, body: string, record: string): Outcome {
   try {
     const outcome = call(settings, body);
     if (typeof outcome === "symbol") return { exit: 0, stdout: "" };

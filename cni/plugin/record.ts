@@ -13,16 +13,16 @@ export function writePending(
 ): string {
   const name = pendingName(attachment.containerId, attachment.ifName);
   const path = `${directory}/${name}`;
-  const draft = `${directory}/${temporaryName(sys.pid())}`;
+  const temporary = `${directory}/${temporaryName(sys.pid())}`;
   makeDirectory(directory);
   // podnetd may run as another user, which must be able to read the record; its directory is closed
   // to other users.
   sys.umask(0o022);
-  const fd = sys.open(draft, openFlag.make, 0o644);
+  const fd = sys.open(temporary, openFlag.make, 0o644);
   sys.writeAll(fd, encodeUtf8(text));
   sys.sync(fd);
   sys.close(fd);
-  sys.rename(draft, path);
+  sys.rename(temporary, path);
   const parent = sys.open(directory, openFlag.directory, 0);
   sys.sync(parent);
   sys.close(parent);

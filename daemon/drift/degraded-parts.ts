@@ -27,9 +27,9 @@ interface PodReasons {
     id: PodId,
   ): { readonly plan: NamedPod; readonly reason?: string | undefined } | undefined;
   /** The pod runs on, and lacks `what`. */
-  ailing(pod: NamedPod, what: string, error: PodnetError): void;
+  degraded(pod: NamedPod, what: string, error: PodnetError): void;
   /** The pod gives no such reason any more; `text` is for its event. */
-  well(pod: NamedPod, text: string): void;
+  recovered(pod: NamedPod, text: string): void;
 }
 
 export interface DegradedPartsOptions extends Reporting {
@@ -73,7 +73,7 @@ export class DegradedParts {
     const { sinceMs } = this.#conditions.fail(part.key, error, now);
     const missing = part.kind !== "network" && thrown.details["errno"] === "ENODEV";
     if (missing && now - sinceMs < missingMs) return;
-    if (isOfPod(part)) this.#ailing(part, error);
+    if (isOfPod(part)) this.#podDegraded(part, error);
     if (this.#conditions.report(part.key))
       reportDrift({ part, found, error, pauseMs: 0 }, this.#parts);
   }
@@ -85,16 +85,16 @@ export class DegradedParts {
     const { records } = this.#parts;
     const row = records.getUsable(part.podId);
     if (row?.reason?.startsWith(cut) === true || row?.reason?.startsWith(unseen) === true)
-      records.well(row.plan, "its network is whole again");
+      records.recovered(row.plan, "its network is whole again");
   }
 
   /** The pod runs on and gives the reason, unless it has another one already. */
-  #ailing({ podId }: PortPart | JoinPart, error: PodnetError): void {
+  #podDegraded({ podId }: PortPart | JoinPart, error: PodnetError): void {
     const { records } = this.#parts;
     const row = records.getUsable(podId);
     // In a namespace that podnetd cannot enter any more its machine may well go on.
     const what = error.code === "NETNS_UNUSABLE" ? unseen : cut;
-    if (row !== undefined && row.reason === undefined) records.ailing(row.plan, what, error);
+    if (row !== undefined && row.reason === undefined) records.degraded(row.plan, what, error);
   }
 }
 

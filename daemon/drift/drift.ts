@@ -21,13 +21,13 @@ import { RepairBackoff } from "../reconcile/repair-backoff.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
 import { reportDrift } from "./report.ts";
 import { inspectRules } from "./rules.ts";
-import { nobody, type Suspects } from "./suspects.ts";
+import { noSuspects, type Suspects } from "./suspects.ts";
 
 /**
  * From an event to the look it asks for, milliseconds: a deleted bridge brings an event for each of
  * its ports.
  */
-const settleMs = 100;
+const quietMs = 100;
 /** Longest a look may take, milliseconds. */
 const lookLimitMs = 60_000;
 /**
@@ -61,7 +61,7 @@ export class DriftWatch implements AsyncDisposable {
   #unvisited: string[] = [];
   readonly #over = new AbortController();
   readonly #opened = new DisposableStack();
-  #suspects = nobody();
+  #suspects = noSuspects();
   /** One key: there is one look at a time, at all that is suspected by then. */
   readonly #looks: WorkQueue<"look">;
   /** The fingerprint of rules and settings as they were when all was as planned. */
@@ -122,13 +122,13 @@ export class DriftWatch implements AsyncDisposable {
 
   #suspect(more: Partial<Omit<Suspects, "links">>): void {
     Object.assign(this.#suspects, more);
-    this.#looks.add("look", () => this.#look(), settleMs);
+    this.#looks.add("look", () => this.#look(), quietMs);
   }
 
   async #look(): Promise<void> {
     if (this.#over.signal.aborted) return;
     const suspects = this.#suspects;
-    this.#suspects = nobody();
+    this.#suspects = noSuspects();
     const signal = limited(lookLimitMs, this.#over.signal);
     try {
       let rules = suspects.rules && (await this.#rulesChanged(signal));

@@ -109,7 +109,7 @@ export interface LiveNetworks {
    * The desired state of a network that is not being changed; undefined when it is deleted, or is
    * being replaced.
    */
-  settledFragment(name: string): NetworkFragment | undefined;
+  stableFragment(name: string): NetworkFragment | undefined;
   /** Lets pods ask for names again, where they cannot. */
   answerNames(): Promise<void>;
 }
@@ -172,7 +172,7 @@ export const partNow = (
 ): Fragment | undefined => {
   switch (part.kind) {
     case "network":
-      return networks.settledFragment(part.fragment.key);
+      return networks.stableFragment(part.fragment.key);
     case "port":
       return pods.portNow(part);
     case "attachment":

@@ -12,8 +12,8 @@ export interface Suspects {
   rules: boolean;
 }
 
-/** Nothing is. */
-export const nobody = (): Suspects => ({
+/** Nothing to inspect. */
+export const noSuspects = (): Suspects => ({
   links: new Set(),
   networks: false,
   ports: false,

@@ -31,7 +31,7 @@ import { openOverlays } from "../overlays/open-overlays.ts";
 import { HostQemu } from "./host-qemu.ts";
 import { checkHost } from "./preflight.ts";
 import { plansDirectory } from "../pods/store/kept-plans.ts";
-import { settleTemplate } from "../pods/guest/template-guest.ts";
+import { awaitTemplateGuest } from "../pods/guest/template-guest.ts";
 import { serveApi } from "../api/api-server.ts";
 import type { ServiceParts } from "../api/context.ts";
 import { healthPage } from "../api/http/health-pages.ts";
@@ -329,7 +329,7 @@ function openDriver(config: Config, qemu: HostQemu, log: Log): Promise<QemuDrive
     // The planner knows whether a machine is to boot the default image, and refuses what that
     // cannot do with.
     leastMemoryMib: 1,
-    settle: settleTemplate(openGuest, config.timeouts.readyMs),
+    awaitGuest: awaitTemplateGuest(openGuest, config.timeouts.readyMs),
     log: (level, message, fields) => log[level](fields, message),
   });
 }

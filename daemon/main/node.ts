@@ -97,9 +97,9 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   const network = opened.use(openNetwork(parts));
   await publishFirst(network, db);
   const networkLog = logOf("network");
-  const settled = await recoverNetworks({ db, config, host: network, clock, log: networkLog });
+  const recovered = await recoverNetworks({ db, config, host: network, clock, log: networkLog });
   const journal = new Journal(db, clock, logOf("store"));
-  const addresses = new Addresses(db, settled, config.quarantineMs, clock);
+  const addresses = new Addresses(db, recovered, config.quarantineMs, clock);
   const containerNames = new ContainerNames();
   const resolvers = opened.use(
     new Resolvers({
@@ -132,7 +132,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       ],
       changedServersText: (name, known) => pods.changedServersText(name, known),
     },
-    settled,
+    recovered,
   );
   const published = opened.use(new HeldPorts(parts.hold));
   const records = new PodRecords({ db, journal, addresses, clock, published, kept });

@@ -77,7 +77,7 @@ export class NetworkChanges {
       const cidrs = definition.subnets.map(({ cidr }) => cidr);
       db.transaction(() => {
         deleteQuarantinedOutside(db, name, cidrs);
-        rows.settleNetwork(db, name);
+        rows.completeNetwork(db, name);
       });
       place();
       entry.definition = definition;

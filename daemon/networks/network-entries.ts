@@ -71,7 +71,7 @@ export class NetworkEntries {
   }
 
   /** The desired state of a network; undefined if it does not exist, or is being changed. */
-  settledFragment(name: string): NetworkFragment | undefined {
+  stableFragment(name: string): NetworkFragment | undefined {
     const entry = this.get(name);
     return entry === undefined || entry.moving ? undefined : this.fragmentOf(entry);
   }

@@ -29,13 +29,13 @@ export class Networks implements KnownNetworks {
   readonly #changes: NetworkChanges;
 
   /** Starts with the networks that `recoverNetworks` returned. */
-  constructor(parts: NetworksParts, settled: readonly NetworkDefinition[]) {
+  constructor(parts: NetworksParts, recovered: readonly NetworkDefinition[]) {
     this.#parts = parts;
     this.#entries = new NetworkEntries(parts.config);
     this.#names = new GatewayNames(parts, this.#entries);
     this.#plans = new NetworkPlans(parts, this.#entries, this.#names);
     this.#changes = new NetworkChanges(parts, this.#entries, this.#names);
-    for (const definition of settled) {
+    for (const definition of recovered) {
       const row = rows.getNetwork(parts.db, definition.name);
       // The host has refused to take that change back.
       this.#entries.enter(definition, row?.before === undefined ? [] : [row.definition]);
@@ -90,8 +90,8 @@ export class Networks implements KnownNetworks {
   }
 
   /** The desired state of a network; undefined if it does not exist, or is being changed. */
-  settledFragment(name: string): NetworkFragment | undefined {
-    return this.#entries.settledFragment(name);
+  stableFragment(name: string): NetworkFragment | undefined {
+    return this.#entries.stableFragment(name);
   }
 
   /**
@@ -129,7 +129,7 @@ export class Networks implements KnownNetworks {
       db.transaction(write, undefined, "always", "new");
       try {
         await host.apply(this.#entries.plain(definition), AbortSignal.timeout(hostMs));
-        rows.settleNetwork(db, definition.name);
+        rows.completeNetwork(db, definition.name);
       } catch (thrown) {
         await this.#changes.tidy(definition.name, () => this.#takeAway(definition.name));
         throw thrown;

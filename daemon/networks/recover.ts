@@ -37,18 +37,21 @@ export async function recoverNetworks(parts: RecoverParts): Promise<NetworkDefin
     if (configured) await retireConfigured(definition, parts);
   await ensureConfigured(parts);
   for (const row of stored) if (!row.configured) await recoverOne(row, parts);
-  const settled = rows
+  const recovered = rows
     .listNetworks(db)
     .flatMap(({ definition, before, state }) =>
       state === "ready" || state === "updating" ? [before ?? definition] : [],
     );
   // An earlier configuration, or a network that has gone, may have needed more.
   await parts.host
-    .remove({ kind: "forwarding", families: unusedFamilies(settled) }, AbortSignal.timeout(hostMs))
+    .remove(
+      { kind: "forwarding", families: unusedFamilies(recovered) },
+      AbortSignal.timeout(hostMs),
+    )
     .catch((err: unknown) => {
       parts.log.error({ err }, "Forwarding that no network needs cannot be put back");
     });
-  return settled;
+  return recovered;
 }
 
 /** Throws `CONFIG_INVALID` when the configured name or bridge is that of a network made by API. */

@@ -91,7 +91,7 @@ export function beginNetworkUpdate(db: Database, definition: NetworkDefinition):
 }
 
 /** Records that the operation has taken effect. */
-export function settleNetwork(db: Database, name: NetworkName): void {
+export function completeNetwork(db: Database, name: NetworkName): void {
   db.run("UPDATE networks SET state = 'ready', before = NULL WHERE name = ?", name);
 }
 

@@ -48,7 +48,7 @@ const parts = ["", "-wal", "-shm", "-mark"] as const;
  * Puts the one with more commits in the place of the state, whatever it was; what was there is kept
  * in a directory alongside it. With neither the state begins anew. Answers that directory.
  */
-export const settleState = (stateDir: string, found: FoundStates): string =>
+export const chooseState = (stateDir: string, found: FoundStates): string =>
   perform("file", "put state aside", () => putAside(stateDir, found));
 
 function putAside(stateDir: string, { state, copy }: FoundStates): string {

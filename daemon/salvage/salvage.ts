@@ -11,7 +11,7 @@ import { planToReap, type Unknown, unknownMachines } from "../pods/lifecycle/orp
 import { Database } from "../store/database.ts";
 import { getPod, podIds } from "../pods/store/pods.ts";
 import { adoptPod } from "./adopt.ts";
-import { findStates, type FoundState, settleState } from "./base.ts";
+import { findStates, type FoundState, chooseState } from "./base.ts";
 
 export interface SalvageParts {
   readonly config: Config;
@@ -127,7 +127,7 @@ export async function removeOrphans(parts: SalvageParts): Promise<void> {
 
 function settled({ config, say }: SalvageParts): Database {
   const found = findStates(config.stateDir);
-  const aside = settleState(config.stateDir, found);
+  const aside = chooseState(config.stateDir, found);
   const db = Database.openIn(config.stateDir, undefined, { evenOlder: true });
   say(`state    goes on with ${db.commits} commits; what was there is in ${aside}`);
   return db;

@@ -19,34 +19,34 @@ export async function writeCopy(db: Database, file: string, schema: number): Pro
   // The remaining room is for the state itself.
   if (!db.hasRoom || commitsOf(copyOf(file)) === db.commits || statSync(file).size > largest)
     return;
-  const draft = `${file}-draft`;
+  const temporary = `${file}-draft`;
   await performAsync("commit", "copy state", async () => {
-    removeTemporary(draft);
+    removeTemporary(temporary);
     try {
-      await db.copyTo(draft);
-      lookAtTemporary(draft, schema);
-      const fd = openSync(draft, "r");
+      await db.copyTo(temporary);
+      lookAtTemporary(temporary, schema);
+      const fd = openSync(temporary, "r");
       fsyncSync(fd);
       closeSync(fd);
-      renameSync(draft, copyOf(file));
+      renameSync(temporary, copyOf(file));
     } finally {
-      removeTemporary(draft);
+      removeTemporary(temporary);
     }
   });
 }
 
 /** Checks the copy and throws the defect it finds. It needs no log from then on, and gets none. */
-function lookAtTemporary(draft: string, schema: number): void {
+function lookAtTemporary(temporary: string, schema: number): void {
   {
-    const copy = new DatabaseSync(draft);
+    const copy = new DatabaseSync(temporary);
     using _copy = { [Symbol.dispose]: () => copy.close() };
     copy.exec("PRAGMA journal_mode = DELETE");
   }
-  refuseUnfit(draft, schema);
+  refuseUnfit(temporary, schema);
 }
 
-function removeTemporary(draft: string): void {
-  for (const each of [draft, `${draft}-journal`, `${draft}-wal`, `${draft}-shm`])
+function removeTemporary(temporary: string): void {
+  for (const each of [temporary, `${temporary}-journal`, `${temporary}-wal`, `${temporary}-shm`])
     if (existsSync(each)) perform("commit", "remove temporary file of copy", () => rmSync(each));
 }
 

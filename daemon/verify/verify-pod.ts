@@ -60,7 +60,7 @@ export async function verifyPod(
       hint: `Start it: podnet start ${name}`,
     });
   }
-  const socket = machineKindOf(pod.plan.vm).witnessSocket(pod.vm);
+  const socket = machineKindOf(pod.plan.vm).verifySocket(pod.vm);
   const expected = expectedInterfaces(pod.plan, networks);
   const portsAsPrinted = async (): Promise<Check[]> =>
     hearPorts(pod.plan, await firewall(), signal);

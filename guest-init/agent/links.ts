@@ -17,7 +17,7 @@ const deviceWaitMs = 2000;
  * Delay between a change of a link and the scan that has no waiter, milliseconds: a new NIC causes
  * several changes.
  */
-const settleMs = 200;
+const quietMs = 200;
 
 interface Waiting {
   /** Looks once more. */
@@ -36,7 +36,7 @@ export class Links {
   readonly #mayRescan: boolean;
   readonly #waiting = new Set<Waiting>();
   #afterChanges: (() => void) | undefined;
-  #settling = false;
+  #scanDue = false;
   #fd = -1;
 
   /** `mayRescan`: the PCI bus is the guest's own. */
@@ -129,15 +129,15 @@ export class Links {
         while (sys.receiveAll(this.#fd, buffer) !== undefined);
       } catch {}
       for (const waiting of this.#waiting) waiting.look();
-      this.#settle();
+      this.#scanLater();
     });
   }
 
-  #settle(): void {
-    if (this.#settling || this.#afterChanges === undefined) return;
-    this.#settling = true;
-    this.#loop.after(settleMs, () => {
-      this.#settling = false;
+  #scanLater(): void {
+    if (this.#scanDue || this.#afterChanges === undefined) return;
+    this.#scanDue = true;
+    this.#loop.after(quietMs, () => {
+      this.#scanDue = false;
       this.#afterChanges?.();
     });
   }

@@ -55,7 +55,7 @@ export function endMachine(loop: Loop, how: "power-off" | "restart"): void {
   const end = (): void => {
     for (const pid of mainThreads()) signal(pid, kill);
     sys.sync();
-    settleDisks();
+    cleanDisks();
     sys.reboot(how === "power-off" ? powerOffNumber : restartNumber);
   };
   const running = mainThreads();
@@ -68,7 +68,7 @@ export function endMachine(loop: Loop, how: "power-off" | "restart"): void {
 const remountReadOnly = 1 | 32;
 
 /** Leaves file systems on disks clean, unless processes still write to them. */
-function settleDisks(): void {
+function cleanDisks(): void {
   for (const line of (readText("/proc/self/mounts") ?? "").split("\n")) {
     const [source = "", target = ""] = line.split(" ");
     if (!source.startsWith("/dev/")) continue;

@@ -217,7 +217,7 @@ export class Control {
   }
 
   #reply(reply: Reply): void {
-    if (this.#pending.settle(reply)) return;
+    if (this.#pending.answer(reply)) return;
     // Left-over answers are no breach while the ends are finding each other; later they are.
     if (
       this.#flow.mode !== "identifying" ||

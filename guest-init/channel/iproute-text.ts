@@ -30,7 +30,7 @@ function attempt<T>(parse: () => T): T | undefined {
 /** Other names that a guest gives an interface are kept out of podnet's messages. */
 const isName = (name: string): boolean => attempt(() => parseIfName(name)) !== undefined;
 
-interface Draft {
+interface FoundLink {
   name: string;
   index: number;
   mtu: number;
@@ -44,12 +44,12 @@ interface Draft {
  * Lines it does not know are passed over; text from a guest is never trusted to be well formed.
  */
 export function parseIpAddr(text: string): ObservedInterface[] {
-  const drafts: Draft[] = [];
+  const links: FoundLink[] = [];
   for (const line of text.split("\n")) {
     const head = /^(\d{1,9}): ([^:\s]{1,31}): <([A-Z0-9_,-]*)> mtu (\d{1,6})\b/.exec(line);
     if (head !== null) {
       const [, index = "", name = "", flags = "", mtu = ""] = head;
-      drafts.push({
+      links.push({
         // A peer's index follows the name: eth0@if3.
         name: name.replace(/@.*$/, ""),
         index: Number(index),
@@ -60,16 +60,16 @@ export function parseIpAddr(text: string): ObservedInterface[] {
       });
       continue;
     }
-    const draft = drafts.at(-1);
-    if (draft === undefined) continue;
+    const link = links.at(-1);
+    if (link === undefined) continue;
     const words = line.trim().split(/\s+/);
-    if (words[0] === "link/ether") draft.mac = attempt(() => parseMac(words[1] ?? ""));
+    if (words[0] === "link/ether") link.mac = attempt(() => parseMac(words[1] ?? ""));
     if ((words[0] === "inet" || words[0] === "inet6") && after(words, "scope") === "global") {
       const prefix = attempt(() => parseIpPrefix(words[1] ?? ""));
-      if (prefix !== undefined) draft.addresses.push(prefix);
+      if (prefix !== undefined) link.addresses.push(prefix);
     }
   }
-  return drafts.flatMap(({ mac, ...rest }) =>
+  return links.flatMap(({ mac, ...rest }) =>
     mac === undefined || !isName(rest.name) ? [] : [{ ...rest, mac }],
   );
 }

@@ -21,7 +21,7 @@ export interface Asked {
 interface Entry {
   readonly accepts: ((reply: Reply) => boolean) | undefined;
   readonly dueAt: number;
-  settle: ((outcome: Reply | PodnetError) => void) | undefined;
+  finish: ((outcome: Reply | PodnetError) => void) | undefined;
 }
 
 /** Commands that wait for their answers, oldest first: hyperstart's answers carry no ids. */
@@ -46,7 +46,7 @@ export class PendingCommands {
     // A command's time begins when those before it have had theirs: the guest works in order.
     const dueAt = Math.max(now, this.#entries.at(-1)?.dueAt ?? 0) + deadlineMs;
     const { promise, resolve, reject } = Promise.withResolvers<Reply>();
-    const giveUp = (error: PodnetError): void => entry.settle?.(error);
+    const giveUp = (error: PodnetError): void => entry.finish?.(error);
     const onAbort = (): void => giveUp(abortError(signal, commandName(code)));
     const timer = this.#time.after(dueAt - now, () =>
       giveUp(
@@ -60,8 +60,8 @@ export class PendingCommands {
     const entry: Entry = {
       accepts,
       dueAt,
-      settle: (outcome) => {
-        entry.settle = undefined;
+      finish: (outcome) => {
+        entry.finish = undefined;
         timer[Symbol.dispose]();
         signal.removeEventListener("abort", onAbort);
         if (outcome instanceof PodnetError) reject(outcome);
@@ -74,17 +74,17 @@ export class PendingCommands {
   }
 
   /** Gives the oldest command its answer; false when it does not take it, or there is none. */
-  settle(reply: Reply): boolean {
+  answer(reply: Reply): boolean {
     const entry = this.#entries[0];
     if (entry === undefined || entry.accepts?.(reply) === false) return false;
     this.#entries.shift();
-    entry.settle?.(reply);
+    entry.finish?.(reply);
     return true;
   }
 
   failAll(reason: PodnetError): void {
     const entries = this.#entries;
     this.#entries = [];
-    for (const entry of entries) entry.settle?.(reason);
+    for (const entry of entries) entry.finish?.(reason);
   }
 }

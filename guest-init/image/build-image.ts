@@ -95,9 +95,9 @@ export async function buildImage(
   const extracted = await cache.file(kernelName, keyOf(kernel.sha256), (to) =>
     step(`kernel: extract ${kernelName}`, () => target.kernel(packaged, to)),
   );
-  place(path.join(image, kernelName), (draft) => copyFileSync(extracted, draft));
+  place(path.join(image, kernelName), (temporary) => copyFileSync(extracted, temporary));
   if (target.outputs.includes(packagedKernel))
-    place(path.join(image, packagedKernel), (draft) => copyFileSync(packaged, draft));
+    place(path.join(image, packagedKernel), (temporary) => copyFileSync(packaged, temporary));
   const modules = findModules(path.join(trees.kernel, "lib/modules", release));
   await step("initramfs", () => writeInitramfs(image, agent, trees, release, modules));
   writeManifest(image, key, target.outputs, { kernel, busybox }, agent, modules);
@@ -190,8 +190,8 @@ async function writeInitramfs(
       modules,
     }),
   );
-  place(path.join(image, "initramfs.gz"), (draft) =>
-    writeFileSync(draft, gzipSync(archive, { level: 9 })),
+  place(path.join(image, "initramfs.gz"), (temporary) =>
+    writeFileSync(temporary, gzipSync(archive, { level: 9 })),
   );
 }
 
@@ -226,8 +226,8 @@ function writeManifest(
     },
     outputs: Object.fromEntries(outputs.map((name) => [name, fileRecord(path.join(image, name))])),
   };
-  place(path.join(image, "manifest.json"), (draft) =>
-    writeFileSync(draft, `${JSON.stringify(manifest, null, 2)}\n`),
+  place(path.join(image, "manifest.json"), (temporary) =>
+    writeFileSync(temporary, `${JSON.stringify(manifest, null, 2)}\n`),
   );
   for (const [name, { bytes }] of Object.entries(manifest.outputs))
     console.log(`  ${name}: ${kib(bytes)}`);

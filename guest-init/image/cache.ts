@@ -30,12 +30,12 @@ export class BuildCache {
     const [stem, extension] = dot < 0 ? [name, ""] : [name.slice(0, dot), name.slice(dot)];
     const file = path.join(this.#directory, `${stem}-${key}${extension}`);
     if (existsSync(file)) return file;
-    const draft = path.join(this.#directory, `draft-${process.pid}-${name}`);
+    const temporary = path.join(this.#directory, `temporary-${process.pid}-${name}`);
     try {
-      await make(draft);
-      renameSync(draft, file);
+      await make(temporary);
+      renameSync(temporary, file);
     } finally {
-      rmSync(draft, { force: true, recursive: true });
+      rmSync(temporary, { force: true, recursive: true });
     }
     return file;
   }
@@ -45,12 +45,12 @@ export class BuildCache {
  * Puts a file in place atomically: a reader sees the old content or the new one. Builds may run
  * concurrently.
  */
-export function place(to: string, write: (draft: string) => void): void {
-  const draft = `${to}.${process.pid}.new`;
+export function place(to: string, write: (temporary: string) => void): void {
+  const temporary = `${to}.${process.pid}.new`;
   try {
-    write(draft);
-    renameSync(draft, to);
+    write(temporary);
+    renameSync(temporary, to);
   } finally {
-    rmSync(draft, { force: true });
+    rmSync(temporary, { force: true });
   }
 }

@@ -8,7 +8,7 @@ import type { TemplateKey } from "./templates.ts";
  * The plan without what is one pod's alone: plans alike this way can be cloned from the same
  * template.
  */
-export function ofNobody(plan: VmPlan): VmPlan {
+export function withoutIdentity(plan: VmPlan): VmPlan {
   const { jail, ...rest } = plan;
   void jail;
   return { ...rest, podId: parsePodId("aaaaaaaaaaaa"), runDir: "/" };

@@ -24,18 +24,18 @@ type Savable = RunningVm & { save(fd: number, signal: AbortSignal): Promise<void
  * Waits until the guest of a template is as clones are to find it, and keeps it so until disposed:
  * its channels stay connected. Throws when a guest cannot be cloned safely.
  */
-export type Settle = (vm: RunningVm, signal: AbortSignal) => Promise<AsyncDisposable>;
+export type AwaitGuest = (vm: RunningVm, signal: AbortSignal) => Promise<AsyncDisposable>;
 
 export interface TemplateParts {
   /** Starts the template's machine, with a file for its memory. */
   start(plan: VmPlan, memoryFd: number, signal: AbortSignal): Promise<Savable>;
-  readonly settle: Settle;
+  readonly awaitGuest: AwaitGuest;
 }
 
 /** Boots a machine like the plan's, writes it down and ends it. On failure nothing is left. */
 export async function buildTemplate(
   plan: VmPlan,
-  { start, settle }: TemplateParts,
+  { start, awaitGuest }: TemplateParts,
   signal: AbortSignal,
 ): Promise<Template> {
   using files = new DisposableStack();
@@ -45,7 +45,7 @@ export async function buildTemplate(
     const vm = await start(templatePlan(plan), memory.fd, signal);
     await using _ended = { [Symbol.asyncDispose]: () => vm.stop({ graceMs: 0 }) };
     const alive = AbortSignal.any([signal, endOf(vm)]);
-    await using _settled = await settle(vm, alive);
+    await using _guest = await awaitGuest(vm, alive);
     await vm.save(state.fd, alive);
   }
   // Only now: a shared writable mapping, the template's own, would forbid it.

@@ -7,22 +7,22 @@ import { isRunning, signalProcess } from "./process.ts";
  * Milliseconds to end after `quit`, after SIGTERM, after SIGKILL. A killed QEMU still has its
  * memory to return.
  */
-const patience = { quit: 1000, term: 1000, kill: 10_000 } as const;
+const graceMs = { quit: 1000, term: 1000, kill: 10_000 } as const;
 
 /**
- * Ends a QEMU: first waits if `told` says that it was asked to quit; then SIGTERM, then SIGKILL.
+ * Ends a QEMU: first waits if `asked` says that it was asked to quit; then SIGTERM, then SIGKILL.
  * The pid is signalled only while it still belongs to the process of the record; a process that has
  * ended is success. Throws `INTERNAL` when even SIGKILL does not end it (it hangs in the kernel).
  */
 export async function endProcess(
   record: VmRecord,
-  { told }: { readonly told: boolean },
+  { asked }: { readonly asked: boolean },
 ): Promise<void> {
-  if (told && (await endsWithin(record, patience.quit))) return;
+  if (asked && (await endsWithin(record, graceMs.quit))) return;
   signalProcess(record, "SIGTERM");
-  if (await endsWithin(record, patience.term)) return;
+  if (await endsWithin(record, graceMs.term)) return;
   signalProcess(record, "SIGKILL");
-  if (await endsWithin(record, patience.kill)) return;
+  if (await endsWithin(record, graceMs.kill)) return;
   throw new PodnetError("INTERNAL", `QEMU with pid ${record.pid} does not end`, {
     hint: "Look for a hung device below it; its pod's resources stay taken until it is gone",
     details: { pid: record.pid },

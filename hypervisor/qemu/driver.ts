@@ -20,8 +20,8 @@ import type {
 } from "../driver.ts";
 import { chooseAccelerator, type KvmChoice, kvmGroup } from "../argv/accelerator.ts";
 import { restoreState } from "../factory/state.ts";
-import { ofNobody, templateKey } from "../factory/key.ts";
-import { buildTemplate, type Settle, type Template } from "../factory/template.ts";
+import { withoutIdentity, templateKey } from "../factory/key.ts";
+import { buildTemplate, type AwaitGuest, type Template } from "../factory/template.ts";
 import { Templates } from "../factory/templates.ts";
 import { jailArgv } from "../jail/argv.ts";
 import { makeCgroups } from "../jail/cgroup.ts";
@@ -67,7 +67,7 @@ export interface QemuDriverOptions {
    */
   readonly prepare?: (qemu: string) => Promise<void>;
   /** How the guest of a template is waited for; without it no VM can be cloned. */
-  readonly settle?: Settle;
+  readonly awaitGuest?: AwaitGuest;
   readonly log?: Log;
 }
 
@@ -150,7 +150,7 @@ class OpenQemuDriver implements QemuDriver {
     await this.#options.prepare?.(qemu);
     if (roleOf(plan) === "own") return this.#run(plan, qemu, { memory: "own", fds: [] }, signal);
     return this.#templates.use(
-      templateKey(plan, qemu, this.#argv(ofNobody(plan), qemu, "template")),
+      templateKey(plan, qemu, this.#argv(withoutIdentity(plan), qemu, "template")),
       (stop) => this.#build(plan, qemu, stop),
       signal,
       (template) => this.#clone(plan, qemu, template, signal),
@@ -158,14 +158,14 @@ class OpenQemuDriver implements QemuDriver {
   }
 
   async #build(plan: VmPlan, qemu: string, signal: AbortSignal): Promise<Template> {
-    const { settle } = this.#options;
-    if (settle === undefined)
+    const { awaitGuest } = this.#options;
+    if (awaitGuest === undefined)
       throw new PodnetError("UNSUPPORTED", "This driver clones no machines", {
         hint: "Create the pod with --factory cold",
       });
     const start = (each: VmPlan, memoryFd: number, stop: AbortSignal): Promise<QemuVm> =>
       this.#run(each, qemu, { memory: "template", fds: [memoryFd] }, stop);
-    return await buildTemplate(plan, { start, settle }, signal);
+    return await buildTemplate(plan, { start, awaitGuest }, signal);
   }
 
   async #clone(
@@ -223,11 +223,11 @@ class OpenQemuDriver implements QemuDriver {
 
   async reap(record: VmRecord | undefined, plan: VmPlan): Promise<void> {
     if (isAttached(plan)) return releaseVm(record, plan, this.#log(plan));
-    if (record !== undefined) await endProcess(record, { told: false });
+    if (record !== undefined) await endProcess(record, { asked: false });
     // The record may be that of an earlier run, and the daemon have died before it wrote the next
     // one.
     const unrecorded = findProcess(plan);
-    if (unrecorded !== undefined) await endProcess(unrecorded, { told: false });
+    if (unrecorded !== undefined) await endProcess(unrecorded, { asked: false });
     await removeRemains(plan);
   }
 
@@ -310,7 +310,7 @@ async function undoStart(
   record: VmRecord | undefined,
 ): Promise<PodnetError> {
   try {
-    if (record !== undefined) await endProcess(record, { told: false });
+    if (record !== undefined) await endProcess(record, { asked: false });
     await removeRemains(plan);
     return failure.with({ step: "vm.start" });
   } catch (error) {

@@ -22,13 +22,13 @@ export class VmEvents {
   subscribe(listener: Listener): () => void {
     this.#listeners.add(listener);
     const exit = this.#exit;
-    if (exit !== undefined) queueMicrotask(() => this.#tell(listener, exit));
+    if (exit !== undefined) queueMicrotask(() => this.#notify(listener, exit));
     return () => this.#listeners.delete(listener);
   }
 
   emit(event: VmEvent): void {
     if (event.kind === "exited") this.#exit = event;
-    for (const listener of this.#listeners) this.#tell(listener, event);
+    for (const listener of this.#listeners) this.#notify(listener, event);
   }
 
   /** Removes all current listeners. */
@@ -36,7 +36,7 @@ export class VmEvents {
     this.#listeners.clear();
   }
 
-  #tell(listener: Listener, event: VmEvent): void {
+  #notify(listener: Listener, event: VmEvent): void {
     try {
       listener(event);
     } catch (error) {

@@ -305,11 +305,11 @@ export class QemuVm implements RunningVm {
     if (ask === true) await this.#pressPowerButton(graceMs);
     else await within(this.#gone.promise, graceMs);
     const qmp = this.#over ? undefined : this.#connections.qmp;
-    const told = qmp?.execute("quit", {}, { deadlineMs: 1000 }).then(
+    const asked = qmp?.execute("quit", {}, { deadlineMs: 1000 }).then(
       () => true,
       () => false,
     );
-    await endProcess(this.record, { told: (await told) ?? false });
+    await endProcess(this.record, { asked: (await asked) ?? false });
     if (this.#options.ended === undefined) await this.#exited("it was stopped");
     await this.#gone.promise;
     await removeRemains(this.#options.plan);

@@ -243,7 +243,7 @@ export class QmpClient implements Disposable {
     if (this.#closed !== undefined) return Promise.reject(this.#closed);
     if (signal?.aborted) return Promise.reject(this.#givenUp(command, signal));
     const id = this.#nextId++;
-    const settle = (): void => {
+    const finish = (): void => {
       this.#pending.delete(id);
       clearTimeout(late);
       signal?.removeEventListener("abort", abort);
@@ -251,11 +251,11 @@ export class QmpClient implements Disposable {
     const pending: Pending = {
       command,
       resolve: (value) => {
-        settle();
+        finish();
         resolve(value as Return);
       },
       reject: (error) => {
-        settle();
+        finish();
         reject(error);
       },
     };

@@ -42,7 +42,7 @@ function watched(everyMs = oftenMs): Watched {
     attachments: { ready: noContainers },
     networks: {
       fragments: () => [networkFragment()],
-      settledFragment: () => networkFragment(),
+      stableFragment: () => networkFragment(),
       answerNames: async () => {},
     },
     everyMs,

@@ -72,7 +72,7 @@ function watched(host: HostNetwork) {
     attachments: { ready: noContainers },
     networks: {
       fragments: () => [network],
-      settledFragment: () => network,
+      stableFragment: () => network,
       answerNames: async () => {},
     },
     everyMs: 100,

@@ -102,7 +102,7 @@ test.serial.before(async () => {
     ["-nodefaults", "-no-user-config", "-display", "none", "-daemonize", "-pidfile", "qemu.pid"],
     ["-chardev", `socket,id=qmp,path=${vmSockets.qmp},server=on,wait=off`],
     ["-mon", "chardev=qmp,mode=control"],
-    ["-chardev", `socket,id=witness,path=${vmSockets.witness},server=on,wait=off`],
+    ["-chardev", `socket,id=witness,path=${vmSockets.verify},server=on,wait=off`],
     ["-mon", "chardev=witness,mode=control"],
     ["-device", "pcie-pci-bridge,id=br0,bus=pcie.0,addr=0x2"],
     ["-netdev", `tap,id=net0,ifname=${tap},script=no,downscript=no`],
@@ -155,7 +155,7 @@ test.serial("a pod that is as recorded is found so, by both sources", async (t) 
 });
 
 test.serial("sources that come at once are heard one after the other", async (t) => {
-  const socket = vm.socketPath("witness");
+  const socket = vm.socketPath("verify");
   const heard = await Promise.all([1, 2, 3].map(() => queryVmSource(socket)));
   for (const each of heard) t.deepEqual(each, heard[0]);
 });
@@ -163,7 +163,7 @@ test.serial("sources that come at once are heard one after the other", async (t)
 test.serial("whatever is changed behind podnet's back is seen and named", async (t) => {
   const expected = expectedInterfaces(plan, around.networks);
   const signal = AbortSignal.timeout(60_000);
-  const machine = await queryVmSource(vm.socketPath("witness"), signal);
+  const machine = await queryVmSource(vm.socketPath("verify"), signal);
   const seen = async (...change: [string, ...string[]]): Promise<string[]> => {
     await run(change);
     return differing(comparePod(expected, await queryHostSource([bridge, tap], signal), machine));
@@ -200,7 +200,7 @@ test.serial(
       interfaces: plan.interfaces.map((each) => ({ ...each, port: { learning: false, vlan: 7 } })),
     };
     const expected = expectedInterfaces(asked, around.networks);
-    const machine = await queryVmSource(vm.socketPath("witness"));
+    const machine = await queryVmSource(vm.socketPath("verify"));
     const seen = async (...commands: string[]): Promise<string[]> => {
       for (const command of commands) await run(command.split(" ") as [string, ...string[]]);
       const host = await queryHostSource([bridge, tap]);
@@ -228,7 +228,7 @@ test.serial("a card that is gone, another MAC and a card too many are seen", asy
   const expected = expectedInterfaces(plan, around.networks);
   const host = await queryHostSource([bridge, tap]);
   const machine = async (): Promise<string[]> =>
-    differing(comparePod(expected, host, await queryVmSource(vm.socketPath("witness")))).filter(
+    differing(comparePod(expected, host, await queryVmSource(vm.socketPath("verify")))).filter(
       (line) => line.startsWith("nic"),
     );
   t.deepEqual(await machine(), []);
@@ -250,7 +250,7 @@ test.serial("a card that is gone, another MAC and a card too many are seen", asy
     slot: 2,
     mac: parseMac("52:54:00:00:00:01"),
   }));
-  const found = await queryVmSource(vm.socketPath("witness"));
+  const found = await queryVmSource(vm.socketPath("verify"));
   t.deepEqual(
     differing(comparePod(other, host, found)).filter((line) => line.startsWith("nic")),
     [
@@ -265,7 +265,7 @@ test.serial(
   async (t) => {
     process.kill(qemu, "SIGKILL");
     qemu = 0;
-    const error = await t.throwsAsync(queryVmSource(vm.socketPath("witness")));
+    const error = await t.throwsAsync(queryVmSource(vm.socketPath("verify")));
     t.true(isPodnetError(error, "COMMAND_FAILED"));
     const host = await queryHostSource([bridge, tap]);
     const checks = comparePod(expectedInterfaces(plan, { fragments: [], definitions: [] }), host, {

@@ -24,7 +24,7 @@ test.serial.after.always(async () => {
  * the one in use.
  */
 async function replaceChannel(runDir: string): Promise<void> {
-  const monitor = connect(join(runDir, vmSockets.witness));
+  const monitor = connect(join(runDir, vmSockets.verify));
   const addr = { type: "unix", data: { path: vmSockets.channel } };
   const change = (backend: object) => ({
     execute: "chardev-change",

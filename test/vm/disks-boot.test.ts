@@ -60,7 +60,7 @@ for (const format of ["raw", "qcow2"] as const) {
       await makeOverlays(plan);
       const vm = await it.driver.start(plan, never);
       t.is(await heard(vm, "podnet boots", 1), 1);
-      using observer = await QmpClient.open(vm.socketPath("witness"));
+      using observer = await QmpClient.open(vm.socketPath("verify"));
       await observer.execute("system_reset", {});
       t.is(await heard(vm, "podnet boots", 2), 2);
       t.is(await heard(vm, "the wrong disk", 0), 0);

@@ -2,8 +2,8 @@ import { readdirSync, readlinkSync, writeFileSync } from "node:fs";
 import test, { type ExecutionContext } from "ava";
 import { isPodnetError } from "../../core/errors.ts";
 import { openGuest } from "../../guest-init/channel/session.ts";
-import { settleTemplate } from "../../daemon/pods/guest/template-guest.ts";
-import { type Factory, factory, settle } from "./factory-rig.ts";
+import { awaitTemplateGuest } from "../../daemon/pods/guest/template-guest.ts";
+import { type Factory, factory, awaitGuest } from "./factory-rig.ts";
 import { debianGuest, never } from "./hypervisor-rig.ts";
 
 /** Nothing of a failed template may be left: no directory, no process, no memory. */
@@ -34,10 +34,10 @@ function nothingLeft(t: ExecutionContext, { rig: { directory } }: Factory): void
 
 test.serial("a template whose QEMU is killed fails the creates that wait for it", async (t) => {
   await using it = await factory(undefined, {
-    settle: (vm, signal) => {
-      const settling = settle(vm, signal);
+    awaitGuest: (vm, signal) => {
+      const waiting = awaitGuest(vm, signal);
       process.kill(vm.record.pid, "SIGKILL");
-      return settling;
+      return waiting;
     },
   });
   const starts = [1, 2].map(() => it.rig.driver.start(it.plan(), never));
@@ -48,7 +48,7 @@ test.serial("a template whose QEMU is killed fails the creates that wait for it"
 });
 
 test.serial("a guest that never gets ready: AGENT_TIMEOUT, with its console tail", async (t) => {
-  await using it = await factory("chatty", { settle: settleTemplate(openGuest, 500) });
+  await using it = await factory("chatty", { awaitGuest: awaitTemplateGuest(openGuest, 500) });
   const error = await t.throwsAsync(it.rig.driver.start(it.plan(), never), {
     code: "AGENT_TIMEOUT",
   });
@@ -72,9 +72,9 @@ test.serial("a kernel that is not there, and a driver that cannot clone", async 
 test.serial("a create that is given up while its template is built leaves nothing", async (t) => {
   const caller = new AbortController();
   await using it = await factory(undefined, {
-    settle: (vm, signal) => {
+    awaitGuest: (vm, signal) => {
       queueMicrotask(() => caller.abort());
-      return settle(vm, signal);
+      return awaitGuest(vm, signal);
     },
   });
   await t.throwsAsync(it.rig.driver.start(it.plan(), caller.signal), { code: "CANCELLED" });

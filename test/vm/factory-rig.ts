@@ -1,11 +1,11 @@
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
-import { settleTemplate } from "../../daemon/pods/guest/template-guest.ts";
+import { awaitTemplateGuest } from "../../daemon/pods/guest/template-guest.ts";
 import { podIdFromBytes } from "../../core/names.ts";
 import type { Guest, GuestIdentity } from "../../guest-init/channel/guest.ts";
 import { GuestSession, openGuest } from "../../guest-init/channel/session.ts";
 import type { RunningVm, VmPlan } from "../../hypervisor/driver.ts";
-import type { Settle } from "../../hypervisor/factory/template.ts";
+import type { AwaitGuest } from "../../hypervisor/factory/template.ts";
 import type { QemuDriverOptions } from "../../hypervisor/qemu/driver.ts";
 import { debianGuest, never, type Rig, rig } from "./hypervisor-rig.ts";
 
@@ -40,7 +40,7 @@ export interface Factory extends AsyncDisposable {
   clone(options?: { readonly woken?: boolean }): Promise<Clone>;
 }
 
-export const settle: Settle = settleTemplate(openGuest, 30_000);
+export const awaitGuest: AwaitGuest = awaitTemplateGuest(openGuest, 30_000);
 
 /**
  * Comes to an end once the guest has been up for eight seconds; the last thing it does is to draw.
@@ -61,7 +61,10 @@ class CalmGuest extends GuestSession {
  * a second after it last did, later after half its uptime.) Of a younger template's clones each has
  * randomness of its own by that alone where the host is busy, and what AWAKE is for cannot be seen.
  */
-export const settleCalm: Settle = settleTemplate((options) => new CalmGuest(options), 60_000);
+export const awaitCalm: AwaitGuest = awaitTemplateGuest(
+  (options) => new CalmGuest(options),
+  60_000,
+);
 
 export async function factory(
   files: Parameters<typeof rig>[0] = debianGuest,
@@ -72,9 +75,9 @@ export async function factory(
   const it = opened.use(
     await rig(files, {
       ...options,
-      settle: (vm, signal) => {
+      awaitGuest: (vm, signal) => {
         templates.push(vm);
-        return (options.settle ?? settle)(vm, signal);
+        return (options.awaitGuest ?? awaitGuest)(vm, signal);
       },
     }),
   );

@@ -12,13 +12,13 @@ import { readFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { openGuest } from "../../guest-init/channel/session.ts";
-import { settleTemplate } from "../../daemon/pods/guest/template-guest.ts";
-import { type Clone, type Factory, factory, type Self, settleCalm } from "./factory-rig.ts";
+import { awaitTemplateGuest } from "../../daemon/pods/guest/template-guest.ts";
+import { type Clone, type Factory, factory, type Self, awaitCalm } from "./factory-rig.ts";
 import { never } from "./hypervisor-rig.ts";
 
 let it: Factory;
 test.serial.before(async () => {
-  it = await factory(undefined, { settle: settleCalm });
+  it = await factory(undefined, { awaitGuest: awaitCalm });
 });
 test.serial.after.always(async () => {
   await it?.[Symbol.asyncDispose]();
@@ -150,11 +150,11 @@ test.serial("a template cannot be changed, through whatever descriptor", async (
 });
 
 test.serial("a guest that does not know AWAKE is not cloned", async (t) => {
-  const hyperstart = settleTemplate(
+  const hyperstart = awaitTemplateGuest(
     (options) => openGuest({ ...options, extension: false }),
     30_000,
   );
-  await using other = await factory(undefined, { settle: hyperstart });
+  await using other = await factory(undefined, { awaitGuest: hyperstart });
   await t.throwsAsync(other.rig.driver.start(other.plan(), never), {
     code: "UNSUPPORTED",
     message: /plain hyperstart/,

@@ -25,7 +25,7 @@ test("paths full of QEMU's own syntax are paths to the real QEMU", async (t) => 
     },
     never,
   );
-  using observer = await QmpClient.open(vm.socketPath("witness"));
+  using observer = await QmpClient.open(vm.socketPath("verify"));
   const ask = observer.execute as (name: string, args: object) => Promise<unknown>;
   const blocks = (await ask.call(observer, "query-block", {})) as {
     inserted: { file: string; ro: boolean };
@@ -48,7 +48,7 @@ test("paths full of QEMU's own syntax are paths to the real QEMU", async (t) => 
 test("the machine has the devices its description names, and no others", async (t) => {
   await using it = await rig("deaf");
   const { vm } = await it.start();
-  using observer = await QmpClient.open(vm.socketPath("witness"));
+  using observer = await QmpClient.open(vm.socketPath("verify"));
   const children = async (path: string): Promise<string[]> =>
     (await observer.execute("qom-list", { path }))
       .filter(({ type }) => type.startsWith("child<"))

@@ -62,7 +62,7 @@ test.serial("plugged before the guest is up, and kept over its reboot", async (t
   const { vm, events } = running;
   await plugTap(vm, nicPlan(1));
   await booted(running);
-  using observer = await QmpClient.open(vm.socketPath("witness"));
+  using observer = await QmpClient.open(vm.socketPath("verify"));
   events.seen.length = 0;
   await observer.execute("system_reset", {});
   while (!(await events.next("channel")).open) events.seen.shift();

@@ -54,7 +54,7 @@ test.serial("a guest that does not let go: traffic ends, the slot stays held", a
   t.is(await vm.unplug(nicPlan(3), never), "pending", "asked again, within QEMU's second");
   await plugTap(vm, nicPlan(4));
   // A reset lets go of what was asked for.
-  using observer = await QmpClient.open(vm.socketPath("witness"));
+  using observer = await QmpClient.open(vm.socketPath("verify"));
   await observer.execute("system_reset", {});
   t.deepEqual(await events.next("nic-removed"), {
     kind: "nic-removed",
@@ -96,7 +96,7 @@ test.serial("a failed plug leaves neither netdev nor descriptor nor slot", async
   // Asked once all plugs have failed, and closed in between: with two clients at work QEMU 7.2 now
   // and then leaves one without an answer.
   const ask = async (body: (observer: QmpClient) => Promise<unknown>): Promise<unknown> => {
-    using observer = await QmpClient.open(vm.socketPath("witness"));
+    using observer = await QmpClient.open(vm.socketPath("verify"));
     return await body(observer);
   };
 

@@ -80,7 +80,7 @@ test.serial("a run directory far beyond a socket address's length", async (t) =>
   const plan = { ...it.plan, runDir };
   const vm = await it.driver.start(plan, never);
   t.true(vm.socketPath("qmp").length > 240);
-  using observer = await QmpClient.open(vm.socketPath("witness"));
+  using observer = await QmpClient.open(vm.socketPath("verify"));
   t.is((await observer.execute("query-status", {})).status, "running");
   await vm.stop({ graceMs: 0 });
   t.false(existsSync(runDir));

@@ -42,7 +42,7 @@ test.serial("an independent client sees the NIC we plugged", async (t) => {
   await using it = await rig("polite");
   const { vm } = await it.start();
   await plugTap(vm, nicPlan(1));
-  const observer = await connect(vm.socketPath("witness"));
+  const observer = await connect(vm.socketPath("verify"));
   const nics = (await ask(observer, "qom-list", { path: "/machine/peripheral" })) as {
     name: string;
     type: string;
@@ -59,7 +59,7 @@ test.serial("an independent client sees the NIC we plugged", async (t) => {
 test.serial("defect: an empty answer shifts every later one to the wrong caller", async (t) => {
   await using it = await rig("deaf");
   const { vm } = await it.start();
-  const observer = await connect(vm.socketPath("witness"));
+  const observer = await connect(vm.socketPath("verify"));
   // `log none` answers with the empty string, which it takes for no answer.
   const shifted = ask(observer, "human-monitor-command", { "command-line": "log none" });
   const status = ask(observer, "query-status");
@@ -73,7 +73,7 @@ test.serial("defect: an empty answer shifts every later one to the wrong caller"
 test.serial("defect: events come without their data", async (t) => {
   await using it = await rig("polite");
   const { vm } = await it.start();
-  const observer = await connect(vm.socketPath("witness"));
+  const observer = await connect(vm.socketPath("verify"));
   await plugTap(vm, nicPlan(1));
   const { promise, resolve } = Promise.withResolvers<unknown[]>();
   observer.once("device_deleted", (...what: unknown[]) => resolve(what));
@@ -86,7 +86,7 @@ test.serial("defect: events come without their data", async (t) => {
 test.serial("defect: when QEMU dies, whoever waits is never notified", async (t) => {
   await using it = await rig("deaf");
   const { vm, events } = await it.start();
-  const observer = await connect(vm.socketPath("witness"));
+  const observer = await connect(vm.socketPath("verify"));
   let reported = false;
   const closed = new Promise((resolve) => observer.once("close", resolve));
   process.kill(vm.record.pid, "SIGSTOP");

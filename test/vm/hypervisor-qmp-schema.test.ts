@@ -151,7 +151,7 @@ function compare(
 async function schemaOf(): Promise<{ schema: Schema; properties: string[] }> {
   await using it = await rig("deaf");
   const { vm } = await it.start();
-  using observer = await QmpClient.open(vm.socketPath("witness"));
+  using observer = await QmpClient.open(vm.socketPath("verify"));
   const schema = new Schema(await observer.execute("query-qmp-schema", {}));
   const list = observer.execute as (name: string, args: object) => Promise<unknown>;
   const properties = await list.call(observer, "device-list-properties", {

@@ -51,7 +51,7 @@ async function follow(live: LivePod, watch: Supervision, signal: AbortSignal): P
     // The machine's end closes the channel too, maybe a moment before podnetd knows of it, and is
     // reported separately.
     if (signal.aborted) return;
-    guard(live, watch, () => watch.records.ailing(live.plan, lost, reason));
+    guard(live, watch, () => watch.records.degraded(live.plan, lost, reason));
   }
 }
 
@@ -61,7 +61,7 @@ async function follow(live: LivePod, watch: Supervision, signal: AbortSignal): P
  */
 function cutOff({ plan }: LivePod, watch: Supervision, reason: PodnetError): void {
   watch.dropped?.("guest_cut_off");
-  watch.records.ailing(plan, lost, reason);
+  watch.records.degraded(plan, lost, reason);
   watch.log.warn({ pod_id: plan.podId, err: reason }, "A guest is cut off: it broke the protocol");
 }
 
@@ -132,13 +132,13 @@ async function reach(
     }
     throw thrown;
   }
-  records.well(plan, "the agent is back");
+  records.recovered(plan, "the agent is back");
   const { epoch } = live.identity;
   // An agent that restarted has lost its configuration. A plain hyperstart does not show whether it
   // restarted, but it is sent only what it lacks.
   const anew = epoch === undefined || epoch !== records.get(plan.podId)?.guest?.epoch;
-  if (anew || live.stood || live.unsettled) {
-    const undone = live.unsettled ? "a change was undone" : resumed;
+  if (anew || live.stood || live.needsReconfiguration) {
+    const undone = live.needsReconfiguration ? "a change was undone" : resumed;
     const why = anew ? "the agent may have started anew meanwhile" : undone;
     guard(live, watch, () => configureAgain(live, watch, why, signal));
   }
@@ -212,7 +212,7 @@ async function configureAgain(
  * agent is away is configured when the agent is back.
  */
 export function configureSoon(live: LivePod, watch: Supervision, why: string): void {
-  live.unsettled = true;
+  live.needsReconfiguration = true;
   const stop = new AbortController();
   const end = (): void => stop.abort();
   live.subscriptions.add(end);
@@ -221,7 +221,8 @@ export function configureSoon(live: LivePod, watch: Supervision, why: string): v
     try {
       await watch.locks.run(live.plan.podId, async () => {
         // Several changes in a row are reported once.
-        if (live.unsettled && !signal.aborted) await configureNow(live, watch, why, signal);
+        if (live.needsReconfiguration && !signal.aborted)
+          await configureNow(live, watch, why, signal);
       });
     } finally {
       live.subscriptions.delete(end);
@@ -248,13 +249,13 @@ export async function configureNow(
     const message = guestMessage(live, watch.host);
     live.observed = await guest.configure(message, limited(message.waitMs + 5000, signal));
     live.stood = false;
-    live.unsettled = false;
+    live.needsReconfiguration = false;
     compareGuest(message, live.observed);
     watch.records.configured(live, `configured again: ${why}`);
   } catch (thrown) {
     if (signal.aborted) return;
     const error = toPodnetError(thrown, "AGENT_TIMEOUT");
-    watch.records.ailing(plan, "not configured again", error);
+    watch.records.degraded(plan, "not configured again", error);
     watch.log.warn({ pod_id: plan.podId, err: error }, "Cannot configure the guest again");
   }
 }

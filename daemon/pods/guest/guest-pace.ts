@@ -13,7 +13,7 @@ const slowed = "the guest is slowed down";
 export function followPace(guest: Guest, live: LivePod, watch: Supervision): () => void {
   const over = (): void => {
     const isReason = watch.records.get(live.plan.podId)?.reason?.startsWith(slowed) === true;
-    if (isReason) watch.records.well(live.plan, "the guest is not slowed down any more");
+    if (isReason) watch.records.recovered(live.plan, "the guest is not slowed down any more");
   };
   return guest.onSlowed((is) =>
     guard(live, watch, () => {
@@ -24,7 +24,7 @@ export function followPace(guest: Guest, live: LivePod, watch: Supervision): () 
         "it sends more small frames on its tty channel than it may",
         { hint: "Its programs write byte by byte, or its agent is hostile: see what runs in it" },
       );
-      watch.records.ailing(live.plan, slowed, error);
+      watch.records.degraded(live.plan, slowed, error);
     }),
   );
 }

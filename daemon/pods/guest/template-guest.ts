@@ -2,9 +2,9 @@ import { limited } from "../../../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { Guest, GuestIdentity, OpenGuestOptions } from "../../../guest-init/channel/guest.ts";
 import { agentFeatures } from "../../../guest-init/protocol/configure.ts";
-import type { Settle } from "../../../hypervisor/factory/template.ts";
-import { toldOfEnd } from "../lifecycle/deadlines.ts";
-import { lastWords } from "./last-words.ts";
+import type { AwaitGuest } from "../../../hypervisor/factory/template.ts";
+import { reportOfEnd } from "../lifecycle/deadlines.ts";
+import { consoleTailText } from "./console-tail.ts";
 
 /**
  * Waits for a template's agent to send READY with its identity, and stays connected: the clone's
@@ -12,10 +12,10 @@ import { lastWords } from "./last-words.ts";
  * `UNSUPPORTED` for a guest whose clones podnetd could not distinguish: a plain hyperstart, an
  * agent of an earlier podnet, or another init than podnet's agent.
  */
-export function settleTemplate(
+export function awaitTemplateGuest(
   openGuest: (options: OpenGuestOptions) => Guest,
   readyMs: number,
-): Settle {
+): AwaitGuest {
   return async (vm, signal) => {
     const [channelPath, ttyPath] = [vm.socketPath("channel"), vm.socketPath("tty")];
     const guest = openGuest({ channelPath, ttyPath, reattach: false });
@@ -24,9 +24,9 @@ export function settleTemplate(
       return { [Symbol.asyncDispose]: () => guest.close() };
     } catch (thrown) {
       await guest.close();
-      if (isPodnetError(thrown, "AGENT_DISCONNECTED")) await toldOfEnd(signal);
+      if (isPodnetError(thrown, "AGENT_DISCONNECTED")) await reportOfEnd(signal);
       const error = toPodnetError(signal.aborted ? signal.reason : thrown);
-      const console = lastWords(vm.consoleTail());
+      const console = consoleTailText(vm.consoleTail());
       throw error.with({ details: { console } });
     }
   };

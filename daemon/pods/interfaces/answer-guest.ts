@@ -43,7 +43,7 @@ export function answerAgain(live: LivePod, { host, records, log }: Supervision):
       answerPort(live, each, host);
     } catch (thrown) {
       log.error({ pod_id: live.plan.podId, err: thrown }, "Cannot answer the guest");
-      records.ailing(live.plan, `${each.guestName} is not answered`, thrown);
+      records.degraded(live.plan, `${each.guestName} is not answered`, thrown);
     }
   }
 }

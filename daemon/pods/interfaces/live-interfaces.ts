@@ -46,7 +46,7 @@ export async function changeInterfaces(
       return update(live, row, change.name, next, watch);
     case "remove":
       watch.records.replan(live, { ...next, text: `interface ${change.name} is being removed` });
-      live.unsettled ||= guestOf(next.plan).hasAgent && !asksAlike(row, next);
+      live.needsReconfiguration ||= guestOf(next.plan).hasAgent && !asksAlike(row, next);
       answerOtherwise(live, row, watch);
       await sourcesGone(live, row, watch);
       return finishLeaving(live, watch, change.name);

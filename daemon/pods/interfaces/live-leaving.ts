@@ -84,12 +84,12 @@ async function finishOne(live: LivePod, each: InterfacePlan, watch: Supervision)
   // servers has to be sent to it.
   if (each.nic === undefined)
     await tellAgain(live, `${each.guestName} has no more addresses`, watch);
-  else if (live.unsettled) await tellAgain(live, `${each.guestName} is removed`, watch);
+  else if (live.needsReconfiguration) await tellAgain(live, `${each.guestName} is removed`, watch);
 }
 
 /** Sends the guest its configuration again, now or as soon as its agent is there. */
 export async function tellAgain(live: LivePod, why: string, watch: Supervision): Promise<void> {
-  live.unsettled = true;
+  live.needsReconfiguration = true;
   await configureNow(live, watch, why, live.ended.signal);
 }
 

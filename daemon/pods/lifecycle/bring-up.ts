@@ -1,6 +1,6 @@
 import { type PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { Host } from "./host.ts";
-import { lastWords } from "../guest/last-words.ts";
+import { consoleTailText } from "../guest/console-tail.ts";
 import { type LivePod, unsubscribe } from "./live-pod.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import { attach, type Progress, runFlow } from "./run-steps.ts";
@@ -67,6 +67,8 @@ function withConsole(error: PodnetError, { vm, plan }: LivePod): PodnetError {
     hint: "See that the image runs podnet's agent or a hyperstart, and what it says on its console",
     // Present also when it is empty, as the hint refers to it. podnet has no console of attached
     // machines.
-    details: machineKindOf(plan.vm).hasConsole ? { console: lastWords(vm.consoleTail()) } : {},
+    details: machineKindOf(plan.vm).hasConsole
+      ? { console: consoleTailText(vm.consoleTail()) }
+      : {},
   });
 }

@@ -46,16 +46,16 @@ export function cancelled(caller: AbortSignal | undefined): OwnedSignal {
 }
 
 /** Longest wait for the end of a machine that has hung up, milliseconds. */
-const endToldMs = 500;
+const endReportMs = 500;
 
 /**
  * Waits for the report of a machine's end: its connections close a moment before, and the end is
  * the error that matters.
  */
-export async function toldOfEnd(ended: AbortSignal): Promise<void> {
+export async function reportOfEnd(ended: AbortSignal): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   if (ended.aborted) resolve();
   ended.addEventListener("abort", () => resolve(), { once: true });
-  using _limit = timer(endToldMs, resolve);
+  using _limit = timer(endReportMs, resolve);
   await promise;
 }

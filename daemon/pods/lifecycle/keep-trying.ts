@@ -24,7 +24,7 @@ export function keepTrying(
 ): void {
   const report = (why: unknown): void => {
     try {
-      records.ailing(plan, what, why);
+      records.degraded(plan, what, why);
     } catch (thrown) {
       // Maybe there is no room to write anything: then this has to wait as well.
       log.warn({ pod_id: id, err: thrown }, `Not written down: ${what}`);
@@ -42,7 +42,7 @@ export function keepTrying(
       }
       log.info({ pod_id: id }, `no more: ${what}`);
       if (records.get(id)?.reason?.startsWith(what) === true)
-        records.well(plan, `no more: ${what}`);
+        records.recovered(plan, `no more: ${what}`);
     });
   report(thrown);
   retries.failed(`pod ${id}: ${what}`, work, thrown);

@@ -91,7 +91,7 @@ export function followRunState(live: LivePod, watch: Supervision): void {
       await watch.locks.run(live.plan.podId, async () => {
         queued = false;
         lookedAt = clock.monotonic();
-        if (!signal.aborted) await settleRunState(live, vm, watch, signal);
+        if (!signal.aborted) await recordRunState(live, vm, watch, signal);
       });
     });
   });
@@ -101,7 +101,7 @@ export function followRunState(live: LivePod, watch: Supervision): void {
   });
 }
 
-async function settleRunState(
+async function recordRunState(
   live: LivePod,
   vm: RunningVm,
   watch: Supervision,

@@ -39,7 +39,7 @@ export interface LivePod {
   /** The machine was paused since the guest was last configured: the guest's clock is behind. */
   stood: boolean;
   /** A change was taken back since the guest was last configured: it may not be as planned. */
-  unsettled: boolean;
+  needsReconfiguration: boolean;
   /** The guest has said that it powers off. */
   poweringOff: boolean;
   /**
@@ -123,7 +123,7 @@ export function livePod({ plan, spec }: PodContents, record?: VmRecord): LivePod
     answers: new Map(),
     time: new GuestTime(),
     stood: false,
-    unsettled: false,
+    needsReconfiguration: false,
     poweringOff: false,
     restarts: { count: 0, text: "" },
     ended: new AbortController(),

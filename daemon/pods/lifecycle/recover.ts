@@ -53,14 +53,14 @@ export async function recoverPods(recovery: Recovery): Promise<void> {
   const known = recovery.records.ids();
   removeNamespaces(known, recovery);
   await removeLeft(known, recovery);
-  tellOfDisks(known, recovery);
+  logUnknownDisks(known, recovery);
 }
 
 /**
  * Reports disks without a row. What a pod wrote is worth more than a machine, so only an
  * administrator removes it.
  */
-function tellOfDisks(known: ReadonlySet<string>, { disksDir, log }: Recovery): void {
+function logUnknownDisks(known: ReadonlySet<string>, { disksDir, log }: Recovery): void {
   for (const id of overlayDirectories(disksDir))
     if (!known.has(id))
       log.warn(

@@ -1,7 +1,7 @@
 import { assertNever } from "../../../core/brand.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
 import { actions } from "./actions.ts";
-import { toldOfEnd } from "./deadlines.ts";
+import { reportOfEnd } from "./deadlines.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
 import type { Span } from "../../events/span.ts";
@@ -102,7 +102,7 @@ async function runStep(step: Step, run: StepRun, signal: AbortSignal): Promise<v
   } catch (thrown) {
     // A guest that restarts breaks off in the middle of a message.
     if (isPodnetError(thrown, "AGENT_DISCONNECTED", "AGENT_PROTOCOL"))
-      await toldOfEnd(run.live.ended.signal);
+      await reportOfEnd(run.live.ended.signal);
     throw explain(thrown, step.kind, signal);
   }
 }

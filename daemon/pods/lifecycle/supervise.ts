@@ -2,7 +2,7 @@ import { toPodnetError } from "../../../core/errors.ts";
 import { answerAgain } from "../interfaces/answer-guest.ts";
 import { followAgent } from "../guest/follow-agent.ts";
 import { keepTrying } from "./keep-trying.ts";
-import { lastWords, panicBeforeReset } from "../guest/last-words.ts";
+import { consoleTailText, panicBeforeReset } from "../guest/console-tail.ts";
 import { followRunState } from "./lifecycle.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import { leftAtLast } from "../interfaces/live-leaving.ts";
@@ -89,17 +89,17 @@ async function machineEnded(live: LivePod, watch: Supervision, poweredOff: boole
     const row = watch.records.get(live.plan.podId);
     if (row?.state !== "running" && row?.state !== "paused") return;
     unsubscribe(live);
-    const settled = (): Promise<void> => settle(live, watch, poweredOff);
-    await settled().catch((thrown: unknown) => {
-      keepTrying(row, "the end of its machine cannot be written down", thrown, watch, settled);
+    const record = (): Promise<void> => recordEnd(live, watch, poweredOff);
+    await record().catch((thrown: unknown) => {
+      keepTrying(row, "the end of its machine cannot be written down", thrown, watch, record);
     });
   });
 }
 
-async function settle(live: LivePod, watch: Supervision, poweredOff: boolean): Promise<void> {
+async function recordEnd(live: LivePod, watch: Supervision, poweredOff: boolean): Promise<void> {
   const { plan } = live;
 
-  const console = lastWords(live.vm?.consoleTail() ?? new Uint8Array());
+  const console = consoleTailText(live.vm?.consoleTail() ?? new Uint8Array());
   const error = toPodnetError(live.ended.signal.reason).with({ details: { console } });
   const ours = machineKindOf(plan.vm).isOwn;
   if (poweredOff && ours) watch.records.state(plan, "stopped", { reason: "the guest powered off" });

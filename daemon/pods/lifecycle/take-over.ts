@@ -56,7 +56,7 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   live.identity = row.guest;
   live.observed = row.observed;
   // The guest may have been sent what is undone now, or may lack an update of its networks.
-  live.unsettled = row.before !== undefined || asksOtherwise(row);
+  live.needsReconfiguration = row.before !== undefined || asksOtherwise(row);
   live.stood = row.state === "paused" || row.reason === clockBehind;
   let ports: PodFragment;
   try {

@@ -16,7 +16,7 @@ export const attachedTo = ({ qmp, channel, tty, type, accelerator }: AttachPlan)
     if (channel === undefined) throw new PodnetError("INTERNAL", "There is no agent to be reached");
     return { channelPath: channel, ttyPath: tty };
   },
-  witnessSocket: () => undefined,
+  verifySocket: () => undefined,
   text: {
     claim: ({ podId, name }) => `pod ${podId} "${name}" in a foreign machine`,
     begin: ({ vcpu, memoryMib }) => ({

@@ -22,7 +22,7 @@ export interface MachineKind {
   /** The sockets of the agent's channel. Throws `INTERNAL` when there is no channel. */
   channels(vm: Pick<RunningVm, "socketPath">): Pick<OpenGuestOptions, "channelPath" | "ttyPath">;
   /** A monitor of its own for programs that check podnet; undefined when it has none. */
-  witnessSocket(vm: Pick<RunningVm, "socketPath">): string | undefined;
+  verifySocket(vm: Pick<RunningVm, "socketPath">): string | undefined;
   readonly text: MachineText;
 }
 

@@ -11,7 +11,7 @@ export const own: MachineKind = {
     end: [{ kind: "guest.power-off" }, { kind: "vm.stop" }],
   },
   channels: (vm) => ({ channelPath: vm.socketPath("channel"), ttyPath: vm.socketPath("tty") }),
-  witnessSocket: (vm) => vm.socketPath("witness"),
+  verifySocket: (vm) => vm.socketPath("verify"),
   text: {
     claim: ({ podId, name }, { vcpu, memoryMib, runDir }) =>
       `pod ${podId} "${name}" with ${vcpu} vCPU and ${memoryMib} MiB in ${runDir}`,

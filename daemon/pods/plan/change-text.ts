@@ -61,7 +61,7 @@ export function describeChange(
     {
       step: "guest.configure",
       title: "Sent to the guest, which changes only what differs",
-      lines: toldAnew(before, after),
+      lines: sentAnew(before, after),
     },
     {
       step: "guest.answer",
@@ -78,14 +78,14 @@ const byPosition = ({ interfaces }: PodPlan): Map<number, InterfacePlan> =>
  * Unplugging a NIC removes its configuration in the guest: then the guest is sent other name
  * servers only.
  */
-function toldAnew(had: PodContents, has: PodContents): string[] {
+function sentAnew(had: PodContents, has: PodContents): string[] {
   const before = guestConfigOf(had);
   const after = guestConfigOf(has);
   const known = JSON.stringify([before.interfaces, before.loopback ?? [], before.routes]);
-  const told = JSON.stringify([after.interfaces, after.loopback ?? [], after.routes]);
+  const sent = JSON.stringify([after.interfaces, after.loopback ?? [], after.routes]);
   const fewer = after.interfaces.length < before.interfaces.length;
   const alike = sameServers(before.dns, after.dns);
-  return alike && (known === told || fewer)
+  return alike && (known === sent || fewer)
     ? []
     : guestOf(has.plan).text.configureLines(after, false);
 }

@@ -84,12 +84,12 @@ export function named(status: AddressStatus, db: Database): AddressStatus {
 export function dnsSnapshot(
   spec: Pick<PodSpec, "interfaces">,
   networks: KnownNetworks,
-  told: readonly Ip[] = [],
+  sent: readonly Ip[] = [],
 ): Snapshot["dns"] {
   const all = networks.list();
   const its = spec.interfaces.flatMap((each) => {
     const network = all.find(({ name }) => name === networkAsked(each));
-    return network ? { network, domain: networks.domainOf(network.name, told), asked: each } : [];
+    return network ? { network, domain: networks.domainOf(network.name, sent), asked: each } : [];
   });
   const unique = <T>(values: readonly T[]): T[] => [...new Set(values)];
   const servers = unique(

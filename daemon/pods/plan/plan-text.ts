@@ -78,7 +78,7 @@ export function describePlan(
     },
     ...disksSection(plan.vm.disks),
     machine(machineOf(pod), describe),
-    ...toldSection(plan, guest),
+    ...sentSection(plan, guest),
     {
       step: "nic.plug",
       title:
@@ -98,7 +98,7 @@ function answersSection({ interfaces }: PodPlan, guest: GuestConfig): PlanSectio
     : [{ step: "guest.answer", title: "Answered when the guest asks, at its own port", lines }];
 }
 
-function toldSection(plan: PodPlan, guest: GuestConfig): PlanSection[] {
+function sentSection(plan: PodPlan, guest: GuestConfig): PlanSection[] {
   const { steps, text } = guestOf(plan);
   return steps.configure.map(({ kind }) => ({
     step: kind,

@@ -92,9 +92,9 @@ export class KeptPlans {
   /** Removes the plans of pods that no longer exist, and temporary files. */
   removeOthers(known: ReadonlySet<string>): void {
     for (const name of this.#names()) {
-      const [, id, draft] = /^([a-z2-7]{12})\.json(\.new)?$/.exec(name) ?? [];
+      const [, id, temporary] = /^([a-z2-7]{12})\.json(\.new)?$/.exec(name) ?? [];
       // Other files are not podnet's.
-      if (id !== undefined && (draft !== undefined || !known.has(id))) this.#remove(name);
+      if (id !== undefined && (temporary !== undefined || !known.has(id))) this.#remove(name);
     }
   }
 

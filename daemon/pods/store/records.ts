@@ -302,11 +302,11 @@ export class PodRecords {
    * Makes a pod degraded: it lacks something, or something of it is left. Its state stays. The same
    * reason is reported once.
    */
-  ailing({ podId, name }: Pick<PodPlan, "podId" | "name">, what: string, thrown: unknown): void {
+  degraded({ podId, name }: Pick<PodPlan, "podId" | "name">, what: string, thrown: unknown): void {
     const error = recordError(thrown);
     const reason = `${what}: ${error.message}`;
     if (this.get(podId)?.reason === reason) return;
-    this.#journal.transact("ailing", (emit) => {
+    this.#journal.transact("degraded", (emit) => {
       setPodReason(this.#db, podId, reason);
       emit({ kind: "updated", podId, podName: name, data: { text: reason, error } });
     });
@@ -316,10 +316,10 @@ export class PodRecords {
    * Ends a pod's degraded condition; emits nothing if there was none. The reason of a failed pod
    * becomes that of its failure again.
    */
-  well({ podId, name }: Pick<PodPlan, "podId" | "name">, text: string): void {
+  recovered({ podId, name }: Pick<PodPlan, "podId" | "name">, text: string): void {
     const row = this.get(podId);
     if (row?.reason === undefined) return;
-    this.#journal.transact("well", (emit) => {
+    this.#journal.transact("recovered", (emit) => {
       setPodReason(this.#db, podId, row.failure?.message);
       emit({ kind: "updated", podId, podName: name, data: { text } });
     });

@@ -84,8 +84,8 @@ export async function buildDebianDisk(top: string, kind: DiskKind): Promise<void
       outputs.map((name) => [name, { bytes: statSync(path.join(image, name)).size }]),
     ),
   };
-  place(path.join(image, "manifest.json"), (draft) =>
-    writeWhole(draft, Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`), "w"),
+  place(path.join(image, "manifest.json"), (temporary) =>
+    writeWhole(temporary, Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`), "w"),
   );
 }
 

@@ -1,5 +1,5 @@
 import { deepStrictEqual } from "node:assert";
-import { lastWords } from "../../../daemon/pods/guest/last-words.ts";
+import { consoleTailText } from "../../../daemon/pods/guest/console-tail.ts";
 import { hasCapability } from "../../../daemon/main/preflight.ts";
 import { loopbackAddresses } from "../../../daemon/verify/loopback-addresses.ts";
 import {
@@ -241,8 +241,8 @@ const agentOptions: Target = {
 /** What a guest or QEMU wrote last, as it is shown to people. */
 const lastTexts: Target = {
   name: "last-words",
-  files: ["daemon/pods/guest/last-words.ts", "hypervisor/process/run-dir.ts"],
-  only: ["lastWords", "lastLine"],
+  files: ["daemon/pods/guest/console-tail.ts", "hypervisor/process/run-dir.ts"],
+  only: ["consoleTailText", "lastLine"],
   seeds: [
     chosen(0, utf8("boot\r\n\u001b[31mKernel panic - not syncing\u001b[0m\r\nend\n")),
     chosen(0, utf8("login:\n\n")),
@@ -250,7 +250,7 @@ const lastTexts: Target = {
   ],
   words: ["Kernel panic", "\u001b[", "\u009b", "\n", "\u202e", "qemu-system-x86_64: "],
   run: choosing([
-    (bytes) => checkShown(lastWords(bytes).replaceAll("\n", " "), 600),
+    (bytes) => checkShown(consoleTailText(bytes).replaceAll("\n", " "), 600),
     (bytes) => checkShown(lastLine(textOf(bytes)), 80),
   ]),
 };

@@ -67,8 +67,8 @@ export const agentsFaults: readonly Fault[] = [
     kind: "repair",
     name: "an agent that was lost is not reached again",
     file: "daemon/pods/guest/follow-agent.ts",
-    find: "if (signal.aborted) return;\n    guard(live, watch, () => watch.records.ailing",
-    put: "if (signal.aborted || pauseMs > 0) return;\n    guard(live, watch, () => watch.records.ailing",
+    find: "if (signal.aborted) return;\n    guard(live, watch, () => watch.records.degraded",
+    put: "if (signal.aborted || pauseMs > 0) return;\n    guard(live, watch, () => watch.records.degraded",
     noticedBy: {
       file: "test/unit/daemon/pods/agent.test.ts",
       title:

@@ -221,7 +221,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "escape",
     name: "the end of a guest's console is shown as it came",
-    file: "daemon/pods/guest/last-words.ts",
+    file: "daemon/pods/guest/console-tail.ts",
     find: '.replaceAll(/[^\\n\\u0020-\\u007e]/g, "");',
     put: ";",
     noticedBy: {

@@ -109,8 +109,8 @@ export const channelFaults: readonly Fault[] = [
     kind: "mark",
     name: "an answer that comes late goes to the next command",
     file: "guest-init/channel/pending.ts",
-    find: "settle: (outcome) => {\n        entry.settle = undefined;",
-    put: "settle: (outcome) => {\n        entry.settle = undefined;\n        if (outcome instanceof PodnetError) this.#entries = this.#entries.filter((each) => each !== entry);",
+    find: "finish: (outcome) => {\n        entry.finish = undefined;",
+    put: "finish: (outcome) => {\n        entry.finish = undefined;\n        if (outcome instanceof PodnetError) this.#entries = this.#entries.filter((each) => each !== entry);",
     noticedBy: {
       file: session,
       title: "answers go to commands in order, also past those given up",

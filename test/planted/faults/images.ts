@@ -63,8 +63,8 @@ export const imagesFaults: readonly Fault[] = [
     kind: "mark",
     name: "the kernel that is kept for runv is the one that podnetd uses",
     file: "guest-init/image/build-image.ts",
-    find: "(draft) => copyFileSync(packaged, draft));",
-    put: "(draft) => copyFileSync(extracted, draft));",
+    find: "(temporary) => copyFileSync(packaged, temporary));",
+    put: "(temporary) => copyFileSync(extracted, temporary));",
     build: "image",
     noticedBy: {
       file: "test/vm/agent-image.test.ts",

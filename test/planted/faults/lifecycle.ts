@@ -156,7 +156,7 @@ export const lifecycleFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "each restart after a panic is taken for one more panic",
-    file: "daemon/pods/guest/last-words.ts",
+    file: "daemon/pods/guest/console-tail.ts",
     find: '.test(lines.at(-1) ?? "")',
     put: ".test(lines.join())",
     noticedBy: {

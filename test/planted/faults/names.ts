@@ -105,7 +105,7 @@ export const namesFaults: readonly Fault[] = [
     kind: "undo",
     name: "a guest goes on asking the network it has left",
     file: "daemon/pods/interfaces/live-interfaces.ts",
-    find: "live.unsettled ||= guestOf(next.plan).hasAgent && !asksAlike(row, next);",
+    find: "live.needsReconfiguration ||= guestOf(next.plan).hasAgent && !asksAlike(row, next);",
     put: "",
     noticedBy: {
       file: follow,

@@ -93,7 +93,7 @@ export const qemuFaults: readonly Fault[] = [
     kind: "undo",
     name: "a QEMU that started in vain runs on",
     file: "hypervisor/qemu/driver.ts",
-    find: "if (record !== undefined) await endProcess(record, { told: false });\n    await removeRemains(plan);\n    return failure",
+    find: "if (record !== undefined) await endProcess(record, { asked: false });\n    await removeRemains(plan);\n    return failure",
     put: "void record;\n    await removeRemains(plan);\n    return failure",
     noticedBy: {
       file: "test/vm/hypervisor-process.test.ts",

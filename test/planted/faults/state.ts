@@ -336,7 +336,7 @@ export const stateFaults: readonly Fault[] = [
     kind: "record",
     name: "a copy of the state is not read before it is kept",
     file: "daemon/store/good-copy.ts",
-    find: "lookAtTemporary(draft, schema);",
+    find: "lookAtTemporary(temporary, schema);",
     put: "void lookAtTemporary;\n      void schema;",
     noticedBy: {
       file: "test/unit/daemon/store/copy-state.test.ts",

@@ -8,7 +8,7 @@ import { PodnetError } from "../../../core/errors.ts";
 import { parseResolvConf, readHostDns } from "../../../daemon/networks/host-dns.ts";
 import { Journal, type NewEvent } from "../../../daemon/events/journal.ts";
 import { KeyedLock } from "../../../daemon/reconcile/keyed-lock.ts";
-import { lastWords, panicBeforeReset } from "../../../daemon/pods/guest/last-words.ts";
+import { consoleTailText, panicBeforeReset } from "../../../daemon/pods/guest/console-tail.ts";
 import { shellWord } from "../../../daemon/pods/machine/shell-word.ts";
 import { attach } from "../../../daemon/pods/lifecycle/run-steps.ts";
 import { hasCapability } from "../../../daemon/main/preflight.ts";
@@ -171,9 +171,9 @@ test("a guest's console tail begins at its panic and holds nothing a terminal ob
   const bytes = Buffer.from(
     "boot\r\n\u001b[31mred\u001b[0m\u0007\n[ 1.0] Kernel panic - not syncing: x\n[ 1.1] CPU: 0\n",
   );
-  t.is(lastWords(bytes), "[ 1.0] Kernel panic - not syncing: x\n[ 1.1] CPU: 0");
-  t.is(lastWords(Buffer.from("\u001b[31mred\u001b[0m\u0007\n")), "red");
-  t.true(lastWords(Buffer.alloc(1 << 20, "a")).length <= 600);
+  t.is(consoleTailText(bytes), "[ 1.0] Kernel panic - not syncing: x\n[ 1.1] CPU: 0");
+  t.is(consoleTailText(Buffer.from("\u001b[31mred\u001b[0m\u0007\n")), "red");
+  t.true(consoleTailText(Buffer.alloc(1 << 20, "a")).length <= 600);
 });
 
 test("the first error keeps its word, the others stand behind it", (t) => {

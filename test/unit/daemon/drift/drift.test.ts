@@ -55,7 +55,7 @@ test("what a look that breaks off has not come to is looked at next time", async
     attachments: { ready: noContainers },
     networks: {
       fragments: () => [fragment],
-      settledFragment: () => fragment,
+      stableFragment: () => fragment,
       answerNames: async () => {},
     },
     pods: { ...noPods, runningPorts: () => [port], portNow: () => ({ key: "a" }) as never },

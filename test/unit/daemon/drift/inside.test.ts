@@ -26,7 +26,7 @@ test("all containers are looked into in turn, so many at a look", async (t) => {
     },
     networks: {
       fragments: () => [],
-      settledFragment: () => undefined,
+      stableFragment: () => undefined,
       answerNames: async () => {},
     },
     pods: noPods,

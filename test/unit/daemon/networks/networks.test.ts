@@ -209,7 +209,7 @@ test("rows: as written, changed and gone back, with what rests outside forgotten
     "there is nothing to go back to",
   );
   rows.beginNetworkUpdate(db, after);
-  rows.settleNetwork(db, before.name);
+  rows.completeNetwork(db, before.name);
   t.like(rows.getNetwork(db, before.name), {
     definition: after,
     before: undefined,
@@ -255,12 +255,12 @@ test("a network that is being made another one is no outside change of the host"
   rows.putNetwork(node.db, blue, { ...readyRow, configured: false });
   const { host, networks } = onHost(node, [blue]);
   host.refusing = false;
-  t.like(networks.settledFragment("blue"), { gateways: ["10.20.0.1/24"] } as never);
+  t.like(networks.stableFragment("blue"), { gateways: ["10.20.0.1/24"] } as never);
   let meanwhile: unknown = "not asked";
-  host.onEnsure = () => void (meanwhile = networks.settledFragment("blue"));
+  host.onEnsure = () => void (meanwhile = networks.stableFragment("blue"));
   await networks.update(validated({ subnets: [{ cidr: "10.40.0.0/24" }] }), { force: true });
   t.is(meanwhile, undefined, "what is looked at before the host has it would not be as wanted");
-  t.like(networks.settledFragment("blue"), { gateways: ["10.40.0.1/24"] } as never);
+  t.like(networks.stableFragment("blue"), { gateways: ["10.40.0.1/24"] } as never);
 });
 
 test("a create that can be neither done nor undone is undone by a delete, its bridge named", async (t) => {

@@ -1,5 +1,5 @@
 import test from "ava";
-import { settleTemplate } from "../../../../daemon/pods/guest/template-guest.ts";
+import { awaitTemplateGuest } from "../../../../daemon/pods/guest/template-guest.ts";
 import { openGuest } from "../../../../guest-init/channel/session.ts";
 import { command } from "../../../../guest-init/protocol/codes.ts";
 import type { RunningVm } from "../../../../hypervisor/driver.ts";
@@ -26,12 +26,12 @@ test("only a guest whose init is an agent that knows AWAKE becomes a template", 
   ] as const) {
     await using peer = await ScriptedGuest.start();
     peer.features = features;
-    const settling = settleTemplate(openGuest, 10_000)(around(peer), never);
+    const waiting = awaitTemplateGuest(openGuest, 10_000)(around(peer), never);
     await peer.say(command.ready);
     const introduced = peer.introduce(as);
-    if (who === undefined) await (await settling)[Symbol.asyncDispose]();
+    if (who === undefined) await (await waiting)[Symbol.asyncDispose]();
     else
-      t.like(await t.throwsAsync(settling, { message: who }), {
+      t.like(await t.throwsAsync(waiting, { message: who }), {
         code: "UNSUPPORTED",
         field: "boot.factory",
       });
@@ -41,15 +41,15 @@ test("only a guest whose init is an agent that knows AWAKE becomes a template", 
 
 test("a guest that is silent: AGENT_TIMEOUT with its console tail; one that ends: why it did", async (t) => {
   await using silent = await ScriptedGuest.start();
-  const error = await t.throwsAsync(settleTemplate(openGuest, 20)(around(silent), never));
+  const error = await t.throwsAsync(awaitTemplateGuest(openGuest, 20)(around(silent), never));
   t.like(error, { code: "AGENT_TIMEOUT", details: { console: "last words" } });
 
   await using ending = await ScriptedGuest.start();
   const end = new AbortController();
-  const settling = settleTemplate(openGuest, 10_000)(around(ending), end.signal);
+  const waiting = awaitTemplateGuest(openGuest, 10_000)(around(ending), end.signal);
   await ending.say(command.ready);
   await ending.command(command.getVersion);
   ending.hangUp();
   end.abort(new Error("The machine ended: signal 9"));
-  await t.throwsAsync(settling, { message: "The machine ended: signal 9" });
+  await t.throwsAsync(waiting, { message: "The machine ended: signal 9" });
 });

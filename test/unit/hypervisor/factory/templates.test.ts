@@ -5,7 +5,7 @@ import test from "ava";
 import { PodnetError } from "../../../../core/errors.ts";
 import { parsePodId } from "../../../../core/names.ts";
 import type { VmPlan } from "../../../../hypervisor/driver.ts";
-import { ofNobody, templateKey } from "../../../../hypervisor/factory/key.ts";
+import { withoutIdentity, templateKey } from "../../../../hypervisor/factory/key.ts";
 import { qemuArgv } from "../../../../hypervisor/argv/argv.ts";
 import type { Template } from "../../../../hypervisor/factory/template.ts";
 import { Templates } from "../../../../hypervisor/factory/templates.ts";
@@ -55,7 +55,7 @@ test("a template is of one machine and of these very files, whoever's pod asks",
   const host = { qemu, accelerator: "tcg", tbSizeMib: 64 } as const;
   const keyOf = (over: Partial<VmPlan> = {}) => {
     const each = { ...plan, kernel, initrd, ...over };
-    return templateKey(each, qemu, qemuArgv(ofNobody(each), host, "template"));
+    return templateKey(each, qemu, qemuArgv(withoutIdentity(each), host, "template"));
   };
   const first = keyOf();
   const others = { podId: parsePodId("bcdefghijklm"), runDir: "/run/podnet/pods/bcdefghijklm" };

@@ -4,7 +4,7 @@ const kept = 600;
  * The end of a guest's console as it may stand in an error or log: from a kernel's panic on if
  * there was one, control characters and escape sequences left out, at most 600 characters.
  */
-export function lastWords(console: Uint8Array): string {
+export function consoleTailText(console: Uint8Array): string {
   const lines = lastLines(console);
   const panic = lines.findLastIndex(isPanic);
   if (panic >= 0) return lines.slice(panic).join("\n").slice(0, kept);
