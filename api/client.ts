@@ -76,7 +76,7 @@ interface CallOptions {
 function explain(thrown: unknown, target: string, options: CallOptions | undefined): PodnetError {
   const error = fromConnectError(thrown);
   const errno = error === thrown ? undefined : nodeCodeOf(thrown);
-  // A connection that breaks looks like a cancelled call, only that nobody cancelled it.
+  // A connection that breaks looks like a cancelled call, but the caller did not cancel it.
   const lost =
     isPodnetError(error, "DAEMON_UNREACHABLE") ||
     (isPodnetError(error, "CANCELLED") && options?.signal?.aborted !== true) ||

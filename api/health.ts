@@ -17,7 +17,7 @@ export class ServingStatus {
   readonly #serving = new Map<string, boolean>();
   readonly #wake = new Set<() => void>();
 
-  /** Says whether a service answers, and tells those who watch. */
+  /** Sets whether a service answers, and notifies its watchers. */
   set(service: string, serving: boolean): void {
     this.#serving.set(service, serving);
     for (const wake of this.#wake) wake();

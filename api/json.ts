@@ -121,10 +121,9 @@ export function parseJsonText(text: string): JsonValue {
 }
 
 /**
- * Connect's JSON options for a method with this input. Connect 2.2 ignores unknown fields unless
- * told otherwise, and answers a refused one without details; its serialization decodes the bytes
- * through `textDecoder` and passes on a ConnectError thrown there, which is where the typed error
- * comes in.
+ * Connect's JSON options for a method with this input. By default Connect 2.2 ignores unknown
+ * fields, and answers a refused one without details; its serialization decodes the bytes through
+ * `textDecoder` and passes on a ConnectError thrown there, which is where the typed error comes in.
  */
 export function strictJson(input: DescMessage): Partial<JsonReadOptions & JsonWriteOptions> {
   const utf8 = new TextDecoder("utf-8", { fatal: true });

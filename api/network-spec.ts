@@ -19,9 +19,9 @@ export interface NetworkSpec {
   readonly resolver?: boolean;
   /** Pods reach the clouds' metadata outside of this host; absent: no. */
   readonly cloudMetadata?: true;
-  /** Connections that somebody on this host translates reach pods too; absent: containers alone. */
+  /** Connections that other programs on this host translate reach pods; absent: only containers. */
   readonly acceptTranslated?: true;
-  /** From these sources all of the network is reached; absent: from none. */
+  /** These sources reach all of the network; absent: none do. */
   readonly admit?: readonly Cidr[];
 }
 

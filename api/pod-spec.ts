@@ -16,7 +16,7 @@ export interface PodSpec {
   readonly routes: readonly RouteSpec[];
   /** Absent in specs of an earlier podnetd, and where none are published. */
   readonly ports?: readonly PortSpec[];
-  /** The machine is somebody else's: `resources` and `boot` say nothing, but for `boot.agent`. */
+  /** The VM is foreign: of `resources` and `boot` only `boot.agent` has a meaning. */
   readonly attached?: AttachSpec;
 }
 
@@ -75,7 +75,7 @@ export interface BootSpec {
 }
 
 export interface CloudInitSpec {
-  /** Nobody's to read but the guest's: not shown, not logged. */
+  /** Only for the guest: not shown, not logged. */
   readonly userData: string;
 }
 

@@ -6,7 +6,7 @@ import { invalid } from "./fields.ts";
 import { type CreateSpec, type SpecDefaults, validateCall, validateSpec } from "./validate.ts";
 import { absolutePath } from "./validate-disks.ts";
 
-/** An attach, every field checked: a create whose machine is somebody else's. */
+/** An attach, every field checked: a create whose VM is foreign. */
 export interface AttachRequest extends CreateSpec {
   readonly spec: CreateSpec["spec"] & { readonly attached: AttachSpec };
 }
@@ -33,7 +33,7 @@ export function validateAttach(request: AttachPodRequest, defaults: SpecDefaults
     ...validateCall(request),
     spec: {
       ...spec,
-      // The machine's own; nobody asked for them.
+      // The VM's own, which the request does not choose.
       resources: { vcpu: 0, memoryMib: 0 },
       attached,
     },

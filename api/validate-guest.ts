@@ -44,7 +44,7 @@ function validateCloudInit({ userData }: wire.CloudInit): NonNullable<BootSpec["
       `${bytes} bytes of user data are too many`,
       `Give at most ${mostUserData}; let it fetch the rest`,
     );
-  // Its text is nobody's to read: no message quotes it.
+  // Its text is only for the guest: no message quotes it.
   if (userData !== "" && (!known.test(userData) || userData.includes("\0")))
     throw invalid(
       field,

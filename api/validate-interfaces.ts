@@ -156,8 +156,8 @@ function checkLengths(addresses: readonly (Ip | IpPrefix)[], field: string): voi
   if (bareOne !== undefined)
     throw invalid(
       `${field}.address`,
-      `How long the prefix of ${bareOne} is, nobody knows here`,
-      `Write it behind, such as ${bareOne}/${familyOf(bareOne) === 4 ? 24 : 64}`,
+      `The prefix length of ${bareOne} is missing`,
+      `Append it, such as ${bareOne}/${familyOf(bareOne) === 4 ? 24 : 64}`,
     );
 }
 

@@ -31,7 +31,7 @@ export function addRequestFlags(command: Command): Command {
   return command
     .option("-f, --file <path>", "pod spec in YAML or JSON; - for standard input")
     .option("--plan", "show what would be done, and do nothing")
-    .option("-q, --quiet", "print the pod's id alone")
+    .option("-q, --quiet", "print only the pod's id")
     .option("--timeout <duration>", "give up and undo after this long, e.g. 30s")
     .option("--request-id <id>", "makes a retry return the same pod instead of another");
 }

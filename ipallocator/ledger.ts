@@ -29,7 +29,7 @@ export class Ledger {
   readonly #taken: Occupancy;
   readonly #reserved: Ranges;
   readonly #records = new RecordTable();
-  /** Where the search looks, in order and apart from each other: the whole space unless told. */
+  /** Where the search looks, in order and apart from each other: by default the whole space. */
   readonly #searched: readonly Span[];
   /** The offset handed out last. */
   cursor: Offset | undefined;

@@ -92,7 +92,7 @@ export class RecordTable {
     this.#byOffset.remove(hashOffset(this.#offsets[record] as Offset), record);
     this.#next[record] = this.#unused;
     this.#unused = record;
-    // So that `all` can tell it, and so that nothing keeps a bigint alive.
+    // So that `all` recognizes it, and so that nothing keeps a bigint alive.
     this.#offsets[record] = none;
   }
 

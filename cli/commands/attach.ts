@@ -12,8 +12,8 @@ interface Options extends RequestFlags {
 }
 
 const examples = `
-The machine stays its owner's: podnet gives it NICs, and never pauses, stops or ends it.
-Its QMP socket is podnet's as long as the pod is there; give the machine a second -qmp for yourself.
+The VM belongs to the program that started it: podnet adds NICs, and never pauses, stops or ends the VM.
+podnet keeps the QMP socket in use as long as the pod exists; give the VM a second -qmp for yourself.
 
 Examples:
   podnet attach --qmp /run/vm/qmp.sock --name db
@@ -24,11 +24,11 @@ Examples:
 export function addAttach(program: Command, context: Context): void {
   const command = program.command("attach");
   command
-    .description("give NICs to a foreign QEMU")
-    .requiredOption("--qmp <socket>", "a QMP socket of its that nothing else uses")
+    .description("add NICs to a VM that another program started")
+    .requiredOption("--qmp <socket>", "a QMP socket of the VM that no other program uses")
     .option("--channel <socket>", "its virtserialport sh.hyper.channel.0, with an agent behind it")
     .option("--tty <socket>", "its virtserialport sh.hyper.channel.1, for podnet exec")
-    .option("--agent <kind>", "hyperstart; default whoever answers at the channel");
+    .option("--agent <kind>", "hyperstart; default: the agent that answers on the channel");
   addRequestFlags(command);
   addOutput(command);
   addNetworkFlags(command);

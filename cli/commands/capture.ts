@@ -15,8 +15,8 @@ interface Options extends CommonOptions {
 }
 
 const more = `
-Both ways, as a pcap file that tcpdump and Wireshark read. It ends with its count, with ctrl-c, or when the interface or
-the pod goes; what was lost because nobody read fast enough is said then.
+Captures both directions, as a pcap file for tcpdump and Wireshark. The capture ends after --count packets, with ctrl-c, or
+when the interface or the pod is removed; it then reports how many packets were lost because they were not read in time.
 
 Examples:
   podnet capture web -w web.pcap
@@ -29,7 +29,7 @@ export function addCapture(program: Command, context: Context): void {
     .argument("<pod>", "name or id")
     .option("-i, --interface <name>", "its name in the guest; default the first")
     .option("-w, --write <file>", "where to; - or nothing is standard output")
-    .option("-c, --count <packets>", "end after so many")
+    .option("-c, --count <packets>", "end after this many")
     .option("-s, --snaplen <bytes>", "bytes kept of each packet; default 262144")
     .addHelpText("after", more)
     .action(async (idOrName: string, options: Options) => {

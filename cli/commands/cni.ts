@@ -22,31 +22,29 @@ export function addCni(program: Command, context: Context): void {
 
 function addList(group: Command, context: Context): void {
   const list = group.command("list", { isDefault: true });
-  addOutput(list.description("list the containers that are attached")).action(
-    async (options: OutputOptions) => {
-      const { io } = context;
-      const { attachments } = await withPodnet(context, options, (podnet, signal) =>
-        podnet.cni.list({}, { signal }),
-      );
-      if (options.output !== "table") {
-        const items = attachments.map((each) => toPlain(AttachmentSchema, each));
-        await printDocument(io, options.output, document("AttachmentList", { items }));
-        return;
-      }
-      const heading = "CONTAINER IFNAME STATE AGE NETWORK ADDRESS PORTS POD TROUBLE".split(" ");
-      const now = Date.now();
-      if (attachments.length === 0) {
-        io.stderr.write("No containers. Runtimes attach them: podnet cni install\n");
-        return;
-      }
-      io.stdout.write(
-        table(
-          heading,
-          attachments.map((each) => rowOf(each, now)),
-        ),
-      );
-    },
-  );
+  addOutput(list.description("list attached containers")).action(async (options: OutputOptions) => {
+    const { io } = context;
+    const { attachments } = await withPodnet(context, options, (podnet, signal) =>
+      podnet.cni.list({}, { signal }),
+    );
+    if (options.output !== "table") {
+      const items = attachments.map((each) => toPlain(AttachmentSchema, each));
+      await printDocument(io, options.output, document("AttachmentList", { items }));
+      return;
+    }
+    const heading = "CONTAINER IFNAME STATE AGE NETWORK ADDRESS PORTS POD TROUBLE".split(" ");
+    const now = Date.now();
+    if (attachments.length === 0) {
+      io.stderr.write("No containers. Runtimes attach them: podnet cni install\n");
+      return;
+    }
+    io.stdout.write(
+      table(
+        heading,
+        attachments.map((each) => rowOf(each, now)),
+      ),
+    );
+  });
 }
 
 const rowOf = (each: Attachment, now: number): string[] => [
@@ -78,14 +76,14 @@ interface InstallOptions extends OutputOptions {
 function addInstall(group: Command, context: Context): void {
   group
     .command("install")
-    .description("put podnet-cni and its configuration where runtimes look for them")
+    .description("install podnet-cni and its configuration for container runtimes")
     .option("--dir <directory>", "of configurations; default /etc/cni/net.d")
     .option("--bin-dir <directory>", "of plugins; default /opt/cni/bin")
     .option("--network <name>", "podnet's network for containers; default the node's")
     .option("--for <runtime>", "podman: it listens at published ports itself, and names containers")
     .addHelpText(
       "after",
-      "\nBoth stay there until podnet cni uninstall or podnet down, also while podnetd is stopped.",
+      "\nThey stay until podnet cni uninstall or podnet down, also while podnetd is stopped.",
     )
     .action(async (options: InstallOptions) => {
       const { dir = "", binDir = "", network = "", for: runtime = "" } = options;
@@ -103,7 +101,7 @@ interface UninstallOptions extends OutputOptions {
 function addUninstall(group: Command, context: Context): void {
   group
     .command("uninstall")
-    .description("remove both; refused while containers are attached")
+    .description("remove podnet-cni and its configuration; refused while containers are attached")
     .option(
       "--force",
       "also while containers are attached: their runtimes can no longer detach them",

@@ -30,9 +30,10 @@ interface Request {
 }
 
 const more = `
-On a terminal you type on the console until you press the detach keys; the pod runs on. One at a time types: with --no-stdin,
-or when standard input is no terminal, you read along, and ctrl-c ends it. For a shell of your own use: podnet exec -it POD sh
-To a terminal, what would steer more than its screen is shown, \\u001b and the like, unless --raw is given.
+On a terminal, what you type goes to the console until you press the detach keys; the pod runs on. Only one client can type
+at a time. With --no-stdin, or if standard input is no terminal, you only read, and ctrl-c ends it. For a shell of your own,
+use: podnet exec -it POD sh
+On a terminal, escape sequences that control more than the screen are shown as \\u001b and the like, unless --raw is given.
 
 Examples:
   podnet console web
@@ -42,11 +43,11 @@ Examples:
 export function addConsole(program: Command, context: Context): void {
   program
     .command("console")
-    .description("a pod's serial console: what is kept of it, then what follows, and what you type")
+    .description("connect to a pod's serial console: print its kept output, follow it, and type")
     .argument("<pod>", "name or id")
     .option("--no-stdin", "do not type, only read")
-    .option("--no-follow", "end after what is kept")
-    .option("--tail <bytes>", "at most this much of what is kept")
+    .option("--no-follow", "end after the kept output")
+    .option("--tail <bytes>", "at most this much of the kept output")
     .option("--detach-keys <keys>", "keys that leave it; none if empty", "ctrl-p,ctrl-q")
     .option("--raw", "hand a terminal all the guest prints, and with it to the guest", false)
     .addHelpText("after", more)

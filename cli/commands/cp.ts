@@ -15,14 +15,15 @@ interface Options extends CommonOptions {
 }
 
 const more = `
-A directory that is there gets the source into it; otherwise the destination is the new name, whose directory has to be there.
-DIRECTORY/. stands for what is in it. Paths in a pod begin at its root. A path here that looks like POD:PATH is written ./POD:PATH.
-- is a tar archive on standard input, unpacked into a directory of the pod, or on standard output.
-Modes, times and links are kept; owners are root in the pod and you here, where set-user-id bits are left out.
-Out of a pod, links that lead out of what is copied are left out: the next copy could be led by them. What comes is put into
-place when all of it is there; a file or link of that name is replaced, and what a link there leads to is not touched. Only what
-goes into a directory that a pod has already is unpacked in its place.
-The guest needs sh and, but for a single file, tar; busybox has both.
+If the destination is an existing directory, the source is copied into it. Otherwise the destination is the new name, and its
+parent directory must exist. DIRECTORY/. means the contents of a directory. Paths in a pod begin at its root. Write a local path
+that looks like POD:PATH as ./POD:PATH. - means a tar archive: on standard input, unpacked into a directory of the pod, or on
+standard output.
+Modes, times and links are kept. Owners become root in the pod, and you on this host, where set-user-id bits are dropped.
+A copy out of a pod leaves out links that lead outside of what is copied, because the next copy could follow them. A copy appears
+under its name only when it is complete: a file or link of that name is replaced, and the target of such a link stays
+unchanged. Only a copy into an existing directory of a pod is unpacked in place.
+The guest needs sh, and tar unless you copy a single file; busybox has both.
 
 Examples:
   podnet cp site web:/srv
@@ -33,12 +34,15 @@ Examples:
 export function addCopy(program: Command, context: Context): void {
   program
     .command("cp")
-    .description("copy files into a pod or out of it")
+    .description("copy files to or from a pod")
     .argument("<source>", "PATH, POD:PATH or -")
     .argument("<destination>", "POD:PATH, PATH or -")
     .option("-L, --follow-link", "copy what links lead to instead of links")
-    .option("--outside-links", "out of a pod: keep links that lead out of what is copied")
-    .option("--limit <amount>", "out of a pod: most bytes, or with a unit: 512M, 64G; default 16G")
+    .option("--outside-links", "from a pod: keep links that lead outside of what is copied")
+    .option(
+      "--limit <amount>",
+      "from a pod: at most this many bytes, or with a unit: 512M, 64G; default 16G",
+    )
     .addHelpText("after", more)
     .action(async (from: string, to: string, options: Options) => {
       const { io } = context;

@@ -26,7 +26,7 @@ export function addDelete(program: Command, context: Context): void {
     .alias("rm")
     .description("delete pods and release their addresses")
     .argument("[pods...]", "names or ids")
-    .option("-f, --force", "do not wait for the guest, and go on past what cannot be undone")
+    .option("-f, --force", "do not wait for the guest, and continue if something cannot be undone")
     .option("-a, --all", "every pod")
     .addHelpText("after", examples)
     .action(async (pods: string[], options: Options) => {

@@ -7,7 +7,7 @@ interface Options extends CommonOptions {
 }
 
 const examples = `
-The machine runs on, without the NICs that podnet gave it. Detaching what is not there succeeds.
+The VM runs on, without podnet's NICs. Detaching a pod that does not exist succeeds.
 
 Examples:
   podnet detach db
@@ -16,7 +16,7 @@ Examples:
 export function addDetach(program: Command, context: Context): void {
   program
     .command("detach")
-    .description("take NICs back from a foreign machine, and forget the pod")
+    .description("remove podnet's NICs from a foreign VM, and delete the pod")
     .argument("<pod>", "name or id")
     .option("-f, --force", "go on past what cannot be taken back")
     .addHelpText("after", examples)

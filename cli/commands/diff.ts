@@ -10,12 +10,12 @@ interface Options extends OutputOptions {
 }
 
 const more = `
-Compares bridge, addresses, settings, rules and the ports of running pods with what podnet has planned, and changes
-nothing. podnetd heals what differs by itself every drift_s seconds. Exits 0 when all is as planned, 1 on drift.`;
+Compares bridges, addresses, settings, rules and the ports of running pods with podnet's plan, and changes nothing.
+podnetd repairs differences by itself every drift_s seconds. Exits with 0 if everything is as planned, with 1 on drift.`;
 
 export function addDiff(program: Command, context: Context): void {
   addOutput(
-    program.command("diff").description("show what on the host is not as podnet has planned it"),
+    program.command("diff").description("show differences between the host and podnet's plan"),
   )
     .option("--json", "the same as -o json")
     .addHelpText("after", more)

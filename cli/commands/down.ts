@@ -12,7 +12,7 @@ interface Options extends CommonOptions {
 }
 
 const more = `
-Deletes every pod and all that podnet made on this host - bridge, rules, settings - and nothing else.
+Deletes every pod, and everything that podnet made on this host (bridges, rules, settings), but nothing else.
 Then podnetd ends.`;
 
 export function addDown(program: Command, context: Context): void {

@@ -20,9 +20,9 @@ interface Options extends CommonOptions {
 type Message = MessageInitShape<typeof ExecRequestSchema>;
 
 const more = `
-Options stand before the pod's name; all that follows it (and a -- there, if any) goes to the guest.
-Exits with the program's own code, 128+n when signal n ended it, 125 when podnet itself failed,
-126 when the program cannot be run, 127 when it is not there.
+Write options before the pod's name: everything after it (and after an optional --) is the program with its arguments.
+The exit code is the program's own; 128+n if signal n ended it; 125 if podnet itself failed; 126 if the program cannot be
+run; 127 if it does not exist.
 
 Examples:
   podnet exec web ip addr

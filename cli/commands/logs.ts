@@ -14,9 +14,9 @@ interface Options extends CommonOptions {
 }
 
 const more = `
-What a guest printed on its serial console, of which the last MiB is kept as long as its machine runs. With -f it goes on, also
-when the pod is stopped and started again, of which standard error tells, until it is deleted or you press ctrl-c.
-To a terminal control characters other than line ends and tabs are shown, \\u001b and the like.
+Prints the output of a guest's serial console. podnetd keeps the last MiB as long as the VM runs. With -f the output is
+followed until the pod is deleted or you press ctrl-c; stops and starts of the pod are reported on standard error.
+On a terminal, control characters other than line ends and tabs are shown as \\u001b and the like.
 
 Examples:
   podnet logs web
@@ -28,7 +28,7 @@ export function addLogs(program: Command, context: Context): void {
     .description("what a pod printed on its console")
     .argument("<pod>", "name or id")
     .option("-f, --follow", "go on with what follows")
-    .option("-n, --tail <lines>", "only so many of the last lines")
+    .option("-n, --tail <lines>", "only the last lines, this many")
     .addHelpText("after", more)
     .action(async (idOrName: string, options: Options) => {
       const lines = options.tail === undefined ? undefined : parseCount("--tail", options.tail);

@@ -54,7 +54,7 @@ export function addNetwork(program: Command, context: Context): void {
 function addList(group: Command, context: Context): void {
   const list = group.command("list", { isDefault: true });
   addOutput(list.description("list networks and how full their pools are"))
-    .argument("[name]", "this one alone")
+    .argument("[name]", "only this one")
     .action(async (name: string | undefined, options: OutputOptions) => {
       const networks = await withPodnet(context, options, async (podnet, signal) => {
         if (name === undefined) return (await podnet.networks.list({}, { signal })).networks;

@@ -8,8 +8,8 @@ import { age, duration, harmless, table } from "../text.ts";
 import { reportStale } from "../overlay-text.ts";
 
 const about = `
-LEASE is how long ago a host's lease was made or renewed, and how long it lasts unless it is renewed again: "reserved" has no end.
-Of other hosts etcd is asked for it: "unknown" where that does not answer, or not in a second.`;
+LEASE is the time since a host's lease was made or renewed, and the time it lasts unless it is renewed: "reserved" has no end.
+For other hosts, podnetd asks etcd: "unknown" means that etcd did not answer within a second.`;
 
 export function addNodes(program: Command, context: Context): void {
   const command = program.command("nodes").description("list the hosts of an overlay");

@@ -35,7 +35,7 @@ export function addOverlay(program: Command, context: Context): void {
 
 function addList(group: Command, context: Context): void {
   const list = group.command("list", { isDefault: true });
-  addOutput(list.description("list overlays and what this host has of each")).action(
+  addOutput(list.description("list overlays, and this host's part in each")).action(
     async (options: OutputOptions) => {
       const { io } = context;
       const { overlays, troubles } = await withPodnet(context, options, (podnet, signal) =>
@@ -92,12 +92,12 @@ function overlayTable(overlays: readonly Overlay[], now: number): string {
 }
 
 function addLeave(group: Command, context: Context): void {
-  const command = group.command("leave").description("empty this host's subnet and give it up");
+  const command = group.command("leave").description("empty and give up this host's subnet");
   addOverlayOption(command)
     .addHelpText(
       "after",
-      "\nAnswers when the last pod has gone from the subnet. Nothing else gives it up: neither a stop\n" +
-        "of podnetd nor podnet down does.",
+      "\nReturns when the last pod on the subnet is gone. Stopping podnetd, or podnet down, does not\n" +
+        "give up the subnet.",
     )
     .action(async (options: Options) => {
       const { overlay = "" } = options;
@@ -111,8 +111,11 @@ function addLeave(group: Command, context: Context): void {
 function addJoin(group: Command, context: Context): void {
   const command = group
     .command("join")
-    .description("take part again after leaving")
-    .option("--take-over", "take over a lease that names this host's address: its host is no more");
+    .description("join again after leaving")
+    .option(
+      "--take-over",
+      "take over a lease with this host's address, whose host no longer exists",
+    );
   addOverlayOption(command).action(async (options: Options & { readonly takeOver?: boolean }) => {
     const { overlay = "", takeOver = false } = options;
     await withPodnet(context, options, (podnet, signal) =>
@@ -125,9 +128,9 @@ function addJoin(group: Command, context: Context): void {
 function addDiff(group: Command, context: Context): void {
   const command = group
     .command("diff")
-    .description("compare the kernel with what is planned for the other hosts");
+    .description("compare the kernel with the plan for the other hosts");
   addOverlayOption(addOutput(command))
-    .addHelpText("after", "\nExits 1 when something is not as planned.")
+    .addHelpText("after", "\nExits with 1 on a difference.")
     .action(async (options: Options) => {
       const { io } = context;
       const { overlay = "", output } = options;
@@ -141,7 +144,9 @@ function addDiff(group: Command, context: Context): void {
 }
 
 function addReservations(group: Command, context: Context): void {
-  const command = group.command("reservations").description("list subnets that are kept for hosts");
+  const command = group
+    .command("reservations")
+    .description("list subnets that are reserved for hosts");
   addOverlayOption(addOutput(command)).action(async (options: Options) => {
     const { overlay = "" } = options;
     const { reservations } = await withPodnet(context, options, (podnet, signal) =>
@@ -175,7 +180,7 @@ Examples:
   podnet overlay reserve --public-ip 192.0.2.7          the subnet that host has already`;
 
 function addReserve(group: Command, context: Context): void {
-  const command = group.command("reserve").description("keep a subnet for a host, for ever");
+  const command = group.command("reserve").description("reserve a subnet for a host permanently");
   addOverlayOption(addOutput(command))
     .argument("[subnet...]", "one of each address family that the overlay has")
     .requiredOption(
@@ -197,7 +202,7 @@ function addReserve(group: Command, context: Context): void {
 function addUnreserve(group: Command, context: Context): void {
   const command = group
     .command("unreserve")
-    .description("let a subnet's lease end again, a day from now unless its host renews it");
+    .description("end a reservation: the lease ends a day later unless its host renews it");
   addOverlayOption(command)
     .argument("<subnet...>", "as podnet overlay reservations shows it")
     .action(async (subnets: string[], options: Options) => {

@@ -3,7 +3,7 @@ import { addOutput, type Context, type OutputOptions } from "../context.ts";
 import { askForPod } from "../pod-answer.ts";
 
 export function addResume(program: Command, context: Context): void {
-  addOutput(program.command("resume").description("let a paused pod go on, and set its clock"))
+  addOutput(program.command("resume").description("resume a paused pod, and set its clock"))
     .argument("<pod>", "name or id")
     .action((idOrName: string, options: OutputOptions) =>
       askForPod(context, options, (pods, signal) => pods.resume({ idOrName }, { signal })),

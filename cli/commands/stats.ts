@@ -13,9 +13,9 @@ interface Options extends OutputOptions {
 }
 
 const more = `
-CPU is what the machine takes of its host's processors: 100 % is one of them. MEMORY is its guest's and QEMU's own, LIMIT what it
-may have of both. Interfaces are as the pod sees them: RX is what it receives, since the NIC was plugged. Rates are those since the
-look before, so the first has none. On a terminal --watch shows all in place.
+CPU is the VM's use of the host's processors: 100 % is one processor. MEMORY is the memory of the guest and of QEMU itself,
+LIMIT the limit for both. Interfaces are shown as the pod sees them: RX is received by the pod, counted since the NIC was
+plugged. Rates are averages since the previous line, so the first line has none. On a terminal, --watch updates in place.
 
 Examples:
   podnet stats
@@ -26,7 +26,7 @@ export function addStats(program: Command, context: Context): void {
     program.command("stats").description("show what pods use: processors, memory, disks, network"),
   )
     .argument("[pod]", "name or id; default all pods")
-    .option("-w, --watch", "show it again and again, with rates, until interrupted", false)
+    .option("-w, --watch", "repeat with rates until interrupted", false)
     .option("--every <duration>", "between two of these; default 1s")
     .addHelpText("after", more)
     .action(async (pod: string | undefined, options: Options) => {

@@ -7,11 +7,11 @@ interface Options extends OutputOptions {
 }
 
 const more = `
-The pod keeps its addresses and can be started again: podnet start POD. One that is paused is resumed to power off.
-A pod that is stopped already is left as it is.`;
+The pod keeps its addresses and can be started again: podnet start POD. A paused pod is resumed to power off.
+Stopping a stopped pod succeeds.`;
 
 export function addStop(program: Command, context: Context): void {
-  addOutput(program.command("stop").description("power a pod's guest off and keep the pod"))
+  addOutput(program.command("stop").description("power off a pod's guest, and keep the pod"))
     .argument("<pod>", "name or id")
     .option("-f, --force", "do not wait for the guest", false)
     .addHelpText("after", more)

@@ -10,8 +10,8 @@ interface Options extends OutputOptions {
 }
 
 const more = `
-A machine's memory and processors are fixed when it is made, so a change is refused, and what is asked for as it is
-succeeds. To change them delete the pod and create it again. A pod's network does change: podnet interface --help.`;
+The memory and processors of a VM are fixed: a request for other values is refused, a request for the present values
+succeeds. To change them, delete the pod and create it again. The network of a pod can change: podnet interface --help.`;
 
 export function addUpdate(program: Command, context: Context): void {
   addOutput(program.command("update").description("compare a pod's resources with those wanted"))

@@ -6,9 +6,8 @@ import { document, printDocument, toPlain } from "../output.ts";
 import { count, harmless, styled, table } from "../text.ts";
 
 const more = `
-Links, addresses and routes of the host are read through npm's netlink, the VM's NICs through npm's qemu-qmp,
-in a process that shares no code with podnet. CNI plugins that have set the pod up are asked for CHECK.
-Exits 1 when something differs.`;
+A process that shares no code with podnet reads links, addresses and routes of the host through npm's netlink, and the NICs of
+the VM through npm's qemu-qmp. CNI plugins that set the pod up run CHECK. Exits with 1 on a difference.`;
 
 export function addVerify(program: Command, context: Context): void {
   addOutput(

@@ -62,7 +62,7 @@ export function peerText(peer: Peer): string {
     case "unix":
       return `uid ${peer.uid}, gid ${peer.gid}`;
     case "tls":
-      return `certificate of ${peer.names.join(", ") || "nobody"}`;
+      return `certificate of ${peer.names.join(", ") || "no names"}`;
     default:
       return "an unknown caller";
   }

@@ -97,8 +97,8 @@ export type NetworkSpec = Message<"podnet.v1.NetworkSpec"> & {
   cloudMetadata: boolean;
 
   /**
-   * Connections that somebody on this host translates (DNAT) reach pods too: hostPort, NodePort.
-   * They reach containers in any case.
+   * Connections that other programs on this host translate (DNAT) reach pods too: hostPort,
+   * NodePort. They always reach containers.
    *
    * @generated from field: bool accept_translated = 12;
    */
@@ -238,7 +238,7 @@ export type Network = Message<"podnet.v1.Network"> & {
   cloudMetadata: boolean;
 
   /**
-   * Connections that somebody on this host translates reach pods too.
+   * Connections that other programs on this host translate reach pods too.
    *
    * @generated from field: bool accept_translated = 14;
    */

@@ -160,10 +160,10 @@ export type OverlayTunnel = Message<"podnet.v1.OverlayTunnel"> & {
   receivedBytes: bigint;
 
   /**
-   * Packets that went no further, by why, those alone that there were: `malformed` (came as no IPv4
-   * packet), `expired` (no hop left), `unroutable` (for nobody's subnet; the sender is told),
-   * `lost` (the way to the peer took none), `undelivered` (this host's kernel took none),
-   * `unsendable` (left this host as no IPv4 packet).
+   * Dropped packets by reason, without the reasons that did not occur: `malformed` (no IPv4
+   * packet), `expired` (no hop left), `unroutable` (for a subnet that no host has; the sender gets
+   * an ICMP error), `lost` (not sent to the peer), `undelivered` (refused by this host's kernel),
+   * `unsendable` (this host sent no IPv4 packet).
    *
    * @generated from field: map<string, uint64> dropped = 6;
    */
@@ -202,8 +202,8 @@ export type ListOverlaysResponse = Message<"podnet.v1.ListOverlaysResponse"> & {
   overlays: Overlay[];
 
   /**
-   * What is in the way of all of them, or of telling other hosts of pods, for people: etcd permits
-   * too little, say.
+   * Problems of all overlays, or of reporting pods to other hosts, as text for people: for example,
+   * missing permissions in etcd.
    *
    * @generated from field: repeated string troubles = 2;
    */

@@ -251,7 +251,7 @@ export type Vm = Message<"podnet.v1.Vm"> & {
   startedAt?: Timestamp | undefined;
 
   /**
-   * Somebody else runs it: podnet gives it NICs and never ends it.
+   * The VM is foreign: podnet gives it NICs and never ends it.
    *
    * @generated from field: bool attached = 6;
    */

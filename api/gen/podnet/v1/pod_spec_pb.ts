@@ -156,9 +156,9 @@ export type Boot = Message<"podnet.v1.Boot"> & {
   factory: string;
 
   /**
-   * Who configures the guest from within. Empty: podnet's agent, or a hyperstart that says so
-   * itself. `hyperstart`: a plain hyperstart; what it cannot do is refused. `none`: nobody; the
-   * guest asks for its addresses by DHCP and router solicitation, and there is no exec.
+   * The agent that configures the guest from within. Empty: podnet's agent, or a hyperstart that
+   * identifies itself. `hyperstart`: a plain hyperstart; what it cannot do is refused. `none`: no
+   * agent; the guest gets its addresses by DHCP and router advertisement, and there is no exec.
    *
    * @generated from field: string agent = 6;
    */
@@ -324,8 +324,8 @@ export type Interface = Message<"podnet.v1.Interface"> & {
   tap: string;
 
   /**
-   * The tap is there, somebody else's: it is used where it is, as it is, and stays. Not with
-   * network or bridge.
+   * The tap exists and is foreign: podnet uses it without changing it, and leaves it in place. Not
+   * with network or bridge.
    *
    * @generated from field: bool tap_kept = 10;
    */
@@ -404,7 +404,7 @@ export type CniInterface = Message<"podnet.v1.CniInterface"> & {
   args: { [key: string]: string };
 
   /**
-   * What plugins are told where they declare such a capability, as a JSON object:
+   * Values for plugins that declare such a capability, as a JSON object:
    * `{"mac":"0a:58:0a:00:00:05"}`. Empty: nothing. Not with netns.
    *
    * @generated from field: string capabilities = 5;
