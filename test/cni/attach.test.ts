@@ -314,6 +314,6 @@ test.serial("a network that containers are on is not deleted", async (t) => {
   t.is(added.ips[0].gateway, "10.77.0.1");
   await t.throwsAsync(networks.delete({ name: "blue" }), { message: /is used by container cn/ });
   await cni.done({ command: "DEL", container });
-  await cni.settled();
+  await cni.converged();
   await networks.delete({ name: "blue" });
 });

@@ -55,7 +55,7 @@ test("while podnetd is full an ADD is refused with a hint to try again, and a DE
   await container.ping("192.168.123.1");
   // Nobody starts podnetd anew, and there is no room yet.
   t.like(await plugin("DEL"), { exit: 0, stdout: "" });
-  await cni.settled();
+  await cni.converged();
   t.false(await container.reaches("192.168.123.1"));
   for (let waited = 0; readdirSync(pendingDirectory).length > 0; waited++, await delay(50))
     if (waited === 100) t.fail("The record is still there");
@@ -67,6 +67,6 @@ test("while podnetd is full an ADD is refused with a hint to try again, and a DE
   t.is(again.exit, 0);
   await container.ping("192.168.123.1");
   t.is((await plugin("DEL")).exit, 0);
-  await cni.settled();
+  await cni.converged();
   t.deepEqual(await cni.links(), []);
 });

@@ -77,7 +77,7 @@ test.serial(
 
     await del(list, container, result);
     t.false(await container.reaches("192.168.123.1"));
-    await cni.settled();
+    await cni.converged();
     const left = await host.run("iptables-save");
     for (const mark of [address, "8085"])
       t.deepEqual([left.includes(mark), before.includes(mark)], [false, false], mark);
@@ -128,6 +128,6 @@ test.serial("bridge after podnet-cni refuses, and all of the list is taken back"
   );
   await del(list, container);
   t.false(await container.reaches("192.168.123.1"));
-  await cni.settled();
+  await cni.converged();
   t.deepEqual(await cni.links(), []);
 });

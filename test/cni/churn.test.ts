@@ -126,7 +126,7 @@ test("containers come and go while podnetd and plugins are killed, and nothing i
   for (const name of readdirSync(pendingDirectory).filter(isTemporaryName))
     utimesSync(path.join(pendingDirectory, name), 1, 1);
   await rig.restart("kill");
-  await cni.settled();
+  await cni.converged();
   t.deepEqual(readdirSync(pendingDirectory), []);
   await cni.gone(t);
 });

@@ -49,9 +49,9 @@ export interface CniRig extends AsyncDisposable {
   /** The links of attachments on the host. */
   links(): Promise<string[]>;
   /** Whether podnetd still waits for what plugins after it make of a container. */
-  isSettling(container: Machine): boolean;
+  mayChange(container: Machine): boolean;
   /** Waits until no attachment is on its way, nor there. */
-  settled(): Promise<void>;
+  converged(): Promise<void>;
   /** The same, and fails where something is left that was not there when the rig was opened. */
   gone(t: ExecutionContext): Promise<void>;
 }
@@ -85,7 +85,7 @@ async function cniRigOn(opening: Promise<Rig>): Promise<CniRig> {
   };
   const ask: CniRig["ask"] = async (asked) =>
     answeredBy(await post(socket, "/cni/v1", bodyOf(asked)));
-  const settled = async (): Promise<void> => {
+  const converged = async (): Promise<void> => {
     for (let waited = 0; attachmentsIn(rig.directory) > 0; waited++, await delay(50))
       if (waited === 200) throw new Error("Attachments are left");
   };
@@ -113,13 +113,13 @@ async function cniRigOn(opening: Promise<Rig>): Promise<CniRig> {
       const lines = (await rig.lab.host.run("ip", "-o", "link", "show")).split("\n");
       return lines.flatMap((line) => /^\d+: (p[ci][a-z2-7]{12})/.exec(line)?.[1] ?? []);
     },
-    isSettling: ({ name }) => isSettling(rig.directory, name),
-    settled,
+    mayChange: ({ name }) => mayChange(rig.directory, name),
+    converged,
     async gone(t) {
       // The hooks of several files say so after one test.
       if (t.title === looked && t.title.startsWith("afterEach")) return;
       looked = t.title;
-      await settled();
+      await converged();
       t.deepEqual(await rig.changes(), []);
     },
     [Symbol.asyncDispose]: () => held.disposeAsync(),
@@ -133,7 +133,7 @@ function attachmentsIn(directory: string): number {
   return Number(db.prepare("SELECT count(*) AS n FROM attachments").get()?.["n"]);
 }
 
-function isSettling(directory: string, container: string): boolean {
+function mayChange(directory: string, container: string): boolean {
   const db = new DatabaseSync(path.join(directory, "state", "state.db"), { readOnly: true });
   using _db = { [Symbol.dispose]: () => db.close() };
   const waits = "plan ->> '$.fragment.settling' = 1";

@@ -144,7 +144,7 @@ test.serial(
     await sound.ping(gateway);
     t.is(before.length, added.length + 1);
     await cni.done({ command: "DEL", container: sound });
-    await cni.settled();
+    await cni.converged();
     t.deepEqual(await cni.links(), []);
   },
 );
@@ -170,7 +170,7 @@ test.serial(
     t.deepEqual((await cni.links()).length, 1);
     await sound.ping(gateway);
     await cni.done({ command: "DEL", container: sound });
-    await cni.settled();
+    await cni.converged();
   },
 );
 
@@ -185,5 +185,5 @@ test.serial("a container of a newer podnetd is no damage: podnetd refuses to sta
   await cni.rig.restart("kill");
   await container.ping(gateway);
   await cni.done({ command: "DEL", container });
-  await cni.settled();
+  await cni.converged();
 });

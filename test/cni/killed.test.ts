@@ -39,7 +39,7 @@ for (const point of [
       await cni.rig.restart("stop", { PODNET_FAILPOINTS: `${point}=kill` });
       await t.throwsAsync(cni.ask({ container, config }));
       await cni.rig.restart("kill");
-      await cni.settled();
+      await cni.converged();
       t.deepEqual(await cni.links(), []);
       t.false(await container.reaches("192.168.123.1"));
       await cni.done({ container, config });
@@ -63,7 +63,7 @@ for (const point of [
       await cni.ask({ command: "DEL", container, config }).catch(() => {});
       await ended(cni.rig.daemon.process);
       await cni.rig.restart("kill");
-      await cni.settled();
+      await cni.converged();
       t.deepEqual(await cni.links(), []);
       t.false(await container.reaches("192.168.123.1"));
       await cni.done({ command: "DEL", container, config });
@@ -79,7 +79,7 @@ test.serial(
       await cni.container(),
     ];
     for (const container of [kept, broken, lost]) await cni.done({ container });
-    await until("plugins after podnet's are taken to be done", () => !cni.isSettling(broken));
+    await until("plugins after podnet's are taken to be done", () => !cni.mayChange(broken));
     await cni.rig.daemon.kill();
     await kept.ping("192.168.123.1");
     await broken.run("ip", "addr", "flush", "dev", "eth0");

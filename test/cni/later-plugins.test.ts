@@ -12,7 +12,7 @@ import { addList, callPlugin, deleteList, type Plugin } from "./run-list.ts";
 const podnet: Plugin = { type: "podnet-cni" };
 const gateway = "192.168.123.1";
 const world = "198.51.100.1";
-/** Some looks more than the one that finds a container settled, milliseconds. */
+/** Some looks more than the one that finds the later plugins of a container done, milliseconds. */
 const severalLooksMs = 3500;
 
 const lists = {
@@ -82,7 +82,7 @@ while True:
   return (await container.run("python3", "-c", program).catch(() => "")).includes("yes");
 };
 
-const settling = ({ container }: Added): boolean => cni.isSettling(container);
+const mayChange = ({ container }: Added): boolean => cni.mayChange(container);
 
 test.serial.before(async () => {
   cni = await openCniRig('firewall = "nftables"\nquarantine_s = 0\ndrift_s = 1\n');
@@ -104,8 +104,8 @@ test.serial.before(async () => {
     if (exit !== 0) early.push(`${name}: ${stdout}`);
   }
   await until(
-    "all are settled",
-    () => Object.values(added).every((each) => !settling(each)),
+    "all later plugins are done",
+    () => Object.values(added).every((each) => !mayChange(each)),
     30_000,
   );
   await machineOn(added.laterMacvtap);

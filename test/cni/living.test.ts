@@ -55,7 +55,8 @@ for (const [what, harm, says] of [
       await cni.done({ container });
       // Until then what goes inside may be a later plugin's doing; a link that is down or gone is
       // not.
-      if (what === "its address") await until("it is settled", () => !cni.isSettling(container));
+      if (what === "its address")
+        await until("its later plugins are done", () => !cni.mayChange(container));
       const after = await upToNow();
       await container.run("ip", ...harm);
       const { text } = await eventually(
@@ -102,7 +103,7 @@ test.serial(
     t.notRegex(await container.run("ip", "-o", "link", "show"), /eth0/);
     t.regex(String((await listed(container))["trouble"]), /is another one by now/);
     await cni.done({ command: "DEL", container, config: { network: "blue" } });
-    await cni.settled();
+    await cni.converged();
     await client.networks.delete({ name: "blue" });
   },
 );
@@ -173,7 +174,7 @@ test.serial(
     const refused = await daemon.tryPodnet("network", "update", network, "--mtu", "1300");
     t.regex(refused.stderr, new RegExp(`${other.name}" has an MTU of 1400`));
     for (const container of [one, other]) await cni.done({ command: "DEL", container });
-    await cni.settled();
+    await cni.converged();
     await networks.delete({ name: network });
   },
 );

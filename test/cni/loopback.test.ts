@@ -143,7 +143,7 @@ for (const firewall of ["iptables", "nftables"])
 
       await cni.done({ command: "DEL", container, config });
       t.is(await ask(here, "127.0.0.1"), "silence");
-      await cni.settled();
+      await cni.converged();
       t.is(await rulesIn(host, firewall), before);
       t.deepEqual(await forwardersOf(host, rig.daemon.process.pid as number), []);
       await rig.client.networks.delete({ name: "both" });

@@ -160,7 +160,7 @@ test.serial("a network of both families is reported in each form of results", as
     t.deepEqual(found(json), saidOfBoth[cniVersion], cniVersion);
     for (const { gateway } of [v4, v6]) await container.ping(gateway);
     t.is((await run("DEL", container, config)).exit, 0);
-    await cni.settled();
+    await cni.converged();
     await cni.rig.client.networks.delete({ name: "both" });
   }
   t.deepEqual(await cni.links(), []);

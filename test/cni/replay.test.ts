@@ -136,7 +136,7 @@ for (const runtime of ["containerd-1.6", "podman-4.3"])
     test.serial(`what ${runtime} sends is served, ${how}`, async (t) => {
       for (const calls of sequences) {
         await replay(t, calls, vary);
-        await cni.settled();
+        await cni.converged();
       }
     });
   }

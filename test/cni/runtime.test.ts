@@ -158,7 +158,7 @@ test.serial(
   async (t) => {
     const of = await sandbox();
     const vendors = path.join(directory, "vendors");
-    const reported = path.join(directory, "told");
+    const reported = path.join(directory, "reported");
     const note = (type: string): string =>
       `echo "${type} $CNI_COMMAND $CNI_PATH" >>${reported}; input=$(cat); echo "$input" >${reported}.${type}.$CNI_COMMAND
     [ $CNI_COMMAND != ADD ] || echo '{"cniVersion":"0.4.0","ips":[],"dns":{},"by":"${type}"}'`;

@@ -4,7 +4,7 @@ import { pendingName, renderPending } from "../../cni/protocol/pending.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { bodyOf } from "../cni/cni-rig.ts";
 import { hostVeth, type ContainerWorker, type Said } from "./container-worker.ts";
-import { type Allowed, either, type Footing, settled } from "./container-look.ts";
+import { type Allowed, either, type Footing, converged } from "./container-look.ts";
 import { restart } from "./pods.ts";
 import type { Machine } from "../lab/lab.ts";
 
@@ -250,7 +250,7 @@ export async function cleared(site: ContainerWorker): Promise<readonly string[]>
     await container.run("sh", "-c", "ip link del macvlan0 2>/dev/null || true");
   }
   await worker.client.cni.uninstall({});
-  const problems = await settled(site, new Map());
+  const problems = await converged(site, new Map());
   await worker.lab.host.run("sh", "-c", `ip link del ${hostVeth} 2>/dev/null || true`);
   const files = site.files().map((file) => `${file} stays`);
   return [...problems, ...files, ...(await worker.changes(site.alone))];

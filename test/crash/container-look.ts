@@ -20,11 +20,14 @@ export const either: readonly Footing[] = ["attached", "gone"];
 export type Allowed = ReadonlyMap<Machine, readonly Footing[]>;
 
 /** Longest until what failed is put right, milliseconds. */
-const settledMs = 20_000;
+const deadlineMs = 20_000;
 
 /** Waits until each container has what it may, or podnetd has ended; what is not so in the end. */
-export async function settled(site: ContainerWorker, allowed: Allowed): Promise<readonly string[]> {
-  for (const deadline = performance.now() + settledMs; ; await delay(50)) {
+export async function converged(
+  site: ContainerWorker,
+  allowed: Allowed,
+): Promise<readonly string[]> {
+  for (const deadline = performance.now() + deadlineMs; ; await delay(50)) {
     const problems = await amiss(site, allowed);
     if (problems.length === 0 || performance.now() > deadline) return problems;
     if ((await site.worker.ended(0)) !== undefined) return problems;

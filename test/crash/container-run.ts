@@ -1,7 +1,7 @@
 import { armed, hanging } from "./arming.ts";
 import { type Acted, type ContainerOperation, cleared, containerActs } from "./container-acts.ts";
 import { type ContainerWorker, openContainerWorker } from "./container-worker.ts";
-import { quiet, settled } from "./container-look.ts";
+import { quiet, converged } from "./container-look.ts";
 import { started } from "./pods.ts";
 import { type Action, type Point, pointsIn } from "./points.ts";
 import { type CaseVisits, everywhere, type Failing } from "./visit-all.ts";
@@ -63,7 +63,7 @@ async function visit(
     ...(from === undefined ? [] : [`from:${from}`]),
     armed(point, action),
   ]);
-  const acted = await act(site, action === "hang" ? impatientMs : timeout.settledMs);
+  const acted = await act(site, action === "hang" ? impatientMs : timeout.deadlineMs);
   const limitMs = from === undefined ? timeout.pointMs : afterActMs;
   const reached =
     action === "kill"
@@ -81,7 +81,7 @@ async function visit(
     );
   await worker.kill();
   await started(worker, []);
-  problems.push(...report(await settled(site, acted.allowed), "after the restart"));
+  problems.push(...report(await converged(site, acted.allowed), "after the restart"));
   problems.push(...report(await cleared(site), "after everything was taken away"));
   return reached ? problems : undefined;
 }
@@ -107,7 +107,7 @@ async function withoutRestart(
   if (ready && (await worker.ended(0)) === undefined) {
     // What a start could not put right drift does, for which nobody waits here.
     if (acted === undefined) return [];
-    const problems = report(await settled(site, acted.allowed), "before the restart");
+    const problems = report(await converged(site, acted.allowed), "before the restart");
     // (What goes down may have answered before it ended.)
     if ((await worker.ended(0)) === undefined)
       return acted.reported === "" ? problems : [...problems, ...untold()];
@@ -131,12 +131,12 @@ export async function enumerateContainers(
     await prepare(site);
     await worker.kill();
     await started(worker, from === undefined ? [] : [`from:${from}`]);
-    const { allowed } = await act(site, timeout.settledMs);
+    const { allowed } = await act(site, timeout.deadlineMs);
     const alive = (await worker.ended(operation === "down" ? afterActMs : 0)) === undefined;
     if (alive) await quiet(site);
     // Before anybody looks whether all is well, which comes by failpoints of its own.
     records.push(worker.record());
-    const problems = alive ? await settled(site, allowed) : [];
+    const problems = alive ? await converged(site, allowed) : [];
     if (problems.length > 0) throw new Error(`Nothing is armed, and still: ${problems.join("\n")}`);
     await worker.kill();
     await started(worker, []);

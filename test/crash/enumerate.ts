@@ -8,7 +8,7 @@ import { byChance, looks, type Operation, parse, type Point, pointsIn } from "./
 import { startAgain } from "./visit.ts";
 
 /** What a recovery still does once podnetd takes connections: it reaches the agents. */
-const settleMs = 500;
+const quietMs = 500;
 
 /**
  * The failpoints of an operation: what podnetd records of it, under the conditions in which `visit`
@@ -78,7 +78,7 @@ const runs: Readonly<
     await goDown(worker);
     worker.forget();
     await started(worker, []);
-    await delay(settleMs);
+    await delay(quietMs);
     return worker.record();
   },
 
@@ -133,7 +133,7 @@ const runs: Readonly<
     await create(worker, subject).catch(() => {});
     await worker.ended(5000);
     await started(worker, []);
-    await delay(settleMs);
+    await delay(quietMs);
     return worker.record();
   },
 
@@ -143,7 +143,7 @@ const runs: Readonly<
     if (!pods.some(({ name }) => name === bystander)) await create(worker, bystander);
     await attach(worker);
     await restart(worker, []);
-    await delay(settleMs);
+    await delay(quietMs);
     return recordBefore(worker, () => remove(worker, subject));
   },
 };

@@ -7,7 +7,7 @@ import type { Outcome, Visit } from "./outcome.ts";
 import { bystander, remove, restart, started, subject } from "./pods.ts";
 
 /** Longest that what failed may take to be put right, milliseconds. */
-const settledMs = 10_000;
+const deadlineMs = 10_000;
 
 export interface Expected {
   /** The failpoints that podnetd is armed with. */
@@ -48,7 +48,7 @@ export async function inspect(
  * moment later.
  */
 async function readyPods({ client }: Worker): Promise<readonly Pod[]> {
-  for (const deadline = performance.now() + settledMs; ; await delay(50)) {
+  for (const deadline = performance.now() + deadlineMs; ; await delay(50)) {
     const { pods } = await client.pods.list({});
     const passing = pods.some(({ state }) => state === State.CREATING || state === State.DELETING);
     if (!passing || performance.now() > deadline) return pods;

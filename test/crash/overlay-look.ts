@@ -8,7 +8,7 @@ import { unhealthy } from "./inspect.ts";
 import { deviceOf, isPeers, type LeaseValue, type OverlayWorker } from "./overlay-worker.ts";
 
 /** Longest until what failed is put right, or what was asked for is there, milliseconds. */
-export const settledMs = 20_000;
+export const deadlineMs = 20_000;
 
 /** How a host can be in an overlay: with all of it, or with nothing. */
 export type Footing = "member" | "left";
@@ -24,11 +24,11 @@ export async function ownLeases(
  * Waits until the host is wholly in the overlay, or wholly out of it; answers which, and what is
  * not so in the end.
  */
-export async function settled(
+export async function converged(
   site: OverlayWorker,
   allowed: readonly Footing[],
 ): Promise<{ readonly footing: Footing; readonly problems: readonly string[] }> {
-  for (const deadline = performance.now() + settledMs; ; await delay(30)) {
+  for (const deadline = performance.now() + deadlineMs; ; await delay(30)) {
     const footing: Footing = (await phaseOf(site)) === Phase.LEFT ? "left" : "member";
     const problems = allowed.includes(footing)
       ? await amiss(site, footing)

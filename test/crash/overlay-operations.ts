@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { isPodnetError } from "../../core/errors.ts";
 import type { OverlayWorker } from "./overlay-worker.ts";
-import { type Footing, ownLeases, settled, settledMs } from "./overlay-look.ts";
+import { type Footing, ownLeases, converged, deadlineMs } from "./overlay-look.ts";
 import { bystander, create, goDown, remove, restart, started } from "./pods.ts";
 import { looks, parse, type Point, pointsIn } from "./points.ts";
 import { leftOnHost } from "./visit-node.ts";
@@ -50,7 +50,7 @@ export const overlayActs: Readonly<Record<OverlayOperation, Acts>> = {
       await joined(site);
       await create(site.worker, bystander);
       await site.putPeer(202);
-      await settledAs(site, "member");
+      await convergedAs(site, "member");
       await site.worker.kill();
       await site.putPeer(201, 1);
       await site.deletePeer(202);
@@ -80,7 +80,7 @@ export const overlayActs: Readonly<Record<OverlayOperation, Acts>> = {
     prepare: joined,
     async act({ worker }) {
       try {
-        await worker.client.overlays.leave({}, { timeoutMs: settledMs });
+        await worker.client.overlays.leave({}, { timeoutMs: deadlineMs });
       } catch (thrown) {
         if (!isPodnetError(thrown)) throw thrown;
       }
@@ -96,11 +96,11 @@ async function joined(site: OverlayWorker): Promise<void> {
   for (const n of [202, 203]) await site.deletePeer(n);
   await site.putPeer(201);
   await worker.client.overlays.join({});
-  await settledAs(site, "member");
+  await convergedAs(site, "member");
 }
 
-async function settledAs(site: OverlayWorker, footing: Footing): Promise<void> {
-  const { problems } = await settled(site, [footing]);
+async function convergedAs(site: OverlayWorker, footing: Footing): Promise<void> {
+  const { problems } = await converged(site, [footing]);
   if (problems.length > 0)
     throw new Error(`Nothing is armed, and still: ${problems.join("\n")}\n${site.worker.log()}`);
 }
@@ -131,8 +131,8 @@ async function cleared(site: OverlayWorker): Promise<void> {
 export async function leftNothing(site: OverlayWorker): Promise<readonly string[]> {
   const { worker, bare } = site;
   await remove(worker, bystander);
-  await worker.client.overlays.leave({}, { timeoutMs: settledMs });
-  const { problems } = await settled(site, ["left"]);
+  await worker.client.overlays.leave({}, { timeoutMs: deadlineMs });
+  const { problems } = await converged(site, ["left"]);
   await goDown(worker);
   const own = await ownLeases(site);
   const records = await site.records();
@@ -160,10 +160,10 @@ export async function enumerateOverlay(
     await prepare(site);
     // As it is visited: by a podnetd that has done nothing before.
     await restart(site.worker, []);
-    if (!starts) await settled(site, ["member"]);
+    if (!starts) await converged(site, ["member"]);
     const before = starts ? fromOverlay(site.worker.record()) : site.worker.record().length;
     await act(site);
-    await settled(site, [footings.at(-1) as Footing]);
+    await converged(site, [footings.at(-1) as Footing]);
     const record = site.worker.record();
     records.push(record);
     acts.push(new Set(record.slice(before)));

@@ -2,7 +2,7 @@ import { isPodnetError } from "../../core/errors.ts";
 import { armed } from "./arming.ts";
 import type { Start } from "./worker.ts";
 import { type Backend, openOverlayWorker, type OverlayWorker } from "./overlay-worker.ts";
-import { type Footing, ownLeases, settled } from "./overlay-look.ts";
+import { type Footing, ownLeases, converged } from "./overlay-look.ts";
 import { leftNothing, overlayActs, type OverlayOperation } from "./overlay-operations.ts";
 import { started } from "./pods.ts";
 import type { Action, Point } from "./points.ts";
@@ -69,7 +69,7 @@ async function visit(
   if (action !== "kill") reported(await livesOn(site, start, footings), "before the restart");
   await worker.kill();
   await started(worker, []);
-  const { footing, problems: after } = await settled(site, footings);
+  const { footing, problems: after } = await converged(site, footings);
   reported(after, "after the restart");
   const own = await ownLeases(site);
   const were = known.map(([subnet, { BackendData }]) => `${subnet} ${BackendData?.VtepMAC}`).join();
@@ -92,7 +92,7 @@ async function livesOn(
   const { worker } = site;
   if (start.kind === "ready") {
     try {
-      return (await settled(site, footings)).problems;
+      return (await converged(site, footings)).problems;
     } catch (thrown) {
       if (!isPodnetError(thrown) || (await worker.ended(5000)) === undefined) throw thrown;
     }
@@ -108,7 +108,7 @@ async function actUnlessEnded(
   act: (site: OverlayWorker) => Promise<void>,
 ): Promise<void> {
   try {
-    await settled(site, ["member"]);
+    await converged(site, ["member"]);
     await act(site);
   } catch (thrown) {
     if ((await site.worker.ended(1000)) === undefined) throw thrown;

@@ -8,7 +8,7 @@ import { judged, type Outcome, type Visit } from "./outcome.ts";
 import { bystander, remove, restart, started, subject } from "./pods.ts";
 
 /** Longest that what failed may take to be put right, milliseconds. */
-const settledMs = 20_000;
+const deadlineMs = 20_000;
 
 /**
  * A change of a pod that runs, or of the node's networks. Whatever comes of it, it is there wholly
@@ -49,7 +49,7 @@ export async function looked(
   there: boolean,
 ): Promise<readonly string[]> {
   const problems: string[] = [];
-  const pods = await settled(worker);
+  const pods = await converged(worker);
   for (const found of pods) {
     // What could not be taken back says so, and is taken back when it is asked for again, below.
     if (change === "detach" && found.state === State.FAILED) continue;
@@ -98,9 +98,9 @@ const unlikeItsRow = ({ name, interfaces, guest }: Pod): readonly string[] =>
     );
 
 /** Pods, once what was under way or is tried again is over. */
-async function settled({ client }: Worker): Promise<readonly Pod[]> {
+async function converged({ client }: Worker): Promise<readonly Pod[]> {
   const passing: readonly State[] = [State.CREATING, State.DELETING, State.STOPPING];
-  for (const deadline = performance.now() + settledMs; ; await delay(50)) {
+  for (const deadline = performance.now() + deadlineMs; ; await delay(50)) {
     const { pods } = await client.pods.list({});
     const over = pods.every(
       (pod) =>

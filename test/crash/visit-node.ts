@@ -11,7 +11,7 @@ import type { Point } from "./points.ts";
 import { judged, type Outcome, type Visit } from "./outcome.ts";
 
 /** Longest a start takes to come by any of its points, and a recovery to settle, milliseconds. */
-export const timeout = { pointMs: 8000, settledMs: 20_000 } as const;
+export const timeout = { pointMs: 8000, deadlineMs: 20_000 } as const;
 
 /** A start with a running pod and one that is half made. */
 export async function visitRecovery(how: Visit): Promise<Outcome> {
@@ -63,12 +63,12 @@ async function afterStart(how: Visit, start: Start): Promise<string[]> {
 /** What failed is tried again: some time later all is as if nothing had. */
 async function livesOn(how: Visit): Promise<string[]> {
   const { client } = how.worker;
-  for (const deadline = performance.now() + timeout.settledMs; ; await delay(50)) {
+  for (const deadline = performance.now() + timeout.deadlineMs; ; await delay(50)) {
     const { pods } = await client.pods.list({});
-    const settled = pods.every(
+    const converged = pods.every(
       ({ name, state, reason }) => name === bystander && state === State.RUNNING && reason === "",
     );
-    if ((settled && (await answers(how.worker))) || performance.now() > deadline) break;
+    if ((converged && (await answers(how.worker))) || performance.now() > deadline) break;
   }
   return await inspect(how, "before the restart", {});
 }

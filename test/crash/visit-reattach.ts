@@ -39,7 +39,7 @@ export async function visitReattach(how: Visit): Promise<Outcome> {
  * Whether podnetd goes on until nothing is amiss with any pod any more; false when it has ended.
  */
 async function livesOn(worker: Worker): Promise<boolean> {
-  for (const deadline = performance.now() + timeout.settledMs; ; await delay(50)) {
+  for (const deadline = performance.now() + timeout.deadlineMs; ; await delay(50)) {
     try {
       const { pods } = await worker.client.pods.list({});
       if (pods.every(({ reason }) => reason === "")) return true;

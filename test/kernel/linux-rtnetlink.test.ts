@@ -77,11 +77,11 @@ test.serial("a list of 1,000 links is whole while another program changes it", a
 test.serial("calls at the same time get each its own answer", async (t) => {
   await thousandLinks();
   const bridge = await net.addBridge({ name: "hyper0" });
-  const doomed = ["n0", "n1", "n2"];
+  const removed = ["n0", "n1", "n2"];
   const results = await Promise.all([
     net.links({ group: 99 }),
     net.link("hyper0"),
-    ...doomed.map((name) => net.deleteLink(name)),
+    ...removed.map((name) => net.deleteLink(name)),
     net.links({ kind: "bridge" }),
     net.changeLink(bridge.index, { alias: "podnet:x" }),
     t.throwsAsync(net.changeLink(bridge.index, { mtu: 1 }), { message: /mtu less/ }),

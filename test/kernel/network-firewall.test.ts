@@ -57,10 +57,10 @@ async function ensure(
 
 async function takeAway(memory = memoryOf(), key?: string): Promise<void> {
   const observed = await observeFirewall(iptables, signal);
-  const doomed = (owner: { readonly kind: string; readonly key: string }): boolean =>
+  const removed = (owner: { readonly kind: string; readonly key: string }): boolean =>
     owner.kind === "network" && (key === undefined || owner.key === key);
   const context = { configured: "auto", memory: memory.chains(4) } as const;
-  await commit(diffFirewallRemoval("HYPER", observed, context, doomed), memory);
+  await commit(diffFirewallRemoval("HYPER", observed, context, removed), memory);
 }
 
 /** All rules of a variant, without the dates in comments. */

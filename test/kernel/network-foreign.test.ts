@@ -146,7 +146,7 @@ class Model {
 }
 
 /** Waits until carriers and IPv6 have done what follows from links coming up. */
-async function settled(): Promise<void> {
+async function converged(): Promise<void> {
   let calm = 0;
   for (let last = ""; calm < 4; ) {
     const now = await foreignText(inside, true);
@@ -198,7 +198,7 @@ test.serial(
     const dice = new Random(seed);
     const random = (below: number): number => dice.below(below);
     await makeForeign(inside, random);
-    await settled();
+    await converged();
     const atFirst = await foreignText(inside, true);
     const foreign = await foreignText(inside, false);
     const model = new Model(random(2) === 0 ? "nft" : "legacy", random);

@@ -162,7 +162,7 @@ test.serial(
     t.is(await follower.look(), undefined);
     t.is(reported.troubles.length, 1);
     await follower.look();
-    t.is(reported.troubles.length, 1, "told once");
+    t.is(reported.troubles.length, 1, "reported once");
     await ip(
       "link add late0 type veth peer name late1",
       "addr add 2001:db8:7::1/64 dev late0 nodad",

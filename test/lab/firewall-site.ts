@@ -161,13 +161,13 @@ export class FirewallSite implements AsyncDisposable {
       ["route add default via 192.0.2.1", "route add ::/0 via 2001:db8:2::1"],
       site.#namespace("outside"),
     );
-    await site.#settled();
+    await site.#converged();
     await prepare?.();
     return site;
   }
 
   /** Links that have just come up get their last addresses and routes a little later. */
-  async #settled(): Promise<void> {
+  async #converged(): Promise<void> {
     for (const machine of ["host", "outside"]) {
       const link = machine === "host" ? "out0" : "eth0";
       const shown = (): Promise<string> =>

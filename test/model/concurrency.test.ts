@@ -9,7 +9,7 @@ import { certainly, maybe, refusedFree } from "./operations.ts";
 import type { Call } from "./history.ts";
 import { unexplainedOf } from "./linearizability.ts";
 import { disagreements, looksOf } from "./lists.ts";
-import { settle } from "./requests.ts";
+import { mergeRequests } from "./requests.ts";
 
 const full = process.env["PODNET_TEST_FULL"] === "1";
 const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
@@ -76,7 +76,7 @@ test("64 clients at random: every answer can be explained, no address is held tw
   ended.abort();
   const looks = await watching;
 
-  const requested = settle(heard.asked);
+  const requested = mergeRequests(heard.asked);
   const calls = [...heard.calls, ...requested.calls];
   const history = [...calls, ...looksOf(heard.listings, names)];
   wrong.push(

@@ -4,7 +4,7 @@ import type { Operation } from "./operation.ts";
 import { certainly, maybe, refusedFree } from "./operations.ts";
 import { type Call, lifecycle, type Outcome, type Phase } from "./history.ts";
 import { unexplained, unexplainedOf } from "./linearizability.ts";
-import { settle } from "./requests.ts";
+import { mergeRequests } from "./requests.ts";
 
 /** A call of the pod `p`. */
 const call = (invoked: number, returned: number, outcome: Outcome, name = "p"): Call => ({
@@ -245,15 +245,19 @@ test("requests: one create, one answer", (t) => {
     ...call(invoked, returned, outcome),
     requestId: "r",
   });
-  const twice = settle([asked(0, 4, created()), asked(1, 6, created()), asked(8, 9, absent)]);
+  const twice = mergeRequests([
+    asked(0, 4, created()),
+    asked(1, 6, created()),
+    asked(8, 9, absent),
+  ]);
   t.deepEqual(twice.wrong, []);
   t.like(twice.calls, { 0: { invoked: 0, returned: 4 }, length: 1 });
-  t.is(settle([asked(0, 4, created()), asked(1, 6, created("b"))]).wrong.length, 1);
-  t.is(settle([asked(0, 4, created()), asked(1, 6, cut)]).wrong.length, 1);
-  t.is(settle([asked(0, 4, absent)]).wrong.length, 1);
-  const anew = settle([asked(0, 1, taken), asked(2, 6, created())]);
+  t.is(mergeRequests([asked(0, 4, created()), asked(1, 6, created("b"))]).wrong.length, 1);
+  t.is(mergeRequests([asked(0, 4, created()), asked(1, 6, cut)]).wrong.length, 1);
+  t.is(mergeRequests([asked(0, 4, absent)]).wrong.length, 1);
+  const anew = mergeRequests([asked(0, 1, taken), asked(2, 6, created())]);
   t.deepEqual([anew.wrong.length, anew.calls.length], [0, 2]);
-  t.is(settle([asked(0, 4, created()), asked(5, 6, taken)]).wrong.length, 1);
+  t.is(mergeRequests([asked(0, 4, created()), asked(5, 6, taken)]).wrong.length, 1);
 });
 
 test("an address held by two pods at a time is found, one after the other is not", (t) => {

@@ -11,7 +11,7 @@ export interface Asked {
 }
 
 /** What the history says of requests: the creates there really were, and what cannot be. */
-export interface Settled {
+export interface MergedRequests {
   readonly calls: readonly Call[];
   readonly wrong: readonly string[];
 }
@@ -21,7 +21,7 @@ export interface Settled {
  * begins with the first who asks and is done when the first has an answer. What was refused before
  * anything was taken is no part of it: asking again then begins anew.
  */
-export function settle(asked: readonly Asked[]): Settled {
+export function mergeRequests(asked: readonly Asked[]): MergedRequests {
   const calls: Call[] = [];
   const wrong: string[] = [];
   for (const [id, all] of Map.groupBy(asked, ({ requestId }) => requestId)) {

@@ -131,7 +131,7 @@ test.serial(
     t.true(
       (await runIn(two, "db", "nslookup", "web.default.podnet")).includes(`Address: ${web}\n`),
     );
-    t.regex(await runIn(one, "web", "nslookup", "nobody.podnet"), /NXDOMAIN/);
+    t.regex(await runIn(one, "web", "nslookup", "missing.podnet"), /NXDOMAIN/);
   },
 );
 

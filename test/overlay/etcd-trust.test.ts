@@ -88,14 +88,14 @@ test.serial("one that speaks no TLS is no etcd of https", async (t) => {
 });
 
 test.serial("a user gets in with the password, and does what the role permits", async (t) => {
-  using nobody = as({});
-  await read(nobody);
-  // A password that nobody asks for is none that is wrong.
+  using anonymous = as({});
+  await read(anonymous);
+  // A password that anonymous asks for is none that is wrong.
   using early = as({ credentials: { user: "root", password: "secret" } });
   await t.notThrowsAsync(read(early));
   await lab.requirePassword("secret");
-  await t.throwsAsync(read(nobody), { code: "ETCD_DENIED" });
-  await t.throwsAsync(watch(nobody), { code: "ETCD_DENIED" });
+  await t.throwsAsync(read(anonymous), { code: "ETCD_DENIED" });
+  await t.throwsAsync(watch(anonymous), { code: "ETCD_DENIED" });
   using wrong = as({ credentials: { user: "root", password: "guessed" } });
   await t.throwsAsync(read(wrong), { code: "ETCD_DENIED", message: /invalid user ID or password/ });
   using right = as({ credentials: { user: "root", password: "secret" } });

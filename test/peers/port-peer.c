@@ -18,7 +18,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { patience_ms = 1500 };
+enum { timeout_ms = 1500 };
 
 static void fail(const char *what) {
   printf("%s: %s\n", what, strerror(errno));
@@ -100,7 +100,7 @@ static void echo(const char *port) {
 
 static void wait_for(int fd, short events, const char *what) {
   struct pollfd one = {.fd = fd, .events = events};
-  int ready = poll(&one, 1, patience_ms);
+  int ready = poll(&one, 1, timeout_ms);
   if (ready == 0) errno = ETIMEDOUT;
   if (ready <= 0) fail(what);
 }
@@ -112,7 +112,7 @@ static void ask(const char *protocol, const char *address, const char *port) {
   if (!is_six && inet_pton(AF_INET, address, &four.sin_addr) != 1) fail("address");
   int fd = open_socket(is_six ? AF_INET6 : AF_INET, protocol);
   struct sockaddr *to = is_six ? (struct sockaddr *)&six : (struct sockaddr *)&four;
-  struct timeval limit = {.tv_sec = patience_ms / 1000, .tv_usec = patience_ms % 1000 * 1000};
+  struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   if (connect(fd, to, is_six ? sizeof six : sizeof four) < 0) {
     if (errno == EINPROGRESS) errno = ETIMEDOUT;

@@ -4,11 +4,11 @@ export type Kind =
   | "undo"
   /** What keeps two from doing the same at once. */
   | "lock"
-  /** A length, a count or a time that somebody else could exceed. */
+  /** A length, a count or a time that a caller, guest or peer could exceed. */
   | "bound"
   /** Something held that is to be let go of. */
   | "release"
-  /** What tells ours from others', and one of ours from another. */
+  /** The marks that distinguish our objects from foreign ones, and from each other. */
   | "mark"
   /** The order in which something becomes durable, and what is remembered. */
   | "record"

@@ -36,7 +36,7 @@ import { templatesFaults } from "./faults/templates.ts";
 import { tunnelFaults } from "./faults/tunnels.ts";
 
 /**
- * Faults that somebody could make tomorrow — a step of the undo forgotten, a lock, a check of a
+ * Faults that an engineer could make tomorrow — a step of the undo forgotten, a lock, a check of a
  * length, a release — each with the test that has to notice it.
  */
 export const faults: readonly Fault[] = [

@@ -67,7 +67,7 @@ export function isNoticed({ noticedBy, shows }: Fault, output: string): boolean 
   );
 }
 
-/** A copy of the sources in which faults are planted, so that nobody else ever runs them. */
+/** A copy of the sources in which faults are planted, so that no other test ever runs them. */
 export class Tree implements Disposable {
   readonly #directory: string;
 
@@ -79,7 +79,7 @@ export class Tree implements Disposable {
       cwd: top,
       encoding: "utf8",
     });
-    // (Somebody may just be taking one away.)
+    // (Another run may just be removing one.)
     for (const file of sources.split("\0"))
       if (file !== "" && existsSync(path.join(top, file)))
         cpSync(path.join(top, file), path.join(this.#directory, file), { verbatimSymlinks: true });

@@ -113,17 +113,17 @@ export class Actions {
       const progress = { started: () => {}, finished: () => {} };
       const row = await node.pods.create(asked, { signal: timeout.signal, progress });
       // A delete may have come between the commit and this answer.
-      if (!sim.deleted.has(row.id) && !this.#doomed.has(row.id)) sim.promised.add(row.id);
+      if (!sim.deleted.has(row.id) && !this.#deleting.has(row.id)) sim.promised.add(row.id);
       if (requestId === undefined) return;
       const before = sim.answered.get(requestId);
-      if (before !== undefined && before !== row.id && !this.#doomed.has(before))
+      if (before !== undefined && before !== row.id && !this.#deleting.has(before))
         sim.violated(`request ${requestId} made ${before} and ${row.id}`);
       sim.answered.set(requestId, row.id);
     });
   }
 
   /** Pods whose delete was asked for. */
-  readonly #doomed = new Set<string>();
+  readonly #deleting = new Set<string>();
 
   #someone(): string | undefined {
     const { node, world } = this.#sim;
@@ -136,7 +136,7 @@ export class Actions {
     const id = this.#someone();
     if (id === undefined) return;
     const force = sim.world.random.chance(0.3);
-    this.#doomed.add(id);
+    this.#deleting.add(id);
     if (force) sim.forced.add(id);
     sim.promised.delete(id);
     sim.call(`delete ${id}${force ? " by force" : ""}`, async (node) => {

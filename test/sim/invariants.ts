@@ -106,7 +106,7 @@ export function leftovers(world: World, node: Node): Leftover[] {
     const unmarked = /^pn([a-z2-7]{12})[0-9a-z]$/.exec(link.name)?.[1];
     if (owner?.kind === "pod") add(owner.key, `link ${link.name} is left`);
     else if (unmarked !== undefined) add(unmarked, `tap ${link.name} is left`);
-    else if (owner === undefined && isOursOrDoomed(link.group))
+    else if (owner === undefined && isOursOrPendingDelete(link.group))
       found.push({
         pod: undefined,
         link: link.name,
@@ -121,7 +121,7 @@ export function leftovers(world: World, node: Node): Leftover[] {
   return found;
 }
 
-const isOursOrDoomed = (group: number): boolean =>
+const isOursOrPendingDelete = (group: number): boolean =>
   isOurGroup(group) || group === mark.pendingDeleteGroup;
 
 /**

@@ -26,13 +26,13 @@ export const plants: Readonly<Record<string, Plant>> = {
     return parts;
   },
   /** A container whose DEL was answered goes on sending. */
-  "cni.burial": (parts) =>
+  "cni.defer": (parts) =>
     withAttachments(parts, (netlink) => ({
       tryBatch: (requests) =>
         netlink.tryBatch(requests.filter(({ what }) => !what.includes("group"))),
     })),
   /** The links of those that went stay, down and off their bridges. */
-  "cni.graveyard": (parts) =>
+  "cni.sweep": (parts) =>
     withAttachments(parts, () => ({ deleteGroup: () => Promise.resolve(true) })),
   /** A container has its link and its address, and no way out. */
   "cni.inside": (parts) =>

@@ -100,10 +100,10 @@ export class Process implements Doorkeeper {
     const before = hanging && !late ? hangMs : this.#latency();
     const after = hanging && late ? hangMs : this.#latency();
     return new Promise((resolve, reject) => {
-      const given = (settle: () => void): void => {
+      const given = (finish: () => void): void => {
         signal?.removeEventListener("abort", onAbort);
         // A dead program's promises stay open.
-        if (this.alive) settle();
+        if (this.alive) finish();
       };
       const onAbort = (): void => given(() => reject(abortError(signal as AbortSignal, call)));
       if (signal?.aborted === true) return onAbort();
@@ -113,18 +113,18 @@ export class Process implements Doorkeeper {
         if (!this.alive || signal?.aborted === true) return;
         if (crash && !late) return this.kill();
         if (fails && !late) return given(() => this.#refuse(call, reject, false));
-        let settle: () => void;
+        let finish: () => void;
         try {
           const result = body();
           this.#trace(call);
-          settle = () => resolve(result);
+          finish = () => resolve(result);
         } catch (thrown) {
           this.#trace(`${call}: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
-          settle = () => reject(thrown);
+          finish = () => reject(thrown);
         }
         if (crash) return this.kill();
         this.#time.after(after, () =>
-          given(() => (fails ? this.#refuse(call, reject, true) : settle())),
+          given(() => (fails ? this.#refuse(call, reject, true) : finish())),
         );
       });
     });

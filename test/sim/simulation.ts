@@ -98,7 +98,7 @@ export class Simulation {
     const { random } = world;
     try {
       this.#start();
-      await this.#settled();
+      await this.#converged();
       const actions = new Actions(this);
       for (let phases = 1 + random.below(3); phases > 0; phases--) {
         this.weather = random.pick([calm, fair, fair, foul, deadly]);
@@ -303,7 +303,7 @@ export class Simulation {
   }
 
   /** A daemon is there and nobody waits for it. */
-  #settled(): Promise<void> {
+  #converged(): Promise<void> {
     return this.#until(() => this.node !== undefined && this.pending.size === 0);
   }
 
@@ -316,17 +316,17 @@ export class Simulation {
     this.weather = calm;
     world.trouble = 0;
     for (const machine of world.machines.all) machine.deaf = false;
-    await this.#settled();
+    await this.#converged();
     // Longer than any wait of the program: what goes on after a caller was answered has ended.
     await this.#pass(120_000);
-    await this.#settled();
+    await this.#converged();
     this.checkBooks();
     this.#checkUnrestarted();
     for (let starts = 1 + world.random.below(2); starts > 0; starts--) {
       if (world.random.chance(0.5)) this.kill();
       else this.restart();
       await this.#until(() => this.node === undefined);
-      await this.#settled();
+      await this.#converged();
       await this.#pass(1000);
     }
     this.note("quiet");
@@ -424,7 +424,7 @@ export class Simulation {
           .delete(id, { force: false })
           .catch((thrown: unknown) => failures.push(thrown));
       });
-    await this.#settled();
+    await this.#converged();
     if (failures.length > 0) this.violated(`a calm delete fails: ${stackOf(failures[0])}`);
     this.call("down", async () => {
       await node.drift.rest();
@@ -435,7 +435,7 @@ export class Simulation {
         node.network.remove({ kind: "everything" }, AbortSignal.timeout(60_000)),
       );
     });
-    await this.#settled();
+    await this.#converged();
     for (const found of remains(this.world, this.lost)) this.violated(found);
     if (node.pods.list().length + node.attachments.list().length > 0)
       this.violated("rows are left");

@@ -29,7 +29,7 @@ function start(line: CommandLine): void {
   const qemu = readBehaviour(line.cmdline, "qemu");
   const refused = qemu.number("exit");
   if (refused !== undefined) {
-    process.stderr.write("qemu-system-x86_64: the stand-in was told to end\n");
+    process.stderr.write("qemu-system-x86_64: the stand-in was asked to end\n");
     process.exit(refused);
   }
   const standIn = new StandIn(line, qemu);

@@ -49,7 +49,7 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
     7,
     "BEGIN, ROLLBACK, a pattern's, what a connection is told, `#finish` and `setUp`, which are called in one",
   ],
-  "daemon/store/good-copy.ts: exec": [1, "`lookAtDraft`, which is called in one"],
+  "daemon/store/good-copy.ts: exec": [1, "`lookAtTemporary`, which is called in one"],
   "daemon/store/plans-of-decisions.ts: run": [
     1,
     "`upgrade`, which calls steps of the schema in one",

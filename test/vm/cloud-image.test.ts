@@ -20,7 +20,7 @@ const longestMs = 3_600_000;
 const facts = `#!/bin/sh
 exec >/dev/ttyS0 2>&1
 echo >>/root/boots
-tell() {
+report() {
   until grep -qs 2001:db8::53 /run/systemd/resolve/resolv.conf; do sleep 1; done
   echo "<$1"
   echo "hostname $(hostname) instance $(cat /var/lib/cloud/data/instance-id) boots $(wc -l </root/boots) once $(wc -l </root/once)"
@@ -31,14 +31,14 @@ tell() {
   for router in 10.20.0.1 fd00:20::1; do ping -n -c 1 -W 20 $router; done
   echo "$1>"
 }
-tell "seed$(wc -l </root/boots)"
+report "seed$(wc -l </root/boots)"
 [ $(wc -l </root/boots) = 1 ] || exit 0
 # As if cloud-init had said nothing of the network: the image's own word for every eth*.
 rm /etc/netplan/50-cloud-init.yaml
 netplan generate
 systemctl restart systemd-networkd
 until ip -6 address show dev eth0 | grep -q fd00:20::2/128 && ip -6 route | grep -q "^default" && ip route | grep -q "^default.* dhcp"; do sleep 1; done
-tell dhcp
+report dhcp
 `;
 
 /** Fewer of cloud-init's modules than there are: each takes its second. */

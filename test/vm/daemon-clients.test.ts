@@ -89,17 +89,17 @@ test.serial("grpcio reads what is wrong from the status and its detail", async (
   const { results } = await grpcCalls(rig.daemon.socket, [
     ask("Create", { spec: { name: "web" } }),
     ask("Create", { spec: { interfaces: [{ address: "10.0.0.1" }] } }),
-    ask("Get", { idOrName: "nobody" }),
+    ask("Get", { idOrName: "missing" }),
     ask("Exec", {}, { messages: [{ start: { ...web, args: ["no-such-program"] } }] }),
   ]);
-  const [taken, outside, nobody, program] = results;
+  const [taken, outside, missing, program] = results;
   t.like(taken?.error, { code: "ALREADY_EXISTS", info: { code: "NAME_IN_USE", field: "name" } });
   t.like(outside?.error, {
     code: "INVALID_ARGUMENT",
     info: { code: "ADDRESS_OUT_OF_RANGE", field: "interfaces[0].address" },
   });
-  t.like(nobody?.error, { code: "NOT_FOUND", info: { code: "POD_NOT_FOUND" } });
-  for (const result of [taken, outside, nobody]) {
+  t.like(missing?.error, { code: "NOT_FOUND", info: { code: "POD_NOT_FOUND" } });
+  for (const result of [taken, outside, missing]) {
     t.is(result?.error?.message, result?.error?.info?.["message"] as string);
     t.truthy(result?.error?.info?.["hint"]);
   }
@@ -131,9 +131,9 @@ test.serial("an error in JSON has Connect's shape, with all there is to know", a
     debug: { code: "NAME_IN_USE", message: body.message, field: "name" },
   });
   t.truthy(body.details?.[0]?.debug["hint"]);
-  const nobody = await curl(rig.daemon.socket, "Get", '{"idOrName":"nobody"}');
-  t.is(nobody.status, 404);
-  t.like(nobody.body.details?.[0]?.debug, { code: "POD_NOT_FOUND" });
+  const missing = await curl(rig.daemon.socket, "Get", '{"idOrName":"missing"}');
+  t.is(missing.status, 404);
+  t.like(missing.body.details?.[0]?.debug, { code: "POD_NOT_FOUND" });
 });
 
 test.serial("podnet prints an error as docs/reference/errors.md shows it", async (t) => {
@@ -154,9 +154,9 @@ test.serial("grpcio deletes the pod, curl finds it gone", async (t) => {
 });
 
 test.serial("podnet distinguishes a daemon that is not there from a pod that is not", async (t) => {
-  const nobody = await rig.daemon.tryPodnet("get", "nobody");
-  t.is(nobody.exitCode, 4);
-  t.regex(nobody.stderr, /POD_NOT_FOUND/);
+  const missing = await rig.daemon.tryPodnet("get", "missing");
+  t.is(missing.exitCode, 4);
+  t.regex(missing.stderr, /POD_NOT_FOUND/);
   await rig.daemon.stop();
   const nothing = await rig.daemon.tryPodnet("list");
   t.is(nothing.exitCode, 3);

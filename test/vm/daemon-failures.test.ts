@@ -125,10 +125,10 @@ test.serial(
   "a pod deleted while it is created leaves nothing, and its creator gets an error",
   async (t) => {
     const seen = reached(rig.client, "vm.start");
-    const create = rig.client.pods.create({ spec: { name: "doomed", boot } });
+    const create = rig.client.pods.create({ spec: { name: "cut-short", boot } });
     await seen;
     const [deleted] = await Promise.all([
-      rig.client.pods.delete({ idOrName: "doomed" }),
+      rig.client.pods.delete({ idOrName: "cut-short" }),
       t.throwsAsync(create, { code: "CANCELLED" }),
     ]);
     t.true(deleted.existed);

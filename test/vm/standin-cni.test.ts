@@ -159,7 +159,7 @@ test.serial("such a pod is counted, captured and verified as others are", async 
 test.serial("plugins are asked for CHECK, and what they complain of is reported", async (t) => {
   const { client } = cni.rig;
   const complains = path.join(cni.lists, "complains");
-  const reported = path.join(cni.lists, "told.check");
+  const reported = path.join(cni.lists, "reported.check");
   const result = `{"cniVersion":"1.0.0","ips":[],"dns":{}}`;
   cni.vendorPlugin(
     "minds",
@@ -271,7 +271,7 @@ test.serial(
     // Its mounts end with it, as those of a service with ProtectSystem= do.
     await using hidden = await openPodCniRig(openStandInRig, (host) => host);
     const { rig } = hidden;
-    const reported = path.join(hidden.lists, "told");
+    const reported = path.join(hidden.lists, "reported");
     const result = `{"cniVersion":"1.0.0","by":"notes","ips":[],"dns":{}}`;
     hidden.vendorPlugin(
       "notes",
@@ -291,7 +291,7 @@ test.serial(
       );
     });
     await delay(2500);
-    t.is(rig.daemon.log().match(/not healed: Network namespace/g)?.length, 1, "told once");
+    t.is(rig.daemon.log().match(/not healed: Network namespace/g)?.length, 1, "reported once");
     t.deepEqual(hidden.held("hidden"), ["10.65.0.2"]);
     await rig.client.pods.delete({ idOrName: "hidden", force: true });
     t.deepEqual([hidden.held("hidden"), hidden.sandboxes()], [[], []]);
@@ -315,7 +315,7 @@ for (const [what, seconds, order] of [
 ] as const)
   test.serial(`a plugin that a killed podnetd left running is ${what} before DEL`, async (t) => {
     const { rig } = cni;
-    const reported = path.join(cni.lists, "told.slow");
+    const reported = path.join(cni.lists, "reported.slow");
     writeFileSync(reported, "");
     cni.vendorPlugin(
       "slow",

@@ -22,7 +22,7 @@ import type { UnixConnection } from "../../linux/unix-socket.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { standInQemu } from "../lab/standin.ts";
 import { debianGuest, nicPlan } from "./hypervisor-rig.ts";
-import { type BareMachine, startBare } from "./standin-conversation.ts";
+import { type BareMachine, startBare } from "./standin-dialogue.ts";
 
 const realQemu = findProgram("qemu-system-x86_64") ?? "qemu-system-x86_64";
 
@@ -153,7 +153,7 @@ async function introductions(host: Host): Promise<void> {
   await host.ask("containers", command.killContainer, {});
   await host.ask("hello", command.hello, { versions: [1], nonce: "n1" });
   await host.ask("hello of many", command.hello, { versions: [7, 1, 9], nonce: "n2", later: 1 });
-  await host.ask("hello of strangers", command.hello, { versions: [9], nonce: "n3" });
+  await host.ask("hello of another protocol", command.hello, { versions: [9], nonce: "n3" });
   await host.ask("hello without nonce", command.hello, { versions: [1] });
   await host.ask("hello of nonsense", command.hello, "nonsense");
 }

@@ -120,7 +120,7 @@ for (const moment of moments) {
 test.serial("QEMU that ends at its start says why", async (t) => {
   const error = await t.throwsAsync(create(rig.client, "killed", "standin.qemu=exit:1"));
   t.true(isPodnetError(error, "QEMU_EXITED"));
-  t.regex(error?.message ?? "", /exit code 1: the stand-in was told to end/);
+  t.regex(error?.message ?? "", /exit code 1: the stand-in was asked to end/);
   t.deepEqual(await rig.changes(), []);
 });
 

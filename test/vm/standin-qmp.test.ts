@@ -8,7 +8,7 @@ import { findProgram, run } from "../../linux/command.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { standInQemu } from "../lab/standin.ts";
 import { type tinyGuests, writeTinyGuest } from "../peers/tiny-guest.ts";
-import { type BareMachine, converse, startBare } from "./standin-conversation.ts";
+import { type BareMachine, converse, startBare } from "./standin-dialogue.ts";
 import { deafScript, type Line, monitorScript, ownersScript } from "./standin-script.ts";
 
 const realQemu = findProgram("qemu-system-x86_64") ?? "qemu-system-x86_64";

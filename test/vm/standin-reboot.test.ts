@@ -95,7 +95,7 @@ test.serial(
     );
     t.deepEqual(kept, []);
     t.notRegex(await rig.lab.host.run("ip", "-o", "link"), /pn[a-z2-7]{12}/);
-    t.regex(stat(), /^S /, "the stranger lives");
+    t.regex(stat(), /^S /, "the foreign process lives");
 
     for (const pod of pods) {
       const again = await rig.client.pods.start({ idOrName: pod.name });

@@ -69,12 +69,12 @@ export class Branches {
 
   /** Whether something ran that had not before; with `keep` it counts as having run from now on. */
   see(snapshot: Snapshot, keep: boolean): boolean {
-    let news = false;
+    let isNew = false;
     for (const [file, functions] of snapshot) {
       if (!this.#files.has(file)) continue;
-      for (const one of functions) if (this.#seeFunction(file, one, keep)) news = true;
+      for (const one of functions) if (this.#seeFunction(file, one, keep)) isNew = true;
     }
-    return news;
+    return isNew;
   }
 
   #seeFunction(file: string, { functionName, ranges }: CoveredFunction, keep: boolean): boolean {

@@ -38,7 +38,7 @@ export interface ExploreOptions {
 }
 
 /**
- * Inputs between two looks at the coverage, which cost milliseconds; when there is news, they run
+ * Inputs between two looks at the coverage, which cost milliseconds; when there is isNew, they run
  * again one by one.
  */
 const batch = { early: 64, late: 1024, lateFrom: 10_000 } as const;
@@ -99,9 +99,9 @@ class Explorer {
   /** Runs one input and looks at once; whether it reached something new, and so was kept. */
   #alone(bytes: Uint8Array): boolean {
     this.#run(bytes);
-    const news = this.#branches.see(this.#options.coverage.take(), true);
-    if (news) this.corpus.push(bytes);
-    return news;
+    const isNew = this.#branches.see(this.#options.coverage.take(), true);
+    if (isNew) this.corpus.push(bytes);
+    return isNew;
   }
 
   #run(bytes: Uint8Array): void {

@@ -39,7 +39,7 @@ const names = [
   "3.9.0.10.in-addr.arpa",
   "podnet",
   "blue.podnet",
-  "nobody.podnet",
+  "missing.podnet",
   "9.113.0.203.in-addr.arpa",
   "113.0.203.in-addr.arpa",
   "9.2.0.192.in-addr.arpa",

@@ -204,7 +204,7 @@ export const attachmentFaults: readonly Fault[] = [
   },
   {
     kind: "mark",
-    name: "a container's links are made in a stranger's namespace",
+    name: "a container's links are made in a foreign namespace",
     file: "network/containers/attachments.ts",
     find: 'if (namespace !== undefined && inside.identity !== namespace) throw unusable(netns, "another");',
     put: "",
@@ -212,7 +212,7 @@ export const attachmentFaults: readonly Fault[] = [
   },
   {
     kind: "mark",
-    name: "a namespace is told from its forerunner by an inode alone, which it gets from it",
+    name: "a namespace is distinguished from its predecessor by a reused inode alone",
     file: "network/containers/kernel.ts",
     find: "...(cookie === undefined ? [] : [cookie])",
     put: "",
@@ -220,7 +220,7 @@ export const attachmentFaults: readonly Fault[] = [
   },
   {
     kind: "record",
-    name: "nobody knows in which namespace a container was attached",
+    name: "the namespace in which a container was attached is not recorded",
     file: "daemon/containers/attachments.ts",
     find: "inNamespace(plan, observed.namespace)",
     put: "plan",

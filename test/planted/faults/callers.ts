@@ -23,7 +23,7 @@ export const callersFaults: readonly Fault[] = [
     file: "daemon/api/http/request-handler.ts",
     find: "authorize(peer, caller?.role, context.method);",
     put: "void authorize;",
-    noticedBy: { file: access, title: "every method and its role: a stranger (no role)" },
+    noticedBy: { file: access, title: "every method and its role: an unknown user (no role)" },
     slow: true,
     shows: "hang",
   },
@@ -40,7 +40,7 @@ export const callersFaults: readonly Fault[] = [
   },
   {
     kind: "release",
-    name: "what is left of a refused request of HTTP/1.1 is read by nobody",
+    name: "the rest of a refused request of HTTP/1.1 is never read",
     file: "daemon/api/http/request-handler.ts",
     find: "request.iterator({ destroyOnReturn: false })",
     put: "request.iterator()",

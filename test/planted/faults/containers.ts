@@ -1,6 +1,6 @@
 import type { Fault } from "../fault.ts";
 
-const departures = {
+const teardowns = {
   file: "test/unit/daemon/containers/teardown-queue.test.ts",
   title: "a container's row goes after its link, and its address is free before",
 };
@@ -10,13 +10,13 @@ const stuck = {
     "a container that cannot be detached holds up no sweep of others, nor waits longer than it must",
 };
 const plan = "test/unit/daemon/containers/plan.test.ts";
-const settle = "test/unit/daemon/containers/settle.test.ts";
+const pendingDels = "test/unit/daemon/containers/settle.test.ts";
 const installation = "test/unit/daemon/containers/installation.test.ts";
 const runtime = "test/unit/cni/runtime.test.ts";
 const join = "test/kernel/netns-join.test.ts";
 
 const written = {
-  file: settle,
+  file: pendingDels,
   title: "a DEL that was written down is done once, unless it was written before the ADD",
 };
 const full = {
@@ -41,15 +41,15 @@ export const containerFaults: readonly Fault[] = [
     file: "daemon/containers/teardown-queue.ts",
     find: "    await network.sweep();\n",
     put: "",
-    noticedBy: departures,
+    noticedBy: teardowns,
   },
   {
     kind: "record",
-    name: "nobody knows of a container's end that a crash cuts short",
+    name: "the end of a container that a crash cuts short is not recorded",
     file: "daemon/containers/teardown-queue.ts",
     find: 'if (row.state !== "deleting") records.deleting(row, text);',
     put: "",
-    noticedBy: departures,
+    noticedBy: teardowns,
   },
   {
     kind: "undo",
@@ -73,18 +73,18 @@ export const containerFaults: readonly Fault[] = [
     file: "daemon/containers/teardown-queue.ts",
     find: "    published.release(row.id);\n",
     put: "",
-    noticedBy: departures,
+    noticedBy: teardowns,
   },
   {
     kind: "release",
-    name: "conversations of a container are its successor's",
+    name: "connections of a container pass to its successor",
     file: "daemon/containers/teardown-queue.ts",
     find: `await host.remove(
       { kind: "connections", of: released.map(({ fragment }) => ruledPart(fragment)) },
       new AbortController().signal,
     );`,
     put: "",
-    noticedBy: departures,
+    noticedBy: teardowns,
   },
   {
     kind: "release",
@@ -92,7 +92,7 @@ export const containerFaults: readonly Fault[] = [
     file: "daemon/containers/records.ts",
     find: "    addresses.freed(plans);\n",
     put: "",
-    noticedBy: departures,
+    noticedBy: teardowns,
   },
   {
     kind: "mark",
@@ -129,7 +129,7 @@ export const containerFaults: readonly Fault[] = [
   },
   {
     kind: "mark",
-    name: "whoever runs a container is told what a pod lacks",
+    name: "an error about a container speaks of a pod",
     file: "daemon/containers/plan/plan.ts",
     find: "planPublished(wishes.ports, container, hostPorts, containerWords)",
     put: "planPublished(wishes.ports, container, hostPorts)",
@@ -154,7 +154,7 @@ export const containerFaults: readonly Fault[] = [
     find: "if (moment === undefined || made.moment === undefined) return",
     put: "return",
     noticedBy: {
-      file: settle,
+      file: pendingDels,
       title:
         "a DEL that was written down is about what was attached before it, whatever was done to the clock",
     },
@@ -190,7 +190,7 @@ export const containerFaults: readonly Fault[] = [
     find: "await Promise.all(Array.from(names, (name) => this.#settleOnce(name)));",
     put: "for (const name of names) await this.#settleOnce(name);",
     noticedBy: {
-      file: settle,
+      file: pendingDels,
       title:
         "one whose container's turn has not come keeps no other from it, and is asked for once",
     },
@@ -202,7 +202,7 @@ export const containerFaults: readonly Fault[] = [
     find: "if (contentOf(path)?.equals(written) !== true) return;",
     put: "",
     noticedBy: {
-      file: settle,
+      file: pendingDels,
       title: "what is attached or written down while a DEL waits for its turn is not taken with it",
     },
   },
@@ -217,7 +217,7 @@ export const containerFaults: readonly Fault[] = [
   },
   {
     kind: "bound",
-    name: "a plugin is cut where podnetd is full, as if nobody were there",
+    name: "a plugin is cut off where podnetd is full, as if podnetd were away",
     file: "daemon/containers/cni/serve-cni.ts",
     find: "      turnAway(socket);\n",
     put: "      socket.destroy();\n",
@@ -239,14 +239,14 @@ export const containerFaults: readonly Fault[] = [
     find: "if (statSync(path).mtimeMs < Date.now() - draftMs)",
     put: "",
     noticedBy: {
-      file: settle,
+      file: pendingDels,
       title:
         "what a plugin that was killed left of a record goes, and one that is being written stays",
     },
   },
   {
     kind: "record",
-    name: "nobody knows of an installation that a crash cuts short",
+    name: "an installation that a crash cuts short is not recorded",
     file: "daemon/containers/cni/installation.ts",
     find: "      this.#note({ ...installed, half: true });\n    }\n    const plugin",
     put: "    }\n    const plugin",

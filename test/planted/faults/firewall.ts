@@ -21,7 +21,7 @@ export const firewallFaults: readonly Fault[] = [
     put: 'if (found !== "empty") return true;',
     noticedBy: {
       file: iptables,
-      title: "A chain of our name is refused: with a rule of somebody's",
+      title: "A chain of our name is refused: with a foreign rule",
     },
   },
   {

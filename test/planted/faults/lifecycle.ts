@@ -27,7 +27,7 @@ export const lifecycleFaults: readonly Fault[] = [
   },
   {
     kind: "record",
-    name: "the pause of somebody else is not written down",
+    name: "a pause by another program is not recorded",
     file: "daemon/pods/lifecycle/lifecycle.ts",
     find: 'if (!runs) records.state(live.plan, "paused", { reason });',
     put: "if (!runs) return;",
@@ -49,7 +49,7 @@ export const lifecycleFaults: readonly Fault[] = [
   },
   {
     kind: "undo",
-    name: "a paused guest is told to power off without being resumed",
+    name: "a paused guest gets the power button without being resumed",
     file: "daemon/pods/lifecycle/undo.ts",
     find: "        await resumeForItsEnd(live);\n",
     put: "",

@@ -49,7 +49,7 @@ export const memoryFaults: readonly Fault[] = [
   },
   {
     kind: "lock",
-    name: "an address somebody holds is given to another",
+    name: "an address that is held is given to another pod",
     file: "daemon/ipam/store.ts",
     find: "DELETE FROM leases WHERE network = ? AND address = ? AND freed_ms IS NOT NULL",
     put: "DELETE FROM leases WHERE network = ? AND address = ?",
@@ -128,7 +128,7 @@ export const memoryFaults: readonly Fault[] = [
   },
   {
     kind: "release",
-    name: "a reader of events that has left is told on",
+    name: "a reader of events that has left still gets events",
     file: "daemon/events/journal.ts",
     find: "this.#readers.delete(report);",
     put: "",

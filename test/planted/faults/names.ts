@@ -8,9 +8,10 @@ const flooded = "test/kernel/names-shares.test.ts";
 const forged =
   "a pod that asks by its neighbours' addresses takes no names from them, nor from other networks";
 const images = "test/kernel/agent-resolver.test.ts";
-const nobody = "who holds no address of the network is not answered, by datagram or by connection";
+const outsiders =
+  "who holds no address of the network is not answered, by datagram or by connection";
 
-/** Names: who is answered, what is told to others, and what is believed of them. */
+/** Names: who is answered, what is sent to other servers, and which of their answers count. */
 export const namesFaults: readonly Fault[] = [
   {
     kind: "access",
@@ -18,7 +19,7 @@ export const namesFaults: readonly Fault[] = [
     file: "daemon/dns/resolver.ts",
     find: "isIp(from) ? askerAt(parseIp(from)) : undefined;",
     put: "isIp(from) ? (askerAt(parseIp(from)) ?? (from as HolderId)) : undefined;",
-    noticedBy: { file: answers, title: nobody },
+    noticedBy: { file: answers, title: outsiders },
   },
   {
     kind: "access",
@@ -114,7 +115,7 @@ export const namesFaults: readonly Fault[] = [
   },
   {
     kind: "repair",
-    name: "a guest that podnetd had no time to tell is not told by the next",
+    name: "a guest that podnetd had no time to notify is not notified by the next",
     file: "daemon/pods/lifecycle/take-over.ts",
     find: "|| asksOtherwise(row)",
     put: "",

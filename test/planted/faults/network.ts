@@ -108,7 +108,7 @@ export const networkFaults: readonly Fault[] = [
   },
   {
     kind: "mark",
-    name: "links that somebody put into the graveyard group are deleted with ours",
+    name: "foreign links in the pending-delete group are deleted with ours",
     file: "network/bridge/apply.ts",
     find: "if (members.every((link) => owned.includes(link.index) || isMarked(link))) {",
     put: "{",

@@ -17,7 +17,7 @@ export const nftablesFaults: readonly Fault[] = [
   },
   {
     kind: "mark",
-    name: "somebody else's element is taken over",
+    name: "a foreign element is taken over",
     file: "network/firewall/nftables/diff.ts",
     find: "if (!same && kindOf(element.set).value !== undefined) throw taken(element, found);",
     put: "",

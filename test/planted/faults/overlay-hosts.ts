@@ -12,7 +12,7 @@ const membership = "test/unit/daemon/overlays/membership.test.ts";
 const probes = "test/unit/daemon/overlays/probes.test.ts";
 
 /**
- * A host's part of an overlay in podnetd: its network, what programs are told, pods and hosts
+ * A host's part of an overlay in podnetd: its network, reports to programs, and pods and hosts
  * elsewhere.
  */
 export const overlayHostsFaults: readonly Fault[] = [
@@ -65,7 +65,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   },
   {
     kind: "record",
-    name: "a start draws another MAC, by which nobody knows this host",
+    name: "a start draws another MAC, which other hosts do not know",
     file: "daemon/overlays/local-endpoint.ts",
     find: "known[family] ?? macFromRandom(randomBytes(6)),",
     put: "macFromRandom(randomBytes(6)),",
@@ -244,7 +244,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   },
   {
     kind: "record",
-    name: "a bridge becomes as narrow as its overlay, under pods that were told more",
+    name: "a bridge becomes as narrow as its overlay, under pods with a larger MTU",
     file: "daemon/networks/sent-mtus.ts",
     find: "return most === mtu ? {} : { bridgeMtu: most };",
     put: "return most >= mtu ? {} : { bridgeMtu: most };",
@@ -256,7 +256,7 @@ export const overlayHostsFaults: readonly Fault[] = [
   },
   {
     kind: "bound",
-    name: "how many hosts cannot be reached is told again and again",
+    name: "the number of unreachable hosts is logged again and again",
     file: "daemon/overlays/probes/reach-report.ts",
     find: "      this.#options.afterMs ?? 5000,\n    ).unref();",
     put: "      this.#options.afterMs ?? 5000,\n    ).unref();\n    this.#reported = -1;",

@@ -1,7 +1,7 @@
 import type { Fault } from "../fault.ts";
 
 const plan = "test/unit/network/overlay/plan.test.ts";
-const news = {
+const changes = {
   file: plan,
   title:
     "a delta of peers makes of what was wanted what a look at all of them would, whoever has what another has",
@@ -21,24 +21,24 @@ const follow = "test/unit/etcd/follow.test.ts";
 
 /**
  * The other hosts of an overlay: what is heard of them, whom of them to believe, and what the
- * kernel is told.
+ * kernel gets.
  */
 export const peersFaults: readonly Fault[] = [
   {
     kind: "mark",
-    name: "news are taken by themselves though somebody is refused",
+    name: "changes are applied alone although another peer is refused",
     file: "network/overlay/delta.ts",
     find: "wanted.refused.length + to.refused.length === 0 &&",
     put: "",
-    noticedBy: news,
+    noticedBy: changes,
   },
   {
     kind: "lock",
-    name: "who comes takes what somebody has who stays",
+    name: "a new peer takes what a remaining peer has",
     file: "network/overlay/delta.ts",
     find: "if (all?.has(key) === true && less?.has(key) !== true) return false;",
     put: "if (all === less && more?.has(key) === false) return false;",
-    noticedBy: news,
+    noticedBy: changes,
   },
   {
     kind: "release",
@@ -46,7 +46,7 @@ export const peersFaults: readonly Fault[] = [
     file: "network/overlay/delta.ts",
     find: "for (const key of less.keys()) all.delete(key);",
     put: "",
-    noticedBy: news,
+    noticedBy: changes,
   },
   {
     kind: "bound",
@@ -160,7 +160,7 @@ export const peersFaults: readonly Fault[] = [
   },
   {
     kind: "bound",
-    name: "the longer an etcd is away the longer nobody looks",
+    name: "the longer an etcd is away, the rarer it is asked",
     file: "etcd/follow.ts",
     find: "const longest = Math.min(most, firstPauseMs * 2 ** failures);",
     put: "const longest = firstPauseMs * 2 ** failures;",

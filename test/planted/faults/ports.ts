@@ -206,7 +206,7 @@ export const portsFaults: readonly Fault[] = [
   },
   {
     kind: "repair",
-    name: "a port that somebody else had is never tried again",
+    name: "a port that another program held is never tried again",
     file: "daemon/published/held-ports.ts",
     find: "if (place !== undefined && place.held === undefined)\n",
     put: "if (place !== undefined && place.held === undefined && place.error === undefined)\n",

@@ -19,7 +19,7 @@ export const promisedFaults: readonly Fault[] = [
   },
   {
     kind: "undo",
-    name: "a guest that was told to power off is told so once more",
+    name: "a guest that was asked to power off is asked once more",
     file: "daemon/pods/lifecycle/undo.ts",
     find: "const { guest, identity } = live;\n    live.guest = undefined;",
     put: "const { guest, identity } = live;",
@@ -123,7 +123,7 @@ export const promisedFaults: readonly Fault[] = [
   },
   {
     kind: "lock",
-    name: "nobody is asked who writes to an image",
+    name: "the writers of an image are not looked up",
     file: "daemon/pods/plan/image-holders.ts",
     find: 'use: writes ? "writes" : "reads" });',
     put: 'use: "reads" });',

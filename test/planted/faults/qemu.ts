@@ -148,7 +148,7 @@ export const qemuFaults: readonly Fault[] = [
   },
   {
     kind: "repair",
-    name: "a connection reads before anybody hears its errors",
+    name: "a connection reads before a listener for its errors is added",
     file: "linux/unix-socket.ts",
     find: "    this.fd = fd;",
     put: "    this.fd = fd;\n    void this.socket;",

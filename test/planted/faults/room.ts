@@ -31,7 +31,7 @@ export const roomFaults: readonly Fault[] = [
   },
   {
     kind: "record",
-    name: "an event of a commit that is done again is told twice",
+    name: "an event of a repeated commit is reported twice",
     file: "daemon/events/journal.ts",
     find: "emitted.length = 0;",
     put: "",
@@ -51,7 +51,7 @@ export const roomFaults: readonly Fault[] = [
   },
   {
     kind: "bound",
-    name: "QEMU is not told how much a pod may write",
+    name: "QEMU is not limited in how much a pod may write",
     file: "hypervisor/disks/disk-argv.ts",
     find: 'file: maxBytes === undefined ? file : { driver: "raw", size: maxBytes, file },',
     put: "file,",

@@ -24,7 +24,7 @@ export const templatesFaults: readonly Fault[] = [
   },
   {
     kind: "record",
-    name: "a clone is not told that it is one",
+    name: "a clone is not notified that it is one",
     file: "daemon/pods/lifecycle/actions.ts",
     find: "...(vm.asleep === true ? { wake: wakeOf(vm, host, signal) } : {}),",
     put: "...(vm.asleep === undefined ? { wake: wakeOf(vm, host, signal) } : {}),",

@@ -45,7 +45,7 @@ export type AttachmentOperation =
       readonly gateway?: Ip;
       readonly onlink?: boolean;
     }
-  | { readonly kind: "bury"; readonly links: readonly string[]; readonly group: number }
+  | { readonly kind: "defer"; readonly links: readonly string[]; readonly group: number }
   | { readonly kind: "namespace-ends" };
 
 const pairs = ["pc0", "pc1"];
@@ -97,7 +97,7 @@ export function drawAttachment(random: Random): AttachmentOperation {
     "inside-address": 4,
     "inside-route": 4,
     "inside-route-gone": 1,
-    bury: 1.5,
+    defer: 1.5,
     "namespace-ends": 0.2,
   });
   const link = random.pick(hostLinks);
@@ -148,7 +148,7 @@ export function drawAttachment(random: Random): AttachmentOperation {
     case "inside-route":
     case "inside-route-gone":
       return { kind, link: inside, ...random.pick(routes) };
-    case "bury":
+    case "defer":
       return { kind, links: [random.pick(hostLinks), random.pick(hostLinks)], group: 74 };
     case "namespace-ends":
       return { kind };

@@ -121,7 +121,7 @@ export async function runAttachment(
       const ask = kind === "inside-route" ? make : deleteRoute;
       return within(link, (index) => ask({ ...route, link: index, protocol: 73 }));
     }
-    case "bury": {
+    case "defer": {
       const indexes = await Promise.all(operation.links.map(hostIndex));
       return onHost(
         ...indexes.map((index) =>

@@ -267,13 +267,13 @@ export class FakeLinks {
   }
 
   deleteGroup(group: number): void {
-    const doomed = [...this.all.values()].filter((link) => link.group === group);
-    refuseIf(doomed.length === 0, "ENODEV");
+    const members = [...this.all.values()].filter((link) => link.group === group);
+    refuseIf(members.length === 0, "ENODEV");
     refuseIf(
-      doomed.some(({ kind }) => kind === undefined),
+      members.some(({ kind }) => kind === undefined),
       "EOPNOTSUPP",
     );
-    for (const { index } of doomed) if (this.all.has(index)) this.delete(index);
+    for (const { index } of members) if (this.all.has(index)) this.delete(index);
   }
 
   /** A link as rtnetlink reports it. */

@@ -34,7 +34,7 @@ test("stop, pause and resume show the pod as it is then", async (t) => {
       state: string;
     };
     t.is(json.state, state);
-    t.is((await podnet([command, "nobody"], here)).code, 4);
+    t.is((await podnet([command, "missing"], here)).code, 4);
   }
   const forced = await podnet(["stop", "--force", "web", "-o", "json"], here);
   t.is((JSON.parse(forced.out) as { reason: string }).reason, "forced");
@@ -127,7 +127,7 @@ test("a file that cannot be made is an error, and nothing is captured", async (t
 test("a file of before is kept when there is no such pod", async (t) => {
   const file = join(directory, "before.pcap");
   writeFileSync(file, "of before");
-  t.is((await podnet(["capture", "nobody", "-w", file], here)).code, 4);
+  t.is((await podnet(["capture", "missing", "-w", file], here)).code, 4);
   t.is(readFileSync(file, "utf8"), "of before");
   t.is((await podnet(["capture", "web", "-c", "2", "-w", file], here)).code, 0);
   t.is(statSync(file).size, captured, "control: it is written over");

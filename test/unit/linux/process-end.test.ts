@@ -15,7 +15,7 @@ test("a process ends at once and notifies its listeners, whatever its threads wa
     import { open } from "node:fs";
     import { endAtOnce } from ${JSON.stringify(module)};
     endAtOnce();
-    process.on("exit", (code) => console.log("told", code));
+    process.on("exit", (code) => console.log("reported", code));
     open(${JSON.stringify(fifo)}, "r", () => {});
     setTimeout(() => process.exit(7), 50);`;
   const ended = await new Promise<{ code: unknown; stdout: string }>((resolve) => {
@@ -26,5 +26,5 @@ test("a process ends at once and notifies its listeners, whatever its threads wa
       (error, stdout) => resolve({ code: error?.code, stdout }),
     );
   });
-  t.deepEqual(ended, { code: 7, stdout: "told 7\n" });
+  t.deepEqual(ended, { code: 7, stdout: "reported 7\n" });
 });

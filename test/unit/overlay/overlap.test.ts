@@ -37,7 +37,7 @@ test("a network that the host uses is refused with what it overlaps; one in forc
 
 test("a configuration that is refused is reported, and the last good one stays in force", async (t) => {
   const prefix = parsePrefix("/net");
-  const news = Promise.withResolvers<void>();
+  const update = Promise.withResolvers<void>();
   async function* follow(key: string): AsyncGenerator<StoreUpdate> {
     const at = (value: string, modRevision: bigint) => ({
       key,
@@ -49,7 +49,7 @@ test("a configuration that is refused is reported, and the last good one stays i
     const isConfig = key.endsWith("/config");
     const keys = isConfig ? [at(textOf("10.77.0.0/16"), 1n)] : [];
     yield { kind: "snapshot", cluster: 1n, revision: 1n, keys };
-    await news.promise;
+    await update.promise;
     if (isConfig)
       yield {
         kind: "changes",
@@ -90,7 +90,7 @@ test("a configuration that is refused is reported, and the last good one stays i
   driver.start();
   await until("the first network", () => state?.config?.v4?.network === "10.77.0.0/16");
   t.false(state?.troubles.some(({ kind }) => kind === "config-invalid"));
-  news.resolve();
+  update.resolve();
   await until("word of the refusal", () =>
     state?.troubles.some((trouble) => troubleText(trouble) === "It overlaps"),
   );

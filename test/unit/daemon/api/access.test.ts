@@ -90,7 +90,7 @@ const callers: readonly (readonly [
   ["a member by primary group", as(4002, 4102), "operator"],
   ["a member by supplementary group", as(4003, 4003, 5000, 4203, 5001), "admin"],
   ["one with two entries, by the greater", as(4001, 4001, 4102), "operator"],
-  ["a stranger", as(4009, 4009, 4010), undefined],
+  ["an unknown user", as(4009, 4009, 4010), undefined],
 ];
 
 for (const [who, args, role] of callers) {
@@ -192,7 +192,7 @@ test("a method that is not in the table is for administrators", (t) => {
 });
 
 test("root and the daemon's own user have every role, and no other user is taken for them", (t) => {
-  const nobody = { viewer: [], operator: [], admin: [] };
+  const noRoles = { viewer: [], operator: [], admin: [] };
   const unix = (uid: number, gid: number, ...groups: number[]): Peer => ({
     kind: "unix",
     pid: 1,
@@ -200,9 +200,9 @@ test("root and the daemon's own user have every role, and no other user is taken
     gid,
     groups,
   });
-  t.is(roleOf(unix(0, 5), nobody), "admin");
-  t.is(roleOf(unix(process.getuid?.() ?? -1, 5), nobody), "admin");
-  t.is(roleOf(unix(7, 0, 0), nobody), undefined);
+  t.is(roleOf(unix(0, 5), noRoles), "admin");
+  t.is(roleOf(unix(process.getuid?.() ?? -1, 5), noRoles), "admin");
+  t.is(roleOf(unix(7, 0, 0), noRoles), undefined);
   t.is(roleOf({ kind: "unknown" }, access), undefined);
   // Kinds are not mixed up: a certificate called "0" is no user, an id no group.
   t.is(roleOf({ kind: "tls", names: ["0", "uid:0", "4203"] }, access), undefined);
@@ -227,6 +227,6 @@ test("entries are users, groups and certificates, by name or number", (t) => {
   t.deepEqual(parseAccessEntry("uid:root"), { kind: "uid", id: 0 });
   t.deepEqual(parseAccessEntry("gid:root"), { kind: "gid", id: 0 });
   t.deepEqual(parseAccessEntry("cert:ops.example"), { kind: "cert", name: "ops.example" });
-  for (const bad of ["", "root", "uid:", "uid:nobody-of-that-name", "gid:4294967295", "cert:"])
+  for (const bad of ["", "root", "uid:", "uid:noRoles-of-that-name", "gid:4294967295", "cert:"])
     t.throws(() => parseAccessEntry(bad), { instanceOf: TypeError }, bad);
 });

@@ -34,7 +34,7 @@ test.before(async () => {
   await makeCertificates(elsewhere);
   await makeClient("expired", "/CN=client");
   await makeClient("named", "/CN=x", "-addext", "subjectAltName=URI:spiffe://podnet/ops");
-  await makeClient("stranger", "/CN=stranger");
+  await makeClient("unknown", "/CN=unknown");
   await makeClient("nameless", "/");
 });
 
@@ -164,8 +164,8 @@ test("a certificate's role comes from any of its names; without an entry it has 
   t.regex(await call("client", "PodService/Create"), /"permission_denied".*role operator/);
   t.regex(await call("client", "PodService/Create"), /certificate of client has the role viewer/);
   t.is(await call("named", "NodeService/Down"), "{}");
-  t.regex(await call("stranger", "PodService/List"), /certificate of stranger has none/);
-  t.regex(await call("stranger", "PodService/List"), /cert:stranger/);
+  t.regex(await call("unknown", "PodService/List"), /certificate of unknown has none/);
+  t.regex(await call("unknown", "PodService/List"), /cert:unknown/);
   const nameless = await call("nameless", "PodService/List");
   t.regex(nameless, /"unauthenticated"/);
   t.regex(nameless, /UNAUTHENTICATED/);

@@ -12,7 +12,7 @@ const around = (peer: ScriptedGuest): RunningVm =>
   ({
     socketPath: (which: "channel" | "tty") =>
       which === "channel" ? peer.channelPath : peer.ttyPath,
-    consoleTail: () => Buffer.from("last words\n"),
+    consoleTail: () => Buffer.from("console tail\n"),
   }) as unknown as RunningVm;
 
 test("only a guest whose init is an agent that knows AWAKE becomes a template", async (t) => {
@@ -42,7 +42,7 @@ test("only a guest whose init is an agent that knows AWAKE becomes a template", 
 test("a guest that is silent: AGENT_TIMEOUT with its console tail; one that ends: why it did", async (t) => {
   await using silent = await ScriptedGuest.start();
   const error = await t.throwsAsync(awaitTemplateGuest(openGuest, 20)(around(silent), never));
-  t.like(error, { code: "AGENT_TIMEOUT", details: { console: "last words" } });
+  t.like(error, { code: "AGENT_TIMEOUT", details: { console: "console tail" } });
 
   await using ending = await ScriptedGuest.start();
   const end = new AbortController();

@@ -111,9 +111,9 @@ test("a guest learns what a link is, and nothing of it is left when it is forgot
   t.deepEqual(withTaken({ ...begun, plan }, 0, taken, dns), plan);
 
   const after = withoutTaken(plan, 0);
-  const { interfaces, ...told } = guestConfigOf({ ...begun, plan: after });
-  const { interfaces: _before, ...toldFirst } = guestConfigOf(begun);
-  t.deepEqual(told, toldFirst);
+  const { interfaces, ...sent } = guestConfigOf({ ...begun, plan: after });
+  const { interfaces: _before, ...sentFirst } = guestConfigOf(begun);
+  t.deepEqual(sent, sentFirst);
   t.deepEqual([after.interfaces[0]?.addresses, interfaces[0]?.addresses], [[], []]);
   t.is(withoutTaken(after, 0), after);
 });

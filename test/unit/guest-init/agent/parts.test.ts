@@ -38,13 +38,13 @@ const accounts = {
   passwd: () => "root:x:0:0:root:/root:/bin/sh\nweb:x:1000:100:Web:/srv/web:/bin/false\n",
   group: () => "root:x:0:\nusers:x:100:web\ntty:x:5:\n",
 };
-const nobody = { additionalGroups: [] };
+const noGroups = { additionalGroups: [] };
 
 test("users and groups by name and by number", (t) => {
-  t.deepEqual(identify(nobody, accounts), { uid: 0, gid: 0, groups: [0], home: "/root" });
+  t.deepEqual(identify(noGroups, accounts), { uid: 0, gid: 0, groups: [0], home: "/root" });
   const web = { uid: 1000, gid: 100, groups: [100], home: "/srv/web" };
-  t.deepEqual(identify({ ...nobody, user: "web" }, accounts), web);
-  t.deepEqual(identify({ ...nobody, user: "1000" }, accounts), web);
+  t.deepEqual(identify({ ...noGroups, user: "web" }, accounts), web);
+  t.deepEqual(identify({ ...noGroups, user: "1000" }, accounts), web);
   t.deepEqual(identify({ user: "7", group: "tty", additionalGroups: ["users", "9"] }, accounts), {
     uid: 7,
     gid: 5,
@@ -52,7 +52,7 @@ test("users and groups by name and by number", (t) => {
     home: "/",
   });
   for (const spec of [{ user: "none" }, { group: "none" }, { user: "-1" }, { user: "0x1" }])
-    t.throws(() => identify({ ...nobody, ...spec }, accounts), { code: "INVALID_ARGUMENT" });
+    t.throws(() => identify({ ...noGroups, ...spec }, accounts), { code: "INVALID_ARGUMENT" });
 });
 
 test("a process's environment: defaults, then what was asked for", (t) => {

@@ -130,7 +130,7 @@ test("Two networks: no bridge lets out before every bridge was asked, and one ca
 });
 
 for (const [what, foreign] of [
-  ["with a rule of somebody's", ":HYPER - [0:0]\n-A HYPER -d 192.168.123.2/32 -j ACCEPT"],
+  ["with a foreign rule", ":HYPER - [0:0]\n-A HYPER -d 192.168.123.2/32 -j ACCEPT"],
   ["empty, with an ancestor's jump", ":HYPER - [0:0]\n-A FORWARD -o hyper0 -j HYPER"],
   ["empty and never ours", ":HYPER - [0:0]"],
 ] as const) {
