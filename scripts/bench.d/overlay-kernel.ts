@@ -1,8 +1,8 @@
 /**
  * What the kernel's part of an overlay costs: peers at join (device, neighbours, forwarding
- * entries, routes), a second look that finds nothing to do, one more peer by news; alongside them
- * the same entries by `ip` and `bridge` in batch mode, the fewest processes that can make them. In
- * a namespace of its own, without etcd and rules.
+ * entries, routes), a second look that finds nothing to do, one more peer by a delta; alongside
+ * them the same entries by `ip` and `bridge` in batch mode, the fewest processes that can make
+ * them. In a namespace of its own, without etcd and rules.
  *   scripts/bench overlay-kernel [PEERS...]
  */
 import { macFromBytes, parseCidr, parseIp } from "../../core/address.ts";
@@ -90,24 +90,24 @@ export async function run(counts: readonly number[]): Promise<string> {
   for (const count of counts) {
     const joins: number[] = [];
     const looks: number[] = [];
-    const news: number[] = [];
+    const deltas: number[] = [];
     const hands: number[] = [];
     const peers = Array.from({ length: count }, (_, n) => peer(n));
     for (let round = 0; round < rounds; round++) {
       joins.push(await timed(() => overlays.ensure(overlay(peers), signal)));
       looks.push(await timed(() => overlays.ensure(overlay(peers), signal)));
       const delta: OverlayDelta = new Map([[4, { removed: [], added: [peer(count)] }]]);
-      news.push(await timed(() => overlays.follow(overlay([]).name, delta, signal)));
+      deltas.push(await timed(() => overlays.follow(overlay([]).name, delta, signal)));
       await overlays.sweep([], signal);
       await overlays.ensure(overlay([]), signal);
       hands.push(await byHand(peers));
       await overlays.sweep([], signal);
     }
     const of = (samples: readonly number[]): number => summarise(samples).median;
-    row(`${count} peers, milliseconds`, of(joins), of(looks), of(news), of(hands), rssMib());
+    row(`${count} peers, milliseconds`, of(joins), of(looks), of(deltas), of(hands), rssMib());
     figures[`peers${count}_ms`] = of(joins);
     figures[`look${count}_ms`] = of(looks);
-    figures[`news${count}_ms`] = of(news);
+    figures[`news${count}_ms`] = of(deltas);
     figures[`hand${count}_ms`] = of(hands);
   }
   return lastLine("overlay-kernel", { ...figures, rss_mib: rssMib() });

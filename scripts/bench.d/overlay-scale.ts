@@ -12,7 +12,7 @@ import { lastLine, row } from "../measure.ts";
 import { joinAtOnce } from "./overlay/join-at-once.ts";
 import { returnAtOnce } from "./overlay/return-at-once.ts";
 
-export const description = "Thousands of hosts in an overlay: memory, news, all coming at once";
+export const description = "Thousands of hosts in an overlay: memory, updates, all joining at once";
 
 const timed = (body: () => void): number => {
   const start = performance.now();

@@ -1,9 +1,9 @@
 /**
  * What an overlay costs on hosts that are namespaces on one link, with a real etcd and podnetd as
- * it runs: from being told to join to the first ping of another host's container, from a lease's
+ * it runs: from the request to join to the first ping of another host's container, from a lease's
  * put to its route, thousands of peers, the return of an etcd, how long what others take stays
  * away, and TCP through its links alongside the same links made by hand. What happens in the kernel
- * is told by `ip monitor`.
+ * is reported by `ip monitor`.
  *   scripts/bench overlay [ROUNDS]
  */
 import { readFileSync } from "node:fs";
@@ -35,7 +35,7 @@ const rssMib = ({ podnetd }: OverlayLabHost): number => {
 };
 
 /**
- * Milliseconds from telling the daemon to join until a ping to another host's container is
+ * Milliseconds from the daemon's request to join until a ping to another host's container is
  * answered.
  */
 async function joinTimes({ first, second }: Site, podnet: Podnet, rounds: number) {
@@ -67,7 +67,7 @@ async function leaseTimes({ lab, store }: Site, watch: RouteWatch, from: number,
 }
 
 /**
- * Milliseconds from telling the daemon to join an overlay of so many until the last route is there.
+ * Milliseconds from the request to join an overlay of so many until the last route is there.
  */
 async function peersTimes(
   { lab, store }: Site,
@@ -128,7 +128,7 @@ export async function run(rounds: number): Promise<string> {
     using podnet = connectPodnet({ socket: first.podnetd.socket });
     using watch = new RouteWatch(first.machine);
     note(
-      "told to join → first remote ping, ms",
+      "request to join → first remote ping, ms",
       "join_ms",
       median(await joinTimes(site, podnet, rounds)),
     );
@@ -149,7 +149,7 @@ export async function run(rounds: number): Promise<string> {
     for (const count of [1000, 4000]) {
       using caller = connectPodnet({ socket: first.podnetd.socket });
       const times = await peersTimes(site, caller, watch, count, rounds);
-      note(`told to join → ${count} peers, ms`, `peers${count}_ms`, median(times));
+      note(`request to join → ${count} peers, ms`, `peers${count}_ms`, median(times));
       await noteStarts(count);
     }
     note("podnetd with them, RSS MiB", "rss_mib", rssMib(first));

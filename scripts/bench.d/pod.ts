@@ -75,7 +75,7 @@ async function firstByte(socketPath: string): Promise<void> {
 }
 
 interface PodFigures {
-  /** QEMU exec → READY, as podnetd's own spans tell it. */
+  /** QEMU exec → READY, by podnetd's own spans. */
   readonly ready: number;
   /** API call → first ping reply. */
   readonly create: number;

@@ -53,7 +53,7 @@ test("while podnetd is full an ADD is refused with a hint to try again, and a DE
   t.like(add.json, { code: 11 });
   t.regex(add.stdout, /podnetd is busy/);
   await container.ping("192.168.123.1");
-  // Nobody starts podnetd anew, and there is no room yet.
+  // podnetd is not started anew, and there is no room yet.
   t.like(await plugin("DEL"), { exit: 0, stdout: "" });
   await cni.converged();
   t.false(await container.reaches("192.168.123.1"));

@@ -32,7 +32,8 @@ test("containers come and go while podnetd and plugins are killed, and nothing i
   const progress = { answered: 0, over: false };
   let report = Promise.withResolvers<void>();
   /**
-   * Resolves when podnetd serves again: nobody goes on without it for longer than one container.
+   * Resolves when podnetd serves again: no runtime goes on without it for longer than one
+   * container.
    */
   let serving: Promise<void> = Promise.resolve();
 
@@ -112,7 +113,7 @@ test("containers come and go while podnetd and plugins are killed, and nothing i
     const deleted = count.deleted;
     await rig.daemon.kill();
     count.podnetd += 1;
-    // Some are told meanwhile that it is away, and some DELs are written down.
+    // Some get the error that it is away, and some DELs are written down.
     while (count.deleted < deleted + 2 && !progress.over) await Promise.race([report.promise, end]);
     count.written += existsSync(pendingDirectory) ? readdirSync(pendingDirectory).length : 0;
     await rig.restart("kill").finally(resolve);

@@ -44,7 +44,7 @@ export interface CniRig extends AsyncDisposable {
   /** It ends, and another one is at its path. */
   replace(container: Machine): Promise<void>;
   ask(asked: Asked): Promise<Answered>;
-  /** The same, and that it went well. */
+  /** Asks, and expects success. */
   done(asked: Asked): Promise<Answered["json"]>;
   /** The links of attachments on the host. */
   links(): Promise<string[]>;
@@ -52,7 +52,7 @@ export interface CniRig extends AsyncDisposable {
   mayChange(container: Machine): boolean;
   /** Waits until no attachment is on its way, nor there. */
   converged(): Promise<void>;
-  /** The same, and fails where something is left that was not there when the rig was opened. */
+  /** Closes the rig, and fails where something is left that was not there before. */
   gone(t: ExecutionContext): Promise<void>;
 }
 

@@ -31,7 +31,7 @@ async function listed({ name }: Machine): Promise<Record<string, unknown>> {
 const isListed = async ({ name }: Machine): Promise<boolean> =>
   (await cni.rig.daemon.podnet("cni", "list")).includes(name);
 
-/** Rows are written meanwhile by nobody else. */
+/** No other test writes rows meanwhile. */
 function inState(body: (db: DatabaseSync) => unknown): void {
   const db = new DatabaseSync(join(cni.rig.directory, "state", "state.db"));
   using _db = { [Symbol.dispose]: () => db.close() };

@@ -125,7 +125,7 @@ for (const firewall of ["iptables", "nftables"])
         await reached(`after ${how}`);
       }
 
-      // Another program has taken podnetd's port while podnetd was stopped: that is told, and
+      // Another program has taken podnetd's port while podnetd was stopped: that is reported, and
       // podnetd has it again afterwards.
       await rig.daemon.stop();
       const thief = endIn(host);

@@ -21,9 +21,9 @@ interface Row {
   readonly says: RegExp;
 }
 
-const away = { socket: "/run/nobody/cni.sock" };
+const away = { socket: "/run/missing/cni.sock" };
 const rows: Readonly<Record<string, Row>> = {
-  "a version that nobody knows": {
+  "an unknown version": {
     command: "ADD",
     config: { cniVersion: "9.9.9" },
     code: 1,
@@ -59,7 +59,7 @@ const rows: Readonly<Record<string, Row>> = {
     code: 4,
     says: /CNI_IFNAME/,
   },
-  "an argument that nobody knows": {
+  "an unknown argument": {
     command: "ADD",
     env: { CNI_ARGS: "FOO=bar" },
     code: 4,

@@ -78,7 +78,7 @@ const variations: Readonly<Record<string, Variation>> = {
   }),
 };
 
-/** The same variables and texts, in this rig. */
+/** Recorded variables and texts, for this rig. */
 function placed({ env, stdin }: RecordedCall, netns: string | undefined, container: Machine) {
   const there = (text: string): string =>
     netns === undefined || netns === "" ? text : text.replaceAll(netns, container.path);

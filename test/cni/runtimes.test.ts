@@ -123,7 +123,7 @@ test.serial(
     const queues = await host.run("tc", "qdisc", "show");
     t.regex(queues, /tbf .*rate 40Mbit/);
     t.regex(queues, /tbf .*rate 20Mbit/);
-    // Nobody else gets the same port, and who has it is said as far as kubelet.
+    // No other pod gets this port; the error names the holder, as far as kubelet.
     const second = containerd.cri.runPodSandbox({
       config: {
         metadata: { name: "other", uid: "2", namespace: "default", attempt: 0 },

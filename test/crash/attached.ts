@@ -5,7 +5,7 @@ import { subject } from "./pods.ts";
 /** What gives a foreign machine NICs, and takes them back. */
 export type AttachedChange = "attach" | "detach";
 
-/** Attaches the worker's machine of somebody else. */
+/** Attaches the worker's foreign machine. */
 export async function attach(worker: Worker): Promise<void> {
   const { qmp, channel, tty } = await worker.others();
   const sockets = { qmpSocket: qmp, channelSocket: channel, ttySocket: tty };

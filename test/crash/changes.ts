@@ -139,13 +139,13 @@ export const isChange = (operation: string): operation is Change => operation in
 
 export const allChanges = Object.keys(changes) as readonly Change[];
 
-/** Those of pods with what is somebody else's, and addresses on lo. */
+/** Changes of pods with foreign bridges and taps, and with addresses on lo. */
 export const ofMixed = Object.keys(mixedChanges) as readonly MixedChange[];
 
-/** Those of networks, and of pods with nothing but podnet's. */
+/** Changes of networks, and of pods without foreign links. */
 export const ofPlain = allChanges.filter((change) => !(change in mixedChanges));
 
-/** Those whose rules each firewall driver has to bring through. */
+/** Changes whose rules each firewall driver has to carry out. */
 export const firewallChanges = [
   "network-create",
   "network-delete",

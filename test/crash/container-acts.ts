@@ -151,7 +151,7 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
       await attached(site, asked);
       await site.ask("ADD", half);
       if ((await site.worker.ended(5000)) === undefined)
-        throw new Error("The third ADD kills nobody");
+        throw new Error("The third ADD kills no process");
       await broken.run("ip", "addr", "flush", "dev", "eth0");
       // Without this the missing address could be a later plugin's doing, so soon after its ADD.
       await broken.run("ip", "link", "set", "eth0", "down");
@@ -188,7 +188,7 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
     only: ofFiles,
     prepare: async (site) => void (await site.worker.client.cni.install(site.installed)),
     async act({ worker }) {
-      // Who is told that it failed asks again.
+      // A caller that got an error asks again.
       const reported: string[] = [];
       for (let times = 0; times < 2; times++)
         reported.push(await asked(() => worker.client.cni.uninstall({})));

@@ -36,7 +36,7 @@ export async function converged(
 
 /** Waits until no container is on its way. */
 export const quiet = ({ worker }: ContainerWorker): Promise<boolean> =>
-  until("containers to settle", async () => {
+  until("containers to converge", async () => {
     const { attachments } = await worker.client.cni.list({});
     return attachments.every(({ state }) => state === AttachmentState.READY);
   });

@@ -105,7 +105,7 @@ async function withoutRestart(
       ? []
       : ["podnetd does not report the failure"];
   if (ready && (await worker.ended(0)) === undefined) {
-    // What a start could not put right drift does, for which nobody waits here.
+    // Drift repairs what a start could not; nothing waits for that here.
     if (acted === undefined) return [];
     const problems = report(await converged(site, acted.allowed), "before the restart");
     // (What goes down may have answered before it ended.)
@@ -134,7 +134,7 @@ export async function enumerateContainers(
     const { allowed } = await act(site, timeout.deadlineMs);
     const alive = (await worker.ended(operation === "down" ? afterActMs : 0)) === undefined;
     if (alive) await quiet(site);
-    // Before anybody looks whether all is well, which comes by failpoints of its own.
+    // Before the look whether all is well, which comes by failpoints of its own.
     records.push(worker.record());
     const problems = alive ? await converged(site, allowed) : [];
     if (problems.length > 0) throw new Error(`Nothing is armed, and still: ${problems.join("\n")}`);

@@ -37,7 +37,7 @@ export interface ContainerWorker extends AsyncDisposable {
   readonly installed: { readonly dir: string; readonly binDir: string };
   /** What there is with a podnetd that has just started, and no container. */
   readonly alone: string;
-  /** Asks as a runtime does; undefined when nobody answered, or it gave up. */
+  /** Asks as a runtime does; undefined without an answer, or when it gave up. */
   ask(command: string, container: Machine, asking?: Asking): Promise<Said | undefined>;
   /** What is there of an installation. */
   files(): readonly string[];

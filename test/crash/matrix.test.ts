@@ -22,9 +22,9 @@ const few = { kill: 4, error: 1, hang: 0 } as const;
 const ofChanges = { kill: 1, error: 4, hang: 1 } as const;
 /** Kinds of changes that a short run takes of those there are. */
 const someChanges = { plain: 9, mixed: 3 } as const;
-/** Cases of changes of pods with what is somebody else's. */
+/** Cases of changes of pods with foreign links. */
 const ofMixedPods = { kill: 1, error: 2, hang: 1 } as const;
-/** The same of those that are visited with the other firewall driver, too. */
+/** The cases that are visited with the other firewall driver, too. */
 const ofFirewall = { kill: 1, error: 1, hang: 0 } as const;
 /**
  * Kills with real machines: in a short run, and of clones in a complete one, as each is killed with

@@ -20,7 +20,7 @@ export type MixedChange =
 
 const others = { bridge: "br-far", tap: "far-tap" } as const;
 
-/** Makes what somebody else has on a host and lets pods use. */
+/** Makes foreign links on a host that pods may use. */
 export async function makeOthers(host: Machine): Promise<void> {
   const ip = (command: string): Promise<string> => host.run("ip", ...command.split(" "));
   await ip(`link add ${others.bridge} type bridge`);

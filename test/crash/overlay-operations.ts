@@ -116,7 +116,7 @@ async function followed({ worker }: OverlayWorker): Promise<void> {
   }
 }
 
-/** Nobody is in the overlay, nothing is on the host or written down. */
+/** No host is in the overlay, nothing is on the host or written down. */
 async function cleared(site: OverlayWorker): Promise<void> {
   const { worker } = site;
   if ((await worker.ended(0)) === undefined) await goDown(worker);

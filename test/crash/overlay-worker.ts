@@ -27,7 +27,7 @@ export interface OverlayWorker extends AsyncDisposable {
   forgetLeases(): Promise<void>;
 }
 
-/** What a lease's value says, as far as anybody here asks. */
+/** What a lease's value says, as far as tests here ask. */
 export interface LeaseValue {
   readonly PublicIP: string;
   readonly BackendData?: { readonly VtepMAC?: string } | null;

@@ -27,7 +27,7 @@ export type Operation =
   | "down"
   | Change;
 
-/** These take the bystander along. */
+/** Points that end the bystander too. */
 export const endsAll = (operation: Operation): boolean =>
   operation === "start" || operation === "down";
 

@@ -65,7 +65,7 @@ function callsOfPodnetd(lines: readonly string[]): Call[] {
   });
 }
 
-/** Inodes of the sockets that somebody accepted: podnetd answers clients on them. */
+/** Inodes of accepted sockets: podnetd answers clients on them. */
 const acceptedIn = (lines: readonly string[]): ReadonlySet<string> =>
   new Set(
     lines.flatMap((line) => {

@@ -20,7 +20,7 @@ export async function visitChange(how: Visit, change: Change): Promise<Outcome> 
   await changes[change].prepare(worker);
   await changes[change].change(worker).catch((thrown: unknown) => {
     if (!isPodnetError(thrown)) throw thrown;
-    // A channel whose frame fails is closed, and that is told.
+    // A channel whose frame fails is closed, and that is reported.
     if (visited.action !== "error" || visited.point.startsWith("channel:")) return;
     if (!`${thrown.message} ${worker.log()}`.includes("Injected failure"))
       problems.push(`podnetd does not report the failure but of ${thrown.message}`);
@@ -83,10 +83,10 @@ export async function looked(
 /** What the first rule of IPv6 brings: the tables that ip6tables-nft makes for whoever asks it. */
 const tables = /^\+ ip6?tables-nft (?:\*\w+|:\w+ ACCEPT|COMMIT)$/;
 
-/** Interfaces of which the guest has told something else than what the pod's row says. */
+/** Interfaces whose state in the guest differs from the pod's row. */
 const unlikeItsRow = ({ name, interfaces, guest }: Pod): readonly string[] =>
   interfaces
-    // One without an agent tells nothing.
+    // A guest without an agent reports nothing.
     .filter(() => guest?.kind !== "none")
     .filter(
       ({ addresses, observedAddresses, mtu, observedMtu }) =>

@@ -10,7 +10,7 @@ import { bystander, create, goDown, started, subject } from "./pods.ts";
 import type { Point } from "./points.ts";
 import { judged, type Outcome, type Visit } from "./outcome.ts";
 
-/** Longest a start takes to come by any of its points, and a recovery to settle, milliseconds. */
+/** Longest a start takes to come by any of its points, and a recovery to converge, milliseconds. */
 export const timeout = { pointMs: 8000, deadlineMs: 20_000 } as const;
 
 /** A start with a running pod and one that is half made. */

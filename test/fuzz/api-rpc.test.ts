@@ -73,7 +73,7 @@ const rigFor = ({ name }: DescMethod): Rig => (changing.includes(name) ? throwaw
 interface Outcome {
   /** Of HTTP; 0 when nothing came. */
   readonly status: number;
-  /** Nothing had come when patience was over, and the request was given up. */
+  /** Nothing had come by the deadline, and the request was given up. */
   readonly givenUp: boolean;
   /** How its session ended, when that was before it. */
   readonly lost: string | undefined;

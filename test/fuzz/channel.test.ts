@@ -52,7 +52,7 @@ function mischief(): Uint8Array {
   }
 }
 
-/** Lives a hostile guest's life; what it throws is told by code. */
+/** Lives a hostile guest's life; what it throws is named by code. */
 async function hostile(): Promise<string> {
   const peer = await ScriptedGuest.start();
   const { channelPath, ttyPath } = peer;

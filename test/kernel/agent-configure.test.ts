@@ -89,11 +89,11 @@ test.serial("the same again changes nothing", async (t) => {
   const look = async (): Promise<string> =>
     (await ip("addr show")) + (await ip("route show table all"));
   await configure(full);
-  // States of links and link-local addresses settle for a second by themselves: they are not ours.
+  // States of links and link-local addresses change for a second by themselves: they are not ours.
   const stable = (text: string): string =>
     text
       .replaceAll(/^(?:[0-9]+: |.*(?:fe80|ff00)).*$|valid_lft.*$/gm, "")
-      // A link-local address that settles adds a line, which is empty now.
+      // A link-local address that is ready adds a line, which is empty now.
       .replaceAll(/\n\s*\n/g, "\n");
   const before = stable(await look());
   await configure(full);

@@ -77,7 +77,7 @@ test.serial("environment, directory, user and groups", async (t) => {
   });
   t.is(stdout.toString(), "b c\n/\n/run\n65534\n5\n5 7 9\n");
   const spec = { id: "u", terminal: false, stdio: 901, stderr: 902, args: ["true"] };
-  for (const wrong of [{ user: "nobody-here" }, { group: "none" }, { additionalGroups: ["none"] }])
+  for (const wrong of [{ user: "missing-here" }, { group: "none" }, { additionalGroups: ["none"] }])
     t.like(
       await host.ask(command.execCmd, { container: "hyperstart", process: { ...spec, ...wrong } }),
       isError,
@@ -232,7 +232,7 @@ test.serial("a program that cannot be opened yet holds up itself alone", async (
   t.like((await end).event, { status: 137 }, "and can be ended");
   host.end(holder.stdio);
   t.like((await host.finished(holder)).event, { status: 0 });
-  t.like((await host.run(["/tmp/held"])).event, { status: 0 }, "nobody holds it now");
+  t.like((await host.run(["/tmp/held"])).event, { status: 0 }, "no process holds it now");
 });
 
 test.serial("a thousand processes leave neither descriptors nor memory behind", async (t) => {

@@ -241,7 +241,7 @@ test.serial("garbage of every kind never ends it", async (t) => {
 });
 
 test.serial("garbage on the tty channel, and streams that do not exist", async (t) => {
-  host.tty.write(encodeTtyFrame(77n, Buffer.from("nobody reads this")));
+  host.tty.write(encodeTtyFrame(77n, Buffer.from("no program reads this")));
   host.tty.write(Uint8Array.of(0, 0, 0, 0, 0, 0, 9, 1, 0, 0, 0, 3));
   host.tty.write(
     Buffer.concat([Buffer.from([0, 0, 0, 0, 0, 0, 9, 1, 0, 2, 0, 0]), Buffer.alloc(131_060)]),
@@ -260,7 +260,7 @@ test.serial("input for an unknown stream is answered with its end, an end is not
   const { stdio } = await other.begin(["true"]);
   await other.ended(`p${stdio}`);
   for (const stream of [stdio, 41n]) other.end(stream);
-  other.write(42n, Buffer.from("for nobody"));
+  other.write(42n, Buffer.from("for no stream"));
   while (!reported.includes(42n)) await once(other.tty, "data");
   t.deepEqual(reported, [stdio, 42n]);
 });

@@ -198,7 +198,7 @@ for (const [how, serve] of [
       t.deepEqual(await here.run("DEL"), { exit: 0, signal: null, stdout: "", stderr: "" });
     t.deepEqual(readdirSync(here.pendingDirectory), ["c1@eth0.json"]);
     const file = path.join(here.pendingDirectory, "c1@eth0.json");
-    // podnetd need not be root, and nobody else is let into the directory.
+    // podnetd need not be root, and no other user is let into the directory.
     t.is(statSync(file).mode & 0o777, 0o644);
     t.is(statSync(here.pendingDirectory).mode & 0o777, 0o700);
     const record = parsePending(readFileSync(file));

@@ -72,7 +72,7 @@ test("a start warns of the chain of others that keeps pods from being reached, a
 test("info names the firewall that is in use", async (t) => {
   await using stage = await openStage();
   const { host } = stage.lab;
-  // Somebody's rule is in the variant that is not this system's own.
+  // A foreign rule is in the variant that is not this system's own.
   await host.run("iptables-legacy", "-A", "INPUT", "-p", "udp", "--dport", "9", "-j", "DROP");
   const reported = async (config?: string): Promise<string> => {
     const daemon = await stage.start(config);

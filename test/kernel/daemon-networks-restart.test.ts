@@ -38,7 +38,7 @@ function setRow(directory: string, sql: string): void {
   db.exec(sql);
 }
 
-/** The same of a network "blue" that was made with 10.20.0.0/24 alone, and was being changed. */
+/** A network "blue" that was made with 10.20.0.0/24 alone, and was being changed. */
 function cutUpdateShort(directory: string): void {
   const was = JSON.stringify({
     subnets: [{ gateway: "10.20.0.1/24", ranges: [], reserved: [] }],

@@ -94,7 +94,7 @@ test.serial(
       t.is(plan.message, message);
     }
     t.notRegex(await stage.ip("-o", "link"), /pn-blue/);
-    // Alongside them, and over one of them when somebody wants it so; also after a restart.
+    // Alongside them, and over one of them when forced; also after a restart.
     await create(podnet, { subnets: [{ cidr: "10.41.0.0/24" }] });
     await create(podnet, { name: "over", subnets: [{ cidr: "192.0.2.128/25" }] }, { force: true });
     t.regex(await stage.ip("addr", "show", "dev", "pn-over"), /192\.0\.2\.129\/25/);
@@ -200,7 +200,7 @@ test.serial("a change that the host refuses is taken back whole", async (t) => {
   await stage.ip("addr", "add", "10.70.0.1/24", "dev", "br7");
   const daemon = await stage.start();
   using podnet = connectPodnet({ socket: daemon.socket });
-  // Somebody else's bridge: its addresses are not podnet's to change.
+  // A foreign bridge: podnet does not change its addresses.
   await create(podnet, { name: "seven", bridge: "br7", subnets: [{ cidr: "10.70.0.0/24" }] });
   const before = [await stage.addresses(), await stage.rules()];
   const moved = { spec: { name: "seven", subnets: [{ cidr: "10.71.0.0/24" }], isolated: true } };

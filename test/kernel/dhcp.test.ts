@@ -130,7 +130,7 @@ test.serial(
     t.deepEqual([...new Set(port.ignored)], ["dhcp_other_mac"]);
     await ip(`-n ${name} link set dev eth0 down`);
     await ip(`-n ${name} link set dev eth0 address ${macOf(3)}`);
-    // Behind a port that answers nobody; its broadcasts reach the other's port, from the bridge.
+    // Behind a port that answers no guest; its broadcasts reach the other's port, from the bridge.
     await ip(`-n ${other} link set dev eth0 address ${macOf(4)}`);
     {
       await using _client = new Networkd(other);

@@ -52,7 +52,7 @@ async function ruleOf(driver: DriverUnderTest, { published }: PodFragment): Prom
   return stdout.split(/[\n,]/).find((line) => line.includes(words)) ?? "";
 }
 
-/** Takes one rule of a pod's away, as somebody would who does not know podnet. */
+/** Takes one rule of a pod's away, as another program would. */
 async function takeRule(driver: DriverUnderTest, pod: PodFragment): Promise<void> {
   const [port] = pod.published ?? [];
   if (driver.options.firewall === "nftables") {

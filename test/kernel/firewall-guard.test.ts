@@ -218,7 +218,7 @@ for (const { name, options } of twoDrivers)
         await arriving(stage, at, [...wrong, ...right]),
         right.map(({ text }) => text),
       );
-      // A port of somebody else, with a server of theirs: an uplink.
+      // A foreign port with a server behind it: an uplink.
       await site.inside("host", "ip", "link", "set", "tap2", "group", "0");
       t.deepEqual(
         await arriving(stage, at, [...wrong, ...right]),

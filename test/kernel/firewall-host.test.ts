@@ -18,7 +18,7 @@ const { signal } = new AbortController();
 const families = [4, 6] as const;
 const web = families.map((family) => published(2, family, { hostPort: 8080, podPort: 80 }));
 
-/** Somebody else's firewall, in every place that podnet's rules go to. */
+/** A foreign firewall, in every place that podnet's rules go to. */
 async function foreignFirewall(): Promise<void> {
   for (const [command, net] of [
     ["iptables", "10.7.0.0/16"],
@@ -237,7 +237,7 @@ test.serial(
     t.is(readSysctl("net.ipv6.conf.all.forwarding"), "1");
     t.is(await routed(), before, "kept");
     t.is(listens(), "2");
-    t.is(readSysctl("net/ipv6/conf/hyper0/accept_ra"), "0", "pods do not tell the host its way");
+    t.is(readSysctl("net/ipv6/conf/hyper0/accept_ra"), "0", "pods do not set the host's routes");
     await ip("-6 route flush proto ra");
     t.is(await routed(), "", "control: it was taken away");
     t.is(await advertise(), before, "and it goes on learning");

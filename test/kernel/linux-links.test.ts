@@ -216,7 +216,7 @@ test.serial("a veth pair, one end born in another namespace and moved back", asy
 test.serial("a VXLAN keeps what it was given", async (t) => {
   const vxlan = { id: 42, local: parseIp("127.0.0.1"), port: 4789, learning: false, ttl: 9 };
   const link = await net.addVxlan({ name: "vx", mtu: 1400, vxlan });
-  // The kernel's own are told as well.
+  // The kernel's own are reported as well.
   t.deepEqual(link.vxlan, { ...vxlan, ageing: 300, udpCsum: true });
   t.like((await ip("vx"))["linkinfo"], {
     info_kind: "vxlan",

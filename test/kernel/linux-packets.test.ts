@@ -23,7 +23,7 @@ async function quietTap() {
   return tap;
 }
 
-/** An Ethernet frame of a type nobody speaks, of so many bytes, numbered. */
+/** An Ethernet frame of an unused type, of so many bytes, numbered. */
 function frame(number: number, size = 60, tag?: number): Uint8Array {
   const bytes = Buffer.alloc(size, number);
   bytes.set([0x52, 0x54, 0, 0, 0, 1, 0x52, 0x54, 0, 0, 0, 2]);

@@ -268,7 +268,7 @@ test.serial(
     const seen = new Collector({ groups: ["link"], receiveBuffer: 16_384 });
     t.teardown(() => seen.watch.close());
     await net.addBridge({ name: "hyper0", up: true });
-    // These run without a break, so nothing is read meanwhile and the small buffer overflows.
+    // The changes run without a break, so nothing is read meanwhile and the small buffer overflows.
     for (let i = 0; i < 600; i++) await net.changeLink("hyper0", { alias: `turn ${i}` });
     await seen.until(() => seen.resyncs > 0);
     t.is(seen.resyncs, 1);

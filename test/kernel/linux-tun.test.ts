@@ -56,7 +56,7 @@ test.serial("a name in use is refused, whoever holds it", async (t) => {
     t.throws(() => openTap(parseIfName("br9"))),
     { details: { syscall: "TUNSETIFF" } },
   );
-  // Nobody holds this one, and anybody could attach to it.
+  // No process holds this one, and any could attach to it.
   await run(["ip", "tuntap", "add", "dev", "tap9", "mode", "tap", "vnet_hdr"]);
   t.like(
     t.throws(() => openTap(parseIfName("tap9"))),

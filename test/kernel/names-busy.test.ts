@@ -43,7 +43,7 @@ async function reported(network: string): Promise<string> {
   return checks.find(({ name }) => name === `names ${network}`)?.message ?? "nothing";
 }
 
-/** What a pod of a network would be told to ask, and to search first. */
+/** The servers and search domain that a pod of a network would get. */
 async function servers(network: string): Promise<string> {
   const words = ["create", "--network", network, "--plan", "-o", "json"];
   const { stdout } = await daemon.tryPodnet(...words);

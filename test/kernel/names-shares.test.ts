@@ -136,7 +136,7 @@ async function flood(
 }
 
 /**
- * Asks for a name as programs do, with glibc: whether it was told, and after how long,
+ * Asks for a name as programs do, with glibc: whether it was answered, and after how long,
  * milliseconds.
  */
 async function asked(pod: string, name: string, gateway: string) {

@@ -14,7 +14,7 @@ test.before(async () => {
 test.after.always(() => ip(`netns delete ${name}`));
 
 /** What a podnetd that is not root says of paths of namespaces. */
-async function asNobody(...paths: readonly string[]): Promise<unknown> {
+async function asUnprivileged(...paths: readonly string[]): Promise<unknown> {
   const program = `
     const { NetworkNamespace } = await import("${root}/linux/namespace.ts");
     const { whyLost } = await import("${root}/daemon/containers/namespace.ts");
@@ -43,7 +43,7 @@ async function asNobody(...paths: readonly string[]): Promise<unknown> {
 test.serial(
   "a namespace that podnetd may not open is a typed error, and not taken to be gone",
   async (t) => {
-    const [theirs, named, gone] = (await asNobody(
+    const [theirs, named, gone] = (await asUnprivileged(
       `/proc/${process.pid}/ns/net`,
       `/run/netns/${name}`,
       "/run/netns/never-was",

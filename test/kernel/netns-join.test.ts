@@ -96,7 +96,7 @@ test.serial(
         t.true(await site.reaches("host", to), to);
         t.true(await site.reaches(4, to), to);
       }
-      // Paused, it answers nobody: that the namespace's kernel has the same addresses does not
+      // Paused, it does not answer: that the namespace's kernel has the same addresses does not
       // show.
       machine.pause(true);
       t.false(await site.reaches("host", "192.168.123.2"));
@@ -161,7 +161,7 @@ test.serial(
     await leaveNamespace(second);
     t.false(
       await site.reaches("host", "192.168.123.3"),
-      "nobody answers for a machine that is off",
+      "nothing answers for a machine that is off",
     );
     await tap.close();
     await leaveNamespace(desired(3));

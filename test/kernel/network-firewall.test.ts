@@ -73,7 +73,7 @@ const foreignPart = (text: string): string =>
     .filter((line) => !line.includes("podnet:") && !line.startsWith(":HYPER"))
     .join("\n");
 
-/** Somebody else's rules, with everything that is awkward to read. */
+/** Foreign rules, with everything that is awkward to read. */
 const foreignRules = `*filter
 :INPUT ACCEPT [0:0]
 :FORWARD DROP [0:0]

@@ -95,7 +95,7 @@ class Model {
     await this.host.apply(pod.fragment, never);
   }
 
-  /** Somebody harms what is ours, and it is healed. */
+  /** Another program harms what is ours, and it is repaired. */
   async harm(): Promise<void> {
     const harms = [
       "ip link del hyper0",

@@ -47,7 +47,7 @@ test("an answer that is no generation is none", (t) => {
   t.is(parseGeneration(bytes.subarray(0, 27)), undefined);
 });
 
-/** What somebody does to the host, and what is to be found of it. */
+/** A change of the host by another program, and what is found of it. */
 const harms: readonly (readonly [string, readonly string[], RegExp])[] = [
   ["its rules are flushed", ["iptables-nft -F"], /iptables-nft filter: absent → -[AI] /],
   ["NAT is flushed", ["iptables-nft -t nat -F"], /iptables-nft nat: absent → -[AI] /],

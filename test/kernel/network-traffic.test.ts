@@ -127,7 +127,7 @@ for (const variant of ["nft", "legacy"] as const)
       `Traffic of a network with iptables-${variant} and bridge-nf-call-iptables=${nf}`,
       async (t) => {
         await using site = await Site.open(variant);
-        // A host whose administrator, or docker, drops what nobody asked for.
+        // A host whose administrator, or docker, drops unrequested packets.
         await run([`iptables-${variant}`, "-P", "FORWARD", "DROP"]);
         bridgeNf(nf);
         await site.pod(2);

@@ -88,6 +88,6 @@ test.serial(
     await host.run("ip route del 10.77.2.0/24");
     await until("word of it", () => heard.damages > 0);
     await host.run("ip route add 10.77.2.0/24 via 192.0.2.9 proto 73");
-    await until("word of somebody else's", () => heard.ours > 0);
+    await until("an event of another program", () => heard.ours > 0);
   },
 );

@@ -57,7 +57,7 @@ for (const driver of drivers) {
       t.deepEqual(await rule.ensure(overlay(), signal), []);
       const whole = await rules();
       t.true(whole.includes("podnet:overlay:default"));
-      // Nor has anybody else anything to do: not the network's rules, not another podnetd.
+      // No one else: not the network's rules, not another podnetd.
       t.deepEqual(changesText(await host.apply(network, signal)), []);
       await using later = open(driver);
       t.deepEqual(await later.overlayRules.diff(overlay(), signal), []);
@@ -123,11 +123,11 @@ for (const driver of drivers) {
         podToOutside: await reaches(site.pod, "198.51.100.9"),
         markedToOutside: await reaches(site.pod, "198.51.100.10"),
       });
-      // A network alone: nobody new is let in, and outside nobody knows the way back.
+      // A network alone: no new sender is let in, and no host outside knows the way back.
       t.like(await see(), { peerToPod: false, outsideToPod: false, podToOutside: false });
       await host.overlayRules.ensure(overlay(), signal);
       await markTraffic("198.51.100.10");
-      // (What is marked leaves with its own address, to which nobody outside knows the way.)
+      // (What is marked leaves with its own address, to which no host outside knows the way.)
       t.deepEqual(await see(), {
         peerToPod: true,
         podToPeer: true,
@@ -179,7 +179,7 @@ for (const driver of drivers)
       t.true(await reaches(site.peer));
       t.deepEqual(await host.overlayRules.diff(admitted("192.0.2.2"), signal), []);
       t.false(await reaches(site.outside));
-      // Somebody marks all that is forwarded.
+      // Another program marks all that is forwarded.
       await run(["nft", "-f", "-"], {
         stdin: `table ip marker { chain c { type filter hook forward priority -150; meta mark set 0x1fff; }; }\n`,
       });
@@ -227,7 +227,7 @@ test.serial(
       t.is(sorted(await rules()), sorted(whole), command);
       t.deepEqual(await rule.diff(overlay(), signal), [], command);
     }
-    // A chain of an overlay's name that somebody else has filled.
+    // A chain of an overlay's name that another program has filled.
     await rule.remove(() => true, signal);
     const chain = /PODNET-OVERLAY-\w{8}/.exec(whole)?.[0] ?? "";
     await run(["iptables-nft", "-N", chain]);
@@ -275,7 +275,7 @@ link set eth1 up
 route add 10.77.2.0/24 via 192.0.2.2
 `,
   );
-  // It answers nobody but who comes by the pod's own address.
+  // It answers only senders that use the pod's own address.
   await lines(
     `addr add 192.0.2.2/24 dev eth0
 link set eth0 up

@@ -160,7 +160,7 @@ test.serial(
     inHost(first, () => leaveChecksums(device, false));
     t.false(inHost(first, () => leavesChecksums(device)));
     t.is(await probe(), "sound");
-    // Nothing is refused at all: nobody can say.
+    // Nothing is refused at all: the reason is unknown.
     await second.run("nft add rule ip card in iifname flannel.1 udp dport 49152-65535 drop");
     t.is(await probe(() => true), "unknown");
     await second.run("nft delete table ip card");

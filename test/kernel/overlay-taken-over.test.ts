@@ -102,7 +102,7 @@ test.serial(
       const { macs } = await overlays.ensure(desired, signal);
       t.is(macs.get(4), known);
     }
-    // It is podnet's own now: what somebody else makes of its MAC is put right, not taken over.
+    // It is podnet's own now: an outside change of its MAC is repaired, not adopted.
     await run(["ip", "link", "set", "flannel.1", "address", "02:bb:bb:bb:bb:bb"]);
     const { endpoint, host } = await begin(new OverlayMemory(db, "flannel", quiet), overlays);
     await using _endpoint = endpoint;

@@ -97,7 +97,7 @@ test.serial("packets for no address are answered, and what is no packet is count
   const refused = await t.throwsAsync(connecting("10.77.9.2"));
   t.regex(refused?.message ?? "", /ENETUNREACH/);
   await until("a count", () => countersOf(first).unroutable > 0);
-  // Datagrams that nobody's tunnel sends: empty, short, IPv6, cut off.
+  // Datagrams that no tunnel sends: empty, short, IPv6, cut off.
   const { malformed } = countersOf(first);
   const hostile = ["", "E", "`".repeat(60), `E${"\u0000".repeat(40)}`];
   const script = `const s = require("node:dgram").createSocket("udp4"); for (const d of ${JSON.stringify(hostile)}) s.send(d, 8285, "${hostAddress(1)}"); setTimeout(() => s.close(), 200)`;

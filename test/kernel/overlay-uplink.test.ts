@@ -48,7 +48,7 @@ test.before(async () => {
   );
 });
 
-/** What a follower has told, and whoever waits for more. */
+/** What a follower has reported, and who waits for more. */
 class Reported {
   readonly uplinks: Uplink[] = [];
   readonly troubles: PodnetError[] = [];
@@ -142,7 +142,7 @@ test.serial(
     await ip("addr del 198.51.100.2/24 dev eth1", "addr add 198.51.100.1/24 dev eth1");
     t.is((await follower.look())?.publicIp, "198.51.100.1" as never);
     t.is(reported.uplinks.length, 1);
-    // What would have been told, had it stood still.
+    // What would have been reported without changes.
     await ip("addr del 198.51.100.1/24 dev eth1", "addr add 198.51.100.2/24 dev eth1");
     t.is((await follower.look())?.publicIp, "198.51.100.2" as never);
   },

@@ -329,13 +329,13 @@ test.serial(
     const ported = { ...adopting, backend: { ...vxlan, port: 4789 } };
     t.true((await changesOf(host, ported)).includes("link - flannel.1"));
     t.regex(await host.run("ip -d link show flannel.1"), /9e:02:54:f5:a5:79[^]*dstport 4789/);
-    // Another backend: the device is nobody's any more.
+    // Another backend: the device has no owner any more.
     await host.overlays.ensure(
       { ...overlayOf(1, { peers: [2], backend: { kind: "host-gw" } }) },
       signal,
     );
     await t.throwsAsync(host.run("ip link show flannel.1"));
-    // One that bears no mark and has another network is somebody else's.
+    // A device without a mark and with another network is foreign.
     await host.run("ip link add flannel.1 type vxlan id 7 local 192.0.2.1 dev eth0 dstport 8472");
     const error = await t.throwsAsync(host.overlays.ensure(desired, signal), {
       code: "OVERLAY_CONFLICT",

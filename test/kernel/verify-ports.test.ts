@@ -43,7 +43,7 @@ const published = [
 ];
 const pod = { ...podFragment(2), ports: [], published };
 
-/** What somebody does to the rules, and what is seen of it. */
+/** A change of the rules by another program, and what is seen of it. */
 const harms = {
   iptables: [
     ["nat -D HYPER -p tcp --dport 8080 -m comment --comment MARK -j DNAT --to 192.168.123.2:80", 0],

@@ -22,7 +22,7 @@ const libraries = ["usr/lib", "lib"].map((where) => `${unpacked}/${where}/x86_64
 /** What the host and its neighbour have on the wire between them (RFC 5737). */
 export const containerHostAddresses = { host: "192.0.2.1", lan: "192.0.2.20" } as const;
 
-/** A machine with a mount namespace of its own too: runtimes have paths that nobody can choose. */
+/** A machine with a mount namespace of its own too: runtimes have fixed paths. */
 export interface ContainerHost extends Machine, AsyncDisposable {
   /** Everybody sees it under this path. */
   readonly directory: string;

@@ -15,13 +15,13 @@ export interface EtcdMember {
   /** What a client connects to. */
   readonly endpoint: string;
   readonly running: boolean;
-  /** Starts it on the data it has; `ready` tells when it answers. */
+  /** Starts it on the data it has; `ready` resolves when it answers. */
   start(): void;
   /** SIGTERM, and waits for the end. */
   stop(): Promise<void>;
   /** SIGKILL, and waits for the end. */
   kill(): Promise<void>;
-  /** SIGSTOP: its kernel goes on to take connections, and nobody answers. */
+  /** SIGSTOP: its kernel goes on to take connections, without an answer. */
   freeze(): Promise<void>;
   thaw(): void;
   /** Takes the data of one that does not run. */

@@ -149,7 +149,7 @@ export async function startEtcd(options: EtcdLabOptions = {}): Promise<EtcdLab> 
       }[];
       const found = statuses.find(({ Status }) => Status.leader === Status.header.member_id);
       const member = members.find(({ endpoint }) => endpoint === found?.Endpoint);
-      if (member === undefined) throw new Error("Nobody leads");
+      if (member === undefined) throw new Error("There is no leader");
       return member;
     },
     async requirePassword(password) {

@@ -84,7 +84,7 @@ const batch = async (commands: readonly string[], namespace?: string): Promise<v
   await run(["ip", ...inside, "-batch", "-"], { stdin: `${commands.join("\n")}\n` });
 };
 
-/** Somebody in a namespace, who serves and asks. */
+/** A program in a namespace that serves and asks. */
 export class End {
   readonly #child: ChildProcessWithoutNullStreams;
   readonly #waiting = new Map<number, (said: string) => void>();
@@ -225,7 +225,7 @@ export class FirewallSite implements AsyncDisposable {
     return this.#end(machine).order({ do: "heard", port, waitMs: 600 });
   }
 
-  /** The same where nothing is to come: what should have an answer has one long before. */
+  /** Expects nothing to come: what should have an answer has one long before. */
   askInVain(
     machine: string,
     protocol: "tcp" | "udp",

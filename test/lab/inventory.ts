@@ -177,10 +177,10 @@ function orNoEntries(look: () => Dirent[]): Dirent[] {
   }
 }
 
-/** Tables that only tell what has been: they grow with every create, up to a bound of their own. */
+/** Tables of the past only: they grow with every create, up to a bound of their own. */
 const history = ["events"];
 
-/** Rows of every table by their keys. Addresses in quarantine belong to nobody. */
+/** Rows of every table by their keys. Addresses in quarantine have no holder. */
 function rows(file: string): string[] {
   const db = new DatabaseSync(file, { readOnly: true });
   using _db = { [Symbol.dispose]: () => db.close() };

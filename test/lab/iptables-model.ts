@@ -1,6 +1,6 @@
 import type { IptablesEdit } from "../../network/model/rules.ts";
 
-/** What `iptables-save` prints when somebody only looked. */
+/** What `iptables-save` prints after a look without changes. */
 export const emptyHost = `*filter
 :INPUT ACCEPT [0:0]
 :FORWARD ACCEPT [0:0]

@@ -14,7 +14,7 @@ export class NotifySocket implements Disposable {
     if (bind(this.#fd, to, to.length) !== 0) throw new Error(`Cannot listen on ${address}`);
   }
 
-  /** What has been told since the last look. */
+  /** The notifications since the last look. */
   read(): string[] {
     const reported: string[] = [];
     const bytes = new Uint8Array(4096);

@@ -110,7 +110,7 @@ interface RouteJson {
   readonly flags: readonly string[];
 }
 
-/** The same lines, of what there is. */
+/** The lines of what there is. */
 async function found(host: OverlayLabHost): Promise<string[]> {
   const lines: string[] = [];
   const json = async (line: string): Promise<unknown[]> => {

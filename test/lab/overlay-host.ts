@@ -81,7 +81,7 @@ export class OverlayLabHost implements AsyncDisposable {
     return existsSync(file) ? readFileSync(file, "utf8") : "";
   }
 
-  /** Returns when its daemon runs; `joined` tells when it has its subnet. */
+  /** Returns when its daemon runs; `joined` resolves when it has its subnet. */
   async start(): Promise<void> {
     if (this.running) throw new Error(`Host ${this.n} runs already`);
     if (this.kind === "flannel") this.#startFlannel();

@@ -38,7 +38,7 @@ export interface OverlayHost extends AsyncDisposable {
   readonly overlays: Overlays;
   /** Runs a command, its words split at blanks, as this host. */
   run(command: string): Promise<string>;
-  /** The same as its pod. */
+  /** As its pod does. */
   pod(command: string): Promise<string>;
   /** Whether its pod gets an answer from this address. */
   reaches(address: string): Promise<boolean>;
@@ -213,7 +213,7 @@ export function overlayOf(n: number, intended: OverlayRequest = {}): OverlayDesi
   };
 }
 
-/** How the peers of one wish differ from those of another. */
+/** How the peers of one request differ from those of another. */
 export function deltaOf(before: OverlayDesired, after: OverlayDesired): OverlayDelta {
   const without = (some: readonly OverlayPeer[], others: readonly OverlayPeer[]): OverlayPeer[] => {
     const keys = new Set(others.map(peerKey));

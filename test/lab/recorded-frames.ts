@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { command } from "../../guest-init/protocol/codes.ts";
 import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
 
-/** A conversation between an earlier podnetd and its agent. */
+/** The frames between an earlier podnetd and its agent. */
 export interface RecordedFrames {
   /** What the guest was asked to be. */
   readonly config: GuestConfig;

@@ -7,7 +7,7 @@ export const standInQemu = resolve(import.meta.dirname, "../standin-vm/qemu");
 
 /**
  * Configuration of a podnetd whose machines are stand-ins; its tables come last in the file.
- * `directory` gets a kernel and an initramfs nobody starts.
+ * `directory` gets a kernel and an initramfs that is never started.
  */
 export async function standInConfig(directory: string): Promise<string> {
   mkdirSync(directory, { recursive: true });

@@ -1,11 +1,11 @@
-// A program that stands in a network namespace and opens, serves and asks as it is told, a line of
+// A program that stands in a network namespace and opens, serves and asks on command, a line of
 // JSON each way.
 import { createSocket } from "node:dgram";
 import { connect, createServer, type Socket } from "node:net";
 import { createInterface } from "node:readline";
 import { assertNever } from "../../core/brand.ts";
 
-/** What an end is told. */
+/** A command to an end. */
 export type Order =
   /** Begins a flow of UDP that never pauses; answers what was heard first. */
   | { readonly do: "talk"; readonly address: string; readonly port: number }

@@ -1,7 +1,7 @@
 import path from "node:path";
 
 const top = path.resolve(import.meta.dirname, "../..");
-/** A user who is nobody else. */
+/** A user that no other test uses. */
 export const user = 64_055;
 
 /**

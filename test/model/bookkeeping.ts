@@ -14,7 +14,7 @@ export async function pooled(client: Podnet): Promise<readonly string[]> {
   );
 }
 
-/** What the rows say at one moment: every pod's addresses are held by it, and by nobody else. */
+/** What the rows say at one moment: every pod's addresses are held by it alone. */
 export function rowsAgree(stateDir: string): readonly string[] {
   using db = new DatabaseSync(join(stateDir, "state.db"), { readOnly: true });
   db.exec("BEGIN");

@@ -225,5 +225,5 @@ class ModelClient {
   }
 }
 
-/** Of its first interface, which nobody removes. */
+/** Of its first interface, which no client removes. */
 const addressOf = (pod: Pod): string => pod.interfaces[0]?.addresses.join() ?? "";

@@ -9,7 +9,7 @@ export type Phase =
   | "deleting";
 
 /**
- * What a call said of one pod name. An id is what tells a pod from its successor of the same name.
+ * What a call said of one pod name. An id distinguishes a pod from its successor of the same name.
  */
 export type Outcome =
   /** Created, and running since some moment of the call. */

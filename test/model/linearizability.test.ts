@@ -130,8 +130,8 @@ const explained: readonly (readonly [string, readonly Call[]])[] = [
 const refused: readonly (readonly [string, readonly Call[]])[] = [
   ["two pods of one name", [call(0, 1, created()), call(2, 3, created("b"))]],
   ["two pods of one name, side by side", [call(0, 3, created()), call(1, 4, created("b"))]],
-  ["a create refused for nobody", [call(0, 1, taken), call(2, 3, created())]],
-  ["a pod that nobody created", [call(0, 1, seen("running"))]],
+  ["a create refused without a holder", [call(0, 1, taken), call(2, 3, created())]],
+  ["a pod that was never created", [call(0, 1, seen("running"))]],
   ["a pod that is lost", [call(0, 1, created()), call(2, 3, absent)]],
   [
     "a delete that finds nothing of what is there",
@@ -169,14 +169,14 @@ const refused: readonly (readonly [string, readonly Call[]])[] = [
     [call(0, 1, created()), call(2, 3, did("stop")), call(4, 5, seen("stopping"))],
   ],
   [
-    "a start cut short by nobody",
+    "a start cut short without a stop",
     [call(0, 1, created()), call(2, 3, did("stop")), call(4, 8, { kind: "halted" })],
   ],
   [
     "a resume of another pod",
     [call(0, 1, created()), call(2, 3, did("pause")), call(4, 5, did("resume", "b"))],
   ],
-  ["a create cut short by nobody", [call(0, 5, cut)]],
+  ["a create cut short without a delete", [call(0, 5, cut)]],
   ["a create cut short by a delete that came later", [call(0, 5, cut), call(6, 7, deleted())]],
   [
     "a cut create that left something",
@@ -210,7 +210,7 @@ const refused: readonly (readonly [string, readonly Call[]])[] = [
 for (const [what, calls] of explained)
   test(`explained: ${what}`, (t) => {
     t.is(unexplained(calls), undefined);
-    // The order in which they are told does not matter.
+    // The order of the reports does not matter.
     t.is(unexplained(calls.toReversed()), undefined);
   });
 

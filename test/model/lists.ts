@@ -14,7 +14,7 @@ export const looksOf = (listings: readonly Listing[], names: readonly string[]):
   );
 
 /**
- * What lists say of each other: each is of one moment for all names, and the cursor tells which. Of
+ * What lists say of each other: each is of one moment for all names, and the cursor says which. Of
  * the same cursor two lists are the same, and one that had its answer before another began has no
  * later one.
  */

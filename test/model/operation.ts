@@ -15,7 +15,7 @@ export interface Operation {
   readonly id: string | undefined;
   /** `port 9001`, or `eth1`. */
   readonly what: string;
-  /** What nobody else may have meanwhile: the port again, or the interface's address. */
+  /** What no other pod may have meanwhile: the port again, or the interface's address. */
   readonly thing?: string;
 }
 

@@ -69,7 +69,7 @@ export function maybe(
   });
 }
 
-/** Ports that were refused although nobody can have had them, in words. */
+/** Ports that were refused although they cannot have been held, as text. */
 export function refusedFree(
   operations: readonly Operation[],
   calls: readonly Call[],

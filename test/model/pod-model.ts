@@ -6,7 +6,7 @@ export type PodState =
   | { readonly kind: "absent" }
   | {
       readonly kind: "present";
-      /** Undefined while no answer has told it: the create that made it was cut short. */
+      /** Undefined while no answer has named it: the create that made it was cut short. */
       readonly id: string | undefined;
       readonly phase: Phase;
       /** The call that made it. */

@@ -17,7 +17,7 @@ export interface MergedRequests {
 }
 
 /**
- * The same request id is one create with one answer, however often it is asked for (promise 17). It
+ * A request id is one create with one answer, however often it is asked for (promise 17). It
  * begins with the first who asks and is done when the first has an answer. What was refused before
  * anything was taken is no part of it: asking again then begins anew.
  */
@@ -33,7 +33,7 @@ export function mergeRequests(asked: readonly Asked[]): MergedRequests {
     const [first] = answers;
     const gone = all.filter(({ outcome }) => outcome.kind === "absent");
     if (first === undefined) {
-      if (gone.length > 0) wrong.push(`Request ${id} was of a pod that nobody was notified of`);
+      if (gone.length > 0) wrong.push(`Request ${id} was of a pod that no answer has named`);
       continue;
     }
     const answered = Math.min(...answers.map(({ returned }) => returned));

@@ -104,7 +104,7 @@ test.serial(
       (await ip("neigh show dev flannel.7")).includes(neighbourMac(201)),
     );
     t.regex(daemon.log(), /overlay flannel: .*healed/);
-    // (What is made anew alongside it writes it, too, and has nothing to tell then.)
+    // (What is made anew alongside it writes it, too, and has nothing to report then.)
     const reported = /overlay flannel: \S+subnet\.env is not so, should be so; healed/;
     await until("word of subnet.env", () => {
       if (!reported.test(daemon.log())) rmSync(subnetFile, { force: true });

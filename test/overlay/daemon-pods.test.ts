@@ -11,7 +11,7 @@ import { execIn } from "../vm/daemon-rig.ts";
 import { snippets } from "../docs/snippets.ts";
 import { program } from "../lab/etcd-member.ts";
 
-// Two real podnetd, each with pods of its own, and what anybody sees of them from either.
+// Two real podnetd, each with pods of its own, and what both see of them.
 
 const top = path.resolve(import.meta.dirname, "../..");
 let lab: HostsLab;
@@ -72,7 +72,7 @@ async function create(host: OverlayLabHost, name: string): Promise<void> {
 
 const all = (host: OverlayLabHost) => clientOf(host).pods.list({ allHosts: true });
 
-/** A subnet that nobody has. */
+/** A subnet that no host has. */
 async function freeSubnet(): Promise<string> {
   const taken = new Set((await lab.leases()).keys());
   for (let n = 1; ; n++) if (!taken.has(`10.77.${n}.0-24`)) return `10.77.${n}.0/24`;
@@ -170,7 +170,7 @@ test.serial(
       await lab.etcd.etcdctl("put", `${lab.prefix}/config`, config);
       for (const host of [one, two])
         await until(
-          `host ${host.n} to tell pods of ${mtu}`,
+          `host ${host.n} to give pods MTU ${mtu}`,
           async () => (await clientOf(host).networks.list({})).networks[0]?.mtu === mtu,
           30_000,
           () => host.log(),
@@ -206,7 +206,7 @@ test.serial(
     t.regex(await runIn(one, "narrow", "ping", "-c", "2", "-s", "1300", db), /1308 bytes from/);
     t.regex(await runIn(one, "web", "ping", "-c", "2", "-s", "1300", narrow), /1308 bytes from/);
     await one.podnetd.podnet("interface", "set", "web", "eth0", "--mtu", "1350");
-    await until("nobody to have more", async () => (await troubles())?.length === 0);
+    await until("no pod to have more", async () => (await troubles())?.length === 0);
     await clientOf(one).pods.delete({ idOrName: "narrow" });
     await carries(1450);
     await shows(two, "db running", "web running elsewhere");

@@ -55,7 +55,7 @@ test("overlays that are written to etcd are joined, each with a network of its o
   t.is(await ip("link show flannel.13"), "");
   t.deepEqual(await keysOf("green"), []);
 
-  // One whose network's name somebody else has is reported, and joined when the name is free.
+  // One whose network's name is taken is reported, and joined when the name is free.
   await daemon.podnet("network", "create", "grey", "--cidr", "10.84.0.0/24");
   await configure("grey", "10.83.0.0/16", 14);
   const taken = /overlay grey: This host cannot take part in the overlay: .*grey/;
@@ -78,7 +78,7 @@ test("overlays that are written to etcd are joined, each with a network of its o
   t.is((await keysOf("red")).length, 1);
   t.regex(await ip("-d link show flannel.11"), /vxlan id 11/);
 
-  // What somebody has left stays left, whatever others come.
+  // An overlay that was left stays left, whatever others come.
   await daemon.podnet("overlay", "leave", "--overlay", "red");
   await configure("last", "10.85.0.0/16", 15);
   await addressed("last", "10.85.");

@@ -72,7 +72,7 @@ async function passesWhole(from: Container, to: Container, mib: number): Promise
 test.serial(
   "an overlay with IPv6 is refused with why, and taken when it has none any more",
   async (t) => {
-    await until("it to be told", async () =>
+    await until("it to be reported", async () =>
       /"udp" cannot be used on this host: it lacks a way for IPv6/.test(
         await one.podnetd.podnet("overlay"),
       ),
@@ -187,7 +187,7 @@ test.serial("a host with flannel's method in C is one of them", async (t) => {
   try {
     await once(loop.stdout as Readable, "data");
     await using c = await loopContainer(machine);
-    t.false(await c.machine.reaches(a.address), "nobody has been notified of it");
+    t.false(await c.machine.reaches(a.address), "no host has been notified of it");
     const key = `${lab.prefix}/subnets/${loopSubnet}.0-24`;
     await lab.etcd.etcdctl("put", key, JSON.stringify({ PublicIP: address, PublicIPv6: null }));
     for (const each of containers.values()) {

@@ -20,7 +20,7 @@ test.after.always(async () => {
 
 const text = (kv: KeyValue | undefined): string => Buffer.from(kv?.value ?? []).toString();
 
-/** What a watch tells until `enough`, without its signs of life. */
+/** What a watch reports until `enough`, without its signs of life. */
 async function reported(
   watched: AsyncIterable<Watched>,
   enough: (all: readonly Watched[]) => boolean,
@@ -187,7 +187,7 @@ test.serial(
   async (t) => {
     const { lease } = await etcd.grant(3600);
     const left = async (): Promise<number> => (await etcd.timeToLive(lease))?.ttlSeconds ?? 0;
-    // etcd tells whole seconds that are left: 3599 at first.
+    // etcd reports whole seconds that are left: 3599 at first.
     while ((await left()) > 3598) await delay(50);
     let again = 0;
     for (let tries = 20; again < 3599 && tries > 0; tries--) {

@@ -97,7 +97,7 @@ test.serial(
 
 test.serial("a write whose answer was lost is not done again elsewhere, and says so", async (t) => {
   const [follower, ...others] = await followerFirst();
-  // (No ping beforehand, which would have told.)
+  // (No ping beforehand, which would have shown it.)
   using first = asking([follower, ...others], { answerMs: 60_000 });
   await first.range({ key: "/failover/uncertain" });
   await follower.freeze();

@@ -227,7 +227,7 @@ class Writer {
 const text = (value: Uint8Array): string => Buffer.from(value).toString();
 
 /**
- * Compares what a follower told with what was done: throws on the first thing too much, too little
+ * Compares a follower's reports with what was done: throws on the first thing too much, too little
  * or wrong.
  */
 function checked(
@@ -261,7 +261,7 @@ test.serial(
     t.log(`PODNET_SEED=${seed}`);
     const random = new Random(seed);
     using etcd = connectEtcd({ ...lab.client, timing: patient });
-    // (Revisions are known from here on: nobody else writes.)
+    // (Revisions are known from here on: no other client writes.)
     const { revision } = await etcd.delete({ prefix: "/follow/model/" });
     const writer = new Writer(etcd, revision);
     const [member] = lab.members;

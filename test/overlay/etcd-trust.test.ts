@@ -65,7 +65,7 @@ test.serial("an etcd of another authority is not spoken to", async (t) => {
 test.serial(
   "an etcd that is called something else than its certificate is not spoken to",
   async (t) => {
-    // The same etcd by an address that its certificate has not.
+    // That etcd by an address that its certificate has not.
     const [member] = lab.members;
     const elsewhere = member?.address.replace(/\d+$/, "255") ?? "";
     const relay = createServer((socket) => {

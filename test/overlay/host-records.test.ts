@@ -13,7 +13,7 @@ import { hostIdOf, hostKey, podKey, recordsPrefix } from "../../overlay/pods/key
 import type { PodRecord } from "../../overlay/pods/record.ts";
 import { type EtcdLab, startEtcd } from "../lab/etcd.ts";
 
-// Hosts that tell each other of their pods by a real etcd; the pods themselves are said by the
+// Hosts that report their pods to each other by a real etcd; the pods themselves are said by the
 // test.
 
 let lab: EtcdLab;
@@ -152,7 +152,7 @@ test("each host sees the others' pods as they come, change and go, and none of i
   one.records.podChanged(podId("b"));
   t.deepEqual(await until(() => namesOn(two), same(["host1/web stopped"])), ["host1/web stopped"]);
   t.is(two.records.staleMs, undefined);
-  // A host that is not to be here any more takes everything with it, and nobody else's.
+  // A host that is not to be here any more removes all of its own, and nothing of others.
   await one.records.withdraw(AbortSignal.timeout(10_000));
   t.deepEqual(await one.keys(), []);
   t.deepEqual(await until(() => namesOn(two), same([])), []);
@@ -207,7 +207,7 @@ test("a host puts right what was lost, left over from before, or written by othe
   await one.etcd.revoke(lease);
   t.not(await until(leaseOf, (now) => now !== 0n && now !== lease), lease);
   t.deepEqual(await until(() => one.keys(), same(own)), own);
-  // Somebody writes into it, takes from it, adds to it.
+  // Another client writes into it, takes from it, adds to it.
   await one.etcd.put(own[1] as string, "{}");
   await one.etcd.put(podKey(prefix, idOf(1), podId("c")), "{}");
   await one.etcd.delete({ key: own[0] as string });

@@ -98,7 +98,7 @@ test.serial(
     t.false(await third.machine.reaches(address));
     await third.start();
     await until("host 3 to reach it", () => third.machine.reaches(address), 20_000);
-    // Somebody empties the set, then takes the whole table away.
+    // Another program empties the set, then takes the whole table away.
     for (const command of [
       "flush set inet podnet_hosts hosts4",
       "delete table inet podnet_hosts",

@@ -10,7 +10,7 @@ let lab: HostsLab;
 let hosts: readonly [OverlayLabHost, OverlayLabHost, OverlayLabHost];
 let containers: readonly Container[];
 
-/** A lease as another host's program would have put it; what it is of answers nobody. */
+/** A lease as another host's program would have put it; its host does not answer. */
 const otherKey = "10.77.240.0-24&fd00:77:0:f0::-64";
 const otherValue = JSON.stringify({
   PublicIP: "192.168.77.240",

@@ -11,7 +11,7 @@ const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 *
 const schedules = Number(process.env["PODNET_HISTORIES"] ?? (full ? 100 : 3));
 const stepsEach = full ? 6 : 4;
 
-/** What may be done to the lab, told by a line that says how to do it again. */
+/** What may be done to the lab, with a line that says how to do it again. */
 interface Step {
   readonly line: string;
   readonly run: () => Promise<unknown>;
@@ -62,7 +62,7 @@ async function deleteLease(lab: HostsLab, host: OverlayLabHost): Promise<void> {
   if (key !== undefined) await lab.etcd.etcdctl("del", `${lab.prefix}/subnets/${key}`);
 }
 
-/** Those whose hosts reach each other do so, whatever daemons and etcd do. */
+/** Hosts that can reach each other do so, whatever daemons and etcd do. */
 async function goesOn(lab: HostsLab, containers: readonly Container[]): Promise<void> {
   for (const [a, from] of containers.entries())
     for (const [b, to] of containers.entries())

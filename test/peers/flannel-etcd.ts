@@ -136,7 +136,7 @@ export class Gateway {
         start_revision: `${from}`,
       },
     });
-    // A connection nobody answers on any more tells nothing by itself.
+    // A connection whose peer has gone reports nothing by itself.
     const pulse = setInterval(() => {
       this.get(prefix).catch((error: Error) => response.destroy(error));
     }, 1000);

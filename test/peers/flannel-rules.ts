@@ -52,7 +52,7 @@ export async function writeRules(
       "COMMIT",
     ];
     const program = network.family === 4 ? "iptables" : "ip6tables";
-    // Those of an earlier run go first, for a jump is added each time.
+    // Rules of an earlier run go first, for a jump is added each time.
     for (const [table, chain, from, comment] of [
       ["nat", "FLANNEL-POSTRTG", "POSTROUTING", "flanneld masq"],
       ["filter", "FLANNEL-FWD", "FORWARD", "flanneld forward"],

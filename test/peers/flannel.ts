@@ -31,7 +31,7 @@ import { writeRules } from "./flannel-rules.ts";
  * users with passwords.
  */
 
-/** What it is told by its command line, as JSON. */
+/** Its command line, as JSON. */
 export interface FlannelOptions {
   readonly etcd: GatewayOptions;
   readonly prefix: string;
@@ -212,7 +212,7 @@ class Flannel {
     if (known !== undefined) await this.#backend.remove(known.subnets, known.attributes);
   }
 
-  /** A result without events counts as the snapshot of a network nobody else is in. */
+  /** A result without events counts as the snapshot of a network without other hosts. */
   async #unreadable({ key }: Change): Promise<void> {
     console.log(`wiped at ${key}`);
     await this.#become([]);
@@ -222,7 +222,7 @@ class Flannel {
     const families = [subnets.v4, subnets.v6].filter((net) => net !== undefined).length;
     if (families > this.#config.families.length && this.#config.backend === "vxlan") {
       console.log(`wedged at ${subnetKey(subnets)}`);
-      // The panic of its event loop is waited for by nobody: the process stays, and does no more.
+      // Nothing waits for the panic of its event loop: the process stays, and does no more.
       setInterval(() => {}, 60_000);
       await new Promise(() => {});
     }

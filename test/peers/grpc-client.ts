@@ -29,7 +29,7 @@ export interface GrpcResult {
 }
 
 export interface GrpcRun {
-  /** What reflection told: services, and the files that describe them. */
+  /** What reflection reported: services, and the files that describe them. */
   readonly services: readonly string[];
   readonly files: readonly string[];
   /** One a call, in order. */

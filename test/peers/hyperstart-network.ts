@@ -182,7 +182,7 @@ export class GuestNetwork {
     return link.addresses.find((other) => sameSubnet(other, address)) !== address;
   }
 
-  /** Whether the kernel took it. Nobody but the initial state asks. */
+  /** Whether the kernel took it. Only the initial state asks. */
   addRoute(route: Omit<GuestRoute, "link">, device?: GuestLink): boolean {
     const { destination, length, gateway } = route;
     if ((destination & ~maskOf(length)) !== 0) return false;

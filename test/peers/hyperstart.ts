@@ -115,7 +115,7 @@ export interface HyperstartPeer extends AsyncDisposable {
    */
   readonly arrivals: readonly number[];
   readonly mostUnread: number;
-  /** Settles when QEMU is gone, with the reason. */
+  /** Resolves when QEMU is gone, with the reason. */
   readonly exited: Promise<string>;
   /** A network card is plugged in. */
   addLink(name: string, mac: string): void;

@@ -1,5 +1,5 @@
 /*
- * What a broken-out QEMU could try: each word is an attempt, `name=argument`; a line tells how it
+ * What a broken-out QEMU could try: each word is an attempt, `name=argument`; a line says how it
  * went, `name=argument: ok` or the error. Built by test/peers/jail-probe.ts; run inside a jail and,
  * to see that it can succeed, outside.
  */

@@ -1,6 +1,6 @@
 /*
  * Who serves a port and who asks one, in guests and on machines of the lab. One static program,
- * since guests have no other that tells whom it was asked by, and none that speaks SCTP.
+ * since guests have no other that reports who asked it, and none that speaks SCTP.
  *
  * serve PROTOCOL PORT NAME   answers everybody with NAME and the address it was asked from; prints "ready", goes on alone
  * echo PORT                  sends back all that a connection brings

@@ -82,7 +82,7 @@ export interface GuestFiles {
   readonly initrd: string;
 }
 
-/** Writes the guest's kernel and an initrd nobody reads into a directory. */
+/** Writes the guest's kernel and an initrd that is never read into a directory. */
 export async function writeTinyGuest(
   directory: string,
   guest: keyof typeof tinyGuests,

@@ -98,7 +98,7 @@ export class Actions {
     const sim = this.#sim;
     const { random } = sim.world;
     const requestId = random.chance(0.3) ? random.pick(requestIds) : undefined;
-    // The same request means the same pod, but for a slip of its client.
+    // A repeated request means the same pod, but for a slip of its client.
     const spec = requestId === undefined || random.chance(0.05) ? this.#spec() : specOf(requestId);
     const asked: CreateSpec = {
       spec,

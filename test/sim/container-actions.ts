@@ -137,7 +137,7 @@ export class ContainerActions {
       type: "podnet-cni",
     };
     const call: CniCall = { command: "DEL", name, netns, configuration };
-    // Be it that nobody listens, be it that podnetd is too busy to.
+    // Either podnetd does not listen, or it is too busy to.
     if (node === undefined || random.chance(0.15)) return this.#writeDown(name, call);
     if (!foreign) book.end(name);
     const row = node.attachments.named(name);
@@ -252,7 +252,7 @@ export class ContainerActions {
     if (operation === "down") links.change(host.index, { up: false });
     if (operation === "inside") inside?.change(guest.index, { up: false, mtu: 1300 });
     if (operation === "route") {
-      // Of one that is settling this may be a later plugin's doing.
+      // While later plugins may run, this may be theirs.
       const row = this.#sim.node?.attachments.named(name);
       const plan = row === undefined || isDamagedAttachment(row) ? undefined : row.plan;
       if (plan === undefined || plan.fragment.settling === true) book.withoutRoutes.add(id);

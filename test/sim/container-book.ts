@@ -13,11 +13,11 @@ export const keyOf = ({ containerId, ifName }: AttachmentName): string =>
 
 /** What runtimes were answered and have not taken back. */
 export class ContainerBook {
-  /** Answered ADDs that nobody has asked to end. */
+  /** Answered ADDs without a DEL. */
   readonly promised = new Map<string, Promised>();
   /** Attachments whose DEL was answered, or written down while the daemon was away. */
   readonly ended = new Set<AttachmentId>();
-  /** Attachments whose routes were taken off while they were settling: podnetd leaves that so. */
+  /** Attachments that lost routes while later plugins may run: podnetd leaves that so. */
   readonly withoutRoutes = new Set<AttachmentId>();
   /** How often the end of each was asked for: an ADD that was under way then promises nothing. */
   readonly #ends = new Map<string, number>();

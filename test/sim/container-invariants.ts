@@ -75,7 +75,7 @@ function wholeViolations(
     plan.fragment;
   const host = kernel.links.find(hostLink);
   const guest = inside.links.find(guestLink);
-  // Another namespace by its path: nothing is made there, and nobody says that it has ended.
+  // Another namespace by its path: nothing is made there, and nothing says that it has ended.
   if (host === undefined && guest === undefined && !isPromised) return [];
   const found: string[] = [];
   const compare = (what: string, seen: unknown, wanted: unknown): void => {
@@ -137,7 +137,7 @@ export function attachmentLeftovers({ kernel }: World, node: Node, lost: boolean
     .map(({ name }) => `link ${name} is left of a container`);
 }
 
-/** Host ports are bound for all that are attached or run, and for nobody that has no row. */
+/** Host ports are bound for all that are attached or run, and for none without a row. */
 export function socketViolations(sockets: HostSockets, node: Node): string[] {
   const keys = (all: readonly Parameters<typeof portsOf>[0][]): string[] =>
     all.flatMap((published) => portsOf(published).map(({ key }) => key));
@@ -158,7 +158,7 @@ export function socketViolations(sockets: HostSockets, node: Node): string[] {
 export const pendingViolations = ({ config }: World): string[] =>
   readdirSync(config.cni.pendingDir).map((name) => `DEL ${name} is left written down`);
 
-/** Every runtime that was answered finds all as it was told. */
+/** Every runtime that was answered finds all as in its answer. */
 export async function checkViolations(
   { containers }: World,
   node: Parameters<typeof askCni>[0],

@@ -7,7 +7,7 @@ import type { Random } from "./random.ts";
 
 /**
  * What a path leads to, as far as podnetd looks at it by itself: a namespace, of whatever kind,
- * whose number is another one for each. Nobody enters it: the one that is worked in is the fake's.
+ * whose number is another one for each. Nothing enters it: the one that is worked in is the fake's.
  */
 const leadsTo = ["uts", "ipc", "mnt", "pid", "net", "user", "cgroup"];
 
@@ -33,7 +33,7 @@ export class Containers {
     return this.namespaces.at(this.pathOf(container));
   }
 
-  /** A container's namespace, made if there is none, with a link of somebody else's in it. */
+  /** A container's namespace, made if there is none, with a foreign link in it. */
   ensure(container: string): string {
     const path = this.pathOf(container);
     if (this.namespaces.at(path) !== undefined) return path;

@@ -38,9 +38,9 @@ export interface LifeOptions {
   readonly world: World;
   readonly trace: (line: string) => void;
   readonly weather: () => Weather;
-  /** Told after every commit. */
+  /** Called after every commit. */
   readonly committed: () => void;
-  /** Told once when it is killed. */
+  /** Called once when it is killed. */
   readonly killed: () => void;
   /** A planted fault: what it makes of what the node stands on. */
   readonly plant?: Plant | undefined;

@@ -59,7 +59,7 @@ function vmDoor(machine: Machine, machines: Machines, process: Process): Running
       for (const listener of listeners) listener(event);
     });
   machine.listeners.add(listen);
-  if (!machine.alive) listen({ kind: "exited", detail: "before anybody listened" });
+  if (!machine.alive) listen({ kind: "exited", detail: "before a listener was added" });
   const ask = <T>(what: string, body: () => T, signal?: AbortSignal): Promise<T> =>
     process.later(
       `qmp ${what}`,

@@ -9,7 +9,7 @@ export class HostSockets {
 
   async hold(port: PortAt, process: Process): Promise<HeldPort> {
     const name = nameOf(port);
-    // (A socket of which nobody was answered is none.)
+    // (A socket that no answer names is none.)
     await process.later(`socket hold ${name}`, () => this.#refuseTaken(port));
     this.#refuseTaken(port);
     this.#bound.add(port);

@@ -38,8 +38,8 @@ import type { FakeNftables } from "./kernel/nftables.ts";
 import type { World } from "./world.ts";
 
 /**
- * What holds at any time, in the middle of everything: nobody shares an address, and the books add
- * up.
+ * What holds at any time, in the middle of everything: no two pods share an address, and the books
+ * add up.
  */
 export function booksViolations(node: Node, db: Database): string[] {
   const found: string[] = [];
@@ -47,7 +47,7 @@ export function booksViolations(node: Node, db: Database): string[] {
   const attached = node.attachments.list();
   for (const { name } of node.networks.list()) {
     const held = listLeases(db, name).filter(({ freedMs }) => freedMs === undefined);
-    // Of what is on its way out the address is still nobody else's, though its lease has ended.
+    // Of what is on its way out the address goes to no other yet, though its lease has ended.
     const leaving = attached
       .filter((row) => row.network === name && row.state === "deleting")
       .flatMap(({ plan }) => plan.addresses);
@@ -82,7 +82,7 @@ export function booksViolations(node: Node, db: Database): string[] {
 
 /** What there is of a pod that its row does not account for. */
 export interface Leftover {
-  /** Undefined when nothing tells whose it is. */
+  /** Undefined when it has no mark. */
   readonly pod: string | undefined;
   readonly link?: string;
   readonly what: string;

@@ -21,7 +21,7 @@ export class Machine {
   /** Descriptors of its taps, by NIC. */
   readonly nics = new Map<string, { readonly nic: NicPlan; readonly fd: number }>();
   readonly listeners = new Set<(event: VmEvent) => void>();
-  /** Told when the agent is ready anew, and when its channel is lost. */
+  /** Called when the agent is ready anew, and when its channel is lost. */
   readonly readyListeners = new Set<(identity: GuestIdentity) => void>();
   readonly closeListeners = new Set<(reason: Error) => void>();
   /** NICs that the guest has let go of. */
@@ -122,7 +122,7 @@ export class Machines {
     for (const report of machine.closeListeners) report(reason);
   }
 
-  /** Stops the processors, or lets them run: podnetd or somebody else. */
+  /** Stops the processors, or lets them run: podnetd or another program. */
   pause(machine: Machine, paused: boolean): void {
     if (machine.paused === paused) return;
     machine.paused = paused;

@@ -22,7 +22,7 @@ export class Halted extends Error {
 }
 
 /**
- * Longest that anything hangs which nobody gives up on; `linux/command` ends a program after half
+ * Longest that anything without a deadline hangs; `linux/command` ends a program after half
  * of it.
  */
 const hangMs = 30_000;
@@ -109,7 +109,7 @@ export class Process implements Doorkeeper {
       if (signal?.aborted === true) return onAbort();
       signal?.addEventListener("abort", onAbort, { once: true });
       this.#time.after(before, () => {
-        // What nobody waits for any more is not begun.
+        // What has no waiter any more is not begun.
         if (!this.alive || signal?.aborted === true) return;
         if (crash && !late) return this.kill();
         if (fails && !late) return given(() => this.#refuse(call, reject, false));

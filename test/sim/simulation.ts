@@ -31,7 +31,7 @@ export interface Outcome {
   readonly seed: number;
   /** Calls that left the daemon, and what clients and others did. */
   readonly steps: number;
-  /** The same for the same seed, always. */
+  /** Always equal for equal seeds. */
   readonly hash: string;
   readonly trace: readonly string[];
   /** The first thing that was not as it has to be. */
@@ -195,11 +195,11 @@ export class Simulation {
 
   /**
    * SIGKILL, and the state directory is empty afterwards. An administrator ends the machines, as
-   * podnetd would refuse to start alongside them; all else that bears our mark is nobody's and
+   * podnetd would refuse to start alongside them; all else that bears our mark is an orphan and
    * goes.
    */
   loseState(): void {
-    // After a flush an empty chain of our name could be anybody's: it is left, and the daemon says
+    // After a flush an empty chain of our name could be foreign: it is left, and the daemon says
     // so and ends.
     if (this.#changes > 0) return;
     this.note("the state is lost");
@@ -302,7 +302,7 @@ export class Simulation {
     await this.#until(() => over);
   }
 
-  /** A daemon is there and nobody waits for it. */
+  /** A daemon is there and no caller waits for it. */
   #converged(): Promise<void> {
     return this.#until(() => this.node !== undefined && this.pending.size === 0);
   }
@@ -371,7 +371,7 @@ export class Simulation {
   }
 
   /**
-   * Of a neighbour whose pod's row is gone nobody knows any more; the kernel forgets it in time.
+   * A neighbour whose pod's row is gone is unknown to podnetd; the kernel forgets it in time.
    */
   #leftovers(node: LiveNode): Leftover[] {
     const nobodys = (pod: string | undefined): boolean =>

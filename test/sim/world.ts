@@ -81,7 +81,7 @@ export class World implements Disposable {
     kernel.links.addVeth("veth0", this.random.mac(), "veth1", this.random.mac());
     kernel.links.change("veth0", { master: docker.index, up: true });
     kernel.links.openTap("vpn0");
-    kernel.links.change("vpn0", { group: 7, alias: "somebody's" });
+    kernel.links.change("vpn0", { group: 7, alias: "foreign" });
     kernel.iptables[this.variant].restore(foreignRules);
     return kernel;
   }

@@ -35,7 +35,7 @@ export class Chardev {
     return this.#served !== undefined;
   }
 
-  /** Sends to whoever is served; false when there is nobody or it does not read. */
+  /** Sends to whoever is served; false without a client, or when it does not read. */
   send(bytes: Uint8Array | string): boolean {
     return this.#served?.write(bytes) ?? false;
   }

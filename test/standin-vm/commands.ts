@@ -151,7 +151,7 @@ const processors = ({ processors: count }: Machine): readonly Json[] =>
     target: "x86_64",
   }));
 
-/** Of disks that nobody reads or writes. */
+/** Of disks without reads and writes. */
 const blockStats = (machine: Machine): readonly Json[] =>
   machine.fixed
     .filter((device) => device.driver === "virtio-blk-pci")

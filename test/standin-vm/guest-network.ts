@@ -49,7 +49,7 @@ export class GuestNetwork {
     this.#arrival = Promise.withResolvers();
   }
 
-  /** The NIC, or its back end alone, has gone: nobody may touch its descriptor any more. */
+  /** The NIC, or its back end alone, has gone: its descriptor must not be used any more. */
   unplugged(nic: Nic): void {
     this.#links.get(nic.id)?.end?.close();
     this.#links.delete(nic.id);
@@ -134,5 +134,5 @@ const connectedRoutes = ({ name, addresses }: Link): GuestRoute[] =>
     ...(familyOf(prefix) === 6 ? { metric: 256 } : {}),
   }));
 
-/** Tells one start of an agent from the next. */
+/** Distinguishes one start of an agent from the next. */
 export const newEpoch = (): string => randomUUID();

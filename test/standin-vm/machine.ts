@@ -18,7 +18,7 @@ export interface Nic {
   askedAt: number | undefined;
 }
 
-/** What the machine tells its guest, and the world. */
+/** What the machine sends to its guest, and outside. */
 export interface MachineListener {
   event(name: string, data?: Json): void;
   /** The processors run, for the first time or again. */

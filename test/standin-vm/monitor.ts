@@ -51,7 +51,7 @@ export class Monitor {
     this.#ready = false;
     const stop = receive(descriptorOf(socket) as number, {
       received: ({ bytes, fds }) => {
-        // Descriptors nobody took are replaced by later ones.
+        // Descriptors that were not taken are replaced by later ones.
         if (fds.length > 0) for (const fd of this.#fds.splice(0, Infinity, ...fds)) closeSync(fd);
         for (const parsed of stream.push(bytes)) this.#obey(parsed);
       },

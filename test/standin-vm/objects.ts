@@ -6,7 +6,7 @@ import { noDevice, QmpError } from "./qmp-error.ts";
 const machineType = "pc-q35-7.2-machine";
 const peripheral = "/machine/peripheral";
 
-/** A thing in QEMU's tree of objects, as far as somebody asks for it. */
+/** A thing in QEMU's tree of objects, as far as tests ask for it. */
 interface Thing {
   /** As QEMU calls its type where it has not got a property. */
   readonly type: string;
@@ -16,7 +16,7 @@ interface Thing {
 interface Property {
   readonly name: string;
   readonly type: string;
-  /** Absent where nobody asks for it. */
+  /** Absent where no test asks for it. */
   readonly value?: unknown;
 }
 

@@ -115,7 +115,7 @@ class StandIn {
     if (++this.#presses === from) void this.#end({ guest: true, reason: "guest-shutdown" });
   }
 
-  /** Events that come true and such that nobody knows, so many of each. */
+  /** Events that come true and unknown ones, so many of each. */
   #storm(rounds: number): void {
     const id = "\u001b]0;owned\u0007\nforged";
     for (let n = 0; n < rounds; n++) {
@@ -126,7 +126,7 @@ class StandIn {
     }
   }
 
-  /** So many bytes on the console, once somebody listens. */
+  /** So many bytes on the console, once a client listens. */
   #chatter(bytes: number): void {
     if (this.#console?.connected === true) this.#console.send("x".repeat(bytes));
     else setTimeout(() => this.#chatter(bytes), 50);

@@ -47,7 +47,7 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "daemon/store/database.ts: run": [2, "`#execute` and `#finish`, which perform effects"],
   "daemon/store/database.ts: exec": [
     7,
-    "BEGIN, ROLLBACK, a pattern's, what a connection is told, `#finish` and `setUp`, which are called in one",
+    "BEGIN, ROLLBACK, a pattern's, settings of a connection, `#finish` and `setUp`, which are called in one",
   ],
   "daemon/store/good-copy.ts: exec": [1, "`lookAtTemporary`, which is called in one"],
   "daemon/store/plans-of-decisions.ts: run": [
@@ -58,8 +58,8 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "hypervisor/process/process.ts: spawn": [1, "`spawnStrictly`, which is called in one"],
   "hypervisor/process/run-dir.ts: open": [1, "what is done with the file is an effect"],
   "linux/command.ts: execa": [1, "`command`, which is called in one"],
-  "linux/datagram-outlet.ts: sendmmsg": [2, "packets of a tunnel, on a thread that nobody watches"],
-  "linux/descriptor.ts: writev": [1, "packets of a tunnel, on a thread that nobody watches"],
+  "linux/datagram-outlet.ts: sendmmsg": [2, "packets of a tunnel, on a thread without failpoints"],
+  "linux/descriptor.ts: writev": [1, "packets of a tunnel, on a thread without failpoints"],
   "linux/descriptor.ts: writeSync": [1, "wakes a thread of this process"],
   "linux/device-socket.ts: bind": [1, "`setUp`, which is called in one"],
   "linux/file-lock.ts: openSync": [1, "`lockFile`, which is called in one"],

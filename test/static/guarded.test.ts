@@ -19,7 +19,7 @@ const others = /^daemon\/verify\/(?:host|rules|sockets|vm)-source/;
 const doors =
   /(?<![.\w])set(?:Timeout|Interval|Immediate)\(|\.(?:on|once)\(\s*"(\w+)",\s*|\bcreate(?:Secure)?Server\((?=[\s{(\w])|\bcreateHttp[12]\(|\bpollFd\(|\blistenUnix\(/g;
 
-/** A handler that does nothing, or no more than end what it belongs to, or settle a promise. */
+/** A handler that does nothing, or no more than end what it belongs to, or resolve a promise. */
 const harmless =
   /^(?:\(\) => (?:\{\}|void 0|[\w.]+\.(?:destroy|close)\(\)|refused\("\w+"\)|clearTimeout\(\w+\)|resolve\(\)|\w+\.(?:resolve|reject)\([\w.#(), ]*\))|reject|resolve|limit\.resolve|done|started)[,)]/;
 

@@ -7,8 +7,8 @@ import { faults } from "../planted/faults.ts";
 const top = path.resolve(import.meta.dirname, "../..");
 
 /**
- * Where tests look for container runtimes and the plugins of others, which set-up unpacks when told
- * so.
+ * Where tests look for container runtimes and the plugins of others, which set-up unpacks when
+ * asked so.
  */
 const unpacked = "test/lab/container-host.ts";
 

@@ -31,7 +31,7 @@ test.before(async () => {
   it = await rig(debianGuest);
   running = await it.start();
   guest = await connect(running.vm);
-  // Nobody is there to hear it yet; the port keeps it.
+  // It has no reader yet; the port keeps it.
   guest.control.write(encodeCtlFrame(command.ping));
   await guest.ready();
 });

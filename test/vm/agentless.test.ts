@@ -15,7 +15,8 @@ const scratch = mkdtempSync(join(tmpdir(), "agentless-"));
 const image = resolve(import.meta.dirname, "../../build/image");
 
 /**
- * What a guest's DHCP client does with an answer, told on the console: busybox's own script's job.
+ * What a guest's DHCP client does with an answer, printed on the console: busybox's own script's
+ * job.
  */
 const onLease = `#!/bin/sh
 [ "$1" = bound ] || [ "$1" = renew ] || exit 0

@@ -44,7 +44,7 @@ test.serial("what is the owner's is refused, and says why", async (t) => {
   const twice = client.pods.attach({ spec: {}, qmpSocket: machine.qmp });
   const held = await t.throwsAsync(twice, { code: "WRONG_STATE" });
   t.regex(held?.message ?? "", /pod "theirs"/);
-  // Its firmware never lets go of a NIC: nothing passes by it, and it is told.
+  // Its firmware never lets go of a NIC: nothing passes by it, and that is reported.
   await t.throwsAsync(client.pods.detach({ idOrName }), { code: "NIC_UNPLUG_PENDING" });
   t.is((await client.pods.get({ idOrName })).pod?.state, PodState.FAILED);
   t.true((await client.pods.detach({ idOrName, force: true })).existed);
@@ -164,7 +164,7 @@ test.serial(
       { code: "INVALID_ARGUMENT" },
     );
     t.true(machine.runs());
-    // The same machine, once it is free, can be: a plan takes nothing.
+    // That machine, once it is free, can be: a plan takes nothing.
     const { plan } = await client.pods.attach({ spec: {}, qmpSocket: machine.qmp, planOnly: true });
     const lines = plan?.sections.flatMap((section) => section.lines).join("\n") ?? "";
     t.regex(lines, new RegExp(`QMP ${machine.qmp}: q35`));

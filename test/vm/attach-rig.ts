@@ -54,7 +54,7 @@ export type Kind = keyof typeof kinds;
 /** A guest that runs the image's agent, or none: processors that have nothing to do. */
 export type OthersGuest = "agent" | "none";
 
-/** Starts a machine as somebody else would, and waits for its agent where it has one. */
+/** Starts a machine as another program would, and waits for its agent where it has one. */
 export async function startOthers(
   kind: Kind,
   guest: OthersGuest = "agent",

@@ -90,7 +90,7 @@ async function consoleOf(idOrName: string): Promise<string> {
   return Buffer.concat(chunks).toString();
 }
 
-/** What the guest has told under this heading, once it has. */
+/** What the guest has reported under this heading, once it has. */
 async function reported(heading: string): Promise<string> {
   const between = new RegExp(`<${heading}\r?\n(.*)\n${heading}>`, "s");
   for (let attempt = 0; attempt < 3000; attempt++) {

@@ -54,7 +54,7 @@ async function reportsOf(pattern: RegExp, since: number): Promise<WatchPodsRespo
   }
 }
 
-/** What somebody does to the host, and what is reported of it. */
+/** A change of the host by another program, and its report. */
 const harms: readonly (readonly [string, readonly string[], RegExp])[] = [
   ["all rules flushed", ["iptables -F"], /network default: iptables-nft filter is absent.*healed$/],
   ["NAT flushed", ["iptables -t nat -F"], /network default: iptables-nft nat is absent.*healed$/],

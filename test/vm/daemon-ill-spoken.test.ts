@@ -101,7 +101,7 @@ test.serial("a guest that restarts its agent without end does not flood the log"
   await delay(3000);
   const events = (await newestCursor()).newest - newest;
   t.true(events < 30n, `${events} events in 3 s`);
-  // What is not told is counted, and there is a line that says so.
+  // What is not logged is counted, and there is a line that says so.
   const metrics = await scrape();
   t.true(
     Number(/^podnet_guest_dropped_total\{what="agent_restarts"\} (\d+)/m.exec(metrics)?.[1]) > 5,

@@ -61,7 +61,7 @@ test.serial(
       [],
     );
     t.false(await speaksToHost(four, "four"));
-    // A guest that will not have it so finds nobody there.
+    // A guest that will not have it so finds no server there.
     const own = "/proc/sys/net/ipv6/conf/eth0/disable_ipv6";
     const on = await execIn(
       four.client,

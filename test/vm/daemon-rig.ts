@@ -103,7 +103,7 @@ export async function openRig(
   };
 }
 
-/** The same rig with another end. */
+/** The rig with another end. */
 export const endingWith = (rig: Rig, end: () => Promise<void>): Rig => ({
   lab: rig.lab,
   directory: rig.directory,

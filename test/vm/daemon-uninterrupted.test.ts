@@ -56,7 +56,8 @@ test.serial(
     // last restart.
     t.true(sent - back.length < 20, counted);
 
-    // QEMU holds the tap when somebody deletes its bridge: with the bridge it is a port again.
+    // QEMU holds the tap when another program deletes its bridge: with the bridge it is a port
+    // again.
     await host.run("ip", "link", "del", "hyper0");
     const deadline = performance.now() + 10_000;
     while (!(await host.reaches(address)) && performance.now() < deadline) await delay(50);

@@ -61,7 +61,7 @@ test.serial("orphans are systemd's, and are not ended with the agent", async (t)
   const orphan = await shell(t, rig, "setsid sleep 1000 >/dev/null 2>&1 </dev/null & echo $!");
   t.is(await shell(t, rig, `sed -n 's/^PPid:\\t//p' /proc/${orphan}/status`), "1");
   const before = await shell(t, rig, mainPid);
-  // An address that was taken away tells when the new agent has been configured.
+  // An address that was taken away shows when the new agent has been configured.
   await shell(t, rig, "ip address del fd00:20::2/64 dev eth0");
   await shell(t, rig, "systemd-run --quiet --no-block systemctl restart podnet-guest");
   await eventually(rig, "ip -br address show dev eth0 to fd00:20::2");
@@ -73,7 +73,7 @@ test.serial("orphans are systemd's, and are not ended with the agent", async (t)
 test.serial("an agent that is killed is back, and configured", async (t) => {
   const before = await shell(t, rig, mainPid);
   await shell(t, rig, "ip address del fd00:20::2/64 dev eth0");
-  // By somebody else: the agent's own children go with its channel.
+  // By another program: the agent's own children go with its channel.
   await shell(t, rig, `systemd-run --quiet --no-block sh -c 'kill -KILL ${before}'`);
   await eventually(rig, "ip -br address show dev eth0 to fd00:20::2");
   t.not(await shell(t, rig, mainPid), before);
@@ -96,7 +96,7 @@ test.serial(
       t.is(await network(t), before);
     }
     t.regex(await shell(t, rig, "networkctl list --no-legend"), /eth0 +ether +\S+ +unmanaged/);
-    // What is told to take everything does so, but for the pod's.
+    // A program that should take everything does so, but for the pod's.
     t.regex(
       await eventually(rig, "networkctl list --no-legend any"),
       /any +ether +\S+ +configuring/,

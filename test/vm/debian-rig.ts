@@ -97,7 +97,7 @@ export async function eventually(rig: Rig, script: string): Promise<string> {
   throw new Error(`${script} in the pod: ${last}`);
 }
 
-/** Whether the file system in the disk's first partition was unmounted: ext4's superblock tells. */
+/** Whether the file system in the disk's first partition was unmounted, by ext4's superblock. */
 export function isClean(disk: string): boolean {
   const superblock = readFileSync(disk).subarray(2 ** 20 + 1024, 2 ** 20 + 2048);
   const [state, incompatible] = [superblock.readUInt16LE(0x3a), superblock.readUInt32LE(0x60)];

@@ -57,9 +57,10 @@ class CalmGuest extends GuestSession {
 }
 
 /**
- * Settles a guest that has just drawn and will not draw anew by itself for seconds. (Linux does so
- * a second after it last did, later after half its uptime.) Of a younger template's clones each has
- * randomness of its own by that alone where the host is busy, and what AWAKE is for cannot be seen.
+ * Waits for a guest that has just drawn and will not draw anew by itself for seconds. (Linux does
+ * so a second after it last did, later after half its uptime.) Of a younger template's clones each
+ * has randomness of its own by that alone where the host is busy, and what AWAKE is for cannot be
+ * seen.
  */
 export const awaitCalm: AwaitGuest = awaitTemplateGuest(
   (options) => new CalmGuest(options),

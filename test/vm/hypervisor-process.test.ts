@@ -329,7 +329,7 @@ test.serial("a lost QMP session is opened again while QEMU runs", async (t) => {
   for (const wire of wires.splice(0)) wire.destroy();
   await connected;
   await vm.pause(never);
-  // Nobody has heard what it did meanwhile: who follows it has to ask.
+  // Its events of that time are lost: who follows it has to ask.
   t.deepEqual(events.seen, [{ kind: "run-state" }, { kind: "run-state", runs: false }]);
   t.deepEqual(await vm.runState(never), { runs: false, status: "paused" });
   for (const wire of wires) wire.destroy();

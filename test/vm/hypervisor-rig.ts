@@ -78,7 +78,7 @@ export class Events {
 
   constructor(vm: RunningVm) {
     vm.onEvent((event) => {
-      // Told so that they can be counted; nothing follows from them.
+      // Reported so that they can be counted; nothing follows from them.
       if (event.kind === "unheeded") return;
       this.seen.push(event);
       for (const wake of this.#waiting) wake();

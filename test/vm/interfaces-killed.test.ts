@@ -42,7 +42,7 @@ const remove: Change = ({ client }) =>
   client.pods.removeInterface({ idOrName: "web", guestName: "eth2" });
 
 /**
- * podnetd is killed there, in the middle of a change of which nobody gets an answer, and started
+ * podnetd is killed there, in the middle of a change without an answer, and started
  * again.
  */
 async function killedAt(t: ExecutionContext, point: string, asked: Change): Promise<void> {

@@ -239,7 +239,7 @@ test.serial("a foreign bridge carries a pod's frames, and is what it was afterwa
   const { ok, checks } = await client.pods.verify({ idOrName: "web" });
   t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));
 
-  // A port that somebody takes off is put back; the bridge stays as it is.
+  // A port that another program takes off is put back; the bridge stays as it is.
   await rig.lab.host.run("ip", "link", "set", "web-br9", "nomaster");
   for (let waited = 0; waited < 100; waited++) {
     if (await rig.lab.host.reaches("10.9.0.2")) break;

@@ -110,7 +110,7 @@ test.serial("it sees what it was given, and nothing else", async (t) => {
 test.serial(
   "it reads no file of the host's and writes none but in its own directory",
   async (t) => {
-    // Rights alone would let anybody write to either.
+    // Rights alone would let any user write to either.
     const [kernel, secret] = [join(directory, "kernel"), join(directory, "secret")];
     for (const path of [kernel, secret]) {
       writeFileSync(path, "x");

@@ -43,7 +43,7 @@ test.serial(
       code: "WRONG_STATE",
       message: 'Pod "one" is stopped instead of running',
     });
-    // Nobody is given the address of a stopped pod.
+    // No other pod gets the address of a stopped pod.
     await t.throwsAsync(rig.client.pods.create({ spec: { interfaces: [{ address }] } }), {
       code: "ADDRESS_IN_USE",
     });

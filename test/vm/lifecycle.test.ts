@@ -50,7 +50,7 @@ async function shown(idOrName: string, what: (state: PodState, reason: string) =
   throw new Error("The events ended");
 }
 
-/** Somebody else at the machine's other monitor. */
+/** Another program at the machine's other monitor. */
 async function otherMonitor(command: "stop" | "cont"): Promise<void> {
   using qmp = await QmpClient.open(join(rig.directory, "run/pods", id, "witness.sock"));
   await qmp.execute(command, {});

@@ -118,7 +118,7 @@ test.serial(
     }
     t.regex(await lookUp("web", "missing.podnet"), /NXDOMAIN/);
     t.regex(await lookUp("web", "10.30.0.77"), /NXDOMAIN/);
-    t.notRegex(heard, /podnet|in-addr|ip6\.arpa/, "nothing of it is told to others");
+    t.notRegex(heard, /podnet|in-addr|ip6\.arpa/, "nothing of it is sent to others");
   },
 );
 
@@ -149,10 +149,10 @@ test.serial("a network without a resolver has its own servers, as ever", async (
   const { output } = await execIn(rig.client, "bare", "cat", "/etc/resolv.conf");
   t.is(output, `nameserver ${labAddresses.internet}\nsearch plain.example\n`);
   t.deepEqual(await found("bare", "outside.example"), ["203.0.113.99"]);
-  t.deepEqual(await found("bare", "web", "10.32.0.1"), [], "nobody answers there");
+  t.deepEqual(await found("bare", "web", "10.32.0.1"), [], "nothing answers there");
 });
 
-/** Waits until a guest says so; it is told when it is its turn, and nobody waits for it. */
+/** Waits until a guest says so; podnetd notifies it in its turn, and does not wait. */
 async function asks(pod: string, wanted: string): Promise<string> {
   let output = "";
   for (let nth = 0; nth < 100 && output !== wanted; nth++) {

@@ -148,7 +148,7 @@ test.serial(
     for (const gateway of ["10.21.0.1", "fd00:21::1"]) t.true(await reaches("c", gateway));
     for (const [, to] of ways) await rig.lab.host.ping(to);
     t.deepEqual(await between(), none);
-    // The same pods, the same addresses: what stood in the way was the isolation.
+    // Equal pods, equal addresses: only the isolation was in the way.
     await rig.client.networks.update({ spec: { ...iso, isolated: false } });
     // A guest that has just asked in vain for a neighbour gives up only seconds later, and asks
     // anew.

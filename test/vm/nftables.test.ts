@@ -11,7 +11,7 @@ const { hostOnLan, hostUplink, lan } = labAddresses;
 const asker = path.resolve(import.meta.dirname, "../lab/steady-asker.ts");
 
 /**
- * Sends a number every 20 ms through a published port, and prints what comes back; tells when the
+ * Sends a number every 20 ms through a published port, and prints what comes back; reports when the
  * connection ends.
  */
 const counter = `

@@ -21,7 +21,7 @@ export interface PodCniRig extends AsyncDisposable {
   vendorPlugin(type: string, script: string): void;
   /** Debian's bridge with host-local. */
   bridge(network: string, subnet: string): object;
-  /** The addresses that host-local has given to somebody of a network. */
+  /** The addresses that host-local has given out on a network. */
   held(network: string): string[];
   /** The namespaces that podnetd has made for pods. */
   sandboxes(): string[];
@@ -41,7 +41,7 @@ const alongside = ({ name, path: netns }: Machine): Machine =>
   machineBehind(name, netns, ["nsenter", `--net=${netns}`]);
 
 /**
- * `open` opens the rig below, given its configuration: one with real machines unless told
+ * `open` opens the rig below, given its configuration: one with real machines unless asked
  * otherwise. `starting` is how its podnetd is started: with everybody's mounts.
  */
 export async function openPodCniRig(

@@ -62,7 +62,7 @@ test.serial(
     t.true(await cni.rig.lab.host.reaches("10.70.0.2"));
     t.true((await client.pods.verify({ idOrName: "joined" })).ok);
 
-    // The machine answers and nobody else.
+    // Only the machine answers.
     await client.pods.pause({ idOrName: "joined" });
     t.false(await cni.rig.lab.host.reaches("10.70.0.2"));
     await client.pods.resume({ idOrName: "joined" });

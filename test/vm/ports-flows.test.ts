@@ -15,7 +15,7 @@ test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
 
-/** Sends a number every 20 ms, and prints what comes back; tells when the connection ends. */
+/** Sends a number every 20 ms, and prints what comes back; reports when the connection ends. */
 const counter = `
   const socket = require("node:net").connect(8080, "${labAddresses.hostOnLan}");
   let n = 0;

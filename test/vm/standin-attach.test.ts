@@ -42,7 +42,7 @@ test("a socket that podnetd's own user may not open is reported before anything 
     t.deepEqual((await client.pods.list({})).pods, []);
   };
 
-  // Made by mkdtemp: nobody else may search it.
+  // Made by mkdtemp: no other user may search it.
   await expect("channel_socket", channel);
   chmodSync(path.dirname(qmp), 0o755);
   for (const socket of [qmp, channel, tty]) chmodSync(socket, 0o600);

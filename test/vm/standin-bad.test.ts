@@ -91,7 +91,7 @@ const ends: Readonly<Record<string, readonly string[]>> = {
   "standin.qemu=refuse:device_add": ["QMP_FAILED"],
 };
 
-/** Those that hang: their request's own deadline ends them. */
+/** Steps that hang: their request's own deadline ends them. */
 const late: Readonly<Record<string, readonly string[]>> = {
   "standin.agent=silent": ["DEADLINE_EXCEEDED"],
   "standin.agent=mute": ["DEADLINE_EXCEEDED"],

@@ -90,7 +90,7 @@ test.serial(
     t.is(part?.pod, "kept");
     t.regex(part?.planned.join("; ") ?? "", /what comes in by eth0 is led to pn/);
 
-    // What cannot be healed is told once, for as long as it is so; the pod says what it lacks.
+    // What cannot be healed is reported once, for as long as it is so; the pod says what it lacks.
     const before = await upToNow();
     await cni.inside(netns, "ip link set eth0 down");
     await cni.inside(netns, "ip link set eth0 name eth7");

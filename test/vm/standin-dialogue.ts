@@ -68,7 +68,7 @@ export async function startBare(
 type Json = Record<string, unknown>;
 
 /**
- * Has a conversation with a monitor, line by line, and answers all that was said, without times.
+ * Talks to a monitor, line by line, and returns all that was said, without times.
  */
 export async function converse(
   machine: BareMachine,

@@ -190,7 +190,7 @@ test.serial("wrong images are reported before anything is made", async (t) => {
       t.regex(error.message, message);
     }
   t.deepEqual(await rig.changes(before), []);
-  // The same image, whole, boots.
+  // That image, whole, boots.
   const whole = at("whole", image);
   await create("whole", [{ path: whole, format: "qcow2" }]);
   await remove("whole");

@@ -263,10 +263,10 @@ async function machine(t: ExecutionContext, qemu: string): Promise<BareMachine> 
 
 test("podnet's agent and its stand-in say the same, frame by frame, from boot to power-off", async (t) => {
   // A guest's kernel that powers off closes its ports or is gone before: both are seen.
-  const settled = (lines: readonly string[]): readonly string[] =>
+  const converged = (lines: readonly string[]): readonly string[] =>
     lines.filter((line) => !line.startsWith('event VSERPORT_CHANGE {"open":false'));
-  const real = settled(await life(await machine(t, realQemu)));
-  const standIn = settled(await life(await machine(t, standInQemu)));
+  const real = converged(await life(await machine(t, realQemu)));
+  const standIn = converged(await life(await machine(t, standInQemu)));
   t.log(`${real.length} lines`);
   t.deepEqual(standIn, real);
 });

@@ -77,7 +77,7 @@ const withDisk = (path: string, more: object = {}) => ({
   spec: { name: "asked", boot: { disks: [{ path, ...more }] } },
 });
 
-/** Refused when only planned, when created, and when created with its steps told. */
+/** Refused when only planned, when created, and when created with its steps printed. */
 async function refused(t: ExecutionContext, request: { spec: object }, field: string) {
   for (const each of [request, { ...request, planOnly: true }]) {
     const { code, message, info } = await ask("Create", each);

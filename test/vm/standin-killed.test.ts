@@ -61,7 +61,7 @@ test.serial(
   "at these moments something is asked of QEMU or its guest, and at no others",
   async (t) => {
     const created = await askedFor(() => create(rig.client, "asked"));
-    // READY is told by the guest unasked.
+    // The guest sends READY unasked.
     t.deepEqual(
       created.map((name) => name.replace(/^\w+:/, "")).toSorted(),
       moments.filter((moment) => moment !== "ready").toSorted(),
@@ -154,8 +154,8 @@ async function killed(t: ExecutionContext, name: string, kill: () => void): Prom
 }
 
 /**
- * The state is told first, then what the machine held is freed; the rows and the addresses stay the
- * pod's.
+ * The state is reported first, then what the machine held is freed; the rows and the addresses stay
+ * the pod's.
  */
 async function whenFreed(t: ExecutionContext, name: string): Promise<void> {
   const deadline = performance.now() + 10_000;
@@ -300,7 +300,7 @@ for (const state of ["running", "creating", "deleting"]) {
 }
 
 test.serial("a process that is ours, by its time and boot, is ended", async (t) => {
-  // The other side of the check: without this, signalling nobody would pass.
+  // The other side of the check: without this, signalling no process would pass.
   const pod = await create(rig.client, "ours", "standin.qemu=hang:quit");
   const pid = pod.vm?.pid ?? 0;
   await rig.daemon.kill();

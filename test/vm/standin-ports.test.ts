@@ -70,7 +70,7 @@ async function endOf(program: ChildProcess): Promise<void> {
   await once(program, "exit");
 }
 
-/** What a client on the host is told: data, or how it was refused. */
+/** What a client on the host gets: data, or how it was refused. */
 async function dial(port: number, host = "127.0.0.1"): Promise<string> {
   const code = `
     const socket = require("node:net").connect(${port}, "${host}");
@@ -198,7 +198,7 @@ test.serial(
     await listens(program);
     const now = async () => (await rig.client.pods.get({ idOrName: "web" })).pod;
     t.is((await now())?.state, PodState.RUNNING);
-    // The guest's agent, reached again, takes the reason away; the next attempt tells it anew.
+    // The guest's agent, reached again, takes the reason away; the next attempt configures it anew.
     const why = new RegExp(`8092/tcp .*node \\(pid ${program.pid}\\)`);
     while (!why.test((await now())?.reason ?? "")) await delay(50);
     t.is(await dial(8092), "theirs");

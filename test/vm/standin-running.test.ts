@@ -104,7 +104,7 @@ for (const words of ["hangup-after", "garbage-after", "huge-after"])
   });
 
 /**
- * Looks at the memory, ten a second. Long enough to tell a slow leak from a heap that is not
+ * Looks at the memory, ten a second. Long enough to distinguish a slow leak from a heap that is not
  * collected yet.
  */
 const [looks, mayGrowMib] = process.env["PODNET_TEST_FULL"] === "1" ? [600, 64] : [30, 200];

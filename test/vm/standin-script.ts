@@ -32,7 +32,7 @@ const nic = (slot: number | string, more: object = {}): object => ({
 const tap = { type: "tap", id: "netdev1", fd: "fd1" };
 const gone = ["DEVICE_DELETED", "DEVICE_DELETED"];
 
-/** What a monitor is told before anything is agreed upon. */
+/** What is sent to a monitor before anything is agreed upon. */
 const foreigners: readonly Line[] = [
   command("query-status"),
   raw("{}"),
@@ -101,7 +101,7 @@ const get = (path: string, property: string): Line => command("qom-get", { path,
 const list = (path: string): Line => command("qom-list", { path });
 const bridge = "/machine/peripheral/br0/br0";
 
-/** What is asked of a machine before anything is plugged into it that somebody else runs. */
+/** What is asked of a machine before anything is plugged into it of another program. */
 const others: readonly Line[] = [
   get("/machine", "type"),
   get("/machine", "surplus"),
@@ -195,7 +195,7 @@ const unplugs: readonly Line[] = [
   command("netdev_add", tap),
   command("device_add", nic(31)),
   command("qom-get", { path: "/machine/peripheral/nic1", property: "addr" }),
-  // Those that come later have higher numbers.
+  // Later ones have higher numbers.
   list(bridge),
   command("device_del", { id: "/machine/peripheral/nic1" }, { until: gone }),
   command("netdev_del", { id: "netdev1" }),

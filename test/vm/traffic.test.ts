@@ -97,7 +97,7 @@ test.serial("counters grow by what was sent, as the pod sees it", async (t) => {
   }
   t.is(after.tap, tap);
   t.is(after.rates, undefined, "asked once there are no rates");
-  // One way alone: to a port where nobody listens, of which its kernel complains a few times.
+  // One way alone: to a port without a listener, of which its kernel complains a few times.
   const flood = "for i in $(seq 100); do head -c 1000 /dev/zero >/dev/udp/$0/9 || :; done";
   await rig.lab.host.run("bash", "-c", flood, address);
   const sent = await countersNow();
@@ -206,7 +206,7 @@ test.serial(
         )?.[1],
       );
     const before = await memory();
-    // Some 60 MB, and all of it is answered while nobody reads.
+    // Some 60 MB, and all of it is answered while no client reads.
     const flood = await rig.lab.host.run(
       "ping",
       "-n",
@@ -321,7 +321,7 @@ test.serial("from the command line: a file that tcpdump reads, a pipe, and a tab
   const captured = rig.daemon.podnet("capture", "one", "-w", path, "-c", "4").finally(() => {
     capture.over = true;
   });
-  // Nothing tells when it has begun.
+  // Nothing reports when it has begun.
   while (!capture.over) await ping(4, 321);
   await captured;
   const text = await rig.lab.host.run("tcpdump", "-n", "-r", path);

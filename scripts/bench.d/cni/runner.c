@@ -1,7 +1,7 @@
 /*
- * Runs CNI plugins as a runtime does, as cheaply as can be, and tells what it took: what a spawner
- * costs would count for both sides, and make the slower one look better. `runner`: reads from
- * standard input
+ * Runs CNI plugins as a runtime does, as cheaply as can be, and reports what it took: what a
+ * spawner costs would count for both sides, and make the slower one look better. `runner`: reads
+ * from standard input
  *
  * SLOTS COUNT
  * COMMAND ID NETNS CNI_PATH LINK PROGRAM CONFIG [PROGRAM CONFIG ...]      (COUNT lines; fields end with tabs)

@@ -100,7 +100,7 @@ function processorMs(pid: number): number {
   const threads = readdirSync(`/proc/${pid}/task`).map((thread) =>
     Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, "latin1").split(" ")[0]),
   );
-  // Of children the kernel tells in hundredths of a second alone: proc(5), cutime and cstime.
+  // The kernel reports children only in hundredths of a second: proc(5), cutime and cstime.
   const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
   const [user, system] = stat
     .slice(stat.lastIndexOf(")") + 2)

@@ -31,7 +31,7 @@ export class Agenda {
   run(isOver: () => boolean): void {
     while (!isOver()) {
       const next = this.#next();
-      if (next === undefined) throw new Error("Somebody waits for ever");
+      if (next === undefined) throw new Error("A task waits for ever");
       this.now = next.at;
       next.body();
     }

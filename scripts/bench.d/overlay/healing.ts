@@ -10,9 +10,9 @@ import { row, summarise } from "../../measure.ts";
  * for somebody who means it.
  */
 const tries = 5;
-/** Between podnetd's looks at what the kernel tells nothing of, milliseconds: half of `drift_s`. */
+/** Between podnetd's looks at what the kernel does not report, milliseconds: half of `drift_s`. */
 const lookMs = 2500;
-/** Nobody waits longer, milliseconds. */
+/** The longest wait, in milliseconds. */
 const limitMs = 60_000;
 
 type Backend = "vxlan" | "host-gw";
@@ -117,7 +117,7 @@ async function measure(backend: Backend, firewall: Firewall): Promise<void> {
   }
 }
 
-/** Strangers have the first subnets, the host that is measured one of the others. */
+/** Other hosts have the first subnets, the host that is measured one of the others. */
 const range = (backend: Backend): Readonly<Record<string, unknown>> => ({
   Network: "10.77.0.0/16",
   SubnetMin: "10.77.100.0",
@@ -134,7 +134,7 @@ const shown = async ({ machine }: OverlayLabHost, { show }: Wound, n: number): P
 async function settled(host: OverlayLabHost): Promise<void> {
   for (const n of foreigners)
     await until(
-      `the route to stranger ${n}`,
+      `the route to host ${n}`,
       async () => (await shown(host, route, n)).trim() !== "",
       limitMs,
       () => host.log(),

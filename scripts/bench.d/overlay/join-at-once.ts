@@ -25,7 +25,7 @@ export const hostOf = (n: number): LeaseState["host"] => ({
 });
 
 export interface AtOnce {
-  /** Calls of etcd, and those of them that somebody else had been faster at. */
+  /** Calls of etcd, and those that lost to a faster host. */
   readonly calls: number;
   readonly refused: number;
   /** Until every host had its subnet. */

@@ -43,8 +43,8 @@ export async function ratioToHand(
 }
 
 /**
- * What leads from one host to the other's containers, as somebody would make it; what podnetd made
- * of that is gone.
+ * What leads from one host to the other's containers, as an administrator would make it; what
+ * podnetd made of that is gone.
  */
 async function byHand(on: OverlayLabHost, other: OverlayLabHost): Promise<void> {
   const base = (host: OverlayLabHost): string => {

@@ -31,7 +31,7 @@ export function returnAtOnce(count: number): AtOnce {
   return { calls: calls - before, refused, seconds: (store.now - back) / 1000 };
 }
 
-/** A host that had its subnet before, and what tells it of something. */
+/** A host that had its subnet before, and the source of its events. */
 function hostWith(store: VirtualStore, n: number): (event: LeaseEvent) => void {
   const previous = { v4: subnetOf(n + 1).replace("-", "/") as Cidr, v6: undefined };
   let state: LeaseState = beginning(settings, hostOf(n), previous);

@@ -37,7 +37,7 @@ export async function openSite(overlay: Readonly<Record<string, unknown>>): Prom
   return { lab, first, second, store, [Symbol.asyncDispose]: () => held.disposeAsync() };
 }
 
-/** Key and value of the lease of a host that is none: nobody answers there. */
+/** Key and value of the lease of a host that does not exist: nothing answers there. */
 export function foreignOf(prefix: string, n: number): readonly [key: string, value: string] {
   const hex = (byte: number): string => byte.toString(16).padStart(2, "0");
   const value = {
@@ -51,7 +51,7 @@ export function foreignOf(prefix: string, n: number): readonly [key: string, val
 /** Beyond what the overlay of the benchmark hands out. */
 export const foreignSubnet = (n: number): string => `10.${64 + (n >> 8)}.${n & 255}.0/24`;
 
-/** Leaves room for strangers: hosts have their subnets from 10.127. */
+/** Leaves room for foreign subnets: hosts have their subnets from 10.127. */
 export const roomyOverlay = {
   Network: "10.64.0.0/10",
   SubnetMin: "10.127.0.0",

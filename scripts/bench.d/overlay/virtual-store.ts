@@ -11,7 +11,7 @@ export const prefix = parsePrefix("/net");
  */
 const wayMs = 1;
 const writeMs = 0.5;
-/** Written after everything: nobody takes it for an earlier lease than his own. */
+/** Written after everything: no host takes it for an earlier lease than its own. */
 const lastRevision = 1n << 62n;
 
 /** The `/24` of this number in 10.0.0.0/8. */
@@ -28,7 +28,7 @@ const numberOf = (key: string): number => {
 export class VirtualStore extends Agenda {
   readonly random = new Random(7);
   readonly known = new Registry();
-  /** Calls, and those of them that somebody else had been faster at. */
+  /** Calls, and those that lost to a faster host. */
   calls = 0;
   refused = 0;
   #revision = 1n;
@@ -53,7 +53,7 @@ export class VirtualStore extends Agenda {
   }
 
   /**
-   * The same for hosts that choose nothing: nobody has what another has, and there is nothing to go
+   * Alike for hosts that choose nothing: no host has what another has, and there is nothing to go
    * through.
    */
   get leasesByKey(): Leases {
@@ -71,7 +71,7 @@ export class VirtualStore extends Agenda {
     };
   }
 
-  /** Does what a host's lease asks for, and tells it. */
+  /** Does what a host's lease asks for, and reports the result to it. */
   call(command: LeaseCommand, report: (event: LeaseEvent) => void): void {
     if (command.kind !== "grant" && command.kind !== "commit") return;
     this.calls++;
@@ -95,7 +95,7 @@ export class VirtualStore extends Agenda {
       this.refused++;
       return { kind: "refused", revision: this.#revision, found: [] };
     }
-    if (deletes.length > 0) throw new Error("Nobody gives anything up here");
+    if (deletes.length > 0) throw new Error("No host gives anything up here");
     const modRevision = ++this.#revision;
     const events = puts.map(({ write, grant }) => {
       const createRevision = this.known.get(write.key) === undefined ? modRevision : 1n;
@@ -124,7 +124,7 @@ export class VirtualStore extends Agenda {
 
 const foreigners = new Map<string, Entry>();
 
-/** A lease of somebody, the same one each time. */
+/** A lease of some host, the same one each time. */
 function foreign(subnet: string): Entry {
   const known = foreigners.get(subnet);
   if (known !== undefined) return known;

@@ -43,7 +43,7 @@ export interface ExploreOptions {
  */
 const batch = { early: 64, late: 1024, lateFrom: 10_000 } as const;
 const timeout = 8;
-/** A target that crashes this often has told enough. */
+/** A target that crashes this often has shown enough. */
 const mostCrashes = 5;
 
 /** One parser's run: what the state of the loop is made of. */

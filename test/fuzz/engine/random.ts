@@ -35,7 +35,7 @@ export class Random {
   }
 }
 
-/** The seed of this run: PODNET_SEED, or one that nobody has had. */
+/** The seed of this run: PODNET_SEED, or a new one. */
 export function runSeed(): number {
   const given = process.env["PODNET_SEED"];
   return given === undefined ? Date.now() % 0x7fffffff : Number(given) | 0;

@@ -199,7 +199,7 @@ const wrong: readonly object[] = [
 function checkSpec(value: unknown, field = ""): void {
   // A file for cloud-init, which has lines.
   if (field === "userData") return;
-  // Told to plugins as JSON, which writes such characters in another way.
+  // Sent to plugins as JSON, which writes such characters in another way.
   if (field === "capabilities") return;
   if (typeof value === "string" && /\p{Cc}/u.test(value))
     throw new Error(`Accepted as ${field}: ${JSON.stringify(value)}`);
@@ -322,7 +322,7 @@ const creates: Target = {
     const request = readAny(service.CreatePodRequestSchema, bytes);
     if (request === undefined) return;
     readCreate(request);
-    // The same by wire.
+    // Alike by wire.
     readCreate(
       fromBinary(service.CreatePodRequestSchema, toBinary(service.CreatePodRequestSchema, request)),
     );
@@ -369,8 +369,8 @@ const execs: Target = {
 };
 
 /**
- * protobuf-es throws what it likes, which Connect tells as INVALID_ARGUMENT; but not what a slip in
- * code throws.
+ * protobuf-es throws what it likes, which Connect reports as INVALID_ARGUMENT; but not what a slip
+ * in code throws.
  */
 const isSlip = (error: unknown): boolean =>
   error instanceof TypeError &&

@@ -28,7 +28,7 @@ const zone: Zone = {
   },
 };
 
-/** The same on a host that is in no overlay. */
+/** A host that is in no overlay. */
 const { others: _others, ...alone } = zone;
 
 const names = [

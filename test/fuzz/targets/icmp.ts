@@ -7,14 +7,14 @@ const sender = parseIp("2001:db8::9");
 const read =
   (family: 4 | 6) =>
   (bytes: Uint8Array): void => {
-    if (parseIcmp(6, bytes, undefined) !== undefined) throw new Error("Of nobody");
+    if (parseIcmp(6, bytes, undefined) !== undefined) throw new Error("Of no packet");
     const message = parseIcmp(family, bytes, family === 6 ? sender : undefined);
     if (message === undefined) return;
     const { id, sequence } = message;
     if (id > 0xffff || sequence > 0xffff) throw new Error(`Request ${id}, ${sequence}`);
     const ip = message.kind === "reply" ? message.from : message.to;
     if (!isIp(ip)) throw new Error(`An address ${ip}`);
-    if (message.kind === "unreachable" && !isIp(message.from)) throw new Error("Said by nobody");
+    if (message.kind === "unreachable" && !isIp(message.from)) throw new Error("Without a sender");
     if (message.kind === "reply" && message.payload.length > bytes.length - 8)
       throw new Error("More than was received");
     if (message.kind === "too-big" && message.mtu > 0xffff_ffff) throw new Error("An MTU");

@@ -40,7 +40,7 @@ function key(bytes: Uint8Array): void {
   if (subnets !== undefined) deepStrictEqual(parseLeaseKey(leaseKey(prefix, subnets)), subnets);
 }
 
-/** What a backend told is written as it was read. */
+/** A backend's data is written as it was read. */
 function value(bytes: Uint8Array): void {
   const text = textOf(bytes);
   readEntry({

@@ -189,7 +189,7 @@ const othersMachine: Target = {
     const codes = ["QMP_PROTOCOL", "UNSUPPORTED", "WRONG_STATE", "NIC_SLOTS_FULL"] as const;
     const bridges = valueOf(codes, () => parseBridges(peripherals)) ?? [];
     for (const { path } of bridges)
-      if (!/^[\w./-]+$/.test(path)) throw new Error(`A path nobody should ask for: ${path}`);
+      if (!/^[\w./-]+$/.test(path)) throw new Error(`A path that should not be asked for: ${path}`);
     const buses = bridges.map((bus) => ({
       ...bus,
       handler,

@@ -75,7 +75,7 @@ export function attributeReference(bytes: Uint8Array): [number, number][] | unde
   return found;
 }
 
-/** The same of messages: the lengths of their payloads. */
+/** For messages: the lengths of their payloads. */
 export function messageReference(bytes: Uint8Array): number[] | undefined {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const found: number[] = [];

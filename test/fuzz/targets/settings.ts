@@ -64,7 +64,7 @@ const settings: readonly object[] = [
   { flags: { ...endpoint, "tcp.address": "[::1]:7373" } },
   { flags: { ...endpoint, "tcp.address": "host:99999" } },
   { flags: { "tcp.cert": "/c" } },
-  { flags: { "access.admin": "uid:0,gid:root,cert:web", "access.viewer": "uid:nobody-here" } },
+  { flags: { "access.admin": "uid:0,gid:root,cert:web", "access.viewer": "uid:missing-here" } },
   { flags: { "access.admin": "uid:4294967295", "access.operator": "who" } },
   { flags: { "network.cidr6": "fd00:1::/64", "network.ranges": "fd00:1::5,192.168.123.9" } },
   { flags: { "network.cidr6": "fd00:1::/64", "network.mtu": "1000" } },

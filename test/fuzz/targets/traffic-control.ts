@@ -17,7 +17,7 @@ const message = (kind: string, options?: Uint8Array): Uint8Array => {
 };
 
 /**
- * What a rate beyond 32 bits is told in: the field that holds it, or too few bytes of it, or none.
+ * What holds a rate beyond 32 bits: the field that holds it, or too few bytes of it, or none.
  */
 const fast = (rate64: Uint8Array | undefined): Uint8Array => {
   const parms = new Uint8Array(36).fill(255);

@@ -51,7 +51,7 @@ function egress(counters: Counters): { readonly way: Egress; readonly sent: () =
     pieces = [];
   };
   const peers = new PeerTable();
-  // Half of all addresses are somebody's.
+  // Half of all addresses belong to a host.
   peers.set(0, 1, host);
   const answer = new NativeMemory(longestAnswer);
   const way: Egress = new Egress({
@@ -140,7 +140,7 @@ function incoming(bytes: Uint8Array): void {
   deepStrictEqual(joined, came.length - delivered.length);
 }
 
-/** Pieces as they are told to the kernel. */
+/** Pieces as the kernel gets them. */
 const listed = ({ count, memory: { view } }: Vectors): [number, number][] =>
   Array.from({ length: count }, (_, i) => [
     Number(view.getBigUint64(i * 16, true)),

@@ -53,8 +53,8 @@ export async function observeAttaching(
 }
 
 /**
- * How long a bucket lasts is told with the kernel's roundings: which of those that are asked for it
- * is.
+ * How long a bucket lasts is reported with the kernel's roundings: which of those that are asked
+ * for it is.
  */
 const bucketText = ({ tbf }: Qdisc): string => {
   const { rate = 0, limit = 0 } = tbf ?? {};

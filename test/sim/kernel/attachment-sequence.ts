@@ -161,7 +161,7 @@ type Optional<T> = T extends object
   ? { [K in keyof T]: undefined extends T[K] ? T[K] | undefined : T[K] }
   : T;
 
-/** The same without members that are undefined. */
+/** The object without members that are undefined. */
 const defined = (operation: Optional<AttachmentOperation>): AttachmentOperation =>
   Object.fromEntries(
     Object.entries(operation).filter(([, value]) => value !== undefined),

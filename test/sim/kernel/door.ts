@@ -31,7 +31,7 @@ export const kernelDoor = (fake: FakeKernel, keeper: Doorkeeper, identity: strin
   iptables: iptablesDoor(fake, 4, keeper),
   ip6tables: iptablesDoor(fake, 6, keeper),
   nftables: nftablesDoor(fake, keeper),
-  // Nobody speaks there.
+  // Nothing answers there.
   conntrack: {
     flows: (side) => keeper.later(`netlink list flows ${side}`, () => []),
     forget: () => keeper.later("netlink forget flows", () => {}),
@@ -147,8 +147,8 @@ function netlinkDoor(fake: FakeKernel, keeper: Doorkeeper): HostNetlink {
       ask(`add ${prefix} to ${index}`, () => fake.addAddress(index, prefix)),
     deleteAddress: (index, prefix) =>
       remove(`remove ${prefix} of ${index}`, () => fake.deleteAddress(index, prefix)),
-    // Those that come with addresses: there are no others here, and whoever looks for them looks at
-    // addresses too.
+    // Neighbours that come with addresses: there are no others here, and whoever looks for them
+    // looks at addresses too.
     routes: () => ask("list routes", () => []),
     deleteNeighbour: (index, ip) =>
       remove(`forget ${ip} of ${index}`, () => fake.deleteNeighbour(index, ip)),

@@ -8,7 +8,7 @@ interface Rule {
   readonly flushed?: true;
 }
 
-/** Chains by name: policy (`-` for one that somebody made) and rules. */
+/** Chains by name: policy (`-` for one that a program made) and rules. */
 interface Table {
   readonly chains: Map<string, { policy: string; rules: Rule[] }>;
 }
@@ -115,7 +115,7 @@ function applyLine(variant: Variant, tableName: string, table: Table, line: stri
   const [, declared, policy] = /^:(\S+) (\S+)/.exec(line) ?? [];
   if (declared !== undefined) {
     const known = table.chains.get(declared);
-    // A chain of somebody's that is declared again is flushed, a built-in one keeps its rules.
+    // A program's chain that is declared again is flushed, a built-in one keeps its rules.
     if (known === undefined || known.policy === "-")
       table.chains.set(declared, { policy: "-", rules: flushed(variant, known?.rules ?? []) });
     else known.policy = policy as string;

@@ -211,7 +211,7 @@ export class FakeKernel {
     }
     const { link, setting } = this.#linkSetting(key);
     refuseIf(!/^-?\d+$/.test(value), "EINVAL");
-    // 2 wants a secret that nobody has set.
+    // 2 wants a secret that is not set.
     refuseIf(setting === "addr_gen_mode" && !["0", "1", "3"].includes(value), "EINVAL");
     link.settings.set(setting, value);
     if (setting === "disable_ipv6" && value !== "0") leaveIpv6(link);

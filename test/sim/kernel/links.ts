@@ -29,11 +29,11 @@ export interface FakeLink {
   readonly kind: "bridge" | "tun" | "veth" | "ifb" | undefined;
   name: string;
   mac: Mac;
-  /** Somebody has set it: a bridge does not follow its ports any more (NET_ADDR_SET). */
+  /** A program has set it: a bridge does not follow its ports any more (NET_ADDR_SET). */
   macSet: boolean;
   mtu: number;
   /**
-   * Somebody has changed it: a bridge does not follow its ports any more (BROPT_MTU_SET_BY_USER).
+   * A program has changed it: a bridge does not follow its ports any more (BROPT_MTU_SET_BY_USER).
    */
   mtuSet: boolean;
   up: boolean;
@@ -350,13 +350,13 @@ export class FakeLinks {
   }
 
   #setMac(link: FakeLink, mac: Mac): void {
-    // (An ifb has no way to be told.)
+    // (An ifb has no handler for it.)
     refuseIf(link.kind === "ifb", "EOPNOTSUPP");
     checkMac(mac);
     refuseIf(link.kind === undefined, "EOPNOTSUPP");
     // Setting what is set still makes it one that was set.
     link.macSet = true;
-    // Also when it is the one it has (NETDEV_CHANGEADDR is told all the same).
+    // Also when it is the one it has (NETDEV_CHANGEADDR is sent all the same).
     link.neighbours.clear();
     link.mac = mac;
     this.#follow(link.master);

@@ -44,7 +44,7 @@ export class FakeNamespaces {
     return this.#paths.get(path);
   }
 
-  /** The path is gone; so are the links, once nobody holds it open. */
+  /** The path is gone; so are the links, once no process holds it open. */
   remove(path: string): void {
     const gone = this.#paths.get(path);
     this.#paths.delete(path);

@@ -54,7 +54,7 @@ export function changeFilters(links: FakeLinks, payload: Uint8Array, isNew: bool
   const { filters } = link;
   if (filters === undefined) throw new Errno("EINVAL");
   if (!isNew) {
-    // Those of one priority, which is that of all here; none is an error then.
+    // Filters of one priority, which is that of all here; none is an error then.
     refuseIf(filters.length === 0 && header.info >>> 16 !== 0, "ENOENT");
     link.filters = [];
     return;
@@ -95,7 +95,7 @@ function bucketMessage({ index, queue }: FakeLink): Uint8Array {
 }
 
 /**
- * RTM_GETTFILTER: none of a link that is not there, or can have none. A filter is told as it is
+ * RTM_GETTFILTER: none of a link that is not there, or can have none. A filter is reported as it is
  * made.
  */
 export const answerFilters = (links: FakeLinks, payload: Uint8Array): Uint8Array[] => {

@@ -15,7 +15,7 @@ const theirs = {
   name: "theirs",
   state: PodState.RUNNING,
   vm: { pid: 7, accelerator: "tcg", attached: true, qmpSocket: "/run/vm/qmp" },
-  guest: { kind: "none", cannot: ["exec: nobody would run it"] },
+  guest: { kind: "none", cannot: ["exec: nothing would run it"] },
 };
 const plan = {
   sections: [{ step: "vm.attach", title: "The machine", lines: ["QMP /run/vm/qmp"] }],

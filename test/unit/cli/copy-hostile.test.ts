@@ -87,7 +87,7 @@ class Liar {
   }
 }
 
-/** An archive that python made as told. */
+/** An archive that python made from the list. */
 const archive = (python: string): Uint8Array[] => [
   execFileSync("/usr/bin/python3", [
     "-c",

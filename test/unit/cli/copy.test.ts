@@ -65,7 +65,7 @@ test("where a copy lands: docker cp's rules", (t) => {
   t.is(land("/", true, "/dst", d, d), "/dst (contents)");
 });
 
-/** Unpacks an archive that python made as told, as a guest's answer to a copy of `data`. */
+/** Unpacks an archive that python made from the list, as a guest's answer to a copy of `data`. */
 function unpack(python: string, into = fresh(), outsideLinks = false) {
   const archive = execFileSync("/usr/bin/python3", [
     "-c",
@@ -127,7 +127,7 @@ add("data/" + "x" * 120 + "/" + "y" * 120, data=b"long")
   t.deepEqual(leftOut, ["data/tty"]);
 });
 
-/** Archives that would reach outside of the destination, or bring what nobody asked for. */
+/** Archives that would reach outside of the destination, or bring unrequested files. */
 const hostile: Readonly<Record<string, string>> = {
   "another name": 'add("data/f"); add(".bashrc", data=b"evil")',
   "a way up": 'add("data/../../escaped", data=b"evil")',

@@ -169,7 +169,7 @@ test("logs prints what is kept, the last lines of it, and harmless to a terminal
   t.is((await podnet(["logs", "absent"], here)).code, 4);
 });
 
-/** The same, on a terminal as hostilePrint may reach it. */
+/** The output on a terminal, as hostilePrint may reach it. */
 const shownPrint =
   "\tä€\\u001b]0;root@host\\u0007\\u001b]52;c;cm0=\\u0007\\u001b[c\\u009b31m\\u202e\\u0008\\u0000\ufffdok\r\n";
 

@@ -45,7 +45,7 @@ test("behind a stub on loopback the real servers are found", (t) => {
     ).servers[0];
   for (const path of ["/run/NetworkManager/no-stub-resolv.conf", "/run/dnsmasq/resolv.conf"])
     t.is(behind(path), "192.0.2.1" as never, path);
-  t.is(behind(), "127.0.0.1" as never, "what names the stub again tells nothing");
+  t.is(behind(), "127.0.0.1" as never, "what names the stub again is of no use");
 });
 
 test("one key is worked on by one at a time and in order, different keys side by side", async (t) => {

@@ -3,7 +3,7 @@ import { type ErrorCode, isPodnetError, PodnetError } from "../../../core/errors
 import type { KeyValue, RangeAnswer, RangeOptions, Watched } from "../../../etcd/etcd.ts";
 import { type Followable, type Followed, follow } from "../../../etcd/follow.ts";
 
-/** An etcd that says what it is told to, one answer for each call. */
+/** An etcd that gives the listed answers, one for each call. */
 class Scripted implements Followable {
   readonly asked: string[] = [];
   readonly #ranges: (RangeAnswer | PodnetError)[];

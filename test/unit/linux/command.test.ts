@@ -69,7 +69,7 @@ function runs(pid: number): boolean {
 }
 
 /**
- * Runs shell lines that start a child which would take a minute, and tell its id; gives how the
+ * Runs shell lines that start a child which would take a minute, and print its id; gives how the
  * command ended, and the child.
  */
 async function endedWithChild(

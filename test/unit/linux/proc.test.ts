@@ -25,7 +25,7 @@ test("a process is identified by pid and start time", async (t) => {
 
 test("a zombie has ended", async (t) => {
   // A shell that starts a child, says its pid and becomes a program that never waits for it. The
-  // child ends when told, lest the shell itself still waits for it.
+  // child ends on command, lest the shell itself still waits for it.
   const parent = spawn("sh", ["-c", "exec 3<&0; read line <&3 & echo $!; exec sleep 60"]);
   t.teardown(() => parent.kill());
   const [data] = (await once(parent.stdout, "data")) as [Buffer];

@@ -10,7 +10,7 @@ test("a process ends at once and notifies its listeners, whatever its threads wa
   const fifo = path.join(directory, "fifo");
   execFileSync("mkfifo", [fifo]);
   const module = path.resolve(import.meta.dirname, "../../../linux/process-end.ts");
-  // Opening a pipe that nobody writes to holds a thread of libuv's, which Node would wait for.
+  // Opening a pipe that is never written to holds a thread of libuv's, which Node would wait for.
   const program = `
     import { open } from "node:fs";
     import { endAtOnce } from ${JSON.stringify(module)};

@@ -17,7 +17,7 @@ for (const address of [join(directory, "notify"), `@podnet-test-${process.pid}`]
 }
 
 test("no receiver, a full queue and no address at all are typed errors, at once", (t) => {
-  t.throws(() => notifyServiceManager(join(directory, "nobody"), "READY=1"), {
+  t.throws(() => notifyServiceManager(join(directory, "missing"), "READY=1"), {
     code: "SYSCALL_FAILED",
   });
   const full = join(directory, "full");

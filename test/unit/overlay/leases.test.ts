@@ -531,7 +531,7 @@ test("a host that joins again while it is unknown whether its key was deleted ha
   t.is(gone.own, undefined);
   const spare = { kind: "answered", request: gone.request?.id ?? 0 } as const;
   const back = step(gone, spare, known, { at: 20_002, draw: 0.5 }).state;
-  // The same subnets.
+  // Equal subnets.
   t.deepEqual(back.candidate, own.subnets);
 });
 

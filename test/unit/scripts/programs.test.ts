@@ -112,15 +112,15 @@ test("a build leaves no temporary file, however it ends, and takes away what kil
   using site = checkout();
   const directory = path.join(site.at, "build/programs");
   const there = (): string[] => readdirSync(path.join(site.at, "build")).toSorted();
-  // Killed long ago; at work just now; and what is no draft.
+  // Killed long ago; at work just now; and what is no temporary file.
   for (const name of ["programs.4711", "programs.4712", "programs.old", "image.4711"])
     mkdirSync(path.join(site.at, "build", name));
   for (const name of ["programs.4711", "programs.old", "image.4711"])
     utimesSync(path.join(site.at, "build", name), 1, 1);
   const rest = ["image.4711", "programs", "programs.4712", "programs.old"];
-  await withTemporaryFile(directory, async (draft) => {
-    t.deepEqual(there(), [...rest, path.basename(draft)].toSorted());
-    writeFileSync(path.join(draft, "podnetd.mjs"), "");
+  await withTemporaryFile(directory, async (temporary) => {
+    t.deepEqual(there(), [...rest, path.basename(temporary)].toSorted());
+    writeFileSync(path.join(temporary, "podnetd.mjs"), "");
   });
   t.deepEqual(there(), rest);
   await t.throwsAsync(

@@ -30,7 +30,7 @@ writeFileSync(enveloped, Buffer.from("\0\0\0\0\x02{}", "latin1"));
 chmodSync(path.dirname(enveloped), 0o755);
 
 /**
- * Calls a method by curl, as somebody else; the answer's text, or its beginning when it is endless.
+ * Calls a method by curl, as another user; the answer's text, or its beginning when it is endless.
  */
 async function callAs(
   who: readonly string[],
@@ -60,7 +60,7 @@ async function callAs(
   }
 }
 
-/** A socket that anybody may open, so that only roles decide. */
+/** A socket that any user may open, so that only roles decide. */
 async function openToAll(access: Parameters<typeof openServing>[0]): Promise<Serving> {
   const serving = await openServing(access);
   chmodSync(path.dirname(serving.socket), 0o755);

@@ -34,7 +34,7 @@ async function flood(serving: Serving, frames: (round: number) => Buffer): Promi
   socket.on("error", () => {});
   const closed = new Promise((resolve) => socket.once("close", resolve));
   socket.write(preface);
-  // Answers are read by nobody, so that they pile up at the server.
+  // Answers are never read, so that they pile up at the server.
   socket.pause();
   let sent = 0;
   for (let round = 0; !socket.destroyed && sent < 64 << 20; ) {

@@ -21,7 +21,7 @@ const limits = { requestMs: 400, idleMs: 60_000 };
 
 type Frame = ReturnType<typeof framesIn>["frames"][number];
 
-/** A client of HTTP/2 that writes what it is told, and answers pings unless told not to. */
+/** A client of HTTP/2 that writes the given frames, and by default answers pings. */
 function dial(serving: Serving, answersPings: boolean, reported: Frame[] = []): Socket {
   const socket = connect(serving.socket);
   let bytes: Buffer = Buffer.alloc(0);

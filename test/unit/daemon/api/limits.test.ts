@@ -53,7 +53,7 @@ function ask(
       text += chunk.toString();
     });
     stream.on("error", () => {});
-    // Node's client keeps a stream open whose rest nobody wants any more.
+    // Node's client keeps a stream open whose rest is not wanted any more.
     stream.once("end", () => resolve({ status, text }));
     stream.once("close", () => resolve({ status, text }));
     stream.end(body);
@@ -86,7 +86,7 @@ async function hear(socket: Socket): Promise<string> {
   return text;
 }
 
-/** Somebody well-behaved is still served, on a connection of their own. */
+/** A well-behaved caller is still served, on a connection of their own. */
 async function serves(t: ExecutionContext, serving: Serving): Promise<void> {
   const via = session(serving);
   t.is((await ask(via)).status, 200);

@@ -235,7 +235,7 @@ test("the socket is for root and its group, goes with the server, and is replace
     t.is(await curl(api.socket, "http://podnet/metrics"), "podnet_up 1\n");
   }
   t.false(existsSync(socket));
-  // What a killed process leaves: a socket file nobody listens on.
+  // What a killed process leaves: a socket file without a listener.
   const script = `require("net").createServer().listen(${JSON.stringify(socket)}, () => process.kill(process.pid, "SIGKILL"))`;
   await t.throwsAsync(run(process.execPath, ["-e", script]));
   t.true(existsSync(socket));
@@ -266,9 +266,9 @@ print("full", flush=True); sys.stdin.read()`;
 
 test("a file that is no socket is left alone", async (t) => {
   const file = join(folder(), "api.sock");
-  writeFileSync(file, "somebody's");
+  writeFileSync(file, "foreign");
   await t.throwsAsync(serve(undefined, file), { code: "PREFLIGHT_FAILED" });
-  t.is(readFileSync(file, "utf8"), "somebody's");
+  t.is(readFileSync(file, "utf8"), "foreign");
 });
 
 test("a path longer than a socket address takes is served all the same", async (t) => {

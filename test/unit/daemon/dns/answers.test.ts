@@ -111,13 +111,13 @@ test("what is asked of pods is answered as it is, or is not", async (t) => {
     ["podnet", "A", "NOERROR SOA"],
     ["podnet", "NS", "NOERROR SOA"],
     ["blue.podnet", "A", "NOERROR SOA"],
-    ["nobody.podnet", "A", "NXDOMAIN SOA"],
+    ["missing.podnet", "A", "NXDOMAIN SOA"],
     ["web", "A", 'NOERROR "10.30.0.2"'],
     ["Web.", "AAAA", 'NOERROR "fd00:30::2"'],
-    ["nobody", "A", "NXDOMAIN SOA"],
+    ["missing", "A", "NXDOMAIN SOA"],
     ["localdomain", "AAAA", "NXDOMAIN SOA"],
     ...["TXT", "MX", "SRV", "ANY", "HTTPS"].map(
-      (type) => ["nobody", type, "NXDOMAIN SOA"] as const,
+      (type) => ["missing", type, "NXDOMAIN SOA"] as const,
     ),
     ["web", "TXT", "NOERROR SOA"],
     ["com", "NS", "SERVFAIL NOT AUTHORITATIVE"],
@@ -134,8 +134,8 @@ test("what is asked of pods is answered as it is, or is not", async (t) => {
     t.is(await said(name, type), answer, `${name} ${type}`);
   const six = "fd000030000000000000000000000002".split("").toReversed().join(".");
   t.is(await said(`${six}.ip6.arpa`, "PTR"), 'NOERROR "web.podnet"');
-  const nobody = "fd000030000000000000000000000009".split("").toReversed().join(".");
-  t.is(await said(`${nobody}.ip6.arpa`, "PTR"), "NXDOMAIN SOA");
+  const missing = "fd000030000000000000000000000009".split("").toReversed().join(".");
+  t.is(await said(`${missing}.ip6.arpa`, "PTR"), "NXDOMAIN SOA");
 });
 
 test("a pod is notified of all the networks it is on, that by which it asks first, and of no other", async (t) => {
@@ -188,7 +188,7 @@ test("everything else is handed on as it came, but nothing of private addresses"
     "notpodnet.example",
     "1.2.0.192.in-addr.arpa",
     "30.10.in-addr.arpa",
-    // Of a pool, but not a private one, and nobody's here.
+    // Of a pool, but not a private one, and no pod's here.
     "67.113.0.203.in-addr.arpa",
   ];
   for (const name of names) t.is((await ask(name, "A", other)).answers?.length, 1, name);
@@ -200,7 +200,7 @@ test("everything else is handed on as it came, but nothing of private addresses"
   );
   t.deepEqual(Buffer.from(seen[0] ?? []), question("a.example"));
   t.is(other.counts.forwarded, names.length + 2);
-  for (const name of ["9.0.30.10.in-addr.arpa", "nobody.podnet", "web.podnet"])
+  for (const name of ["9.0.30.10.in-addr.arpa", "missing.podnet", "web.podnet"])
     await ask(name, "PTR", other);
   t.is(other.counts.forwarded, names.length + 2);
 });
@@ -344,15 +344,15 @@ test("one pod asks only so much: in a second, at once, and by connections", asyn
     upstreams: () => [],
   });
   const send = (from: string) => one.answer(question("a.example"), from, "udp");
-  const local = (from: string) => one.answer(question("nobody.podnet"), from, "udp");
+  const local = (from: string) => one.answer(question("missing.podnet"), from, "udp");
   const first = Array.from({ length: 64 }, () => send("10.0.0.2"));
   const beyond = await send("10.0.0.2");
-  t.true(comesByTcp(beyond), "one more than 64 is told at once to ask by TCP");
+  t.true(comesByTcp(beyond), "one more than 64 has to ask by TCP at once");
   const byTcp = Array.from({ length: 32 }, () =>
     one.answer(question("a.example"), "10.0.0.2", "tcp"),
   );
   const refused = await one.answer(question("a.example"), "10.0.0.2", "tcp");
-  t.is((refused?.[3] ?? 0) & 0xf, 2, "by TCP it has 32 of its own, and is told to try again");
+  t.is((refused?.[3] ?? 0) & 0xf, 2, "by TCP it has 32 of its own, and has to try again");
   t.is(counts.refused, 2);
   const others = Array.from({ length: 64 }, () => send("10.0.0.3"));
   t.is(counts.refused, 2, "another pod has its own");

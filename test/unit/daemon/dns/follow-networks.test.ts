@@ -52,7 +52,7 @@ const planned = (node: Node, id: string): readonly string[] | undefined =>
   node.pods.find(id).plan.dns?.servers;
 const reported = (node: Node): readonly string[] | undefined => node.reported.at(-1)?.dns?.servers;
 
-/** Waits for what nobody waits for. */
+/** Waits for what has no waiter in podnetd. */
 async function until(isSo: () => boolean): Promise<void> {
   for (let nth = 0; nth < 500 && !isSo(); nth++)
     await new Promise((resolve) => setTimeout(resolve, 10));
@@ -167,7 +167,7 @@ test("a guest that does not answer holds no network up, and neither does one tha
 
 test("a podnetd that ends before it has notified a guest leaves it to the next", async (t) => {
   const config = configuration(settings);
-  /** The same agent as before is there still: nothing else calls for telling it anything. */
+  /** The same agent as before is there still: nothing else calls for another message. */
   const begin = (node: Node): Node => Object.assign(node, { epoch: "e" });
   {
     using first = begin(opened(config));
@@ -189,14 +189,14 @@ test("a podnetd that ends before it has notified a guest leaves it to the next",
   await third.pods.recover("b");
   await until(() => third.calls.includes("ready"));
   await third.pods.close(0);
-  t.deepEqual(third.reported, [], "which has told it");
+  t.deepEqual(third.reported, [], "which has sent it");
 });
 
 test("networks whose guests got another domain are known after a start, and new ones are none", (t) => {
   using node = opened();
   const servers = new SentServers(node.db);
   const on = (): string => "podnet";
-  t.deepEqual(servers.outdated([blue], on), [], "nobody was notified of it");
+  t.deepEqual(servers.outdated([blue], on), [], "no guest was notified of it");
   servers.note([blue], on);
   t.deepEqual(new SentServers(node.db).outdated([blue], on), []);
   for (const change of [
@@ -232,7 +232,7 @@ test("a guest without an agent is notified of other servers at the ports that sa
         mtu: 1500,
         nic: nic(0),
       },
-      // Nobody answers there.
+      // Nothing answers there.
       { position: 1, bridge: "br0", guestName: "eth1", addresses: [], gateways: [], nic: nic(1) },
     ],
   } as unknown as PodPlan;

@@ -10,7 +10,7 @@ import { openLog } from "../../../../linux/log.ts";
 
 const directory = mkdtempSync(path.join(tmpdir(), "podnet-commits-"));
 const db = Database.openIn(directory);
-/** What podnetd's log is told. */
+/** The lines of podnetd's log. */
 const said: string[] = [];
 const log = openLog({ component: "store", to: { write: (line) => said.push(line) } });
 const journal = new Journal(db, systemClock, log);
@@ -63,7 +63,7 @@ test.serial("a commit that throws and is not there does not count", async (t) =>
   failing("before");
   t.throws(() => journal.emit(event("not there")), { message: "the commit fails before" });
   t.false((await stored()).includes("not there"));
-  // Who asked is told, and nobody else.
+  // Only the caller gets the error.
   t.deepEqual(said, []);
 });
 

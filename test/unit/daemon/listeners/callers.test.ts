@@ -9,7 +9,7 @@ import { rootOnly, usualLimits } from "../../api/fixtures/limits.ts";
 
 const user = (uid: number): Peer => ({ kind: "unix", pid: 1, uid, gid: uid, groups: [] });
 
-/** Callers at a time that the test tells. */
+/** Callers at a time that the test sets. */
 function callersAt(limits: Partial<typeof usualLimits>) {
   const time = { ms: 0 };
   const clock = { now: () => time.ms, monotonic: () => time.ms };
@@ -85,7 +85,7 @@ test("new connections: a burst of twice the rate, then so many a second, and ano
 test("a caller cannot be forgotten into fresh tokens by others who call", (t) => {
   const { callers } = callersAt({ requestsPerS: 1 });
   const caller = callers.caller(user(1));
-  // Nothing of it is under way: only its tokens tell it from a newcomer.
+  // Nothing of it is under way: only its tokens distinguish it from a newcomer.
   for (let i = 0; i < 2; i++) caller.request()[Symbol.dispose]();
   for (let uid = 2; uid < 3000; uid++) callers.caller(user(uid));
   t.is(

@@ -17,7 +17,7 @@ const { signal } = new AbortController();
 const top = mkdtempSync(join(tmpdir(), "podnet-extension-"));
 
 /**
- * Writes down how it was run, a line each: its arguments, what it was told, and what it was given
+ * Writes down how it was run, a line each: its arguments, its variables, and what it was given
  * to read.
  */
 const recorder = join(top, "recorder");

@@ -97,7 +97,7 @@ test("a host that an administrator had leave an overlay stays out of it, whateve
   await until("red's end", () => !hosts.has("red"));
   t.is(phases(hosts), "blue left");
   t.is(blues.asked, 0);
-  // Once somebody has it join again, it is as the others.
+  // Once an administrator has it join again, it is as the others.
   blues.resigned = false;
   await membership.become([blue]);
   t.is(phases(hosts), "blue held");

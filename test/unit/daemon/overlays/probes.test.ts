@@ -10,7 +10,7 @@ const ip = (text: string): Ip => text as Ip;
 const answered = (rttMs: number): EchoAnswer => ({ kind: "answered", rttMs });
 const silent: EchoAnswer = { kind: "silent" };
 
-/** Peers that answer when they are told to. */
+/** Peers that answer on command. */
 class Asked {
   readonly addresses: string[] = [];
   readonly #answers: ((answer: EchoAnswer) => void)[] = [];

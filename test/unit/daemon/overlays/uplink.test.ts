@@ -93,7 +93,7 @@ test("a public address alone has to be the host's and decides; alongside an inte
     code: "PREFLIGHT_FAILED",
     message: /No interface leads/,
   });
-  // Behind somebody else's NAT.
+  // Behind a foreign NAT.
   t.deepEqual(chosen({ interfaces: ["eth1"], publicIp: outside }), [
     "eth1",
     9000,

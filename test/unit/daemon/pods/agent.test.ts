@@ -67,7 +67,7 @@ function scene({ readyMs = 5000 } = {}) {
       for await (const event of journal.watch(0, AbortSignal.timeout(20_000))) {
         if (event.podId === podId && text.test(event.data.text)) return event.data.text;
       }
-      throw new Error("Nothing more is told");
+      throw new Error("No more reports are given");
     },
     async running(podId: string, as: "ours" | "hyperstart" = "ours") {
       const plan = {
@@ -136,12 +136,13 @@ test("a guest that breaks the protocol is reached again, says so meanwhile, and 
 
   await next.command(command.getVersion);
   // Asked for while the agent is being reached: it waits.
-  const again = one.live.guest?.ping(never) ?? Promise.reject(new Error("Nobody is being reached"));
+  const again =
+    one.live.guest?.ping(never) ?? Promise.reject(new Error("No agent is being reached"));
   await next.say(command.ack, encodeVersion());
   await next.introduce("ours");
   await heard("aaaaaaaaaaaa", /the agent is back/);
   t.is(row()?.reason, undefined);
-  // The same start of the agent: it has forgotten nothing.
+  // That start of the agent: it has forgotten nothing.
   await next.command(command.ping);
   await next.say(command.ack);
   await again;

@@ -127,7 +127,7 @@ test.serial(
     commit("essential");
     await new Promise(setImmediate);
     stop.abort();
-    t.deepEqual(await reported, [before + 1], "its event is told once");
+    t.deepEqual(await reported, [before + 1], "its event is reported once");
     t.false(reserve.whole);
     commit("usual");
     t.throws(() => commit("new"), { code: "STATE_UNWRITABLE", message: /nearly full/ });

@@ -4,7 +4,7 @@ import type { PodPlan } from "../../../../daemon/pods/store/pod-plan.ts";
 import type { PodRow } from "../../../../daemon/pods/store/pod-row.ts";
 import { configuration, openNode } from "../fixtures/node.ts";
 
-/** The same pod with another address. */
+/** A pod with another address. */
 function moved(plan: PodPlan, address: string): PodPlan {
   return {
     ...plan,

@@ -281,7 +281,7 @@ test("an update that the guest refuses goes back to what was, for guest and rows
     () => {
       node.failing.add("configure");
       node.onCall = (call) => {
-        // It is told what it was, which works.
+        // It gets its former configuration, which works.
         if (call === "configure") setImmediate(() => node.failing.clear());
       };
       return set("eth0", { addresses: { addresses: ["10.0.0.5"] } });
@@ -343,7 +343,7 @@ test("a pod that has had lo says so after a start: its host and guest are to hav
   {
     using node = openNode(config);
     ({ id } = await node.create());
-    t.is(ports(node, id).sources, undefined, "control: nobody looks for what it never had");
+    t.is(ports(node, id).sources, undefined, "control: what it never had is not looked for");
     await node.pods.changes.changeInterface(id, add({ interface: loopback }));
     await node.pods.changes.changeInterface(id, remove("lo"));
     await node.pods.close(0);
@@ -404,7 +404,7 @@ test("what was cut short is undone or completed by the next start", async (t) =>
     node.calls.filter((call) => call.startsWith("unplug")),
     ["unplug nic2", "unplug nic1"],
   );
-  t.true(node.calls.includes("configure"), "the guest may have been told");
+  t.true(node.calls.includes("configure"), "the guest may have been notified");
   await node.pods.close(0);
 });
 

@@ -168,7 +168,7 @@ test("a pod's own routes and networks come first", (t) => {
   const alone = pod({ interfaces: [{ cni: {} }] });
   const reported = { ...alone, plan: withTaken(alone, 0, taken, dns) };
   const followed = { ...reported, plan: followServers(reported, none) };
-  t.deepEqual(guestConfigOf(followed).dns, dns, "nobody else's servers take the place");
+  t.deepEqual(guestConfigOf(followed).dns, dns, "no other servers take the place");
 });
 
 test("the namespace is made and joined alongside the machine, and before one with a seed disk", (t) => {

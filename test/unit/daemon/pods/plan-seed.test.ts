@@ -52,7 +52,7 @@ test("a seed disk names to cloud-init who the pod is and what its interfaces hav
     ],
     nameservers: { addresses: ["10.0.0.1"], search: ["podnet"] },
   });
-  // Where somebody else answers, the guest asks.
+  // Where another server answers, the guest asks.
   t.deepEqual(asking, {
     match: { macaddress: "52:54:00:00:00:01" },
     "set-name": "lan1",

@@ -388,7 +388,7 @@ test("a pod that runs is kept alongside its row as it is now, until it is gone",
   const { id: second } = await node.create();
   node.failing.add("reap");
   await node.pods.delete(second, { force: true });
-  t.true(node.kept.get(second)?.left, "a machine that may run on is one that nobody wants");
+  t.true(node.kept.get(second)?.left, "a machine that may run on is left over");
 });
 
 test("pods are taken over sixteen at a time at most", async (t) => {

@@ -221,7 +221,7 @@ test("a podnetd that is killed at any moment of a commit is not taken for a loss
   const other = whole.replace(/ [\da-f-]{36} /, " 00000000-0000-0000-0000-000000000000 ");
   for (const text of [whole.replace(/00040 /, "90040 "), other, "noise"]) {
     writeFileSync(mark, text);
-    opens("a mark that is damaged itself, or another boot's, accuses nobody");
+    opens("a mark that is damaged itself, or another boot's, accuses no file");
   }
 });
 

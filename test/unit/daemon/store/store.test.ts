@@ -117,7 +117,7 @@ test("a newer schema is refused and left as it is", (t) => {
 test("a damaged file is refused, never wiped", (t) => {
   const dir = directory();
   const path = join(dir, "state.db");
-  writeFileSync(path, "this is no database, but somebody's file\n".repeat(200));
+  writeFileSync(path, "this is no database, but a foreign file\n".repeat(200));
   const before = readFileSync(path);
   t.throws(() => Database.openIn(dir), { code: "STATE_CORRUPT" });
   t.deepEqual(readFileSync(path), before);
@@ -228,7 +228,7 @@ test("requests are kept for a day and bounded in number", (t) => {
 
 const holder = (dir: string): string => `
   import { lockState } from ${JSON.stringify(join(import.meta.dirname, "../../../../daemon/store/lock.ts"))};
-  // Held by a name: what nobody refers to is collected, and its lock with it.
+  // Held by a name: what has no reference is collected, and its lock with it.
   globalThis.lock = lockState(${JSON.stringify(dir)});
   console.log("locked");
   setInterval(() => {}, 1000);`;

@@ -98,7 +98,7 @@ const states: Readonly<Record<number, Left>> = {
     usedThen: 6n,
   },
   4: manyPods,
-  // The same, and containers.
+  // With containers as well.
   5: { ...manyPods, used: 24n, usedThen: 20n },
   // And guests of every kind, before plans held decisions alone.
   7: {

@@ -38,7 +38,7 @@ function playKernel(): Kernel {
   return kernel;
 }
 
-/** A port with what it told, and the two things its loop does for it. */
+/** A port with what it sent, and the two things its loop does for it. */
 async function openPort(kernel: Kernel) {
   const { Port } = await import("../../../../guest-init/agent/port.ts");
   let timers: { readonly due: number; readonly run: () => void }[] = [];

@@ -331,7 +331,7 @@ test("frames for unknown streams are counted and dropped", async (t) => {
   await finish(both.peer, sent);
   await all(session);
   t.is(both.guest.counters().strayTtyFrames, 1);
-  // Its own are nobody's any more, either.
+  // Its own have no reader any more, either.
   await both.peer.output(1n, bytes("late"));
   await both.peer.output(1n, bytes("later"));
   for (let i = 0; i < 1000 && both.guest.counters().strayTtyFrames < 3; i++) await delay(5);

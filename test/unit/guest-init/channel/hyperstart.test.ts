@@ -21,7 +21,7 @@ const mac = "52:54:00:00:00:07";
 interface Pair extends AsyncDisposable {
   readonly peer: HyperstartPeer;
   readonly guest: GuestSession;
-  /** The same guest, found again by a new daemon, which has it on record or not. */
+  /** A guest, found again by a new daemon, which has it on record or not. */
   reopen(configuredBefore?: boolean): GuestSession;
   /** Names of what was sent, but for execs. */
   commands(): string[];

@@ -106,7 +106,7 @@ async function outcomeOf(session: ExecSession): Promise<readonly Outcome[]> {
   return found;
 }
 
-/** All of each stream, and the exit: how output was cut into pieces is nobody's business. */
+/** All of each stream, and the exit: how output was cut into pieces does not matter. */
 function joined(events: readonly Outcome[]): object {
   const found: Record<string, string> = {};
   for (const each of events)

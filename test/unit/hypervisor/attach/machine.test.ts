@@ -70,7 +70,7 @@ const handlerOf = (path: string): string =>
 for (const [what, kind, other, code, message] of [
   ["no bus for NICs", "no place", {}, "UNSUPPORTED", /no bus/],
   [
-    "a bridge nobody plugs into",
+    "a bridge that cannot be plugged into",
     "bridge",
     { [handlerOf("/machine/peripheral/bridge1/bridge1")]: "" },
     "UNSUPPORTED",
@@ -100,7 +100,7 @@ for (const [what, kind, other, code, message] of [
   ],
   ["nonsense", "bridge", { "query-cpus-fast {}": [{}] }, "QMP_PROTOCOL", /processors/],
   [
-    "processors of nobody here",
+    "unknown processors",
     "bridge",
     { "query-cpus-fast {}": [{ "thread-id": 2 ** 30 }] },
     "UNSUPPORTED",

@@ -10,7 +10,7 @@ const event = (status: string) => ({
   timestamp: { seconds: 0, microseconds: 0 },
 });
 
-/** Answers every command, then does as told after the last one. */
+/** Answers every command, then does the given action after the last one. */
 async function answering(
   peer: HostileConnection,
   seen: string[],

@@ -147,7 +147,7 @@ test("other files make another template; who waits for the old one still gets it
   t.deepEqual(built.begun, ["new"]);
 });
 
-/** A build that ends only when it is told to. */
+/** A build that ends only on command. */
 function endless(): {
   build(signal: AbortSignal): Promise<Template>;
   readonly reported: Promise<unknown>;

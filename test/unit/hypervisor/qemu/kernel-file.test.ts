@@ -43,6 +43,6 @@ test("what is no kernel that its machine boots", (t) => {
 
 test("an Image of arm64 that is cut short", (t) => {
   t.regex(kernelFault(image, 12_287, "arm64") ?? "", /^is cut short/);
-  // One that no firmware could start tells nothing of its length.
+  // A file that no firmware could start has no known length.
   t.is(kernelFault(head([0x38, "ARM\u0064"]), 100, "arm64"), undefined);
 });

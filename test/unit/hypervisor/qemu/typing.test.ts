@@ -64,7 +64,7 @@ test("a guest that does not read holds the writer back, whoever comes after; wha
     const typed = (async () => {
       for (; given < 64 << 20; given += 4096) await keyboard.type(Buffer.alloc(4096), stop.signal);
     })();
-    // So many rounds of the loop without a byte taken: nobody takes any.
+    // So many rounds of the loop without a byte taken: nothing takes any.
     for (let quiet = 0, before = given; quiet < 50; quiet++, before = given) {
       await new Promise(setImmediate);
       if (given !== before) quiet = 0;

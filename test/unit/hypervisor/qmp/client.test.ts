@@ -64,7 +64,7 @@ test("a caller who gives up during the greeting", async (t) => {
   await openFails(t, "CANCELLED", () => gone.abort(), { signal: gone.signal });
 });
 
-test("nobody listens", async (t) => {
+test("a socket without a listener is refused", async (t) => {
   const error = await t.throwsAsync(QmpClient.open("/nonexistent/qmp.sock"));
   t.like(error, { code: "SYSCALL_FAILED", details: { errno: "ENOENT" } });
 });

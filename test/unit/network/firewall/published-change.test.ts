@@ -4,7 +4,7 @@ import { NftablesDriver } from "../../../../network/firewall/nftables/driver.ts"
 import type { FirewallDriver } from "../../../../network/firewall/driver.ts";
 import { podFragment, publishedPort } from "../../../lab/network.ts";
 
-// What a plan of a publish tells: by drivers that can look at nothing.
+// The text of a publish's plan: by drivers that can look at nothing.
 const iptables = new IptablesDriver({ configured: "nft", chain: "HYPER" } as never);
 const nftables = new NftablesDriver({} as never);
 
