@@ -256,7 +256,7 @@ export interface Batch {
 }
 
 /** Files that take no longer in all share a run of ava: to start one takes half a second. */
-const batchSeconds = 12;
+const batchSeconds = 25;
 
 /** The files in batches, the longest first. */
 export function batchesOf(
