@@ -6,7 +6,7 @@ import { printable } from "../core/names.ts";
 
 /**
  * A host's name as it is compared: ASCII in lower case, A-labels where it is international, without
- * the root's dot, two labels at least.
+ * the root's dot.
  */
 export type DomainName = Brand<string, "DomainName">;
 
@@ -34,10 +34,7 @@ export function canonicalName(text: string): DomainName | undefined {
   const name = text.replaceAll(/[A-Z]/g, (capital) => capital.toLowerCase()).replace(/\.$/, "");
   const labels = name.split(".");
   const isName =
-    name.length <= longestName &&
-    labels.length >= 2 &&
-    labels.every((each) => label.test(each)) &&
-    !numeric.test(name);
+    name.length <= longestName && labels.every((each) => label.test(each)) && !numeric.test(name);
   return isName ? (name as DomainName) : undefined;
 }
 
@@ -50,7 +47,8 @@ export function parseDomainPattern(text: string, field = "domain"): DomainPatter
   const written = below ? text.slice(2) : text;
   const ascii = /^[\x21-\x7e]*$/.test(written) ? written : international(written);
   const name = canonicalName(ascii);
-  if (name !== undefined) return { name, below };
+  // Names without a dot belong to pods: no other server is asked for them.
+  if (name?.includes(".") === true) return { name, below };
   throw new PodnetError("INVALID_ARGUMENT", `"${printable(text)}" is not a domain`, {
     field,
     hint: hintFor(text),

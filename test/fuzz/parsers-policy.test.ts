@@ -1,6 +1,9 @@
 import { fuzz } from "./engine/suite.ts";
 
 fuzz("policy", async () => {
-  const { policies } = await import("./targets/policy.ts");
-  return policies;
+  const [{ policies }, { starts }] = await Promise.all([
+    import("./targets/policy.ts"),
+    import("./targets/starts.ts"),
+  ]);
+  return [...policies, ...starts];
 });
