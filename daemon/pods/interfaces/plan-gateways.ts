@@ -1,3 +1,4 @@
+import type { InterfaceSpec } from "../../../api/pod-spec.ts";
 import { metricOf } from "../../../api/unique-interfaces.ts";
 import {
   type Cidr,
@@ -10,63 +11,87 @@ import {
   networkOf,
 } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
-import type { Draft } from "./kinds/place.ts";
+import type { Snapshot } from "../plan/snapshot.ts";
 import type { GatewayPlan, InterfacePlan } from "../store/pod-plan.ts";
 
 /** A route that is asked for, with its field. */
-export interface AskedRoute {
+interface AskedRoute {
   readonly destination: Cidr;
   readonly metric?: number;
   readonly field: string;
 }
 
+/** The pod that interfaces are planned for. */
+export interface PodOfInterfaces {
+  /** The interfaces that it has, without the one that is changed. */
+  readonly others: readonly InterfacePlan[];
+  /** All its routes that are asked for. */
+  readonly routes: readonly AskedRoute[];
+  /** The interface that the request changes. */
+  readonly was?: InterfacePlan;
+}
+
 /**
- * The gateways of each interface that carries default routes, by position. A requested gateway
- * wins, and a metric alone requests the network's gateway; else the first automatic interface gets
- * those of its network. An interface with addresses of its own has to request its route. Two
- * gateways of one family must differ in their metric.
+ * The gateways of each planned interface, in the order of the requests. A requested gateway wins,
+ * and a metric alone requests the network's gateway; else the first automatic interface gets those
+ * of its network. An interface with addresses of its own has to request its route. Two gateways of
+ * one family must differ in their metric.
  *
  * Throws `GATEWAY_CONFLICT`, `ADDRESS_OUT_OF_RANGE`, `ADDRESS_INVALID`.
  */
 export function planGateways(
-  drafts: readonly Draft[],
-  others: readonly InterfacePlan[],
-  routes: readonly AskedRoute[],
-): Map<number, readonly GatewayPlan[]> {
-  const chosen = new Map<number, readonly GatewayPlan[]>();
+  planned: readonly InterfacePlan[],
+  requests: readonly InterfaceSpec[],
+  fieldOf: (i: number) => string,
+  { others, routes, was }: PodOfInterfaces,
+  snapshot: Snapshot,
+): (readonly GatewayPlan[])[] {
   const claims = new Claims();
   for (const { guestName, gateways } of others)
     for (const each of gateways) claims.add(each, `interface ${guestName}`);
   for (const { destination, metric, field } of routes)
     if (destination.endsWith("/0")) claims.claim({ family: familyOf(destination), metric, field });
-  for (const draft of drafts) {
-    const asked = askedGateways(draft);
-    if (asked === undefined) continue;
-    const field = `${draft.field}.${draft.wanted.gateway === undefined ? "metric" : "gateway"}`;
-    for (const { gateway, metric } of asked) {
-      checkGateway(gateway, draft.addresses, field);
-      claims.claim({ family: familyOf(gateway), metric, field });
+  const requested = planned.map((each, i) => {
+    const { gateway, metric } = requests[i] ?? {};
+    const ofNetwork = gatewaysOfNetwork(each, snapshot);
+    // The gateways of a changed interface are changed already.
+    const asked = was?.gateways ?? askedGateways({ gateway, metric }, ofNetwork);
+    const field = `${fieldOf(i)}.${gateway === undefined ? "metric" : "gateway"}`;
+    for (const { gateway: by, metric: weight } of asked ?? []) {
+      checkGateway(by, each.addresses, field);
+      claims.claim({ family: familyOf(by), metric: weight, field });
     }
-    chosen.set(draft.position, asked);
-  }
-  for (const draft of drafts) {
-    if (draft.was !== undefined || draft.wanted.addresses !== undefined) continue;
-    if (chosen.has(draft.position)) continue;
-    const free = draft.place
-      .gateways(draft.addresses)
-      .filter(({ gateway }) => !claims.has(familyOf(gateway)));
-    for (const each of free) claims.add(each, draft.field);
-    if (free.length > 0) chosen.set(draft.position, free);
-  }
-  return chosen;
+    return asked;
+  });
+  return planned.map((each, i) => {
+    const asked = requested[i];
+    if (asked !== undefined || requests[i]?.addresses !== undefined) return asked ?? [];
+    const free = gatewaysOfNetwork(each, snapshot).filter(
+      ({ gateway }) => !claims.has(familyOf(gateway)),
+    );
+    for (const one of free) claims.add(one, fieldOf(i));
+    return free;
+  });
 }
 
-/** The requested gateways; of a changed interface its current ones with the changes. */
-function askedGateways(draft: Draft): readonly GatewayPlan[] | undefined {
-  const { gateway, metric } = draft.wanted;
-  if (draft.was !== undefined) return draft.was.gateways;
+/** The network's gateways, one of each address family that the interface has an address of. */
+function gatewaysOfNetwork(
+  { network, addresses }: InterfacePlan,
+  { networks }: Snapshot,
+): GatewayPlan[] {
+  const { subnets = [] } = networks.find(({ name }) => name === network) ?? {};
+  return subnets
+    .filter(({ cidr }) => addresses.some((address) => contains(cidr, ipOf(address))))
+    .map(({ gateway }) => ({ gateway: ipOf(gateway) }));
+}
+
+/** The requested gateways; undefined where the request names neither gateway nor metric. */
+function askedGateways(
+  { gateway, metric }: { readonly gateway: Ip | undefined; readonly metric: number | undefined },
+  ofNetwork: readonly GatewayPlan[],
+): readonly GatewayPlan[] | undefined {
   if (gateway === undefined && metric === undefined) return undefined;
-  const gateways = gateway === undefined ? draft.place.gateways(draft.addresses) : [{ gateway }];
+  const gateways = gateway === undefined ? ofNetwork : [{ gateway }];
   return gateways.map((each) => (metric === undefined ? each : { ...each, metric }));
 }
 

@@ -13,8 +13,9 @@ import type { PodContents } from "../store/pod-row.ts";
 import { refuseCniChange } from "../interfaces/plan-cni.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
+import { cniAsked } from "../interfaces/kinds/cni.ts";
 import { withGuestName } from "../interfaces/kinds/loopback.ts";
-import { planWishes } from "../interfaces/plan-interfaces.ts";
+import { planInterfaces } from "../interfaces/plan-interfaces.ts";
 import { ownRoutes } from "../interfaces/plan-own-routes.ts";
 import { takenRoutes } from "../interfaces/plan-routes.ts";
 import {
@@ -93,17 +94,19 @@ function added({ plan, spec }: PodContents, change: AddInterface, snapshot: Snap
       field: "interface",
       hint: `A pod has ${maxInterfaces} at most: remove one first`,
     });
+  if (cniAsked(change.spec) !== undefined) refuseCniChange("interface.cni");
   const others = [...plan.routes, ...takenRoutes(plan)];
-  const [decided] = planWishes(
-    [{ wanted: change.spec, field: "interface" }],
-    plan.interfaces,
-    [...others, ...change.routes].map((route, i) => ({
-      ...route,
-      field: i < others.length ? "the pod's routes" : `routes[${i - others.length}]`,
-    })),
+  const routesAsked = [...others, ...change.routes].map((route, i) => ({
+    ...route,
+    field: i < others.length ? "the pod's routes" : `routes[${i - others.length}]`,
+  }));
+  const [decided] = planInterfaces(
+    [change.spec],
+    () => "interface",
+    { others: plan.interfaces, routes: routesAsked },
     snapshot,
   );
-  if (decided === undefined) throw new RangeError("One wish gives one interface");
+  if (decided === undefined) throw new RangeError("One request gives one interface");
   const made = guestOf(plan).withServers(decided, snapshot);
   const routes = [...plan.routes, ...ownRoutes(change.routes, made, others)];
   const asked = withGuestName(change.spec, made.guestName);
@@ -129,13 +132,14 @@ function changed(
   const kept = plan.routes.filter(byOther);
   const own = change.routes ?? plan.routes.filter((route) => !byOther(route));
   const elsewhere = [...kept, ...takenRoutes(plan)];
-  const [made] = planWishes(
-    [{ wanted, field: `interfaces[${change.name}]`, was: { ...was, gateways } }],
-    others,
-    [...elsewhere, ...own].map((route) => ({ ...route, field: "routes" })),
+  const routesAsked = [...elsewhere, ...own].map((route) => ({ ...route, field: "routes" }));
+  const [made] = planInterfaces(
+    [wanted],
+    () => `interfaces[${change.name}]`,
+    { others, routes: routesAsked, was: { ...was, gateways } },
     snapshot,
   );
-  if (made === undefined) throw new RangeError("One wish gives one interface");
+  if (made === undefined) throw new RangeError("One request gives one interface");
   refuseUnpublished(plan, was, made);
   const routes = [...kept, ...ownRoutes(own, made, elsewhere)];
   const interfaces = plan.interfaces.with(at, made);

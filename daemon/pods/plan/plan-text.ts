@@ -8,7 +8,7 @@ import { machineKindOf } from "../machine/machine-of.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { leaseLines } from "../interfaces/plan-answers.ts";
-import { interfaceText } from "../interfaces/kinds/find-place.ts";
+import { interfaceText } from "../interfaces/kinds/kind-of.ts";
 import { portsOf } from "../interfaces/pod-ports.ts";
 import { holdSection, publishedText } from "../../published/published-text.ts";
 import {

@@ -40,8 +40,15 @@ export function planPod(spec: PodSpec, snapshot: Snapshot): PodPlan {
   const kind = guestOf({ agent });
   kind.refuse(spec);
   const vm = planMachine(spec, snapshot, kind);
-  const world = kind.world(snapshot, spec.interfaces, (i) => `interfaces[${i}]`);
-  const interfaces = planInterfaces(spec, world).map((each) => kind.withServers(each, snapshot));
+  const fieldOf = (i: number): string => `interfaces[${i}]`;
+  const world = kind.world(snapshot, spec.interfaces, fieldOf);
+  const asked = spec.routes.map((route, i) => ({ ...route, field: `routes[${i}]` }));
+  const interfaces = planInterfaces(
+    spec.interfaces,
+    fieldOf,
+    { others: [], routes: asked },
+    world,
+  ).map((each) => kind.withServers(each, snapshot));
   const routes = planRoutes(spec, interfaces);
   const plan: PodPlan = {
     version: planVersion,

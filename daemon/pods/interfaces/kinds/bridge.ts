@@ -1,22 +1,27 @@
 import type { InterfaceSpec } from "../../../../api/pod-spec.ts";
+import { type IpPrefix, ipOf } from "../../../../core/address.ts";
 import { PodnetError } from "../../../../core/errors.ts";
 import type { IfName } from "../../../../core/names.ts";
-import type { Snapshot } from "../../plan/snapshot.ts";
+import { staying } from "../../store/pod-plan.ts";
+import { addressHeld, ownOther } from "./address-held.ts";
 import { heldAddresses } from "./held-addresses.ts";
 import { type InterfaceText, ownTap } from "./interface-text.ts";
+import type { InterfaceKind, Planning } from "./kind.ts";
 import { noVlans } from "./no-vlans.ts";
-import type { Place } from "./place.ts";
 
 /**
  * Finds a bridge of another program. Throws `BRIDGE_CONFLICT` for a link that is no bridge, is
- * podnet's own, or does not filter VLANs where the spec asks for one.
+ * podnet's own, or does not filter VLANs where the spec asks for one; `ADDRESS_IN_USE` for an
+ * address of another pod there.
  */
-export function bridgePlace(
+export function bridgeKind(
   bridge: IfName,
-  { port: { vlan } = {} }: Pick<InterfaceSpec, "port">,
-  { networks, links }: Snapshot,
-  field: string,
-): Place {
+  request: InterfaceSpec,
+  planning: Planning,
+): InterfaceKind {
+  const { port } = request;
+  const { field, was } = planning;
+  const { networks, links } = planning.snapshot;
   const ours = networks.find((each) => each.bridge === bridge);
   const link = links?.[bridge];
   if (ours !== undefined || link?.ours === true)
@@ -35,30 +40,56 @@ export function bridgePlace(
     );
   if (link.kind !== "bridge")
     throw bridgeConflict(field, bridge, "is no bridge", "Name a bridge: ip link show type bridge");
-  if (vlan !== undefined && link.vlanFiltering !== true)
+  if (port?.vlan !== undefined && link.vlanFiltering !== true)
     throw noVlans(
       bridge,
       field,
       `have its owner turn it on: ip link set ${bridge} type bridge vlan_filtering 1`,
     );
   const { mtu } = link;
+  const addresses = heldAddresses(request, planning);
+  refuseHeld(addresses, bridge, port?.vlan, planning);
   return {
-    mtu,
     title: `bridge "${bridge}"`,
+    mtu,
     hasNic: true,
-    keepsTap: false,
-    addresses(wish, choice) {
-      const addresses = heldAddresses(wish);
-      choice.refuseHeld(addresses, wish, bridge);
-      return addresses;
-    },
-    gateways: () => [],
-    planned: ({ wanted: { port }, was }) => ({
+    part: {
       bridge,
       bridgeMtu: was?.bridgeMtu ?? mtu,
       ...(port === undefined ? {} : { port }),
-    }),
+      addresses,
+    },
   };
+}
+
+/**
+ * Refuses an address that another interface has on the bridge and VLAN. Which addresses other
+ * programs gave out there is for the bridge's owner to know.
+ */
+function refuseHeld(
+  addresses: readonly IpPrefix[],
+  bridge: IfName,
+  vlan: number | undefined,
+  { field, was, others, snapshot: { onBridges = [], podId } }: Planning,
+): void {
+  const own = staying(others)
+    .filter((each) => each.bridge === bridge && each.port?.vlan === vlan)
+    .flatMap((each) => each.addresses.map(ipOf));
+  for (const address of addresses) {
+    if (was?.addresses.includes(address) === true) continue;
+    const ip = ipOf(address);
+    const held = onBridges.find(
+      (each) =>
+        each.bridge === bridge &&
+        each.vlan === vlan &&
+        ipOf(each.address) === ip &&
+        each.tap !== was?.nic?.tap,
+    );
+    if (held !== undefined && held.podId !== podId)
+      throw addressHeld(ip, `pod "${held.podName}"`, `${field}.address`);
+    if (held !== undefined || own.includes(ip)) throw addressHeld(ip, ownOther, `${field}.address`);
+    own.push(ip);
+  }
 }
 
 const bridgeConflict = (field: string, bridge: string, what: string, hint: string): PodnetError =>

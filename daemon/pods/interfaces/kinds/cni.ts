@@ -1,28 +1,26 @@
 import type { CniSpec, InterfaceSpec } from "../../../../api/pod-spec.ts";
-import { planCni, refuseCniChange } from "../plan-cni.ts";
+import { planCni } from "../plan-cni.ts";
 import { heldAddresses } from "./held-addresses.ts";
 import type { InterfaceText } from "./interface-text.ts";
-import type { Place, Wish } from "./place.ts";
+import type { InterfaceKind, Planning } from "./kind.ts";
 
 /** Ethernet's. */
 const usualMtu = 1500;
 
 /**
  * An interface on a link of CNI plugins; its MAC, MTU and addresses are the link's, once that
- * exists. Throws `UNSUPPORTED` for a running pod.
+ * exists.
  */
-export function cniPlace(cni: CniSpec, { was, field }: Wish): Place {
-  if (was !== undefined || field === "interface") refuseCniChange(`${field}.cni`);
+export function cniKind(cni: CniSpec, request: InterfaceSpec, planning: Planning): InterfaceKind {
+  const { position, snapshot } = planning;
   return {
-    mtu: usualMtu,
     title: "a link of CNI plugins",
+    mtu: usualMtu,
     hasNic: true,
-    keepsTap: false,
-    addresses: heldAddresses,
-    gateways: () => [],
-    planned: ({ position }, snapshot) => ({
+    part: {
       cni: planCni(cni, snapshot.podId, position, snapshot.cni),
-    }),
+      addresses: heldAddresses(request, planning),
+    },
   };
 }
 

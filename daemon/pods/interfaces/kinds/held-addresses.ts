@@ -1,10 +1,12 @@
-import { hasLength } from "../../../../api/pod-spec.ts";
+import { hasLength, type InterfaceSpec } from "../../../../api/pod-spec.ts";
 import type { IpPrefix } from "../../../../core/address.ts";
-import type { Wish } from "./place.ts";
+import type { Planning } from "./kind.ts";
 
 /**
- * The addresses asked for, else those that the interface has: podnet hands out no addresses outside
+ * The requested addresses, else those that the interface has: podnet hands out no addresses outside
  * of its own networks.
  */
-export const heldAddresses = ({ wanted, was }: Wish): readonly IpPrefix[] =>
-  (wanted.addresses ?? was?.addresses ?? []).filter(hasLength);
+export const heldAddresses = (
+  { addresses }: InterfaceSpec,
+  { was }: Planning,
+): readonly IpPrefix[] => (addresses ?? was?.addresses ?? []).filter(hasLength);

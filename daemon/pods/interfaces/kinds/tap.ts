@@ -2,23 +2,19 @@ import type { InterfaceSpec } from "../../../../api/pod-spec.ts";
 import { PodnetError } from "../../../../core/errors.ts";
 import type { IfName } from "../../../../core/names.ts";
 import type { NamedLink } from "../../../../network/model/observed.ts";
-import type { Snapshot } from "../../plan/snapshot.ts";
 import { heldAddresses } from "./held-addresses.ts";
 import type { InterfaceText } from "./interface-text.ts";
-import type { Place } from "./place.ts";
+import type { InterfaceKind, Planning } from "./kind.ts";
 
 /**
  * Finds a tap that another program made and keeps. Throws `TAP_CONFLICT` when it cannot be used.
  */
-export function tapPlace(
-  tap: IfName,
-  { links, tapHolders }: Snapshot,
-  field: string,
-  inUse: boolean,
-): Place {
+export function tapKind(tap: IfName, request: InterfaceSpec, planning: Planning): InterfaceKind {
+  const { field, was } = planning;
+  const { links, tapHolders } = planning.snapshot;
   const link = links?.[tap];
   // Whether another pod has it is looked at with its name.
-  const fault = tapFault(link, inUse || tapHolders?.[tap] !== undefined);
+  const fault = tapFault(link, was !== undefined || tapHolders?.[tap] !== undefined);
   if (link === undefined || fault !== undefined)
     throw new PodnetError("TAP_CONFLICT", `Tap "${tap}" ${fault ?? ""}`, {
       field: `${field}.tap`,
@@ -26,13 +22,10 @@ export function tapPlace(
       details: { tap },
     });
   return {
-    mtu: link.mtu,
     title: `tap "${tap}"`,
+    mtu: link.mtu,
     hasNic: true,
-    keepsTap: true,
-    addresses: heldAddresses,
-    gateways: () => [],
-    planned: () => ({ tapKept: true }),
+    part: { tapKept: true, addresses: heldAddresses(request, planning) },
   };
 }
 
