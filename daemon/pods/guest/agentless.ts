@@ -3,7 +3,12 @@ import { familyOf } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import { configBytes, mostOptions } from "../../dhcp/dhcp4.ts";
-import { answered, leaseOf } from "../interfaces/plan-answers.ts";
+import {
+  type AnsweringNetwork,
+  answeringGateways,
+  isAnswered,
+  leaseOf,
+} from "../interfaces/plan-answers.ts";
 import { type InterfacePlan, withNic } from "../store/pod-plan.ts";
 import { eachBoot, networkConfig } from "./cloud-network.ts";
 import type { GuestKind } from "./kind.ts";
@@ -24,8 +29,7 @@ export const agentless: GuestKind = {
   steps: {
     boot: [],
     configure: [],
-    plugged: ({ position, answeredBy }) =>
-      answeredBy === undefined ? [] : [{ kind: "guest.answer", position }],
+    plugged: (nic) => (isAnswered(nic) ? [{ kind: "guest.answer", position: nic.position }] : []),
     verify: [],
   },
   text: {
@@ -44,7 +48,7 @@ export const agentless: GuestKind = {
     if (change.kind === "add" && isOwn) refuseInterface(change.spec, "interface");
   },
   world: (snapshot) => snapshot,
-  withServers: answered,
+  lease: leaseOf,
   dns: (offered) => offered,
   seedFiles: (guest, interfaces) => ({
     "vendor-data": eachBoot,
@@ -117,10 +121,11 @@ function refuseDecided(
   { attached, boot }: PodSpec,
   guest: GuestConfig,
   interfaces: readonly InterfacePlan[],
+  networks: readonly AnsweringNetwork[],
 ): void {
   if (attached !== undefined || boot.cloudInit !== undefined) return;
   for (const each of withNic(interfaces)) {
-    const lease = leaseOf(guest, each);
+    const lease = leaseOf(guest, each, networks);
     if (lease === undefined) continue;
     const routers = [
       ...each.gateways.map(({ gateway }) => gateway),
@@ -128,9 +133,8 @@ function refuseDecided(
         route.interface === each.guestName ? (route.gateway ?? []) : [],
       ),
     ];
-    const elsewhere = routers.find(
-      (ip) => familyOf(ip) === 6 && each.answeredBy?.includes(ip) === false,
-    );
+    const answering = answeringGateways(each, networks);
+    const elsewhere = routers.find((ip) => familyOf(ip) === 6 && !answering.includes(ip));
     if (elsewhere !== undefined)
       throw cannot(
         "routes",

@@ -7,6 +7,8 @@ import type {
   GuestDns,
   ObservedGuest,
 } from "../../../guest-init/protocol/configure.ts";
+import type { PortLease } from "../../dhcp/lease.ts";
+import type { AnsweringNetwork } from "../interfaces/plan-answers.ts";
 import type { NicInterface, InterfacePlan } from "../store/pod-plan.ts";
 import type { Snapshot } from "../plan/snapshot.ts";
 
@@ -39,7 +41,12 @@ export interface GuestKind {
   /**
    * Throws `UNSUPPORTED` for problems that only the decided addresses, gateways and routes show.
    */
-  refuseDecided(spec: PodSpec, guest: GuestConfig, interfaces: readonly InterfacePlan[]): void;
+  refuseDecided(
+    spec: PodSpec,
+    guest: GuestConfig,
+    interfaces: readonly InterfacePlan[],
+    networks: readonly AnsweringNetwork[],
+  ): void;
   /** Throws `UNSUPPORTED` with the field. */
   refuseChange(change: InterfaceChange, machine: { readonly isOwn: boolean }): void;
   /**
@@ -51,8 +58,12 @@ export interface GuestKind {
     interfaces: readonly InterfaceSpec[],
     fieldOf: (i: number) => string,
   ): Snapshot;
-  /** A planned interface, with the servers that answer the guest's questions there. */
-  withServers(each: InterfacePlan, snapshot: Pick<Snapshot, "networks">): InterfacePlan;
+  /** The lease that podnetd answers on a port; undefined where podnetd does not answer. */
+  lease(
+    guest: GuestConfig,
+    each: NicInterface,
+    networks: readonly AnsweringNetwork[],
+  ): PortLease | undefined;
   /** The name servers of the guest, chosen from those offered. */
   dns(offered: GuestDns): GuestDns;
   /** The files of a seed disk (cloud-init's NoCloud) that concern the network, by name. */
@@ -72,7 +83,7 @@ interface GuestSteps {
   readonly configure: readonly { readonly kind: "guest.configure" }[];
   /** After a NIC is plugged. */
   plugged(
-    nic: Pick<NicInterface, "position" | "answeredBy">,
+    nic: Pick<NicInterface, "position" | "network" | "addresses">,
   ): readonly { readonly kind: "guest.answer"; readonly position: number }[];
   /** At the end. */
   readonly verify: readonly { readonly kind: "guest.verify" }[];

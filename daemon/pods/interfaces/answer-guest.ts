@@ -1,10 +1,11 @@
 import { toPodnetError } from "../../../core/errors.ts";
 import type { IpPrefix } from "../../../core/address.ts";
 import type { ObservedGuest } from "../../../guest-init/protocol/configure.ts";
+import type { PortLease } from "../../dhcp/lease.ts";
 import type { Host } from "../lifecycle/host.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
-import { leaseOf } from "./plan-answers.ts";
+import { guestOf } from "../guest/guest-of.ts";
 import { type NicInterface, staying, withNic } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 import type { Supervision } from "../lifecycle/supervision.ts";
@@ -14,7 +15,7 @@ import type { Supervision } from "../lifecycle/supervision.ts";
  * addresses that the guest uses. Throws `SYSCALL_FAILED`. Returns the addresses, for people.
  */
 export function answerPort(live: LivePod, each: NicInterface, host: Host): string {
-  const lease = leaseOf(guestConfigOf(live), each);
+  const lease = leaseNow(live, each, host);
   const { bridge, position } = each;
   if (lease === undefined || bridge === undefined || live.answers.has(position)) return "";
   live.answers.set(
@@ -32,6 +33,13 @@ export function answerPort(live: LivePod, each: NicInterface, host: Host): strin
   );
   return each.addresses.join(" ");
 }
+
+/** A port's lease, with its network as it is now; undefined where podnetd does not answer. */
+const leaseNow = (
+  pod: PodContents,
+  each: NicInterface,
+  { networks }: Pick<Host, "networks">,
+): PortLease | undefined => guestOf(pod.plan).lease(guestConfigOf(pod), each, networks.list());
 
 /**
  * Answers every port of a running pod that is not answered yet; a failure makes the pod degraded.
@@ -54,7 +62,7 @@ export function answerAgain(live: LivePod, { host, records, log }: Supervision):
  */
 export function answerOtherwise(live: LivePod, before: PodContents, watch: Supervision): void {
   for (const each of withNic(staying(live.plan.interfaces))) {
-    const lease = (pod: PodContents): string => JSON.stringify(leaseOf(guestConfigOf(pod), each));
+    const lease = (pod: PodContents): string => JSON.stringify(leaseNow(pod, each, watch.host));
     if (lease(before) !== lease(live)) answerNoMore(live, each.position);
   }
   answerAgain(live, watch);

@@ -1,29 +1,45 @@
-import { familyOf, type IpPrefix, ipOf, networkOf } from "../../../core/address.ts";
+import { familyOf, type Ip, type IpPrefix, ipOf, networkOf } from "../../../core/address.ts";
 import type { PortLease } from "../../dhcp/lease.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import { defaultRoutes } from "./plan-routes.ts";
 import type { InterfacePlan, NicInterface } from "../store/pod-plan.ts";
-import type { Snapshot } from "../plan/snapshot.ts";
+import type { NetworkSnapshot, SubnetSnapshot } from "../plan/snapshot.ts";
+
+/** What an answer says of a network: its gateways. */
+export type AnsweringNetwork = Pick<NetworkSnapshot, "name"> & {
+  readonly subnets: readonly Pick<SubnetSnapshot, "gateway">[];
+};
 
 /**
- * An interface of a guest that asks for its addresses itself, with the gateways that answer: the
- * network's own. On a foreign bridge or tap podnetd answers no guest; the owner's DHCP server may.
+ * Whether podnetd answers a guest that asks for the interface's addresses itself. On a foreign
+ * bridge or tap it does not; the owner's DHCP server may.
  */
-export function answered(
-  each: InterfacePlan,
-  { networks }: Pick<Snapshot, "networks">,
-): InterfacePlan {
-  const network = networks.find(({ name }) => name === each.network);
-  if (network === undefined || each.addresses.length === 0) return each;
-  return { ...each, answeredBy: network.subnets.map(({ gateway }) => ipOf(gateway)) };
-}
+export const isAnswered = ({
+  network,
+  addresses,
+}: Pick<InterfacePlan, "network" | "addresses">): boolean =>
+  network !== undefined && addresses.length > 0;
 
-/** The lease that podnetd answers on a port; undefined where podnetd does not answer. */
-export function leaseOf(guest: GuestConfig, each: NicInterface): PortLease | undefined {
-  const { answeredBy, addresses, gateways, mtu, nic } = each;
-  if (answeredBy === undefined) return undefined;
-  const server = answeredBy.find((ip) => familyOf(ip) === 4);
-  const router6 = answeredBy.find((ip) => familyOf(ip) === 6);
+/** The gateways of an interface's network, which answer. */
+export const answeringGateways = (
+  { network }: Pick<InterfacePlan, "network">,
+  networks: readonly AnsweringNetwork[],
+): readonly Ip[] =>
+  networks.find(({ name }) => name === network)?.subnets.map(({ gateway }) => ipOf(gateway)) ?? [];
+
+/**
+ * The lease of a guest that asks for it on a port; undefined where podnetd does not answer. Pure.
+ */
+export function leaseOf(
+  guest: GuestConfig,
+  each: NicInterface,
+  networks: readonly AnsweringNetwork[],
+): PortLease | undefined {
+  const { addresses, gateways, mtu, nic } = each;
+  if (!isAnswered(each)) return undefined;
+  const answering = answeringGateways(each, networks);
+  const server = answering.find((ip) => familyOf(ip) === 4);
+  const router6 = answering.find((ip) => familyOf(ip) === 6);
   const [v4] = addresses.filter(isFour);
   const v6 = addresses.filter((address) => !isFour(address));
   const byDefault = new Set(defaultRoutes(each).map(({ destination }) => destination));
@@ -79,9 +95,8 @@ export function leaseOf(guest: GuestConfig, each: NicInterface): PortLease | und
 
 const isFour = (address: IpPrefix): boolean => familyOf(address) === 4;
 
-/** The lease that a port's guest gets, for people. */
-export function leaseLines(guest: GuestConfig, each: NicInterface): string[] {
-  const lease = leaseOf(guest, each);
+/** A port's lease for people. */
+export function leaseLines(each: NicInterface, lease: PortLease | undefined): string[] {
   if (lease === undefined) return [];
   const { mac, mtu, hostname, search, v4, v6 } = lease;
   const dns = (servers: readonly string[]): string =>

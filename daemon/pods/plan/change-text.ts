@@ -66,7 +66,7 @@ export function describeChange(
     {
       step: "guest.answer",
       title: "Answered when the guest asks, at its own port",
-      lines: answeredAnew(before, after),
+      lines: answeredAnew(before, after, networks),
     },
   ].filter(({ lines }) => lines.length > 0);
 }
@@ -91,9 +91,15 @@ function sentAnew(had: PodContents, has: PodContents): string[] {
 }
 
 /** For a guest without an agent: the DHCP answers that differ from before. */
-function answeredAnew(before: PodContents, after: PodContents): string[] {
+function answeredAnew(
+  before: PodContents,
+  after: PodContents,
+  networks: readonly NetworkDefinition[],
+): string[] {
   const lines = (pod: PodContents): string[] =>
-    withNic(staying(pod.plan.interfaces)).flatMap((each) => leaseLines(guestConfigOf(pod), each));
+    withNic(staying(pod.plan.interfaces)).flatMap((each) =>
+      leaseLines(each, guestOf(pod.plan).lease(guestConfigOf(pod), each, networks)),
+    );
   const known = new Set(lines(before));
   return lines(after).filter((line) => !known.has(line));
 }

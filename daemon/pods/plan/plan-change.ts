@@ -100,14 +100,13 @@ function added({ plan, spec }: PodContents, change: AddInterface, snapshot: Snap
     ...route,
     field: i < others.length ? "the pod's routes" : `routes[${i - others.length}]`,
   }));
-  const [decided] = planInterfaces(
+  const [made] = planInterfaces(
     [change.spec],
     () => "interface",
     { others: plan.interfaces, routes: routesAsked },
     snapshot,
   );
-  if (decided === undefined) throw new RangeError("One request gives one interface");
-  const made = guestOf(plan).withServers(decided, snapshot);
+  if (made === undefined) throw new RangeError("One request gives one interface");
   const routes = [...plan.routes, ...ownRoutes(change.routes, made, others)];
   const asked = withGuestName(change.spec, made.guestName);
   return assembled(

@@ -1,16 +1,21 @@
 import type { SeedPlan, VmPlan } from "../../../hypervisor/driver.ts";
 import { guestOf } from "../guest/guest-of.ts";
+import { isHeld } from "../machine/held.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { staying } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
 /**
- * The machine as its driver starts it: with the seed disk, which describes the guest's network.
- * Pure.
+ * The machine as its driver starts it: held until its NICs are plugged where the guest needs them
+ * first, and with the seed disk, which describes the guest's network. Pure.
  */
 export function machineOf(pod: PodContents): VmPlan {
   const seed = seedOf(pod);
-  return { ...pod.plan.vm, ...(seed === undefined ? {} : { seed }) };
+  return {
+    ...pod.plan.vm,
+    ...(isHeld(pod.plan) ? { held: true } : {}),
+    ...(seed === undefined ? {} : { seed }),
+  };
 }
 
 /**

@@ -4,6 +4,7 @@ import type { Fragment } from "../../../network/model/desired.ts";
 import type { DiskPlan, NicPlan, OverlayPlan, VmPlan } from "../../../hypervisor/driver.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import type { NetworkDefinition } from "../../config/network-definition.ts";
+import { isHeld } from "../machine/held.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
@@ -81,18 +82,23 @@ export function describePlan(
     ...sentSection(plan, guest),
     {
       step: "nic.plug",
-      title:
-        plan.vm.held === true
-          ? "NICs plugged before the machine runs (QMP)"
-          : "NICs plugged while the guest waits for them (QMP)",
+      title: isHeld(plan)
+        ? "NICs plugged before the machine runs (QMP)"
+        : "NICs plugged while the guest waits for them (QMP)",
       lines: withNic(plan.interfaces).flatMap(({ nic }) => describe.plug(nic, plan.vm)),
     },
-    ...answersSection(plan, guest),
+    ...answersSection(plan, guest, networks),
   ];
 }
 
-function answersSection({ interfaces }: PodPlan, guest: GuestConfig): PlanSection[] {
-  const lines = withNic(interfaces).flatMap((each) => leaseLines(guest, each));
+function answersSection(
+  plan: PodPlan,
+  guest: GuestConfig,
+  networks: readonly NetworkDefinition[],
+): PlanSection[] {
+  const lines = withNic(plan.interfaces).flatMap((each) =>
+    leaseLines(each, guestOf(plan).lease(guest, each, networks)),
+  );
   return lines.length === 0
     ? []
     : [{ step: "guest.answer", title: "Answered when the guest asks, at its own port", lines }];

@@ -39,16 +39,11 @@ export function planPod(spec: PodSpec, snapshot: Snapshot): PodPlan {
   const agent = agentOf(spec);
   const kind = guestOf({ agent });
   kind.refuse(spec);
-  const vm = planMachine(spec, snapshot, kind);
+  const vm = planMachine(spec, snapshot);
   const fieldOf = (i: number): string => `interfaces[${i}]`;
   const world = kind.world(snapshot, spec.interfaces, fieldOf);
   const asked = spec.routes.map((route, i) => ({ ...route, field: `routes[${i}]` }));
-  const interfaces = planInterfaces(
-    spec.interfaces,
-    fieldOf,
-    { others: [], routes: asked },
-    world,
-  ).map((each) => kind.withServers(each, snapshot));
+  const interfaces = planInterfaces(spec.interfaces, fieldOf, { others: [], routes: asked }, world);
   const routes = planRoutes(spec, interfaces);
   const plan: PodPlan = {
     version: planVersion,
@@ -60,7 +55,7 @@ export function planPod(spec: PodSpec, snapshot: Snapshot): PodPlan {
     routes,
     dns: planServers(spec, snapshot.dns),
   };
-  kind.refuseDecided(spec, guestConfigOf({ plan, spec }), interfaces);
+  kind.refuseDecided(spec, guestConfigOf({ plan, spec }), interfaces, snapshot.networks);
   const published = planPublished(
     spec.ports ?? [],
     { interfaces, routes: routesOf(plan) },

@@ -1,6 +1,7 @@
 import { overlaysOf } from "../../../hypervisor/disks/copy-on-write.ts";
 import { everyPort } from "../interfaces/pod-ports.ts";
 import { guestOf } from "../guest/guest-of.ts";
+import { isHeld } from "../machine/held.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import { type NicInterface, type PodPlan, withCni, withNic } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
@@ -74,14 +75,14 @@ export function createSteps(
     // Without NICs the host has no part.
     nics.length === 0 ? machine : order(host, machine),
     together(...guest.configure, sequence(...nics.flatMap((each) => plugSteps(each, plan)))),
-    ...(plan.vm.held === true ? [{ kind: "vm.go" } as const] : []),
+    ...(isHeld(plan) ? [{ kind: "vm.go" } as const] : []),
     ...guest.verify,
   );
 }
 
 /** Plugging a NIC, and answering DHCP requests by it. */
 export const plugSteps = (
-  each: Pick<NicInterface, "position" | "answeredBy">,
+  each: Pick<NicInterface, "position" | "network" | "addresses">,
   plan: Pick<PodPlan, "agent">,
 ): readonly Step[] => [
   { kind: "nic.plug", position: each.position },

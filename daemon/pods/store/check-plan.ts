@@ -82,7 +82,6 @@ const networkInterface = fields({
   mtu: u32,
   guestName: text,
   nic: optional(nic),
-  answeredBy: optional(list(ip)),
   cni: optional(cni),
 });
 

@@ -22,8 +22,8 @@ export interface PodPlan {
   readonly version: typeof planVersion;
   readonly podId: PodId;
   readonly name: PodName;
-  /** Without its seed disk: see `machineOf`. */
-  readonly vm: Omit<VmPlan, "seed">;
+  /** The machine without what `machineOf` derives. */
+  readonly vm: Omit<VmPlan, "seed" | "held">;
   /**
    * Who configures the guest. Absent, also in plans of earlier podnetds: the agent that answers.
    */
@@ -70,11 +70,6 @@ export interface InterfacePlan {
   readonly guestName: IfName;
   /** Absent on loopback: its addresses are on the guest's own `lo`. */
   readonly nic?: NicPlan;
-  /**
-   * The network's own addresses, from which podnetd answers a guest that asks for its addresses by
-   * DHCP. Absent: podnetd does not answer.
-   */
-  readonly answeredBy?: readonly Ip[];
   /** The tap is foreign: podnetd uses it where it is, and leaves it there. */
   readonly tapKept?: true;
   /**

@@ -224,10 +224,10 @@ test("a guest without an agent is notified of other servers at the ports that sa
     interfaces: [
       {
         position: 0,
+        network: "hyper",
         bridge: "hyper0",
         guestName: "eth0",
         addresses: ["10.0.0.2/29"],
-        answeredBy: ["10.0.0.1"],
         gateways: [],
         mtu: 1500,
         nic: nic(0),
@@ -239,6 +239,7 @@ test("a guest without an agent is notified of other servers at the ports that sa
   const spec = { hostname: "web", boot: {}, interfaces: [{}, {}] } as never;
   const answered: (PortLease | string)[] = [];
   const host = {
+    networks: { list: () => [definition("hyper", ["10.0.0.1/29"])] },
     openAnswers: ({ link, lease }: { link: string; lease: PortLease }) => {
       answered.push(lease);
       return { [Symbol.dispose]: () => answered.push(`${link} no more`) };

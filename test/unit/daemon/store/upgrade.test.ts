@@ -2,13 +2,19 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import test from "ava";
-import { ipOf } from "../../../../core/address.ts";
+import { type Ip, ipOf } from "../../../../core/address.ts";
 import { systemClock } from "../../../../core/clock.ts";
 import { migrations } from "../../../../daemon/store/migrations.ts";
-import { type InterfacePlan, parseStoredPlan } from "../../../../daemon/pods/store/pod-plan.ts";
+import {
+  type InterfacePlan,
+  parseStoredPlan,
+  withNic,
+} from "../../../../daemon/pods/store/pod-plan.ts";
 import type { PodId } from "../../../../core/names.ts";
 import { KeptPlans, plansDirectory } from "../../../../daemon/pods/store/kept-plans.ts";
 import { guestConfigOf } from "../../../../daemon/pods/guest/guest-config.ts";
+import { guestOf } from "../../../../daemon/pods/guest/guest-of.ts";
+import { answeringGateways } from "../../../../daemon/pods/interfaces/plan-answers.ts";
 import { portsOf } from "../../../../daemon/pods/interfaces/pod-ports.ts";
 import { machineOf } from "../../../../daemon/pods/plan/plan-seed.ts";
 import type { GuestConfig } from "../../../../guest-init/protocol/configure.ts";
@@ -221,7 +227,14 @@ test("what plans of schema 7 said of ports, guest and seed disk follows from wha
       const { ports, guest, vm } = then.get(name) ?? {};
       t.deepEqual(portsOf(pod.plan, node.definitions), ports, name);
       t.deepEqual(guestConfigOf(pod), guest, name);
-      t.deepEqual(machineOf(pod), vm, name);
+      // podnetd stored what holds a machine, and who answers its guest, until both were derived.
+      const { held: _stored, ...decided } = pod.plan.vm as VmPlan;
+      t.deepEqual(machineOf({ ...pod, plan: { ...pod.plan, vm: decided } }), vm, name);
+      for (const each of withNic(pod.plan.interfaces)) {
+        const { answeredBy } = each as { readonly answeredBy?: readonly Ip[] };
+        const [answers] = guestOf(pod.plan).steps.plugged(each);
+        t.deepEqual(answers && answeringGateways(each, node.definitions), answeredBy, name);
+      }
       then.delete(name);
     }
   t.deepEqual([...then.keys()], []);
