@@ -132,7 +132,7 @@ async function down(parts: ServiceParts): Promise<string[]> {
   } catch (thrown) {
     for (const fragment of networks.fragments())
       await network.apply(fragment, AbortSignal.timeout(60_000)).catch((err: unknown) => {
-        log.error({ network: fragment.key, err }, "The network cannot be put back");
+        log.error({ network: fragment.key, err }, "Failed to restore the network");
       });
     await networks.answerNames();
     pods.admit();

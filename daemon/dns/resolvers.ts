@@ -236,7 +236,7 @@ export class Resolvers implements Disposable {
     const now = clock.monotonic();
     if (now - (this.#crowdedMs.get(network) ?? -Infinity) < crowdedEveryMs) return;
     this.#crowdedMs.set(network, now);
-    log.warn({ network, holder }, "Questions by an address of this network exceed its share");
+    log.warn({ network, holder }, "DNS queries from an address of this network exceed its share");
   }
 
   #resolver(network: NetworkName): Resolver {

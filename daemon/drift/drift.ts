@@ -74,7 +74,7 @@ export class DriftWatch implements AsyncDisposable {
     this.#looks = new WorkQueue({
       place: "netlink",
       backoff: { firstMs: Math.min(1000, everyMs), longestMs: everyMs },
-      onDegraded: (_, { error }) => log.error({ err: error }, "Cannot look for drift"),
+      onDegraded: (_, { error }) => log.error({ err: error }, "Failed to look for drift"),
     });
     this.#opened.use(
       watch(

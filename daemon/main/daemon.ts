@@ -184,7 +184,7 @@ export async function openDaemon(
     startedMs,
     end: () => end(),
   };
-  const refusals = new Tally(logOf("api"), "Callers were refused or cut", (reason) =>
+  const refusals = new Tally(logOf("api"), "Callers refused or disconnected", (reason) =>
     node.metrics.refused(reason),
   );
   opened.defer(() => refusals.close());
@@ -266,7 +266,7 @@ async function warnOfObstacles(
     for (const each of await network.observe.obstacles(networks.fragments(), limit))
       log.warn({ hint: obstacleHint(each) }, obstacleText(each));
   } catch (err) {
-    log.warn({ err }, "Cannot look for what others drop of what is forwarded");
+    log.warn({ err }, "Failed to look for foreign rules that drop forwarded packets");
   }
 }
 
@@ -274,7 +274,7 @@ async function warnOfObstacles(
 function warnOfQemu(qemu: HostQemu, log: Log): void {
   const err = qemu.missing();
   if (err !== undefined)
-    log.warn({ err, hint: err.hint }, "QEMU is not installed: containers only, and no pods");
+    log.warn({ err, hint: err.hint }, "QEMU is not installed: only containers work, not pods");
 }
 
 /**
@@ -283,7 +283,7 @@ function warnOfQemu(qemu: HostQemu, log: Log): void {
  */
 function warnOfRunDir({ runDir }: Config, log: Log): void {
   const problem = runDirProblem(runDir);
-  if (problem !== undefined) log.error({ err: problem }, "No machine can start yet");
+  if (problem !== undefined) log.error({ err: problem }, "VMs cannot start yet");
 }
 
 function makeRunDirs(config: Config): void {

@@ -8,7 +8,7 @@ const intervalMs = 10_000;
 interface Reported {
   readonly atMs: number;
   /** Defects since then. */
-  untold: number;
+  unlogged: number;
 }
 
 /**
@@ -38,14 +38,14 @@ export class Defects implements Disposable {
     const reported = this.#reported.get(place);
     const now = this.#clock.monotonic();
     if (reported !== undefined && now - reported.atMs < intervalMs) {
-      reported.untold++;
+      reported.unlogged++;
       return;
     }
-    this.#reported.set(place, { atMs: now, untold: 0 });
-    const unlogged = reported?.untold ?? 0;
+    this.#reported.set(place, { atMs: now, unlogged: 0 });
+    const unlogged = reported?.unlogged ?? 0;
     this.#log.error(
       { place, err, ...(unlogged === 0 ? {} : { unlogged }) },
-      "A defect of podnet, please report it: what it met was dropped, podnetd goes on",
+      "Defect in podnet, please report it: the event that met it was dropped, and podnetd continues",
     );
   }
 

@@ -137,7 +137,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   const published = opened.use(new HeldPorts(parts.hold));
   const records = new PodRecords({ db, journal, addresses, clock, published, kept });
   const log = logOf("pod");
-  const unanswered = new Tally(log, "Guests ask what is not answered", (what) =>
+  const unanswered = new Tally(log, "Unanswered DHCP or router requests of guests", (what) =>
     metrics.guestDropped(what),
   );
   const host = openHost(parts, { network, networks, records, published, log, unanswered });
@@ -213,7 +213,7 @@ function openNetwork({ db, config, kernel, logOf }: NodeParts): HostNetwork {
     chain: config.iptablesChain,
     ...(remembered === undefined ? {} : { remembered: parseRemembered(remembered) }),
     remember: (value) => rememberNetwork(db, JSON.stringify(value)),
-    repeated: (err) => log.warn({ err }, "The firewall's rules are compared and written once more"),
+    repeated: (err) => log.warn({ err }, "Comparing and writing the firewall's rules once more"),
     ...(kernel === undefined ? {} : { kernel }),
   });
 }
@@ -278,10 +278,7 @@ function openHost(
       try {
         records.shown(live, text);
       } catch (thrown) {
-        log.warn(
-          { pod_id: live.plan.podId, err: thrown },
-          "Cannot write down what the guest shows",
-        );
+        log.warn({ pod_id: live.plan.podId, err: thrown }, "Failed to record the guest's state");
       }
     },
     learn: (live, text, next) => records.learn(live, text, next),

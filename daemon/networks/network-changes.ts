@@ -113,7 +113,10 @@ export class NetworkChanges {
     try {
       await body();
     } catch (err) {
-      this.#parts.log.error({ network: name, err }, "Cannot take away all of what the network was");
+      this.#parts.log.error(
+        { network: name, err },
+        "Failed to remove all of the network's former state",
+      );
     }
   }
 }

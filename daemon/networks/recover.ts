@@ -49,7 +49,7 @@ export async function recoverNetworks(parts: RecoverParts): Promise<NetworkDefin
       AbortSignal.timeout(hostMs),
     )
     .catch((err: unknown) => {
-      parts.log.error({ err }, "Forwarding that no network needs cannot be put back");
+      parts.log.error({ err }, "Failed to reset forwarding that no network needs");
     });
   return recovered;
 }
@@ -153,6 +153,6 @@ async function recoverOne(row: rows.NetworkRow, parts: RecoverParts): Promise<vo
     // host.
     if (row.before !== undefined) rows.revertNetwork(db, name);
   } catch (err) {
-    log.error({ network: name, err }, "The network cannot be put right yet");
+    log.error({ network: name, err }, "Failed to repair the network; drift repair retries");
   }
 }

@@ -234,7 +234,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     try {
       await dropOverlayNetwork(name, networks, new OverlayMemory(db, name, log));
     } catch (err) {
-      log.error({ overlay: name, err }, "The network of an overlay that is no more stays");
+      log.error({ overlay: name, err }, "Failed to remove the network of an overlay that is gone");
     }
   }
 

@@ -57,7 +57,7 @@ export class OverlayWatch implements Disposable {
       );
     }
     overlays.tunnels.onEnd = (overlay, reason) => {
-      log.warn({ overlay, reason }, "A tunnel has ended; it is opened again");
+      log.warn({ overlay, reason }, "A tunnel has ended; reopening it");
       this.#soon();
     };
   }

@@ -47,7 +47,7 @@ export class SharedSubnet {
       for (const trouble of this.#troubles)
         if (!before.includes(trouble)) log.warn({ overlay }, trouble);
     } catch (thrown) {
-      log.warn({ overlay, err: toPodnetError(thrown) }, "Addresses of the host cannot be listed");
+      log.warn({ overlay, err: toPodnetError(thrown) }, "Failed to list the host's addresses");
     }
   }
 }

@@ -59,7 +59,7 @@ export class Pods implements RunningPorts {
 
   constructor(parts: PodsParts) {
     this.#parts = parts;
-    const dropped = new Tally(parts.log, "Guests do more than is reported", (what) =>
+    const dropped = new Tally(parts.log, "Guest events dropped (rate limit)", (what) =>
       parts.metrics.guestDropped(what),
     );
     const { host, records, log, metrics } = parts;

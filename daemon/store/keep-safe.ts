@@ -26,7 +26,7 @@ export async function keepSafe(parts: KeepSafe): Promise<AsyncDisposable> {
       try {
         db.checkpoint();
       } catch (err) {
-        log.warn({ err }, "The state's log cannot be copied into it yet");
+        log.warn({ err }, "Failed to checkpoint the state's log");
       }
     }),
     every.checkpointMs,
@@ -49,6 +49,6 @@ async function copy({ db, file, log }: KeepSafe): Promise<void> {
   try {
     await writeCopy(db, file, migrations.length);
   } catch (err) {
-    log.warn({ err }, "There is no new copy of the state");
+    log.warn({ err }, "Failed to copy the state");
   }
 }

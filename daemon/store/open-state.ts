@@ -33,8 +33,8 @@ function openSomehow(path: string, reserve: Reserve, log: Log): Database {
   }
   const db = Database.openWithoutRoom(path);
   log.error(
-    { hint: "Make room in the state directory; podnetd goes on by itself then" },
-    "The state directory is full: pods are listed and ended, and nothing new is taken on",
+    { hint: "Free space in the state directory; podnetd then continues by itself" },
+    "The state directory is full: pods can be listed and deleted, but nothing new is accepted",
   );
   return db;
 }
@@ -46,7 +46,7 @@ export function watchRoom(db: Database, log: Log): Disposable {
       if (db.hasRoom) return;
       try {
         db.lookForRoom();
-        if (db.hasRoom) log.info({}, "There is room in the state directory again");
+        if (db.hasRoom) log.info({}, "The state directory has space again");
       } catch {
         // The lack of room has been logged.
       }

@@ -148,7 +148,7 @@ export async function startPodnetd(options: PodnetdOptions): Promise<Podnetd> {
  * notice. A podnetd with failpoints is not asked: it is made to fail.
  */
 export function requireNoDefects(log: string): void {
-  const found = log.split("\n").filter((line) => line.includes("A defect of podnet, please"));
+  const found = log.split("\n").filter((line) => line.includes("Defect in podnet, please"));
   if (found.length > 0) throw new Error(`podnetd met defects of its own:\n${found.join("\n")}`);
 }
 

@@ -468,7 +468,7 @@ export class Simulation {
    * Whether a delete by force went on although its first commit, which says `deleting`, had failed.
    */
   #isDeletedUnwritten(id: string): boolean {
-    const said = `log ${id} Deleting the pod although that cannot be written down`;
+    const said = `log ${id} Deleting the pod, although the deletion cannot be recorded`;
     return this.trace.some((line) => line.includes(said));
   }
 }

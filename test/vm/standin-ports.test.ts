@@ -95,7 +95,7 @@ test.serial(
     t.is(await dial(8080), "ECONNRESET");
     t.is(podnetd.exitCode, null);
     t.deepEqual(await defects(), ['podnet_defects_total{place="ports"} 1']);
-    t.regex(rig.daemon.log(), /"place":"ports",.*"msg":"A defect of podnet, please report it/);
+    t.regex(rig.daemon.log(), /"place":"ports",.*"msg":"Defect in podnet, please report it/);
     // The next is handled as any, and the pod's machine takes none.
     t.is(await dial(8080), "ECONNRESET");
     t.is((await defects()).join(), 'podnet_defects_total{place="ports"} 1');

@@ -133,12 +133,12 @@ export class Extension {
         maxOutput: mostOutput,
       });
       const duration_ms = Math.round(performance.now() - begun);
-      log.info({ ...fields, duration_ms, stdout, stderr }, "A command of the extension was run");
+      log.info({ ...fields, duration_ms, stdout, stderr }, "Extension command succeeded");
       return stdout.trim();
     } catch (thrown) {
       const error = toPodnetError(thrown).with({ field: `Backend.${name}` });
       if (error.code !== "CANCELLED")
-        log.warn({ ...fields, err: error }, "A command of the extension has failed");
+        log.warn({ ...fields, err: error }, "Extension command failed");
       throw error;
     }
   }

@@ -71,7 +71,7 @@ export class KernelFollower implements AsyncDisposable {
       place: "overlay",
       backoff,
       onDegraded: (_, { error }) =>
-        parts.log.error({ err: error }, "The overlay cannot be made as it should be"),
+        parts.log.error({ err: error }, "Failed to apply the overlay; retrying"),
     });
   }
 

@@ -27,7 +27,7 @@ export class Leftovers implements AsyncDisposable {
       place: "overlay",
       backoff,
       onDegraded: (_, { error }) =>
-        parts.log.error({ err: error }, "Failed to remove what no overlay wants; retrying"),
+        parts.log.error({ err: error }, "Failed to remove leftovers of overlays; retrying"),
     });
   }
 

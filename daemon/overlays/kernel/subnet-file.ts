@@ -156,8 +156,8 @@ export class SubnetFile implements Disposable {
 
 /** The log message while the file is not as planned. */
 const missing = {
-  write: "Programs on the host are not notified of the overlay",
-  remove: "What has been given up is still reported",
+  write: "Failed to write the overlay's subnet file; retrying",
+  remove: "Failed to remove the overlay's subnet file; retrying",
 } as const;
 
 /** Where it is written before it is put in its place. */

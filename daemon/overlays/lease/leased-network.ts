@@ -145,7 +145,7 @@ export class LeasedNetwork implements AsyncDisposable {
         takeBack(before);
         const text = String(err);
         if (text !== logged)
-          log.error({ network, err }, "The network cannot follow its overlay yet");
+          log.error({ network, err }, "Failed to apply the overlay to its network; retrying");
         logged = text;
         await pause(signal);
       }

@@ -206,7 +206,7 @@ export class TunnelWatch implements Disposable {
     void this.#tryOut(address, tunnel)
       .catch((thrown: unknown) => {
         const err = toPodnetError(thrown);
-        this.#options.log.warn({ err }, "The overlay's tunnel could not be tried out");
+        this.#options.log.warn({ err }, "Failed to test the overlay's tunnel");
       })
       .finally(() => (this.#trying = false));
   }

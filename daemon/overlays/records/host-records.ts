@@ -142,7 +142,7 @@ export class HostRecords implements AsyncDisposable {
       await this.#parts.etcd.revoke(this.#lease.id, { signal });
     } catch (err) {
       // They end by themselves.
-      this.#parts.log.warn({ err }, "Other hosts see this one's pods until its records end");
+      this.#parts.log.warn({ err }, "Other hosts see this host's pods until its records expire");
     }
   }
 
@@ -257,9 +257,9 @@ export class HostRecords implements AsyncDisposable {
     const { log } = this.#parts;
     this.#unwritten = thrown;
     if (thrown !== undefined && !this.#failing)
-      log.warn({ err: thrown }, "Other hosts cannot be notified of this one's pods");
+      log.warn({ err: thrown }, "Failed to publish this host's pods to other hosts; retrying");
     if (thrown === undefined && this.#failing)
-      log.info({}, "Other hosts are notified of this one's pods again");
+      log.info({}, "This host's pods are published to other hosts again");
     this.#failing = thrown !== undefined;
   }
 

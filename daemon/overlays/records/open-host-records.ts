@@ -82,7 +82,7 @@ async function followJournal(
     } catch (err) {
       // Too much at once: all of it is looked at again.
       if (isPodnetError(err, "EVENTS_LOST")) continue;
-      log.error({ err }, "Other hosts are not notified of changes of pods any more");
+      log.error({ err }, "Changes of pods are no longer published to other hosts");
       return;
     }
   }

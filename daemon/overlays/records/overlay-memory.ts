@@ -22,10 +22,7 @@ export class OverlayMemory implements Disposable {
       place: "overlay",
       backoff,
       onDegraded: (_, { error }) =>
-        log.warn(
-          { overlay: name, err: error },
-          "What is known of an overlay cannot be written down yet",
-        ),
+        log.warn({ overlay: name, err: error }, "Failed to record an overlay's state; retrying"),
     });
     this.#record = overlayRecord(db, name);
     this.#written = JSON.stringify(this.#record);

@@ -108,7 +108,7 @@ export class PeerMemory implements Disposable {
       writePeers(db, overlay, { bootId, writtenMs: clock.now(), sides });
     } catch (thrown) {
       // The stored peers are only used in a boot without etcd.
-      log.warn({ overlay, err: toPodnetError(thrown) }, "Other hosts cannot be written down");
+      log.warn({ overlay, err: toPodnetError(thrown) }, "Failed to record the other hosts");
     }
   }
 }

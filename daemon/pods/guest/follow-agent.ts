@@ -62,7 +62,10 @@ async function follow(live: LivePod, watch: Supervision, signal: AbortSignal): P
 function cutOff({ plan }: LivePod, watch: Supervision, reason: PodnetError): void {
   watch.dropped?.("guest_cut_off");
   watch.records.degraded(plan, lost, reason);
-  watch.log.warn({ pod_id: plan.podId, err: reason }, "A guest is cut off: it broke the protocol");
+  watch.log.warn(
+    { pod_id: plan.podId, err: reason },
+    "Guest disconnected: it violated the protocol",
+  );
 }
 
 /**
@@ -256,6 +259,6 @@ export async function configureNow(
     if (signal.aborted) return;
     const error = toPodnetError(thrown, "AGENT_TIMEOUT");
     watch.records.degraded(plan, "not configured again", error);
-    watch.log.warn({ pod_id: plan.podId, err: error }, "Cannot configure the guest again");
+    watch.log.warn({ pod_id: plan.podId, err: error }, "Failed to reconfigure the guest");
   }
 }

@@ -43,10 +43,10 @@ export async function deleteDamaged(pod: DamagedPod, ending: DamagedEnding): Pro
     ...(await undoPod(live, host, { graceful: false, dropDisks: "anyway" })),
     ...(await failureOf(removeOverlaysOf(config.disksDir, id))),
   ];
-  for (const err of failures) log.error({ pod_id: id, err }, "Cannot undo all of the pod");
+  for (const err of failures) log.error({ pod_id: id, err }, "Failed to remove all of the pod");
   const left = { plan: live.plan, spec: found?.spec ?? unknownSpec };
   records.forgetDamaged(remains, failures.length === 0 ? undefined : left);
-  log.warn({ pod_id: id }, "Pod deleted whose record was damaged");
+  log.warn({ pod_id: id }, "Deleted a pod with a damaged record");
 }
 
 /** The plan kept alongside the state, if it is this pod's of this state. */

@@ -88,7 +88,10 @@ async function takeAway(
       followAgain(live, ending);
       throw unwritable ? mayBeForced(name, thrown) : thrown;
     }
-    log.warn({ pod_id: id, err: thrown }, "Deleting the pod although that cannot be written down");
+    log.warn(
+      { pod_id: id, err: thrown },
+      "Deleting the pod, although the deletion cannot be recorded",
+    );
   }
   unsubscribe(live);
   ending.gone(live);
@@ -98,7 +101,7 @@ async function takeAway(
   });
   if (first === undefined) return undefined;
   const error = others.length === 0 ? toPodnetError(first) : attach(first, others);
-  log.error({ pod_id: id, err: error }, "Cannot undo all of the pod");
+  log.error({ pod_id: id, err: error }, "Failed to remove all of the pod");
   return error;
 }
 

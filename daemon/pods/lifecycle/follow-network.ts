@@ -73,7 +73,10 @@ async function ensurePorts(
   const fragment = { kind, key, ports: ports.filter(({ tap }) => taps.includes(tap)) };
   if (fragment.ports.length === 0) return;
   await host.network.apply(fragment, AbortSignal.timeout(portsMs)).catch((err: unknown) => {
-    log.error({ pod_id: key, err }, "A port cannot follow its network yet");
+    log.error(
+      { pod_id: key, err },
+      "Failed to apply a network's update to a port; drift repair retries",
+    );
   });
 }
 

@@ -27,7 +27,7 @@ export function keepTrying(
       records.degraded(plan, what, why);
     } catch (thrown) {
       // Maybe there is no room to write anything: then this has to wait as well.
-      log.warn({ pod_id: id, err: thrown }, `Not written down: ${what}`);
+      log.warn({ pod_id: id, err: thrown }, `Failed to record: ${what}`);
     }
   };
   const work = (): Promise<void> =>

@@ -43,7 +43,7 @@ export async function recoverPods(recovery: Recovery): Promise<void> {
   for (const { id, damage } of rows.filter(isDamaged))
     recovery.log.error(
       { pod_id: id, err: damage },
-      "The pod's record is damaged; it is left as it is",
+      "The pod's record is damaged; podnetd leaves the pod as it is",
     );
   const waiting = rows.filter((row): row is PodRow => !isDamaged(row)).values();
   const worker = async (): Promise<void> => {
@@ -63,17 +63,14 @@ export async function recoverPods(recovery: Recovery): Promise<void> {
 function logUnknownDisks(known: ReadonlySet<string>, { disksDir, log }: Recovery): void {
   for (const id of overlayDirectories(disksDir))
     if (!known.has(id))
-      log.warn(
-        { pod_id: id },
-        "There is no record of the pod that wrote to disks; podnet down removes it",
-      );
+      log.warn({ pod_id: id }, "Found disks of a pod without a record; podnet down removes them");
 }
 
 async function recoverOrRetry(row: PodRow, recovery: Recovery): Promise<void> {
   try {
     await recoverPod(row, recovery, reattachMs.first);
   } catch (thrown) {
-    recovery.log.error({ pod_id: row.id, err: thrown }, "Cannot recover the pod, trying again");
+    recovery.log.error({ pod_id: row.id, err: thrown }, "Failed to recover the pod; retrying");
     const what = row.state === "running" || row.state === "paused" ? notYet : leftBehind;
     const later: Recovery = { ...recovery, sweeping: false };
     keepTrying(row, what, thrown, recovery, (now) => recoverPod(now, later, reattachMs.again));
@@ -111,11 +108,11 @@ function removeNamespaces(known: ReadonlySet<string>, { netnsDir, host, log }: R
   for (const name of namesIn(netnsDir)) {
     const podId = name.replace(/-.*/, "");
     if (known.has(podId)) continue;
-    log.warn({ pod_id: podId }, "Removing a network namespace that has no record");
+    log.warn({ pod_id: podId }, "Removing a network namespace without a record");
     try {
       host.sandboxes.remove(join(netnsDir, name));
     } catch (err) {
-      log.error({ pod_id: podId, err }, "Cannot remove the namespace");
+      log.error({ pod_id: podId, err }, "Failed to remove the namespace");
     }
   }
 }
@@ -130,23 +127,20 @@ async function removeLeft(known: ReadonlySet<string>, recovery: Recovery): Promi
   for (const found of unknownMachines(known, { ...recovery, driver: host.driver })) {
     const { podId, pid } = found;
     if (isOrphan(found)) {
-      log.error(
-        { pod_id: podId, pid },
-        "There is no record of a machine that runs; it is left alone",
-      );
+      log.error({ pod_id: podId, pid }, "A running VM has no record; podnetd leaves it alone");
       continue;
     }
-    log.warn({ pod_id: podId }, "Removing what a machine without a record has left");
+    log.warn({ pod_id: podId }, "Removing leftovers of a VM without a record");
     const plan = planToReap(found, host.confinement);
     const remove = (): Promise<void> => host.driver.reap(undefined, plan);
     await remove().catch((thrown: unknown) => {
       // There is no row to carry the reason.
-      log.error({ pod_id: podId, err: thrown }, "Cannot remove it, trying again");
+      log.error({ pod_id: podId, err: thrown }, "Failed to remove leftovers of a VM; retrying");
       retries.failed(
         `remains ${podId}`,
         async () => {
           await remove();
-          log.info({ pod_id: podId }, "What the machine without a record left is removed");
+          log.info({ pod_id: podId }, "Removed leftovers of a VM without a record");
         },
         thrown,
       );

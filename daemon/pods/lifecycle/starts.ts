@@ -180,7 +180,7 @@ export class Starts {
     }
     log.warn(
       { pod_id: plan.podId, err: result.error, duration_ms: elapsed() },
-      "Pod does not start",
+      "Pod failed to start",
     );
     this.#parts.supervision.writeDown(plan, () => {
       if (result.kind === "undone" && !how.keep)

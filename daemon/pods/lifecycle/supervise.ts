@@ -91,7 +91,7 @@ async function machineEnded(live: LivePod, watch: Supervision, poweredOff: boole
     unsubscribe(live);
     const record = (): Promise<void> => recordEnd(live, watch, poweredOff);
     await record().catch((thrown: unknown) => {
-      keepTrying(row, "the end of its machine cannot be written down", thrown, watch, record);
+      keepTrying(row, "the end of its VM cannot be recorded", thrown, watch, record);
     });
   });
 }
@@ -117,6 +117,6 @@ async function recordEnd(live: LivePod, watch: Supervision, poweredOff: boolean)
 async function freeHeld(live: LivePod, { host, log }: Supervision): Promise<void> {
   const failures = await undoPod(live, host, { graceful: false });
   for (const failure of failures)
-    log.error({ pod_id: live.plan.podId, err: failure }, "Cannot free what the machine held");
+    log.error({ pod_id: live.plan.podId, err: failure }, "Failed to release the VM's resources");
   if (failures.length > 0) throw failures[0];
 }

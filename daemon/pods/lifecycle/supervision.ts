@@ -28,6 +28,6 @@ export interface Supervision {
 export function guard(live: LivePod, watch: Supervision, body: () => void | Promise<void>): void {
   const run = async (): Promise<void> => body();
   run().catch((thrown: unknown) => {
-    watch.log.error({ pod_id: live.plan.podId, err: thrown }, "Cannot follow the pod");
+    watch.log.error({ pod_id: live.plan.podId, err: thrown }, "Failed to supervise the pod");
   });
 }

@@ -88,7 +88,7 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   try {
     await ensure(signal);
   } catch (thrown) {
-    recovery.log.error({ pod_id: row.id, err: thrown }, "Cannot put the pod's ports right");
+    recovery.log.error({ pod_id: row.id, err: thrown }, "Failed to repair the pod's ports");
     keepTrying(records.get(row.id) ?? row, portsLacking, thrown, recovery, async () => {
       await ensure(limited(reattachMs.again, recovery.over));
     });
@@ -109,7 +109,7 @@ async function findAgain(
   if (vm !== undefined) return { vm, record };
   const found = driver.recordOf(plan.vm);
   if (found === undefined) return { record };
-  log.warn({ pod_id: id, pid: found.pid }, "The machine's record was lost; it is found again");
+  log.warn({ pod_id: id, pid: found.pid }, "Found a VM again whose record was lost");
   const again = await driver.reattach(found, plan.vm, signal);
   if (again !== undefined) records.started(id, found);
   return { vm: again, record: found };
@@ -130,7 +130,7 @@ export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
     flowsEnded: recovery.sweeping && (row.state === "stopped" || row.state === "failed"),
   });
   for (const failure of failures) {
-    recovery.log.error({ pod_id: row.id, err: failure }, "Cannot undo what is left of the pod");
+    recovery.log.error({ pod_id: row.id, err: failure }, "Failed to remove the rest of the pod");
   }
   if (failures.length > 0) throw failures[0];
 }

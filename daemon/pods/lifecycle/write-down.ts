@@ -9,10 +9,10 @@ export function writeDown({ podId }: PodPlan, write: () => void, watch: Supervis
     write();
     return undefined;
   } catch (thrown) {
-    log.error({ pod_id: podId, err: thrown }, "Cannot write down how it ended, trying again");
+    log.error({ pod_id: podId, err: thrown }, "Failed to record the pod's end; retrying");
     const row = records.getUsable(podId);
     const again = async (): Promise<void> => write();
-    if (row !== undefined) keepTrying(row, "its end cannot be written down", thrown, watch, again);
+    if (row !== undefined) keepTrying(row, "its end cannot be recorded", thrown, watch, again);
     return thrown;
   }
 }

@@ -34,7 +34,7 @@ export function planNew(
 ): PodPlan {
   const snapshot = gatherSnapshot(spec, freshId(parts), worldOf(parts, found, imagesOnly));
   for (const which of snapshot.cni?.passedOver ?? [])
-    parts.log.warn({}, `A file of CNI plugins is passed over: ${which}`);
+    parts.log.warn({}, `Skipping a CNI configuration file: ${which}`);
   return planPod(spec, snapshot);
 }
 

@@ -8,7 +8,7 @@ export const guardFaults: readonly Fault[] = [
     kind: "repair",
     name: "a defect is logged in words that no rig looks for",
     file: "daemon/main/defects.ts",
-    find: '"A defect of podnet, please report it: what it met was dropped, podnetd goes on",',
+    find: '"Defect in podnet, please report it: the event that met it was dropped, and podnetd continues",',
     put: '"Something went wrong",',
     noticedBy: {
       file: unit,

@@ -41,7 +41,7 @@ test("what is noted is so, is warned of once, and is written when that can be do
   memory.note({ heardMs: 1 });
   memory.note({ heardMs: 2 });
   t.is(memory.record.heardMs, 2);
-  t.deepEqual(here.warnings, ["What is known of an overlay cannot be written down yet"]);
+  t.deepEqual(here.warnings, ["Failed to record an overlay's state; retrying"]);
   t.deepEqual(overlayRecord(here.db, "flannel"), {});
   here.refuseWrites(false);
   await until("it is written", () => overlayRecord(here.db, "flannel").heardMs === 2);

@@ -113,14 +113,14 @@ test.serial(
     const { file, warnings, ready } = open(join(blocked, "subnet.env"));
     file.write(env(5));
     t.is(ready(), 1);
-    t.is(warnings[0]?.[0], "Programs on the host are not notified of the overlay");
+    t.is(warnings[0]?.[0], "Failed to write the overlay's subnet file; retrying");
     t.regex(String(warnings[0]?.[1].err), /ENOTDIR|EEXIST/);
     t.is(file.former(), undefined);
     const directory = join(top, "directory.env");
     mkdirSync(join(directory, "full"), { recursive: true });
     const other = open(directory);
     other.file.remove();
-    t.is(other.warnings[0]?.[0], "What has been given up is still reported");
+    t.is(other.warnings[0]?.[0], "Failed to remove the overlay's subnet file; retrying");
   },
 );
 
@@ -148,8 +148,8 @@ test.serial("what could not be written or removed is, once it can be", async (t)
   watchEffects(undefined);
   await until("nothing", () => readdirSync(directory).length === 0);
   const [without, goneStill] = [reported[0], reported.at(-1)];
-  t.is(without, "Programs on the host are not notified of the overlay");
-  t.is(goneStill, "What has been given up is still reported");
+  t.is(without, "Failed to write the overlay's subnet file; retrying");
+  t.is(goneStill, "Failed to remove the overlay's subnet file; retrying");
   t.is(reported.length, 3, "each once, however often it is tried");
 });
 
