@@ -149,7 +149,7 @@ function checkHead(flags: number, length: number, check: Check): void {
   // (Ends of streams, Connect's 2 and gRPC-Web's 128, are sent by servers alone.)
   throw refusal(
     flags === compressed
-      ? new PodnetError("UNSUPPORTED", "Compressed messages are not taken", {
+      ? new PodnetError("UNSUPPORTED", "Compressed messages are not supported", {
           hint: "Send them as they are",
         })
       : new PodnetError("INVALID_ARGUMENT", `A message has flags ${flags}, which no request has`),
@@ -161,7 +161,7 @@ function readable(input: DescMessage, message: Uint8Array): void {
     fromBinary(input, message);
   } catch (cause) {
     throw refusal(
-      new PodnetError("INVALID_ARGUMENT", `The request is no ${input.typeName}`, {
+      new PodnetError("INVALID_ARGUMENT", `The request is not a valid ${input.typeName}`, {
         hint: "Encode it by the .proto files in api/podnet/v1",
         cause,
       }),

@@ -84,7 +84,7 @@ function explain(thrown: unknown, target: string, options: CallOptions | undefin
   const said = thrown instanceof ConnectError && thrown.findDetails(ErrorInfoSchema).length > 0;
   if (!lost || said) return error;
   if (calmedDown(thrown)) {
-    return new PodnetError("LIMIT_REACHED", `podnetd refuses connections of yours at ${target}`, {
+    return new PodnetError("LIMIT_REACHED", `podnetd refuses your connections at ${target}`, {
       hint: "Try again in a second, close connections, or raise limits.connections_per_s or limits.connections_per_caller",
       details: { target },
       cause: thrown,

@@ -56,7 +56,7 @@ function refuseMachine(spec: wire.PodSpec | undefined): void {
   if (field === undefined) return;
   throw new PodnetError(
     "INVALID_ARGUMENT",
-    "The machine runs already: how it is made is its owner's",
+    "The VM runs already: its owner decides how it is made",
     {
       field,
       hint: "Leave it out",

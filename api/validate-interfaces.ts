@@ -265,7 +265,7 @@ export function checkMtu(mtu: number, family: 4 | 6, field: string): void {
   if (mtu >= minMtu[family] && mtu <= maxMtu) return;
   throw new PodnetError("MTU_OUT_OF_RANGE", `An MTU of ${mtu} is out of range`, {
     field,
-    hint: `Use ${minMtu[family]} to ${maxMtu}${family === 6 ? ", as IPv6 wants" : ""}`,
+    hint: `Use ${minMtu[family]} to ${maxMtu}${family === 6 ? ", as IPv6 requires" : ""}`,
     details: { mtu, smallest: minMtu[family], largest: maxMtu },
   });
 }

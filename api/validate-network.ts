@@ -82,6 +82,6 @@ function validateMtu(asked: number | undefined, subnets: readonly SubnetSpec[]):
   if (mtu >= least && mtu <= mtus.most) return mtu;
   throw new PodnetError("MTU_OUT_OF_RANGE", `MTU ${mtu} is not between ${least} and ${mtus.most}`, {
     field: "mtu",
-    hint: `Use ${least} to ${mtus.most}${ipv6 ? ", as IPv6 asks for" : ""}, or leave it out for ${mtus.default}`,
+    hint: `Use ${least} to ${mtus.most}${ipv6 ? ", as IPv6 requires" : ""}, or leave it out for ${mtus.default}`,
   });
 }

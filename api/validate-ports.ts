@@ -86,7 +86,7 @@ function validatePort(port: wire.PublishedPort, field: string): PortSpec {
   if (protocol === "sctp" && (hostIp === undefined || (hostIp !== "*" && isLoopback(hostIp)))) {
     throw new PodnetError("UNSUPPORTED", "SCTP cannot be published on loopback", {
       field: `${field}.host_ip`,
-      hint: "Loopback is served by sockets of podnetd's, of which there are TCP and UDP alone; give an address of the host, or *",
+      hint: "Ports on loopback are TCP or UDP only; give an address of the host, or *",
     });
   }
   const where = hostIp === undefined ? {} : { hostIp };
@@ -108,7 +108,7 @@ function parseHostIp(text: string, field: string): Ip | "*" {
   ) {
     throw new PodnetError("ADDRESS_INVALID", `Nothing can be published at ${ip}`, {
       field,
-      hint: "Give an address of the host that needs no zone, 0.0.0.0, :: or *; or none, for the host alone",
+      hint: "Give an address of the host that needs no zone, 0.0.0.0, :: or *; or leave it out, for the host only",
     });
   }
   return ip;

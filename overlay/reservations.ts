@@ -119,13 +119,17 @@ const spaceText = ({ v4, v6 }: OverlayConfig): string =>
     .join(" and ");
 
 const taken = (subnets: Subnets, holder: Lease): PodnetError =>
-  new PodnetError("SUBNET_TAKEN", `${subnetsText(subnets)} cannot be kept: another host has it`, {
-    hint: "Choose another subnet, or have that host leave the overlay",
-    details: {
-      holder: subnetsText(holder.subnets),
-      publicIp: holder.value.publicIp ?? holder.value.publicIp6 ?? "",
+  new PodnetError(
+    "SUBNET_TAKEN",
+    `${subnetsText(subnets)} cannot be reserved: another host has it`,
+    {
+      hint: "Choose another subnet, or have that host leave the overlay",
+      details: {
+        holder: subnetsText(holder.subnets),
+        publicIp: holder.value.publicIp ?? holder.value.publicIp6 ?? "",
+      },
     },
-  });
+  );
 
 export interface Reserving {
   readonly prefix: Prefix;
@@ -168,7 +172,7 @@ async function commitOnList(
     const { kind } = await store.commit(transaction, signal);
     if (kind === "done") return;
   }
-  throw new PodnetError("SUBNET_TAKEN", "Others change this subnet all the time", {
+  throw new PodnetError("SUBNET_TAKEN", "Other clients keep changing this subnet", {
     hint: "See who else writes to the overlay, and try again",
   });
 }

@@ -87,7 +87,7 @@ const withLimit =
       taken += data.length;
       if (taken > limit)
         throw new PodnetError("LIMIT_REACHED", `The guest sends more than ${limit} bytes`, {
-          hint: "Nothing of it was kept; copy less, or raise --limit",
+          hint: "Nothing was kept; copy less, or raise --limit",
         });
       await take(data);
     };

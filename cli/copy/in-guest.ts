@@ -47,7 +47,7 @@ class Silence implements Disposable {
   begin(): void {
     this.stop();
     const error = new PodnetError("AGENT_TIMEOUT", `The guest was silent for ${this.#ms} ms`, {
-      hint: "Nothing of it was kept; see what the guest does: podnet exec",
+      hint: "Nothing was kept; see what the guest does: podnet exec",
     });
     this.#timer = setTimeout(() => this.#late(error), this.#ms);
   }
@@ -167,13 +167,13 @@ export async function lookInGuest(guest: Guest, path: string, parent: string): P
     output: async (data) => {
       text += Buffer.from(data).toString("latin1");
       if (text.length > mostLooked)
-        throw new PodnetError("AGENT_PROTOCOL", `The guest says too much about "${path}"`);
+        throw new PodnetError("AGENT_PROTOCOL", `The guest's answer about "${path}" is too long`);
     },
   });
   const [, itself, leadsTo, above, tar] =
     /^([adflo])\n([adflo])\n([adflo])\n([tn])\n$/.exec(text) ?? [];
   if (code !== 0 || itself === undefined) {
-    throw new PodnetError("UNSUPPORTED", `The guest has no shell that looks at files: ${said}`, {
+    throw new PodnetError("UNSUPPORTED", `The guest has no shell to look at files: ${said}`, {
       hint: "Copying needs sh in the guest, and tar for more than a single file",
     });
   }

@@ -167,7 +167,7 @@ export class TarReader {
 
 const broken = (what: string): PodnetError =>
   new PodnetError("AGENT_PROTOCOL", `The guest's archive ${what}`, {
-    hint: "Nothing of it was kept; see what tar is in the guest, and do not trust it",
+    hint: "Nothing was kept; see what tar is in the guest, and do not trust it",
   });
 
 /** Text up to the first NUL. Invalid UTF-8 gets replacement characters. */

@@ -252,5 +252,5 @@ const isConflict = (thrown: unknown): boolean =>
 
 const refused = (what: string): PodnetError =>
   new PodnetError("AGENT_PROTOCOL", `The guest's archive ${what}`, {
-    hint: "Nothing of it was kept; do not trust the guest",
+    hint: "Nothing was kept; do not trust the guest",
   });

@@ -57,5 +57,5 @@ function headEnd(bytes: Uint8Array): number | undefined {
 
 const refuse = (what: string): PodnetError =>
   new PodnetError("INTERNAL", `The answer at the socket of podnetd has ${what}`, {
-    hint: "See who listens at the socket; it is to be podnetd of the same version",
+    hint: "Check which program listens on the socket; it must be podnetd of the same version",
   });

@@ -103,6 +103,6 @@ const refuseAnswer = (cause: unknown) =>
   refusal("The answer is none of podnetd's", {
     cni: cniError.decode,
     field: "answer",
-    hint: "See who listens at the socket; it is to be podnetd of the same version",
+    hint: "Check which program listens on the socket; it must be podnetd of the same version",
     cause,
   });

@@ -81,7 +81,7 @@ export function parsePending(bytes: Uint8Array): Pending {
     throw refusal("The record does not say when it was written", {
       cni: cniError.decode,
       field: "atMs",
-      hint: "Remove the file: what it asks for, garbage collection does",
+      hint: "Remove the file: garbage collection does its work",
     });
   const boot = textAt(object, "boot", "boot");
   const us = countAt(object, "monotonicUs", "monotonicUs");

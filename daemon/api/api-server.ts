@@ -136,7 +136,7 @@ export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
       tls?.close();
       ending.abort(
         new PodnetError("DAEMON_UNREACHABLE", "podnetd ends", {
-          hint: "Try again when it runs again",
+          hint: "Try again when podnetd runs again",
         }),
       );
       // Both let answers under way be sent, and end what is idle.

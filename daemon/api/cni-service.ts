@@ -59,7 +59,7 @@ function listed(runtime: string): ListedRuntime {
   if (known !== undefined) return known;
   throw new PodnetError("INVALID_ARGUMENT", `No list is made for "${printable(runtime)}" alone`, {
     field: "runtime",
-    hint: "Write podman, or leave it out: one list is for all other runtimes",
+    hint: "Write podman, or leave it out: all other runtimes use one list",
   });
 }
 

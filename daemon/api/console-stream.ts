@@ -38,9 +38,9 @@ export async function* openConsole(
   if (first.done === true || first.value.input.case !== "open") throw outOfTurn("not ");
   const request = first.value.input.value;
   if (request.noFollow) {
-    throw new PodnetError("INVALID_ARGUMENT", "Who types on a console also follows it", {
+    throw new PodnetError("INVALID_ARGUMENT", "A client that types on a console also follows it", {
       field: "open.no_follow",
-      hint: "Use Console to see what is kept",
+      hint: "Use Console to read the kept output",
     });
   }
   const vm = machineOf(request, parts);
@@ -96,7 +96,7 @@ function machineOf({ idOrName }: ConsoleRequest, { pods }: ServiceParts): Runnin
 /** The console of an attached machine belongs to its owner's QEMU: podnet has no bytes of it. */
 const noConsole = (): PodnetError =>
   new PodnetError("UNSUPPORTED", "podnet has no console of a machine it did not start", {
-    hint: "Whoever started it has",
+    hint: "The program that started the VM has its console",
   });
 
 const cut = (kept: Uint8Array, { tailBytes }: ConsoleRequest): Uint8Array =>

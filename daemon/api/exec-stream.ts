@@ -37,7 +37,7 @@ export async function* streamExec(
   const live = parts.pods.running(validatePodRef(start.idOrName));
   if (!guestOf(live.plan).hasAgent) {
     throw new PodnetError("UNSUPPORTED", "The pod's guest has no agent to run it", {
-      hint: `It has no agent that podnet speaks to: podnet get ${live.plan.name}`,
+      hint: `It has no agent that podnet supports: podnet get ${live.plan.name}`,
     });
   }
   const guest = requireGuest(live);

@@ -140,7 +140,7 @@ async function down(parts: ServiceParts): Promise<string[]> {
     goOn?.();
     goOnOverlays?.();
     throw toPodnetError(thrown).with({
-      hint: "podnetd goes on; put right what is in the way and ask again: podnet down",
+      hint: "podnetd continues; fix the problem and try again: podnet down",
     });
   }
 }

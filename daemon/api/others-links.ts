@@ -26,7 +26,7 @@ export function refuseOthersLinks(
   if (name === undefined) return;
   throw new PodnetError(
     "PERMISSION_DENIED",
-    "A foreign bridge, tap or namespace, or one of CNI plugins, is for administrators",
+    "Only administrators may use foreign bridges, taps and namespaces, or those of CNI plugins",
     {
       field: `${fieldOf(at)}.${name}`,
       hint: "Use a network of podnet's: podnet network list",

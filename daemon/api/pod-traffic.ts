@@ -70,7 +70,7 @@ const notPlugged = ({ plan }: LivePod, guestName: string, cause?: unknown): Podn
     "WRONG_STATE",
     `The NIC of "${guestName}" is not plugged into pod "${plan.name}"`,
     {
-      hint: "Its guest has let go of it: remove the interface and add it again, or start the pod anew",
+      hint: "The guest ejected it: remove the interface and add it again, or restart the pod",
       cause,
     },
   );

@@ -23,12 +23,12 @@ export async function salvage(config: Config, action: string, yes: boolean): Pro
     case "remove":
       if (yes) return await removeOrphans(parts);
       showState(parts);
-      throw new PodnetError("INVALID_ARGUMENT", "This ends machines that run", {
-        hint: "Say --yes if that is meant; podnetd state adopt keeps them",
+      throw new PodnetError("INVALID_ARGUMENT", "This ends running VMs", {
+        hint: "Use --yes to confirm; podnetd state adopt keeps them",
       });
     default:
-      throw new PodnetError("INVALID_ARGUMENT", "There is no such action", {
-        hint: "Say show, adopt or remove",
+      throw new PodnetError("INVALID_ARGUMENT", "Unknown action", {
+        hint: "Use show, adopt or remove",
       });
   }
 }

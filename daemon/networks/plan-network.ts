@@ -89,7 +89,7 @@ export function refuseOverlaps(subnets: readonly Cidr[], found: readonly Overlap
     `Subnet ${first.subnet} overlaps with ${first.with}${more}`,
     {
       field: `subnets[${subnets.indexOf(first.subnet)}].cidr`,
-      hint: "Choose addresses that the host does not use yet, or ask with force: what lies behind them may not be reached any more",
+      hint: "Choose addresses that the host does not use yet, or use force: existing destinations there may become unreachable",
       details: { subnet: first.subnet, overlaps: first.with },
     },
   );

@@ -59,7 +59,7 @@ export class Pods implements RunningPorts {
 
   constructor(parts: PodsParts) {
     this.#parts = parts;
-    const dropped = new Tally(parts.log, "Guest events dropped (rate limit)", (what) =>
+    const dropped = new Tally(parts.log, "Guest events dropped: rate limit", (what) =>
       parts.metrics.guestDropped(what),
     );
     const { host, records, log, metrics } = parts;
@@ -359,7 +359,7 @@ export class Pods implements RunningPorts {
   #refuseEnding(): void {
     if (!this.#ending) return;
     throw new PodnetError("CANCELLED", "podnetd is ending", {
-      hint: "Try again when it runs again",
+      hint: "Try again when podnetd runs again",
     });
   }
 }

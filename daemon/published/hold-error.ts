@@ -23,7 +23,7 @@ export function holdError(port: PortAt, thrown: unknown): PodnetError {
         cause: thrown,
       });
     case "EACCES":
-      return new PodnetError("PREFLIGHT_FAILED", `${what} is not podnetd's to take`, {
+      return new PodnetError("PREFLIGHT_FAILED", `${what} needs a privilege that podnetd lacks`, {
         hint: "Give podnetd CAP_NET_BIND_SERVICE, or lower net.ipv4.ip_unprivileged_port_start",
         cause: thrown,
       });

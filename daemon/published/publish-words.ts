@@ -23,7 +23,7 @@ export const podWords: PublishWords = {
   entry: (i) => `ports[${i}]`,
   hostIp: "host_ip",
   hostPort: "host_port",
-  addresses: "Give an address of the host, 0.0.0.0, :: or *; or none, for the host alone",
+  addresses: "Give an address of the host, 0.0.0.0, :: or *; or leave it out, for the host only",
   unfiltered:
     "Set disable_iptables to false, or give no address: on loopback podnetd itself serves the port",
   family:

@@ -257,4 +257,4 @@ const systemTime = (place: Place): WorkTime => ({
 });
 
 const closed = (): PodnetError =>
-  new PodnetError("CANCELLED", "The work is not wanted any more", { hint: "Try again" });
+  new PodnetError("CANCELLED", "The work was cancelled", { hint: "Try again" });

@@ -38,7 +38,7 @@ export function adoptPod({ podId, kept }: Keeping, parts: AdoptParts): string[] 
   const { plan, spec } = kept;
   const record = driver.recordOf(plan.vm);
   if (record === undefined)
-    throw new PodnetError("QEMU_EXITED", "Its machine is not found any more", {
+    throw new PodnetError("QEMU_EXITED", "Its VM does not exist any more", {
       hint: "Look again: podnetd state",
     });
   const now = clock.now();
@@ -68,9 +68,13 @@ export function adoptPod({ podId, kept }: Keeping, parts: AdoptParts): string[] 
 }
 
 const taken = (name: string): PodnetError =>
-  new PodnetError("NAME_IN_USE", `"${name}" runs and has its name, an address, a MAC or a port`, {
-    hint: "End one of both machines: podnetd state remove",
-  });
+  new PodnetError(
+    "NAME_IN_USE",
+    `Pod "${name}" runs and has its name, an address, a MAC or a port`,
+    {
+      hint: "End one of both machines: podnetd state remove",
+    },
+  );
 
 function dropPod(db: Database, id: PodId): void {
   deletePod(db, id);

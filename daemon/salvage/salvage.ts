@@ -87,7 +87,7 @@ export function adoptMachines(parts: SalvageParts): void {
     }
   }
   if (failures.length === 0) return;
-  throw new PodnetError("STATE_CORRUPT", `Machines could not be adopted: ${failures.join(" ")}`, {
+  throw new PodnetError("STATE_CORRUPT", `VMs could not be adopted: ${failures.join(" ")}`, {
     hint: "They run on. End them yourself, or by podnetd state remove --yes",
   });
 }
@@ -100,7 +100,7 @@ function inState(db: Database, { podId }: Unknown, { stateDir }: Config): KeptPl
   const row = getPod(db, podId);
   if (row !== undefined)
     return { plan: row.plan, spec: row.spec, networks: [], stateDir, left: false };
-  throw new PodnetError("STATE_CORRUPT", "There is no plan of it, in the state or alongside it");
+  throw new PodnetError("STATE_CORRUPT", "Its plan is missing, in the state and next to it");
 }
 
 /**
@@ -117,7 +117,7 @@ export async function removeOrphans(parts: SalvageParts): Promise<void> {
   for (const each of machines(parts).filter(({ podId }) => !known.has(podId))) {
     await driver.reap(undefined, planToReap(each, confinement));
     if (driver.running().has(each.podId))
-      throw new PodnetError("INTERNAL", `Machine ${nameOf(each)} with pid ${each.pid} goes on`, {
+      throw new PodnetError("INTERNAL", `VM ${nameOf(each)} with pid ${each.pid} did not end`, {
         hint: "It is not where podnetd starts its machines: end it yourself",
       });
     new KeptPlans(config).remove(each.podId);

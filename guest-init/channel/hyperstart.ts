@@ -218,6 +218,6 @@ export class HyperstartDialect implements Dialect {
 const notDone = (faults: readonly string[]): PodnetError =>
   new PodnetError(
     "AGENT_REFUSED",
-    `The guest said yes and did not do it: ${faults.slice(0, 5).join("; ")}`,
+    `The guest acknowledged a command and did not carry it out: ${faults.slice(0, 5).join("; ")}`,
     { details: { faults: faults.length } },
   );

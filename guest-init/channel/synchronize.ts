@@ -29,7 +29,7 @@ export async function synchronize(control: Control, options: CallOptions): Promi
     await control.request(command.getVersion, undefined, { ...options, accepts: isVersion });
   } catch (error) {
     if (!isPodnetError(error, "AGENT_TIMEOUT")) throw error;
-    throw new PodnetError("AGENT_TIMEOUT", "The guest's agent does not say who it is", {
+    throw new PodnetError("AGENT_TIMEOUT", "The guest's agent did not identify itself", {
       hint: "It may be booting or hang, or wait for the rest of a command of a podnetd that was killed: see its console",
       cause: error,
     });

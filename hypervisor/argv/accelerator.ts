@@ -24,7 +24,7 @@ export function chooseAccelerator(choice: KvmChoice, arch: Architecture): Accele
   const why = kvmMissing(arch);
   if (why === undefined) return "kvm";
   if (choice === "auto") return "tcg";
-  throw new PodnetError("PREFLIGHT_FAILED", `KVM is demanded, but ${why}`, {
+  throw new PodnetError("PREFLIGHT_FAILED", `KVM is required, but ${why}`, {
     field: "kvm",
     hint: 'Set kvm to "auto" to run guests under software emulation, or use a host with KVM',
   });

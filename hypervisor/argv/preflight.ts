@@ -75,7 +75,7 @@ export const readableByOthers = ({ mode }: Pick<Stats, "mode">): boolean =>
 function checkReadable(path: string, field: string, stat: Stats, jail: VmPlan["jail"]): void {
   if (jail !== undefined && !readableByOthers(stat))
     throw unreadable(path, field, "may not be read by others, and so not by a machine's own user", {
-      hint: "Make it readable (chmod o+r), or copy it to where it may be",
+      hint: "Make it readable (chmod o+r), or copy it to a readable directory",
     });
 }
 

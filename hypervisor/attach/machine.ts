@@ -52,7 +52,7 @@ const usableId = /^[A-Za-z][A-Za-z0-9._-]{0,63}$/;
 const lastSlot = 31;
 
 const nonsense = (what: string): PodnetError =>
-  new PodnetError("QMP_PROTOCOL", `The machine says nonsense of ${what}`, {
+  new PodnetError("QMP_PROTOCOL", `The VM's QEMU sent invalid data about ${what}`, {
     hint: "The peer is not a QEMU, or it is broken",
   });
 
@@ -167,7 +167,7 @@ function memoryOf(memory: unknown): number {
 function parsePlaces(type: FoundMachine["type"], buses: readonly SaidBus[]): NicPlace[] {
   const usable = buses.filter(({ handler }) => typeof handler === "string" && handler !== "");
   if (usable.length === 0)
-    throw new PodnetError("UNSUPPORTED", `The machine has no bus NICs can be plugged into`, {
+    throw new PodnetError("UNSUPPORTED", `The VM has no bus for NICs`, {
       field: "qmp_socket",
       hint: missing[type],
     });
@@ -175,7 +175,7 @@ function parsePlaces(type: FoundMachine["type"], buses: readonly SaidBus[]): Nic
   const others = usable.filter(({ kind }) => kind === "bridge");
   const free = [...ports, ...others].flatMap(freeOf);
   if (free.length > 0) return free;
-  throw new PodnetError("NIC_SLOTS_FULL", "Every place of the machine for a NIC is taken", {
+  throw new PodnetError("NIC_SLOTS_FULL", "The VM has no free slot for a NIC", {
     field: "qmp_socket",
     hint: missing[type],
     details: { buses: usable.map(({ id }) => id).join(" ") },

@@ -31,8 +31,8 @@ export async function release(nics: Nics, podId: PodId): Promise<void> {
   const left = await Promise.all(ours.map((ids) => nics.unplug({ ...ids, slot: 0 }, never)));
   const kept = ours.filter((_, i) => left[i] === "pending").map(({ nicId }) => nicId);
   if (kept.length === 0) return;
-  throw new PodnetError("NIC_UNPLUG_PENDING", `The guest does not let go of ${kept.join(", ")}`, {
-    hint: "Nothing passes by it any more; try again when the guest runs, or forget it: podnet detach --force",
+  throw new PodnetError("NIC_UNPLUG_PENDING", `The guest does not release ${kept.join(", ")}`, {
+    hint: "No packets pass it any more; try again when the guest runs, or detach by force: podnet detach --force",
     details: { nics: kept.join(" ") },
   });
 }

@@ -49,7 +49,7 @@ function openOverlay(path: string, open: (path: string, flags: number) => number
     return open(path, constants.O_RDWR | constants.O_NOFOLLOW);
   } catch (cause) {
     if (!isPodnetError(cause, "SYSCALL_FAILED") || cause.details["errno"] !== "ENOENT") throw cause;
-    throw new PodnetError("IMAGE_MISSING", `What the pod wrote to its disk is gone: "${path}"`, {
+    throw new PodnetError("IMAGE_MISSING", `The data of the pod's disk is gone: "${path}"`, {
       hint: "Put the file back; or delete the pod and create it again",
       details: { path },
       cause,

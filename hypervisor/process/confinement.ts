@@ -95,7 +95,7 @@ const refused = (
   cause?: unknown,
   details: Readonly<Record<string, string>> = {},
 ): PodnetError =>
-  new PodnetError("PREFLIGHT_FAILED", `Machines cannot be shut in: ${message}`, {
+  new PodnetError("PREFLIGHT_FAILED", `VMs cannot be confined: ${message}`, {
     field: "qemu.confine",
     hint,
     details,

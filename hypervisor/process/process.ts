@@ -144,10 +144,14 @@ const launcherMissing = (program: string, cause: Error): PodnetError =>
 async function jailedPid(stream: Readable): Promise<number> {
   const { pid, ready, error } = await readReport(stream);
   if (pid !== undefined && ready) return pid;
-  throw new PodnetError("JAIL_FAILED", `QEMU cannot be shut in: ${error ?? "no word of it"}`, {
-    hint: 'See docs/how-to/confinement.md; qemu.confine = "off" does without',
-    details: { error: error ?? "" },
-  });
+  throw new PodnetError(
+    "JAIL_FAILED",
+    `QEMU cannot be confined: ${error ?? "it reported no error"}`,
+    {
+      hint: 'See docs/how-to/confinement.md; qemu.confine = "off" does without',
+      details: { error: error ?? "" },
+    },
+  );
 }
 
 /**

@@ -160,7 +160,7 @@ class OpenQemuDriver implements QemuDriver {
   async #build(plan: VmPlan, qemu: string, signal: AbortSignal): Promise<Template> {
     const { awaitGuest } = this.#options;
     if (awaitGuest === undefined)
-      throw new PodnetError("UNSUPPORTED", "This driver clones no machines", {
+      throw new PodnetError("UNSUPPORTED", "This driver cannot clone VMs", {
         hint: "Create the pod with --factory cold",
       });
     const start = (each: VmPlan, memoryFd: number, stop: AbortSignal): Promise<QemuVm> =>

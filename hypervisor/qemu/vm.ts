@@ -204,7 +204,7 @@ export class QemuVm implements RunningVm {
   #session(): QmpClient {
     if (this.#over) throw new PodnetError("QEMU_EXITED", "QEMU has ended");
     const { qmp } = this.#connections;
-    if (qmp === undefined) throw new PodnetError("INTERNAL", "The VM was let go of");
+    if (qmp === undefined) throw new PodnetError("INTERNAL", "podnetd stopped managing the VM");
     return qmp;
   }
 

@@ -133,7 +133,7 @@ function refuseUnmarked(fragment: Fragment, changes: readonly Change[]): void {
       fragment.ports.some(({ tap }) => tap === change.name),
   );
   if (strange?.kind !== "set-link") return;
-  throw new PodnetError("NAME_IN_USE", `Link "${strange.name}" is another's by now`, {
+  throw new PodnetError("NAME_IN_USE", `Link "${strange.name}" belongs to another program now`, {
     hint: "Delete or rename that link, and start the pod again",
     details: { tap: strange.name },
   });

@@ -111,7 +111,7 @@ async function applyDevice(
 
 /** The kernel knows networks by their numbers: another device has this one. */
 const networkTaken = (device: IfName, vni: number, cause: PodnetError): PodnetError =>
-  new PodnetError("OVERLAY_CONFLICT", `VXLAN ${vni} is another device's than "${device}"`, {
+  new PodnetError("OVERLAY_CONFLICT", `VXLAN ${vni} belongs to another device than "${device}"`, {
     hint: "Look for it (ip -d link show type vxlan), and remove it or give the overlay another VNI",
     details: { link: device, vni, ...cause.details },
     cause,

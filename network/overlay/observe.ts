@@ -35,7 +35,7 @@ export async function observeParent(netlink: OverlayNetlink, name: IfName): Prom
   if (link !== undefined) return link;
   throw new PodnetError(
     "NETLINK_FAILED",
-    `Link "${name}", which the overlay goes by, is not there`,
+    `Link "${name}", which the overlay uses, does not exist`,
     {
       hint: "Bring it back, or configure another",
       details: { link: name, errno: "ENODEV" },

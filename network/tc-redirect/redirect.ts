@@ -130,7 +130,7 @@ export async function findLink(
     "INTERFACE_NOT_FOUND",
     `There is no Ethernet link "${name}" in "${netns}"`,
     {
-      hint: "It is there before a machine is started, by a CNI plugin, and stays while it runs: start the pod anew when it is there",
+      hint: "A CNI plugin makes it before the VM starts, and it must stay while the VM runs: restart the pod when it exists",
       details: { link: name, path: netns },
     },
   );
@@ -172,7 +172,7 @@ export async function requireTap(
   const tap = await netlink.link(name);
   if (tap?.tun !== undefined) return tap;
   throw new PodnetError("NETLINK_FAILED", `Tap "${name}" is not in "${netns}" any more`, {
-    hint: "It was removed or renamed, or the path leads elsewhere by now; start the pod anew",
+    hint: "It was removed or renamed, or the path leads elsewhere by now; restart the pod",
     details: { link: name, path: netns, errno: "ENODEV" },
   });
 }

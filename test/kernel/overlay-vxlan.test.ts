@@ -345,7 +345,7 @@ test.serial(
     await host.run("ip link add mine type vxlan id 1 local 192.0.2.1 dev eth0 dstport 8472");
     await t.throwsAsync(host.overlays.ensure(desired, signal), {
       code: "OVERLAY_CONFLICT",
-      message: /VXLAN 1 is another device's/,
+      message: /VXLAN 1 belongs to another device/,
     });
   },
 );

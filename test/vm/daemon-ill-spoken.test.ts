@@ -108,7 +108,7 @@ test.serial("a guest that restarts its agent without end does not flood the log"
   );
   t.regex(
     rig.daemon.log(),
-    /"counts":\{"agent_restarts":\d+\},"msg":"Guest events dropped (rate limit)"/,
+    /"counts":\{"agent_restarts":\d+\},"msg":"Guest events dropped: rate limit"/,
   );
   await rig.client.pods.delete({ idOrName: "storm" });
 });

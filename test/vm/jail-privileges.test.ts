@@ -123,7 +123,10 @@ test.serial(
     });
     const { exitCode, stderr } = await publish(daemon);
     t.not(exitCode, 0);
-    t.regex(stderr, /Host port 80\/tcp .* not podnetd's to take[^]*CAP_NET_BIND_SERVICE/);
+    t.regex(
+      stderr,
+      /Host port 80\/tcp .* needs a privilege that podnetd lacks[^]*CAP_NET_BIND_SERVICE/,
+    );
     t.regex(stderr, /PREFLIGHT_FAILED/);
     t.false(await socketAt(lab.host, 80));
     t.true(await socketAt(lab.host, 1080));

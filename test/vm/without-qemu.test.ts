@@ -64,7 +64,7 @@ test.serial(
     install(qemu, 'exec qemu-system-x86_64 "$@"');
     await t.throwsAsync(boot(), {
       code: "PREFLIGHT_FAILED",
-      message: /^Machines cannot be shut in/,
+      message: /^VMs cannot be confined/,
     });
     rmSync(qemu);
     symlinkSync("/usr/bin/qemu-system-x86_64", qemu);

@@ -45,11 +45,10 @@ export function checkHeaders({ protocolName, method, requestHeader }: HandlerCon
   const names = protocolName !== "connect" ? grpc : unary ? connectUnary : connectStream;
   const encoding = requestHeader.get(names.encoding);
   if (encoding !== null && encoding !== "identity") {
-    throw new PodnetError(
-      "UNSUPPORTED",
-      `Nothing is taken that is compressed, as by "${printable(encoding)}"`,
-      { field: names.encoding, hint: "Send messages as they are" },
-    );
+    throw new PodnetError("UNSUPPORTED", `Compression "${printable(encoding)}" is not supported`, {
+      field: names.encoding,
+      hint: "Send messages as they are",
+    });
   }
   // (With an envelope around it, a message says its length itself.)
   if (
@@ -59,7 +58,7 @@ export function checkHeaders({ protocolName, method, requestHeader }: HandlerCon
     throw tooLarge(method);
   const timeout = requestHeader.get(names.timeout);
   if (timeout !== null && !names.duration.test(timeout)) {
-    throw new PodnetError("INVALID_ARGUMENT", `"${printable(timeout)}" is no time to wait`, {
+    throw new PodnetError("INVALID_ARGUMENT", `"${printable(timeout)}" is not a timeout`, {
       field: names.timeout,
       hint: `Write it as in ${names.example}, or leave the header out`,
     });

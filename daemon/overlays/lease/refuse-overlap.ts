@@ -23,7 +23,7 @@ export async function refuseOverlap(
     `The overlay's network ${first.subnet} overlaps with ${first.with}${others} of this host`,
     {
       field: "Network",
-      hint: "Give the overlay addresses that no host uses, or set overlay.allow_overlap: what lies behind them may not be reached any more",
+      hint: "Give the overlay addresses that no host uses, or set overlay.allow_overlap: existing destinations there may become unreachable",
       details: { network: first.subnet, overlaps: first.with },
     },
   );

@@ -163,7 +163,8 @@ function untilLost(
       for (const end of subscriptions) end();
       resolve(reason);
     };
-    const onAbort = (): void => over(new PodnetError("CANCELLED", "The pod is let go of"));
+    const onAbort = (): void =>
+      over(new PodnetError("CANCELLED", "podnetd stopped managing the pod"));
     const subscriptions = [
       () => signal.removeEventListener("abort", onAbort),
       guest.onReady((identity) => {

@@ -32,7 +32,7 @@ export function cancelled(caller: AbortSignal | undefined): OwnedSignal {
   const onAbort = (): void => {
     controller.abort(
       new PodnetError("CANCELLED", "The caller went away", {
-        hint: "Give a request id to let a create go on",
+        hint: "Give a request id, so that a create continues without its caller",
         cause: caller?.reason,
       }),
     );

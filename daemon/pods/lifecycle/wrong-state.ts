@@ -14,7 +14,7 @@ export const notHeld = ({ name, state, reason }: PodRow): PodnetError =>
     "WRONG_STATE",
     `Pod "${name}" ${state === "running" ? "runs" : `is ${state}`}, but ${reason ?? "alone"}`,
     {
-      hint: "Wait: podnetd keeps trying; see how it fares: podnet get",
+      hint: "Wait: podnetd keeps trying; see its progress: podnet get",
       details: { state },
     },
   );

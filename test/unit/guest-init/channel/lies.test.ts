@@ -114,7 +114,7 @@ test("an ACK for an address that is not there is found out", async (t) => {
   const { results } = await liar({ addr: [link("")], route: [route] });
   t.like(results[0], {
     code: "AGENT_REFUSED",
-    message: "The guest said yes and did not do it: eth0 lacks 10.0.0.2/24",
+    message: "The guest acknowledged a command and did not carry it out: eth0 lacks 10.0.0.2/24",
   });
 });
 
@@ -126,7 +126,7 @@ test("an ACK for a route that is not there is found out", async (t) => {
 test("an ACK for a pod that was not started is found out", async (t) => {
   const said = (fault: string) => ({
     code: "AGENT_REFUSED",
-    message: `The guest said yes and did not do it: ${fault}`,
+    message: `The guest acknowledged a command and did not carry it out: ${fault}`,
   });
   const down = link(address).replace("LOOPBACK,UP", "LOOPBACK");
   const { results } = await liar({ addr: [down], route: [route] });
@@ -155,7 +155,8 @@ test("an ACK for a route that is taken away and stays is found out", async (t) =
   t.like(results[0], { requestId: "r1" });
   t.like(results[1], {
     code: "AGENT_REFUSED",
-    message: "The guest said yes and did not do it: route 0.0.0.0/0 is still there",
+    message:
+      "The guest acknowledged a command and did not carry it out: route 0.0.0.0/0 is still there",
   });
   t.deepEqual(
     commands,
