@@ -1,4 +1,5 @@
 import type { Cidr, Ip, IpPrefix } from "../core/address.ts";
+import type { HostAccess } from "../core/host-access.ts";
 import type { IpRange } from "../core/ip-range.ts";
 import type { IfName, NetworkName } from "../core/names.ts";
 
@@ -23,6 +24,8 @@ export interface NetworkSpec {
   readonly acceptTranslated?: true;
   /** These sources reach all of the network; absent: none do. */
   readonly admit?: readonly Cidr[];
+  /** What pods reach on the host beyond what podnet serves there; absent: nothing. */
+  readonly hostAccess?: HostAccess;
 }
 
 export interface SubnetSpec {

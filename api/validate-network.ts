@@ -1,5 +1,6 @@
 import { type Cidr, familyOf, parseCidr, parseIpPrefix } from "../core/address.ts";
 import { PodnetError } from "../core/errors.ts";
+import { type HostAccess, mostHostAccess, parseHostAccess } from "../core/host-access.ts";
 import { parseIpRange } from "../core/ip-range.ts";
 import { parseIfName, parseNetworkName } from "../core/names.ts";
 import { checkCount, invalid } from "./fields.ts";
@@ -23,6 +24,7 @@ export function validateNetwork(spec: wire.NetworkSpec | undefined): NetworkSpec
   const { bridge, dns, dnsSearch, masquerade = true, isolated, vlanFiltering, resolver } = spec;
   const { cloudMetadata, acceptTranslated } = spec;
   const admit = validateAdmit(spec.admit);
+  const hostAccess = validateHostAccess(spec.hostAccess);
   const name = parseNetworkName(spec.name, "name");
   const subnets = validateSubnets(spec.subnets);
   return {
@@ -39,12 +41,18 @@ export function validateNetwork(spec: wire.NetworkSpec | undefined): NetworkSpec
     ...(cloudMetadata ? { cloudMetadata } : {}),
     ...(acceptTranslated ? { acceptTranslated } : {}),
     ...(admit.length === 0 ? {} : { admit }),
+    ...(hostAccess.length === 0 ? {} : { hostAccess }),
   };
 }
 
 function validateAdmit(texts: readonly string[]): Cidr[] {
   checkCount(texts, most.admit, "admit");
   return texts.map((text, i) => parseCidr(text, `admit[${i}]`));
+}
+
+function validateHostAccess(texts: readonly string[]): HostAccess {
+  checkCount(texts, mostHostAccess, "host_access");
+  return parseHostAccess(texts, "host_access");
 }
 
 /** IPv4 first. */

@@ -26,6 +26,7 @@ export interface NetworkFlags {
   readonly cloudMetadata?: boolean;
   readonly acceptTranslated?: boolean;
   readonly admit?: readonly string[];
+  readonly hostAccess?: readonly string[];
 }
 
 /** Adds the flags to a command. */
@@ -65,6 +66,11 @@ export const addNetworkFlags = (command: Command): Command =>
       "--admit <subnet>",
       "from these sources all of the network is reached, such as pods of other nodes; may be repeated",
       collect,
+    )
+    .option(
+      "--host-access <ports>",
+      "what pods reach on the host beyond names, DHCP and ping: tcp/PORT, udp/PORT, tcp/FIRST-LAST or all; may be repeated",
+      collect,
     );
 
 /** The network a create asks for. */
@@ -84,8 +90,9 @@ export function specOf(name: string, flags: NetworkFlags): NetworkSpec {
 export function refuseNothing(flags: NetworkFlags): void {
   const { cidr, range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering, resolver } =
     flags;
-  const { cloudMetadata, acceptTranslated, admit } = flags;
-  const rules = [nat, isolated, vlanFiltering, resolver, cloudMetadata, acceptTranslated, admit];
+  const { cloudMetadata, acceptTranslated, admit, hostAccess } = flags;
+  const reach = [cloudMetadata, acceptTranslated, admit, hostAccess];
+  const rules = [nat, isolated, vlanFiltering, resolver, ...reach];
   const given = [cidr, range, reserve, mtu, dns, dnsSearch, ...rules];
   if (given.every((flag) => flag === undefined))
     throw usage("Nothing is to be changed", "Give what is to be another: podnet network update -h");
@@ -118,6 +125,7 @@ export function updatedSpec(network: Network | undefined, flags: NetworkFlags): 
     cloudMetadata: network?.cloudMetadata ?? false,
     acceptTranslated: network?.acceptTranslated ?? false,
     admit: network?.admit ?? [],
+    hostAccess: network?.hostAccess ?? [],
     ...(resolver === undefined ? {} : { resolver }),
   });
   return overlay(spec, flags);
@@ -137,6 +145,7 @@ function overlay(spec: NetworkSpec, flags: NetworkFlags): NetworkSpec {
   if (flags.cloudMetadata !== undefined) spec.cloudMetadata = flags.cloudMetadata;
   if (flags.acceptTranslated !== undefined) spec.acceptTranslated = flags.acceptTranslated;
   if (flags.admit !== undefined) spec.admit = listed(flags.admit);
+  if (flags.hostAccess !== undefined) spec.hostAccess = listed(flags.hostAccess);
   return spec;
 }
 

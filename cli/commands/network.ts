@@ -128,6 +128,7 @@ function networkText(network: Network): string {
     ["Cloud metadata", network.cloudMetadata ? "pods reach it" : "out of reach"],
     ["Translated", network.acceptTranslated ? "reaches pods and containers" : "reaches containers"],
     ["Admitted", some(network.admit, "none")],
+    ["Host access", some(network.hostAccess, "names, DHCP and ping")],
     ["Resolver", network.resolver ? "pods ask the gateway for names" : "none"],
     ["DNS", some(network.dns, "the host's")],
     ["Search", some(network.dnsSearch, "none of its own")],

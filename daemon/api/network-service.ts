@@ -3,6 +3,7 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { validateNetwork } from "../../api/validate-network.ts";
 import { ipOf } from "../../core/address.ts";
+import { hostAccessTexts } from "../../core/host-access.ts";
 import { ipRangeText } from "../../core/ip-range.ts";
 import { parseNetworkName } from "../../core/names.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
@@ -73,6 +74,7 @@ function networkView(
     cloudMetadata: network.cloudMetadata === true,
     acceptTranslated: network.acceptTranslated === true,
     admit: [...(network.admit ?? [])],
+    hostAccess: hostAccessTexts(network.hostAccess ?? []),
   });
 }
 

@@ -156,6 +156,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     "network.cloud_metadata": false,
     "network.accept_translated": false,
     "network.admit": [],
+    "network.host_access": [],
     "network.vlan_filtering": false,
     "dns.resolver": true,
     "dns.domain": "podnet",

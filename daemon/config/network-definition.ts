@@ -1,4 +1,5 @@
 import { type Cidr, type Family, familyOf, type Ip, type IpPrefix } from "../../core/address.ts";
+import type { HostAccess } from "../../core/host-access.ts";
 import type { IpRange } from "../../core/ip-range.ts";
 import type { IfName, NetworkName } from "../../core/names.ts";
 
@@ -34,6 +35,8 @@ export interface NetworkDefinition {
   readonly acceptTranslated?: true;
   /** Sources that reach all of the network; absent: none. */
   readonly admit?: readonly Cidr[];
+  /** What pods reach on the host beyond what podnet serves there; absent: nothing. */
+  readonly hostAccess?: HostAccess;
   /** Its creator allowed its subnets to overlap with those of the host. */
   readonly mayOverlap: boolean;
 }

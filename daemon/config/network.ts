@@ -1,6 +1,7 @@
 import type { z } from "zod";
 import { familyOf, parseCidr, parseIp } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { parseHostAccess } from "../../core/host-access.ts";
 import { parseIpRange } from "../../core/ip-range.ts";
 import { parseIfName, parseNetworkName } from "../../core/names.ts";
 import type { NetworkDefinition } from "./network-definition.ts";
@@ -27,6 +28,7 @@ export function networkConfig(network: NetworkValues, read: Reader): NetworkDefi
   const ranges = divide("network.ranges", network.ranges);
   const reserved = divide("network.reserved", network.reserved);
   const admit = read("network.admit", network.admit, (list) => list.map((text) => parseCidr(text)));
+  const hostAccess = read("network.host_access", network.host_access, parseHostAccess);
   return {
     name: read("network.name", network.name, parseNetworkName),
     bridge: read("network.bridge", network.bridge, parseIfName),
@@ -44,6 +46,7 @@ export function networkConfig(network: NetworkValues, read: Reader): NetworkDefi
     ...(network.cloud_metadata ? { cloudMetadata: true } : {}),
     ...(network.accept_translated ? { acceptTranslated: true } : {}),
     ...(admit.length === 0 ? {} : { admit }),
+    ...(hostAccess.length === 0 ? {} : { hostAccess }),
     vlanFiltering: network.vlan_filtering,
     mayOverlap: false,
   };

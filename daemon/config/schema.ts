@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { mostHostAccess } from "../../core/host-access.ts";
 import { architectures } from "../../hypervisor/architecture.ts";
 import { overlaySchema } from "./overlay-schema.ts";
 
@@ -125,6 +126,12 @@ export const configSchema = z.strictObject({
       .max(64)
       .describe(
         "Sources that may open connections to all of the network, such as pods of other nodes",
+      ),
+    host_access: z
+      .array(z.string())
+      .max(mostHostAccess)
+      .describe(
+        "What pods reach on the host beyond names, DHCP and ping: tcp/PORT, udp/PORT, tcp/FIRST-LAST; or all alone",
       ),
     vlan_filtering: z
       .boolean()

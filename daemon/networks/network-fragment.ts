@@ -25,6 +25,8 @@ export function networkFragment(
     ...(network.cloudMetadata === true ? { cloudMetadata: true } : {}),
     ...(network.acceptTranslated === true ? { acceptTranslated: true } : {}),
     ...(network.admit === undefined ? {} : { admit: network.admit }),
+    ...(network.hostAccess === undefined ? {} : { hostAccess: network.hostAccess }),
+    ...(network.dns.length === 0 ? {} : { dns: network.dns }),
     ...(network.vlanFiltering ? { vlanFiltering: true } : {}),
     ...(network.mayOverlap ? { mayOverlap: true } : {}),
   };

@@ -18,7 +18,7 @@ export function planNetwork(
   force: boolean,
 ): NetworkDefinition {
   const { name, dns, dnsSearch, mtu, masquerade, isolated, vlanFiltering, resolver } = spec;
-  const { cloudMetadata, acceptTranslated, admit } = spec;
+  const { cloudMetadata, acceptTranslated, admit, hostAccess } = spec;
   if (before !== undefined && spec.bridge !== undefined && spec.bridge !== before.bridge)
     throw new PodnetError("INVALID_ARGUMENT", `The bridge of a network stays "${before.bridge}"`, {
       field: "bridge",
@@ -46,6 +46,7 @@ export function planNetwork(
     ...(cloudMetadata === undefined ? {} : { cloudMetadata }),
     ...(acceptTranslated === undefined ? {} : { acceptTranslated }),
     ...(admit === undefined ? {} : { admit }),
+    ...(hostAccess === undefined ? {} : { hostAccess }),
     mayOverlap: force || before?.mayOverlap === true,
   };
 }

@@ -8,6 +8,7 @@ import {
   type Mac,
   parseIp,
 } from "../../core/address.ts";
+import type { HostAccess } from "../../core/host-access.ts";
 import type { IfName } from "../../core/names.ts";
 
 /**
@@ -74,6 +75,10 @@ export interface NetworkFragment {
   readonly isolated?: boolean;
   /** Pods reach 169.254.0.0/16 and the clouds' metadata outside of this host. Default: false. */
   readonly cloudMetadata?: boolean;
+  /** What its guests reach on the host beyond what podnet serves there. Default: nothing. */
+  readonly hostAccess?: HostAccess;
+  /** Name servers that its guests may ask at the host, in addition to the gateways. */
+  readonly dns?: readonly Ip[];
   /**
    * Connections that another program on this host has translated (DNAT) may reach all of the
    * network. Default: false.

@@ -115,6 +115,13 @@ export const hostGuardSets = {
   within_host: { type: "ifname" },
   /** Interfaces from which the clouds' metadata are not reached. */
   no_metadata: { type: "ifname" },
+  /** Bridges of networks that do not open all of the host. */
+  host_closed: { type: "ifname" },
+  /** Ports of the host that a network opens. */
+  host_ports: { type: "ifname . inet_proto . inet_service", interval: true },
+  /** Addresses of the host at which a network's guests ask for names. */
+  dns4: { type: "ifname . ipv4_addr" },
+  dns6: { type: "ifname . ipv6_addr" },
 } as const satisfies Readonly<Record<string, SetKind>>;
 
 /**

@@ -1,4 +1,5 @@
 import test from "ava";
+import { End } from "../lab/firewall-site.ts";
 import { addressOf } from "../vm/daemon-rig.ts";
 import { create, eventually } from "../vm/standin-rig.ts";
 import { bodyOf, type CniRig, joinCniRig, post } from "./cni-rig.ts";
@@ -304,6 +305,32 @@ test.serial("what others change of a container's port is put back, and reported"
   t.is((await daemon.tryPodnet("diff")).exitCode, 0);
   await cni.done({ command: "DEL", container });
 });
+
+test.serial(
+  "a container reaches on the host what its network opens, and is refused the rest",
+  async (t) => {
+    const { client, lab } = cni.rig;
+    const subnets = [{ cidr: "10.77.0.0/24" }];
+    await client.networks.create({ spec: { name: "blue", subnets } });
+    const container = await cni.container();
+    const added = await cni.done({ container, config: { network: "blue" } });
+    const [host, inside] = [new End(lab.host.name), new End(container.name)];
+    t.teardown(() => [host, inside].forEach((end) => end.end()));
+    for (const protocol of ["tcp", "udp"] as const)
+      await host.order({ do: "serve", protocol, port: 2222 });
+    const ask = (protocol: "tcp" | "udp"): Promise<string> =>
+      inside.order({ do: "ask", protocol, address: "10.77.0.1", port: 2222, waitMs: 1000 });
+    t.is(await ask("tcp"), "refused");
+    t.is(await ask("udp"), "EHOSTUNREACH");
+    await container.ping("10.77.0.1");
+    await client.networks.update({ spec: { name: "blue", subnets, hostAccess: ["tcp/2222"] } });
+    t.is(await ask("tcp"), `${bare(added.ips[0].address)} 2222`);
+    t.is(await ask("udp"), "EHOSTUNREACH");
+    await cni.done({ command: "DEL", container });
+    await cni.converged();
+    await client.networks.delete({ name: "blue" });
+  },
+);
 
 test.serial("a network that containers are on is not deleted", async (t) => {
   const { networks } = cni.rig.client;

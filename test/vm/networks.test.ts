@@ -123,6 +123,41 @@ test.serial(
   },
 );
 
+test.serial(
+  "a guest reaches on the host what its network opens, and is refused everything else at once",
+  async (t) => {
+    const host = rig.machine(rig.lab.host);
+    for (const protocol of ["tcp", "udp"]) await host.serve(protocol, 2222, "host");
+    const [asker, neighbour] = [await rig.pod("a"), await rig.pod("b")];
+    const gateways = ["10.20.0.1", "fd00:20::1"];
+    const answers = (protocol: string, from = asker): Promise<string[]> =>
+      Promise.all(gateways.map((to) => from.ask(protocol, to, 2222)));
+    const closed = async (): Promise<void> => {
+      t.deepEqual(await answers("tcp"), Array(2).fill("connect: Connection refused"));
+      const why = /^(answer|send): (Host is unreachable|Permission denied)$/;
+      for (const said of await answers("udp")) t.regex(said, why);
+      t.is(await asker.ask("tcp", labAddresses.hostUplink, 2222), "connect: Connection refused");
+      t.true(await reaches("a", labAddresses.hostUplink));
+    };
+    await closed();
+    const opened = { ...dual, hostAccess: ["udp/2222", "tcp/2220-2225"] };
+    const { plan } = await rig.client.networks.update({ spec: opened, planOnly: true });
+    t.is(plan.filter((line) => line.includes("host_ports")).length, 1, plan.join("\n"));
+    await closed();
+    const { network } = await rig.client.networks.update({ spec: opened });
+    t.deepEqual(network?.hostAccess, ["tcp/2220-2225", "udp/2222"]);
+    for (const from of [asker, neighbour])
+      for (const protocol of ["tcp", "udp"])
+        for (const said of await answers(protocol, from)) t.regex(said, /^host /, protocol);
+    t.regex(await asker.ask("tcp", labAddresses.hostUplink, 2222), /^host /);
+    t.false((await rig.client.node.diff({})).drift);
+    await rig.restart("kill");
+    for (const said of await answers("tcp")) t.regex(said, /^host /, "after a restart");
+    await rig.client.networks.update({ spec: dual });
+    await closed();
+  },
+);
+
 test.serial("the name servers and search domains of a network arrive in its guests", async (t) => {
   const { output } = await execIn(rig.client, "a", "cat", "/etc/resolv.conf");
   t.is(output, "nameserver 192.0.2.53\nsearch dual.example\n");

@@ -1,4 +1,11 @@
-import { type Cidr, type Family, familyOf, type Ip, networkOf } from "../../../core/address.ts";
+import {
+  type Cidr,
+  type Family,
+  familyOf,
+  type Ip,
+  ipOf,
+  networkOf,
+} from "../../../core/address.ts";
 import {
   hasFamily,
   type NetworkFragment,
@@ -79,12 +86,30 @@ export function givenElements(pod: PluggedFragment): Element[] {
   }));
 }
 
-/** A network's elements of the guard between guests and the host's outside. Pure. */
-export function hostGuardElements({ key, bridge, cloudMetadata }: NetworkFragment): Element[] {
-  const element = { key: quoted(bridge), owner: networkMark(key) };
+/** A network's elements of the guard of the host and of the cloud's metadata. Pure. */
+export function hostGuardElements(network: NetworkFragment): Element[] {
+  const { bridge, gateways, cloudMetadata, hostAccess = [], dns = [] } = network;
+  const owner = networkMark(network.key);
+  const link = quoted(bridge);
+  const names = new Set([...gateways.map(ipOf), ...dns]);
   return [
-    { set: "within_host", ...element },
-    ...(cloudMetadata === true ? [] : [{ set: "no_metadata", ...element } as const]),
+    { set: "within_host", key: link, owner },
+    ...(cloudMetadata === true ? [] : [{ set: "no_metadata", key: link, owner } as const]),
+    ...(hostAccess === "all" ? [] : [{ set: "host_closed", key: link, owner } as const]),
+    ...(hostAccess === "all" ? [] : hostAccess).map(
+      ({ protocol, first, last }): Element => ({
+        set: "host_ports",
+        key: `${link} . ${protocols[protocol]} . ${first === last ? first : `${first}-${last}`}`,
+        owner,
+      }),
+    ),
+    ...[...names].map(
+      (address): Element => ({
+        set: `dns${familyOf(address)}`,
+        key: `${link} . ${address}`,
+        owner,
+      }),
+    ),
   ];
 }
 

@@ -1,11 +1,9 @@
-import { ipOf } from "../../../core/address.ts";
-import { metadata4, metadata6 } from "../../../core/special-addresses.ts";
 import { allPortGroups } from "../../model/desired.ts";
 import { mainTable, type TableModel } from "./base.ts";
 import { sendersTable } from "./senders-table.ts";
-import { bridgeGuardSets, hostGuardSets, type SetName } from "../../model/nftables-sets.ts";
-
-const cloudAddresses6 = `{ ${metadata6.map(ipOf).join(", ")} }`;
+import { hostGuard } from "./host-guard.ts";
+import { forgetPort, notePort } from "./port-identity.ts";
+import { bridgeGuardSets, type SetName } from "../../model/nftables-sets.ts";
 
 /**
  * Restricts what guests may send, with either driver. Only podnet's own ports are filtered, before
@@ -26,6 +24,7 @@ const bridgeGuard: TableModel = {
     },
     port: {
       rules: [
+        notePort,
         // `meta protocol` is the protocol behind a VLAN tag, unlike `ether type`. Receivers ignore
         // a tag of VLAN 0, and two of them, so frames with a second tag are dropped.
         "meta protocol { 8021q, 8021ad } drop",
@@ -51,33 +50,12 @@ const bridgeGuard: TableModel = {
         "meta protocol { ip, ip6 } drop",
       ],
     },
+    leaving: {
+      hook: { type: "filter", hook: "postrouting", priority: 300 },
+      rules: [forgetPort],
+    },
   },
   optional: { does: "the guard at bridges' ports" },
-};
-
-/**
- * Restricts what guests may reach outside of this host: not the cloud's metadata, unless their
- * network allows it. The host's own addresses and destinations that the host translates are not
- * outside; neither are answers to connections from outside.
- */
-const hostGuard: TableModel = {
-  name: "inet podnet_guard",
-  sets: Object.keys(hostGuardSets) as SetName[],
-  chains: {
-    forward: {
-      hook: { type: "filter", hook: "forward", priority: -10 },
-      rules: ["iifname @no_metadata oifname != @within_host jump outside"],
-    },
-    outside: {
-      rules: [
-        "ct direction reply return",
-        // Refused and not dropped: programs that ask by habit go on at once.
-        `ip daddr ${metadata4} reject with icmpx admin-prohibited`,
-        `ip6 daddr ${cloudAddresses6} reject with icmpx admin-prohibited`,
-      ],
-    },
-  },
-  optional: { does: "the guard of the cloud's metadata" },
 };
 
 export const guardTables = [bridgeGuard, hostGuard] as const;

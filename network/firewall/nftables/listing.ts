@@ -140,6 +140,8 @@ function wordsOf(value: unknown): string {
   if (Array.isArray(list)) return list.map(wordsOf).join(" . ");
   const prefix = objectOf(parts?.["prefix"]);
   if (prefix !== undefined) return `${canonical(textOf(prefix["addr"]))}/${textOf(prefix["len"])}`;
+  const range = parts?.["range"];
+  if (Array.isArray(range)) return range.map(wordsOf).join("-");
   const word = textOf(value);
   if (typeof value === "number" || word === "") return word;
   return isIp(word) ? parseIp(word) : `"${word}"`;

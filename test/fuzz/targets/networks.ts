@@ -64,6 +64,7 @@ const good = {
   cloud_metadata: true,
   accept_translated: true,
   admit: ["10.21.0.0/16", "fd00:21::/32"],
+  host_access: ["tcp/22", "udp/5000-5010"],
 };
 
 const wrong: readonly object[] = [
@@ -79,6 +80,8 @@ const wrong: readonly object[] = [
   { dns_search: ["no domain"] },
   { name: "Blue" },
   { bridge: "a b" },
+  { host_access: ["all"] },
+  { host_access: ["tcp/9-5"] },
   { bridge: "pn-taken" },
   { bridge: "", name: "taken" },
 ];
@@ -88,11 +91,27 @@ const readSpec = (bytes: Uint8Array) => readJson(NetworkSpecSchema, parseJsonTex
 /** Networks as they are asked for by API, read and planned. */
 export const networkSpecs: Target = {
   name: "network-spec",
-  files: ["api/validate-network.ts", "daemon/networks/plan-network.ts", "core/ip-range.ts"],
+  files: [
+    "api/validate-network.ts",
+    "daemon/networks/plan-network.ts",
+    "core/ip-range.ts",
+    "core/host-access.ts",
+  ],
   // About networks there are alongside it, which no request brings.
-  except: ["refuseOverlaps", "overlapsOfNetworks", "ipRangeText"],
+  except: ["refuseOverlaps", "overlapsOfNetworks", "ipRangeText", "hostAccessTexts"],
   seeds: [new Uint8Array(), ...[good, ...wrong.map((each) => ({ ...good, ...each }))].map(json)],
-  words: ["subnets", "cidr", "ranges", "reserved", "10.20.0.0/24", "fd00:20::/64", "-"],
+  words: [
+    "subnets",
+    "cidr",
+    "ranges",
+    "reserved",
+    "10.20.0.0/24",
+    "fd00:20::/64",
+    "-",
+    "host_access",
+    "tcp/22",
+    "all",
+  ],
   run(bytes) {
     const planned = valueOf(refusals, () => {
       const spec = validateNetwork(bytes.length === 0 ? undefined : readSpec(bytes));

@@ -60,7 +60,10 @@ test("a host that lacks what the guard takes does without it, and says so; any o
   ]) {
     const { first, again, lacking, memory } = await tried(refusing(nft));
     t.deepEqual([first, again, lacking.length], [2, 0, 2], nft);
-    t.regex(lacking.join(), /guard at bridges' ports.*guard of the cloud's metadata/);
+    t.regex(
+      lacking.join(),
+      /guard at bridges' ports.*guard of the host and of the cloud's metadata/,
+    );
     t.false(guardTables.some(({ name }) => memory.madeTable(name)));
   }
   const none = await tried(absent);
