@@ -224,7 +224,7 @@ test.serial("podnetd state is refused while podnetd runs, and remove asks for --
   t.regex(running.said, /ALREADY_RUNNING/);
   await rig.daemon.kill();
   const unsure = await podnetdSays("state", "remove");
-  t.regex(unsure.said, /Say --yes/);
+  t.regex(unsure.said, /Use --yes/);
   allLive(t, "remove without --yes");
   await rig.restart("kill");
 });
