@@ -67,7 +67,7 @@ test.serial("a subnet.env that cannot be written is warned of, and podnetd is re
   );
   t.deepEqual(heard, ["READY=1"]);
   const lines = daemon.log().split("\n");
-  const warned = lines.filter((line) => line.includes("Programs on the host are not notified"));
+  const warned = lines.filter((line) => line.includes("Failed to write the overlay's subnet file"));
   t.is(warned.length, 1);
   t.regex(warned[0] ?? "", /Let podnetd write in .*flannel/);
   // Pods have their network all the same, and the file comes when it can.

@@ -98,7 +98,7 @@ test.serial(
     writeFileSync(broken, "");
     const failed = await rig.daemon.tryPodnet("down", "--yes");
     t.is(failed.exitCode, 1);
-    t.regex(failed.stderr, /FIREWALL_FAILED[^]*ask again: podnet down|out of order/);
+    t.regex(failed.stderr, /FIREWALL_FAILED[^]*try again: podnet down|out of order/);
     t.deepEqual((await rig.client.pods.list({})).pods, []);
     rmSync(broken);
     const { pod } = await rig.client.pods.create({ spec: { name: "second" } });

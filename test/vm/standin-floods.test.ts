@@ -44,7 +44,7 @@ test.serial("guests that flood are cut off: shown, counted, logged once in a whi
   while (!/mean nothing/.test(await reasonOf("next"))) await delay(50);
   t.true((await counted("guest_cut_off")) - before.cutOff >= 3);
   const log = rig.daemon.log().slice(before.log);
-  const lines = log.match(/A guest is cut off/g)?.length ?? 0;
+  const lines = log.match(/Guest disconnected/g)?.length ?? 0;
   t.true(lines >= 3 && lines < 20, `${lines} lines`);
   const begun = performance.now();
   await create(rig.client, "bystander");
