@@ -108,7 +108,7 @@ export class Resolvers implements Disposable {
    * wants a resolver keeps it for the guests that are configured to use it. A failure to listen is
    * reported, and retried by a later call.
    */
-  settle(networks: () => readonly NetworkDefinition[]): Promise<void> {
+  converge(networks: () => readonly NetworkDefinition[]): Promise<void> {
     return this.#lock.run("resolvers", async () => {
       const isFirst = this.#networks === undefined;
       this.#networks = networks();

@@ -13,7 +13,7 @@ interface GatewayResolvers {
   /**
    * Answers at the gateways of these networks only; `networks` is called when the operation starts.
    */
-  settle(networks: () => readonly NetworkDefinition[]): Promise<void>;
+  converge(networks: () => readonly NetworkDefinition[]): Promise<void>;
   /** Whether a network's gateways answer now. */
   answers(network: NetworkName): boolean;
   /** Whether a network's gateways are to answer. */
@@ -82,12 +82,12 @@ export class GatewayNames {
    * retried.
    */
   answer(): Promise<void> {
-    return this.#parts.resolvers.settle(() => this.#entries.list());
+    return this.#parts.resolvers.converge(() => this.#entries.list());
   }
 
   /** Stops answering. */
   async silence(): Promise<void> {
-    await this.#parts.resolvers.settle(() => []);
+    await this.#parts.resolvers.converge(() => []);
   }
 
   /** A text about the servers that pods can ask for names. */

@@ -62,7 +62,7 @@ export function adoptMachines(parts: SalvageParts): void {
   const { config, driver, say } = parts;
   using locks = lockAll(config);
   void locks;
-  using db = settled(parts);
+  using db = chosenState(parts);
   const running = machines(parts);
   const ids = new Set<string>(running.map(({ podId }) => podId));
   const adopting = {
@@ -111,7 +111,7 @@ export async function removeOrphans(parts: SalvageParts): Promise<void> {
   const { config, driver, say } = parts;
   using locks = lockAll(config);
   void locks;
-  using db = settled(parts);
+  using db = chosenState(parts);
   const known = podIds(db);
   const confinement = await parts.confinement();
   for (const each of machines(parts).filter(({ podId }) => !known.has(podId))) {
@@ -125,7 +125,7 @@ export async function removeOrphans(parts: SalvageParts): Promise<void> {
   }
 }
 
-function settled({ config, say }: SalvageParts): Database {
+function chosenState({ config, say }: SalvageParts): Database {
   const found = findStates(config.stateDir);
   const aside = chooseState(config.stateDir, found);
   const db = Database.openIn(config.stateDir, undefined, { evenOlder: true });

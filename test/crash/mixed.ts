@@ -5,8 +5,8 @@ import type { Acts } from "./acts.ts";
 import { create, subject } from "./pods.ts";
 
 /**
- * Changes of a pod that has more than NICs on podnet's networks: a bridge and a tap of somebody
- * else, addresses on lo.
+ * Changes of a pod that has more than NICs on podnet's networks: a foreign bridge, a foreign
+ * tap, addresses on lo.
  */
 export type MixedChange =
   | "mixed-create"

@@ -61,7 +61,7 @@ async function amissOfMember(site: OverlayWorker): Promise<readonly string[]> {
   const { worker, backend } = site;
   const { overlays } = await worker.client.overlays.list({});
   const [overlay] = overlays;
-  // What podnetd itself says first: while that is not well nobody else needs to be asked, which
+  // What podnetd itself says first: while that is not well nothing else needs to be asked, which
   // takes some ten processes.
   if (overlay?.phase !== Phase.HELD) return [`podnetd is in phase ${overlay?.phase}`];
   const { lines } = await worker.client.overlays.diff({});

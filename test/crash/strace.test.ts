@@ -28,8 +28,8 @@ const traced = [
 ].join();
 
 /**
- * Kinds and boundaries that a start, a create, a delete and the way down have; nobody is signalled
- * meanwhile.
+ * Kinds and boundaries that a start, a create, a delete and the way down have; no process is
+ * signalled meanwhile.
  */
 const kinds = [
   "netlink",

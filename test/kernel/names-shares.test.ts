@@ -83,7 +83,7 @@ test.before(async () => {
       log: openLog({ component: "test", level: "silent" }),
     }),
   );
-  await resolvers.settle(() => [blue, red]);
+  await resolvers.converge(() => [blue, red]);
 });
 
 /**

@@ -4,7 +4,7 @@ import { decode, encode, type Packet, streamDecode, streamEncode } from "dns-pac
 
 /**
  * Asks a name server, as a program: `name-asker.ts udp|tcp SERVER NAME TYPE [FROM]`. Prints its
- * answer as JSON, or `null` after a second, and `"refused"` when the kernel says that nobody
+ * answer as JSON, or `null` after a second, and `"refused"` when the kernel says that no program
  * listens.
  */
 const [way = "udp", server = "", name = "", type = "A", from] = process.argv.slice(2);

@@ -27,7 +27,7 @@ COMMIT
 `;
 
 /**
- * What outlives the daemon: a host with a kernel, machines, directories, and somebody else's
+ * What outlives the daemon: a host with a kernel, machines, directories, and a foreign
  * network on it.
  */
 export class World implements Disposable {

@@ -67,7 +67,7 @@ export class Membership implements AsyncDisposable {
     return this.#next(async () => {
       this.#wanted = wanted;
       const there = this.#parts.hosts.keys() as Iterable<NetworkName>;
-      await this.#settle([...wanted, ...there, ...this.#failed.keys()]);
+      await this.#converge([...wanted, ...there, ...this.#failed.keys()]);
     });
   }
 
@@ -97,7 +97,7 @@ export class Membership implements AsyncDisposable {
     return this.#changing;
   }
 
-  async #settle(names: readonly NetworkName[]): Promise<void> {
+  async #converge(names: readonly NetworkName[]): Promise<void> {
     for (const name of new Set(names)) {
       if (this.#over.signal.aborted) return;
       if (this.#wanted.has(name)) await this.#takePart(name);
@@ -155,7 +155,7 @@ export class Membership implements AsyncDisposable {
     this.#again ??= setTimeout(
       guarded("overlay", () => {
         this.#again = undefined;
-        return this.#next(() => this.#settle([...this.#failed.keys()]));
+        return this.#next(() => this.#converge([...this.#failed.keys()]));
       }),
       againMs,
     ).unref();

@@ -6,8 +6,8 @@ import { until } from "../../../test/lab/until.ts";
 import { row, summarise } from "../../measure.ts";
 
 /**
- * As often as podnetd puts back one and the same thing in a minute without taking whoever undoes it
- * for somebody who means it.
+ * The number of repairs of one thing within a minute after which podnetd takes its removal for a
+ * fight, and pauses.
  */
 const tries = 5;
 /** Between podnetd's looks at what the kernel does not report, milliseconds: half of `drift_s`. */

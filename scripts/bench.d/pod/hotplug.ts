@@ -23,8 +23,8 @@ function nicPlan(slot: number): NicPlan {
 
 /**
  * Milliseconds from plugging a NIC into a running guest to the first ping reply, `count` times on
- * one VM, each time with the guest's configuration already waiting for the NIC, and a ping for
- * somebody to answer: its packet leaves as soon as the agent has announced the address. Links are
+ * one VM, each time with the guest's configuration already waiting for the NIC, and a ping
+ * that waits: its packet leaves as soon as the agent has announced the address. Links are
  * made in this process's own namespace, the sandbox's.
  */
 export async function measureHotplug(count: number): Promise<number[]> {

@@ -114,7 +114,7 @@ const parts = path.join(top, "build/summary/fuzz-parts");
 
 /**
  * Each suite is a process of its own; the last one to end sums up what all have written. One that
- * is missing is told by none.
+ * is missing is named by none.
  */
 function writeSummary(suite: string, results: readonly Exploration[]): void {
   mkdirSync(parts, { recursive: true });

@@ -154,7 +154,7 @@ export const overlayHostsFaults: readonly Fault[] = [
     kind: "repair",
     name: "an overlay that cannot be added is not tried again",
     file: "daemon/overlays/lease/membership.ts",
-    find: "return this.#next(() => this.#settle([...this.#failed.keys()]));",
+    find: "return this.#next(() => this.#converge([...this.#failed.keys()]));",
     put: "",
     noticedBy: {
       file: membership,

@@ -49,8 +49,8 @@ function resolvers() {
       return { isThere: () => true, close: () => open.delete(link) };
     },
   });
-  const settle = (...networks: readonly NetworkDefinition[]) => all.settle(() => networks);
-  return { all, clock, known, open, settle };
+  const converge = (...networks: readonly NetworkDefinition[]) => all.converge(() => networks);
+  return { all, clock, known, open, converge };
 }
 
 async function found(resolver: Resolver | undefined, from: string): Promise<unknown[]> {
@@ -61,20 +61,20 @@ async function found(resolver: Resolver | undefined, from: string): Promise<unkn
 }
 
 test("at each gateway all networks of the asker are known, its own first, without those that have no resolver", async (t) => {
-  const { open, settle } = resolvers();
-  await settle(blue, red, grey);
+  const { open, converge } = resolvers();
+  await converge(blue, red, grey);
   t.deepEqual([...open.keys()], ["pn-blue", "pn-red"]);
   t.deepEqual(await found(open.get("pn-blue"), "10.20.0.2"), ["10.20.0.3", "10.30.0.3"]);
   t.deepEqual(await found(open.get("pn-red"), "10.30.0.2"), ["10.30.0.3", "10.20.0.3"]);
-  await settle(blue, { ...red, resolver: false }, { ...grey, resolver: true });
+  await converge(blue, { ...red, resolver: false }, { ...grey, resolver: true });
   t.deepEqual(await found(open.get("pn-blue"), "10.20.0.2"), ["10.20.0.3", "10.40.0.3"]);
 });
 
 test("a resolver that is not to be any more is there for whoever was notified of it, and for leases that name it", async (t) => {
-  const { clock, known, open, settle } = resolvers();
+  const { clock, known, open, converge } = resolvers();
   const off = { ...blue, resolver: false };
   const isOpen = async (...networks: readonly NetworkDefinition[]): Promise<boolean> => {
-    await settle(...networks);
+    await converge(...networks);
     return open.has("pn-blue");
   };
   t.true(await isOpen(blue));

@@ -18,8 +18,8 @@ import { onHost } from "../fixtures/networks.ts";
 import { configuration, type Node, openNode } from "../fixtures/node.ts";
 import { attachmentMark } from "../../../../network/model/ownership.ts";
 
-// An overlay that carries less than pods were told: theirs stays, and who comes after them is told
-// what there is.
+// An overlay that carries less than the MTU of its pods: they keep theirs, and later pods get the
+// smaller one.
 
 const name = "default" as NetworkName;
 
