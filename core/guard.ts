@@ -28,6 +28,8 @@ export type Place =
   | "guest"
   /** Events of etcd. */
   | "etcd"
+  /** Connections of pods that the relay passes on. */
+  | "relay"
   /** Echoes and tunnels of overlays. */
   | "overlay"
   /** Timers that keep the state: checkpoints, copies, looks for room. */

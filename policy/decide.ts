@@ -75,28 +75,33 @@ const answer = (
   by: Decision["by"],
 ): Decision => ({ verdict, policy, rule, reason, by });
 
-/** What an entry with domains decides about a flow; undefined when the next entry decides. */
+/**
+ * What an entry with domains decides about a flow; undefined when the next entry decides. Names are
+ * for addresses outside: inside, `cidrs` and `pods` decide, so that no name leads there.
+ */
 function byName(
   entry: Entry,
   domains: NonNullable<Entry["to"]>["domains"],
   flow: Flow,
 ): Decision | undefined {
-  const denies = entry.verdict === "deny";
+  if (flow.ip !== undefined && isInternal(flow.ip)) return undefined;
+  const decision = answer(entry, "name");
+  const denied = (reason: string): Decision | undefined =>
+    entry.verdict === "deny" ? { ...decision, reason } : undefined;
   const matches = (name: DomainName): boolean =>
     domains.some((pattern) => matchesDomain(pattern, name));
   if (isRelayed(flow)) {
-    if (flow.name === undefined) return { ...answer(entry, "name"), verdict: "relay" };
-    if (flow.name === null)
-      // What says no name may be any, so a rule that denies names denies it.
-      return denies ? { ...answer(entry, "name"), reason: "it does not say its name" } : undefined;
-    return matches(flow.name) ? answer(entry, "name") : undefined;
+    if (flow.name === undefined) return { ...decision, verdict: "relay" };
+    // What says no name may be any, so a rule that denies names denies it.
+    if (flow.name === null) return denied("it does not say its name");
+    return matches(flow.name) ? decision : undefined;
   }
-  if (isQuic(flow)) return denies ? { ...answer(entry, "name"), reason: quicReason } : undefined;
+  if (isQuic(flow)) return denied(quicReason);
   const names = [...(flow.name ? [flow.name] : []), ...(flow.answered ?? [])];
-  if (names.some(matches)) return answer(entry, "name");
-  // A public address that was never answered may be of any name. (Names never lead inside.)
-  return denies && names.length === 0 && flow.ip !== undefined && !isInternal(flow.ip)
-    ? { ...answer(entry, "name"), reason: "the resolver never answered this address" }
+  if (names.some(matches)) return decision;
+  // An address that was never answered may be of any name.
+  return names.length === 0 && flow.ip !== undefined
+    ? denied("the resolver never answered this address")
     : undefined;
 }
 

@@ -48,7 +48,7 @@ export function parseDomainPattern(text: string, field = "domain"): DomainPatter
   const ascii = /^[\x21-\x7e]*$/.test(written) ? written : international(written);
   const name = canonicalName(ascii);
   // Names without a dot belong to pods: no other server is asked for them.
-  if (name?.includes(".") === true) return { name, below };
+  if (name !== undefined && (below || name.includes("."))) return { name, below };
   throw new PodnetError("INVALID_ARGUMENT", `"${printable(text)}" is not a domain`, {
     field,
     hint: hintFor(text),

@@ -2,9 +2,10 @@ import type { HelloRefusal } from "./client-hello.ts";
 import type { HeadRefusal } from "./request-head.ts";
 
 /** Why the beginning of a connection is refused, for people: what it is, and what to do. */
-export const startReasons: Readonly<Record<HelloRefusal | HeadRefusal, string>> = {
+export const startReasons: Readonly<Record<HelloRefusal | HeadRefusal | "slow", string>> = {
   "not-tls": "it is neither TLS nor HTTP, and says no name",
   "not-http": "it is neither TLS nor HTTP, and says no name",
+  slow: "it said no name within ten seconds",
   malformed: "its beginning breaks the protocol's rules",
   "too-long": "its beginning is longer than any client's",
   "hides-name": "Encrypted Client Hello hides the name: turn it off in the client",

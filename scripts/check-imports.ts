@@ -22,6 +22,7 @@ const rules: readonly Rule[] = [
   { module: "core/", mayImport: [], packages: "none" },
   { module: "ipallocator/", mayImport: ["core/"], packages: "none" },
   { module: "policy/", mayImport: ["core/"], packages: ["node:url"] },
+  { module: "relay/", mayImport: ["core/", "linux/", "policy/"], packages: ["node:"] },
   { module: "linux/rtnetlink/", mayImport: ["core/"], packages: "none" },
   { module: "linux/", mayImport: ["core/"], packages: ["node:", "koffi", "execa", "pino"] },
   { module: "network/", mayImport: ["core/", "linux/"], packages: ["node:"] },
@@ -261,7 +262,7 @@ function crowdedFolders(files: readonly string[]): string[] {
 }
 
 const files = globSync(
-  "{core,ipallocator,policy,linux,network,hypervisor,guest-init,api,etcd,overlay,cni,cli,daemon}/**/*.ts",
+  "{core,ipallocator,policy,relay,linux,network,hypervisor,guest-init,api,etcd,overlay,cni,cli,daemon}/**/*.ts",
   { cwd: top },
 ).filter((file) => !/^(?:api|etcd)\/gen\//.test(file));
 const wrong = files.flatMap(violations);

@@ -109,6 +109,7 @@ export const stages: readonly Stage[] = [
     weight: 0.5,
     seconds: 5,
     long: {
+      relay: 60,
       "host-snapshot": 45,
       "firewall-translated": 42,
       "firewall-ports": 35,

@@ -6,7 +6,7 @@ import type { Target } from "../fuzz/engine/target.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
 const moduleFolders =
-  "{core,ipallocator,policy,linux,network,hypervisor,guest-init,api,etcd,overlay,cni,cli,daemon}/**/*.ts";
+  "{core,ipallocator,policy,relay,linux,network,hypervisor,guest-init,api,etcd,overlay,cni,cli,daemon}/**/*.ts";
 const reader = /^export (?:async )?(?:function\*? |const )((?:parse|decode|read)[A-Z]\w*)/gm;
 
 /** Readers that no fuzz target feeds by name, each with why. */

@@ -5,11 +5,11 @@ import test from "ava";
 const top = path.resolve(import.meta.dirname, "../..");
 
 /**
- * What runs in podnetd. The agent, the command line and the sources of `podnet verify` are
- * programs of their own.
+ * What runs in podnetd and in the relay. The agent, the command line and the sources of `podnet
+ * verify` are programs of their own.
  */
 const moduleFolders =
-  "{core,linux,network,hypervisor,etcd,overlay,daemon,guest-init/channel}/**/*.ts" as const;
+  "{core,linux,network,hypervisor,etcd,overlay,daemon,relay,guest-init/channel}/**/*.ts" as const;
 const others = /^daemon\/verify\/(?:host|rules|sockets|vm)-source/;
 
 /**
@@ -71,6 +71,10 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "linux/ffi/poll.ts: pollFd": [1, "its own head"],
   "linux/packet-stream.ts: pollFd": [1, "resolves"],
   "linux/unix-socket.ts: pollFd": [1, "resolves"],
+  "relay/connection.ts: data": [1, "`#onData`, which is guarded"],
+  "relay/connection.ts: end": [1, "`#onEnd`, which is guarded"],
+  "relay/upgrade.ts: data": [1, "`answered`, which is guarded"],
+  "relay/upgrade.ts: end": [2, "ends the other"],
   "network/overlay/udp/tunnel.ts: error": [1, "notes why"],
   "network/overlay/udp/tunnel.ts: exit": [1, "ends threads with the process"],
   "network/overlay/udp/tunnel.ts: message": [1, "resolves"],

@@ -147,6 +147,19 @@ test("where names decide, DNS goes to the resolver alone and encrypted DNS nowhe
   t.is(said(egress({ rules })("udp 9.9.9.9 53")), "allow p/all");
 });
 
+test("names are for addresses outside: inside, cidrs and pods decide", (t) => {
+  const ask = egress({
+    rules: [
+      { name: "api", action: "allow", domains: ["api.example.com"] },
+      { name: "inside", action: "allow", cidrs: ["10.7.0.0/16"] },
+    ],
+  });
+  t.is(said(ask("tcp 10.7.0.1 443")), "allow p/inside");
+  t.is(said(ask("tcp 10.8.0.1 443")), "deny p/default");
+  t.is(said(ask("tcp 10.8.0.1 443 name=api.example.com")), "deny p/default");
+  t.is(said(ask("icmp 10.8.0.1 - answered=api.example.com")), "deny p/default");
+});
+
 test("an allowed address needs no name, and the decision says what it looked at", (t) => {
   const ask = egress({
     rules: [
