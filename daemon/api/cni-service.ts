@@ -4,11 +4,9 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/cni_service_pb.ts";
 import { printable } from "../../core/names.ts";
 import { PodnetError } from "../../core/errors.ts";
-import {
-  type AttachmentRow,
-  isDamagedAttachment,
-  type AttachmentState,
-} from "../containers/attachment-rows.ts";
+import { isDamagedAttachment, type AttachmentState } from "../containers/attachment-rows.ts";
+import type { Attachments } from "../containers/attachments.ts";
+import type { AnyAttachment } from "../containers/store.ts";
 import { type ListedRuntime, listedRuntimes } from "../containers/cni/network-list.ts";
 import { note, type ServiceParts } from "./context.ts";
 import { time } from "./views.ts";
@@ -21,15 +19,7 @@ export function cniService(parts: ServiceParts): ServiceImpl<typeof wire.CniServ
   const { attachments, networks, installation } = parts;
   return {
     list: () => ({
-      attachments: attachments
-        .listAny()
-        .map((row) =>
-          attachmentView(
-            attachments.readable(row),
-            attachments.troubleOf(row),
-            isDamagedAttachment(row),
-          ),
-        ),
+      attachments: attachments.listAny().map((row) => attachmentView(row, attachments)),
     }),
 
     install({ dir, binDir, network, runtime }, context) {
@@ -77,13 +67,10 @@ const states: Readonly<Record<AttachmentState, wire.AttachmentState>> = {
   deleting: wire.AttachmentState.DELETING,
 };
 
-/** Of a damaged one the MTU is not known. */
-const attachmentView = (
-  { plan, ...row }: AttachmentRow,
-  trouble = "",
-  damaged = false,
-): wire.Attachment =>
-  create(wire.AttachmentSchema, {
+function attachmentView(found: AnyAttachment, attachments: Attachments): wire.Attachment {
+  const { plan, ...row } = attachments.readable(found);
+  const { hostLink, mtu } = attachments.fragmentOf(plan);
+  return create(wire.AttachmentSchema, {
     id: row.id,
     containerId: row.containerId,
     ifName: row.ifName,
@@ -93,8 +80,9 @@ const attachmentView = (
     state: states[row.state],
     addresses: [...plan.addresses],
     mac: plan.mac,
-    mtu: damaged ? 0 : plan.mtu,
-    hostLink: plan.fragment.hostLink,
+    // Of a damaged one the MTU is not known.
+    mtu: isDamagedAttachment(found) ? 0 : mtu,
+    hostLink,
     pod: plan.pod ?? "",
     ports: (plan.published ?? []).flatMap(({ protocol, hostPort, podPort, at }) =>
       at.map(
@@ -103,8 +91,9 @@ const attachmentView = (
       ),
     ),
     createdAt: time(row.createdMs),
-    trouble,
+    trouble: attachments.troubleOf(found) ?? "",
   });
+}
 
 const authority = (ip: string, port: number): string =>
   ip.includes(":") ? `[${ip}]:${port}` : `${ip}:${port}`;

@@ -1,17 +1,19 @@
-import type { Ip, IpPrefix, Mac } from "../../core/address.ts";
-import type { NetworkName } from "../../core/names.ts";
-import type { AttachmentFragment, LaterChanges } from "../../network/containers/desired.ts";
+import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
+import type { IfName, NetworkName } from "../../core/names.ts";
+import type { Bandwidth, LaterChanges } from "../../network/containers/desired.ts";
 import { laterText } from "../../network/containers/later.ts";
+import type { LoopbackRedirect } from "../../network/model/desired.ts";
 import type { BootMoment } from "../../linux/boot-moment.ts";
 import type { PublishedPlan } from "../published/published-plan.ts";
 import type { AttachmentId } from "../store/holder.ts";
 
 /** Version of the stored form. A reader refuses what it does not know. */
-export const attachmentPlanVersion = 1;
+export const attachmentPlanVersion = 2;
 
 /**
- * Everything a container's attachment will be, decided before anything happens. Plain JSON, stored
- * with its row; undo and recovery work from it alone.
+ * The decisions about a container's attachment before anything happens. Its part of the host is
+ * derived (`attachmentFragment`), with its network as it is now. Plain JSON, stored with its row;
+ * undo works from it alone.
  */
 export interface AttachmentPlan {
   readonly version: typeof attachmentPlanVersion;
@@ -21,26 +23,38 @@ export interface AttachmentPlan {
   /** The name of the runtime's network configuration. */
   readonly config: string;
   readonly network: NetworkName;
+  /** A path that leads to the namespace. */
   readonly netns: string;
+  /**
+   * The namespace's identity, once it is known: another one by the same path is not its own. Absent
+   * with `hostVeth`.
+   */
+  readonly namespace?: string;
+  /** The host's end of a pair that the caller made (OpenShift SDN); absent: podnet makes a pair. */
+  readonly hostVeth?: IfName;
+  readonly bridge: IfName;
   readonly mac: Mac;
+  /** The MTU in ADD's result. */
   readonly mtu: number;
   /** The runtime asked for no MTU, so the MTU follows the network's. Absent: the MTU stays. */
   readonly mtuOfNetwork?: true;
   readonly addresses: readonly IpPrefix[];
   /** At most one of each family that the container has addresses of. */
   readonly gateways: readonly Ip[];
-  /** The container's part of the host. */
-  readonly fragment: AttachmentFragment;
+  readonly bandwidth?: Bandwidth;
+  /** Routed by the gateway for a macvlan link of OpenShift SDN's, too. */
+  readonly serviceCidr?: Cidr;
   readonly published?: readonly PublishedPlan[];
   /**
    * The runtime holds the host ports that are published; absent: podnetd holds them with sockets.
    */
   readonly portsHeldByRuntime?: true;
   /**
-   * podnetd's own loopback ports that the runtime's are redirected to (`fragment.loopback`); absent
-   * where there are none.
+   * podnetd's own loopback ports that the runtime's are redirected to (`loopback`); absent where
+   * there are none.
    */
   readonly forwarders?: readonly PublishedPlan[];
+  readonly loopback?: readonly LoopbackRedirect[];
   readonly dns: AttachmentDns;
   /**
    * When the plan was claimed, unaffected by changes of the clock; absent in plans of earlier
@@ -51,6 +65,10 @@ export interface AttachmentPlan {
   readonly names?: readonly string[];
   /** The container's pod, if the runtime names it: `namespace/name`. */
   readonly pod?: string;
+  /** ADD was answered a moment ago: plugins after podnet's in the list may be yet to run. */
+  readonly awaitsPlugins?: true;
+  /** The changes that later plugins made inside. */
+  readonly later?: LaterChanges;
 }
 
 /** Which one it is, for people. */
@@ -77,25 +95,23 @@ export const portsToHold = ({
 
 /** A plan with its namespace's identity: another one by the same path is not its own. */
 export const inNamespace = (plan: AttachmentPlan, namespace: string | undefined): AttachmentPlan =>
-  namespace === undefined ? plan : { ...plan, fragment: { ...plan.fragment, namespace } };
+  namespace === undefined ? plan : { ...plan, namespace };
 
 /**
  * The plan of a container whose ADD is answered now: plugins after podnet's in the list are yet to
  * run.
  */
-export const settlingPlan = (plan: AttachmentPlan): AttachmentPlan =>
-  plan.fragment.madeByCaller === true
-    ? plan
-    : { ...plan, fragment: { ...plan.fragment, settling: true } };
+export const awaitingPlugins = (plan: AttachmentPlan): AttachmentPlan =>
+  plan.hostVeth === undefined ? { ...plan, awaitsPlugins: true } : plan;
 
 /**
  * The plan of a container whose list is done. Without `later`, later plugins changed nothing
  * inside.
  */
-export function settledPlan(plan: AttachmentPlan, later?: LaterChanges): AttachmentPlan {
-  const { settling: _done, ...fragment } = plan.fragment;
+export function afterPlugins(plan: AttachmentPlan, later?: LaterChanges): AttachmentPlan {
+  const { awaitsPlugins: _done, ...complete } = plan;
   const isAny = later !== undefined && laterText(later) !== undefined;
-  return { ...plan, fragment: isAny ? { ...fragment, later } : fragment };
+  return isAny ? { ...complete, later } : complete;
 }
 
 /** The container's name servers, as the runtime gets them in ADD's result. */

@@ -6,6 +6,7 @@ import type { NetworkName } from "../../core/names.ts";
 import type { CniResult } from "../../cni/protocol/result.ts";
 import type { BootMoment } from "../../linux/boot-moment.ts";
 import type { Log } from "../../linux/log.ts";
+import type { AttachmentFragment } from "../../network/containers/desired.ts";
 import type { AttachedFragment } from "../../network/model/desired.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import { KeyedLock } from "../reconcile/keyed-lock.ts";
@@ -14,22 +15,33 @@ import type { HeldPorts } from "../published/held-ports.ts";
 import { type AttachmentRow, isDamagedAttachment, type AttachmentName } from "./attachment-rows.ts";
 import type { AnyAttachment } from "./store.ts";
 import { resultOf } from "./cni/answer.ts";
+import { attachmentFragment } from "./attachment-fragment.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
-import { type AttachmentPlan, inNamespace, portsToHold, settlingPlan } from "./attachment-plan.ts";
+import {
+  type AttachmentPlan,
+  inNamespace,
+  portsToHold,
+  awaitingPlugins,
+} from "./attachment-plan.ts";
 import { compareResult, fragmentAsTold } from "./cni/compare-result.ts";
 import { TeardownQueue } from "./teardown-queue.ts";
 import { type AttachmentWorld, gatherAttachment } from "./plan/gather.ts";
 import { whyLost } from "./namespace.ts";
-import { type Attaching, planAttachment } from "./plan/plan.ts";
+import { planAttachment } from "./plan/plan.ts";
 import type { AttachmentRecords } from "./records.ts";
 import { ReadyAttachments } from "./ready.ts";
 import { recoverAttachments } from "./recover.ts";
-import { refitAttachmentPlan, refitAttachments, type RefitParts, refitted } from "./refit.ts";
+import { changedByNetwork, followNetwork, type FollowParts } from "./follow-network.ts";
 import { attached, ending, unknown } from "./refusals.ts";
 import { refuseUnready } from "./status.ts";
 import type { ContainerNames } from "./container-names.ts";
 import { TranslationRules } from "./translation-rules.ts";
-import { type AddRequest, type DelRequest, type NetworkRequest, wishesOf } from "./cni/wishes.ts";
+import type {
+  AddRequest,
+  AttachmentRequest,
+  DelRequest,
+  NetworkRequest,
+} from "./cni/attachment-request.ts";
 
 /** Longest an ADD or CHECK may take, milliseconds: kubelet's runtimes wait longer. */
 const attachMs = 60_000;
@@ -66,11 +78,13 @@ export class Attachments implements AsyncDisposable {
 
   constructor(parts: AttachmentsParts) {
     this.#parts = parts;
-    this.ready = new ReadyAttachments({ ...parts, locks: this.#locks });
+    const fragmentOf = (plan: AttachmentPlan): AttachmentFragment => this.fragmentOf(plan);
+    this.ready = new ReadyAttachments({ ...parts, locks: this.#locks, fragmentOf });
     this.#translations = new TranslationRules({ ...parts, ready: this.ready });
     this.#teardowns = new TeardownQueue({
       ...parts,
       locks: this.#locks,
+      fragmentOf,
       leaves: (id) => this.ready.leave(id),
     });
   }
@@ -97,6 +111,11 @@ export class Attachments implements AsyncDisposable {
     return isDamagedAttachment(row) ? row.damage.message : this.ready.troubleOf(row.id);
   }
 
+  /** A container's part of the host, with its network as it is now. */
+  fragmentOf(plan: AttachmentPlan): AttachmentFragment {
+    return attachmentFragment(plan, this.#parts.networks.list(), this.#parts.config.cni);
+  }
+
   /** The attachment that a runtime names so. */
   named(name: AttachmentName): AnyAttachment | undefined {
     return this.#parts.records.named(name);
@@ -107,22 +126,26 @@ export class Attachments implements AsyncDisposable {
    * the errors of the planner and of the host. After an error or an abort nothing is left of the
    * attachment.
    */
-  add(request: AddRequest, attaching: Attaching, signal: AbortSignal): Promise<CniResult> {
+  add(request: AttachmentRequest, signal: AbortSignal): Promise<CniResult> {
     return this.#locks.run(request.containerId, async () => {
       this.#refuseEnding();
       const limit = limited(attachMs, AbortSignal.any([signal, this.#over.signal]));
       throwIfAborted(limit, "The ADD");
       await this.#refuseAttached(request);
-      const { network, published, records } = this.#parts;
-      const plan = await this.#claim(request, attaching);
+      const { network, networks, published, records, config } = this.#parts;
+      const plan = await this.#claim(request);
       try {
         await published.hold(plan.id, portsToHold(plan));
-        const observed = await network.ensure(plan.fragment, limit);
+        const definitions = networks.list();
+        const fragmentOf = (each: AttachmentPlan): AttachmentFragment =>
+          attachmentFragment(each, definitions, config.cni);
+        const observed = await network.ensure(fragmentOf(plan), limit);
         throwIfAborted(limit, "The ADD");
         const result = resultOf(plan, observed, request.config.prevResult);
-        const attached = settlingPlan(inNamespace(plan, observed.namespace));
+        const attached = awaitingPlugins(inNamespace(plan, observed.namespace));
         records.ready(attached);
-        this.ready.enter(attached);
+        // (Its network may have another definition by now, which it follows in its turn.)
+        this.ready.enter(attached, { fragment: fragmentOf(attached) });
         this.#translations.writeSoon();
         return result;
       } catch (thrown) {
@@ -156,7 +179,7 @@ export class Attachments implements AsyncDisposable {
       const found = [
         ...compareResult(row.plan, request),
         ...(await this.#parts.network.check(
-          fragmentAsTold(row.plan, request),
+          fragmentAsTold(this.fragmentOf(row.plan), request),
           limited(attachMs, signal),
         )),
       ];
@@ -198,28 +221,21 @@ export class Attachments implements AsyncDisposable {
    * unfinished DELs are completed, and ready containers are repaired.
    */
   async recover(sameBoot: boolean): Promise<void> {
-    const { networks, config, records } = this.#parts;
-    const refit = (plan: AttachmentPlan): AttachmentPlan => {
-      const network = networks.list().find(({ name }) => name === plan.network);
-      const next = network && refitted(plan, network, config.cni);
-      if (next !== undefined) records.replan(next, "its network was changed");
-      return next ?? plan;
-    };
-    const parts = { ...this.#parts, ready: this.ready, teardowns: this.#teardowns, refit };
+    const parts = { ...this.#parts, ready: this.ready, teardowns: this.#teardowns };
     await recoverAttachments(parts, sameBoot, this.#over.signal);
     await this.#translations.write();
   }
 
   /** Applies a network update to the network's containers. */
-  refit(name: NetworkName): Promise<void> {
-    return refitAttachments(this.#parts.networks.find(name), this.#refitting());
+  follow(name: NetworkName): Promise<void> {
+    return followNetwork(this.#parts.networks.find(name), this.#following());
   }
 
   /**
    * The ports as such an update would leave them, with the network's new definition. Takes nothing.
    */
-  refitPlan(network: NetworkDefinition): readonly AttachedFragment[] {
-    return refitAttachmentPlan(network, this.#refitting());
+  changedPorts(network: NetworkDefinition): readonly AttachedFragment[] {
+    return changedByNetwork(network, this.#following());
   }
 
   /** Takes all of them away. Throws the first failure. */
@@ -275,13 +291,12 @@ export class Attachments implements AsyncDisposable {
    * containers wait in the teardown queue, their links are deleted first, and the claim is
    * repeated.
    */
-  async #claim(request: AddRequest, attaching: Attaching): Promise<AttachmentPlan> {
-    const wishes = wishesOf(request);
+  async #claim(request: AttachmentRequest): Promise<AttachmentPlan> {
     // Nothing comes in between: no two plans have the same address.
     const claim = (): AttachmentPlan => {
-      const snapshot = gatherAttachment(request, wishes, this.#parts);
+      const snapshot = gatherAttachment(request, this.#parts);
       const claimed = this.#parts.moment();
-      const plan = { ...planAttachment(request, wishes, snapshot, attaching), claimed };
+      const plan = { ...planAttachment(request, snapshot), claimed };
       this.#parts.records.claim(plan);
       return plan;
     };
@@ -298,20 +313,22 @@ export class Attachments implements AsyncDisposable {
    * Throws when the container is attached. If it is being removed, or its namespace is gone or
    * replaced at its path, it is detached instead.
    */
-  async #refuseAttached(request: AddRequest): Promise<void> {
+  async #refuseAttached(request: AttachmentRequest): Promise<void> {
     const { records } = this.#parts;
     const row = records.named(request);
     if (row === undefined) return;
-    const lost = whyLost(isDamagedAttachment(row) ? row : row.plan.fragment, this.#parts.network);
+    const lost = whyLost(isDamagedAttachment(row) ? row : row.plan, this.#parts.network);
     if (row.state === "ready" && lost === undefined) throw attached(row);
     await this.#teardowns.detach(row, lost ?? "not attached");
     await this.#teardowns.sweep();
     if (records.named(request) !== undefined) throw attached(row);
   }
 
-  #refitting(): RefitParts {
+  #following(): FollowParts {
     const { ready } = this;
-    return { ...this.#parts, ready, locks: this.#locks, settings: this.#parts.config.cni };
+    const fragmentOf = (plan: AttachmentPlan): AttachmentFragment => this.fragmentOf(plan);
+    const settings = this.#parts.config.cni;
+    return { ...this.#parts, ready, locks: this.#locks, fragmentOf, settings };
   }
 
   #refuseEnding(): void {

@@ -1,6 +1,6 @@
 import { statfsSync } from "node:fs";
-import type { AttachmentFragment } from "../../network/containers/desired.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
+import type { AttachmentPlan } from "./attachment-plan.ts";
 
 /** NSFS_MAGIC of linux/magic.h: the file system of a namespace's path while it is bound there. */
 const nsfs = 0x6e736673;
@@ -23,7 +23,7 @@ function isNamespace(path: string): boolean {
  * Why an attachment's namespace is gone; undefined where it is there, or where podnetd cannot see.
  */
 export function whyLost(
-  { netns, namespace }: Pick<AttachmentFragment, "netns" | "namespace">,
+  { netns, namespace }: Pick<AttachmentPlan, "netns" | "namespace">,
   network: Pick<AttachmentNetwork, "identify">,
 ): string | undefined {
   if (!isNamespace(netns)) return "its namespace is gone";

@@ -12,7 +12,7 @@ import type { HeldPorts } from "../published/held-ports.ts";
 import type { AttachmentId } from "../store/holder.ts";
 import type { ContainerNames } from "./container-names.ts";
 import type { AttachmentNetwork } from "./attachment-network.ts";
-import { type AttachmentPlan, portsToHold, settledPlan } from "./attachment-plan.ts";
+import { type AttachmentPlan, portsToHold, afterPlugins } from "./attachment-plan.ts";
 import type { Unruled } from "./translation-rules.ts";
 import type { AttachmentRecords } from "./records.ts";
 
@@ -32,11 +32,20 @@ export interface ReadyParts {
   readonly clock: Pick<Clock, "monotonic">;
   /** By container. */
   readonly locks: KeyedLock<string>;
+  /** A container's part of the host, with its network as it is now. */
+  readonly fragmentOf: (plan: AttachmentPlan) => AttachmentFragment;
   readonly log: Log;
+}
+
+interface EnterOptions {
+  readonly ageMs?: number;
+  readonly fragment?: AttachmentFragment;
 }
 
 interface Ready {
   readonly plan: AttachmentPlan;
+  /** Its part of the host, with its network as it was when the container last followed it. */
+  readonly fragment: AttachmentFragment;
   /** When a plan that waits for later plugins is complete, by the monotonic clock. */
   readonly settlesAtMs: number;
   /** What of the container's links cannot be repaired, or why they cannot be observed. */
@@ -65,14 +74,18 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
   /**
    * Adds a container that is ready by its row, or its changed plan; holds what host ports it can.
    * An earlier trouble stays until the next look. A plan that waits for later plugins was attached
-   * `ageMs` ago.
+   * `ageMs` ago. `fragment` is its part of the host where that is not derived now.
    */
-  enter(plan: AttachmentPlan, ageMs = 0): void {
+  enter(
+    plan: AttachmentPlan,
+    { ageMs = 0, fragment = this.#parts.fragmentOf(plan) }: EnterOptions = {},
+  ): void {
     this.#ready.set(plan.id, {
       plan,
+      fragment,
       settlesAtMs: this.#parts.clock.monotonic() + settleMs - ageMs,
       trouble: this.#ready.get(plan.id)?.trouble,
-      ruled: this.#ready.get(plan.id)?.ruled ?? plan.fragment.published !== undefined,
+      ruled: this.#ready.get(plan.id)?.ruled ?? plan.published !== undefined,
     });
     this.#parts.names.enter(plan);
     const missing = this.#parts.published.missing(plan.id);
@@ -88,7 +101,7 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
   }
 
   running(): RunningAttachment[] {
-    return Array.from(this.#ready.values(), ({ plan: { id, containerId, fragment }, ruled }) => ({
+    return Array.from(this.#ready.values(), ({ plan: { id, containerId }, fragment, ruled }) => ({
       id,
       containerId,
       tap: fragment.hostLink,
@@ -96,16 +109,21 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
     }));
   }
 
+  /** A ready container's part of the host, which drift repair keeps. */
+  fragment(id: AttachmentId): AttachmentFragment | undefined {
+    return this.#ready.get(id)?.fragment;
+  }
+
   fragmentNow(id: AttachmentId): AttachedFragment | undefined {
     const ready = this.#ready.get(id);
     if (ready === undefined) return undefined;
-    return ready.ruled ? ruledPart(ready.plan.fragment) : hostPart(ready.plan.fragment);
+    return ready.ruled ? ruledPart(ready.fragment) : hostPart(ready.fragment);
   }
 
   unruled(): { readonly id: AttachmentId; readonly fragment: AttachedFragment }[] {
     return [...this.#ready.values()]
       .filter(({ ruled }) => !ruled)
-      .map(({ plan: { id, fragment } }) => ({ id, fragment: ruledPart(fragment) }));
+      .map(({ plan: { id }, fragment }) => ({ id, fragment: ruledPart(fragment) }));
   }
 
   ruled(ids: readonly AttachmentId[]): void {
@@ -124,7 +142,7 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
     const ready = this.#ready.get(id);
     if (ready === undefined) return nothingFound;
     const { network } = this.#parts;
-    const seen = await network.inspect(id, () => this.#fragmentOf(id), options, signal);
+    const seen = await network.inspect(id, () => this.fragment(id), options, signal);
     if (seen.error?.code === "NETNS_UNUSABLE") {
       this.#note(ready, seen.error.message);
       return nothingFound;
@@ -141,15 +159,15 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
    */
   async settle(id: AttachmentId, signal: AbortSignal, now = false): Promise<void> {
     const ready = this.#ready.get(id);
-    if (ready?.plan.fragment.settling !== true) return;
+    if (ready?.fragment.settling !== true) return;
     const { network, records, clock } = this.#parts;
     if (!now && clock.monotonic() < ready.settlesAtMs) return;
     const later = await network
-      .observeLater(ready.plan.fragment, signal)
+      .observeLater(ready.fragment, signal)
       .catch((thrown: unknown) => throwIfOver(signal, thrown));
     // (The container may be leaving by now, or have a new plan.)
     if (later === undefined || this.#ready.get(id) !== ready) return;
-    const plan = settledPlan(ready.plan, later);
+    const plan = afterPlugins(ready.plan, later);
     records.settled(plan);
     this.enter(plan);
   }
@@ -176,10 +194,6 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
       log.info({ container: containerId }, "Its published ports are held");
       records.note(plan, "its published ports are held");
     });
-  }
-
-  #fragmentOf(id: AttachmentId): AttachmentFragment | undefined {
-    return this.#ready.get(id)?.plan.fragment;
   }
 
   #note(ready: Ready, trouble: string): void {

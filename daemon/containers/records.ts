@@ -110,15 +110,6 @@ export class AttachmentRecords {
     );
   }
 
-  /** Writes down a plan that the container is about to get, and emits an event. */
-  replan(plan: AttachmentPlan, text: string): void {
-    const { db, journal, clock } = this.#parts;
-    journal.transact("replan attachment", (emit) => {
-      setAttachmentPlan(db, plan, clock.now());
-      emit({ kind: "attachment", data: { text: textOf(plan, text) } });
-    });
-  }
-
   /** Writes down which namespace the container is in. Emits no event. */
   identified(plan: AttachmentPlan): void {
     const { db, clock } = this.#parts;
@@ -129,7 +120,7 @@ export class AttachmentRecords {
   /** Writes down that later plugins are done, and emits an event if they changed anything. */
   settled(plan: AttachmentPlan): void {
     const { db, journal, clock } = this.#parts;
-    const made = laterText(plan.fragment.later ?? {});
+    const made = laterText(plan.later ?? {});
     journal.transact(
       "reconcile attachment",
       (emit) => {

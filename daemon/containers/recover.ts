@@ -19,8 +19,6 @@ export interface RecoverParts {
   readonly teardowns: TeardownQueue;
   readonly moment: () => BootMoment;
   readonly log: Log;
-  /** A plan as its network is now, written down where it is another. */
-  refit(plan: AttachmentPlan): AttachmentPlan;
 }
 
 const refused = "The container's record is damaged: nothing is done for it until it is removed";
@@ -69,14 +67,14 @@ async function takeOver(
   parts: RecoverParts,
   signal: AbortSignal,
 ): Promise<void> {
-  const { published, ready, refit, log, moment } = parts;
-  const plan = refit(identifiedPlan(row, parts));
+  const { published, ready, log, moment } = parts;
+  const plan = identifiedPlan(row, parts);
   const container = { container: row.containerId };
   await published.adopt(row.id, portsToHold(plan));
   const missing = published.missing(row.id);
   if (missing !== undefined)
     log.error({ ...container, err: missing }, "A published port is not held");
-  ready.enter(plan, ageOf(plan, moment()));
+  ready.enter(plan, { ageMs: ageOf(plan, moment()) });
   const options = { heal: () => true, linksOnly: false, inside: true };
   const { error } = await ready.inspect(row.id, options, signal);
   if (error !== undefined) throw toPodnetError(error);
@@ -95,7 +93,7 @@ function whyGone(
   if (!sameBoot) return "the host was restarted";
   if (row.state !== "ready") return "podnetd ended meanwhile";
   // A damaged record may name another namespace than the container's.
-  return isDamagedAttachment(row) ? undefined : whyLost(row.plan.fragment, network);
+  return isDamagedAttachment(row) ? undefined : whyLost(row.plan, network);
 }
 
 /**
@@ -106,8 +104,8 @@ function identifiedPlan(
   { plan }: AttachmentRow,
   { network, records }: RecoverParts,
 ): AttachmentPlan {
-  const { netns, namespace, madeByCaller } = plan.fragment;
-  if (namespace !== undefined || madeByCaller === true) return plan;
+  const { netns, namespace, hostVeth } = plan;
+  if (namespace !== undefined || hostVeth !== undefined) return plan;
   const there = inNamespace(plan, identified(netns, network));
   if (there !== plan) records.identified(there);
   return there;

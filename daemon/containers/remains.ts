@@ -1,12 +1,10 @@
 import { familyBits, familyOf, type Ip, type Mac, withLength } from "../../core/address.ts";
 import type { IfName, NetworkName } from "../../core/names.ts";
-import { attachmentMark } from "../../network/model/ownership.ts";
 import type { AttachmentRow, DamagedAttachment } from "./attachment-rows.ts";
 import type { Database } from "../store/database.ts";
 import { leasedTo } from "../ipam/store.ts";
 import { getNetwork } from "../networks/store.ts";
 import { attachmentPlanVersion } from "./attachment-plan.ts";
-import { hostLinkName, ifbName } from "./link-names.ts";
 
 /** The least MTU of IPv6. Nothing is made by such a plan. */
 const leastMtu = 1280;
@@ -31,27 +29,15 @@ export function remainsOf(db: Database, row: DamagedAttachment): AttachmentRow {
       config,
       network,
       netns,
+      ...(row.hostLink === undefined ? {} : { hostVeth: row.hostLink }),
+      bridge: bridgeOf(db, network),
       mac,
       addresses,
       mtu: leastMtu,
       gateways: [],
-      fragment: {
-        kind: "attachment",
-        key: id,
-        netns,
-        mac,
-        addresses,
-        hostLink: row.hostLink ?? hostLinkName(id),
-        ifb: ifbName(id),
-        guestLink: ifName,
-        bridge: bridgeOf(db, network),
-        mtu: leastMtu,
-        routes: [],
-        alias: attachmentMark(id),
-        isolated: false,
-        // Whether it had rules is not known: they are looked for.
-        published: [],
-      },
+      // Whether it had a limit or rules is not known: both are looked for.
+      bandwidth: { fromGuest: { bitsPerSecond: 1, burstBits: 1 } },
+      published: [],
       dns: { nameservers: [], search: [], options: [] },
     },
   };

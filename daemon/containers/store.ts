@@ -8,6 +8,7 @@ import {
   type DamagedAttachment,
   isDamagedAttachment,
 } from "./attachment-rows.ts";
+import { hostLinkOf } from "./link-names.ts";
 import type { Database } from "../store/database.ts";
 import { text } from "../store/rows.ts";
 
@@ -27,7 +28,7 @@ export function insertAttachment(db: Database, plan: AttachmentPlan, nowMs: numb
     netns,
     JSON.stringify(plan),
     plan.mac,
-    plan.fragment.hostLink,
+    hostLinkOf(plan),
     nowMs,
   );
 }

@@ -1,4 +1,5 @@
 import type { Log } from "../../linux/log.ts";
+import type { AttachmentFragment } from "../../network/containers/desired.ts";
 import { ruledPart } from "../../network/containers/host-part.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { KeyedLock } from "../reconcile/keyed-lock.ts";
@@ -23,6 +24,8 @@ export interface TeardownParts {
   readonly records: AttachmentRecords;
   readonly locks: KeyedLock<string>;
   readonly log: Log;
+  /** A container's part of the host. */
+  readonly fragmentOf: (plan: AttachmentPlan) => AttachmentFragment;
   /** From now on drift does not check the container. */
   leaves(id: AttachmentId): void;
 }
@@ -125,7 +128,7 @@ export class TeardownQueue {
     const row = records.readable(found);
     if (row.state !== "deleting") records.deleting(row, text);
     published.release(row.id);
-    await network.release([row.plan.fragment]);
+    await network.release([this.#parts.fragmentOf(row.plan)]);
     this.#released.set(row.id, row.plan);
     this.#sweeps.add("links", () => this.#sweepAll(), gatherMs);
   }
@@ -141,12 +144,13 @@ export class TeardownQueue {
   async #sweepAll(): Promise<void> {
     const released = [...this.#released.values()];
     if (released.length === 0) return;
-    const { network, host, records } = this.#parts;
+    const { network, host, records, fragmentOf } = this.#parts;
+    const fragments = released.map(fragmentOf);
     await network.sweep();
-    await removeTranslationRules(released, host);
+    await removeTranslationRules(fragments, host);
     // The next holder of the address would inherit the connections.
     await host.remove(
-      { kind: "connections", of: released.map(({ fragment }) => ruledPart(fragment)) },
+      { kind: "connections", of: fragments.map(ruledPart) },
       new AbortController().signal,
     );
     records.forget(released);

@@ -1,10 +1,10 @@
 import type { Log } from "../../linux/log.ts";
+import type { AttachmentFragment } from "../../network/containers/desired.ts";
 import { ruledPart } from "../../network/containers/host-part.ts";
 import type { AttachedFragment, PluggedFragment } from "../../network/model/desired.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
 import type { AttachmentId } from "../store/holder.ts";
-import type { AttachmentPlan } from "./attachment-plan.ts";
 
 /** Longest one look at the rules of many containers may take, milliseconds. */
 const lookMs = 60_000;
@@ -104,13 +104,13 @@ export class TranslationRules {
  * failure.
  */
 export async function removeTranslationRules(
-  plans: readonly AttachmentPlan[],
+  fragments: readonly AttachmentFragment[],
   host: RulesHost,
 ): Promise<void> {
   // (Containers with published ports have lost all rules with the ports.)
-  const gone = plans
-    .filter(({ fragment }) => fragment.published === undefined)
-    .map(({ fragment }) => withoutRules(ruledPart(fragment)));
+  const gone = fragments
+    .filter(({ published }) => published === undefined)
+    .map((fragment) => withoutRules(ruledPart(fragment)));
   if (gone.length === 0) return;
   const seen = await host.inspectRules(
     () => gone,

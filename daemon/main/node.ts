@@ -10,6 +10,7 @@ import { hostPart } from "../../network/containers/host-part.ts";
 import type { AttachmentKernel } from "../../network/containers/kernel.ts";
 import type { HostKernel } from "../../network/kernel/kernel.ts";
 import { sentMtus } from "../containers/sent-mtus.ts";
+import { attachmentFragment } from "../containers/attachment-fragment.ts";
 import { Attachments, type AttachmentsParts } from "../containers/attachments.ts";
 import { ContainerNames } from "../containers/container-names.ts";
 import { AttachmentRecords } from "../containers/records.ts";
@@ -95,7 +96,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   refuseOrphans(db, { podsDir: config.podsDir, driver, kept });
   await using opened = new AsyncDisposableStack();
   const network = opened.use(openNetwork(parts));
-  await publishFirst(network, db);
+  await publishFirst(network, db, config);
   const networkLog = logOf("network");
   const recovered = await recoverNetworks({ db, config, host: network, clock, log: networkLog });
   const journal = new Journal(db, clock, logOf("store"));
@@ -124,11 +125,11 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       sentMtus: (name) => sentMtus(db, name),
       follow: async (name) => {
         await pods.follow(name);
-        await attachments.refit(name);
+        await attachments.follow(name);
       },
       changedPorts: (definition) => [
         ...pods.changedPorts(definition),
-        ...attachments.refitPlan(definition),
+        ...attachments.changedPorts(definition),
       ],
       changedServersText: (name, known) => pods.changedServersText(name, known),
     },
@@ -291,13 +292,17 @@ function openHost(
  * With another firewall than before, what is published by pods and containers that run is let in
  * before networks judge it.
  */
-async function publishFirst(network: HostNetwork, db: Database): Promise<void> {
+async function publishFirst(
+  network: HostNetwork,
+  db: Database,
+  { cni }: Pick<Config, "cni">,
+): Promise<void> {
   const pods = listPods(db).filter(hasMachine);
   const containers = listAttachments(db).filter(({ state }) => state === "ready");
   const definitions = listNetworks(db).map(({ definition }) => definition);
   const fragments = [
     ...pods.map(({ plan }) => portsOf(plan, definitions)),
-    ...containers.map(({ plan }) => hostPart(plan.fragment)),
+    ...containers.map(({ plan }) => hostPart(attachmentFragment(plan, definitions, cni))),
   ];
   await network.apply({ kind: "firewall-switch", pods: fragments }, AbortSignal.timeout(60_000));
 }

@@ -1,4 +1,5 @@
 import type { DatabaseSync } from "node:sqlite";
+import { attachmentsOfDecisions } from "./attachments-of-decisions.ts";
 import { plansOfDecisions } from "./plans-of-decisions.ts";
 
 /**
@@ -181,4 +182,5 @@ export const migrations: readonly Migration[] = [
   CREATE INDEX attachments_by_mac ON attachments (mac);
   `,
   plansOfDecisions,
+  attachmentsOfDecisions,
 ];

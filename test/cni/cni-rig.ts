@@ -136,7 +136,7 @@ function attachmentsIn(directory: string): number {
 function mayChange(directory: string, container: string): boolean {
   const db = new DatabaseSync(path.join(directory, "state", "state.db"), { readOnly: true });
   using _db = { [Symbol.dispose]: () => db.close() };
-  const waits = "plan ->> '$.fragment.settling' = 1";
+  const waits = "plan ->> '$.awaitsPlugins' = 1";
   const rows = `SELECT count(*) AS n FROM attachments WHERE container_id = ? AND ${waits}`;
   return Number(db.prepare(rows).get(container)?.["n"]) > 0;
 }

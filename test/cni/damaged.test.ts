@@ -2,6 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import test from "ava";
+import { attachmentPlanVersion } from "../../daemon/containers/attachment-plan.ts";
 import type { Attachment } from "../../api/gen/podnet/v1/cni_service_pb.ts";
 import type { Machine } from "../lab/lab.ts";
 import { type CniRig, openCniRig } from "./cni-rig.ts";
@@ -32,7 +33,7 @@ function damageByte({ name }: Machine): void {
   const { id } = inState((db) =>
     db.prepare("SELECT id FROM attachments WHERE container_id = ?").get(name),
   ) as { id: string };
-  const wanted = `{"version":1,"id":"${id}"`;
+  const wanted = `{"version":${attachmentPlanVersion},"id":"${id}"`;
   const file = readFileSync(stateFile(), "latin1");
   if (!file.includes(wanted)) throw new Error(`The plan of ${name} is not in the file`);
   // Earlier versions of the row may be left in parts of pages that are not in use.
@@ -178,10 +179,10 @@ test.serial("a container of a newer podnetd is no damage: podnetd refuses to sta
   const container = await cni.container();
   await cni.done({ container });
   await cni.rig.daemon.stop();
-  damageBySql("plan = json_set(plan, '$.version', 2)")(container);
+  damageBySql(`plan = json_set(plan, '$.version', ${attachmentPlanVersion + 1})`)(container);
   const error = await t.throwsAsync(cni.rig.restart("kill"));
   t.regex(error?.message ?? "", /STATE_NEWER/);
-  damageBySql("plan = json_set(plan, '$.version', 1)")(container);
+  damageBySql(`plan = json_set(plan, '$.version', ${attachmentPlanVersion})`)(container);
   await cni.rig.restart("kill");
   await container.ping(gateway);
   await cni.done({ command: "DEL", container });

@@ -117,7 +117,7 @@ test.serial(
     await daemon.kill();
     // As a podnetd before wrote it down.
     const forget = "UPDATE attachments SET plan = json_remove(plan, ?) WHERE container_id = ?";
-    inState((db) => db.prepare(forget).run("$.fragment.namespace", old.name));
+    inState((db) => db.prepare(forget).run("$.namespace", old.name));
     await cni.replace(one);
     await cni.rig.restart("kill");
     t.false(await isListed(one));

@@ -152,13 +152,15 @@ export class ContainerActions {
     const sim = this.#sim;
     const { weather, life, world } = sim;
     sim.book.ended.add(row.id);
-    for (const found of silenceViolations(world, row.plan)) sim.violated(found);
+    for (const found of silenceViolations(world, node.attachments.fragmentOf(row.plan)))
+      sim.violated(found);
     if (weather !== calm) return;
     sim.time.after(endMs, () => {
       if (sim.life !== life || sim.node !== node || sim.weather !== calm) return;
       if (node.attachments.list().some(({ id }) => id === row.id))
         sim.violated(`attachment ${row.id} is not forgotten`);
-      for (const link of [row.plan.fragment.hostLink, row.plan.fragment.ifb])
+      const { hostLink, ifb } = node.attachments.fragmentOf(row.plan);
+      for (const link of [hostLink, ifb])
         if (link !== undefined && world.kernel.links.find(link) !== undefined)
           sim.violated(`link ${link} of a DEL long answered is left`);
     });
@@ -255,7 +257,7 @@ export class ContainerActions {
       // While later plugins may run, this may be theirs.
       const row = this.#sim.node?.attachments.named(name);
       const plan = row === undefined || isDamagedAttachment(row) ? undefined : row.plan;
-      if (plan === undefined || plan.fragment.settling === true) book.withoutRoutes.add(id);
+      if (plan === undefined || plan.awaitsPlugins === true) book.withoutRoutes.add(id);
       guest.routes = [];
     }
     if (operation === "rate") host.queue = undefined;

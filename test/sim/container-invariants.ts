@@ -1,13 +1,12 @@
 import { readdirSync } from "node:fs";
-import { type AttachmentPlan, portsToHold } from "../../daemon/containers/attachment-plan.ts";
+import { portsToHold } from "../../daemon/containers/attachment-plan.ts";
 import type { Node } from "../../daemon/main/node.ts";
 import { portsOf } from "../../daemon/published/wanted-port.ts";
 import type { AttachmentRow } from "../../daemon/containers/attachment-rows.ts";
 import { bucketOf } from "../../network/containers/bandwidth.ts";
-import type { RateLimit } from "../../network/containers/desired.ts";
+import type { AttachmentFragment, RateLimit } from "../../network/containers/desired.ts";
 import { partOf } from "../../network/containers/routes.ts";
 import { mark, portGroup } from "../../network/model/desired.ts";
-import { attachmentMark } from "../../network/model/ownership.ts";
 import type { ContainerBook } from "./container-book.ts";
 import { askCni } from "./container-call.ts";
 import type { HostSockets } from "./host-sockets.ts";
@@ -19,7 +18,7 @@ import type { World } from "./world.ts";
  * rule is left of what it published. (The rules for what others translate to its addresses go with
  * its links, which are down, before the addresses are free.)
  */
-export function silenceViolations({ kernel }: World, { id, fragment }: AttachmentPlan): string[] {
+export function silenceViolations({ kernel }: World, fragment: AttachmentFragment): string[] {
   const found: string[] = [];
   for (const name of [fragment.hostLink, fragment.ifb]) {
     const link = name === undefined ? undefined : kernel.links.find(name);
@@ -35,7 +34,7 @@ export function silenceViolations({ kernel }: World, { id, fragment }: Attachmen
     ...legacy.save().split("\n"),
   ]);
   for (const line of [...rules, ...(kernel.nftables.exists ? kernel.nftables.elements() : [])])
-    if (line.includes(attachmentMark(id))) found.push(`after its DEL there is: ${line}`);
+    if (line.includes(fragment.alias)) found.push(`after its DEL there is: ${line}`);
   return found;
 }
 
@@ -49,7 +48,7 @@ export function attachmentViolations(world: World, node: Node, book: ContainerBo
   const promised = new Set(Array.from(book.promised.values(), ({ id }) => id));
   for (const row of rows) {
     if (row.state !== "ready") found.push(`attachment ${row.id} stays ${row.state}`);
-    else found.push(...wholeViolations(world, row, promised.has(row.id), book));
+    else found.push(...wholeViolations(world, node, row, promised.has(row.id), book));
     if (book.ended.has(row.id)) found.push(`attachment ${row.id} had its DEL and is there`);
   }
   for (const { name, id } of book.promised.values())
@@ -64,6 +63,7 @@ export function attachmentViolations(world: World, node: Node, book: ContainerBo
  */
 function wholeViolations(
   { kernel, containers }: World,
+  node: Node,
   row: AttachmentRow,
   isPromised: boolean,
   { withoutRoutes }: Pick<ContainerBook, "withoutRoutes">,
@@ -71,8 +71,9 @@ function wholeViolations(
   const { containerId, plan } = row;
   const inside = containers.insideOf(containerId);
   if (inside === undefined) return [];
+  const fragment = node.attachments.fragmentOf(plan);
   const { hostLink, guestLink, alias, bridge, mtu, mac, isolated, addresses, routes, ifb } =
-    plan.fragment;
+    fragment;
   const host = kernel.links.find(hostLink);
   const guest = inside.links.find(guestLink);
   // Another namespace by its path: nothing is made there, and nothing says that it has ended.
@@ -100,9 +101,9 @@ function wholeViolations(
     all.map(({ destination, gateway }) => `${destination} ${gateway}`).toSorted();
   if (guest.routes.length > 0 || !withoutRoutes.has(row.id))
     compare("routes", ways(guest.routes), ways(routes));
-  else compare("routes that are left", plan.fragment.later?.left, routes.map(partOf));
+  else compare("routes that are left", plan.later?.left, routes.map(partOf));
   if (inside.links.find("lo")?.up !== true) found.push(`lo of ${row.id} is down`);
-  const limits = plan.fragment.bandwidth;
+  const limits = plan.bandwidth;
   const bucket = (limit: RateLimit | undefined): FakeLink["queue"] =>
     limit === undefined ? undefined : bucketOf(limit, mtu);
   compare("rate in", bucketText(host), bucketText({ queue: bucket(limits?.toGuest) }));
@@ -124,7 +125,10 @@ const bucketText = ({ queue }: Pick<FakeLink, "queue">): string =>
  */
 export function attachmentLeftovers({ kernel }: World, node: Node, lost: boolean): string[] {
   const due = new Set(
-    node.attachments.list().flatMap(({ plan: { fragment } }) => [fragment.hostLink, fragment.ifb]),
+    node.attachments.list().flatMap(({ plan }) => {
+      const { hostLink, ifb } = node.attachments.fragmentOf(plan);
+      return [hostLink, ifb];
+    }),
   );
   return Array.from(kernel.links.all.values())
     .filter(

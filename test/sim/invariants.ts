@@ -303,7 +303,7 @@ const publishedNow = (node: Node): readonly PluggedFragment[] => [
   ...node.attachments
     .list()
     .filter(({ state }) => state === "ready")
-    .map(({ plan }) => ruledPart(plan.fragment)),
+    .map(({ plan }) => ruledPart(node.attachments.fragmentOf(plan))),
 ];
 
 const rulesOfOurs = (saved: string): string[] =>

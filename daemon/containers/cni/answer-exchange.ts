@@ -2,13 +2,14 @@ import { assertNever } from "../../../core/brand.ts";
 import { type PodnetError, toPodnetError } from "../../../core/errors.ts";
 import { type IfName, parseIfName } from "../../../core/names.ts";
 import { cniNumber, renderError } from "../../../cni/protocol/error.ts";
-import { type Exchange, parseExchange } from "../../../cni/protocol/exchange.ts";
+import { parseExchange } from "../../../cni/protocol/exchange.ts";
 import { read } from "../../../cni/protocol/json.ts";
 import { parseRequest } from "../../../cni/protocol/request-read.ts";
 import type { CniRequest } from "../../../cni/protocol/request.ts";
 import { renderResult } from "../../../cni/protocol/result-write.ts";
 import { versionAnswer } from "../../../cni/protocol/version.ts";
 import type { Attachments } from "../attachments.ts";
+import { attachmentRequest } from "./attachment-request.ts";
 
 export interface Exchanging {
   readonly attachments: Pick<Attachments, "add" | "delete" | "check" | "collect" | "status">;
@@ -41,7 +42,11 @@ export async function answerExchange(
     const exchange = parseExchange(body);
     const request = parseRequest(exchange.env, exchange.stdin);
     ({ command } = request);
-    const stdout = await act(request, attachingOf(exchange), attachments, signal);
+    const hostVeth =
+      exchange.hostVeth === undefined
+        ? undefined
+        : read(exchange.hostVeth, "hostVeth", parseIfName);
+    const stdout = await act(request, hostVeth, attachments, signal);
     over(0);
     return { ok: true, stdout };
   } catch (thrown) {
@@ -51,22 +56,19 @@ export async function answerExchange(
   }
 }
 
-const attachingOf = ({ hostVeth }: Exchange): { readonly hostVeth?: IfName } =>
-  hostVeth === undefined ? {} : { hostVeth: read(hostVeth, "hostVeth", parseIfName) };
-
 /**
  * Carries a request out and returns the plugin's output: empty, where CNI has the plugin print
  * nothing.
  */
 async function act(
   request: CniRequest,
-  attaching: { readonly hostVeth?: IfName },
+  hostVeth: IfName | undefined,
   attachments: Exchanging["attachments"],
   signal: AbortSignal,
 ): Promise<string> {
   switch (request.command) {
     case "ADD": {
-      const result = await attachments.add(request, attaching, signal);
+      const result = await attachments.add(attachmentRequest(request, hostVeth), signal);
       return renderResult(result, request.config.version);
     }
     case "DEL":

@@ -6,6 +6,7 @@ import type {
   ObservedEnd,
   RouteDesired,
 } from "../../../network/containers/desired.ts";
+import { routesOf } from "../attachment-fragment.ts";
 import type { AttachmentPlan } from "../attachment-plan.ts";
 
 /** The result of an ADD: the interfaces of earlier plugins in the list, then podnet's. Pure. */
@@ -14,7 +15,7 @@ export function resultOf(
   observed: AttachmentObserved,
   before: CniResult | undefined,
 ): CniResult {
-  const { addresses, gateways, netns, ifName, mac, mtu, fragment } = plan;
+  const { addresses, gateways, netns, ifName, mac, mtu } = plan;
   const had = before?.interfaces ?? [];
   // OpenShift's plugin makes the end inside itself, from this answer.
   const guest = observed.guest ?? { name: ifName, mac, mtu };
@@ -39,7 +40,7 @@ export function resultOf(
     ],
     routes: [
       ...(before?.routes ?? []),
-      ...fragment.routes
+      ...routesOf(plan)
         .map((route) => asMade(route, observed.behind))
         .map(
           ({ destination, gateway, ...rest }): CniRoute => ({

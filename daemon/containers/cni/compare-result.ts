@@ -2,11 +2,11 @@ import { type Mac, parseMac } from "../../../core/address.ts";
 import type { AttachmentFragment, InsidePart } from "../../../network/containers/desired.ts";
 import { partOf } from "../../../network/containers/routes.ts";
 import type { AttachmentPlan } from "../attachment-plan.ts";
-import type { AddRequest } from "./wishes.ts";
+import type { AddRequest } from "./attachment-request.ts";
 
 /** The differences of the runtime's `prevResult` from the attachment's row, a line each. Pure. */
 export function compareResult(
-  { ifName, addresses, mac, fragment }: AttachmentPlan,
+  { ifName, addresses, mac, later, awaitsPlugins }: AttachmentPlan,
   { config, netns }: AddRequest,
 ): string[] {
   const { prevResult } = config;
@@ -15,8 +15,8 @@ export function compareResult(
     ({ name, sandbox }) => name === ifName && sandbox !== undefined,
   );
   // A later plugin may have given the link another MAC without a word to the runtime.
-  const macs: string[] = [mac, fragment.later?.mac ?? mac];
-  if (fragment.settling === true && ours?.mac !== undefined) macs.push(ours.mac.toLowerCase());
+  const macs: string[] = [mac, later?.mac ?? mac];
+  if (awaitsPlugins === true && ours?.mac !== undefined) macs.push(ours.mac.toLowerCase());
   const told = new Set<string>(prevResult.ips.map(({ address }) => address));
   return [
     ...(ours === undefined && prevResult.interfaces.length > 0
@@ -45,13 +45,13 @@ const untold: readonly InsidePart[] = [
  * their changes are taken from the runtime: the last MAC that it got, and the routes. Pure.
  */
 export function fragmentAsTold(
-  { fragment, ifName }: AttachmentPlan,
+  fragment: AttachmentFragment,
   { config: { prevResult } }: AddRequest,
 ): AttachmentFragment {
   if (fragment.settling !== true || prevResult === undefined) return fragment;
   const { settling: _waits, ...whole } = fragment;
   const ours = prevResult.interfaces.find(
-    ({ name, sandbox }) => name === ifName && sandbox !== undefined,
+    ({ name, sandbox }) => name === fragment.guestLink && sandbox !== undefined,
   );
   const told = new Set<string>(prevResult.routes.map(({ dst }) => dst));
   const gone = fragment.routes.filter(({ destination }) => !told.has(destination)).map(partOf);

@@ -8,7 +8,7 @@ import {
 } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { AttachmentSnapshot } from "./snapshot.ts";
-import type { Wishes } from "../cni/wishes.ts";
+import type { AttachmentRequest } from "../cni/attachment-request.ts";
 
 /**
  * A MAC made of an address as Kubernetes' plugins make it: 0a:58 and the address's last four bytes,
@@ -23,7 +23,7 @@ export const madeMac = (ip: Ip): Mac =>
  * one is used: other hosts know the container by its address. Pure. Throws `MAC_IN_USE`.
  */
 export function chooseMac(
-  { mac }: Pick<Wishes, "mac">,
+  { mac }: Pick<AttachmentRequest, "mac">,
   addresses: readonly IpPrefix[],
   { macHolder, drawnMac }: Pick<AttachmentSnapshot, "macHolder" | "drawnMac">,
 ): Mac {

@@ -15,7 +15,7 @@ import { rangesOf } from "./choose-addresses.ts";
 import { madeMac } from "./choose-mac.ts";
 import { forwarderSpecs } from "../plan-loopback.ts";
 import type { AttachmentSnapshot, FreeSubnet } from "./snapshot.ts";
-import type { AddRequest, Wishes } from "../cni/wishes.ts";
+import type { AttachmentRequest } from "../cni/attachment-request.ts";
 
 export interface AttachmentWorld {
   readonly db: Database;
@@ -32,11 +32,11 @@ export interface AttachmentWorld {
  * nothing. Throws `NETWORK_NOT_FOUND`, `WRONG_STATE`, `OVERLAY_NOT_READY`, `ADDRESS_OUT_OF_RANGE`.
  */
 export function gatherAttachment(
-  { config: asked }: AddRequest,
-  wishes: Wishes,
+  request: AttachmentRequest,
   world: AttachmentWorld,
 ): AttachmentSnapshot {
   const { db, config, addresses, networks } = world;
+  const { config: asked, ips, ports } = request;
   const network = networks.find(asked.network ?? config.network.name);
   networks.refuseChanging([network.name]);
   const within = rangesOf(asked.capabilities.ipRanges, network.subnets);
@@ -50,20 +50,18 @@ export function gatherAttachment(
     network,
     subnets,
     asked: Object.fromEntries(
-      wishes.ips
+      ips
         .filter((ip) => network.subnets.some(({ cidr }) => contains(cidr, ip)))
         .map((ip) => [ip, named(addresses.status(network.name, ip), db)]),
     ),
     ports: countInterfaces(db, network.name),
-    ...macSnapshot(wishes, subnets, world),
+    ...macSnapshot(request, subnets, world),
     ...(domain === undefined ? {} : { domain }),
-    ...(wishes.ports.length === 0
+    ...(ports.length === 0
       ? {}
       : {
           hostPorts: gatherPorts(
-            asked.portsHeldByRuntime
-              ? [...wishes.ports, ...forwarderSpecs(wishes.ports)]
-              : wishes.ports,
+            asked.portsHeldByRuntime ? [...ports, ...forwarderSpecs(ports)] : ports,
             world,
           ),
         }),
@@ -73,7 +71,7 @@ export function gatherAttachment(
 
 /** (The MAC is made of the first subnet's address: `chooseAddresses`.) */
 function macSnapshot(
-  { mac, ips }: Wishes,
+  { mac, ips }: AttachmentRequest,
   [first]: readonly FreeSubnet[],
   { db, randomBytes }: AttachmentWorld,
 ): Pick<AttachmentSnapshot, "macHolder" | "drawnMac"> {

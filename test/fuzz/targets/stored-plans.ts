@@ -1,8 +1,10 @@
 import { readFileSync } from "node:fs";
+import type { NetworkName } from "../../../core/names.ts";
 import { contains, ipOf, type Cidr } from "../../../core/address.ts";
 import { resultOf } from "../../../daemon/containers/cni/answer.ts";
 import { containerText, portsToHold } from "../../../daemon/containers/attachment-plan.ts";
-import { refitted } from "../../../daemon/containers/refit.ts";
+import { attachmentFragment } from "../../../daemon/containers/attachment-fragment.ts";
+import { attachmentDecisions } from "../../../daemon/store/attachments-of-decisions.ts";
 import { parseStoredPlan, withCni, withNic } from "../../../daemon/pods/store/pod-plan.ts";
 import { portsOf } from "../../../daemon/published/wanted-port.ts";
 import { decisionsOf } from "../../../daemon/store/plans-of-decisions.ts";
@@ -20,7 +22,9 @@ const pods = ["state-1", "state-5", "state-7"].flatMap((fixture) =>
     .slice(0, 2)
     .map((text) => JSON.stringify(decisionsOf(JSON.parse(text), { interfaces: [] }))),
 );
-const containers = found("state-5", /'({"version":1,"id"[^']*"containerId":"attach[^']*})'/g);
+const containers = found("state-5", /'({"version":1,"id"[^']*"containerId":"attach[^']*})'/g).map(
+  (text) => JSON.stringify(attachmentDecisions(JSON.parse(text))),
+);
 
 const damage = ["STATE_CORRUPT", "STATE_NEWER"] as const;
 const anywhere = "10.0.0.0/8" as Cidr;
@@ -53,7 +57,7 @@ function podPlan(text: string): void {
   withCni(withNic(plan.interfaces));
 }
 
-const network = { isolated: true, mtu: 1400 };
+const network = { name: "default" as NetworkName, isolated: true, mtu: 1400 };
 const end = { name: "br0", mac: "02:00:00:00:00:01" as never, mtu: 1500 };
 
 /**
@@ -87,12 +91,11 @@ function containerRow(text: string): void {
     return;
   }
   const { plan } = row;
-  const [part] = hostPart(plan.fragment).ports;
+  const [part] = hostPart(attachmentFragment(plan, [network], { mtu: undefined })).ports;
   for (const address of part?.guestAddresses ?? []) contains(anywhere, ipOf(address));
   for (const address of plan.addresses) contains(anywhere, ipOf(address));
   portsOf(portsToHold(plan) ?? []);
   containerText(plan);
-  refitted(plan, network, { mtu: undefined });
   resultOf(plan, { bridge: end, host: end }, undefined);
 }
 
@@ -119,8 +122,8 @@ export const storedPlans: Target = {
     "containerText",
     "portsToHold",
     "inNamespace",
-    "settlingPlan",
-    "settledPlan",
+    "awaitingPlugins",
+    "afterPlugins",
     "specTrouble",
     "observedTrouble",
     "named",
@@ -146,7 +149,7 @@ export const storedPlans: Target = {
       ...containers.map(utf8),
       ...containers.map((text) => utf8(` ${text}`)),
       ...containers.map((text) => utf8(text.replace('"config":"podnet"', '"config":"other"'))),
-      ...containers.map((text) => utf8(text.replace(/"alias":"[^"]*"/, '"alias":"podnet:x"'))),
+      ...containers.map((text) => utf8(text.replace(/"bridge":"[^"]*"/, '"bridge":7'))),
       ...containers.map((text) => utf8(text.replace("/run/netns", "/run/other"))),
       ...versions.map(json),
       json(null),

@@ -68,7 +68,7 @@ export const attachmentFaults: readonly Fault[] = [
     name: "what later plugins made is forgotten",
     file: "daemon/containers/records.ts",
     find: "        setAttachmentPlan(db, plan, clock.now());\n        if (made === undefined) return;",
-    put: "        setAttachmentPlan(db, { ...plan, fragment: { ...plan.fragment, later: {} } }, clock.now());\n        if (made === undefined) return;",
+    put: "        setAttachmentPlan(db, { ...plan, later: {} }, clock.now());\n        if (made === undefined) return;",
     noticedBy: {
       file: later,
       title: "what later plugins made outlives podnetd, and a pair that is lost comes back with it",
@@ -253,7 +253,7 @@ export const attachmentFaults: readonly Fault[] = [
     kind: "record",
     name: "with another firewall containers' ports are let in after networks judge them",
     file: "daemon/main/node.ts",
-    find: "    ...containers.map(({ plan }) => hostPart(plan.fragment)),\n",
+    find: "    ...containers.map(({ plan }) => hostPart(attachmentFragment(plan, definitions, cni))),\n",
     put: "",
     noticedBy: {
       file: living,
@@ -266,7 +266,7 @@ export const attachmentFaults: readonly Fault[] = [
     kind: "repair",
     name: "containers do not follow their network",
     file: "daemon/main/node.ts",
-    find: "        await attachments.refit(name);\n",
+    find: "        await attachments.follow(name);\n",
     put: "",
     noticedBy: {
       file: living,

@@ -80,7 +80,7 @@ export const containerFaults: readonly Fault[] = [
     name: "connections of a container pass to its successor",
     file: "daemon/containers/teardown-queue.ts",
     find: `await host.remove(
-      { kind: "connections", of: released.map(({ fragment }) => ruledPart(fragment)) },
+      { kind: "connections", of: fragments.map(ruledPart) },
       new AbortController().signal,
     );`,
     put: "",
@@ -131,8 +131,8 @@ export const containerFaults: readonly Fault[] = [
     kind: "mark",
     name: "an error about a container speaks of a pod",
     file: "daemon/containers/plan/plan.ts",
-    find: "planPublished(wishes.ports, container, hostPorts, containerWords)",
-    put: "planPublished(wishes.ports, container, hostPorts)",
+    find: "planPublished(request.ports, container, hostPorts, containerWords)",
+    put: "planPublished(request.ports, container, hostPorts)",
     noticedBy: {
       file: "test/unit/daemon/containers/plan-refused.test.ts",
       title:

@@ -307,7 +307,7 @@ export const policyFaults: readonly Fault[] = [
     kind: "release",
     name: "the rules of a container that is gone stay",
     file: "daemon/containers/teardown-queue.ts",
-    find: "    await removeTranslationRules(released, host);\n",
+    find: "    await removeTranslationRules(fragments, host);\n",
     put: "",
     noticedBy: {
       file: "test/cni/runtimes.test.ts",

@@ -15,6 +15,8 @@ function withContainer(...differences: readonly string[]): Attachments {
       named: ({ containerId }: { readonly containerId: string }) =>
         containerId === "one" ? row : undefined,
     },
+    networks: { list: () => [] },
+    config: { cni: {} },
     network: { check: async () => differences },
     clock: systemClock,
     log: openLog({ component: "cni", level: "silent" }),

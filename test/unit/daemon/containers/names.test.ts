@@ -17,7 +17,6 @@ const planOf = (n: number, names: readonly string[]): AttachmentPlan =>
     network: blue,
     names,
     addresses: [`10.0.0.${n}/24` as IpPrefix, `fd00::${n}/64` as IpPrefix],
-    fragment: {},
   }) as unknown as AttachmentPlan;
 
 test("names of a container are known while it is ready, and by its network alone", (t) => {
@@ -29,6 +28,7 @@ test("names of a container are known while it is ready, and by its network alone
     names,
     clock: systemClock,
     locks: new KeyedLock<string>(),
+    fragmentOf: () => ({}) as never,
     log: openLog({ component: "cni", level: "silent" }),
   });
   const [one, two] = [planOf(2, ["db", "primary"]), planOf(3, ["db"])];

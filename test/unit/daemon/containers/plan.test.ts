@@ -12,6 +12,7 @@ import {
   ips,
   network,
   planned,
+  plannedWhole,
   port,
   ports,
   six,
@@ -44,7 +45,7 @@ const cases: Readonly<Record<string, readonly [asks: Case, gets: object]>> = {
   "nothing asked for": [
     {},
     {
-      version: 1,
+      version: 2,
       id,
       containerId: "one",
       ifName: "eth0",
@@ -234,7 +235,7 @@ const cases: Readonly<Record<string, readonly [asks: Case, gets: object]>> = {
     { fragment: { macvlan: undefined } },
   ],
   "a pair of the caller's": [
-    { attaching: { hostVeth: "veth9" as IfName } },
+    { hostVeth: "veth9" as IfName },
     { fragment: { hostLink: "veth9", madeByCaller: true } },
   ],
   "the pod that it is for, and an isolated network": [
@@ -247,11 +248,12 @@ const cases: Readonly<Record<string, readonly [asks: Case, gets: object]>> = {
 };
 
 for (const [what, [asks, gets]] of Object.entries(cases))
-  test(`the plan of a container: ${what}`, (t) => t.like(planned(asks), gets));
+  test(`the plan of a container: ${what}`, (t) => t.like(plannedWhole(asks), gets));
 
 test("what no caller asked for stands in no plan", (t) => {
-  const plan = planned({});
-  for (const name of ["published", "portsHeldByRuntime", "pod"]) t.false(name in plan, name);
+  const plan = plannedWhole({});
+  const decided = ["published", "portsHeldByRuntime", "pod", "bandwidth", "hostVeth", "namespace"];
+  for (const name of decided) t.false(name in plan, name);
   for (const name of ["published", "bandwidth", "ifb", "madeByCaller", "namespace"])
     t.false(name in plan.fragment, name);
 });
@@ -262,7 +264,7 @@ test("what a runtime holds leads nowhere on loopback by SCTP, at an address of t
       asked: { ...ports(port(mapping)), portsHeldByRuntime: true },
       snapshot: { hostPorts: { ...withLoopback6, ...more } },
     });
-    t.deepEqual([plan.forwarders, plan.fragment.loopback], [undefined, undefined]);
+    t.deepEqual([plan.forwarders, plan.loopback], [undefined, undefined]);
   };
   nowhere({ protocol: "sctp" });
   nowhere({ hostIp: "192.0.2.1" as Ip });

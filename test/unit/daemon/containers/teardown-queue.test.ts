@@ -3,42 +3,31 @@ import test from "ava";
 import type { Ip } from "../../../../core/address.ts";
 import { type Clock, systemClock } from "../../../../core/clock.ts";
 import { watchEffects } from "../../../../core/effect.ts";
-import type { AttachmentPlan } from "../../../../daemon/containers/attachment-plan.ts";
+import { attachmentFragment } from "../../../../daemon/containers/attachment-fragment.ts";
+import {
+  type AttachmentPlan,
+  attachmentPlanVersion,
+} from "../../../../daemon/containers/attachment-plan.ts";
 import { TeardownQueue } from "../../../../daemon/containers/teardown-queue.ts";
 import { AttachmentRecords } from "../../../../daemon/containers/records.ts";
 import { KeyedLock } from "../../../../daemon/reconcile/keyed-lock.ts";
 import { Addresses } from "../../../../daemon/ipam/addresses.ts";
 import { openLog } from "../../../../linux/log.ts";
-import { attachmentMark } from "../../../../network/model/ownership.ts";
 import { configuration, openNode } from "../fixtures/node.ts";
 
-const fragment = {
-  kind: "attachment",
-  key: "aaaaaaaaaaaa",
-  netns: "/run/netns/one",
-  hostLink: "pcaaaaaaaaaaaa",
-  guestLink: "eth0",
-  bridge: "hyper0",
-  mac: "0a:58:0a:00:00:02",
-  mtu: 1500,
-  addresses: ["10.0.0.2/29"],
-  routes: [],
-  alias: attachmentMark("aaaaaaaaaaaa"),
-  isolated: false,
-};
 const plan = {
-  version: 1,
+  version: attachmentPlanVersion,
   id: "aaaaaaaaaaaa",
   containerId: "one",
   ifName: "eth0",
   config: "podnet",
   network: "default",
-  netns: fragment.netns,
-  mac: fragment.mac,
+  netns: "/run/netns/one",
+  bridge: "hyper0",
+  mac: "0a:58:0a:00:00:02",
   mtu: 1500,
-  addresses: fragment.addresses,
+  addresses: ["10.0.0.2/29"],
   gateways: ["10.0.0.1"],
-  fragment,
   dns: { nameservers: [], search: [], options: [] },
 } as unknown as AttachmentPlan;
 
@@ -76,6 +65,7 @@ function openSite() {
     published: { release: () => void done.push("let go of ports") },
     records,
     locks: new KeyedLock<string>(),
+    fragmentOf: (each) => attachmentFragment(each, [], { mtu: undefined }),
     log: openLog({ component: "cni", level: "silent" }),
     leaves: () => void done.push("no drift"),
   });
@@ -198,8 +188,7 @@ function others(...names: readonly string[]): AttachmentPlan[] {
   return names.map((name, i) => {
     const key = name.padEnd(12, "x");
     const addresses = [`10.0.0.${i + 3}/29`];
-    const own = { ...fragment, key, addresses, alias: attachmentMark(key) };
-    return { ...plan, id: key, containerId: name, addresses, fragment: own } as never;
+    return { ...plan, id: key, containerId: name, addresses } as never;
   });
 }
 

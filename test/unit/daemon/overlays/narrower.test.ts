@@ -16,7 +16,6 @@ import { writeOverlay } from "../../../../daemon/overlays/store.ts";
 import type { LogFields } from "../../../../linux/log.ts";
 import { onHost } from "../fixtures/networks.ts";
 import { configuration, type Node, openNode } from "../fixtures/node.ts";
-import { attachmentMark } from "../../../../network/model/ownership.ts";
 
 // An overlay that carries less than the MTU of its pods: they keep theirs, and later pods get the
 // smaller one.
@@ -127,17 +126,6 @@ test("a container that named an MTU keeps it and is named; one that named none f
   const container = (id: string, more: Partial<AttachmentPlan>): void => {
     const { mtu = 1500 } = more;
     const shared = { netns: "/run/netns/c", mac: "0a:58:0a:00:00:02", mtu, addresses: [] };
-    const fragment = {
-      ...shared,
-      kind: "attachment",
-      key: id,
-      hostLink: `pc${id}`,
-      guestLink: "eth0",
-      bridge: "br0",
-      routes: [],
-      alias: attachmentMark(id),
-      isolated: false,
-    };
     const plan = {
       ...shared,
       version: attachmentPlanVersion,
@@ -146,8 +134,8 @@ test("a container that named an MTU keeps it and is named; one that named none f
       ifName: "eth0",
       config: "list",
       network: name,
+      bridge: "br0",
       gateways: [],
-      fragment,
       dns: { nameservers: [], search: [], options: [] },
       ...more,
     };

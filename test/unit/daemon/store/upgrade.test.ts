@@ -20,6 +20,9 @@ import { machineOf } from "../../../../daemon/pods/plan/plan-seed.ts";
 import type { GuestConfig } from "../../../../guest-init/protocol/configure.ts";
 import type { VmPlan } from "../../../../hypervisor/driver.ts";
 import type { PodFragment } from "../../../../network/model/desired.ts";
+import { attachmentMark } from "../../../../network/model/ownership.ts";
+import { attachmentFragment } from "../../../../daemon/containers/attachment-fragment.ts";
+import type { AttachmentFragment } from "../../../../network/containers/desired.ts";
 import { listAttachments } from "../../../../daemon/containers/store.ts";
 import { listNetworks } from "../../../../daemon/networks/store.ts";
 import { configuration, type Node, openNode } from "../fixtures/node.ts";
@@ -260,6 +263,77 @@ test("a plan of schema 7 that is kept alongside the state is read as decisions",
   t.deepEqual(kept?.plan, node.pods.find("everywhere").plan);
 });
 
+for (const schema of [5, 7])
+  test(`a container's part of the host in schema ${schema} follows from what is left of its plan`, (t) => {
+    using node = openLeft(schema);
+    const raw = new DatabaseSync(":memory:");
+    using _raw = { [Symbol.dispose]: () => raw.close() };
+    raw.exec(fixture(schema));
+    const then = new Map(
+      raw
+        .prepare("SELECT id, plan -> '$.fragment' AS fragment FROM attachments")
+        .all()
+        .map(({ id, fragment }) => [String(id), JSON.parse(String(fragment)) as unknown]),
+    );
+    const rows = listAttachments(node.db);
+    t.is(rows.length, then.size);
+    for (const { id, plan, containerId } of rows) {
+      t.deepEqual(
+        attachmentFragment(plan, node.definitions, { mtu: undefined }),
+        then.get(id) as AttachmentFragment,
+        containerId,
+      );
+      t.false("fragment" in plan);
+    }
+  });
+
+test("whatever a container's plan of schema 8 had of its part of the host is still known", (t) => {
+  const config = configuration({ ...stateOf(7).network, quarantine_s: "3600" });
+  const raw = new DatabaseSync(join(config.stateDir, "state.db"));
+  raw.exec(fixture(7));
+  const { id } =
+    raw.prepare("SELECT id FROM attachments WHERE container_id = 'attached'").get() ?? {};
+  const fragment = {
+    kind: "attachment",
+    key: String(id),
+    netns: "/run/netns/attached",
+    hostLink: "veth9",
+    guestLink: "eth0",
+    madeByCaller: true,
+    bridge: "hyper0",
+    mac: "0a:58:0a:00:00:0f",
+    mtu: 1400,
+    addresses: ["10.0.0.15/27", "fd00::e/64"],
+    routes: [
+      { destination: "0.0.0.0/0", gateway: "10.0.0.1" },
+      { destination: "::/0", gateway: "fd00::1" },
+    ],
+    alias: attachmentMark(String(id)),
+    isolated: false,
+    bandwidth: { toGuest: { bitsPerSecond: 1, burstBits: 2 } },
+    macvlan: { link: "macvlan0", gateway: "10.0.0.1", serviceCidr: "172.30.0.0/16" },
+    published: [],
+    loopback: [{ protocol: "tcp", hostIp: "127.0.0.1", hostPort: 80, toPort: 32_768 }],
+    settling: true,
+    later: { mac: "02:00:00:00:00:09", left: ["mtu"] },
+  };
+  raw
+    .prepare(
+      `UPDATE attachments
+       SET plan = json_set(plan, '$.fragment', json(?), '$.published', json('[]'))
+       WHERE container_id = 'attached'`,
+    )
+    .run(JSON.stringify(fragment));
+  raw.close();
+  using node = openNode(config);
+  const [row] = listAttachments(node.db).filter(({ containerId }) => containerId === "attached");
+  const { plan } = row ?? {};
+  t.deepEqual(
+    plan && attachmentFragment(plan, node.definitions, config.cni),
+    fragment as unknown as AttachmentFragment,
+  );
+});
+
 test("a plan that makes no sense stays as it is when plans become decisions, and its pod alone is refused", (t) => {
   const config = configuration({ ...stateOf(7).network, quarantine_s: "3600" });
   const raw = new DatabaseSync(join(config.stateDir, "state.db"));
@@ -322,8 +396,6 @@ test("the containers of a state of schema 5 are read: their plans, addresses and
   );
   for (const { id, plan } of rows) {
     t.is(plan.id, id);
-    t.is(plan.fragment.key, id);
-    t.is(String(plan.fragment.hostLink), `pc${id}`);
     // Of the one on its way out, too: its link may be there still.
     for (const address of plan.addresses)
       t.is(node.addresses.status(plan.network, ipOf(address)).kind, "held", address);
@@ -333,7 +405,7 @@ test("the containers of a state of schema 5 are read: their plans, addresses and
     attached?.plan.published?.map(({ hostPort, podPort }) => [hostPort, podPort]),
     [[18200, 80]],
   );
-  t.truthy(attached?.plan.fragment.bandwidth?.fromGuest);
+  t.truthy(attached?.plan.bandwidth?.fromGuest);
   t.is(attached?.plan.mtu, 1400);
   const held = "SELECT DISTINCT host_port FROM ports WHERE attachment_id IS NOT NULL ORDER BY 1";
   t.deepEqual(

@@ -7,7 +7,7 @@ import { type CniPort, parseWantedIp } from "../../../cni/protocol/capabilities.
 import { read } from "../../../cni/protocol/json.ts";
 import { cniError } from "../../../cni/protocol/refusal.ts";
 import type { CniRequest } from "../../../cni/protocol/request.ts";
-import { isDnsLabel } from "../../../core/names.ts";
+import { type IfName, isDnsLabel } from "../../../core/names.ts";
 import { type Ip, type IpPrefix, ipOf, type Mac, parseUnicastMac } from "../../../core/address.ts";
 
 /** Requests by their subject: ADD and CHECK an attachment, DEL an attachment, a whole network. */
@@ -16,10 +16,11 @@ export type DelRequest = Extract<CniRequest, { readonly command: "DEL" }>;
 export type NetworkRequest = Extract<CniRequest, { readonly command: "GC" | "STATUS" }>;
 
 /**
- * What a request asks of an attachment, wherever the runtime wrote it: a capability first, then
- * `args`, then `CNI_ARGS`.
+ * A request to attach a container: what its runtime asks, wherever the runtime wrote it: a
+ * capability first, then `args`, then `CNI_ARGS`.
  */
-export interface Wishes {
+export interface AttachmentRequest
+  extends Pick<AddRequest, "containerId" | "ifName" | "netns" | "config"> {
   readonly ips: readonly Ip[];
   readonly mac?: Mac;
   readonly ports: readonly PortSpec[];
@@ -27,20 +28,33 @@ export interface Wishes {
   readonly names: readonly string[];
   /** The pod of the request, if the runtime names it: `namespace/name`. */
   readonly pod?: string;
+  /**
+   * OpenShift SDN: the host's end of an existing veth pair, whose other end OpenShift's plugin sets
+   * up.
+   */
+  readonly hostVeth?: IfName;
 }
 
-/** Reads a request. Throws with CNI's error 4 or 7, `UNSUPPORTED`, `INVALID_ARGUMENT`. */
-export function wishesOf({ args, config }: Pick<AddRequest, "args" | "config">): Wishes {
+/** Reads an ADD. Throws with CNI's error 4 or 7, `UNSUPPORTED`, `INVALID_ARGUMENT`. */
+export function attachmentRequest(
+  { containerId, ifName, netns, args, config }: AddRequest,
+  hostVeth?: IfName,
+): AttachmentRequest {
   const { capabilities } = config;
   const mac = capabilities.mac ?? config.args.mac ?? argOf(args, "MAC", parseUnicastMac);
   const ips = [capabilities.ips, config.args.ips].find((each) => each.length > 0) ?? ipsOf(args);
   const pod = kubernetesPod(args);
   return {
+    containerId,
+    ifName,
+    netns,
+    config,
     ips: ips.map(bare),
     ...(mac === undefined ? {} : { mac }),
     ports: portsOf(capabilities.portMappings),
     names: namesOf(capabilities.aliases, args.get("K8S_POD_NAME")),
     ...(pod === undefined ? {} : { pod: `${pod.namespace}/${pod.name}` }),
+    ...(hostVeth === undefined ? {} : { hostVeth }),
   };
 }
 
