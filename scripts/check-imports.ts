@@ -25,7 +25,7 @@ const rules: readonly Rule[] = [
   { module: "relay/", mayImport: ["core/", "linux/", "policy/"], packages: ["node:"] },
   { module: "linux/rtnetlink/", mayImport: ["core/"], packages: "none" },
   { module: "linux/", mayImport: ["core/"], packages: ["node:", "koffi", "execa", "pino"] },
-  { module: "network/", mayImport: ["core/", "linux/"], packages: ["node:"] },
+  { module: "network/", mayImport: ["core/", "linux/", "policy/"], packages: ["node:"] },
   { module: "hypervisor/", mayImport: ["core/", "linux/"], packages: ["node:"] },
   { module: "guest-init/protocol/", mayImport: ["core/"], packages: "none" },
   {

@@ -6,10 +6,12 @@ import type { HostKernel } from "../kernel/kernel.ts";
 import type { Memory } from "../kernel/memory.ts";
 import { NftablesDriver } from "./nftables/driver.ts";
 import { guardTables } from "./nftables/guard-tables.ts";
+import { policyTable } from "./nftables/policy-table.ts";
 import { sendersTable } from "./nftables/senders-table.ts";
 import { Ledger, RuleTable } from "./nftables/rule-table.ts";
 import type { FirewallDriver } from "./driver.ts";
 import { Guard, guarded } from "./guarded.ts";
+import { policed } from "./policed.ts";
 
 /** The drivers for the host's rules. */
 export type FirewallName = "iptables" | "nftables";
@@ -49,10 +51,13 @@ export function openFirewall(options: FirewallOptions): Firewall {
     (model) => new RuleTable(ledger, memory, model),
   );
   const guard = new Guard(tables, memory, off);
-  const guarding = { guardTables: tables, guardLacking: () => guard.lacking };
+  const policies = new RuleTable(ledger, memory, policyTable);
+  const guarding = { guardTables: [...tables, policies], guardLacking: () => guard.lacking };
+  const restricted = (driver: FirewallDriver): FirewallDriver =>
+    policed(guarded(driver, guard), policies, memory);
   if (firewall === "nftables" && !off) {
     return {
-      firewall: guarded(nftables(true), guard),
+      firewall: restricted(nftables(true)),
       formerRules: (signal) => formerChains(options, signal),
       switching: () => madeChains(memory),
       ruleTable,
@@ -61,7 +66,7 @@ export function openFirewall(options: FirewallOptions): Firewall {
   }
   const former = nftables(false);
   return {
-    firewall: guarded(
+    firewall: restricted(
       new IptablesDriver({
         ...kernel,
         configured: iptables,
@@ -69,7 +74,6 @@ export function openFirewall(options: FirewallOptions): Firewall {
         memory,
         lostMemory: !madeChains(memory),
       }),
-      guard,
     ),
     // When switched off, podnet only looks for objects that its records name.
     formerRules: async (signal) =>

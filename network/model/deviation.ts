@@ -83,7 +83,7 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
       return change.lines.map((line) => ruleDeviation(subject, line));
     }
     case "nftables": {
-      const { base, add, remove, table = mainTableName } = change;
+      const { base, add, remove, fill = [], table = mainTableName } = change;
       const subject = `nftables ${table}`;
       const rules = {
         subject,
@@ -94,6 +94,11 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
         ...(base === "keep"
           ? []
           : [base === "delete" ? { subject, found: "there", wanted: absent } : rules]),
+        ...fill.map((chain) => ({
+          subject: `${subject} chain ${chain.name}`,
+          found: "not as planned",
+          wanted: `${chain.rules.length} rules`,
+        })),
         ...remove.map((each) => ({
           subject: `${subject} ${each.set}`,
           found: elementText(each),

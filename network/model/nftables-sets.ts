@@ -134,7 +134,18 @@ export const senderSets = {
   hosts6: { type: "ipv6_addr . ipv6_addr", interval: true },
 } as const satisfies Readonly<Record<string, SetKind>>;
 
-const everySet = { ...sets, ...bridgeGuardSets, ...hostGuardSets, ...senderSets };
+/**
+ * The maps of the table of policies: from a pod's bridge and address to the chain that decides
+ * about the flows it begins, or that others begin with it.
+ */
+export const policySets = {
+  egress4: { type: "ifname . ipv4_addr", value: "verdict" },
+  egress6: { type: "ifname . ipv6_addr", value: "verdict" },
+  ingress4: { type: "ifname . ipv4_addr", value: "verdict" },
+  ingress6: { type: "ifname . ipv6_addr", value: "verdict" },
+} as const satisfies Readonly<Record<string, SetKind>>;
+
+const everySet = { ...sets, ...bridgeGuardSets, ...hostGuardSets, ...senderSets, ...policySets };
 
 export type SetName = keyof typeof everySet;
 export const setNames = Object.keys(sets) as (keyof typeof sets)[];

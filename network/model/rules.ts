@@ -38,7 +38,21 @@ export interface NftablesEdit {
    * owner.
    */
   readonly add: readonly Element[];
+  /** Chains that elements lead to: they are filled before those are added. Absent: none. */
+  readonly fill?: readonly PolicyChain[];
+  /** Names of chains that go, for no element leads to them any more. Absent: none. */
+  readonly drop?: readonly string[];
 }
 
-export const isEmpty = ({ base, remove, add }: NftablesEdit): boolean =>
-  base === "keep" && remove.length === 0 && add.length === 0;
+/**
+ * A chain that decides about flows. Its name says what it contains, so that it never changes, and
+ * several pods share it.
+ */
+export interface PolicyChain {
+  readonly name: string;
+  /** In nft's language. */
+  readonly rules: readonly string[];
+}
+
+export const isEmpty = ({ base, remove, add, fill = [] }: NftablesEdit): boolean =>
+  base === "keep" && remove.length + add.length + fill.length === 0;

@@ -17,6 +17,8 @@ export interface TableModel {
    * missing.
    */
   readonly optional?: { readonly does: string };
+  /** Other chains of ours are named so: elements lead to them, and come and go with them. */
+  readonly owns?: string;
 }
 
 const chainNames = [

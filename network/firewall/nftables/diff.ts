@@ -3,7 +3,8 @@ import { parseOwner } from "../../model/ownership.ts";
 import { hookOf, mainTable, ruleComments, type TableModel, tableMark } from "./base.ts";
 import { mainTableName, type NftablesEdit } from "../../model/rules.ts";
 import { type Element, elementId, kindOf } from "../../model/nftables-sets.ts";
-import type { Listing } from "./listing.ts";
+import type { ListedChain, Listing } from "./listing.ts";
+import { policyComments } from "./policy-chain.ts";
 
 /** The text of each rule, by its comment, as libnftables listed it right after we made it. */
 export type KnownRules = ReadonlyMap<string, string>;
@@ -36,6 +37,23 @@ export function diffBase(
     else if (!sameRules(found.rules, ruleComments(name, model), known)) base = "make";
   }
   return base;
+}
+
+/**
+ * The chains that elements lead to, as far as they have all of their rules and no others. Pure.
+ */
+export function wholeChains(
+  listing: Listing | undefined,
+  known: KnownRules,
+  { owns }: TableModel,
+): readonly string[] {
+  if (listing === undefined || owns === undefined) return [];
+  // (No chain is without rules: the last one is what happens otherwise.)
+  const isWhole = ([name, { rules }]: readonly [string, ListedChain]): boolean =>
+    name.startsWith(owns) &&
+    rules.length > 0 &&
+    sameRules(rules, policyComments(name, rules.length), known);
+  return [...listing.chains].filter(isWhole).map(([name]) => name);
 }
 
 function sameRules(

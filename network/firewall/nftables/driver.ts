@@ -10,9 +10,10 @@ import { networkMark, type Owner, overlayMark, publishedMark } from "../../model
 import { mainTable } from "./base.ts";
 import { diffElements, tableConflict } from "./diff.ts";
 import { commands } from "./edit.ts";
-import { isEmpty, type NftablesEdit } from "../../model/rules.ts";
+import { isEmpty, type NftablesEdit, type PolicyChain } from "../../model/rules.ts";
 import { elementText, type Element, elementId } from "../../model/nftables-sets.ts";
 import { named, networkElements, overlayElements, podElements } from "./element.ts";
+import { chainOf } from "./elements.ts";
 import type { RuleTable } from "./rule-table.ts";
 
 export interface NftablesOptions {
@@ -26,6 +27,8 @@ export interface NftablesOptions {
   readonly ofNetwork?: (fragment: NetworkFragment) => Element[];
   /** As above, for a pod or container. */
   readonly ofPod?: (fragment: PluggedFragment) => Element[];
+  /** The chains that a pod's elements lead to; by default none. */
+  readonly chainsOf?: (fragment: PluggedFragment) => readonly PolicyChain[];
   /** As above, for an overlay. */
   readonly ofOverlay?: (overlay: OverlayRuled) => Element[];
   /** The elements of hosts that may send by their own addresses; by default none. */
@@ -54,7 +57,7 @@ export class NftablesDriver implements FirewallDriver {
     const owner = publishedMark(fragment);
     const wanted = this.#ofPod(fragment);
     await this.#options.table.lookAt(owner, wanted, signal);
-    return this.#compare(owner, wanted);
+    return this.#compare(owner, wanted, this.#chainsOf(fragment));
   }
 
   async deviating(
@@ -67,7 +70,8 @@ export class NftablesDriver implements FirewallDriver {
     if (table.base !== "keep") return fragments;
     return fragments.filter((fragment) => {
       try {
-        return this.#compare(publishedMark(fragment), this.#ofPod(fragment)).length > 0;
+        const wanted = this.#ofPod(fragment);
+        return this.#compare(publishedMark(fragment), wanted, this.#chainsOf(fragment)).length > 0;
       } catch {
         return true;
       }
@@ -81,6 +85,7 @@ export class NftablesDriver implements FirewallDriver {
     return this.#compareElements(
       owned,
       fragments.flatMap((fragment) => this.#ofPod(fragment)),
+      fragments.flatMap((fragment) => this.#chainsOf(fragment)),
     );
   }
 
@@ -112,7 +117,7 @@ export class NftablesDriver implements FirewallDriver {
       await table.lookAt(mark, [], signal);
       remove.push(...table.elements.of(mark));
     }
-    return this.#changes({ base: "keep", remove, add: [] });
+    return this.#changes({ base: "keep", remove, add: [], ...this.#dropped(remove, []) });
   }
 
   fingerprint(): Promise<string> {
@@ -134,7 +139,11 @@ export class NftablesDriver implements FirewallDriver {
   describe(fragment: Fragment): readonly string[] {
     const elements =
       fragment.kind === "network" ? this.#ofNetwork(fragment) : this.#ofPod(fragment);
-    return elements.map((element) => `nftables ${element.set} ${elementText(named(element))}`);
+    const chains = fragment.kind === "network" ? [] : this.#chainsOf(fragment);
+    return [
+      ...chains.flatMap(({ name, rules }) => rules.map((rule) => `nftables ${name} ${rule}`)),
+      ...elements.map((element) => `nftables ${element.set} ${elementText(named(element))}`),
+    ];
   }
 
   describeChange(before: PluggedFragment, after: PluggedFragment): readonly string[] {
@@ -143,29 +152,73 @@ export class NftablesDriver implements FirewallDriver {
       const texts = new Set(others.map((each) => `${each.set} ${elementText(each)}`));
       return some.filter((each) => !texts.has(`${each.set} ${elementText(each)}`)).map(named);
     };
+    const { model } = this.#options.table;
     const edit = { remove: without(had, has), add: without(has, had) };
-    return commands({ base: "keep", ...edit }).map((command) => `nft ${command}`);
+    const names = new Set(this.#chainsOf(before).map(({ name }) => name));
+    const fill = this.#chainsOf(after).filter(({ name }) => !names.has(name));
+    const table = model === mainTable ? {} : { table: model.name };
+    return commands({ base: "keep", ...table, ...edit, fill }).map((command) => `nft ${command}`);
   }
 
-  #compare(owner: string, wanted: readonly Element[]): Change[] {
-    return this.#compareElements(this.#options.table.elements.of(owner), wanted);
+  #compare(
+    owner: string,
+    wanted: readonly Element[],
+    chains: readonly PolicyChain[] = [],
+  ): Change[] {
+    return this.#compareElements(this.#options.table.elements.of(owner), wanted, chains);
   }
 
-  #compareElements(owned: readonly Element[], wanted: readonly Element[]): Change[] {
+  #compareElements(
+    owned: readonly Element[],
+    wanted: readonly Element[],
+    chains: readonly PolicyChain[] = [],
+  ): Change[] {
     const { elements, base, lacking, model } = this.#options.table;
     if (lacking !== undefined) return [];
     if (base === "foreign") throw tableConflict(model);
     // An owner without wanted elements leaves sets, chains and rules as they are. Its elements are
     // still removed; otherwise a later repair of the table would keep them.
     if (base !== "keep" && wanted.length === 0)
-      return this.#changes({ base: "keep", remove: [...owned], add: [] });
+      return this.#changes({
+        base: "keep",
+        remove: [...owned],
+        add: [],
+        ...this.#dropped(owned, []),
+      });
     const present = (id: string): Element | undefined => elements.get(id);
     const edit = diffElements({ wanted, owned, present });
-    if (base !== "remake") return this.#changes({ base, ...edit });
+    const { table } = this.#options;
+    const missing = chains.filter(({ name }) => base !== "keep" || !table.hasChain(name));
+    const fill = [...new Map(missing.map((chain) => [chain.name, chain])).values()];
+    const chained = {
+      ...(fill.length === 0 ? {} : { fill }),
+      ...this.#dropped(edit.remove, wanted),
+    };
+    if (base !== "remake") return this.#changes({ base, ...edit, ...chained });
     // Elements of other owners are deleted with the table and come back with the new one.
     const gone = new Set(edit.remove);
-    const add = [...elements.all().filter((element) => !gone.has(element)), ...edit.add];
-    return this.#changes({ base, remove: [], add });
+    const stays = (element: Element): boolean =>
+      !gone.has(element) && (model.owns === undefined || chainOf(element) === undefined);
+    const add = [...elements.all().filter(stays), ...edit.add];
+    return this.#changes({ base, remove: [], add, ...(fill.length === 0 ? {} : { fill }) });
+  }
+
+  /** The chains to which, once these elements are removed, none leads any more. */
+  #dropped(remove: readonly Element[], wanted: readonly Element[]): Pick<NftablesEdit, "drop"> {
+    const { elements, model } = this.#options.table;
+    if (model.owns === undefined || remove.length === 0) return {};
+    const removed = new Set(remove.map(elementId));
+    const drop = new Set(remove.flatMap((element) => chainOf(element) ?? []));
+    for (const element of [
+      ...wanted,
+      ...elements.all().filter((one) => !removed.has(elementId(one))),
+    ])
+      drop.delete(chainOf(element) ?? "");
+    return drop.size === 0 ? {} : { drop: [...drop] };
+  }
+
+  #chainsOf(fragment: PluggedFragment): readonly PolicyChain[] {
+    return this.#options.chainsOf?.(fragment) ?? [];
   }
 
   #ofNetwork(fragment: NetworkFragment): Element[] {

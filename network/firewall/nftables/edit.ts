@@ -1,7 +1,8 @@
 import { deleteBase, makeBase, type TableModel } from "./base.ts";
 import { modelOf } from "./guard-tables.ts";
 import { type Element, elementText, kindOf, type SetName } from "../../model/nftables-sets.ts";
-import type { NftablesEdit } from "../../model/rules.ts";
+import type { NftablesEdit, PolicyChain } from "../../model/rules.ts";
+import { policyComments } from "./policy-chain.ts";
 
 /** The transaction in nft's language, a command a line. Pure. */
 export function commands(edit: NftablesEdit): string[] {
@@ -10,9 +11,22 @@ export function commands(edit: NftablesEdit): string[] {
   return [
     ...(edit.base === "remake" ? deleteBase(model) : []),
     ...(edit.base === "keep" ? [] : makeBase(model)),
+    ...(edit.fill ?? []).flatMap((chain) => fillChain(model, chain)),
     // A new table is empty.
     ...(edit.base === "remake" ? [] : bySet(model, edit.remove, "delete", ({ key }) => key)),
     ...bySet(model, edit.add, "add", elementText),
+    ...(edit.drop ?? []).map((chain) => `delete chain ${model.name} ${chain}`),
+  ];
+}
+
+function fillChain({ name }: TableModel, chain: PolicyChain): string[] {
+  const comments = policyComments(chain.name, chain.rules.length);
+  return [
+    `add chain ${name} ${chain.name}`,
+    `flush chain ${name} ${chain.name}`,
+    ...chain.rules.map(
+      (rule, i) => `add rule ${name} ${chain.name} ${rule} comment "${comments[i] ?? ""}"`,
+    ),
   ];
 }
 

@@ -1,6 +1,10 @@
 import { type Owner, parseOwner } from "../../model/ownership.ts";
 import { type Element, elementId } from "../../model/nftables-sets.ts";
 
+/** The chain that an element leads to, if any. */
+export const chainOf = ({ value }: Element): string | undefined =>
+  value?.startsWith("jump ") === true ? value.slice("jump ".length) : undefined;
+
 /** An owner of elements, with the mark they bear. */
 export interface MarkedOwner extends Owner {
   readonly mark: string;

@@ -1,5 +1,6 @@
 import { allPortGroups } from "../../model/desired.ts";
 import { mainTable, type TableModel } from "./base.ts";
+import { policyTable } from "./policy-table.ts";
 import { sendersTable } from "./senders-table.ts";
 import { hostGuard } from "./host-guard.ts";
 import { forgetPort, notePort } from "./port-identity.ts";
@@ -61,7 +62,7 @@ const bridgeGuard: TableModel = {
 export const guardTables = [bridgeGuard, hostGuard] as const;
 
 const models: ReadonlyMap<string, TableModel> = new Map(
-  [mainTable, ...guardTables, sendersTable].map((model) => [model.name, model]),
+  [mainTable, ...guardTables, sendersTable, policyTable].map((model) => [model.name, model]),
 );
 
 /** One of our tables by its name; by default the main one. */

@@ -16,7 +16,7 @@ interface ListedSet {
   readonly elements: readonly Element[];
 }
 
-interface ListedChain {
+export interface ListedChain {
   /** As text: `filter forward 0 accept`; empty for a chain without a hook. */
   readonly hook: string;
   readonly rules: readonly { readonly comment: string | undefined; readonly text: string }[];
@@ -45,7 +45,7 @@ export function parseListing(text: string): Listing {
     if (ruled === undefined) continue;
     chains.get(textOf(ruled["chain"]))?.rules.push({
       comment: commentOf(ruled),
-      text: JSON.stringify(ruled["expr"] ?? []),
+      text: expressionText(ruled["expr"]),
     });
   }
   return { sets, chains };
@@ -96,6 +96,10 @@ export function parseElements(text: string, set: SetName): Element[] {
   return [];
 }
 
+/** A rule as text, without what its counters have counted. */
+const expressionText = (expression: unknown): string =>
+  JSON.stringify(expression ?? [], (key, value: unknown) => (key === "counter" ? null : value));
+
 const words = (text: string): string[] => text.split(" . ").map((word) => word.trim());
 
 /** An address has many ways to be written; ours has one. */
@@ -138,6 +142,8 @@ function wordsOf(value: unknown): string {
   const parts = objectOf(value);
   const list = parts?.["concat"];
   if (Array.isArray(list)) return list.map(wordsOf).join(" . ");
+  const jump = objectOf(parts?.["jump"]);
+  if (jump !== undefined) return `jump ${textOf(jump["target"])}`;
   const prefix = objectOf(parts?.["prefix"]);
   if (prefix !== undefined) return `${canonical(textOf(prefix["addr"]))}/${textOf(prefix["len"])}`;
   const range = parts?.["range"];

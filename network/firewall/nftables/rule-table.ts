@@ -4,12 +4,12 @@ import type { Nftables } from "../../../linux/libnftables.ts";
 import type { GenerationCounter } from "../../../linux/nftables-generation.ts";
 import type { Memory } from "../../kernel/memory.ts";
 import { mainTable, type TableModel } from "./base.ts";
-import { diffBase, isOurs } from "./diff.ts";
+import { diffBase, isOurs, wholeChains } from "./diff.ts";
 import { commands } from "./edit.ts";
 import type { NftablesEdit } from "../../model/rules.ts";
 import { type Element, elementId, type SetName } from "../../model/nftables-sets.ts";
 import { type Listing, parseElements, parseListing } from "./listing.ts";
-import { Elements } from "./elements.ts";
+import { chainOf, Elements } from "./elements.ts";
 import type { NftablesSource } from "../../kernel/kernel.ts";
 
 /**
@@ -95,6 +95,8 @@ export class RuleTable {
   #exists = false;
   #base: NftablesEdit["base"] | "foreign" = "make";
   readonly #elements = new Elements();
+  /** Chains that elements lead to, and that have all of their rules. */
+  readonly #chains = new Set<string>();
   /** Texts of our rules, as libnftables lists them. */
   readonly #rules = new Map<string, string>();
 
@@ -132,6 +134,11 @@ export class RuleTable {
     return this.#base;
   }
 
+  /** Whether there is a chain of this name that elements may lead to, with all of its rules. */
+  hasChain(name: string): boolean {
+    return this.#chains.has(name);
+  }
+
   /** Whether there is a table, as far as was seen. */
   get exists(): boolean {
     return this.#exists;
@@ -152,6 +159,8 @@ export class RuleTable {
     this.#exists = listing !== undefined;
     this.#elements.replace([...(listing?.sets.values() ?? [])].flatMap((set) => set.elements));
     this.#base = this.#judge(listing);
+    this.#chains.clear();
+    for (const name of wholeChains(listing, this.#rules, this.#model)) this.#chains.add(name);
     if (this.#base === "keep") this.#learn(listing);
     this.#seen = epoch;
     this.#lookedAt.clear();
@@ -179,7 +188,17 @@ export class RuleTable {
     const found = await this.#ask([...asked.values()]);
     for (const element of asked.values()) this.#elements.delete(element);
     for (const element of found) this.#elements.set(element);
+    if (this.#model.owns !== undefined) await this.#lookAtChains(wanted);
     this.#lookedAt.set(owner, epoch);
+  }
+
+  /** Looks at the chains that elements lead to. */
+  async #lookAtChains(elements: readonly Element[]): Promise<void> {
+    for (const name of new Set(elements.flatMap((element) => chainOf(element) ?? []))) {
+      const listing = await this.#list(`list chain ${this.#model.name} ${name}`);
+      if (wholeChains(listing, this.#rules, this.#model).includes(name)) this.#chains.add(name);
+      else this.#chains.delete(name);
+    }
   }
 
   /**
@@ -199,8 +218,12 @@ export class RuleTable {
       this.#memory.forgetTable(this.#model.name);
       return;
     }
-    if (edit.base === "delete" || edit.base === "remake") this.#elements.replace([]);
-    else for (const element of edit.remove) this.#elements.delete(element);
+    if (edit.base === "delete" || edit.base === "remake") {
+      this.#elements.replace([]);
+      this.#chains.clear();
+    } else for (const element of edit.remove) this.#elements.delete(element);
+    for (const { name } of edit.fill ?? []) this.#chains.add(name);
+    for (const name of edit.drop ?? []) this.#chains.delete(name);
     for (const element of edit.add) this.#elements.set(element);
     if (edit.base === "delete") this.#memory.forgetTable(this.#model.name);
     this.#exists = edit.base !== "delete";
@@ -220,11 +243,10 @@ export class RuleTable {
     return this.#ledger.generation();
   }
 
-  async #list(): Promise<Listing | undefined> {
+  async #list(command = `list table ${this.#model.name}`): Promise<Listing | undefined> {
+    const [name = ""] = /^list \w+/.exec(command) ?? [];
     try {
-      return parseListing(
-        await this.#ledger.open().list("list table", `list table ${this.#model.name}`),
-      );
+      return parseListing(await this.#ledger.open().list(name, command));
     } catch (error) {
       if (isAbsent(error) || this.#doesWithout(error)) return undefined;
       throw error;

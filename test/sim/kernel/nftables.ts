@@ -72,11 +72,15 @@ export class FakeNftables {
     this.generation++;
   }
 
-  /** `list table`, in JSON. */
+  /** `list table` or `list chain`, in JSON. */
   list(command = `list table ${main}`): string {
-    const table = must(this.#tables, command.replace("list table ", ""));
+    const [, family = "", name = "", only] = /^list \w+ (\w+) (\w+) ?(\w+)?$/.exec(command) ?? [];
+    const table = must(this.#tables, `${family} ${name}`);
+    if (only !== undefined && !table.chains.has(only)) throw new NftRefused(absent);
     const nftables: unknown[] = [];
-    for (const [name, { type, value, interval, comment, elements }] of table.sets) {
+    for (const [name, { type, value, interval, comment, elements }] of only === undefined
+      ? table.sets
+      : []) {
       const elem = [...elements].map(([key, element]) => listed(key, element));
       const flags = interval ? { flags: ["interval"] } : {};
       const set = {
@@ -90,6 +94,7 @@ export class FakeNftables {
       nftables.push(value === undefined ? { set } : { map: { ...set, map: value } });
     }
     for (const [name, { hook, rules }] of table.chains) {
+      if (only !== undefined && name !== only) continue;
       const [type, at, prio, policy] = hook?.split(" ") ?? [];
       const begins = hook === undefined ? {} : { type, hook: at, prio: Number(prio), policy };
       nftables.push({ chain: { name, handle: 1, ...begins } });
@@ -135,6 +140,7 @@ function change(tables: Map<string, FakeTable>, line: string): void {
   else if (does === "add set" || does === "add map") addSet(table, rest);
   else if (does === "add chain") addChain(table, rest);
   else if (does === "flush chain") chainOf(table, rest).rules = [];
+  else if (does === "delete chain") deleteChain(table, rest);
   else if (does === "add rule") {
     const [, chain = "", text = "", comment] =
       /^(\w+) (.*?)(?: comment "([^"]*)")?$/.exec(rest) ?? [];
@@ -201,6 +207,15 @@ function copy(table: FakeTable): FakeTable {
   };
 }
 
+/** The kernel deletes no chain that an element leads to. */
+function deleteChain({ sets, chains }: FakeTable, name: string): void {
+  const led = [...sets.values()].some(({ elements }) =>
+    [...elements.values()].some(({ value }) => value === `jump ${name}`),
+  );
+  if (led) throw new NftRefused("Error: Could not process rule: Device or resource busy");
+  if (!chains.delete(name)) throw new NftRefused(absent);
+}
+
 function listed(key: string, { owner, value }: FakeElement): unknown {
   const words = wordsOf(key);
   const elem = owner === undefined ? words : { elem: { val: words, comment: owner } };
@@ -209,6 +224,7 @@ function listed(key: string, { owner, value }: FakeElement): unknown {
 
 /** As JSON has them: numbers, names without quotes, subnets in two parts. */
 function wordsOf(text: string): unknown {
+  if (text.startsWith("jump ")) return { jump: { target: text.slice("jump ".length) } };
   const words = text.split(" . ").map((word): unknown => {
     if (/^\d+$/.test(word)) return Number(word);
     const [addr, len] = word.split("/");

@@ -1,0 +1,71 @@
+import { familyOf, ipOf } from "../../../core/address.ts";
+import type { DecisionList } from "../../../policy/compile.ts";
+import type { PluggedFragment } from "../../model/desired.ts";
+import { type Element, policySets, type SetName } from "../../model/nftables-sets.ts";
+import { publishedMark } from "../../model/ownership.ts";
+import type { PolicyChain } from "../../model/rules.ts";
+import type { TableModel } from "./base.ts";
+import { chainPrefix, type Direction, policyChain } from "./policy-chain.ts";
+
+/**
+ * Policies of pods, with either driver. Each pod's addresses lead to the chain of its decisions:
+ * what a packet and a change cost does not grow with the pods. A pod is known by its bridge and
+ * address, for the guard at the ports lets nobody send with the address of another pod.
+ *
+ * The first direction of a flow is decided about packet by packet, so that a changed policy holds
+ * for flows that exist as well. Answers to a flow that passes are not looked at, and neither are
+ * errors about it.
+ */
+export const policyTable: TableModel = {
+  name: "inet podnet_policy",
+  sets: Object.keys(policySets) as SetName[],
+  chains: {
+    forward: {
+      // After the guard, and before the rules that translate and accept.
+      hook: { type: "filter", hook: "forward", priority: -5 },
+      rules: [
+        "ct direction reply return",
+        "ct state related meta l4proto { icmp, icmpv6 } return",
+        "iifname . ip saddr vmap @egress4",
+        "iifname . ip6 saddr vmap @egress6",
+        "oifname . ip daddr vmap @ingress4",
+        "oifname . ip6 daddr vmap @ingress6",
+      ],
+    },
+  },
+  owns: chainPrefix,
+};
+
+/** The chains of a pod's or container's decisions; none without a policy. Pure. */
+export function policyChains({ policy }: PluggedFragment): readonly PolicyChain[] {
+  if (policy === undefined || policy === "none") return [];
+  const both = [policyChain(policy.egress, "egress"), policyChain(policy.ingress, "ingress")];
+  return [...new Map(both.map((chain) => [chain.name, chain])).values()];
+}
+
+/** The elements that lead from a pod's addresses to its chains. Pure. */
+export function policyElements(pod: PluggedFragment): Element[] {
+  const { policy } = pod;
+  if (policy === undefined || policy === "none") return [];
+  const owner = publishedMark(pod);
+  const leads = (direction: Direction, list: DecisionList): Element[] => {
+    const value = `jump ${policyChain(list, direction).name}`;
+    return addressesOf(pod).map(({ bridge, address }) => ({
+      set: `${direction}${familyOf(address)}`,
+      key: `"${bridge}" . ${address}`,
+      value,
+      owner,
+    }));
+  };
+  return [...leads("egress", policy.egress), ...leads("ingress", policy.ingress)];
+}
+
+/** Where a pod is seen from: its bridges, and its addresses there. */
+function addressesOf({ ports, sources = [] }: PluggedFragment) {
+  return ports.flatMap(({ bridge, tap, guestAddresses }) => [
+    ...guestAddresses.map((prefix) => ({ bridge, address: ipOf(prefix) })),
+    ...sources.flatMap((source) =>
+      source.tap === tap ? [{ bridge, address: source.address }] : [],
+    ),
+  ]);
+}

@@ -1,0 +1,223 @@
+import test from "ava";
+import { type Family, familyOf, parseIp } from "../../core/address.ts";
+import type { PodFragment } from "../../network/model/desired.ts";
+import { compile, type Decisions } from "../../policy/compile.ts";
+import { decide } from "../../policy/decide.ts";
+import { readPolicy } from "../../policy/read-policy.ts";
+import { driversUnderTest } from "../lab/firewall-drivers.ts";
+import {
+  dualNetwork,
+  dualPod,
+  FirewallSite,
+  hostAddresses,
+  outsideAddress,
+  published,
+} from "../lab/firewall-site.ts";
+
+const { signal } = new AbortController();
+const families = [4, 6] as const;
+
+/** A pod's decisions by one policy, as `podnet policy apply` would have it. */
+const decisions = (fields: object): Decisions =>
+  compile([readPolicy({ name: "p", ...fields })], {
+    pods: [],
+    host: [parseIp(hostAddresses[4].gateway), parseIp(hostAddresses[6].gateway)],
+    hostServices: [],
+    cloudMetadata: false,
+  });
+
+const pod = (
+  n: number,
+  policy: Decisions | "none",
+  more: Partial<PodFragment> = {},
+): PodFragment => ({
+  ...dualPod(n, []),
+  policy,
+  ...more,
+});
+
+const toOutside = {
+  default: "deny",
+  rules: [
+    { name: "not-9002", reason: "It is closed", action: "deny", ports: [9002] },
+    {
+      name: "web",
+      action: "allow",
+      cidrs: [outsideAddress[4]],
+      protocol: "tcp",
+      ports: ["9001-9003"],
+    },
+    {
+      name: "web6",
+      action: "allow",
+      cidrs: [`${outsideAddress[6]}/127`],
+      protocol: "tcp",
+      ports: [9001],
+    },
+    {
+      name: "names",
+      action: "allow",
+      cidrs: ["192.0.2.0/24", "2001:db8:2::/64"],
+      protocol: "udp",
+      ports: [9053],
+    },
+  ],
+};
+
+async function openSite(
+  options: (typeof driversUnderTest)[number]["options"],
+): Promise<FirewallSite> {
+  const site = await FirewallSite.open(options);
+  await site.ensure(dualNetwork());
+  for (const n of [2, 3]) {
+    await site.pod(n);
+    await site.ensure(dualPod(n));
+  }
+  await site.serve("outside", "tcp", 9001, 9002, 9003, 9004);
+  await site.serve("outside", "udp", 9053, 9054);
+  return site;
+}
+
+const flows = [
+  ["tcp", 9001],
+  ["tcp", 9002],
+  ["tcp", 9003],
+  ["tcp", 9004],
+  ["udp", 9053],
+  ["udp", 9054],
+] as const;
+
+/** Errors of a socket that say at once that a flow is refused: RST, and ICMP's of both families. */
+const unreachable = /^(?:refused|EHOSTUNREACH|EACCES)$/;
+
+/** What comes of every flow: `passes`, `refused`, or else what was heard. */
+async function outcomes(site: FirewallSite, from: string): Promise<string[]> {
+  const found: string[] = [];
+  for (const family of families)
+    for (const [protocol, port] of flows) {
+      const said = await site.ask(from, protocol, outsideAddress[family], port);
+      const what = said.endsWith(` ${port}`) ? "passes" : unreachable.test(said) ? "refused" : said;
+      found.push(`${protocol} ${family} ${port} ${what}`);
+    }
+  return found;
+}
+
+/** What `decide` says of these flows, in the words of `outcomes`. */
+const decided = ({ egress }: Decisions): string[] =>
+  families.flatMap((family: Family) =>
+    flows.map(([protocol, port]) => {
+      const ip = parseIp(outsideAddress[family]);
+      const { verdict } = decide(egress, { ip, protocol, port });
+      return `${protocol} ${familyOf(ip)} ${port} ${verdict === "allow" ? "passes" : "refused"}`;
+    }),
+  );
+
+for (const { name, options } of driversUnderTest)
+  test.serial(
+    `the kernel decides about a pod's flows as the policy does, at once (${name})`,
+    async (t) => {
+      await using site = await openSite(options);
+      const policy = decisions(toOutside);
+      await site.ensure(pod(2, policy));
+      t.deepEqual(await outcomes(site, "pod2"), decided(policy));
+      t.true(
+        (await outcomes(site, "pod3")).every((line) => line.endsWith("passes")),
+        "no policy",
+      );
+      // Changed, and taken away: without a look at other pods, and the chains go along.
+      const closed = decisions({ default: "deny", rules: [] });
+      await site.ensure(pod(2, closed));
+      t.deepEqual(await outcomes(site, "pod2"), decided(closed));
+      t.false(decided(closed).some((line) => line.endsWith("passes")));
+      await site.ensure(pod(2, "none"));
+      t.true((await outcomes(site, "pod2")).every((line) => line.endsWith("passes")));
+      t.notRegex(
+        await site.inside("host", "nft", "list", "ruleset"),
+        /policy_/,
+        "no chain is left",
+      );
+    },
+  );
+
+test.serial(
+  "a policy of what others begin holds for published ports, and not for answers",
+  async (t) => {
+    await using site = await openSite({ firewall: "nftables", iptables: "auto" });
+    const ports = [
+      published(2, 4, { hostPort: 8081, podPort: 81 }),
+      published(2, 4, { hostPort: 8082, podPort: 82 }),
+    ];
+    const policy = decisions({
+      ingress: {
+        default: "deny",
+        rules: [
+          { name: "outside", action: "allow", cidrs: ["192.0.2.20"], protocol: "tcp", ports: [81] },
+        ],
+      },
+    });
+    await site.ensure(pod(2, policy, { published: ports }));
+    await site.serve("pod2", "tcp", 81, 82);
+    const at = hostAddresses[4].outer;
+    t.regex(await site.ask("outside", "tcp", at, 8081), / 81$/);
+    t.is(await site.ask("outside", "tcp", at, 8082), "refused");
+    t.true(
+      (await outcomes(site, "pod2")).every((line) => line.endsWith("passes")),
+      "its own flows",
+    );
+  },
+);
+
+test.serial(
+  "pods with one policy share its chain, and each keeps it when another one goes",
+  async (t) => {
+    await using site = await openSite({ firewall: "nftables", iptables: "auto" });
+    const policy = decisions(toOutside);
+    await site.ensure(pod(2, policy), pod(3, policy));
+    const chains = async (): Promise<number> =>
+      [...(await site.inside("host", "nft", "list", "ruleset")).matchAll(/chain policy_/g)].length;
+    t.is(await chains(), 2, "one a direction");
+    await site.host.remove(pod(2, policy), signal);
+    t.is(await chains(), 2);
+    t.deepEqual(await outcomes(site, "pod3"), decided(policy));
+    await site.host.remove(pod(3, policy), signal);
+    t.is(await chains(), 0);
+  },
+);
+
+test.serial(
+  "what others take from a policy's chain is put back, and flows stay closed",
+  async (t) => {
+    await using site = await openSite({ firewall: "nftables", iptables: "auto" });
+    const policy = decisions(toOutside);
+    await site.ensure(pod(2, policy));
+    const table = "inet podnet_policy";
+    const [chain = ""] =
+      /policy_\w+/.exec(await site.inside("host", "nft", "list", "table", ...table.split(" "))) ??
+      [];
+    const damages = [
+      `flush chain ${table} ${chain}`,
+      `insert rule ${table} ${chain} counter return`,
+      `flush chain ${table} forward`,
+      `flush map ${table} egress4`,
+      `delete table ${table}`,
+    ];
+    for (const damage of damages) {
+      await site.inside("host", "nft", damage);
+      await site.host.inspectRules(
+        () => [pod(2, policy)],
+        () => true,
+        signal,
+      );
+      t.deepEqual(await outcomes(site, "pod2"), decided(policy), damage);
+    }
+  },
+);
+
+test.serial("a flow that exists ends with the rule that allowed it", async (t) => {
+  await using site = await openSite({ firewall: "nftables", iptables: "auto" });
+  await site.ensure(pod(2, decisions(toOutside)));
+  t.regex(await site.talk("pod2", outsideAddress[4], 9053), / 9053$/);
+  await site.ensure(pod(2, decisions({ default: "deny", rules: [] })));
+  t.notRegex(await site.heard("pod2", 9053), / 9053$/);
+  t.regex(await site.talk("pod3", outsideAddress[4], 9053), / 9053$/, "another pod's goes on");
+});
