@@ -171,7 +171,7 @@ test.serial("a storm of QEMU's events is one event and one line, and counted", a
 test.serial("what a console loses is counted, and who is connected", async (t) => {
   await create(rig.client, "chatty", `standin.agent=chatter:${3 << 20}`);
   const lost = /^podnet_console_overwritten_bytes_total (\d+)/m;
-  for (let i = 0; i < 300 && !((await counted(lost)) >= 2 << 20); i++) await delay(100);
+  for (let i = 0; i < 1200 && !((await counted(lost)) >= 2 << 20); i++) await delay(100);
   const bytes = await counted(lost);
   t.true(bytes >= 2 << 20 && bytes < 3 << 20, `${bytes} bytes`);
   const connections = /^podnet_api_connections (\d+)$/m;

@@ -152,11 +152,11 @@ export class NftablesDriver implements FirewallDriver {
       const texts = new Set(others.map((each) => `${each.set} ${elementText(each)}`));
       return some.filter((each) => !texts.has(`${each.set} ${elementText(each)}`)).map(named);
     };
-    const { model } = this.#options.table;
     const edit = { remove: without(had, has), add: without(has, had) };
     const names = new Set(this.#chainsOf(before).map(({ name }) => name));
     const fill = this.#chainsOf(after).filter(({ name }) => !names.has(name));
-    const table = model === mainTable ? {} : { table: model.name };
+    // (Which table it is matters for the sets that edits write: only policies' is described so.)
+    const table = this.#options.chainsOf === undefined ? {} : { table: policyTableName };
     return commands({ base: "keep", ...table, ...edit, fill }).map((command) => `nft ${command}`);
   }
 
