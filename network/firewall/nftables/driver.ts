@@ -117,7 +117,7 @@ export class NftablesDriver implements FirewallDriver {
       await table.lookAt(mark, [], signal);
       remove.push(...table.elements.of(mark));
     }
-    return this.#changes({ base: "keep", remove, add: [], ...this.#dropped(remove, []) });
+    return this.#changes({ base: "keep", remove, add: [] });
   }
 
   fingerprint(): Promise<string> {
@@ -155,8 +155,8 @@ export class NftablesDriver implements FirewallDriver {
     const edit = { remove: without(had, has), add: without(has, had) };
     const names = new Set(this.#chainsOf(before).map(({ name }) => name));
     const fill = this.#chainsOf(after).filter(({ name }) => !names.has(name));
-    // (Which table it is matters for the sets that edits write: only policies' is described so.)
-    const table = this.#options.chainsOf === undefined ? {} : { table: policyTableName };
+    const table =
+      this.#options.chainsOf === undefined ? {} : { table: this.#options.table.model.name };
     return commands({ base: "keep", ...table, ...edit, fill }).map((command) => `nft ${command}`);
   }
 
@@ -179,40 +179,34 @@ export class NftablesDriver implements FirewallDriver {
     // An owner without wanted elements leaves sets, chains and rules as they are. Its elements are
     // still removed; otherwise a later repair of the table would keep them.
     if (base !== "keep" && wanted.length === 0)
-      return this.#changes({
-        base: "keep",
-        remove: [...owned],
-        add: [],
-        ...this.#dropped(owned, []),
-      });
+      return this.#changes({ base: "keep", remove: [...owned], add: [] });
     const present = (id: string): Element | undefined => elements.get(id);
     const edit = diffElements({ wanted, owned, present });
-    const { table } = this.#options;
-    const missing = chains.filter(({ name }) => base !== "keep" || !table.hasChain(name));
-    const fill = [...new Map(missing.map((chain) => [chain.name, chain])).values()];
-    const chained = {
-      ...(fill.length === 0 ? {} : { fill }),
-      ...this.#dropped(edit.remove, wanted),
-    };
-    if (base !== "remake") return this.#changes({ base, ...edit, ...chained });
+    const fill = this.#missing(chains, base);
+    if (base !== "remake") return this.#changes({ base, ...edit, ...fill });
     // Elements of other owners are deleted with the table and come back with the new one.
     const gone = new Set(edit.remove);
     const stays = (element: Element): boolean =>
       !gone.has(element) && (model.owns === undefined || chainOf(element) === undefined);
     const add = [...elements.all().filter(stays), ...edit.add];
-    return this.#changes({ base, remove: [], add, ...(fill.length === 0 ? {} : { fill }) });
+    return this.#changes({ base, remove: [], add, ...fill });
   }
 
-  /** The chains to which, once these elements are removed, none leads any more. */
-  #dropped(remove: readonly Element[], wanted: readonly Element[]): Pick<NftablesEdit, "drop"> {
-    const { elements, model } = this.#options.table;
-    if (model.owns === undefined || remove.length === 0) return {};
-    const removed = new Set(remove.map(elementId));
+  /** The chains that have to be filled before elements lead to them. */
+  #missing(chains: readonly PolicyChain[], base: NftablesEdit["base"]): Pick<NftablesEdit, "fill"> {
+    const { table } = this.#options;
+    const missing = chains.filter(({ name }) => base !== "keep" || !table.hasChain(name));
+    const fill = [...new Map(missing.map((chain) => [chain.name, chain])).values()];
+    return fill.length === 0 ? {} : { fill };
+  }
+
+  /** The chains to which no element leads any more after an edit. */
+  #unused({ base, remove, add }: NftablesEdit): Pick<NftablesEdit, "drop"> {
+    const { elements } = this.#options.table;
     const drop = new Set(remove.flatMap((element) => chainOf(element) ?? []));
-    for (const element of [
-      ...wanted,
-      ...elements.all().filter((one) => !removed.has(elementId(one))),
-    ])
+    if (base === "delete" || drop.size === 0) return {};
+    const removed = new Set(remove.map(elementId));
+    for (const element of [...add, ...elements.all().filter((one) => !removed.has(elementId(one)))])
       drop.delete(chainOf(element) ?? "");
     return drop.size === 0 ? {} : { drop: [...drop] };
   }
@@ -239,7 +233,7 @@ export class NftablesDriver implements FirewallDriver {
   #changes(edit: NftablesEdit): Change[] {
     const { model } = this.#options.table;
     const named = model === mainTable ? edit : { ...edit, table: model.name };
-    return isEmpty(edit) ? [] : [{ kind: "nftables", ...named }];
+    return isEmpty(edit) ? [] : [{ kind: "nftables", ...named, ...this.#unused(edit) }];
   }
 
   /**

@@ -19,15 +19,16 @@ export type Direction = "egress" | "ingress";
 export function policyChain(list: DecisionList, direction: Direction): PolicyChain {
   const side = direction === "egress" ? "daddr" : "saddr";
   const rules = [...list.entries, list.otherwise].flatMap((entry) => rulesOf(entry, side));
-  const digest = createHash("sha256").update(rules.join("\n")).digest("hex").slice(0, 16);
-  return { name: `${chainPrefix}${digest}`, rules };
+  const digest = createHash("sha256").update(rules.join("\n")).digest("hex");
+  return { name: `${chainPrefix}${digest.slice(0, 16)}`, rules };
 }
 
 /** Every chain of decisions is named so, and no other chain is. */
 export const chainPrefix = "policy_";
 
 /**
- * The comments of a chain's rules, in order. They tell that it is ours, and whether one is missing.
+ * The comments of a chain's rules, in order. They mark the chain as ours, and show whether a rule
+ * is missing.
  */
 export const policyComments = (chain: string, count: number): readonly string[] =>
   Array.from({ length: count }, (_, i) => `${tableMark}${chain}:${i + 1}/${count}`);
@@ -91,7 +92,7 @@ const icmpOf = (family: Family | undefined): readonly string[] => [
   ...(family === 4 ? [] : ["icmpv6"]),
 ];
 
-/** A denial is answered at once: a connection that hangs tells nobody why. */
+/** A denial is answered at once: a connection that hangs does not say why. */
 function actions(allows: boolean, protocol: Protocol | undefined): readonly string[] {
   if (allows) return ["counter return"];
   const reset = "counter reject with tcp reset";

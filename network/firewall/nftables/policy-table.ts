@@ -10,7 +10,7 @@ import { chainPrefix, type Direction, policyChain } from "./policy-chain.ts";
 /**
  * Policies of pods, with either driver. Each pod's addresses lead to the chain of its decisions:
  * what a packet and a change cost does not grow with the pods. A pod is known by its bridge and
- * address, for the guard at the ports lets nobody send with the address of another pod.
+ * address, for the guard at the ports drops what it sends with other addresses.
  *
  * The first direction of a flow is decided about packet by packet, so that a changed policy holds
  * for flows that exist as well. Answers to a flow that passes are not looked at, and neither are

@@ -95,14 +95,14 @@ test("each file of a stage is in one batch, long ones by themselves", (t) => {
     for (const name of Object.keys(stage.long ?? {}))
       t.is(there.filter((file) => file.endsWith(`/${name}.test.ts`)).length, 1, name);
   }
-  const stage = { weight: 1, seconds: 4, long: { a: 30 } } as unknown as Stage;
+  const stage = { weight: 1, seconds: 8, long: { a: 30 } } as unknown as Stage;
   const files = ["a", "b", "c", "d", "e"].map((name) => `test/x/${name}.test.ts`);
   t.deepEqual(
     batchesOf(stage, files).map((batch) => [batch.files.length, batch.seconds]),
     [
       [1, 30],
-      [3, 12],
-      [1, 4],
+      [3, 24],
+      [1, 8],
     ],
   );
 });
