@@ -1,9 +1,10 @@
 import { fuzz } from "./engine/suite.ts";
 
 fuzz("policy", async () => {
-  const [{ policies }, { starts }] = await Promise.all([
+  const [{ policies }, { starts }, { dnsAnswers }] = await Promise.all([
     import("./targets/policy.ts"),
     import("./targets/starts.ts"),
+    import("./targets/dns-answers.ts"),
   ]);
-  return [...policies, ...starts];
+  return [...policies, ...starts, dnsAnswers];
 });
