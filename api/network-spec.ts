@@ -26,6 +26,8 @@ export interface NetworkSpec {
   readonly admit?: readonly Cidr[];
   /** What pods reach on the host beyond what podnet serves there; absent: nothing. */
   readonly hostAccess?: HostAccess;
+  /** Connections of each interface at most, 0 is no limit; absent: `usualShare`. */
+  readonly connections?: number;
 }
 
 export interface SubnetSpec {

@@ -1,5 +1,6 @@
 import { type Cidr, familyOf, parseCidr, parseIpPrefix } from "../core/address.ts";
 import { PodnetError } from "../core/errors.ts";
+import { checkConnectionShare, usualShare } from "../core/connection-share.ts";
 import { type HostAccess, mostHostAccess, parseHostAccess } from "../core/host-access.ts";
 import { parseIpRange } from "../core/ip-range.ts";
 import { parseIfName, parseNetworkName } from "../core/names.ts";
@@ -25,6 +26,7 @@ export function validateNetwork(spec: wire.NetworkSpec | undefined): NetworkSpec
   const { cloudMetadata, acceptTranslated } = spec;
   const admit = validateAdmit(spec.admit);
   const hostAccess = validateHostAccess(spec.hostAccess);
+  const connections = checkConnectionShare(spec.connections ?? usualShare);
   const name = parseNetworkName(spec.name, "name");
   const subnets = validateSubnets(spec.subnets);
   return {
@@ -42,6 +44,7 @@ export function validateNetwork(spec: wire.NetworkSpec | undefined): NetworkSpec
     ...(acceptTranslated ? { acceptTranslated } : {}),
     ...(admit.length === 0 ? {} : { admit }),
     ...(hostAccess.length === 0 ? {} : { hostAccess }),
+    ...(connections === usualShare ? {} : { connections }),
   };
 }
 

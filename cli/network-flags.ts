@@ -27,6 +27,7 @@ export interface NetworkFlags {
   readonly acceptTranslated?: boolean;
   readonly admit?: readonly string[];
   readonly hostAccess?: readonly string[];
+  readonly connections?: string;
 }
 
 /** Adds the flags to a command. */
@@ -69,8 +70,12 @@ export const addNetworkFlags = (command: Command): Command =>
     )
     .option(
       "--host-access <ports>",
-      "what pods reach on the host beyond names, DHCP and ping: tcp/PORT, udp/PORT, tcp/FIRST-LAST or all; may be repeated",
+      "host ports open to pods: tcp/PORT, udp/FIRST-LAST, all; may be repeated",
       collect,
+    )
+    .option(
+      "--connections <count>",
+      "limit for each interface: 512, 2048, 8192, 32768 or 0; default 8192",
     );
 
 /** The network a create asks for. */
@@ -90,8 +95,8 @@ export function specOf(name: string, flags: NetworkFlags): NetworkSpec {
 export function refuseNothing(flags: NetworkFlags): void {
   const { cidr, range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering, resolver } =
     flags;
-  const { cloudMetadata, acceptTranslated, admit, hostAccess } = flags;
-  const reach = [cloudMetadata, acceptTranslated, admit, hostAccess];
+  const { cloudMetadata, acceptTranslated, admit, hostAccess, connections } = flags;
+  const reach = [cloudMetadata, acceptTranslated, admit, hostAccess, connections];
   const rules = [nat, isolated, vlanFiltering, resolver, ...reach];
   const given = [cidr, range, reserve, mtu, dns, dnsSearch, ...rules];
   if (given.every((flag) => flag === undefined))
@@ -126,6 +131,7 @@ export function updatedSpec(network: Network | undefined, flags: NetworkFlags): 
     acceptTranslated: network?.acceptTranslated ?? false,
     admit: network?.admit ?? [],
     hostAccess: network?.hostAccess ?? [],
+    ...(network === undefined ? {} : { connections: network.connections }),
     ...(resolver === undefined ? {} : { resolver }),
   });
   return overlay(spec, flags);
@@ -146,6 +152,8 @@ function overlay(spec: NetworkSpec, flags: NetworkFlags): NetworkSpec {
   if (flags.acceptTranslated !== undefined) spec.acceptTranslated = flags.acceptTranslated;
   if (flags.admit !== undefined) spec.admit = listed(flags.admit);
   if (flags.hostAccess !== undefined) spec.hostAccess = listed(flags.hostAccess);
+  if (flags.connections !== undefined)
+    spec.connections = parseCount("--connections", flags.connections);
   return spec;
 }
 

@@ -129,6 +129,7 @@ function networkText(network: Network): string {
     ["Translated", network.acceptTranslated ? "reaches pods and containers" : "reaches containers"],
     ["Admitted", some(network.admit, "none")],
     ["Host access", some(network.hostAccess, "names, DHCP and ping")],
+    ["Connections", network.connections === 0 ? "no limit" : `${network.connections} an interface`],
     ["Resolver", network.resolver ? "pods ask the gateway for names" : "none"],
     ["DNS", some(network.dns, "the host's")],
     ["Search", some(network.dnsSearch, "none of its own")],

@@ -3,6 +3,7 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { validateNetwork } from "../../api/validate-network.ts";
 import { ipOf } from "../../core/address.ts";
+import { usualShare } from "../../core/connection-share.ts";
 import { hostAccessTexts } from "../../core/host-access.ts";
 import { ipRangeText } from "../../core/ip-range.ts";
 import { parseNetworkName } from "../../core/names.ts";
@@ -75,6 +76,7 @@ function networkView(
     acceptTranslated: network.acceptTranslated === true,
     admit: [...(network.admit ?? [])],
     hostAccess: hostAccessTexts(network.hostAccess ?? []),
+    connections: network.connections ?? usualShare,
   });
 }
 

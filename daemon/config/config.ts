@@ -1,3 +1,4 @@
+import { usualShare } from "../../core/connection-share.ts";
 import { dirname, join } from "node:path";
 import type { z } from "zod";
 import type { Role } from "../../api/roles.ts";
@@ -157,6 +158,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     "network.accept_translated": false,
     "network.admit": [],
     "network.host_access": [],
+    "network.connections": usualShare,
     "network.vlan_filtering": false,
     "dns.resolver": true,
     "dns.domain": "podnet",

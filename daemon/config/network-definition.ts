@@ -37,6 +37,8 @@ export interface NetworkDefinition {
   readonly admit?: readonly Cidr[];
   /** What pods reach on the host beyond what podnet serves there; absent: nothing. */
   readonly hostAccess?: HostAccess;
+  /** Connections that each interface may keep tracked, 0 is no limit; absent: `usualShare`. */
+  readonly connections?: number;
   /** Its creator allowed its subnets to overlap with those of the host. */
   readonly mayOverlap: boolean;
 }

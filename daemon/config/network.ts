@@ -1,6 +1,7 @@
 import type { z } from "zod";
 import { familyOf, parseCidr, parseIp } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { checkConnectionShare, usualShare } from "../../core/connection-share.ts";
 import { parseHostAccess } from "../../core/host-access.ts";
 import { parseIpRange } from "../../core/ip-range.ts";
 import { parseIfName, parseNetworkName } from "../../core/names.ts";
@@ -29,6 +30,7 @@ export function networkConfig(network: NetworkValues, read: Reader): NetworkDefi
   const reserved = divide("network.reserved", network.reserved);
   const admit = read("network.admit", network.admit, (list) => list.map((text) => parseCidr(text)));
   const hostAccess = read("network.host_access", network.host_access, parseHostAccess);
+  const connections = read("network.connections", network.connections, checkConnectionShare);
   return {
     name: read("network.name", network.name, parseNetworkName),
     bridge: read("network.bridge", network.bridge, parseIfName),
@@ -47,6 +49,7 @@ export function networkConfig(network: NetworkValues, read: Reader): NetworkDefi
     ...(network.accept_translated ? { acceptTranslated: true } : {}),
     ...(admit.length === 0 ? {} : { admit }),
     ...(hostAccess.length === 0 ? {} : { hostAccess }),
+    ...(connections === usualShare ? {} : { connections }),
     vlanFiltering: network.vlan_filtering,
     mayOverlap: false,
   };

@@ -133,6 +133,11 @@ export const configSchema = z.strictObject({
       .describe(
         "What pods reach on the host beyond names, DHCP and ping: tcp/PORT, udp/PORT, tcp/FIRST-LAST; or all alone",
       ),
+    connections: z
+      .int()
+      .describe(
+        "Connections that the host remembers for each interface of a pod at most: 512, 2048, 8192 or 32768; 0: no limit",
+      ),
     vlan_filtering: z
       .boolean()
       .describe("The bridge filters VLANs, so that an interface can be a member of one"),

@@ -26,6 +26,7 @@ export function networkFragment(
     ...(network.acceptTranslated === true ? { acceptTranslated: true } : {}),
     ...(network.admit === undefined ? {} : { admit: network.admit }),
     ...(network.hostAccess === undefined ? {} : { hostAccess: network.hostAccess }),
+    ...(network.connections === undefined ? {} : { connections: network.connections }),
     ...(network.dns.length === 0 ? {} : { dns: network.dns }),
     ...(network.vlanFiltering ? { vlanFiltering: true } : {}),
     ...(network.mayOverlap ? { mayOverlap: true } : {}),

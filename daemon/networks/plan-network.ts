@@ -18,7 +18,7 @@ export function planNetwork(
   force: boolean,
 ): NetworkDefinition {
   const { name, dns, dnsSearch, mtu, masquerade, isolated, vlanFiltering, resolver } = spec;
-  const { cloudMetadata, acceptTranslated, admit, hostAccess } = spec;
+  const { cloudMetadata, acceptTranslated, admit, hostAccess, connections } = spec;
   if (before !== undefined && spec.bridge !== undefined && spec.bridge !== before.bridge)
     throw new PodnetError("INVALID_ARGUMENT", `The bridge of a network stays "${before.bridge}"`, {
       field: "bridge",
@@ -47,6 +47,7 @@ export function planNetwork(
     ...(acceptTranslated === undefined ? {} : { acceptTranslated }),
     ...(admit === undefined ? {} : { admit }),
     ...(hostAccess === undefined ? {} : { hostAccess }),
+    ...(connections === undefined ? {} : { connections }),
     mayOverlap: force || before?.mayOverlap === true,
   };
 }

@@ -10,6 +10,7 @@ import {
 import { bridgeSettings, diffNetwork, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import { diffPod } from "./diff-pod.ts";
 import type { FirewallDriver, FirewallFacts } from "../firewall/driver.ts";
+import type { Firewall } from "../firewall/open.ts";
 import { bridgeNf, diffHairpin, portsOnBridges } from "./hairpin.ts";
 import { observeNetwork, observePod, readOptional } from "./observe.ts";
 
@@ -18,6 +19,7 @@ export interface View extends Kernel {
   readonly firewall: FirewallDriver;
   /** Why parts of the guard are not in force, a line each. */
   readonly guardLacking: () => readonly string[];
+  readonly refusals: Firewall["refusals"];
   /** Removes the rules that the other driver made when it was configured. */
   readonly formerRules: Comparison;
   /** Whether the other driver's rules are in force, as far as is remembered. */

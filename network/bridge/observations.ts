@@ -1,4 +1,5 @@
 import type { IfName } from "../../core/names.ts";
+import type { Refusal } from "../firewall/nftables/refusals.ts";
 import { observeObstacles } from "../firewall/obstacles.ts";
 import type { HostKernel } from "../kernel/kernel.ts";
 import type { NetworkFragment } from "../model/desired.ts";
@@ -30,6 +31,11 @@ export interface HostObservations {
    * Text that differs whenever something may have changed that rtnetlink does not report; cheap.
    */
   fingerprint(fragments: readonly NetworkFragment[], signal: AbortSignal): Promise<string>;
+  /**
+   * What was refused of ports that are there, on the way to the host and of connections, by kind.
+   * Throws `FIREWALL_FAILED`.
+   */
+  refusals(signal: AbortSignal): Promise<readonly Refusal[]>;
   /** Why parts of the guard are not in force, a line each. Known once a network has been made. */
   readonly guardLacking: readonly string[];
 }
@@ -52,6 +58,14 @@ export const hostObservations = (
     return observeObstacles(kernel, networks, signal);
   },
   fingerprint: (fragments, signal) => inTurn(() => fingerprint(view, fragments, signal), signal),
+  refusals: (signal) =>
+    inTurn(
+      () =>
+        view.refusals(
+          async () => new Map((await view.netlink.links()).map(({ index, name }) => [index, name])),
+        ),
+      signal,
+    ),
   get guardLacking() {
     return view.guardLacking();
   },

@@ -4,7 +4,19 @@ import type { OverlayRuled } from "../model/overlay.ts";
 import type { SenderChange } from "../model/overlay-senders.ts";
 import type { Memory } from "../kernel/memory.ts";
 import { NftablesDriver } from "./nftables/driver.ts";
-import { bridgeGuardElements, givenElements, hostGuardElements } from "./nftables/element.ts";
+import {
+  bridgeGuardElements,
+  givenElements,
+  hostGuardElements,
+  shareElements,
+} from "./nftables/element.ts";
+import {
+  parseRefusals,
+  placeRefusals,
+  type Refusal,
+  type RefusalKind,
+} from "./nftables/refusals.ts";
+import type { SetName } from "../model/nftables-sets.ts";
 import { changedSenders, senderElements } from "./nftables/senders-table.ts";
 import type { RuleTable } from "./nftables/rule-table.ts";
 import type { Owner } from "../model/ownership.ts";
@@ -18,6 +30,7 @@ export const guardHint =
 const contents = [
   { ofNetwork: bridgeGuardElements, ofPod: givenElements },
   { ofNetwork: hostGuardElements, ofPod: () => [] },
+  { ofNetwork: shareElements, ofPod: () => [] },
   {
     ofNetwork: () => [],
     ofPod: () => [],
@@ -27,7 +40,13 @@ const contents = [
 ];
 
 /** Which of them have something of networks. */
-const ofNetworks = 2;
+const ofNetworks = 3;
+
+/** The sets in which the kernel counts refusals. */
+const countedSets = [
+  ["host", "refused"],
+  ["connections", "exceeded"],
+] as const satisfies readonly (readonly [RefusalKind, SetName])[];
 
 const hasSources = ({ sources }: PluggedFragment): boolean => sources !== undefined;
 
@@ -106,6 +125,25 @@ export class Guard {
     const all = this.#memory.madeTable(name) || removed({ kind: "overlay", key: "" });
     const parts = all ? this.#parts : this.#parts.slice(0, ofNetworks);
     return this.#each((part) => part.compareRemoval(removed, signal), parts);
+  }
+
+  /**
+   * What was refused of ports that are there, by one listing for each kind. `links` has the host's
+   * links by index. Throws `FIREWALL_FAILED`.
+   */
+  async refusals(links: () => Promise<ReadonlyMap<number, string>>): Promise<readonly Refusal[]> {
+    const found: Refusal[] = [];
+    for (const [kind, set] of countedSets) {
+      const table = this.#tables.find(({ model }) => model.sets.includes(set));
+      const text = this.#off ? undefined : await table?.counted(set);
+      const listed = text === undefined ? [] : parseRefusals(text);
+      if (listed.length === 0) continue;
+      // Links are listed after refusals: a port that is missing has gone.
+      const { refusals, stale } = placeRefusals(kind, listed, await links());
+      found.push(...refusals);
+      if (stale.length > 0) await table?.discount(set, stale);
+    }
+    return found;
   }
 
   fingerprint(): string {

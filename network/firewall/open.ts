@@ -34,6 +34,8 @@ export interface Firewall {
   readonly guardTables: readonly RuleTable[];
   /** Why parts of the guard are not in force, a line each. */
   readonly guardLacking: () => readonly string[];
+  /** What the guard refused of ports. */
+  readonly refusals: Guard["refusals"];
 }
 
 /**
@@ -52,7 +54,11 @@ export function openFirewall(options: FirewallOptions): Firewall {
   );
   const guard = new Guard(tables, memory, off);
   const policies = new RuleTable(ledger, memory, policyTable);
-  const guarding = { guardTables: [...tables, policies], guardLacking: () => guard.lacking };
+  const guarding: Pick<Firewall, "guardTables" | "guardLacking" | "refusals"> = {
+    guardTables: [...tables, policies],
+    guardLacking: () => guard.lacking,
+    refusals: (links) => guard.refusals(links),
+  };
   const restricted = (driver: FirewallDriver): FirewallDriver =>
     policed(guarded(driver, guard), policies, memory);
   if (firewall === "nftables" && !off) {

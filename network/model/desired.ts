@@ -78,6 +78,8 @@ export interface NetworkFragment {
   readonly cloudMetadata?: boolean;
   /** What its guests reach on the host beyond what podnet serves there. Default: nothing. */
   readonly hostAccess?: HostAccess;
+  /** Connections that each port may keep tracked; 0 is no limit. Default: `usualShare`. */
+  readonly connections?: number;
   /** Name servers that its guests may ask at the host, in addition to the gateways. */
   readonly dns?: readonly Ip[];
   /**

@@ -87,6 +87,8 @@ export interface SetKind {
   /** The value in a map. */
   readonly value?: string;
   readonly interval?: true;
+  /** The kernel adds elements itself, and counts packets by them. */
+  readonly counted?: true;
 }
 
 /**
@@ -122,6 +124,25 @@ export const hostGuardSets = {
   /** Addresses of the host at which a network's guests ask for names. */
   dns4: { type: "ifname . ipv4_addr" },
   dns6: { type: "ifname . ipv6_addr" },
+  /** What was refused on the way to the host, by the port's identity: written by the kernel. */
+  refused: { type: "classid", counted: true },
+} as const satisfies Readonly<Record<string, SetKind>>;
+
+/**
+ * The sets of the table of connections (`shares-table.ts`): for each limit the bridges of networks
+ * that have it, and the ports that hold connections, as the kernel keeps them.
+ */
+export const shareSets = {
+  share512: { type: "ifname" },
+  share2048: { type: "ifname" },
+  share8192: { type: "ifname" },
+  share32768: { type: "ifname" },
+  held512: { type: "classid", counted: true },
+  held2048: { type: "classid", counted: true },
+  held8192: { type: "classid", counted: true },
+  held32768: { type: "classid", counted: true },
+  /** Connections that were refused, by the identity of the port. */
+  exceeded: { type: "classid", counted: true },
 } as const satisfies Readonly<Record<string, SetKind>>;
 
 /**
@@ -145,7 +166,14 @@ export const policySets = {
   ingress6: { type: "ifname . ipv6_addr", value: "verdict" },
 } as const satisfies Readonly<Record<string, SetKind>>;
 
-const everySet = { ...sets, ...bridgeGuardSets, ...hostGuardSets, ...senderSets, ...policySets };
+const everySet = {
+  ...sets,
+  ...bridgeGuardSets,
+  ...hostGuardSets,
+  ...shareSets,
+  ...senderSets,
+  ...policySets,
+};
 
 export type SetName = keyof typeof everySet;
 export const setNames = Object.keys(sets) as (keyof typeof sets)[];

@@ -1,3 +1,4 @@
+import path from "node:path";
 import test from "ava";
 import { End } from "../lab/firewall-site.ts";
 import { addressOf } from "../vm/daemon-rig.ts";
@@ -327,6 +328,28 @@ test.serial(
     t.is(await ask("tcp"), `${bare(added.ips[0].address)} 2222`);
     t.is(await ask("udp"), "EHOSTUNREACH");
     await cni.done({ command: "DEL", container });
+    await cni.converged();
+    await client.networks.delete({ name: "blue" });
+  },
+);
+
+test.serial(
+  "a container has no more connections than its share, and others have theirs",
+  async (t) => {
+    const { client, daemon } = cni.rig;
+    const subnets = [{ cidr: "10.77.0.0/24" }];
+    await client.networks.create({ spec: { name: "blue", subnets, connections: 512 } });
+    const [one, other] = [await cni.container(), await cni.container()];
+    for (const container of [one, other])
+      await cni.done({ container, config: { network: "blue" } });
+    await other.ping("10.77.0.1");
+    const flows = path.join(import.meta.dirname, "../lab/flows.py");
+    await one.run("python3", flows, "203.0.113.10", "700", "10000");
+    t.false(await one.reaches("10.77.0.1"));
+    t.true(await other.reaches("10.77.0.1"));
+    await daemon.podnet("network", "update", "blue", "--connections", "2048");
+    t.true(await one.reaches("10.77.0.1"));
+    for (const container of [one, other]) await cni.done({ command: "DEL", container });
     await cni.converged();
     await client.networks.delete({ name: "blue" });
   },

@@ -26,6 +26,9 @@ const ports: readonly PublishedDesired[] = families.map((family) =>
   published(2, family, { hostPort: 8080, podPort: 80, protocol: "udp" }),
 );
 
+/** Whoever asks from pod 2 without a pause begins more connections than its share. */
+const network = dualNetwork({ connections: 0 });
+
 const driver = (name: string): DriverUnderTest =>
   driversUnderTest.find((each) => each.name === name) as DriverUnderTest;
 
@@ -87,12 +90,12 @@ async function start(
     remembered: before?.remembered,
   });
   await host.apply({ kind: "firewall-switch", pods: [dualPod(2, ports)] }, signal);
-  await host.apply(dualNetwork(), signal);
+  await host.apply(network, signal);
   await host.apply(dualPod(2, ports), signal);
   await host.remove(
     {
       kind: "orphans",
-      known: { pods: new Set([dualPod(2).key]), networks: new Set([dualNetwork().key]) },
+      known: { pods: new Set([dualPod(2).key]), networks: new Set([network.key]) },
     },
     signal,
   );
@@ -110,7 +113,7 @@ for (const other of ["iptables-nft", "iptables-legacy"])
     `between nftables and ${other} and back there is no gap, and nothing of the other stays`,
     async (t) => {
       await using site = await FirewallSite.open(driver(other).options);
-      await site.ensure(dualNetwork());
+      await site.ensure(network);
       await site.pod(2);
       await site.ensure(dualPod(2, ports));
       await site.serve("pod2", "udp", 80);
@@ -132,7 +135,7 @@ for (const other of ["iptables-nft", "iptables-legacy"])
       // Control: what is missing for a moment is noticed.
       const noticed = await whileAsking(site, async () => {
         await run(["nft", "delete", "table", "inet", "podnet"]);
-        await host.apply(dualNetwork(), signal);
+        await host.apply(network, signal);
         await host.apply(dualPod(2, ports), signal);
       });
       t.true(noticed.some(({ otherwise }) => otherwise.length > 0));

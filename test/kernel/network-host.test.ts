@@ -85,7 +85,7 @@ test.serial("A bridge is made as planned, and a second look finds nothing to do"
   );
   t.is(await linkOf("hyper0"), undefined, "planning changes nothing");
   const changes = await host.apply(networkFragment(), signal);
-  t.is(changes.length, 8);
+  t.is(changes.length, 9);
   const bridge = await linkOf("hyper0");
   t.like(bridge, {
     address: "52:54:6b:ff:2f:cf",
@@ -506,7 +506,7 @@ test.serial(
     const results = await Promise.all([1, 2, 3].map(() => host.apply(networkFragment(), signal)));
     t.deepEqual(
       results.map((changes) => changes.length),
-      [8, 0, 0],
+      [9, 0, 0],
     );
     const gone = new AbortController();
     gone.abort();

@@ -100,7 +100,12 @@ function rules(shown: Shown): string[] {
       .filter((line) => !line.startsWith("#"))
       .map((line) => `${saver.replace("-save", "")} ${line.replace(/ ?\[\d+:\d+\] ?/, "")}`),
   );
-  return [...saved, ...linesOf(shown, "nft").map((line) => `nft ${line.trim()}`)];
+  // Without what the kernel counts by itself: connections of ports, and what was refused of them.
+  const nft = (shown.get("nft") ?? "")
+    .replaceAll(/^\s*elements = \{[^}]*\b(?:ct count over|counter)\b[^}]*\}\n/gm, "")
+    .split("\n")
+    .filter((line) => line.trim() !== "");
+  return [...saved, ...nft.map((line) => `nft ${line.trim()}`)];
 }
 
 const sysctls = (shown: Shown): string[] =>

@@ -11,6 +11,7 @@ import { driftFaults } from "./faults/drift.ts";
 import { firewallFaults } from "./faults/firewall.ts";
 import { guardFaults } from "./faults/guard.ts";
 import { guestsFaults } from "./faults/guests.ts";
+import { hostGuardFaults } from "./faults/host-guard.ts";
 import { imagesFaults } from "./faults/images.ts";
 import { jailFaults } from "./faults/jail.ts";
 import { lifecycleFaults } from "./faults/lifecycle.ts";
@@ -42,6 +43,7 @@ import { tunnelFaults } from "./faults/tunnels.ts";
 export const faults: readonly Fault[] = [
   ...podsFaults,
   ...podsOnCniFaults,
+  ...hostGuardFaults,
   ...policyFaults,
   ...promisedFaults,
   ...portsFaults,

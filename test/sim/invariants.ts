@@ -23,6 +23,7 @@ import { mainTable, ruleComments, type TableModel } from "../../network/firewall
 import {
   bridgeGuardElements,
   hostGuardElements,
+  shareElements,
   networkElements,
   podElements,
 } from "../../network/firewall/nftables/element.ts";
@@ -284,10 +285,11 @@ function tableViolations(
     ].map((lines) => lines.toSorted().join("\n  "));
     return seen === should ? [] : [`${name} holds\n  ${seen}\ninstead of\n  ${should}`];
   };
-  const [bridgeGuard, hostGuard] = guardTables;
+  const [bridgeGuard, hostGuard, shares] = guardTables;
   const guards = [
     ...held(bridgeGuard, fragments.flatMap(bridgeGuardElements)),
     ...held(hostGuard, fragments.flatMap(hostGuardElements)),
+    ...held(shares, fragments.flatMap(shareElements)),
   ];
   if (!wanted) return [...guards, ...(nftables.exists ? ["there is a table of nftables"] : [])];
   const main = [...fragments.flatMap(networkElements), ...published.flatMap(podElements)];

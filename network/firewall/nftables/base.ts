@@ -197,11 +197,15 @@ export function makeBase(model: TableModel = mainTable): string[] {
 
 export const deleteBase = ({ name }: TableModel): string[] => [`delete table ${name}`];
 
+/** Most elements that the kernel adds to a set. */
+const mostCounted = 65_535;
+
 function declareSet(name: string, set: SetName): string {
-  const { type, value, interval } = kindOf(set);
+  const { type, value, interval, counted } = kindOf(set);
   const [kind, gives] = value === undefined ? ["set", ""] : ["map", ` : ${value}`];
   const flags = interval === true ? " flags interval;" : "";
-  return `add ${kind} ${name} ${set} { type ${type}${gives};${flags} comment "${tableMark}${set}"; }`;
+  const grows = counted === true ? ` size ${mostCounted}; flags dynamic;` : "";
+  return `add ${kind} ${name} ${set} { type ${type}${gives};${flags}${grows} comment "${tableMark}${set}"; }`;
 }
 
 function declareChain(chain: string, model: TableModel): string {

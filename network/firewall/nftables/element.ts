@@ -6,6 +6,7 @@ import {
   ipOf,
   networkOf,
 } from "../../../core/address.ts";
+import { connectionShares, usualShare } from "../../../core/connection-share.ts";
 import {
   hasFamily,
   type NetworkFragment,
@@ -111,6 +112,17 @@ export function hostGuardElements(network: NetworkFragment): Element[] {
       }),
     ),
   ];
+}
+
+/** A network's elements of the limit of connections: none without a limit. Pure. */
+export function shareElements({
+  key,
+  bridge,
+  connections = usualShare,
+}: NetworkFragment): Element[] {
+  const share = connectionShares.find((each) => each === connections);
+  if (share === undefined) return [];
+  return [{ set: `share${share}`, key: quoted(bridge), owner: networkMark(key) }];
 }
 
 /** An overlay's elements. Pure. */

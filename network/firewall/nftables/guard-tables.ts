@@ -3,6 +3,7 @@ import { mainTable, type TableModel } from "./base.ts";
 import { policyTable } from "./policy-table.ts";
 import { sendersTable } from "./senders-table.ts";
 import { hostGuard } from "./host-guard.ts";
+import { sharesTable } from "./shares-table.ts";
 import { forgetPort, notePort } from "./port-identity.ts";
 import { bridgeGuardSets, type SetName } from "../../model/nftables-sets.ts";
 
@@ -59,7 +60,7 @@ const bridgeGuard: TableModel = {
   optional: { does: "the guard at bridges' ports" },
 };
 
-export const guardTables = [bridgeGuard, hostGuard] as const;
+export const guardTables = [bridgeGuard, hostGuard, sharesTable] as const;
 
 const models: ReadonlyMap<string, TableModel> = new Map(
   [mainTable, ...guardTables, sendersTable, policyTable].map((model) => [model.name, model]),

@@ -3,6 +3,7 @@ import { metadata4, metadata6 } from "../../../core/special-addresses.ts";
 import { hostGuardSets, type SetName } from "../../model/nftables-sets.ts";
 import type { TableModel } from "./base.ts";
 import { forgetPort, fromPort } from "./port-identity.ts";
+import { refuse } from "./shares-table.ts";
 
 const cloudAddresses6 = `{ ${metadata6.map(ipOf).join(", ")} }`;
 
@@ -44,12 +45,10 @@ export const hostGuard: TableModel = {
         "meta l4proto { tcp, udp } th dport 53 iifname . ip6 daddr @dns6 return",
         "icmp type echo-request return",
         `icmpv6 type ${icmp6} return`,
-        "meta pkttype { broadcast, multicast } drop",
         "udp dport { 67, 547 } drop",
-        // The kernel finds no way for a reset to a link-local address.
-        "ip6 saddr fe80::/10 reject with icmpx admin-prohibited",
-        "meta l4proto tcp reject with tcp reset",
-        "reject with icmpx admin-prohibited",
+        "meta pkttype { broadcast, multicast } drop",
+        "update @refused { meta priority counter }",
+        ...refuse,
       ],
     },
     forward: {

@@ -1,6 +1,6 @@
 import { isIp, parseIp } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
-import { type Element, isSetName, type SetName } from "../../model/nftables-sets.ts";
+import { type Element, isSetName, kindOf, type SetName } from "../../model/nftables-sets.ts";
 
 /** The output of `list table` for our table. */
 export interface Listing {
@@ -112,7 +112,9 @@ function listedSet(set: Json): ListedSet {
   const name = textOf(set["name"]);
   const flags = Array.isArray(set["flags"]) ? set["flags"] : [];
   const listed = Array.isArray(set["elem"]) ? set["elem"] : [];
-  const elements = isSetName(name) ? listed.map((each) => listedElement(name, each)) : [];
+  // (What the kernel counts has no owner.)
+  const isOurs = isSetName(name) && kindOf(name).counted !== true;
+  const elements = isOurs ? listed.map((each) => listedElement(name, each)) : [];
   return {
     type: typeText(set["type"]),
     value: set["map"] === undefined ? undefined : typeText(set["map"]),

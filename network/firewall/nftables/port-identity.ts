@@ -17,3 +17,21 @@ export const notePort = `meta priority set jhash iif mod ${bits} seed 0x${seed.t
 
 /** A queue, or another host, is not to see it. */
 export const forgetPort = `${fromPort} meta priority set none`;
+
+/**
+ * The priority that `notePort` writes for a port with this index: Bob Jenkins' hash of four bytes
+ * (jhash of include/linux/jhash.h), scaled to thirty bits. Pure.
+ */
+export function portIdentity(index: number): number {
+  const rotated = (value: number, by: number): number => (value << by) | (value >>> (32 - by));
+  const initial = (0xdead_beef + 4 + seed) | 0;
+  let [a, b, c] = [(initial + index) | 0, initial, initial];
+  c = ((c ^ b) - rotated(b, 14)) | 0;
+  a = ((a ^ c) - rotated(c, 11)) | 0;
+  b = ((b ^ a) - rotated(a, 25)) | 0;
+  c = ((c ^ b) - rotated(b, 16)) | 0;
+  a = ((a ^ c) - rotated(c, 4)) | 0;
+  b = ((b ^ a) - rotated(a, 14)) | 0;
+  c = ((c ^ b) - rotated(b, 24)) | 0;
+  return bits + (c >>> 2);
+}

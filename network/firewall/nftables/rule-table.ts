@@ -231,6 +231,30 @@ export class RuleTable {
     this.#ledger.committed(before);
   }
 
+  /**
+   * What the kernel has counted in a set of the table, as nft lists it; undefined without the
+   * table. Costs nothing for elements of other sets. Throws `FIREWALL_FAILED`.
+   */
+  async counted(set: SetName): Promise<string | undefined> {
+    if (this.#lacking !== undefined || !this.#exists) return undefined;
+    try {
+      return await this.#ledger.open().list("list set", `list set ${this.#model.name} ${set}`);
+    } catch (error) {
+      if (isAbsent(error)) return undefined;
+      throw error;
+    }
+  }
+
+  /** Forgets what was counted by these keys, as they were listed. Throws `FIREWALL_FAILED`. */
+  async discount(set: SetName, keys: readonly string[]): Promise<void> {
+    this.#ledger.count();
+    const before = this.#ledger.last;
+    const list = keys.join(", ");
+    const command = `delete element ${this.#model.name} ${set} { ${list} }`;
+    await this.#ledger.open().commit("forget counters", command);
+    this.#ledger.committed(before);
+  }
+
   close(): void {
     this.#ledger.close();
   }

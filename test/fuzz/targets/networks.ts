@@ -65,6 +65,7 @@ const good = {
   accept_translated: true,
   admit: ["10.21.0.0/16", "fd00:21::/32"],
   host_access: ["tcp/22", "udp/5000-5010"],
+  connections: 512,
 };
 
 const wrong: readonly object[] = [
@@ -81,6 +82,7 @@ const wrong: readonly object[] = [
   { name: "Blue" },
   { bridge: "a b" },
   { host_access: ["all"] },
+  { connections: 513 },
   { host_access: ["tcp/9-5"] },
   { bridge: "pn-taken" },
   { bridge: "", name: "taken" },

@@ -1,8 +1,9 @@
-import { deepStrictEqual } from "node:assert";
+import { deepStrictEqual, ok } from "node:assert";
 import { ruleComments } from "../../../network/firewall/nftables/base.ts";
 import { diffBase, isOurs } from "../../../network/firewall/nftables/diff.ts";
 import { elementText, type Element, elementId } from "../../../network/model/nftables-sets.ts";
 import { parseElements, parseListing } from "../../../network/firewall/nftables/listing.ts";
+import { parseRefusals } from "../../../network/firewall/nftables/refusals.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
 const comment = "podnet:pod:abcdefghijkl";
@@ -27,6 +28,7 @@ const listing = {
             },
           },
           { range: ["10.0.0.1", "10.0.0.9"] },
+          { concat: ["hyper0", 6, { range: [5000, 5010] }] },
         ],
       },
     },
@@ -61,6 +63,11 @@ const got = `table inet podnet {
 }
 `;
 
+const refused = [
+  { elem: { val: "4b1a:9", counter: { packets: 3, bytes: 180 } } },
+  { elem: { val: "7000:", counter: null } },
+];
+
 /** Words as nft writes them. */
 const isProper = ({ key, value = "0" }: Element): boolean =>
   `${key} . ${value}`
@@ -70,7 +77,8 @@ const isProper = ({ key, value = "0" }: Element): boolean =>
 /** What libnftables prints of our table, and of single elements. */
 export const nftables: Target = {
   name: "nftables-text",
-  files: ["network/firewall/nftables/listing.ts"],
+  files: ["network/firewall/nftables/listing.ts", "network/firewall/nftables/refusals.ts"],
+  except: ["placeRefusals"],
   seeds: [
     chosen(0, json(listing)),
     chosen(0, json({ nftables: [{ set: { name: "bridges", elem: ["hyper0", 7, null, [[]]] } }] })),
@@ -78,6 +86,7 @@ export const nftables: Target = {
     chosen(1, utf8(got)),
     chosen(1, utf8('elements = { "hyper0" . "hyper0" . fd00::1 comment "a, } : b" }')),
     chosen(1, utf8('elements = { "a')),
+    chosen(2, json({ nftables: [{ set: { name: "refused", elem: refused } }] })),
   ],
   words: [
     "elements = {",
@@ -105,6 +114,10 @@ export const nftables: Target = {
       // What nft could have said is written so that it is read as the same.
       const written = `elements = { ${elements.map(elementText).join(", ")} }`;
       deepStrictEqual(parseElements(written, "everywhere6"), elements);
+    },
+    (bytes) => {
+      const found = valueOf(["FIREWALL_FAILED"], () => parseRefusals(textOf(bytes)));
+      for (const { identity } of found ?? []) ok(identity < 2 ** 32);
     },
   ]),
 };

@@ -2,7 +2,6 @@ import type { Fault } from "../fault.ts";
 
 const translated = "test/kernel/firewall-translated.test.ts";
 const guard = "test/kernel/firewall-guard.test.ts";
-const hostAccess = "test/kernel/firewall-host-access.test.ts";
 
 /**
  * What a network's guests may send, and to whom: names, forged sources, advertisements, the cloud's
@@ -101,90 +100,6 @@ export const policyFaults: readonly Fault[] = [
       file: guard,
       title:
         "nftables: the cloud's metadata are out of reach, unless the network is open to it; what the host has is not",
-    },
-  },
-  {
-    kind: "access",
-    name: "the host is open to guests of every network",
-    file: "network/firewall/nftables/element.ts",
-    find: '...(hostAccess === "all" ? [] : [{ set: "host_closed", key: link, owner } as const]),',
-    put: '...(hostAccess === "all" ? [{ set: "host_closed", key: link, owner } as const] : []),',
-    noticedBy: {
-      file: hostAccess,
-      title:
-        "nftables, bridge-nf 0: of the host guests reach names and ping, and else are refused at once",
-    },
-  },
-  {
-    kind: "access",
-    name: "a port of the host that is closed stays open to connections",
-    file: "network/firewall/nftables/host-guard.ts",
-    find: '        "ct direction reply return",\n        "ct state related return",',
-    put: '        "ct state { established, related } return",',
-    noticedBy: {
-      file: hostAccess,
-      title:
-        "nftables: a network opens ports of the host to its guests, and closes them for connections there are",
-    },
-  },
-  {
-    kind: "access",
-    name: "guests ask for names at the gateways of other networks",
-    file: "network/firewall/nftables/host-guard.ts",
-    find: '"meta l4proto { tcp, udp } th dport 53 iifname . ip daddr @dns4 return",',
-    put: '"meta l4proto { tcp, udp } th dport 53 return",',
-    noticedBy: {
-      file: hostAccess,
-      title:
-        "nftables: what one network opens of the host is closed to the next, and ports of others are not judged",
-    },
-  },
-  {
-    kind: "access",
-    name: "whoever comes by a bridge is judged as a guest",
-    file: "network/firewall/nftables/host-guard.ts",
-    find: "rules: [`${fromPort} iifname @host_closed jump host`],",
-    put: 'rules: [...(fromPort === "" ? [] : ["iifname @host_closed jump host"])],',
-    noticedBy: {
-      file: hostAccess,
-      title:
-        "nftables: what one network opens of the host is closed to the next, and ports of others are not judged",
-    },
-  },
-  {
-    kind: "access",
-    name: "answers of guests do not reach the host",
-    file: "network/firewall/nftables/host-guard.ts",
-    find: '        "ct direction reply return",\n        "ct state related return",',
-    put: '        "ct state related return",',
-    noticedBy: {
-      file: hostAccess,
-      title:
-        "nftables, bridge-nf 0: of the host guests reach names and ping, and else are refused at once",
-    },
-  },
-  {
-    kind: "access",
-    name: "what root translates to the host is refused",
-    file: "network/firewall/nftables/host-guard.ts",
-    find: '        "ct status dnat return",\n',
-    put: "",
-    noticedBy: {
-      file: hostAccess,
-      title:
-        "nftables: published ports, and what root translates to the host, are reached from pods as before",
-    },
-  },
-  {
-    kind: "access",
-    name: "a guest that is refused by the host is left waiting",
-    file: "network/firewall/nftables/host-guard.ts",
-    find: '"meta l4proto tcp reject with tcp reset",',
-    put: '"meta l4proto tcp drop",',
-    noticedBy: {
-      file: hostAccess,
-      title:
-        "nftables, bridge-nf 0: of the host guests reach names and ping, and else are refused at once",
     },
   },
   {

@@ -151,7 +151,7 @@ function change(tables: Map<string, FakeTable>, line: string): void {
 
 function addSet({ sets }: FakeTable, rest: string): void {
   const [, name = "", type = "", value, flags, comment] =
-    /^(\w+) \{ type ([^;:]+?)(?: : ([^;]+))?;( flags interval;)? comment "([^"]*)"; \}$/.exec(
+    /^(\w+) \{ type ([^;:]+?)(?: : ([^;]+))?;( flags interval;)?(?: size \d+; flags dynamic;)? comment "([^"]*)"; \}$/.exec(
       rest,
     ) ?? [];
   if (name === "") throw new NftRefused(`syntax error: ${rest}`);

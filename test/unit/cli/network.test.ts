@@ -70,7 +70,7 @@ test.serial("create: what flags say, each range with the subnet of its family", 
     "network create blue --bridge br9 --cidr 10.20.0.0/24 --cidr fd00:20::/64 --range 10.20.0.5-10.20.0.9 " +
     "--range fd00:20::/120 --reserve fd00:20::7 --mtu 1400 --dns 192.0.2.53 --dns-search example.org --no-nat " +
     "--isolated --vlan-filtering --cloud-metadata --accept-translated --admit 10.21.0.0/16 --admit fd00:21::/32 " +
-    "--host-access tcp/22 --host-access udp/5000-5010 --force";
+    "--host-access tcp/22 --host-access udp/5000-5010 --connections 512 --force";
   const { out, code } = await podnet(line.split(" "), here);
   t.is(code, 0);
   t.is(out, "Created network blue: 10.20.0.0/24 and fd00:20::/64 on pn-blue\n");
@@ -93,6 +93,7 @@ test.serial("create: what flags say, each range with the subnet of its family", 
     acceptTranslated: true,
     admit: ["10.21.0.0/16", "fd00:21::/32"],
     hostAccess: ["tcp/22", "udp/5000-5010"],
+    connections: 512,
   });
 });
 
