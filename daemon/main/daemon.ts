@@ -49,6 +49,9 @@ const builtPlugin = join(import.meta.dirname, "../../build/cni-plugin/podnet-cni
 /** Longest a look at others' rules may take at a start, milliseconds. */
 const obstaclesMs = 10_000;
 
+/** Longest that a look at what was refused may wait for changes of the host, milliseconds. */
+const refusalsMs = 5000;
+
 export interface Daemon {
   /** Resolves when programs on the host have been notified of the subnets that overlays gave it. */
   reported(): Promise<void>;
@@ -158,9 +161,12 @@ export async function openDaemon(
   };
   await countPods();
   node.metrics.followTraffic(countPods);
+  // (Where rules cannot be read, the other metrics are shown.)
+  const lookAtRefusals = () =>
+    node.network.observe.refusals(AbortSignal.timeout(refusalsMs)).catch(() => []);
   if (config.podMetrics)
     node.metrics.followPods(async () =>
-      usageOfPods(node.pods.held(), await countLinks(), systemClock),
+      usageOfPods(node.pods.held(), await countLinks(), systemClock, await lookAtRefusals()),
     );
 
   const installation = new Installation({

@@ -3,6 +3,7 @@ import type { Clock } from "../../core/clock.ts";
 import type { IfName, PodName } from "../../core/names.ts";
 import type { DiskUsage, VmUsage } from "../../hypervisor/driver.ts";
 import type { CountedLink, LinkCounters } from "../../linux/rtnetlink/counters.ts";
+import type { Refusal } from "../../network/firewall/nftables/refusals.ts";
 import type { LivePod } from "../pods/lifecycle/live-pod.ts";
 import { staying, withNic } from "../pods/store/pod-plan.ts";
 import { sampleMachines } from "../api/machine-stats.ts";
@@ -13,7 +14,12 @@ export interface PodUsage {
   /** Undefined when its machine has just ended. */
   readonly machine: VmUsage | undefined;
   /** As the host counts: what it sends, the pod receives. */
-  readonly interfaces: readonly { readonly name: IfName; readonly counters: LinkCounters }[];
+  readonly interfaces: readonly {
+    readonly name: IfName;
+    readonly counters: LinkCounters;
+    /** What the host refused of it, by kind. */
+    readonly refused: readonly Pick<Refusal, "kind" | "packets">[];
+  }[];
 }
 
 /** The usage of all pods that have machines, with the counters of their links. */
@@ -21,14 +27,18 @@ export async function usageOfPods(
   pods: readonly LivePod[],
   links: ReadonlyMap<string, CountedLink>,
   clock: Clock,
+  refusals: readonly Refusal[],
 ): Promise<readonly PodUsage[]> {
   const machines = await sampleMachines(pods, clock);
+  const refusedOf = Map.groupBy(refusals, ({ link }) => link);
   return pods.map(({ plan }) => ({
     pod: plan.name,
     machine: machines.get(plan.podId)?.usage,
     interfaces: withNic(staying(plan.interfaces)).flatMap(({ guestName, nic }) => {
       const link = links.get(nic.tap);
-      return link === undefined ? [] : [{ name: guestName, counters: link.counters }];
+      return link === undefined
+        ? []
+        : [{ name: guestName, counters: link.counters, refused: refusedOf.get(nic.tap) ?? [] }];
     }),
   }));
 }
@@ -125,6 +135,16 @@ export function podMetrics(read: () => Promise<readonly PodUsage[]>): readonly M
       "Packets that were dropped on the way to it (rx) and from it (tx)",
       byInterface,
       network("txDropped", "rxDropped"),
+    ),
+    metric(
+      Counter,
+      "refused_packets_total",
+      "Packets that the host refused of it: to the host (host), and beyond its share of connections (connections)",
+      ["interface", "kind"],
+      ({ interfaces }) =>
+        interfaces.flatMap(({ name, refused }) =>
+          refused.map(({ kind, packets }): Line => [{ interface: name, kind }, packets]),
+        ),
     ),
     metric(
       Counter,

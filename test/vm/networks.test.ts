@@ -140,6 +140,16 @@ test.serial(
       t.true(await reaches("a", labAddresses.hostUplink));
     };
     await closed();
+    const metrics = await rig.lab.host.run(
+      "curl",
+      "-s",
+      "--unix-socket",
+      rig.daemon.socket,
+      "http://podnet/metrics",
+    );
+    const refused =
+      /^podnet_pod_refused_packets_total\{pod="a",interface="eth0",kind="host"\} [1-9]/m;
+    t.regex(metrics, refused);
     const opened = { ...dual, hostAccess: ["udp/2222", "tcp/2220-2225"] };
     const { plan } = await rig.client.networks.update({ spec: opened, planOnly: true });
     t.is(plan.filter((line) => line.includes("host_ports")).length, 1, plan.join("\n"));
