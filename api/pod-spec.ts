@@ -132,6 +132,8 @@ export interface PortChoices {
   readonly vlan?: number;
   readonly isolated?: boolean;
   readonly learning?: boolean;
+  /** Its guest may send anything. */
+  readonly guard?: false;
 }
 
 export interface DnsSpec {

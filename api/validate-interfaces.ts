@@ -163,13 +163,14 @@ function checkLengths(addresses: readonly (Ip | IpPrefix)[], field: string): voi
 
 function validatePort(port: wire.BridgePort | undefined, field: string): PortChoices | undefined {
   if (port === undefined) return undefined;
-  const { vlan, isolated, learning } = port;
+  const { vlan, isolated, learning, guard } = port;
   if (vlan !== undefined && (vlan < 1 || vlan > maxVlan))
     throw invalid(`${field}.vlan`, `${vlan} is no VLAN`, `Use 1 to ${maxVlan}, or leave it out`);
   const choices = {
     ...(vlan === undefined ? {} : { vlan }),
     ...(isolated === undefined ? {} : { isolated }),
     ...(learning === undefined ? {} : { learning }),
+    ...(guard === false ? { guard } : {}),
   };
   return Object.keys(choices).length === 0 ? undefined : choices;
 }

@@ -23,6 +23,7 @@ const keys = [
   "vlan",
   "isolated",
   "learning",
+  "guard",
   "cni",
   "netns",
   "link",
@@ -36,7 +37,7 @@ export type InterfaceParts = Readonly<
 
 /** How an interface is written on the command line. */
 export const interfaceHelp =
-  "network=…|bridge=…|loopback, address=IP[/LEN][+…]|none, mac=…, mtu=…, gateway=…, metric=…, name=…, tap=…[,kept], vlan=…, isolated=on|off, learning=on|off; cni[=LIST]|netns=PATH, link=…, name=…";
+  "network=…|bridge=…|loopback, address=IP[/LEN][+…]|none, mac=…, mtu=…, gateway=…, metric=…, name=…, tap=…[,kept], vlan=…, isolated=on|off, learning=on|off, guard=on|off; cni[=LIST]|netns=PATH, link=…, name=…";
 
 /** Puts parts in the place of what an interface has. */
 export function overlay(into: Interface, parts: InterfaceParts): Interface {
@@ -52,12 +53,13 @@ export function overlay(into: Interface, parts: InterfaceParts): Interface {
   if (parts.kept !== undefined) into.tapKept = true;
   if (parts.loopback !== undefined) into.loopback = true;
   overlayCni(into, parts);
-  const { vlan, isolated, learning } = parts;
-  if (vlan === undefined && isolated === undefined && learning === undefined) return into;
+  const { vlan, isolated, learning, guard } = parts;
+  if ([vlan, isolated, learning, guard].every((part) => part === undefined)) return into;
   into.port ??= create(BridgePortSchema);
   if (vlan !== undefined) into.port.vlan = parseCount("VLAN", vlan);
   if (isolated !== undefined) into.port.isolated = parseSwitch("isolated", isolated);
   if (learning !== undefined) into.port.learning = parseSwitch("learning", learning);
+  if (guard !== undefined) into.port.guard = parseSwitch("guard", guard);
   return into;
 }
 

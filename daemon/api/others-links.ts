@@ -10,9 +10,9 @@ const fields: Readonly<Partial<Record<NonNullable<InterfaceSpec["kind"]>, string
 };
 
 /**
- * Bridges, taps and namespaces of others are whose host it is, and plugins run with all that
- * podnetd may do: only administrators, who could do that anyway, have podnetd do it. Throws
- * `PERMISSION_DENIED`; `fieldOf` names the field of an interface.
+ * Bridges, taps and namespaces of others are whose host it is, plugins run with all that podnetd
+ * may do, and who sends anything poses as others: only administrators, who could do that anyway,
+ * have podnetd do it. Throws `PERMISSION_DENIED`; `fieldOf` names the field of an interface.
  */
 export function refuseOthersLinks(
   interfaces: readonly InterfaceSpec[],
@@ -20,16 +20,22 @@ export function refuseOthersLinks(
   fieldOf: (index: number) => string,
 ): void {
   if (values.get(callerKey)?.role === "admin") return;
-  const at = interfaces.findIndex(({ kind }) => kind !== undefined && fields[kind] !== undefined);
-  const kind = interfaces[at]?.kind;
-  const name = kind === undefined ? undefined : fields[kind];
-  if (name === undefined) return;
-  throw new PodnetError(
-    "PERMISSION_DENIED",
-    "Only administrators may use foreign bridges, taps and namespaces, or those of CNI plugins",
-    {
-      field: `${fieldOf(at)}.${name}`,
-      hint: "Use a network of podnet's: podnet network list",
-    },
-  );
+  for (const [i, { kind, port }] of interfaces.entries()) {
+    const name = kind === undefined ? undefined : fields[kind];
+    if (name !== undefined)
+      throw refused(
+        "use foreign bridges, taps and namespaces, or those of CNI plugins",
+        `${fieldOf(i)}.${name}`,
+        "Use a network of podnet's: podnet network list",
+      );
+    if (port?.guard === false)
+      throw refused(
+        "have an interface without a guard, which could pose as its neighbours",
+        `${fieldOf(i)}.port.guard`,
+        "Leave it out: the guest sends with its own MAC and addresses",
+      );
+  }
 }
+
+const refused = (what: string, field: string, hint: string): PodnetError =>
+  new PodnetError("PERMISSION_DENIED", `Only administrators may ${what}`, { field, hint });

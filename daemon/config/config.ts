@@ -84,6 +84,7 @@ export interface Config {
   readonly iptablesChain: string;
   readonly iptablesVariant: "auto" | "nft" | "legacy";
   readonly disableIptables: boolean;
+  readonly guardEthertypes: readonly number[];
   /** Where host ports are chosen from; undefined is net.ipv4.ip_local_port_range. */
   readonly publishPorts: PortRange | undefined;
   readonly qemu: QemuConfig;
@@ -175,6 +176,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     iptables_chain: "HYPER",
     iptables_variant: "auto",
     disable_iptables: false,
+    guard_ethertypes: [],
     "qemu.arch": hostArchitecture,
     "qemu.kvm": "auto",
     "qemu.confine": "on",
@@ -319,6 +321,7 @@ function build(merged: Layer): Config {
     iptablesChain: read("iptables_chain", values.iptables_chain, parseChainName),
     iptablesVariant: values.iptables_variant,
     disableIptables: values.disable_iptables,
+    guardEthertypes: values.guard_ethertypes,
     publishPorts:
       values.publish_ports === undefined
         ? undefined

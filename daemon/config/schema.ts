@@ -203,6 +203,11 @@ export const configSchema = z.strictObject({
       "Host ports that podnet may choose, FIRST-LAST; the kernel's ephemeral range when not given",
     ),
   disable_iptables: z.boolean().describe("Make no firewall rules: no NAT, no filtering"),
+  guard_ethertypes: z
+    .array(z.int().min(0x600).max(0xffff))
+    .describe(
+      "Numbers of the protocols (EtherTypes) that guests of podnet's networks may speak, in addition to IPv4, IPv6 and ARP",
+    ),
   qemu: z.strictObject({
     arch: z
       .enum(architectures)

@@ -33,8 +33,14 @@ export interface AttachmentNetwork {
     fragment: AttachmentFragment,
     signal: AbortSignal,
   ): Promise<LaterChanges | undefined>;
-  /** The differences from the fragment, a line each. */
-  check(fragment: AttachmentFragment, signal: AbortSignal): Promise<readonly string[]>;
+  /** Lets a container's port send what the fragment that `now` returns says, and nothing else. */
+  guard(now: () => AttachmentFragment | undefined, signal: AbortSignal): Promise<void>;
+  /** How the inside differs from the fragment, and the host from `planned`, a line each. */
+  check(
+    fragment: AttachmentFragment,
+    signal: AbortSignal,
+    planned?: AttachmentFragment,
+  ): Promise<readonly string[]>;
   /**
    * Cuts all traffic: ports are taken down and off the bridge, and rules are removed. The links are
    * left for `sweep`. Absent is success.

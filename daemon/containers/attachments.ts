@@ -176,11 +176,13 @@ export class Attachments implements AsyncDisposable {
       const row = this.#parts.records.named(request);
       if (row?.state !== "ready" || row.config !== request.config.name) throw unknown(request);
       if (isDamagedAttachment(row)) throw row.damage;
+      const planned = this.fragmentOf(row.plan);
       const found = [
         ...compareResult(row.plan, request),
         ...(await this.#parts.network.check(
-          fragmentAsTold(this.fragmentOf(row.plan), request),
+          fragmentAsTold(planned, request),
           limited(attachMs, signal),
+          planned,
         )),
       ];
       const [first] = found;

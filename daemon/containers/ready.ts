@@ -22,10 +22,10 @@ const portsBackoff = { firstMs: 500, longestMs: 5000 } as const;
  * From ADD until the other plugins of a list are assumed to be done, milliseconds: the slowest of
  * them take some seconds.
  */
-const settleMs = 10_000;
+const laterPluginsMs = 10_000;
 
 export interface ReadyParts {
-  readonly network: Pick<AttachmentNetwork, "inspect" | "observeLater">;
+  readonly network: Pick<AttachmentNetwork, "inspect" | "observeLater" | "guard">;
   readonly published: Pick<HeldPorts, "missing" | "retry">;
   readonly records: Pick<AttachmentRecords, "note" | "settled">;
   readonly names: Pick<ContainerNames, "enter" | "leave">;
@@ -83,7 +83,7 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
     this.#ready.set(plan.id, {
       plan,
       fragment,
-      settlesAtMs: this.#parts.clock.monotonic() + settleMs - ageMs,
+      settlesAtMs: this.#parts.clock.monotonic() + laterPluginsMs - ageMs,
       trouble: this.#ready.get(plan.id)?.trouble,
       ruled: this.#ready.get(plan.id)?.ruled ?? plan.published !== undefined,
     });
@@ -170,6 +170,10 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
     const plan = afterPlugins(ready.plan, later);
     records.settled(plan);
     this.enter(plan);
+    // (Where that fails, drift finds it.)
+    await network
+      .guard(() => this.#ready.get(id)?.fragment, signal)
+      .catch((thrown: unknown) => throwIfOver(signal, thrown));
   }
 
   /** Why a container is degraded and podnetd cannot repair it now. */

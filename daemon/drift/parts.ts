@@ -36,7 +36,7 @@ export interface RunningPort {
   readonly podId: PodId;
   readonly podName: PodName;
   readonly tap: IfName;
-  /** The rules of what its pod has published are looked at with it: with one port of the pod's. */
+  /** Its pod's rules are looked at with it: with one port of the pod's. */
   readonly hasRules?: boolean;
 }
 
@@ -66,6 +66,8 @@ export interface RunningPorts {
   runningPorts(): readonly RunningPort[];
   /** One of them; undefined when its pod does not run any more, or has let go of it. */
   portNow(port: RunningPort): PodFragment | undefined;
+  /** The rules of its pod, with all ports that it has; undefined where it has none any more. */
+  rulesNow(port: RunningPort): PodFragment | undefined;
   /** The places that running pods have in namespaces of CNI plugins. */
   runningJoins(): readonly RunningJoin[];
   /** One of them; undefined as a port would be. */

@@ -20,7 +20,7 @@ export async function inspectRules(
   const now = (): readonly PluggedFragment[] => {
     for (const part of parts) {
       if (part.kind === "join") continue;
-      const fragment = partNow(part, live);
+      const fragment = part.kind === "port" ? live.pods.rulesNow(part) : partNow(part, live);
       if (fragment !== undefined && fragment.kind !== "network") partOf.set(fragment, part);
     }
     return [...partOf.keys()];

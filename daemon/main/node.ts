@@ -304,7 +304,7 @@ async function publishFirst(
     ...pods.map(({ plan }) => portsOf(plan, definitions)),
     ...containers.map(({ plan }) => hostPart(attachmentFragment(plan, definitions, cni))),
   ];
-  await network.apply({ kind: "firewall-switch", pods: fragments }, AbortSignal.timeout(60_000));
+  await network.apply({ kind: "running-pods", pods: fragments }, AbortSignal.timeout(60_000));
 }
 
 const hasMachine = ({ state }: PodRow): boolean => state === "running" || state === "paused";

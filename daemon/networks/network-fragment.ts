@@ -4,12 +4,13 @@ import { carried, type NetworkDefinition } from "../config/network-definition.ts
 import { goneSubnets } from "./refuse-update.ts";
 
 /** How this node makes rules. */
-export type FirewallConfig = Pick<Config, "disableIptables" | "iptablesChain">;
+export type FirewallConfig = Pick<Config, "disableIptables" | "iptablesChain"> &
+  Partial<Pick<Config, "guardEthertypes">>;
 
 /** The desired state of a network on the host. */
 export function networkFragment(
   { name, bridge, subnets, ...network }: NetworkDefinition,
-  { disableIptables, iptablesChain }: FirewallConfig,
+  { disableIptables, iptablesChain, guardEthertypes = [] }: FirewallConfig,
 ): NetworkFragment {
   return {
     kind: "network",
@@ -28,6 +29,7 @@ export function networkFragment(
     ...(network.hostAccess === undefined ? {} : { hostAccess: network.hostAccess }),
     ...(network.connections === undefined ? {} : { connections: network.connections }),
     ...(network.dns.length === 0 ? {} : { dns: network.dns }),
+    ...(guardEthertypes.length === 0 ? {} : { ethertypes: guardEthertypes }),
     ...(network.vlanFiltering ? { vlanFiltering: true } : {}),
     ...(network.mayOverlap ? { mayOverlap: true } : {}),
   };

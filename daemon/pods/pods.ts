@@ -27,7 +27,13 @@ import { findNamed, planNew } from "./plan/plan-new.ts";
 import type { PodPlan } from "./store/pod-plan.ts";
 import type { PodsParts } from "./pods-parts.ts";
 import { type Recovery, recoverPods } from "./lifecycle/recover.ts";
-import { joinOfPod, joinsOfPod, portOfPod, portsOfPod } from "./interfaces/running-ports.ts";
+import {
+  joinOfPod,
+  joinsOfPod,
+  portOfPod,
+  portsOfPod,
+  rulesOfPod,
+} from "./interfaces/running-ports.ts";
 import { type CreateOptions, Starts } from "./lifecycle/starts.ts";
 import { notHeld, wrongState } from "./lifecycle/wrong-state.ts";
 import { writeDown } from "./lifecycle/write-down.ts";
@@ -145,6 +151,11 @@ export class Pods implements RunningPorts {
   portNow(port: RunningPort): PodFragment | undefined {
     const live = this.#live.get(port.podId);
     return live === undefined ? undefined : portOfPod(live, port.tap, this.#parts.networks.list());
+  }
+
+  rulesNow({ podId }: RunningPort): PodFragment | undefined {
+    const live = this.#live.get(podId);
+    return live === undefined ? undefined : rulesOfPod(live, this.#parts.networks.list());
   }
 
   runningJoins(): RunningJoin[] {

@@ -9,14 +9,15 @@ import {
 } from "../model/desired.ts";
 import { bridgeSettings, diffNetwork, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import { diffPod } from "./diff-pod.ts";
-import type { FirewallDriver, FirewallFacts } from "../firewall/driver.ts";
+import type { FirewallFacts } from "../firewall/driver.ts";
+import type { GuardedDriver } from "../firewall/guarded.ts";
 import type { Firewall } from "../firewall/open.ts";
 import { bridgeNf, diffHairpin, portsOnBridges } from "./hairpin.ts";
 import { observeNetwork, observePod, readOptional } from "./observe.ts";
 
 /** The interfaces to observe the host with, and the configuration. */
 export interface View extends Kernel {
-  readonly firewall: FirewallDriver;
+  readonly firewall: GuardedDriver;
   /** Why parts of the guard are not in force, a line each. */
   readonly guardLacking: () => readonly string[];
   readonly refusals: Firewall["refusals"];
@@ -52,8 +53,9 @@ export function compareRules(view: View, fragment: PluggedFragment): Comparison 
     const observed = await observePod(view.netlink, fragment);
     const passes = (family: Family): boolean | undefined => bridgeNf(view.sysctl, family);
     return [
+      ...(await view.firewall.comparePorts([fragment], signal)),
       ...diffHairpin(portsOnBridges(fragment, observed), observed, passes),
-      ...(await view.firewall.comparePod(fragment, signal)),
+      ...(await compareOwnRules(view, fragment, signal)),
     ];
   };
 }
@@ -94,12 +96,22 @@ async function comparePod(
   fragment: PluggedFragment,
   signal: AbortSignal,
 ): Promise<Change[]> {
-  const changes = await comparePorts(view, fragment);
-  // Links before rules, so that a published port leads to a pod that can answer.
-  return fragment.published === undefined
-    ? changes
-    : [...changes, ...(await view.firewall.comparePod(fragment, signal))];
+  // The guard before links: a port that joins its bridge sends what is its own from the first
+  // frame. Links before rules, so that a published port leads to a pod that can answer.
+  return [
+    ...(await view.firewall.comparePorts([fragment], signal)),
+    ...(await comparePorts(view, fragment)),
+    ...(await compareOwnRules(view, fragment, signal)),
+  ];
 }
+
+/** The rules of what a pod publishes; not looked for where it has never published anything. */
+const compareOwnRules = async (
+  { firewall }: View,
+  fragment: PluggedFragment,
+  signal: AbortSignal,
+): Promise<Change[]> =>
+  fragment.published === undefined ? [] : firewall.comparePod(fragment, signal);
 
 async function comparePorts(
   { netlink, sysctl }: View,

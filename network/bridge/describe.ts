@@ -8,7 +8,8 @@ import {
   type PortDesired,
   portGroup,
 } from "../model/desired.ts";
-import { bridgeMac, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
+import { bridgeMac } from "../model/bridge-mac.ts";
+import { ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import { networkMark } from "../model/ownership.ts";
 
 /**

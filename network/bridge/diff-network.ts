@@ -1,17 +1,15 @@
-import { createHash } from "node:crypto";
 import {
   familyBits,
   familyOf,
   type IpPrefix,
   ipOf,
   lengthOf,
-  type Mac,
-  macFromRandom,
   networkOf,
   overlaps,
 } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
+import { bridgeMac } from "../model/bridge-mac.ts";
 import type { Change, Setting } from "../model/change.ts";
 import { fdbMaxLearned, hasFamily, mark, type NetworkFragment } from "../model/desired.ts";
 import type { ObservedLink, ObservedNetwork } from "../model/observed.ts";
@@ -33,16 +31,6 @@ export function bridgeSettings({ bridge, gateways }: NetworkFragment): readonly 
     // host past every rule.
     { key: `net/ipv6/conf/${bridge}/disable_ipv6`, value: hasIpv6 ? "0" : "1" },
   ];
-}
-
-/**
- * The MAC of a bridge that we made. Without one, the bridge takes its lowest port's MAC, and every
- * pod's ARP entry for the gateway becomes stale as ports come and go. A host always gives a bridge
- * an equal MAC, so that running pods keep working when an administrator deleted the bridge and
- * podnet repairs it.
- */
-export function bridgeMac(hostSeed: string, bridge: IfName): Mac {
-  return macFromRandom(createHash("sha256").update(`podnet\0${hostSeed}\0${bridge}`).digest());
 }
 
 /**

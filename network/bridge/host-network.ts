@@ -31,15 +31,17 @@ export interface HostNetworkOptions {
 }
 
 /** Desired state of a part of the host. */
-export type Desired = Fragment | FirewallSwitch;
+export type Desired = Fragment | RunningPods;
 
 /**
- * After the firewall's driver was changed, before anything else: the new driver's rules for what
- * these pods publish, so that traffic to them never stops. What cannot be written is left to the
- * next `apply` of the pod, which says why. The other driver's rules stay until orphans are removed.
+ * At podnetd's start, before anything else: all that these pods send and receive by, so that their
+ * traffic never stops. Their ports are guarded in one transaction with the rules of a table that an
+ * earlier podnetd did not have, or had otherwise. After the firewall's driver was changed, what
+ * they publish gets the new driver's rules; what cannot be written is left to the next `apply` of
+ * the pod, which says why, and the other driver's rules stay until orphans are removed.
  */
-interface FirewallSwitch {
-  readonly kind: "firewall-switch";
+interface RunningPods {
+  readonly kind: "running-pods";
   readonly pods: readonly PluggedFragment[];
 }
 

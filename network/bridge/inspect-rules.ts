@@ -106,12 +106,13 @@ async function inspectTogether(
   heal: HealRules,
   signal: AbortSignal,
 ): Promise<ReadonlyMap<PluggedFragment, Inspection>> {
-  const changes = await view.firewall.comparePods(some, signal);
+  const changes = await compareTogether(view, some, signal);
   const inspections = new Map<PluggedFragment, Inspection>();
   const healing: PluggedFragment[] = [];
   for (const fragment of some) {
+    const marks = [publishedMark(fragment), ...fragment.ports.map(({ alias }) => alias)];
     const found = changes.flatMap((change) =>
-      deviations(partOf(publishedMark(fragment), change), { links: [], addresses: [] }),
+      deviations(partOf(marks, change), { links: [], addresses: [] }),
     );
     if (found.length === 0) continue;
     const healed = heal(fragment, found);
@@ -120,22 +121,37 @@ async function inspectTogether(
   }
   if (healing.length === 0) return inspections;
   const all = healing.length === some.length;
-  const own = all ? changes : await view.firewall.comparePods(healing, signal);
+  const own = all ? changes : await compareTogether(view, healing, signal);
   await applyAll(own, view, signal, { done: [] });
   return inspections;
 }
 
-/** The part of a change to rules that concerns one owner. Pure. */
-function partOf(mark: string, change: Change): Change {
+/** The guard's elements and the rules of several pods, one change for each table. */
+async function compareTogether(
+  { firewall }: View,
+  some: readonly PluggedFragment[],
+  signal: AbortSignal,
+): Promise<Change[]> {
+  const ruled = some.filter(({ published }) => published !== undefined);
+  return [
+    ...(await firewall.comparePorts(some, signal)),
+    ...(ruled.length === 0 ? [] : await firewall.comparePods(ruled, signal)),
+  ];
+}
+
+/** The part of a change to rules that concerns the owner of some marks. Pure. */
+function partOf(marks: readonly string[], change: Change): Change {
+  const isTheirs = (mark: string | undefined): boolean =>
+    mark !== undefined && marks.includes(mark);
   if (change.kind === "iptables") {
-    const lines = change.lines.filter((line) => commentOf(splitWords(line)) === mark);
+    const lines = change.lines.filter((line) => isTheirs(commentOf(splitWords(line))));
     return { ...change, lines };
   }
   if (change.kind !== "nftables") return change;
-  const add = change.add.filter(({ owner }) => owner === mark);
+  const add = change.add.filter(({ owner }) => isTheirs(owner));
   const ids = new Set(add.map(elementId));
   const remove = change.remove.filter(
-    (element) => element.owner === mark || ids.has(elementId(element)),
+    (element) => isTheirs(element.owner) || ids.has(elementId(element)),
   );
   return { ...change, add, remove };
 }

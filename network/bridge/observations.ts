@@ -1,6 +1,7 @@
 import type { IfName } from "../../core/names.ts";
 import type { Refusal } from "../firewall/nftables/refusals.ts";
 import { observeObstacles } from "../firewall/obstacles.ts";
+import type { Drop } from "../firewall/nftables/drops.ts";
 import type { HostKernel } from "../kernel/kernel.ts";
 import type { NetworkFragment } from "../model/desired.ts";
 import type { NamedLink, ObservedRouter } from "../model/observed.ts";
@@ -36,6 +37,11 @@ export interface HostObservations {
    * Throws `FIREWALL_FAILED`.
    */
   refusals(signal: AbortSignal): Promise<readonly Refusal[]>;
+  /**
+   * What the guard dropped at the ports that are there, by kind. Takes one listing, of drops alone.
+   * Throws `FIREWALL_FAILED`.
+   */
+  drops(signal: AbortSignal): Promise<readonly Drop[]>;
   /** Why parts of the guard are not in force, a line each. Known once a network has been made. */
   readonly guardLacking: readonly string[];
 }
@@ -58,15 +64,13 @@ export const hostObservations = (
     return observeObstacles(kernel, networks, signal);
   },
   fingerprint: (fragments, signal) => inTurn(() => fingerprint(view, fragments, signal), signal),
-  refusals: (signal) =>
-    inTurn(
-      () =>
-        view.refusals(
-          async () => new Map((await view.netlink.links()).map(({ index, name }) => [index, name])),
-        ),
-      signal,
-    ),
+  drops: (signal) => inTurn(() => view.firewall.drops(() => linkNames(view)), signal),
+  refusals: (signal) => inTurn(() => view.refusals(() => linkNames(view)), signal),
   get guardLacking() {
     return view.guardLacking();
   },
 });
+
+/** The host's links by index. */
+const linkNames = async ({ netlink }: View): Promise<ReadonlyMap<number, string>> =>
+  new Map((await netlink.links()).map(({ index, name }) => [index, name]));

@@ -34,7 +34,7 @@ class OpenHostNetwork implements HostNetwork {
     const { iptables, chain, hostSeed = machineId(), kernel = openHostKernel() } = options;
     const memory = new Memory(kernel.identity, options.remembered, options.remember);
     const { firewall = "iptables" } = options;
-    const opened = openFirewall({ kernel, memory, firewall, iptables, chain });
+    const opened = openFirewall({ kernel, memory, firewall, iptables, chain, hostSeed });
     this.#view = { ...kernel, ...opened, hostSeed, memory };
     this.observe = hostObservations(this.#view, kernel, (look, signal) =>
       this.#queue.run(look, signal),
@@ -82,8 +82,8 @@ class OpenHostNetwork implements HostNetwork {
   apply(desired: Desired, signal: AbortSignal): Promise<readonly Change[]> {
     return this.#queue.run(
       () =>
-        desired.kind === "firewall-switch"
-          ? this.#switch(desired.pods, signal)
+        desired.kind === "running-pods"
+          ? this.#prepare(desired.pods, signal)
           : this.#apply(desired, signal),
       signal,
     );
@@ -153,14 +153,19 @@ class OpenHostNetwork implements HostNetwork {
     return done;
   }
 
-  async #switch(pods: readonly PluggedFragment[], signal: AbortSignal): Promise<readonly Change[]> {
+  async #prepare(
+    pods: readonly PluggedFragment[],
+    signal: AbortSignal,
+  ): Promise<readonly Change[]> {
     const done: Change[] = [];
-    if (!this.#view.switching()) return done;
-    for (const pod of pods) {
-      if (pod.published === undefined) continue;
-      const rules: Comparison = () => this.#view.firewall.comparePod(pod, signal);
+    const { firewall, switching } = this.#view;
+    const parts: Comparison[] = [() => firewall.comparePorts(pods, signal)];
+    if (switching())
+      for (const pod of pods)
+        if (pod.published !== undefined) parts.push(() => firewall.comparePod(pod, signal));
+    for (const part of parts) {
       try {
-        await this.#converge(rules, done, false, signal);
+        await this.#converge(part, done, false, signal);
       } catch (error) {
         if (!isPodnetError(error) || isPodnetError(error, "CANCELLED")) throw error;
       }
@@ -218,7 +223,7 @@ function withoutMissing(fragment: Fragment, failure: unknown): PluggedFragment |
 }
 
 /** systemd's machine id: stable over reboots and, unlike a MAC, there before any link. */
-function machineId(): string {
+export function machineId(): string {
   try {
     return readFileSync("/etc/machine-id", "latin1").trim();
   } catch {

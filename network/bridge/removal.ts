@@ -18,7 +18,10 @@ export type Removal =
   | FragmentKey
   /** A pod's ports, or one of them, leave their bridges: no traffic passes from then on. */
   | { readonly kind: "ports"; readonly pod: string; readonly tap?: IfName }
-  /** Rules for what is published, and the host's neighbour entries. No link is looked at. */
+  /**
+   * Rules for what is published, the guard's elements, and the host's neighbour entries. No link is
+   * looked at.
+   */
   | { readonly kind: "published"; readonly of: PluggedFragment }
   /** The host's neighbour entries for the addresses of ports, which their guests no longer have. */
   | { readonly kind: "neighbours"; readonly of: readonly PortDesired[] }
@@ -50,7 +53,14 @@ export function compareRemoval(view: View, target: ComparedRemoval): Comparison[
     case "attachment":
       return compareOwner(view, target);
     case "ports":
-      return [compareDetached(view, target)];
+      return [
+        compareDetached(view, target),
+        (signal) =>
+          view.firewall.comparePortRemoval(
+            { kind: "pod", key: target.pod, ...(target.tap && { tap: target.tap }) },
+            signal,
+          ),
+      ];
     case "published":
       return compareUnpublished(view, target.of);
     case "neighbours":
@@ -74,10 +84,11 @@ function compareOwner(view: View, target: Fragment | FragmentKey): Comparison[] 
   const { key } = target;
   if (target.kind !== "network") {
     const links: Comparison = () => comparePluggedRemoval(view, target);
+    const guard: Comparison = (signal) => view.firewall.comparePortRemoval(target, signal);
     const published = "published" in target && target.published !== undefined;
     const isOwned = (owner: Owner): boolean => owner.kind === target.kind && owner.key === key;
     const rules: Comparison = (signal) => view.firewall.compareRemoval(isOwned, signal);
-    return published ? [links, rules] : [links];
+    return published ? [links, guard, rules] : [links, guard];
   }
   const isOwned = (owner: Owner): boolean => owner.kind === "network" && owner.key === key;
   // One that failed just after its birth has no mark yet.
@@ -104,8 +115,9 @@ function compareUnpublished(view: View, fragment: PluggedFragment): Comparison[]
   const { kind, key, ports, published } = fragment;
   const isOwned = (owner: Owner): boolean => owner.kind === kind && owner.key === key;
   const rules: Comparison = (signal) => view.firewall.compareRemoval(isOwned, signal);
+  const guard: Comparison = (signal) => view.firewall.comparePortRemoval(fragment, signal);
   const neighbours: Comparison = () => Promise.resolve(forgetNeighbours(ports));
-  return published === undefined ? [neighbours] : [rules, neighbours];
+  return published === undefined ? [guard, neighbours] : [guard, rules, neighbours];
 }
 
 /** A pod's ports, or one of them, that still are on a bridge. */

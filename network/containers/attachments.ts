@@ -27,7 +27,10 @@ import { ensurePair, findHostEnd } from "./pair.ts";
  * The functions of the host's network that attachments need, to make their ports and to accept
  * traffic to their published ports as for pods.
  */
-export type AttachmentHost = Pick<HostNetwork, "apply" | "diff" | "inspect" | "remove">;
+export type AttachmentHost = Pick<
+  HostNetwork,
+  "apply" | "diff" | "inspect" | "inspectRules" | "remove"
+>;
 
 export interface LookOptions extends InspectOptions {
   /**
@@ -137,13 +140,29 @@ export class Attachments implements Disposable {
   }
 
   /**
-   * The deviations, a line each; empty if there are none. Throws `NETNS_UNUSABLE`,
-   * `NETLINK_FAILED`.
+   * Lets a port send what its fragment says, and nothing else; looks at rules alone. `now` is
+   * called when this look starts; it returns undefined if the attachment no longer exists.
    */
-  check(fragment: AttachmentFragment, signal: AbortSignal): Promise<readonly string[]> {
+  async guard(now: () => AttachmentFragment | undefined, signal: AbortSignal): Promise<void> {
+    const parts = (): AttachedFragment[] => {
+      const fragment = now();
+      return fragment === undefined ? [] : [hostPart(fragment)];
+    };
+    await this.#host.inspectRules(parts, () => true, signal);
+  }
+
+  /**
+   * The deviations of the inside from the fragment and of the host from `planned`, a line each;
+   * empty if there are none. Throws `NETNS_UNUSABLE`, `NETLINK_FAILED`.
+   */
+  check(
+    fragment: AttachmentFragment,
+    signal: AbortSignal,
+    planned: AttachmentFragment = fragment,
+  ): Promise<readonly string[]> {
     return this.#inTurn(fragment.key, signal, async () => [
       ...(fragment.madeByCaller === true ? [] : await this.#checkLinks(fragment)),
-      ...(await this.#checkHost(fragment, signal)),
+      ...(await this.#checkHost(planned, signal)),
     ]);
   }
 

@@ -23,7 +23,9 @@ export const ruledPart = (fragment: AttachmentFragment): AttachedFragment => ({
 
 const portPart = (fragment: AttachmentFragment): AttachedFragment => {
   const { key, hostLink, bridge, mac, addresses, alias, isolated, mtu } = fragment;
-  const { vlan, foreign, withdrawn } = fragment;
+  const { vlan, foreign, withdrawn, later } = fragment;
+  // Until later plugins are done, and for good where the caller makes the link.
+  const macMayChange = fragment.settling ?? fragment.madeByCaller;
   return {
     kind: "attachment",
     key,
@@ -38,6 +40,9 @@ const portPart = (fragment: AttachmentFragment): AttachedFragment => {
         mtu,
         ...(vlan === undefined ? {} : { vlan }),
         ...(foreign === undefined ? {} : { foreign }),
+        // (A machine on a macvtap keeps the planned one.)
+        ...(later?.mac === undefined ? {} : { otherMacs: [later.mac] }),
+        ...(macMayChange === undefined ? {} : { macMayChange }),
       },
     ],
     ...(withdrawn === undefined ? {} : { withdrawn }),

@@ -1,15 +1,20 @@
 import type { Change } from "../model/change.ts";
-import type { Fragment, NetworkFragment, PluggedFragment } from "../model/desired.ts";
+import { bridgeMac } from "../model/bridge-mac.ts";
+import type { IfName } from "../../core/names.ts";
+import type {
+  Fragment,
+  FragmentKey,
+  NetworkFragment,
+  PluggedFragment,
+  PortDesired,
+} from "../model/desired.ts";
 import type { OverlayRuled } from "../model/overlay.ts";
 import type { SenderChange } from "../model/overlay-senders.ts";
 import type { Memory } from "../kernel/memory.ts";
-import { NftablesDriver } from "./nftables/driver.ts";
-import {
-  bridgeGuardElements,
-  givenElements,
-  hostGuardElements,
-  shareElements,
-} from "./nftables/element.ts";
+import { NftablesDriver, type NftablesOptions } from "./nftables/driver.ts";
+import { type Drop, isIndex, parseDrops, placeDrops } from "./nftables/drops.ts";
+import { hostGuardElements, shareElements } from "./nftables/element.ts";
+import { bridgeGuardElements, describePort, portElements } from "./nftables/port-elements.ts";
 import {
   parseRefusals,
   placeRefusals,
@@ -19,16 +24,22 @@ import {
 import type { SetName } from "../model/nftables-sets.ts";
 import { changedSenders, senderElements } from "./nftables/senders-table.ts";
 import type { RuleTable } from "./nftables/rule-table.ts";
-import type { Owner } from "../model/ownership.ts";
+import type { MarkedOwner } from "./nftables/elements.ts";
 import type { FirewallDriver } from "./driver.ts";
 
 /** The hint for a host where a part of the guard is not in force. */
 export const guardHint =
   "Install libnftables1 and use a kernel with CONFIG_NF_TABLES_BRIDGE and CONFIG_NFT_REJECT_INET; then start podnetd again";
 
+type Contents = Pick<NftablesOptions, "ofNetwork" | "ofPod" | "ports" | "ofOverlay" | "ofSenders">;
+
 /** The elements that each table takes from networks, pods and overlays. */
-const contents = [
-  { ofNetwork: bridgeGuardElements, ofPod: givenElements },
+const contents = (hostSeed: string, off: boolean): readonly Contents[] => [
+  {
+    ofNetwork: (network) => bridgeGuardElements(network, bridgeMac(hostSeed, network.bridge)),
+    ofPod: off ? () => [] : portElements,
+    ports: true,
+  },
   { ofNetwork: hostGuardElements, ofPod: () => [] },
   { ofNetwork: shareElements, ofPod: () => [] },
   {
@@ -48,13 +59,16 @@ const countedSets = [
   ["connections", "exceeded"],
 ] as const satisfies readonly (readonly [RefusalKind, SetName])[];
 
-const hasSources = ({ sources }: PluggedFragment): boolean => sources !== undefined;
+/** The owner of ports, and which of them; absent: all. */
+export interface PortTarget extends FragmentKey {
+  readonly ports?: readonly PortDesired[];
+  readonly tap?: IfName;
+}
 
 /**
  * The guard: it restricts what guests may send, with tables of our own, written with nftables
  * whichever driver writes the other rules. It has elements for networks, because its rules know
- * ports by their link group, and only for pods that have addresses beyond their networks. Other
- * pods and containers cost it nothing.
+ * ports by their link group, and for each port of a pod or container its MAC and addresses.
  */
 export class Guard {
   readonly #tables: readonly RuleTable[];
@@ -63,10 +77,15 @@ export class Guard {
   readonly #memory: Memory;
 
   /**
-   * `tables` as in `guardTables`. With `off`, the guard only removes what an earlier, enabled guard
-   * made.
+   * `tables` as in `guardTables`; `hostSeed` is the seed of bridges' MACs. With `off`, the guard
+   * only removes what an earlier, enabled guard made.
    */
-  constructor(tables: readonly RuleTable[], memory: Memory, off: boolean) {
+  constructor(
+    tables: readonly RuleTable[],
+    memory: Memory,
+    { off, hostSeed }: { readonly off: boolean; readonly hostSeed: string },
+  ) {
+    const all = contents(hostSeed, off);
     this.#tables = tables;
     this.#memory = memory;
     this.#off = off;
@@ -76,7 +95,7 @@ export class Guard {
           table,
           memory,
           configured: false,
-          ...contents[i],
+          ...all[i],
         }),
     );
   }
@@ -95,34 +114,57 @@ export class Guard {
     return this.#sending((part) => part.compareSenders(change, signal));
   }
 
-  /** Returns no changes, without a look, for pods without sources of their own. */
-  async comparePods(fragments: readonly PluggedFragment[], signal: AbortSignal): Promise<Change[]> {
-    const some = this.#wanted(fragments);
+  /** The changes that let these ports send what is theirs, and nothing else. */
+  async comparePorts(
+    fragments: readonly PluggedFragment[],
+    signal: AbortSignal,
+  ): Promise<Change[]> {
+    const some = fragments.filter(hasPorts);
     const [only] = some;
     if (only === undefined) return [];
-    return this.#each(
-      (part) =>
-        some.length === 1 ? part.comparePod(only, signal) : part.comparePods(some, signal),
-      this.#parts.slice(0, 1),
+    return this.#ofPorts((part) =>
+      some.length === 1 ? part.comparePod(only, signal) : part.comparePods(some, signal),
     );
   }
 
-  /** The pods whose sources are not as wanted. */
+  /**
+   * The changes that take from ports what they may send: of the target's ports, of the one that it
+   * names, or else of all that its owner has.
+   */
+  async comparePortRemoval(target: PortTarget, signal: AbortSignal): Promise<Change[]> {
+    const { kind, key, ports = [], tap } = target;
+    const marks = new Set(ports.map(({ alias }) => alias));
+    const isMeant =
+      tap !== undefined
+        ? (owner: MarkedOwner, part: NftablesDriver) => part.hasAt(owner.mark, tap)
+        : ({ mark }: MarkedOwner) => marks.size === 0 || marks.has(mark);
+    return this.#ofPorts((part) =>
+      part.compareRemoval(
+        (owner) => owner.kind === kind && owner.key === key && isMeant(owner, part),
+        signal,
+      ),
+    );
+  }
+
+  /** The pods of whose ports the elements are not as wanted. */
   async deviating(
     fragments: readonly PluggedFragment[],
     signal: AbortSignal,
   ): Promise<readonly PluggedFragment[]> {
-    const some = fragments.filter(hasSources);
+    const some = fragments.filter(hasPorts);
     const [part] = this.#parts;
     if (this.#off || some.length === 0 || part === undefined) return [];
     return part.deviating(some, signal);
   }
 
-  async compareRemoval(removed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
+  async compareRemoval(
+    removed: (owner: MarkedOwner) => boolean,
+    signal: AbortSignal,
+  ): Promise<Change[]> {
     // Most removals are of pods: a table of hosts that podnet did not make is looked for where
     // overlays are removed.
     const name = this.#tables[ofNetworks]?.model.name ?? "";
-    const all = this.#memory.madeTable(name) || removed({ kind: "overlay", key: "" });
+    const all = this.#memory.madeTable(name) || removed({ kind: "overlay", key: "", mark: "" });
     const parts = all ? this.#parts : this.#parts.slice(0, ofNetworks);
     return this.#each((part) => part.compareRemoval(removed, signal), parts);
   }
@@ -146,13 +188,35 @@ export class Guard {
     return found;
   }
 
+  /**
+   * What was dropped at ports that are there, by one listing of what was dropped alone. `links` has
+   * the host's links by index. Throws `FIREWALL_FAILED`.
+   */
+  async drops(links: () => Promise<ReadonlyMap<number, string>>): Promise<readonly Drop[]> {
+    const [table] = this.#tables;
+    const text = this.#off ? undefined : await table?.counted("drops");
+    if (table === undefined || text === undefined) return [];
+    const listed = parseDrops(text);
+    const names = listed.some(({ link }) => isIndex(link)) ? await links() : new Map();
+    const { drops, stale } = placeDrops(listed, names);
+    if (stale.length > 0) await table.discount("drops", stale);
+    return drops;
+  }
+
   fingerprint(): string {
     return this.#off ? "" : `${this.#tables[0]?.generation()}`;
   }
 
   describe(fragment: Fragment): readonly string[] {
     if (this.#off || (fragment.kind === "network" && !fragment.firewall)) return [];
+    if (fragment.kind !== "network")
+      return fragment.ports.map((port) => describePort(port, fragment.sources));
     return this.#parts.slice(0, ofNetworks).flatMap((part) => part.describe(fragment));
+  }
+
+  describeChange(before: PluggedFragment, after: PluggedFragment): readonly string[] {
+    const had = new Set(this.describe(before));
+    return this.describe(after).filter((line) => !had.has(line));
   }
 
   describeOverlay(overlay: OverlayRuled): readonly string[] {
@@ -164,10 +228,8 @@ export class Guard {
     return this.#tables.flatMap(({ lacking }) => lacking ?? []);
   }
 
-  /** When the guard is off, no fragment gets elements. */
-  #wanted(fragments: readonly PluggedFragment[]): PluggedFragment[] {
-    const some = fragments.filter(hasSources);
-    return this.#off ? some.map((fragment) => ({ ...fragment, sources: [] })) : some;
+  #ofPorts(compare: (part: NftablesDriver) => Promise<Change[]>): Promise<Change[]> {
+    return this.#each(compare, this.#parts.slice(0, 1));
   }
 
   /**
@@ -193,25 +255,36 @@ export class Guard {
   }
 }
 
-/** A driver whose networks are guarded as well. */
-export const guarded = (driver: FirewallDriver, guard: Guard): FirewallDriver => ({
+/** A pod that has never had rules of the driver's has none to look for. */
+const hasRules = ({ published }: PluggedFragment): boolean => published !== undefined;
+
+const hasPorts = ({ ports }: PluggedFragment): boolean => ports.length > 0;
+
+/** A driver with the guard. */
+export interface GuardedDriver extends FirewallDriver {
+  /** As in `Guard`: a port's elements are there before it joins its bridge, and outlive it. */
+  readonly comparePorts: Guard["comparePorts"];
+  readonly comparePortRemoval: Guard["comparePortRemoval"];
+  readonly drops: Guard["drops"];
+}
+
+/** A driver whose networks and ports are guarded as well. */
+export const guarded = (driver: FirewallDriver, guard: Guard): GuardedDriver => ({
+  comparePorts: (fragments, signal) => guard.comparePorts(fragments, signal),
+  comparePortRemoval: (target, signal) => guard.comparePortRemoval(target, signal),
+  drops: (links) => guard.drops(links),
   compareNetwork: async (fragment, signal) => [
     ...(await guard.compareNetwork(fragment, signal)),
     ...(await driver.compareNetwork(fragment, signal)),
   ],
-  comparePod: async (fragment, signal) => [
-    ...(await guard.comparePods([fragment], signal)),
-    ...(await driver.comparePod(fragment, signal)),
-  ],
+  comparePod: (fragment, signal) => driver.comparePod(fragment, signal),
   deviating: async (fragments, signal) => {
     const found = new Set(await guard.deviating(fragments, signal));
-    for (const fragment of await driver.deviating(fragments, signal)) found.add(fragment);
+    for (const fragment of await driver.deviating(fragments.filter(hasRules), signal))
+      found.add(fragment);
     return fragments.filter((fragment) => found.has(fragment));
   },
-  comparePods: async (fragments, signal) => [
-    ...(await guard.comparePods(fragments, signal)),
-    ...(await driver.comparePods(fragments, signal)),
-  ],
+  comparePods: (fragments, signal) => driver.comparePods(fragments, signal),
   compareOverlay: async (overlay, signal) => [
     ...(await guard.compareOverlay(overlay, signal)),
     ...(await driver.compareOverlay(overlay, signal)),
@@ -229,5 +302,8 @@ export const guarded = (driver: FirewallDriver, guard: Guard): FirewallDriver =>
     ...guard.describeOverlay(overlay),
   ],
   describe: (fragment) => [...driver.describe(fragment), ...guard.describe(fragment)],
-  describeChange: (before, after) => driver.describeChange(before, after),
+  describeChange: (before, after) => [
+    ...guard.describeChange(before, after),
+    ...driver.describeChange(before, after),
+  ],
 });

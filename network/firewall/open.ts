@@ -10,7 +10,7 @@ import { policyTable } from "./nftables/policy-table.ts";
 import { sendersTable } from "./nftables/senders-table.ts";
 import { Ledger, RuleTable } from "./nftables/rule-table.ts";
 import type { FirewallDriver } from "./driver.ts";
-import { Guard, guarded } from "./guarded.ts";
+import { Guard, guarded, type GuardedDriver } from "./guarded.ts";
 import { policed } from "./policed.ts";
 
 /** The drivers for the host's rules. */
@@ -22,10 +22,12 @@ export interface FirewallOptions {
   readonly firewall: FirewallName;
   readonly iptables: "auto" | Variant | "off";
   readonly chain: string;
+  /** The seed of bridges' MACs. */
+  readonly hostSeed: string;
 }
 
 export interface Firewall {
-  readonly firewall: FirewallDriver;
+  readonly firewall: GuardedDriver;
   /** Looks for what the other driver left when it was configured, and takes all of it away. */
   readonly formerRules: (signal: AbortSignal) => Promise<Change[]>;
   /** Whether the other driver's rules are in force, as far as is remembered. */
@@ -43,7 +45,7 @@ export interface Firewall {
  * by itself.
  */
 export function openFirewall(options: FirewallOptions): Firewall {
-  const { kernel, memory, firewall, iptables, chain } = options;
+  const { kernel, memory, firewall, iptables, chain, hostSeed } = options;
   const ledger = new Ledger(kernel.nftables);
   const ruleTable = new RuleTable(ledger, memory);
   const nftables = (configured: boolean): FirewallDriver =>
@@ -52,15 +54,15 @@ export function openFirewall(options: FirewallOptions): Firewall {
   const tables = [...guardTables, sendersTable].map(
     (model) => new RuleTable(ledger, memory, model),
   );
-  const guard = new Guard(tables, memory, off);
+  const guard = new Guard(tables, memory, { off, hostSeed });
   const policies = new RuleTable(ledger, memory, policyTable);
   const guarding: Pick<Firewall, "guardTables" | "guardLacking" | "refusals"> = {
     guardTables: [...tables, policies],
     guardLacking: () => guard.lacking,
     refusals: (links) => guard.refusals(links),
   };
-  const restricted = (driver: FirewallDriver): FirewallDriver =>
-    policed(guarded(driver, guard), policies, memory);
+  const restricted = (driver: FirewallDriver): GuardedDriver =>
+    guarded(policed(driver, policies, memory), guard);
   if (firewall === "nftables" && !off) {
     return {
       firewall: restricted(nftables(true)),

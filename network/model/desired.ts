@@ -89,6 +89,8 @@ export interface NetworkFragment {
   readonly acceptTranslated?: boolean;
   /** Sources that may reach all of the network. Default: none. */
   readonly admit?: readonly Cidr[];
+  /** EtherTypes that its guests may send, in addition to those of IPv4, IPv6 and ARP. */
+  readonly ethertypes?: readonly number[];
   /** The bridge filters VLANs. Default: false. */
   readonly vlanFiltering?: boolean;
   /** Its subnets may overlap the subnets of another link of the host. Default: false. */
@@ -132,9 +134,7 @@ interface Plugged {
    */
   readonly withdrawn?: readonly PublishedDesired[];
   /**
-   * Addresses beyond its networks' subnets that it may send from. Absent if it has never had any. A
-   * fragment with this list has a list `published` as well, if need be an empty one: both are
-   * rules, and are looked at together.
+   * Addresses beyond its networks' subnets that it may send from.
    */
   readonly sources?: readonly SourceDesired[];
   /**
@@ -228,6 +228,21 @@ export interface PortDesired {
   readonly learning?: boolean;
   /** The bridge is foreign. */
   readonly foreign?: true;
+  /**
+   * `off`: its guest may send anything, as routers do. `own-link-local`: its guest chooses its
+   * link-local addresses, which are not made of its MAC then. Absent: it sends with `guestMac`,
+   * with its addresses and with the link-local address made of its MAC only.
+   */
+  readonly guard?: "off" | "own-link-local";
+  /**
+   * Addresses of its guest's other ports on the bridge: Linux answers for each of its addresses by
+   * whichever link it is asked.
+   */
+  readonly otherAddresses?: readonly Ip[];
+  /** MACs that it sends with in addition to `guestMac`. */
+  readonly otherMacs?: readonly Mac[];
+  /** Its MAC may be changed by another program: any that its bridge and other ports do not have. */
+  readonly macMayChange?: true;
 }
 
 export type Fragment = NetworkFragment | PluggedFragment;

@@ -87,29 +87,43 @@ export interface SetKind {
   /** The value in a map. */
   readonly value?: string;
   readonly interval?: true;
+  /** The fields that the elements are of, where these have no type of their own. */
+  readonly fields?: string;
   /** The kernel adds elements itself, and counts packets by them. */
   readonly counted?: true;
 }
 
 /**
- * The sets of the guard's tables; their names differ from the main table's. A network has a few
- * elements, because the link group of a frame's incoming port identifies its network (`portGroup`).
- * Only pods with addresses on their `lo` have elements.
+ * The sets of the guard at bridges' ports (`port-guard.ts`). Each port has its own elements, and a
+ * network a few, by the link group of its ports (`portGroup`). Sets of raw fields have numbers:
+ * MACs and IPv6 addresses as nft prints those.
  */
 export const bridgeGuardSets = {
-  /** Groups of networks that have rules: of their guests the sources are looked at. */
-  guarded: { type: "devgroup" },
-  /** Groups that have no IPv6. */
+  /** Ports and the MACs that they send with. */
+  macs: { type: "ifname . integer", fields: "iifname . @ll,48,48" },
+  /** Ports and the addresses that they send from, and say that they have. */
+  addresses4: { type: "ifname . ipv4_addr" },
+  addresses6: { type: "ifname . integer", fields: "iifname . @nh,64,128" },
+  /** Ports whose addresses podnet does not know: their MAC decides alone. */
+  any4: { type: "ifname" },
+  any6: { type: "ifname" },
+  /** Ports whose guests choose their link-local addresses: any that is not in `links`. */
+  choosing: { type: "ifname" },
+  /** Ports whose MAC may have been changed by another program: any that is not in `known`. */
+  changing: { type: "ifname" },
+  /** Ports without a guard. */
+  unguarded: { type: "ifname" },
+  /** The MACs of a bridge and of its ports, and the link-local addresses made of them. */
+  known: { type: "devgroup . integer", fields: "iifgroup . @ll,48,48" },
+  links: { type: "devgroup . integer", fields: "iifgroup . @nh,64,128" },
+  /** Networks that have no IPv6. */
   without6: { type: "devgroup" },
-  /** The source addresses that guests may use towards the host. */
-  sources4: { type: "devgroup . ipv4_addr", interval: true },
-  sources6: { type: "devgroup . ipv6_addr", interval: true },
-  /**
-   * Ports, and addresses beyond their network's that podnet gave the guest. By port: several guests
-   * may have one address.
-   */
-  given4: { type: "ifname . ipv4_addr" },
-  given6: { type: "ifname . ipv6_addr" },
+  /** Networks whose bridge leaves tags of VLANs as they are. */
+  trunks: { type: "devgroup" },
+  /** Further protocols that guests of a network speak. */
+  ethertypes: { type: "devgroup . ether_type" },
+  /** What was dropped, by the index of the port and the kind: written by the kernel. */
+  drops: { type: "iface_index . mark", counted: true },
 } as const satisfies Readonly<Record<string, SetKind>>;
 
 export const hostGuardSets = {

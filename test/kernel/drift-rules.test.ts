@@ -87,6 +87,7 @@ function watched(host: HostNetwork) {
       ...noPods,
       runningPorts: () => taps,
       portNow: ({ podId }) => pods.find(({ key }) => key === podId),
+      rulesNow: ({ podId }) => pods.find(({ key }) => key === podId),
     },
     network: {
       inspect: (...args) => host.inspect(...args),

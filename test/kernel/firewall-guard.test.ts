@@ -8,6 +8,7 @@ import {
   fdbMaxLearned,
   type NetworkFragment,
   type PodFragment,
+  type PortDesired,
 } from "../../network/model/desired.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
@@ -17,6 +18,8 @@ import {
   FirewallSite,
   outsideAddress,
   podAddress,
+  podLinkLocal,
+  podMac,
 } from "../lab/firewall-site.ts";
 import { type Frame, heardWhile, sendFrames } from "../lab/frames.ts";
 
@@ -109,7 +112,7 @@ for (const { name, options } of driversUnderTest)
           dst: everybody4,
           udp: [68, 67],
         };
-        const local: Frame = from("fe80::2", podAddress(1, 6), "link-local");
+        const local: Frame = from(podLinkLocal(2), podAddress(1, 6), "link-local");
         const here = [dhcp, local, ...to("192.168.123.1", podAddress(1, 6))];
         t.deepEqual(
           await arriving(stage, { machine: "host", link: "hyper0" }, here),
@@ -120,6 +123,12 @@ for (const { name, options } of driversUnderTest)
         await site.inside("pod2", "ip", "-6", "neigh", "flush", "all");
         await site.inside("pod2", "ping", "-c1", "-W2", podAddress(1, 6));
         await site.inside("pod2", "ip", "address", "add", "fd00:123::22/64", "dev", "eth0");
+        await t.throwsAsync(
+          site.inside("pod2", "ping", "-c1", "-W1", "-I", "fd00:123::22", podAddress(1, 6)),
+        );
+        const [port] = dualPod(2).ports as [PortDesired];
+        const guestAddresses = [...port.guestAddresses, "fd00:123::22/64" as IpPrefix];
+        await site.ensure({ ...dualPod(2), ports: [{ ...port, guestAddresses }] });
         await site.inside("pod2", "ping", "-c1", "-W2", "-I", "fd00:123::22", podAddress(1, 6));
       },
     );
@@ -140,7 +149,8 @@ for (const { name, options } of twoDrivers)
       };
       const passing = (machine: "pod2" | "pod3"): Promise<string[]> => {
         const from = (saddr: string, daddr: string, text: string): Frame => {
-          return { dst, src: stage.pod, saddr, daddr, udp: [4000, 4001], text };
+          const src = podMac(machine === "pod2" ? 2 : 3);
+          return { dst, src, saddr, daddr, udp: [4000, 4001], text };
         };
         const frames = [
           from(given[4], outsideAddress[4], "lo"),
@@ -168,7 +178,7 @@ for (const { name, options } of twoDrivers)
       t.deepEqual(await passing("pod2"), ["own"], "when they are taken back");
       t.deepEqual(await passing("pod3"), ["lo", "lo of IPv6", "own"], "who has it still");
       // What others take away is found, and comes back.
-      await site.inside("host", "nft", "flush", "set", "bridge", "podnet", "given4");
+      await site.inside("host", "nft", "flush", "set", "bridge", "podnet", "addresses4");
       const found = await site.host.inspectRules(
         () => [withLo(2), withLo(3)],
         () => true,
@@ -177,7 +187,15 @@ for (const { name, options } of twoDrivers)
       t.is(found.size, 2);
       t.deepEqual(await passing("pod3"), ["lo", "lo of IPv6", "own"], "after drift");
       await site.host.remove(withLo(3), signal);
-      const left = await site.inside("host", "nft", "list", "set", "bridge", "podnet", "given4");
+      const left = await site.inside(
+        "host",
+        "nft",
+        "list",
+        "set",
+        "bridge",
+        "podnet",
+        "addresses4",
+      );
       t.regex(left, /tap2/);
       t.notRegex(left, /tap3/, "gone with the pod");
     },
@@ -190,7 +208,7 @@ for (const { name, options } of twoDrivers)
       await using stage = await openStage(options, dualNetwork());
       const { site, pod: src } = stage;
       const six = (icmp: readonly [number, number], text: string): Frame => {
-        return { dst: everybody6, src, saddr: "fe80::2", daddr: "ff02::1", icmp, text };
+        return { dst: everybody6, src, saddr: podLinkLocal(2), daddr: "ff02::1", icmp, text };
       };
       const four4 = { dst: everybody4, src, saddr: podAddress(2, 4), daddr: "255.255.255.255" };
       const four = (udp: readonly [number, number], text: string): Frame => {
@@ -209,7 +227,8 @@ for (const { name, options } of twoDrivers)
         { ...four([67, 68], "a DHCP server's answer behind a tag"), vlans: [0] },
       ];
       const right: Frame[] = [
-        six([135, 0], "a neighbour solicitation, long enough"),
+        // (Of the length that it has to have.)
+        six([135, 0], "neighbour soliciting"),
         four([68, 67], "a DHCP client's question"),
         four([5353, 5353], "any other datagram"),
       ];
@@ -242,17 +261,25 @@ for (const { name, options } of twoDrivers)
       const { site, pod: src } = stage;
       const dst = await macOf(site, "pod3", "eth0");
       const frames: Frame[] = [
-        { dst, src, saddr: "fe80::2", daddr: "fe80::3", udp: [9, 9], text: "link-local" },
+        { dst, src, saddr: podLinkLocal(2), daddr: "fe80::3", udp: [9, 9], text: "link-local" },
         { dst, src, saddr: podAddress(2, 6), daddr: podAddress(3, 6), udp: [9, 9], text: "global" },
         {
           dst: everybody6,
           src,
           saddr: "::",
           daddr: "ff02::1",
-          icmp: [135, 0],
+          icmp: [143, 0],
           text: "to everybody",
         },
-        { dst, src, saddr: "fe80::2", daddr: "fe80::3", udp: [9, 9], text: "tagged", vlans: [0] },
+        {
+          dst,
+          src,
+          saddr: podLinkLocal(2),
+          daddr: "fe80::3",
+          udp: [9, 9],
+          text: "tagged",
+          vlans: [0],
+        },
         { dst, src, saddr: podAddress(2, 4), daddr: podAddress(3, 4), udp: [9, 9], text: "IPv4" },
       ];
       const at = { machine: "pod3", link: "eth0" };
@@ -315,8 +342,8 @@ for (const { name, options } of twoDrivers)
       t.deepEqual(await site.host.diff(dualNetwork(), signal), []);
       for (const harm of [
         ["delete", "table", "bridge", "podnet"],
-        ["flush", "chain", "bridge", "podnet", "sender"],
-        ["flush", "set", "bridge", "podnet", "sources4"],
+        ["flush", "chain", "bridge", "podnet", "four"],
+        ["flush", "set", "bridge", "podnet", "trunks"],
         ["delete", "table", "inet", "podnet_guard"],
         ["flush", "set", "inet", "podnet_guard", "no_metadata"],
       ]) {
@@ -327,6 +354,7 @@ for (const { name, options } of twoDrivers)
         await site.ensure(dualNetwork());
         t.deepEqual(await site.host.diff(dualNetwork(), signal), [], harm.join(" "));
       }
+      for (const n of [2, 3]) await site.host.remove(dualPod(n), signal);
       await site.ensure(dualNetwork({ firewall: false }));
       t.deepEqual(await tables(), [], "a network without rules");
       await site.ensure(dualNetwork());
@@ -347,6 +375,9 @@ test.serial(
     await using stage = await openStage(options, dualNetwork());
     using netlink = Rtnetlink.open();
     const { site } = stage;
+    // (A guarded one has no frame with another MAC taken.)
+    const [port] = dualPod(2).ports as [PortDesired];
+    await site.ensure({ ...dualPod(2), ports: [{ ...port, guard: "off" }] });
     const flood = async (): Promise<void> => {
       const frame = {
         dst: everybody4,

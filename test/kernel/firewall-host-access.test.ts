@@ -7,7 +7,9 @@ import {
   blueNetwork,
   bridgeNf,
   dualNetwork,
+  blueAddresses,
   dualPod,
+  podMac,
   FirewallSite,
   hostAddresses,
   outsideAddress,
@@ -158,6 +160,8 @@ for (const { name, options } of twoDrivers)
           ...port,
           tap: "tapblue" as typeof port.tap,
           bridge: blueNetwork().bridge,
+          guestMac: podMac(200),
+          guestAddresses: blueAddresses,
         })),
       });
       t.deepEqual(await reaches(site, 2200, everyAddress, "blue"), closed, "a pod of the other");

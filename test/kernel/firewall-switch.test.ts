@@ -89,7 +89,7 @@ async function start(
     ...options,
     remembered: before?.remembered,
   });
-  await host.apply({ kind: "firewall-switch", pods: [dualPod(2, ports)] }, signal);
+  await host.apply({ kind: "running-pods", pods: [dualPod(2, ports)] }, signal);
   await host.apply(network, signal);
   await host.apply(dualPod(2, ports), signal);
   await host.remove(

@@ -27,6 +27,8 @@ interface Pod {
   readonly taps: Tap[];
 }
 
+const hex = (n: number): string => (n % 256).toString(16).padStart(2, "0");
+
 class Model {
   host: HostNetwork;
   readonly pods = new Map<string, Pod>();
@@ -65,7 +67,7 @@ class Model {
       return {
         tap,
         bridge: "hyper0" as IfName,
-        guestMac: "52:54:00:00:00:01" as never,
+        guestMac: `52:54:00:00:${hex(n)}:0${i}` as never,
         guestAddresses,
         alias,
         isolated: this.#random(4) === 0,

@@ -10,7 +10,7 @@ import { openTap } from "../../linux/tun.ts";
 import { applyChange } from "../../network/bridge/apply.ts";
 import { changesText } from "../../network/bridge/change-text.ts";
 import { observePorts } from "../../network/bridge/observe.ts";
-import { bridgeMac } from "../../network/bridge/diff-network.ts";
+import { bridgeMac } from "../../network/model/bridge-mac.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { type HostNetwork, type HostNetworkOptions } from "../../network/bridge/host-network.ts";
 import { openHostKernel } from "../../network/kernel/kernel.ts";
@@ -123,6 +123,9 @@ test.serial("Ports come and go and the bridge keeps its MAC and MTU", async (t) 
   await using tap3 = openTap("tap3" as IfName);
   const before = await linkOf("hyper0");
   t.deepEqual(changesText(await host.diff(podFragment(2, { isolated: true, mtu: 1400 }), signal)), [
+    `nftables add element bridge podnet macs { "tap2" . 0x525400000102 comment "podnet:pod:podaaaaaaaa2:0" }`,
+    `nftables add element bridge podnet addresses4 { "tap2" . 192.168.123.2 comment "podnet:pod:podaaaaaaaa2:0" }`,
+    `nftables add element bridge podnet known { 2036822107 . 0x525400000102 comment "podnet:pod:podaaaaaaaa2:0" }`,
     "link ~ tap2 mtu 1400 group 2036822107 alias podnet:pod:podaaaaaaaa2:0",
     "neighbour - 192.168.123.2 on hyper0",
     "port + tap2 on hyper0 isolated, then up",

@@ -50,7 +50,11 @@ class Site implements AsyncDisposable {
   async pod(n: number, options: PortOptions = {}): Promise<void> {
     const address = options.address ?? `192.168.123.${n}/24`;
     await this.#machine(`pod${n}`, `tap${n}`, address, false);
-    await this.host.apply(podFragment(n, options), signal);
+    const fragment = podFragment(n, options);
+    // Its guest has the MAC that podnet gave it.
+    const mac = fragment.ports[0]?.guestMac;
+    await ip(`-n ${this.name(`pod${n}`)} link set dev eth0 address ${mac}`);
+    await this.host.apply(fragment, signal);
     const gateway = address.replace(/\.\d+\/.*/, ".1");
     await ip(`-n ${this.name(`pod${n}`)} route add default via ${gateway}`);
   }

@@ -30,6 +30,13 @@ export const outsideAddress = { 4: "192.0.2.20", 6: "2001:db8:2::20" } as const;
 export const podAddress = (n: number, family: 4 | 6): string =>
   family === 4 ? `192.168.123.${n}` : `fd00:123::${n}`;
 
+/** The MAC of pod number `n`, below 256. */
+export const podMac = (n: number): Mac =>
+  `52:54:00:00:00:${n.toString(16).padStart(2, "0")}` as Mac;
+
+/** The link-local address that Linux makes of it. */
+export const podLinkLocal = (n: number): string => `fe80::5054:ff:fe00:${n.toString(16)}`;
+
 /** The default network with both families. */
 export const dualNetwork = (more: Partial<NetworkFragment> = {}): NetworkFragment =>
   networkFragment({
@@ -45,6 +52,8 @@ export const blueNetwork = (): NetworkFragment =>
     gateways: ["10.88.0.1/16" as IpPrefix, "fd00:88::1/64" as IpPrefix],
     masquerade: ["10.88.0.0/16" as Cidr, "fd00:88::/64" as Cidr],
   });
+
+export const blueAddresses = ["10.88.0.2/16", "fd00:88::2/64"] as IpPrefix[];
 
 /** A port of the default network's pod number `n`, published. */
 export const published = (
@@ -70,7 +79,7 @@ export function dualPod(
   const port = {
     tap: `tap${n}` as IfName,
     bridge: "hyper0" as IfName,
-    guestMac: "52:54:00:00:00:01" as Mac,
+    guestMac: podMac(n),
     guestAddresses: [`${podAddress(n, 4)}/24` as IpPrefix, `${podAddress(n, 6)}/64` as IpPrefix],
     alias: podMark(key, 0),
     isolated: more.isolated === true,
@@ -166,6 +175,11 @@ export class FirewallSite implements AsyncDisposable {
     return site;
   }
 
+  /** Another podnet on its host, as after a start. */
+  static again(_site: FirewallSite, options: DriverUnderTest["options"]): HostNetwork {
+    return openHostNetwork({ chain: "HYPER", hostSeed: "test", ...options });
+  }
+
   /** Links that have just come up get their last addresses and routes a little later. */
   async #converged(): Promise<void> {
     for (const machine of ["host", "outside"]) {
@@ -185,7 +199,8 @@ export class FirewallSite implements AsyncDisposable {
   /** Makes a pod's namespace, whose link `ensure` makes a port. */
   async pod(n: number): Promise<void> {
     const name = `pod${n}`;
-    await this.#machine(name, `tap${n}`, [`${podAddress(n, 4)}/24`, `${podAddress(n, 6)}/64`]);
+    const addresses = [`${podAddress(n, 4)}/24`, `${podAddress(n, 6)}/64`];
+    await this.#machine(name, `tap${n}`, addresses, podMac(n));
     await batch(
       ["route add default via 192.168.123.1", "route add ::/0 via fd00:123::1"],
       this.#namespace(name),
@@ -194,7 +209,7 @@ export class FirewallSite implements AsyncDisposable {
 
   /** A pod of another network, `blue0`. */
   async bluePod(): Promise<void> {
-    await this.#machine("blue", "tapblue", ["10.88.0.2/16", "fd00:88::2/64"]);
+    await this.#machine("blue", "tapblue", blueAddresses, podMac(200));
     await batch(["link set dev tapblue master blue0", "link set dev tapblue up"]);
     await batch(
       ["route add default via 10.88.0.1", "route add ::/0 via fd00:88::1"],
@@ -286,6 +301,10 @@ export class FirewallSite implements AsyncDisposable {
     return [...enter, ...argv] as unknown as [string, ...string[]];
   }
 
+  namespaceOf(machine: string): string {
+    return this.#namespace(machine);
+  }
+
   #namespace(machine: string): string {
     return `${this.#prefix}-${machine}`;
   }
@@ -297,7 +316,12 @@ export class FirewallSite implements AsyncDisposable {
     return end;
   }
 
-  async #machine(machine: string, link: string, addresses: readonly string[]): Promise<void> {
+  async #machine(
+    machine: string,
+    link: string,
+    addresses: readonly string[],
+    mac?: Mac,
+  ): Promise<void> {
     const name = this.#namespace(machine);
     await run(["ip", "netns", "add", name]);
     this.#made.push(name);
@@ -318,6 +342,7 @@ export class FirewallSite implements AsyncDisposable {
     ]);
     await batch(
       [
+        ...(mac === undefined ? [] : [`link set dev eth0 address ${mac}`]),
         ...addresses.map((address) => `address add ${nodad(address).join(" ")} dev eth0`),
         "link set dev eth0 up",
         "link set dev lo up",

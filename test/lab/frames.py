@@ -1,7 +1,7 @@
 """Frames of one's own making, and all that pass a link: `send LINK JSON...`, `hear LINK`.
 
 A frame to send: dst, src (MACs), saddr, daddr, and `udp` [sport, dport] with `text`, or `icmp` [type, code] with `text`.
-`vlans` are its tags. With `sources` it is sent so many times, from one MAC after the other.
+`vlans` are its tags. `raw` is a frame as it is, in hexadecimal digits. With `sources` it is sent so many times, from one MAC after the other.
 What is heard is printed a line each, as hexadecimal digits, after the line "listening".
 """
 import json
@@ -49,6 +49,9 @@ link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ALL))
 link.bind((sys.argv[2], 0 if sys.argv[1] == "send" else ALL))
 if sys.argv[1] == "send":
     for frame in map(json.loads, sys.argv[3:]):
+        if "raw" in frame:
+            link.send(bytes.fromhex(frame["raw"]))
+            continue
         kind, rest = packet(frame)
         source = mac(frame["src"])
         tags = b"".join(struct.pack(">HH", 0x8100, vlan) for vlan in frame.get("vlans", []))

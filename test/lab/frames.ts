@@ -20,12 +20,18 @@ export interface Frame {
   readonly text: string;
 }
 
+/** A frame as it is, in hexadecimal digits, with its text somewhere in it. */
+export interface RawFrame {
+  readonly raw: string;
+  readonly text: string;
+}
+
 /** Sends frames out of a machine's link, one after the other. */
 export const sendFrames = (
   site: FirewallSite,
   machine: string,
   link: string,
-  frames: readonly Frame[],
+  frames: readonly (Frame | RawFrame)[],
 ): Promise<string> =>
   site.inside(
     machine,

@@ -54,7 +54,7 @@ export function podFragment(n: number, options: PortOptions = {}): PodFragment {
   const port = {
     tap: `tap${n}` as IfName,
     bridge: (options.bridge ?? "hyper0") as IfName,
-    guestMac: (options.mac ?? "52:54:00:00:00:01") as Mac,
+    guestMac: (options.mac ?? `52:54:00:00:01:${n.toString(16).padStart(2, "0")}`) as Mac,
     guestAddresses: [(options.address ?? `192.168.123.${n}/24`) as IpPrefix],
     alias: podMark(key, 0),
     isolated: options.isolated ?? false,

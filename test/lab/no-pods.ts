@@ -5,6 +5,7 @@ import { nothingFound } from "../../network/bridge/inspect.ts";
 export const noPods: RunningPorts = {
   runningPorts: () => [],
   portNow: () => undefined,
+  rulesNow: () => undefined,
   runningJoins: () => [],
   joinNow: () => undefined,
   inspectJoin: async () => nothingFound,

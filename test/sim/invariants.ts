@@ -21,13 +21,18 @@ import { parseSave } from "../../network/firewall/iptables/save-format.ts";
 import { variants } from "../../network/model/rules.ts";
 import { mainTable, ruleComments, type TableModel } from "../../network/firewall/nftables/base.ts";
 import {
-  bridgeGuardElements,
   hostGuardElements,
   shareElements,
   networkElements,
   podElements,
 } from "../../network/firewall/nftables/element.ts";
 import type { Element } from "../../network/model/nftables-sets.ts";
+import {
+  bridgeGuardElements,
+  portElements,
+} from "../../network/firewall/nftables/port-elements.ts";
+import { machineId } from "../../network/bridge/open-host-network.ts";
+import { bridgeMac } from "../../network/model/bridge-mac.ts";
 import { guardTables } from "../../network/firewall/nftables/guard-tables.ts";
 import {
   attachmentMark,
@@ -287,7 +292,12 @@ function tableViolations(
   };
   const [bridgeGuard, hostGuard, shares] = guardTables;
   const guards = [
-    ...held(bridgeGuard, fragments.flatMap(bridgeGuardElements)),
+    ...held(bridgeGuard, [
+      ...fragments.flatMap((network) =>
+        bridgeGuardElements(network, bridgeMac(machineId(), network.bridge)),
+      ),
+      ...published.flatMap(portElements),
+    ]),
     ...held(hostGuard, fragments.flatMap(hostGuardElements)),
     ...held(shares, fragments.flatMap(shareElements)),
   ];

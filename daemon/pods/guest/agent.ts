@@ -11,6 +11,7 @@ export const agent: GuestKind = {
   takesIpv6: true,
   needsNicsFirst: false,
   hasPowerButton: false,
+  choosesLinkLocal: false,
   followsServers: true,
   showsServers: true,
   channel: {},

@@ -23,6 +23,7 @@ export const agentless: GuestKind = {
   takesIpv6: true,
   needsNicsFirst: true,
   hasPowerButton: true,
+  choosesLinkLocal: true,
   followsServers: true,
   showsServers: false,
   channel: {},

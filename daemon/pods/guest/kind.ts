@@ -29,6 +29,8 @@ export interface GuestKind {
   readonly hasPowerButton: boolean;
   /** A running guest follows a change of its name servers. */
   readonly followsServers: boolean;
+  /** The guest may make its link-local addresses in another way than of its MAC. */
+  readonly choosesLinkLocal: boolean;
   /** The guest reports its name servers. */
   readonly showsServers: boolean;
   /** How podnetd speaks to the agent. */

@@ -1,8 +1,10 @@
 import { ipOf } from "../../../core/address.ts";
-import type { IfName, PodId } from "../../../core/names.ts";
+import type { PortChoices } from "../../../api/pod-spec.ts";
+import type { IfName } from "../../../core/names.ts";
 import type { PodFragment, PortDesired, SourceDesired } from "../../../network/model/desired.ts";
 import { podMark } from "../../../network/model/ownership.ts";
 import { carried, type NetworkDefinition } from "../../config/network-definition.ts";
+import { guestOf } from "../guest/guest-of.ts";
 import { publishedDesired } from "../../published/plan-published.ts";
 import {
   type InterfacePlan,
@@ -21,7 +23,7 @@ type Rules = Pick<PodFragment, "published" | "withdrawn" | "sources">;
 export const portsOf = (plan: PodPlan, networks: readonly NetworkDefinition[]): PodFragment => ({
   kind: "pod",
   key: plan.podId,
-  ports: withNic(staying(plan.interfaces)).flatMap((each) => portOf(each, plan.podId, networks)),
+  ports: withNic(staying(plan.interfaces)).flatMap((each) => portOf(each, plan, networks)),
   ...rulesOf(plan),
 });
 
@@ -41,24 +43,37 @@ export function rulesOf({ interfaces, published, withdrawn, hadLoopback }: PodPl
   };
 }
 
-/** Whether two plans of a pod need different rules on the host. Traffic on loopback needs none. */
-export const rulesDiffer = (one: PodPlan, other: PodPlan): boolean =>
-  rulesText(one) !== rulesText(other);
+/**
+ * Whether two plans of a pod need different rules on the host: for what they publish, or for what
+ * the ports that both have may send. Traffic on loopback needs none.
+ */
+export function rulesDiffer(one: PodPlan, other: PodPlan): boolean {
+  if (rulesText(one) !== rulesText(other)) return true;
+  const before = new Map(sendersOf(one));
+  return sendersOf(other).some(([tap, sends]) => (before.get(tap) ?? sends) !== sends);
+}
 
 const rulesText = (plan: PodPlan): string => {
   const { published = [], sources = [] } = rulesOf(plan);
   return JSON.stringify([published, sources]);
 };
 
+/** Each tap, and what its guest may send. */
+const sendersOf = (plan: PodPlan): [tap: IfName, sends: string][] =>
+  portsOf(plan, []).ports.map(({ tap, guestMac, guestAddresses, otherAddresses }) => [
+    tap,
+    JSON.stringify([guestMac, guestAddresses, otherAddresses]),
+  ]);
+
 /** The port of one interface alone: enough to remove what is left of it. */
 export const portAlone = (
-  { podId }: Pick<PodPlan, "podId">,
+  plan: Pick<PodPlan, "podId" | "agent" | "interfaces">,
   each: InterfacePlan,
   networks: readonly NetworkDefinition[] = [],
 ): PodFragment => ({
   kind: "pod",
-  key: podId,
-  ports: withNic([each]).flatMap((nic) => portOf(nic, podId, networks)),
+  key: plan.podId,
+  ports: withNic([each]).flatMap((nic) => portOf(nic, plan, networks)),
 });
 
 /**
@@ -75,19 +90,22 @@ export const everyPort = (plan: PodPlan): PodFragment =>
 /** Empty for a foreign tap and for a CNI link, which are on no bridge of podnetd's. */
 function portOf(
   { position, network: name, bridge, bridgeMtu, nic, addresses, mtu, port = {} }: NicInterface,
-  podId: PodId,
+  plan: Pick<PodPlan, "podId" | "agent" | "interfaces">,
   networks: readonly NetworkDefinition[],
 ): PortDesired[] {
   if (bridge === undefined) return [];
   const network = networks.find((known) => known.name === name);
   const { vlan, isolated = network?.isolated ?? false, learning } = port;
+  const others = withNic(staying(plan.interfaces))
+    .filter((each) => each.bridge === bridge && each.position !== position)
+    .flatMap((each) => each.addresses.map(ipOf));
   return [
     {
       tap: nic.tap,
       bridge,
       guestMac: nic.mac,
       guestAddresses: addresses,
-      alias: podMark(podId, position),
+      alias: podMark(plan.podId, position),
       isolated,
       // The bridge's MTU, not the interface's: a port below it would make the bridge drop larger
       // packets of other ports.
@@ -95,9 +113,19 @@ function portOf(
       ...(vlan === undefined ? {} : { vlan }),
       ...(learning === undefined ? {} : { learning }),
       ...(name === undefined ? { foreign: true as const } : {}),
+      ...(others.length === 0 ? {} : { otherAddresses: others }),
+      ...guardOf(port, plan),
     },
   ];
 }
+
+const guardOf = (
+  { guard }: PortChoices,
+  plan: Pick<PodPlan, "agent">,
+): Pick<PortDesired, "guard"> => {
+  if (guard === false) return { guard: "off" };
+  return guestOf(plan).choosesLinkLocal ? { guard: "own-link-local" } : {};
+};
 
 /**
  * A pod may send from the addresses of its `lo` by each of its ports on podnet's networks. (Its

@@ -12,7 +12,7 @@ import { withCni, withNic } from "../store/pod-plan.ts";
 export function portsOfPod(live: LivePod): RunningPort[] {
   const { podId, name: podName } = live.plan;
   const fragment = portsOf(live.plan, []);
-  const bearer = fragment.published === undefined ? undefined : bearerOfRules(live, fragment);
+  const bearer = bearerOfRules(live, fragment);
   return fragment.ports.map(({ tap }) => ({ podId, podName, tap, hasRules: tap === bearer }));
 }
 
@@ -30,6 +30,20 @@ export function portOfPod(
   if (isPlugged(live, tap)) return { ...fragment, ports: ports.filter((port) => port.tap === tap) };
   const bearsRules = published !== undefined && tap === bearerOfRules(live, fragment);
   return bearsRules ? { ...fragment, ports: [] } : undefined;
+}
+
+/**
+ * The desired state of all ports of a pod that are plugged, with its rules; undefined when it has
+ * neither. Rules, and the guard's elements, are looked at for all ports of a pod at once.
+ */
+export function rulesOfPod(
+  live: LivePod,
+  networks: readonly NetworkDefinition[],
+): PodFragment | undefined {
+  const fragment = portsOf(live.plan, networks);
+  const ports = fragment.ports.filter(({ tap }) => isPlugged(live, tap));
+  const some = ports.length > 0 || fragment.published !== undefined;
+  return some ? { ...fragment, ports } : undefined;
 }
 
 /** The places that a running pod has in namespaces of CNI plugins. */

@@ -66,15 +66,15 @@ async function ensurePorts(
   networks: readonly NetworkDefinition[],
   { host, log }: Following,
 ): Promise<void> {
-  const { kind, key, ports } = portsOf(live.plan, networks);
+  const { published: _asBefore, withdrawn: _cut, ...own } = portsOf(live.plan, networks);
   const taps = withNic(live.plan.interfaces)
     .filter(({ network, position }) => network === name && live.plugged.has(position))
     .map(({ nic }) => nic.tap);
-  const fragment = { kind, key, ports: ports.filter(({ tap }) => taps.includes(tap)) };
+  const fragment = { ...own, ports: own.ports.filter(({ tap }) => taps.includes(tap)) };
   if (fragment.ports.length === 0) return;
   await host.network.apply(fragment, AbortSignal.timeout(portsMs)).catch((err: unknown) => {
     log.error(
-      { pod_id: key, err },
+      { pod_id: own.key, err },
       "Failed to apply a network's update to a port; drift repair retries",
     );
   });

@@ -5,7 +5,7 @@ import { leaseLines } from "../interfaces/plan-answers.ts";
 import type { Describers, PlanSection } from "./plan-text.ts";
 import { interfaceLine, tapLine } from "./plan-text.ts";
 import { sameServers } from "../interfaces/plan-servers.ts";
-import { portsOf, rulesOf } from "../interfaces/pod-ports.ts";
+import { portsOf } from "../interfaces/pod-ports.ts";
 import type { PodContents } from "../store/pod-row.ts";
 import { type InterfacePlan, type PodPlan, staying, withNic } from "../store/pod-plan.ts";
 
@@ -26,14 +26,11 @@ export function describeChange(
     return was !== undefined && interfaceLine(was) !== interfaceLine(each);
   });
   const nics = withNic(added);
-  const taps = new Set<string>(nics.map(({ nic }) => nic.tap));
-  const { published: _asBefore, sources = [], ...fragment } = portsOf(plan, networks);
-  const known = new Set(rulesOf(before.plan).sources?.map((each) => JSON.stringify(each)));
-  const ports = {
-    ...fragment,
-    ports: fragment.ports.filter(({ tap }) => taps.has(tap)),
-    sources: sources.filter((each) => !known.has(JSON.stringify(each))),
+  const portLines = (of: PodPlan): readonly string[] => {
+    const { published: _asBefore, ...fragment } = portsOf(of, networks);
+    return describe.fragment(fragment);
   };
+  const known = new Set(portLines(before.plan));
   return [
     {
       step: "store.claim",
@@ -45,7 +42,11 @@ export function describeChange(
       ],
     },
     { step: "tap.open", title: "Taps", lines: nics.map(tapLine) },
-    { step: "port.attach", title: "Ports on the bridge", lines: describe.fragment(ports) },
+    {
+      step: "port.attach",
+      title: "Ports on the bridge",
+      lines: portLines(plan).filter((line) => !known.has(line)),
+    },
     {
       step: "nic.plug",
       title: "Plugged (QMP)",

@@ -75,7 +75,12 @@ const networkInterface = fields({
   bridge: optional(text),
   bridgeMtu: optional(u32),
   port: optional(
-    fields({ vlan: optional(whole), isolated: optional(flag), learning: optional(flag) }),
+    fields({
+      vlan: optional(whole),
+      isolated: optional(flag),
+      learning: optional(flag),
+      guard: optional(flag),
+    }),
   ),
   addresses: list(prefix),
   gateways: list(fields({ gateway: ip })),

@@ -19,6 +19,10 @@ export interface TableModel {
   readonly optional?: { readonly does: string };
   /** Other chains of ours are named so: elements lead to them, and come and go with them. */
   readonly owns?: string;
+  /**
+   * Without elements it drops everything: where it has to be made again, all elements come with it.
+   */
+  readonly restored?: true;
 }
 
 const chainNames = [
@@ -201,11 +205,12 @@ export const deleteBase = ({ name }: TableModel): string[] => [`delete table ${n
 const mostCounted = 65_535;
 
 function declareSet(name: string, set: SetName): string {
-  const { type, value, interval, counted } = kindOf(set);
+  const { type, value, interval, fields, counted } = kindOf(set);
   const [kind, gives] = value === undefined ? ["set", ""] : ["map", ` : ${value}`];
   const flags = interval === true ? " flags interval;" : "";
   const grows = counted === true ? ` size ${mostCounted}; flags dynamic;` : "";
-  return `add ${kind} ${name} ${set} { type ${type}${gives};${flags}${grows} comment "${tableMark}${set}"; }`;
+  const of = fields === undefined ? `type ${type}` : `typeof ${fields}`;
+  return `add ${kind} ${name} ${set} { ${of}${gives};${flags}${grows} comment "${tableMark}${set}"; }`;
 }
 
 function declareChain(chain: string, model: TableModel): string {

@@ -11,8 +11,9 @@ export type KnownRules = ReadonlyMap<string, string>;
 
 /**
  * The change that table, sets, chains and rules need. A rule is identified by its comment, and by
- * its text if that is known. Foreign elements in our sets, and additional sets and chains, stay;
- * foreign rules in our chains do not. Pure.
+ * its text if that is known. Foreign elements in our sets, and foreign sets and chains, stay;
+ * foreign rules in our chains do not, and sets and chains of another version of podnet do not.
+ * Pure.
  */
 export function diffBase(
   listing: Listing | undefined,
@@ -20,6 +21,7 @@ export function diffBase(
   model: TableModel = mainTable,
 ): NftablesEdit["base"] {
   if (listing === undefined) return "make";
+  if (hasFormer(listing, model)) return "remake";
   let base: NftablesEdit["base"] = "keep";
   for (const name of model.sets) {
     const found = listing.sets.get(name);
@@ -55,6 +57,19 @@ export function wholeChains(
     sameRules(rules, policyComments(name, rules.length), known);
   return [...listing.chains].filter(isWhole).map(([name]) => name);
 }
+
+/** Whether a set or chain of ours is there that this version does not have: its rules may hold. */
+const hasFormer = ({ sets, chains }: Listing, model: TableModel): boolean =>
+  [...sets].some(
+    ([name, { comment }]) =>
+      comment?.startsWith(tableMark) === true && !model.sets.some((set) => set === name),
+  ) ||
+  [...chains].some(
+    ([name, { rules }]) =>
+      !Object.hasOwn(model.chains, name) &&
+      (model.owns === undefined || !name.startsWith(model.owns)) &&
+      rules.some(({ comment }) => comment?.startsWith(tableMark) === true),
+  );
 
 function sameRules(
   found: readonly { readonly comment: string | undefined; readonly text: string }[],
@@ -106,6 +121,8 @@ export function diffElements(given: ElementsWanted): Pick<NftablesEdit, "remove"
   const stay = new Set<string>();
   for (const element of wanted) {
     const id = elementId(element);
+    // (Of two owners who want one element, the first has it.)
+    if (stay.has(id)) continue;
     stay.add(id);
     const found = present(id);
     if (found !== undefined) {

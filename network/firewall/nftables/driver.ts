@@ -1,4 +1,5 @@
 import type { Ip } from "../../../core/address.ts";
+import type { IfName } from "../../../core/names.ts";
 import { isPodnetError } from "../../../core/errors.ts";
 import type { Change } from "../../model/change.ts";
 import type { Fragment, NetworkFragment, PluggedFragment } from "../../model/desired.ts";
@@ -6,14 +7,14 @@ import type { FirewallDriver, FirewallFacts } from "../driver.ts";
 import type { Memory } from "../../kernel/memory.ts";
 import type { OverlayRuled } from "../../model/overlay.ts";
 import type { SenderChange } from "../../model/overlay-senders.ts";
-import { networkMark, type Owner, overlayMark, publishedMark } from "../../model/ownership.ts";
+import { networkMark, overlayMark, publishedMark } from "../../model/ownership.ts";
 import { mainTable } from "./base.ts";
 import { diffElements, tableConflict } from "./diff.ts";
 import { commands } from "./edit.ts";
 import { isEmpty, type NftablesEdit, type PolicyChain } from "../../model/rules.ts";
 import { elementText, type Element, elementId } from "../../model/nftables-sets.ts";
 import { named, networkElements, overlayElements, podElements } from "./element.ts";
-import { chainOf } from "./elements.ts";
+import { chainOf, type MarkedOwner } from "./elements.ts";
 import type { RuleTable } from "./rule-table.ts";
 
 export interface NftablesOptions {
@@ -29,6 +30,8 @@ export interface NftablesOptions {
   readonly ofPod?: (fragment: PluggedFragment) => Element[];
   /** The chains that a pod's elements lead to; by default none. */
   readonly chainsOf?: (fragment: PluggedFragment) => readonly PolicyChain[];
+  /** Each port of a pod has elements of its own, under its own mark. Default: false. */
+  readonly ports?: boolean;
   /** As above, for an overlay. */
   readonly ofOverlay?: (overlay: OverlayRuled) => Element[];
   /** The elements of hosts that may send by their own addresses; by default none. */
@@ -46,7 +49,8 @@ export class NftablesDriver implements FirewallDriver {
 
   async compareNetwork(fragment: NetworkFragment, signal: AbortSignal): Promise<Change[]> {
     if (!fragment.firewall) {
-      const own = ({ kind, key }: Owner): boolean => kind === "network" && key === fragment.key;
+      const own = ({ kind, key }: MarkedOwner): boolean =>
+        kind === "network" && key === fragment.key;
       return this.compareRemoval(own, signal);
     }
     await this.#options.table.look(signal);
@@ -54,10 +58,12 @@ export class NftablesDriver implements FirewallDriver {
   }
 
   async comparePod(fragment: PluggedFragment, signal: AbortSignal): Promise<Change[]> {
-    const owner = publishedMark(fragment);
+    const { table, ports = false } = this.#options;
+    const [port, ...others] = ports ? fragment.ports : [];
     const wanted = this.#ofPod(fragment);
-    await this.#options.table.lookAt(owner, wanted, signal);
-    return this.#compare(owner, wanted, this.#chainsOf(fragment));
+    if (others.length > 0) await table.look(signal);
+    else await table.lookAt(port?.alias ?? publishedMark(fragment), wanted, signal);
+    return this.#compareElements(this.#owned(fragment), wanted, this.#chainsOf(fragment));
   }
 
   async deviating(
@@ -71,7 +77,9 @@ export class NftablesDriver implements FirewallDriver {
     return fragments.filter((fragment) => {
       try {
         const wanted = this.#ofPod(fragment);
-        return this.#compare(publishedMark(fragment), wanted, this.#chainsOf(fragment)).length > 0;
+        return (
+          this.#compareElements(this.#owned(fragment), wanted, this.#chainsOf(fragment)).length > 0
+        );
       } catch {
         return true;
       }
@@ -81,12 +89,16 @@ export class NftablesDriver implements FirewallDriver {
   async comparePods(fragments: readonly PluggedFragment[], signal: AbortSignal): Promise<Change[]> {
     const { table } = this.#options;
     await table.look(signal);
-    const owned = fragments.flatMap((fragment) => table.elements.of(publishedMark(fragment)));
     return this.#compareElements(
-      owned,
+      fragments.flatMap((fragment) => this.#owned(fragment)),
       fragments.flatMap((fragment) => this.#ofPod(fragment)),
       fragments.flatMap((fragment) => this.#chainsOf(fragment)),
     );
+  }
+
+  /** Whether an owner has an element by the name of a link. */
+  hasAt(mark: string, link: IfName): boolean {
+    return this.#options.table.elements.at(link).some(({ owner }) => owner === mark);
   }
 
   async compareOverlay(overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]> {
@@ -105,10 +117,17 @@ export class NftablesDriver implements FirewallDriver {
     return this.#compareElements(owned, wanted);
   }
 
-  async compareRemoval(removed: (owner: Owner) => boolean, signal: AbortSignal): Promise<Change[]> {
+  async compareRemoval(
+    removed: (owner: MarkedOwner) => boolean,
+    signal: AbortSignal,
+  ): Promise<Change[]> {
     const { table } = this.#options;
-    if (!(await this.#seesTable(signal))) return [];
+    const isThere = await this.#seesTable(signal);
     const goes = table.elements.owners().filter(removed);
+    if (!isThere) {
+      table.forget(goes.map(({ mark }) => mark));
+      return [];
+    }
     // A table without any other owner is deleted as a whole.
     if (goes.length === table.elements.owners().length)
       return this.#changes({ base: "delete", remove: [], add: [] });
@@ -183,11 +202,12 @@ export class NftablesDriver implements FirewallDriver {
     const present = (id: string): Element | undefined => elements.get(id);
     const edit = diffElements({ wanted, owned, present });
     const fill = this.#missing(chains, base);
-    if (base !== "remake") return this.#changes({ base, ...edit, ...fill });
+    const isAnew = base === "remake" || (base === "make" && !this.#options.table.exists);
+    if (!isAnew) return this.#changes({ base, ...edit, ...fill });
     // Elements of other owners are deleted with the table and come back with the new one.
-    const gone = new Set(edit.remove);
+    const gone = new Set([...edit.remove, ...edit.add].map(elementId));
     const stays = (element: Element): boolean =>
-      !gone.has(element) && (model.owns === undefined || chainOf(element) === undefined);
+      !gone.has(elementId(element)) && (model.owns === undefined || chainOf(element) === undefined);
     const add = [...elements.all().filter(stays), ...edit.add];
     return this.#changes({ base, remove: [], add, ...fill });
   }
@@ -213,6 +233,21 @@ export class NftablesDriver implements FirewallDriver {
 
   #chainsOf(fragment: PluggedFragment): readonly PolicyChain[] {
     return this.#options.chainsOf?.(fragment) ?? [];
+  }
+
+  /**
+   * All that a pod has. Of ports also what bears their names: an earlier port of that name may have
+   * left it.
+   */
+  #owned(fragment: PluggedFragment): Element[] {
+    const { ports = false, table } = this.#options;
+    const { elements } = table;
+    if (!ports) return elements.of(publishedMark(fragment));
+    const found = fragment.ports.flatMap(({ tap, alias }) => [
+      ...elements.of(alias),
+      ...elements.at(tap),
+    ]);
+    return [...new Map(found.map((element) => [elementId(element), element])).values()];
   }
 
   #ofNetwork(fragment: NetworkFragment): Element[] {

@@ -8,10 +8,8 @@ import {
 } from "../../../core/address.ts";
 import { connectionShares, usualShare } from "../../../core/connection-share.ts";
 import {
-  hasFamily,
   type NetworkFragment,
   type PluggedFragment,
-  portGroup,
   type PublishedDesired,
   redirectedTo,
 } from "../../model/desired.ts";
@@ -54,37 +52,6 @@ export function networkElements(network: NetworkFragment): Element[] {
       }),
     ),
   ];
-}
-
-/** A network's elements of the guard at its bridge's ports. Pure. */
-export function bridgeGuardElements(network: NetworkFragment): Element[] {
-  const owner = networkMark(network.key);
-  const group = `${portGroup(network.bridge)}`;
-  const source = (from: string): Element => {
-    const set = from.includes(":") ? "sources6" : "sources4";
-    return { set, key: `${group} . ${from}`, owner };
-  };
-  const has6 = hasFamily(network, 6);
-  return [
-    { set: "guarded", key: group, owner },
-    ...(has6 ? [] : [{ set: "without6", key: group, owner } as const]),
-    ...subnetsOf(network).map(source),
-    // Neighbours are asked for by link-local addresses, and by none while one's own are looked for.
-    ...(has6 ? ["fe80::/10", "::"].map(source) : []),
-  ];
-}
-
-/**
- * A pod's elements of the guard at its bridges' ports: none but for addresses beyond its networks'.
- * Pure.
- */
-export function givenElements(pod: PluggedFragment): Element[] {
-  const owner = publishedMark(pod);
-  return (pod.sources ?? []).map(({ tap, address }) => ({
-    set: `given${familyOf(address)}`,
-    key: `${quoted(tap)} . ${address}`,
-    owner,
-  }));
 }
 
 /** A network's elements of the guard of the host and of the cloud's metadata. Pure. */

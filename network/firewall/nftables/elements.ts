@@ -20,6 +20,8 @@ interface Property {
 export class Elements {
   readonly #all = new Map<string, Element>();
   readonly #byOwner = new Map<string, Property>();
+  /** By the link that the key begins with. */
+  readonly #byLink = new Map<string, Set<string>>();
 
   get(id: string): Element | undefined {
     return this.#all.get(id);
@@ -36,6 +38,11 @@ export class Elements {
     return [...(this.#byOwner.get(owner)?.elements.values() ?? [])];
   }
 
+  /** The elements of all owners, and of none, whose key begins with the name of a link. */
+  at(link: string): Element[] {
+    return [...(this.#byLink.get(`"${link}"`) ?? [])].flatMap((id) => this.#all.get(id) ?? []);
+  }
+
   all(): Element[] {
     return [...this.#all.values()];
   }
@@ -44,6 +51,11 @@ export class Elements {
     this.delete(element);
     const id = elementId(element);
     this.#all.set(id, element);
+    const link = linkOf(element);
+    if (link !== undefined) {
+      const theirs = this.#byLink.get(link) ?? new Set();
+      this.#byLink.set(link, theirs.add(id));
+    }
     if (element.owner === undefined) return;
     let theirs = this.#byOwner.get(element.owner);
     if (theirs === undefined) {
@@ -58,6 +70,10 @@ export class Elements {
     const id = elementId(element);
     const found = this.#all.get(id);
     this.#all.delete(id);
+    const link = linkOf(element);
+    const others = link === undefined ? undefined : this.#byLink.get(link);
+    others?.delete(id);
+    if (link !== undefined && others?.size === 0) this.#byLink.delete(link);
     if (found?.owner === undefined) return;
     const theirs = this.#byOwner.get(found.owner);
     theirs?.elements.delete(id);
@@ -67,9 +83,12 @@ export class Elements {
   replace(elements: readonly Element[]): void {
     this.#all.clear();
     this.#byOwner.clear();
+    this.#byLink.clear();
     for (const element of elements) this.set(element);
   }
 }
+
+const linkOf = ({ key }: Element): string | undefined => /^"[^"]*"/.exec(key)?.[0];
 
 function markedOwner(mark: string): MarkedOwner | undefined {
   const owner = parseOwner(mark);

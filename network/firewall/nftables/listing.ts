@@ -69,7 +69,7 @@ export function parseElements(text: string, set: SetName): Element[] {
   };
   const end = (): void => {
     const { owner, value } = found;
-    const key = canonical(found.key);
+    const key = canonicalKey(set, found.key);
     if (key !== "")
       elements.push({
         set,
@@ -108,6 +108,16 @@ const canonical = (text: string): string =>
     .map((word) => (isIp(word) ? parseIp(word) : word))
     .join(" . ");
 
+/** A key whose last word is the number of a MAC, an IPv6 address or a protocol has it in hex. */
+function canonicalKey(set: SetName, key: string): string {
+  const { fields, type } = kindOf(set);
+  if (fields === undefined && !type.endsWith("ether_type")) return canonical(key);
+  const [last = "", ...others] = words(key.replaceAll('"', "")).toReversed();
+  if (!/^(?:0x[0-9a-f]+|[0-9]+)$/.test(last)) return canonical(key);
+  const first = others.map((word) => (type.startsWith("ifname") ? `"${word}"` : word));
+  return [...first, `0x${BigInt(last).toString(16)}`].join(" . ");
+}
+
 function listedSet(set: Json): ListedSet {
   const name = textOf(set["name"]);
   const flags = Array.isArray(set["flags"]) ? set["flags"] : [];
@@ -131,7 +141,7 @@ function listedSet(set: Json): ListedSet {
 function listedElement(set: SetName, listed: unknown): Element {
   const [first, second] = Array.isArray(listed) ? listed : [listed, undefined];
   const wrapped = objectOf(objectOf(first)?.["elem"]);
-  const key = wordsOf(wrapped === undefined ? first : wrapped["val"]);
+  const key = canonicalKey(set, wordsOf(wrapped === undefined ? first : wrapped["val"]));
   const owner = wrapped === undefined ? undefined : commentOf(wrapped);
   return { set, key, owner, ...(second === undefined ? {} : { value: wordsOf(second) }) };
 }

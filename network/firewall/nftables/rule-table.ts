@@ -156,8 +156,11 @@ export class RuleTable {
     const epoch = this.#ledger.epoch;
     const listing = await this.#list();
     if (this.#lacking !== undefined) return;
+    // Another program has deleted the table: whoever makes it again restores its elements.
+    const isLost = listing === undefined && this.#exists && this.#model.restored === true;
+    if (listing !== undefined || !isLost)
+      this.#elements.replace([...(listing?.sets.values() ?? [])].flatMap((set) => set.elements));
     this.#exists = listing !== undefined;
-    this.#elements.replace([...(listing?.sets.values() ?? [])].flatMap((set) => set.elements));
     this.#base = this.#judge(listing);
     this.#chains.clear();
     for (const name of wholeChains(listing, this.#rules, this.#model)) this.#chains.add(name);
@@ -229,6 +232,12 @@ export class RuleTable {
     this.#exists = edit.base !== "delete";
     if (edit.base !== "keep") this.#base = edit.base === "delete" ? "make" : "keep";
     this.#ledger.committed(before);
+  }
+
+  /** Restores none of these owners' elements. */
+  forget(owners: readonly string[]): void {
+    for (const owner of owners)
+      for (const element of this.#elements.of(owner)) this.#elements.delete(element);
   }
 
   /**

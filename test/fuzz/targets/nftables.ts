@@ -2,6 +2,7 @@ import { deepStrictEqual, ok } from "node:assert";
 import { ruleComments } from "../../../network/firewall/nftables/base.ts";
 import { diffBase, isOurs } from "../../../network/firewall/nftables/diff.ts";
 import { elementText, type Element, elementId } from "../../../network/model/nftables-sets.ts";
+import { parseDrops, placeDrops } from "../../../network/firewall/nftables/drops.ts";
 import { parseElements, parseListing } from "../../../network/firewall/nftables/listing.ts";
 import { parseRefusals } from "../../../network/firewall/nftables/refusals.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
@@ -74,10 +75,18 @@ const isProper = ({ key, value = "0" }: Element): boolean =>
     .split(" . ")
     .every((word) => /^(?:"[^"]*"|(?=.*[^:])[0-9A-Za-z.:/_-]+)$/.test(word) && word !== ".");
 
-/** What libnftables prints of our table, and of single elements. */
+const drop = (link: string): unknown => ({
+  elem: { val: { concat: [link, 1] }, counter: { packets: 3, bytes: 180 } },
+});
+
+/** What libnftables prints of our table, of single elements, and of what was dropped. */
 export const nftables: Target = {
   name: "nftables-text",
-  files: ["network/firewall/nftables/listing.ts", "network/firewall/nftables/refusals.ts"],
+  files: [
+    "network/firewall/nftables/listing.ts",
+    "network/firewall/nftables/refusals.ts",
+    "network/firewall/nftables/drops.ts",
+  ],
   except: ["placeRefusals"],
   seeds: [
     chosen(0, json(listing)),
@@ -87,6 +96,7 @@ export const nftables: Target = {
     chosen(1, utf8('elements = { "hyper0" . "hyper0" . fd00::1 comment "a, } : b" }')),
     chosen(1, utf8('elements = { "a')),
     chosen(2, json({ nftables: [{ set: { name: "refused", elem: refused } }] })),
+    chosen(3, json({ nftables: [{ set: { name: "drops", elem: [drop("tap2"), drop("7")] } }] })),
   ],
   words: [
     "elements = {",
@@ -118,6 +128,11 @@ export const nftables: Target = {
     (bytes) => {
       const found = valueOf(["FIREWALL_FAILED"], () => parseRefusals(textOf(bytes)));
       for (const { identity } of found ?? []) ok(identity < 2 ** 32);
+    },
+    (bytes) => {
+      const listed = valueOf(["FIREWALL_FAILED"], () => parseDrops(textOf(bytes))) ?? [];
+      const { drops, stale } = placeDrops(listed, new Map([[7, "tap7"]]));
+      if (drops.length + stale.length > listed.length) throw new Error("More than was listed");
     },
   ]),
 };

@@ -3,6 +3,12 @@ import type { Fault } from "../fault.ts";
 const translated = "test/kernel/firewall-translated.test.ts";
 const guard = "test/kernel/firewall-guard.test.ts";
 
+const ports = "test/kernel/port-guard.test.ts";
+const everyKind =
+  "a guest sends nothing in the name of another: each kind of frame is dropped, and counted at its port";
+const beforeThePort =
+  "the guard is there before a port joins its bridge, goes after it has left, and a tap of the same name inherits nothing";
+
 /**
  * What a network's guests may send, and to whom: names, forged sources, advertisements, the cloud's
  * metadata.
@@ -22,8 +28,8 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "forged senders reach the host and what is behind it",
-    file: "network/firewall/nftables/guard-tables.ts",
-    find: '"meta protocol { ip, ip6 } drop",',
+    file: "network/firewall/nftables/port-guard.ts",
+    find: '        drop("ipv4"),\n',
     put: "",
     noticedBy: {
       file: guard,
@@ -34,9 +40,9 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "what podnet gave a pod on lo is let through at every port",
-    file: "network/firewall/nftables/guard-tables.ts",
-    find: '"iifname . ip saddr @given4 return",',
-    put: '"ip saddr 10.7.0.0/24 return",',
+    file: "network/firewall/nftables/port-guard.ts",
+    find: '"iifname . ip saddr @addresses4 goto checked4",',
+    put: '"iifname . ip saddr @addresses4 goto checked4", "ip saddr 10.7.0.0/24 goto checked4",',
     noticedBy: {
       file: guard,
       title:
@@ -57,9 +63,9 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a guest advertises itself as its neighbours' router",
-    file: "network/firewall/nftables/guard-tables.ts",
-    find: '"meta protocol ip6 icmpv6 type { 134, 137 } drop",',
-    put: '"icmpv6 type { 134, 137 } drop",',
+    file: "network/firewall/nftables/port-guard.ts",
+    find: "`${six} icmpv6 type vmap",
+    put: "`icmpv6 type vmap",
     noticedBy: {
       file: guard,
       title:
@@ -69,9 +75,9 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "the guard judges ports of others",
-    file: "network/firewall/nftables/guard-tables.ts",
+    file: "network/firewall/nftables/port-guard.ts",
     find: "rules: [`meta iifgroup ${allPortGroups} jump port`],",
-    put: 'rules: ["jump port"], ...(allPortGroups === "" ? {} : {}),',
+    put: 'rules: ["jump port"],',
     noticedBy: {
       file: guard,
       title:
@@ -81,13 +87,80 @@ export const policyFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "guests speak IPv6 with each other on a network without",
-    file: "network/firewall/nftables/element.ts",
-    find: '...(has6 ? [] : [{ set: "without6", key: group, owner } as const]),',
-    put: "",
+    file: "network/firewall/nftables/port-elements.ts",
+    find: '[{ set: "without6" as const, key: group }]',
+    put: "[]",
     noticedBy: {
       file: guard,
       title:
         "nftables: on a network without IPv6 guests exchange none, and one that gets IPv6 lets it through",
+    },
+  },
+  {
+    kind: "access",
+    name: "a rule accepts what guests send before their senders are looked at",
+    file: "network/firewall/nftables/port-guard.ts",
+    find: "rules: [notePort, ",
+    put: 'rules: [notePort, "meta protocol ip accept", ',
+    noticedBy: { file: ports, title: everyKind },
+  },
+  {
+    kind: "access",
+    name: "ARP is not looked at",
+    file: "network/firewall/nftables/port-guard.ts",
+    find: "arp : goto resolution",
+    put: "arp : accept",
+    noticedBy: { file: ports, title: everyKind },
+  },
+  {
+    kind: "access",
+    name: "the link-layer address inside of neighbor discovery is not looked at",
+    file: "network/firewall/nftables/port-guard.ts",
+    find: "`ip6 length ${length} ${head} ${type} iifname . ${mac} @macs accept`",
+    put: "`ip6 length ${length} ${head} ${type} accept`",
+    noticedBy: { file: ports, title: everyKind },
+  },
+  {
+    kind: "access",
+    name: "a guest chooses the link-local address of its gateway",
+    file: "network/firewall/nftables/port-elements.ts",
+    find: '[{ set: "links" as const, key: `${group} . ${hex(linkLocalOf(mac))}` }]',
+    put: "[]",
+    noticedBy: {
+      file: ports,
+      title: "a guest that chooses its link-local addresses uses any but those of others",
+    },
+  },
+  {
+    kind: "access",
+    name: "a tap inherits what an earlier one of its name might send",
+    file: "network/firewall/nftables/driver.ts",
+    find: "      ...elements.at(tap),\n",
+    put: "",
+    noticedBy: { file: ports, title: beforeThePort },
+  },
+  {
+    kind: "record",
+    name: "a port joins its bridge before the guard knows it",
+    file: "network/bridge/compare.ts",
+    find: `    ...(await view.firewall.comparePorts([fragment], signal)),
+    ...(await comparePorts(view, fragment)),
+`,
+    put: `    ...(await comparePorts(view, fragment)),
+    ...(await view.firewall.comparePorts([fragment], signal)),
+`,
+    noticedBy: { file: ports, title: beforeThePort },
+  },
+  {
+    kind: "repair",
+    name: "a table of the guard comes back without ports",
+    file: "network/firewall/nftables/port-guard.ts",
+    find: "  restored: true,\n",
+    put: "",
+    noticedBy: {
+      file: ports,
+      title:
+        "a table that another program deleted comes back with all ports, which are never without it for long",
     },
   },
   {

@@ -150,17 +150,27 @@ function change(tables: Map<string, FakeTable>, line: string): void {
 }
 
 function addSet({ sets }: FakeTable, rest: string): void {
-  const [, name = "", type = "", value, flags, comment] =
-    /^(\w+) \{ type ([^;:]+?)(?: : ([^;]+))?;( flags interval;)?(?: size \d+; flags dynamic;)? comment "([^"]*)"; \}$/.exec(
+  const [, name = "", named = "", value, flags, comment] =
+    /^(\w+) \{ (?:type|typeof) ([^;:]+?)(?: : ([^;]+))?;( flags interval;)?(?: size \d+; flags dynamic;)? comment "([^"]*)"; \}$/.exec(
       rest,
     ) ?? [];
   if (name === "") throw new NftRefused(`syntax error: ${rest}`);
   const found = sets.get(name);
   const interval = flags !== undefined;
+  const type = typeOf(named);
   if (found === undefined) sets.set(name, { type, value, interval, comment, elements: new Map() });
   else if (found.type !== type || found.value !== value || found.interval !== interval)
     throw new NftRefused(exists);
 }
+
+/** The types of fields, where a set is declared by those. */
+const typeOf = (named: string): string =>
+  named
+    .split(" . ")
+    .map((word) => (word.startsWith("@") ? "integer" : word.replace(/^iif(name|group)$/, typeName)))
+    .join(" . ");
+
+const typeName = (_whole: string, of: string): string => (of === "name" ? "ifname" : "devgroup");
 
 function addChain({ chains }: FakeTable, rest: string): void {
   const [, name = "", type, at, priority] =

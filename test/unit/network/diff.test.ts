@@ -6,7 +6,8 @@ import type { IfName } from "../../../core/names.ts";
 import { changesText } from "../../../network/bridge/change-text.ts";
 import { portGroup } from "../../../network/model/desired.ts";
 import { describeFragment } from "../../../network/bridge/describe.ts";
-import { bridgeMac, diffNetwork } from "../../../network/bridge/diff-network.ts";
+import { diffNetwork } from "../../../network/bridge/diff-network.ts";
+import { bridgeMac } from "../../../network/model/bridge-mac.ts";
 import { diffPod } from "../../../network/bridge/diff-pod.ts";
 import type { ObservedLink, ObservedNetwork } from "../../../network/model/observed.ts";
 import {

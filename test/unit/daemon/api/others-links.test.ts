@@ -20,7 +20,11 @@ const attach =
     );
 
 test("bridges and taps of others are for administrators; everything else is for whoever may create pods", (t) => {
-  for (const specs of [[network, bridge], [tap], [network, lo]])
+  const unguarded: InterfaceSpec = { ...network, port: { guard: false } };
+  t.like(t.throws(attach("operator", network, unguarded), { code: "PERMISSION_DENIED" }), {
+    field: "spec.interfaces[1].port.guard",
+  });
+  for (const specs of [[network, bridge], [tap], [network, lo], [unguarded]])
     t.notThrows(attach("admin", ...specs));
   t.notThrows(attach("operator", network, lo));
   t.like(t.throws(attach("operator", network, bridge), { code: "PERMISSION_DENIED" }), {

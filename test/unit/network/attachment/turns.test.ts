@@ -16,6 +16,7 @@ test("what is asked of one attachment is done one after the other, of several si
     apply: unasked,
     diff: unasked,
     remove: unasked,
+    inspectRules: unasked,
     async inspect(part): Promise<Inspection> {
       part();
       await new Promise<void>((resolve) => ends.push(resolve));

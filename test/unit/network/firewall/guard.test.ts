@@ -40,7 +40,7 @@ const absent: NftablesSource = {
 async function tried(source: NftablesSource) {
   const memory = new Memory("here");
   const tables = guardTables.map((model) => new RuleTable(source, memory, model));
-  const guard = new Guard(tables, memory, false);
+  const guard = new Guard(tables, memory, { off: false, hostSeed: "test" });
   const network = networkFragment();
   const changes = await guard.compareNetwork(network, signal);
   for (const change of changes)
