@@ -15,7 +15,11 @@ const top = path.resolve(import.meta.dirname, "..");
 const directory = path.join(top, "build/programs");
 
 /** Programs, and the sources they begin with. bin/podnetd and bin/podnet start them. */
-const programs = { podnetd: "daemon/main/main.ts", podnet: "cli/main.ts" } as const;
+const programs = {
+  podnetd: "daemon/main/main.ts",
+  podnet: "cli/main.ts",
+  "podnet-relay": "relay/main.ts",
+} as const;
 
 /** What is a library of machine code stays where it is. */
 const external = ["koffi"];

@@ -42,3 +42,31 @@ export function jailArgv(plan: VmPlan, host: JailHost): readonly string[] {
     ["--"],
   ].flat();
 }
+
+/** A program that is no machine, and needs the host's network and no capability. */
+export interface NetworkProgram {
+  /** Absolute path of podnet-jail. */
+  readonly launcher: string;
+  readonly uid: number;
+  /** The directory where it may write; its user owns it. */
+  readonly runDir: string;
+  /** The descriptor on which the launcher reports. */
+  readonly reportFd: number;
+  /** Files that it reads. */
+  readonly files: readonly string[];
+  /** Descriptors that it may have at once. */
+  readonly openFiles: number;
+}
+
+/** The part before the program's own command line. Pure. */
+export const networkProgramArgv = (given: NetworkProgram): readonly string[] =>
+  [
+    given.launcher,
+    ["--uid", `${given.uid}`],
+    ["--run", given.runDir],
+    ["--report", `${given.reportFd}`],
+    ["--network", "host"],
+    ["--open-files", `${given.openFiles}`],
+    given.files.flatMap((file) => ["--read", file]),
+    ["--"],
+  ].flat();

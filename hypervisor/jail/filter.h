@@ -18,7 +18,9 @@
 #define REFUSE ANSWER(SECCOMP_RET_ERRNO | EPERM)
 #define DENY(name) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##name, 0, 1), REFUSE
 
+/* Only a program that shares the host's network has sockets of IP. */
 static void install_filter(void) {
+    const unsigned unix_family = 1, inet_family = jail.host_network ? 2 : 1, inet6_family = jail.host_network ? 10 : 1;
     struct sock_filter filter[] = {
         LOAD(arch), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NATIVE, 1, 0), ANSWER(SECCOMP_RET_KILL_PROCESS),
         LOAD(nr),
@@ -41,8 +43,10 @@ static void install_filter(void) {
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1), ANSWER(SECCOMP_RET_ERRNO | ENOSYS),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 4), LOAD(args[0]),
         BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, NEW_NAMESPACES, 0, 1), REFUSE, ANSWER(SECCOMP_RET_ALLOW),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3), LOAD(args[0]),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 1 /* AF_UNIX */, 1, 0), REFUSE,
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 5), LOAD(args[0]),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, unix_family, 3, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, inet_family, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, inet6_family, 1, 0), REFUSE,
         ANSWER(SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {sizeof filter / sizeof *filter, filter};

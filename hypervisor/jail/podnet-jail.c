@@ -3,7 +3,7 @@
  * paths in its arguments.
  *
  * podnet-jail --uid N --run DIR --report FD [--oom-score N] [--cgroup DIR]... [--read PATH]...
- *   [--device PATH]... [--group GID] -- PROGRAM [ARGUMENT]...
+ *   [--device PATH]... [--group GID] [--network host] [--open-files N] -- PROGRAM [ARGUMENT]...
  *
  * The program inherits only the descriptors 0 to FD - 1. The launcher writes to FD: `pid N`, the
  * pid seen from the host, then `ready` right before it executes the program, or `error TEXT`; the
@@ -54,11 +54,11 @@ struct piece {
 };
 
 static struct {
-    unsigned uid, group;
-    int has_group, report, cgroups, pieces, oom_score;
+    unsigned uid, group, open_files;
+    int has_group, host_network, report, cgroups, pieces, oom_score;
     const char *run, *cgroup[MANY];
     struct piece piece[MANY];
-} jail = {.report = -1};
+} jail = {.report = -1, .open_files = 4096};
 
 /* Paths that a dynamic program of a usual distribution needs, if they exist. */
 static const char *const system_paths[] = {"/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache",
@@ -102,6 +102,8 @@ static char **parse(char **word) {
         else if (!strcmp(option, "--group")) jail.group = number(value, 0xfffffffeu), jail.has_group = 1;
         else if (!strcmp(option, "--report")) jail.report = (int)number(value, 1023);
         else if (!strcmp(option, "--oom-score")) jail.oom_score = (int)number(value, 1000);
+        else if (!strcmp(option, "--open-files")) jail.open_files = number(value, 1u << 20);
+        else if (!strcmp(option, "--network") && !strcmp(value, "host")) jail.host_network = 1;
         else if (!strcmp(option, "--run")) jail.run = value;
         else if (!strcmp(option, "--read")) add(value, READ);
         else if (!strcmp(option, "--device")) add(value, DEVICE);
@@ -296,7 +298,7 @@ static _Noreturn void confined(char **program) {
     check(sethostname("pod", 3), "set", "host name");
     change_root();
     limit(RLIMIT_CORE, "core files", 0);
-    limit(RLIMIT_NOFILE, "open files", 4096);
+    limit(RLIMIT_NOFILE, "open files", jail.open_files);
     check(fcntl(jail.report, F_SETFD, FD_CLOEXEC), "keep", "the report");
     check(syscall(SYS_close_range, jail.report + 1, ~0u, 0), "close", "descriptors");
     drop_privileges();
@@ -309,7 +311,8 @@ static _Noreturn void confined(char **program) {
 int main(int count, char **words) {
     char **program = parse(words);
     raise_oom_score(jail.oom_score);
-    const int flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET | SIGCHLD;
+    int flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | SIGCHLD;
+    if (!jail.host_network) flags |= CLONE_NEWNET;
     /* Without a reader the write fails, and with it the start. */
     signal(SIGPIPE, SIG_DFL);
     long child = syscall(SYS_clone, flags, NULL, NULL, NULL, NULL);

@@ -1,6 +1,7 @@
+import { existsSync, readFileSync } from "node:fs";
 import test from "ava";
 import { clientHellos } from "../fixtures/starts.ts";
-import { RelaySite, siteAddresses } from "../lab/relay-site.ts";
+import { childrenOf, RelaySite, siteAddresses } from "../lab/relay-site.ts";
 import { until } from "../lab/until.ts";
 
 const { one, two, six } = siteAddresses;
@@ -301,6 +302,29 @@ test.serial(
       "the end",
       async () => (await site.visit({ host: one, port: 443 })).ended === "refused",
     );
+  },
+);
+
+test.serial(
+  "the relay does all this without capabilities, as a user of its own, with only its files",
+  async (t) => {
+    const uid = 2_000_060_009;
+    await using site = await RelaySite.open(uid);
+    await site.policy(allowed);
+    await site.answer({ "api.example": [one, six] });
+    t.regex(await site.curl("https://api.example/", one), /sni=api.example/);
+    t.regex(await site.curl("http://api.example/", six), /host=api.example/);
+    t.is(await site.curl("https://other.example/", one), "exit 35");
+    const [pid] = childrenOf(site.relay.pid as number);
+    const status = readFileSync(`/proc/${pid}/status`, "utf8");
+    for (const each of ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"])
+      t.regex(status, new RegExp(`^${each}:\\t0+$`, "m"), each);
+    t.regex(status, new RegExp(`^Uid:\\t${uid}\\t${uid}\\t${uid}\\t${uid}$`, "m"));
+    t.regex(status, /^NoNewPrivs:\t1$/m);
+    t.regex(status, /^Seccomp:\t2$/m);
+    t.regex(readFileSync(`/proc/${pid}/limits`, "utf8"), /^Max open files +2100 +2100/m);
+    for (const hidden of ["etc/passwd", "root", "run/netns", "home"])
+      t.false(existsSync(`/proc/${pid}/root/${hidden}`), hidden);
   },
 );
 

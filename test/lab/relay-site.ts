@@ -1,15 +1,18 @@
 import { execFile, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { chownSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import { type Ip, parseIp } from "../../core/address.ts";
 import { compile, type Surroundings } from "../../policy/compile.ts";
+import { networkProgramArgv } from "../../hypervisor/jail/argv.ts";
+import { findLauncher } from "../../hypervisor/jail/launcher.ts";
 import { canonicalName, type DomainName } from "../../policy/domain.ts";
 import { readPolicy } from "../../policy/read-policy.ts";
 import type { FromRelay, RelayVerdict, ToRelay } from "../../relay/messages.ts";
+import { relayProgram } from "../../relay/program.ts";
 import { type Lab, labAddresses, type Machine, openLab } from "./lab.ts";
 import type { Visit, Visited } from "./site-client.ts";
 
@@ -53,10 +56,8 @@ export class RelaySite implements AsyncDisposable {
     control.on("error", () => {});
   }
 
-  /** `start` is the relay's command line without its arguments. */
-  static async open(
-    start: readonly [string, ...string[]] = [process.execPath, path.join(top, "relay/main.ts")],
-  ): Promise<RelaySite> {
+  /** With the relay confined as podnetd confines it, as `uid`; else it runs from its sources. */
+  static async open(uid?: number): Promise<RelaySite> {
     await using made = new AsyncDisposableStack();
     const lab = made.use(await openLab());
     const directory = made.adopt(mkdtempSync(path.join(tmpdir(), "relay-")), (at) =>
@@ -68,8 +69,8 @@ export class RelaySite implements AsyncDisposable {
       made.adopt(await site(lab.internet, directory, address), ended);
     const control = path.join(directory, "control");
     const relay = made.adopt(
-      lab.host.spawn([...start, String(relayPort), control, "1000"], {
-        stdio: ["ignore", "pipe", "inherit"],
+      lab.host.spawn([...startOf(directory, uid), String(relayPort), control, "1000"], {
+        stdio: ["ignore", "pipe", "inherit", "pipe"],
       }),
       ended,
     );
@@ -149,11 +150,28 @@ export class RelaySite implements AsyncDisposable {
   }
 }
 
+function startOf(directory: string, uid: number | undefined): readonly [string, ...string[]] {
+  if (uid === undefined) return [process.execPath, path.join(top, "relay/main.ts")];
+  chownSync(directory, uid, uid);
+  const { argv, files } = relayProgram(top, process.execPath);
+  const launcher = findLauncher();
+  const place = { launcher, uid, runDir: directory, reportFd: 3, files, openFiles: 2100 };
+  const [first = "", ...others] = networkProgramArgv(place);
+  return [first, ...others, ...argv];
+}
+
 async function ended(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
-  child.kill("SIGKILL");
+  // The launcher ends as the program ends that it waits for.
+  const [confined] = childrenOf(child.pid as number);
+  if (confined === undefined) child.kill("SIGKILL");
+  else process.kill(confined, "SIGKILL");
   await once(child, "exit");
 }
+
+/** The processes that a process has started. */
+export const childrenOf = (pid: number): readonly number[] =>
+  readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean).map(Number);
 
 async function site(on: Machine, directory: string, address: string): Promise<ChildProcess> {
   const [key, certificate] = [path.join(directory, "key.pem"), path.join(directory, "cert.pem")];

@@ -8,6 +8,7 @@ import { containerFaults } from "./faults/containers.ts";
 import { copyFaults } from "./faults/copy.ts";
 import { crashFaults } from "./faults/crash.ts";
 import { driftFaults } from "./faults/drift.ts";
+import { egressFaults } from "./faults/egress.ts";
 import { firewallFaults } from "./faults/firewall.ts";
 import { guardFaults } from "./faults/guard.ts";
 import { guestsFaults } from "./faults/guests.ts";
@@ -56,6 +57,7 @@ export const faults: readonly Fault[] = [
   ...attachmentFaults,
   ...containerFaults,
   ...namesFaults,
+  ...egressFaults,
   ...firewallFaults,
   ...nftablesFaults,
   ...driftFaults,
