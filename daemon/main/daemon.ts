@@ -162,8 +162,12 @@ export async function openDaemon(
   await countPods();
   node.metrics.followTraffic(countPods);
   // (Where rules cannot be read, the other metrics are shown.)
-  const lookAtRefusals = () =>
-    node.network.observe.refusals(AbortSignal.timeout(refusalsMs)).catch(() => []);
+  const lookAtRefusals = async () => {
+    const { observe } = node.network;
+    const refusals = await observe.refusals(AbortSignal.timeout(refusalsMs)).catch(() => []);
+    const drops = await observe.drops(AbortSignal.timeout(refusalsMs)).catch(() => []);
+    return { refusals, drops };
+  };
   if (config.podMetrics)
     node.metrics.followPods(async () =>
       usageOfPods(node.pods.held(), await countLinks(), systemClock, await lookAtRefusals()),

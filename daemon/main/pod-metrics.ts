@@ -3,6 +3,7 @@ import type { Clock } from "../../core/clock.ts";
 import type { IfName, PodName } from "../../core/names.ts";
 import type { DiskUsage, VmUsage } from "../../hypervisor/driver.ts";
 import type { CountedLink, LinkCounters } from "../../linux/rtnetlink/counters.ts";
+import type { Drop } from "../../network/firewall/nftables/drops.ts";
 import type { Refusal } from "../../network/firewall/nftables/refusals.ts";
 import type { LivePod } from "../pods/lifecycle/live-pod.ts";
 import { staying, withNic } from "../pods/store/pod-plan.ts";
@@ -19,6 +20,8 @@ export interface PodUsage {
     readonly counters: LinkCounters;
     /** What the host refused of it, by kind. */
     readonly refused: readonly Pick<Refusal, "kind" | "packets">[];
+    /** What the guard dropped of what it sent, by kind. */
+    readonly dropped: readonly Pick<Drop, "kind" | "packets">[];
   }[];
 }
 
@@ -27,18 +30,20 @@ export async function usageOfPods(
   pods: readonly LivePod[],
   links: ReadonlyMap<string, CountedLink>,
   clock: Clock,
-  refusals: readonly Refusal[],
+  { refusals, drops }: { readonly refusals: readonly Refusal[]; readonly drops: readonly Drop[] },
 ): Promise<readonly PodUsage[]> {
   const machines = await sampleMachines(pods, clock);
   const refusedOf = Map.groupBy(refusals, ({ link }) => link);
+  const droppedOf = Map.groupBy(drops, ({ link }) => link);
   return pods.map(({ plan }) => ({
     pod: plan.name,
     machine: machines.get(plan.podId)?.usage,
     interfaces: withNic(staying(plan.interfaces)).flatMap(({ guestName, nic }) => {
       const link = links.get(nic.tap);
-      return link === undefined
-        ? []
-        : [{ name: guestName, counters: link.counters, refused: refusedOf.get(nic.tap) ?? [] }];
+      if (link === undefined) return [];
+      const refused = refusedOf.get(nic.tap) ?? [];
+      const dropped = droppedOf.get(nic.tap) ?? [];
+      return [{ name: guestName, counters: link.counters, refused, dropped }];
     }),
   }));
 }
@@ -144,6 +149,16 @@ export function podMetrics(read: () => Promise<readonly PodUsage[]>): readonly M
       ({ interfaces }) =>
         interfaces.flatMap(({ name, refused }) =>
           refused.map(({ kind, packets }): Line => [{ interface: name, kind }, packets]),
+        ),
+    ),
+    metric(
+      Counter,
+      "guard_dropped_packets_total",
+      "Frames that the guard dropped: not sent with the interface's own MAC and addresses, or of another kind",
+      ["interface", "kind"],
+      ({ interfaces }) =>
+        interfaces.flatMap(({ name, dropped }) =>
+          dropped.map(({ kind, packets }): Line => [{ interface: name, kind }, packets]),
         ),
     ),
     metric(

@@ -23,7 +23,14 @@ const web = {
       { path: "/b", readBytes: 0, readRequests: 0, writeBytes: 0, writeRequests: 0 },
     ],
   },
-  interfaces: [{ name: "eth0", counters, refused: [{ kind: "host", packets: 4 }] }],
+  interfaces: [
+    {
+      name: "eth0",
+      counters,
+      refused: [{ kind: "host", packets: 4 }],
+      dropped: [{ kind: "arp-ip", packets: 5 }],
+    },
+  ],
 } as unknown as PodUsage;
 const bare = {
   pod: "bare",
@@ -60,6 +67,7 @@ test("each pod's use, in base units, with its interfaces and disks", async (t) =
     'podnet_pod_network_dropped_packets_total{pod="web",interface="eth0",direction="rx"} 2',
     'podnet_pod_network_dropped_packets_total{pod="web",interface="eth0",direction="tx"} 1',
     'podnet_pod_refused_packets_total{pod="web",interface="eth0",kind="host"} 4',
+    'podnet_pod_guard_dropped_packets_total{pod="web",interface="eth0",kind="arp-ip"} 5',
     'podnet_pod_disk_bytes_total{pod="web",disk="0",direction="read"} 10',
     'podnet_pod_disk_bytes_total{pod="web",disk="0",direction="write"} 20',
     'podnet_pod_disk_bytes_total{pod="web",disk="1",direction="read"} 0',
