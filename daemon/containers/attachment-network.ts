@@ -11,8 +11,12 @@ import type { Inspection } from "../../network/bridge/inspect.ts";
  * to the host go only by it.
  */
 export interface AttachmentNetwork {
-  /** Converges the host and the namespace to the fragment. */
-  ensure(fragment: AttachmentFragment, signal: AbortSignal): Promise<AttachmentObserved>;
+  /** Converges the namespace to the fragment, and the host to `planned`, by default the fragment. */
+  ensure(
+    fragment: AttachmentFragment,
+    signal: AbortSignal,
+    planned?: AttachmentFragment,
+  ): Promise<AttachmentObserved>;
   /**
    * Compares the host with the fragment that `now` returns in its turn, and repairs it if asked to;
    * see `network/containers`.

@@ -139,7 +139,9 @@ export class Attachments implements AsyncDisposable {
         const definitions = networks.list();
         const fragmentOf = (each: AttachmentPlan): AttachmentFragment =>
           attachmentFragment(each, definitions, config.cni);
-        const observed = await network.ensure(fragmentOf(plan), limit);
+        // The link may get another MAC as soon as ADD is answered.
+        const awaiting = fragmentOf(awaitingPlugins(plan));
+        const observed = await network.ensure(fragmentOf(plan), limit, awaiting);
         throwIfAborted(limit, "The ADD");
         const result = resultOf(plan, observed, request.config.prevResult);
         const attached = awaitingPlugins(inNamespace(plan, observed.namespace));

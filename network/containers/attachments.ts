@@ -67,20 +67,25 @@ export class Attachments implements Disposable {
    * Inspects everything that the attachment owns and repairs it: the pair of links, the inside,
    * rates, the port and its rules, in this order, so that traffic starts when everything is there.
    * A second call changes nothing. If a step fails after a pair was made, the next `sweep` removes
-   * the pair.
+   * the pair. `planned` is what the port is from then on, if other than the fragment.
    *
    * Throws `NETNS_UNUSABLE`, `NAME_IN_USE`, `BRIDGE_CONFLICT`, `BRIDGE_FULL`, `NETLINK_FAILED`,
    * `SYSCALL_FAILED`, `CANCELLED`, and the errors of rules.
    */
-  ensure(fragment: AttachmentFragment, signal: AbortSignal): Promise<AttachmentObserved> {
+  ensure(
+    fragment: AttachmentFragment,
+    signal: AbortSignal,
+    planned: AttachmentFragment = fragment,
+  ): Promise<AttachmentObserved> {
     return this.#inTurn(fragment.key, signal, async () => {
+      const port = hostPart(planned);
       if (fragment.madeByCaller === true) {
         await findHostEnd(this.#kernel, fragment);
-        await this.#host.apply(hostPart(fragment), signal);
+        await this.#host.apply(port, signal);
         return this.#observe(fragment);
       }
       using inside = this.#open(fragment);
-      const behind = await this.#make(fragment, inside, signal);
+      const behind = await this.#make(fragment, port, inside, signal);
       return { ...(await this.#observe(fragment)), namespace: inside.identity, behind };
     });
   }
@@ -227,7 +232,7 @@ export class Attachments implements Disposable {
       return {
         found: await compareLinks(this.#kernel, inside, fragment),
         mend: async () => {
-          await this.#make(fragment, inside, signal);
+          await this.#make(fragment, hostPart(fragment), inside, signal);
         },
       };
     });
@@ -251,6 +256,7 @@ export class Attachments implements Disposable {
    */
   async #make(
     fragment: AttachmentFragment,
+    port: AttachedFragment,
     inside: Inside,
     signal: AbortSignal,
   ): Promise<readonly RouteDesired[]> {
@@ -258,7 +264,7 @@ export class Attachments implements Disposable {
     try {
       const behind = await setUpLinks(this.#kernel, inside, fragment, pair);
       throwIfAborted(signal, what);
-      await this.#host.apply(hostPart(fragment), signal);
+      await this.#host.apply(port, signal);
       return behind;
     } catch (error) {
       if (pair.isNew) await this.#undo(fragment);
