@@ -11,7 +11,7 @@ import type { Inspection } from "../../network/bridge/inspect.ts";
  * to the host go only by it.
  */
 export interface AttachmentNetwork {
-  /** Converges the namespace to the fragment, and the host to `planned`, by default the fragment. */
+  /** Converges the namespace to the fragment, and the host to `planned` (default: the fragment). */
   ensure(
     fragment: AttachmentFragment,
     signal: AbortSignal,
