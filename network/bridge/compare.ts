@@ -10,14 +10,14 @@ import {
 import { bridgeSettings, diffNetwork, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import { diffPod } from "./diff-pod.ts";
 import type { FirewallFacts } from "../firewall/driver.ts";
-import type { GuardedDriver } from "../firewall/guarded.ts";
+import type { PolicedDriver } from "../firewall/policed.ts";
 import type { Firewall } from "../firewall/open.ts";
 import { bridgeNf, diffHairpin, portsOnBridges } from "./hairpin.ts";
 import { observeNetwork, observePod, readOptional } from "./observe.ts";
 
 /** The interfaces to observe the host with, and the configuration. */
 export interface View extends Kernel {
-  readonly firewall: GuardedDriver;
+  readonly firewall: PolicedDriver;
   /** Why parts of the guard are not in force, a line each. */
   readonly guardLacking: () => readonly string[];
   readonly refusals: Firewall["refusals"];
@@ -54,6 +54,7 @@ export function compareRules(view: View, fragment: PluggedFragment): Comparison 
     const passes = (family: Family): boolean | undefined => bridgeNf(view.sysctl, family);
     return [
       ...(await view.firewall.comparePorts([fragment], signal)),
+      ...(await view.firewall.comparePolicies([fragment], signal)),
       ...diffHairpin(portsOnBridges(fragment, observed), observed, passes),
       ...(await compareOwnRules(view, fragment, signal)),
     ];
@@ -96,9 +97,10 @@ async function comparePod(
   fragment: PluggedFragment,
   signal: AbortSignal,
 ): Promise<Change[]> {
-  // The guard before links: a port that joins its bridge sends what is its own from the first
-  // frame. Links before rules, so that a published port leads to a pod that can answer.
+  // Policy and guard before links: they decide about the first frame of a port that joins its
+  // bridge. Links before rules, so that a published port leads to a pod that can answer.
   return [
+    ...(await view.firewall.comparePolicies([fragment], signal)),
     ...(await view.firewall.comparePorts([fragment], signal)),
     ...(await comparePorts(view, fragment)),
     ...(await compareOwnRules(view, fragment, signal)),

@@ -6,7 +6,11 @@ import {
   type PublishedDesired,
   redirectedTo,
 } from "../model/desired.ts";
+import type { PolicyOf } from "../firewall/policed.ts";
 import type { HostConntrack } from "../kernel/kernel.ts";
+import type { DecisionList } from "../../policy/compile.ts";
+import { decide } from "../../policy/decide.ts";
+import type { Protocol } from "../../policy/model.ts";
 
 /** Numbers in the IP header. */
 const protocols = { tcp: 6, udp: 17, sctp: 132 } as const;
@@ -47,6 +51,41 @@ const addressesOf = (pods: readonly PluggedFragment[]): readonly Ip[] => [
     ),
   ),
 ];
+
+/**
+ * Ends the flows of pods that their policies do not allow any more. Their packets are refused
+ * already, but the other end could still send to a pod that is silent.
+ */
+export async function endDenied(
+  pods: readonly PluggedFragment[],
+  policyOf: PolicyOf,
+  conntrack: HostConntrack,
+): Promise<void> {
+  for (const pod of pods) {
+    const decisions = policyOf(pod);
+    if (decisions === undefined) continue;
+    const addresses = addressesOf([pod]);
+    const denies = (list: DecisionList, flow: Flow, ip: Ip): boolean => {
+      const protocol = policyProtocol(flow.protocol);
+      const { sourcePort: port } = flow.reply;
+      if (protocol === undefined) return false;
+      const known = { ip, protocol, ...(port === undefined ? {} : { port }) };
+      return decide(list, known).verdict === "deny";
+    };
+    // (What the chains see: the destination after it was translated.)
+    const begun = await conntrack.flows("original", addresses);
+    await conntrack.forget(
+      begun.filter((flow) => denies(decisions.egress, flow, flow.reply.source)),
+    );
+    const taken = await conntrack.flows("reply", addresses);
+    await conntrack.forget(
+      taken.filter((flow) => denies(decisions.ingress, flow, flow.original.source)),
+    );
+  }
+}
+
+const policyProtocol = (number: number): Protocol | undefined =>
+  (({ 1: "icmp", 6: "tcp", 17: "udp", 58: "icmp", 132: "sctp" }) as const)[number];
 
 /** Ends the flows that came by ports not published any more. */
 export async function endWithdrawn(pod: PluggedFragment, conntrack: HostConntrack): Promise<void> {

@@ -1,5 +1,6 @@
 import type { PodnetError } from "../../core/errors.ts";
 import type { FirewallName } from "../firewall/open.ts";
+import type { PolicyOf } from "../firewall/policed.ts";
 import type { HostKernel } from "../kernel/kernel.ts";
 import type { Remembered } from "../kernel/memory.ts";
 import type { Change } from "../model/change.ts";
@@ -24,6 +25,8 @@ export interface HostNetworkOptions {
   readonly remember?: (value: Remembered) => void;
   /** The seed of bridges' MACs. Default: the machine's id. */
   readonly hostSeed?: string;
+  /** What decides about the flows of a pod or container. Default: no policy does. */
+  readonly policyOf?: PolicyOf;
   /** The kernel to observe and change. Default: the real one. */
   readonly kernel?: HostKernel;
   /** Called when rules are compared and written once more; a second failure is thrown. */
@@ -31,7 +34,16 @@ export interface HostNetworkOptions {
 }
 
 /** Desired state of a part of the host. */
-export type Desired = Fragment | RunningPods;
+export type Desired = Fragment | RunningPods | PolicyChange;
+
+/**
+ * The rules of these pods' and containers' policies as they are now, in one transaction, and no
+ * other rules. Existing flows that are not allowed any more end.
+ */
+interface PolicyChange {
+  readonly kind: "policies";
+  readonly pods: readonly PluggedFragment[];
+}
 
 /**
  * At podnetd's start, before anything else: all that these pods send and receive by, so that their

@@ -126,7 +126,7 @@ async function inspectTogether(
   return inspections;
 }
 
-/** The guard's elements and the rules of several pods, one change for each table. */
+/** The policies, the guard's elements and the rules of several pods, one change for each table. */
 async function compareTogether(
   { firewall }: View,
   some: readonly PluggedFragment[],
@@ -134,6 +134,7 @@ async function compareTogether(
 ): Promise<Change[]> {
   const ruled = some.filter(({ published }) => published !== undefined);
   return [
+    ...(await firewall.comparePolicies(some, signal)),
     ...(await firewall.comparePorts(some, signal)),
     ...(ruled.length === 0 ? [] : await firewall.comparePods(ruled, signal)),
   ];

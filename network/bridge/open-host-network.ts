@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { isPodnetError, type PodnetError, toPodnetError } from "../../core/errors.ts";
 import { openFirewall } from "../firewall/open.ts";
+import type { PolicyOf } from "../firewall/policed.ts";
 import { openHostKernel } from "../kernel/kernel.ts";
 import { Memory, type Remembered } from "../kernel/memory.ts";
 import { SerialQueue } from "../kernel/queue.ts";
@@ -10,7 +11,7 @@ import type { OverlayRuled } from "../model/overlay.ts";
 import { applyAll, throwFailures } from "./apply.ts";
 import { compareFragment, type Comparison, type View } from "./compare.ts";
 import { describeFragment } from "./describe.ts";
-import { endFlows, endWithdrawn } from "./flows.ts";
+import { endDenied, endFlows, endWithdrawn } from "./flows.ts";
 import type { Desired, HostNetwork, HostNetworkOptions } from "./host-network.ts";
 import { type Inspection, inspect, type InspectOptions, nothingFound } from "./inspect.ts";
 import { type HealRules, inspectRules } from "./inspect-rules.ts";
@@ -24,6 +25,7 @@ export function openHostNetwork(options: HostNetworkOptions): HostNetwork {
 }
 
 class OpenHostNetwork implements HostNetwork {
+  readonly #policyOf: PolicyOf;
   readonly #view: View;
   readonly observe: HostObservations;
   readonly #queue = new SerialQueue();
@@ -31,10 +33,12 @@ class OpenHostNetwork implements HostNetwork {
 
   constructor(options: HostNetworkOptions) {
     this.#repeated = options.repeated;
-    const { iptables, chain, hostSeed = machineId(), kernel = openHostKernel() } = options;
+    const { hostSeed = machineId(), kernel = openHostKernel() } = options;
     const memory = new Memory(kernel.identity, options.remembered, options.remember);
     const { firewall = "iptables" } = options;
-    const opened = openFirewall({ kernel, memory, firewall, iptables, chain, hostSeed });
+    const { policyOf = () => undefined } = options;
+    this.#policyOf = policyOf;
+    const opened = openFirewall({ ...options, kernel, memory, firewall, hostSeed, policyOf });
     this.#view = { ...kernel, ...opened, hostSeed, memory };
     this.observe = hostObservations(this.#view, kernel, (look, signal) =>
       this.#queue.run(look, signal),
@@ -84,7 +88,9 @@ class OpenHostNetwork implements HostNetwork {
       () =>
         desired.kind === "running-pods"
           ? this.#prepare(desired.pods, signal)
-          : this.#apply(desired, signal),
+          : desired.kind === "policies"
+            ? this.#police(desired.pods, signal)
+            : this.#apply(desired, signal),
       signal,
     );
   }
@@ -94,6 +100,8 @@ class OpenHostNetwork implements HostNetwork {
     if (target.kind === "connections") await endFlows(target.of, this.#view.conntrack);
     else if (target.kind === "withdrawn-connections")
       await endWithdrawn(target.of, this.#view.conntrack);
+    else if (target.kind === "denied-connections")
+      await endDenied(target.of, this.#policyOf, this.#view.conntrack);
     else return this.#takeAway(compareRemoval(this.#view, target), signal);
     return [];
   }
@@ -170,6 +178,13 @@ class OpenHostNetwork implements HostNetwork {
         if (!isPodnetError(error) || isPodnetError(error, "CANCELLED")) throw error;
       }
     }
+    return done;
+  }
+
+  async #police(pods: readonly PluggedFragment[], signal: AbortSignal): Promise<readonly Change[]> {
+    const done: Change[] = [];
+    const policies: Comparison = () => this.#view.firewall.comparePolicies(pods, signal);
+    await this.#converge(policies, done, false, signal);
     return done;
   }
 

@@ -32,6 +32,8 @@ export type Removal =
    * judges an established connection.
    */
   | { readonly kind: "withdrawn-connections"; readonly of: PluggedFragment }
+  /** Connections of pods that their policies do not allow any more. */
+  | { readonly kind: "denied-connections"; readonly of: readonly PluggedFragment[] }
   /** Forwarding of families that no network has any more goes back to what it was. */
   | { readonly kind: "forwarding"; readonly families: readonly Family[] }
   /** What bears our mark and has no row. */
@@ -42,7 +44,7 @@ export type Removal =
 /** Removals that look at links and rules; connections are in conntrack alone. */
 export type ComparedRemoval = Exclude<
   Removal,
-  { readonly kind: "connections" | "withdrawn-connections" }
+  { readonly kind: "connections" | "withdrawn-connections" | "denied-connections" }
 >;
 
 /** The remains of the target, in parts that do not depend on each other. */
@@ -88,7 +90,9 @@ function compareOwner(view: View, target: Fragment | FragmentKey): Comparison[] 
     const published = "published" in target && target.published !== undefined;
     const isOwned = (owner: Owner): boolean => owner.kind === target.kind && owner.key === key;
     const rules: Comparison = (signal) => view.firewall.compareRemoval(isOwned, signal);
-    return published ? [links, guard, rules] : [links, guard];
+    const policy: Comparison = (signal) => view.firewall.comparePolicyRemoval(isOwned, signal);
+    // (The rules' removal takes the policy along.)
+    return [links, guard, published ? rules : policy];
   }
   const isOwned = (owner: Owner): boolean => owner.kind === "network" && owner.key === key;
   // One that failed just after its birth has no mark yet.

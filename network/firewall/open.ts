@@ -10,8 +10,8 @@ import { policyTable } from "./nftables/policy-table.ts";
 import { sendersTable } from "./nftables/senders-table.ts";
 import { Ledger, RuleTable } from "./nftables/rule-table.ts";
 import type { FirewallDriver } from "./driver.ts";
-import { Guard, guarded, type GuardedDriver } from "./guarded.ts";
-import { policed } from "./policed.ts";
+import { Guard, guarded } from "./guarded.ts";
+import { policed, type PolicedDriver, type PolicyOf } from "./policed.ts";
 
 /** The drivers for the host's rules. */
 export type FirewallName = "iptables" | "nftables";
@@ -24,10 +24,11 @@ export interface FirewallOptions {
   readonly chain: string;
   /** The seed of bridges' MACs. */
   readonly hostSeed: string;
+  readonly policyOf: PolicyOf;
 }
 
 export interface Firewall {
-  readonly firewall: GuardedDriver;
+  readonly firewall: PolicedDriver;
   /** Looks for what the other driver left when it was configured, and takes all of it away. */
   readonly formerRules: (signal: AbortSignal) => Promise<Change[]>;
   /** Whether the other driver's rules are in force, as far as is remembered. */
@@ -45,7 +46,7 @@ export interface Firewall {
  * by itself.
  */
 export function openFirewall(options: FirewallOptions): Firewall {
-  const { kernel, memory, firewall, iptables, chain, hostSeed } = options;
+  const { kernel, memory, firewall, iptables, chain, hostSeed, policyOf } = options;
   const ledger = new Ledger(kernel.nftables);
   const ruleTable = new RuleTable(ledger, memory);
   const nftables = (configured: boolean): FirewallDriver =>
@@ -61,8 +62,8 @@ export function openFirewall(options: FirewallOptions): Firewall {
     guardLacking: () => guard.lacking,
     refusals: (links) => guard.refusals(links),
   };
-  const restricted = (driver: FirewallDriver): GuardedDriver =>
-    guarded(policed(driver, policies, memory), guard);
+  const restricted = (driver: FirewallDriver): PolicedDriver =>
+    policed({ driver: guarded(driver, guard), table: policies, memory, policyOf });
   if (firewall === "nftables" && !off) {
     return {
       firewall: restricted(nftables(true)),

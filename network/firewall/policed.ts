@@ -1,74 +1,91 @@
 import type { Change } from "../model/change.ts";
-import type { PluggedFragment } from "../model/desired.ts";
+import type { FragmentKey, PluggedFragment } from "../model/desired.ts";
+import type { Decisions } from "../../policy/compile.ts";
 import type { Memory } from "../kernel/memory.ts";
-import type { FirewallDriver } from "./driver.ts";
+import type { MarkedOwner } from "./nftables/elements.ts";
+import type { GuardedDriver } from "./guarded.ts";
 import { NftablesDriver } from "./nftables/driver.ts";
 import { policyChains, policyElements } from "./nftables/policy-table.ts";
 import type { RuleTable } from "./nftables/rule-table.ts";
 
-const hasPolicy = ({ policy }: PluggedFragment): boolean => policy !== undefined;
+/**
+ * What decides about the flows of a pod or container; undefined where no policy does. It is asked
+ * whenever its rules are compared, for it changes with other pods, and not with its own plan.
+ */
+export type PolicyOf = (owner: FragmentKey) => Decisions | undefined;
+
+/** A driver of pods that have policies. */
+export interface PolicedDriver extends GuardedDriver {
+  /**
+   * The changes that give these pods and containers the rules of their policies, and no other
+   * rules: in one commit. Throws as `comparePods`.
+   */
+  comparePolicies(fragments: readonly PluggedFragment[], signal: AbortSignal): Promise<Change[]>;
+  /** The changes that remove these owners' policies, and no other rules. */
+  comparePolicyRemoval(
+    removed: (owner: MarkedOwner) => boolean,
+    signal: AbortSignal,
+  ): Promise<Change[]>;
+}
+
+export interface Policing {
+  readonly driver: GuardedDriver;
+  readonly table: RuleTable;
+  readonly memory: Memory;
+  readonly policyOf: PolicyOf;
+}
 
 /**
  * A driver whose pods have policies as well: their table is there from the first pod with a policy
  * on, whichever driver writes the other rules. Pods without a policy cost it nothing.
  */
-export function policed(driver: FirewallDriver, table: RuleTable, memory: Memory): FirewallDriver {
+export function policed({ driver, table, memory, policyOf }: Policing): PolicedDriver {
   const policies = new NftablesDriver({
     table,
     memory,
     configured: false,
     ofNetwork: () => [],
-    ofPod: policyElements,
-    chainsOf: policyChains,
+    ofPod: (pod) => policyElements(pod, policyOf(pod)),
+    chainsOf: (pod) => policyChains(policyOf(pod)),
     ofOverlay: () => [],
   });
+  /** Those that have rules, or may have some. */
+  const some = (fragments: readonly PluggedFragment[]): readonly PluggedFragment[] =>
+    memory.madeTable(table.model.name)
+      ? fragments
+      : fragments.filter((fragment) => policyOf(fragment) !== undefined);
   const compare = async (
     fragments: readonly PluggedFragment[],
     signal: AbortSignal,
   ): Promise<Change[]> => {
-    const some = fragments.filter(hasPolicy);
-    const [only] = some;
+    const [only, ...others] = some(fragments);
     if (only === undefined) return [];
-    return some.length === 1
+    return others.length === 0
       ? policies.comparePod(only, signal)
-      : policies.comparePods(some, signal);
+      : policies.comparePods([only, ...others], signal);
   };
+  const compareRemoval: PolicedDriver["comparePolicyRemoval"] = async (removed, signal) =>
+    memory.madeTable(table.model.name) ? policies.compareRemoval(removed, signal) : [];
   return {
-    compareNetwork: (fragment, signal) => driver.compareNetwork(fragment, signal),
-    // Policies first: no port is open before they decide about its packets.
-    comparePod: async (fragment, signal) => [
-      ...(await compare([fragment], signal)),
-      ...(await driver.comparePod(fragment, signal)),
-    ],
-    comparePods: async (fragments, signal) => [
-      ...(await compare(fragments, signal)),
-      ...(await driver.comparePods(fragments, signal)),
-    ],
+    ...driver,
+    comparePolicies: compare,
+    comparePolicyRemoval: compareRemoval,
     deviating: async (fragments, signal) => {
-      const some = fragments.filter(hasPolicy);
+      const looked = some(fragments);
       const found = new Set([
-        ...(some.length === 0 ? [] : await policies.deviating(some, signal)),
+        ...(looked.length === 0 ? [] : await policies.deviating(looked, signal)),
         ...(await driver.deviating(fragments, signal)),
       ]);
       return fragments.filter((fragment) => found.has(fragment));
     },
-    compareOverlay: (overlay, signal) => driver.compareOverlay(overlay, signal),
-    compareSenders: (change, signal) => driver.compareSenders(change, signal),
     // Policies go last.
     compareRemoval: async (removed, signal) => [
       ...(await driver.compareRemoval(removed, signal)),
-      ...(memory.madeTable(table.model.name) ? await policies.compareRemoval(removed, signal) : []),
+      ...(await compareRemoval(removed, signal)),
     ],
-    fingerprint: (signal) => driver.fingerprint(signal),
-    facts: (signal) => driver.facts(signal),
-    describeOverlay: (overlay) => driver.describeOverlay(overlay),
     describe: (fragment) => [
       ...(fragment.kind === "network" ? [] : policies.describe(fragment)),
       ...driver.describe(fragment),
-    ],
-    describeChange: (before, after) => [
-      ...(hasPolicy(before) || hasPolicy(after) ? policies.describeChange(before, after) : []),
-      ...driver.describeChange(before, after),
     ],
   };
 }

@@ -10,7 +10,6 @@ import {
 } from "../../core/address.ts";
 import type { HostAccess } from "../../core/host-access.ts";
 import type { IfName } from "../../core/names.ts";
-import type { Decisions } from "../../policy/compile.ts";
 
 /**
  * The link group, route protocol and comment that mark podnet's objects. Unmarked objects are never
@@ -137,12 +136,6 @@ interface Plugged {
    * Addresses beyond its networks' subnets that it may send from.
    */
   readonly sources?: readonly SourceDesired[];
-  /**
-   * What decides about its flows; `none` if it has a policy no more, and absent if it has never had
-   * one. A fragment with it has a list `published` as well: both are rules, and are looked at
-   * together.
-   */
-  readonly policy?: Decisions | "none";
 }
 
 /**

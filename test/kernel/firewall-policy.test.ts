@@ -4,7 +4,7 @@ import type { PodFragment } from "../../network/model/desired.ts";
 import { compile, type Decisions } from "../../policy/compile.ts";
 import { decide } from "../../policy/decide.ts";
 import { readPolicy } from "../../policy/read-policy.ts";
-import { driversUnderTest } from "../lab/firewall-drivers.ts";
+import { type DriverUnderTest, driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
   dualNetwork,
   dualPod,
@@ -25,16 +25,6 @@ const decisions = (fields: object): Decisions =>
     hostServices: [],
     cloudMetadata: false,
   });
-
-const pod = (
-  n: number,
-  policy: Decisions | "none",
-  more: Partial<PodFragment> = {},
-): PodFragment => ({
-  ...dualPod(n, []),
-  policy,
-  ...more,
-});
 
 const toOutside = {
   default: "deny",
@@ -64,10 +54,18 @@ const toOutside = {
   ],
 };
 
-async function openSite(
-  options: (typeof driversUnderTest)[number]["options"],
-): Promise<FirewallSite> {
-  const site = await FirewallSite.open(options);
+/** A host whose pods 2 and 3 may have policies, and servers outside. */
+interface Stage extends AsyncDisposable {
+  readonly site: FirewallSite;
+  /** Gives pods a policy, or takes it from them, as podnetd does when policies change. */
+  police(decided: Decisions | undefined, ...pods: readonly PodFragment[]): Promise<void>;
+}
+
+async function openStage(
+  options: DriverUnderTest["options"] = { firewall: "nftables", iptables: "auto" },
+): Promise<Stage> {
+  const policies = new Map<string, Decisions>();
+  const site = await FirewallSite.open(options, { policies });
   await site.ensure(dualNetwork());
   for (const n of [2, 3]) {
     await site.pod(n);
@@ -75,7 +73,18 @@ async function openSite(
   }
   await site.serve("outside", "tcp", 9001, 9002, 9003, 9004);
   await site.serve("outside", "udp", 9053, 9054);
-  return site;
+  return {
+    site,
+    async police(decided, ...pods) {
+      for (const { key } of pods) {
+        policies.delete(key);
+        if (decided !== undefined) policies.set(key, decided);
+      }
+      await site.host.apply({ kind: "policies", pods }, signal);
+      await site.host.remove({ kind: "denied-connections", of: pods }, signal);
+    },
+    [Symbol.asyncDispose]: () => site[Symbol.asyncDispose](),
+  };
 }
 
 const flows = [
@@ -116,9 +125,10 @@ for (const { name, options } of driversUnderTest)
   test.serial(
     `the kernel decides about a pod's flows as the policy does, at once (${name})`,
     async (t) => {
-      await using site = await openSite(options);
+      await using stage = await openStage(options);
+      const { site } = stage;
       const policy = decisions(toOutside);
-      await site.ensure(pod(2, policy));
+      await stage.police(policy, dualPod(2));
       t.deepEqual(await outcomes(site, "pod2"), decided(policy));
       t.true(
         (await outcomes(site, "pod3")).every((line) => line.endsWith("passes")),
@@ -126,10 +136,10 @@ for (const { name, options } of driversUnderTest)
       );
       // Changed, and taken away: without a look at other pods, and the chains go along.
       const closed = decisions({ default: "deny", rules: [] });
-      await site.ensure(pod(2, closed));
+      await stage.police(closed, dualPod(2));
       t.deepEqual(await outcomes(site, "pod2"), decided(closed));
       t.false(decided(closed).some((line) => line.endsWith("passes")));
-      await site.ensure(pod(2, "none"));
+      await stage.police(undefined, dualPod(2));
       t.true((await outcomes(site, "pod2")).every((line) => line.endsWith("passes")));
       t.notRegex(
         await site.inside("host", "nft", "list", "ruleset"),
@@ -142,7 +152,8 @@ for (const { name, options } of driversUnderTest)
 test.serial(
   "a policy of what others begin holds for published ports, and not for answers",
   async (t) => {
-    await using site = await openSite({ firewall: "nftables", iptables: "auto" });
+    await using stage = await openStage();
+    const { site } = stage;
     const ports = [
       published(2, 4, { hostPort: 8081, podPort: 81 }),
       published(2, 4, { hostPort: 8082, podPort: 82 }),
@@ -155,7 +166,8 @@ test.serial(
         ],
       },
     });
-    await site.ensure(pod(2, policy, { published: ports }));
+    await stage.police(policy, dualPod(2, ports));
+    await site.ensure(dualPod(2, ports));
     await site.serve("pod2", "tcp", 81, 82);
     const at = hostAddresses[4].outer;
     t.regex(await site.ask("outside", "tcp", at, 8081), / 81$/);
@@ -170,16 +182,17 @@ test.serial(
 test.serial(
   "pods with one policy share its chain, and each keeps it when another one goes",
   async (t) => {
-    await using site = await openSite({ firewall: "nftables", iptables: "auto" });
+    await using stage = await openStage();
+    const { site } = stage;
     const policy = decisions(toOutside);
-    await site.ensure(pod(2, policy), pod(3, policy));
+    await stage.police(policy, dualPod(2), dualPod(3));
     const chains = async (): Promise<number> =>
       [...(await site.inside("host", "nft", "list", "ruleset")).matchAll(/chain policy_/g)].length;
     t.is(await chains(), 2, "one a direction");
-    await site.host.remove(pod(2, policy), signal);
+    await site.host.remove(dualPod(2), signal);
     t.is(await chains(), 2);
     t.deepEqual(await outcomes(site, "pod3"), decided(policy));
-    await site.host.remove(pod(3, policy), signal);
+    await site.host.remove(dualPod(3), signal);
     t.is(await chains(), 0);
   },
 );
@@ -187,9 +200,10 @@ test.serial(
 test.serial(
   "what others take from a policy's chain is put back, and flows stay closed",
   async (t) => {
-    await using site = await openSite({ firewall: "nftables", iptables: "auto" });
+    await using stage = await openStage();
+    const { site } = stage;
     const policy = decisions(toOutside);
-    await site.ensure(pod(2, policy));
+    await stage.police(policy, dualPod(2));
     const table = "inet podnet_policy";
     const [chain = ""] =
       /policy_\w+/.exec(await site.inside("host", "nft", "list", "table", ...table.split(" "))) ??
@@ -204,7 +218,7 @@ test.serial(
     for (const damage of damages) {
       await site.inside("host", "nft", damage);
       await site.host.inspectRules(
-        () => [pod(2, policy)],
+        () => [dualPod(2)],
         () => true,
         signal,
       );
@@ -214,10 +228,11 @@ test.serial(
 );
 
 test.serial("a flow that exists ends with the rule that allowed it", async (t) => {
-  await using site = await openSite({ firewall: "nftables", iptables: "auto" });
-  await site.ensure(pod(2, decisions(toOutside)));
+  await using stage = await openStage();
+  const { site } = stage;
+  await stage.police(decisions(toOutside), dualPod(2));
   t.regex(await site.talk("pod2", outsideAddress[4], 9053), / 9053$/);
-  await site.ensure(pod(2, decisions({ default: "deny", rules: [] })));
+  await stage.police(decisions({ default: "deny", rules: [] }), dualPod(2));
   t.notRegex(await site.heard("pod2", 9053), / 9053$/);
   t.regex(await site.talk("pod3", outsideAddress[4], 9053), / 9053$/, "another pod's goes on");
 });

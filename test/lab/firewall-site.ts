@@ -12,6 +12,7 @@ import type {
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { type HostNetwork, type HostNetworkOptions } from "../../network/bridge/host-network.ts";
 import { type HostKernel, openHostKernel } from "../../network/kernel/kernel.ts";
+import type { Decisions } from "../../policy/compile.ts";
 import { podMark } from "../../network/model/ownership.ts";
 import type { DriverUnderTest } from "./firewall-drivers.ts";
 import { ownNetns } from "./netns.ts";
@@ -128,6 +129,8 @@ export interface SiteOptions {
   readonly prepare?: () => Promise<unknown>;
   /** What podnet is given for a kernel. */
   readonly kernel?: (real: HostKernel) => HostKernel;
+  /** Policies of pods by their ids. */
+  readonly policies?: ReadonlyMap<string, Decisions>;
 }
 
 /**
@@ -146,7 +149,7 @@ export class FirewallSite implements AsyncDisposable {
 
   static async open(
     options: DriverUnderTest["options"],
-    { prepare, kernel }: SiteOptions = {},
+    { prepare, kernel, policies }: SiteOptions = {},
   ): Promise<FirewallSite> {
     await ownNetns();
     // Addresses of links may be used at once.
@@ -156,6 +159,7 @@ export class FirewallSite implements AsyncDisposable {
       hostSeed: "test",
       ...options,
       ...(kernel === undefined ? {} : { kernel: kernel(openHostKernel()) }),
+      policyOf: ({ key }) => policies?.get(key),
     });
     await site.#machine("outside", "out0", [`192.0.2.20/24`, "2001:db8:2::20/64"]);
     await batch([

@@ -172,11 +172,7 @@ export class NftablesDriver implements FirewallDriver {
       return some.filter((each) => !texts.has(`${each.set} ${elementText(each)}`)).map(named);
     };
     const edit = { remove: without(had, has), add: without(has, had) };
-    const names = new Set(this.#chainsOf(before).map(({ name }) => name));
-    const fill = this.#chainsOf(after).filter(({ name }) => !names.has(name));
-    const table =
-      this.#options.chainsOf === undefined ? {} : { table: this.#options.table.model.name };
-    return commands({ base: "keep", ...table, ...edit, fill }).map((command) => `nft ${command}`);
+    return commands({ base: "keep", ...edit }).map((command) => `nft ${command}`);
   }
 
   #compare(

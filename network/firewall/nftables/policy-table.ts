@@ -1,5 +1,5 @@
 import { familyOf, ipOf } from "../../../core/address.ts";
-import type { DecisionList } from "../../../policy/compile.ts";
+import type { DecisionList, Decisions } from "../../../policy/compile.ts";
 import type { PluggedFragment } from "../../model/desired.ts";
 import { type Element, policySets, type SetName } from "../../model/nftables-sets.ts";
 import { publishedMark } from "../../model/ownership.ts";
@@ -36,17 +36,17 @@ export const policyTable: TableModel = {
   owns: chainPrefix,
 };
 
-/** The chains of a pod's or container's decisions; none without a policy. Pure. */
-export function policyChains({ policy }: PluggedFragment): readonly PolicyChain[] {
-  if (policy === undefined || policy === "none") return [];
-  const both = [policyChain(policy.egress, "egress"), policyChain(policy.ingress, "ingress")];
+/** The chains of a pod's or container's decisions. Pure. */
+export function policyChains(decisions: Decisions | undefined): readonly PolicyChain[] {
+  if (decisions === undefined) return [];
+  const { egress, ingress } = decisions;
+  const both = [policyChain(egress, "egress"), policyChain(ingress, "ingress")];
   return [...new Map(both.map((chain) => [chain.name, chain])).values()];
 }
 
 /** The elements that lead from a pod's addresses to its chains. Pure. */
-export function policyElements(pod: PluggedFragment): Element[] {
-  const { policy } = pod;
-  if (policy === undefined || policy === "none") return [];
+export function policyElements(pod: PluggedFragment, decisions: Decisions | undefined): Element[] {
+  if (decisions === undefined) return [];
   const owner = publishedMark(pod);
   const leads = (direction: Direction, list: DecisionList): Element[] => {
     const value = `jump ${policyChain(list, direction).name}`;
@@ -57,7 +57,7 @@ export function policyElements(pod: PluggedFragment): Element[] {
       owner,
     }));
   };
-  return [...leads("egress", policy.egress), ...leads("ingress", policy.ingress)];
+  return [...leads("egress", decisions.egress), ...leads("ingress", decisions.ingress)];
 }
 
 /** Where a pod is seen from: its bridges, and its addresses there. */
