@@ -10,6 +10,7 @@ import { NetworkService } from "./gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "./gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "./gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "./gen/podnet/v1/pod_service_pb.ts";
+import { PolicyService } from "./gen/podnet/v1/policy_service_pb.ts";
 import { defaultSocket, openSocketPath } from "./socket-path.ts";
 
 export interface ConnectOptions {
@@ -29,6 +30,7 @@ export interface Podnet extends Disposable {
   readonly networks: Client<typeof NetworkService>;
   readonly overlays: Client<typeof OverlayService>;
   readonly cni: Client<typeof CniService>;
+  readonly policies: Client<typeof PolicyService>;
   readonly node: Client<typeof NodeService>;
   /** The socket or URL in use. */
   readonly target: string;
@@ -172,6 +174,7 @@ export function connectPodnet(options: ConnectOptions = {}): Podnet {
     networks: typedClient(NetworkService, transport, target),
     overlays: typedClient(OverlayService, transport, target),
     cni: typedClient(CniService, transport, target),
+    policies: typedClient(PolicyService, transport, target),
     node: typedClient(NodeService, transport, target),
     target,
     close,

@@ -24,6 +24,7 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   REQUEST_CONFLICT: Code.AlreadyExists,
   POD_NOT_FOUND: Code.NotFound,
   NETWORK_NOT_FOUND: Code.NotFound,
+  POLICY_NOT_FOUND: Code.NotFound,
   INTERFACE_NOT_FOUND: Code.NotFound,
   NETWORK_IN_USE: Code.FailedPrecondition,
   NETWORK_OVERLAP: Code.FailedPrecondition,

@@ -6,6 +6,7 @@ import { NetworkService } from "./gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "./gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "./gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "./gen/podnet/v1/pod_service_pb.ts";
+import { PolicyService } from "./gen/podnet/v1/policy_service_pb.ts";
 
 /** What a caller may do; each role may do what those before it may. */
 export const roles = ["viewer", "operator", "admin"] as const;
@@ -68,6 +69,14 @@ const overlays: RolesOf<typeof OverlayService> = {
 };
 // Where the plugin goes runs as root.
 const cni: RolesOf<typeof CniService> = { list: "viewer", install: "admin", uninstall: "admin" };
+// Who may create pods may not open what an administrator has closed.
+const policies: RolesOf<typeof PolicyService> = {
+  get: "viewer",
+  list: "viewer",
+  apply: "admin",
+  delete: "admin",
+  explain: "viewer",
+};
 const node: RolesOf<typeof NodeService> = {
   info: "viewer",
   health: "viewer",
@@ -82,6 +91,7 @@ const byService: Readonly<Record<string, Readonly<Record<string, Role>>>> = {
   [NetworkService.typeName]: networks,
   [OverlayService.typeName]: overlays,
   [CniService.typeName]: cni,
+  [PolicyService.typeName]: policies,
   [NodeService.typeName]: node,
   [Health.typeName]: health,
   [ServerReflection.typeName]: reflection,

@@ -16,6 +16,7 @@ import { addInterface } from "./commands/interface.ts";
 import { addList } from "./commands/list.ts";
 import { addLogs } from "./commands/logs.ts";
 import { addNetwork } from "./commands/network.ts";
+import { addPolicy } from "./commands/policy/policy.ts";
 import { addNodes } from "./commands/nodes.ts";
 import { addOverlay } from "./commands/overlay.ts";
 import { addStart } from "./commands/start.ts";
@@ -99,6 +100,7 @@ export function buildProgram(context: Context): Command {
     addPorts,
     addVerify,
     addNetwork,
+    addPolicy,
     addNodes,
     addOverlay,
     addCni,

@@ -13,6 +13,7 @@ import type { Journal } from "../events/journal.ts";
 import type { HostRecords } from "../overlays/records/host-records.ts";
 import type { OverlayControl } from "../overlays/view.ts";
 import type { Networks } from "../networks/networks.ts";
+import type { Policies } from "../policies/policies.ts";
 import type { Log } from "../../linux/log.ts";
 import type { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
@@ -44,6 +45,7 @@ export interface ServiceParts {
   /** For counters: reading them does not wait for changes of the host. */
   readonly netlink: Pick<Rtnetlink, "answers">;
   readonly networks: Networks;
+  readonly policies: Policies;
   readonly attachments: Attachments;
   readonly installation: Installation;
   readonly qemu: QemuOfHost;

@@ -4,6 +4,7 @@ import { NetworkService } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { PolicyService } from "../../api/gen/podnet/v1/policy_service_pb.ts";
 import { addHealth, ServingStatus } from "../../api/health.ts";
 import { Health } from "../../api/gen/grpc/health/v1/health_pb.ts";
 import { addReflection } from "../../api/reflection.ts";
@@ -14,13 +15,22 @@ import { networkService } from "./network-service.ts";
 import { nodeService } from "./node-service.ts";
 import { overlayService } from "./overlay-service.ts";
 import { podService } from "./pod-service.ts";
+import { policyService } from "./policy-service.ts";
 
-const services = [PodService, NetworkService, OverlayService, CniService, NodeService];
+const services = [
+  PodService,
+  NetworkService,
+  PolicyService,
+  OverlayService,
+  CniService,
+  NodeService,
+];
 
 /** Everything the API's socket answers. */
 export function addRoutes(router: ConnectRouter, parts: ServiceParts): void {
   addService(router, PodService, podService(parts));
   addService(router, NetworkService, networkService(parts));
+  addService(router, PolicyService, policyService(parts));
   addService(router, OverlayService, overlayService(parts));
   addService(router, CniService, cniService(parts));
   addService(router, NodeService, nodeService(parts));

@@ -5,6 +5,7 @@ import { bootMoment, type BootMoment } from "../../linux/boot-moment.ts";
 import type { Log } from "../../linux/log.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { type HostNetwork } from "../../network/bridge/host-network.ts";
+import type { PolicyOf } from "../../network/firewall/policed.ts";
 import { Attachments as KernelAttachments } from "../../network/containers/attachments.ts";
 import { hostPart } from "../../network/containers/host-part.ts";
 import type { AttachmentKernel } from "../../network/containers/kernel.ts";
@@ -25,6 +26,8 @@ import { Networks } from "../networks/networks.ts";
 import { recoverNetworks } from "../networks/recover.ts";
 import { Addresses } from "../ipam/addresses.ts";
 import type { Host } from "../pods/lifecycle/host.ts";
+import { PolicyDecisions } from "../policies/decisions.ts";
+import { Policies } from "../policies/policies.ts";
 import { Pods } from "../pods/pods.ts";
 import { PluginCalls } from "../pods/interfaces/plugin-calls.ts";
 import { openSandboxes } from "../pods/interfaces/sandboxes.ts";
@@ -82,6 +85,7 @@ export interface Node extends AsyncDisposable {
   readonly networks: Networks;
   readonly resolvers: Resolvers;
   readonly metrics: Metrics;
+  readonly policies: Policies;
   readonly attachments: Attachments;
 }
 
@@ -95,7 +99,8 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   // Before anything of the host is changed.
   refuseOrphans(db, { podsDir: config.podsDir, driver, kept });
   await using opened = new AsyncDisposableStack();
-  const network = opened.use(openNetwork(parts));
+  const decisions = new PolicyDecisions(db);
+  const network = opened.use(openNetwork(parts, (owner) => decisions.of(owner)));
   await publishFirst(network, db, config);
   const networkLog = logOf("network");
   const recovered = await recoverNetworks({ db, config, host: network, clock, log: networkLog });
@@ -185,6 +190,22 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   metrics.followAttachments(() => attachments.listAny());
   await attachments.recover(bootBefore === bootId);
   await sweep(network, records, db);
+  const policies = opened.use(
+    new Policies({
+      db,
+      decisions,
+      network,
+      fragments: () =>
+        records
+          .list()
+          .filter(hasMachine)
+          .map(({ plan }) => portsOf(plan, networks.list())),
+      journal,
+      clock,
+      log: networkLog,
+    }),
+  );
+  policies.start();
   // Not before: who has published port 53 keeps it.
   await networks.answerNames();
   await networks.followServers();
@@ -200,18 +221,20 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     networks,
     resolvers,
     metrics,
+    policies,
     attachments,
     [Symbol.asyncDispose]: () => held.disposeAsync(),
   };
 }
 
-function openNetwork({ db, config, kernel, logOf }: NodeParts): HostNetwork {
+function openNetwork({ db, config, kernel, logOf }: NodeParts, policyOf: PolicyOf): HostNetwork {
   const log = logOf("network");
   const remembered = getMeta(db, "network_memory");
   return openHostNetwork({
     firewall: config.firewall,
     iptables: config.disableIptables ? "off" : config.iptablesVariant,
     chain: config.iptablesChain,
+    policyOf,
     ...(remembered === undefined ? {} : { remembered: parseRemembered(remembered) }),
     remember: (value) => rememberNetwork(db, JSON.stringify(value)),
     repeated: (err) => log.warn({ err }, "Comparing and writing the firewall's rules once more"),

@@ -183,4 +183,12 @@ export const migrations: readonly Migration[] = [
   `,
   plansOfDecisions,
   attachmentsOfDecisions,
+  // Policies, as they were applied.
+  `
+  CREATE TABLE policies (
+    name       TEXT PRIMARY KEY,
+    document   TEXT NOT NULL,
+    created_ms INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  `,
 ];

@@ -49,7 +49,7 @@ export function policed({ driver, table, memory, policyOf }: Policing): PolicedD
     chainsOf: (pod) => policyChains(policyOf(pod)),
     ofOverlay: () => [],
   });
-  /** Those that have rules, or may have some. */
+  /** Of these, the pods and containers that have rules, or may have some. */
   const some = (fragments: readonly PluggedFragment[]): readonly PluggedFragment[] =>
     memory.madeTable(table.model.name)
       ? fragments

@@ -24,7 +24,12 @@ const pages: readonly {
     title: "Interfaces and published ports",
     commands: ["interface", "publish", "unpublish", "ports"],
   },
-  { file: "networks", title: "Networks and overlays", commands: ["network", "nodes", "overlay"] },
+  {
+    file: "networks",
+    title: "Networks and overlays",
+    commands: ["network", "nodes", "overlay"],
+  },
+  { file: "policies", title: "Policies", commands: ["policy"] },
   {
     file: "observe",
     title: "Watch, measure and verify",

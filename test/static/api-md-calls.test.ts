@@ -7,6 +7,7 @@ import { NetworkService } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { PolicyService } from "../../api/gen/podnet/v1/policy_service_pb.ts";
 
 const page = readFileSync(new URL("../../docs/reference/api.md", import.meta.url), "utf8");
 
@@ -14,6 +15,7 @@ test("docs/reference/api.md lists every call of every service, and no other", (t
   const services = [
     PodService,
     NetworkService,
+    PolicyService,
     OverlayService,
     CniService,
     NodeService,

@@ -1,0 +1,63 @@
+import { type Command, Option } from "commander";
+import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
+import { printDocument } from "../../output.ts";
+import { harmless } from "../../text.ts";
+import { addApply } from "./apply.ts";
+import { addExplain } from "./explain.ts";
+import { printPolicies } from "./show.ts";
+
+/** The commands about policies. */
+export function addPolicy(program: Command, context: Context): void {
+  const group = program
+    .command("policy")
+    .alias("policies")
+    .description("which flows pods may open, and others may open to them");
+  addList(group, context);
+  addGet(group, context);
+  addApply(group, context);
+  addDelete(group, context);
+  addExplain(group, context);
+}
+
+function addList(group: Command, context: Context): void {
+  const list = group.command("list", { isDefault: true });
+  addOutput(list.description("list policies and the pods that have them")).action(
+    async (options: OutputOptions) => {
+      const { policies } = await withPodnet(context, options, (podnet, signal) =>
+        podnet.policies.list({}, { signal }),
+      );
+      await printPolicies(context, options, policies);
+    },
+  );
+}
+
+function addGet(group: Command, context: Context): void {
+  group
+    .command("get")
+    .description("print a policy as it was applied")
+    .argument("<name>", "the policy")
+    .addOption(
+      new Option("-o, --output <format>", "how to print").choices(["json", "yaml"]).default("yaml"),
+    )
+    .action(async (name: string, options: OutputOptions & { readonly output: "json" | "yaml" }) => {
+      const { policy } = await withPodnet(context, options, (podnet, signal) =>
+        podnet.policies.get({ name }, { signal }),
+      );
+      await printDocument(context.io, options.output, policy?.document ?? {});
+    });
+}
+
+function addDelete(group: Command, context: Context): void {
+  group
+    .command("delete")
+    .description("delete policies; their pods may do again what no other policy denies")
+    .argument("<name...>", "the policies")
+    .action(async (names: readonly string[], options: OutputOptions) => {
+      await withPodnet(context, options, async (podnet, signal) => {
+        for (const name of names) {
+          const { existed } = await podnet.policies.delete({ name }, { signal });
+          if (!existed) context.io.stderr.write(`There was no policy ${harmless(name)}\n`);
+        }
+      });
+    });
+}

@@ -1,0 +1,133 @@
+import type { Clock } from "../../core/clock.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { type PodId, printable } from "../../core/names.ts";
+import type { Log } from "../../linux/log.ts";
+import type { HostNetwork } from "../../network/bridge/host-network.ts";
+import type { PluggedFragment } from "../../network/model/desired.ts";
+import { type Decision, decide, type Flow } from "../../policy/decide.ts";
+import type { Policy } from "../../policy/model.ts";
+import type { Journal } from "../events/journal.ts";
+import { WorkQueue } from "../reconcile/work-queue.ts";
+import type { Database } from "../store/database.ts";
+import type { PolicyDecisions } from "./decisions.ts";
+import { readDocument } from "./read-document.ts";
+import { deletePolicy, listPolicies, type PolicyRow, putPolicy } from "./store.ts";
+
+/** Milliseconds in which changes of several pods are one change of the rules. */
+const gatherMs = 20;
+const changeMs = 60_000;
+
+export interface PoliciesParts {
+  readonly db: Database;
+  readonly decisions: PolicyDecisions;
+  readonly network: Pick<HostNetwork, "apply" | "remove">;
+  /** Pods that run. */
+  readonly fragments: () => readonly PluggedFragment[];
+  readonly journal: Journal;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/**
+ * The node's policies. A change is stored first, and in force when its call answers; what the host
+ * refuses is tried again. Rules that choose pods by label follow those pods.
+ */
+export class Policies implements AsyncDisposable {
+  readonly #parts: PoliciesParts;
+  readonly #queue: WorkQueue<"rules">;
+  readonly #ended = new AbortController();
+
+  constructor(parts: PoliciesParts) {
+    this.#parts = parts;
+    const { log } = parts;
+    this.#queue = new WorkQueue({
+      place: "store",
+      backoff: { firstMs: 1000, longestMs: 30_000 },
+      onDegraded: (_key, { error }) =>
+        log.warn({ err: error }, "Failed to write the rules of policies; retrying"),
+      onRecovered: () => log.info({}, "The rules of policies are in force again"),
+    });
+  }
+
+  /** All, by name. */
+  list(): readonly PolicyRow[] {
+    return listPolicies(this.#parts.db);
+  }
+
+  /** Throws `POLICY_NOT_FOUND`. */
+  get(name: string): PolicyRow {
+    const found = this.list().find((policy) => policy.name === name);
+    if (found !== undefined) return found;
+    throw new PodnetError("POLICY_NOT_FOUND", `There is no policy "${printable(name)}"`, {
+      field: "name",
+      hint: "See podnet policy list",
+    });
+  }
+
+  /** The names of the pods that a policy chooses, in order. */
+  chosenBy(policy: Policy): readonly string[] {
+    return this.#parts.decisions.chosenBy(policy);
+  }
+
+  /** What would become of a pod's flow, by the rules that are in force. */
+  explain(id: PodId, direction: "egress" | "ingress", flow: Flow): Omit<Decision, "by"> {
+    const decisions = this.#parts.decisions.of({ kind: "pod", key: id });
+    if (decisions !== undefined) return decide(decisions[direction], flow);
+    return { verdict: "allow", policy: "podnet", rule: "default", reason: "no policy applies" };
+  }
+
+  /** Makes or replaces a policy. Throws as `readDocument` does, and what the host refuses. */
+  async apply(document: unknown): Promise<Policy> {
+    const { journal, db, clock } = this.#parts;
+    const policy = readDocument(document);
+    journal.transact("policy", () => putPolicy(db, policy.name, document, clock.now()));
+    await this.#changed();
+    return policy;
+  }
+
+  /** Whether there was one. */
+  async delete(name: string): Promise<boolean> {
+    const { journal, db } = this.#parts;
+    if (!this.list().some((policy) => policy.name === name)) return false;
+    journal.transact("policy", () => deletePolicy(db, name));
+    await this.#changed();
+    return true;
+  }
+
+  /**
+   * After a start, once all pods and containers are known: rules that changed meanwhile are
+   * written, and rules follow pods from now on.
+   */
+  start(): void {
+    if (this.list().length > 0) this.#queue.add("rules", () => this.#write());
+    void this.#follow().catch((thrown: unknown) => {
+      this.#parts.log.error({ err: thrown }, "Policies follow pods no more until podnetd starts");
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#ended.abort();
+    await this.#queue[Symbol.asyncDispose]();
+  }
+
+  #changed(): Promise<void> {
+    this.#parts.decisions.changed();
+    return this.#queue.run("rules", () => this.#write());
+  }
+
+  async #write(): Promise<void> {
+    const { network, fragments } = this.#parts;
+    const pods = fragments();
+    const signal = AbortSignal.any([this.#ended.signal, AbortSignal.timeout(changeMs)]);
+    await network.apply({ kind: "policies", pods }, signal);
+    await network.remove({ kind: "denied-connections", of: pods }, signal);
+  }
+
+  /** An event of any pod may have changed an address or a label that rules choose by. */
+  async #follow(): Promise<void> {
+    const { journal, decisions } = this.#parts;
+    const { signal } = this.#ended;
+    for await (const _event of journal.watch(journal.newest, signal))
+      if (decisions.followsPods) this.#queue.add("rules", () => this.#write(), gatherMs);
+  }
+}
