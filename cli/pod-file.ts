@@ -8,6 +8,26 @@ import { printable } from "../core/names.ts";
 const maxBytes = 1 << 20;
 
 /**
+ * Reads the documents of a JSON or YAML file, `-` for standard input; `---` stands between those of
+ * YAML. Throws `INVALID_ARGUMENT`.
+ */
+export async function readDocuments(file: string): Promise<readonly unknown[]> {
+  const text = readText(file);
+  const { parseAllDocuments } = await import("yaml");
+  const documents = [...parseAllDocuments(text, { prettyErrors: true })];
+  const error = documents.flatMap(({ errors }) => errors).at(0);
+  if (error !== undefined)
+    throw new PodnetError(
+      "INVALID_ARGUMENT",
+      `"${printable(file)}" is neither YAML nor JSON: ${error.message.split("\n")[0]}`,
+      { hint: "See docs/how-to/policies.md for a policy file", cause: error },
+    );
+  return documents
+    .map((each): unknown => each.toJS({ maxAliasCount: 100 }))
+    .filter((value) => value !== null);
+}
+
+/**
  * Reads a pod spec from a JSON or YAML file, `-` for standard input. The document is the spec
  * itself.
  */
@@ -26,26 +46,6 @@ export async function readPodFile(file: string): Promise<PodSpec> {
     );
   }
   return readJson(PodSpecSchema, value);
-}
-
-/**
- * Reads the documents of a JSON or YAML file, `-` for standard input; `---` stands between those of
- * YAML. Throws `INVALID_ARGUMENT`.
- */
-export async function readDocuments(file: string): Promise<readonly unknown[]> {
-  const text = readText(file);
-  const { parseAllDocuments } = await import("yaml");
-  const documents = [...parseAllDocuments(text, { prettyErrors: true })];
-  const error = documents.flatMap(({ errors }) => errors).at(0);
-  if (error !== undefined)
-    throw new PodnetError(
-      "INVALID_ARGUMENT",
-      `"${printable(file)}" is neither YAML nor JSON: ${error.message.split("\n")[0]}`,
-      { hint: "See docs/how-to/policies.md for a policy file", cause: error },
-    );
-  return documents
-    .map((each): unknown => each.toJS({ maxAliasCount: 100 }))
-    .filter((value) => value !== null);
 }
 
 /** The text of a file of at most 1 MiB, `-` for standard input. */

@@ -11,9 +11,9 @@ const reader = /^export (?:async )?(?:function\*? |const )((?:parse|decode|read)
 
 /** Readers that no fuzz target feeds by name, each with why. */
 const elsewhere: Readonly<Record<string, string>> = {
-  "cli/pod-file.ts: readPodFile": "reads a file; npm's yaml and `readJson` parse it",
   "cli/pod-file.ts: readDocuments":
     "reads a file; npm's yaml parses it, and podnetd reads the rest",
+  "cli/pod-file.ts: readPodFile": "reads a file; npm's yaml and `readJson` parse it",
   "cli/pod-file.ts: readText": "reads a file whole; looks at none of it",
   "daemon/containers/cni/read-body.ts: readBody":
     "reads a request's body whole; looks at none of it",
