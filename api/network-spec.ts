@@ -2,6 +2,7 @@ import type { Cidr, Ip, IpPrefix } from "../core/address.ts";
 import type { HostAccess } from "../core/host-access.ts";
 import type { IpRange } from "../core/ip-range.ts";
 import type { IfName, NetworkName } from "../core/names.ts";
+import type { RateLimits } from "../core/rate-limits.ts";
 
 /** A network as asked for, every field checked by itself. */
 export interface NetworkSpec {
@@ -28,6 +29,8 @@ export interface NetworkSpec {
   readonly hostAccess?: HostAccess;
   /** Connections of each interface at most, 0 is no limit; absent: `usualShare`. */
   readonly connections?: number;
+  /** Of each interface that does not say otherwise; absent: unlimited. */
+  readonly limits?: RateLimits;
 }
 
 export interface SubnetSpec {

@@ -1,5 +1,6 @@
 import { type Cidr, type Ip, ipOf, type IpPrefix, type Mac } from "../core/address.ts";
 import type { IfName, NetworkName, PodName } from "../core/names.ts";
+import type { RateLimits } from "../core/rate-limits.ts";
 
 /** A pod as asked for, every field checked: what the planner works from. Plain JSON. */
 export interface PodSpec {
@@ -134,6 +135,7 @@ export interface PortChoices {
   readonly learning?: boolean;
   /** Its guest may send anything. */
   readonly guard?: false;
+  readonly limits?: RateLimits;
 }
 
 export interface DnsSpec {

@@ -41,6 +41,7 @@ const pods: RolesOf<typeof PodService> = {
   addInterface: "operator",
   updateInterface: "operator",
   removeInterface: "operator",
+  limit: "operator",
   publishPorts: "operator",
   unpublishPorts: "operator",
   // A foreign socket, anywhere on the host.

@@ -26,6 +26,7 @@ import {
 } from "./pod-spec.ts";
 import { checkUnicast } from "./unicast.ts";
 import { checkCount, invalid } from "./fields.ts";
+import { changedLimits, validateLimits } from "../core/rate-limits.ts";
 import { refuseTwice } from "./unique-interfaces.ts";
 import { cniInterface, validateCni } from "./validate-cni.ts";
 
@@ -166,11 +167,13 @@ function validatePort(port: wire.BridgePort | undefined, field: string): PortCho
   const { vlan, isolated, learning, guard } = port;
   if (vlan !== undefined && (vlan < 1 || vlan > maxVlan))
     throw invalid(`${field}.vlan`, `${vlan} is no VLAN`, `Use 1 to ${maxVlan}, or leave it out`);
+  const limits = changedLimits(undefined, validateLimits(port.limits, `${field}.limits`));
   const choices = {
     ...(vlan === undefined ? {} : { vlan }),
     ...(isolated === undefined ? {} : { isolated }),
     ...(learning === undefined ? {} : { learning }),
     ...(guard === false ? { guard } : {}),
+    ...(limits === undefined ? {} : { limits }),
   };
   return Object.keys(choices).length === 0 ? undefined : choices;
 }
@@ -230,7 +233,7 @@ function parseGuestName(text: string, field: string): IfName {
 function parseTapName(text: string, field: string): IfName {
   const name = parseIfName(text, field);
   // Names podnet makes itself: of a pod's id and a digit.
-  if (/^pn[a-z2-7]{12}[0-9a-z]$/.test(name) || name === "lo")
+  if (/^p[ni][a-z2-7]{12}[0-9a-z]$/.test(name) || name === "lo")
     throw invalid(field, `"${name}" means something else`, "Use a name of your own");
   return name;
 }

@@ -7,6 +7,7 @@ import { parseIfName, parseNetworkName } from "../core/names.ts";
 import { checkCount, invalid } from "./fields.ts";
 import type * as wire from "./gen/podnet/v1/network_service_pb.ts";
 import type { NetworkSpec, SubnetSpec } from "./network-spec.ts";
+import { changedLimits, validateLimits } from "../core/rate-limits.ts";
 import { validateServers, validateSearch } from "./validate-dns.ts";
 
 const most = { ranges: 64, admit: 64 } as const;
@@ -27,6 +28,7 @@ export function validateNetwork(spec: wire.NetworkSpec | undefined): NetworkSpec
   const admit = validateAdmit(spec.admit);
   const hostAccess = validateHostAccess(spec.hostAccess);
   const connections = checkConnectionShare(spec.connections ?? usualShare);
+  const limits = changedLimits(undefined, validateLimits(spec.limits, "limits"));
   const name = parseNetworkName(spec.name, "name");
   const subnets = validateSubnets(spec.subnets);
   return {
@@ -45,6 +47,7 @@ export function validateNetwork(spec: wire.NetworkSpec | undefined): NetworkSpec
     ...(admit.length === 0 ? {} : { admit }),
     ...(hostAccess.length === 0 ? {} : { hostAccess }),
     ...(connections === usualShare ? {} : { connections }),
+    ...(limits === undefined ? {} : { limits }),
   };
 }
 

@@ -4,8 +4,10 @@ import {
   CniInterfaceSchema,
   type Interface,
   InterfaceSchema,
+  RateLimitsSchema,
   type RouteSchema,
 } from "../api/gen/podnet/v1/pod_spec_pb.ts";
+import { limitKeys, limitParts, limitsFrom, namesLimits } from "./limit-flags.ts";
 import { parseCount, parseParts } from "./parse.ts";
 import { usage } from "./usage.ts";
 
@@ -24,6 +26,7 @@ const keys = [
   "isolated",
   "learning",
   "guard",
+  ...limitKeys,
   "cni",
   "netns",
   "link",
@@ -37,7 +40,7 @@ export type InterfaceParts = Readonly<
 
 /** How an interface is written on the command line. */
 export const interfaceHelp =
-  "network=…|bridge=…|loopback, address=IP[/LEN][+…]|none, mac=…, mtu=…, gateway=…, metric=…, name=…, tap=…[,kept], vlan=…, isolated=on|off, learning=on|off, guard=on|off; cni[=LIST]|netns=PATH, link=…, name=…";
+  "network=…|bridge=…|loopback, address=IP[/LEN][+…]|none, mac=…, mtu=…, gateway=…, metric=…, name=…, tap=…[,kept], vlan=…, isolated=on|off, learning=on|off, guard=on|off, in=RATE, out=RATE, burst=BYTES, pps=COUNT (also in-burst, out-pps, …); cni[=LIST]|netns=PATH, link=…, name=…";
 
 /** Puts parts in the place of what an interface has. */
 export function overlay(into: Interface, parts: InterfaceParts): Interface {
@@ -54,12 +57,16 @@ export function overlay(into: Interface, parts: InterfaceParts): Interface {
   if (parts.loopback !== undefined) into.loopback = true;
   overlayCni(into, parts);
   const { vlan, isolated, learning, guard } = parts;
-  if ([vlan, isolated, learning, guard].every((part) => part === undefined)) return into;
+  const limits = limitParts(parts);
+  const given = [vlan, isolated, learning, guard].some((part) => part !== undefined);
+  if (!given && !namesLimits(limits)) return into;
   into.port ??= create(BridgePortSchema);
   if (vlan !== undefined) into.port.vlan = parseCount("VLAN", vlan);
   if (isolated !== undefined) into.port.isolated = parseSwitch("isolated", isolated);
   if (learning !== undefined) into.port.learning = parseSwitch("learning", learning);
   if (guard !== undefined) into.port.guard = parseSwitch("guard", guard);
+  if (namesLimits(limits))
+    into.port.limits = create(RateLimitsSchema, limitsFrom(limits, into.port.limits));
   return into;
 }
 

@@ -7,6 +7,8 @@ import {
   type SubnetSpec,
   SubnetSpecSchema,
 } from "../api/gen/podnet/v1/network_service_pb.ts";
+import { RateLimitsSchema } from "../api/gen/podnet/v1/pod_spec_pb.ts";
+import { limitPartsFrom, limitsFrom } from "./limit-flags.ts";
 import { collect, parseCount } from "./parse.ts";
 import { usage } from "./usage.ts";
 
@@ -28,6 +30,7 @@ export interface NetworkFlags {
   readonly admit?: readonly string[];
   readonly hostAccess?: readonly string[];
   readonly connections?: string;
+  readonly limit?: string;
 }
 
 /** Adds the flags to a command. */
@@ -76,6 +79,10 @@ export const addNetworkFlags = (command: Command): Command =>
     .option(
       "--connections <count>",
       "limit for each interface: 512, 2048, 8192, 32768 or 0; default 8192",
+    )
+    .option(
+      "--limit <parts>",
+      "of interfaces that do not say otherwise: in=RATE,out=RATE,pps=COUNT,burst=BYTES; none",
     );
 
 /** The network a create asks for. */
@@ -95,8 +102,8 @@ export function specOf(name: string, flags: NetworkFlags): NetworkSpec {
 export function refuseNothing(flags: NetworkFlags): void {
   const { cidr, range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering, resolver } =
     flags;
-  const { cloudMetadata, acceptTranslated, admit, hostAccess, connections } = flags;
-  const reach = [cloudMetadata, acceptTranslated, admit, hostAccess, connections];
+  const { cloudMetadata, acceptTranslated, admit, hostAccess, connections, limit } = flags;
+  const reach = [cloudMetadata, acceptTranslated, admit, hostAccess, connections, limit];
   const rules = [nat, isolated, vlanFiltering, resolver, ...reach];
   const given = [cidr, range, reserve, mtu, dns, dnsSearch, ...rules];
   if (given.every((flag) => flag === undefined))
@@ -132,6 +139,7 @@ export function updatedSpec(network: Network | undefined, flags: NetworkFlags): 
     admit: network?.admit ?? [],
     hostAccess: network?.hostAccess ?? [],
     ...(network === undefined ? {} : { connections: network.connections }),
+    ...(network?.limits === undefined ? {} : { limits: network.limits }),
     ...(resolver === undefined ? {} : { resolver }),
   });
   return overlay(spec, flags);
@@ -154,6 +162,10 @@ function overlay(spec: NetworkSpec, flags: NetworkFlags): NetworkSpec {
   if (flags.hostAccess !== undefined) spec.hostAccess = listed(flags.hostAccess);
   if (flags.connections !== undefined)
     spec.connections = parseCount("--connections", flags.connections);
+  if (flags.limit !== undefined) {
+    const parts = limitPartsFrom("--limit", flags.limit);
+    spec.limits = create(RateLimitsSchema, limitsFrom(parts, spec.limits));
+  }
   return spec;
 }
 

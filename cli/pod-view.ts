@@ -8,6 +8,7 @@ import {
 import type { Route } from "../api/gen/podnet/v1/pod_spec_pb.ts";
 import { quotesOf } from "./error-details.ts";
 import type { Output } from "./io.ts";
+import { limitsText } from "./limit-flags.ts";
 import { portFacts } from "./port-view.ts";
 import { age, columns, duration, harmless, type Style, styled, table } from "./text.ts";
 
@@ -98,6 +99,7 @@ const interfaceFacts = (pod: Pod): string[] =>
       one.mac === "" ? "" : `mtu ${one.mtu}`,
       hostEnd(one),
       one.routes.map(routeText).join(", "),
+      harmless(limitsText(one.limits)),
       lower(InterfaceState, one.state),
     ]),
   );

@@ -13,6 +13,7 @@ import { addExec } from "./commands/exec.ts";
 import { addGet } from "./commands/get.ts";
 import { addInfo } from "./commands/info.ts";
 import { addInterface } from "./commands/interface.ts";
+import { addLimit } from "./commands/limit.ts";
 import { addList } from "./commands/list.ts";
 import { addLogs } from "./commands/logs.ts";
 import { addNetwork } from "./commands/network.ts";
@@ -25,8 +26,7 @@ import { addPublish, addUnpublish } from "./commands/publish.ts";
 import { addVerify } from "./commands/verify.ts";
 import { addVersion } from "./commands/version.ts";
 import { addWatch } from "./commands/watch.ts";
-import { addPause } from "./commands/pause.ts";
-import { addResume } from "./commands/resume.ts";
+import { addPause, addResume } from "./commands/pause.ts";
 import { addStop } from "./commands/stop.ts";
 import { addUpdate } from "./commands/update.ts";
 import { addStats } from "./commands/stats.ts";
@@ -95,6 +95,7 @@ export function buildProgram(context: Context): Command {
     addStats,
     addCapture,
     addInterface,
+    addLimit,
     addPublish,
     addUnpublish,
     addPorts,

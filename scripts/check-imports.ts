@@ -105,7 +105,16 @@ const rules: readonly Rule[] = [
  * one it declares as an interface of its own. "" stands for files of the module itself.
  */
 const orders: Readonly<Record<string, readonly string[]>> = {
-  network: ["model", "kernel", "firewall", "bridge", "tc-redirect", "containers", "overlay"],
+  network: [
+    "model",
+    "kernel",
+    "firewall",
+    "rates",
+    "bridge",
+    "tc-redirect",
+    "containers",
+    "overlay",
+  ],
   hypervisor: [
     "",
     "qmp",

@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import { type Network, NetworkSchema } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
+import { limitsText } from "../limit-flags.ts";
 import {
   addNetworkFlags,
   type NetworkFlags,
@@ -36,7 +37,8 @@ What is not named stays as it is; none empties a list.
 
 Examples:
   podnet network update blue --isolated
-  podnet network update blue --dns 192.0.2.53 --range none`;
+  podnet network update blue --dns 192.0.2.53 --range none
+  podnet network update blue --limit in=100mbit,out=50mbit,pps=10k`;
 
 /** The commands about networks. */
 export function addNetwork(program: Command, context: Context): void {
@@ -130,6 +132,7 @@ function networkText(network: Network): string {
     ["Admitted", some(network.admit, "none")],
     ["Host access", some(network.hostAccess, "names, DHCP and ping")],
     ["Connections", network.connections === 0 ? "no limit" : `${network.connections} an interface`],
+    ["Limits", limitsText(network.limits) || "none"],
     ["Resolver", network.resolver ? "pods ask the gateway for names" : "none"],
     ["DNS", some(network.dns, "the host's")],
     ["Search", some(network.dnsSearch, "none of its own")],

@@ -9,3 +9,11 @@ export function addPause(program: Command, context: Context): void {
       askForPod(context, options, (pods, signal) => pods.pause({ idOrName }, { signal })),
     );
 }
+
+export function addResume(program: Command, context: Context): void {
+  addOutput(program.command("resume").description("resume a paused pod, and set its clock"))
+    .argument("<pod>", "name or id")
+    .action((idOrName: string, options: OutputOptions) =>
+      askForPod(context, options, (pods, signal) => pods.resume({ idOrName }, { signal })),
+    );
+}

@@ -1,6 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/network_service_pb.ts";
+import { limitsView } from "../../core/rate-limits.ts";
 import { validateNetwork } from "../../api/validate-network.ts";
 import { ipOf } from "../../core/address.ts";
 import { usualShare } from "../../core/connection-share.ts";
@@ -77,6 +78,7 @@ function networkView(
     admit: [...(network.admit ?? [])],
     hostAccess: hostAccessTexts(network.hostAccess ?? []),
     connections: network.connections ?? usualShare,
+    ...(network.limits === undefined ? {} : { limits: limitsView(network.limits) }),
   });
 }
 

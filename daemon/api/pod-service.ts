@@ -19,6 +19,7 @@ import { refuseOthersLinks } from "./others-links.ts";
 import { podAttach } from "./pod-attach.ts";
 import { podInterfaces } from "./pod-interfaces.ts";
 import { podLifecycle } from "./pod-lifecycle.ts";
+import { podLimits } from "./pod-limits.ts";
 import { podPorts } from "./pod-ports.ts";
 import { podTraffic } from "./pod-traffic.ts";
 import { Queue } from "../../core/queue.ts";
@@ -124,6 +125,7 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
     }),
     ...podLifecycle(parts),
     ...podInterfaces(parts),
+    ...podLimits(parts),
     ...podPorts(parts),
     ...podTraffic(parts),
   };

@@ -5,12 +5,15 @@ import type {
   CniSpec,
   InterfaceSpec,
   PodSpec,
+  PortChoices,
   PortSpec,
   RouteSpec,
 } from "../../api/pod-spec.ts";
 import { toErrorInfo } from "../../api/codes.ts";
 import * as wire from "../../api/gen/podnet/v1/pod_pb.ts";
+import { limitsView } from "../../core/rate-limits.ts";
 import {
+  type BridgePortSchema,
   type CloudInitSchema,
   type CniInterfaceSchema,
   type InterfaceSchema,
@@ -24,6 +27,8 @@ import { encodeUtf8 } from "../../core/utf8.ts";
 import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
 import { architectureOf } from "../../hypervisor/architecture.ts";
 import type { Capabilities } from "../../hypervisor/driver.ts";
+import type { NetworkDefinition } from "../config/network-definition.ts";
+import { limitsOf } from "../config/port-rates.ts";
 import { errorFromRecord } from "../events/error-record.ts";
 import { guestOf, guestThatIs } from "../pods/guest/guest-of.ts";
 import type { LivePod } from "../pods/lifecycle/live-pod.ts";
@@ -34,6 +39,7 @@ import { isOfLoopback } from "../pods/interfaces/kinds/loopback.ts";
 import { networkAsked } from "../pods/interfaces/kinds/network.ts";
 import { isByKeptTap } from "../pods/interfaces/kinds/tap.ts";
 import type { PlanSection } from "../pods/plan/plan-text.ts";
+import { ratesOf } from "../pods/interfaces/pod-ports.ts";
 import { routesOf } from "../pods/interfaces/plan-routes.ts";
 import type { InterfacePlan } from "../pods/store/pod-plan.ts";
 import type { Span } from "../events/span.ts";
@@ -57,10 +63,14 @@ export interface PodViewParts {
   readonly run: RunRow | undefined;
   readonly live: LivePod | undefined;
   readonly accelerators: Capabilities["accelerators"];
+  readonly networks: readonly NetworkDefinition[];
 }
 
 /** A pod as the API shows it. */
-export function podView(row: PodRow, { run, live, accelerators }: PodViewParts): wire.Pod {
+export function podView(
+  row: PodRow,
+  { run, live, accelerators, networks }: PodViewParts,
+): wire.Pod {
   const { plan, spec, failure, guest } = row;
   const kind = guestOf(plan);
   const machine = machineKindOf(plan.vm);
@@ -73,7 +83,7 @@ export function podView(row: PodRow, { run, live, accelerators }: PodViewParts):
     ...(failure === undefined ? {} : { failure: toErrorInfo(errorFromRecord(failure)) }),
     createdAt: time(row.createdMs),
     spec: specView(spec),
-    interfaces: plan.interfaces.map((each) => interfaceView(each, row, live)),
+    interfaces: plan.interfaces.map((each) => interfaceView(each, row, live, networks)),
     ports: (plan.published ?? []).map(portView),
     ...(run === undefined
       ? {}
@@ -140,8 +150,10 @@ function interfaceView(
   each: InterfacePlan,
   row: PodRow,
   live: LivePod | undefined,
+  networks: readonly NetworkDefinition[],
 ): wire.PodInterface {
-  const { nic } = each;
+  const { nic, bridge } = each;
+  const rates = bridge === undefined ? undefined : ratesOf(each, networks);
   const plugged = live?.plugged.has(each.position) ?? false;
   const observed =
     row.state === "running" || row.state === "paused" ? observedOf(each, row, plugged) : undefined;
@@ -156,6 +168,7 @@ function interfaceView(
     bridge: each.bridge ?? "",
     netns: each.cni?.netns ?? "",
     slot: nic?.slot ?? 0,
+    ...(rates === undefined ? {} : { limits: limitsView(limitsOf(rates)) }),
     state: interfaceState(each, isConfigured(each, row, observed), plugged),
     observedAddresses: [...(observed?.addresses ?? [])],
     observedMtu: observed?.mtu ?? 0,
@@ -229,9 +242,17 @@ function interfaceSpecView(each: InterfaceSpec): MessageInitShape<typeof Interfa
     metric: each.metric ?? 0,
     guestName: each.guestName ?? "",
     tap: each.tap ?? "",
-    ...(port === undefined ? {} : { port: { ...port } }),
+    ...(port === undefined ? {} : { port: portSpecView(port) }),
   };
 }
+
+const portSpecView = ({
+  limits,
+  ...port
+}: PortChoices): MessageInitShape<typeof BridgePortSchema> => ({
+  ...port,
+  ...(limits === undefined ? {} : { limits: limitsView(limits) }),
+});
 
 function specView(spec: PodSpec): WireSpec {
   const { boot, dns } = spec;

@@ -1,5 +1,6 @@
 import { type Cidr, type Family, familyOf, type Ip, type IpPrefix } from "../../core/address.ts";
 import type { HostAccess } from "../../core/host-access.ts";
+import type { RateLimits } from "../../core/rate-limits.ts";
 import type { IpRange } from "../../core/ip-range.ts";
 import type { IfName, NetworkName } from "../../core/names.ts";
 
@@ -39,6 +40,8 @@ export interface NetworkDefinition {
   readonly hostAccess?: HostAccess;
   /** Connections that each interface may keep tracked, 0 is no limit; absent: `usualShare`. */
   readonly connections?: number;
+  /** Of each interface that does not say otherwise; absent: unlimited. */
+  readonly limits?: RateLimits;
   /** Its creator allowed its subnets to overlap with those of the host. */
   readonly mayOverlap: boolean;
 }

@@ -1,4 +1,10 @@
 import type { z } from "zod";
+import {
+  changedLimits,
+  type LimitsChange,
+  type RateLimits,
+  validateLimits,
+} from "../../core/rate-limits.ts";
 import { familyOf, parseCidr, parseIp } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { checkConnectionShare, usualShare } from "../../core/connection-share.ts";
@@ -14,6 +20,8 @@ type Network = z.infer<typeof configSchema>["network"];
 
 /** The network's settings; a second subnet is optional. */
 export type NetworkValues = Omit<Network, "cidr6"> & Partial<Pick<Network, "cidr6">>;
+
+const noLimits = { bandwidth: "", burst: "", packets: "" };
 
 /** The default network of the configuration. */
 export function networkConfig(network: NetworkValues, read: Reader): NetworkDefinition {
@@ -31,6 +39,7 @@ export function networkConfig(network: NetworkValues, read: Reader): NetworkDefi
   const admit = read("network.admit", network.admit, (list) => list.map((text) => parseCidr(text)));
   const hostAccess = read("network.host_access", network.host_access, parseHostAccess);
   const connections = read("network.connections", network.connections, checkConnectionShare);
+  const limits = limitsOf(network, read);
   return {
     name: read("network.name", network.name, parseNetworkName),
     bridge: read("network.bridge", network.bridge, parseIfName),
@@ -50,10 +59,32 @@ export function networkConfig(network: NetworkValues, read: Reader): NetworkDefi
     ...(admit.length === 0 ? {} : { admit }),
     ...(hostAccess.length === 0 ? {} : { hostAccess }),
     ...(connections === usualShare ? {} : { connections }),
+    ...(limits === undefined ? {} : { limits }),
     vlanFiltering: network.vlan_filtering,
     mayOverlap: false,
   };
 }
+
+/** `none` is what a network without limits has. */
+function limitsOf(network: NetworkValues, read: Reader): RateLimits | undefined {
+  const limit = (
+    key: "limit_in" | "limit_out" | "packets_in" | "packets_out",
+    direction: "in" | "out",
+    field: "bandwidth" | "packets",
+  ): LimitsChange =>
+    read(`network.${key}`, network[key], (text) =>
+      text === "none" ? {} : readLimit(direction, { ...noLimits, [field]: text }),
+    );
+  return [
+    limit("limit_in", "in", "bandwidth"),
+    limit("limit_out", "out", "bandwidth"),
+    limit("packets_in", "in", "packets"),
+    limit("packets_out", "out", "packets"),
+  ].reduce(changedLimits, undefined);
+}
+
+const readLimit = (direction: "in" | "out", limit: typeof noLimits): LimitsChange =>
+  validateLimits({ [direction]: limit }, "network");
 
 function subnetsOf({ cidr, cidr6 }: NetworkValues, read: Reader): SubnetConfig[] {
   const first = read("network.cidr", cidr, parseSubnet);

@@ -141,6 +141,18 @@ export const configSchema = z.strictObject({
     vlan_filtering: z
       .boolean()
       .describe("The bridge filters VLANs, so that an interface can be a member of one"),
+    limit_in: z
+      .string()
+      .describe("Bandwidth towards each pod that does not say otherwise, such as 100mbit; none"),
+    limit_out: z
+      .string()
+      .describe("Bandwidth from each pod that does not say otherwise, such as 50mbit; none"),
+    packets_in: z
+      .string()
+      .describe("Packets a second towards each pod that does not say otherwise, such as 10k; none"),
+    packets_out: z
+      .string()
+      .describe("Packets a second from each pod that does not say otherwise, such as 10k; none"),
   }),
   dns: z.strictObject({
     resolver: z

@@ -2,10 +2,11 @@ import { familyOf, type Ip, parseCidr } from "../../core/address.ts";
 import type { AttachmentFragment, RouteDesired } from "../../network/containers/desired.ts";
 import { attachmentMark } from "../../network/model/ownership.ts";
 import type { CniSettings } from "../config/cni.ts";
+import { portRates } from "../config/port-rates.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import { publishedDesired } from "../published/plan-published.ts";
 import type { AttachmentPlan } from "./attachment-plan.ts";
-import { hostLinkOf, ifbName } from "./link-names.ts";
+import { hostLinkOf } from "./link-names.ts";
 
 /** The MTU of a container that asks for none. Pure. */
 export const usualMtu = (
@@ -22,19 +23,21 @@ export const routesOf = ({ gateways }: Pick<AttachmentPlan, "gateways">): RouteD
 
 /**
  * A container's part of the host: its plan, with its network and podnetd's settings as they are
- * now. It follows the network's isolation, and its MTU where the container asked for none. Once
+ * now. It follows the network's isolation, its limits where the runtime asks for none, and its
+ * MTU where the container asked for none. Once
  * the MTU differs from that of ADD, it waits for later plugins no more: a difference inside may be
  * the MTU that is yet to be applied. Undo needs no network. Pure.
  */
 export function attachmentFragment(
   plan: AttachmentPlan,
-  networks: readonly Pick<NetworkDefinition, "name" | "isolated" | "mtu">[],
+  networks: readonly Pick<NetworkDefinition, "name" | "isolated" | "mtu" | "limits">[],
   settings: Pick<CniSettings, "mtu">,
 ): AttachmentFragment {
   const { id, ifName, netns, namespace, hostVeth, bridge, mac, addresses } = plan;
   const { bandwidth, published, loopback, later } = plan;
   const network = networks.find(({ name }) => name === plan.network);
   const follows = plan.mtuOfNetwork === true && network !== undefined;
+  const rates = portRates(undefined, network?.limits);
   const mtu = follows ? usualMtu(network, settings) : plan.mtu;
   return {
     kind: "attachment",
@@ -51,8 +54,9 @@ export function attachmentFragment(
     routes: routesOf(plan),
     alias: attachmentMark(id),
     isolated: network?.isolated ?? false,
-    ...(bandwidth === undefined ? {} : { bandwidth }),
-    ...(bandwidth?.fromGuest === undefined ? {} : { ifb: ifbName(id) }),
+    ...(rates === undefined && bandwidth === undefined
+      ? {}
+      : { rates: { ...rates, ...bandwidth } }),
     ...macvlanOf(plan),
     ...(published === undefined
       ? {}

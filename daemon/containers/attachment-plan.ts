@@ -1,6 +1,7 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName, NetworkName } from "../../core/names.ts";
-import type { Bandwidth, LaterChanges } from "../../network/containers/desired.ts";
+import type { LaterChanges } from "../../network/containers/desired.ts";
+import type { PortRates } from "../../network/model/rates.ts";
 import { laterText } from "../../network/containers/later.ts";
 import type { LoopbackRedirect } from "../../network/model/desired.ts";
 import type { BootMoment } from "../../linux/boot-moment.ts";
@@ -41,7 +42,7 @@ export interface AttachmentPlan {
   readonly addresses: readonly IpPrefix[];
   /** At most one of each family that the container has addresses of. */
   readonly gateways: readonly Ip[];
-  readonly bandwidth?: Bandwidth;
+  readonly bandwidth?: PortRates;
   /** Routed by the gateway for a macvlan link of OpenShift SDN's, too. */
   readonly serviceCidr?: Cidr;
   readonly published?: readonly PublishedPlan[];

@@ -14,7 +14,12 @@ import {
   whole,
 } from "../store/check.ts";
 
-const rate = fields({ bitsPerSecond: whole, burstBits: whole });
+const rate = fields({
+  bitsPerSecond: optional(whole),
+  burstBits: optional(whole),
+  packetsPerSecond: optional(whole),
+});
+const rates = fields({ toGuest: optional(rate), fromGuest: optional(rate) });
 
 const plan = fields({
   id: text,
@@ -31,7 +36,7 @@ const plan = fields({
   mtuOfNetwork: optional(flag),
   addresses: list(prefix),
   gateways: list(ip),
-  bandwidth: optional(fields({ toGuest: optional(rate), fromGuest: optional(rate) })),
+  bandwidth: optional(rates),
   serviceCidr: optional(prefix),
   published: optional(list(published)),
   portsHeldByRuntime: optional(flag),

@@ -35,8 +35,7 @@ export function remainsOf(db: Database, row: DamagedAttachment): AttachmentRow {
       addresses,
       mtu: leastMtu,
       gateways: [],
-      // Whether it had a limit or rules is not known: both are looked for.
-      bandwidth: { fromGuest: { bitsPerSecond: 1, burstBits: 1 } },
+      // Whether it had rules is not known: they are looked for.
       published: [],
       dns: { nameservers: [], search: [], options: [] },
     },

@@ -1,5 +1,6 @@
 import { limited } from "../../core/aborting.ts";
 import { guarded } from "../../core/guard.ts";
+import type { IfName } from "../../core/names.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
 import type { LookOptions } from "../../network/containers/attachments.ts";
@@ -78,7 +79,7 @@ export class DriftWatch implements AsyncDisposable {
     });
     this.#opened.use(
       watch(
-        { groups: ["link", "address4", "address6"] },
+        { groups: ["link", "address4", "address6", "trafficControl"] },
         (event) => this.#heard(event),
         () => this.#suspect({ networks: true, ports: true }),
       ),
@@ -118,9 +119,13 @@ export class DriftWatch implements AsyncDisposable {
       this.#suspects.links.add(event.link.name);
       this.#suspect({});
     }
+    if (event.kind === "traffic-control") {
+      this.#suspects.queues.add(event.index);
+      this.#suspect({});
+    }
   }
 
-  #suspect(more: Partial<Omit<Suspects, "links">>): void {
+  #suspect(more: Partial<Omit<Suspects, "links" | "queues">>): void {
     Object.assign(this.#suspects, more);
     this.#looks.add("look", () => this.#look(), quietMs);
   }
@@ -131,6 +136,7 @@ export class DriftWatch implements AsyncDisposable {
     this.#suspects = noSuspects();
     const signal = limited(lookLimitMs, this.#over.signal);
     try {
+      await this.#nameQueues(suspects);
       let rules = suspects.rules && (await this.#rulesChanged(signal));
       const clean = this.#clean;
       let networks = await this.#lookAtNetworks(suspects, rules, signal);
@@ -152,6 +158,12 @@ export class DriftWatch implements AsyncDisposable {
       Object.assign(this.#suspects, { networks: true, ports: true });
       throw thrown;
     }
+  }
+
+  /** Events about queues and filters name links by their indexes. */
+  async #nameQueues({ queues, links }: Suspects): Promise<void> {
+    if (queues.size === 0) return;
+    for (const name of await this.#parts.network.observe.namesOf([...queues])) links.add(name);
   }
 
   /** Whether all of them are as planned now, and whether all of them were. */
@@ -199,7 +211,7 @@ export class DriftWatch implements AsyncDisposable {
       const known = this.#known.has(part.key);
       if (rules && part.hasRules === true && !degraded) ruled.push(part);
       const inside = degraded || visited.has(part.key);
-      const named = suspects.ports || suspects.links.has(part.tap);
+      const named = suspects.ports || linksOf(part).some((link) => suspects.links.has(link));
       if (!named && !inside && known) continue;
       await this.#inspect(
         part,
@@ -274,3 +286,7 @@ export class DriftWatch implements AsyncDisposable {
     }
   }
 }
+
+/** The links whose events are about a port. */
+const linksOf = (part: { readonly tap: IfName; readonly ifb?: IfName }): readonly IfName[] =>
+  part.ifb === undefined ? [part.tap] : [part.tap, part.ifb];

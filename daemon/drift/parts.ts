@@ -36,6 +36,8 @@ export interface RunningPort {
   readonly podId: PodId;
   readonly podName: PodName;
   readonly tap: IfName;
+  /** The link that limits what its guest sends, where there may be one. */
+  readonly ifb?: IfName;
   /** Its pod's rules are looked at with it: with one port of the pod's. */
   readonly hasRules?: boolean;
 }
@@ -81,6 +83,8 @@ export interface RunningAttachment {
   readonly id: AttachmentId;
   readonly containerId: string;
   readonly tap: IfName;
+  /** As of a port. */
+  readonly ifb?: IfName;
   readonly hasRules: boolean;
 }
 

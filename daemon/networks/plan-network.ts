@@ -18,7 +18,7 @@ export function planNetwork(
   force: boolean,
 ): NetworkDefinition {
   const { name, dns, dnsSearch, mtu, masquerade, isolated, vlanFiltering, resolver } = spec;
-  const { cloudMetadata, acceptTranslated, admit, hostAccess, connections } = spec;
+  const { cloudMetadata, acceptTranslated, admit, hostAccess, connections, limits } = spec;
   if (before !== undefined && spec.bridge !== undefined && spec.bridge !== before.bridge)
     throw new PodnetError("INVALID_ARGUMENT", `The bridge of a network stays "${before.bridge}"`, {
       field: "bridge",
@@ -48,6 +48,7 @@ export function planNetwork(
     ...(admit === undefined ? {} : { admit }),
     ...(hostAccess === undefined ? {} : { hostAccess }),
     ...(connections === undefined ? {} : { connections }),
+    ...(limits === undefined ? {} : { limits }),
     mayOverlap: force || before?.mayOverlap === true,
   };
 }

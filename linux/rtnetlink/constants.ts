@@ -33,6 +33,8 @@ export const eventGroups = {
   link: 1,
   /** Neighbours, and the forwarding databases of bridges and VXLANs. */
   neighbour: 3,
+  /** Queues and filters. */
+  trafficControl: 4,
   address4: 5,
   route4: 7,
   address6: 9,

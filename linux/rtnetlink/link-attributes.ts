@@ -5,6 +5,7 @@ export const IFLA_ADDRESS = 1;
 export const IFLA_IFNAME = 3;
 export const IFLA_MTU = 4;
 export const IFLA_LINK = 5;
+export const IFLA_QDISC = 6;
 export const IFLA_MASTER = 10;
 export const IFLA_PROTINFO = 12;
 export const IFLA_OPERSTATE = 16;

@@ -28,6 +28,7 @@ import {
   IFLA_OPERSTATE,
   IFLA_PROP_LIST,
   IFLA_PROTINFO,
+  IFLA_QDISC,
 } from "./link-attributes.ts";
 import {
   type BridgeData,
@@ -62,6 +63,8 @@ export interface Link {
   readonly group: number;
   readonly alias?: string;
   readonly altNames: readonly string[];
+  /** The kind of its root queue: `noqueue`, `pfifo_fast`, `tbf`, … */
+  readonly queue?: string;
   /** Index of the bridge it is a port of. */
   readonly master?: number;
   /**
@@ -119,6 +122,7 @@ export function parseLink(payload: Uint8Array): Link {
     group: attributes.u32(IFLA_GROUP) ?? 0,
     ...optional("alias", attributes.text(IFLA_IFALIAS)),
     altNames: (attributes.nested(IFLA_PROP_LIST)?.all(IFLA_ALT_IFNAME) ?? []).map(textOf),
+    ...optional("queue", attributes.text(IFLA_QDISC)),
     ...optional("master", attributes.u32(IFLA_MASTER)),
     ...optional("link", attributes.u32(IFLA_LINK)),
     ...optional("linkNetnsId", attributes.i32(IFLA_LINK_NETNSID)),

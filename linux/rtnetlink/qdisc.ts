@@ -36,12 +36,32 @@ export interface TokenBucket {
   readonly burst: number;
   /** Bytes that may wait; what comes beyond is dropped. */
   readonly limit: number;
+  /**
+   * The least that a packet costs, bytes below 2^16; absent: its length. Linux 5.17, and stable
+   * kernels of that time, honour it (fb80445c438c).
+   */
+  readonly leastCost?: number;
 }
+
+/** Which queue of a link: the first, which decides when a packet leaves, or the one inside it. */
+export type QueuePlace = "root" | "inner";
+
+/**
+ * The handle of the root queues that podnet makes, which is its mark on them: 73. The kernel gives
+ * 0x8001 and higher itself.
+ */
+export const ourQueue = 0x73_0000;
+/** The handle of the queue inside. */
+const ourInnerQueue = 0x74_0000;
+/** The only class of a token bucket, in which its inner queue is. */
+const innerClass = ourQueue | 1;
 
 /** A token bucket according to the kernel. */
 export interface ObservedBucket {
   readonly rate: number;
   readonly limit: number;
+  /** 0: a packet costs its length. */
+  readonly leastCost: number;
   /**
    * How long a full bucket lasts at the rate; the kernel does not report it in bytes, and only up
    * to 274 s.
@@ -72,6 +92,7 @@ function readBucket(options: Attributes): ObservedBucket | undefined {
   return {
     rate: rate === beyond32 ? (readRate64(options) ?? rate) : rate,
     limit: reader.u32(24),
+    leastCost: reader.u16(6),
     fullNanoseconds: reader.u32(28) * nanosecondsPerTick,
   };
 }
@@ -83,16 +104,24 @@ function readRate64(options: Attributes): number | undefined {
   return Number(new DataView(value.buffer, value.byteOffset).getBigUint64(0, true));
 }
 
-/** Holds what leaves by a link to a rate, in place of whatever queue it had. */
-export function setTokenBucket(index: number, { rate, burst, limit }: TokenBucket): Request {
+/**
+ * Holds what leaves by a link to a rate, in place of a foreign queue. An own bucket changes its
+ * rate, and keeps what waits in it. One inside needs one of ours around it.
+ */
+export function setTokenBucket(
+  index: number,
+  { rate, burst, limit, leastCost = 0 }: TokenBucket,
+  place: QueuePlace = "root",
+): Request {
   const parms = new Writer();
   // (With the link layer given as Ethernet, the kernel needs no table of costs.)
-  parms.u8(0).u8(TC_LINKLAYER_ETHERNET).u16(0).u16(0).u16(0).u32(Math.min(rate, beyond32));
+  parms.u8(0).u8(TC_LINKLAYER_ETHERNET).u16(0).u16(0).u16(leastCost);
+  parms.u32(Math.min(rate, beyond32));
   // No peak rate; and no bucket in ticks, for TCA_TBF_BURST says it in bytes.
   parms.u32(0).u32(0).u32(0).u32(limit).u32(0).u32(0);
   const rate64 = new Uint8Array(8);
   new DataView(rate64.buffer).setBigUint64(0, BigInt(rate), true);
-  const writer = tcmsg(index, 0, TC_H_ROOT)
+  const writer = header(index, place)
     .attributeText(TCA_KIND, "tbf")
     .nested(TCA_OPTIONS, (options) => {
       options.attribute(TCA_TBF_PARMS, parms.finish().subarray(0, tbfSize));
@@ -106,6 +135,32 @@ export function setTokenBucket(index: number, { rate, burst, limit }: TokenBucke
     what: `Cannot set the rate of link ${index}`,
   };
 }
+
+const header = (index: number, place: QueuePlace): Writer =>
+  place === "root" ? tcmsg(index, ourQueue, TC_H_ROOT) : tcmsg(index, ourInnerQueue, innerClass);
+
+/** Puts a queue without a rate in the place of the bucket inside ours. `limit`: bytes that wait. */
+export const setPlainQueue = (index: number, limit: number): Request => ({
+  type: RTM_NEWQDISC,
+  flags: NLM_F_CREATE | NLM_F_REPLACE,
+  // struct tc_fifo_qopt: u32 limit.
+  payload: tcmsg(index, 0, innerClass)
+    .attributeText(TCA_KIND, "bfifo")
+    .attribute(TCA_OPTIONS, new Writer().u32(limit).finish())
+    .finish(),
+  what: `Cannot set the queue of link ${index}`,
+});
+
+/**
+ * Deletes our root queue, with what is inside and waits. `ENOENT` or `EINVAL` when it is not there,
+ * or foreign.
+ */
+export const deleteQueue = (index: number): Request => ({
+  type: RTM_DELQDISC,
+  flags: 0,
+  payload: header(index, "root").attributeText(TCA_KIND, "tbf").finish(),
+  what: `Cannot delete the queue of link ${index}`,
+});
 
 /** Gives a link a place for filters on what comes in. `EEXIST` when it has one. */
 export const addIngress = (index: number): Request => ({
@@ -135,6 +190,14 @@ export const getRootQueue = (index: number): Request => ({
   flags: NLM_F_ECHO,
   payload: tcmsg(index, 0, TC_H_ROOT).finish(),
   what: `Cannot read the queue of link ${index}`,
+});
+
+/** Asks for the queue inside our root queue. `ENOENT` or `EINVAL` without. */
+export const getInnerQueue = (index: number): Request => ({
+  type: RTM_GETQDISC,
+  flags: NLM_F_ECHO,
+  payload: tcmsg(index, 0, innerClass).finish(),
+  what: `Cannot read the inner queue of link ${index}`,
 });
 
 /**

@@ -1,6 +1,11 @@
 import { throwIfAborted } from "../../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
+import type { Request } from "../../linux/rtnetlink/message.ts";
+import { deleteQueue, setPlainQueue, setTokenBucket } from "../../linux/rtnetlink/qdisc.ts";
+import { deleteFilters, redirectPriority } from "../../linux/rtnetlink/redirect.ts";
+import { plainQueueLimit } from "../rates/bucket.ts";
+import { observeFilters, redirectRequests } from "../rates/filters.ts";
 import type { Change, ChangeKind, ChangeOf, PortSettings } from "../model/change.ts";
 import { fdbMaxLearned, isOurGroup, mark } from "../model/desired.ts";
 import { ipForwardKey, ipv6ForwardKey, noVlanFiltering } from "./diff-network.ts";
@@ -162,6 +167,25 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     if (seen !== undefined) await netlink.deleteNeighbour(seen, ip);
   },
 
+  async "create-ifb"({ name, mtu, alias }, { netlink }) {
+    await netlink.addIfb({ name, mtu, alias, group: mark.linkGroup, up: true });
+  },
+
+  async "set-rate"({ link, place, bucket }, { netlink }) {
+    const { index, mtu } = await requireLink(netlink, link);
+    if (bucket !== undefined) await run(netlink, [setTokenBucket(index, bucket, place)]);
+    else if (place === "inner") await run(netlink, [setPlainQueue(index, plainQueueLimit(mtu))]);
+    else await run(netlink, [deleteQueue(index)]);
+  },
+
+  async redirect({ from, to }, { netlink }) {
+    const { index } = await requireLink(netlink, from);
+    if (to === undefined) return run(netlink, [deleteFilters(index, redirectPriority)]);
+    const target = await requireLink(netlink, to);
+    const filters = await observeFilters(netlink, index);
+    await run(netlink, redirectRequests(index, target.index, filters));
+  },
+
   "delete-links": ({ links }, { netlink }) => deleteLinks(links, netlink),
 
   async "set-sysctl"({ key, from, to }, { sysctl, memory, netlink }) {
@@ -184,6 +208,12 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     return (guard ?? ruleTable).commit(change);
   },
 };
+
+/** Sends requests in order; they may depend on each other. Throws the first refusal. */
+async function run(netlink: HostNetlink, requests: readonly Request[]): Promise<void> {
+  const outcomes = await netlink.tryBatch(requests);
+  throwFailures(outcomes.filter((outcome) => outcome !== undefined));
+}
 
 /** Settings of a port, before it carries frames when it is new. */
 async function setPort(

@@ -2,6 +2,7 @@ import { assertNever } from "../../core/brand.ts";
 import { commands } from "../firewall/nftables/edit.ts";
 import { type Change, commitName, onOff, portText, settingsText } from "../model/change.ts";
 import { fdbMaxLearned, mark } from "../model/desired.ts";
+import { bucketText } from "../model/rates.ts";
 
 /** A change as people read it in `--plan` and in the log; one line, more for a firewall commit. */
 function changeText(change: Change): string[] {
@@ -33,6 +34,23 @@ function changeText(change: Change): string[] {
       return [`port - ${change.link}`];
     case "forget-neighbour":
       return [`neighbour - ${change.ip} on ${change.link}`];
+    case "create-ifb": {
+      const { name, mtu, alias } = change;
+      return [
+        `link + ${name} ifb ${settingsText({ alias, group: mark.linkGroup, mtu, up: true })}`,
+      ];
+    }
+    case "set-rate": {
+      const { link, place, bucket } = change;
+      const inside = place === "root" ? "" : " inside";
+      return [`rate ~ ${link}${inside} ${bucket === undefined ? "none" : bucketText(bucket)}`];
+    }
+    case "redirect":
+      return [
+        change.to === undefined
+          ? `redirect - ${change.from}`
+          : `redirect + ${change.from} to ${change.to}`,
+      ];
     case "delete-links":
       return change.links.map((link) => `link - ${link}`);
     case "set-sysctl":

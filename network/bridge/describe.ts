@@ -11,6 +11,7 @@ import {
 import { bridgeMac } from "../model/bridge-mac.ts";
 import { ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import { networkMark } from "../model/ownership.ts";
+import { ratesText } from "../model/rates.ts";
 
 /**
  * The desired state of the host for a fragment, without rules: a line for each link, address and
@@ -19,7 +20,7 @@ import { networkMark } from "../model/ownership.ts";
 export function describeFragment(fragment: Fragment, hostSeed: string): string[] {
   return fragment.kind === "network"
     ? describeNetwork(fragment, hostSeed)
-    : fragment.ports.map(describePort);
+    : fragment.ports.flatMap(describePort);
 }
 
 function describeNetwork(network: NetworkFragment, hostSeed: string): string[] {
@@ -40,8 +41,11 @@ function describeNetwork(network: NetworkFragment, hostSeed: string): string[] {
   ];
 }
 
-function describePort(port: PortDesired): string {
-  const { alias, mtu } = port;
+function describePort(port: PortDesired): string[] {
+  const { alias, mtu, rates } = port;
   const settings = settingsText({ mtu, group: portGroup(port.bridge), alias, up: true });
-  return `port ${port.tap} on ${port.bridge}${portText(port)} ${settings}`;
+  return [
+    `port ${port.tap} on ${port.bridge}${portText(port)} ${settings}`,
+    ...(rates === undefined ? [] : [`rate ${port.tap} ${ratesText(rates)}`]),
+  ];
 }

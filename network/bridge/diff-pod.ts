@@ -3,6 +3,7 @@ import { PodnetError } from "../../core/errors.ts";
 import type { Change, LinkSettings, PortSettings } from "../model/change.ts";
 import { type PluggedFragment, type PortDesired, portGroup } from "../model/desired.ts";
 import type { ObservedLink, ObservedPod } from "../model/observed.ts";
+import { diffRates } from "../rates/diff-rates.ts";
 
 /**
  * The changes that make a pod's taps ports. Pure, and without the firewall: a network's rules apply
@@ -17,7 +18,8 @@ export function diffPod(desired: PluggedFragment, observed: ObservedPod): Change
     const tap = observed.get(port.tap);
     if (tap === undefined) throw missingTap(port);
     if (tap.alias !== undefined && tap.alias !== port.alias) throw taken(port, tap.alias);
-    return diffPort(port, tap, bridge);
+    // Limits before traffic.
+    return [...diffRates(port, tap, observed), ...diffPort(port, tap, bridge)];
   });
 }
 

@@ -14,6 +14,8 @@ import { observeOverlaps, type Overlap } from "./overlap.ts";
 export interface HostObservations {
   /** The links of these names, as far as they are there. */
   links(names: readonly IfName[]): Promise<readonly NamedLink[]>;
+  /** The names of links, by their indexes; of those that are there. */
+  namesOf(indexes: readonly number[]): Promise<readonly string[]>;
   /** The host's end of a bridge, from which guests are answered; undefined without such a link. */
   router(bridge: IfName): Promise<ObservedRouter | undefined>;
   /** The host's objects that overlap a network to be made. */
@@ -55,6 +57,10 @@ export const hostObservations = (
   links: async (names) => {
     const found = await Promise.all(names.map((name) => observeNamed(view.netlink, name)));
     return found.filter((link) => link !== undefined);
+  },
+  namesOf: async (indexes) => {
+    const found = await view.netlink.linksNamed(indexes);
+    return found.flatMap((link) => (link === undefined ? [] : link.name));
   },
   router: (bridge) => observeRouter(view.netlink, bridge),
   overlaps: (fragment) => observeOverlaps(view.netlink, fragment),

@@ -3,7 +3,13 @@ import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import type { PortVlan } from "../../linux/rtnetlink/bridge-vlan.ts";
 import type { Link } from "../../linux/rtnetlink/link.ts";
-import { hasFamily, type NetworkFragment, type PluggedFragment } from "../model/desired.ts";
+import {
+  hasFamily,
+  type NetworkFragment,
+  type PluggedFragment,
+  type PortDesired,
+} from "../model/desired.ts";
+import { observeQueues, observeRates } from "../rates/observe-rates.ts";
 import { bridgeSettings, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import type { HostKernel, HostNetlink, HostSysctl } from "../kernel/kernel.ts";
 import type { Memory } from "../kernel/memory.ts";
@@ -32,6 +38,7 @@ const observedLink = (link: Link): ObservedLink => ({
   isolated: link.port?.isolated,
   hairpin: link.port?.hairpin,
   learning: link.port?.learning,
+  queue: link.queue,
 });
 
 /** All links of the host. */
@@ -121,18 +128,42 @@ export async function observePod(
   fragment: PluggedFragment,
 ): Promise<ObservedPod> {
   const links = new Map<IfName, ObservedLink>();
-  const names = [...new Set(fragment.ports.flatMap((port) => [port.tap, port.bridge]))];
+  const names = [...new Set(fragment.ports.flatMap(linksOf))];
   const found = await netlink.linksNamed(names);
   names.forEach((name, i) => {
     const link = found[i];
     if (link !== undefined) links.set(name, observedLink(link));
   });
-  for (const { tap, vlan } of fragment.ports) {
-    const link = links.get(tap);
-    if (vlan === undefined || link === undefined || link.master === 0) continue;
-    links.set(tap, { ...link, vlan: onlyVlan(await netlink.portVlans(link.index)) });
+  for (const port of fragment.ports) {
+    const link = links.get(port.tap);
+    if (link === undefined) continue;
+    const seen = { ...link, ...(await observeLimits(netlink, port, link, links)) };
+    const { tap, vlan } = port;
+    links.set(
+      tap,
+      vlan === undefined || link.master === 0
+        ? seen
+        : { ...seen, vlan: onlyVlan(await netlink.portVlans(link.index)) },
+    );
   }
   return links;
+}
+
+const linksOf = ({ tap, bridge, ifb }: PortDesired): IfName[] =>
+  ifb === undefined ? [tap, bridge] : [tap, bridge, ifb];
+
+/** The queues of a port and of its ifb; not looked at where neither has nor needs any. */
+async function observeLimits(
+  netlink: HostNetlink,
+  { ifb: name, rates }: PortDesired,
+  tap: ObservedLink,
+  links: Map<IfName, ObservedLink>,
+): Promise<Pick<ObservedLink, "queues">> {
+  const ifb = name === undefined ? undefined : links.get(name);
+  if (name !== undefined && ifb !== undefined)
+    links.set(name, { ...ifb, queues: await observeQueues(netlink, ifb.index) });
+  if (rates === undefined && ifb === undefined && tap.queue !== "tbf") return {};
+  return { queues: await observeRates(netlink, tap.index) };
 }
 
 /** The VLAN of a port that is an untagged member of it alone. */

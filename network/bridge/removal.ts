@@ -2,7 +2,13 @@ import { assertNever } from "../../core/brand.ts";
 import type { Family } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { Change } from "../model/change.ts";
-import type { Fragment, FragmentKey, PluggedFragment, PortDesired } from "../model/desired.ts";
+import {
+  type Fragment,
+  type FragmentKey,
+  isOurGroup,
+  type PluggedFragment,
+  type PortDesired,
+} from "../model/desired.ts";
 import type { ObservedLink } from "../model/observed.ts";
 import { networkMark, ownedBy, type Owner } from "../model/ownership.ts";
 import type { Comparison, View } from "./compare.ts";
@@ -110,7 +116,8 @@ async function comparePluggedRemoval(
   target: PluggedFragment | FragmentKey,
 ): Promise<Change[]> {
   const ports = "ports" in target ? target.ports : [];
-  const names = ports.map((port) => port.tap);
+  // An ifb outlives its tap, which ends with its machine.
+  const names = ports.flatMap(({ tap, ifb }) => (ifb === undefined ? [tap] : [tap, ifb]));
   return [...endLinks(await ownLinks(view, target, names)), ...forgetNeighbours(ports)];
 }
 
@@ -161,6 +168,10 @@ function compareUnforwarded(view: View, families: readonly Family[]): Comparison
     });
 }
 
+/** An ifb that was made and not marked yet. (An unmarked tap ends with podnetd.) */
+const isNewborn = ({ kind, alias, group }: ObservedLink): boolean =>
+  kind === "ifb" && alias === undefined && isOurGroup(group);
+
 /**
  * A fragment's links that bear its mark: the named ones; without names all of them, which takes a
  * look at every link of the host.
@@ -176,5 +187,5 @@ async function ownLinks(
       : await Promise.all(names.map((name) => observeLink(netlink, name)));
   return links
     .filter((link) => link !== undefined)
-    .filter((link) => ownedBy(link.alias, kind, key));
+    .filter((link) => ownedBy(link.alias, kind, key) || (names.length > 0 && isNewborn(link)));
 }

@@ -1,6 +1,7 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { LoopbackRedirect, PublishedDesired } from "../model/desired.ts";
+import type { PortRates } from "../model/rates.ts";
 
 /**
  * A container's part of the host: a pair of links, one end a port of a bridge, the other in the
@@ -45,11 +46,8 @@ export interface AttachmentFragment {
   readonly vlan?: number;
   /** The bridge is foreign. */
   readonly foreign?: true;
-  readonly bandwidth?: Bandwidth;
-  /**
-   * The link that limits traffic out of the container; present together with `bandwidth.fromGuest`.
-   */
-  readonly ifb?: IfName;
+  /** Absent: not limited. */
+  readonly rates?: PortRates;
   /** A link in the namespace that another program puts there; without that link nothing is done. */
   readonly macvlan?: MacvlanDesired;
   /** As for a pod: absent if it has never published anything. */
@@ -83,22 +81,6 @@ export interface RouteDesired {
   readonly table?: number;
   /** The kernel's number: 0 anywhere, 253 on the link, 254 on the machine. */
   readonly scope?: number;
-}
-
-/** Either way, unless absent, has a limit of its own. */
-export interface Bandwidth {
-  /** CNI's ingress. */
-  readonly toGuest?: RateLimit;
-  /** CNI's egress. */
-  readonly fromGuest?: RateLimit;
-}
-
-export interface RateLimit {
-  readonly bitsPerSecond: number;
-  /**
-   * Bits that may be sent at once after a pause; reduced to the link's need and the kernel's limit.
-   */
-  readonly burstBits: number;
 }
 
 /** The link that OpenShift SDN lets a privileged pod have in addition to its own. */

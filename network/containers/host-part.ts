@@ -1,5 +1,6 @@
 import { ipOf } from "../../core/address.ts";
 import type { AttachedFragment } from "../model/desired.ts";
+import { attachmentIfb } from "../model/ownership.ts";
 import type { AttachmentFragment } from "./desired.ts";
 
 /**
@@ -23,7 +24,7 @@ export const ruledPart = (fragment: AttachmentFragment): AttachedFragment => ({
 
 const portPart = (fragment: AttachmentFragment): AttachedFragment => {
   const { key, hostLink, bridge, mac, addresses, alias, isolated, mtu } = fragment;
-  const { vlan, foreign, withdrawn, later } = fragment;
+  const { vlan, foreign, withdrawn, later, rates } = fragment;
   // Until later plugins are done, and for good where the caller makes the link.
   const macMayChange = fragment.settling ?? fragment.madeByCaller;
   return {
@@ -43,6 +44,8 @@ const portPart = (fragment: AttachmentFragment): AttachedFragment => {
         // (A machine on a macvtap keeps the planned one.)
         ...(later?.mac === undefined ? {} : { otherMacs: [later.mac] }),
         ...(macMayChange === undefined ? {} : { macMayChange }),
+        ifb: attachmentIfb(key),
+        ...(rates === undefined ? {} : { rates }),
       },
     ],
     ...(withdrawn === undefined ? {} : { withdrawn }),

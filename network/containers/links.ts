@@ -1,5 +1,4 @@
 import { PodnetError } from "../../core/errors.ts";
-import { mark } from "../model/desired.ts";
 import { absent, type Deviation } from "../model/deviation.ts";
 import type { AttachmentFragment, RouteDesired, LaterChanges } from "./desired.ts";
 import { lookInside, observeInside, planInside } from "./inside.ts";
@@ -8,14 +7,10 @@ import { withoutMachineParts, carriesMachine, laterChanges, permitted } from "./
 import { partOf } from "./routes.ts";
 import { observeMacvlan } from "./macvlan.ts";
 import { areEnds, isPendingDelete, isOurs, type Pair } from "./pair.ts";
-import { observeRates, planRates, wantedIfb } from "./rates.ts";
 import { applySettings, planSettings, type SettingStep } from "./settings.ts";
-import { type Step, takeInsideSteps, takeSteps } from "./step.ts";
+import { type Step, takeInsideSteps } from "./step.ts";
 
-/**
- * Sets up the inside of a container, and the rates of an existing pair. Returns the routes that
- * were made behind those of other links.
- */
+/** Sets up the inside of a container. Returns the routes that are behind those of other links. */
 export async function setUpLinks(
   kernel: AttachmentKernel,
   inside: Inside,
@@ -26,20 +21,11 @@ export async function setUpLinks(
   // Before the link is up: from then on neighbours are listened to.
   applySettings(settings, inside.sysctl);
   const behind = await takeInsideSteps(steps, inside.netlink);
-  // A pair that was just made has no rate to be rid of.
-  if (pair.isNew && fragment.bandwidth === undefined) return behind;
-  const { netlink } = kernel;
-  const { mtu, alias } = fragment;
-  const name = wantedIfb(fragment);
-  if (name !== undefined && (await netlink.link(name)) === undefined)
-    await netlink.addIfb({ name, mtu, group: mark.linkGroup, alias, up: true });
-  const observed = await observeRates(netlink, fragment, pair.host);
-  await takeSteps(planRates(fragment, pair.host, observed), netlink);
   return behind;
 }
 
 /**
- * The deviations of a container's links: the pair, the inside, the rates. Changes nothing. Throws
+ * The deviations of a container's links: the pair and the inside. Changes nothing. Throws
  * `INTERFACE_NOT_FOUND` if the pair exists, and its inner end has another name or is elsewhere.
  */
 export async function compareLinks(
@@ -53,18 +39,9 @@ export async function compareLinks(
   if (host === undefined || isPendingDelete(host)) return [lost(fragment)];
   const { guest, ...alongside } = await lookInside(inside.netlink, fragment);
   if (guest === undefined || !areEnds(host, guest)) throw elsewhere(fragment, isOurs(host, alias));
-  const rates = await observeRates(netlink, fragment, host);
-  const ifb = wantedIfb(fragment);
   const pair = { host, guest, alongside, isNew: false };
   const { settings, steps } = await insideSteps(kernel, inside, fragment, pair);
-  return [
-    ...[...settings, ...steps, ...planRates(fragment, host, rates)].map(
-      ({ deviation }) => deviation,
-    ),
-    ...(ifb !== undefined && rates.ifb === undefined
-      ? [{ subject: `link ${ifb}`, found: absent, wanted: "there" }]
-      : []),
-  ];
+  return [...settings, ...steps].map(({ deviation }) => deviation);
 }
 
 const lost = ({ hostLink, guestLink }: AttachmentFragment): Deviation => ({

@@ -2,6 +2,7 @@ import type { Link } from "../../linux/rtnetlink/link.ts";
 import { changeLink } from "../../linux/rtnetlink/link-requests.ts";
 import type { Request } from "../../linux/rtnetlink/message.ts";
 import { mark } from "../model/desired.ts";
+import { attachmentIfb } from "../model/ownership.ts";
 import type { AttachmentFragment } from "./desired.ts";
 import type { AttachmentNetlink } from "./kernel.ts";
 import { isPendingDelete, isOurs } from "./pair.ts";
@@ -13,10 +14,9 @@ import { isPendingDelete, isOurs } from "./pair.ts";
  */
 export async function pendingDeletes(
   netlink: AttachmentNetlink,
-  { hostLink, ifb, alias }: AttachmentFragment,
+  { key, hostLink, alias }: AttachmentFragment,
 ): Promise<Request[]> {
-  const names = ifb === undefined ? [hostLink] : [hostLink, ifb];
-  const found = await Promise.all(names.map((name) => netlink.link(name)));
+  const found = await netlink.linksNamed([hostLink, attachmentIfb(key)]);
   return found
     .filter((link) => link !== undefined && isOurs(link, alias) && !isPendingDelete(link))
     .flatMap((link) => pendingDelete(link as Link, alias));

@@ -25,16 +25,9 @@ export interface RouteBehind {
   readonly route: RouteDesired;
 }
 
-/** Takes all steps in order, and throws the first failure: a step may depend on earlier ones. */
-export async function takeSteps(
-  steps: readonly Step[],
-  netlink: Pick<InsideNetlink, "tryBatch">,
-): Promise<void> {
-  throwFirst(await trySteps(steps, netlink));
-}
-
 /**
- * Takes the steps of a namespace as `takeSteps` does. If another link has the place of a route
+ * Takes all steps of a namespace in order, and throws the first failure: a step may depend on
+ * earlier ones. If another link has the place of a route
  * (EEXIST), the route is made behind it. Returns these routes.
  */
 export async function takeInsideSteps(

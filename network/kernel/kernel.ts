@@ -14,6 +14,7 @@ export type HostNetlink = Pick<
   | "link"
   | "linksNamed"
   | "addBridge"
+  | "addIfb"
   | "changeLink"
   | "changeBridge"
   | "changeBridgePort"
@@ -28,6 +29,9 @@ export type HostNetlink = Pick<
   | "deleteAddress"
   | "routes"
   | "deleteNeighbour"
+  | "answer"
+  | "answers"
+  | "tryBatch"
   | "close"
 >;
 

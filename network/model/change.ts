@@ -1,5 +1,6 @@
 import type { Family, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
+import type { QueuePlace, TokenBucket } from "../../linux/rtnetlink/qdisc.ts";
 import type { IptablesEdit, NftablesEdit, Variant } from "./rules.ts";
 
 /** The settings of a link to change; absent members stay as they are. */
@@ -77,6 +78,24 @@ export type Change =
       /** The link's index, if the caller has just looked it up. */
       readonly index?: number;
     }
+  /** Makes the link that limits what a guest sends; it is up. */
+  | {
+      readonly kind: "create-ifb";
+      readonly name: IfName;
+      readonly mtu: number;
+      readonly alias: string;
+    }
+  /** Limits what leaves by a link; without a bucket it is limited no more. */
+  | {
+      readonly kind: "set-rate";
+      readonly link: IfName;
+      readonly place: QueuePlace;
+      readonly bucket?: TokenBucket;
+      /** The bucket that it has, for people. */
+      readonly found: string;
+    }
+  /** Sends what comes in by a link out by another; without another it goes its way. */
+  | { readonly kind: "redirect"; readonly from: IfName; readonly to?: IfName }
   /** Ends links, all with one message when they are several. */
   | { readonly kind: "delete-links"; readonly links: readonly IfName[] }
   | {

@@ -10,6 +10,7 @@ import {
 } from "../../core/address.ts";
 import type { HostAccess } from "../../core/host-access.ts";
 import type { IfName } from "../../core/names.ts";
+import type { PortRates } from "./rates.ts";
 
 /**
  * The link group, route protocol and comment that mark podnet's objects. Unmarked objects are never
@@ -236,6 +237,10 @@ export interface PortDesired {
   readonly otherMacs?: readonly Mac[];
   /** Its MAC may be changed by another program: any that its bridge and other ports do not have. */
   readonly macMayChange?: true;
+  /** The link that limits what its guest sends, which is there as long as `rates` asks for it. */
+  readonly ifb?: IfName;
+  /** Absent: not limited. */
+  readonly rates?: PortRates;
 }
 
 export type Fragment = NetworkFragment | PluggedFragment;

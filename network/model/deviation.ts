@@ -1,5 +1,6 @@
 import { assertNever } from "../../core/brand.ts";
 import type { IfName } from "../../core/names.ts";
+import { bucketText } from "./rates.ts";
 import {
   type Change,
   commitName,
@@ -70,6 +71,18 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
       return portDeviations(change.link, change.set, link(change.link));
     case "detach-port":
       return [{ subject: `port ${change.link}`, found: "a port", wanted: "none" }];
+    case "create-ifb":
+      return [{ subject: `link ${change.name}`, found: absent, wanted: "there" }];
+    case "set-rate": {
+      const { link: name, place, bucket, found } = change;
+      const wanted = bucket === undefined ? absent : bucketText(bucket);
+      return [{ subject: `${place === "root" ? "rate" : "inner rate"} of ${name}`, found, wanted }];
+    }
+    case "redirect": {
+      const { from, to } = change;
+      const wanted = to === undefined ? "by itself" : `by ${to}`;
+      return [{ subject: `way out by ${from}`, found: "otherwise", wanted }];
+    }
     case "delete-links":
       return change.links.map((name) => ({
         subject: `link ${name}`,

@@ -1,5 +1,7 @@
 import type { Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
+import type { ObservedBucket } from "../../linux/rtnetlink/qdisc.ts";
+import type { IngressFilter } from "../../linux/rtnetlink/redirect.ts";
 
 /** A link as far as podnet cares. */
 export interface ObservedLink {
@@ -31,6 +33,19 @@ export interface ObservedLink {
    * is so.
    */
   readonly vlan?: number | undefined;
+  /** The kind of its root queue. */
+  readonly queue?: string | undefined;
+  /** Absent unless that was looked at. */
+  readonly queues?: ObservedQueues | undefined;
+}
+
+/** The queues of ours that a link has, which limit its rates. */
+export interface ObservedQueues {
+  readonly root?: ObservedBucket;
+  /** Inside of the root queue. */
+  readonly inner?: ObservedBucket;
+  /** The filters on what comes in by the link; undefined if it can have none. */
+  readonly filters?: readonly IngressFilter[] | undefined;
 }
 
 /** A link that a request names, with the properties that a plan depends on. */

@@ -1,3 +1,4 @@
+import { type IfName, parseIfName } from "../../core/names.ts";
 import { mark, type PluggedFragment } from "./desired.ts";
 
 /**
@@ -32,6 +33,13 @@ export const overlayMark = (name: string): string => `${mark.alias}overlay:${nam
 
 /** The mark of an attachment's links and rules. */
 export const attachmentMark = (key: string): string => `${mark.alias}attachment:${key}`;
+
+/** The link that limits what a guest sends by one of its interfaces; named as its tap. */
+export const podIfb = (id: string, index: number): IfName =>
+  parseIfName(`pi${id}${index.toString(36)}`);
+
+/** The link that limits what a container sends. */
+export const attachmentIfb = (key: string): IfName => parseIfName(`pi${key}`);
 
 /** The mark of what all networks share in a table: jumps into the chain. */
 export const chainMark = (chain: string): string => `${mark.alias}chain:${chain}`;

@@ -35,6 +35,8 @@ export function isDamage(
       const wanted = fdb.get(mac);
       return wanted !== undefined && (event.gone || remote !== wanted);
     }
+    case "traffic-control":
+      return false;
     default:
       return assertNever(event);
   }

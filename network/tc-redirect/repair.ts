@@ -5,7 +5,7 @@ import type { Request } from "../../linux/rtnetlink/message.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import type { Deviation } from "../model/deviation.ts";
 import { type Inspection, type InspectOptions, mending } from "../bridge/inspect.ts";
-import { observeFilters, redirectRequests } from "./filters.ts";
+import { observeFilters, redirectRequests } from "../rates/filters.ts";
 import { findLink, insist, type JoinDesired, requireTap } from "./redirect.ts";
 
 /** The deviations of a redirect, and the requests that repair them. */

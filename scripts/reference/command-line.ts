@@ -22,13 +22,10 @@ const pages: readonly {
   {
     file: "interfaces",
     title: "Interfaces and published ports",
-    commands: ["interface", "publish", "unpublish", "ports"],
+    commands: ["interface", "limit", "publish", "unpublish", "ports"],
   },
-  {
-    file: "networks",
-    title: "Networks and overlays",
-    commands: ["network", "nodes", "overlay"],
-  },
+  { file: "networks", title: "Networks", commands: ["network"] },
+  { file: "overlays", title: "Overlays and their hosts", commands: ["overlay", "nodes"] },
   { file: "policies", title: "Policies", commands: ["policy"] },
   {
     file: "observe",

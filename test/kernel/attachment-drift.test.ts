@@ -1,5 +1,4 @@
 import test from "ava";
-import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import type { AttachmentFragment } from "../../network/containers/desired.ts";
 import { onlyLook } from "../../network/bridge/inspect.ts";
@@ -16,8 +15,8 @@ let fragment: AttachmentFragment;
 test.before(async () => {
   site = await AttachmentSite.open();
   await site.container(2);
-  const bandwidth = { toGuest: rate, fromGuest: rate };
-  fragment = site.fragment(2, { ifb: "pi2" as IfName, bandwidth });
+  const rates = { toGuest: rate, fromGuest: rate };
+  fragment = site.fragment(2, { rates });
 });
 test.beforeEach(() => site.attachments.ensure(fragment, signal));
 test.after.always(() => site[Symbol.asyncDispose]());
@@ -52,8 +51,8 @@ const harms: Readonly<Record<string, readonly [harm: () => Promise<unknown>, sub
   "its MTU": [() => site.inside(2, "link set eth0 mtu 1280"), "link eth0 mtu"],
   "the rate in": [() => qdisc("del dev pc2 root"), "rate of pc2"],
   "the redirection of the way out": [() => qdisc("del dev pc2 ingress"), "way out by pc2"],
-  "the rate out": [() => qdisc("del dev pi2 root"), "rate of pi2"],
-  "the link that limits the way out": [() => ip("link del pi2"), "link pi2"],
+  "the rate out": [() => qdisc("del dev pic2 root"), "rate of pic2"],
+  "the link that limits the way out": [() => ip("link del pic2"), "link pic2"],
   "the pair": [() => ip("link del pc2"), "link pc2"],
   "the pair, from inside": [() => site.inside(2, "link del eth0"), "link pc2"],
 };

@@ -223,7 +223,9 @@ test.serial("changes of every kind are reported, in order", async (t) => {
     groups: ["link", "neighbour", "address4", "address6", "route4", "route6"],
   });
   t.teardown(() => seen.watch.close());
-  const text = ({ kind, gone, ...rest }: RtnetlinkEvent): string => {
+  const text = (event: RtnetlinkEvent): string => {
+    if (event.kind === "traffic-control") return event.kind;
+    const { kind, gone, ...rest } = event;
     const what = Object.values(rest)[0] as Record<string, unknown>;
     const id = what["name"] ?? what["prefix"] ?? what["destination"] ?? what["mac"];
     return `${gone ? "-" : "+"}${kind} ${String(id)}`;

@@ -31,6 +31,7 @@ import { podsFaults } from "./faults/pods.ts";
 import { podsOnCniFaults } from "./faults/pods-on-cni.ts";
 import { promisedFaults } from "./faults/promised.ts";
 import { qemuFaults } from "./faults/qemu.ts";
+import { ratesFaults } from "./faults/rates.ts";
 import { recoveryFaults } from "./faults/recovery.ts";
 import { roomFaults } from "./faults/room.ts";
 import { stateFaults } from "./faults/state.ts";
@@ -48,6 +49,7 @@ export const faults: readonly Fault[] = [
   ...policyFaults,
   ...promisedFaults,
   ...portsFaults,
+  ...ratesFaults,
   ...recoveryFaults,
   ...roomFaults,
   ...stateFaults,

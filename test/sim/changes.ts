@@ -1,5 +1,6 @@
 import type { NetworkSpec } from "../../api/network-spec.ts";
 import type { PortSpec } from "../../api/pod-spec.ts";
+import type { LimitsChange } from "../../core/rate-limits.ts";
 import type { InterfaceChange } from "../../api/validate-interface-change.ts";
 import type { Ip, IpPrefix } from "../../core/address.ts";
 import type { IfName, NetworkName } from "../../core/names.ts";
@@ -27,10 +28,13 @@ export class Changes {
       interface: 4,
       publish: 3,
       unpublish: 2,
+      limit: 3,
     });
     const interfaceChange = this.#interfaceChange();
     const first = random.below(3);
     const ports = Array.from({ length: 1 + random.below(2) }, (_, i) => this.#port(first + i));
+    const limits = this.#limits();
+    const limited = random.chance(0.5) ? ("eth0" as IfName) : undefined;
     const force = random.chance(0.3);
     const detail = what === "interface" ? JSON.stringify(interfaceChange) : "";
     sim.call(`${what} ${id} ${detail}`, async ({ pods }) => {
@@ -49,6 +53,9 @@ export class Changes {
           return;
         case "publish":
           await pods.changes.publish(id, ports);
+          return;
+        case "limit":
+          await pods.changes.limit(id, limits, limited);
           return;
         case "unpublish":
           await pods.changes.unpublish(id, ports);
@@ -69,6 +76,15 @@ export class Changes {
     const network = random.weighted({ default: 3, n1: 1, n2: 1 }) as NetworkName;
     const spec = { network, ...(random.chance(0.2) ? { addresses } : {}) };
     return { kind: "add", spec, routes: [] };
+  }
+
+  #limits(): LimitsChange {
+    const { random } = this.#sim.world;
+    const limit = (): NonNullable<LimitsChange["in"]> => ({
+      bandwidth: random.pick([null, 0, 1e6, 50e6]),
+      packets: random.pick([null, 0, 1000]),
+    });
+    return random.pick([{ in: limit() }, { out: limit() }, { in: limit(), out: limit() }]);
   }
 
   /** One request names no port twice. */
@@ -115,6 +131,7 @@ export class Changes {
         ...(random.chance(0.5) ? [subnet(`fd09:${number}::1/124`)] : []),
       ],
       mtu: random.pick([1400, 1500]),
+      ...(random.chance(0.3) ? { limits: { out: { bandwidth: 20e6 } } } : {}),
       dns: [],
       dnsSearch: [],
       masquerade: random.chance(0.7),

@@ -8,6 +8,7 @@ import {
 } from "../../daemon/containers/attachment-rows.ts";
 import { askCni, type CniCall, envOf } from "./container-call.ts";
 import { silenceViolations } from "./container-invariants.ts";
+import { attachmentIfb } from "../../network/model/ownership.ts";
 import type { LiveNode } from "./daemon-life.ts";
 import { calm } from "./process.ts";
 import type { Simulation } from "./simulation.ts";
@@ -159,9 +160,9 @@ export class ContainerActions {
       if (sim.life !== life || sim.node !== node || sim.weather !== calm) return;
       if (node.attachments.list().some(({ id }) => id === row.id))
         sim.violated(`attachment ${row.id} is not forgotten`);
-      const { hostLink, ifb } = node.attachments.fragmentOf(row.plan);
-      for (const link of [hostLink, ifb])
-        if (link !== undefined && world.kernel.links.find(link) !== undefined)
+      const { hostLink } = node.attachments.fragmentOf(row.plan);
+      for (const link of [hostLink, attachmentIfb(row.id)])
+        if (world.kernel.links.find(link) !== undefined)
           sim.violated(`link ${link} of a DEL long answered is left`);
     });
   }

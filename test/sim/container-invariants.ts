@@ -3,14 +3,17 @@ import { portsToHold } from "../../daemon/containers/attachment-plan.ts";
 import type { Node } from "../../daemon/main/node.ts";
 import { portsOf } from "../../daemon/published/wanted-port.ts";
 import type { AttachmentRow } from "../../daemon/containers/attachment-rows.ts";
-import { bucketOf } from "../../network/containers/bandwidth.ts";
-import type { AttachmentFragment, RateLimit } from "../../network/containers/desired.ts";
+import { bucketsOf } from "../../network/rates/bucket.ts";
+import type { AttachmentFragment } from "../../network/containers/desired.ts";
+import { hostPart } from "../../network/containers/host-part.ts";
+import type { Rate } from "../../network/model/rates.ts";
 import { partOf } from "../../network/containers/routes.ts";
-import { mark, portGroup } from "../../network/model/desired.ts";
+import type { TokenBucket } from "../../linux/rtnetlink/qdisc.ts";
+import { mark, type PortDesired, portGroup } from "../../network/model/desired.ts";
+import { attachmentIfb } from "../../network/model/ownership.ts";
 import type { ContainerBook } from "./container-book.ts";
 import { askCni } from "./container-call.ts";
 import type { HostSockets } from "./host-sockets.ts";
-import type { FakeLink } from "./kernel/links.ts";
 import type { World } from "./world.ts";
 
 /**
@@ -20,8 +23,8 @@ import type { World } from "./world.ts";
  */
 export function silenceViolations({ kernel }: World, fragment: AttachmentFragment): string[] {
   const found: string[] = [];
-  for (const name of [fragment.hostLink, fragment.ifb]) {
-    const link = name === undefined ? undefined : kernel.links.find(name);
+  for (const name of [fragment.hostLink, attachmentIfb(fragment.key)]) {
+    const link = kernel.links.find(name);
     if (
       link !== undefined &&
       (link.up || link.master !== 0 || link.group !== mark.pendingDeleteGroup)
@@ -72,8 +75,7 @@ function wholeViolations(
   const inside = containers.insideOf(containerId);
   if (inside === undefined) return [];
   const fragment = node.attachments.fragmentOf(plan);
-  const { hostLink, guestLink, alias, bridge, mtu, mac, isolated, addresses, routes, ifb } =
-    fragment;
+  const { hostLink, guestLink, alias, bridge, mtu, mac, isolated, addresses, routes } = fragment;
   const host = kernel.links.find(hostLink);
   const guest = inside.links.find(guestLink);
   // Another namespace by its path: nothing is made there, and nothing says that it has ended.
@@ -103,21 +105,35 @@ function wholeViolations(
     compare("routes", ways(guest.routes), ways(routes));
   else compare("routes that are left", plan.later?.left, routes.map(partOf));
   if (inside.links.find("lo")?.up !== true) found.push(`lo of ${row.id} is down`);
-  const limits = plan.bandwidth;
-  const bucket = (limit: RateLimit | undefined): FakeLink["queue"] =>
-    limit === undefined ? undefined : bucketOf(limit, mtu);
-  compare("rate in", bucketText(host), bucketText({ queue: bucket(limits?.toGuest) }));
-  if (limits?.fromGuest === undefined || ifb === undefined) return found;
-  const out = kernel.links.find(ifb);
+  return [...found, ...hostPart(fragment).ports.flatMap((port) => rateViolations(port, kernel))];
+}
+
+/** The limits of a port: its queue, and the link for what its guest sends. */
+export function rateViolations(
+  { tap, ifb, alias, mtu, rates }: PortDesired,
+  { links }: Pick<World["kernel"], "links">,
+): string[] {
+  const host = links.find(tap);
+  const out = ifb === undefined ? undefined : links.find(ifb);
+  if (host === undefined || ifb === undefined) return [];
+  const found: string[] = [];
+  const compare = (what: string, seen: unknown, wanted: unknown): void => {
+    const [is, should] = [JSON.stringify(seen), JSON.stringify(wanted)];
+    if (is !== should) found.push(`${what} of ${tap} is ${is} instead of ${should}`);
+  };
+  const buckets = (rate: Rate | undefined): readonly (TokenBucket | undefined)[] => {
+    const [first, second] = bucketsOf(rate, mtu);
+    return [first, second];
+  };
+  compare("rate in", [host.queue, host.inner], buckets(rates?.toGuest));
+  if (rates?.fromGuest === undefined)
+    return out === undefined ? found : [...found, `link ${ifb} is left`];
   if (out === undefined) return [...found, `link ${ifb} is missing`];
   compare(ifb, [out.alias, out.group, out.up, out.mtu], [alias, mark.linkGroup, true, mtu]);
-  compare("rate out", bucketText(out), bucketText({ queue: bucket(limits.fromGuest) }));
+  compare("rate out", [out.queue, out.inner], buckets(rates.fromGuest));
   compare("filters", host.filters, [out.index]);
   return found;
 }
-
-const bucketText = ({ queue }: Pick<FakeLink, "queue">): string =>
-  queue === undefined ? "none" : `${queue.rate} ${queue.burst} ${queue.limit}`;
 
 /**
  * Links of attachments that no row accounts for; unmarked ones too, but for those whose row was
@@ -126,15 +142,15 @@ const bucketText = ({ queue }: Pick<FakeLink, "queue">): string =>
 export function attachmentLeftovers({ kernel }: World, node: Node, lost: boolean): string[] {
   const due = new Set(
     node.attachments.list().flatMap(({ plan }) => {
-      const { hostLink, ifb } = node.attachments.fragmentOf(plan);
-      return [hostLink, ifb];
+      const { hostLink } = node.attachments.fragmentOf(plan);
+      return [hostLink, attachmentIfb(plan.id)];
     }),
   );
   return Array.from(kernel.links.all.values())
     .filter(
       ({ name, alias, kind }) =>
         (kind === "veth" || kind === "ifb") &&
-        /^p[ci][a-z2-7]{12}/.test(name) &&
+        /^p[ci][a-z2-7]{12}$/.test(name) &&
         !due.has(name as never) &&
         !(lost && alias === undefined),
     )

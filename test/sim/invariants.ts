@@ -40,6 +40,7 @@ import {
   parseOwner,
   publishedMark,
 } from "../../network/model/ownership.ts";
+import { rateViolations } from "./container-invariants.ts";
 import type { FakeNftables } from "./kernel/nftables.ts";
 import type { World } from "./world.ts";
 
@@ -109,7 +110,7 @@ export function leftovers(world: World, node: Node): Leftover[] {
   for (const link of world.kernel.links.all.values()) {
     const owner = parseOwner(link.alias);
     // Ours by its name until it has its mark: `pn`, the pod, and the interface's position.
-    const unmarked = /^pn([a-z2-7]{12})[0-9a-z]$/.exec(link.name)?.[1];
+    const unmarked = /^p[ni]([a-z2-7]{12})[0-9a-z]$/.exec(link.name)?.[1];
     if (owner?.kind === "pod") add(owner.key, `link ${link.name} is left`);
     else if (unmarked !== undefined) add(unmarked, `tap ${link.name} is left`);
     else if (owner === undefined && isOursOrPendingDelete(link.group))
@@ -170,6 +171,7 @@ function runningViolations(row: PodRow, { machines, kernel }: World, node: Node)
       bridge?.index,
     ].join();
     if (seen !== wanted) found.push(`port ${port.tap} is ${seen} instead of ${wanted}`);
+    found.push(...rateViolations(port, kernel));
   }
   const nics = [...machine.nics.keys()].toSorted().join();
   const planned = kept.map(({ nic }) => nic.nicId);

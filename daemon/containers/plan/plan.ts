@@ -1,7 +1,7 @@
 import type { CniBandwidth } from "../../../cni/protocol/capabilities.ts";
 import { type Cidr, familyOf, ipOf } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
-import type { Bandwidth, RateLimit } from "../../../network/containers/desired.ts";
+import type { PortRates, Rate } from "../../../network/model/rates.ts";
 import { checkPortRoom } from "../../../network/model/port-limit.ts";
 import { planPublished } from "../../published/plan-published.ts";
 import { containerWords } from "../../published/publish-words.ts";
@@ -87,8 +87,8 @@ function planMtu(asked: number | undefined, { network, settings }: AttachmentSna
 /** The default burst: what the rate brings in a tenth of a second, and some frames at least. */
 const burstOf = (rate: number, mtu: number): number => Math.max(Math.ceil(rate / 10), 80 * mtu);
 
-function bandwidthOf(asked: CniBandwidth | undefined, mtu: number): Bandwidth | undefined {
-  const limit = (rate: number | undefined, burst: number | undefined): RateLimit | undefined =>
+function bandwidthOf(asked: CniBandwidth | undefined, mtu: number): PortRates | undefined {
+  const limit = (rate: number | undefined, burst: number | undefined): Rate | undefined =>
     rate === undefined
       ? undefined
       : { bitsPerSecond: rate, burstBits: burst ?? burstOf(rate, mtu) };

@@ -2,9 +2,11 @@ import { ipOf } from "../../../core/address.ts";
 import type { PortChoices } from "../../../api/pod-spec.ts";
 import type { IfName } from "../../../core/names.ts";
 import type { PodFragment, PortDesired, SourceDesired } from "../../../network/model/desired.ts";
-import { podMark } from "../../../network/model/ownership.ts";
+import { podIfb, podMark } from "../../../network/model/ownership.ts";
 import { carried, type NetworkDefinition } from "../../config/network-definition.ts";
 import { guestOf } from "../guest/guest-of.ts";
+import type { PortRates } from "../../../network/model/rates.ts";
+import { portRates } from "../../config/port-rates.ts";
 import { publishedDesired } from "../../published/plan-published.ts";
 import {
   type InterfacePlan,
@@ -99,6 +101,7 @@ function portOf(
   const others = withNic(staying(plan.interfaces))
     .filter((each) => each.bridge === bridge && each.position !== position)
     .flatMap((each) => each.addresses.map(ipOf));
+  const rates = ratesOf({ network: name, port }, networks);
   return [
     {
       tap: nic.tap,
@@ -115,6 +118,8 @@ function portOf(
       ...(name === undefined ? { foreign: true as const } : {}),
       ...(others.length === 0 ? {} : { otherAddresses: others }),
       ...guardOf(port, plan),
+      ifb: podIfb(plan.podId, position),
+      ...(rates === undefined ? {} : { rates }),
     },
   ];
 }
@@ -126,6 +131,13 @@ const guardOf = (
   if (guard === false) return { guard: "off" };
   return guestOf(plan).choosesLinkLocal ? { guard: "own-link-local" } : {};
 };
+
+/** The rates of an interface, with the networks as they are now; undefined: none. Pure. */
+export const ratesOf = (
+  { network: name, port }: { readonly network?: string | undefined; readonly port?: PortChoices },
+  networks: readonly NetworkDefinition[],
+): PortRates | undefined =>
+  portRates(port?.limits, networks.find((known) => known.name === name)?.limits);
 
 /**
  * A pod may send from the addresses of its `lo` by each of its ports on podnet's networks. (Its

@@ -13,7 +13,13 @@ export function portsOfPod(live: LivePod): RunningPort[] {
   const { podId, name: podName } = live.plan;
   const fragment = portsOf(live.plan, []);
   const bearer = bearerOfRules(live, fragment);
-  return fragment.ports.map(({ tap }) => ({ podId, podName, tap, hasRules: tap === bearer }));
+  return fragment.ports.map(({ tap, ifb }) => ({
+    podId,
+    podName,
+    tap,
+    ...(ifb === undefined ? {} : { ifb }),
+    hasRules: tap === bearer,
+  }));
 }
 
 /**

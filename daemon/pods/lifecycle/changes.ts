@@ -1,10 +1,13 @@
 import type { PortSpec } from "../../../api/pod-spec.ts";
 import type { InterfaceChange } from "../../../api/validate-interface-change.ts";
+import type { LimitsChange } from "../../../core/rate-limits.ts";
+import type { IfName } from "../../../core/names.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";
 import type { Ending } from "./end-pod.ts";
 import { gatherSnapshot } from "../plan/gather.ts";
 import { followServers } from "../plan/gather-networks.ts";
 import type { PortsWorld } from "../../published/gather-ports.ts";
+import { changeLimits, withLimits } from "./limit.ts";
 import { changeInterfaces } from "../interfaces/live-interfaces.ts";
 import type { LivePod } from "./live-pod.ts";
 import { placesNow } from "../machine/attach.ts";
@@ -114,6 +117,21 @@ export class Changes {
       if (next.plan.published?.length !== (row.plan.published ?? []).length)
         await unpublish(live, row, next, this.#parts.supervision);
       return { row: this.#parts.records.find(row.id), before: row, after: next };
+    });
+  }
+
+  /** Plans other limits of a running pod. Takes nothing. */
+  planLimit(idOrName: string, change: LimitsChange, name: IfName | undefined): Replanned {
+    this.#parts.running(idOrName);
+    const before = this.#parts.records.find(idOrName);
+    return { before, after: withLimits(before, change, name) };
+  }
+
+  /** Changes limits of a running pod: of one interface, or of all on bridges. */
+  limit(idOrName: string, change: LimitsChange, name: IfName | undefined): Promise<PodRow> {
+    return this.#parts.change(idOrName, async (live, row) => {
+      await changeLimits(live, row, withLimits(row, change, name), this.#parts.supervision);
+      return this.#parts.records.find(row.id);
     });
   }
 

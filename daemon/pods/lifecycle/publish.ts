@@ -148,7 +148,7 @@ export async function unpublish(
 }
 
 /** Applies a pod's current rules to the host, alongside the ports that it has already. */
-async function ensureRules(live: LivePod, { host }: Supervision): Promise<void> {
+export async function ensureRules(live: LivePod, { host }: Supervision): Promise<void> {
   const fragment = portsOf(live.plan, host.networks.list());
   const plugged = withNic(live.plan.interfaces).filter(({ position }) =>
     live.plugged.has(position),

@@ -69,6 +69,12 @@ const cni = fields({
   ),
 });
 
+const limit = fields({
+  bandwidth: optional(whole),
+  burst: optional(whole),
+  packets: optional(whole),
+});
+
 const networkInterface = fields({
   position: whole,
   network: optional(text),
@@ -80,6 +86,7 @@ const networkInterface = fields({
       isolated: optional(flag),
       learning: optional(flag),
       guard: optional(flag),
+      limits: optional(fields({ in: optional(limit), out: optional(limit) })),
     }),
   ),
   addresses: list(prefix),

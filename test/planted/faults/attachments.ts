@@ -141,7 +141,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "the way out of a container is not held to its rate",
-    file: "network/tc-redirect/filters.ts",
+    file: "network/rates/filters.ts",
     find: "return [addIngress(from), addRedirect(from, to)];",
     put: "return [addIngress(from)];",
     noticedBy: { file: rates, title: "the way out is held to its rate by a link of its own" },

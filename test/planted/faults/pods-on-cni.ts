@@ -10,7 +10,7 @@ export const podsOnCniFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a redirection that others have put another in place of stays lost",
-    file: "network/tc-redirect/filters.ts",
+    file: "network/rates/filters.ts",
     find: "if (first?.redirectsTo === to && others.length === 0) return [];",
     put: "if (first !== undefined && others.length === 0) return [];",
     noticedBy: {

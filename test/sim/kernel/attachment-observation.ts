@@ -6,7 +6,7 @@ import {
   type Qdisc,
 } from "../../../linux/rtnetlink/qdisc.ts";
 import { getFilters, parseFilter } from "../../../linux/rtnetlink/redirect.ts";
-import { hasBucket } from "../../../network/containers/bandwidth.ts";
+import { hasBucket } from "../../../network/rates/bucket.ts";
 import { bursts } from "./attachment-sequence.ts";
 import type { Attaching } from "./attachment-subject.ts";
 

@@ -11,11 +11,12 @@ import { addRedirect, deleteFilters, redirectPriority } from "../../../linux/rtn
 import { addRoute, appendRoute, deleteRoute } from "../../../linux/rtnetlink/route-requests.ts";
 import { Rtnetlink } from "../../../linux/rtnetlink-socket.ts";
 import type { AttachmentNetlink, InsideNetlink } from "../../../network/containers/kernel.ts";
-import { insideDoor, requestsDoor } from "./attachment-door.ts";
+import { insideDoor } from "./attachment-door.ts";
 import type { AttachmentOperation } from "./attachment-sequence.ts";
 import { openDoor } from "./door.ts";
 import type { FakeKernel } from "./kernel.ts";
 import { FakeNamespaces } from "./namespaces.ts";
+import { requestsDoor } from "./requests-door.ts";
 import type { Subject } from "./subject.ts";
 
 /**
@@ -51,7 +52,7 @@ export function fakeAttaching(host: FakeKernel, randomMac: () => Mac): Attaching
   const { fd } = namespaces.open("inside") as { fd: number };
   namespaces.remove("inside");
   const attaching = {
-    host: requestsDoor(host, namespaces, openDoor),
+    host: requestsDoor(host, (fd) => namespaces.of(fd), openDoor),
     inside: insideDoor(kernel, namespaces, openDoor) as Attaching["inside"],
     fd,
     end() {

@@ -4,10 +4,12 @@ import type { IfName } from "../../../core/names.ts";
 import type { Tap } from "../../../linux/tun.ts";
 import { type IptablesPrograms, variantName } from "../../../network/kernel/iptables-programs.ts";
 import type { HostKernel, HostNetlink, HostSysctl } from "../../../network/kernel/kernel.ts";
+import { newIfb } from "../../../linux/rtnetlink/link-requests.ts";
 import { Errno } from "./errno.ts";
 import { RestoreRefused } from "./iptables.ts";
 import type { FakeKernel } from "./kernel.ts";
 import { showAddress } from "./links.ts";
+import { bornBy, requestsDoor } from "./requests-door.ts";
 import { NftRefused } from "./nftables.ts";
 
 /** Who lets calls through: when, late, never, or with an error of its own instead. */
@@ -72,6 +74,7 @@ export const absent: readonly string[] = ["ENODEV", "EADDRNOTAVAIL", "ESRCH", "E
 
 function netlinkDoor(fake: FakeKernel, keeper: Doorkeeper): HostNetlink {
   const { links } = fake;
+  const requests = requestsDoor(fake, noNamespace, keeper);
   const ask = <T>(what: string, body: () => T): Promise<T> =>
     keeper.later(`netlink ${what}`, () => translated("NETLINK_FAILED", `Cannot ${what}`, body));
   const remove = (what: string, body: () => void): Promise<boolean> =>
@@ -86,7 +89,9 @@ function netlinkDoor(fake: FakeKernel, keeper: Doorkeeper): HostNetlink {
     });
   const shown = (): ReturnType<typeof links.show>[] =>
     Array.from(links.all.values(), (link) => links.show(link));
-  return {
+  const door: HostNetlink = {
+    ...requests,
+    addIfb: (wanted) => bornBy(door, requests, newIfb(wanted), wanted),
     links: (filter) => {
       const { group, kind, master } = filter ?? {};
       return ask("list links", () =>
@@ -154,7 +159,13 @@ function netlinkDoor(fake: FakeKernel, keeper: Doorkeeper): HostNetlink {
       remove(`forget ${ip} of ${index}`, () => fake.deleteNeighbour(index, ip)),
     close: () => {},
   };
+  return door;
 }
+
+/** The host's network makes no links elsewhere. */
+const noNamespace = (): never => {
+  throw new Errno("EBADF");
+};
 
 function iptablesDoor(fake: FakeKernel, family: Family, keeper: Doorkeeper): IptablesPrograms {
   const tables = family === 4 ? fake.iptables : fake.ip6tables;

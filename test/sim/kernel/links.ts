@@ -52,6 +52,8 @@ export interface FakeLink {
   peerHome: FakeLinks | undefined;
   /** What leaves by it is held to this rate; undefined: what it was born with. */
   queue: TokenBucket | undefined;
+  /** Inside of that one. */
+  inner: TokenBucket | undefined;
   /**
    * Where filters on what comes in send it, by index, 0 for a link that has gone; undefined: it has
    * no place for filters.
@@ -293,6 +295,7 @@ export class FakeLinks {
       group: link.group,
       altNames: [],
       ...(link.alias === undefined ? {} : { alias: link.alias }),
+      ...(link.queue === undefined ? {} : { queue: "tbf" }),
       ...(far === undefined ? {} : { link: far.index }),
       ...(far === undefined || link.peerHome === this ? {} : { linkNetnsId: 0 }),
       ...(link.kind === undefined ? {} : { kind: link.kind }),
@@ -332,6 +335,7 @@ export class FakeLinks {
       peer: 0,
       peerHome: undefined,
       queue: undefined,
+      inner: undefined,
       filters: undefined,
       routes: [],
       addresses: [],

@@ -1,3 +1,4 @@
+import { ourQueue, type TokenBucket } from "../../../linux/rtnetlink/qdisc.ts";
 import { parseFilter } from "../../../linux/rtnetlink/redirect.ts";
 import { addRedirect } from "../../../linux/rtnetlink/redirect.ts";
 import { Reader } from "../../../linux/rtnetlink/reader.ts";
@@ -31,7 +32,14 @@ export function changeQueue(links: FakeLinks, payload: Uint8Array): void {
     link.filters = [];
     return;
   }
-  refuseIf(kind !== "tbf" || header.parent !== TC_H_ROOT, "ENOENT");
+  const isRoot = header.parent === TC_H_ROOT;
+  refuseIf(!isRoot && link.queue === undefined, "ENOENT");
+  links.report({ kind: "traffic-control", index: link.index });
+  if (!isRoot && kind === "bfifo") {
+    link.inner = undefined;
+    return;
+  }
+  refuseIf(kind !== "tbf", "ENOENT");
   const options = attributes.nested(TCA_OPTIONS);
   const parms = options?.get(TCA_TBF_PARMS);
   if (options === undefined || parms === undefined) throw new Errno("EINVAL");
@@ -42,7 +50,22 @@ export function changeQueue(links: FakeLinks, payload: Uint8Array): void {
       ? reader.u32(8)
       : Number(new DataView(large.buffer, large.byteOffset).getBigUint64(0, true));
   refuseIf(rate === 0, "EINVAL");
-  link.queue = { rate, burst: options.u32(TCA_TBF_BURST) ?? 0, limit: reader.u32(24) };
+  const leastCost = reader.u16(6);
+  link[isRoot ? "queue" : "inner"] = {
+    rate,
+    burst: options.u32(TCA_TBF_BURST) ?? 0,
+    limit: reader.u32(24),
+    ...(leastCost === 0 ? {} : { leastCost }),
+  };
+}
+
+/** RTM_DELQDISC of a root queue, with what is inside. */
+export function removeQueue(links: FakeLinks, payload: Uint8Array): void {
+  const { header } = readTcmsg(payload, "a qdisc");
+  const link = links.get(header.index);
+  refuseIf(header.parent !== TC_H_ROOT || link.queue === undefined, "ENOENT");
+  Object.assign(link, { queue: undefined, inner: undefined });
+  links.report({ kind: "traffic-control", index: link.index });
 }
 
 /**
@@ -53,6 +76,7 @@ export function changeFilters(links: FakeLinks, payload: Uint8Array, isNew: bool
   const link = links.get(header.index);
   const { filters } = link;
   if (filters === undefined) throw new Errno("EINVAL");
+  links.report({ kind: "traffic-control", index: link.index });
   if (!isNew) {
     // Filters of one priority, which is that of all here; none is an error then.
     refuseIf(filters.length === 0 && header.info >>> 16 !== 0, "ENOENT");
@@ -68,24 +92,24 @@ export function changeFilters(links: FakeLinks, payload: Uint8Array, isNew: bool
 export function answerQueue(links: FakeLinks, payload: Uint8Array): Uint8Array {
   const { header } = readTcmsg(payload, "a qdisc");
   const link = links.get(header.index);
-  if (header.parent !== TC_H_ROOT) {
+  if (header.parent === TC_H_INGRESS) {
     refuseIf(link.filters === undefined, "EINVAL");
     return tcmsg(link.index, header.handle, TC_H_INGRESS)
       .attributeText(TCA_KIND, "ingress")
       .finish();
   }
-  return bucketMessage(link);
+  return bucketMessage(link, header.parent === TC_H_ROOT ? link.queue : link.inner);
 }
 
-function bucketMessage({ index, queue }: FakeLink): Uint8Array {
+function bucketMessage({ index }: FakeLink, queue: TokenBucket | undefined): Uint8Array {
   if (queue === undefined) throw new Errno("EINVAL");
-  const { rate, burst, limit } = queue;
+  const { rate, burst, limit, leastCost = 0 } = queue;
   const ticks = Math.min(mostTicks, Math.floor(((burst / rate) * 1e9) / nanosecondsPerTick));
-  const parms = new Writer().u32(0).u32(0).u32(Math.min(rate, beyond32));
+  const parms = new Writer().u32(0).u16(0).u16(leastCost).u32(Math.min(rate, beyond32));
   parms.u32(0).u32(0).u32(0).u32(limit).u32(ticks).u32(0);
   const rate64 = new Uint8Array(8);
   new DataView(rate64.buffer).setBigUint64(0, BigInt(rate), true);
-  return tcmsg(index, 0x8001_0000, TC_H_ROOT)
+  return tcmsg(index, ourQueue, TC_H_ROOT)
     .attributeText(TCA_KIND, "tbf")
     .nested(TCA_OPTIONS, (options) => {
       options.attribute(TCA_TBF_PARMS, parms.finish());

@@ -4,6 +4,7 @@ import { parseAddress } from "../../../linux/rtnetlink/address.ts";
 import { type Attributes, parseAttributes } from "../../../linux/rtnetlink/attributes.ts";
 import {
   RTM_DELLINK,
+  RTM_DELQDISC,
   RTM_DELROUTE,
   RTM_DELTFILTER,
   RTM_GETQDISC,
@@ -34,7 +35,7 @@ import { Reader } from "../../../linux/rtnetlink/reader.ts";
 import { parseRoute } from "../../../linux/rtnetlink/route.ts";
 import { Errno } from "./errno.ts";
 import type { FakeKernel } from "./kernel.ts";
-import { answerFilters, answerQueue, changeFilters, changeQueue } from "./queues.ts";
+import { answerFilters, answerQueue, changeFilters, changeQueue, removeQueue } from "./queues.ts";
 
 const linkHeader = 16;
 
@@ -71,6 +72,9 @@ export function carryOut(
       return [];
     case RTM_NEWQDISC:
       changeQueue(kernel.links, payload);
+      return [];
+    case RTM_DELQDISC:
+      removeQueue(kernel.links, payload);
       return [];
     case RTM_NEWTFILTER:
     case RTM_DELTFILTER:

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod_spec.proto.
  */
 export const file_podnet_v1_pod_spec: GenFile = /*@__PURE__*/
-  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSLiAgoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJPCglSZXNvdXJjZXMSEQoEdmNwdRgBIAEoDUgAiAEBEhcKCm1lbW9yeV9taWIYAiABKA1IAYgBAUIHCgVfdmNwdUINCgtfbWVtb3J5X21pYiKhAQoEQm9vdBIOCgZrZXJuZWwYASABKAkSDgoGaW5pdHJkGAIgASgJEg8KB2NtZGxpbmUYAyABKAkSHgoFZGlza3MYBCADKAsyDy5wb2RuZXQudjEuRGlzaxIPCgdmYWN0b3J5GAUgASgJEg0KBWFnZW50GAYgASgJEigKCmNsb3VkX2luaXQYByABKAsyFC5wb2RuZXQudjEuQ2xvdWRJbml0InAKBERpc2sSDAoEcGF0aBgBIAEoCRIOCgZmb3JtYXQYAiABKAkSEQoJcmVhZF9vbmx5GAMgASgIEhUKDXdyaXRlX3Rocm91Z2gYBCABKAgSFAoHbWF4X21pYhgFIAEoDUgAiAEBQgoKCF9tYXhfbWliIh4KCUNsb3VkSW5pdBIRCgl1c2VyX2RhdGEYASABKAkiqAIKCUludGVyZmFjZRIPCgduZXR3b3JrGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSCwoDbWFjGAMgASgJEhAKA210dRgEIAEoDUgAiAEBEg8KB2dhdGV3YXkYBSABKAkSEgoKZ3Vlc3RfbmFtZRgGIAEoCRIRCglhZGRyZXNzZXMYByADKAkSDgoGYnJpZGdlGAggASgJEgsKA3RhcBgJIAEoCRIQCgh0YXBfa2VwdBgKIAEoCBIjCgRwb3J0GAsgASgLMhUucG9kbmV0LnYxLkJyaWRnZVBvcnQSDgoGbWV0cmljGAwgASgNEhAKCGxvb3BiYWNrGA0gASgIEiQKA2NuaRgOIAEoCzIXLnBvZG5ldC52MS5DbmlJbnRlcmZhY2VCBgoEX210dSKtAQoMQ25pSW50ZXJmYWNlEg0KBW5ldG5zGAEgASgJEgwKBGxpc3QYAiABKAkSDAoEbGluaxgDIAEoCRIvCgRhcmdzGAQgAygLMiEucG9kbmV0LnYxLkNuaUludGVyZmFjZS5BcmdzRW50cnkSFAoMY2FwYWJpbGl0aWVzGAUgASgJGisKCUFyZ3NFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIo4BCgpCcmlkZ2VQb3J0EhEKBHZsYW4YASABKA1IAIgBARIVCghpc29sYXRlZBgCIAEoCEgBiAEBEhUKCGxlYXJuaW5nGAMgASgISAKIAQESEgoFZ3VhcmQYBCABKAhIA4gBAUIHCgVfdmxhbkILCglfaXNvbGF0ZWRCCwoJX2xlYXJuaW5nQggKBl9ndWFyZCI3CgNEbnMSDwoHc2VydmVycxgBIAMoCRIOCgZzZWFyY2gYAiADKAkSDwoHb3B0aW9ucxgDIAMoCSJQCgVSb3V0ZRITCgtkZXN0aW5hdGlvbhgBIAEoCRIPCgdnYXRld2F5GAIgASgJEhEKCWludGVyZmFjZRgDIAEoCRIOCgZtZXRyaWMYBCABKA0idQoNUHVibGlzaGVkUG9ydBIPCgdob3N0X2lwGAEgASgJEhEKCWhvc3RfcG9ydBgCIAEoDRIQCghwb2RfcG9ydBgDIAEoDRISCgVjb3VudBgEIAEoDUgAiAEBEhAKCHByb3RvY29sGAUgASgJQggKBl9jb3VudGIGcHJvdG8z");
+  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSLiAgoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJPCglSZXNvdXJjZXMSEQoEdmNwdRgBIAEoDUgAiAEBEhcKCm1lbW9yeV9taWIYAiABKA1IAYgBAUIHCgVfdmNwdUINCgtfbWVtb3J5X21pYiKhAQoEQm9vdBIOCgZrZXJuZWwYASABKAkSDgoGaW5pdHJkGAIgASgJEg8KB2NtZGxpbmUYAyABKAkSHgoFZGlza3MYBCADKAsyDy5wb2RuZXQudjEuRGlzaxIPCgdmYWN0b3J5GAUgASgJEg0KBWFnZW50GAYgASgJEigKCmNsb3VkX2luaXQYByABKAsyFC5wb2RuZXQudjEuQ2xvdWRJbml0InAKBERpc2sSDAoEcGF0aBgBIAEoCRIOCgZmb3JtYXQYAiABKAkSEQoJcmVhZF9vbmx5GAMgASgIEhUKDXdyaXRlX3Rocm91Z2gYBCABKAgSFAoHbWF4X21pYhgFIAEoDUgAiAEBQgoKCF9tYXhfbWliIh4KCUNsb3VkSW5pdBIRCgl1c2VyX2RhdGEYASABKAkiqAIKCUludGVyZmFjZRIPCgduZXR3b3JrGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSCwoDbWFjGAMgASgJEhAKA210dRgEIAEoDUgAiAEBEg8KB2dhdGV3YXkYBSABKAkSEgoKZ3Vlc3RfbmFtZRgGIAEoCRIRCglhZGRyZXNzZXMYByADKAkSDgoGYnJpZGdlGAggASgJEgsKA3RhcBgJIAEoCRIQCgh0YXBfa2VwdBgKIAEoCBIjCgRwb3J0GAsgASgLMhUucG9kbmV0LnYxLkJyaWRnZVBvcnQSDgoGbWV0cmljGAwgASgNEhAKCGxvb3BiYWNrGA0gASgIEiQKA2NuaRgOIAEoCzIXLnBvZG5ldC52MS5DbmlJbnRlcmZhY2VCBgoEX210dSKtAQoMQ25pSW50ZXJmYWNlEg0KBW5ldG5zGAEgASgJEgwKBGxpc3QYAiABKAkSDAoEbGluaxgDIAEoCRIvCgRhcmdzGAQgAygLMiEucG9kbmV0LnYxLkNuaUludGVyZmFjZS5BcmdzRW50cnkSFAoMY2FwYWJpbGl0aWVzGAUgASgJGisKCUFyZ3NFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIrUBCgpCcmlkZ2VQb3J0EhEKBHZsYW4YASABKA1IAIgBARIVCghpc29sYXRlZBgCIAEoCEgBiAEBEhUKCGxlYXJuaW5nGAMgASgISAKIAQESEgoFZ3VhcmQYBCABKAhIA4gBARIlCgZsaW1pdHMYBSABKAsyFS5wb2RuZXQudjEuUmF0ZUxpbWl0c0IHCgVfdmxhbkILCglfaXNvbGF0ZWRCCwoJX2xlYXJuaW5nQggKBl9ndWFyZCJRCgpSYXRlTGltaXRzEiAKAmluGAEgASgLMhQucG9kbmV0LnYxLlJhdGVMaW1pdBIhCgNvdXQYAiABKAsyFC5wb2RuZXQudjEuUmF0ZUxpbWl0Ij4KCVJhdGVMaW1pdBIRCgliYW5kd2lkdGgYASABKAkSDQoFYnVyc3QYAiABKAkSDwoHcGFja2V0cxgDIAEoCSI3CgNEbnMSDwoHc2VydmVycxgBIAMoCRIOCgZzZWFyY2gYAiADKAkSDwoHb3B0aW9ucxgDIAMoCSJQCgVSb3V0ZRITCgtkZXN0aW5hdGlvbhgBIAEoCRIPCgdnYXRld2F5GAIgASgJEhEKCWludGVyZmFjZRgDIAEoCRIOCgZtZXRyaWMYBCABKA0idQoNUHVibGlzaGVkUG9ydBIPCgdob3N0X2lwGAEgASgJEhEKCWhvc3RfcG9ydBgCIAEoDRIQCghwb2RfcG9ydBgDIAEoDRISCgVjb3VudBgEIAEoDUgAiAEBEhAKCHByb3RvY29sGAUgASgJQggKBl9jb3VudGIGcHJvdG8z");
 
 /**
  * A pod as asked for. Every field may be left out; `{}` is a pod with one automatic interface.
@@ -454,6 +454,13 @@ export type BridgePort = Message<"podnet.v1.BridgePort"> & {
    * @generated from field: optional bool guard = 4;
    */
   guard?: boolean | undefined;
+
+  /**
+   * Absent: as the network says.
+   *
+   * @generated from field: podnet.v1.RateLimits limits = 5;
+   */
+  limits?: RateLimits | undefined;
 };
 
 /**
@@ -462,6 +469,72 @@ export type BridgePort = Message<"podnet.v1.BridgePort"> & {
  */
 export const BridgePortSchema: GenMessage<BridgePort> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_spec, 7);
+
+/**
+ * The most that passes an interface, as the pod sees it.
+ *
+ * @generated from message podnet.v1.RateLimits
+ */
+export type RateLimits = Message<"podnet.v1.RateLimits"> & {
+  /**
+   * Towards the pod.
+   *
+   * @generated from field: podnet.v1.RateLimit in = 1;
+   */
+  in?: RateLimit | undefined;
+
+  /**
+   * From the pod.
+   *
+   * @generated from field: podnet.v1.RateLimit out = 2;
+   */
+  out?: RateLimit | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.RateLimits.
+ * Use `create(RateLimitsSchema)` to create a new message.
+ */
+export const RateLimitsSchema: GenMessage<RateLimits> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_spec, 8);
+
+/**
+ * A field that is empty is as the network says, or else unlimited; `none` is unlimited.
+ *
+ * @generated from message podnet.v1.RateLimit
+ */
+export type RateLimit = Message<"podnet.v1.RateLimit"> & {
+  /**
+   * Bits a second, counted in whole frames, as tc writes them: `100mbit`, `1gbit`, `250kbit`; also
+   * `100M`, or bits alone. 8kbit to 1tbit.
+   *
+   * @generated from field: string bandwidth = 1;
+   */
+  bandwidth: string;
+
+  /**
+   * Bytes that may pass at once after a pause: `256kb`, `1mb`, or bytes alone; at most 1 GiB.
+   * Empty, without one of the network: what the bandwidth brings in 50 ms.
+   *
+   * @generated from field: string burst = 2;
+   */
+  burst: string;
+
+  /**
+   * Packets a second: `10k`, or digits alone; at most 100m. A large segment that the guest or the
+   * host hands over at once counts as one.
+   *
+   * @generated from field: string packets = 3;
+   */
+  packets: string;
+};
+
+/**
+ * Describes the message podnet.v1.RateLimit.
+ * Use `create(RateLimitSchema)` to create a new message.
+ */
+export const RateLimitSchema: GenMessage<RateLimit> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_spec, 9);
 
 /**
  * @generated from message podnet.v1.Dns
@@ -494,7 +567,7 @@ export type Dns = Message<"podnet.v1.Dns"> & {
  * Use `create(DnsSchema)` to create a new message.
  */
 export const DnsSchema: GenMessage<Dns> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 8);
+  messageDesc(file_podnet_v1_pod_spec, 10);
 
 /**
  * @generated from message podnet.v1.Route
@@ -535,7 +608,7 @@ export type Route = Message<"podnet.v1.Route"> & {
  * Use `create(RouteSchema)` to create a new message.
  */
 export const RouteSchema: GenMessage<Route> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 9);
+  messageDesc(file_podnet_v1_pod_spec, 11);
 
 /**
  * Ports of the pod that can be reached at the host: `count` of them, one after the other.
@@ -583,5 +656,5 @@ export type PublishedPort = Message<"podnet.v1.PublishedPort"> & {
  * Use `create(PublishedPortSchema)` to create a new message.
  */
 export const PublishedPortSchema: GenMessage<PublishedPort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 10);
+  messageDesc(file_podnet_v1_pod_spec, 12);
 

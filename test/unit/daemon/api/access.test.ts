@@ -161,6 +161,7 @@ test("each role does what it is for, and no more", (t) => {
       "addInterface",
       "updateInterface",
       "removeInterface",
+      "limit",
       "publishPorts",
       "unpublishPorts",
       "detach",

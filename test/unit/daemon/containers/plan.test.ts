@@ -207,14 +207,13 @@ const cases: Readonly<Record<string, readonly [asks: Case, gets: object]>> = {
     },
     {
       fragment: {
-        bandwidth: { toGuest: rate(80_000_000, 8_000_000), fromGuest: rate(9, 7) },
-        ifb: `pi${id}`,
+        rates: { toGuest: rate(80_000_000, 8_000_000), fromGuest: rate(9, 7) },
       },
     },
   ],
   "a low rate towards it: some frames at once, and no link for the way out": [
     { asked: { mtu: 1000, capabilities: { bandwidth: { ingressRate: 1000 } } } },
-    { fragment: { bandwidth: { toGuest: rate(1000, 80_000) }, ifb: undefined } },
+    { fragment: { rates: { toGuest: rate(1000, 80_000) } } },
   ],
   "a service range of nobody: macvlan0 still leaves by the gateway": [{}, macvlan()],
   "the daemon's service range": [{ snapshot: service("10.96.0.0/12") }, macvlan("10.96.0.0/12")],
@@ -254,7 +253,7 @@ test("what no caller asked for stands in no plan", (t) => {
   const plan = plannedWhole({});
   const decided = ["published", "portsHeldByRuntime", "pod", "bandwidth", "hostVeth", "namespace"];
   for (const name of decided) t.false(name in plan, name);
-  for (const name of ["published", "bandwidth", "ifb", "madeByCaller", "namespace"])
+  for (const name of ["published", "rates", "madeByCaller", "namespace"])
     t.false(name in plan.fragment, name);
 });
 

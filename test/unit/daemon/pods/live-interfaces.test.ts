@@ -234,7 +234,12 @@ test("addresses, MTU, gateway, metric and routes are changed, and what is not na
     ["10.0.0.6/29", 1400, ["10.0.0.1/60"], 2],
   );
   const accelerators = { x86_64: "tcg", arm64: "tcg" } as const;
-  const shown = podView(node.pods.find(id), { run: undefined, live: undefined, accelerators });
+  const shown = podView(node.pods.find(id), {
+    run: undefined,
+    live: undefined,
+    accelerators,
+    networks: [],
+  });
   t.deepEqual(
     shown.interfaces[1]?.routes.map(({ destination, gateway, metric }) => [
       destination,

@@ -20,7 +20,7 @@ import { machineOf } from "../../../../daemon/pods/plan/plan-seed.ts";
 import type { GuestConfig } from "../../../../guest-init/protocol/configure.ts";
 import type { VmPlan } from "../../../../hypervisor/driver.ts";
 import type { PodFragment } from "../../../../network/model/desired.ts";
-import { attachmentMark } from "../../../../network/model/ownership.ts";
+import { attachmentIfb, attachmentMark } from "../../../../network/model/ownership.ts";
 import { attachmentFragment } from "../../../../daemon/containers/attachment-fragment.ts";
 import type { AttachmentFragment } from "../../../../network/containers/desired.ts";
 import { listAttachments } from "../../../../daemon/containers/store.ts";
@@ -228,10 +228,10 @@ test("what plans of schema 7 said of ports, guest and seed disk follows from wha
       ...(row.before === undefined ? [] : [[`${row.name} before`, row.before] as const]),
     ]) {
       const { ports, guest, vm } = then.get(name) ?? {};
-      // (The guard is of later.)
+      // (The guard and limits are of later.)
       const has = portsOf(pod.plan, node.definitions);
-      const unguarded = has.ports.map(({ guard: _later, ...port }) => port);
-      t.deepEqual({ ...has, ports: unguarded }, ports, name);
+      const before = has.ports.map(({ guard: _guard, ifb: _ifb, ...port }) => port);
+      t.deepEqual({ ...has, ports: before }, ports, name);
       t.deepEqual(guestConfigOf(pod), guest, name);
       // podnetd stored what holds a machine, and who answers its guest, until both were derived.
       const { held: _stored, ...decided } = pod.plan.vm as VmPlan;
@@ -266,6 +266,13 @@ test("a plan of schema 7 that is kept alongside the state is read as decisions",
   t.deepEqual(kept?.plan, node.pods.find("everywhere").plan);
 });
 
+/** The limits, and the link of the way out, as a container's part said them. */
+const asThen = ({ rates, ...fragment }: AttachmentFragment) => ({
+  ...fragment,
+  ...(rates === undefined ? {} : { bandwidth: rates }),
+  ...(rates?.fromGuest === undefined ? {} : { ifb: attachmentIfb(fragment.key) }),
+});
+
 for (const schema of [5, 7])
   test(`a container's part of the host in schema ${schema} follows from what is left of its plan`, (t) => {
     using node = openLeft(schema);
@@ -282,8 +289,8 @@ for (const schema of [5, 7])
     t.is(rows.length, then.size);
     for (const { id, plan, containerId } of rows) {
       t.deepEqual(
-        attachmentFragment(plan, node.definitions, { mtu: undefined }),
-        then.get(id) as AttachmentFragment,
+        asThen(attachmentFragment(plan, node.definitions, { mtu: undefined })),
+        then.get(id) as ReturnType<typeof asThen>,
         containerId,
       );
       t.false("fragment" in plan);
@@ -332,8 +339,8 @@ test("whatever a container's plan of schema 8 had of its part of the host is sti
   const [row] = listAttachments(node.db).filter(({ containerId }) => containerId === "attached");
   const { plan } = row ?? {};
   t.deepEqual(
-    plan && attachmentFragment(plan, node.definitions, config.cni),
-    fragment as unknown as AttachmentFragment,
+    plan && asThen(attachmentFragment(plan, node.definitions, config.cni)),
+    fragment as unknown as ReturnType<typeof asThen>,
   );
 });
 

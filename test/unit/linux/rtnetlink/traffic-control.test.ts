@@ -8,7 +8,7 @@ import {
 } from "../../../../linux/rtnetlink/qdisc.ts";
 import { addRedirect, parseFilter } from "../../../../linux/rtnetlink/redirect.ts";
 import { getNamespaceId, parseNamespaceId } from "../../../../linux/rtnetlink/namespace-id.ts";
-import { bucketOf, hasBucket } from "../../../../network/containers/bandwidth.ts";
+import { bucketOf, hasBucket } from "../../../../network/rates/bucket.ts";
 
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString("hex");
 const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, "hex"));
@@ -61,7 +61,12 @@ test("a token bucket is read as the kernel reports it", (t) => {
   const queue = parseQdisc(bytes(`${head}08000100746266002c000200${parms}`));
   t.like(queue, { index: 3, kind: "tbf", handle: 0x80020000, parent: 0xffffffff });
   // rate 1mbit burst 100k limit 20000
-  t.deepEqual(queue.tbf, { rate: 125_000, limit: 20_000, fullNanoseconds: 819_200_000 });
+  t.deepEqual(queue.tbf, {
+    rate: 125_000,
+    limit: 20_000,
+    leastCost: 0,
+    fullNanoseconds: 819_200_000,
+  });
   t.true(hasBucket(queue.tbf, { rate: 125_000, burst: 102_400, limit: 20_000 }));
   t.false(hasBucket(queue.tbf, { rate: 125_000, burst: 204_800, limit: 20_000 }));
   t.false(hasBucket(queue.tbf, { rate: 125_001, burst: 102_400, limit: 20_000 }));

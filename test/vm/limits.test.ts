@@ -1,0 +1,155 @@
+import { setTimeout as delay } from "node:timers/promises";
+import test from "ava";
+import type { RateLimits } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
+import { addressOf, joinRig, type Rig } from "./daemon-rig.ts";
+
+let rig: Rig;
+let atFirst: string;
+test.serial.before(async () => {
+  rig = await joinRig();
+  atFirst = await rig.inventory();
+});
+test.serial.after.always(async () => {
+  await rig?.[Symbol.asyncDispose]();
+});
+
+const tc = (...argv: readonly string[]): Promise<string> => rig.lab.host.run("tc", ...argv);
+const limit = (bandwidth: string, packets = "") => ({ bandwidth, burst: "10kb", packets });
+/** 100 KB a second, each way, by other queues. */
+const slow = { in: limit("800kbit"), out: limit("800kbit") };
+
+/** Sends 50 frames of 1,000 bytes at once and waits for all echoes. Seconds it took. */
+async function seconds(address: string): Promise<number> {
+  const argv = ["-q", "-i", "0.002", "-s", "1000", "-c", "50", "-W", "20", address];
+  const begin = performance.now();
+  const text = await rig.lab.host.run("ping", ...argv);
+  if (!text.includes(" 0% packet loss")) throw new Error(text);
+  return (performance.now() - begin) / 1000;
+}
+/** What is held to 100 KB a second with 10 KB at once takes so long for 50 KB, on any machine. */
+const least = 0.4;
+
+interface Made {
+  readonly address: string;
+  readonly tap: string;
+  readonly ifb: string;
+}
+
+async function create(name: string, limits?: object, network = ""): Promise<Made> {
+  const port = limits === undefined ? {} : { port: { limits } };
+  const { pod } = await rig.client.pods.create({
+    spec: { name, interfaces: [{ network, ...port }] },
+  });
+  const tap = pod?.interfaces[0]?.tap ?? "";
+  return { address: addressOf(pod), tap, ifb: tap.replace(/^pn/, "pi") };
+}
+const limitsOf = async (name: string): Promise<RateLimits | undefined> =>
+  (await rig.client.pods.get({ idOrName: name })).pod?.interfaces[0]?.limits;
+const links = (): Promise<string> => rig.lab.host.run("ip", "-o", "link", "show");
+
+test.serial(
+  "a guest is held to its limits, each way by itself; they change while it runs",
+  async (t) => {
+    const { client } = rig;
+    const { address, tap, ifb } = await create("held", { in: limit("800kbit") });
+    t.true((await seconds(address)) >= least);
+    t.notRegex(await links(), new RegExp(ifb));
+    t.like(await limitsOf("held"), { in: { bandwidth: "800kbit", burst: "10240" } });
+    // The plan of a change does nothing.
+    const planned = await client.pods.limit({
+      idOrName: "held",
+      limits: { in: { bandwidth: "none" }, out: limit("800kbit") },
+      planOnly: true,
+    });
+    t.regex(JSON.stringify(planned.plan?.sections ?? planned.plan), /out 800kbit/);
+    t.notRegex(await links(), new RegExp(ifb));
+    await client.pods.limit({
+      idOrName: "held",
+      limits: { in: { bandwidth: "none" }, out: limit("800kbit") },
+    });
+    t.notRegex(await tc("qdisc", "show", "dev", tap), /tbf/);
+    t.true((await seconds(address)) >= least);
+    t.regex(await links(), new RegExp(`${ifb}.*group 73`));
+    // The control: with neither it is not held up.
+    await client.pods.limit({ idOrName: "held", limits: { out: { bandwidth: "none" } } });
+    t.notRegex(await links(), new RegExp(ifb));
+    t.is(await limitsOf("held"), undefined);
+    t.true((await seconds(address)) < least);
+    await client.pods.delete({ idOrName: "held" });
+    t.deepEqual(await rig.changes(atFirst), []);
+  },
+);
+
+test.serial("limits outlive podnetd, and what others take of them is put back", async (t) => {
+  const { address, tap, ifb } = await create("kept", slow);
+  await rig.restart("kill");
+  t.like(await limitsOf("kept"), { in: { bandwidth: "800kbit" }, out: { bandwidth: "800kbit" } });
+  t.true((await seconds(address)) >= least);
+  const spoils: readonly (readonly [string, () => Promise<unknown>])[] = [
+    ["its queue", () => tc("qdisc", "del", "dev", tap, "root")],
+    ["the queue of its way out", () => tc("qdisc", "del", "dev", ifb, "root")],
+    ["its filter", () => tc("filter", "del", "dev", tap, "ingress")],
+    ["its link", () => rig.lab.host.run("ip", "link", "del", ifb)],
+  ];
+  for (const [what, spoil] of spoils) {
+    await spoil();
+    for (let i = 0; i < 200; i++) {
+      const whole =
+        (await tc("qdisc", "show", "dev", tap)).includes("tbf") &&
+        (await tc("qdisc", "show", "dev", ifb).catch(() => "")).includes("tbf") &&
+        (await tc("filter", "show", "dev", tap, "ingress")).includes(`to device ${ifb}`);
+      if (whole) break;
+      await delay(50);
+    }
+    t.regex(await tc("filter", "show", "dev", tap, "ingress"), new RegExp(ifb), what);
+    t.regex(await tc("qdisc", "show", "dev", ifb), /tbf/, what);
+    t.regex(await tc("qdisc", "show", "dev", tap), /tbf/, what);
+  }
+  t.true((await seconds(address)) >= least);
+  await rig.client.pods.delete({ idOrName: "kept" });
+  t.deepEqual(await rig.changes(atFirst), []);
+});
+
+test.serial(
+  "a network's limits hold for pods that have none of their own, and follow its update",
+  async (t) => {
+    const { client } = rig;
+    const spec = { name: "held", subnets: [{ cidr: "10.77.0.0/24" }] };
+    await client.networks.create({ spec: { ...spec, limits: { out: limit("800kbit") } } });
+    const { address } = await create("by-network", undefined, "held");
+    t.true((await seconds(address)) >= least);
+    await client.networks.update({ spec: { ...spec, limits: { in: limit("", "50") } } });
+    t.like(await limitsOf("by-network"), { in: { packets: "50" }, out: undefined });
+    t.true((await seconds(address)) >= least);
+    await client.pods.limit({ idOrName: "by-network", limits: { in: { packets: "none" } } });
+    t.is(await limitsOf("by-network"), undefined);
+    await client.pods.limit({ idOrName: "by-network", limits: { in: { packets: "default" } } });
+    t.like(await limitsOf("by-network"), { in: { packets: "50" } });
+    await client.pods.delete({ idOrName: "by-network" });
+    await client.networks.delete({ name: "held" });
+    t.deepEqual(await rig.changes(atFirst), []);
+  },
+);
+
+test.serial("podnetd killed while it limits a new pod leaves no link of it", async (t) => {
+  for (const point of ["netlink:add ifb:after#1", "netlink:set the rate of link:after#1"]) {
+    await rig.restart("kill", { PODNET_FAILPOINTS: `${point}=kill` });
+    await t.throwsAsync(create("cut-short", slow), undefined, point);
+    await rig.restart("kill");
+    await rig.client.pods.delete({ idOrName: "cut-short" });
+    t.notRegex(await links(), /\bpi[a-z2-7]{12}/, point);
+  }
+});
+
+test.serial("what podnet does not limit is refused, and says who does", async (t) => {
+  const limits = { in: limit("1mbit") };
+  const interfaces = [
+    [{ tap: "vpn0", tapKept: true, address: "none", port: { limits } }, /kept tap/],
+    [{ loopback: true, address: "10.9.0.1/32", port: { limits } }, /addresses alone/],
+    [{ cni: {}, port: { limits } }, /CNI plugins/],
+  ] as const;
+  for (const [each, why] of interfaces)
+    await t.throwsAsync(rig.client.pods.create({ spec: { interfaces: [each] } }), {
+      message: why,
+    });
+});
