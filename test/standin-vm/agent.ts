@@ -106,6 +106,7 @@ export class Agent {
 
   #forget(): void {
     this.#session++;
+    this.#options.network.giveUp();
     this.#decoder = new CtlDecoder();
   }
 

@@ -33,6 +33,15 @@ export class GuestNetwork {
   #routes: readonly GuestRoute[] = [];
   #loopback: readonly IpPrefix[] = [];
   #arrival = Promise.withResolvers<void>();
+  /** Counts the hosts that have left. */
+  #host = 0;
+
+  /** Ends all waits, as the agent does: the next host must not queue behind them. */
+  giveUp(): void {
+    this.#host++;
+    this.#arrival.resolve();
+    this.#arrival = Promise.withResolvers();
+  }
 
   plugged(nic: Nic, tapFd: number): void {
     this.#index++;
@@ -66,7 +75,9 @@ export class GuestNetwork {
     const until = performance.now() + config.waitMs;
     const lacking = (): number =>
       config.interfaces.findIndex(({ mac }) => this.#withMac(mac) === undefined);
-    while (lacking() >= 0 && performance.now() < until) await this.#nextArrival(until);
+    const host = this.#host;
+    while (lacking() >= 0 && performance.now() < until && host === this.#host)
+      await this.#nextArrival(until);
     const absent = config.interfaces[lacking()];
     if (absent !== undefined)
       throw new PodnetError(
