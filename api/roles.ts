@@ -49,6 +49,7 @@ const pods: RolesOf<typeof PodService> = {
   detach: "operator",
   stats: "viewer",
   capture: "operator",
+  guard: "viewer",
 };
 const networks: RolesOf<typeof NetworkService> = {
   get: "viewer",

@@ -17,6 +17,7 @@ import { addLimit } from "./commands/limit.ts";
 import { addList } from "./commands/list.ts";
 import { addLogs } from "./commands/logs.ts";
 import { addNetwork } from "./commands/network.ts";
+import { addGuard } from "./commands/policy/guard.ts";
 import { addPolicy } from "./commands/policy/policy.ts";
 import { addNodes } from "./commands/nodes.ts";
 import { addOverlay } from "./commands/overlay.ts";
@@ -102,6 +103,7 @@ export function buildProgram(context: Context): Command {
     addVerify,
     addNetwork,
     addPolicy,
+    addGuard,
     addNodes,
     addOverlay,
     addCni,
