@@ -2044,8 +2044,8 @@ export type GuardCount = Message<"podnet.v1.GuardCount"> & {
   interface: string;
 
   /**
-   * What was wrong, such as `mac` or `arp-ip` (docs/how-to/guard.md); `host` for a closed port of the
-   * host, `connections` for one connection too many.
+   * What was wrong, such as `mac` or `arp-ip` (docs/how-to/guard.md); `host` for a closed port of
+   * the host, `connections` for one connection too many.
    *
    * @generated from field: string kind = 2;
    */
