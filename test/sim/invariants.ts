@@ -38,6 +38,7 @@ import {
   attachmentMark,
   networkMark,
   parseOwner,
+  podRuleMark,
   publishedMark,
 } from "../../network/model/ownership.ts";
 import { rateViolations } from "./container-invariants.ts";
@@ -211,7 +212,15 @@ export function networkViolations(
   }
   if (kernel.readSysctl("net.ipv4.ip_forward") !== "1") found.push("forwarding is off");
   const halves = node.attachments.list().filter(({ state }) => state !== "ready");
-  const skipped = [...passed, ...halves.map(({ id }) => attachmentMark(id))];
+  // A pod on its way has its port's elements before the port, and keeps them until it has left.
+  const onTheirWay = node.records
+    .list()
+    .filter(({ state }) => state === "creating" || state === "stopping" || state === "deleting");
+  const skipped = [
+    ...passed,
+    ...halves.map(({ id }) => attachmentMark(id)),
+    ...onTheirWay.map(({ id }) => podRuleMark(id)),
+  ];
   const published = publishedNow(node).filter((each) => !passed.has(publishedMark(each)));
   const isPassed = (line: string): boolean => skipped.some((owner) => line.includes(owner));
   for (const family of [4, 6] as const) {
