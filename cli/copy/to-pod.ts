@@ -86,10 +86,14 @@ export function pack(
   // directories follow once more, the innermost first.
   const again = all.filter(({ isDirectory }) => isDirectory).toReversed();
   // A name that begins with @ would be taken for an archive to be put in.
-  return create(
+  const packed = create(
     { cwd, follow, onWriteEntry, noDirRecurse: true, maxReadSize: 256 * 1024 },
     [...all, ...again].map(({ file }) => `./${file}`),
   );
+  // Whoever reads it hears of errors until its end. After it, tar 7.5 on a busy host may report
+  // "write after end" of a writer that has finished: without a listener that ends the process.
+  packed.on("error", () => {});
+  return packed;
 }
 
 /**

@@ -146,7 +146,7 @@ test.serial(
     await rig.restart("kill");
     await until("its address to answer", () => rig.lab.host.reaches("10.5.0.77"));
     t.true(await rig.lab.host.reaches("10.5.0.78"));
-    t.is((await routes()).length, 2);
+    await until("its routes, which follow", async () => (await routes()).length === 2);
     t.like((await now()).guest, { kind: "hyperstart", extension: 0 });
     await rig.client.pods.pause({ idOrName: "old" });
     await delay(6000);
