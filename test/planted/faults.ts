@@ -27,6 +27,7 @@ import { overlayHostsFaults } from "./faults/overlay-hosts.ts";
 import { peersFaults } from "./faults/peers.ts";
 import { policyFaults } from "./faults/policy.ts";
 import { portsFaults } from "./faults/ports.ts";
+import { podPoliciesFaults } from "./faults/pod-policies.ts";
 import { podsFaults } from "./faults/pods.ts";
 import { podsOnCniFaults } from "./faults/pods-on-cni.ts";
 import { promisedFaults } from "./faults/promised.ts";
@@ -43,6 +44,7 @@ import { tunnelFaults } from "./faults/tunnels.ts";
  * length, a release — each with the test that has to notice it.
  */
 export const faults: readonly Fault[] = [
+  ...podPoliciesFaults,
   ...podsFaults,
   ...podsOnCniFaults,
   ...hostGuardFaults,
