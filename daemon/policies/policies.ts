@@ -1,5 +1,5 @@
 import type { Clock } from "../../core/clock.ts";
-import { PodnetError } from "../../core/errors.ts";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { type PodId, printable } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
@@ -127,7 +127,15 @@ export class Policies implements AsyncDisposable {
   async #follow(): Promise<void> {
     const { journal, decisions } = this.#parts;
     const { signal } = this.#ended;
-    for await (const _event of journal.watch(journal.newest, signal))
-      if (decisions.followsPods) this.#queue.add("rules", () => this.#write(), gatherMs);
+    while (!signal.aborted) {
+      try {
+        for await (const _event of journal.watch(journal.newest, signal))
+          if (decisions.followsPods) this.#queue.add("rules", () => this.#write(), gatherMs);
+      } catch (thrown) {
+        // It fell too far behind: what it has missed is in the rows.
+        if (!isPodnetError(thrown, "EVENTS_LOST")) throw thrown;
+        this.#queue.add("rules", () => this.#write());
+      }
+    }
   }
 }
