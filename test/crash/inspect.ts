@@ -4,6 +4,7 @@ import { addressOf, execIn } from "../vm/daemon-rig.ts";
 import { armedDelete } from "./arming.ts";
 import type { Worker } from "./worker.ts";
 import type { Outcome, Visit } from "./outcome.ts";
+import type { Case } from "./points.ts";
 import { bystander, remove, restart, started, subject } from "./pods.ts";
 
 /** Longest that what failed may take to be put right, milliseconds. */
@@ -24,8 +25,8 @@ export interface Expected {
  * one that failed is deleted too.
  */
 export async function inspect(
-  { worker, baselines }: Visit,
-  when: string,
+  { worker, baselines, visited }: Visit,
+  when: "before the restart" | "after the restart",
   { next = [], mayHaveFailed = false, stays = false }: Expected,
 ): Promise<string[]> {
   const problems: string[] = [];
@@ -39,9 +40,17 @@ export async function inspect(
   if (!there(bystander)) problems.push("the bystander is gone");
   if (stays && !there(subject)) problems.push("the subject is gone, and its addresses with it");
   await clear(worker, there(subject), next);
-  problems.push(...(await worker.changes(baselines.withBystander, recorded(pods))));
+  const leftOut = [
+    ...recorded(pods),
+    ...(when === "before the restart" ? untilRestart(visited) : []),
+  ];
+  problems.push(...(await worker.changes(baselines.withBystander, leftOut)));
   return problems.map((problem) => `${when}: ${problem}`);
 }
+
+/** A pod's kept plan that cannot be removed is logged, and goes with podnetd's next start. */
+const untilRestart = ({ action, point }: Case): string[] =>
+  action === "error" && point.startsWith("file:remove kept plan:") ? ["/run/plans/"] : [];
 
 /**
  * The pods, once what failed has been tried again: an end that could not be written down is, a
