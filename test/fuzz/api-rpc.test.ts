@@ -13,6 +13,7 @@ import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
 import { type Pod, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { PolicyService } from "../../api/gen/podnet/v1/policy_service_pb.ts";
 import type { Rig } from "../vm/daemon-rig.ts";
 import { create, openStandInRig } from "../vm/standin-rig.ts";
 import { errorCodes } from "../../core/errors.ts";
@@ -29,6 +30,7 @@ const perMethod = Number(process.env["PODNET_FUZZ_INPUTS"] ?? (full ? 20_000 : 6
 const services = [
   PodService,
   NetworkService,
+  PolicyService,
   OverlayService,
   CniService,
   NodeService,

@@ -12,6 +12,7 @@ import { NetworkService } from "../../../../api/gen/podnet/v1/network_service_pb
 import { NodeService } from "../../../../api/gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "../../../../api/gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "../../../../api/gen/podnet/v1/pod_service_pb.ts";
+import { PolicyService } from "../../../../api/gen/podnet/v1/policy_service_pb.ts";
 import { type Role, roleFor, roles, suffices } from "../../../../api/roles.ts";
 import { parseAccessEntry } from "../../../../daemon/config/access.ts";
 import { roleOf } from "../../../../daemon/listeners/access.ts";
@@ -19,9 +20,14 @@ import { altNames, type Peer } from "../../../../daemon/listeners/peer.ts";
 import { openServing, type Serving } from "../../api/fixtures/serving.ts";
 
 const run = promisify(execFile);
-const own = [PodService, NetworkService, OverlayService, CniService, NodeService].flatMap(
-  (service) => service.methods,
-);
+const own = [
+  PodService,
+  NetworkService,
+  PolicyService,
+  OverlayService,
+  CniService,
+  NodeService,
+].flatMap((service) => service.methods);
 const all = [...own, ...Health.methods, ...ServerReflection.methods];
 
 // In Connect's streams each message has five bytes before it: flags and length.
@@ -140,6 +146,8 @@ test("each role does what it is for, and no more", (t) => {
       "diff",
       "check",
       "stats",
+      "guard",
+      "explain",
       "serverReflectionInfo",
       "listNodes",
       "listReservations",
@@ -177,10 +185,11 @@ test("each role does what it is for, and no more", (t) => {
       "uninstall",
     ],
   };
-  // Networks are the host's: whoever changes one changes it for all.
-  const ofNetworks: readonly string[] = ["create", "update", "delete"];
+  // Networks and policies are the host's: whoever changes one changes it for all.
+  const ofHosts: readonly string[] = ["create", "update", "apply", "delete"];
   for (const method of all) {
-    const hosts = method.parent.name === "NetworkService" && ofNetworks.includes(method.localName);
+    const hosts =
+      /^(?:Network|Policy)Service$/.test(method.parent.name) && ofHosts.includes(method.localName);
     const role = hosts ? "admin" : roles.find((each) => wanted[each].includes(method.localName));
     t.is(roleFor(method), role as Role, `${method.parent.typeName}.${method.name}`);
   }
