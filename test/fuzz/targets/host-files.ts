@@ -264,7 +264,7 @@ function checkShown(text: string, limit: number): void {
 const marks: Target = {
   name: "marks",
   files: ["network/model/ownership.ts"],
-  except: ["chainMark", "overlayMark", "isPlugged"],
+  except: ["chainMark", "overlayMark", "isPlugged", "podIfb", "attachmentIfb"],
   seeds: [
     "podnet:network:default",
     "podnet:attachment:17",

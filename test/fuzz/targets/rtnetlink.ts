@@ -1,3 +1,4 @@
+import { addIngress } from "../../../linux/rtnetlink/qdisc.ts";
 import { deepStrictEqual } from "node:assert";
 import { parseCidr, parseIpPrefix } from "../../../core/address.ts";
 import { parseAck, ackError } from "../../../linux/rtnetlink/ack.ts";
@@ -363,6 +364,8 @@ const messages: Target = {
     event(25, addRoute({ destination: "10.1.0.0/16", link: 2 } as never).payload),
     event(28, addFdb({ index: 2, mac, table: "self" }).payload),
     event(29, replaceNeighbour({ index: 2, address: "10.0.0.2" as never, mac }).payload),
+    // Queues and filters: both directions of RTM_NEWQDISC and RTM_NEWTFILTER.
+    ...[36, 37, 44, 45].map((type) => event(type, addIngress(2).payload)),
     new Uint8Array(
       Buffer.concat([event(16, links[0] as Uint8Array), event(99, new Uint8Array(3))]),
     ),
