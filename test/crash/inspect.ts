@@ -4,7 +4,6 @@ import { addressOf, execIn } from "../vm/daemon-rig.ts";
 import { armedDelete } from "./arming.ts";
 import type { Worker } from "./worker.ts";
 import type { Outcome, Visit } from "./outcome.ts";
-import type { Case } from "./points.ts";
 import { bystander, remove, restart, started, subject } from "./pods.ts";
 
 /** Longest that what failed may take to be put right, milliseconds. */
@@ -25,8 +24,8 @@ export interface Expected {
  * one that failed is deleted too.
  */
 export async function inspect(
-  { worker, baselines, visited }: Visit,
-  when: "before the restart" | "after the restart",
+  { worker, baselines }: Visit,
+  when: string,
   { next = [], mayHaveFailed = false, stays = false }: Expected,
 ): Promise<string[]> {
   const problems: string[] = [];
@@ -40,17 +39,9 @@ export async function inspect(
   if (!there(bystander)) problems.push("the bystander is gone");
   if (stays && !there(subject)) problems.push("the subject is gone, and its addresses with it");
   await clear(worker, there(subject), next);
-  const leftOut = [
-    ...recorded(pods),
-    ...(when === "before the restart" ? untilRestart(visited) : []),
-  ];
-  problems.push(...(await worker.changes(baselines.withBystander, leftOut)));
+  problems.push(...(await worker.changes(baselines.withBystander, recorded(pods))));
   return problems.map((problem) => `${when}: ${problem}`);
 }
-
-/** A pod's kept plan that cannot be removed is logged, and goes with podnetd's next start. */
-const untilRestart = ({ action, point }: Case): string[] =>
-  action === "error" && point.startsWith("file:remove kept plan:") ? ["/run/plans/"] : [];
 
 /**
  * The pods, once what failed has been tried again: an end that could not be written down is, a

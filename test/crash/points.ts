@@ -123,8 +123,14 @@ export function parse(line: string): {
 const impossibleErrors =
   /^(?:ioctl:close tap:before|(?:file:(?:make (?:qemu\.log|overlay|memory file seed)|open disk)|socket:open packet socket):after)#/;
 
+/**
+ * Errors after which a file stays until podnetd starts again, as podnetd promises: it logs that a
+ * kept plan could not be removed, and its next start removes the file.
+ */
+const untilRestart = /^file:remove kept plan:before#/;
+
 export const impossible = ({ point, action }: Pick<Case, "point" | "action">): boolean =>
-  action === "error" && impossibleErrors.test(point);
+  action === "error" && (impossibleErrors.test(point) || untilRestart.test(point));
 
 /**
  * The look for drift some time after a link has changed: it may fall into an operation on a pod,
