@@ -16,6 +16,9 @@ const fullMinutes = 480;
 const mostUnsteady = 2;
 /** Slow files that a stage's end names. */
 const mostSlow = 16;
+/** Lines that the end of a run repeats of a run of ava that failed, and how long a line may be. */
+const mostSaid = 60;
+const mostColumns = 400;
 /** What the stages draw from that are no search, so that only the change turns them red. */
 const fixedSeed = "20261121";
 
@@ -42,6 +45,8 @@ export interface HowToRun {
 export interface StageResult extends Count {
   /** Tests that failed once, and whose files passed when they ran once more, alone. */
   readonly unsteady: readonly FailedTest[];
+  /** What failed, for the end of the run: the lines of each run of ava that had a failure. */
+  readonly failures: readonly string[];
   /** How long its files took in all, the second look left out. */
   readonly seconds: number;
 }
@@ -118,7 +123,14 @@ class RunningStage {
     const unsteady = this.#results.flatMap(({ failing = [] }) => failing);
     if (second.failed > 0) this.#end(first);
     else if (strict) this.#end({ ...first, unsteady });
-    else this.#end({ ...first, passed: first.passed + first.failed, failed: 0, unsteady });
+    else
+      this.#end({
+        ...first,
+        passed: first.passed + first.failed,
+        failed: 0,
+        unsteady,
+        failures: [],
+      });
   }
 
   /** The files that are looked at once more; undefined when none is. */
@@ -138,6 +150,7 @@ class RunningStage {
       failed: sum(({ failed }) => failed),
       skipped: sum(({ skipped }) => skipped),
       unsteady: [],
+      failures: this.#results.filter(({ failed }) => failed > 0).flatMap(failureLines),
       seconds: this.#seconds,
     };
   }
@@ -183,6 +196,17 @@ function slowest(
   const slow = seconds.toSorted(([, a], [, b]) => b - a).slice(0, mostSlow);
   const short = (file: string): string => file.replace(/^test\/(.*)\.test\.ts$/, "$1");
   return `  slowest: ${slow.map(([file, took]) => `${short(file)} ${took.toFixed(0)} s`).join(", ")}`;
+}
+
+/**
+ * How the end of a run reports a run of ava that failed: its tests, and the last that ava said,
+ * which is why. Whoever reads only the end of a log needs no other.
+ */
+function failureLines({ failing = [], said }: AvaResult): string[] {
+  return [
+    ...failing.map(({ file, title }) => `✘ ${file}: ${title}`),
+    ...said.slice(-mostSaid).map((line) => `  ${line.slice(0, mostColumns)}`),
+  ];
 }
 
 /** How the end of a run reports a test that is unsteady. */

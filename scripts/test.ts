@@ -64,10 +64,12 @@ const perCore = 1.15;
 const total = { passed: 0, failed: 0, skipped: 0 };
 /** Tests that failed once, and whose files passed alone. */
 const unsteady: FailedTest[] = [];
+const failures: string[] = [];
 
 /** Counts a stage whose last file has ended, and says how it went. */
 function ended({ stage }: StageRun, count: StageResult): void {
   unsteady.push(...count.unsteady);
+  failures.push(...count.failures);
   const closing = stage.closes === undefined ? undefined : closingOf(stage);
   const failed = count.failed + (stage.closes !== undefined && closing === undefined ? 1 : 0);
   const over = count.seconds > stage.budgetMinutes * 60 ? " — over budget" : "";
@@ -97,8 +99,8 @@ for (const { stage, files, environment } of runs) {
 await runStages(runs, { full, strict, capacity: availableParallelism() * perCore, ended });
 // scripts/test shows these lines right before its totals.
 writeFileSync(
-  path.join(top, "build/test-unsteady"),
-  unsteady.map((each) => `${unsteadyLine(each)}\n`).join(""),
+  path.join(top, "build/test-notes"),
+  [...failures, ...unsteady.map(unsteadyLine)].map((line) => `${line}\n`).join(""),
 );
 writeFileSync(
   path.join(top, "build/test-result"),

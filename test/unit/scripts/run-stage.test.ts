@@ -49,7 +49,7 @@ async function run(secondLook: boolean, strict: boolean): Promise<StageResult> {
 
 test("a test that fails once is named as unsteady, and fails the run when it is strict; a skip is counted", async (t) => {
   const lenient = await run(true, false);
-  t.like(lenient, { passed: 2, failed: 0, skipped: 1 });
+  t.like(lenient, { passed: 2, failed: 0, skipped: 1, failures: [] });
   t.deepEqual(lenient.unsteady, [{ file, title: "fails the first time" }]);
   t.is(
     unsteadyLine({ file, title: "a b" }),
@@ -85,6 +85,12 @@ test("a test that fails is named with its file at once, and one that hangs is en
   t.true(
     lines.some((line) => line.startsWith(`  ✘ ${fixture("fails")}: fails each time`)),
     lines.join("\n"),
+  );
+  const [first, ...others] = results.get("fixture")?.failures ?? [];
+  t.true(first?.startsWith(`✘ ${fixture("fails")}: fails each time`), first);
+  t.true(
+    others.some((line) => line.includes("t.fail()")),
+    others.join("\n"),
   );
   t.like(results.get("hanging"), { passed: 0, failed: 1 });
   t.true(
