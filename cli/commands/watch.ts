@@ -26,6 +26,7 @@ const words: Readonly<Record<Kind, string>> = {
   [Kind.DELETED]: "deleted",
   [Kind.DRIFT]: "drift",
   [Kind.ATTACHMENT]: "cni",
+  [Kind.GUARD]: "guard",
 };
 
 export function addWatch(program: Command, context: Context): void {

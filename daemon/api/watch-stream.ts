@@ -20,6 +20,7 @@ const kinds: Readonly<Record<EventKind, Kind>> = {
   deleted: Kind.DELETED,
   drift: Kind.DRIFT,
   attachment: Kind.ATTACHMENT,
+  guard: Kind.GUARD,
 };
 
 /** Pods as they are, unless the caller goes on from a cursor, and every change after. */
@@ -48,7 +49,7 @@ export async function* watchPods(
 }
 
 function eventView(event: EventRow, parts: ServiceParts): WatchPodsResponse {
-  const { span, error, text, drift } = event.data;
+  const { span, error, text, drift, guard = [] } = event.data;
   return response({
     cursor: BigInt(event.cursor),
     time: time(event.timeMs),
@@ -58,6 +59,12 @@ function eventView(event: EventRow, parts: ServiceParts): WatchPodsResponse {
     ...(span === undefined ? {} : { span: spanView(span) }),
     ...(error === undefined ? {} : { error: toErrorInfo(errorFromRecord(error)) }),
     ...(drift === undefined ? {} : { drift: { ...drift, found: [...drift.found] } }),
+    guard: guard.map(({ interface: name, kind, packets, bytes }) => ({
+      interface: name,
+      kind,
+      packets: BigInt(packets),
+      bytes: BigInt(bytes),
+    })),
   });
 }
 

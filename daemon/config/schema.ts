@@ -247,7 +247,7 @@ export const configSchema = z.strictObject({
     initrd: path.describe("Initramfs of pods that name none"),
   }),
   drift_s: seconds(3600).describe(
-    "Seconds between looks for outside changes, which are then repaired; 0 switches looks and repairs off",
+    "Seconds between looks for outside changes, which are then repaired, and for dropped packets, which are then reported; 0 switches both off",
   ),
   factory: z
     .enum(["cold", "template"])

@@ -9,10 +9,17 @@ import { type Row, integer, json, text } from "../store/rows.ts";
 export const eventLimit = 10_000;
 
 /**
- * Kinds of events for watchers. `drift` is not about a pod, and `attachment` is about a container;
- * all others are about a pod.
+ * Kinds of events for watchers. `drift` is not about a pod, `attachment` is about a container, and
+ * `guard` about either; all others are about a pod.
  */
-export type EventKind = "created" | "updated" | "step" | "deleted" | "drift" | "attachment";
+export type EventKind =
+  | "created"
+  | "updated"
+  | "step"
+  | "deleted"
+  | "drift"
+  | "attachment"
+  | "guard";
 
 /** Changes of the host by other programs. */
 export interface DriftData {
@@ -24,6 +31,16 @@ export interface DriftData {
   readonly pauseMs: number;
 }
 
+/** Packets of one kind that the host dropped or refused at a port. */
+export interface GuardData {
+  /** Its name in the guest or container. */
+  readonly interface: string;
+  readonly link: string;
+  readonly kind: string;
+  readonly packets: number;
+  readonly bytes: number;
+}
+
 interface EventData {
   /** For people; may be empty. */
   readonly text: string;
@@ -33,6 +50,8 @@ interface EventData {
   readonly error?: ErrorRecord;
   /** With `drift`. */
   readonly drift?: DriftData;
+  /** With `guard`. */
+  readonly guard?: readonly GuardData[];
 }
 
 export interface EventRow {
@@ -77,6 +96,10 @@ export function eventsAfter(db: Database, cursor: number, limit: number): EventR
     .all("SELECT * FROM events WHERE cursor > ? ORDER BY cursor LIMIT ?", cursor, limit)
     .map(fromRow);
 }
+
+/** The stored events of drops, oldest first. */
+export const guardEvents = (db: Database): EventRow[] =>
+  db.all("SELECT * FROM events WHERE kind = 'guard' ORDER BY cursor").map(fromRow);
 
 /**
  * More events than a loss of power can take along with commits that were not flushed: a thousand

@@ -42,6 +42,7 @@ import { placedCounters, tapsOf } from "../traffic/counters.ts";
 import { TrafficTotals } from "../traffic/totals.ts";
 import { keepSafe } from "../store/keep-safe.ts";
 import { openState, watchRoom } from "../store/open-state.ts";
+import { watchDrops } from "./watch-drops.ts";
 
 /** The plugin of container runtimes, as `scripts/build-cni` makes it. */
 const builtPlugin = join(import.meta.dirname, "../../build/cni-plugin/podnet-cni");
@@ -122,6 +123,8 @@ export async function openDaemon(
             DriftWatch.open({ ...node, clock: systemClock, log: logOf("drift"), everyMs }),
           ),
         };
+
+  if (everyMs > 0) opened.use(watchDrops(node, db, logOf("traffic"), everyMs));
 
   const overlays = await openOverlays(config, db, node, logOf("overlay"));
   if (overlays !== undefined) opened.use(overlays);

@@ -1,4 +1,5 @@
 import test from "ava";
+import { WatchPodsResponse_Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { labAddresses } from "../lab/lab.ts";
 import { execIn, openRig, type Rig } from "./daemon-rig.ts";
 
@@ -25,10 +26,6 @@ async function counts(idOrName: string): Promise<ReadonlyMap<string, number>> {
   );
 }
 
-/** Without RARP, by which QEMU announces the MAC of a restored machine. */
-const foreign = (found: ReadonlyMap<string, number>): string[] =>
-  [...found.keys()].filter((key) => key !== "eth0 ethertype");
-
 test.serial(
   "a guest speaks as itself alone; the rest is dropped and counted by kind",
   async (t) => {
@@ -36,7 +33,7 @@ test.serial(
     await rig.client.pods.create({ spec: { name: "other" } });
     const mac = pod?.interfaces[0]?.mac ?? "";
     t.true(await pings("guest", "true", gateway), "as itself");
-    t.deepEqual(foreign(await counts("guest")), [], "of that nothing is dropped");
+    t.deepEqual([...(await counts("guest"))], [], "of that nothing is dropped");
     // Another pod's address, by a route of its own and a neighbour that it knows already.
     const posing = "ip address add 192.168.123.77/32 dev eth0";
     const honest = "ip address del 192.168.123.77/32 dev eth0";
@@ -46,7 +43,22 @@ test.serial(
     t.false(await pings("guest", masked, gateway, `ip link set eth0 address ${mac}`));
     t.true(((await counts("guest")).get("eth0 mac") ?? 0) > 0, "a MAC");
     t.true(await pings("guest", "true", gateway), "as itself again");
-    t.deepEqual(foreign(await counts("other")), [], "its neighbour's are its own");
+    t.deepEqual([...(await counts("other"))], [], "its neighbour's are its own");
+  },
+);
+
+test.serial(
+  "watchers hear of it, and what to do; of a guest that sends as itself nothing",
+  async (t) => {
+    const heard: string[] = [];
+    // From the first event on, until that of the pod that sent in other names.
+    for await (const event of rig.client.pods.watch({ after: 0n })) {
+      if (event.kind !== WatchPodsResponse_Kind.GUARD) continue;
+      heard.push(`${event.pod?.name} ${event.guard.map(({ kind }) => kind).join(",")}`);
+      t.regex(event.text, /^eth0: \d+ frames dropped, .* To do: /);
+      break;
+    }
+    t.regex(heard.join(" "), /^guest (ipv4|mac|ipv4,mac|mac,ipv4)$/);
   },
 );
 

@@ -91,6 +91,8 @@ export const bridgeGuard: TableModel = {
         "meta protocol vmap { ip : goto four, ip6 : goto six, arp : goto resolution, 8021q : goto stacked, 8021ad : goto stacked }",
         `ether daddr & ff:ff:ff:ff:ff:f0 == 01:80:c2:00:00:00 ${drop("bridge-control")}`,
         "meta iifgroup . meta protocol @ethertypes accept",
+        // RARP, by which QEMU announces the MAC of a restored machine: no guest has sent it.
+        "meta protocol 0x8035 drop",
         drop("ethertype"),
       ],
     },

@@ -3,7 +3,14 @@ import type { Fault } from "../fault.ts";
 const shares = "test/kernel/firewall-shares.test.ts";
 const hostAccess = "test/kernel/firewall-host-access.test.ts";
 
-/** What guests reach on the host, and how many connections they have. */
+const dropEvents = "test/kernel/drop-events.test.ts";
+const onceAMinute =
+  "a first frame of a kind that is dropped is an event, at most one a minute; a restart repeats none";
+
+/**
+ * What guests reach on the host, how many connections they have, and what is reported of what was
+ * dropped.
+ */
 export const hostGuardFaults: readonly Fault[] = [
   {
     kind: "access",
@@ -147,5 +154,21 @@ export const hostGuardFaults: readonly Fault[] = [
       file: shares,
       title: "what a pod is refused by the host is counted, for it alone",
     },
+  },
+  {
+    kind: "bound",
+    name: "each new kind of dropped frame is an event at once",
+    file: "daemon/traffic/drop-reports.ts",
+    find: "if (owner === undefined || this.#lastMs.has(owner)) continue;",
+    put: "if (owner === undefined) continue;",
+    noticedBy: { file: dropEvents, title: onceAMinute },
+  },
+  {
+    kind: "record",
+    name: "a restart of podnetd reports again what was dropped",
+    file: "daemon/traffic/drop-watch.ts",
+    find: "for (const drop of data.guard ?? []) this.#reports.note(podId ?? drop.link, [drop], atMs);",
+    put: "this.#reports.note(podId ?? `${data.guard?.[0]?.link}`, [], atMs);",
+    noticedBy: { file: dropEvents, title: onceAMinute },
   },
 ];
