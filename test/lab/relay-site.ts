@@ -140,6 +140,16 @@ export class RelaySite implements AsyncDisposable {
     }
   }
 
+  /** What the pod does meanwhile reaches servers directly. */
+  async without<T>(body: () => Promise<T>): Promise<T> {
+    await this.lab.host.run("nft", "delete table inet relay_test");
+    try {
+      return await body();
+    } finally {
+      await redirect(this.lab.host);
+    }
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#owned.disposeAsync();
   }

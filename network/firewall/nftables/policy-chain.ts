@@ -17,11 +17,21 @@ export type Direction = "egress" | "ingress";
  * or the relay has opened it, and a rule that denies names denies every address.
  */
 export function policyChain(list: DecisionList, direction: Direction): PolicyChain {
+  const known = chains[direction].get(list);
+  if (known !== undefined) return known;
   const side = direction === "egress" ? "daddr" : "saddr";
   const rules = [...list.entries, list.otherwise].flatMap((entry) => rulesOf(entry, side));
   const digest = createHash("sha256").update(rules.join("\n")).digest("hex");
-  return { name: `${chainPrefix}${digest.slice(0, 16)}`, rules };
+  const chain = { name: `${chainPrefix}${digest.slice(0, 16)}`, rules };
+  chains[direction].set(list, chain);
+  return chain;
 }
+
+/** By lists: pods that share decisions share their chains, too. */
+const chains: Readonly<Record<Direction, WeakMap<DecisionList, PolicyChain>>> = {
+  egress: new WeakMap(),
+  ingress: new WeakMap(),
+};
 
 /** Every chain of decisions is named so, and no other chain is. */
 export const chainPrefix = "policy_";
@@ -38,52 +48,89 @@ function rulesOf({ to, services, verdict }: Entry, side: "daddr" | "saddr"): rea
   const allows = verdict === "allow";
   const everywhere = to === undefined || (!allows && to.domains.length > 0);
   const peers = everywhere ? anywhere : peersOf(to.ranges, side);
-  return peers.flatMap(({ family, match }) =>
-    servicesOf(services, family).flatMap(({ protocol, match: service }) =>
-      actions(allows, protocol).map((action) => [...match, ...service, action].join(" ")),
+  return peers.flatMap((peer) =>
+    servicesOf(services, peer.family).flatMap((service) =>
+      matches(peer, service).flatMap((match) =>
+        actions(allows, service.protocol).map((action) => [...match, action].join(" ")),
+      ),
     ),
   );
+}
+
+/** What a rule compares with the members of a list; absent: it compares nothing. */
+interface Comparison {
+  readonly field: string;
+  readonly members: readonly string[];
 }
 
 interface Peer {
   /** Absent: of both families. */
   readonly family?: Family;
-  readonly match: readonly string[];
+  readonly compare?: Comparison;
 }
 
-const anywhere: readonly Peer[] = [{ match: [] }];
+const anywhere: readonly Peer[] = [{}];
 
 const peersOf = (ranges: readonly IpRange[], side: string): readonly Peer[] =>
   ([4, 6] as const).flatMap((family): readonly Peer[] => {
     const own = ranges.filter(({ first }) => familyOf(first) === family);
-    const match = [family === 4 ? "ip" : "ip6", side, anyOf(own.map(ipRangeText))];
-    return own.length === 0 ? [] : [{ family, match }];
+    const field = `${family === 4 ? "ip" : "ip6"} ${side}`;
+    return own.length === 0 ? [] : [{ family, compare: comparison(field, own.map(ipRangeText)) }];
   });
 
 interface Matched {
   /** Absent: every protocol. */
   readonly protocol?: Protocol;
-  readonly match: readonly string[];
+  readonly compare?: Comparison;
 }
 
 function servicesOf(
   services: readonly Service[] | undefined,
   family: Family | undefined,
 ): readonly Matched[] {
-  if (services === undefined) return [{ match: [] }];
+  if (services === undefined) return [{}];
+  const ofProtocol = (name: string): Comparison => comparison("meta l4proto", [name]);
   return [...Map.groupBy(services, ({ protocol }) => protocol)].flatMap(
     ([protocol, some]): readonly Matched[] => {
       if (protocol === "icmp")
-        return icmpOf(family).map((name) => ({ protocol, match: ["meta l4proto", name] }));
+        return icmpOf(family).map((name) => ({ protocol, compare: ofProtocol(name) }));
       const ports = some.map((service) => service.ports);
-      if (ports.includes(undefined)) return [{ protocol, match: ["meta l4proto", protocol] }];
+      if (ports.includes(undefined)) return [{ protocol, compare: ofProtocol(protocol) }];
       const texts = ports.flatMap((port) =>
         port === undefined
           ? []
           : [port.first === port.last ? `${port.first}` : `${port.first}-${port.last}`],
       );
-      return [{ protocol, match: [protocol, "dport", anyOf(texts)] }];
+      return [{ protocol, compare: comparison(`${protocol} dport`, texts) }];
     },
+  );
+}
+
+const comparison = (field: string, texts: readonly string[]): Comparison => ({
+  field,
+  members: [...new Set(texts)],
+});
+
+/** Up to so many rules, each with single members, take the place of a rule with sets. */
+const mostSingle = 4;
+
+/**
+ * What rules match for a peer and a service. Few members are rules of their own: libnftables reads
+ * the sets of all tables before it changes elements, so that a set in each chain would make every
+ * change on the host cost more with each policy. More members are an anonymous set, in which nft
+ * joins those that overlap.
+ */
+function matches({ compare: peer }: Peer, { compare: service }: Matched): readonly string[][] {
+  const all = [peer, service].filter((each) => each !== undefined);
+  const rules = all.reduce((product, { members }) => product * members.length, 1);
+  const alternatives = ({ field, members }: Comparison): readonly string[] =>
+    rules <= mostSingle || members.length === 1
+      ? members.map((member) => `${field} ${member}`)
+      : [`${field} { ${members.join(", ")} }`];
+  return all.reduce<readonly string[][]>(
+    (found, each) =>
+      found.flatMap((match) => alternatives(each).map((alternative) => [...match, alternative])),
+    [[]],
   );
 }
 
@@ -100,6 +147,3 @@ function actions(allows: boolean, protocol: Protocol | undefined): readonly stri
   if (protocol === "tcp") return [reset];
   return protocol === undefined ? [`meta l4proto tcp ${reset}`, unreachable] : [unreachable];
 }
-
-/** Repeated and overlapping members are one: nft joins them (`auto-merge`). */
-const anyOf = (texts: readonly string[]): string => `{ ${[...new Set(texts)].join(", ")} }`;

@@ -18,8 +18,8 @@ export const podPoliciesFaults: readonly Fault[] = [
     kind: "bound",
     name: "ports of a rule are not looked at",
     file: "network/firewall/nftables/policy-chain.ts",
-    find: 'return [{ protocol, match: [protocol, "dport", anyOf(texts)] }];',
-    put: 'return [{ protocol, match: texts.length < 0 ? [] : ["meta l4proto", protocol] }];',
+    find: "return [{ protocol, compare: comparison(`${protocol} dport`, texts) }];",
+    put: "return [{ protocol, compare: ofProtocol(protocol) }].slice(texts.length < 0 ? 1 : 0);",
     noticedBy: { file: kernel, title: rules },
   },
   {
