@@ -275,13 +275,14 @@ export class Database implements Disposable {
         this.#mark.write(this.#commits);
       });
     } catch {
-      // There is no room for it: the next commit writes it, if the file could be made.
+      // There is no room for it, or it cannot be opened: the next commit tries again.
     }
   }
 
   #writeMark(): void {
+    if (this.#mark === undefined) return this.#openMark();
     try {
-      this.#mark?.write(this.#commits);
+      this.#mark.write(this.#commits);
     } catch {
       // There was no room to write it: the commit exists, and a lower mark causes no error.
     }

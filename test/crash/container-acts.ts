@@ -150,7 +150,7 @@ export const containerActs: Readonly<Record<ContainerOperation, ContainerActs>> 
       await attached(site, broken, whole);
       await attached(site, asked);
       await site.ask("ADD", half);
-      if ((await site.worker.ended(5000)) === undefined)
+      if ((await site.worker.ended()) === undefined)
         throw new Error("The third ADD kills no process");
       await broken.run("ip", "addr", "flush", "dev", "eth0");
       // Without this the missing address could be a later plugin's doing, so soon after its ADD.

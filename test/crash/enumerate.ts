@@ -131,7 +131,7 @@ const runs: Readonly<
     if (!pods.some(({ name }) => name === bystander)) await create(worker, bystander);
     await restart(worker, ["from:commit:claim:before", `${almost}=kill`]);
     await create(worker, subject).catch(() => {});
-    await worker.ended(5000);
+    await worker.ended();
     await started(worker, []);
     await delay(quietMs);
     return worker.record();

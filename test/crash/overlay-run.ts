@@ -94,7 +94,7 @@ async function livesOn(
     try {
       return (await converged(site, footings)).problems;
     } catch (thrown) {
-      if (!isPodnetError(thrown) || (await worker.ended(5000)) === undefined) throw thrown;
+      if (!isPodnetError(thrown) || (await worker.ended()) === undefined) throw thrown;
     }
   }
   const log = worker.log();
@@ -111,7 +111,7 @@ async function actUnlessEnded(
     await converged(site, ["member"]);
     await act(site);
   } catch (thrown) {
-    if ((await site.worker.ended(1000)) === undefined) throw thrown;
+    if ((await site.worker.ended()) === undefined) throw thrown;
   }
 }
 

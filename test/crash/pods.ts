@@ -51,5 +51,5 @@ export async function restart(worker: Worker, failpoints: readonly string[]): Pr
 /** `podnet down`, and the end of podnetd after it. */
 export async function goDown(worker: Worker): Promise<void> {
   await worker.client.node.down({});
-  if ((await worker.ended(30_000)) === undefined) throw new Error("podnetd does not go down");
+  if ((await worker.ended()) === undefined) throw new Error("podnetd does not go down");
 }

@@ -22,7 +22,7 @@ export async function visitRecovery(how: Visit): Promise<Outcome> {
     () => "made",
     (thrown: unknown) => String(thrown),
   );
-  if ((await worker.ended(5000)) === undefined)
+  if ((await worker.ended()) === undefined)
     throw new Error(`podnetd should have died at ${almost} and lives; the pod: ${made}`);
   const start = await worker.start([armed(point, action)]);
   let twice = false;
@@ -52,7 +52,7 @@ async function afterStart(how: Visit, start: Start): Promise<string[]> {
     try {
       return await livesOn(how);
     } catch (thrown) {
-      if (!isPodnetError(thrown) || (await worker.ended(5000)) === undefined) throw thrown;
+      if (!isPodnetError(thrown) || (await worker.ended()) === undefined) throw thrown;
     }
   }
   const log = worker.log();
@@ -122,7 +122,7 @@ export async function visitDown(how: Visit): Promise<Outcome> {
   if (action === "kill") {
     if ((await worker.ended(5000)) === undefined) return unreached(how);
   } else {
-    const ends = refused === undefined && (await worker.ended(30_000)) !== undefined;
+    const ends = refused === undefined && (await worker.ended()) !== undefined;
     if (!worker.record().includes(point)) return unreached(how);
     if (refused === undefined && !ends) problems.push("it says that all is down, and lives on");
     if (ends) problems.push(...(await leftBare(how, "after its end")));

@@ -45,7 +45,7 @@ async function livesOn(worker: Worker): Promise<boolean> {
       if (pods.every(({ reason }) => reason === "")) return true;
     } catch (thrown) {
       // One that fails at its very end has taken connections by then.
-      if (!isPodnetError(thrown) || (await worker.ended(5000)) === undefined) throw thrown;
+      if (!isPodnetError(thrown) || (await worker.ended()) === undefined) throw thrown;
       return false;
     }
     if (performance.now() > deadline) throw new Error("What failed is not put right");

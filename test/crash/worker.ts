@@ -40,8 +40,11 @@ export interface Worker extends AsyncDisposable {
   amiss(attached: boolean): Promise<readonly string[]>;
   /** Starts podnetd with these failpoints armed; its effects are recorded. */
   start(failpoints?: readonly string[]): Promise<Start>;
-  /** How podnetd ended, within a time; undefined when it has not. */
-  ended(withinMs: number): Promise<string | undefined>;
+  /**
+   * How podnetd ended, within a time; undefined when it has not. Without a time: as long as the end
+   * of a process may take whose sockets the kernel closes on a busy machine.
+   */
+  ended(withinMs?: number): Promise<string | undefined>;
   /** SIGKILL to podnetd, if it runs. */
   kill(): Promise<void>;
   /** Empties the state and run directories of a podnetd that has ended. */
@@ -134,7 +137,7 @@ export async function openWorker(name: string, config: string): Promise<Worker> 
       }
       return { kind: "ended", how: await end };
     },
-    async ended(withinMs) {
+    async ended(withinMs = 30_000) {
       const late = new AbortController();
       const limit = delay(withinMs, undefined, { signal: late.signal }).catch(() => undefined);
       const how = await Promise.race([end, limit]);

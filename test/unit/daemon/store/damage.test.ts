@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import {
   copyFileSync,
   existsSync,
+  mkdirSync,
   mkdtempSync,
   openSync,
   readFileSync,
@@ -223,6 +224,18 @@ test("a podnetd that is killed at any moment of a commit is not taken for a loss
     writeFileSync(mark, text);
     opens("a mark that is damaged itself, or another boot's, accuses no file");
   }
+});
+
+test("a mark that cannot be opened at the start is made by a later commit", (t) => {
+  const directory = left();
+  const mark = `${file(directory)}-mark`;
+  rmSync(mark);
+  mkdirSync(mark);
+  using db = Database.openIn(directory);
+  setMeta(db, "boot_id", "one");
+  rmSync(mark, { recursive: true });
+  setMeta(db, "boot_id", "two");
+  t.regex(readFileSync(mark, "latin1"), new RegExp(` 0*${db.commits} `));
 });
 
 test("what is written is in the database itself soon, not in its log alone", (t) => {
