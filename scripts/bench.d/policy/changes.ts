@@ -15,7 +15,7 @@ import {
   other,
 } from "./guarded-host.ts";
 
-/** Hosts on which the last pod is measured: alone, after many that share policies, after many that do not. */
+/** Hosts whose last pod is measured: the only one, or after many with policies in common or not. */
 const crowds = {
   alone: { pods: 0, policies: 0 },
   shared: { pods: 1000, policies: 10 },

@@ -59,6 +59,9 @@ const visit = async (site: RelaySite): Promise<Visits> =>
     await site.lab.lan.run(
       process.execPath,
       `${import.meta.dirname}/visits.ts`,
-      ...[one, "api.example", `${bytes}`, `${connections}`],
+      one,
+      "api.example",
+      `${bytes}`,
+      `${connections}`,
     ),
   ) as Visits;

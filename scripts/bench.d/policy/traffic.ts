@@ -60,7 +60,10 @@ const bits = async ({ site }: GuardedHost, back: boolean): Promise<number> => {
 async function roundTrip({ site }: GuardedHost): Promise<number> {
   const said = await site.inside(
     "pod2",
-    ...["ping", "-q", "-n", "-i", "0.002", "-c", `${pings}`, outsideAddress[4]],
+    ..."ping -q -n -i 0.002".split(" "),
+    "-c",
+    `${pings}`,
+    outsideAddress[4],
   );
   const [, average] = /= [\d.]+\/([\d.]+)\//.exec(said) ?? [];
   return Number(average) * 1000;

@@ -317,8 +317,8 @@ export const stateFaults: readonly Fault[] = [
     kind: "record",
     name: "commits are not counted",
     file: "daemon/store/database.ts",
-    find: "this.#mark?.write(this.#commits);",
-    put: "void this.#mark;",
+    find: "    try {\n      this.#mark.write(this.#commits);",
+    put: "    try {\n      void this.#mark;",
     noticedBy: lost("its log is deleted"),
   },
   {
