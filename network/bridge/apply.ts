@@ -6,6 +6,7 @@ import { deleteQueue, setPlainQueue, setTokenBucket } from "../../linux/rtnetlin
 import { deleteFilters, redirectPriority } from "../../linux/rtnetlink/redirect.ts";
 import { plainQueueLimit } from "../rates/bucket.ts";
 import { observeFilters, redirectRequests } from "../rates/filters.ts";
+import { needing } from "../rates/needed.ts";
 import type { Change, ChangeKind, ChangeOf, PortSettings } from "../model/change.ts";
 import { fdbMaxLearned, isOurGroup, mark } from "../model/desired.ts";
 import { ipForwardKey, ipv6ForwardKey, noVlanFiltering } from "./diff-network.ts";
@@ -168,12 +169,14 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
   },
 
   async "create-ifb"({ name, mtu, alias }, { netlink }) {
-    await netlink.addIfb({ name, mtu, alias, group: mark.linkGroup, up: true });
+    const link = { name, mtu, alias, group: mark.linkGroup, up: true };
+    await needing("link", netlink.addIfb(link));
   },
 
   async "set-rate"({ link, place, bucket }, { netlink }) {
     const { index, mtu } = await requireLink(netlink, link);
-    if (bucket !== undefined) await run(netlink, [setTokenBucket(index, bucket, place)]);
+    if (bucket !== undefined)
+      await needing("queue", run(netlink, [setTokenBucket(index, bucket, place)]));
     else if (place === "inner") await run(netlink, [setPlainQueue(index, plainQueueLimit(mtu))]);
     else await run(netlink, [deleteQueue(index)]);
   },
@@ -183,7 +186,7 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     if (to === undefined) return run(netlink, [deleteFilters(index, redirectPriority)]);
     const target = await requireLink(netlink, to);
     const filters = await observeFilters(netlink, index);
-    await run(netlink, redirectRequests(index, target.index, filters));
+    await needing("redirect", run(netlink, redirectRequests(index, target.index, filters)));
   },
 
   "delete-links": ({ links }, { netlink }) => deleteLinks(links, netlink),
