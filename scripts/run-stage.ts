@@ -45,8 +45,8 @@ export interface HowToRun {
 export interface StageResult extends Count {
   /** Tests that failed once, and whose files passed when they ran once more, alone. */
   readonly unsteady: readonly FailedTest[];
-  /** What failed, for the end of the run: the lines of each run of ava that had a failure. */
-  readonly failures: readonly string[];
+  /** What failed or is unsteady, and why: lines for the end of the run. */
+  readonly notes: readonly string[];
   /** How long its files took in all, the second look left out. */
   readonly seconds: number;
 }
@@ -129,17 +129,21 @@ class RunningStage {
         passed: first.passed + first.failed,
         failed: 0,
         unsteady,
-        failures: [],
+        notes: this.#red().flatMap((result) => notesOf(result, unsteadyLine)),
       });
   }
 
   /** The files that are looked at once more; undefined when none is. */
   #suspects(): readonly string[] | undefined {
-    const red = this.#results.filter(({ failed }) => failed > 0);
+    const red = this.#red();
     if (this.#run.stage.secondLook === undefined || red.length === 0) return undefined;
     if (red.some(({ failing }) => failing === undefined)) return undefined;
     const files = new Set(red.flatMap(({ failing = [] }) => failing.map(({ file }) => file)));
     return files.size > mostUnsteady ? undefined : [...files];
+  }
+
+  #red(): readonly AvaResult[] {
+    return this.#results.filter(({ failed }) => failed > 0);
   }
 
   #first(): StageResult {
@@ -150,7 +154,7 @@ class RunningStage {
       failed: sum(({ failed }) => failed),
       skipped: sum(({ skipped }) => skipped),
       unsteady: [],
-      failures: this.#results.filter(({ failed }) => failed > 0).flatMap(failureLines),
+      notes: this.#red().flatMap((result) => notesOf(result, failureLine)),
       seconds: this.#seconds,
     };
   }
@@ -199,15 +203,18 @@ function slowest(
 }
 
 /**
- * How the end of a run reports a run of ava that failed: its tests, and the last that ava said,
- * which is why. Whoever reads only the end of a log needs no other.
+ * A line for each test of a run of ava that failed, and the last that ava said, which is why. Whoever
+ * reads only the end of a log needs no other.
  */
-function failureLines({ failing = [], said }: AvaResult): string[] {
-  return [
-    ...failing.map(({ file, title }) => `✘ ${file}: ${title}`),
-    ...said.slice(-mostSaid).map((line) => `  ${line.slice(0, mostColumns)}`),
-  ];
-}
+const notesOf = (
+  { failing = [], said }: AvaResult,
+  lineOf: (test: FailedTest) => string,
+): readonly string[] => [
+  ...failing.map(lineOf),
+  ...said.slice(-mostSaid).map((line) => `  ${line.slice(0, mostColumns)}`),
+];
+
+const failureLine = ({ file, title }: FailedTest): string => `✘ ${file}: ${title}`;
 
 /** How the end of a run reports a test that is unsteady. */
 export const unsteadyLine = ({ file, title }: FailedTest): string =>

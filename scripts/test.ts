@@ -6,14 +6,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import path from "node:path";
-import type { FailedTest } from "./run-ava.ts";
-import {
-  environmentOf,
-  runStages,
-  type StageResult,
-  type StageRun,
-  unsteadyLine,
-} from "./run-stage.ts";
+import { environmentOf, runStages, type StageResult, type StageRun } from "./run-stage.ts";
 import { filesOf, type Stage, stages } from "./stages.ts";
 
 const top = path.resolve(import.meta.dirname, "..");
@@ -62,14 +55,11 @@ mkdirSync(summaries, { recursive: true });
  */
 const perCore = 1.15;
 const total = { passed: 0, failed: 0, skipped: 0 };
-/** Tests that failed once, and whose files passed alone. */
-const unsteady: FailedTest[] = [];
-const failures: string[] = [];
+const notes: string[] = [];
 
 /** Counts a stage whose last file has ended, and says how it went. */
 function ended({ stage }: StageRun, count: StageResult): void {
-  unsteady.push(...count.unsteady);
-  failures.push(...count.failures);
+  notes.push(...count.notes);
   const closing = stage.closes === undefined ? undefined : closingOf(stage);
   const failed = count.failed + (stage.closes !== undefined && closing === undefined ? 1 : 0);
   const over = count.seconds > stage.budgetMinutes * 60 ? " — over budget" : "";
@@ -98,10 +88,7 @@ for (const { stage, files, environment } of runs) {
 }
 await runStages(runs, { full, strict, capacity: availableParallelism() * perCore, ended });
 // scripts/test shows these lines right before its totals.
-writeFileSync(
-  path.join(top, "build/test-notes"),
-  [...failures, ...unsteady.map(unsteadyLine)].map((line) => `${line}\n`).join(""),
-);
+writeFileSync(path.join(top, "build/test-notes"), notes.map((line) => `${line}\n`).join(""));
 writeFileSync(
   path.join(top, "build/test-result"),
   `${total.passed} ${total.failed} ${total.skipped}\n`,
