@@ -203,8 +203,8 @@ function slowest(
 }
 
 /**
- * A line for each test of a run of ava that failed, and the last that ava said, which is why. Whoever
- * reads only the end of a log needs no other.
+ * A line for each test of a run of ava that failed, and the last that ava said, which is why: the
+ * end of a log may be all that somebody has.
  */
 const notesOf = (
   { failing = [], said }: AvaResult,
