@@ -203,8 +203,8 @@ function slowest(
 }
 
 /**
- * A line for each test of a run of ava that failed, and the last that ava said, which is why: the
- * end of a log may be all that somebody has.
+ * A line for each test of a run of ava that failed, and the last that ava said, which is why: a
+ * record of a run may have only its end.
  */
 const notesOf = (
   { failing = [], said }: AvaResult,

@@ -37,6 +37,38 @@ const measured = (direction: keyof PortRates, more: object, lasting = seconds) =
     seconds: lasting,
     ...more,
   });
+/** Measurements, of which one shows what a limit lets through on a machine that is busy. */
+const attempts = 6;
+
+/**
+ * How far what arrives is from a limit. A machine that is busy elsewhere sends less, and measures
+ * again; more than the limit is never by chance.
+ */
+async function deviation(
+  of: "bits" | "packets",
+  wanted: number,
+  direction: keyof PortRates,
+  more: object,
+): Promise<number> {
+  let off = Number.NEGATIVE_INFINITY;
+  for (let attempt = 0; attempt < attempts && off < -tolerance; attempt++)
+    off = Math.max(off, (await measured(direction, more))[of] / wanted - 1);
+  return off;
+}
+
+/** What arrives without a limit, at least so much, or the most of some measurements. */
+async function free(
+  of: "bits" | "packets",
+  enough: number,
+  direction: keyof PortRates,
+  more: object,
+): Promise<number> {
+  let most = 0;
+  for (let attempt = 0; attempt < attempts && most <= enough; attempt++)
+    most = Math.max(most, (await measured(direction, more, 1))[of]);
+  return most;
+}
+
 const udp = { udp: { bitsPerSecond: 3 * bandwidth } };
 const small = { udp: { bitsPerSecond: 4 * packets * 64 * 8, bytes: 64 } };
 const directions = ["toGuest", "fromGuest"] as const;
@@ -48,41 +80,39 @@ for (const direction of directions)
     async (t) => {
       // The control: without a limit far more arrives.
       await limit(undefined);
-      const free = await measured(direction, {}, 1);
-      t.true(free.bits > 4 * bandwidth, `${free.bits} bits a second without a limit`);
+      const most = await free("bits", 4 * bandwidth, direction, {});
+      t.true(most > 4 * bandwidth, `${most} bits a second without a limit`);
       await limit({ [direction]: { bitsPerSecond: bandwidth } });
       for (const [protocol, more] of Object.entries({ tcp: {}, udp })) {
-        const { bits } = await measured(direction, more);
-        const off = bits / bandwidth - 1;
+        const off = await deviation("bits", bandwidth, direction, more);
         t.log(`${direction} ${protocol}: ${(off * 100).toFixed(1)} %`);
-        t.true(Math.abs(off) <= tolerance, `${protocol} is ${bits} bits a second`);
+        t.true(Math.abs(off) <= tolerance, `${protocol} is off by ${off}`);
       }
-      const unlimited = await measured(other[direction], {}, 1);
-      t.true(unlimited.bits > 4 * bandwidth, `${unlimited.bits} bits a second the other way`);
+      const back = await free("bits", 4 * bandwidth, other[direction], {});
+      t.true(back > 4 * bandwidth, `${back} bits a second the other way`);
     },
   );
 
 for (const direction of directions)
   test.serial(`a packet rate holds ${direction}, whatever the packets' size`, async (t) => {
     await limit(undefined);
-    const free = await measured(direction, small, 1);
-    t.true(free.packets > 2 * packets, `${free.packets} packets a second without a limit`);
+    const most = await free("packets", 2 * packets, direction, small);
+    t.true(most > 2 * packets, `${most} packets a second without a limit`);
     await limit({ [direction]: { packetsPerSecond: packets } });
     for (const more of [small, { udp: { bitsPerSecond: 4 * packets * 512 * 8, bytes: 512 } }]) {
-      const arrived = await measured(direction, more);
-      const off = arrived.packets / packets - 1;
+      const off = await deviation("packets", packets, direction, more);
       t.log(`${direction} ${more.udp.bytes} bytes: ${(off * 100).toFixed(1)} %`);
-      t.true(Math.abs(off) <= tolerance, `${arrived.packets} packets a second`);
+      t.true(Math.abs(off) <= tolerance, `off by ${off}`);
     }
   });
 
 test.serial("of a bandwidth and a packet rate the lower one decides", async (t) => {
   await limit({ toGuest: { bitsPerSecond: bandwidth, packetsPerSecond: packets } });
-  const { packets: few } = await measured("toGuest", small);
-  t.true(Math.abs(few / packets - 1) <= tolerance, `${few} packets a second`);
+  const few = await deviation("packets", packets, "toGuest", small);
+  t.true(Math.abs(few) <= tolerance, `packets are off by ${few}`);
   await limit({ toGuest: { bitsPerSecond: bandwidth / 10, packetsPerSecond: packets } });
-  const { bits } = await measured("toGuest", udp);
-  t.true(Math.abs(bits / (bandwidth / 10) - 1) <= tolerance, `${bits} bits a second`);
+  const slow = await deviation("bits", bandwidth / 10, "toGuest", udp);
+  t.true(Math.abs(slow) <= tolerance, `bits are off by ${slow}`);
 });
 
 test.serial(
