@@ -32,12 +32,15 @@ export interface BridgeSettings {
   readonly mcastSnooping?: boolean;
   /** How many addresses it learns at most; 0 is any number. */
   readonly fdbMaxLearned?: number;
+  /**
+   * Whether frames between its ports pass the host's rules of IPv4 and IPv6 (br_netfilter); they do
+   * with the sysctl as well.
+   */
+  readonly nfCallIptables?: boolean;
+  readonly nfCallIp6tables?: boolean;
 }
 
 export interface BridgeData extends BridgeSettings {
-  /** Whether bridged frames pass iptables here; the sysctl decides as well. */
-  readonly nfCallIptables?: boolean;
-  readonly nfCallIp6tables?: boolean;
   /**
    * 0x8100, or another; reported only by kernels whose bridges can filter VLANs
    * (CONFIG_BRIDGE_VLAN_FILTERING).
@@ -51,6 +54,8 @@ export function writeBridge(writer: Writer, bridge: BridgeSettings): void {
   if (bridge.stpState !== undefined) writer.attributeU32(br.stpState, bridge.stpState);
   writer.attributeFlag(br.vlanFiltering, bridge.vlanFiltering);
   writer.attributeFlag(br.mcastSnooping, bridge.mcastSnooping);
+  writer.attributeFlag(br.nfCallIptables, bridge.nfCallIptables);
+  writer.attributeFlag(br.nfCallIp6tables, bridge.nfCallIp6tables);
   if (bridge.fdbMaxLearned !== undefined)
     writer.attributeU32(br.fdbMaxLearned, bridge.fdbMaxLearned);
 }

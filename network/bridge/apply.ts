@@ -101,11 +101,21 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     for (const { key, value } of settings) writeOptional(sysctl, key, value);
   },
 
-  async "set-link"({ name, set: { vlanFiltering, fdbMaxLearned: bound, ...set } }, { netlink }) {
+  async "set-link"(
+    { name, set: { vlanFiltering, fdbMaxLearned: bound, nfCall, ...set } },
+    { netlink },
+  ) {
     const { index } = await requireLink(netlink, name);
     if (bound !== undefined) await netlink.changeBridge(index, { fdbMaxLearned: bound });
     if (vlanFiltering !== undefined) await filterVlans(netlink, index, name, vlanFiltering);
+    if (nfCall !== undefined) await netlink.changeBridge(index, bothFamilies(nfCall));
     if (Object.keys(set).length > 0) await netlink.changeLink(index, set);
+  },
+
+  async "end-bridge-filter"({ name }, { netlink }) {
+    const link = await netlink.link(name);
+    if (link?.bridge !== undefined && parseOwner(link.alias)?.kind === "network")
+      await netlink.changeBridge(link.index, bothFamilies(false));
   },
 
   async "set-adopted"({ name, up }, { netlink, memory }) {
@@ -268,6 +278,8 @@ async function deleteLinks(names: readonly IfName[], netlink: HostNetlink): Prom
 
 const isMarked = (link: { readonly alias?: string | undefined; readonly group: number }): boolean =>
   parseOwner(link.alias) !== undefined || (link.alias === undefined && isOurGroup(link.group));
+
+const bothFamilies = (on: boolean) => ({ nfCallIptables: on, nfCallIp6tables: on });
 
 async function filterVlans(
   netlink: HostNetlink,

@@ -14,6 +14,8 @@ function changeText(change: Change): string[] {
       ];
     case "set-link":
       return [`link ~ ${change.name} ${settingsText(change.set)}`];
+    case "end-bridge-filter":
+      return [`link ~ ${change.name} ${settingsText({ nfCall: false })}`];
     case "set-adopted":
       return [`link ~ ${change.name} ${change.up ? "up" : "down"} (not ours)`];
     case "pin-mac":

@@ -7,17 +7,20 @@ import {
   type NetworkFragment,
   type PluggedFragment,
 } from "../model/desired.ts";
+import type { PolicedDriver, PolicyOf } from "../firewall/policed.ts";
+import { diffBridgeFilter, withBridgeFilter } from "./bridge-filter.ts";
 import { bridgeSettings, diffNetwork, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import { diffPod } from "./diff-pod.ts";
 import type { FirewallFacts } from "../firewall/driver.ts";
-import type { PolicedDriver } from "../firewall/policed.ts";
 import type { Firewall } from "../firewall/open.ts";
 import { bridgeNf, diffHairpin, portsOnBridges } from "./hairpin.ts";
-import { observeNetwork, observePod, readOptional } from "./observe.ts";
+import { observeLinks, observeNetwork, observePod, readOptional } from "./observe.ts";
+import type { ObservedPod } from "../model/observed.ts";
 
 /** The interfaces to observe the host with, and the configuration. */
 export interface View extends Kernel {
   readonly firewall: PolicedDriver;
+  readonly policyOf: PolicyOf;
   /** Why parts of the guard are not in force, a line each. */
   readonly guardLacking: () => readonly string[];
   readonly refusals: Firewall["refusals"];
@@ -41,7 +44,7 @@ export function compareFragment(view: View, fragment: Fragment): Comparison {
 /** The missing or changed links of a fragment, without its rules. */
 export function compareLinks(view: View, fragment: Fragment): Comparison {
   if (fragment.kind !== "network") return () => comparePorts(view, fragment);
-  return async () => diffNetwork(fragment, await observeNetwork(view, fragment), view.hostSeed);
+  return async () => compareBridge(view, fragment);
 }
 
 /**
@@ -60,6 +63,46 @@ export function compareRules(view: View, fragment: PluggedFragment): Comparison 
     ];
   };
 }
+
+/** Why policies do not decide between pods on one bridge, once there are any. */
+export const filterLacking = ({ firewall, sysctl }: View): readonly string[] =>
+  firewall.polices() && bridgeNf(sysctl, 4) === undefined
+    ? ["policies between pods on one network (the kernel module br_netfilter is not loaded)"]
+    : [];
+
+/** The bridges of these pods that are to have their frames pass the host's rules. */
+export async function compareFilters(
+  { netlink, policyOf }: View,
+  fragments: readonly PluggedFragment[],
+): Promise<Change[]> {
+  const policed = fragments.filter((fragment) => policyOf(fragment) !== undefined);
+  if (policed.length === 0) return [];
+  return diffBridgeFilter(policed, policyOf, await observeByName(netlink));
+}
+
+/**
+ * Pods with ports that reflect their own frames, or do not, otherwise than what they publish asks
+ * for, and the changes that put this right.
+ */
+export async function compareHairpins(
+  { netlink, sysctl }: View,
+  fragments: readonly PluggedFragment[],
+): Promise<ReadonlyMap<PluggedFragment, Change[]>> {
+  if (fragments.every(({ ports }) => ports.length === 0)) return new Map();
+  const links = await observeByName(netlink);
+  const passes = { 4: bridgeNf(sysctl, 4), 6: bridgeNf(sysctl, 6) } as const;
+  return new Map(
+    fragments
+      .map((fragment) => {
+        const onBridges = portsOnBridges(fragment, links);
+        return [fragment, diffHairpin(onBridges, links, (family) => passes[family])] as const;
+      })
+      .filter(([, changes]) => changes.length > 0),
+  );
+}
+
+const observeByName = async (netlink: View["netlink"]): Promise<ObservedPod> =>
+  new Map((await observeLinks(netlink)).map((link) => [link.name, link]));
 
 /**
  * Text that differs whenever something may have changed that the kernel sends no rtnetlink event
@@ -86,11 +129,19 @@ async function compareNetwork(
   fragment: NetworkFragment,
   signal: AbortSignal,
 ): Promise<Change[]> {
-  const observed = await observeNetwork(view, fragment);
-  const changes = diffNetwork(fragment, observed, view.hostSeed);
+  const changes = await compareBridge(view, fragment);
   // Rules before links: no packet is forwarded to a pod before the rules that judge it are there.
   return [...(await view.firewall.compareNetwork(fragment, signal)), ...changes];
 }
+
+/** (A bridge without its filter was made anew, or changed by another program.) */
+const compareBridge = async (view: View, fragment: NetworkFragment): Promise<Change[]> =>
+  diffNetwork(
+    fragment,
+    await observeNetwork(view, fragment),
+    view.hostSeed,
+    view.firewall.polices(fragment.bridge),
+  );
 
 async function comparePod(
   view: View,
@@ -116,11 +167,13 @@ const compareOwnRules = async (
   fragment.published === undefined ? [] : firewall.comparePod(fragment, signal);
 
 async function comparePorts(
-  { netlink, sysctl }: View,
+  { netlink, sysctl, policyOf }: View,
   fragment: PluggedFragment,
 ): Promise<Change[]> {
-  const observed = await observePod(netlink, fragment);
-  const changes = diffPod(fragment, observed);
+  const links = await observePod(netlink, fragment);
+  const filtered = diffBridgeFilter([fragment], policyOf, links);
+  const observed = withBridgeFilter(links, filtered);
+  const changes = [...filtered, ...diffPod(fragment, observed)];
   if (fragment.published === undefined) return changes;
   return [...changes, ...diffHairpin(fragment, observed, (family) => bridgeNf(sysctl, family))];
 }

@@ -36,12 +36,14 @@ export function bridgeSettings({ bridge, gateways }: NetworkFragment): readonly 
 /**
  * The changes that bring a network's links and settings from observed to desired; the firewall is
  * compared apart. Pure. Throws `BRIDGE_CONFLICT` when the bridge's name or its subnet is taken by
- * something that is not ours, and `UNSUPPORTED` when it is to filter VLANs and cannot.
+ * something that is not ours, and `UNSUPPORTED` when it is to filter VLANs and cannot. With
+ * `policed`, a pod on the bridge has a policy.
  */
 export function diffNetwork(
   desired: NetworkFragment,
   observed: ObservedNetwork,
   hostSeed: string,
+  policed = false,
 ): Change[] {
   const alias = networkMark(desired.key);
   const changes: Change[] = [];
@@ -54,10 +56,13 @@ export function diffNetwork(
     const mac = bridgeMac(hostSeed, name);
     changes.push({ kind: "create-bridge", name, mac, mtu, alias, settings });
     changes.push(...missingAddresses(desired, observed));
-    const filtering = desired.vlanFiltering === true ? { vlanFiltering: true } : {};
+    const filtering = {
+      ...(desired.vlanFiltering === true ? { vlanFiltering: true } : {}),
+      ...(policed ? { nfCall: true } : {}),
+    };
     changes.push({ kind: "set-link", name, set: { ...filtering, up: true } });
   } else if (bridge.alias === alias || isUnfinished(bridge, hostSeed)) {
-    changes.push(...repairOurs(desired, observed, bridge, hostSeed));
+    changes.push(...repairOurs(desired, observed, bridge, hostSeed, policed));
   } else {
     adopt(desired, observed, bridge);
     // Left as it is otherwise: no mark, no MTU, no address of ours.
@@ -109,6 +114,7 @@ function repairOurs(
   observed: ObservedNetwork,
   bridge: ObservedLink,
   hostSeed: string,
+  policed: boolean,
 ): Change[] {
   if (bridge.kind !== "bridge")
     throw conflict(bridge.name, "it is not a bridge, yet bears our mark");
@@ -125,6 +131,7 @@ function repairOurs(
     ...((bridge.vlanFiltering ?? false) === (desired.vlanFiltering ?? false)
       ? {}
       : { vlanFiltering: desired.vlanFiltering ?? false }),
+    ...(policed && bridge.nfCall === false ? { nfCall: true } : {}),
   };
   const changes: Change[] = [];
   if (Object.keys(set).length > 0) changes.push({ kind: "set-link", name: bridge.name, set });

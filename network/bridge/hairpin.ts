@@ -1,4 +1,5 @@
 import { type Family, familyOf, ipOf } from "../../core/address.ts";
+import type { IfName } from "../../core/names.ts";
 import type { Change } from "../model/change.ts";
 import type { PluggedFragment } from "../model/desired.ts";
 import type { HostSysctl } from "../kernel/kernel.ts";
@@ -40,11 +41,17 @@ export function diffHairpin(
   observed: ObservedPod,
   onBridge: (family: Family) => boolean | undefined,
 ): Change[] {
-  return ports.flatMap(({ tap, isolated, guestAddresses }): Change[] => {
+  // (A bridge of its own is set so where a pod on it has a policy.)
+  const passes = (bridge: IfName, family: Family): boolean => {
+    const everywhere = onBridge(family);
+    if (everywhere === undefined) return false;
+    return everywhere || observed.get(bridge)?.nfCall === true;
+  };
+  return ports.flatMap(({ tap, bridge, isolated, guestAddresses }): Change[] => {
     const held = guestAddresses.map(ipOf);
     const wanted =
       !isolated &&
-      published.some(({ podIp }) => held.includes(podIp) && onBridge(familyOf(podIp)) === true);
+      published.some(({ podIp }) => held.includes(podIp) && passes(bridge, familyOf(podIp)));
     const found = observed.get(tap)?.hairpin === true;
     return found === wanted ? [] : [{ kind: "set-port", link: tap, set: { hairpin: wanted } }];
   });

@@ -3,13 +3,11 @@ import { commentOf } from "../firewall/iptables/rule.ts";
 import { splitWords } from "../firewall/iptables/save-format.ts";
 import { applyAll } from "./apply.ts";
 import type { Change } from "../model/change.ts";
-import { compareRules, type View } from "./compare.ts";
+import { compareHairpins, compareRules, type View } from "./compare.ts";
 import type { PluggedFragment } from "../model/desired.ts";
 import { type Deviation, deviations } from "../model/deviation.ts";
-import { bridgeNf, diffHairpin, portsOnBridges } from "./hairpin.ts";
 import { inspectBy, type Inspection } from "./inspect.ts";
 import { elementId } from "../model/nftables-sets.ts";
-import { observeLinks } from "./observe.ts";
 import { publishedMark } from "../model/ownership.ts";
 
 /** Whether to repair a pod's deviations. */
@@ -38,7 +36,7 @@ export async function inspectRules(
     for (const [fragment, inspection] of await inspectSome(view, some, heal, signal))
       found.set(fragment, inspection);
   // Hairpin mode also depends on settings that no event reports.
-  for (const fragment of await withOtherHairpin(view, fragments))
+  for (const fragment of (await compareHairpins(view, fragments)).keys())
     if (!found.has(fragment)) found.set(fragment, await inspectOne(view, fragment, heal, signal));
   return found;
 }
@@ -155,21 +153,4 @@ function partOf(marks: readonly string[], change: Change): Change {
     (element) => isTheirs(element.owner) || ids.has(elementId(element)),
   );
   return { ...change, add, remove };
-}
-
-/**
- * Pods with ports that reflect their own frames, or do not, otherwise than what they publish asks
- * for.
- */
-async function withOtherHairpin(
-  { netlink, sysctl }: View,
-  fragments: readonly PluggedFragment[],
-): Promise<readonly PluggedFragment[]> {
-  if (fragments.every(({ ports }) => ports.length === 0)) return [];
-  const links = new Map((await observeLinks(netlink)).map((link) => [link.name, link]));
-  const passes = { 4: bridgeNf(sysctl, 4), 6: bridgeNf(sysctl, 6) } as const;
-  return fragments.filter(
-    (fragment) =>
-      diffHairpin(portsOnBridges(fragment, links), links, (family) => passes[family]).length > 0,
-  );
 }

@@ -6,7 +6,7 @@ import type { HostKernel } from "../kernel/kernel.ts";
 import type { NetworkFragment } from "../model/desired.ts";
 import type { NamedLink, ObservedRouter } from "../model/observed.ts";
 import type { Obstacle } from "../model/obstacle.ts";
-import { fingerprint, type HostFacts, observeFacts, type View } from "./compare.ts";
+import { filterLacking, fingerprint, type HostFacts, observeFacts, type View } from "./compare.ts";
 import { observeNamed, observeRouter } from "./observe.ts";
 import { observeOverlaps, type Overlap } from "./overlap.ts";
 
@@ -73,7 +73,7 @@ export const hostObservations = (
   drops: (signal) => inTurn(() => view.firewall.drops(() => linkNames(view)), signal),
   refusals: (signal) => inTurn(() => view.refusals(() => linkNames(view)), signal),
   get guardLacking() {
-    return view.guardLacking();
+    return [...view.guardLacking(), ...filterLacking(view)];
   },
 });
 

@@ -35,6 +35,8 @@ const observedLink = (link: Link): ObservedLink => ({
   master: link.master ?? 0,
   vlanFiltering: link.bridge?.vlanFiltering,
   fdbMaxLearned: link.bridge?.fdbMaxLearned,
+  nfCall:
+    link.bridge && link.bridge.nfCallIptables === true && link.bridge.nfCallIp6tables === true,
   isolated: link.port?.isolated,
   hairpin: link.port?.hairpin,
   learning: link.port?.learning,

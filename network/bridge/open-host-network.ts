@@ -9,7 +9,13 @@ import type { Change } from "../model/change.ts";
 import type { Fragment, PluggedFragment } from "../model/desired.ts";
 import type { OverlayRuled } from "../model/overlay.ts";
 import { applyAll, throwFailures } from "./apply.ts";
-import { compareFragment, type Comparison, type View } from "./compare.ts";
+import {
+  compareFilters,
+  compareFragment,
+  compareHairpins,
+  type Comparison,
+  type View,
+} from "./compare.ts";
 import { describeFragment } from "./describe.ts";
 import { endDenied, endFlows, endWithdrawn } from "./flows.ts";
 import type { Desired, HostNetwork, HostNetworkOptions } from "./host-network.ts";
@@ -39,7 +45,7 @@ class OpenHostNetwork implements HostNetwork {
     const { policyOf = () => undefined } = options;
     this.#policyOf = policyOf;
     const opened = openFirewall({ ...options, kernel, memory, firewall, hostSeed, policyOf });
-    this.#view = { ...kernel, ...opened, hostSeed, memory };
+    this.#view = { ...kernel, ...opened, policyOf, hostSeed, memory };
     this.observe = hostObservations(this.#view, kernel, (look, signal) =>
       this.#queue.run(look, signal),
     );
@@ -185,6 +191,12 @@ class OpenHostNetwork implements HostNetwork {
     const done: Change[] = [];
     const policies: Comparison = () => this.#view.firewall.comparePolicies(pods, signal);
     await this.#converge(policies, done, false, signal);
+    // Not before the rules: the kernel would take whoever sends next for the one that has opened a
+    // connection, and the rules would take the other for one that answers.
+    await this.#converge(() => compareFilters(this.#view, pods), done, false, signal);
+    const hairpins: Comparison = async () =>
+      [...(await compareHairpins(this.#view, pods)).values()].flat();
+    await this.#converge(hairpins, done, false, signal);
     return done;
   }
 

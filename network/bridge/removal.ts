@@ -128,7 +128,9 @@ function compareUnpublished(view: View, fragment: PluggedFragment): Comparison[]
   const rules: Comparison = (signal) => view.firewall.compareRemoval(isOwned, signal);
   const guard: Comparison = (signal) => view.firewall.comparePortRemoval(fragment, signal);
   const neighbours: Comparison = () => Promise.resolve(forgetNeighbours(ports));
-  return published === undefined ? [guard, neighbours] : [guard, rules, neighbours];
+  const policy: Comparison = (signal) => view.firewall.comparePolicyRemoval(isOwned, signal);
+  // (The rules' removal takes the policy along.)
+  return [guard, published === undefined ? policy : rules, neighbours];
 }
 
 /** A pod's ports, or one of them, that still are on a bridge. */

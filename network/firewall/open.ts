@@ -6,6 +6,7 @@ import type { HostKernel } from "../kernel/kernel.ts";
 import type { Memory } from "../kernel/memory.ts";
 import { NftablesDriver } from "./nftables/driver.ts";
 import { guardTables } from "./nftables/guard-tables.ts";
+import { policedPortsTable } from "./nftables/policed-ports.ts";
 import { policyTable } from "./nftables/policy-table.ts";
 import { sendersTable } from "./nftables/senders-table.ts";
 import { Ledger, RuleTable } from "./nftables/rule-table.ts";
@@ -56,14 +57,20 @@ export function openFirewall(options: FirewallOptions): Firewall {
     (model) => new RuleTable(ledger, memory, model),
   );
   const guard = new Guard(tables, memory, { off, hostSeed });
-  const policies = new RuleTable(ledger, memory, policyTable);
+  const policies = {
+    flows: new RuleTable(ledger, memory, policyTable),
+    ports: new RuleTable(ledger, memory, policedPortsTable),
+  };
   const guarding: Pick<Firewall, "guardTables" | "guardLacking" | "refusals"> = {
-    guardTables: [...tables, policies],
-    guardLacking: () => guard.lacking,
+    guardTables: [...tables, policies.flows, policies.ports],
+    guardLacking: () => [
+      ...guard.lacking,
+      ...(policies.ports.lacking === undefined ? [] : [policies.ports.lacking]),
+    ],
     refusals: (links) => guard.refusals(links),
   };
   const restricted = (driver: FirewallDriver): PolicedDriver =>
-    policed({ driver: guarded(driver, guard), table: policies, memory, policyOf });
+    policed({ driver: guarded(driver, guard), tables: policies, memory, policyOf });
   if (firewall === "nftables" && !off) {
     return {
       firewall: restricted(nftables(true)),

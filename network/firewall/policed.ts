@@ -1,11 +1,14 @@
+import type { IfName } from "../../core/names.ts";
 import type { Change } from "../model/change.ts";
 import type { FragmentKey, PluggedFragment } from "../model/desired.ts";
 import type { Decisions } from "../../policy/compile.ts";
+import { elementId } from "../model/nftables-sets.ts";
 import type { Memory } from "../kernel/memory.ts";
 import type { MarkedOwner } from "./nftables/elements.ts";
 import type { GuardedDriver } from "./guarded.ts";
 import { NftablesDriver } from "./nftables/driver.ts";
-import { policyChains, policyElements } from "./nftables/policy-table.ts";
+import { policedPortElements } from "./nftables/policed-ports.ts";
+import { bridgeOf, policyChains, policyElements } from "./nftables/policy-table.ts";
 import type { RuleTable } from "./nftables/rule-table.ts";
 
 /**
@@ -18,7 +21,7 @@ export type PolicyOf = (owner: FragmentKey) => Decisions | undefined;
 export interface PolicedDriver extends GuardedDriver {
   /**
    * The changes that give these pods and containers the rules of their policies, and no other
-   * rules: in one commit. Throws as `comparePods`.
+   * rules. Throws as `comparePods`.
    */
   comparePolicies(fragments: readonly PluggedFragment[], signal: AbortSignal): Promise<Change[]>;
   /** The changes that remove these owners' policies, and no other rules. */
@@ -26,56 +29,101 @@ export interface PolicedDriver extends GuardedDriver {
     removed: (owner: MarkedOwner) => boolean,
     signal: AbortSignal,
   ): Promise<Change[]>;
+  /**
+   * Whether a pod or container on that bridge, or on any, has rules of a policy, as far as was
+   * looked.
+   */
+  polices(bridge?: IfName): boolean;
 }
 
 export interface Policing {
   readonly driver: GuardedDriver;
-  readonly table: RuleTable;
+  /** Of flows, and of what passes between the ports of a bridge. */
+  readonly tables: { readonly flows: RuleTable; readonly ports: RuleTable };
   readonly memory: Memory;
   readonly policyOf: PolicyOf;
 }
 
 /**
- * A driver whose pods have policies as well: their table is there from the first pod with a policy
- * on, whichever driver writes the other rules. Pods without a policy cost it nothing.
+ * A driver whose pods have policies as well: their tables are there from the first pod with a
+ * policy on, whichever driver writes the other rules. Pods without a policy cost it nothing.
  */
-export function policed({ driver, table, memory, policyOf }: Policing): PolicedDriver {
+export function policed({ driver, tables, memory, policyOf }: Policing): PolicedDriver {
+  const common = { memory, configured: false, ofNetwork: () => [], ofOverlay: () => [] };
+  const { flows } = tables;
   const policies = new NftablesDriver({
-    table,
-    memory,
-    configured: false,
-    ofNetwork: () => [],
+    ...common,
+    table: flows,
     ofPod: (pod) => policyElements(pod, policyOf(pod)),
     chainsOf: (pod) => policyChains(policyOf(pod)),
-    ofOverlay: () => [],
   });
-  /** Of these, the pods and containers that have rules, or may have some. */
-  const some = (fragments: readonly PluggedFragment[]): readonly PluggedFragment[] =>
-    memory.madeTable(table.model.name)
+  const between = new NftablesDriver({
+    ...common,
+    table: tables.ports,
+    ofPod: (pod) => policedPortElements(pod, policyOf(pod)),
+  });
+  const parts = [
+    { part: between, table: tables.ports },
+    { part: policies, table: flows },
+  ];
+  /** Of these, the pods and containers that have rules of a table, or may have some. */
+  const some = (
+    fragments: readonly PluggedFragment[],
+    { model }: RuleTable,
+  ): readonly PluggedFragment[] =>
+    memory.madeTable(model.name)
       ? fragments
       : fragments.filter((fragment) => policyOf(fragment) !== undefined);
-  const compare = async (
-    fragments: readonly PluggedFragment[],
+  const compareOne = async (
+    part: NftablesDriver,
+    [only, ...others]: readonly PluggedFragment[],
     signal: AbortSignal,
   ): Promise<Change[]> => {
-    const [only, ...others] = some(fragments);
     if (only === undefined) return [];
     return others.length === 0
-      ? policies.comparePod(only, signal)
-      : policies.comparePods([only, ...others], signal);
+      ? part.comparePod(only, signal)
+      : part.comparePods([only, ...others], signal);
   };
-  const compareRemoval: PolicedDriver["comparePolicyRemoval"] = async (removed, signal) =>
-    memory.madeTable(table.model.name) ? policies.compareRemoval(removed, signal) : [];
+  /** Bridges on which no pod has a policy any more after these changes: the filter goes last. */
+  const unfiltered = (changes: readonly Change[]): Change[] => {
+    const change = changes.find(
+      (each) => each.kind === "nftables" && each.table === flows.model.name,
+    );
+    if (change?.kind !== "nftables") return [];
+    const removed = change.base === "delete" ? flows.elements.all() : change.remove;
+    const gone = new Set(removed.map(elementId));
+    const kept = new Set(change.add.map(bridgeOf));
+    return [...new Set(removed.map(bridgeOf))]
+      .filter((name) => !kept.has(name))
+      .filter((name) => flows.elements.at(name).every((element) => gone.has(elementId(element))))
+      .map((name) => ({ kind: "end-bridge-filter", name }));
+  };
+  const compare: PolicedDriver["comparePolicies"] = async (fragments, signal) => {
+    const changes: Change[] = [];
+    for (const { part, table } of parts)
+      changes.push(...(await compareOne(part, some(fragments, table), signal)));
+    return [...changes, ...unfiltered(changes)];
+  };
+  const compareRemoval: PolicedDriver["comparePolicyRemoval"] = async (removed, signal) => {
+    const changes: Change[] = [];
+    for (const { part, table } of parts)
+      if (memory.madeTable(table.model.name))
+        changes.push(...(await part.compareRemoval(removed, signal)));
+    return [...changes, ...unfiltered(changes)];
+  };
   return {
     ...driver,
     comparePolicies: compare,
     comparePolicyRemoval: compareRemoval,
+    polices: (bridge) =>
+      bridge === undefined ? flows.exists : flows.elements.at(bridge).length > 0,
     deviating: async (fragments, signal) => {
-      const looked = some(fragments);
-      const found = new Set([
-        ...(looked.length === 0 ? [] : await policies.deviating(looked, signal)),
-        ...(await driver.deviating(fragments, signal)),
-      ]);
+      const found = new Set(await driver.deviating(fragments, signal));
+      for (const { part, table } of parts) {
+        const looked = some(fragments, table);
+        if (looked.length === 0) continue;
+        for (const fragment of await part.deviating(looked, signal)) found.add(fragment);
+      }
       return fragments.filter((fragment) => found.has(fragment));
     },
     // Policies go last.
@@ -84,7 +132,7 @@ export function policed({ driver, table, memory, policyOf }: Policing): PolicedD
       ...(await compareRemoval(removed, signal)),
     ],
     describe: (fragment) => [
-      ...(fragment.kind === "network" ? [] : policies.describe(fragment)),
+      ...(fragment.kind === "network" ? [] : parts.flatMap(({ part }) => part.describe(fragment))),
       ...driver.describe(fragment),
     ],
   };

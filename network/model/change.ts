@@ -14,6 +14,8 @@ export interface LinkSettings {
   readonly vlanFiltering?: boolean;
   /** Of a bridge: how many addresses it learns at most. */
   readonly fdbMaxLearned?: number;
+  /** Of a bridge: frames between its ports pass the host's rules, of both families. */
+  readonly nfCall?: boolean;
 }
 
 /** The settings of a port to change; absent members stay as they are. */
@@ -44,6 +46,11 @@ export type Change =
       readonly settings: readonly Setting[];
     }
   | { readonly kind: "set-link"; readonly name: IfName; readonly set: LinkSettings }
+  /**
+   * Frames between the ports of a bridge of ours pass the host's rules no more, unless the host is
+   * set so. Absence is success.
+   */
+  | { readonly kind: "end-bridge-filter"; readonly name: IfName }
   /** Brings up a foreign bridge that we adopt, or takes it down again. */
   | { readonly kind: "set-adopted"; readonly name: IfName; readonly up: boolean }
   /**
@@ -129,6 +136,7 @@ export function settingsText(set: LinkSettings): string {
     set.alias === undefined ? [] : ["alias", set.alias],
     set.fdbMaxLearned === undefined ? [] : ["fdb_max_learned", `${set.fdbMaxLearned}`],
     set.vlanFiltering === undefined ? [] : ["vlan_filtering", set.vlanFiltering ? "on" : "off"],
+    set.nfCall === undefined ? [] : ["nf_call", set.nfCall ? "on" : "off"],
     set.up === undefined ? [] : [set.up ? "up" : "down"],
   ];
   return words.flat().join(" ");

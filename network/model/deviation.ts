@@ -125,7 +125,8 @@ export function deviations(change: Change, sight: Sight): Deviation[] {
       ];
     }
     case "forget-neighbour":
-      // A part of a port's change; not a deviation by itself.
+    case "end-bridge-filter":
+      // A part of another change; not a deviation by itself.
       return [];
     default:
       return assertNever(change);
@@ -136,6 +137,7 @@ const subjects: Readonly<Partial<Record<keyof LinkSettings, string>>> = {
   up: "state",
   vlanFiltering: "vlan_filtering",
   fdbMaxLearned: "fdb_max_learned",
+  nfCall: "nf_call",
 };
 
 function portDeviations(

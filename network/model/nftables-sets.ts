@@ -180,6 +180,11 @@ export const policySets = {
   ingress6: { type: "ifname . ipv6_addr", value: "verdict" },
 } as const satisfies Readonly<Record<string, SetKind>>;
 
+/** The sets of the table of ports of pods that have a policy (`policed-ports.ts`). */
+export const policedPortSets = {
+  policed: { type: "ifname" },
+} as const satisfies Readonly<Record<string, SetKind>>;
+
 const everySet = {
   ...sets,
   ...bridgeGuardSets,
@@ -187,6 +192,7 @@ const everySet = {
   ...shareSets,
   ...senderSets,
   ...policySets,
+  ...policedPortSets,
 };
 
 export type SetName = keyof typeof everySet;

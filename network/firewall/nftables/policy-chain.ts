@@ -20,7 +20,8 @@ export function policyChain(list: DecisionList, direction: Direction): PolicyCha
   const known = chains[direction].get(list);
   if (known !== undefined) return known;
   const side = direction === "egress" ? "daddr" : "saddr";
-  const rules = [...list.entries, list.otherwise].flatMap((entry) => rulesOf(entry, side));
+  const entries = [...list.entries, list.otherwise].flatMap((entry) => rulesOf(entry, side));
+  const rules = [midway, ...entries];
   const digest = createHash("sha256").update(rules.join("\n")).digest("hex");
   const chain = { name: `${chainPrefix}${digest.slice(0, 16)}`, rules };
   chains[direction].set(list, chain);
@@ -32,6 +33,13 @@ const chains: Readonly<Record<Direction, WeakMap<DecisionList, PolicyChain>>> = 
   egress: new WeakMap(),
   ingress: new WeakMap(),
 };
+
+/**
+ * A connection whose beginning the kernel has not seen has no direction: whichever end sends next
+ * would be taken for the one that opened it. That was so before frames of its bridge passed the
+ * rules, and is so after its entry was deleted because a policy does not allow it any more.
+ */
+const midway = "ct state new tcp flags & (syn | ack) != syn counter reject with tcp reset";
 
 /** Every chain of decisions is named so, and no other chain is. */
 export const chainPrefix = "policy_";

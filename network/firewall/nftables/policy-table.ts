@@ -1,4 +1,5 @@
 import { familyOf, ipOf } from "../../../core/address.ts";
+import type { IfName } from "../../../core/names.ts";
 import type { DecisionList, Decisions } from "../../../policy/compile.ts";
 import type { PluggedFragment } from "../../model/desired.ts";
 import { type Element, policySets, type SetName } from "../../model/nftables-sets.ts";
@@ -26,6 +27,8 @@ export const policyTable: TableModel = {
       rules: [
         "ct direction reply return",
         "ct state related meta l4proto { icmp, icmpv6 } return",
+        // Neighbors of one bridge look for each other; the guard has looked at what they say.
+        "icmpv6 type { 133, 135, 136 } return",
         "iifname . ip saddr vmap @egress4",
         "iifname . ip6 saddr vmap @egress6",
         "oifname . ip daddr vmap @ingress4",
@@ -59,6 +62,9 @@ export function policyElements(pod: PluggedFragment, decisions: Decisions | unde
   };
   return [...leads("egress", decisions.egress), ...leads("ingress", decisions.ingress)];
 }
+
+/** The bridge that such an element is about. */
+export const bridgeOf = ({ key }: Element): IfName => (/^"([^"]*)"/.exec(key)?.[1] ?? "") as IfName;
 
 /** Where a pod is seen from: its bridges, and its addresses there. */
 function addressesOf({ ports, sources = [] }: PluggedFragment) {

@@ -2,6 +2,7 @@ import type { Fault } from "../fault.ts";
 
 const kernel = "test/kernel/firewall-policy.test.ts";
 const rules = "the kernel decides about a pod's flows as the policy does, at once (nftables)";
+const onBridge = "test/kernel/policy-on-bridge.test.ts";
 const repaired = "what others take from a policy's chain is put back, and flows stay closed";
 
 /** Policies of pods: their chains, who shares them, and what puts them back. */
@@ -40,5 +41,39 @@ export const podPoliciesFaults: readonly Fault[] = [
       file: kernel,
       title: "pods with one policy share its chain, and each keeps it when another one goes",
     },
+  },
+  {
+    kind: "access",
+    name: "frames between pods pass no rules unless the host is set so",
+    file: "network/bridge/bridge-filter.ts",
+    find: "bridge?.nfCall === false && parseOwner",
+    put: "bridge?.nfCall === true && parseOwner",
+    noticedBy: {
+      file: onBridge,
+      title: "between pods on one bridge a policy decides, whatever the host's setting (nftables)",
+    },
+  },
+  {
+    kind: "access",
+    name: "a pod passes its policy with tagged frames",
+    file: "network/firewall/nftables/policed-ports.ts",
+    find: 'rules: ["iifname @policed vlan id 0-4095 drop"],',
+    put: "rules: [],",
+    noticedBy: {
+      file: onBridge,
+      title: "what no policy can judge passes neither from its pod nor to it",
+    },
+  },
+  {
+    kind: "access",
+    name: "a connection that was open before its bridge was filtered goes on",
+    file: "network/firewall/nftables/policy-chain.ts",
+    find: "const rules = [midway, ...entries];",
+    put: "const rules = [...entries];",
+    noticedBy: {
+      file: onBridge,
+      title: "a connection from before its bridge was filtered ends with a policy, whoever sends",
+    },
+    shows: "hang",
   },
 ];

@@ -47,6 +47,8 @@ export interface FakeLink {
   vlan: number;
   vlanFiltering: boolean;
   fdbMaxLearned: number;
+  nfCallIptables: boolean;
+  nfCallIp6tables: boolean;
   /** Index of a veth's other end, and the namespace that it is in. */
   peer: number;
   peerHome: FakeLinks | undefined;
@@ -246,12 +248,14 @@ export class FakeLinks {
 
   changeBridge(
     which: LinkRef,
-    { vlanFiltering, fdbMaxLearned }: Pick<BridgeSettings, "vlanFiltering" | "fdbMaxLearned">,
+    { vlanFiltering, fdbMaxLearned, nfCallIptables, nfCallIp6tables }: BridgeSettings,
   ): void {
     const link = this.get(which);
     refuseIf(link.kind !== "bridge", "EOPNOTSUPP");
     link.vlanFiltering = vlanFiltering ?? link.vlanFiltering;
     link.fdbMaxLearned = fdbMaxLearned ?? link.fdbMaxLearned;
+    link.nfCallIptables = nfCallIptables ?? link.nfCallIptables;
+    link.nfCallIp6tables = nfCallIp6tables ?? link.nfCallIp6tables;
     this.#report(link, false);
   }
 
@@ -305,6 +309,8 @@ export class FakeLinks {
               vlanFiltering: link.vlanFiltering,
               vlanProtocol: 0x8100,
               fdbMaxLearned: link.fdbMaxLearned,
+              nfCallIptables: link.nfCallIptables,
+              nfCallIp6tables: link.nfCallIp6tables,
             },
           }
         : {}),
@@ -332,6 +338,8 @@ export class FakeLinks {
       vlan: 1,
       vlanFiltering: false,
       fdbMaxLearned: 0,
+      nfCallIptables: false,
+      nfCallIp6tables: false,
       peer: 0,
       peerHome: undefined,
       queue: undefined,
