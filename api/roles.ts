@@ -50,6 +50,7 @@ const pods: RolesOf<typeof PodService> = {
   stats: "viewer",
   capture: "operator",
   guard: "viewer",
+  trace: "viewer",
 };
 const networks: RolesOf<typeof NetworkService> = {
   get: "viewer",

@@ -18,6 +18,7 @@ import { addList } from "./commands/list.ts";
 import { addLogs } from "./commands/logs.ts";
 import { addNetwork } from "./commands/network.ts";
 import { addGuard } from "./commands/policy/guard.ts";
+import { addTrace } from "./commands/policy/trace.ts";
 import { addPolicy } from "./commands/policy/policy.ts";
 import { addNodes } from "./commands/nodes.ts";
 import { addOverlay } from "./commands/overlay.ts";
@@ -104,6 +105,7 @@ export function buildProgram(context: Context): Command {
     addNetwork,
     addPolicy,
     addGuard,
+    addTrace,
     addNodes,
     addOverlay,
     addCni,

@@ -146,6 +146,7 @@ const orders: Readonly<Record<string, readonly string[]>> = {
     "containers",
     "policies",
     "overlays",
+    "trace",
     "salvage",
     "api",
     "main",

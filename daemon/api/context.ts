@@ -43,7 +43,7 @@ export interface ServiceParts {
   readonly host: Host;
   readonly network: HostNetwork;
   /** For counters: reading them does not wait for changes of the host. */
-  readonly netlink: Pick<Rtnetlink, "answers">;
+  readonly netlink: Pick<Rtnetlink, "answers" | "routesTo">;
   readonly networks: Networks;
   readonly policies: Policies;
   readonly attachments: Attachments;

@@ -17,10 +17,10 @@ import { openConsole, streamConsole } from "./console-stream.ts";
 import { streamExec } from "./exec-stream.ts";
 import { refuseOthersLinks } from "./others-links.ts";
 import { podAttach } from "./pod-attach.ts";
-import { podGuard } from "./pod-guard.ts";
 import { podInterfaces } from "./pod-interfaces.ts";
 import { podLifecycle } from "./pod-lifecycle.ts";
 import { podLimits } from "./pod-limits.ts";
+import { podPackets } from "./pod-packets.ts";
 import { podPorts } from "./pod-ports.ts";
 import { podTraffic } from "./pod-traffic.ts";
 import { Queue } from "../../core/queue.ts";
@@ -129,7 +129,7 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
     ...podLimits(parts),
     ...podPorts(parts),
     ...podTraffic(parts),
-    ...podGuard(parts),
+    ...podPackets(parts),
   };
 }
 

@@ -2,10 +2,9 @@ import { create, type JsonObject } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/policy_service_pb.ts";
 import { parseIp } from "../../core/address.ts";
-import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
-import { type Protocol, protocols } from "../../policy/model.ts";
 import { readDocument } from "../policies/read-document.ts";
+import { serviceOf } from "../policies/service-of.ts";
 import type { PolicyRow } from "../policies/store.ts";
 import { note, type ServiceParts } from "./context.ts";
 
@@ -40,28 +39,8 @@ export function policyService(parts: ServiceParts): ServiceImpl<typeof wire.Poli
 
     explain({ pod, address, port, protocol, ingress }) {
       const { id } = records.find(pod);
-      const asked = protocolOf(protocol, port);
-      if (port !== undefined && (port < 1 || port > 65_535))
-        throw wrong("port", `${port} is no port`, "Give a number from 1 to 65535");
-      return policies.explain(id, ingress ? "ingress" : "egress", {
-        ip: parseIp(address, "address"),
-        protocol: asked,
-        ...(port === undefined ? {} : { port }),
-      });
+      const flow = { ip: parseIp(address, "address"), ...serviceOf(protocol, port) };
+      return policies.explain(id, ingress ? "ingress" : "egress", flow);
     },
   };
 }
-
-function protocolOf(text: string, port: number | undefined): Protocol {
-  if (text === "") return port === undefined ? "icmp" : "tcp";
-  const found = protocols.find((protocol) => protocol === text);
-  if (found !== undefined) return found;
-  throw wrong(
-    "protocol",
-    `"${printable(text)}" is no protocol`,
-    `Give one of ${protocols.join(", ")}`,
-  );
-}
-
-const wrong = (field: string, message: string, hint: string): PodnetError =>
-  new PodnetError("INVALID_ARGUMENT", message, { field, hint });

@@ -3,7 +3,7 @@ import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { type PodId, printable } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
-import type { PluggedFragment } from "../../network/model/desired.ts";
+import type { FragmentKey, PluggedFragment } from "../../network/model/desired.ts";
 import { type Decision, decide, type Flow } from "../../policy/decide.ts";
 import type { Policy } from "../../policy/model.ts";
 import type { Journal } from "../events/journal.ts";
@@ -71,9 +71,14 @@ export class Policies implements AsyncDisposable {
 
   /** What would become of a pod's flow, by the rules that are in force. */
   explain(id: PodId, direction: "egress" | "ingress", flow: Flow): Omit<Decision, "by"> {
-    const decisions = this.#parts.decisions.of({ kind: "pod", key: id });
-    if (decisions !== undefined) return decide(decisions[direction], flow);
-    return { verdict: "allow", policy: "podnet", rule: "default", reason: "no policy applies" };
+    const none = { policy: "podnet", rule: "default", reason: "no policy applies" };
+    return this.decide({ kind: "pod", key: id }, direction, flow) ?? { verdict: "allow", ...none };
+  }
+
+  /** The decision about a flow of a pod or container; undefined where no policy applies. */
+  decide(owner: FragmentKey, direction: "egress" | "ingress", flow: Flow): Decision | undefined {
+    const decisions = this.#parts.decisions.of(owner);
+    return decisions === undefined ? undefined : decide(decisions[direction], flow);
   }
 
   /** Makes or replaces a policy. Throws as `readDocument` does, and what the host refuses. */

@@ -1,3 +1,4 @@
+import type { Family } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { Refusal } from "../firewall/nftables/refusals.ts";
 import { observeObstacles } from "../firewall/obstacles.ts";
@@ -7,7 +8,8 @@ import type { NetworkFragment } from "../model/desired.ts";
 import type { NamedLink, ObservedRouter } from "../model/observed.ts";
 import type { Obstacle } from "../model/obstacle.ts";
 import { filterLacking, fingerprint, type HostFacts, observeFacts, type View } from "./compare.ts";
-import { observeNamed, observeRouter } from "./observe.ts";
+import { bridgeNf } from "./hairpin.ts";
+import { observeLink, observeNamed, observeRouter } from "./observe.ts";
 import { observeOverlaps, type Overlap } from "./overlap.ts";
 
 /** The queries of host state that podnet does not change. */
@@ -44,6 +46,8 @@ export interface HostObservations {
    * Throws `FIREWALL_FAILED`.
    */
   drops(signal: AbortSignal): Promise<readonly Drop[]>;
+  /** Whether frames between ports of a bridge pass the host's rules of this family. */
+  bridgedPass(bridge: IfName, family: Family): Promise<boolean>;
   /** Why parts of the guard are not in force, a line each. Known once a network has been made. */
   readonly guardLacking: readonly string[];
 }
@@ -72,6 +76,11 @@ export const hostObservations = (
   fingerprint: (fragments, signal) => inTurn(() => fingerprint(view, fragments, signal), signal),
   drops: (signal) => inTurn(() => view.firewall.drops(() => linkNames(view)), signal),
   refusals: (signal) => inTurn(() => view.refusals(() => linkNames(view)), signal),
+  bridgedPass: async (bridge, family) => {
+    const everywhere = bridgeNf(view.sysctl, family);
+    if (everywhere !== false) return everywhere === true;
+    return (await observeLink(view.netlink, bridge))?.nfCall === true;
+  },
   get guardLacking() {
     return [...view.guardLacking(), ...filterLacking(view)];
   },

@@ -26,7 +26,7 @@ const pages: readonly {
   },
   { file: "networks", title: "Networks", commands: ["network"] },
   { file: "overlays", title: "Overlays and their hosts", commands: ["overlay", "nodes"] },
-  { file: "policies", title: "Policies and the guard", commands: ["policy", "guard"] },
+  { file: "policies", title: "Policies and the guard", commands: ["policy", "guard", "trace"] },
   {
     file: "observe",
     title: "Watch, measure and verify",

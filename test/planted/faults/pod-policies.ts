@@ -76,4 +76,15 @@ export const podPoliciesFaults: readonly Fault[] = [
     },
     shows: "hang",
   },
+  {
+    kind: "access",
+    name: "a trace lets pass what the network of the receiver denies",
+    file: "daemon/trace/path.ts",
+    find: "  return admitted === undefined\n    ?",
+    put: "  return admitted !== undefined\n    ?",
+    noticedBy: {
+      file: "test/unit/daemon/trace/path.test.ts",
+      title: "a network that admits the sender takes its packets; another one does not",
+    },
+  },
 ];

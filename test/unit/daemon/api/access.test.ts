@@ -147,6 +147,7 @@ test("each role does what it is for, and no more", (t) => {
       "check",
       "stats",
       "guard",
+      "trace",
       "explain",
       "serverReflectionInfo",
       "listNodes",

@@ -2,14 +2,17 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import type { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validatePodRef } from "../../api/validate-exec.ts";
 import { staying, withNic } from "../pods/store/pod-plan.ts";
+import { serviceOf } from "../policies/service-of.ts";
+import { destinationOf, gatherTrace } from "../trace/gather.ts";
+import { tracePath } from "../trace/path.ts";
 import type { ServiceParts } from "./context.ts";
 
-/** The counters of what the host dropped and refused of a pod. */
-export const podGuard = ({
-  records,
-  network,
-}: ServiceParts): Pick<ServiceImpl<typeof PodService>, "guard"> => ({
+/** What becomes of a pod's packets: counters of those that were stopped, and the path of one. */
+export const podPackets = (
+  parts: ServiceParts,
+): Pick<ServiceImpl<typeof PodService>, "guard" | "trace"> => ({
   async guard(request, { signal }) {
+    const { records, network } = parts;
     const { plan } = records.find(validatePodRef(request.idOrName));
     const counted = [
       ...(await network.observe.drops(signal)),
@@ -26,5 +29,16 @@ export const podGuard = ({
         })),
     );
     return { counts };
+  },
+
+  async trace({ idOrName, destination, port, protocol }) {
+    const { plan } = parts.records.find(validatePodRef(idOrName));
+    const service = serviceOf(protocol, port);
+    const to = destinationOf(destination, plan, parts);
+    const { steps, verdict } = tracePath(
+      { plan, ...to, ...service },
+      await gatherTrace(parts, plan, to.ip),
+    );
+    return { destination: to.ip ?? destination, steps: [...steps], verdict };
   },
 });
