@@ -7,6 +7,7 @@ import {
   ipToBytes,
   parseCidr,
 } from "./address.ts";
+import { type IpRange, parseIpRange } from "./ip-range.ts";
 
 const networks = (...texts: readonly string[]): readonly Cidr[] =>
   texts.map((text) => parseCidr(text));
@@ -46,6 +47,25 @@ const translated = parseCidr("64:ff9b::/96");
 const globalUnicast = parseCidr("2000::/3");
 /** IETF protocol assignments with Teredo (RFC 2928), and 6to4 (RFC 7526): tunnels to others. */
 const tunnels: readonly Cidr[] = networks("2001::/23", "2002::/16");
+
+/** All addresses for which `isInternal` holds, for rules of the kernel. */
+export const internalRanges: readonly IpRange[] = [
+  ...internal,
+  "::-64:ff9a:ffff:ffff:ffff:ffff:ffff:ffff",
+  ...internal.map((network) => {
+    const [address = "", length = ""] = network.split("/");
+    return `64:ff9b::${hexPairs(address)}/${96 + Number(length)}`;
+  }),
+  "64:ff9b::1:0:0-1fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+  ...tunnels,
+  "4000::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+].map((text) => parseIpRange(text));
+
+/** An IPv4 address as the last two groups of an IPv6 address. */
+function hexPairs(address: string): string {
+  const [a = 0, b = 0, c = 0, d = 0] = address.split(".").map(Number);
+  return [a * 256 + b, c * 256 + d].map((group) => group.toString(16)).join(":");
+}
 
 /**
  * Whether a public name has no business with the address: private, shared, loopback, link-local,

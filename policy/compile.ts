@@ -119,6 +119,9 @@ export const policiesOf = (
 ];
 
 /** Whether names decide about some of the flows. */
+export const namesDecide = ({ entries }: DecisionList): boolean =>
+  entries.some(({ to }) => (to?.domains.length ?? 0) > 0);
+
 const hasDomains = (rules: Rules | undefined): boolean =>
   rules?.rules.some(({ peers }) => (peers?.domains.length ?? 0) > 0) ?? false;
 

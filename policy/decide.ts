@@ -38,7 +38,7 @@ export interface Decision {
 }
 
 /** TCP ports whose connections say a name first: the relay reads it. */
-const relayPorts: readonly number[] = [80, 443];
+export const relayPorts: readonly number[] = [80, 443];
 const quicPort = 443;
 
 const isRelayed = ({ protocol, port }: Flow): boolean =>

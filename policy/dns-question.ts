@@ -1,4 +1,4 @@
-import type { DecisionList, Entry } from "./compile.ts";
+import { type DecisionList, type Entry, namesDecide } from "./compile.ts";
 import type { Decision } from "./decide.ts";
 import { type DomainName, matchesDomain } from "./domain.ts";
 
@@ -19,7 +19,7 @@ export type QuestionDecision = Pick<Decision, "policy" | "rule" | "reason"> & {
 export function decideQuestion(list: DecisionList, name: DomainName | null): QuestionDecision {
   const { entries, otherwise } = list;
   // Where no rule has names, they are not looked at.
-  if (!entries.some(({ to }) => (to?.domains.length ?? 0) > 0))
+  if (!namesDecide(list))
     return {
       policy: otherwise.policy,
       rule: otherwise.rule,

@@ -54,11 +54,12 @@ const addressesOf = (pods: readonly PluggedFragment[]): readonly Ip[] => [
 
 /**
  * Ends the flows of pods that their policies do not allow any more. Their packets are refused
- * already, but the other end could still send to a pod that is silent.
+ * already, but the other end could still send to a pod that is silent. The relay ends its own.
  */
 export async function endDenied(
   pods: readonly PluggedFragment[],
   policyOf: PolicyOf,
+  relayPort: number,
   conntrack: HostConntrack,
 ): Promise<void> {
   for (const pod of pods) {
@@ -70,12 +71,14 @@ export async function endDenied(
       const { sourcePort: port } = flow.reply;
       if (protocol === undefined) return false;
       const known = { ip, protocol, ...(port === undefined ? {} : { port }) };
-      return decide(list, known).verdict === "deny";
+      return decide(list, known).verdict !== "allow";
     };
     // (What the chains see: the destination after it was translated.)
     const begun = await conntrack.flows("original", addresses);
+    const isRelayed = ({ original, reply }: Flow): boolean =>
+      reply.sourcePort === relayPort && reply.source !== original.destination;
     await conntrack.forget(
-      begun.filter((flow) => denies(decisions.egress, flow, flow.reply.source)),
+      begun.filter((flow) => !isRelayed(flow) && denies(decisions.egress, flow, flow.reply.source)),
     );
     const taken = await conntrack.flows("reply", addresses);
     await conntrack.forget(

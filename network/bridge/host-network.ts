@@ -27,6 +27,8 @@ export interface HostNetworkOptions {
   readonly hostSeed?: string;
   /** What decides about the flows of a pod or container. Default: no policy does. */
   readonly policyOf?: PolicyOf;
+  /** The port of this host at which the relay reads the names of connections. */
+  readonly relayPort?: number;
   /** The kernel to observe and change. Default: the real one. */
   readonly kernel?: HostKernel;
   /** Called when rules are compared and written once more; a second failure is thrown. */

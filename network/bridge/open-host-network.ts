@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { isPodnetError, type PodnetError, toPodnetError } from "../../core/errors.ts";
 import { openFirewall } from "../firewall/open.ts";
-import type { PolicyOf } from "../firewall/policed.ts";
+import { type PolicyOf, usualRelayPort } from "../firewall/policed.ts";
 import { openHostKernel } from "../kernel/kernel.ts";
 import { Memory, type Remembered } from "../kernel/memory.ts";
 import { SerialQueue } from "../kernel/queue.ts";
@@ -32,6 +32,7 @@ export function openHostNetwork(options: HostNetworkOptions): HostNetwork {
 
 class OpenHostNetwork implements HostNetwork {
   readonly #policyOf: PolicyOf;
+  readonly #relayPort: number;
   readonly #view: View;
   readonly observe: HostObservations;
   readonly #queue = new SerialQueue();
@@ -42,9 +43,10 @@ class OpenHostNetwork implements HostNetwork {
     const { hostSeed = machineId(), kernel = openHostKernel() } = options;
     const memory = new Memory(kernel.identity, options.remembered, options.remember);
     const { firewall = "iptables" } = options;
-    const { policyOf = () => undefined } = options;
-    this.#policyOf = policyOf;
-    const opened = openFirewall({ ...options, kernel, memory, firewall, hostSeed, policyOf });
+    const { policyOf = () => undefined, relayPort = usualRelayPort } = options;
+    [this.#policyOf, this.#relayPort] = [policyOf, relayPort];
+    const ruled = { policyOf, relayPort };
+    const opened = openFirewall({ ...options, kernel, memory, firewall, hostSeed, ...ruled });
     this.#view = { ...kernel, ...opened, policyOf, hostSeed, memory };
     this.observe = hostObservations(this.#view, kernel, (look, signal) =>
       this.#queue.run(look, signal),
@@ -107,7 +109,7 @@ class OpenHostNetwork implements HostNetwork {
     else if (target.kind === "withdrawn-connections")
       await endWithdrawn(target.of, this.#view.conntrack);
     else if (target.kind === "denied-connections")
-      await endDenied(target.of, this.#policyOf, this.#view.conntrack);
+      await endDenied(target.of, this.#policyOf, this.#relayPort, this.#view.conntrack);
     else return this.#takeAway(compareRemoval(this.#view, target), signal);
     return [];
   }

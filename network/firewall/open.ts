@@ -26,6 +26,7 @@ export interface FirewallOptions {
   /** The seed of bridges' MACs. */
   readonly hostSeed: string;
   readonly policyOf: PolicyOf;
+  readonly relayPort: number;
 }
 
 export interface Firewall {
@@ -47,7 +48,7 @@ export interface Firewall {
  * by itself.
  */
 export function openFirewall(options: FirewallOptions): Firewall {
-  const { kernel, memory, firewall, iptables, chain, hostSeed, policyOf } = options;
+  const { kernel, memory, firewall, iptables, chain, hostSeed, policyOf, relayPort } = options;
   const ledger = new Ledger(kernel.nftables);
   const ruleTable = new RuleTable(ledger, memory);
   const nftables = (configured: boolean): FirewallDriver =>
@@ -70,7 +71,7 @@ export function openFirewall(options: FirewallOptions): Firewall {
     refusals: (links) => guard.refusals(links),
   };
   const restricted = (driver: FirewallDriver): PolicedDriver =>
-    policed({ driver: guarded(driver, guard), tables: policies, memory, policyOf });
+    policed({ driver: guarded(driver, guard), tables: policies, memory, policyOf, relayPort });
   if (firewall === "nftables" && !off) {
     return {
       firewall: restricted(nftables(true)),

@@ -17,6 +17,9 @@ import type { RuleTable } from "./nftables/rule-table.ts";
  */
 export type PolicyOf = (owner: FragmentKey) => Decisions | undefined;
 
+/** Below the ports that kernels choose for connections, and no service's. */
+export const usualRelayPort = 15_443;
+
 /** A driver of pods that have policies. */
 export interface PolicedDriver extends GuardedDriver {
   /**
@@ -42,20 +45,21 @@ export interface Policing {
   readonly tables: { readonly flows: RuleTable; readonly ports: RuleTable };
   readonly memory: Memory;
   readonly policyOf: PolicyOf;
+  readonly relayPort: number;
 }
 
 /**
  * A driver whose pods have policies as well: their tables are there from the first pod with a
  * policy on, whichever driver writes the other rules. Pods without a policy cost it nothing.
  */
-export function policed({ driver, tables, memory, policyOf }: Policing): PolicedDriver {
+export function policed({ driver, tables, memory, policyOf, relayPort }: Policing): PolicedDriver {
   const common = { memory, configured: false, ofNetwork: () => [], ofOverlay: () => [] };
   const { flows } = tables;
   const policies = new NftablesDriver({
     ...common,
     table: flows,
-    ofPod: (pod) => policyElements(pod, policyOf(pod)),
-    chainsOf: (pod) => policyChains(policyOf(pod)),
+    ofPod: (pod) => policyElements(pod, policyOf(pod), relayPort),
+    chainsOf: (pod) => policyChains(policyOf(pod), relayPort),
   });
   const between = new NftablesDriver({
     ...common,

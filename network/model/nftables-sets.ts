@@ -171,13 +171,15 @@ export const senderSets = {
 
 /**
  * The maps of the table of policies: from a pod's bridge and address to the chain that decides
- * about the flows it begins, or that others begin with it.
+ * about the flows it begins, or that others begin with it, or which of them the relay takes.
  */
 export const policySets = {
   egress4: { type: "ifname . ipv4_addr", value: "verdict" },
   egress6: { type: "ifname . ipv6_addr", value: "verdict" },
   ingress4: { type: "ifname . ipv4_addr", value: "verdict" },
   ingress6: { type: "ifname . ipv6_addr", value: "verdict" },
+  relay4: { type: "ifname . ipv4_addr", value: "verdict" },
+  relay6: { type: "ifname . ipv6_addr", value: "verdict" },
 } as const satisfies Readonly<Record<string, SetKind>>;
 
 /** The sets of the table of ports of pods that have a policy (`policed-ports.ts`). */

@@ -2,6 +2,7 @@ import test from "ava";
 import { type Family, familyOf, parseIp } from "../../core/address.ts";
 import type { PodFragment } from "../../network/model/desired.ts";
 import { compile, type Decisions } from "../../policy/compile.ts";
+import { usualRelayPort } from "../../network/firewall/policed.ts";
 import { decide } from "../../policy/decide.ts";
 import { readPolicy } from "../../policy/read-policy.ts";
 import { type DriverUnderTest, driversUnderTest } from "../lab/firewall-drivers.ts";
@@ -146,6 +147,82 @@ for (const { name, options } of driversUnderTest)
         /policy_/,
         "no chain is left",
       );
+    },
+  );
+
+const byName = {
+  default: "deny",
+  rules: [
+    { name: "own", action: "allow", cidrs: [outsideAddress[4]], protocol: "tcp", ports: [443] },
+    { name: "inside", action: "allow", cidrs: ["10.99.0.20"], ports: [80] },
+    { name: "not", action: "deny", domains: ["bad.example"], ports: [80] },
+    { name: "api", action: "allow", domains: ["api.example"] },
+    { name: "six", action: "allow", cidrs: [outsideAddress[6]], ports: [443, 9001] },
+  ],
+};
+
+for (const { name, options } of driversUnderTest)
+  test.serial(
+    `connections whose name decides go to the relay, and no others (${name})`,
+    async (t) => {
+      await using stage = await openStage(options);
+      const { site } = stage;
+      // An address that is inside: no name leads there.
+      await site.inside("outside", "ip", "address", "add", "10.99.0.20/32", "dev", "eth0");
+      await site.inside("host", "ip", "route", "add", "10.99.0.20", "via", outsideAddress[4]);
+      await site.serve("outside", "tcp", 80, 443);
+      await site.serve("outside", "udp", 443, 53);
+      const asked = [outsideAddress[4], outsideAddress[6], "10.99.0.20"].flatMap((address) =>
+        ([...flows, ["tcp", 80], ["tcp", 443], ["udp", 443], ["udp", 53]] as const).map(
+          ([protocol, port]) => ({ address, protocol, port }),
+        ),
+      );
+      const said = async (pod: string, only?: "tcp"): Promise<string[]> => {
+        const found: string[] = [];
+        for (const { address, protocol, port } of asked) {
+          if (only !== undefined && protocol !== only) continue;
+          const heard = await site.ask(pod, protocol, address, port);
+          const [, reached] = / (\d+)$/.exec(heard) ?? [];
+          const what =
+            reached === String(port)
+              ? "passes"
+              : reached === String(usualRelayPort)
+                ? "relayed"
+                : unreachable.test(heard)
+                  ? "refused"
+                  : heard;
+          found.push(`${protocol} ${address} ${port} ${what}`);
+        }
+        return found;
+      };
+      const policy = decisions(byName);
+      const verdicts = { allow: "passes", relay: "relayed", deny: "refused", resolver: "refused" };
+      const expected = (relay: boolean): string[] =>
+        asked.map(({ address, protocol, port }) => {
+          const { verdict } = decide(policy.egress, { ip: parseIp(address), protocol, port });
+          const what = verdict === "relay" && !relay ? "refused" : verdicts[verdict];
+          return `${protocol} ${address} ${port} ${what}`;
+        });
+      await stage.police(policy, dualPod(2));
+      t.deepEqual(await said("pod2"), expected(false), "without a relay");
+      await site.serve("host", "tcp", usualRelayPort);
+      t.deepEqual(await said("pod2"), expected(true));
+      const words = new Set(expected(true).map((line) => line.replace(/.* /, "")));
+      t.deepEqual([...words].toSorted(), ["passes", "refused", "relayed"]);
+      const free = await said("pod3", "tcp");
+      t.deepEqual(
+        free.filter((line) => !line.endsWith("passes")),
+        [],
+        "no policy",
+      );
+      // What is the host's own is not for the relay, and its port is not for pods.
+      for (const address of [hostAddresses[4].outer, hostAddresses[4].gateway])
+        t.is(await site.ask("pod2", "tcp", address, 443), "refused", address);
+      for (const pod of ["pod2", "pod3"])
+        t.is(await site.ask(pod, "tcp", hostAddresses[4].gateway, usualRelayPort), "refused", pod);
+      // Changed once more: connections that exist are not the relay's any more.
+      await stage.police(decisions(toOutside), dualPod(2));
+      t.deepEqual(await outcomes(site, "pod2"), decided(decisions(toOutside)));
     },
   );
 

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { type Family, familyOf } from "../../../core/address.ts";
 import { type IpRange, ipRangeText } from "../../../core/ip-range.ts";
+import { internalRanges } from "../../../core/special-addresses.ts";
 import type { DecisionList, Entry } from "../../../policy/compile.ts";
 import type { Protocol, Service } from "../../../policy/model.ts";
 import type { PolicyChain } from "../../model/rules.ts";
@@ -13,8 +14,8 @@ export type Direction = "egress" | "ingress";
  * The chain that decides about a pod's flows as `decide` of `policy/` does: the first rule that
  * matches. A chain that returns lets the flow pass. Pure.
  *
- * Names decide later than addresses: no flow passes by a rule that allows names, until the resolver
- * or the relay has opened it, and a rule that denies names denies every address.
+ * No flow passes here by a rule that allows names: what the relay takes (`relayChain`) does not
+ * come by. A rule that denies names denies every address outside, for its names are not known.
  */
 export function policyChain(list: DecisionList, direction: Direction): PolicyChain {
   const known = chains[direction].get(list);
@@ -22,10 +23,26 @@ export function policyChain(list: DecisionList, direction: Direction): PolicyCha
   const side = direction === "egress" ? "daddr" : "saddr";
   const entries = [...list.entries, list.otherwise].flatMap((entry) => rulesOf(entry, side));
   const rules = [midway, ...entries];
-  const digest = createHash("sha256").update(rules.join("\n")).digest("hex");
-  const chain = { name: `${chainPrefix}${digest.slice(0, 16)}`, rules };
+  const chain = named(rules);
   chains[direction].set(list, chain);
   return chain;
+}
+
+/**
+ * The chain that leads a pod's connections to the relay, at a port of this host: those for which
+ * `decide` says `relay`, as long as they have not said a name. A rule for their address that stands
+ * before decides by itself. It is asked about connections outside to ports that the relay reads.
+ * Undefined where no rule has names. Pure.
+ */
+export function relayChain({ entries }: DecisionList, port: number): PolicyChain | undefined {
+  const last = entries.findLastIndex(({ to }) => (to?.domains.length ?? 0) > 0);
+  const rules = entries.slice(0, last + 1).flatMap((entry) => relayRules(entry, port));
+  return rules.length === 0 ? undefined : named(rules);
+}
+
+function named(rules: readonly string[]): PolicyChain {
+  const digest = createHash("sha256").update(rules.join("\n")).digest("hex");
+  return { name: `${chainPrefix}${digest.slice(0, 16)}`, rules };
 }
 
 /** By lists: pods that share decisions share their chains, too. */
@@ -51,11 +68,28 @@ export const chainPrefix = "policy_";
 export const policyComments = (chain: string, count: number): readonly string[] =>
   Array.from({ length: count }, (_, i) => `${tableMark}${chain}:${i + 1}/${count}`);
 
+function relayRules({ to, services }: Entry, port: number): readonly string[] {
+  const served = servicesOf(services, undefined).filter(
+    ({ protocol }) => protocol === undefined || protocol === "tcp",
+  );
+  const ways = (peers: readonly Peer[], ...actions: readonly string[]): string[] =>
+    peers.flatMap((peer) =>
+      served.flatMap((service) =>
+        matches(peer, service).map((match) => [...match, ...actions].join(" ")),
+      ),
+    );
+  const direct = ways(to === undefined ? anywhere : peersOf(to.ranges, "daddr"), "counter return");
+  if (to === undefined || to.domains.length === 0) return direct;
+  return [...direct, ...ways(anywhere, "meta l4proto tcp", `counter redirect to :${port}`)];
+}
+
 function rulesOf({ to, services, verdict }: Entry, side: "daddr" | "saddr"): readonly string[] {
   // (Only the resolver of the network answers names: what goes elsewhere is denied.)
   const allows = verdict === "allow";
-  const everywhere = to === undefined || (!allows && to.domains.length > 0);
-  const peers = everywhere ? anywhere : peersOf(to.ranges, side);
+  const peers =
+    to === undefined
+      ? anywhere
+      : [...peersOf(to.ranges, side), ...(!allows && to.domains.length > 0 ? outside : [])];
   return peers.flatMap((peer) =>
     servicesOf(services, peer.family).flatMap((service) =>
       matches(peer, service).flatMap((match) =>
@@ -68,6 +102,8 @@ function rulesOf({ to, services, verdict }: Entry, side: "daddr" | "saddr"): rea
 /** What a rule compares with the members of a list; absent: it compares nothing. */
 interface Comparison {
   readonly field: string;
+  /** It matches what none of the members is. */
+  readonly none?: true;
   readonly members: readonly string[];
 }
 
@@ -79,12 +115,23 @@ interface Peer {
 
 const anywhere: readonly Peer[] = [{}];
 
+const comparison = (field: string, texts: readonly string[]): Comparison => ({
+  field,
+  members: [...new Set(texts)],
+});
+
 const peersOf = (ranges: readonly IpRange[], side: string): readonly Peer[] =>
   ([4, 6] as const).flatMap((family): readonly Peer[] => {
     const own = ranges.filter(({ first }) => familyOf(first) === family);
     const field = `${family === 4 ? "ip" : "ip6"} ${side}`;
     return own.length === 0 ? [] : [{ family, compare: comparison(field, own.map(ipRangeText)) }];
   });
+
+/** Destinations to which a public name may lead (`isInternal`). */
+const outside: readonly Peer[] = peersOf(internalRanges, "daddr").map(({ family, compare }) => ({
+  ...(family === undefined ? {} : { family }),
+  ...(compare === undefined ? {} : { compare: { ...compare, none: true } }),
+}));
 
 interface Matched {
   /** Absent: every protocol. */
@@ -114,11 +161,6 @@ function servicesOf(
   );
 }
 
-const comparison = (field: string, texts: readonly string[]): Comparison => ({
-  field,
-  members: [...new Set(texts)],
-});
-
 /** Up to so many rules, each with single members, take the place of a rule with sets. */
 const mostSingle = 4;
 
@@ -131,16 +173,23 @@ const mostSingle = 4;
 function matches({ compare: peer }: Peer, { compare: service }: Matched): readonly string[][] {
   const all = [peer, service].filter((each) => each !== undefined);
   const rules = all.reduce((product, { members }) => product * members.length, 1);
-  const alternatives = ({ field, members }: Comparison): readonly string[] =>
-    rules <= mostSingle || members.length === 1
+  const alternatives = ({ field, members, none }: Comparison): readonly string[] => {
+    if (none === true) return [`${field} != { ${members.join(", ")} }`];
+    return rules <= mostSingle || members.length === 1
       ? members.map((member) => `${field} ${member}`)
       : [`${field} { ${members.join(", ")} }`];
+  };
   return all.reduce<readonly string[][]>(
     (found, each) =>
       found.flatMap((match) => alternatives(each).map((alternative) => [...match, alternative])),
     [[]],
   );
 }
+
+/** Rules that match addresses to which no public name leads. */
+export const insideMatches: readonly string[] = peersOf(internalRanges, "daddr").flatMap((peer) =>
+  matches(peer, {}).map((match) => match.join(" ")),
+);
 
 const icmpOf = (family: Family | undefined): readonly string[] => [
   ...(family === 6 ? [] : ["icmp"]),

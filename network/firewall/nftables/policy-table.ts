@@ -1,12 +1,19 @@
 import { familyOf, ipOf } from "../../../core/address.ts";
 import type { IfName } from "../../../core/names.ts";
-import type { DecisionList, Decisions } from "../../../policy/compile.ts";
+import type { Decisions } from "../../../policy/compile.ts";
+import { relayPorts } from "../../../policy/decide.ts";
 import type { PluggedFragment } from "../../model/desired.ts";
 import { type Element, policySets, type SetName } from "../../model/nftables-sets.ts";
 import { publishedMark } from "../../model/ownership.ts";
 import type { PolicyChain } from "../../model/rules.ts";
 import type { TableModel } from "./base.ts";
-import { chainPrefix, type Direction, policyChain } from "./policy-chain.ts";
+import {
+  chainPrefix,
+  type Direction,
+  insideMatches,
+  policyChain,
+  relayChain,
+} from "./policy-chain.ts";
 
 /**
  * Policies of pods, with either driver. Each pod's addresses lead to the chain of its decisions:
@@ -16,11 +23,27 @@ import { chainPrefix, type Direction, policyChain } from "./policy-chain.ts";
  * The first direction of a flow is decided about packet by packet, so that a changed policy holds
  * for flows that exist as well. Answers to a flow that passes are not looked at, and neither are
  * errors about it.
+ *
+ * Connections whose name decides go to the relay on this host instead, by the first packet of each.
+ * What is addressed to the host itself does not: the relay would reach more of it than pods do.
+ * Neither does what is addressed inside: no name leads there.
  */
 export const policyTable: TableModel = {
   name: "inet podnet_policy",
   sets: Object.keys(policySets) as SetName[],
   chains: {
+    relaying: {
+      // Before published ports, of either driver, are translated.
+      hook: { type: "nat", hook: "prerouting", priority: -110 },
+      rules: [
+        `tcp dport != { ${relayPorts.join(", ")} } return`,
+        "meta l4proto != tcp return",
+        "fib daddr type local return",
+        ...insideMatches.map((match) => `${match} return`),
+        "iifname . ip saddr vmap @relay4",
+        "iifname . ip6 saddr vmap @relay6",
+      ],
+    },
     forward: {
       // After the guard, and before the rules that translate and accept.
       hook: { type: "filter", hook: "forward", priority: -5 },
@@ -40,34 +63,50 @@ export const policyTable: TableModel = {
 };
 
 /** The chains of a pod's or container's decisions. Pure. */
-export function policyChains(decisions: Decisions | undefined): readonly PolicyChain[] {
+export function policyChains(
+  decisions: Decisions | undefined,
+  relayPort: number,
+): readonly PolicyChain[] {
   if (decisions === undefined) return [];
-  const { egress, ingress } = decisions;
-  const both = [policyChain(egress, "egress"), policyChain(ingress, "ingress")];
-  return [...new Map(both.map((chain) => [chain.name, chain])).values()];
+  const all = Object.values(chainsOf(decisions, relayPort)).flatMap((chain) => chain ?? []);
+  return [...new Map(all.map((chain) => [chain.name, chain])).values()];
 }
 
+const chainsOf = (
+  { egress, ingress }: Decisions,
+  relayPort: number,
+): Readonly<Record<Direction, PolicyChain>> & { readonly relay: PolicyChain | undefined } => ({
+  egress: policyChain(egress, "egress"),
+  ingress: policyChain(ingress, "ingress"),
+  relay: relayChain(egress, relayPort),
+});
+
 /** The elements that lead from a pod's addresses to its chains. Pure. */
-export function policyElements(pod: PluggedFragment, decisions: Decisions | undefined): Element[] {
+export function policyElements(
+  pod: PluggedFragment,
+  decisions: Decisions | undefined,
+  relayPort: number,
+): Element[] {
   if (decisions === undefined) return [];
   const owner = publishedMark(pod);
-  const leads = (direction: Direction, list: DecisionList): Element[] => {
-    const value = `jump ${policyChain(list, direction).name}`;
+  const chains = chainsOf(decisions, relayPort);
+  return (["egress", "ingress", "relay"] as const).flatMap((which): Element[] => {
+    const chain = chains[which];
+    if (chain === undefined) return [];
     return addressesOf(pod).map(({ bridge, address }) => ({
-      set: `${direction}${familyOf(address)}`,
+      set: `${which}${familyOf(address)}`,
       key: `"${bridge}" . ${address}`,
-      value,
+      value: `jump ${chain.name}`,
       owner,
     }));
-  };
-  return [...leads("egress", decisions.egress), ...leads("ingress", decisions.ingress)];
+  });
 }
 
 /** The bridge that such an element is about. */
 export const bridgeOf = ({ key }: Element): IfName => (/^"([^"]*)"/.exec(key)?.[1] ?? "") as IfName;
 
 /** Where a pod is seen from: its bridges, and its addresses there. */
-function addressesOf({ ports, sources = [] }: PluggedFragment) {
+export function addressesOf({ ports, sources = [] }: PluggedFragment) {
   return ports.flatMap(({ bridge, tap, guestAddresses }) => [
     ...guestAddresses.map((prefix) => ({ bridge, address: ipOf(prefix) })),
     ...sources.flatMap((source) =>

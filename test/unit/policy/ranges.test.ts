@@ -1,8 +1,8 @@
 import test from "ava";
 import fc from "fast-check";
-import { type Ip, ipFromBigInt, parseIp } from "../../../core/address.ts";
+import { familyOf, type Ip, ipFromBigInt, ipToBigInt, parseIp } from "../../../core/address.ts";
 import type { IpRange } from "../../../core/ip-range.ts";
-import { isInternal } from "../../../core/special-addresses.ts";
+import { internalRanges, isInternal } from "../../../core/special-addresses.ts";
 import { inRanges, merged, without } from "../../../policy/ranges.ts";
 
 /** Addresses at the ends of the families, where sums overflow, and of both families. */
@@ -53,4 +53,22 @@ test("addresses that a public name has no business with", (t) => {
   const outside =
     "8.8.8.8 172.32.0.1 100.128.0.1 192.0.1.1 223.255.255.255 2606:4700::1 64:ff9b::808:808";
   for (const ip of outside.split(" ")) t.false(isInternal(parseIp(ip)), ip);
+  // The kernel has them as ranges: at their ends, and next to them.
+  const ranges = merged(internalRanges);
+  const ends = [...internalRanges, ...ranges].flatMap(({ first, last }) => {
+    const family = familyOf(first);
+    const most = 2n ** (family === 4 ? 32n : 128n) - 1n;
+    const [from, to] = [ipToBigInt(first), ipToBigInt(last)];
+    return [from - 1n, from, to, to + 1n]
+      .filter((value) => value >= 0n && value <= most)
+      .map((value) => ipFromBigInt(family, value));
+  });
+  for (const ip of [
+    ...ends,
+    ...[inside, outside]
+      .join(" ")
+      .split(" ")
+      .map((text) => parseIp(text)),
+  ])
+    t.is(inRanges(ranges, ip), isInternal(ip), ip);
 });
