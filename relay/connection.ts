@@ -1,5 +1,6 @@
 import { connect, type Socket } from "node:net";
 import { guarded } from "../core/guard.ts";
+import { isLocalAddress } from "../linux/local-address.ts";
 import { resetConnection } from "../linux/reset-connection.ts";
 import { ClientHelloReader } from "../policy/client-hello.ts";
 import { type Decision, decide } from "../policy/decide.ts";
@@ -211,7 +212,7 @@ export class Connection {
 
 /** Where the connection goes; the reason says what could not be read. */
 function routeFor(entry: PodEntry, to: Destination, { name, trouble }: Start): Route {
-  const route = routeOf(entry, to, name);
+  const route = routeOf(entry, to, name, isLocalAddress);
   if (trouble === undefined) return route;
   if (route.ip !== undefined && route.decision.by === "address") return route;
   return { decision: { ...route.decision, verdict: "deny", reason: trouble } };

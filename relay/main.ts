@@ -12,7 +12,11 @@ import { Verdicts } from "./verdicts.ts";
 
 const [port, control = "", connections] = process.argv.slice(2);
 
+/** Defects that are written down: the file where they go is not to grow without end. */
+let writable = 100;
+
 watchDefects((_place, thrown) => {
+  if (writable-- <= 0) return;
   const text = thrown instanceof Error ? thrown.stack : String(thrown);
   process.stderr.write(`${JSON.stringify({ defect: text })}\n`);
 });

@@ -20,9 +20,24 @@ export interface Route {
  * Decides where a connection goes that says a name, or none. An allowed name is reached at an
  * address that the resolver gave this pod for that very name, whatever the destination was, so that
  * names that share an address do not open each other. An address that a rule allows is reached as
- * it is. Pure but for the clock of the answers.
+ * it is. None of them is an address of this host, whose own processes reach more of it than pods
+ * do. Pure but for the clock of the answers, and `isOwn`.
  */
-export function routeOf(entry: PodEntry, to: Destination, name: DomainName | null): Route {
+export function routeOf(
+  entry: PodEntry,
+  to: Destination,
+  name: DomainName | null,
+  isOwn: (ip: Ip) => boolean,
+): Route {
+  const route = allowedRoute(entry, to, name);
+  return route.ip !== undefined && isOwn(route.ip)
+    ? { decision: { ...route.decision, ...theHost, verdict: "deny" } }
+    : route;
+}
+
+const theHost = { policy: "podnet", rule: "host", reason: "the host is closed to pods" } as const;
+
+function allowedRoute(entry: PodEntry, to: Destination, name: DomainName | null): Route {
   const { egress } = entry.pod;
   const flow = { protocol: "tcp", port: to.port, name } as const;
   const first = decide(egress, { ...flow, ip: to.ip });

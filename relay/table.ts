@@ -30,6 +30,21 @@ export class PodEntry {
     if (this.#answers.size > mostNames && oldest !== undefined) this.#answers.delete(oldest);
   }
 
+  /** The answers that still hold, as they are said. */
+  *answers(): Generator<Extract<ToRelay, { readonly type: "answer" }>> {
+    const now = this.#clock.monotonic();
+    for (const [name, known] of this.#answers)
+      for (const [ip, until] of known)
+        if (until > now)
+          yield {
+            type: "answer",
+            id: this.pod.id,
+            name,
+            addresses: [ip],
+            seconds: (until - now) / 1000,
+          };
+  }
+
   /** The addresses of a name that the resolver gave this pod and that still hold. */
   addressesOf(name: DomainName): readonly Ip[] {
     const now = this.#clock.monotonic();
@@ -55,6 +70,10 @@ export class Table {
     this.#onChange = onChange;
   }
 
+  ids(): readonly string[] {
+    return [...this.#pods.keys()];
+  }
+
   byId(id: string): PodEntry | undefined {
     return this.#pods.get(id);
   }
@@ -62,6 +81,14 @@ export class Table {
   byAddress(ip: Ip): PodEntry | undefined {
     const id = this.#owners.get(ip);
     return id === undefined ? undefined : this.#pods.get(id);
+  }
+
+  /** All that it has, as messages. */
+  *state(): Generator<ToRelay> {
+    yield { type: "begin" };
+    for (const { pod } of this.#pods.values()) yield { type: "pod", pod };
+    yield { type: "commit" };
+    for (const entry of this.#pods.values()) yield* entry.answers();
   }
 
   apply(message: ToRelay): void {

@@ -126,6 +126,7 @@ test("a route leads to the name's own address, one of the destination's family f
       entry,
       { ip: parseIp(ip), port: 443 },
       said === null ? null : name(said),
+      (own) => own === "203.0.113.77" || own === "203.0.113.4",
     );
     return `${to ?? "denied"} ${decision.rule}`;
   };
@@ -145,4 +146,8 @@ test("a route leads to the name's own address, one of the destination's family f
   t.is(route("203.0.113.5", "host.example"), "denied host");
   answer("inside.example", "10.9.9.9");
   t.is(route("203.0.113.5", "inside.example"), "denied default");
+  // What is the host's own, at any of its addresses.
+  answer("own.example", "203.0.113.77");
+  t.is(route("203.0.113.5", "own.example"), "denied host");
+  t.is(route("203.0.113.4", null), "denied default");
 });
