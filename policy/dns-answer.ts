@@ -61,12 +61,13 @@ interface DnsRecord {
  * addresses inside that no rule allows (rebinding), in A, AAAA and the hints of HTTPS and SVCB
  * alike; the keys of ECH, which would hide names; HTTPS and SVCB records that lead to other names.
  * Only addresses that belong to the asked name, over its chain of CNAMEs, are the name's. An answer
- * to another type of question passes as it is. Pure.
+ * to another type of question passes as it is. `isInside` says which addresses those are. Pure.
  */
 export function filterAnswer(
   message: Uint8Array,
   query: AskedQuery,
   list: DecisionList,
+  isInside: (ip: Ip) => boolean = isInternal,
 ): FilteredAnswer {
   const { questionEnd } = query;
   const reader = new Reader(message);
@@ -77,7 +78,7 @@ export function filterAnswer(
   const chain = chainFrom(question.text, records, reader);
   const removed: Ip[] = [];
   const addresses = new Set<Ip>();
-  const passes = (ip: Ip): boolean => mayLead(list, ip) || removed.push(ip) === 0;
+  const passes = (ip: Ip): boolean => !isInside(ip) || mayLead(list, ip) || removed.push(ip) === 0;
   const kept = records.flatMap((record): Kept[] => {
     if (!chain.has(record.owner)) return [];
     switch (record.type) {
@@ -123,7 +124,6 @@ type Kept = Pick<DnsRecord, "owner" | "type" | "class" | "seconds" | "data">;
 
 /** Addresses inside are for rules with addresses: no name leads there by itself. */
 const mayLead = ({ entries }: DecisionList, ip: Ip): boolean =>
-  !isInternal(ip) ||
   entries.some(
     ({ verdict, to }) => verdict === "allow" && to !== undefined && inRanges(to.ranges, ip),
   );

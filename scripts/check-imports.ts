@@ -74,6 +74,7 @@ const rules: readonly Rule[] = [
       "linux/",
       "ipallocator/",
       "policy/",
+      "relay/",
       "network/",
       "hypervisor/",
       "guest-init/",

@@ -1,8 +1,11 @@
 import { create, type JsonObject } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/policy_service_pb.ts";
-import { parseIp } from "../../core/address.ts";
+import { isIp, parseIp } from "../../core/address.ts";
+import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
+import { type Flow, relayPorts } from "../../policy/decide.ts";
+import { canonicalName } from "../../policy/domain.ts";
 import { readDocument } from "../policies/read-document.ts";
 import { serviceOf } from "../policies/service-of.ts";
 import type { PolicyRow } from "../policies/store.ts";
@@ -39,8 +42,27 @@ export function policyService(parts: ServiceParts): ServiceImpl<typeof wire.Poli
 
     explain({ pod, address, port, protocol, ingress }) {
       const { id } = records.find(pod);
-      const flow = { ip: parseIp(address, "address"), ...serviceOf(protocol, port) };
+      const name = isIp(address) ? undefined : canonicalName(address);
+      const flow =
+        name?.includes(".") === true
+          ? { name, ...namedService(protocol, port, ingress) }
+          : { ip: parseIp(address, "address"), ...serviceOf(protocol, port) };
       return policies.explain(id, ingress ? "ingress" : "egress", flow);
     },
   };
+}
+
+/** Of a connection that says a name: HTTPS unless it is said. Others say none. */
+function namedService(
+  protocol: string,
+  port = 443,
+  ingress: boolean,
+): Pick<Flow, "protocol" | "port"> {
+  const service = serviceOf(protocol, port);
+  if (service.protocol === "tcp" && relayPorts.includes(port) && !ingress) return service;
+  throw new PodnetError(
+    "INVALID_ARGUMENT",
+    "Names decide about connections that a pod opens to TCP ports 80 and 443 alone",
+    { field: "address", hint: "Give the address instead of the name" },
+  );
 }

@@ -7,6 +7,7 @@ import { toPodnetError } from "../../core/errors.ts";
 import { parsePortRange, type PortRange } from "../../linux/port-range.ts";
 import { type Architecture, hostArchitecture } from "../../hypervisor/architecture.ts";
 import { parseUidRange, type UidRange } from "../../hypervisor/jail/uids.ts";
+import { usualRelayPort } from "../../network/firewall/policed.ts";
 import { parseChainName } from "../../network/firewall/iptables/rule.ts";
 import { type AccessConfig, type AccessEntry, parseAccessEntry } from "./access.ts";
 import type { NetworkDefinition } from "./network-definition.ts";
@@ -85,6 +86,8 @@ export interface Config {
   readonly iptablesVariant: "auto" | "nft" | "legacy";
   readonly disableIptables: boolean;
   readonly guardEthertypes: readonly number[];
+  /** Where the relay takes connections whose name decides. */
+  readonly relayPort: number;
   /** Where host ports are chosen from; undefined is net.ipv4.ip_local_port_range. */
   readonly publishPorts: PortRange | undefined;
   readonly qemu: QemuConfig;
@@ -181,6 +184,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     iptables_variant: "auto",
     disable_iptables: false,
     guard_ethertypes: [],
+    relay_port: usualRelayPort,
     "qemu.arch": hostArchitecture,
     "qemu.kvm": "auto",
     "qemu.confine": "on",
@@ -326,6 +330,7 @@ function build(merged: Layer): Config {
     iptablesVariant: values.iptables_variant,
     disableIptables: values.disable_iptables,
     guardEthertypes: values.guard_ethertypes,
+    relayPort: values.relay_port,
     publishPorts:
       values.publish_ports === undefined
         ? undefined

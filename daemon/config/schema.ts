@@ -220,6 +220,9 @@ export const configSchema = z.strictObject({
     .describe(
       "Numbers of the protocols (EtherTypes) that guests of podnet's networks may speak, in addition to IPv4, IPv6 and ARP",
     ),
+  relay_port: count(1, 65_535).describe(
+    "TCP port of this host to which connections are redirected whose name a policy decides about",
+  ),
   qemu: z.strictObject({
     arch: z
       .enum(architectures)

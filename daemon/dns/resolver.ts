@@ -1,10 +1,11 @@
-import { type Ip, isIp, parseIp } from "../../core/address.ts";
+import { contains, type Ip, isIp, parseIp } from "../../core/address.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { HolderId } from "../store/holder.ts";
 import type { Way } from "./ask-upstream.ts";
 import type { Asker } from "./fair-shares.ts";
 import type { Forwarder } from "./forward.ts";
-import { type Query, readQuery, tcpInstead, truncated } from "./query.ts";
+import { type NamePolicies, NamePolicy } from "./name-policy.ts";
+import { type Query, rcodeOf, readQuery, tcpInstead, truncated } from "./query.ts";
 import { replyOf, servFail, wrongQuery } from "./reply.ts";
 import type { StaleAnswers } from "./stale-answers.ts";
 import type { Turns } from "./turns.ts";
@@ -43,6 +44,8 @@ export interface ResolverParts {
   upstreams(): readonly Ip[];
   /** Answers for when no server answers; without it there are none. */
   readonly stale?: StaleAnswers | undefined;
+  /** Which names askers may resolve; without it all of them. */
+  readonly policies?: NamePolicies | undefined;
   /** An asker has used up its share of places. */
   readonly crowded?: (asker: Asker) => void;
 }
@@ -96,8 +99,21 @@ export class Resolver {
   }
 
   async #answerOf(query: Query, asker: Asker, way: Way): Promise<Uint8Array> {
-    const found = lookUp(query, this.#parts.zoneOf(asker.holder));
+    const zone = this.#parts.zoneOf(asker.holder);
+    const found = lookUp(query, zone);
     if (found.kind !== "elsewhere") return replyOf(query, found);
+    const policy = NamePolicy.of(this.#parts.policies, asker.holder, (ip) =>
+      zone.pools().some((pool) => contains(pool, ip)),
+    );
+    const refusal = policy?.refusal(query);
+    if (refusal !== undefined) this.#parts.counts.refused++;
+    if (refusal !== undefined) return refusal;
+    const answer = await this.#elsewhere(query, asker, way);
+    return policy === undefined || rcodeOf(answer) !== 0 ? answer : policy.filtered(query, answer);
+  }
+
+  /** What another server says, now or earlier. */
+  async #elsewhere(query: Query, asker: Asker, way: Way): Promise<Uint8Array> {
     const { counts, stale } = this.#parts;
     const forwarded = this.#forward(query, asker, way);
     const last = stale?.find(asker, query);

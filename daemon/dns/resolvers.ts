@@ -12,6 +12,7 @@ import { recordError } from "../events/error-record.ts";
 import type { HolderId } from "../store/holder.ts";
 import { Forwarder } from "./forward.ts";
 import { type Listen, type Listening, listenOnLink } from "./listen.ts";
+import type { NamePolicies } from "./name-policy.ts";
 import { Resolver, type ResolverCounts } from "./resolver.ts";
 import { StaleAnswers } from "./stale-answers.ts";
 import { Turns } from "./turns.ts";
@@ -43,6 +44,8 @@ export interface ResolversParts {
   readonly clock: Clock;
   readonly journal: Pick<Journal, "emit">;
   readonly log: Log;
+  /** Which names pods may resolve; without it all of them. */
+  readonly policies?: NamePolicies | undefined;
   /** At real sockets unless given. */
   readonly listen?: Listen | undefined;
 }
@@ -244,6 +247,7 @@ export class Resolvers implements Disposable {
     return new Resolver({
       network,
       stale: this.#stale,
+      policies: this.#parts.policies,
       crowded: ({ holder }) => this.#crowded(network, holder),
       zoneOf: (asker) => ({
         domain: config.domain,

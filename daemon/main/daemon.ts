@@ -32,6 +32,8 @@ import { HostQemu } from "./host-qemu.ts";
 import { checkHost } from "./preflight.ts";
 import { plansDirectory } from "../pods/store/kept-plans.ts";
 import { awaitTemplateGuest } from "../pods/guest/template-guest.ts";
+import { HostRelay } from "../policies/relay-process.ts";
+import { relayProgram } from "../../relay/program.ts";
 import { serveApi } from "../api/api-server.ts";
 import type { ServiceParts } from "../api/context.ts";
 import { healthPage } from "../api/http/health-pages.ts";
@@ -46,6 +48,8 @@ import { watchDrops } from "./watch-drops.ts";
 
 /** The plugin of container runtimes, as `scripts/build-cni` makes it. */
 const builtPlugin = join(import.meta.dirname, "../../build/cni-plugin/podnet-cni");
+
+const checkout = join(import.meta.dirname, "../..");
 
 /** Longest a look at others' rules may take at a start, milliseconds. */
 const obstaclesMs = 10_000;
@@ -102,6 +106,13 @@ export async function openDaemon(
       openTap: (name, options) => (options?.kept === true ? openKeptTap(name) : openTap(name)),
       openGuest: (options) => openGuest(options),
       randomBytes: (count) => randomBytes(count),
+      relay: new HostRelay({
+        program: relayProgram(checkout, process.execPath),
+        directory: join(config.runDir, "relay"),
+        port: config.relayPort,
+        // Pods take ids from the first on.
+        uid: confinement?.uids.last,
+      }),
       logOf,
     }),
   );

@@ -28,6 +28,7 @@ import { Addresses } from "../ipam/addresses.ts";
 import type { Host } from "../pods/lifecycle/host.ts";
 import { PolicyDecisions } from "../policies/decisions.ts";
 import { Policies } from "../policies/policies.ts";
+import type { RelayProcess } from "../policies/relayed-pods.ts";
 import { Pods } from "../pods/pods.ts";
 import { PluginCalls } from "../pods/interfaces/plugin-calls.ts";
 import { openSandboxes } from "../pods/interfaces/sandboxes.ts";
@@ -71,6 +72,8 @@ export interface NodeParts
   readonly openAnswers?: Host["openAnswers"];
   /** Lets resolvers be asked; at real sockets unless given. */
   readonly listen?: Listen;
+  /** The relay's process; without it connections whose name decides stay closed. */
+  readonly relay?: RelayProcess;
   logOf(component: string): Log;
 }
 
@@ -115,6 +118,10 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       journal,
       log: logOf("dns"),
       listen: parts.listen,
+      policies: {
+        of: (holder) => policies.of(holder),
+        open: (holder, name, addresses, seconds) => policies.open(holder, name, addresses, seconds),
+      },
     }),
   );
   const networks: Networks = new Networks(
@@ -190,7 +197,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   metrics.followAttachments(() => attachments.listAny());
   await attachments.recover(bootBefore === bootId);
   await sweep(network, records, db);
-  const policies = opened.use(
+  const policies: Policies = opened.use(
     new Policies({
       db,
       decisions,
@@ -200,6 +207,12 @@ export async function openNode(parts: NodeParts): Promise<Node> {
           .list()
           .filter(hasMachine)
           .map(({ plan }) => portsOf(plan, networks.list())),
+      holders: () =>
+        records
+          .list()
+          .filter((row) => hasMachine(row) || row.state === "creating")
+          .map(({ plan }) => portsOf(plan, networks.list())),
+      relay: parts.relay,
       journal,
       clock,
       log: networkLog,
@@ -235,6 +248,7 @@ function openNetwork({ db, config, kernel, logOf }: NodeParts, policyOf: PolicyO
     iptables: config.disableIptables ? "off" : config.iptablesVariant,
     chain: config.iptablesChain,
     policyOf,
+    relayPort: config.relayPort,
     ...(remembered === undefined ? {} : { remembered: parseRemembered(remembered) }),
     remember: (value) => rememberNetwork(db, JSON.stringify(value)),
     repeated: (err) => log.warn({ err }, "Comparing and writing the firewall's rules once more"),

@@ -74,6 +74,13 @@ export class PolicyDecisions {
     return this.#all.some(namesPods);
   }
 
+  /** Whether some rule has domains. */
+  get haveDomains(): boolean {
+    return this.#all.some(
+      ({ egress }) => egress?.rules.some(({ peers }) => (peers?.domains.length ?? 0) > 0) === true,
+    );
+  }
+
   /** The names of the pods that a policy chooses, in order. */
   chosenBy(policy: Policy): readonly string[] {
     return listPods(this.#db)

@@ -1,16 +1,25 @@
+import type { Ip } from "../../core/address.ts";
 import type { Clock } from "../../core/clock.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { type PodId, printable } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { FragmentKey, PluggedFragment } from "../../network/model/desired.ts";
+import { addressesOf } from "../../network/firewall/nftables/policy-table.ts";
+import { type DecisionList, namesDecide } from "../../policy/compile.ts";
 import { type Decision, decide, type Flow } from "../../policy/decide.ts";
+import { decideQuestion } from "../../policy/dns-question.ts";
+import type { DomainName } from "../../policy/domain.ts";
 import type { Policy } from "../../policy/model.ts";
+import type { RelayedPod } from "../../relay/messages.ts";
+import type { NamePolicies } from "../dns/name-policy.ts";
 import type { Journal } from "../events/journal.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
 import type { Database } from "../store/database.ts";
+import type { HolderId } from "../store/holder.ts";
 import type { PolicyDecisions } from "./decisions.ts";
 import { readDocument } from "./read-document.ts";
+import { RelayedPods, type RelayProcess } from "./relayed-pods.ts";
 import { deletePolicy, listPolicies, type PolicyRow, putPolicy } from "./store.ts";
 
 /** Milliseconds in which changes of several pods are one change of the rules. */
@@ -23,29 +32,49 @@ export interface PoliciesParts {
   readonly network: Pick<HostNetwork, "apply" | "remove">;
   /** Pods that run. */
   readonly fragments: () => readonly PluggedFragment[];
+  /** Pods that may have connections, and those that are about to. */
+  readonly holders: () => readonly PluggedFragment[];
+  /** The relay's process; without it connections whose name decides stay closed. */
+  readonly relay: RelayProcess | undefined;
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
 }
 
+const degraded = {
+  rules: "Failed to write the rules of policies; retrying",
+  relay: "Connections whose name decides are closed: there is no relay; retrying",
+} as const;
+const recovered = {
+  rules: "The rules of policies are in force again",
+  relay: "The relay passes connections on again",
+} as const;
+
 /**
  * The node's policies. A change is stored first, and in force when its call answers; what the host
  * refuses is tried again. Rules that choose pods by label follow those pods.
  */
-export class Policies implements AsyncDisposable {
+export class Policies implements AsyncDisposable, NamePolicies {
   readonly #parts: PoliciesParts;
-  readonly #queue: WorkQueue<"rules">;
+  readonly #queue: WorkQueue<"rules" | "relay">;
+  readonly #relayed: RelayedPods | undefined;
   readonly #ended = new AbortController();
 
   constructor(parts: PoliciesParts) {
     this.#parts = parts;
-    const { log } = parts;
+    const { log, clock, relay } = parts;
     this.#queue = new WorkQueue({
       place: "store",
       backoff: { firstMs: 1000, longestMs: 30_000 },
-      onDegraded: (_key, { error }) =>
-        log.warn({ err: error }, "Failed to write the rules of policies; retrying"),
-      onRecovered: () => log.info({}, "The rules of policies are in force again"),
+      onDegraded: (key, { error }) => log.warn({ err: error }, degraded[key]),
+      onRecovered: (key) => log.info({}, recovered[key]),
+    });
+    if (relay === undefined) return;
+    this.#relayed = new RelayedPods({
+      process: relay,
+      clock,
+      report: (verdict) => log.info({ ...verdict }, "The relay decided about a connection"),
+      lost: () => this.#queue.add("relay", () => this.#relay()),
     });
   }
 
@@ -78,7 +107,7 @@ export class Policies implements AsyncDisposable {
   /** The decision about a flow of a pod or container; undefined where no policy applies. */
   decide(owner: FragmentKey, direction: "egress" | "ingress", flow: Flow): Decision | undefined {
     const decisions = this.#parts.decisions.of(owner);
-    return decisions === undefined ? undefined : decide(decisions[direction], flow);
+    return decisions === undefined ? undefined : decided(decisions[direction], flow);
   }
 
   /** Makes or replaces a policy. Throws as `readDocument` does, and what the host refuses. */
@@ -105,6 +134,8 @@ export class Policies implements AsyncDisposable {
    */
   start(): void {
     if (this.list().length > 0) this.#queue.add("rules", () => this.#write());
+    // An earlier podnetd may have left one, whether it is wanted still or not.
+    this.#queue.add("relay", () => this.#relay());
     void this.#follow().catch((thrown: unknown) => {
       this.#parts.log.error({ err: thrown }, "Policies follow pods no more until podnetd starts");
     });
@@ -112,12 +143,50 @@ export class Policies implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#ended.abort();
+    this.#relayed?.[Symbol.dispose]();
     await this.#queue[Symbol.asyncDispose]();
   }
 
-  #changed(): Promise<void> {
+  of(holder: HolderId): DecisionList | undefined {
+    const egress = this.#parts.decisions.of({ kind: "pod", key: holder })?.egress;
+    return egress !== undefined && namesDecide(egress) ? egress : undefined;
+  }
+
+  async open(
+    holder: HolderId,
+    name: DomainName,
+    addresses: readonly Ip[],
+    seconds: number,
+  ): Promise<boolean> {
+    const relayed = this.#relayed;
+    // The pod, or the relay, has come a moment ago. (Where there is none, it is tried in its time.)
+    if (relayed?.has(holder) === false && this.#queue.condition("relay").status === "ok")
+      await this.#follows().catch(() => {});
+    return (await relayed?.answer(holder, name, addresses, seconds)) === true;
+  }
+
+  async #changed(): Promise<void> {
     this.#parts.decisions.changed();
-    return this.#queue.run("rules", () => this.#write());
+    await this.#queue.run("rules", () => this.#write());
+    await this.#follows();
+  }
+
+  #follows(): Promise<void> {
+    return this.#queue.run("relay", () => this.#relay());
+  }
+
+  /** The relay's part: whose connections it takes, and what decides about them. */
+  async #relay(): Promise<void> {
+    const { holders, decisions } = this.#parts;
+    const pods = decisions.haveDomains ? holders() : [];
+    await this.#relayed?.set(
+      pods.flatMap((pod): RelayedPod[] => {
+        const egress = this.of(pod.key as HolderId);
+        if (egress === undefined) return [];
+        const addresses = addressesOf(pod).map(({ address }) => address);
+        return [{ id: pod.key, addresses: [...new Set(addresses)], egress }];
+      }),
+    );
   }
 
   async #write(): Promise<void> {
@@ -134,13 +203,28 @@ export class Policies implements AsyncDisposable {
     const { signal } = this.#ended;
     while (!signal.aborted) {
       try {
-        for await (const _event of journal.watch(journal.newest, signal))
+        for await (const _event of journal.watch(journal.newest, signal)) {
           if (decisions.followsPods) this.#queue.add("rules", () => this.#write(), gatherMs);
+          if (decisions.haveDomains) this.#queue.add("relay", () => this.#relay(), gatherMs);
+        }
       } catch (thrown) {
         // It fell too far behind: what it has missed is in the rows.
         if (!isPodnetError(thrown, "EVENTS_LOST")) throw thrown;
         this.#queue.add("rules", () => this.#write());
+        this.#queue.add("relay", () => this.#relay());
       }
     }
   }
+}
+
+/**
+ * A name that the pod may not resolve is not reached at any address. What the resolver answers in
+ * place of another server is closed to the pod.
+ */
+function decided(list: DecisionList, flow: Flow): Decision {
+  const { name } = flow;
+  const asked = name === undefined ? undefined : decideQuestion(list, name);
+  if (asked?.verdict === "deny") return { ...asked, verdict: "deny", by: "name" };
+  const decision = decide(list, flow);
+  return decision.verdict === "resolver" ? { ...decision, verdict: "deny" } : decision;
 }

@@ -1,22 +1,19 @@
 import { PodnetError } from "../../core/errors.ts";
-import type { Policy } from "../../policy/model.ts";
+import { relayPorts } from "../../policy/decide.ts";
+import type { Policy, Rule } from "../../policy/model.ts";
 import { isKubernetesObject, readNetworkPolicies } from "../../policy/read-network-policy.ts";
 import { readPolicy } from "../../policy/read-policy.ts";
 
 /**
  * Reads one policy from a file's contents: podnet's own form, or a NetworkPolicy object. Throws
- * `INVALID_ARGUMENT`, `UNKNOWN_FIELD` or `ADDRESS_INVALID`, each with the field.
+ * `INVALID_ARGUMENT`, `UNKNOWN_FIELD`, `ADDRESS_INVALID` or `UNSUPPORTED`, each with the field.
  */
 export function readDocument(document: unknown): Policy {
   const policy = isKubernetesObject(document)
     ? onlyOne(readNetworkPolicies(document))
     : readPolicy(document);
-  for (const [direction, rules] of [
-    ["rules", policy.egress],
-    ["ingress.rules", policy.ingress],
-  ] as const)
-    for (const [i, { name, peers }] of (rules?.rules ?? []).entries())
-      if ((peers?.domains.length ?? 0) > 0) throw withDomains(name, `${direction}[${i}].domains`);
+  for (const [i, rule] of (policy.egress?.rules ?? []).entries())
+    if ((rule.peers?.domains.length ?? 0) > 0 && !isRead(rule)) throw unread(rule.name, i);
   return policy;
 }
 
@@ -33,13 +30,21 @@ function onlyOne(policies: readonly Policy[]): Policy {
   );
 }
 
-/** A rule that is passed over could have closed something, so it is refused until names decide. */
-const withDomains = (rule: string, field: string): PodnetError =>
+/** Whether a rule is about connections that say a name: others are known by their address alone. */
+const isRead = ({ services }: Rule): boolean =>
+  services === undefined ||
+  (services.some(({ protocol }) => protocol === "tcp") &&
+    services.every(
+      ({ ports }) =>
+        ports !== undefined && ports.first === ports.last && relayPorts.includes(ports.first),
+    ));
+
+const unread = (rule: string, index: number): PodnetError =>
   new PodnetError(
     "UNSUPPORTED",
-    `Rule "${rule}" matches domains, which this podnet cannot decide by yet`,
+    `Rule "${rule}" matches domains, and other connections than those to TCP ports 80 and 443`,
     {
-      field,
-      hint: "Name the addresses instead: cidrs",
+      field: `rules[${index}].ports`,
+      hint: "Leave protocol and ports out, or set ports to 80 and 443; for other ports name addresses: cidrs",
     },
   );

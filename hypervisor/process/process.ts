@@ -89,7 +89,7 @@ export async function startProcess(
 }
 
 /** Sockets and the pid file get the umask's rights. */
-function spawnStrictly(
+export function spawnStrictly(
   program: string,
   args: readonly string[],
   options: SpawnOptions,
@@ -104,7 +104,8 @@ function spawnStrictly(
   }
 }
 
-async function hasStarted(
+/** Resolves when the program is executed; rejects with what `otherwise` makes of the failure. */
+export async function hasStarted(
   child: ChildProcess,
   program: string,
   otherwise: typeof launcherMissing,
@@ -133,7 +134,7 @@ function lacking(program: string, cause: Error): PodnetError | undefined {
   return fileError(cause, `Cannot start "${program}"`, code === "EAGAIN" ? processes : {});
 }
 
-const launcherMissing = (program: string, cause: Error): PodnetError =>
+export const launcherMissing = (program: string, cause: Error): PodnetError =>
   lacking(program, cause) ??
   new PodnetError("JAIL_FAILED", `The launcher "${program}" cannot be run: ${cause.message}`, {
     hint: "Build it: ./scripts/build-jail",

@@ -3,8 +3,10 @@ import { existsSync, globSync, mkdtempSync, readFileSync, rmSync } from "node:fs
 import path from "node:path";
 import { promisify } from "node:util";
 import test from "ava";
-import { openLab } from "../lab/lab.ts";
+import { labAddresses, openLab } from "../lab/lab.ts";
 import { startPodnetd } from "../lab/podnetd.ts";
+import { ended, site } from "../lab/relay-site.ts";
+import { until } from "../lab/until.ts";
 import { snippets } from "./snippets.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
@@ -56,15 +58,31 @@ test("every link between pages leads somewhere", (t) => {
 let lab: Awaited<ReturnType<typeof openLab>> | undefined;
 let podnetd: Awaited<ReturnType<typeof startPodnetd>> | undefined;
 const directory = mkdtempSync("/tmp/podnet-docs-");
+const served = new AsyncDisposableStack();
 test.serial.before(async () => {
   lab = await openLab("docs-");
-  podnetd = await startPodnetd({ machine: lab.host, directory });
+  await serveInternet(lab);
+  const config = `[dns]\nupstreams = ["${labAddresses.internet}"]\n`;
+  podnetd = await startPodnetd({ machine: lab.host, directory, config });
 });
 test.serial.after.always(async () => {
   await podnetd?.[Symbol.asyncDispose]();
+  await served.disposeAsync();
   await lab?.[Symbol.asyncDispose]();
   rmSync(directory, { recursive: true, force: true });
 });
+
+/** Two names at one address of the internet, by DNS, HTTP and HTTPS. */
+async function serveInternet({ internet: machine }: Awaited<ReturnType<typeof openLab>>) {
+  const { internet } = labAddresses;
+  served.adopt(await site(machine, directory, internet), ended);
+  const names = ["api", "other"].map((name) => `${name}.example.com=${internet}`);
+  const program = path.join(top, "test/lab/name-server.ts");
+  served.adopt(machine.spawn([process.execPath, program, internet, ...names]), ended);
+  await until("a name server", async () =>
+    (await machine.run("ss", "-Hltn", "sport = :53")).includes(":53"),
+  );
+}
 
 const labBlocks = Map.groupBy(
   snippets().filter(({ where }) => where === "lab"),

@@ -3,7 +3,8 @@ import { createServer } from "node:net";
 import { type Answer, decode, encode, streamEncode } from "dns-packet";
 
 /**
- * A small name server for the lab's internet, run as a program: `name-server.ts ADDRESS…`. It knows
+ * A small name server for the lab's internet, run as a program: `name-server.ts ADDRESS…`, and
+ * NAME=ADDRESS for each further name that it is to know. It knows
  * `big.example` (too long for a datagram), `long.example` (too long for one of 512 bytes, and it
  * sends no longer one), `who.example` (a TXT of who asks), `silent.example` (never answers), and
  * calls everything else 203.0.113.99.
@@ -17,9 +18,18 @@ function answersOf(name: string, type: string, from: string): Answer[] {
       ttl: 1,
       data: `${i} ${"x".repeat(200)}`,
     }));
+  const known = names.filter(([each]) => each === name);
+  if (known.length > 0)
+    return known.flatMap(([, data = ""]): Answer[] => {
+      const family = data.includes(":") ? "AAAA" : "A";
+      return type === family ? [{ type, name, ttl: 60, data }] : [];
+    });
   if (name === "who.example") return [{ type: "TXT", name, ttl: 1, data: from }];
   return type === "A" ? [{ type: "A", name, ttl: 1, data: "203.0.113.99" }] : [];
 }
+
+const words = process.argv.slice(2);
+const names = words.flatMap((word) => (word.includes("=") ? [word.split("=")] : []));
 
 interface Reply {
   readonly packet: Parameters<typeof encode>[0];
@@ -35,7 +45,7 @@ function replyTo(bytes: Buffer, from: string): Reply | undefined {
   return { packet: { type: "response", id, flags: 0x0180, questions, answers } };
 }
 
-for (const address of process.argv.slice(2)) {
+for (const address of words.filter((word) => !word.includes("="))) {
   const socket = createSocket(address.includes(":") ? "udp6" : "udp4");
   socket.on("message", (bytes, from) => {
     const reply = replyTo(bytes, from.address);

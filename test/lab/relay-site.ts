@@ -170,7 +170,8 @@ function startOf(directory: string, uid: number | undefined): readonly [string, 
   return [first, ...others, ...argv];
 }
 
-async function ended(child: ChildProcess): Promise<void> {
+/** Ends a program, and what a launcher has started for it. */
+export async function ended(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
   // The launcher ends as the program ends that it waits for.
   const [confined] = childrenOf(child.pid as number);
@@ -183,7 +184,8 @@ async function ended(child: ChildProcess): Promise<void> {
 export const childrenOf = (pid: number): readonly number[] =>
   readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean).map(Number);
 
-async function site(on: Machine, directory: string, address: string): Promise<ChildProcess> {
+/** Starts some hosts of the internet at one address: see test/lab/named-site.ts. */
+export async function site(on: Machine, directory: string, address: string): Promise<ChildProcess> {
   const [key, certificate] = [path.join(directory, "key.pem"), path.join(directory, "cert.pem")];
   const words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
   await exec("openssl", [

@@ -64,6 +64,7 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "daemon/listeners/unix-listener.ts: createServer": [1, "`onConnection`, which is guarded"],
   "daemon/listeners/unix-listener.ts: listenUnix": [1, "its own head"],
   "hypervisor/nics/nics.ts: setTimeout": [1, "resolves"],
+  "hypervisor/process/network-program.ts: exit": [1, "resolves"],
   "hypervisor/process/process.ts: error": [1, "resolves"],
   "hypervisor/process/process.ts: exit": [1, "resolves"],
   "hypervisor/console/typing.ts: close": [1, "resolves"],

@@ -97,9 +97,10 @@ test.serial(
     );
     t.is(await gets("builder", 9001), "refused");
     t.is(await gets("builder", 9002), "9002");
-    const wrong = builds({ rules: [{ name: "x", action: "allow", domains: ["a.example"] }] });
+    const ssh = { name: "x", action: "allow", domains: ["a.example"], ports: [22] };
+    const wrong = builds({ rules: [ssh] });
     const refused = await t.throwsAsync(apply(wrong));
-    t.like(refused, { code: "UNSUPPORTED", field: "rules[0].domains" });
+    t.like(refused, { code: "UNSUPPORTED", field: "rules[0].ports" });
     t.is(await gets("builder", 9002), "9002");
   },
 );

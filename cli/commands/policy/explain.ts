@@ -7,6 +7,7 @@ import { harmless } from "../../text.ts";
 const explainExamples = `
 Examples:
   podnet policy explain web 192.0.2.7 443
+  podnet policy explain web api.example.com
   podnet policy explain web 192.0.2.53 53 --protocol udp
   podnet policy explain web 10.0.0.9 80 --ingress`;
 
@@ -19,8 +20,8 @@ interface ExplainOptions extends OutputOptions {
 export function addExplain(group: Command, context: Context): void {
   addOutput(group.command("explain").description("say what would become of a flow, and why"))
     .argument("<pod>", "the pod")
-    .argument("<address>", "the other side's address")
-    .argument("[port]", "the port that the connection is opened to; none for ICMP")
+    .argument("<address>", "the other side's address, or the name that a connection says")
+    .argument("[port]", "the port that the connection is opened to; none for ICMP, 443 for a name")
     .option("--protocol <protocol>", "tcp, udp, sctp or icmp; tcp with a port, else icmp", "")
     .option("--ingress", "the other side opens the connection to the pod")
     .addHelpText("after", explainExamples)

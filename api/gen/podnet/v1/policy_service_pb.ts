@@ -199,14 +199,14 @@ export type ExplainPolicyRequest = Message<"podnet.v1.ExplainPolicyRequest"> & {
   pod: string;
 
   /**
-   * The other side's address.
+   * The other side's address, or the name that a connection to TCP port 80 or 443 says.
    *
    * @generated from field: string address = 2;
    */
   address: string;
 
   /**
-   * The port that the connection is opened to. Absent for ICMP.
+   * The port that the connection is opened to. Absent for ICMP, and for a name: 443.
    *
    * @generated from field: optional uint32 port = 3;
    */
@@ -239,7 +239,7 @@ export const ExplainPolicyRequestSchema: GenMessage<ExplainPolicyRequest> = /*@_
  */
 export type ExplainPolicyResponse = Message<"podnet.v1.ExplainPolicyResponse"> & {
   /**
-   * allow or deny.
+   * allow, deny, or relay: the name that the connection says decides.
    *
    * @generated from field: string verdict = 1;
    */
