@@ -71,7 +71,12 @@ const overlays: RolesOf<typeof OverlayService> = {
   removeReservation: "admin",
 };
 // Where the plugin goes runs as root.
-const cni: RolesOf<typeof CniService> = { list: "viewer", install: "admin", uninstall: "admin" };
+const cni: RolesOf<typeof CniService> = {
+  list: "viewer",
+  guard: "viewer",
+  install: "admin",
+  uninstall: "admin",
+};
 // Who may create pods may not open what an administrator has closed.
 const policies: RolesOf<typeof PolicyService> = {
   get: "viewer",

@@ -8,6 +8,7 @@ import {
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
 import { document, printDocument, toPlain } from "../output.ts";
 import { lower } from "../pod-view.ts";
+import { printCounts } from "./policy/guard.ts";
 import { age, harmless, table } from "../text.ts";
 
 /** The commands about container runtimes that use podnet. */
@@ -16,6 +17,7 @@ export function addCni(program: Command, context: Context): void {
     .command("cni")
     .description("container runtimes: which containers are attached; install the plugin");
   addList(group, context);
+  addGuardOf(group, context);
   addInstall(group, context);
   addUninstall(group, context);
 }
@@ -64,6 +66,18 @@ const rowOf = (each: Attachment, now: number): string[] => [
 function portText(port: string): string {
   const [protocol = "", host = "", , pod = ""] = harmless(port).split(" ");
   return `${host}:${pod.slice(pod.lastIndexOf(":") + 1)}/${protocol}`;
+}
+
+function addGuardOf(group: Command, context: Context): void {
+  const guard = group.command("guard");
+  addOutput(guard.description("show what the host dropped and refused of a container, by kind"))
+    .argument("<container>", "its id, or how the id begins")
+    .action(async (container: string, options: OutputOptions) => {
+      const { counts } = await withPodnet(context, options, (podnet, signal) =>
+        podnet.cni.guard({ container }, { signal }),
+      );
+      await printCounts(context, options, counts);
+    });
 }
 
 interface InstallOptions extends OutputOptions {

@@ -7,7 +7,9 @@ import { PodnetError } from "../../core/errors.ts";
 import { isDamagedAttachment, type AttachmentState } from "../containers/attachment-rows.ts";
 import type { Attachments } from "../containers/attachments.ts";
 import type { AnyAttachment } from "../containers/store.ts";
+import { hostLinkOf } from "../containers/link-names.ts";
 import { type ListedRuntime, listedRuntimes } from "../containers/cni/network-list.ts";
+import { guardCounts } from "../traffic/guard-counts.ts";
 import { note, type ServiceParts } from "./context.ts";
 import { time } from "./views.ts";
 
@@ -21,6 +23,17 @@ export function cniService(parts: ServiceParts): ServiceImpl<typeof wire.CniServ
     list: () => ({
       attachments: attachments.listAny().map((row) => attachmentView(row, attachments)),
     }),
+
+    async guard({ container }, { signal }) {
+      const ports = attachments
+        .listAny()
+        .map((row) => attachments.readable(row).plan)
+        .filter(({ containerId }) => container !== "" && containerId.startsWith(container));
+      const [found, ...others] = new Set(ports.map(({ containerId }) => containerId));
+      if (found === undefined || others.length > 0) throw notOne(container, others.length > 0);
+      const links = ports.map((plan) => ({ interface: plan.ifName, link: hostLinkOf(plan) }));
+      return { counts: await guardCounts(links, parts.network.observe, signal) };
+    },
 
     install({ dir, binDir, network, runtime }, context) {
       if (!parts.config.cni.enabled)
@@ -43,6 +56,13 @@ export function cniService(parts: ServiceParts): ServiceImpl<typeof wire.CniServ
     },
   };
 }
+
+const notOne = (container: string, several: boolean): PodnetError =>
+  new PodnetError(
+    "INVALID_ARGUMENT",
+    `${several ? "Several containers have an id" : "No container has an id"} that begins with "${printable(container)}"`,
+    { field: "container", hint: "Give the id of a container, as `podnet cni list` shows it" },
+  );
 
 function listed(runtime: string): ListedRuntime {
   const known = listedRuntimes.find((each) => each === runtime);

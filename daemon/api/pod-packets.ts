@@ -3,6 +3,7 @@ import type { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validatePodRef } from "../../api/validate-exec.ts";
 import { staying, withNic } from "../pods/store/pod-plan.ts";
 import { serviceOf } from "../policies/service-of.ts";
+import { guardCounts } from "../traffic/guard-counts.ts";
 import { destinationOf, gatherTrace } from "../trace/gather.ts";
 import { tracePath } from "../trace/path.ts";
 import type { ServiceParts } from "./context.ts";
@@ -14,21 +15,11 @@ export const podPackets = (
   async guard(request, { signal }) {
     const { records, network } = parts;
     const { plan } = records.find(validatePodRef(request.idOrName));
-    const counted = [
-      ...(await network.observe.drops(signal)),
-      ...(await network.observe.refusals(signal)),
-    ];
-    const counts = withNic(staying(plan.interfaces)).flatMap(({ guestName, nic }) =>
-      counted
-        .filter(({ link, packets }) => link === nic.tap && packets > 0)
-        .map(({ kind, packets, bytes }) => ({
-          interface: guestName,
-          kind,
-          packets: BigInt(packets),
-          bytes: BigInt(bytes),
-        })),
-    );
-    return { counts };
+    const ports = withNic(staying(plan.interfaces)).map(({ guestName, nic }) => ({
+      interface: guestName,
+      link: nic.tap,
+    }));
+    return { counts: await guardCounts(ports, network.observe, signal) };
   },
 
   async trace({ idOrName, destination, port, protocol }) {

@@ -1,5 +1,6 @@
 import path from "node:path";
 import test from "ava";
+import { WatchPodsResponse_Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { End } from "../lab/firewall-site.ts";
 import { addressOf } from "../vm/daemon-rig.ts";
 import { create, eventually } from "../vm/standin-rig.ts";
@@ -314,6 +315,7 @@ test.serial(
     const subnets = [{ cidr: "10.77.0.0/24" }];
     await client.networks.create({ spec: { name: "blue", subnets } });
     const container = await cni.container();
+    const { cursor } = await client.pods.list({});
     const added = await cni.done({ container, config: { network: "blue" } });
     const [host, inside] = [new End(lab.host.name), new End(container.name)];
     t.teardown(() => [host, inside].forEach((end) => end.end()));
@@ -324,6 +326,21 @@ test.serial(
     t.is(await ask("tcp"), "refused");
     t.is(await ask("udp"), "EHOSTUNREACH");
     await container.ping("10.77.0.1");
+    const { counts } = await client.cni.guard({ container: container.name });
+    t.deepEqual(
+      counts.map(({ interface: name, kind }) => `${name} ${kind}`),
+      ["eth0 host"],
+    );
+    for (const id of ["", "never-was"])
+      await t.throwsAsync(client.cni.guard({ container: id }), { code: "INVALID_ARGUMENT" });
+    for await (const { kind, text } of client.pods.watch({ after: cursor })) {
+      if (kind !== WatchPodsResponse_Kind.GUARD) continue;
+      t.regex(
+        text,
+        new RegExp(`^container ${container.name}, eth0 on blue: \\d+ packets to the host`),
+      );
+      break;
+    }
     await client.networks.update({ spec: { name: "blue", subnets, hostAccess: ["tcp/2222"] } });
     t.is(await ask("tcp"), `${bare(added.ips[0].address)} 2222`);
     t.is(await ask("udp"), "EHOSTUNREACH");

@@ -1,4 +1,5 @@
 import type { Command } from "commander";
+import type { GuardCount } from "../../../api/gen/podnet/v1/pod_service_pb.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
 import { document, printDocument } from "../../output.ts";
 import { harmless, table } from "../../text.ts";
@@ -12,27 +13,35 @@ export function addGuard(program: Command, context: Context): void {
   )
     .argument("<pod>", "the pod")
     .action(async (idOrName: string, options: OutputOptions) => {
-      const { io } = context;
       const { counts } = await withPodnet(context, options, (podnet, signal) =>
         podnet.pods.guard({ idOrName }, { signal }),
       );
-      if (options.output !== "table") {
-        const items = counts.map(({ interface: name, kind, packets, bytes }) => ({
-          interface: name,
-          kind,
-          packets: `${packets}`,
-          bytes: `${bytes}`,
-        }));
-        await printDocument(io, options.output, document("GuardCountList", { items }));
-        return;
-      }
-      const rows = counts.map(({ interface: name, kind, packets, bytes }) => [
-        harmless(name),
-        harmless(kind),
-        `${packets}`,
-        `${bytes}`,
-      ]);
-      if (rows.length > 0) io.stdout.write(table(["INTERFACE", "KIND", "PACKETS", "BYTES"], rows));
-      else io.stderr.write("Nothing was dropped or refused\n");
+      await printCounts(context, options, counts);
     });
+}
+
+/** Prints what was dropped and refused of a pod or container. */
+export async function printCounts(
+  { io }: Context,
+  { output }: OutputOptions,
+  counts: readonly GuardCount[],
+): Promise<void> {
+  if (output !== "table") {
+    const items = counts.map(({ interface: name, kind, packets, bytes }) => ({
+      interface: name,
+      kind,
+      packets: `${packets}`,
+      bytes: `${bytes}`,
+    }));
+    await printDocument(io, output, document("GuardCountList", { items }));
+    return;
+  }
+  const rows = counts.map(({ interface: name, kind, packets, bytes }) => [
+    harmless(name),
+    harmless(kind),
+    `${packets}`,
+    `${bytes}`,
+  ]);
+  if (rows.length > 0) io.stdout.write(table(["INTERFACE", "KIND", "PACKETS", "BYTES"], rows));
+  else io.stderr.write("Nothing was dropped or refused\n");
 }

@@ -6,13 +6,15 @@ import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobu
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import type { GuardCount } from "./pod_service_pb.ts";
+import { file_podnet_v1_pod_service } from "./pod_service_pb.ts";
 import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
 /**
  * Describes the file podnet/v1/cni_service.proto.
  */
 export const file_podnet_v1_cni_service: GenFile = /*@__PURE__*/
-  fileDesc("Chtwb2RuZXQvdjEvY25pX3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSK3AgoKQXR0YWNobWVudBIKCgJpZBgBIAEoCRIUCgxjb250YWluZXJfaWQYAiABKAkSDwoHaWZfbmFtZRgDIAEoCRIOCgZjb25maWcYBCABKAkSDwoHbmV0d29yaxgFIAEoCRINCgVuZXRucxgGIAEoCRIpCgVzdGF0ZRgHIAEoDjIaLnBvZG5ldC52MS5BdHRhY2htZW50U3RhdGUSEQoJYWRkcmVzc2VzGAggAygJEgsKA21hYxgJIAEoCRILCgNtdHUYCiABKA0SEQoJaG9zdF9saW5rGAsgASgJEgsKA3BvZBgMIAEoCRINCgVwb3J0cxgNIAMoCRIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd0cm91YmxlGA8gASgJIhgKFkxpc3RBdHRhY2htZW50c1JlcXVlc3QiRQoXTGlzdEF0dGFjaG1lbnRzUmVzcG9uc2USKgoLYXR0YWNobWVudHMYASADKAsyFS5wb2RuZXQudjEuQXR0YWNobWVudCJTChFJbnN0YWxsQ25pUmVxdWVzdBILCgNkaXIYASABKAkSDwoHYmluX2RpchgCIAEoCRIPCgduZXR3b3JrGAMgASgJEg8KB3J1bnRpbWUYBCABKAkiIwoSSW5zdGFsbENuaVJlc3BvbnNlEg0KBXBhdGhzGAEgAygJIiQKE1VuaW5zdGFsbENuaVJlcXVlc3QSDQoFZm9yY2UYASABKAgiJQoUVW5pbnN0YWxsQ25pUmVzcG9uc2USDQoFcGF0aHMYASADKAkqiwEKD0F0dGFjaG1lbnRTdGF0ZRIgChxBVFRBQ0hNRU5UX1NUQVRFX1VOU1BFQ0lGSUVEEAASGwoXQVRUQUNITUVOVF9TVEFURV9BRERJTkcQARIaChZBVFRBQ0hNRU5UX1NUQVRFX1JFQURZEAISHQoZQVRUQUNITUVOVF9TVEFURV9ERUxFVElORxADMvEBCgpDbmlTZXJ2aWNlEk0KBExpc3QSIS5wb2RuZXQudjEuTGlzdEF0dGFjaG1lbnRzUmVxdWVzdBoiLnBvZG5ldC52MS5MaXN0QXR0YWNobWVudHNSZXNwb25zZRJGCgdJbnN0YWxsEhwucG9kbmV0LnYxLkluc3RhbGxDbmlSZXF1ZXN0Gh0ucG9kbmV0LnYxLkluc3RhbGxDbmlSZXNwb25zZRJMCglVbmluc3RhbGwSHi5wb2RuZXQudjEuVW5pbnN0YWxsQ25pUmVxdWVzdBofLnBvZG5ldC52MS5Vbmluc3RhbGxDbmlSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_timestamp]);
+  fileDesc("Chtwb2RuZXQvdjEvY25pX3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSK3AgoKQXR0YWNobWVudBIKCgJpZBgBIAEoCRIUCgxjb250YWluZXJfaWQYAiABKAkSDwoHaWZfbmFtZRgDIAEoCRIOCgZjb25maWcYBCABKAkSDwoHbmV0d29yaxgFIAEoCRINCgVuZXRucxgGIAEoCRIpCgVzdGF0ZRgHIAEoDjIaLnBvZG5ldC52MS5BdHRhY2htZW50U3RhdGUSEQoJYWRkcmVzc2VzGAggAygJEgsKA21hYxgJIAEoCRILCgNtdHUYCiABKA0SEQoJaG9zdF9saW5rGAsgASgJEgsKA3BvZBgMIAEoCRINCgVwb3J0cxgNIAMoCRIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd0cm91YmxlGA8gASgJIhgKFkxpc3RBdHRhY2htZW50c1JlcXVlc3QiRQoXTGlzdEF0dGFjaG1lbnRzUmVzcG9uc2USKgoLYXR0YWNobWVudHMYASADKAsyFS5wb2RuZXQudjEuQXR0YWNobWVudCIqChVHdWFyZENvbnRhaW5lclJlcXVlc3QSEQoJY29udGFpbmVyGAEgASgJIj8KFkd1YXJkQ29udGFpbmVyUmVzcG9uc2USJQoGY291bnRzGAEgAygLMhUucG9kbmV0LnYxLkd1YXJkQ291bnQiUwoRSW5zdGFsbENuaVJlcXVlc3QSCwoDZGlyGAEgASgJEg8KB2Jpbl9kaXIYAiABKAkSDwoHbmV0d29yaxgDIAEoCRIPCgdydW50aW1lGAQgASgJIiMKEkluc3RhbGxDbmlSZXNwb25zZRINCgVwYXRocxgBIAMoCSIkChNVbmluc3RhbGxDbmlSZXF1ZXN0Eg0KBWZvcmNlGAEgASgIIiUKFFVuaW5zdGFsbENuaVJlc3BvbnNlEg0KBXBhdGhzGAEgAygJKosBCg9BdHRhY2htZW50U3RhdGUSIAocQVRUQUNITUVOVF9TVEFURV9VTlNQRUNJRklFRBAAEhsKF0FUVEFDSE1FTlRfU1RBVEVfQURESU5HEAESGgoWQVRUQUNITUVOVF9TVEFURV9SRUFEWRACEh0KGUFUVEFDSE1FTlRfU1RBVEVfREVMRVRJTkcQAzK/AgoKQ25pU2VydmljZRJNCgRMaXN0EiEucG9kbmV0LnYxLkxpc3RBdHRhY2htZW50c1JlcXVlc3QaIi5wb2RuZXQudjEuTGlzdEF0dGFjaG1lbnRzUmVzcG9uc2USTAoFR3VhcmQSIC5wb2RuZXQudjEuR3VhcmRDb250YWluZXJSZXF1ZXN0GiEucG9kbmV0LnYxLkd1YXJkQ29udGFpbmVyUmVzcG9uc2USRgoHSW5zdGFsbBIcLnBvZG5ldC52MS5JbnN0YWxsQ25pUmVxdWVzdBodLnBvZG5ldC52MS5JbnN0YWxsQ25pUmVzcG9uc2USTAoJVW5pbnN0YWxsEh4ucG9kbmV0LnYxLlVuaW5zdGFsbENuaVJlcXVlc3QaHy5wb2RuZXQudjEuVW5pbnN0YWxsQ25pUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_timestamp, file_podnet_v1_pod_service]);
 
 /**
  * @generated from message podnet.v1.Attachment
@@ -148,6 +150,44 @@ export const ListAttachmentsResponseSchema: GenMessage<ListAttachmentsResponse> 
   messageDesc(file_podnet_v1_cni_service, 2);
 
 /**
+ * @generated from message podnet.v1.GuardContainerRequest
+ */
+export type GuardContainerRequest = Message<"podnet.v1.GuardContainerRequest"> & {
+  /**
+   * A container's id, or how it begins: of one container alone.
+   *
+   * @generated from field: string container = 1;
+   */
+  container: string;
+};
+
+/**
+ * Describes the message podnet.v1.GuardContainerRequest.
+ * Use `create(GuardContainerRequestSchema)` to create a new message.
+ */
+export const GuardContainerRequestSchema: GenMessage<GuardContainerRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_cni_service, 3);
+
+/**
+ * @generated from message podnet.v1.GuardContainerResponse
+ */
+export type GuardContainerResponse = Message<"podnet.v1.GuardContainerResponse"> & {
+  /**
+   * By interface and kind; kinds without packets are left out.
+   *
+   * @generated from field: repeated podnet.v1.GuardCount counts = 1;
+   */
+  counts: GuardCount[];
+};
+
+/**
+ * Describes the message podnet.v1.GuardContainerResponse.
+ * Use `create(GuardContainerResponseSchema)` to create a new message.
+ */
+export const GuardContainerResponseSchema: GenMessage<GuardContainerResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_cni_service, 4);
+
+/**
  * @generated from message podnet.v1.InstallCniRequest
  */
 export type InstallCniRequest = Message<"podnet.v1.InstallCniRequest"> & {
@@ -186,7 +226,7 @@ export type InstallCniRequest = Message<"podnet.v1.InstallCniRequest"> & {
  * Use `create(InstallCniRequestSchema)` to create a new message.
  */
 export const InstallCniRequestSchema: GenMessage<InstallCniRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_cni_service, 3);
+  messageDesc(file_podnet_v1_cni_service, 5);
 
 /**
  * @generated from message podnet.v1.InstallCniResponse
@@ -205,7 +245,7 @@ export type InstallCniResponse = Message<"podnet.v1.InstallCniResponse"> & {
  * Use `create(InstallCniResponseSchema)` to create a new message.
  */
 export const InstallCniResponseSchema: GenMessage<InstallCniResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_cni_service, 4);
+  messageDesc(file_podnet_v1_cni_service, 6);
 
 /**
  * @generated from message podnet.v1.UninstallCniRequest
@@ -224,7 +264,7 @@ export type UninstallCniRequest = Message<"podnet.v1.UninstallCniRequest"> & {
  * Use `create(UninstallCniRequestSchema)` to create a new message.
  */
 export const UninstallCniRequestSchema: GenMessage<UninstallCniRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_cni_service, 5);
+  messageDesc(file_podnet_v1_cni_service, 7);
 
 /**
  * @generated from message podnet.v1.UninstallCniResponse
@@ -243,7 +283,7 @@ export type UninstallCniResponse = Message<"podnet.v1.UninstallCniResponse"> & {
  * Use `create(UninstallCniResponseSchema)` to create a new message.
  */
 export const UninstallCniResponseSchema: GenMessage<UninstallCniResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_cni_service, 6);
+  messageDesc(file_podnet_v1_cni_service, 8);
 
 /**
  * @generated from enum podnet.v1.AttachmentState
@@ -296,6 +336,16 @@ export const CniService: GenService<{
     methodKind: "unary";
     input: typeof ListAttachmentsRequestSchema;
     output: typeof ListAttachmentsResponseSchema;
+  },
+  /**
+   * What the host dropped and refused of what a container sent.
+   *
+   * @generated from rpc podnet.v1.CniService.Guard
+   */
+  guard: {
+    methodKind: "unary";
+    input: typeof GuardContainerRequestSchema;
+    output: typeof GuardContainerResponseSchema;
   },
   /**
    * Puts the plugin and its list where runtimes look for them. Both stay there until Uninstall or
