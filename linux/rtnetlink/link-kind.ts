@@ -17,9 +17,13 @@ const br = {
   mcastSnooping: 23,
   nfCallIptables: 36,
   nfCallIp6tables: 37,
-  // (Linux 6.7; an older one passes over it.)
+  // (Linux 5.0 and 6.7; an older one passes over them.)
+  multiBoolopt: 46,
   fdbMaxLearned: 49,
 } as const;
+
+/** BR_BOOLOPT_NO_LL_LEARN, as a bit of struct br_boolopt_multi. */
+const noLinkLocalLearn = 1;
 
 export interface BridgeSettings {
   /** Spanning tree: 0 off, 1 the kernel's, 2 a daemon's. */
@@ -32,6 +36,11 @@ export interface BridgeSettings {
   readonly mcastSnooping?: boolean;
   /** How many addresses it learns at most; 0 is any number. */
   readonly fdbMaxLearned?: number;
+  /**
+   * Learns no address from frames to 01:80:c2:00:00:0X, which it does not forward (LLDP and the
+   * like).
+   */
+  readonly noLinkLocalLearn?: boolean;
   /**
    * Whether frames between its ports pass the host's rules of IPv4 and IPv6 (br_netfilter); they do
    * with the sysctl as well.
@@ -58,7 +67,19 @@ export function writeBridge(writer: Writer, bridge: BridgeSettings): void {
   writer.attributeFlag(br.nfCallIp6tables, bridge.nfCallIp6tables);
   if (bridge.fdbMaxLearned !== undefined)
     writer.attributeU32(br.fdbMaxLearned, bridge.fdbMaxLearned);
+  if (bridge.noLinkLocalLearn !== undefined)
+    // struct br_boolopt_multi { u32 optval; u32 optmask; }
+    writer.attribute(
+      br.multiBoolopt,
+      uint32s(bridge.noLinkLocalLearn ? noLinkLocalLearn : 0, noLinkLocalLearn),
+    );
 }
+
+const uint32s = (...values: readonly number[]): Uint8Array =>
+  new Uint8Array(Uint32Array.from(values).buffer);
+
+const hasBit = (bits: number | undefined, bit: number): boolean | undefined =>
+  bits === undefined ? undefined : (bits & bit) !== 0;
 
 export function readBridge(data: Attributes): BridgeData {
   return {
@@ -68,6 +89,7 @@ export function readBridge(data: Attributes): BridgeData {
     ...optional("vlanFiltering", data.bool(br.vlanFiltering)),
     ...optional("mcastSnooping", data.bool(br.mcastSnooping)),
     ...optional("fdbMaxLearned", data.u32(br.fdbMaxLearned)),
+    ...optional("noLinkLocalLearn", hasBit(data.u32(br.multiBoolopt), noLinkLocalLearn)),
     ...optional("nfCallIptables", data.bool(br.nfCallIptables)),
     ...optional("nfCallIp6tables", data.bool(br.nfCallIp6tables)),
     ...optional("vlanProtocol", data.u16be(br.vlanProtocol)),

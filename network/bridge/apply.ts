@@ -96,17 +96,19 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     // (br_mtu_auto_adjust, Linux 6.1). Setting the current value is no change, so the bridge is
     // created with an MTU one lower.
     const born = { name, mac, mtu: mtu - 1, group: mark.linkGroup, alias };
-    const { index } = await netlink.addBridge({ ...born, bridge: { fdbMaxLearned } });
+    const bridge = { fdbMaxLearned, noLinkLocalLearn: true };
+    const { index } = await netlink.addBridge({ ...born, bridge });
     await netlink.changeLink(index, { mtu });
     for (const { key, value } of settings) writeOptional(sysctl, key, value);
   },
 
   async "set-link"(
-    { name, set: { vlanFiltering, fdbMaxLearned: bound, nfCall, ...set } },
+    { name, set: { vlanFiltering, fdbMaxLearned: bound, noLinkLocalLearn, nfCall, ...set } },
     { netlink },
   ) {
     const { index } = await requireLink(netlink, name);
     if (bound !== undefined) await netlink.changeBridge(index, { fdbMaxLearned: bound });
+    if (noLinkLocalLearn !== undefined) await netlink.changeBridge(index, { noLinkLocalLearn });
     if (vlanFiltering !== undefined) await filterVlans(netlink, index, name, vlanFiltering);
     if (nfCall !== undefined) await netlink.changeBridge(index, bothFamilies(nfCall));
     if (Object.keys(set).length > 0) await netlink.changeLink(index, set);

@@ -9,7 +9,7 @@ function changeText(change: Change): string[] {
   switch (change.kind) {
     case "create-bridge":
       return [
-        `link + ${change.name} bridge ${settingsText({ alias: change.alias, group: mark.linkGroup, mtu: change.mtu, mac: change.mac, fdbMaxLearned })}`,
+        `link + ${change.name} bridge ${settingsText({ alias: change.alias, group: mark.linkGroup, mtu: change.mtu, mac: change.mac, fdbMaxLearned, noLinkLocalLearn: true })}`,
         ...change.settings.map(({ key, value }) => `sysctl + ${key} ${value}`),
       ];
     case "set-link":

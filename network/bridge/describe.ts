@@ -30,6 +30,7 @@ function describeNetwork(network: NetworkFragment, hostSeed: string): string[] {
     group: mark.linkGroup,
     alias: networkMark(network.key),
     fdbMaxLearned,
+    noLinkLocalLearn: true,
     ...(network.vlanFiltering === true ? { vlanFiltering: true } : {}),
     up: true,
   });

@@ -128,6 +128,8 @@ function repairOurs(
     ...(bridge.group === mark.linkGroup ? {} : { group: mark.linkGroup }),
     // (A kernel before 6.7 knows no bound.)
     ...((bridge.fdbMaxLearned ?? fdbMaxLearned) === fdbMaxLearned ? {} : { fdbMaxLearned }),
+    // (Before 5.0 it reports no such setting.)
+    ...(bridge.noLinkLocalLearn === false ? { noLinkLocalLearn: true } : {}),
     ...((bridge.vlanFiltering ?? false) === (desired.vlanFiltering ?? false)
       ? {}
       : { vlanFiltering: desired.vlanFiltering ?? false }),

@@ -35,6 +35,7 @@ const observedLink = (link: Link): ObservedLink => ({
   master: link.master ?? 0,
   vlanFiltering: link.bridge?.vlanFiltering,
   fdbMaxLearned: link.bridge?.fdbMaxLearned,
+  noLinkLocalLearn: link.bridge?.noLinkLocalLearn,
   nfCall:
     link.bridge && link.bridge.nfCallIptables === true && link.bridge.nfCallIp6tables === true,
   isolated: link.port?.isolated,

@@ -14,6 +14,8 @@ export interface LinkSettings {
   readonly vlanFiltering?: boolean;
   /** Of a bridge: how many addresses it learns at most. */
   readonly fdbMaxLearned?: number;
+  /** Of a bridge: it learns nothing from frames that bridges do not forward. */
+  readonly noLinkLocalLearn?: boolean;
   /** Of a bridge: frames between its ports pass the host's rules, of both families. */
   readonly nfCall?: boolean;
 }
@@ -135,6 +137,9 @@ export function settingsText(set: LinkSettings): string {
     set.group === undefined ? [] : ["group", `${set.group}`],
     set.alias === undefined ? [] : ["alias", set.alias],
     set.fdbMaxLearned === undefined ? [] : ["fdb_max_learned", `${set.fdbMaxLearned}`],
+    set.noLinkLocalLearn === undefined
+      ? []
+      : ["no_linklocal_learn", set.noLinkLocalLearn ? "on" : "off"],
     set.vlanFiltering === undefined ? [] : ["vlan_filtering", set.vlanFiltering ? "on" : "off"],
     set.nfCall === undefined ? [] : ["nf_call", set.nfCall ? "on" : "off"],
     set.up === undefined ? [] : [set.up ? "up" : "down"],

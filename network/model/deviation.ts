@@ -137,6 +137,7 @@ const subjects: Readonly<Partial<Record<keyof LinkSettings, string>>> = {
   up: "state",
   vlanFiltering: "vlan_filtering",
   fdbMaxLearned: "fdb_max_learned",
+  noLinkLocalLearn: "no_linklocal_learn",
   nfCall: "nf_call",
 };
 

@@ -23,6 +23,8 @@ export interface ObservedLink {
    * limit.
    */
   readonly fdbMaxLearned?: number | undefined;
+  /** Of a bridge: it learns nothing from frames that bridges do not forward; likewise. */
+  readonly noLinkLocalLearn?: boolean | undefined;
   /** Of a bridge: frames between its ports pass the host's rules, of both families. */
   readonly nfCall?: boolean | undefined;
   /** Of a bridge port; undefined for other links. */

@@ -21,6 +21,7 @@ import {
   podLinkLocal,
   podMac,
 } from "../lab/firewall-site.ts";
+import { frame } from "../lab/forged-frames.ts";
 import { type Frame, heardWhile, sendFrames } from "../lab/frames.ts";
 
 const twoDrivers = driversUnderTest.filter(({ name }) => name !== "iptables-legacy");
@@ -402,6 +403,31 @@ test.serial(
     await site.ensure(dualNetwork());
     t.is(bridge?.bridge?.fdbMaxLearned, fdbMaxLearned);
     t.deepEqual(await site.host.diff(dualNetwork(), signal), []);
+  },
+);
+
+test.serial(
+  "a bridge learns no MAC from a frame that it does not forward, such as LLDP's",
+  async (t) => {
+    const [{ options }] = twoDrivers as [(typeof twoDrivers)[number]];
+    await using stage = await openStage(options, dualNetwork());
+    using netlink = Rtnetlink.open();
+    const { site } = stage;
+    const learned = async (from: string): Promise<boolean> => {
+      const lldp = frame({ dst: "01:80:c2:00:00:0e", src: from }, 0x88cc, Buffer.alloc(46), "LLDP");
+      await sendFrames(site, "pod2", "eth0", [lldp]);
+      const shown = await site.inside("host", "bridge", "fdb", "show", "br", "hyper0");
+      return shown.includes(`${from} dev tap2 `);
+    };
+    t.false(await learned("02:00:00:00:00:01"));
+    // The control, and drift.
+    await netlink.changeBridge("hyper0", { noLinkLocalLearn: false });
+    t.deepEqual(changesText(await site.host.diff(dualNetwork(), signal)), [
+      "link ~ hyper0 no_linklocal_learn on",
+    ]);
+    t.true(await learned("02:00:00:00:00:02"), "a bridge as others make it");
+    await site.ensure(dualNetwork());
+    t.false(await learned("02:00:00:00:00:03"));
   },
 );
 

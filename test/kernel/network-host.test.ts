@@ -75,7 +75,7 @@ test.serial("A bridge is made as planned, and a second look finds nothing to do"
       (line) => !/^(ip|nf)tables/.test(line),
     ),
     [
-      "link + hyper0 bridge mac 52:54:6b:ff:2f:cf mtu 1500 group 73 alias podnet:network:default fdb_max_learned 4092",
+      "link + hyper0 bridge mac 52:54:6b:ff:2f:cf mtu 1500 group 73 alias podnet:network:default fdb_max_learned 4092 no_linklocal_learn on",
       "sysctl + net/ipv6/conf/hyper0/accept_ra 0",
       "sysctl + net/ipv6/conf/hyper0/disable_ipv6 1",
       "address + 192.168.123.1/24 on hyper0",

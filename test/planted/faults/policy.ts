@@ -179,12 +179,23 @@ export const policyFaults: readonly Fault[] = [
     kind: "bound",
     name: "a bridge learns addresses without end",
     file: "network/bridge/apply.ts",
-    find: "netlink.addBridge({ ...born, bridge: { fdbMaxLearned } });",
-    put: "netlink.addBridge({ ...born, bridge: { fdbMaxLearned: fdbMaxLearned * 8 } });",
+    find: "const bridge = { fdbMaxLearned, noLinkLocalLearn: true };",
+    put: "const bridge = { fdbMaxLearned: fdbMaxLearned * 8, noLinkLocalLearn: true };",
     noticedBy: {
       file: guard,
       title:
         "a guest that calls itself by MACs without number has its bridge learn so many, and no more",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a bridge learns from frames that it does not forward",
+    file: "network/bridge/apply.ts",
+    find: "const { index } = await netlink.addBridge({ ...born, bridge });",
+    put: "const { index } = await netlink.addBridge({ ...born, bridge: { ...bridge, noLinkLocalLearn: false } });",
+    noticedBy: {
+      file: guard,
+      title: "a bridge learns no MAC from a frame that it does not forward, such as LLDP's",
     },
   },
   {

@@ -47,6 +47,7 @@ export interface FakeLink {
   vlan: number;
   vlanFiltering: boolean;
   fdbMaxLearned: number;
+  noLinkLocalLearn: boolean;
   nfCallIptables: boolean;
   nfCallIp6tables: boolean;
   /** Index of a veth's other end, and the namespace that it is in. */
@@ -123,6 +124,7 @@ export class FakeLinks {
     link.group = wanted.group ?? 0;
     link.up = wanted.up === true;
     link.fdbMaxLearned = wanted.bridge?.fdbMaxLearned ?? 0;
+    link.noLinkLocalLearn = wanted.bridge?.noLinkLocalLearn ?? false;
     return link;
   }
 
@@ -246,16 +248,14 @@ export class FakeLinks {
     link.vlan = vlan;
   }
 
-  changeBridge(
-    which: LinkRef,
-    { vlanFiltering, fdbMaxLearned, nfCallIptables, nfCallIp6tables }: BridgeSettings,
-  ): void {
+  changeBridge(which: LinkRef, wanted: BridgeSettings): void {
     const link = this.get(which);
     refuseIf(link.kind !== "bridge", "EOPNOTSUPP");
-    link.vlanFiltering = vlanFiltering ?? link.vlanFiltering;
-    link.fdbMaxLearned = fdbMaxLearned ?? link.fdbMaxLearned;
-    link.nfCallIptables = nfCallIptables ?? link.nfCallIptables;
-    link.nfCallIp6tables = nfCallIp6tables ?? link.nfCallIp6tables;
+    link.vlanFiltering = wanted.vlanFiltering ?? link.vlanFiltering;
+    link.fdbMaxLearned = wanted.fdbMaxLearned ?? link.fdbMaxLearned;
+    link.noLinkLocalLearn = wanted.noLinkLocalLearn ?? link.noLinkLocalLearn;
+    link.nfCallIptables = wanted.nfCallIptables ?? link.nfCallIptables;
+    link.nfCallIp6tables = wanted.nfCallIp6tables ?? link.nfCallIp6tables;
     this.#report(link, false);
   }
 
@@ -309,6 +309,7 @@ export class FakeLinks {
               vlanFiltering: link.vlanFiltering,
               vlanProtocol: 0x8100,
               fdbMaxLearned: link.fdbMaxLearned,
+              noLinkLocalLearn: link.noLinkLocalLearn,
               nfCallIptables: link.nfCallIptables,
               nfCallIp6tables: link.nfCallIp6tables,
             },
@@ -338,6 +339,7 @@ export class FakeLinks {
       vlan: 1,
       vlanFiltering: false,
       fdbMaxLearned: 0,
+      noLinkLocalLearn: false,
       nfCallIptables: false,
       nfCallIp6tables: false,
       peer: 0,

@@ -70,7 +70,7 @@ test("From states of the host to changes, golden", (t) => {
   const mac = bridgeMac("seed", "hyper0" as IfName);
   const held = [at("192.168.123.1/24")];
   t.deepEqual(text(observed({ ipForward: "0" })), [
-    `link + hyper0 bridge mac ${mac} mtu 1500 group 73 alias podnet:network:default fdb_max_learned 4092`,
+    `link + hyper0 bridge mac ${mac} mtu 1500 group 73 alias podnet:network:default fdb_max_learned 4092 no_linklocal_learn on`,
     "sysctl + net/ipv6/conf/hyper0/accept_ra 0",
     "sysctl + net/ipv6/conf/hyper0/disable_ipv6 1",
     "address + 192.168.123.1/24 on hyper0",
@@ -277,6 +277,14 @@ test("a bridge learns so many addresses at most, where the kernel knows a bound"
     );
   t.deepEqual(learns(0), ["link ~ hyper0 fdb_max_learned 4092"]);
   t.deepEqual(learns(4092), []);
+  t.deepEqual(learns(undefined), []);
+});
+
+test("a bridge learns nothing from frames that it does not forward, where the kernel can", (t) => {
+  const learns = (noLinkLocalLearn: boolean | undefined): string[] =>
+    text(observed({ bridge: { ...ours, noLinkLocalLearn }, addresses: [at("192.168.123.1/24")] }));
+  t.deepEqual(learns(false), ["link ~ hyper0 no_linklocal_learn on"]);
+  t.deepEqual(learns(true), []);
   t.deepEqual(learns(undefined), []);
 });
 
