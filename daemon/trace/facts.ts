@@ -82,7 +82,7 @@ export interface TraceFacts {
 
 /** One step of the way. The first that denies is the last. */
 export interface Step {
-  /** `route`, `guard`, `bridge`, `host`, `policy`, `network`, `nat`, `overlay`, `end`. */
+  /** `route`, `guard`, `bridge`, `host`, `policy`, `relay`, `network`, `nat`, `overlay`, `end`. */
   readonly step: string;
   /** `unknown`: what comes here is not podnet's to decide. */
   readonly verdict: "pass" | "deny" | "unknown";

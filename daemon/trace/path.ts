@@ -1,6 +1,7 @@
 import { contains, familyOf, type Ip, ipOf } from "../../core/address.ts";
 import { metadata4, metadata6 } from "../../core/special-addresses.ts";
 import type { FragmentKey } from "../../network/model/desired.ts";
+import { type Decision, relayPorts } from "../../policy/decide.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import { staying } from "../pods/store/pod-plan.ts";
 import type { Asked, Peer, Step, TraceFacts } from "./facts.ts";
@@ -212,7 +213,11 @@ function networkStep(
 /** To other hosts of an overlay, or by an uplink. */
 function* outside(sent: Sent, facts: TraceFacts): Steps {
   const { ip, network } = sent;
-  yield* policySteps("egress", { kind: "pod", key: sent.plan.podId }, sent, ip, facts);
+  const by = yield* policySteps("egress", { kind: "pod", key: sent.plan.podId }, sent, ip, facts);
+  if (by === "name" && sent.protocol === "tcp" && relayPorts.includes(sent.port ?? 0)) {
+    yield pass("relay", "connects to the name at addresses that the resolver gave the pod", "name");
+    return;
+  }
   const remote = ip === undefined ? undefined : facts.elsewhere(ip);
   if (remote !== undefined) {
     const { overlay, backend, publicIp, pod, silent } = remote;
@@ -222,11 +227,11 @@ function* outside(sent: Sent, facts: TraceFacts): Steps {
     return;
   }
   const { hostRoute } = facts;
-  const by = hostRoute === undefined ? "the host's route" : hostRoute.link;
+  const link = hostRoute === undefined ? "the host's route" : hostRoute.link;
   const via = hostRoute?.gateway === undefined ? "" : ` via ${hostRoute.gateway}`;
-  yield pass("host", `leaves by ${by}${via}`);
+  yield pass("host", `leaves by ${link}${via}`);
   if (network.masquerade && facts.firewall)
-    yield pass("nat", `with the address of ${by}`, "masquerade");
+    yield pass("nat", `with the address of ${link}`, "masquerade");
   yield pass("end", "has left this host");
 }
 
@@ -241,14 +246,15 @@ function* policies(sent: Sent, ip: Ip, peer: Peer, facts: TraceFacts): Steps {
   yield* policySteps("ingress", peer.owner, sent, sent.source, facts);
 }
 
+/** Answers what the deciding rule looked at; undefined without a policy. */
 function* policySteps(
   direction: "egress" | "ingress",
   owner: FragmentKey,
   { protocol, port, name }: Asked,
   other: Ip | undefined,
   { firewall, decide }: TraceFacts,
-): Steps {
-  if (!firewall) return;
+): Generator<Step, Decision["by"] | undefined> {
+  if (!firewall) return undefined;
   const said = direction === "egress" && name !== undefined ? { name, answered: [name] } : {};
   const decision = decide(owner, direction, {
     protocol,
@@ -256,7 +262,7 @@ function* policySteps(
     ...(port === undefined ? {} : { port }),
     ...said,
   });
-  if (decision === undefined) return;
+  if (decision === undefined) return undefined;
   const { verdict, policy, rule, reason, by } = decision;
   const step = { step: "policy", rule: `${policy}/${rule}`, text: `${direction}: ${reason}` };
   // Rules of addresses before it may match where the name leads.
@@ -269,4 +275,5 @@ function* policySteps(
   else if (verdict === "relay")
     yield { ...step, verdict: "unknown", text: `${direction}: its name decides; trace the name` };
   else yield { ...step, verdict: verdict === "deny" ? "deny" : "pass" };
+  return by;
 }

@@ -158,6 +158,24 @@ test.serial("explain says what becomes of names", async (t) => {
   await t.throwsAsync(explain(api, 22), { code: "INVALID_ARGUMENT" });
 });
 
+test.serial(
+  "trace leads to the relay where a name is allowed, and says when it is needed",
+  async (t) => {
+    const trace = async (destination: string, port: number): Promise<string> => {
+      const { verdict, steps } = await rig.client.pods.trace({
+        idOrName: "sandbox",
+        destination,
+        port,
+      });
+      return `${verdict} ${steps.at(-1)?.step}`;
+    };
+    t.is(await trace(api, 443), "allow relay");
+    t.is(await trace(other, 443), "deny policy");
+    t.is(await trace(internet, 443), "unknown relay");
+    t.is(await trace(internet, 22), "deny policy");
+  },
+);
+
 test.serial("while podnetd is dead, and once it is back, all is as it was", async (t) => {
   const before = relays();
   await rig.daemon.kill();

@@ -2160,7 +2160,7 @@ export const TracePodResponseSchema: GenMessage<TracePodResponse> = /*@__PURE__*
  */
 export type TraceStep = Message<"podnet.v1.TraceStep"> & {
   /**
-   * route, guard, bridge, host, policy, network, nat, overlay or end.
+   * route, guard, bridge, host, policy, relay, network, nat, overlay or end.
    *
    * @generated from field: string step = 1;
    */
