@@ -136,10 +136,12 @@ class Listener {
       await this.#more(`${replies - answered} answers and the events ${lacking.join(", ")}`);
     }
     const all = this.#lines.splice(0);
-    // What a guest's processor brings about races with the answer in QEMU itself.
-    const raced = events.includes("DEVICE_DELETED");
-    const inOrder = raced ? [...all.filter(isEvent), ...all.filter((line) => !isEvent(line))] : all;
-    return inOrder.map(normalised);
+    // What a guest's processor brings about races with the answer in QEMU itself, and the end of a
+    // device, which its RCU thread reports, with a reset.
+    if (!events.includes("DEVICE_DELETED")) return all.map(normalised);
+    const resets = all.filter(({ event }) => event === "RESET");
+    const otherEvents = all.filter((line) => isEvent(line) && line["event"] !== "RESET");
+    return [...resets, ...otherEvents, ...all.filter((line) => !isEvent(line))].map(normalised);
   }
 
   async #more(what: string): Promise<void> {
