@@ -73,7 +73,12 @@ export class Policies implements AsyncDisposable, NamePolicies {
     this.#relayed = new RelayedPods({
       process: relay,
       clock,
-      report: (verdict) => log.info({ ...verdict }, "The relay decided about a connection"),
+      // (The relay reports ten of a pod in a second at most, and counts the others together.)
+      report: (verdict) =>
+        log[verdict.verdict === "deny" ? "info" : "debug"](
+          { ...verdict },
+          "The relay decided about a connection",
+        ),
       lost: () => this.#queue.add("relay", () => this.#relay()),
     });
   }
