@@ -4,7 +4,7 @@ import { metadata4, metadata6 } from "../core/special-addresses.ts";
 import type { DomainPattern } from "./domain.ts";
 import type { Action, Peers, Policy, Rules, Service } from "./model.ts";
 import { merged } from "./ranges.ts";
-import { type PodFacts, type PodSelector, selects } from "./selector.ts";
+import { isTarget, type PodFacts, type PodSelector, selects } from "./selector.ts";
 
 /** One decision: what it matches, what becomes of the flow, and why. Plain JSON. */
 export interface Entry {
@@ -114,7 +114,7 @@ export const policiesOf = (
     (policy) =>
       policy.appliesTo !== undefined &&
       !named.some(({ name }) => name === policy.name) &&
-      selects(policy.appliesTo, pod),
+      isTarget(policy.appliesTo, pod),
   ),
 ];
 

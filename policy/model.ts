@@ -1,6 +1,6 @@
 import type { IpRange } from "../core/ip-range.ts";
 import type { DomainPattern } from "./domain.ts";
-import type { PodSelector } from "./selector.ts";
+import type { PodSelector, PolicyTarget } from "./selector.ts";
 
 /** What a rule does with a flow that it matches. */
 export type Action = "allow" | "deny";
@@ -52,8 +52,8 @@ export interface Rules {
 /** A named policy. Without rules for a direction it says nothing about that direction. */
 export interface Policy {
   readonly name: string;
-  /** Pods that get it by their labels; absent: only pods and networks that name it. */
-  readonly appliesTo?: PodSelector;
+  /** Pods and containers that get it; absent: none. */
+  readonly appliesTo?: PolicyTarget;
   /** Connections that a pod opens. */
   readonly egress?: Rules;
   /** Connections that others open to a pod. */

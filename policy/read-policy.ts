@@ -6,7 +6,7 @@ import { Node } from "./fields.ts";
 import type { Peers, Policy, PortRange, Rule, Rules, Service } from "./model.ts";
 import { protocols } from "./model.ts";
 import { merged } from "./ranges.ts";
-import { inNamespace, type PodSelector } from "./selector.ts";
+import { inNamespace, type PodSelector, type PolicyTarget } from "./selector.ts";
 
 /** The most rules of a direction, and the most values of a list in a rule. */
 export const mostRules = 500;
@@ -43,7 +43,7 @@ export function readPolicy(value: unknown): Policy {
     throw file.wrong("complete: it has no rules", "Set default, rules or ingress");
   return {
     name: nameOf(name ?? file.at("name")),
-    ...(applies_to === undefined ? {} : { appliesTo: selectorOf(applies_to) }),
+    ...(applies_to === undefined ? {} : { appliesTo: targetOf(applies_to) }),
     ...(isEgress ? { egress: rulesOf(outgoing, "egress") } : {}),
     ...(ingress === undefined
       ? {}
@@ -119,13 +119,30 @@ function peersOf(
   return {
     ranges: merged(cidrs?.list(mostValues, 1).map((each) => each.parsed(parseIpRange)) ?? []),
     domains: domains?.list(mostValues, 1).map((each) => each.parsed(parseDomainPattern)) ?? [],
-    pods: pods === undefined ? [] : [selectorOf(pods)],
+    pods: pods === undefined ? [] : [selectorOf(pods.object(["labels", "namespace"]))],
+  };
+}
+
+/** A selector's fields, and `pods: [web, db], networks: [dmz]`. */
+function targetOf(node: Node): PolicyTarget {
+  const { pods, networks, ...selector } = node.object(["labels", "namespace", "pods", "networks"]);
+  const texts = (list: Node): readonly string[] =>
+    list.list(mostValues, 1).map((each) => each.text());
+  return {
+    ...selectorOf(selector),
+    ...(pods === undefined ? {} : { pods: texts(pods) }),
+    ...(networks === undefined ? {} : { networks: texts(networks) }),
   };
 }
 
 /** `{ labels: { app: db }, namespace: prod }`; `{}` chooses every pod. */
-function selectorOf(node: Node): PodSelector {
-  const { labels, namespace } = node.object(["labels", "namespace"]);
+function selectorOf({
+  labels,
+  namespace,
+}: {
+  readonly labels?: Node;
+  readonly namespace?: Node;
+}): PodSelector {
   return {
     labels: Object.entries(labels?.labels() ?? {}).map(([key, value]) => ({
       key,

@@ -14,6 +14,14 @@ export interface PodSelector {
   readonly namespace: readonly Requirement[];
 }
 
+/** Chooses what gets a policy: all conditions hold. */
+export interface PolicyTarget extends PodSelector {
+  /** Absent: any name. */
+  readonly pods?: readonly string[];
+  /** It is on one of these networks. Absent: on any, or on none. */
+  readonly networks?: readonly string[];
+}
+
 /** A pod or container, as far as policies look at it. */
 export interface PodFacts {
   readonly name: string;
@@ -23,6 +31,8 @@ export interface PodFacts {
   readonly namespace?: string;
   /** Labels of the namespace besides its name. */
   readonly namespaceLabels?: Labels;
+  /** podnet's networks that it is on. Absent: none. */
+  readonly networks?: readonly string[];
 }
 
 /** The label with which every namespace says its name (Kubernetes 1.22). */
@@ -45,6 +55,13 @@ export const selects = ({ labels, namespace }: PodSelector, pod: PodFacts): bool
       [namespaceNameLabel]: pod.namespace ?? defaultNamespace,
     }),
   );
+
+/** Whether a pod or container gets the policy. */
+export const isTarget = (target: PolicyTarget, pod: PodFacts): boolean =>
+  selects(target, pod) &&
+  (target.pods === undefined || target.pods.includes(pod.name)) &&
+  (target.networks === undefined ||
+    (pod.networks ?? []).some((name) => target.networks?.includes(name)));
 
 /** `NotIn` holds where there is no such label, too. */
 function holds(requirement: Requirement, labels: Labels): boolean {

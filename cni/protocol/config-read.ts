@@ -110,6 +110,7 @@ function requests(
     args: {
       ips: parseIps(args, "ips", "args.cni.ips"),
       ...(mac === undefined ? {} : { mac }),
+      labels: labelsOf(args),
     },
     ...(sameAsNone(dns) ? {} : { dns }),
     ...(mtu === 0 ? {} : { mtu }),
@@ -120,10 +121,22 @@ function requests(
 
 const noRequests = {
   capabilities: noCapabilities,
-  args: { ips: [] },
+  args: { ips: [], labels: new Map() },
   serviceCidrs: [],
   portsHeldByRuntime: false,
 } as const;
+
+/** A list of `{ "key": …, "value": … }` (CNI's CONVENTIONS.md, `args` in the configuration). */
+function labelsOf(args: JsonObject): ReadonlyMap<string, string> {
+  const at = "args.cni.labels";
+  return new Map(
+    listAt(args, "labels", at).map((entry, i) => {
+      const label = asObject(entry, `${at}[${i}]`);
+      const key = textAt(label, "key", `${at}[${i}].key`) ?? "";
+      return [key, textAt(label, "value", `${at}[${i}].value`) ?? ""];
+    }),
+  );
+}
 
 const sameAsNone = (dns: CniDns): boolean =>
   dns.domain === undefined && dns.nameservers.length + dns.search.length + dns.options.length === 0;

@@ -20,7 +20,12 @@ export interface CniConfig {
   readonly prevResult?: CniResult;
   readonly capabilities: Capabilities;
   /** From `args.cni`, which capabilities of the same meaning override. */
-  readonly args: { readonly ips: readonly (Ip | IpPrefix)[]; readonly mac?: Mac };
+  readonly args: {
+    readonly ips: readonly (Ip | IpPrefix)[];
+    readonly mac?: Mac;
+    /** `labels` of CNI's conventions. */
+    readonly labels: ReadonlyMap<string, string>;
+  };
   readonly dns?: CniDns;
   /** GC: what is still in use. */
   readonly validAttachments?: readonly AttachmentName[];

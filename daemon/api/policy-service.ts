@@ -4,6 +4,7 @@ import * as wire from "../../api/gen/podnet/v1/policy_service_pb.ts";
 import { isIp, parseIp } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
+import type { FragmentKey } from "../../network/model/desired.ts";
 import { type Flow, relayPorts } from "../../policy/decide.ts";
 import { canonicalName } from "../../policy/domain.ts";
 import { readDocument } from "../policies/read-document.ts";
@@ -16,10 +17,12 @@ export function policyService(parts: ServiceParts): ServiceImpl<typeof wire.Poli
   const { policies, records } = parts;
   const view = ({ document }: Pick<PolicyRow, "document">): wire.Policy => {
     const policy = readDocument(document);
+    const chosen = policies.chosenBy(policy);
     return create(wire.PolicySchema, {
       name: policy.name,
       document: document as JsonObject,
-      pods: [...policies.chosenBy(policy)],
+      pods: [...chosen.pods],
+      containers: [...chosen.containers],
     });
   };
   return {
@@ -40,14 +43,17 @@ export function policyService(parts: ServiceParts): ServiceImpl<typeof wire.Poli
       return { existed: await policies.delete(name) };
     },
 
-    explain({ pod, address, port, protocol, ingress }) {
-      const { id } = records.find(pod);
+    explain({ pod, container, address, port, protocol, ingress }) {
+      const owner: FragmentKey =
+        container === ""
+          ? { kind: "pod", key: records.find(pod).id }
+          : { kind: "attachment", key: attachmentOf(parts, pod, container) };
       const name = isIp(address) ? undefined : canonicalName(address);
       const flow =
         name?.includes(".") === true
           ? { name, ...namedService(protocol, port, ingress) }
           : { ip: parseIp(address, "address"), ...serviceOf(protocol, port) };
-      return policies.explain(id, ingress ? "ingress" : "egress", flow);
+      return policies.explain(owner, ingress ? "ingress" : "egress", flow);
     },
   };
 }
@@ -64,5 +70,27 @@ function namedService(
     "INVALID_ARGUMENT",
     "Names decide about connections that a pod opens to TCP ports 80 and 443 alone",
     { field: "address", hint: "Give the address instead of the name" },
+  );
+}
+
+/** The first attachment of a container. Throws `INTERFACE_NOT_FOUND`, `INVALID_ARGUMENT`. */
+function attachmentOf(
+  { attachments }: Pick<ServiceParts, "attachments">,
+  pod: string,
+  container: string,
+): string {
+  if (pod !== "")
+    throw new PodnetError("INVALID_ARGUMENT", "A pod and a container are given", {
+      field: "container",
+      hint: "Leave one of them out",
+    });
+  const found = attachments
+    .list()
+    .find(({ containerId, plan }) => containerId === container || plan.pod === container);
+  if (found !== undefined) return found.id;
+  throw new PodnetError(
+    "INTERFACE_NOT_FOUND",
+    `No container "${printable(container)}" is attached`,
+    { field: "container", hint: "See podnet cni list" },
   );
 }

@@ -66,6 +66,8 @@ export interface AttachmentPlan {
   readonly names?: readonly string[];
   /** The container's pod, if the runtime names it: `namespace/name`. */
   readonly pod?: string;
+  /** Labels that the runtime gives it, by which policies choose; absent: none. */
+  readonly labels?: Readonly<Record<string, string>>;
   /** ADD was answered a moment ago: plugins after podnet's in the list may be yet to run. */
   readonly awaitsPlugins?: true;
   /** The changes that later plugins made inside. */

@@ -7,6 +7,7 @@ import type { CniResult } from "../../cni/protocol/result.ts";
 import type { BootMoment } from "../../linux/boot-moment.ts";
 import type { Log } from "../../linux/log.ts";
 import type { AttachmentFragment } from "../../network/containers/desired.ts";
+import { hostPart } from "../../network/containers/host-part.ts";
 import type { AttachedFragment } from "../../network/model/desired.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import { KeyedLock } from "../reconcile/keyed-lock.ts";
@@ -114,6 +115,13 @@ export class Attachments implements AsyncDisposable {
   /** A container's part of the host, with its network as it is now. */
   fragmentOf(plan: AttachmentPlan): AttachmentFragment {
     return attachmentFragment(plan, this.#parts.networks.list(), this.#parts.config.cni);
+  }
+
+  /** The host's parts of all containers that have their network or are getting it. */
+  hostParts(): readonly AttachedFragment[] {
+    return this.list()
+      .filter(({ state }) => state !== "deleting")
+      .map(({ plan }) => hostPart(this.fragmentOf(plan)));
   }
 
   /** The attachment that a runtime names so. */

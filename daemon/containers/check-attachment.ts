@@ -10,6 +10,7 @@ import {
   published,
   redirect,
   text,
+  texts,
   u32,
   whole,
 } from "../store/check.ts";
@@ -50,6 +51,7 @@ const plan = fields({
   }),
   claimed: optional(fields({ boot: text, us: whole })),
   pod: optional(text),
+  labels: optional(texts),
   awaitsPlugins: optional(flag),
   later: optional(fields({ mac: optional(mac), mtu: optional(u32), left: optional(list(text)) })),
 });

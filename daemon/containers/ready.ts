@@ -114,6 +114,11 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
     return this.#ready.get(id)?.fragment;
   }
 
+  /** The host's parts of all attached containers, with the rules they have by now. */
+  fragments(): AttachedFragment[] {
+    return [...this.#ready.keys()].flatMap((id) => this.fragmentNow(id) ?? []);
+  }
+
   fragmentNow(id: AttachmentId): AttachedFragment | undefined {
     const ready = this.#ready.get(id);
     if (ready === undefined) return undefined;

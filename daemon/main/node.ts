@@ -202,16 +202,20 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       db,
       decisions,
       network,
-      fragments: () =>
-        records
+      fragments: () => [
+        ...records
           .list()
           .filter(hasMachine)
           .map(({ plan }) => portsOf(plan, networks.list())),
-      holders: () =>
-        records
+        ...attachments.ready.fragments(),
+      ],
+      holders: () => [
+        ...records
           .list()
           .filter((row) => hasMachine(row) || row.state === "creating")
           .map(({ plan }) => portsOf(plan, networks.list())),
+        ...attachments.hostParts(),
+      ],
       relay: parts.relay,
       journal,
       clock,

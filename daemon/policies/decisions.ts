@@ -1,29 +1,27 @@
-import { type Ip, ipOf } from "../../core/address.ts";
-import type { NetworkName, PodId } from "../../core/names.ts";
+import { ipOf } from "../../core/address.ts";
 import type { FragmentKey } from "../../network/model/desired.ts";
 import { compile, type Decisions, policiesOf } from "../../policy/compile.ts";
 import { type Policy, protocols, type Service } from "../../policy/model.ts";
-import type { PodFacts } from "../../policy/selector.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import { listNetworks } from "../networks/store.ts";
-import type { PodRow } from "../pods/store/pod-row.ts";
-import { getPod, listPods } from "../pods/store/pods.ts";
 import type { Database } from "../store/database.ts";
 import { readDocument } from "./read-document.ts";
 import { listPolicies } from "./store.ts";
+import { listSubjects, type Subject, subjectOf } from "./subjects.ts";
 
-/** A pod with what policies look at. */
-interface Subject extends PodFacts {
-  readonly networks: readonly NetworkName[];
+/** Names of pods, and of containers what `Subject.shown` says, that have a policy. */
+export interface Chosen {
+  readonly pods: readonly string[];
+  readonly containers: readonly string[];
 }
 
 /** What was decided in one state of the database. */
 interface Decided {
   readonly changes: number;
-  /** All pods, where some policy chooses by their labels. */
+  /** All pods and containers, where some policy chooses by their labels. */
   readonly pods: readonly Subject[];
   readonly networks: readonly NetworkDefinition[];
-  readonly byPod: Map<string, Decisions | undefined>;
+  readonly byOwner: Map<string, Decisions | undefined>;
 }
 
 /** What podnetd serves at the gateways: names, leases, echoes. */
@@ -49,18 +47,16 @@ export class PolicyDecisions {
     this.#db = db;
   }
 
-  /**
-   * The decisions about a pod's flows; undefined when it has no policy. Containers have none yet.
-   */
+  /** The decisions about the flows of a pod or container; undefined when it has no policy. */
   of({ kind, key }: FragmentKey): Decisions | undefined {
-    if (kind !== "pod" || this.#all.length === 0) return undefined;
+    if (kind === "network" || this.#all.length === 0) return undefined;
     const decided = this.#now();
-    if (!decided.byPod.has(key)) {
-      const row = getPod(this.#db, key as PodId);
-      const decisions = row === undefined ? undefined : this.#decide(subjectOf(row), decided);
-      decided.byPod.set(key, decisions);
+    const owner = `${kind} ${key}`;
+    if (!decided.byOwner.has(owner)) {
+      const subject = subjectOf(this.#db, { kind, key });
+      decided.byOwner.set(owner, subject && this.#decide(subject, decided));
     }
-    return decided.byPod.get(key);
+    return decided.byOwner.get(owner);
   }
 
   /** To be called after policies have changed. */
@@ -81,13 +77,15 @@ export class PolicyDecisions {
     );
   }
 
-  /** The names of the pods that a policy chooses, in order. */
-  chosenBy(policy: Policy): readonly string[] {
-    return listPods(this.#db)
-      .map(subjectOf)
-      .filter((subject) => policiesOf(subject, [], [policy]).length > 0)
-      .map(({ name }) => name)
-      .toSorted();
+  /** What a policy chooses, in the order of what people call it. */
+  chosenBy(policy: Policy): Chosen {
+    const chosen = listSubjects(this.#db).filter(
+      (subject) => policiesOf(subject, [], [policy]).length > 0,
+    );
+    const shown = (kind: Subject["kind"]): readonly string[] => [
+      ...new Set(chosen.filter((each) => each.kind === kind).map((each) => each.shown)),
+    ];
+    return { pods: shown("pod").toSorted(), containers: shown("attachment").toSorted() };
   }
 
   get #all(): readonly Policy[] {
@@ -100,9 +98,9 @@ export class PolicyDecisions {
     if (this.#decided?.changes !== changes)
       this.#decided = {
         changes,
-        pods: this.followsPods ? listPods(this.#db).map(subjectOf) : [],
+        pods: this.followsPods ? listSubjects(this.#db) : [],
         networks: listNetworks(this.#db).map(({ definition }) => definition),
-        byPod: new Map(),
+        byOwner: new Map(),
       };
     return this.#decided;
   }
@@ -130,13 +128,3 @@ const namesPods = ({ egress, ingress }: Policy): boolean =>
   [egress, ingress].some((rules) =>
     rules?.rules.some(({ peers }) => (peers?.pods.length ?? 0) > 0),
   );
-
-function subjectOf({ name, spec, plan }: PodRow): Subject {
-  const given = plan.interfaces.filter(({ network }) => network !== undefined);
-  return {
-    name,
-    labels: spec.labels,
-    addresses: given.flatMap(({ addresses }) => addresses.map((prefix): Ip => ipOf(prefix))),
-    networks: given.flatMap(({ network }) => network ?? []),
-  };
-}

@@ -1,7 +1,7 @@
 import type { Ip } from "../../core/address.ts";
 import type { Clock } from "../../core/clock.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
-import { type PodId, printable } from "../../core/names.ts";
+import { printable } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { FragmentKey, PluggedFragment } from "../../network/model/desired.ts";
@@ -17,7 +17,7 @@ import type { Journal } from "../events/journal.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
 import type { Database } from "../store/database.ts";
 import type { HolderId } from "../store/holder.ts";
-import type { PolicyDecisions } from "./decisions.ts";
+import type { Chosen, PolicyDecisions } from "./decisions.ts";
 import { readDocument } from "./read-document.ts";
 import { RelayedPods, type RelayProcess } from "./relayed-pods.ts";
 import { deletePolicy, listPolicies, type PolicyRow, putPolicy } from "./store.ts";
@@ -30,9 +30,9 @@ export interface PoliciesParts {
   readonly db: Database;
   readonly decisions: PolicyDecisions;
   readonly network: Pick<HostNetwork, "apply" | "remove">;
-  /** Pods that run. */
+  /** Pods that run, and containers that are attached. */
   readonly fragments: () => readonly PluggedFragment[];
-  /** Pods that may have connections, and those that are about to. */
+  /** Pods and containers that may have connections, and those that are about to. */
   readonly holders: () => readonly PluggedFragment[];
   /** The relay's process; without it connections whose name decides stay closed. */
   readonly relay: RelayProcess | undefined;
@@ -98,15 +98,15 @@ export class Policies implements AsyncDisposable, NamePolicies {
     });
   }
 
-  /** The names of the pods that a policy chooses, in order. */
-  chosenBy(policy: Policy): readonly string[] {
+  /** The pods and containers that a policy chooses. */
+  chosenBy(policy: Policy): Chosen {
     return this.#parts.decisions.chosenBy(policy);
   }
 
-  /** What would become of a pod's flow, by the rules that are in force. */
-  explain(id: PodId, direction: "egress" | "ingress", flow: Flow): Omit<Decision, "by"> {
+  /** What would become of a flow of a pod or container, by the rules that are in force. */
+  explain(owner: FragmentKey, direction: "egress" | "ingress", flow: Flow): Omit<Decision, "by"> {
     const none = { policy: "podnet", rule: "default", reason: "no policy applies" };
-    return this.decide({ kind: "pod", key: id }, direction, flow) ?? { verdict: "allow", ...none };
+    return this.decide(owner, direction, flow) ?? { verdict: "allow", ...none };
   }
 
   /** The decision about a flow of a pod or container; undefined where no policy applies. */
@@ -153,7 +153,11 @@ export class Policies implements AsyncDisposable, NamePolicies {
   }
 
   of(holder: HolderId): DecisionList | undefined {
-    const egress = this.#parts.decisions.of({ kind: "pod", key: holder })?.egress;
+    const { decisions } = this.#parts;
+    const own =
+      decisions.of({ kind: "pod", key: holder }) ??
+      decisions.of({ kind: "attachment", key: holder });
+    const egress = own?.egress;
     return egress !== undefined && namesDecide(egress) ? egress : undefined;
   }
 

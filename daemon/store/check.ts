@@ -67,6 +67,13 @@ export const list =
     return undefined;
   };
 
+/** Texts by any names. */
+export const texts: Check = (value) => {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return " is no object";
+  const wrong = Object.values(value).some((each) => typeof each !== "string");
+  return wrong ? " has something else than text" : undefined;
+};
+
 export const fields = (checks: Readonly<Record<string, Check>>): Check => {
   const all = Object.entries(checks);
   return (value) => {

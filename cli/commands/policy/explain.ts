@@ -9,28 +9,31 @@ Examples:
   podnet policy explain web 192.0.2.7 443
   podnet policy explain web api.example.com
   podnet policy explain web 192.0.2.53 53 --protocol udp
-  podnet policy explain web 10.0.0.9 80 --ingress`;
+  podnet policy explain web 10.0.0.9 80 --ingress
+  podnet policy explain --container default/web 192.0.2.7 443`;
 
 interface ExplainOptions extends OutputOptions {
   readonly protocol: string;
   readonly ingress?: boolean;
+  readonly container?: boolean;
 }
 
 /** `podnet policy explain`. */
 export function addExplain(group: Command, context: Context): void {
   addOutput(group.command("explain").description("say what would become of a flow, and why"))
-    .argument("<pod>", "the pod")
+    .argument("<pod>", "the pod; or a container's ID, or NAMESPACE/NAME of its pod")
     .argument("<address>", "the other side's address, or the name that a connection says")
     .argument("[port]", "the port that the connection is opened to; none for ICMP, 443 for a name")
     .option("--protocol <protocol>", "tcp, udp, sctp or icmp; tcp with a port, else icmp", "")
     .option("--ingress", "the other side opens the connection to the pod")
+    .option("--container", "the first argument is a container of a CNI runtime")
     .addHelpText("after", explainExamples)
     .action(
       async (pod: string, address: string, port: string | undefined, options: ExplainOptions) => {
         const answer = await withPodnet(context, options, (podnet, signal) =>
           podnet.policies.explain(
             {
-              pod,
+              ...(options.container === true ? { container: pod } : { pod }),
               address,
               protocol: options.protocol,
               ingress: options.ingress === true,

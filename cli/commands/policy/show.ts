@@ -14,9 +14,12 @@ export async function printPolicies(
     await printDocument(io, output, document("PolicyList", { items }));
     return;
   }
-  const rows = policies.map(({ name, pods }) => [
+  const shown = (names: readonly string[]): string =>
+    names.length === 0 ? "-" : harmless(names.join(", "));
+  const rows = policies.map(({ name, pods, containers }) => [
     harmless(name),
-    pods.length === 0 ? "-" : harmless(pods.join(", ")),
+    shown(pods),
+    shown(containers),
   ]);
-  io.stdout.write(table(["NAME", "PODS"], rows));
+  io.stdout.write(table(["NAME", "PODS", "CONTAINERS"], rows));
 }

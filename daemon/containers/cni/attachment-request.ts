@@ -1,11 +1,12 @@
 import { create } from "@bufbuild/protobuf";
 import { PublishedPortSchema } from "../../../api/gen/podnet/v1/pod_spec_pb.ts";
 import type { PortSpec } from "../../../api/pod-spec.ts";
+import { validateLabels } from "../../../api/validate.ts";
 import { validatePorts } from "../../../api/validate-ports.ts";
 import { kubernetesPod } from "../../../cni/protocol/args.ts";
 import { type CniPort, parseWantedIp } from "../../../cni/protocol/capabilities.ts";
 import { read } from "../../../cni/protocol/json.ts";
-import { cniError } from "../../../cni/protocol/refusal.ts";
+import { cniError, refusal } from "../../../cni/protocol/refusal.ts";
 import type { CniRequest } from "../../../cni/protocol/request.ts";
 import { type IfName, isDnsLabel } from "../../../core/names.ts";
 import { type Ip, type IpPrefix, ipOf, type Mac, parseUnicastMac } from "../../../core/address.ts";
@@ -28,6 +29,8 @@ export interface AttachmentRequest
   readonly names: readonly string[];
   /** The pod of the request, if the runtime names it: `namespace/name`. */
   readonly pod?: string;
+  /** By which policies choose it. */
+  readonly labels: Readonly<Record<string, string>>;
   /**
    * OpenShift SDN: the host's end of an existing veth pair, whose other end OpenShift's plugin sets
    * up.
@@ -54,8 +57,34 @@ export function attachmentRequest(
     ports: portsOf(capabilities.portMappings),
     names: namesOf(capabilities.aliases, args.get("K8S_POD_NAME")),
     ...(pod === undefined ? {} : { pod: `${pod.namespace}/${pod.name}` }),
+    labels: labelsOf(capabilities.annotations, config.args.labels),
     ...(hostVeth === undefined ? {} : { hostVeth }),
   };
+}
+
+/** The annotation of a pod that gives labels to its container: `role=builder,app=web`. */
+const labelsAnnotation = "podnet/labels";
+
+/**
+ * Labels by the annotation, then those of `args`. Wrong ones fail the ADD: without a label a
+ * container could go without the policy that is meant for it.
+ */
+function labelsOf(
+  annotations: ReadonlyMap<string, string>,
+  given: ReadonlyMap<string, string>,
+): Readonly<Record<string, string>> {
+  const text = annotations.get(labelsAnnotation) ?? "";
+  const pairs = text === "" ? [] : text.split(",").map((pair) => pair.trim());
+  const annotated = pairs.map((pair): [string, string] => {
+    const equals = pair.indexOf("=");
+    if (equals > 0) return [pair.slice(0, equals), pair.slice(equals + 1)];
+    throw refusal(`Annotation ${labelsAnnotation} is not KEY=VALUE,KEY=VALUE`, {
+      cni: cniError.config,
+      field: labelsAnnotation,
+      hint: "Write labels such as role=builder,app=web",
+    });
+  });
+  return validateLabels(Object.fromEntries([...annotated, ...given]));
 }
 
 const bare = (ip: Ip | IpPrefix): Ip => (ip.includes("/") ? ipOf(ip as IpPrefix) : (ip as Ip));

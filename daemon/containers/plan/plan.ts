@@ -25,7 +25,7 @@ export function planAttachment(
   snapshot: AttachmentSnapshot,
 ): AttachmentPlan {
   const { id, network } = snapshot;
-  const { containerId, ifName, netns, config, hostVeth, names, pod } = request;
+  const { containerId, ifName, netns, config, hostVeth, names, pod, labels } = request;
   refuseTaken(request);
   checkPortRoom({ bridge: network.bridge, used: snapshot.ports, wanted: 1 });
   const addresses = chooseAddresses(request.ips, snapshot);
@@ -67,6 +67,7 @@ export function planAttachment(
     dns: planDns(config, snapshot),
     ...(names.length === 0 ? {} : { names }),
     ...(pod === undefined ? {} : { pod }),
+    ...(Object.keys(labels).length === 0 ? {} : { labels }),
   };
 }
 

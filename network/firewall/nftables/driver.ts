@@ -197,7 +197,9 @@ export class NftablesDriver implements FirewallDriver {
       return this.#changes({ base: "keep", remove: [...owned], add: [] });
     const present = (id: string): Element | undefined => elements.get(id);
     const edit = diffElements({ wanted, owned, present });
-    const fill = this.#missing(chains, base);
+    const led = new Set(wanted.map(chainOf));
+    const needed = chains.filter(({ name }) => led.has(name));
+    const fill = this.#missing(needed, base);
     const isAnew = base === "remake" || (base === "make" && !this.#options.table.exists);
     if (!isAnew) return this.#changes({ base, ...edit, ...fill });
     // Elements of other owners are deleted with the table and come back with the new one.

@@ -81,7 +81,13 @@ const config = {
   mtu: 1400,
   serviceCidr: ["172.30.0.0/16"],
   dns: { nameservers: ["10.0.0.1"] },
-  args: { cni: { ips: ["10.0.0.7"], mac: "0a:58:0a:00:00:07" } },
+  args: {
+    cni: {
+      ips: ["10.0.0.7"],
+      mac: "0a:58:0a:00:00:07",
+      labels: [{ key: "role", value: "builder" }],
+    },
+  },
   runtimeConfig: capabilities,
   prevResult: previous,
   "cni.dev/valid-attachments": [{ containerID: "c1", ifname: "eth0" }],
@@ -181,6 +187,7 @@ const requests: Target = {
     call({}, { ...config, serviceCidr: ["x"] }),
     call({}, { ...config, dns: { domain: "d" } }),
     call({}, { ...config, args: { cni: { mac: "x" } } }),
+    call({}, { ...config, args: { cni: { labels: [{ key: 5 }, {}, "role"] } } }),
     ...[
       { portMappings: {} },
       { portMappings: [{ hostPort: 1 }] },

@@ -18,7 +18,7 @@ const codes = ["INVALID_ARGUMENT", "UNKNOWN_FIELD", "ADDRESS_INVALID"] as const;
 
 const policy = {
   name: "p",
-  applies_to: { labels: { app: "web" }, namespace: "prod" },
+  applies_to: { labels: { app: "web" }, namespace: "prod", pods: ["db"], networks: ["blue"] },
   default: "deny",
   rules: [
     {
@@ -92,6 +92,8 @@ const seeds: readonly unknown[] = [
   { name: "p", quota: 1 },
   { name: "p", rules: [null, 5] },
   { name: "p", rules: {} },
+  { name: "p", default: "deny", applies_to: { networks: [] } },
+  { name: "p", default: "deny", applies_to: { pods: [7], label: {} } },
   { name: "p", rules: Array.from({ length: 501 }) },
   { name: "p", rules: [policy.rules[0], policy.rules[0]] },
   rule({ cidrs: [] }),

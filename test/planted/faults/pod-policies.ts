@@ -87,4 +87,26 @@ export const podPoliciesFaults: readonly Fault[] = [
       title: "a network that admits the sender takes its packets; another one does not",
     },
   },
+  {
+    kind: "access",
+    name: "a policy of networks is that of pods on any network",
+    file: "policy/selector.ts",
+    find: "(pod.networks ?? []).some((name) => target.networks?.includes(name)));",
+    put: "(pod.networks ?? []).some((name) => name !== target.networks?.[0]));",
+    noticedBy: {
+      file: "test/unit/policy/decide.test.ts",
+      title: "a policy chooses by name and by network, and all its conditions hold",
+    },
+  },
+  {
+    kind: "access",
+    name: "the annotation of a pod gives its container no labels",
+    file: "daemon/containers/cni/attachment-request.ts",
+    find: "return validateLabels(Object.fromEntries([...annotated, ...given]));",
+    put: "return validateLabels(Object.fromEntries([...given]));",
+    noticedBy: {
+      file: "test/unit/daemon/containers/plan.test.ts",
+      title: "the plan of a container: labels of the configuration, and of the pod's annotation",
+    },
+  },
 ];

@@ -192,6 +192,30 @@ test("several policies stand one after the other, and one that denies by default
   t.is(said(decide(none.egress, flow("tcp 169.254.169.254 80"))), "deny podnet/metadata");
 });
 
+test("a policy chooses by name and by network, and all its conditions hold", (t) => {
+  const facts = (name: string, ...networks: string[]): PodFacts => ({
+    ...pod(name, "192.0.2.1", { app: name }),
+    networks,
+  });
+  const all = [facts("web", "blue"), facts("db", "red", "blue"), facts("alone")];
+  const chosen = (applies_to: object): string =>
+    all
+      .filter((one) => {
+        const policy = readPolicy({ name: "p", default: "deny", applies_to });
+        return policiesOf(one, [], [policy]).length > 0;
+      })
+      .map(({ name }) => name)
+      .join(" ");
+  t.is(chosen({}), "web db alone");
+  t.is(chosen({ networks: ["blue", "green"] }), "web db");
+  t.is(chosen({ networks: ["red"] }), "db");
+  t.is(chosen({ pods: ["alone", "web", "none"] }), "web alone");
+  t.is(chosen({ pods: ["alone", "web"], networks: ["blue"] }), "web");
+  t.is(chosen({ labels: { app: "db" }, networks: ["blue"] }), "db");
+  t.is(chosen({ labels: { app: "web" }, networks: ["red"] }), "");
+  t.is(chosen({ pods: ["web"], namespace: "prod" }), "");
+});
+
 test("a policy that chooses by label comes after those that the pod names, and once", (t) => {
   const [a, b, c] = ["a", "b", "c"].map((name) =>
     readPolicy({

@@ -5,7 +5,12 @@ import { readInlineRules, readPolicy } from "../../../policy/read-policy.ts";
 test("a policy file is read whole: names, reasons, addresses, domains, pods, ports", (t) => {
   const policy = readPolicy({
     name: "builds",
-    applies_to: { labels: { role: "builder" }, namespace: "ci" },
+    applies_to: {
+      labels: { role: "builder" },
+      namespace: "ci",
+      pods: ["one", "two"],
+      networks: ["blue"],
+    },
     default: "deny",
     rules: [
       {
@@ -31,6 +36,8 @@ test("a policy file is read whole: names, reasons, addresses, domains, pods, por
     appliesTo: {
       labels: [{ key: "role", operator: "In", values: ["builder"] }],
       namespace: [{ key: "kubernetes.io/metadata.name", operator: "In", values: ["ci"] }],
+      pods: ["one", "two"],
+      networks: ["blue"],
     },
     egress: {
       default: "deny",

@@ -11,7 +11,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/policy_service.proto.
  */
 export const file_podnet_v1_policy_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch5wb2RuZXQvdjEvcG9saWN5X3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSJPCgZQb2xpY3kSDAoEbmFtZRgBIAEoCRIpCghkb2N1bWVudBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDAoEcG9kcxgDIAMoCSIgChBHZXRQb2xpY3lSZXF1ZXN0EgwKBG5hbWUYASABKAkiNgoRR2V0UG9saWN5UmVzcG9uc2USIQoGcG9saWN5GAEgASgLMhEucG9kbmV0LnYxLlBvbGljeSIVChNMaXN0UG9saWNpZXNSZXF1ZXN0IjsKFExpc3RQb2xpY2llc1Jlc3BvbnNlEiMKCHBvbGljaWVzGAEgAygLMhEucG9kbmV0LnYxLlBvbGljeSJSChJBcHBseVBvbGljeVJlcXVlc3QSKQoIZG9jdW1lbnQYASABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EhEKCXBsYW5fb25seRgCIAEoCCI4ChNBcHBseVBvbGljeVJlc3BvbnNlEiEKBnBvbGljeRgBIAEoCzIRLnBvZG5ldC52MS5Qb2xpY3kiIwoTRGVsZXRlUG9saWN5UmVxdWVzdBIMCgRuYW1lGAEgASgJIicKFERlbGV0ZVBvbGljeVJlc3BvbnNlEg8KB2V4aXN0ZWQYASABKAgicwoURXhwbGFpblBvbGljeVJlcXVlc3QSCwoDcG9kGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSEQoEcG9ydBgDIAEoDUgAiAEBEhAKCHByb3RvY29sGAQgASgJEg8KB2luZ3Jlc3MYBSABKAhCBwoFX3BvcnQiVgoVRXhwbGFpblBvbGljeVJlc3BvbnNlEg8KB3ZlcmRpY3QYASABKAkSDgoGcG9saWN5GAIgASgJEgwKBHJ1bGUYAyABKAkSDgoGcmVhc29uGAQgASgJMvsCCg1Qb2xpY3lTZXJ2aWNlEkAKA0dldBIbLnBvZG5ldC52MS5HZXRQb2xpY3lSZXF1ZXN0GhwucG9kbmV0LnYxLkdldFBvbGljeVJlc3BvbnNlEkcKBExpc3QSHi5wb2RuZXQudjEuTGlzdFBvbGljaWVzUmVxdWVzdBofLnBvZG5ldC52MS5MaXN0UG9saWNpZXNSZXNwb25zZRJGCgVBcHBseRIdLnBvZG5ldC52MS5BcHBseVBvbGljeVJlcXVlc3QaHi5wb2RuZXQudjEuQXBwbHlQb2xpY3lSZXNwb25zZRJJCgZEZWxldGUSHi5wb2RuZXQudjEuRGVsZXRlUG9saWN5UmVxdWVzdBofLnBvZG5ldC52MS5EZWxldGVQb2xpY3lSZXNwb25zZRJMCgdFeHBsYWluEh8ucG9kbmV0LnYxLkV4cGxhaW5Qb2xpY3lSZXF1ZXN0GiAucG9kbmV0LnYxLkV4cGxhaW5Qb2xpY3lSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_struct]);
+  fileDesc("Ch5wb2RuZXQvdjEvcG9saWN5X3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSJjCgZQb2xpY3kSDAoEbmFtZRgBIAEoCRIpCghkb2N1bWVudBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDAoEcG9kcxgDIAMoCRISCgpjb250YWluZXJzGAQgAygJIiAKEEdldFBvbGljeVJlcXVlc3QSDAoEbmFtZRgBIAEoCSI2ChFHZXRQb2xpY3lSZXNwb25zZRIhCgZwb2xpY3kYASABKAsyES5wb2RuZXQudjEuUG9saWN5IhUKE0xpc3RQb2xpY2llc1JlcXVlc3QiOwoUTGlzdFBvbGljaWVzUmVzcG9uc2USIwoIcG9saWNpZXMYASADKAsyES5wb2RuZXQudjEuUG9saWN5IlIKEkFwcGx5UG9saWN5UmVxdWVzdBIpCghkb2N1bWVudBgBIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSEQoJcGxhbl9vbmx5GAIgASgIIjgKE0FwcGx5UG9saWN5UmVzcG9uc2USIQoGcG9saWN5GAEgASgLMhEucG9kbmV0LnYxLlBvbGljeSIjChNEZWxldGVQb2xpY3lSZXF1ZXN0EgwKBG5hbWUYASABKAkiJwoURGVsZXRlUG9saWN5UmVzcG9uc2USDwoHZXhpc3RlZBgBIAEoCCKGAQoURXhwbGFpblBvbGljeVJlcXVlc3QSCwoDcG9kGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSEQoEcG9ydBgDIAEoDUgAiAEBEhAKCHByb3RvY29sGAQgASgJEg8KB2luZ3Jlc3MYBSABKAgSEQoJY29udGFpbmVyGAYgASgJQgcKBV9wb3J0IlYKFUV4cGxhaW5Qb2xpY3lSZXNwb25zZRIPCgd2ZXJkaWN0GAEgASgJEg4KBnBvbGljeRgCIAEoCRIMCgRydWxlGAMgASgJEg4KBnJlYXNvbhgEIAEoCTL7AgoNUG9saWN5U2VydmljZRJACgNHZXQSGy5wb2RuZXQudjEuR2V0UG9saWN5UmVxdWVzdBocLnBvZG5ldC52MS5HZXRQb2xpY3lSZXNwb25zZRJHCgRMaXN0Eh4ucG9kbmV0LnYxLkxpc3RQb2xpY2llc1JlcXVlc3QaHy5wb2RuZXQudjEuTGlzdFBvbGljaWVzUmVzcG9uc2USRgoFQXBwbHkSHS5wb2RuZXQudjEuQXBwbHlQb2xpY3lSZXF1ZXN0Gh4ucG9kbmV0LnYxLkFwcGx5UG9saWN5UmVzcG9uc2USSQoGRGVsZXRlEh4ucG9kbmV0LnYxLkRlbGV0ZVBvbGljeVJlcXVlc3QaHy5wb2RuZXQudjEuRGVsZXRlUG9saWN5UmVzcG9uc2USTAoHRXhwbGFpbhIfLnBvZG5ldC52MS5FeHBsYWluUG9saWN5UmVxdWVzdBogLnBvZG5ldC52MS5FeHBsYWluUG9saWN5UmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_struct]);
 
 /**
  * @generated from message podnet.v1.Policy
@@ -35,6 +35,14 @@ export type Policy = Message<"podnet.v1.Policy"> & {
    * @generated from field: repeated string pods = 3;
    */
   pods: string[];
+
+  /**
+   * Containers of CNI runtimes that have it, in order: `namespace/name` of the pod if the runtime
+   * names one, else the container's ID.
+   *
+   * @generated from field: repeated string containers = 4;
+   */
+  containers: string[];
 };
 
 /**
@@ -122,7 +130,7 @@ export type ApplyPolicyRequest = Message<"podnet.v1.ApplyPolicyRequest"> & {
   document?: JsonObject | undefined;
 
   /**
-   * Only check it, and report the pods that it would have.
+   * Only check it, and report the pods and containers that would have it.
    *
    * @generated from field: bool plan_only = 2;
    */
@@ -192,7 +200,7 @@ export const DeletePolicyResponseSchema: GenMessage<DeletePolicyResponse> = /*@_
  */
 export type ExplainPolicyRequest = Message<"podnet.v1.ExplainPolicyRequest"> & {
   /**
-   * Id or name of the pod.
+   * Id or name of the pod. Empty: `container` is asked about.
    *
    * @generated from field: string pod = 1;
    */
@@ -225,6 +233,14 @@ export type ExplainPolicyRequest = Message<"podnet.v1.ExplainPolicyRequest"> & {
    * @generated from field: bool ingress = 5;
    */
   ingress: boolean;
+
+  /**
+   * A container's ID, or `namespace/name` of its pod, instead of `pod`. On several networks it is
+   * the container's interface that was attached first.
+   *
+   * @generated from field: string container = 6;
+   */
+  container: string;
 };
 
 /**
@@ -314,7 +330,7 @@ export const PolicyService: GenService<{
     output: typeof DeletePolicyResponseSchema;
   },
   /**
-   * What would become of a flow of a pod, and which rule decides. Sends nothing.
+   * What would become of a flow of a pod or container, and which rule decides. Sends nothing.
    *
    * @generated from rpc podnet.v1.PolicyService.Explain
    */

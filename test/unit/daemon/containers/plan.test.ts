@@ -244,6 +244,15 @@ const cases: Readonly<Record<string, readonly [asks: Case, gets: object]>> = {
     },
     { pod: "shop/web-1", fragment: { isolated: true } },
   ],
+  "labels of the configuration, and of the pod's annotation": [
+    {
+      asked: {
+        args: { ips: [], labels: new Map([["role", "builder"]]) },
+        capabilities: { annotations: new Map([["podnet/labels", "role=other, app=web"]]) },
+      },
+    },
+    { labels: { role: "builder", app: "web" } },
+  ],
 };
 
 for (const [what, [asks, gets]] of Object.entries(cases))
@@ -251,7 +260,15 @@ for (const [what, [asks, gets]] of Object.entries(cases))
 
 test("what no caller asked for stands in no plan", (t) => {
   const plan = plannedWhole({});
-  const decided = ["published", "portsHeldByRuntime", "pod", "bandwidth", "hostVeth", "namespace"];
+  const decided = [
+    "published",
+    "portsHeldByRuntime",
+    "pod",
+    "labels",
+    "bandwidth",
+    "hostVeth",
+    "namespace",
+  ];
   for (const name of decided) t.false(name in plan, name);
   for (const name of ["published", "rates", "madeByCaller", "namespace"])
     t.false(name in plan.fragment, name);
