@@ -124,11 +124,14 @@ export class Policies implements AsyncDisposable, NamePolicies {
     return policy;
   }
 
-  /** Whether there was one. */
+  /** Whether there was one. What an earlier change could not do is tried again in either case. */
   async delete(name: string): Promise<boolean> {
     const { journal, db } = this.#parts;
-    if (!this.list().some((policy) => policy.name === name)) return false;
-    journal.transact("policy", () => deletePolicy(db, name));
+    if (!this.list().some((policy) => policy.name === name)) {
+      if (!this.#queue.degraded().next().done) await this.#changed();
+      return false;
+    }
+    journal.transact("delete policy", () => deletePolicy(db, name));
     await this.#changed();
     return true;
   }
@@ -176,8 +179,8 @@ export class Policies implements AsyncDisposable, NamePolicies {
 
   async #changed(): Promise<void> {
     this.#parts.decisions.changed();
-    await this.#queue.run("rules", () => this.#write());
-    await this.#follows();
+    // Either is tried again by itself, whatever becomes of the other.
+    await Promise.all([this.#queue.run("rules", () => this.#write()), this.#follows()]);
   }
 
   #follows(): Promise<void> {

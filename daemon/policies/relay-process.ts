@@ -1,5 +1,13 @@
 import { createHash } from "node:crypto";
-import { chmodSync, chownSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+} from "node:fs";
 import type { Socket } from "node:net";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -54,11 +62,12 @@ export class HostRelay implements RelayProcess {
   async end(): Promise<void> {
     const { directory } = this.#options;
     for (const name of controls(directory)) {
-      const socket = path.join(directory, name);
-      using connection = await connected(socket);
+      using connection = await connected(path.join(directory, name));
       if (connection !== undefined) await endPeer(connection, name);
-      perform("file", "remove control socket", () => rmSync(socket, { force: true }));
     }
+    // One that has no socket yet ends as well, for it cannot make any without the directory.
+    if (existsSync(directory))
+      perform("file", "remove relay's directory", () => rmSync(directory, { recursive: true }));
   }
 
   #control(): string {

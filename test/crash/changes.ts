@@ -7,6 +7,7 @@ import { type AttachedChange, attachedChanges } from "./attached.ts";
 import type { Worker } from "./worker.ts";
 import { type MixedChange, mixedChanges, mixedWhole } from "./mixed.ts";
 import { create, subject } from "./pods.ts";
+import { type PolicedChange, policedChanges } from "./policed.ts";
 
 /** What is changed of a node or of a pod that runs. */
 export type Change =
@@ -23,6 +24,7 @@ export type Change =
   | "stop"
   | MixedChange
   | DiskChange
+  | PolicedChange
   | AgentlessChange
   | AttachedChange;
 
@@ -131,6 +133,7 @@ export const changes: Readonly<Record<Change, Acts>> = {
   },
   ...mixedChanges,
   ...diskChanges,
+  ...policedChanges,
   ...agentlessChanges,
   ...attachedChanges,
 };
@@ -175,6 +178,8 @@ export const whole: Readonly<Record<Change, readonly string[]>> = {
   "disk-create": [plainPod],
   "disk-start": [plainPod],
   "disk-delete": [plainPod],
+  "names-apply": [plainPod],
+  "names-delete": [plainPod],
   "agentless-create": [plainPod],
   "agentless-add": two,
   "agentless-stop": [plainPod],

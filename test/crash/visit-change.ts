@@ -6,6 +6,7 @@ import { recorded, unhealthy } from "./inspect.ts";
 import type { Worker } from "./worker.ts";
 import { judged, type Outcome, type Visit } from "./outcome.ts";
 import { bystander, remove, restart, started, subject } from "./pods.ts";
+import { policedChanges, policy } from "./policed.ts";
 
 /** Longest that what failed may take to be put right, milliseconds. */
 const deadlineMs = 20_000;
@@ -70,14 +71,23 @@ export async function looked(
     problems.push("the subject is gone, and its addresses with it");
   if (there && stays === "network" && !networks.some(({ name }) => name === extra))
     problems.push("the network is gone");
-  const { drift, parts } = await worker.client.node.diff({});
+  const { drift, parts } = await differences(worker, change);
   if (drift) problems.push(JSON.stringify(parts.filter(({ found }) => found.length > 0)));
   await remove(worker, subject);
   await worker.client.networks.delete({ name: extra });
+  await worker.client.policies.delete({ name: policy });
   problems.push(...(await worker.amiss(false)));
   const left = await worker.changes(baselines.withBystander, recorded(pods));
   problems.push(...left.filter((line) => !tables.test(line)));
   return problems.map((problem) => `${when}: ${problem}`);
+}
+
+/** A change of a policy is stored first, and tried again by podnetd where the host refuses it. */
+async function differences({ client }: Worker, change: Change) {
+  for (const deadline = performance.now() + deadlineMs; ; await delay(50)) {
+    const found = await client.node.diff({});
+    if (!found.drift || !(change in policedChanges) || performance.now() > deadline) return found;
+  }
 }
 
 /** What the first rule of IPv6 brings: the tables that ip6tables-nft makes for whoever asks it. */
