@@ -7,7 +7,7 @@ import {
   type Stats,
 } from "node:fs";
 import path from "node:path";
-import { create, type WriteEntry } from "tar";
+import { WriteEntry } from "tar";
 import { usage } from "../usage.ts";
 import { landingOf } from "./endpoint.ts";
 import { type Guest, lookInGuest, nothingThere, withoutTar } from "./in-guest.ts";
@@ -57,15 +57,21 @@ function statOf(source: string, followLinks: boolean): Stats {
   }
 }
 
+/** Bytes of a file that are read at a time. */
+const readBytes = 256 * 1024;
+/** An archive ends with two blocks of zeros (POSIX.1-2001, pax, "ustar Interchange Format"). */
+const archiveEnd = new Uint8Array(1024);
+
 /**
  * A source as an archive: one entry of that name and all below it, or, without a name, all that is
- * in it.
+ * in it. (Entries are written one by one: tar's own writer of archives, with several under way, on a
+ * busy host now and then ends twice and throws where nothing can catch it, 7.5.23.)
  */
-export function pack(
+export async function* pack(
   source: string,
   name: string | undefined,
   follow: boolean,
-): AsyncIterable<Uint8Array> {
+): AsyncGenerator<Uint8Array> {
   const whole = path.resolve(source);
   const cwd = name === undefined ? whole : path.dirname(whole);
   const base = path.basename(whole);
@@ -85,15 +91,20 @@ export function pack(
   // Unpacking into a directory changes its time, which not every tar restores afterwards:
   // directories follow once more, the innermost first.
   const again = all.filter(({ isDirectory }) => isDirectory).toReversed();
-  // A name that begins with @ would be taken for an archive to be put in.
-  const packed = create(
-    { cwd, follow, onWriteEntry, noDirRecurse: true, maxReadSize: 256 * 1024 },
-    [...all, ...again].map(({ file }) => `./${file}`),
-  );
-  // Whoever reads it hears of errors until its end. After it, tar 7.5 on a busy host may report
-  // "write after end" of a writer that has finished: without a listener that ends the process.
-  packed.on("error", () => {});
-  return packed;
+  const linkCache = new Map<`${number}:${number}`, string>();
+  for (const { file } of [...all, ...again]) {
+    const absolute = path.join(cwd, file);
+    const statCache = new Map([[absolute, statOf(absolute, follow)]]);
+    yield* new WriteEntry(`./${file}`, {
+      cwd,
+      absolute,
+      maxReadSize: readBytes,
+      linkCache,
+      statCache,
+      onWriteEntry,
+    });
+  }
+  yield archiveEnd;
 }
 
 /**
