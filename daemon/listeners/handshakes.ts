@@ -84,6 +84,9 @@ export class Handshakes {
       limits.ms,
     ).unref();
     const entry: Unfinished = { socket, source, timer };
+    // Its client has given up an earlier one, and taken its port again.
+    const earlier = this.#unfinished.get(ends);
+    if (earlier !== undefined) this.#end(ends, earlier, "tls");
     source.unfinished.add(entry);
     this.#unfinished.set(ends, entry);
     socket.once("close", () => end("tls"));

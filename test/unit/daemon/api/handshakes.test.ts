@@ -96,16 +96,17 @@ function honest(port: number, localAddress: string): Promise<string> {
 }
 
 /**
- * Sockets of the server's end that are there, whatever their state, but for the one that listens.
+ * Sockets of the server's end that are there, whatever their state, but for the one that listens:
+ * their lines of /proc/net/tcp.
  */
-function socketsAt(port: number): number {
+function socketsAt(port: number): readonly string[] {
   const local = `:${port.toString(16).toUpperCase().padStart(4, "0")}`;
   const rows = readFileSync("/proc/self/net/tcp", "utf8").trim().split("\n").slice(1);
   return rows.filter((row) => {
     const [, own = "", , state, , , , , , inode] = row.trim().split(/\s+/);
     // 0A listens; without an inode it is the kernel's alone.
     return own.endsWith(local) && state !== "0A" && inode !== "0";
-  }).length;
+  });
 }
 
 async function serve(
@@ -142,8 +143,8 @@ test("handshakes that are never finished keep out no caller with a certificate, 
   }
   t.is(await honest(port, "127.0.0.9"), "HTTP/1.1 200");
   const until = Date.now() + 10_000;
-  while (socketsAt(port) > 0 && Date.now() < until) await delay(50);
-  t.is(socketsAt(port), 0);
+  while (socketsAt(port).length > 0 && Date.now() < until) await delay(50);
+  t.deepEqual(socketsAt(port), []);
   // Each is counted once, whatever ended it.
   t.is(sum(serving.refused), attackers.length, JSON.stringify([...serving.refused]));
 });
@@ -167,9 +168,9 @@ function pool(handshakes: number) {
   let reason = "";
   const all = new Handshakes({ limits, clock, refused: (why) => (reason = why) });
   let ports = 0;
-  const begin = (remoteAddress: string): Socket => {
+  const begin = (remoteAddress: string, remotePort = ports++): Socket => {
     const fake = new EventEmitter();
-    const ends = { remoteAddress, remotePort: ports++, localAddress: "::1" };
+    const ends = { remoteAddress, remotePort, localAddress: "::1" };
     const destroy = (): void => {
       ended.push(`${remoteAddress}: ${reason}`);
       fake.emit("close");
@@ -190,6 +191,18 @@ test("a full pool of handshakes ends the oldest of the source that has the most"
   t.deepEqual(ended, ["10.0.0.2: handshakes"]);
   begin("10.0.0.9");
   t.is(ended[1], "10.0.0.1: handshakes");
+});
+
+test("a client that takes its port again before its last connection has ended holds one place", (t) => {
+  const { begin, ended } = pool(8);
+  for (let i = 0; i < 5; i++) begin("10.0.0.1", 5555);
+  t.deepEqual(
+    ended,
+    Array.from({ length: 4 }, () => "10.0.0.1: tls"),
+  );
+  // A quarter of the pool is still its source's: one more, and not the oldest in its place.
+  begin("10.0.0.1", 5556);
+  t.is(ended.length, 4);
 });
 
 test("addresses of one IPv6 network are one source; what is finished takes no place", (t) => {
