@@ -64,8 +64,8 @@ const archiveEnd = new Uint8Array(1024);
 
 /**
  * A source as an archive: one entry of that name and all below it, or, without a name, all that is
- * in it. (Entries are written one by one: tar 7.5.23's own writer of archives has several under way,
- * and on a busy host it sometimes ends twice and throws where nothing can catch it.)
+ * in it. (Entries are written one by one. tar 7.5.23's own writer of archives has several under
+ * way, and on a busy host it sometimes ends twice and throws where nothing can catch it.)
  */
 export async function* pack(
   source: string,
