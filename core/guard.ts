@@ -28,6 +28,8 @@ export type Place =
   | "guest"
   /** Events of etcd. */
   | "etcd"
+  /** Events of pods that policies follow. */
+  | "policies"
   /** Connections of pods that the relay passes on. */
   | "relay"
   /** Echoes and tunnels of overlays. */

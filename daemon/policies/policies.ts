@@ -1,5 +1,7 @@
+import { setTimeout as delay } from "node:timers/promises";
 import type { Ip } from "../../core/address.ts";
 import type { Clock } from "../../core/clock.ts";
+import { guard } from "../../core/guard.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
@@ -25,6 +27,8 @@ import { deletePolicy, listPolicies, type PolicyRow, putPolicy } from "./store.t
 /** Milliseconds in which changes of several pods are one change of the rules. */
 const gatherMs = 20;
 const changeMs = 60_000;
+/** Milliseconds until pods are followed again after a failure. */
+const followAgainMs = 1000;
 
 export interface PoliciesParts {
   readonly db: Database;
@@ -64,7 +68,7 @@ export class Policies implements AsyncDisposable, NamePolicies {
     this.#parts = parts;
     const { log, clock, relay } = parts;
     this.#queue = new WorkQueue({
-      place: "store",
+      place: "policies",
       backoff: { firstMs: 1000, longestMs: 30_000 },
       onDegraded: (key, { error }) => log.warn({ err: error }, degraded[key]),
       onRecovered: (key) => log.info({}, recovered[key]),
@@ -144,9 +148,7 @@ export class Policies implements AsyncDisposable, NamePolicies {
     if (this.list().length > 0) this.#queue.add("rules", () => this.#write());
     // An earlier podnetd may have left one, whether it is wanted still or not.
     this.#queue.add("relay", () => this.#relay());
-    void this.#follow().catch((thrown: unknown) => {
-      this.#parts.log.error({ err: thrown }, "Policies follow pods no more until podnetd starts");
-    });
+    void guard("policies", () => this.#follow());
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -211,7 +213,7 @@ export class Policies implements AsyncDisposable, NamePolicies {
 
   /** An event of any pod may have changed an address or a label that rules choose by. */
   async #follow(): Promise<void> {
-    const { journal, decisions } = this.#parts;
+    const { journal, decisions, log } = this.#parts;
     const { signal } = this.#ended;
     while (!signal.aborted) {
       try {
@@ -220,8 +222,11 @@ export class Policies implements AsyncDisposable, NamePolicies {
           if (decisions.haveDomains) this.#queue.add("relay", () => this.#relay(), gatherMs);
         }
       } catch (thrown) {
-        // It fell too far behind: what it has missed is in the rows.
-        if (!isPodnetError(thrown, "EVENTS_LOST")) throw thrown;
+        // One that fell too far behind finds in the rows what it has missed.
+        if (!isPodnetError(thrown, "EVENTS_LOST")) {
+          log.warn({ err: thrown }, "Failed to follow pods for their policies; retrying");
+          await delay(followAgainMs, undefined, { signal }).catch(() => {});
+        }
         this.#queue.add("rules", () => this.#write());
         this.#queue.add("relay", () => this.#relay());
       }
