@@ -215,8 +215,8 @@ export type VmEvent =
   | { readonly kind: "run-state"; readonly runs?: boolean }
   /** The hypervisor reported something that means nothing here. */
   | { readonly kind: "unheeded" }
-  /** The console's ring was full: `bytes` are lost that no reader had read. */
-  | { readonly kind: "console-overwritten"; readonly bytes: number };
+  /** The console's ring was full: see `takeOverwritten`. */
+  | { readonly kind: "console-overwritten" };
 
 export interface RunState {
   readonly runs: boolean;
@@ -306,6 +306,11 @@ export interface RunningVm {
   console(signal: AbortSignal): AsyncIterable<Uint8Array>;
   /** Console output so far, as the ring holds it. */
   consoleTail(): Uint8Array;
+  /**
+   * Bytes of the console that were overwritten before a reader had read them, since the machine was
+   * opened or this was last called.
+   */
+  takeOverwritten(): number;
   /**
    * Takes the console's keyboard, which one at a time has: `WRONG_STATE` names the holder. `by`
    * says who takes it.

@@ -70,6 +70,7 @@ export class QemuVm implements RunningVm {
   /** Resolves when the process has ended. */
   readonly #gone = Promise.withResolvers<void>();
   #over = false;
+  #overwritten = 0;
   #stopping: Promise<void> | undefined;
   #usage: Promise<VmUsage | undefined> | undefined;
 
@@ -92,7 +93,10 @@ export class QemuVm implements RunningVm {
       typing: this.#typing,
       runs: () => !this.#over && this.#alive(),
       onEvent: (event) => this.#take(event),
-      onOverwritten: (bytes) => this.#events.emit({ kind: "console-overwritten", bytes }),
+      onOverwritten: (bytes) => {
+        this.#overwritten += bytes;
+        this.#events.emit({ kind: "console-overwritten" });
+      },
       onSessionLost: (reason) => void guard("qemu", () => this.#sessionLost(reason)),
       log,
     });
@@ -179,6 +183,12 @@ export class QemuVm implements RunningVm {
 
   console(signal: AbortSignal): AsyncIterable<Uint8Array> {
     return this.#ring.follow(signal);
+  }
+
+  takeOverwritten(): number {
+    const bytes = this.#overwritten;
+    this.#overwritten = 0;
+    return bytes;
   }
 
   consoleTail(): Uint8Array {

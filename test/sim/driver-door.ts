@@ -99,6 +99,7 @@ function vmDoor(machine: Machine, machines: Machines, process: Process): Running
     // oxlint-disable-next-line require-yield -- a console that says nothing
     console: async function* () {},
     consoleTail: () => new Uint8Array(),
+    takeOverwritten: () => 0,
     takeKeyboard: () => ({ type: () => Promise.resolve(), [Symbol.dispose]() {} }),
     onEvent: (listener) => {
       listeners.add(listener);

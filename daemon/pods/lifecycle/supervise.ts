@@ -48,12 +48,14 @@ export function supervise(live: LivePod, watch: Supervision): void {
     live.subscriptions.add(() => ended.removeEventListener("abort", onEnd));
   }
   if (vm !== undefined) {
+    // A console begins before its pod runs.
+    watch.overwritten?.(vm.takeOverwritten());
     live.subscriptions.add(
       vm.onEvent((event) => {
         if (event.kind === "guest-shutdown") poweredOff = true;
         if (event.kind === "guest-reset") note("the guest restarts", () => restarted(live));
         if (event.kind === "unheeded" || event.kind === "channel") storm();
-        if (event.kind === "console-overwritten") watch.overwritten?.(event.bytes);
+        if (event.kind === "console-overwritten") watch.overwritten?.(vm.takeOverwritten());
         if (event.kind === "nic-removed" && !event.expected)
           note(`the guest let go of ${event.nicId}`);
         if (event.kind === "nic-removed" && event.expected)
