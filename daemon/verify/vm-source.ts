@@ -10,6 +10,7 @@
  * such an answer, and a timer here.
  */
 import { basename, dirname } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import QMP from "qemu-qmp";
 
 interface Property {
@@ -38,10 +39,23 @@ const socket = process.argv[2] ?? fail("usage: vm-source SOCKET");
 process.chdir(dirname(socket));
 setTimeout(() => fail(`QEMU did not answer within ${limitMs} ms`), limitMs).unref();
 
-const qmp = new QMP();
-await new Promise<void>((resolve, reject) => {
-  qmp.connect(basename(socket), (error) => (error === null ? resolve() : reject(error)));
-});
+/** Milliseconds until a monitor is asked again that has no place for another client. */
+const againMs = 50;
+
+/** QEMU talks with one client and keeps another one waiting: for all others it is EAGAIN. */
+async function connected(): Promise<QMP> {
+  for (;;) {
+    const monitor = new QMP();
+    const refused = await new Promise<Error | null>((resolve) => {
+      monitor.connect(basename(socket), resolve);
+    });
+    if (refused === null) return monitor;
+    if ((refused as NodeJS.ErrnoException).code !== "EAGAIN") throw refused;
+    await delay(againMs);
+  }
+}
+
+const qmp = await connected();
 // Connecting has removed all listeners for errors.
 qmp.on("error", (error: Error) => fail(error.message));
 qmp.on("close", () => fail("QEMU closed the monitor"));
