@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
+import { setTimeout as delay } from "node:timers/promises";
 import test, { type ExecutionContext } from "ava";
 import { parseIp } from "../../core/address.ts";
 import { readSysctl } from "../../linux/sysctl.ts";
@@ -264,13 +265,18 @@ test.serial(
     const started: ChildProcess[] = [];
     const run = (machine: string, script: string) => {
       const [program, ...argv] = site.command(machine, process.execPath, "-e", script);
-      const child = spawn(program, argv, { stdio: ["pipe", "pipe", "inherit"] });
+      const child = spawn(program, argv, { stdio: ["pipe", "pipe", "ignore"] });
       started.push(child);
       return { child, lines: createInterface({ input: child.stdout })[Symbol.asyncIterator]() };
     };
     using _ended = { [Symbol.dispose]: () => started.forEach((child) => child.kill("SIGKILL")) };
     const server = run("pod3", talker);
-    const said = async (): Promise<unknown> => (await server.lines.next()).value;
+    // (Without a limit the children of a test that fails would outlive it.)
+    const said = (): Promise<unknown> =>
+      Promise.race([
+        server.lines.next().then(({ value }) => value),
+        delay(10_000, "nothing", { ref: false }),
+      ]);
     t.is(await said(), "up");
     run("pod2", hearer);
     t.is(await said(), `comes ${podAddress(2, 4)}`);
