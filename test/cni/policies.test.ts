@@ -72,7 +72,7 @@ test.serial(
     t.deepEqual(await reached(free, [internet, ...arg.addresses]), [internet, ...arg.addresses]);
     const { policy } = await cni.rig.client.policies.get({ name: "closed" });
     t.deepEqual(policy?.containers, [arg, noted].map(({ container }) => container.name).toSorted());
-    // What no podnetd puts back, no podnetd takes away.
+    // A podnetd that was killed and started again leaves policies as they are.
     await cni.rig.restart("kill");
     t.deepEqual(await reached(arg, others), []);
     t.deepEqual(await reached(free, others.slice(0, 1)), [internet]);
