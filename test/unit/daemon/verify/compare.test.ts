@@ -169,7 +169,7 @@ test("the sources share no code with podnet", (t) => {
     return [...text.matchAll(/^import .*?from "([^"]+)";$/gm)].map((match) => match[1] as string);
   };
   t.deepEqual(imports("host-source.ts"), ["netlink"]);
-  t.deepEqual(imports("vm-source.ts"), ["node:path", "qemu-qmp"]);
+  t.deepEqual(imports("vm-source.ts"), ["node:path", "node:timers/promises", "qemu-qmp"]);
   t.deepEqual(imports("rules-source.ts"), ["node:fs", "./rules-source-reader.ts"]);
   t.deepEqual(imports("rules-source-reader.ts"), []);
   t.deepEqual(imports("sockets-source.ts"), ["node:fs"]);
