@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import test from "ava";
+import test, { type ExecutionContext } from "ava";
 import type { RateLimits } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { addressOf, joinRig, type Rig } from "./daemon-rig.ts";
 
@@ -18,13 +18,20 @@ const limit = (bandwidth: string, packets = "") => ({ bandwidth, burst: "10kb", 
 /** 100 KB a second, each way, by other queues. */
 const slow = { in: limit("800kbit"), out: limit("800kbit") };
 
-/** Sends 50 frames of 1,000 bytes at once and waits for all echoes. Seconds it took. */
+/**
+ * Sends 50 frames of 1,000 bytes at once and waits for all echoes, which end it. Seconds it took.
+ * ping waits for the last ones twice the longest round trip, but at least an interval: a long
+ * interval makes it wait for a guest that pauses. Its buffer holds all frames, or it would send the
+ * next ones an interval later.
+ */
 async function seconds(address: string): Promise<number> {
-  const argv = ["-q", "-i", "0.002", "-s", "1000", "-c", "50", "-W", "20", address];
+  const atOnce = ["-l", "50", "-S", "200000", "-i", "30"];
+  const argv = ["-q", ...atOnce, "-s", "1000", "-c", "50", address];
   const begin = performance.now();
   const text = await rig.lab.host.run("ping", ...argv);
-  if (!text.includes(" 0% packet loss")) throw new Error(text);
-  return (performance.now() - begin) / 1000;
+  const took = (performance.now() - begin) / 1000;
+  if (!text.includes(" 0% packet loss")) throw new Error(`${text}\n${await tc("-s", "qdisc")}`);
+  return took;
 }
 /** What is held to 100 KB a second with 10 KB at once takes so long for 50 KB, on any machine. */
 const least = 0.4;
@@ -35,7 +42,16 @@ interface Made {
   readonly ifb: string;
 }
 
-async function create(name: string, limits?: object, network = ""): Promise<Made> {
+/** Deletes what a test made, if the test failed before. */
+const clear = (made: Promise<unknown>): Promise<unknown> => made.catch(() => {});
+
+async function create(
+  t: ExecutionContext,
+  name: string,
+  limits?: object,
+  network = "",
+): Promise<Made> {
+  t.teardown(() => clear(rig.client.pods.delete({ idOrName: name })));
   const port = limits === undefined ? {} : { port: { limits } };
   const { pod } = await rig.client.pods.create({
     spec: { name, interfaces: [{ network, ...port }] },
@@ -51,7 +67,7 @@ test.serial(
   "a guest is held to its limits, each way by itself; they change while it runs",
   async (t) => {
     const { client } = rig;
-    const { address, tap, ifb } = await create("held", { in: limit("800kbit") });
+    const { address, tap, ifb } = await create(t, "held", { in: limit("800kbit") });
     t.true((await seconds(address)) >= least);
     t.notRegex(await links(), new RegExp(ifb));
     t.like(await limitsOf("held"), { in: { bandwidth: "800kbit", burst: "10240" } });
@@ -70,18 +86,21 @@ test.serial(
     t.notRegex(await tc("qdisc", "show", "dev", tap), /tbf/);
     t.true((await seconds(address)) >= least);
     t.regex(await links(), new RegExp(`${ifb}.*group 73`));
-    // The control: with neither it is not held up.
+    // The control: with neither it is not held up, but by a busy machine now and then.
     await client.pods.limit({ idOrName: "held", limits: { out: { bandwidth: "none" } } });
     t.notRegex(await links(), new RegExp(ifb));
     t.is(await limitsOf("held"), undefined);
-    t.true((await seconds(address)) < least);
+    let unlimited = await seconds(address);
+    for (let tries = 1; tries < 10 && unlimited >= least; tries++)
+      unlimited = await seconds(address);
+    t.true(unlimited < least);
     await client.pods.delete({ idOrName: "held" });
     t.deepEqual(await rig.changes(atFirst), []);
   },
 );
 
 test.serial("limits outlive podnetd, and what others take of them is put back", async (t) => {
-  const { address, tap, ifb } = await create("kept", slow);
+  const { address, tap, ifb } = await create(t, "kept", slow);
   await rig.restart("kill");
   t.like(await limitsOf("kept"), { in: { bandwidth: "800kbit" }, out: { bandwidth: "800kbit" } });
   t.true((await seconds(address)) >= least);
@@ -115,8 +134,9 @@ test.serial(
   async (t) => {
     const { client } = rig;
     const spec = { name: "held", subnets: [{ cidr: "10.77.0.0/24" }] };
+    t.teardown(() => clear(client.networks.delete({ name: "held" })));
     await client.networks.create({ spec: { ...spec, limits: { out: limit("800kbit") } } });
-    const { address } = await create("by-network", undefined, "held");
+    const { address } = await create(t, "by-network", undefined, "held");
     t.true((await seconds(address)) >= least);
     await client.networks.update({ spec: { ...spec, limits: { in: limit("", "50") } } });
     t.like(await limitsOf("by-network"), { in: { packets: "50" }, out: undefined });
@@ -134,8 +154,11 @@ test.serial(
 test.serial("podnetd killed while it limits a new pod leaves no link of it", async (t) => {
   for (const point of ["netlink:add ifb:after#1", "netlink:set the rate of link:after#1"]) {
     await rig.restart("kill", { PODNET_FAILPOINTS: `${point}=kill` });
-    await t.throwsAsync(create("cut-short", slow), undefined, point);
-    await rig.restart("kill");
+    try {
+      await t.throwsAsync(create(t, "cut-short", slow), undefined, point);
+    } finally {
+      await rig.restart("kill");
+    }
     await rig.client.pods.delete({ idOrName: "cut-short" });
     t.notRegex(await links(), /\bpi[a-z2-7]{12}/, point);
   }
