@@ -1,12 +1,12 @@
 import test from "ava";
 import { type Family, familyOf, parseIp } from "../../core/address.ts";
 import type { PodFragment } from "../../network/model/desired.ts";
-import { compile, type Decisions } from "../../policy/compile.ts";
+import type { Decisions } from "../../policy/compile.ts";
 import { usualRelayPort } from "../../network/firewall/policed.ts";
 import { decide } from "../../policy/decide.ts";
-import { readPolicy } from "../../policy/read-policy.ts";
 import { type DriverUnderTest, driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
+  decisions,
   dualNetwork,
   dualPod,
   FirewallSite,
@@ -17,15 +17,6 @@ import {
 
 const { signal } = new AbortController();
 const families = [4, 6] as const;
-
-/** A pod's decisions by one policy, as `podnet policy apply` would have it. */
-const decisions = (fields: object): Decisions =>
-  compile([readPolicy({ name: "p", ...fields })], {
-    pods: [],
-    host: [parseIp(hostAddresses[4].gateway), parseIp(hostAddresses[6].gateway)],
-    hostServices: [],
-    cloudMetadata: false,
-  });
 
 const toOutside = {
   default: "deny",

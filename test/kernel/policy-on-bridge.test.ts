@@ -2,14 +2,13 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
 import test, { type ExecutionContext } from "ava";
-import { parseIp } from "../../core/address.ts";
 import { readSysctl } from "../../linux/sysctl.ts";
 import type { PodFragment } from "../../network/model/desired.ts";
-import { compile, type Decisions } from "../../policy/compile.ts";
-import { readPolicy } from "../../policy/read-policy.ts";
+import type { Decisions } from "../../policy/compile.ts";
 import { type DriverUnderTest, driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
   bridgeNf,
+  decisions,
   dualNetwork,
   dualPod,
   FirewallSite,
@@ -24,14 +23,6 @@ import { heardWhile, sendFrames } from "../lab/frames.ts";
 const { signal } = new AbortController();
 const families = [4, 6] as const;
 const nftables: DriverUnderTest["options"] = { firewall: "nftables", iptables: "auto" };
-
-const decisions = (fields: object): Decisions =>
-  compile([readPolicy({ name: "p", ...fields })], {
-    pods: [],
-    host: [parseIp(hostAddresses[4].gateway), parseIp(hostAddresses[6].gateway)],
-    hostServices: [],
-    cloudMetadata: false,
-  });
 
 /** Of its neighbours, a pod reaches this one's port 81. */
 const only81 = (n: number): Decisions =>

@@ -1,6 +1,6 @@
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
-import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
+import { type Cidr, type Ip, type IpPrefix, type Mac, parseIp } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/command.ts";
 import { writeSysctl } from "../../linux/sysctl.ts";
@@ -12,7 +12,8 @@ import type {
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { type HostNetwork, type HostNetworkOptions } from "../../network/bridge/host-network.ts";
 import { type HostKernel, openHostKernel } from "../../network/kernel/kernel.ts";
-import type { Decisions } from "../../policy/compile.ts";
+import { compile, type Decisions } from "../../policy/compile.ts";
+import { readPolicy } from "../../policy/read-policy.ts";
 import { podMark } from "../../network/model/ownership.ts";
 import type { DriverUnderTest } from "./firewall-drivers.ts";
 import { ownNetns } from "./netns.ts";
@@ -26,6 +27,14 @@ export const hostAddresses = {
   4: { outer: "192.0.2.1", second: "192.0.2.2", gateway: "192.168.123.1" },
   6: { outer: "2001:db8:2::1", second: "2001:db8:2::2", gateway: "fd00:123::1" },
 } as const;
+/** A pod's decisions by one policy alone, given as in a file, as `podnet policy apply` has it. */
+export const decisions = (fields: object): Decisions =>
+  compile([readPolicy({ name: "p", ...fields })], {
+    pods: [],
+    host: [parseIp(hostAddresses[4].gateway), parseIp(hostAddresses[6].gateway)],
+    hostServices: [],
+    cloudMetadata: false,
+  });
 /** A machine outside, for which the host is the router. */
 export const outsideAddress = { 4: "192.0.2.20", 6: "2001:db8:2::20" } as const;
 export const podAddress = (n: number, family: 4 | 6): string =>

@@ -1,16 +1,14 @@
 import type { Cidr, IpPrefix } from "../../../core/address.ts";
 import type { IfName } from "../../../core/names.ts";
-import { parseIp } from "../../../core/address.ts";
 import { run } from "../../../linux/command.ts";
 import type { PodFragment } from "../../../network/model/desired.ts";
 import { podMark } from "../../../network/model/ownership.ts";
-import { compile, type Decisions } from "../../../policy/compile.ts";
-import { readPolicy } from "../../../policy/read-policy.ts";
+import type { Decisions } from "../../../policy/compile.ts";
 import {
+  decisions,
   dualNetwork,
   dualPod,
   FirewallSite,
-  hostAddresses,
   outsideAddress,
 } from "../../../test/lab/firewall-site.ts";
 import { networkFragment, podIdOf } from "../../../test/lab/network.ts";
@@ -24,7 +22,7 @@ export const measured = dualPod(2);
 export interface GuardedHost extends AsyncDisposable {
   readonly site: FirewallSite;
   /** Makes these the decisions of a pod; undefined is no policy. In force when it resolves. */
-  police(pod: PodFragment, decided: Decisions | undefined): Promise<void>;
+  police(pod: PodFragment, given: Decisions | undefined): Promise<void>;
   /** Ends flows of a pod that its policy does not allow, as podnetd does after each change. */
   cut(pod: PodFragment): Promise<void>;
   /** Brings a pod's entries of the guard up to date. */
@@ -33,25 +31,14 @@ export interface GuardedHost extends AsyncDisposable {
 
 /** The decisions of a policy that lets a pod reach ports of the machine outside. */
 export const allowing = (...ports: readonly (number | string)[]): Decisions =>
-  compile(
-    [
-      readPolicy({
-        name: "p",
-        default: "deny",
-        rules: [
-          { name: "closed", action: "deny", cidrs: ["198.51.100.0/24"] },
-          { name: "open", action: "allow", cidrs: [outsideAddress[4]], ports },
-          { name: "ping", action: "allow", cidrs: [outsideAddress[4]], protocol: "icmp" },
-        ],
-      }),
+  decisions({
+    default: "deny",
+    rules: [
+      { name: "closed", action: "deny", cidrs: ["198.51.100.0/24"] },
+      { name: "open", action: "allow", cidrs: [outsideAddress[4]], ports },
+      { name: "ping", action: "allow", cidrs: [outsideAddress[4]], protocol: "icmp" },
     ],
-    {
-      pods: [],
-      host: [parseIp(hostAddresses[4].gateway), parseIp(hostAddresses[6].gateway)],
-      hostServices: [],
-      cloudMetadata: false,
-    },
-  );
+  });
 
 const crowdBridge = "crowd0" as IfName;
 const crowdNetwork = networkFragment({
@@ -96,9 +83,9 @@ export async function openGuardedHost({ pods, policies }: Crowd): Promise<Guarde
   );
   await run(["ip", "-batch", "-"], { stdin: `${links.join("\n")}\n` });
   await site.pod(2);
-  const given = Array.from({ length: policies }, (_, i) => allowing(9000, 10_000 + i));
+  const shared = Array.from({ length: policies }, (_, i) => allowing(9000, 10_000 + i));
   for (const [i, { key }] of crowd.entries()) {
-    const one = given[i % policies];
+    const one = shared[i % policies];
     if (one !== undefined) decided.set(key, one);
   }
   await site.ensure(dualNetwork(), crowdNetwork, measured);
@@ -108,9 +95,9 @@ export async function openGuardedHost({ pods, policies }: Crowd): Promise<Guarde
   }
   return {
     site,
-    async police(pod, decisions) {
-      if (decisions === undefined) decided.delete(pod.key);
-      else decided.set(pod.key, decisions);
+    async police(pod, given) {
+      if (given === undefined) decided.delete(pod.key);
+      else decided.set(pod.key, given);
       await site.host.apply({ kind: "policies", pods: [pod] }, signal);
     },
     async cut(pod) {
