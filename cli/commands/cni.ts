@@ -70,13 +70,17 @@ function portText(port: string): string {
 
 function addGuardOf(group: Command, context: Context): void {
   const guard = group.command("guard");
-  addOutput(guard.description("show what the host dropped and refused of a container, by kind"))
+  addOutput(
+    guard.description(
+      "show what the host dropped and refused of a container, and what policies denied",
+    ),
+  )
     .argument("<container>", "its id, or how the id begins")
     .action(async (container: string, options: OutputOptions) => {
-      const { counts } = await withPodnet(context, options, (podnet, signal) =>
+      const answer = await withPodnet(context, options, (podnet, signal) =>
         podnet.cni.guard({ container }, { signal }),
       );
-      await printCounts(context, options, counts);
+      await printCounts(context, options, answer);
     });
 }
 

@@ -27,6 +27,7 @@ const words: Readonly<Record<Kind, string>> = {
   [Kind.DRIFT]: "drift",
   [Kind.ATTACHMENT]: "cni",
   [Kind.GUARD]: "guard",
+  [Kind.DENIAL]: "denied",
 };
 
 export function addWatch(program: Command, context: Context): void {

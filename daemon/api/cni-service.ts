@@ -9,6 +9,7 @@ import type { Attachments } from "../containers/attachments.ts";
 import type { AnyAttachment } from "../containers/store.ts";
 import { hostLinkOf } from "../containers/link-names.ts";
 import { type ListedRuntime, listedRuntimes } from "../containers/cni/network-list.ts";
+import { denialView } from "../policies/denials.ts";
 import { guardCounts } from "../traffic/guard-counts.ts";
 import { note, type ServiceParts } from "./context.ts";
 import { time } from "./views.ts";
@@ -25,14 +26,18 @@ export function cniService(parts: ServiceParts): ServiceImpl<typeof wire.CniServ
     }),
 
     async guard({ container }, { signal }) {
-      const ports = attachments
+      const rows = attachments
         .listAny()
-        .map((row) => attachments.readable(row).plan)
-        .filter(({ containerId }) => container !== "" && containerId.startsWith(container));
-      const [found, ...others] = new Set(ports.map(({ containerId }) => containerId));
+        .map((row) => attachments.readable(row))
+        .filter(({ plan }) => container !== "" && plan.containerId.startsWith(container));
+      const [found, ...others] = new Set(rows.map(({ plan }) => plan.containerId));
       if (found === undefined || others.length > 0) throw notOne(container, others.length > 0);
-      const links = ports.map((plan) => ({ interface: plan.ifName, link: hostLinkOf(plan) }));
-      return { counts: await guardCounts(links, parts.network.observe, signal) };
+      const links = rows.map(({ plan }) => ({ interface: plan.ifName, link: hostLinkOf(plan) }));
+      const ids = rows.map(({ id }) => id);
+      return {
+        counts: await guardCounts(links, parts.network.observe, signal),
+        denials: (await parts.denials.list(signal, ids)).map(denialView),
+      };
     },
 
     install({ dir, binDir, network, runtime }, context) {

@@ -13,6 +13,7 @@ import type { Journal } from "../events/journal.ts";
 import type { HostRecords } from "../overlays/records/host-records.ts";
 import type { OverlayControl } from "../overlays/view.ts";
 import type { Networks } from "../networks/networks.ts";
+import type { Denials } from "../policies/denials.ts";
 import type { Policies } from "../policies/policies.ts";
 import type { Log } from "../../linux/log.ts";
 import type { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
@@ -46,6 +47,7 @@ export interface ServiceParts {
   readonly netlink: Pick<Rtnetlink, "answers" | "routesTo">;
   readonly networks: Networks;
   readonly policies: Policies;
+  readonly denials: Pick<Denials, "list">;
   readonly attachments: Attachments;
   readonly installation: Installation;
   readonly qemu: QemuOfHost;

@@ -2,6 +2,7 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import type { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validatePodRef } from "../../api/validate-exec.ts";
 import { staying, withNic } from "../pods/store/pod-plan.ts";
+import { denialView } from "../policies/denials.ts";
 import { serviceOf } from "../policies/service-of.ts";
 import { guardCounts } from "../traffic/guard-counts.ts";
 import { destinationOf, gatherTrace } from "../trace/gather.ts";
@@ -13,13 +14,16 @@ export const podPackets = (
   parts: ServiceParts,
 ): Pick<ServiceImpl<typeof PodService>, "guard" | "trace"> => ({
   async guard(request, { signal }) {
-    const { records, network } = parts;
+    const { records, network, denials } = parts;
     const { plan } = records.find(validatePodRef(request.idOrName));
     const ports = withNic(staying(plan.interfaces)).map(({ guestName, nic }) => ({
       interface: guestName,
       link: nic.tap,
     }));
-    return { counts: await guardCounts(ports, network.observe, signal) };
+    return {
+      counts: await guardCounts(ports, network.observe, signal),
+      denials: (await denials.list(signal, [plan.podId])).map(denialView),
+    };
   },
 
   async trace({ idOrName, destination, port, protocol }) {

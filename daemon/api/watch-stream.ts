@@ -10,6 +10,7 @@ import type { PodName } from "../../core/names.ts";
 import { validatePodRef } from "../../api/validate-exec.ts";
 import { errorFromRecord } from "../events/error-record.ts";
 import type { EventKind, EventRow } from "../events/store.ts";
+import { denialView } from "../policies/denials.ts";
 import { type ServiceParts, viewAnyPod } from "./context.ts";
 import { spanView, time } from "./views.ts";
 
@@ -21,6 +22,7 @@ const kinds: Readonly<Record<EventKind, Kind>> = {
   drift: Kind.DRIFT,
   attachment: Kind.ATTACHMENT,
   guard: Kind.GUARD,
+  denial: Kind.DENIAL,
 };
 
 /** Pods as they are, unless the caller goes on from a cursor, and every change after. */
@@ -49,7 +51,7 @@ export async function* watchPods(
 }
 
 function eventView(event: EventRow, parts: ServiceParts): WatchPodsResponse {
-  const { span, error, text, drift, guard = [] } = event.data;
+  const { span, error, text, drift, guard = [], denials = [] } = event.data;
   return response({
     cursor: BigInt(event.cursor),
     time: time(event.timeMs),
@@ -65,6 +67,7 @@ function eventView(event: EventRow, parts: ServiceParts): WatchPodsResponse {
       packets: BigInt(packets),
       bytes: BigInt(bytes),
     })),
+    denials: denials.map(denialView),
   });
 }
 

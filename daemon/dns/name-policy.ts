@@ -8,6 +8,13 @@ import type { HolderId } from "../store/holder.ts";
 import type { Query } from "./query.ts";
 import { refusedFor, servFail } from "./reply.ts";
 
+/** Which rule decides. */
+export interface Why {
+  readonly policy: string;
+  readonly rule: string;
+  readonly reason: string;
+}
+
 /** Which names pods and containers may resolve, and where these lead. */
 export interface NamePolicies {
   /** What decides about a holder's names; undefined where it may resolve all. */
@@ -22,6 +29,8 @@ export interface NamePolicies {
     addresses: readonly Ip[],
     seconds: number,
   ): Promise<boolean>;
+  /** A holder was not given a name; null for one that is none. */
+  denied(holder: HolderId, name: DomainName | null, why: Why): void;
 }
 
 /** The policy of one asker whose names are decided about. */
@@ -56,7 +65,7 @@ export class NamePolicy {
   /** The answer to a question for a name that it may not resolve; undefined when it may. */
   refusal(query: Query): Uint8Array | undefined {
     const { verdict, ...why } = decideQuestion(this.#list, nameOf(query));
-    return verdict === "allow" ? undefined : refused(query, why);
+    return verdict === "allow" ? undefined : this.#refused(query, why);
   }
 
   /**
@@ -68,7 +77,10 @@ export class NamePolicy {
     if (found.kind === "unreadable") return servFail(query);
     if (found.kind === "rebinding") {
       const rule = { policy: "podnet", rule: "rebinding" };
-      return refused(query, { ...rule, reason: "the name leads inside, where addresses decide" });
+      return this.#refused(query, {
+        ...rule,
+        reason: "the name leads inside, where addresses decide",
+      });
     }
     const name = nameOf(query);
     const { addresses, seconds, bytes } = found;
@@ -76,15 +88,14 @@ export class NamePolicy {
     const opened = await this.#policies.open(this.#holder, name, addresses, seconds);
     return opened ? bytes : servFail(query);
   }
+
+  #refused(query: Query, why: Why): Uint8Array {
+    this.#policies.denied(this.#holder, nameOf(query), why);
+    return refused(query, why);
+  }
 }
 
 const nameOf = ({ name }: Query): DomainName | null => canonicalName(name) ?? null;
-
-interface Why {
-  readonly policy: string;
-  readonly rule: string;
-  readonly reason: string;
-}
 
 const refused = (query: Query, { policy, rule, reason }: Why): Uint8Array =>
   refusedFor(query, {

@@ -10,7 +10,7 @@ export const eventLimit = 10_000;
 
 /**
  * Kinds of events for watchers. `drift` is not about a pod, `attachment` is about a container, and
- * `guard` about either; all others are about a pod.
+ * `guard` and `denial` about either; all others are about a pod.
  */
 export type EventKind =
   | "created"
@@ -19,7 +19,8 @@ export type EventKind =
   | "deleted"
   | "drift"
   | "attachment"
-  | "guard";
+  | "guard"
+  | "denial";
 
 /** Changes of the host by other programs. */
 export interface DriftData {
@@ -41,6 +42,18 @@ export interface GuardData {
   readonly bytes: number;
 }
 
+/** What one rule of a policy denied of a pod or container. */
+export interface DenialData {
+  /** The pod's or attachment's id. */
+  readonly holder: string;
+  readonly direction: "egress" | "ingress";
+  readonly policy: string;
+  readonly rule: string;
+  readonly reason: string;
+  readonly unit: "packets" | "connections" | "questions";
+  readonly count: number;
+}
+
 interface EventData {
   /** For people; may be empty. */
   readonly text: string;
@@ -52,6 +65,8 @@ interface EventData {
   readonly drift?: DriftData;
   /** With `guard`. */
   readonly guard?: readonly GuardData[];
+  /** With `denial`. */
+  readonly denials?: readonly DenialData[];
 }
 
 export interface EventRow {
@@ -97,9 +112,9 @@ export function eventsAfter(db: Database, cursor: number, limit: number): EventR
     .map(fromRow);
 }
 
-/** The stored events of drops, oldest first. */
-export const guardEvents = (db: Database): EventRow[] =>
-  db.all("SELECT * FROM events WHERE kind = 'guard' ORDER BY cursor").map(fromRow);
+/** The stored events of a kind, oldest first. */
+export const eventsOfKind = (db: Database, kind: EventKind): EventRow[] =>
+  db.all("SELECT * FROM events WHERE kind = ? ORDER BY cursor", kind).map(fromRow);
 
 /**
  * More events than a loss of power can take along with commits that were not flushed: a thousand

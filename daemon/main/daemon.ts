@@ -44,7 +44,7 @@ import { placedCounters, tapsOf } from "../traffic/counters.ts";
 import { TrafficTotals } from "../traffic/totals.ts";
 import { keepSafe } from "../store/keep-safe.ts";
 import { openState, watchRoom } from "../store/open-state.ts";
-import { watchDrops } from "./watch-drops.ts";
+import { watchCounters } from "./watch-counters.ts";
 
 /** The plugin of container runtimes, as `scripts/build-cni` makes it. */
 const builtPlugin = join(import.meta.dirname, "../../build/cni-plugin/podnet-cni");
@@ -135,7 +135,7 @@ export async function openDaemon(
           ),
         };
 
-  if (everyMs > 0) opened.use(watchDrops(node, db, logOf("traffic"), everyMs));
+  if (everyMs > 0) opened.use(watchCounters(node, db, logOf("traffic"), everyMs));
 
   const overlays = await openOverlays(config, db, node, logOf("overlay"));
   if (overlays !== undefined) opened.use(overlays);
@@ -180,7 +180,8 @@ export async function openDaemon(
     const { observe } = node.network;
     const refusals = await observe.refusals(AbortSignal.timeout(refusalsMs)).catch(() => []);
     const drops = await observe.drops(AbortSignal.timeout(refusalsMs)).catch(() => []);
-    return { refusals, drops };
+    const denials = await node.denials.list(AbortSignal.timeout(refusalsMs)).catch(() => []);
+    return { refusals, drops, denials };
   };
   if (config.podMetrics)
     node.metrics.followPods(async () =>

@@ -27,6 +27,7 @@ import { recoverNetworks } from "../networks/recover.ts";
 import { Addresses } from "../ipam/addresses.ts";
 import type { Host } from "../pods/lifecycle/host.ts";
 import { PolicyDecisions } from "../policies/decisions.ts";
+import { Denials } from "../policies/denials.ts";
 import { Policies } from "../policies/policies.ts";
 import type { RelayProcess } from "../policies/relayed-pods.ts";
 import { Pods } from "../pods/pods.ts";
@@ -89,6 +90,7 @@ export interface Node extends AsyncDisposable {
   readonly resolvers: Resolvers;
   readonly metrics: Metrics;
   readonly policies: Policies;
+  readonly denials: Denials;
   readonly attachments: Attachments;
 }
 
@@ -103,7 +105,8 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   refuseOrphans(db, { podsDir: config.podsDir, driver, kept });
   await using opened = new AsyncDisposableStack();
   const decisions = new PolicyDecisions(db);
-  const network = opened.use(openNetwork(parts, (owner) => decisions.of(owner)));
+  const decisionsOf: PolicyOf = (owner) => decisions.of(owner);
+  const network = opened.use(openNetwork(parts, decisionsOf));
   await publishFirst(network, db, config);
   const networkLog = logOf("network");
   const recovered = await recoverNetworks({ db, config, host: network, clock, log: networkLog });
@@ -121,6 +124,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       policies: {
         of: (holder) => policies.of(holder),
         open: (holder, name, addresses, seconds) => policies.open(holder, name, addresses, seconds),
+        denied: (holder, name, why) => policies.denied(holder, name, why),
       },
     }),
   );
@@ -197,8 +201,10 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   metrics.followAttachments(() => attachments.listAny());
   await attachments.recover(bootBefore === bootId);
   await sweep(network, records, db);
+  const denials = new Denials({ observe: network.observe, decisionsOf });
   const policies: Policies = opened.use(
     new Policies({
+      denials,
       db,
       decisions,
       network,
@@ -239,6 +245,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     resolvers,
     metrics,
     policies,
+    denials,
     attachments,
     [Symbol.asyncDispose]: () => held.disposeAsync(),
   };

@@ -5,6 +5,7 @@ import type { DiskUsage, VmUsage } from "../../hypervisor/driver.ts";
 import type { CountedLink, LinkCounters } from "../../linux/rtnetlink/counters.ts";
 import type { Drop } from "../../network/firewall/nftables/drops.ts";
 import type { Refusal } from "../../network/firewall/nftables/refusals.ts";
+import type { Denial } from "../policies/denials.ts";
 import type { LivePod } from "../pods/lifecycle/live-pod.ts";
 import { staying, withNic } from "../pods/store/pod-plan.ts";
 import { sampleMachines } from "../api/machine-stats.ts";
@@ -23,6 +24,15 @@ export interface PodUsage {
     /** What the guard dropped of what it sent, by kind. */
     readonly dropped: readonly Pick<Drop, "kind" | "packets">[];
   }[];
+  /** What policies denied, by rule. */
+  readonly denials: readonly Denial[];
+}
+
+/** What was stopped on the way of all pods. */
+export interface Stopped {
+  readonly refusals: readonly Refusal[];
+  readonly drops: readonly Drop[];
+  readonly denials: readonly Denial[];
 }
 
 /** The usage of all pods that have machines, with the counters of their links. */
@@ -30,11 +40,12 @@ export async function usageOfPods(
   pods: readonly LivePod[],
   links: ReadonlyMap<string, CountedLink>,
   clock: Clock,
-  { refusals, drops }: { readonly refusals: readonly Refusal[]; readonly drops: readonly Drop[] },
+  { refusals, drops, denials }: Stopped,
 ): Promise<readonly PodUsage[]> {
   const machines = await sampleMachines(pods, clock);
   const refusedOf = Map.groupBy(refusals, ({ link }) => link);
   const droppedOf = Map.groupBy(drops, ({ link }) => link);
+  const deniedOf = Map.groupBy(denials, ({ holder }) => holder);
   return pods.map(({ plan }) => ({
     pod: plan.name,
     machine: machines.get(plan.podId)?.usage,
@@ -45,6 +56,7 @@ export async function usageOfPods(
       const dropped = droppedOf.get(nic.tap) ?? [];
       return [{ name: guestName, counters: link.counters, refused, dropped }];
     }),
+    denials: deniedOf.get(plan.podId) ?? [],
   }));
 }
 
@@ -159,6 +171,19 @@ export function podMetrics(read: () => Promise<readonly PodUsage[]>): readonly M
       ({ interfaces }) =>
         interfaces.flatMap(({ name, dropped }) =>
           dropped.map(({ kind, packets }): Line => [{ interface: name, kind }, packets]),
+        ),
+    ),
+    metric(
+      Counter,
+      "policy_denied_total",
+      "What a rule of a policy denied: packets, connections whose name was read (connections), and questions for names (questions)",
+      ["direction", "policy", "rule", "unit"],
+      ({ denials }) =>
+        denials.map(
+          ({ direction, policy, rule, unit, count }): Line => [
+            { direction, policy, rule, unit },
+            count,
+          ],
         ),
     ),
     metric(

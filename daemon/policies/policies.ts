@@ -14,12 +14,13 @@ import { decideQuestion } from "../../policy/dns-question.ts";
 import type { DomainName } from "../../policy/domain.ts";
 import type { Policy } from "../../policy/model.ts";
 import type { RelayedPod } from "../../relay/messages.ts";
-import type { NamePolicies } from "../dns/name-policy.ts";
+import type { NamePolicies, Why } from "../dns/name-policy.ts";
 import type { Journal } from "../events/journal.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
 import type { Database } from "../store/database.ts";
 import type { HolderId } from "../store/holder.ts";
 import type { Chosen, PolicyDecisions } from "./decisions.ts";
+import type { Denials } from "./denials.ts";
 import { readDocument } from "./read-document.ts";
 import { RelayedPods, type RelayProcess } from "./relayed-pods.ts";
 import { deletePolicy, listPolicies, type PolicyRow, putPolicy } from "./store.ts";
@@ -40,6 +41,8 @@ export interface PoliciesParts {
   readonly holders: () => readonly PluggedFragment[];
   /** The relay's process; without it connections whose name decides stay closed. */
   readonly relay: RelayProcess | undefined;
+  /** Gets what the relay and the resolver deny. */
+  readonly denials: Pick<Denials, "add">;
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
@@ -66,7 +69,7 @@ export class Policies implements AsyncDisposable, NamePolicies {
 
   constructor(parts: PoliciesParts) {
     this.#parts = parts;
-    const { log, clock, relay } = parts;
+    const { log, clock, relay, denials } = parts;
     this.#queue = new WorkQueue({
       place: "policies",
       backoff: { firstMs: 1000, longestMs: 30_000 },
@@ -78,11 +81,14 @@ export class Policies implements AsyncDisposable, NamePolicies {
       process: relay,
       clock,
       // (The relay reports ten of a pod in a second at most, and counts the others together.)
-      report: (verdict) =>
-        log[verdict.verdict === "deny" ? "info" : "debug"](
-          { ...verdict },
-          "The relay decided about a connection",
-        ),
+      report: (verdict) => {
+        const denies = verdict.verdict === "deny";
+        log[denies ? "info" : "debug"]({ ...verdict }, "The relay decided about a connection");
+        const { pod: holder, policy, rule, reason, count } = verdict;
+        const why = { policy, rule, reason };
+        if (denies)
+          denials.add({ holder, direction: "egress", ...why, unit: "connections", count });
+      },
       lost: () => this.#queue.add("relay", () => this.#relay()),
     });
   }
@@ -177,6 +183,11 @@ export class Policies implements AsyncDisposable, NamePolicies {
     if (relayed?.has(holder) === false && this.#queue.condition("relay").status === "ok")
       await this.#follows().catch(() => {});
     return (await relayed?.answer(holder, name, addresses, seconds)) === true;
+  }
+
+  denied(holder: HolderId, _name: DomainName | null, { policy, rule, reason }: Why): void {
+    const why = { policy, rule, reason };
+    this.#parts.denials.add({ holder, direction: "egress", ...why, unit: "questions", count: 1 });
   }
 
   async #changed(): Promise<void> {

@@ -1,6 +1,6 @@
-import type { CountedDrop } from "./drop-reports.ts";
 import { type DropKind, dropKinds } from "../../network/model/drop-kinds.ts";
-import type { RefusalKind } from "../../network/firewall/nftables/refusals.ts";
+import type { Drop } from "../../network/firewall/nftables/drops.ts";
+import type { Refusal, RefusalKind } from "../../network/firewall/nftables/refusals.ts";
 
 const unguarded = "turn the guard of the interface off if its guest may do this";
 const addressed = `add the address to the interface if it is the guest's, or ${unguarded}`;
@@ -42,7 +42,10 @@ const what = (kind: DropKind | RefusalKind): string =>
 /**
  * What was dropped, and what to do, in one line: `eth0: 3 frames dropped, … (mac). To do: …`. Pure.
  */
-export function dropText(place: string, drops: readonly CountedDrop[]): string {
+export function dropText(
+  place: string,
+  drops: readonly Pick<Drop | Refusal, "kind" | "packets">[],
+): string {
   const counts = drops.map(({ kind, packets }) => `${packets} ${what(kind)} (${kind})`);
   const todo = [...new Set(drops.map(({ kind }) => advice[kind]))];
   return `${place}: ${counts.join("; ")}. To do: ${todo.join("; ")}`;

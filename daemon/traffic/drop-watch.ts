@@ -1,16 +1,16 @@
-import type { Clock } from "../../core/clock.ts";
 import type { PodId, PodName } from "../../core/names.ts";
-import type { Log } from "../../linux/log.ts";
 import type { HostObservations } from "../../network/bridge/observations.ts";
+import type { Drop } from "../../network/firewall/nftables/drops.ts";
+import type { Refusal } from "../../network/firewall/nftables/refusals.ts";
 import type { Journal } from "../events/journal.ts";
-import { type GuardData, guardEvents } from "../events/store.ts";
-import { WorkQueue, type WorkTime } from "../reconcile/work-queue.ts";
+import { type GuardData, eventsOfKind } from "../events/store.ts";
 import type { Database } from "../store/database.ts";
+import { CounterWatch, type CounterWatchParts } from "./counter-watch.ts";
+import type { Counted } from "./drop-reports.ts";
 import { dropText } from "./drop-text.ts";
-import { type CountedDrop, DropReports } from "./drop-reports.ts";
 
-/** Longest that a look may wait for changes of the host, milliseconds. */
-const lookMs = 60_000;
+/** Packets of one kind that were dropped or refused at a port, since the port was made. */
+type CountedDrop = (Drop | Refusal) & Counted;
 
 /** Who sends by a port. */
 export interface PortOwner {
@@ -22,88 +22,69 @@ export interface PortOwner {
   readonly pod?: { readonly id: PodId; readonly name: PodName };
 }
 
-export interface DropWatchParts {
+export interface DropWatchParts
+  extends Pick<CounterWatchParts<CountedDrop>, "clock" | "log" | "everyMs" | "time"> {
   readonly db: Database;
   readonly journal: Journal;
   readonly observe: Pick<HostObservations, "drops" | "refusals">;
   /** The owners of these ports, by link; without those that have none. */
   readonly ownersOf: (links: ReadonlySet<string>) => ReadonlyMap<string, PortOwner>;
-  readonly clock: Clock;
-  readonly log: Log;
-  /** Between looks, milliseconds. */
-  readonly everyMs: number;
-  /** The system's unless given. */
-  readonly time?: WorkTime;
 }
 
 /**
- * Reports what the guard drops of guests and containers, and what the host refuses of them, by
- * events: it looks at the kernel's counters every few seconds. What was reported is in the stored
- * events, so a restart neither loses a report nor repeats one.
+ * What every Linux sends where it is not answered: routers that it looks for, groups that it
+ * reports. It is counted, and not reported.
  */
-export class DropWatch implements AsyncDisposable {
-  readonly #parts: DropWatchParts;
-  readonly #reports = new DropReports();
-  readonly #looks: WorkQueue<"look">;
-  readonly #over = new AbortController();
+const ordinary: ReadonlySet<string> = new Set<Drop["kind"]>(["no-ipv6"]);
 
-  constructor(parts: DropWatchParts) {
-    this.#parts = parts;
-    const { db, clock, log, everyMs, time } = parts;
-    for (const { podId, timeMs, data } of guardEvents(db)) {
-      const atMs = clock.monotonic() - Math.max(0, clock.now() - timeMs);
-      for (const drop of data.guard ?? []) this.#reports.note(podId ?? drop.link, [drop], atMs);
-    }
-    this.#looks = new WorkQueue({
-      place: "netlink",
-      backoff: { firstMs: everyMs, longestMs: 60_000 },
-      onDegraded: (_, { error }) => log.warn({ err: error }, "Failed to count dropped packets"),
-      ...(time === undefined ? {} : { time }),
-    });
-    this.#again();
-  }
+const keyed = <Each extends Pick<GuardData, "link" | "kind" | "packets">>(
+  drop: Each,
+): Each & Counted => ({ ...drop, key: `${drop.link} ${drop.kind}`, count: drop.packets });
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#over.abort();
-    await this.#looks.close();
-  }
+/**
+ * Reports what the guard drops of guests and containers, and what the host refuses of them, by
+ * events: each kind once for as long as its port lives.
+ */
+export function watchDrops(parts: DropWatchParts): CounterWatch<CountedDrop> {
+  const { db, observe } = parts;
+  let owners: ReadonlyMap<string, PortOwner> = new Map();
+  return new CounterWatch<CountedDrop>({
+    ...parts,
+    stored: eventsOfKind(db, "guard"),
+    reportedBy: ({ podId, data }) =>
+      (data.guard ?? []).map((drop) => [podId ?? drop.link, keyed(drop)] as const),
+    failed: "Failed to count dropped packets",
+    count: async (signal) =>
+      [...(await observe.drops(signal)), ...(await observe.refusals(signal))]
+        .filter(({ kind }) => !ordinary.has(kind))
+        .map(keyed),
+    ownersOf: (counted) => {
+      owners = parts.ownersOf(new Set(counted.map(({ link }) => link)));
+      return ({ link }) => {
+        const owner = owners.get(link);
+        return owner === undefined ? undefined : (owner.pod?.id ?? link);
+      };
+    },
+    report: (drops) => report(parts, drops, owners),
+  });
+}
 
-  #again(): void {
-    this.#looks.add("look", () => this.#look(), this.#parts.everyMs);
+function report(
+  { journal, log }: DropWatchParts,
+  drops: readonly CountedDrop[],
+  owners: ReadonlyMap<string, PortOwner>,
+): void {
+  const texts: string[] = [];
+  const guard: GuardData[] = [];
+  let about = {};
+  for (const [link, some] of Map.groupBy(drops, (drop) => drop.link)) {
+    const { interface: name = "", container = name, pod } = owners.get(link) ?? {};
+    if (pod !== undefined) about = { podId: pod.id, podName: pod.name };
+    texts.push(dropText(container, some));
+    for (const { kind, packets, bytes } of some)
+      guard.push({ interface: name, link, kind, packets, bytes });
   }
-
-  async #look(): Promise<void> {
-    const { observe, ownersOf, clock } = this.#parts;
-    const signal = AbortSignal.any([this.#over.signal, AbortSignal.timeout(lookMs)]);
-    const counted: CountedDrop[] = [
-      ...(await observe.drops(signal)),
-      ...(await observe.refusals(signal)),
-    ];
-    const owners = ownersOf(new Set(counted.map(({ link }) => link)));
-    const keyOf = (link: string): string | undefined => {
-      const owner = owners.get(link);
-      return owner === undefined ? undefined : (owner.pod?.id ?? link);
-    };
-    for (const [key, drops] of this.#reports.due(counted, keyOf, clock.monotonic())) {
-      this.#report(drops, owners);
-      this.#reports.note(key, drops, clock.monotonic());
-    }
-    this.#again();
-  }
-
-  #report(drops: readonly CountedDrop[], owners: ReadonlyMap<string, PortOwner>): void {
-    const { journal, log } = this.#parts;
-    const texts: string[] = [];
-    const guard: GuardData[] = [];
-    let about = {};
-    for (const [link, some] of Map.groupBy(drops, (drop) => drop.link)) {
-      const { interface: name = "", container = name, pod } = owners.get(link) ?? {};
-      if (pod !== undefined) about = { podId: pod.id, podName: pod.name };
-      texts.push(dropText(container, some));
-      guard.push(...some.map((drop) => ({ interface: name, ...drop })));
-    }
-    const text = texts.join(". ");
-    log.warn({ ...about, guard }, "Packets were dropped or refused");
-    journal.emit({ kind: "guard", ...about, data: { text, guard } });
-  }
+  const text = texts.join(". ");
+  log.warn({ ...about, guard }, "Packets were dropped or refused");
+  journal.emit({ kind: "guard", ...about, data: { text, guard } });
 }

@@ -2,9 +2,10 @@ import type { Family } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { Refusal } from "../firewall/nftables/refusals.ts";
 import { observeObstacles } from "../firewall/obstacles.ts";
+import type { Denied } from "../firewall/nftables/denials.ts";
 import type { Drop } from "../firewall/nftables/drops.ts";
 import type { HostKernel } from "../kernel/kernel.ts";
-import type { NetworkFragment } from "../model/desired.ts";
+import type { FragmentKey, NetworkFragment } from "../model/desired.ts";
 import type { NamedLink, ObservedRouter } from "../model/observed.ts";
 import type { Obstacle } from "../model/obstacle.ts";
 import { filterLacking, fingerprint, type HostFacts, observeFacts, type View } from "./compare.ts";
@@ -46,6 +47,11 @@ export interface HostObservations {
    * Throws `FIREWALL_FAILED`.
    */
   drops(signal: AbortSignal): Promise<readonly Drop[]>;
+  /**
+   * What policies denied of pods and containers that are there, by rule. Takes two listings, of
+   * denials alone. Throws `FIREWALL_FAILED`.
+   */
+  denials(signal: AbortSignal): Promise<readonly Denied<FragmentKey>[]>;
   /** Whether frames between ports of a bridge pass the host's rules of this family. */
   bridgedPass(bridge: IfName, family: Family): Promise<boolean>;
   /** Why parts of the guard are not in force, a line each. Known once a network has been made. */
@@ -75,6 +81,7 @@ export const hostObservations = (
   },
   fingerprint: (fragments, signal) => inTurn(() => fingerprint(view, fragments, signal), signal),
   drops: (signal) => inTurn(() => view.firewall.drops(() => linkNames(view)), signal),
+  denials: (signal) => inTurn(() => view.firewall.denials(), signal),
   refusals: (signal) => inTurn(() => view.refusals(() => linkNames(view)), signal),
   bridgedPass: async (bridge, family) => {
     const everywhere = bridgeNf(view.sysctl, family);

@@ -3,7 +3,15 @@ import type { Change } from "../model/change.ts";
 import type { FragmentKey, PluggedFragment } from "../model/desired.ts";
 import type { Decisions } from "../../policy/compile.ts";
 import { elementId } from "../model/nftables-sets.ts";
+import { parseOwner } from "../model/ownership.ts";
 import type { Memory } from "../kernel/memory.ts";
+import {
+  type Denied,
+  denialSets,
+  type ListedDenial,
+  parseDenials,
+  placeDenials,
+} from "./nftables/denials.ts";
 import type { MarkedOwner } from "./nftables/elements.ts";
 import type { GuardedDriver } from "./guarded.ts";
 import { NftablesDriver } from "./nftables/driver.ts";
@@ -37,6 +45,11 @@ export interface PolicedDriver extends GuardedDriver {
    * looked.
    */
   polices(bridge?: IfName): boolean;
+  /**
+   * What policies have denied of pods and containers that are there, by rule; by one listing of
+   * denials alone for each family. Throws `FIREWALL_FAILED`.
+   */
+  denials(): Promise<readonly Denied<FragmentKey>[]>;
 }
 
 export interface Policing {
@@ -121,6 +134,7 @@ export function policed({ driver, tables, memory, policyOf, relayPort }: Policin
     comparePolicyRemoval: compareRemoval,
     polices: (bridge) =>
       bridge === undefined ? flows.exists : flows.elements.at(bridge).length > 0,
+    denials: () => countedDenials(flows),
     deviating: async (fragments, signal) => {
       const found = new Set(await driver.deviating(fragments, signal));
       for (const { part, table } of parts) {
@@ -140,4 +154,28 @@ export function policed({ driver, tables, memory, policyOf, relayPort }: Policin
       ...driver.describe(fragment),
     ],
   };
+}
+
+async function countedDenials(flows: RuleTable): Promise<readonly Denied<FragmentKey>[]> {
+  const listed: ListedDenial[] = [];
+  const holders = holdersIn(flows);
+  for (const set of denialSets) {
+    const text = await flows.counted(set);
+    const some = text === undefined ? [] : parseDenials(text);
+    const { stale } = placeDenials(some, holders);
+    if (stale.length > 0) await flows.discount(set, stale);
+    listed.push(...some);
+  }
+  return placeDenials(listed, holders).denied;
+}
+
+/** Who has which number there. */
+function holdersIn({ elements }: RuleTable): ReadonlyMap<string, FragmentKey> {
+  const holders = new Map<string, FragmentKey>();
+  for (const { set, value = "", owner } of elements.all()) {
+    const parsed = set.startsWith("holder") ? parseOwner(owner) : undefined;
+    if (parsed?.kind === "pod" || parsed?.kind === "attachment")
+      holders.set(value, { kind: parsed.kind, key: parsed.key });
+  }
+  return holders;
 }

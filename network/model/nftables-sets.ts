@@ -91,6 +91,8 @@ export interface SetKind {
   readonly fields?: string;
   /** The kernel adds elements itself, and counts packets by them. */
   readonly counted?: true;
+  /** The most of them, unless it is the usual number. */
+  readonly size?: number;
 }
 
 /**
@@ -171,7 +173,8 @@ export const senderSets = {
 
 /**
  * The maps of the table of policies: from a pod's bridge and address to the chain that decides
- * about the flows it begins, or that others begin with it, or which of them the relay takes.
+ * about the flows it begins, or that others begin with it, or which of them the relay takes; and
+ * what was denied.
  */
 export const policySets = {
   egress4: { type: "ifname . ipv4_addr", value: "verdict" },
@@ -180,6 +183,12 @@ export const policySets = {
   ingress6: { type: "ifname . ipv6_addr", value: "verdict" },
   relay4: { type: "ifname . ipv4_addr", value: "verdict" },
   relay6: { type: "ifname . ipv6_addr", value: "verdict" },
+  /** The pods' numbers, by which their denials are counted. */
+  holder4: { type: "ifname . ipv4_addr", value: "classid" },
+  holder6: { type: "ifname . ipv6_addr", value: "classid" },
+  /** Packets that were denied, by address, pod and rule: written by the kernel. */
+  denied4: { type: "ipv4_addr . classid . mark", counted: true, size: 1 << 18 },
+  denied6: { type: "ipv6_addr . classid . mark", counted: true, size: 1 << 18 },
 } as const satisfies Readonly<Record<string, SetKind>>;
 
 /** The sets of the table of ports of pods that have a policy (`policed-ports.ts`). */

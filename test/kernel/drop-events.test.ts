@@ -4,9 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
 import { Journal } from "../../daemon/events/journal.ts";
-import { guardEvents } from "../../daemon/events/store.ts";
+import { eventsOfKind } from "../../daemon/events/store.ts";
 import { Database } from "../../daemon/store/database.ts";
-import { DropWatch, type PortOwner } from "../../daemon/traffic/drop-watch.ts";
+import { type PortOwner, watchDrops } from "../../daemon/traffic/drop-watch.ts";
 import { openLog } from "../../linux/log.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
@@ -51,8 +51,8 @@ async function openStage() {
   const state = { ms: 1_000_000, looks: 0 };
   const clock = { now: () => state.ms, monotonic: () => state.ms };
   const { observe } = site.host;
-  const open = (): DropWatch =>
-    new DropWatch({
+  const open = (): AsyncDisposable =>
+    watchDrops({
       db,
       journal: new Journal(db, clock),
       observe: {
@@ -75,12 +75,12 @@ async function openStage() {
     async said(): Promise<string[]> {
       const before = state.looks;
       await until("two more looks", () => state.looks >= before + 2);
-      return guardEvents(db).map(({ podName = "-", data: { guard = [] } }) => {
+      return eventsOfKind(db, "guard").map(({ podName = "-", data: { guard = [] } }) => {
         const kinds = guard.map((each) => `${each.interface} ${each.kind} ${each.packets}`);
         return `${podName}: ${kinds.join(", ")}`;
       });
     },
-    texts: () => guardEvents(db).map(({ data }) => data.text),
+    texts: () => eventsOfKind(db, "guard").map(({ data }) => data.text),
     send: (machine: string, ...frames: RawFrame[]) => sendFrames(site, machine, "eth0", frames),
     [Symbol.asyncDispose]: async () => {
       db.close();

@@ -280,6 +280,7 @@ test.serial(
       `flush chain ${table} ${chain}`,
       `insert rule ${table} ${chain} counter return`,
       `flush chain ${table} forward`,
+      `flush chain ${table} denied_egress`,
       `flush map ${table} egress4`,
       `delete table ${table}`,
     ];

@@ -1,7 +1,10 @@
 import type { Command } from "commander";
-import type { GuardCount } from "../../../api/gen/podnet/v1/pod_service_pb.ts";
+import {
+  type GuardPodResponse,
+  PolicyDenialSchema,
+} from "../../../api/gen/podnet/v1/pod_service_pb.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
-import { document, printDocument } from "../../output.ts";
+import { document, printDocument, toPlain } from "../../output.ts";
 import { harmless, table } from "../../text.ts";
 
 /** `podnet guard`. */
@@ -9,22 +12,22 @@ export function addGuard(program: Command, context: Context): void {
   addOutput(
     program
       .command("guard")
-      .description("show what the host dropped and refused of what a pod sent, by kind"),
+      .description("show what the host dropped and refused of a pod, and what policies denied"),
   )
     .argument("<pod>", "the pod")
     .action(async (idOrName: string, options: OutputOptions) => {
-      const { counts } = await withPodnet(context, options, (podnet, signal) =>
+      const answer = await withPodnet(context, options, (podnet, signal) =>
         podnet.pods.guard({ idOrName }, { signal }),
       );
-      await printCounts(context, options, counts);
+      await printCounts(context, options, answer);
     });
 }
 
-/** Prints what was dropped and refused of a pod or container. */
+/** Prints what was dropped and refused of a pod or container, and what policies denied. */
 export async function printCounts(
   { io }: Context,
   { output }: OutputOptions,
-  counts: readonly GuardCount[],
+  { counts, denials }: Pick<GuardPodResponse, "counts" | "denials">,
 ): Promise<void> {
   if (output !== "table") {
     const items = counts.map(({ interface: name, kind, packets, bytes }) => ({
@@ -33,7 +36,8 @@ export async function printCounts(
       packets: `${packets}`,
       bytes: `${bytes}`,
     }));
-    await printDocument(io, output, document("GuardCountList", { items }));
+    const denied = denials.map((denial) => toPlain(PolicyDenialSchema, denial));
+    await printDocument(io, output, document("GuardCountList", { items, denials: denied }));
     return;
   }
   const rows = counts.map(({ interface: name, kind, packets, bytes }) => [
@@ -42,6 +46,13 @@ export async function printCounts(
     `${packets}`,
     `${bytes}`,
   ]);
+  const denied = denials.map(({ direction, policy, rule, reason, unit, count }) => [
+    ...[direction, `${policy}/${rule}`].map(harmless),
+    `${count} ${harmless(unit)}`,
+    harmless(reason) || "-",
+  ]);
   if (rows.length > 0) io.stdout.write(table(["INTERFACE", "KIND", "PACKETS", "BYTES"], rows));
-  else io.stderr.write("Nothing was dropped or refused\n");
+  if (denied.length > 0)
+    io.stdout.write(table(["DIRECTION", "DENIED BY", "COUNT", "REASON"], denied));
+  if (rows.length + denied.length === 0) io.stderr.write("Nothing was dropped or refused\n");
 }

@@ -201,14 +201,14 @@ export function makeBase(model: TableModel = mainTable): string[] {
 
 export const deleteBase = ({ name }: TableModel): string[] => [`delete table ${name}`];
 
-/** Most elements that the kernel adds to a set. */
+/** Most elements that the kernel adds to a set, as a rule. */
 const mostCounted = 65_535;
 
 function declareSet(name: string, set: SetName): string {
-  const { type, value, interval, fields, counted } = kindOf(set);
+  const { type, value, interval, fields, counted, size = mostCounted } = kindOf(set);
   const [kind, gives] = value === undefined ? ["set", ""] : ["map", ` : ${value}`];
   const flags = interval === true ? " flags interval;" : "";
-  const grows = counted === true ? ` size ${mostCounted}; flags dynamic;` : "";
+  const grows = counted === true ? ` size ${size}; flags dynamic;` : "";
   const of = fields === undefined ? `type ${type}` : `typeof ${fields}`;
   return `add ${kind} ${name} ${set} { ${of}${gives};${flags}${grows} comment "${tableMark}${set}"; }`;
 }

@@ -148,7 +148,7 @@ function listedElement(set: SetName, listed: unknown): Element {
 
 /**
  * The words of a value. Names of links are quoted; they are the words that are neither numbers nor
- * addresses.
+ * addresses, nor classes of traffic control (`4b1a:9`).
  */
 function wordsOf(value: unknown): string {
   const parts = objectOf(value);
@@ -161,7 +161,7 @@ function wordsOf(value: unknown): string {
   const range = parts?.["range"];
   if (Array.isArray(range)) return range.map(wordsOf).join("-");
   const word = textOf(value);
-  if (typeof value === "number" || word === "") return word;
+  if (typeof value === "number" || word === "" || /^[0-9a-f]+:[0-9a-f]+$/.test(word)) return word;
   return isIp(word) ? parseIp(word) : `"${word}"`;
 }
 

@@ -6,9 +6,7 @@ import type { DecisionList, Entry } from "../../../policy/compile.ts";
 import type { Protocol, Service } from "../../../policy/model.ts";
 import type { PolicyChain } from "../../model/rules.ts";
 import { tableMark } from "./base.ts";
-
-/** Which end of a flow a list of decisions names: of egress the destination, else the source. */
-export type Direction = "egress" | "ingress";
+import { deniedChain, type Direction, ruleNumber } from "./denials.ts";
 
 /**
  * The chain that decides about a pod's flows as `decide` of `policy/` does: the first rule that
@@ -21,7 +19,9 @@ export function policyChain(list: DecisionList, direction: Direction): PolicyCha
   const known = chains[direction].get(list);
   if (known !== undefined) return known;
   const side = direction === "egress" ? "daddr" : "saddr";
-  const entries = [...list.entries, list.otherwise].flatMap((entry) => rulesOf(entry, side));
+  const entries = [...list.entries, list.otherwise].flatMap((entry) =>
+    rulesOf(entry, side, direction),
+  );
   const rules = [midway, ...entries];
   const chain = named(rules);
   chains[direction].set(list, chain);
@@ -83,18 +83,21 @@ function relayRules({ to, services }: Entry, port: number): readonly string[] {
   return [...direct, ...ways(anywhere, "meta l4proto tcp", `counter redirect to :${port}`)];
 }
 
-function rulesOf({ to, services, verdict }: Entry, side: "daddr" | "saddr"): readonly string[] {
+function rulesOf(
+  { to, services, verdict, policy, rule }: Entry,
+  side: "daddr" | "saddr",
+  direction: Direction,
+): readonly string[] {
   // (Only the resolver of the network answers names: what goes elsewhere is denied.)
   const allows = verdict === "allow";
+  const action = allows ? "counter return" : deny(direction, ruleNumber(direction, policy, rule));
   const peers =
     to === undefined
       ? anywhere
       : [...peersOf(to.ranges, side), ...(!allows && to.domains.length > 0 ? outside : [])];
   return peers.flatMap((peer) =>
     servicesOf(services, peer.family).flatMap((service) =>
-      matches(peer, service).flatMap((match) =>
-        actions(allows, service.protocol).map((action) => [...match, action].join(" ")),
-      ),
+      matches(peer, service).map((match) => [...match, action].join(" ")),
     ),
   );
 }
@@ -196,11 +199,6 @@ const icmpOf = (family: Family | undefined): readonly string[] => [
   ...(family === 4 ? [] : ["icmpv6"]),
 ];
 
-/** A denial is answered at once: a connection that hangs does not say why. */
-function actions(allows: boolean, protocol: Protocol | undefined): readonly string[] {
-  if (allows) return ["counter return"];
-  const reset = "counter reject with tcp reset";
-  const unreachable = "counter reject with icmpx admin-prohibited";
-  if (protocol === "tcp") return [reset];
-  return protocol === undefined ? [`meta l4proto tcp ${reset}`, unreachable] : [unreachable];
-}
+/** Whoever is denied by which rule is counted by the chain that answers for all policies. */
+const deny = (direction: Direction, number: number): string =>
+  `meta mark set 0x${number.toString(16)} goto ${deniedChain(direction)}`;

@@ -7,13 +7,8 @@ import { type Element, policySets, type SetName } from "../../model/nftables-set
 import { publishedMark } from "../../model/ownership.ts";
 import type { PolicyChain } from "../../model/rules.ts";
 import type { TableModel } from "./base.ts";
-import {
-  chainPrefix,
-  type Direction,
-  insideMatches,
-  policyChain,
-  relayChain,
-} from "./policy-chain.ts";
+import { deniedChain, deniedRules, type Direction, directions, holderNumber } from "./denials.ts";
+import { chainPrefix, insideMatches, policyChain, relayChain } from "./policy-chain.ts";
 
 /**
  * Policies of pods, with either driver. Each pod's addresses lead to the chain of its decisions:
@@ -58,6 +53,9 @@ export const policyTable: TableModel = {
         "oifname . ip6 daddr vmap @ingress6",
       ],
     },
+    ...Object.fromEntries(
+      directions.map((direction) => [deniedChain(direction), { rules: deniedRules(direction) }]),
+    ),
   },
   owns: chainPrefix,
 };
@@ -81,7 +79,7 @@ const chainsOf = (
   relay: relayChain(egress, relayPort),
 });
 
-/** The elements that lead from a pod's addresses to its chains. Pure. */
+/** The elements that lead from a pod's addresses to its chains, and name it to them. Pure. */
 export function policyElements(
   pod: PluggedFragment,
   decisions: Decisions | undefined,
@@ -90,7 +88,15 @@ export function policyElements(
   if (decisions === undefined) return [];
   const owner = publishedMark(pod);
   const chains = chainsOf(decisions, relayPort);
-  return (["egress", "ingress", "relay"] as const).flatMap((which): Element[] => {
+  const held = addressesOf(pod).map(
+    ({ bridge, address }): Element => ({
+      set: `holder${familyOf(address)}`,
+      key: `"${bridge}" . ${address}`,
+      value: holderNumber(owner),
+      owner,
+    }),
+  );
+  const led = (["egress", "ingress", "relay"] as const).flatMap((which): Element[] => {
     const chain = chains[which];
     if (chain === undefined) return [];
     return addressesOf(pod).map(({ bridge, address }) => ({
@@ -100,6 +106,7 @@ export function policyElements(
       owner,
     }));
   });
+  return [...held, ...led];
 }
 
 /** The bridge that such an element is about. */

@@ -2,6 +2,7 @@ import { deepStrictEqual, ok } from "node:assert";
 import { ruleComments } from "../../../network/firewall/nftables/base.ts";
 import { diffBase, isOurs } from "../../../network/firewall/nftables/diff.ts";
 import { elementText, type Element, elementId } from "../../../network/model/nftables-sets.ts";
+import { parseDenials, placeDenials } from "../../../network/firewall/nftables/denials.ts";
 import { parseDrops, placeDrops } from "../../../network/firewall/nftables/drops.ts";
 import { parseElements, parseListing } from "../../../network/firewall/nftables/listing.ts";
 import { parseRefusals } from "../../../network/firewall/nftables/refusals.ts";
@@ -79,6 +80,13 @@ const drop = (link: string): unknown => ({
   elem: { val: { concat: [link, 1] }, counter: { packets: 3, bytes: 180 } },
 });
 
+const denied = ["10.0.0.2", "10.0.0.3", "fd00::2"].map((address, i) => ({
+  elem: {
+    val: { concat: [address, i === 1 ? "none" : "4b1a:9", 74565] },
+    counter: { packets: 3, bytes: 180 },
+  },
+}));
+
 /** What libnftables prints of our table, of single elements, and of what was dropped. */
 export const nftables: Target = {
   name: "nftables-text",
@@ -86,8 +94,9 @@ export const nftables: Target = {
     "network/firewall/nftables/listing.ts",
     "network/firewall/nftables/refusals.ts",
     "network/firewall/nftables/drops.ts",
+    "network/firewall/nftables/denials.ts",
   ],
-  except: ["placeRefusals"],
+  except: ["placeRefusals", "ruleNumber", "holderNumber", "deniedChain", "deniedRules", "digestOf"],
   seeds: [
     chosen(0, json(listing)),
     chosen(0, json({ nftables: [{ set: { name: "bridges", elem: ["hyper0", 7, null, [[]]] } }] })),
@@ -97,6 +106,7 @@ export const nftables: Target = {
     chosen(1, utf8('elements = { "a')),
     chosen(2, json({ nftables: [{ set: { name: "refused", elem: refused } }] })),
     chosen(3, json({ nftables: [{ set: { name: "drops", elem: [drop("tap2"), drop("7")] } }] })),
+    chosen(4, json({ nftables: [{ set: { name: "denied4", elem: denied } }] })),
   ],
   words: [
     "elements = {",
@@ -133,6 +143,11 @@ export const nftables: Target = {
       const listed = valueOf(["FIREWALL_FAILED"], () => parseDrops(textOf(bytes))) ?? [];
       const { drops, stale } = placeDrops(listed, new Map([[7, "tap7"]]));
       if (drops.length + stale.length > listed.length) throw new Error("More than was listed");
+    },
+    (bytes) => {
+      const listed = valueOf(["FIREWALL_FAILED"], () => parseDenials(textOf(bytes))) ?? [];
+      const { denied, stale } = placeDenials(listed, new Map([["4b1a:9", "pod"]]));
+      if (denied.length + stale.length > listed.length) throw new Error("More than was listed");
     },
   ]),
 };

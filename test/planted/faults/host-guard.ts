@@ -166,9 +166,9 @@ export const hostGuardFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a restart of podnetd reports again what was dropped",
-    file: "daemon/traffic/drop-watch.ts",
-    find: "for (const drop of data.guard ?? []) this.#reports.note(podId ?? drop.link, [drop], atMs);",
-    put: "this.#reports.note(podId ?? `${data.guard?.[0]?.link}`, [], atMs);",
+    file: "daemon/traffic/counter-watch.ts",
+    find: "this.#reports.note(owner, [counted], atMs);",
+    put: "void [owner, counted, atMs];",
     noticedBy: { file: dropEvents, title: onceAMinute },
   },
 ];

@@ -2,6 +2,7 @@ import type { Fault } from "../fault.ts";
 
 const kernel = "test/kernel/firewall-policy.test.ts";
 const rules = "the kernel decides about a pod's flows as the policy does, at once (nftables)";
+const denials = "test/kernel/policy-denials.test.ts";
 const onBridge = "test/kernel/policy-on-bridge.test.ts";
 const repaired = "what others take from a policy's chain is put back, and flows stay closed";
 
@@ -107,6 +108,60 @@ export const podPoliciesFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/unit/daemon/containers/plan.test.ts",
       title: "the plan of a container: labels of the configuration, and of the pod's annotation",
+    },
+  },
+  {
+    kind: "access",
+    name: "what a policy denies is counted, and passes",
+    file: "network/firewall/nftables/denials.ts",
+    find: '    "reject with icmpx admin-prohibited",\n',
+    put: "",
+    noticedBy: { file: kernel, title: rules },
+  },
+  {
+    kind: "mark",
+    name: "denials are those of whoever has the address",
+    file: "network/firewall/nftables/denials.ts",
+    find: "const digest = digestOf(owner);",
+    put: "const digest = digestOf(owner.slice(0, 10));",
+    noticedBy: {
+      file: denials,
+      title: "a pod that gets an address of another one inherits none of its denials",
+    },
+  },
+  {
+    kind: "record",
+    name: "IPv6 that a policy denies is not counted",
+    file: "network/firewall/nftables/denials.ts",
+    find: "as const satisfies readonly SetName[];",
+    put: '.slice(0, 1) as readonly SetName[] as readonly ("denied4" | "denied6")[];',
+    noticedBy: {
+      file: denials,
+      title:
+        "each packet that a policy denies is counted by its pod and rule, and none that passes (nftables)",
+    },
+  },
+  {
+    kind: "record",
+    name: "a restart of podnetd reports again what policies denied",
+    file: "daemon/policies/denial-watch.ts",
+    find: 'stored: eventsOfKind(parts.db, "denial"),',
+    put: 'stored: eventsOfKind(parts.db, "guard"),',
+    noticedBy: {
+      file: denials,
+      title:
+        "a rule's first denial of a pod is an event, at most one a minute; a restart repeats none",
+    },
+  },
+  {
+    kind: "bound",
+    name: "what the resolver refuses is counted without a bound",
+    file: "daemon/policies/denials.ts",
+    find: "const fits = rules.has(own) || rules.size < mostRules;",
+    put: "const fits = rules.has(own) || rules.size < Infinity;",
+    noticedBy: {
+      file: "test/unit/daemon/policies/denials.test.ts",
+      title: "rules beyond many are counted together, and none is lost",
     },
   },
 ];

@@ -26,12 +26,15 @@ const { egress } = compile([readPolicy({ name: "p", rules })], {
 function open(addresses: readonly string[], opens = true) {
   const opened: string[] = [];
   const asked: string[] = [];
+  const denied: string[] = [];
   const policies: NamePolicies = {
     of: (holder) => (holder === policed ? egress : undefined),
     open(holder, name, ips, seconds) {
       opened.push(`${holder} ${name} ${ips.join(" ")} ${seconds}`);
       return Promise.resolve(opens);
     },
+    denied: (holder, name, { policy, rule }) =>
+      void denied.push(`${holder} ${name} ${policy}/${rule}`),
   };
   const upstream = (query: Query): Uint8Array => {
     asked.push(query.name);
@@ -84,7 +87,7 @@ function open(addresses: readonly string[], opens = true) {
     const bytes = await resolver.answer(question, from, "udp");
     return said(decode(Buffer.from(bytes ?? [])));
   };
-  return { ask, opened, asked };
+  return { ask, opened, asked, denied };
 }
 
 /** The addresses, or the error with its extended text. */
@@ -109,14 +112,17 @@ test("a pod is answered the names that its policy allows, once they are open", a
 });
 
 test("another name is refused with the rule's own words, and no server is asked for it", async (t) => {
-  const { ask, opened, asked } = open(["203.0.113.1"]);
+  const { ask, opened, asked, denied } = open(["203.0.113.1"]);
   t.is(await ask("evil.example"), "REFUSED: 15 policy p, rule default: no rule allows it");
   t.is(await ask("_x.api.example"), "REFUSED: 15 policy p, rule default: no rule allows it");
   t.deepEqual([...opened, ...asked], []);
+  const reported = [`${policed} evil.example p/default`, `${policed} _x.api.example p/default`];
+  t.deepEqual(denied, reported, "each is reported");
   // A pod without names in its policy, and the names of pods.
   t.is(await ask("evil.example", "10.30.0.3"), "203.0.113.1");
   t.is(await ask("db.podnet"), "10.30.0.9");
   t.deepEqual(opened, []);
+  t.deepEqual(denied, reported);
 });
 
 test("what cannot be opened is not answered", async (t) => {
@@ -126,9 +132,10 @@ test("what cannot be opened is not answered", async (t) => {
 
 test("no name leads inside, nor to a network of this host", async (t) => {
   for (const inside of ["10.9.9.9", "127.0.0.1", "203.0.113.70"]) {
-    const { ask, opened } = open([inside]);
+    const { ask, opened, denied } = open([inside]);
     t.regex(await ask("api.example"), /^REFUSED: 15 policy podnet, rule rebinding/, inside);
     t.deepEqual(opened, []);
+    t.deepEqual(denied, [`${policed} api.example podnet/rebinding`]);
     const mixed = open([inside, "203.0.113.1"]);
     t.is(await mixed.ask("api.example"), "203.0.113.1", inside);
     t.is(await mixed.ask("api.example", "10.30.0.3"), `${inside} 203.0.113.1`);

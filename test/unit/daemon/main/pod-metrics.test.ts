@@ -31,13 +31,20 @@ const web = {
       dropped: [{ kind: "arp-ip", packets: 5 }],
     },
   ],
+  denials: [{ direction: "egress", policy: "p", rule: "lan", unit: "packets", count: 6 }],
 } as unknown as PodUsage;
 const bare = {
   pod: "bare",
   machine: { cpuMs: 0, memoryBytes: 1 },
   interfaces: [],
+  denials: [],
 } as unknown as PodUsage;
-const ending = { pod: "ending", machine: undefined, interfaces: [] } as unknown as PodUsage;
+const ending = {
+  pod: "ending",
+  machine: undefined,
+  interfaces: [],
+  denials: [],
+} as unknown as PodUsage;
 
 /** A node with these pods, and how often they were looked at. */
 function node(...pods: PodUsage[]) {
@@ -68,6 +75,7 @@ test("each pod's use, in base units, with its interfaces and disks", async (t) =
     'podnet_pod_network_dropped_packets_total{pod="web",interface="eth0",direction="tx"} 1',
     'podnet_pod_refused_packets_total{pod="web",interface="eth0",kind="host"} 4',
     'podnet_pod_guard_dropped_packets_total{pod="web",interface="eth0",kind="arp-ip"} 5',
+    'podnet_pod_policy_denied_total{pod="web",direction="egress",policy="p",rule="lan",unit="packets"} 6',
     'podnet_pod_disk_bytes_total{pod="web",disk="0",direction="read"} 10',
     'podnet_pod_disk_bytes_total{pod="web",disk="0",direction="write"} 20',
     'podnet_pod_disk_bytes_total{pod="web",disk="1",direction="read"} 0',
