@@ -84,6 +84,7 @@ const policies: RolesOf<typeof PolicyService> = {
   apply: "admin",
   delete: "admin",
   explain: "viewer",
+  tail: "viewer",
 };
 const node: RolesOf<typeof NodeService> = {
   info: "viewer",

@@ -15,6 +15,7 @@ import type { OverlayControl } from "../overlays/view.ts";
 import type { Networks } from "../networks/networks.ts";
 import type { Denials } from "../policies/denials.ts";
 import type { Policies } from "../policies/policies.ts";
+import type { Verdicts } from "../policies/verdicts.ts";
 import type { Log } from "../../linux/log.ts";
 import type { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
@@ -48,6 +49,7 @@ export interface ServiceParts {
   readonly networks: Networks;
   readonly policies: Policies;
   readonly denials: Pick<Denials, "list">;
+  readonly verdicts: Pick<Verdicts, "last" | "watch">;
   readonly attachments: Attachments;
   readonly installation: Installation;
   readonly qemu: QemuOfHost;

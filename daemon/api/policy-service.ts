@@ -10,7 +10,9 @@ import { canonicalName } from "../../policy/domain.ts";
 import { readDocument } from "../policies/read-document.ts";
 import { serviceOf } from "../policies/service-of.ts";
 import type { PolicyRow } from "../policies/store.ts";
+import type { Verdict } from "../policies/verdicts.ts";
 import { note, type ServiceParts } from "./context.ts";
+import { time } from "./views.ts";
 
 /** The policy service: which flows pods may open and take. */
 export function policyService(parts: ServiceParts): ServiceImpl<typeof wire.PolicyService> {
@@ -47,7 +49,7 @@ export function policyService(parts: ServiceParts): ServiceImpl<typeof wire.Poli
       const owner: FragmentKey =
         container === ""
           ? { kind: "pod", key: records.find(pod).id }
-          : { kind: "attachment", key: attachmentOf(parts, pod, container) };
+          : { kind: "attachment", key: attachmentsOf(parts, pod, container)[0] };
       const name = isIp(address) ? undefined : canonicalName(address);
       const flow =
         name?.includes(".") === true
@@ -55,8 +57,33 @@ export function policyService(parts: ServiceParts): ServiceImpl<typeof wire.Poli
           : { ip: parseIp(address, "address"), ...serviceOf(protocol, port) };
       return policies.explain(owner, ingress ? "ingress" : "egress", flow);
     },
+
+    async *tail({ pod, container, lastOnly }, { signal }) {
+      const holders =
+        pod === "" && container === ""
+          ? undefined
+          : container === ""
+            ? [records.find(pod).id]
+            : attachmentsOf(parts, pod, container);
+      if (lastOnly) {
+        for (const each of parts.verdicts.last(holders)) yield { verdict: verdictView(each) };
+        return;
+      }
+      for await (const each of parts.verdicts.watch(holders, signal))
+        yield "lost" in each ? { lost: BigInt(each.lost) } : { verdict: verdictView(each) };
+      // The daemon's own end is reported to the caller; a caller that went away receives nothing.
+      signal.throwIfAborted();
+    },
   };
 }
+
+const verdictView = ({ timeMs, owner, holder: _holder, count, ...verdict }: Verdict) => ({
+  time: time(timeMs),
+  pod: owner.pod?.name ?? "",
+  container: owner.container ?? "",
+  count: BigInt(count),
+  ...verdict,
+});
 
 /** Of a connection that says a name: HTTPS unless it is said. Others say none. */
 function namedService(
@@ -73,21 +100,24 @@ function namedService(
   );
 }
 
-/** The first attachment of a container. Throws `INTERFACE_NOT_FOUND`, `INVALID_ARGUMENT`. */
-function attachmentOf(
+/**
+ * The attachments of a container, at least one. Throws `INTERFACE_NOT_FOUND`, `INVALID_ARGUMENT`.
+ */
+function attachmentsOf(
   { attachments }: Pick<ServiceParts, "attachments">,
   pod: string,
   container: string,
-): string {
+): readonly [string, ...string[]] {
   if (pod !== "")
     throw new PodnetError("INVALID_ARGUMENT", "A pod and a container are given", {
       field: "container",
       hint: "Leave one of them out",
     });
-  const found = attachments
+  const [found, ...others] = attachments
     .list()
-    .find(({ containerId, plan }) => containerId === container || plan.pod === container);
-  if (found !== undefined) return found.id;
+    .filter(({ containerId, plan }) => containerId === container || plan.pod === container)
+    .map(({ id }) => id);
+  if (found !== undefined) return [found, ...others];
   throw new PodnetError(
     "INTERFACE_NOT_FOUND",
     `No container "${printable(container)}" is attached`,

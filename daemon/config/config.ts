@@ -88,6 +88,8 @@ export interface Config {
   readonly guardEthertypes: readonly number[];
   /** Where the relay takes connections whose name decides. */
   readonly relayPort: number;
+  /** Where denials of policies are written; undefined: nowhere. */
+  readonly policyLog: { readonly path: string; readonly mostBytes: number } | undefined;
   /** Where host ports are chosen from; undefined is net.ipv4.ip_local_port_range. */
   readonly publishPorts: PortRange | undefined;
   readonly qemu: QemuConfig;
@@ -185,6 +187,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     disable_iptables: false,
     guard_ethertypes: [],
     relay_port: usualRelayPort,
+    policy_log_mib: 16,
     "qemu.arch": hostArchitecture,
     "qemu.kvm": "auto",
     "qemu.confine": "on",
@@ -268,13 +271,14 @@ function usualImagePaths(merged: Layer): readonly string[] {
 /** The settings as the schema types them; what may be left out without a default is optional. */
 type Values = Omit<
   z.infer<typeof configSchema>,
-  "socket_group" | "publish_ports" | "tcp" | "qemu" | "network" | "overlay" | "cni"
+  "socket_group" | "publish_ports" | "policy_log" | "tcp" | "qemu" | "network" | "overlay" | "cni"
 > & {
   readonly cni: CniValues;
   readonly overlay: OverlayValues;
   readonly network: NetworkValues;
   readonly socket_group?: string;
   readonly publish_ports?: string;
+  readonly policy_log?: string;
   readonly tcp?: Partial<z.infer<typeof configSchema>["tcp"]>;
   readonly qemu: Partial<Pick<z.infer<typeof configSchema>["qemu"], "path">> &
     Omit<z.infer<typeof configSchema>["qemu"], "path">;
@@ -331,6 +335,10 @@ function build(merged: Layer): Config {
     disableIptables: values.disable_iptables,
     guardEthertypes: values.guard_ethertypes,
     relayPort: values.relay_port,
+    policyLog:
+      values.policy_log === undefined
+        ? undefined
+        : { path: values.policy_log, mostBytes: values.policy_log_mib * 2 ** 20 },
     publishPorts:
       values.publish_ports === undefined
         ? undefined

@@ -223,6 +223,12 @@ export const configSchema = z.strictObject({
   relay_port: count(1, 65_535).describe(
     "TCP port of this host to which connections are redirected whose name a policy decides about",
   ),
+  policy_log: path.describe(
+    "File to which denials of policies are written, a JSON object a line; none when not given",
+  ),
+  policy_log_mib: count(1, 4096).describe(
+    "MiB of policy_log, after which it is renamed to PATH.1 and begins anew",
+  ),
   qemu: z.strictObject({
     arch: z
       .enum(architectures)

@@ -44,7 +44,7 @@ import { placedCounters, tapsOf } from "../traffic/counters.ts";
 import { TrafficTotals } from "../traffic/totals.ts";
 import { keepSafe } from "../store/keep-safe.ts";
 import { openState, watchRoom } from "../store/open-state.ts";
-import { watchCounters } from "./watch-counters.ts";
+import { watchStopped } from "./watch-stopped.ts";
 
 /** The plugin of container runtimes, as `scripts/build-cni` makes it. */
 const builtPlugin = join(import.meta.dirname, "../../build/cni-plugin/podnet-cni");
@@ -135,7 +135,7 @@ export async function openDaemon(
           ),
         };
 
-  if (everyMs > 0) opened.use(watchCounters(node, db, logOf("traffic"), everyMs));
+  opened.use(watchStopped(node, db, logOf, config));
 
   const overlays = await openOverlays(config, db, node, logOf("overlay"));
   if (overlays !== undefined) opened.use(overlays);

@@ -27,9 +27,11 @@ import { recoverNetworks } from "../networks/recover.ts";
 import { Addresses } from "../ipam/addresses.ts";
 import type { Host } from "../pods/lifecycle/host.ts";
 import { PolicyDecisions } from "../policies/decisions.ts";
+import { denialOwner } from "../policies/denial-owner.ts";
 import { Denials } from "../policies/denials.ts";
 import { Policies } from "../policies/policies.ts";
 import type { RelayProcess } from "../policies/relayed-pods.ts";
+import { Verdicts } from "../policies/verdicts.ts";
 import { Pods } from "../pods/pods.ts";
 import { PluginCalls } from "../pods/interfaces/plugin-calls.ts";
 import { openSandboxes } from "../pods/interfaces/sandboxes.ts";
@@ -91,6 +93,7 @@ export interface Node extends AsyncDisposable {
   readonly metrics: Metrics;
   readonly policies: Policies;
   readonly denials: Denials;
+  readonly verdicts: Verdicts;
   readonly attachments: Attachments;
 }
 
@@ -202,9 +205,13 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   await attachments.recover(bootBefore === bootId);
   await sweep(network, records, db);
   const denials = new Denials({ observe: network.observe, decisionsOf });
+  const verdicts = new Verdicts({ clock, ownerOf: (holder) => denialOwner(db, holder) });
   const policies: Policies = opened.use(
     new Policies({
-      denials,
+      denied(denied) {
+        denials.add(denied);
+        verdicts.add(denied);
+      },
       db,
       decisions,
       network,
@@ -246,6 +253,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     metrics,
     policies,
     denials,
+    verdicts,
     attachments,
     [Symbol.asyncDispose]: () => held.disposeAsync(),
   };

@@ -1,18 +1,10 @@
-import type { PodId, PodName } from "../../core/names.ts";
 import type { Journal } from "../events/journal.ts";
 import { eventsOfKind } from "../events/store.ts";
 import type { Database } from "../store/database.ts";
 import { CounterWatch, type CounterWatchParts } from "../traffic/counter-watch.ts";
 import type { Counted } from "../traffic/drop-reports.ts";
+import type { DenialOwner } from "./denial-owner.ts";
 import { type Denial, type Denials, keyOf } from "./denials.ts";
-
-/** Of whom something was denied. */
-export interface DenialOwner {
-  /** Which container it is, for people; absent for a pod. */
-  readonly container?: string;
-  /** Absent for a container. */
-  readonly pod?: { readonly id: PodId; readonly name: PodName };
-}
 
 type CountedDenial = Denial & Counted;
 
@@ -23,6 +15,8 @@ export interface DenialWatchParts
   readonly denials: Pick<Denials, "list">;
   /** Undefined for a pod or container that has gone. */
   readonly ownerOf: (holder: string) => DenialOwner | undefined;
+  /** Gets all counts of each look. */
+  readonly audit?: ((denials: readonly Denial[]) => void) | undefined;
 }
 
 const counted = (denial: Denial): CountedDenial => ({ ...denial, key: keyOf(denial) });
@@ -38,7 +32,11 @@ export const watchDenials = (parts: DenialWatchParts): CounterWatch<CountedDenia
     reportedBy: ({ data }) =>
       (data.denials ?? []).map((denial) => [denial.holder, counted(denial)] as const),
     failed: "Failed to count what policies deny",
-    count: async (signal) => (await parts.denials.list(signal)).map(counted),
+    count: async (signal) => {
+      const all = await parts.denials.list(signal);
+      parts.audit?.(all);
+      return all.map(counted);
+    },
     ownersOf:
       () =>
       ({ holder }) =>

@@ -33,8 +33,13 @@ export class Denials {
     this.#parts = parts;
   }
 
+  get decisionsOf(): DenialsParts["decisionsOf"] {
+    return this.#parts.decisionsOf;
+  }
+
   /** Adds what the relay or the resolver has denied. */
-  add(denial: Denial): void {
+  add({ holder, direction, policy, rule, reason, unit, count }: Denial): void {
+    const denial: Denial = { holder, direction, policy, rule, reason, unit, count };
     const rules = this.#counted.get(denial.holder) ?? new Map<string, Denial>();
     this.#counted.set(denial.holder, rules);
     const own = keyOf(denial);
@@ -82,7 +87,7 @@ export const denialView = ({ holder: _holder, count, ...rule }: Denial) => ({
 const known = new WeakMap<DecisionList, ReadonlyMap<number, Why & Pick<Denial, "direction">>>();
 
 /** The rules that deny, by the numbers by which the kernel knows them. */
-function rulesOf(
+export function rulesOf(
   decisions: Decisions | undefined,
 ): ReadonlyMap<number, Why & Pick<Denial, "direction">> {
   if (decisions === undefined) return new Map();

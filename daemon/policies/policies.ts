@@ -13,17 +13,17 @@ import { type Decision, decide, type Flow } from "../../policy/decide.ts";
 import { decideQuestion } from "../../policy/dns-question.ts";
 import type { DomainName } from "../../policy/domain.ts";
 import type { Policy } from "../../policy/model.ts";
-import type { RelayedPod } from "../../relay/messages.ts";
+import type { RelayedPod, RelayVerdict } from "../../relay/messages.ts";
 import type { NamePolicies, Why } from "../dns/name-policy.ts";
 import type { Journal } from "../events/journal.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
 import type { Database } from "../store/database.ts";
 import type { HolderId } from "../store/holder.ts";
 import type { Chosen, PolicyDecisions } from "./decisions.ts";
-import type { Denials } from "./denials.ts";
 import { readDocument } from "./read-document.ts";
 import { RelayedPods, type RelayProcess } from "./relayed-pods.ts";
 import { deletePolicy, listPolicies, type PolicyRow, putPolicy } from "./store.ts";
+import type { Denied } from "./verdicts.ts";
 
 /** Milliseconds in which changes of several pods are one change of the rules. */
 const gatherMs = 20;
@@ -42,7 +42,7 @@ export interface PoliciesParts {
   /** The relay's process; without it connections whose name decides stay closed. */
   readonly relay: RelayProcess | undefined;
   /** Gets what the relay and the resolver deny. */
-  readonly denials: Pick<Denials, "add">;
+  readonly denied: (denied: Denied) => void;
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
@@ -69,7 +69,7 @@ export class Policies implements AsyncDisposable, NamePolicies {
 
   constructor(parts: PoliciesParts) {
     this.#parts = parts;
-    const { log, clock, relay, denials } = parts;
+    const { log, clock, relay, denied } = parts;
     this.#queue = new WorkQueue({
       place: "policies",
       backoff: { firstMs: 1000, longestMs: 30_000 },
@@ -84,10 +84,7 @@ export class Policies implements AsyncDisposable, NamePolicies {
       report: (verdict) => {
         const denies = verdict.verdict === "deny";
         log[denies ? "info" : "debug"]({ ...verdict }, "The relay decided about a connection");
-        const { pod: holder, policy, rule, reason, count } = verdict;
-        const why = { policy, rule, reason };
-        if (denies)
-          denials.add({ holder, direction: "egress", ...why, unit: "connections", count });
+        if (denies) denied(deniedBy(verdict));
       },
       lost: () => this.#queue.add("relay", () => this.#relay()),
     });
@@ -185,9 +182,9 @@ export class Policies implements AsyncDisposable, NamePolicies {
     return (await relayed?.answer(holder, name, addresses, seconds)) === true;
   }
 
-  denied(holder: HolderId, _name: DomainName | null, { policy, rule, reason }: Why): void {
-    const why = { policy, rule, reason };
-    this.#parts.denials.add({ holder, direction: "egress", ...why, unit: "questions", count: 1 });
+  denied(holder: HolderId, name: DomainName | null, { policy, rule, reason }: Why): void {
+    const why = { direction: "egress", policy, rule, reason } as const;
+    this.#parts.denied({ holder, ...why, unit: "questions", count: 1, ...(name && { name }) });
   }
 
   async #changed(): Promise<void> {
@@ -243,6 +240,21 @@ export class Policies implements AsyncDisposable, NamePolicies {
       }
     }
   }
+}
+
+function deniedBy({ pod: holder, policy, rule, reason, name, to, count }: RelayVerdict): Denied {
+  return {
+    holder,
+    direction: "egress",
+    policy,
+    rule,
+    reason,
+    unit: "connections",
+    count,
+    protocol: "tcp",
+    ...(name && { name }),
+    ...(to && { address: to.ip, port: to.port }),
+  };
 }
 
 /**

@@ -1,4 +1,4 @@
-import type { Family } from "../../core/address.ts";
+import type { Family, Ip } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { Refusal } from "../firewall/nftables/refusals.ts";
 import { observeObstacles } from "../firewall/obstacles.ts";
@@ -52,6 +52,8 @@ export interface HostObservations {
    * denials alone. Throws `FIREWALL_FAILED`.
    */
   denials(signal: AbortSignal): Promise<readonly Denied<FragmentKey>[]>;
+  /** The pod or container with a policy that has an address on a bridge, as far as was looked. */
+  holderAt(bridge: IfName, address: Ip): FragmentKey | undefined;
   /** Whether frames between ports of a bridge pass the host's rules of this family. */
   bridgedPass(bridge: IfName, family: Family): Promise<boolean>;
   /** Why parts of the guard are not in force, a line each. Known once a network has been made. */
@@ -82,6 +84,7 @@ export const hostObservations = (
   fingerprint: (fragments, signal) => inTurn(() => fingerprint(view, fragments, signal), signal),
   drops: (signal) => inTurn(() => view.firewall.drops(() => linkNames(view)), signal),
   denials: (signal) => inTurn(() => view.firewall.denials(), signal),
+  holderAt: (bridge, address) => view.firewall.holderAt(bridge, address),
   refusals: (signal) => inTurn(() => view.refusals(() => linkNames(view)), signal),
   bridgedPass: async (bridge, family) => {
     const everywhere = bridgeNf(view.sysctl, family);

@@ -66,7 +66,7 @@ export function openFirewall(options: FirewallOptions): Firewall {
     guardTables: [...tables, policies.flows, policies.ports],
     guardLacking: () => [
       ...guard.lacking,
-      ...(policies.ports.lacking === undefined ? [] : [policies.ports.lacking]),
+      ...[policies.ports.lacking, policies.flows.reduced].flatMap((why) => why ?? []),
     ],
     refusals: (links) => guard.refusals(links),
   };

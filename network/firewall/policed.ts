@@ -1,8 +1,9 @@
+import type { Ip } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { Change } from "../model/change.ts";
 import type { FragmentKey, PluggedFragment } from "../model/desired.ts";
 import type { Decisions } from "../../policy/compile.ts";
-import { elementId } from "../model/nftables-sets.ts";
+import { type Element, elementId } from "../model/nftables-sets.ts";
 import { parseOwner } from "../model/ownership.ts";
 import type { Memory } from "../kernel/memory.ts";
 import {
@@ -16,7 +17,7 @@ import type { MarkedOwner } from "./nftables/elements.ts";
 import type { GuardedDriver } from "./guarded.ts";
 import { NftablesDriver } from "./nftables/driver.ts";
 import { policedPortElements } from "./nftables/policed-ports.ts";
-import { bridgeOf, policyChains, policyElements } from "./nftables/policy-table.ts";
+import { bridgeOf, holderElement, policyChains, policyElements } from "./nftables/policy-table.ts";
 import type { RuleTable } from "./nftables/rule-table.ts";
 
 /**
@@ -50,6 +51,8 @@ export interface PolicedDriver extends GuardedDriver {
    * denials alone for each family. Throws `FIREWALL_FAILED`.
    */
   denials(): Promise<readonly Denied<FragmentKey>[]>;
+  /** Who has an address on a bridge, of those that have rules of a policy, as far as was looked. */
+  holderAt(bridge: IfName, address: Ip): FragmentKey | undefined;
 }
 
 export interface Policing {
@@ -135,6 +138,10 @@ export function policed({ driver, tables, memory, policyOf, relayPort }: Policin
     polices: (bridge) =>
       bridge === undefined ? flows.exists : flows.elements.at(bridge).length > 0,
     denials: () => countedDenials(flows),
+    holderAt: (bridge, address) => {
+      const found = flows.elements.get(elementId(holderElement(bridge, address)));
+      return found && ownerIn(found);
+    },
     deviating: async (fragments, signal) => {
       const found = new Set(await driver.deviating(fragments, signal));
       for (const { part, table } of parts) {
@@ -172,10 +179,14 @@ async function countedDenials(flows: RuleTable): Promise<readonly Denied<Fragmen
 /** Who has which number there. */
 function holdersIn({ elements }: RuleTable): ReadonlyMap<string, FragmentKey> {
   const holders = new Map<string, FragmentKey>();
-  for (const { set, value = "", owner } of elements.all()) {
-    const parsed = set.startsWith("holder") ? parseOwner(owner) : undefined;
-    if (parsed?.kind === "pod" || parsed?.kind === "attachment")
-      holders.set(value, { kind: parsed.kind, key: parsed.key });
+  for (const element of elements.all()) {
+    const owner = element.set.startsWith("holder") ? ownerIn(element) : undefined;
+    if (owner !== undefined) holders.set(element.value ?? "", owner);
   }
   return holders;
+}
+
+function ownerIn({ owner }: Element): FragmentKey | undefined {
+  const { kind, key = "" } = parseOwner(owner) ?? {};
+  return kind === "pod" || kind === "attachment" ? { kind, key } : undefined;
 }

@@ -189,6 +189,8 @@ export const policySets = {
   /** Packets that were denied, by address, pod and rule: written by the kernel. */
   denied4: { type: "ipv4_addr . classid . mark", counted: true, size: 1 << 18 },
   denied6: { type: "ipv6_addr . classid . mark", counted: true, size: 1 << 18 },
+  /** Pods whose denials were logged a moment ago: written by the kernel. */
+  reported: { type: "classid", counted: true },
 } as const satisfies Readonly<Record<string, SetKind>>;
 
 /** The sets of the table of ports of pods that have a policy (`policed-ports.ts`). */

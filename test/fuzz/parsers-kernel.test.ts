@@ -10,6 +10,7 @@ fuzz("kernel", async () => {
     { tunnels },
     { icmp },
     { trafficControl },
+    { netfilterLog },
   ] = await Promise.all([
     import("./targets/rtnetlink.ts"),
     import("./targets/conntrack.ts"),
@@ -19,6 +20,7 @@ fuzz("kernel", async () => {
     import("./targets/tunnels.ts"),
     import("./targets/icmp.ts"),
     import("./targets/traffic-control.ts"),
+    import("./targets/netfilter-log.ts"),
   ]);
   return [
     ...rtnetlink,
@@ -29,5 +31,6 @@ fuzz("kernel", async () => {
     ...tunnels,
     icmp,
     ...trafficControl,
+    netfilterLog,
   ];
 });

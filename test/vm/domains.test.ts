@@ -6,6 +6,7 @@ import path from "node:path";
 import { connect } from "node:tls";
 import type { JsonObject } from "@bufbuild/protobuf";
 import test, { type ExecutionContext } from "ava";
+import { WatchPodsResponse_Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { labAddresses } from "../lab/lab.ts";
 import { ended, site } from "../lab/relay-site.ts";
 import { until } from "../lab/until.ts";
@@ -142,6 +143,51 @@ test.serial("addresses that no answer had, and other ways to names, are closed",
   t.regex(await lookUp("sandbox", "in.cdn.example.com"), /REFUSED/i, "a name that leads inside");
   t.regex(await lookUp("free", "in.cdn.example.com"), /10\.9\.9\.9/);
   t.regex(await sh("sandbox", `nc -w 5 ${internet} 853 </dev/null 2>&1`), /refused/);
+});
+
+test.serial("what is denied is shown live, counted by rule, and reported once", async (t) => {
+  const { policies, pods } = rig.client;
+  const over = new AbortController();
+  const seen: string[] = [];
+  const following = (async () => {
+    for await (const { verdict } of policies.tail({ pod: "sandbox" }, { signal: over.signal }))
+      if (verdict !== undefined)
+        seen.push(
+          [verdict.unit, verdict.protocol, verdict.address, verdict.port || "", verdict.name]
+            .filter((part) => part !== "")
+            .join(" ") + `: ${verdict.policy}/${verdict.rule}: ${verdict.reason}`,
+        );
+  })().catch(() => {});
+  await http("sandbox", other);
+  await lookUp("sandbox", other);
+  t.regex(await sh("sandbox", `nc -w 5 ${internet} 22 </dev/null 2>&1`), /refused/);
+  t.notRegex(await sh("free", `nc -w 5 ${internet} 22 </dev/null 2>&1`), /prohibited/);
+  const why = "sandbox/default: no rule allows it";
+  const wanted = [
+    `connections tcp ${internet} 80 ${other}: ${why}`,
+    `questions ${other}: ${why}`,
+    `packets tcp ${internet} 22: ${why}`,
+  ];
+  await until("all three", () => wanted.every((line) => seen.includes(line)));
+  over.abort();
+  await following;
+  const { denials } = await pods.guard({ idOrName: "sandbox" });
+  const units = denials.filter(({ rule }) => rule === "default").map(({ unit }) => unit);
+  t.deepEqual(units.toSorted(), ["connections", "packets", "questions"]);
+  t.deepEqual((await pods.guard({ idOrName: "free" })).denials, [], "no policy");
+  const last: string[] = [];
+  for await (const { verdict } of policies.tail({ lastOnly: true })) last.push(verdict?.pod ?? "");
+  t.deepEqual([...new Set(last)], ["sandbox"]);
+  await until("an event", async () => {
+    const watched = pods.watch({ idOrName: "sandbox", after: 0n }, { timeoutMs: 1000 });
+    try {
+      for await (const { kind, text } of watched)
+        if (kind === WatchPodsResponse_Kind.DENIAL) return /denied \(egress\) by /.test(text);
+    } catch {
+      // Nothing more for now.
+    }
+    return false;
+  });
 });
 
 test.serial("explain says what becomes of names", async (t) => {

@@ -5,6 +5,7 @@ import { harmless } from "../../text.ts";
 import { addApply } from "./apply.ts";
 import { addExplain } from "./explain.ts";
 import { printPolicies } from "./show.ts";
+import { addTail } from "./tail.ts";
 
 /** The commands about policies. */
 export function addPolicy(program: Command, context: Context): void {
@@ -17,6 +18,7 @@ export function addPolicy(program: Command, context: Context): void {
   addApply(group, context);
   addDelete(group, context);
   addExplain(group, context);
+  addTail(group, context);
 }
 
 function addList(group: Command, context: Context): void {

@@ -17,6 +17,8 @@ export interface TableModel {
    * missing.
    */
   readonly optional?: { readonly does: string };
+  /** The table for a host without some kernel features; `does` says what is then missing. */
+  readonly without?: { readonly does: string; readonly table: TableModel };
   /** Other chains of ours are named so: elements lead to them, and come and go with them. */
   readonly owns?: string;
   /**

@@ -41,13 +41,21 @@ export function holderNumber(owner: string): string {
 
 export const deniedChain = (direction: Direction): string => `denied_${direction}`;
 
+/** The group that denials are logged to, as all that is podnet's has this number. */
+export const denialGroup = 73;
+/** The words by which podnet finds its own records there. */
+export const logPrefix = (direction: Direction): string => `podnet ${direction}`;
+
 /**
  * The rules that answer what a rule of a policy denies, whose number is the packet's mark: they
  * count it by pod and rule, and answer at once, for a connection that hangs does not say why. A
  * denied packet goes no further, so what is written to it is seen by none but these rules; an
  * answer must not take its mark over (`fwmark_reflect`).
+ *
+ * Whoever reads the log, if the kernel has one, gets ten packets a second of each pod at most, half
+ * of them by one rule: no pod fills it for another one.
  */
-export const deniedRules = (direction: Direction): readonly string[] => {
+export const deniedRules = (direction: Direction, logs: boolean): readonly string[] => {
   const [link, side] = direction === "egress" ? ["iifname", "saddr"] : ["oifname", "daddr"];
   const families = [
     ["4", "ip"],
@@ -55,9 +63,15 @@ export const deniedRules = (direction: Direction): readonly string[] => {
   ] as const;
   return [
     ...families.map(([n, ip]) => `meta priority set ${link} . ${ip} ${side} map @holder${n}`),
-    ...families.map(
-      ([n, ip]) => `update @denied${n} { ${ip} ${side} . meta priority . meta mark counter }`,
-    ),
+    ...families.map(([n, ip]) => {
+      const key = `${ip} ${side} . meta priority . meta mark`;
+      if (!logs) return `update @denied${n} { ${key} counter }`;
+      return [
+        `update @denied${n} { ${key} counter limit rate 5/second burst 10 packets }`,
+        "update @reported { meta priority limit rate 10/second burst 20 packets }",
+        `log group ${denialGroup} snaplen 128 prefix "${logPrefix(direction)}"`,
+      ].join(" ");
+    }),
     "meta mark set 0",
     "meta l4proto tcp reject with tcp reset",
     "reject with icmpx admin-prohibited",

@@ -5,8 +5,7 @@ import type { NftablesEdit, PolicyChain } from "../../model/rules.ts";
 import { policyComments } from "./policy-chain.ts";
 
 /** The transaction in nft's language, a command a line. Pure. */
-export function commands(edit: NftablesEdit): string[] {
-  const model = modelOf(edit.table);
+export function commands(edit: NftablesEdit, model = modelOf(edit.table)): string[] {
   if (edit.base === "delete") return deleteBase(model);
   return [
     ...(edit.base === "remake" ? deleteBase(model) : []),

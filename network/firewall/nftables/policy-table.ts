@@ -1,4 +1,4 @@
-import { familyOf, ipOf } from "../../../core/address.ts";
+import { familyOf, type Ip, ipOf } from "../../../core/address.ts";
 import type { IfName } from "../../../core/names.ts";
 import type { Decisions } from "../../../policy/compile.ts";
 import { relayPorts } from "../../../policy/decide.ts";
@@ -23,7 +23,7 @@ import { chainPrefix, insideMatches, policyChain, relayChain } from "./policy-ch
  * What is addressed to the host itself does not: the relay would reach more of it than pods do.
  * Neither does what is addressed inside: no name leads there.
  */
-export const policyTable: TableModel = {
+const tableOf = (logs: boolean): TableModel => ({
   name: "inet podnet_policy",
   sets: Object.keys(policySets) as SetName[],
   chains: {
@@ -54,10 +54,18 @@ export const policyTable: TableModel = {
       ],
     },
     ...Object.fromEntries(
-      directions.map((direction) => [deniedChain(direction), { rules: deniedRules(direction) }]),
+      directions.map((direction) => [
+        deniedChain(direction),
+        { rules: deniedRules(direction, logs) },
+      ]),
     ),
   },
   owns: chainPrefix,
+});
+
+export const policyTable: TableModel = {
+  ...tableOf(true),
+  without: { does: "live verdicts of policies", table: tableOf(false) },
 };
 
 /** The chains of a pod's or container's decisions. Pure. */
@@ -90,8 +98,7 @@ export function policyElements(
   const chains = chainsOf(decisions, relayPort);
   const held = addressesOf(pod).map(
     ({ bridge, address }): Element => ({
-      set: `holder${familyOf(address)}`,
-      key: `"${bridge}" . ${address}`,
+      ...holderElement(bridge, address),
       value: holderNumber(owner),
       owner,
     }),
@@ -108,6 +115,12 @@ export function policyElements(
   });
   return [...held, ...led];
 }
+
+/** The element that has the number of a pod with this address. */
+export const holderElement = (bridge: IfName, address: Ip): Pick<Element, "set" | "key"> => ({
+  set: `holder${familyOf(address)}`,
+  key: `"${bridge}" . ${address}`,
+});
 
 /** The bridge that such an element is about. */
 export const bridgeOf = ({ key }: Element): IfName => (/^"([^"]*)"/.exec(key)?.[1] ?? "") as IfName;

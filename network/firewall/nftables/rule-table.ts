@@ -1,5 +1,5 @@
 import { throwIfAborted } from "../../../core/aborting.ts";
-import { isPodnetError } from "../../../core/errors.ts";
+import { isPodnetError, type PodnetError } from "../../../core/errors.ts";
 import type { Nftables } from "../../../linux/libnftables.ts";
 import type { GenerationCounter } from "../../../linux/nftables-generation.ts";
 import type { Memory } from "../../kernel/memory.ts";
@@ -85,9 +85,10 @@ const mostAtOnce = 64;
  */
 export class RuleTable {
   readonly #memory: Memory;
-  readonly #model: TableModel;
+  #model: TableModel;
   readonly #ledger: Ledger;
   #lacking: string | undefined;
+  #reduced: string | undefined;
   /** The epoch the whole table was seen in. */
   #seen: number | undefined;
   /** The epochs owners were looked at in. */
@@ -120,6 +121,11 @@ export class RuleTable {
    */
   get lacking(): string | undefined {
     return this.#lacking;
+  }
+
+  /** Why this host has a part of a table only, as above. */
+  get reduced(): string | undefined {
+    return this.#reduced;
   }
 
   get elements(): Elements {
@@ -214,7 +220,7 @@ export class RuleTable {
     this.#ledger.count();
     const before = this.#ledger.last;
     try {
-      await this.#ledger.open().commit(nameOf(edit), commands(edit).join("\n"));
+      await this.#send(edit);
     } catch (error) {
       this.#seen = undefined;
       if (!this.#doesWithout(error, edit.base)) throw error;
@@ -232,6 +238,24 @@ export class RuleTable {
     this.#exists = edit.base !== "delete";
     if (edit.base !== "keep") this.#base = edit.base === "delete" ? "make" : "keep";
     this.#ledger.committed(before);
+  }
+
+  /** A table that this kernel cannot have whole is made as far as it can. */
+  async #send(edit: NftablesEdit): Promise<void> {
+    const nftables = this.#ledger.open();
+    const send = (model: TableModel): Promise<void> =>
+      nftables.commit(nameOf(edit), commands(edit, model).join("\n"));
+    const { without } = this.#model;
+    try {
+      await send(this.#model);
+    } catch (error) {
+      const made = edit.base === "make" || edit.base === "remake";
+      if (without === undefined || !made || !isPodnetError(error)) throw error;
+      if (!isUnsupported(error) && !isAbsent(error)) throw error;
+      await send(without.table);
+      this.#model = without.table;
+      this.#reduced = `${without.does} (${error.message})`;
+    }
   }
 
   /** Restores none of these owners' elements. */
@@ -298,10 +322,9 @@ export class RuleTable {
   #doesWithout(error: unknown, base: NftablesEdit["base"] = "keep"): boolean {
     if (this.#model.optional === undefined || !isPodnetError(error, "FIREWALL_FAILED"))
       return false;
-    const said = String(error.details["nft"] ?? "");
     // A family or a hook is not supported; an expression that the kernel lacks is no such file.
     const made = base === "make" || base === "remake";
-    const unsupported = /not supported/i.test(said) || (made && isAbsent(error));
+    const unsupported = isUnsupported(error) || (made && isAbsent(error));
     if (!unsupported && error.details["errno"] !== "ENOENT") return false;
     this.#lacking = `${this.#model.optional.does} (${error.message})`;
     return true;
@@ -342,6 +365,9 @@ export class RuleTable {
     ];
   }
 }
+
+const isUnsupported = (error: PodnetError): boolean =>
+  /not supported/i.test(String(error.details["nft"] ?? ""));
 
 const isAbsent = (error: unknown): boolean =>
   isPodnetError(error, "FIREWALL_FAILED") &&

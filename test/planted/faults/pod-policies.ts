@@ -3,6 +3,8 @@ import type { Fault } from "../fault.ts";
 const kernel = "test/kernel/firewall-policy.test.ts";
 const rules = "the kernel decides about a pod's flows as the policy does, at once (nftables)";
 const denials = "test/kernel/policy-denials.test.ts";
+const log = "test/kernel/denial-log.test.ts";
+const verdicts = "test/unit/daemon/policies/verdicts.test.ts";
 const onBridge = "test/kernel/policy-on-bridge.test.ts";
 const repaired = "what others take from a policy's chain is put back, and flows stay closed";
 
@@ -162,6 +164,84 @@ export const podPoliciesFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/unit/daemon/policies/denials.test.ts",
       title: "rules beyond many are counted together, and none is lost",
+    },
+  },
+  {
+    kind: "bound",
+    name: "every denied packet is logged",
+    file: "network/firewall/nftables/denials.ts",
+    find: '        "update @reported { meta priority limit rate 10/second burst 20 packets }",\n',
+    put: "",
+    noticedBy: {
+      file: "test/unit/network/firewall/policy-table.test.ts",
+      title: "what is logged of denied packets is bounded for each pod, and for each rule of it",
+    },
+  },
+  {
+    kind: "mark",
+    name: "what is denied on the way to a pod is shown as the other side's",
+    file: "daemon/policies/denial-log.ts",
+    find: ": [record.outLink, packet.destination, packet.source];",
+    put: ": [record.inLink, packet.source, packet.destination];",
+    noticedBy: {
+      file: log,
+      title:
+        "a denied packet is shown with its pod, rule and reason, of both families and directions",
+    },
+  },
+  {
+    kind: "access",
+    name: "a host without the log has no policies",
+    file: "network/firewall/nftables/rule-table.ts",
+    find: "if (!isUnsupported(error) && !isAbsent(error)) throw error;",
+    put: "throw error;",
+    noticedBy: {
+      file: log,
+      title: "a kernel without the log has policies and counts, and says what it lacks",
+    },
+  },
+  {
+    kind: "bound",
+    name: "verdicts wait without a bound for whoever reads slowly",
+    file: "daemon/policies/verdicts.ts",
+    find: "if (queue.length < mostWaiting) queue.push(verdict);",
+    put: "if (queue.length < Infinity) queue.push(verdict);",
+    noticedBy: {
+      file: verdicts,
+      title: "a slow reader misses verdicts and learns how many; another one gets all",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a pod that is denied much keeps more than its ring",
+    file: "daemon/policies/verdicts.ts",
+    find: "if (ring.last.push(verdict) > kept) ring.last.shift();",
+    put: "ring.last.push(verdict);",
+    noticedBy: {
+      file: verdicts,
+      title: "a pod that is denied much is kept at its rate, and pushes out none of another's",
+    },
+  },
+  {
+    kind: "bound",
+    name: "the file of denials grows without a bound",
+    file: "daemon/policies/audit-log.ts",
+    find: "if (size > 0 && size + Buffer.byteLength(text) > mostBytes) return false;",
+    put: "if (size < 0 && size + Buffer.byteLength(text) > mostBytes) return false;",
+    noticedBy: {
+      file: "test/unit/daemon/policies/audit-log.test.ts",
+      title: "the file is bounded: it begins anew, and the one before it stays",
+    },
+  },
+  {
+    kind: "record",
+    name: "a line that could not be written is lost without a word",
+    file: "daemon/policies/audit-log.ts",
+    find: "this.#dropped += lines.length;",
+    put: "",
+    noticedBy: {
+      file: "test/unit/daemon/policies/audit-log.test.ts",
+      title: "what cannot be written is dropped and counted, and nothing waits for it",
     },
   },
 ];

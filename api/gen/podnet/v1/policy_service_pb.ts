@@ -4,14 +4,15 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import { file_google_protobuf_struct } from "@bufbuild/protobuf/wkt";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_struct, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { JsonObject, Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file podnet/v1/policy_service.proto.
  */
 export const file_podnet_v1_policy_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch5wb2RuZXQvdjEvcG9saWN5X3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSJjCgZQb2xpY3kSDAoEbmFtZRgBIAEoCRIpCghkb2N1bWVudBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDAoEcG9kcxgDIAMoCRISCgpjb250YWluZXJzGAQgAygJIiAKEEdldFBvbGljeVJlcXVlc3QSDAoEbmFtZRgBIAEoCSI2ChFHZXRQb2xpY3lSZXNwb25zZRIhCgZwb2xpY3kYASABKAsyES5wb2RuZXQudjEuUG9saWN5IhUKE0xpc3RQb2xpY2llc1JlcXVlc3QiOwoUTGlzdFBvbGljaWVzUmVzcG9uc2USIwoIcG9saWNpZXMYASADKAsyES5wb2RuZXQudjEuUG9saWN5IlIKEkFwcGx5UG9saWN5UmVxdWVzdBIpCghkb2N1bWVudBgBIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSEQoJcGxhbl9vbmx5GAIgASgIIjgKE0FwcGx5UG9saWN5UmVzcG9uc2USIQoGcG9saWN5GAEgASgLMhEucG9kbmV0LnYxLlBvbGljeSIjChNEZWxldGVQb2xpY3lSZXF1ZXN0EgwKBG5hbWUYASABKAkiJwoURGVsZXRlUG9saWN5UmVzcG9uc2USDwoHZXhpc3RlZBgBIAEoCCKGAQoURXhwbGFpblBvbGljeVJlcXVlc3QSCwoDcG9kGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSEQoEcG9ydBgDIAEoDUgAiAEBEhAKCHByb3RvY29sGAQgASgJEg8KB2luZ3Jlc3MYBSABKAgSEQoJY29udGFpbmVyGAYgASgJQgcKBV9wb3J0IlYKFUV4cGxhaW5Qb2xpY3lSZXNwb25zZRIPCgd2ZXJkaWN0GAEgASgJEg4KBnBvbGljeRgCIAEoCRIMCgRydWxlGAMgASgJEg4KBnJlYXNvbhgEIAEoCTL7AgoNUG9saWN5U2VydmljZRJACgNHZXQSGy5wb2RuZXQudjEuR2V0UG9saWN5UmVxdWVzdBocLnBvZG5ldC52MS5HZXRQb2xpY3lSZXNwb25zZRJHCgRMaXN0Eh4ucG9kbmV0LnYxLkxpc3RQb2xpY2llc1JlcXVlc3QaHy5wb2RuZXQudjEuTGlzdFBvbGljaWVzUmVzcG9uc2USRgoFQXBwbHkSHS5wb2RuZXQudjEuQXBwbHlQb2xpY3lSZXF1ZXN0Gh4ucG9kbmV0LnYxLkFwcGx5UG9saWN5UmVzcG9uc2USSQoGRGVsZXRlEh4ucG9kbmV0LnYxLkRlbGV0ZVBvbGljeVJlcXVlc3QaHy5wb2RuZXQudjEuRGVsZXRlUG9saWN5UmVzcG9uc2USTAoHRXhwbGFpbhIfLnBvZG5ldC52MS5FeHBsYWluUG9saWN5UmVxdWVzdBogLnBvZG5ldC52MS5FeHBsYWluUG9saWN5UmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_struct]);
+  fileDesc("Ch5wb2RuZXQvdjEvcG9saWN5X3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSJjCgZQb2xpY3kSDAoEbmFtZRgBIAEoCRIpCghkb2N1bWVudBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDAoEcG9kcxgDIAMoCRISCgpjb250YWluZXJzGAQgAygJIiAKEEdldFBvbGljeVJlcXVlc3QSDAoEbmFtZRgBIAEoCSI2ChFHZXRQb2xpY3lSZXNwb25zZRIhCgZwb2xpY3kYASABKAsyES5wb2RuZXQudjEuUG9saWN5IhUKE0xpc3RQb2xpY2llc1JlcXVlc3QiOwoUTGlzdFBvbGljaWVzUmVzcG9uc2USIwoIcG9saWNpZXMYASADKAsyES5wb2RuZXQudjEuUG9saWN5IlIKEkFwcGx5UG9saWN5UmVxdWVzdBIpCghkb2N1bWVudBgBIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSEQoJcGxhbl9vbmx5GAIgASgIIjgKE0FwcGx5UG9saWN5UmVzcG9uc2USIQoGcG9saWN5GAEgASgLMhEucG9kbmV0LnYxLlBvbGljeSIjChNEZWxldGVQb2xpY3lSZXF1ZXN0EgwKBG5hbWUYASABKAkiJwoURGVsZXRlUG9saWN5UmVzcG9uc2USDwoHZXhpc3RlZBgBIAEoCCKGAQoURXhwbGFpblBvbGljeVJlcXVlc3QSCwoDcG9kGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSEQoEcG9ydBgDIAEoDUgAiAEBEhAKCHByb3RvY29sGAQgASgJEg8KB2luZ3Jlc3MYBSABKAgSEQoJY29udGFpbmVyGAYgASgJQgcKBV9wb3J0IlYKFUV4cGxhaW5Qb2xpY3lSZXNwb25zZRIPCgd2ZXJkaWN0GAEgASgJEg4KBnBvbGljeRgCIAEoCRIMCgRydWxlGAMgASgJEg4KBnJlYXNvbhgEIAEoCSJGChFUYWlsUG9saWN5UmVxdWVzdBILCgNwb2QYASABKAkSEQoJY29udGFpbmVyGAIgASgJEhEKCWxhc3Rfb25seRgDIAEoCCJNChJUYWlsUG9saWN5UmVzcG9uc2USKQoHdmVyZGljdBgBIAEoCzIYLnBvZG5ldC52MS5Qb2xpY3lWZXJkaWN0EgwKBGxvc3QYAiABKAQi9gEKDVBvbGljeVZlcmRpY3QSKAoEdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASCwoDcG9kGAIgASgJEhEKCWNvbnRhaW5lchgDIAEoCRIRCglkaXJlY3Rpb24YBCABKAkSDgoGcG9saWN5GAUgASgJEgwKBHJ1bGUYBiABKAkSDgoGcmVhc29uGAcgASgJEgwKBHVuaXQYCCABKAkSEAoIcHJvdG9jb2wYCSABKAkSDwoHYWRkcmVzcxgKIAEoCRIMCgRwb3J0GAsgASgNEgwKBG5hbWUYDCABKAkSDQoFY291bnQYDSABKAQywgMKDVBvbGljeVNlcnZpY2USQAoDR2V0EhsucG9kbmV0LnYxLkdldFBvbGljeVJlcXVlc3QaHC5wb2RuZXQudjEuR2V0UG9saWN5UmVzcG9uc2USRwoETGlzdBIeLnBvZG5ldC52MS5MaXN0UG9saWNpZXNSZXF1ZXN0Gh8ucG9kbmV0LnYxLkxpc3RQb2xpY2llc1Jlc3BvbnNlEkYKBUFwcGx5Eh0ucG9kbmV0LnYxLkFwcGx5UG9saWN5UmVxdWVzdBoeLnBvZG5ldC52MS5BcHBseVBvbGljeVJlc3BvbnNlEkkKBkRlbGV0ZRIeLnBvZG5ldC52MS5EZWxldGVQb2xpY3lSZXF1ZXN0Gh8ucG9kbmV0LnYxLkRlbGV0ZVBvbGljeVJlc3BvbnNlEkwKB0V4cGxhaW4SHy5wb2RuZXQudjEuRXhwbGFpblBvbGljeVJlcXVlc3QaIC5wb2RuZXQudjEuRXhwbGFpblBvbGljeVJlc3BvbnNlEkUKBFRhaWwSHC5wb2RuZXQudjEuVGFpbFBvbGljeVJlcXVlc3QaHS5wb2RuZXQudjEuVGFpbFBvbGljeVJlc3BvbnNlMAFiBnByb3RvMw", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message podnet.v1.Policy
@@ -287,6 +288,164 @@ export const ExplainPolicyResponseSchema: GenMessage<ExplainPolicyResponse> = /*
   messageDesc(file_podnet_v1_policy_service, 10);
 
 /**
+ * @generated from message podnet.v1.TailPolicyRequest
+ */
+export type TailPolicyRequest = Message<"podnet.v1.TailPolicyRequest"> & {
+  /**
+   * Id or name of a pod. Empty, as `container`: all pods and containers.
+   *
+   * @generated from field: string pod = 1;
+   */
+  pod: string;
+
+  /**
+   * A container's ID, or `namespace/name` of its pod, instead of `pod`.
+   *
+   * @generated from field: string container = 2;
+   */
+  container: string;
+
+  /**
+   * Ends with what was denied last.
+   *
+   * @generated from field: bool last_only = 3;
+   */
+  lastOnly: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.TailPolicyRequest.
+ * Use `create(TailPolicyRequestSchema)` to create a new message.
+ */
+export const TailPolicyRequestSchema: GenMessage<TailPolicyRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_policy_service, 11);
+
+/**
+ * @generated from message podnet.v1.TailPolicyResponse
+ */
+export type TailPolicyResponse = Message<"podnet.v1.TailPolicyResponse"> & {
+  /**
+   * Either this, or `lost`.
+   *
+   * @generated from field: podnet.v1.PolicyVerdict verdict = 1;
+   */
+  verdict?: PolicyVerdict | undefined;
+
+  /**
+   * So many verdicts were not sent here, for the caller read too slowly.
+   *
+   * @generated from field: uint64 lost = 2;
+   */
+  lost: bigint;
+};
+
+/**
+ * Describes the message podnet.v1.TailPolicyResponse.
+ * Use `create(TailPolicyResponseSchema)` to create a new message.
+ */
+export const TailPolicyResponseSchema: GenMessage<TailPolicyResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_policy_service, 12);
+
+/**
+ * Something that a rule denied.
+ *
+ * @generated from message podnet.v1.PolicyVerdict
+ */
+export type PolicyVerdict = Message<"podnet.v1.PolicyVerdict"> & {
+  /**
+   * @generated from field: google.protobuf.Timestamp time = 1;
+   */
+  time?: Timestamp | undefined;
+
+  /**
+   * Name of the pod; empty for a container.
+   *
+   * @generated from field: string pod = 2;
+   */
+  pod: string;
+
+  /**
+   * Which container, its interface and network, for people; empty for a pod.
+   *
+   * @generated from field: string container = 3;
+   */
+  container: string;
+
+  /**
+   * egress: the pod opened the connection; ingress: the other side.
+   *
+   * @generated from field: string direction = 4;
+   */
+  direction: string;
+
+  /**
+   * `podnet` for what every pod has.
+   *
+   * @generated from field: string policy = 5;
+   */
+  policy: string;
+
+  /**
+   * @generated from field: string rule = 6;
+   */
+  rule: string;
+
+  /**
+   * @generated from field: string reason = 7;
+   */
+  reason: string;
+
+  /**
+   * packets; connections, whose name the relay read; questions, which the resolver refused.
+   *
+   * @generated from field: string unit = 8;
+   */
+  unit: string;
+
+  /**
+   * tcp, udp, sctp, icmp, or the number of another protocol; empty for a question.
+   *
+   * @generated from field: string protocol = 9;
+   */
+  protocol: string;
+
+  /**
+   * The other side's address; empty where it is not known.
+   *
+   * @generated from field: string address = 10;
+   */
+  address: string;
+
+  /**
+   * The port that the connection was to be opened to; 0 without one.
+   *
+   * @generated from field: uint32 port = 11;
+   */
+  port: number;
+
+  /**
+   * The name that the connection said, or that was asked for.
+   *
+   * @generated from field: string name = 12;
+   */
+  name: string;
+
+  /**
+   * How many there were that are alike.
+   *
+   * @generated from field: uint64 count = 13;
+   */
+  count: bigint;
+};
+
+/**
+ * Describes the message podnet.v1.PolicyVerdict.
+ * Use `create(PolicyVerdictSchema)` to create a new message.
+ */
+export const PolicyVerdictSchema: GenMessage<PolicyVerdict> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_policy_service, 13);
+
+/**
  * Policies: which flows pods may open, and which others may open to them.
  *
  * @generated from service podnet.v1.PolicyService
@@ -338,6 +497,17 @@ export const PolicyService: GenService<{
     methodKind: "unary";
     input: typeof ExplainPolicyRequestSchema;
     output: typeof ExplainPolicyResponseSchema;
+  },
+  /**
+   * What policies deny: what was denied last, then what is denied from now on. A pod that is denied
+   * much is shown in part; `PodService.Guard` has all counts.
+   *
+   * @generated from rpc podnet.v1.PolicyService.Tail
+   */
+  tail: {
+    methodKind: "server_streaming";
+    input: typeof TailPolicyRequestSchema;
+    output: typeof TailPolicyResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_podnet_v1_policy_service, 0);

@@ -149,6 +149,7 @@ test("each role does what it is for, and no more", (t) => {
       "guard",
       "trace",
       "explain",
+      "tail",
       "serverReflectionInfo",
       "listNodes",
       "listReservations",

@@ -1,41 +1,42 @@
 import { systemClock } from "../../core/clock.ts";
-import type { PodId } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
+import { openNetfilterLog } from "../../linux/netfilter-log/open-log.ts";
+import type { Config } from "../config/config.ts";
 import { containerText } from "../containers/attachment-plan.ts";
 import { isDamagedAttachment } from "../containers/attachment-rows.ts";
 import { hostLinkOf } from "../containers/link-names.ts";
-import { getAttachment } from "../containers/store.ts";
 import { staying, withNic } from "../pods/store/pod-plan.ts";
-import { getPod } from "../pods/store/pods.ts";
+import { AuditLog } from "../policies/audit-log.ts";
+import { DenialLog } from "../policies/denial-log.ts";
+import { type DenialOwner, denialOwner } from "../policies/denial-owner.ts";
+import { watchDenials } from "../policies/denial-watch.ts";
+import type { Denial } from "../policies/denials.ts";
 import type { Database } from "../store/database.ts";
-import { type DenialOwner, watchDenials } from "../policies/denial-watch.ts";
 import { type PortOwner, watchDrops } from "../traffic/drop-watch.ts";
-import type { AttachmentId } from "../store/holder.ts";
 import type { Node } from "./node.ts";
 
 /** Reports what is dropped, refused and denied of the pods and containers of a node. */
-export function watchCounters(
-  node: Node,
+export function watchStopped(
+  { network: { observe }, journal, denials, verdicts, ...node }: Node,
   db: Database,
-  log: Log,
-  everyMs: number,
+  logOf: (component: string) => Log,
+  { driftMs: everyMs, policyLog }: Pick<Config, "driftMs" | "policyLog">,
 ): AsyncDisposable {
   const opened = new AsyncDisposableStack();
-  const { journal, denials } = node;
+  const ownerOf = (holder: string): DenialOwner | undefined => denialOwner(db, holder);
+  const log = logOf("traffic");
+  const audit =
+    policyLog &&
+    opened.use(new AuditLog({ ...policyLog, ownerOf, log, now: () => systemClock.now() }));
+  if (audit !== undefined) opened.use(verdicts.follow((verdict) => audit.add(verdict)));
+  const { decisionsOf } = denials;
+  opened.use(new DenialLog({ read: openNetfilterLog, observe, decisionsOf, verdicts, log }));
+  if (everyMs === 0) return opened;
   const common = { db, journal, clock: systemClock, log, everyMs };
-  const { observe } = node.network;
   opened.use(watchDrops({ ...common, observe, ownersOf: (links) => ownersOf(links, node) }));
-  opened.use(watchDenials({ ...common, denials, ownerOf: (holder) => ownerOf(holder, db) }));
+  const counted = audit && ((all: readonly Denial[]) => audit.addCounts(all));
+  opened.use(watchDenials({ ...common, denials, ownerOf, audit: counted }));
   return opened;
-}
-
-function ownerOf(holder: string, db: Database): DenialOwner | undefined {
-  const pod = getPod(db, holder as PodId);
-  if (pod !== undefined) return { pod: { id: pod.id, name: pod.name } };
-  const row = getAttachment(db, holder as AttachmentId);
-  return row === undefined || isDamagedAttachment(row)
-    ? undefined
-    : { container: containerText(row.plan) };
 }
 
 /** Who sends by these links. Containers are only looked for where a link is no pod's. */
