@@ -105,6 +105,37 @@ test.serial(
   },
 );
 
+test.serial("what a container is denied is counted and shown for it alone", async (t) => {
+  await apply(closed);
+  const [one, other] = [
+    await attach(labelled({ role: "builder" })),
+    await attach(labelled({ role: "builder" })),
+  ];
+  t.deepEqual(await reached(one, [internet]), []);
+  const { client } = cni.rig;
+  const counted = async ({ container: { name } }: Attached): Promise<string[]> =>
+    (await client.cni.guard({ container: name })).denials.map(
+      ({ direction, policy, rule, unit, count }) =>
+        `${direction} ${policy}/${rule} ${unit} ${count > 0n}`,
+    );
+  t.deepEqual(await counted(one), ["egress closed/default packets true"]);
+  t.deepEqual(await counted(other), []);
+  const shown = async ({ container: { name } }: Attached): Promise<string[]> => {
+    const found: string[] = [];
+    for await (const { verdict } of client.policies.tail({ container: name, lastOnly: true }))
+      found.push(`${verdict?.container} ${verdict?.protocol} ${verdict?.address}`);
+    return [...new Set(found)];
+  };
+  await until("a verdict", async () => (await shown(one)).length > 0);
+  const [verdict = "", ...others] = await shown(one);
+  t.true(verdict.startsWith(`container ${one.container.name},`), verdict);
+  t.true(verdict.endsWith(` icmp ${internet}`), verdict);
+  t.deepEqual(others, []);
+  t.deepEqual(await shown(other), []);
+  await detach(one, other);
+  await client.policies.delete({ name: "closed" });
+});
+
 test.serial(
   "a policy of a network is that of all its pods and containers, in both families",
   async (t) => {
