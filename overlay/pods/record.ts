@@ -90,7 +90,8 @@ export function parsePodRecord(text: string): PodRecord | undefined {
     id: parsePodId(textIn(id)),
     name: parsePodName(textIn(name)),
     state: known,
-    createdMs,
+    // JSON has a negative zero, which nothing is written with.
+    createdMs: createdMs || 0,
     labels: labelsOf(labels),
     interfaces: listIn(interfaces, most.interfaces).map(interfaceOf),
   }));
