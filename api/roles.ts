@@ -51,6 +51,8 @@ const pods: RolesOf<typeof PodService> = {
   capture: "operator",
   guard: "viewer",
   trace: "viewer",
+  // Writes rules, and shows the traffic of a flow.
+  traceLive: "operator",
 };
 const networks: RolesOf<typeof NetworkService> = {
   get: "viewer",
@@ -74,6 +76,8 @@ const overlays: RolesOf<typeof OverlayService> = {
 const cni: RolesOf<typeof CniService> = {
   list: "viewer",
   guard: "viewer",
+  trace: "viewer",
+  traceLive: "operator",
   install: "admin",
   uninstall: "admin",
 };

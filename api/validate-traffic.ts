@@ -1,6 +1,10 @@
 import { printable } from "../core/names.ts";
 import { invalid } from "./fields.ts";
-import type { CaptureRequest, StatsRequest } from "./gen/podnet/v1/pod_service_pb.ts";
+import type {
+  CaptureRequest,
+  LiveTraceBounds,
+  StatsRequest,
+} from "./gen/podnet/v1/pod_service_pb.ts";
 import { validatePodRef } from "./validate-exec.ts";
 
 /** Counters that are asked for, every field checked. */
@@ -62,4 +66,28 @@ export function validateCapture(request: CaptureRequest): CaptureSpec {
     snapBytes: snapBytes === 0 ? snap.most : snapBytes,
     maxPackets: maxPackets === 0n ? undefined : maxPackets,
   };
+}
+
+const packets = { usual: 1, most: 16 } as const;
+const traceMs = { usual: 30_000, least: 1000, most: 600_000 } as const;
+
+/** What ends a live trace, every field checked. */
+export function validateTraceBounds(
+  bounds: Pick<LiveTraceBounds, "packets" | "timeoutMs"> = { packets: 0, timeoutMs: 0 },
+): Pick<LiveTraceBounds, "packets" | "timeoutMs"> {
+  const count = bounds.packets || packets.usual;
+  if (count > packets.most)
+    throw invalid(
+      "bounds.packets",
+      `${count} packets are too many for a trace`,
+      `Give 1 to ${packets.most}, or see podnet capture`,
+    );
+  const timeoutMs = bounds.timeoutMs || traceMs.usual;
+  if (timeoutMs < traceMs.least || timeoutMs > traceMs.most)
+    throw invalid(
+      "bounds.timeout_ms",
+      `A trace cannot take ${timeoutMs} ms`,
+      `Give ${traceMs.least} to ${traceMs.most}, or 0 for ${traceMs.usual}`,
+    );
+  return { packets: count, timeoutMs };
 }

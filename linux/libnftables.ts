@@ -33,10 +33,10 @@ export interface Nftables {
    */
   get(what: string, command: string): Promise<string>;
   /**
-   * nft's output as JSON, for a command with much output: on a thread of its own, for it takes 15
-   * µs an element.
+   * nft's output, as JSON by default, for a command with much output: on a thread of its own, for
+   * it takes 15 µs an element. As text, rules have their handles.
    */
-  list(what: string, command: string): Promise<string>;
+  list(what: string, command: string, as?: "json" | "text"): Promise<string>;
   close(): void;
 }
 
@@ -102,10 +102,11 @@ class OpenNftables implements Nftables {
     return this.#run(what, command, asText);
   }
 
-  list(what: string, command: string): Promise<string> {
+  list(what: string, command: string, as: "json" | "text" = "json"): Promise<string> {
+    const output = as === "json" ? asJson : asText | NFT_CTX_OUTPUT_HANDLE;
     return this.#inTurn(what, (context) =>
       performAsync("netlink", `nftables ${what}`, async () => {
-        this.#library.setOutput(context, asJson);
+        this.#library.setOutput(context, output);
         return this.#result(what, context, await this.#library.runElsewhere(context, command));
       }),
     );

@@ -9,6 +9,7 @@ import { addOutput, type Context, type OutputOptions, withPodnet } from "../cont
 import { document, printDocument, toPlain } from "../output.ts";
 import { lower } from "../pod-view.ts";
 import { printCounts } from "./policy/guard.ts";
+import { addTraceOf } from "./policy/trace.ts";
 import { age, harmless, table } from "../text.ts";
 
 /** The commands about container runtimes that use podnet. */
@@ -18,6 +19,7 @@ export function addCni(program: Command, context: Context): void {
     .description("container runtimes: which containers are attached; install the plugin");
   addList(group, context);
   addGuardOf(group, context);
+  addTraceOf(group, context);
   addInstall(group, context);
   addUninstall(group, context);
 }

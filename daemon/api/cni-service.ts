@@ -5,13 +5,16 @@ import * as wire from "../../api/gen/podnet/v1/cni_service_pb.ts";
 import { printable } from "../../core/names.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { isDamagedAttachment, type AttachmentState } from "../containers/attachment-rows.ts";
+import type { AttachmentPlan } from "../containers/attachment-plan.ts";
 import type { Attachments } from "../containers/attachments.ts";
 import type { AnyAttachment } from "../containers/store.ts";
 import { hostLinkOf } from "../containers/link-names.ts";
 import { type ListedRuntime, listedRuntimes } from "../containers/cni/network-list.ts";
 import { denialView } from "../policies/denials.ts";
 import { guardCounts } from "../traffic/guard-counts.ts";
+import { containerSender } from "../trace/sender.ts";
 import { note, type ServiceParts } from "./context.ts";
+import { streamLiveTrace, tracedPath } from "./pod-packets.ts";
 import { time } from "./views.ts";
 
 /** Default directories of runtimes. */
@@ -20,24 +23,38 @@ const usual = { dir: "/etc/cni/net.d", binDir: "/opt/cni/bin" } as const;
 /** The service about container runtimes. */
 export function cniService(parts: ServiceParts): ServiceImpl<typeof wire.CniService> {
   const { attachments, networks, installation } = parts;
+  /** The attachments of the one container whose id begins so. Throws `INVALID_ARGUMENT`. */
+  const plansOf = (container: string): readonly AttachmentPlan[] => {
+    const plans = attachments
+      .listAny()
+      .map((row) => attachments.readable(row).plan)
+      .filter(({ containerId }) => container !== "" && containerId.startsWith(container));
+    const [found, ...others] = new Set(plans.map(({ containerId }) => containerId));
+    if (found === undefined || others.length > 0) throw notOne(container, others.length > 0);
+    return plans;
+  };
   return {
     list: () => ({
       attachments: attachments.listAny().map((row) => attachmentView(row, attachments)),
     }),
 
     async guard({ container }, { signal }) {
-      const rows = attachments
-        .listAny()
-        .map((row) => attachments.readable(row))
-        .filter(({ plan }) => container !== "" && plan.containerId.startsWith(container));
-      const [found, ...others] = new Set(rows.map(({ plan }) => plan.containerId));
-      if (found === undefined || others.length > 0) throw notOne(container, others.length > 0);
-      const links = rows.map(({ plan }) => ({ interface: plan.ifName, link: hostLinkOf(plan) }));
-      const ids = rows.map(({ id }) => id);
+      const plans = plansOf(container);
+      const links = plans.map((plan) => ({ interface: plan.ifName, link: hostLinkOf(plan) }));
+      const ids = plans.map(({ id }) => id);
       return {
         counts: await guardCounts(links, parts.network.observe, signal),
         denials: (await parts.denials.list(signal, ids)).map(denialView),
       };
+    },
+
+    trace: ({ container, ...asked }) =>
+      tracedPath(parts, containerSender(plansOf(container)), asked),
+
+    async *traceLive({ container, bounds, ...asked }, context) {
+      const sender = containerSender(plansOf(container));
+      note(parts, context, `trace ${container}`);
+      yield* streamLiveTrace(parts, sender, asked, bounds, context);
     },
 
     install({ dir, binDir, network, runtime }, context) {

@@ -8,7 +8,7 @@ import type { Log } from "../../linux/log.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { FragmentKey, PluggedFragment } from "../../network/model/desired.ts";
 import { addressesOf } from "../../network/firewall/nftables/policy-table.ts";
-import { type DecisionList, namesDecide } from "../../policy/compile.ts";
+import { type DecisionList, type Decisions, namesDecide } from "../../policy/compile.ts";
 import { type Decision, decide, type Flow } from "../../policy/decide.ts";
 import { decideQuestion } from "../../policy/dns-question.ts";
 import type { DomainName } from "../../policy/domain.ts";
@@ -116,9 +116,14 @@ export class Policies implements AsyncDisposable, NamePolicies {
     return this.decide(owner, direction, flow) ?? { verdict: "allow", ...none };
   }
 
+  /** What decides about the flows of a pod or container; undefined where no policy applies. */
+  decisionsOf(owner: FragmentKey): Decisions | undefined {
+    return this.#parts.decisions.of(owner);
+  }
+
   /** The decision about a flow of a pod or container; undefined where no policy applies. */
   decide(owner: FragmentKey, direction: "egress" | "ingress", flow: Flow): Decision | undefined {
-    const decisions = this.#parts.decisions.of(owner);
+    const decisions = this.decisionsOf(owner);
     return decisions === undefined ? undefined : decided(decisions[direction], flow);
   }
 

@@ -5,12 +5,11 @@ import type { Decision, Flow } from "../../policy/decide.ts";
 import type { DomainName } from "../../policy/domain.ts";
 import type { Protocol } from "../../policy/model.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
-import type { PodPlan } from "../pods/store/pod-plan.ts";
+import type { Sender } from "./sender.ts";
 
-/** The packet that is traced: the first of a connection that a pod opens. */
+/** The packet that is traced: the first of a connection that a pod or container opens. */
 export interface Asked {
-  /** The pod that sends it. */
-  readonly plan: PodPlan;
+  readonly sender: Sender;
   /** Absent for a name that other servers answer. */
   readonly ip?: Ip;
   /** As it was asked for; absent for an address. */

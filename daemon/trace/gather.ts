@@ -1,8 +1,9 @@
-import { contains, familyOf, type Ip, ipOf, isIp, parseIp } from "../../core/address.ts";
+import { type Cidr, contains, familyOf, type Ip, ipOf, isIp, parseIp } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type NetworkName, type PodId, printable } from "../../core/names.ts";
 import type { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import type { HostObservations } from "../../network/bridge/observations.ts";
+import type { FragmentKey } from "../../network/model/desired.ts";
 import { canonicalName, type DomainName } from "../../policy/domain.ts";
 import type { Config } from "../config/config.ts";
 import { containerText } from "../containers/attachment-plan.ts";
@@ -12,23 +13,27 @@ import type { Networks } from "../networks/networks.ts";
 import type { HostRecords } from "../overlays/records/host-records.ts";
 import type { OverlayControl } from "../overlays/view.ts";
 import type { PodRow } from "../pods/store/pod-row.ts";
-import { type PodPlan, staying } from "../pods/store/pod-plan.ts";
+import { staying } from "../pods/store/pod-plan.ts";
 import type { PodRecords } from "../pods/store/records.ts";
 import type { Policies } from "../policies/policies.ts";
 import type { PublishedPlan } from "../published/published-plan.ts";
 import type { Database } from "../store/database.ts";
 import { guestRoute } from "./guest-route.ts";
+import type { Sender } from "./sender.ts";
 import type { HostRoute, Peer, Published, RemoteHost, TraceFacts } from "./facts.ts";
 
 export interface TraceParts {
-  readonly config: Pick<Config, "disableIptables">;
+  readonly config: Pick<Config, "disableIptables" | "relayPort">;
   readonly db: Database;
   readonly records: Pick<PodRecords, "find" | "get" | "list">;
   readonly addresses: Pick<Addresses, "holderAt">;
   readonly networks: Pick<Networks, "list">;
-  readonly policies: Pick<Policies, "decide">;
+  readonly policies: Pick<Policies, "decide" | "decisionsOf">;
   readonly network: {
-    readonly observe: Pick<HostObservations, "bridgedPass" | "guardLacking" | "namesOf">;
+    readonly observe: Pick<
+      HostObservations,
+      "bridgedPass" | "guardLacking" | "namesOf" | "traceFlow"
+    >;
   };
   readonly netlink: Pick<Rtnetlink, "routesTo">;
   readonly overlays?: Pick<OverlayControl, "list" | "nodes">;
@@ -44,12 +49,12 @@ interface Destination {
 
 /**
  * The destination that a text names: an address, the name of a pod (`web`, `web.NETWORK.DOMAIN`),
- * or another name. A pod's address on a network of `plan` comes first. Throws `INVALID_ARGUMENT`,
- * `POD_NOT_FOUND`.
+ * or another name. A pod's address on a network of the sender comes first. Throws
+ * `INVALID_ARGUMENT`, `POD_NOT_FOUND`.
  */
 export function destinationOf(
   text: string,
-  plan: PodPlan,
+  sender: Sender,
   { records, resolvers: { domain } }: Pick<TraceParts, "records" | "resolvers">,
 ): Destination {
   if (isIp(text)) return { ip: parseIp(text) };
@@ -58,7 +63,7 @@ export function destinationOf(
   const inside = name.endsWith(`.${domain}`) ? name.slice(0, -domain.length - 1) : undefined;
   if (inside === undefined && name.includes(".")) return { name };
   const [pod = "", ...network] = (inside ?? name).split(".");
-  const own = new Set(staying(plan.interfaces).map((each) => each.network));
+  const own = new Set(sender.interfaces.map((each) => each.network));
   const theirs = staying(records.find(pod).plan.interfaces)
     .filter((each) => network.length === 0 || each.network === network.join("."))
     .toSorted((a, b) => Number(own.has(b.network)) - Number(own.has(a.network)));
@@ -73,14 +78,14 @@ const noDestination = (text: string): PodnetError =>
     hint: "Give an address, the name of a pod, or a name on the internet",
   });
 
-/** Gathers the facts about a packet that a pod sends to this address, or to a name. */
+/** Gathers the facts about a packet that goes to this address, or to a name. */
 export async function gatherTrace(
   parts: TraceParts,
-  plan: PodPlan,
+  sender: Sender,
   ip: Ip | undefined,
 ): Promise<TraceFacts> {
   const { config, networks, network, policies } = parts;
-  const bridge = guestRoute(plan, ip)?.from.bridge;
+  const bridge = guestRoute(sender, ip)?.from.bridge;
   return {
     networks: networks.list(),
     firewall: !config.disableIptables,
@@ -107,6 +112,20 @@ async function hostRoute(
   const [name = ""] = link === undefined ? [] : await network.observe.namesOf([link]);
   return { local: type === "local", link: name, ...(gateway === undefined ? {} : { gateway }) };
 }
+
+/** The pod or container that has an address of any network. */
+export function ownerAt(
+  { addresses, networks, records }: Pick<TraceParts, "addresses" | "networks" | "records">,
+  ip: Ip,
+): FragmentKey | undefined {
+  const at = networks.list().find(({ subnets }) => subnets.some(({ cidr }) => holds(cidr, ip)));
+  const id = at === undefined ? undefined : addresses.holderAt(at.name, ip);
+  if (id === undefined) return undefined;
+  return { kind: records.get(id as PodId) === undefined ? "attachment" : "pod", key: id };
+}
+
+const holds = (cidr: Cidr, ip: Ip): boolean =>
+  familyOf(cidr) === familyOf(ip) && contains(cidr, ip);
 
 function peerAt(
   { addresses, records, networks, db }: TraceParts,
@@ -171,10 +190,7 @@ function elsewhere({ overlays, hostRecords }: TraceParts, ip: Ip): RemoteHost | 
   for (const { name, network, backend } of overlays?.list() ?? []) {
     const node = overlays
       ?.nodes(name)
-      .find(
-        ({ self, subnets }) =>
-          !self && subnets.some((cidr) => familyOf(cidr) === familyOf(ip) && contains(cidr, ip)),
-      );
+      .find(({ self, subnets }) => !self && subnets.some((cidr) => holds(cidr, ip)));
     if (node === undefined) continue;
     const pod = hostRecords?.remote.nameAt(name, ip);
     return {

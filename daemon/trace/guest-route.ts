@@ -8,11 +8,11 @@ import {
   networkOf,
   parseCidr,
 } from "../../core/address.ts";
-import { type InterfacePlan, type PodPlan, staying } from "../pods/store/pod-plan.ts";
+import type { Sender, SenderInterface } from "./sender.ts";
 
 /** The way that a guest sends a packet. */
 export interface GuestRoute {
-  readonly from: InterfacePlan;
+  readonly from: SenderInterface;
   /** Its source address; absent where the interface has none of the family. */
   readonly source?: Ip;
   /** Absent on link. */
@@ -31,21 +31,23 @@ const everything = { 4: parseCidr("0.0.0.0/0"), 6: parseCidr("::/0") } as const;
  * longest prefix, then the lowest metric. `address` is undefined for what any default route takes.
  * Undefined where it has none. Pure.
  */
-export function guestRoute(plan: PodPlan, address: Ip | undefined): GuestRoute | undefined {
-  const interfaces = staying(plan.interfaces);
+export function guestRoute(
+  { interfaces, routes }: Sender,
+  address: Ip | undefined,
+): GuestRoute | undefined {
   const takes = (cidr: Cidr): boolean =>
     address === undefined
       ? lengthOf(cidr) === 0
       : familyOf(cidr) === familyOf(address) && contains(cidr, address);
   const candidates = interfaces.flatMap((from): Candidate[] => [
     ...from.addresses
-      .filter((prefix) => from.nic !== undefined && takes(networkOf(prefix)))
+      .filter((prefix) => from.link !== undefined && takes(networkOf(prefix)))
       .map((prefix) => ({ from, source: ipOf(prefix), length: lengthOf(prefix), metric: 0 })),
     ...from.gateways
       .filter(({ gateway }) => takes(everything[familyOf(gateway)]))
       .map(({ gateway, metric = 0 }) => ({ from, gateway, length: 0, metric })),
   ]);
-  for (const { destination, gateway, interface: name, metric = 0, source } of plan.routes) {
+  for (const { destination, gateway, interface: name, metric = 0, source } of routes) {
     const from = interfaces.find(({ guestName }) => guestName === name);
     if (from === undefined || !takes(destination)) continue;
     const length = lengthOf(destination);

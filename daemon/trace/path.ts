@@ -3,7 +3,6 @@ import { metadata4, metadata6 } from "../../core/special-addresses.ts";
 import type { FragmentKey } from "../../network/model/desired.ts";
 import { type Decision, relayPorts } from "../../policy/decide.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
-import { staying } from "../pods/store/pod-plan.ts";
 import type { Asked, Peer, Step, TraceFacts } from "./facts.ts";
 import { type GuestRoute, guestRoute } from "./guest-route.ts";
 import { hostServes } from "./host-serves.ts";
@@ -52,6 +51,7 @@ const unknown = (step: string, text: string): Step => ({
 
 /** A packet on its way, on a network of podnet. */
 interface Sent extends Asked {
+  readonly owner: FragmentKey;
   readonly source: Ip;
   readonly network: NetworkDefinition;
   /** The sender's port exchanges nothing with other isolated ports. */
@@ -59,13 +59,13 @@ interface Sent extends Asked {
 }
 
 function* walk(asked: Asked, facts: TraceFacts): Steps {
-  const { plan, ip } = asked;
-  const own = staying(plan.interfaces).flatMap(({ addresses }) => addresses.map(ipOf));
+  const { sender, ip } = asked;
+  const own = sender.interfaces.flatMap(({ addresses }) => addresses.map(ipOf));
   if (ip !== undefined && own.includes(ip)) {
     yield pass("route", "stays in the guest");
     return;
   }
-  const route = guestRoute(plan, ip);
+  const route = guestRoute(sender, ip);
   if (route === undefined) {
     yield deny("route", "no route", "the guest has no route there");
     return;
@@ -79,7 +79,7 @@ function* walk(asked: Asked, facts: TraceFacts): Steps {
   }
   yield guardStep(route, facts);
   const isolated = from.port?.isolated ?? network.isolated;
-  const sent: Sent = { ...asked, source, network, isolated };
+  const sent: Sent = { ...asked, owner: from.owner, source, network, isolated };
   const next = gateway ?? ip;
   const isHost = network.subnets.some((subnet) => ipOf(subnet.gateway) === next);
   if (isHost || next === undefined) {
@@ -213,7 +213,7 @@ function networkStep(
 /** To other hosts of an overlay, or by an uplink. */
 function* outside(sent: Sent, facts: TraceFacts): Steps {
   const { ip, network } = sent;
-  const by = yield* policySteps("egress", { kind: "pod", key: sent.plan.podId }, sent, ip, facts);
+  const by = yield* policySteps("egress", sent.owner, sent, ip, facts);
   if (by === "name" && sent.protocol === "tcp" && relayPorts.includes(sent.port ?? 0)) {
     yield pass("relay", "connects to the name at addresses that the resolver gave the pod", "name");
     return;
@@ -242,7 +242,7 @@ const end = ({ text, absence }: Peer): Step =>
 
 /** The sender's policy about where to, and the receiver's about where from. */
 function* policies(sent: Sent, ip: Ip, peer: Peer, facts: TraceFacts): Steps {
-  yield* policySteps("egress", { kind: "pod", key: sent.plan.podId }, sent, ip, facts);
+  yield* policySteps("egress", sent.owner, sent, ip, facts);
   yield* policySteps("ingress", peer.owner, sent, sent.source, facts);
 }
 

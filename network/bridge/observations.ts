@@ -1,6 +1,7 @@
 import type { Family, Ip } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { Refusal } from "../firewall/nftables/refusals.ts";
+import { type FlowTrace, openFlowTrace, type TracedFlow } from "../firewall/flow-trace.ts";
 import { observeObstacles } from "../firewall/obstacles.ts";
 import type { Denied } from "../firewall/nftables/denials.ts";
 import type { Drop } from "../firewall/nftables/drops.ts";
@@ -56,6 +57,11 @@ export interface HostObservations {
   holderAt(bridge: IfName, address: Ip): FragmentKey | undefined;
   /** Whether frames between ports of a bridge pass the host's rules of this family. */
   bridgedPass(bridge: IfName, family: Family): Promise<boolean>;
+  /**
+   * Has the kernel trace the next packets of a flow, until it is disposed. Throws
+   * `FIREWALL_FAILED`, `SYSCALL_FAILED`.
+   */
+  traceFlow(flow: TracedFlow): Promise<FlowTrace>;
   /** Why parts of the guard are not in force, a line each. Known once a network has been made. */
   readonly guardLacking: readonly string[];
 }
@@ -91,6 +97,7 @@ export const hostObservations = (
     if (everywhere !== false) return everywhere === true;
     return (await observeLink(view.netlink, bridge))?.nfCall === true;
   },
+  traceFlow: (flow) => openFlowTrace(kernel, flow),
   get guardLacking() {
     return [...view.guardLacking(), ...filterLacking(view)];
   },

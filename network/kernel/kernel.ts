@@ -5,6 +5,7 @@ import { type GenerationCounter, openGenerationCounter } from "../../linux/nftab
 import { bootId } from "../../linux/proc.ts";
 import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
+import { TraceStream } from "../../linux/nftrace/stream.ts";
 import { installedPrograms, type IptablesPrograms } from "./iptables-programs.ts";
 
 /** The functions of rtnetlink that the host's network needs. */
@@ -59,6 +60,8 @@ export interface HostKernel {
   readonly ip6tables: IptablesPrograms;
   readonly nftables: NftablesSource;
   readonly conntrack: HostConntrack;
+  /** Listens for what the kernel says about traced packets. Throws `SYSCALL_FAILED`. */
+  readonly openTrace: () => Pick<TraceStream, "next"> & Disposable;
   readonly sysctl: HostSysctl;
   /** Identifies this boot of this network namespace: records of another one are void. */
   readonly identity: string;
@@ -70,6 +73,7 @@ export const openHostKernel = (): HostKernel => ({
   iptables: installedPrograms(4),
   ip6tables: installedPrograms(6),
   nftables: { open: openNftables, openCounter: openGenerationCounter },
+  openTrace: () => new TraceStream(),
   conntrack: new Conntrack(),
   sysctl: { read: readSysctl, write: writeSysctl },
   identity: hostIdentity(),

@@ -333,6 +333,15 @@ test.serial(
     );
     for (const id of ["", "never-was"])
       await t.throwsAsync(client.cni.guard({ container: id }), { code: "INVALID_ARGUMENT" });
+    const asked = { container: container.name, destination: "10.77.0.1", port: 2222 };
+    const path = await client.cni.trace(asked);
+    t.is(`${path.verdict} ${path.steps.at(-1)?.rule}`, "deny host");
+    let sent: Promise<string> | undefined;
+    for await (const { event } of client.cni.traceLive(asked)) {
+      if (event.case === "started") sent = ask("tcp");
+      if (event.case === "packet") t.is(event.value.rules.at(-1)?.standsFor, "host");
+    }
+    t.is(await sent, "refused", "a packet came");
     for await (const { kind, text } of client.pods.watch({ after: cursor })) {
       if (kind !== WatchPodsResponse_Kind.GUARD) continue;
       t.regex(

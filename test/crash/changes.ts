@@ -22,6 +22,7 @@ export type Change =
   | "pause"
   | "resume"
   | "stop"
+  | "trace-live"
   | MixedChange
   | DiskChange
   | PolicedChange
@@ -131,6 +132,16 @@ export const changes: Readonly<Record<Change, Acts>> = {
     prepare: make,
     change: ({ client }) => client.pods.stop(pod),
   },
+  // Its rules go with podnetd, however that ends. (The second one is recorded from its beginning.)
+  "trace-live": {
+    stays: "pod",
+    from: "netlink:nftables trace a flow:before",
+    prepare: make,
+    change: async ({ client }) => {
+      const asked = { ...pod, destination: "192.0.2.7", port: 80, bounds: { timeoutMs: 1000 } };
+      for (let i = 0; i < 2; i++) for await (const _event of client.pods.traceLive(asked));
+    },
+  },
   ...mixedChanges,
   ...diskChanges,
   ...policedChanges,
@@ -174,6 +185,7 @@ export const whole: Readonly<Record<Change, readonly string[]>> = {
   pause: [plainPod],
   resume: [plainPod],
   stop: [plainPod],
+  "trace-live": [plainPod],
   ...mixedWhole,
   "disk-create": [plainPod],
   "disk-start": [plainPod],

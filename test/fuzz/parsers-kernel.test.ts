@@ -11,6 +11,7 @@ fuzz("kernel", async () => {
     { icmp },
     { trafficControl },
     { netfilterLog },
+    { nftrace },
   ] = await Promise.all([
     import("./targets/rtnetlink.ts"),
     import("./targets/conntrack.ts"),
@@ -21,6 +22,7 @@ fuzz("kernel", async () => {
     import("./targets/icmp.ts"),
     import("./targets/traffic-control.ts"),
     import("./targets/netfilter-log.ts"),
+    import("./targets/nftrace.ts"),
   ]);
   return [
     ...rtnetlink,
@@ -32,5 +34,6 @@ fuzz("kernel", async () => {
     icmp,
     ...trafficControl,
     netfilterLog,
+    nftrace,
   ];
 });

@@ -17,6 +17,7 @@ import { imagesFaults } from "./faults/images.ts";
 import { jailFaults } from "./faults/jail.ts";
 import { lifecycleFaults } from "./faults/lifecycle.ts";
 import { limitsFaults } from "./faults/limits.ts";
+import { liveTraceFaults } from "./faults/live-trace.ts";
 import { memoryFaults } from "./faults/memory.ts";
 import { namesFaults } from "./faults/names.ts";
 import { networkFaults } from "./faults/network.ts";
@@ -44,6 +45,7 @@ import { tunnelFaults } from "./faults/tunnels.ts";
  * length, a release — each with the test that has to notice it.
  */
 export const faults: readonly Fault[] = [
+  ...liveTraceFaults,
   ...podPoliciesFaults,
   ...podsFaults,
   ...podsOnCniFaults,

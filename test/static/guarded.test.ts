@@ -70,6 +70,7 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "hypervisor/console/typing.ts: close": [1, "resolves"],
   "linux/command-end.ts: setTimeout": [1, "ends pipes"],
   "linux/ffi/poll.ts: pollFd": [1, "its own head"],
+  "linux/nftrace/stream.ts: pollFd": [1, "resolves"],
   "linux/packet-stream.ts: pollFd": [1, "resolves"],
   "linux/unix-socket.ts: pollFd": [1, "resolves"],
   "relay/connection.ts: data": [1, "`#onData`, which is guarded"],

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import test from "ava";
 import { labAddresses, type Machine } from "../lab/lab.ts";
+import { until } from "../lab/until.ts";
 import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
@@ -150,6 +151,44 @@ test.serial("trace shows the steps in order", async (t) => {
   t.regex(steps[0]?.text ?? "", new RegExp(`^from ${at.get("free")} by eth0 via ${gateway}$`));
 });
 
+const tables = (): Promise<string> => rig.lab.host.run("nft", "list", "tables");
+
+/** What the kernel says of the next packet: its verdict, and what its rules stand for. */
+async function tracedLive(from: string, to: string, port?: number): Promise<string[]> {
+  const bounds = { packets: 1, timeoutMs: 60_000 };
+  const request = { idOrName: from, destination: to, ...(port === undefined ? {} : { port }) };
+  const said: string[] = [];
+  let sent: Promise<boolean> | undefined;
+  for await (const { event } of rig.client.pods.traceLive({ ...request, bounds })) {
+    if (event.case === "started") sent = reaches(from, at.get(to) ?? to, port);
+    if (event.case !== "packet") continue;
+    const { verdict, rules } = event.value;
+    said.push(verdict, ...rules.map(({ standsFor }) => standsFor).filter((each) => each !== ""));
+  }
+  await sent;
+  return said;
+}
+
+test.serial("a live trace shows the rules that a guest's own packets meet", async (t) => {
+  for (const [from, to, port, verdict, decides] of [
+    ["builder", lan, 9001, "accept", "builds/web"],
+    ["builder", lan, 9002, "drop", "builds/default"],
+    ["free", gateway, undefined, "accept", "ping"],
+    ["free", gateway, 9100, "drop", "host"],
+    ["free", metadata, undefined, "drop", "cloud-metadata"],
+    ["free", "away", undefined, "drop", "networks"],
+    ["away", hostOnLan, 8080, "accept", "published"],
+  ] as const) {
+    const what = `${from} to ${to} ${port ?? ""}`;
+    const [said, ...stood] = await tracedLive(from, to, port);
+    t.is(said, verdict, what);
+    t.true(stood.includes(decides), `${what}: ${stood.join(", ")}`);
+    if (verdict === "drop") t.is(stood.at(-1), decides, what);
+    else t.regex(stood[0] ?? "", /^guard/, what);
+  }
+  t.notRegex(await tables(), /podnet_trace/);
+});
+
 test.serial("what is not known is said: names elsewhere, and pods that do not run", async (t) => {
   t.is(await traced("free", "api.example.com", 443), "allow masquerade");
   t.is(await traced("builder", "api.example.com", 443), "unknown masquerade");
@@ -162,4 +201,27 @@ test.serial("what is not known is said: names elsewhere, and pods that do not ru
   t.like(await t.throwsAsync(ask("a b")), { code: "INVALID_ARGUMENT", field: "destination" });
   t.like(await t.throwsAsync(ask(lan, { port: 70_000 })), { field: "port" });
   t.like(await t.throwsAsync(ask(lan, { protocol: "gre" })), { field: "protocol" });
+});
+
+test.serial("a live trace ends with its caller, and is of packets on a bridge", async (t) => {
+  const request = { idOrName: "free", destination: lan, port: 9001 };
+  const gone = new AbortController();
+  await t.throwsAsync(async () => {
+    for await (const { event } of rig.client.pods.traceLive(request, { signal: gone.signal })) {
+      t.is(event.case, "started");
+      t.regex(await tables(), /podnet_trace/);
+      gone.abort();
+    }
+  });
+  await until("its table is gone", async () => !(await tables()).includes("podnet_trace"));
+  const ask = async (more: object): Promise<void> => {
+    for await (const _event of rig.client.pods.traceLive({ ...request, ...more }));
+  };
+  t.like(await t.throwsAsync(ask({ destination: "api.example.com" })), {
+    code: "INVALID_ARGUMENT",
+    field: "destination",
+  });
+  t.like(await t.throwsAsync(ask({ bounds: { packets: 17 } })), { field: "bounds.packets" });
+  t.like(await t.throwsAsync(ask({ bounds: { timeoutMs: 1 } })), { field: "bounds.timeout_ms" });
+  await t.throwsAsync(ask({ idOrName: "db" }), { code: "WRONG_STATE" });
 });

@@ -18,15 +18,36 @@ import { deniedChain, type Direction, ruleNumber } from "./denials.ts";
 export function policyChain(list: DecisionList, direction: Direction): PolicyChain {
   const known = chains[direction].get(list);
   if (known !== undefined) return known;
-  const side = direction === "egress" ? "daddr" : "saddr";
-  const entries = [...list.entries, list.otherwise].flatMap((entry) =>
-    rulesOf(entry, side, direction),
-  );
-  const rules = [midway, ...entries];
-  const chain = named(rules);
+  const chain = named(ruled(list, direction).map(({ rule }) => rule));
   chains[direction].set(list, chain);
   return chain;
 }
+
+/**
+ * The entry that each rule of a list's chain carries out, in their order; undefined for one that
+ * carries out none. Pure.
+ */
+export const chainEntries = (
+  list: DecisionList,
+  direction: Direction,
+): readonly (Entry | undefined)[] => ruled(list, direction).map(({ entry }) => entry);
+
+/** The rules of a chain, with the entries that they carry out. */
+function ruled(
+  list: DecisionList,
+  direction: Direction,
+): readonly { readonly rule: string; readonly entry?: Entry }[] {
+  const side = direction === "egress" ? "daddr" : "saddr";
+  const entries = [...list.entries, list.otherwise];
+  return [
+    { rule: midway },
+    ...entries.flatMap((entry) => rulesOf(entry, side, direction).map((rule) => ({ rule, entry }))),
+  ];
+}
+
+/** As above, of the chain that leads to the relay. */
+export const relayEntries = ({ entries }: DecisionList): readonly Entry[] =>
+  entries.flatMap((entry) => relayRules(entry, 0).map(() => entry));
 
 /**
  * The chain that leads a pod's connections to the relay, at a port of this host: those for which

@@ -1,6 +1,6 @@
 import { familyOf, type Ip, ipOf } from "../../../core/address.ts";
 import type { IfName } from "../../../core/names.ts";
-import type { Decisions } from "../../../policy/compile.ts";
+import type { Decisions, Entry } from "../../../policy/compile.ts";
 import { relayPorts } from "../../../policy/decide.ts";
 import type { PluggedFragment } from "../../model/desired.ts";
 import { type Element, policySets, type SetName } from "../../model/nftables-sets.ts";
@@ -8,7 +8,14 @@ import { publishedMark } from "../../model/ownership.ts";
 import type { PolicyChain } from "../../model/rules.ts";
 import type { TableModel } from "./base.ts";
 import { deniedChain, deniedRules, type Direction, directions, holderNumber } from "./denials.ts";
-import { chainPrefix, insideMatches, policyChain, relayChain } from "./policy-chain.ts";
+import {
+  chainEntries,
+  chainPrefix,
+  insideMatches,
+  policyChain,
+  relayChain,
+  relayEntries,
+} from "./policy-chain.ts";
 
 /**
  * Policies of pods, with either driver. Each pod's addresses lead to the chain of its decisions:
@@ -86,6 +93,22 @@ const chainsOf = (
   ingress: policyChain(ingress, "ingress"),
   relay: relayChain(egress, relayPort),
 });
+
+/**
+ * The entry that a rule of one of these decisions' chains carries out, by its place from 1;
+ * undefined for another chain, and for a rule that carries out none. Pure.
+ */
+export function entryAt(
+  decisions: Decisions,
+  relayPort: number,
+  chain: string,
+  place: number,
+): Entry | undefined {
+  const chains = chainsOf(decisions, relayPort);
+  if (chain === chains.egress.name) return chainEntries(decisions.egress, "egress")[place - 1];
+  if (chain === chains.ingress.name) return chainEntries(decisions.ingress, "ingress")[place - 1];
+  return chain === chains.relay?.name ? relayEntries(decisions.egress)[place - 1] : undefined;
+}
 
 /** The elements that lead from a pod's addresses to its chains, and name it to them. Pure. */
 export function policyElements(

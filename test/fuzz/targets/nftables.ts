@@ -5,6 +5,7 @@ import { elementText, type Element, elementId } from "../../../network/model/nft
 import { parseDenials, placeDenials } from "../../../network/firewall/nftables/denials.ts";
 import { parseDrops, placeDrops } from "../../../network/firewall/nftables/drops.ts";
 import { parseElements, parseListing } from "../../../network/firewall/nftables/listing.ts";
+import { parseRuleTexts } from "../../../network/firewall/rule-texts.ts";
 import { parseRefusals } from "../../../network/firewall/nftables/refusals.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
@@ -150,4 +151,36 @@ export const nftables: Target = {
       if (denied.length + stale.length > listed.length) throw new Error("More than was listed");
     },
   ]),
+};
+
+const listedChain = `table inet podnet_guard { # handle 4
+	chain host { # handle 7
+		type filter hook input priority -10; policy accept;
+		ct direction reply return comment "podnet:table:0123abcd:host:0" # handle 12
+		tcp dport { 80, 443,
+			    8080 } counter packets 0 bytes 0 drop # handle 13
+	}
+}
+`;
+
+/** What libnftables prints of a chain of any program. */
+export const chainText: Target = {
+  name: "nftables-chain",
+  files: ["network/firewall/rule-texts.ts"],
+  only: ["parseRuleTexts"],
+  seeds: [utf8(listedChain), utf8("\t\tdrop # handle 1\n\t\ttype filter;\n")],
+  words: ["\t\t", " # handle 7", "\n", ' comment "', '"'],
+  run: (bytes) => {
+    const rules = parseRuleTexts(textOf(bytes));
+    for (const { text } of rules.values()) ok(!text.includes("\n"));
+    // A rule that nft could have printed is read as it was written.
+    const proper = [...rules].filter(([, { text }]) =>
+      /^[a-z0-9](?:[a-z0-9 .@!=]*[a-z0-9])?$/.test(text),
+    );
+    const lines = proper.map(([handle, { text }]) => `\t\t${text} # handle ${handle}`);
+    deepStrictEqual(
+      [...parseRuleTexts(lines.join("\n"))],
+      proper.map(([handle, { text }]) => [handle, { text }]),
+    );
+  },
 };

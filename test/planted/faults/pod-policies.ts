@@ -71,8 +71,8 @@ export const podPoliciesFaults: readonly Fault[] = [
     kind: "access",
     name: "a connection that was open before its bridge was filtered goes on",
     file: "network/firewall/nftables/policy-chain.ts",
-    find: "const rules = [midway, ...entries];",
-    put: "const rules = [...entries];",
+    find: "    { rule: midway },\n",
+    put: "    ...[{ rule: midway }].slice(1),\n",
     noticedBy: {
       file: onBridge,
       title: "a connection from before its bridge was filtered ends with a policy, whoever sends",

@@ -39,6 +39,10 @@ export const kernelDoor = (fake: FakeKernel, keeper: Doorkeeper, identity: strin
     forget: () => keeper.later("netlink forget flows", () => {}),
     close: () => Promise.resolve(),
   },
+  // No packets pass there.
+  openTrace: () => {
+    throw new PodnetError("UNSUPPORTED", "The simulated kernel traces no packets");
+  },
   sysctl: sysctlDoor(fake, keeper),
   identity,
 });

@@ -6,7 +6,7 @@ import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobu
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
-import type { GuardCount, PolicyDenial } from "./pod_service_pb.ts";
+import type { GuardCount, LiveTraceBounds, PolicyDenial, TraceLiveResponseSchema, TraceStep } from "./pod_service_pb.ts";
 import { file_podnet_v1_pod_service } from "./pod_service_pb.ts";
 import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
@@ -14,7 +14,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/cni_service.proto.
  */
 export const file_podnet_v1_cni_service: GenFile = /*@__PURE__*/
-  fileDesc("Chtwb2RuZXQvdjEvY25pX3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSK3AgoKQXR0YWNobWVudBIKCgJpZBgBIAEoCRIUCgxjb250YWluZXJfaWQYAiABKAkSDwoHaWZfbmFtZRgDIAEoCRIOCgZjb25maWcYBCABKAkSDwoHbmV0d29yaxgFIAEoCRINCgVuZXRucxgGIAEoCRIpCgVzdGF0ZRgHIAEoDjIaLnBvZG5ldC52MS5BdHRhY2htZW50U3RhdGUSEQoJYWRkcmVzc2VzGAggAygJEgsKA21hYxgJIAEoCRILCgNtdHUYCiABKA0SEQoJaG9zdF9saW5rGAsgASgJEgsKA3BvZBgMIAEoCRINCgVwb3J0cxgNIAMoCRIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd0cm91YmxlGA8gASgJIhgKFkxpc3RBdHRhY2htZW50c1JlcXVlc3QiRQoXTGlzdEF0dGFjaG1lbnRzUmVzcG9uc2USKgoLYXR0YWNobWVudHMYASADKAsyFS5wb2RuZXQudjEuQXR0YWNobWVudCIqChVHdWFyZENvbnRhaW5lclJlcXVlc3QSEQoJY29udGFpbmVyGAEgASgJImkKFkd1YXJkQ29udGFpbmVyUmVzcG9uc2USJQoGY291bnRzGAEgAygLMhUucG9kbmV0LnYxLkd1YXJkQ291bnQSKAoHZGVuaWFscxgCIAMoCzIXLnBvZG5ldC52MS5Qb2xpY3lEZW5pYWwiUwoRSW5zdGFsbENuaVJlcXVlc3QSCwoDZGlyGAEgASgJEg8KB2Jpbl9kaXIYAiABKAkSDwoHbmV0d29yaxgDIAEoCRIPCgdydW50aW1lGAQgASgJIiMKEkluc3RhbGxDbmlSZXNwb25zZRINCgVwYXRocxgBIAMoCSIkChNVbmluc3RhbGxDbmlSZXF1ZXN0Eg0KBWZvcmNlGAEgASgIIiUKFFVuaW5zdGFsbENuaVJlc3BvbnNlEg0KBXBhdGhzGAEgAygJKosBCg9BdHRhY2htZW50U3RhdGUSIAocQVRUQUNITUVOVF9TVEFURV9VTlNQRUNJRklFRBAAEhsKF0FUVEFDSE1FTlRfU1RBVEVfQURESU5HEAESGgoWQVRUQUNITUVOVF9TVEFURV9SRUFEWRACEh0KGUFUVEFDSE1FTlRfU1RBVEVfREVMRVRJTkcQAzK/AgoKQ25pU2VydmljZRJNCgRMaXN0EiEucG9kbmV0LnYxLkxpc3RBdHRhY2htZW50c1JlcXVlc3QaIi5wb2RuZXQudjEuTGlzdEF0dGFjaG1lbnRzUmVzcG9uc2USTAoFR3VhcmQSIC5wb2RuZXQudjEuR3VhcmRDb250YWluZXJSZXF1ZXN0GiEucG9kbmV0LnYxLkd1YXJkQ29udGFpbmVyUmVzcG9uc2USRgoHSW5zdGFsbBIcLnBvZG5ldC52MS5JbnN0YWxsQ25pUmVxdWVzdBodLnBvZG5ldC52MS5JbnN0YWxsQ25pUmVzcG9uc2USTAoJVW5pbnN0YWxsEh4ucG9kbmV0LnYxLlVuaW5zdGFsbENuaVJlcXVlc3QaHy5wb2RuZXQudjEuVW5pbnN0YWxsQ25pUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_timestamp, file_podnet_v1_pod_service]);
+  fileDesc("Chtwb2RuZXQvdjEvY25pX3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSK3AgoKQXR0YWNobWVudBIKCgJpZBgBIAEoCRIUCgxjb250YWluZXJfaWQYAiABKAkSDwoHaWZfbmFtZRgDIAEoCRIOCgZjb25maWcYBCABKAkSDwoHbmV0d29yaxgFIAEoCRINCgVuZXRucxgGIAEoCRIpCgVzdGF0ZRgHIAEoDjIaLnBvZG5ldC52MS5BdHRhY2htZW50U3RhdGUSEQoJYWRkcmVzc2VzGAggAygJEgsKA21hYxgJIAEoCRILCgNtdHUYCiABKA0SEQoJaG9zdF9saW5rGAsgASgJEgsKA3BvZBgMIAEoCRINCgVwb3J0cxgNIAMoCRIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd0cm91YmxlGA8gASgJIhgKFkxpc3RBdHRhY2htZW50c1JlcXVlc3QiRQoXTGlzdEF0dGFjaG1lbnRzUmVzcG9uc2USKgoLYXR0YWNobWVudHMYASADKAsyFS5wb2RuZXQudjEuQXR0YWNobWVudCIqChVHdWFyZENvbnRhaW5lclJlcXVlc3QSEQoJY29udGFpbmVyGAEgASgJImkKFkd1YXJkQ29udGFpbmVyUmVzcG9uc2USJQoGY291bnRzGAEgAygLMhUucG9kbmV0LnYxLkd1YXJkQ291bnQSKAoHZGVuaWFscxgCIAMoCzIXLnBvZG5ldC52MS5Qb2xpY3lEZW5pYWwibQoVVHJhY2VDb250YWluZXJSZXF1ZXN0EhEKCWNvbnRhaW5lchgBIAEoCRITCgtkZXN0aW5hdGlvbhgCIAEoCRIRCgRwb3J0GAMgASgNSACIAQESEAoIcHJvdG9jb2wYBCABKAlCBwoFX3BvcnQiYwoWVHJhY2VDb250YWluZXJSZXNwb25zZRITCgtkZXN0aW5hdGlvbhgBIAEoCRIjCgVzdGVwcxgCIAMoCzIULnBvZG5ldC52MS5UcmFjZVN0ZXASDwoHdmVyZGljdBgDIAEoCSKdAQoZVHJhY2VDb250YWluZXJMaXZlUmVxdWVzdBIRCgljb250YWluZXIYASABKAkSEwoLZGVzdGluYXRpb24YAiABKAkSEQoEcG9ydBgDIAEoDUgAiAEBEhAKCHByb3RvY29sGAQgASgJEioKBmJvdW5kcxgFIAEoCzIaLnBvZG5ldC52MS5MaXZlVHJhY2VCb3VuZHNCBwoFX3BvcnQiUwoRSW5zdGFsbENuaVJlcXVlc3QSCwoDZGlyGAEgASgJEg8KB2Jpbl9kaXIYAiABKAkSDwoHbmV0d29yaxgDIAEoCRIPCgdydW50aW1lGAQgASgJIiMKEkluc3RhbGxDbmlSZXNwb25zZRINCgVwYXRocxgBIAMoCSIkChNVbmluc3RhbGxDbmlSZXF1ZXN0Eg0KBWZvcmNlGAEgASgIIiUKFFVuaW5zdGFsbENuaVJlc3BvbnNlEg0KBXBhdGhzGAEgAygJKosBCg9BdHRhY2htZW50U3RhdGUSIAocQVRUQUNITUVOVF9TVEFURV9VTlNQRUNJRklFRBAAEhsKF0FUVEFDSE1FTlRfU1RBVEVfQURESU5HEAESGgoWQVRUQUNITUVOVF9TVEFURV9SRUFEWRACEh0KGUFUVEFDSE1FTlRfU1RBVEVfREVMRVRJTkcQAzLgAwoKQ25pU2VydmljZRJNCgRMaXN0EiEucG9kbmV0LnYxLkxpc3RBdHRhY2htZW50c1JlcXVlc3QaIi5wb2RuZXQudjEuTGlzdEF0dGFjaG1lbnRzUmVzcG9uc2USTAoFR3VhcmQSIC5wb2RuZXQudjEuR3VhcmRDb250YWluZXJSZXF1ZXN0GiEucG9kbmV0LnYxLkd1YXJkQ29udGFpbmVyUmVzcG9uc2USTAoFVHJhY2USIC5wb2RuZXQudjEuVHJhY2VDb250YWluZXJSZXF1ZXN0GiEucG9kbmV0LnYxLlRyYWNlQ29udGFpbmVyUmVzcG9uc2USUQoJVHJhY2VMaXZlEiQucG9kbmV0LnYxLlRyYWNlQ29udGFpbmVyTGl2ZVJlcXVlc3QaHC5wb2RuZXQudjEuVHJhY2VMaXZlUmVzcG9uc2UwARJGCgdJbnN0YWxsEhwucG9kbmV0LnYxLkluc3RhbGxDbmlSZXF1ZXN0Gh0ucG9kbmV0LnYxLkluc3RhbGxDbmlSZXNwb25zZRJMCglVbmluc3RhbGwSHi5wb2RuZXQudjEuVW5pbnN0YWxsQ25pUmVxdWVzdBofLnBvZG5ldC52MS5Vbmluc3RhbGxDbmlSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_timestamp, file_podnet_v1_pod_service]);
 
 /**
  * @generated from message podnet.v1.Attachment
@@ -195,6 +195,116 @@ export const GuardContainerResponseSchema: GenMessage<GuardContainerResponse> = 
   messageDesc(file_podnet_v1_cni_service, 4);
 
 /**
+ * @generated from message podnet.v1.TraceContainerRequest
+ */
+export type TraceContainerRequest = Message<"podnet.v1.TraceContainerRequest"> & {
+  /**
+   * As in GuardContainerRequest.
+   *
+   * @generated from field: string container = 1;
+   */
+  container: string;
+
+  /**
+   * An address, the name of a pod, or a name on the internet, which is not resolved.
+   *
+   * @generated from field: string destination = 2;
+   */
+  destination: string;
+
+  /**
+   * Absent for ICMP.
+   *
+   * @generated from field: optional uint32 port = 3;
+   */
+  port?: number | undefined;
+
+  /**
+   * tcp, udp, sctp or icmp. Empty: tcp with a port, else icmp.
+   *
+   * @generated from field: string protocol = 4;
+   */
+  protocol: string;
+};
+
+/**
+ * Describes the message podnet.v1.TraceContainerRequest.
+ * Use `create(TraceContainerRequestSchema)` to create a new message.
+ */
+export const TraceContainerRequestSchema: GenMessage<TraceContainerRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_cni_service, 5);
+
+/**
+ * @generated from message podnet.v1.TraceContainerResponse
+ */
+export type TraceContainerResponse = Message<"podnet.v1.TraceContainerResponse"> & {
+  /**
+   * As in TracePodResponse.
+   *
+   * @generated from field: string destination = 1;
+   */
+  destination: string;
+
+  /**
+   * @generated from field: repeated podnet.v1.TraceStep steps = 2;
+   */
+  steps: TraceStep[];
+
+  /**
+   * @generated from field: string verdict = 3;
+   */
+  verdict: string;
+};
+
+/**
+ * Describes the message podnet.v1.TraceContainerResponse.
+ * Use `create(TraceContainerResponseSchema)` to create a new message.
+ */
+export const TraceContainerResponseSchema: GenMessage<TraceContainerResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_cni_service, 6);
+
+/**
+ * @generated from message podnet.v1.TraceContainerLiveRequest
+ */
+export type TraceContainerLiveRequest = Message<"podnet.v1.TraceContainerLiveRequest"> & {
+  /**
+   * As in GuardContainerRequest.
+   *
+   * @generated from field: string container = 1;
+   */
+  container: string;
+
+  /**
+   * As in TracePodLiveRequest.
+   *
+   * @generated from field: string destination = 2;
+   */
+  destination: string;
+
+  /**
+   * @generated from field: optional uint32 port = 3;
+   */
+  port?: number | undefined;
+
+  /**
+   * @generated from field: string protocol = 4;
+   */
+  protocol: string;
+
+  /**
+   * @generated from field: podnet.v1.LiveTraceBounds bounds = 5;
+   */
+  bounds?: LiveTraceBounds | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.TraceContainerLiveRequest.
+ * Use `create(TraceContainerLiveRequestSchema)` to create a new message.
+ */
+export const TraceContainerLiveRequestSchema: GenMessage<TraceContainerLiveRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_cni_service, 7);
+
+/**
  * @generated from message podnet.v1.InstallCniRequest
  */
 export type InstallCniRequest = Message<"podnet.v1.InstallCniRequest"> & {
@@ -233,7 +343,7 @@ export type InstallCniRequest = Message<"podnet.v1.InstallCniRequest"> & {
  * Use `create(InstallCniRequestSchema)` to create a new message.
  */
 export const InstallCniRequestSchema: GenMessage<InstallCniRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_cni_service, 5);
+  messageDesc(file_podnet_v1_cni_service, 8);
 
 /**
  * @generated from message podnet.v1.InstallCniResponse
@@ -252,7 +362,7 @@ export type InstallCniResponse = Message<"podnet.v1.InstallCniResponse"> & {
  * Use `create(InstallCniResponseSchema)` to create a new message.
  */
 export const InstallCniResponseSchema: GenMessage<InstallCniResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_cni_service, 6);
+  messageDesc(file_podnet_v1_cni_service, 9);
 
 /**
  * @generated from message podnet.v1.UninstallCniRequest
@@ -271,7 +381,7 @@ export type UninstallCniRequest = Message<"podnet.v1.UninstallCniRequest"> & {
  * Use `create(UninstallCniRequestSchema)` to create a new message.
  */
 export const UninstallCniRequestSchema: GenMessage<UninstallCniRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_cni_service, 7);
+  messageDesc(file_podnet_v1_cni_service, 10);
 
 /**
  * @generated from message podnet.v1.UninstallCniResponse
@@ -290,7 +400,7 @@ export type UninstallCniResponse = Message<"podnet.v1.UninstallCniResponse"> & {
  * Use `create(UninstallCniResponseSchema)` to create a new message.
  */
 export const UninstallCniResponseSchema: GenMessage<UninstallCniResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_cni_service, 8);
+  messageDesc(file_podnet_v1_cni_service, 11);
 
 /**
  * @generated from enum podnet.v1.AttachmentState
@@ -353,6 +463,24 @@ export const CniService: GenService<{
     methodKind: "unary";
     input: typeof GuardContainerRequestSchema;
     output: typeof GuardContainerResponseSchema;
+  },
+  /**
+   * As PodService.Trace and TraceLive, of a container.
+   *
+   * @generated from rpc podnet.v1.CniService.Trace
+   */
+  trace: {
+    methodKind: "unary";
+    input: typeof TraceContainerRequestSchema;
+    output: typeof TraceContainerResponseSchema;
+  },
+  /**
+   * @generated from rpc podnet.v1.CniService.TraceLive
+   */
+  traceLive: {
+    methodKind: "server_streaming";
+    input: typeof TraceContainerLiveRequestSchema;
+    output: typeof TraceLiveResponseSchema;
   },
   /**
    * Puts the plugin and its list where runtimes look for them. Both stay there until Uninstall or

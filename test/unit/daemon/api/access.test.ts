@@ -168,6 +168,7 @@ test("each role does what it is for, and no more", (t) => {
       "resume",
       "update",
       "capture",
+      "traceLive",
       "addInterface",
       "updateInterface",
       "removeInterface",

@@ -6,6 +6,7 @@ import type { NetworkDefinition } from "../../../../daemon/config/network-defini
 import type { InterfacePlan, PodPlan } from "../../../../daemon/pods/store/pod-plan.ts";
 import type { Peer, TraceFacts } from "../../../../daemon/trace/facts.ts";
 import { guestRoute } from "../../../../daemon/trace/guest-route.ts";
+import { podSender } from "../../../../daemon/trace/sender.ts";
 import { tracePath } from "../../../../daemon/trace/path.ts";
 
 const here = definition("here", ["10.1.0.1/24", "fd01::1/64"]);
@@ -48,7 +49,7 @@ const facts = (more: Partial<TraceFacts> = {}): TraceFacts => ({
 /** Each step that has a rule or does not pass, and the verdict. */
 function said(of: PodPlan, to: string, known: Partial<TraceFacts> = {}, port?: number): string[] {
   const service = port === undefined ? { protocol: "icmp" } : { protocol: "tcp", port };
-  const asked = { plan: of, ip: to as Ip, ...(service as { protocol: Protocol }) };
+  const asked = { sender: podSender(of), ip: to as Ip, ...(service as { protocol: Protocol }) };
   const { steps, verdict } = tracePath(asked, facts(known));
   return [
     ...steps.flatMap(({ step, verdict: each, rule }) =>
@@ -143,7 +144,7 @@ test("a guest takes the longest prefix, then the lowest metric", (t) => {
     interfaceOf(1, there, ["10.2.0.2/24"], gateways("10.2.0.1", 100)),
   );
   const by = (to: string, of: PodPlan = two): string | undefined =>
-    guestRoute(of, to as Ip)?.from.guestName;
+    guestRoute(podSender(of), to as Ip)?.from.guestName;
   t.is(by("203.0.113.1"), "eth1");
   t.is(by("10.1.0.77"), "eth0");
   t.is(by("203.0.113.1", planOf(...two.interfaces.slice(0, 1))), "eth0");
