@@ -36,6 +36,8 @@ export interface HowToRun {
   /** Cores' worth of tests that run at a time. */
   readonly capacity: number;
   readonly hangFactor?: number;
+  /** Called when a run of ava has ended, with how long it took. */
+  readonly timed?: (files: readonly string[], seconds: number) => void;
   /** Called when the last file of a stage has ended. */
   readonly ended?: (run: StageRun, result: StageResult) => void;
   /** Shows a line; on standard output unless given. */
@@ -105,7 +107,9 @@ class RunningStage {
       run: async (): Promise<void> => {
         const begin = performance.now();
         this.#results.push(await this.#ava(files, seconds));
-        this.#seconds += (performance.now() - begin) / 1000;
+        const took = (performance.now() - begin) / 1000;
+        this.#seconds += took;
+        this.#how.timed?.(files, took);
         if (this.#results.length === this.#batches.length && this.#suspects() === undefined)
           this.#end(this.#first());
       },

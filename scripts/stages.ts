@@ -12,6 +12,8 @@ export interface Stage {
    * another way.
    */
   readonly completeOnly?: readonly string[];
+  /** Of these, what boots the Debian image, which takes a while to build. */
+  readonly bootsDebian?: readonly string[];
   /**
    * Warm minutes that its files take in all; going over is reported, not failed: the machines are
    * noisy.
@@ -29,6 +31,13 @@ export interface Stage {
    * stages begin first.
    */
   readonly long?: Readonly<Record<string, number>>;
+  /**
+   * A short run of all stages takes the files whose turn is today, and each has its turn within
+   * some days (scripts/turns.ts).
+   */
+  readonly takesTurns?: true;
+  /** Of its files, what runs in each turn. */
+  readonly always?: readonly string[];
   /** Its files use one place and run one at a time. */
   readonly oneAtATime?: true;
   /** Its files run when nothing else does. */
@@ -127,6 +136,7 @@ export const stages: readonly Stage[] = [
       "network-traffic": 15,
       "netns-join": 13,
     },
+    takesTurns: true,
     timeoutSeconds: 120,
     secondLook: true,
   },
@@ -145,6 +155,7 @@ export const stages: readonly Stage[] = [
       "standin-ports-killed": 16,
       "standin-salvage": 14,
     },
+    takesTurns: true,
     timeoutSeconds: 240,
     secondLook: true,
   },
@@ -160,6 +171,7 @@ export const stages: readonly Stage[] = [
       "disks-own",
       "factory-killed",
     ].map(inVm),
+    bootsDebian: ["debian-agent"].map(inVm),
     budgetMinutes: 16,
     weight: 0.67,
     seconds: 12,
@@ -182,6 +194,7 @@ export const stages: readonly Stage[] = [
       names: 22,
       "factory-daemon": 22,
     },
+    takesTurns: true,
     timeoutSeconds: 240,
     secondLook: true,
   },
@@ -202,6 +215,7 @@ export const stages: readonly Stage[] = [
     budgetMinutes: 0.75,
     weight: 0.75,
     seconds: 34,
+    takesTurns: true,
     timeoutSeconds: 120,
     closes: true,
   },
@@ -221,6 +235,7 @@ export const stages: readonly Stage[] = [
       "hosts-odd": 17,
       "etcd-follow": 15,
     },
+    takesTurns: true,
     timeoutSeconds: 180,
     secondLook: true,
   },
@@ -231,6 +246,7 @@ export const stages: readonly Stage[] = [
     weight: 1,
     seconds: 10,
     long: { "together-containers": 30, "together-plugins": 30 },
+    takesTurns: true,
     timeoutSeconds: 180,
     secondLook: true,
   },
@@ -242,6 +258,7 @@ export const stages: readonly Stage[] = [
     weight: 1,
     seconds: 3,
     long: { quickstart: 40, docs: 30 },
+    takesTurns: true,
     timeoutSeconds: 240,
     // The quickstart's lab is in build/lab.
     oneAtATime: true,
@@ -259,17 +276,17 @@ export interface Batch {
 /** Files that take no longer in all share a run of ava: to start one takes half a second. */
 const batchSeconds = 25;
 
+/** How long a file of a stage takes, about. */
+export const secondsOf = ({ seconds, long = {} }: Stage, file: string): number =>
+  Object.entries(long).find(([name]) => file.endsWith(`/${name}.test.ts`))?.[1] ?? seconds;
+
 /** The files in batches, the longest first. */
-export function batchesOf(
-  { weight, seconds, long = {} }: Stage,
-  files: readonly string[],
-): readonly Batch[] {
-  const secondsOf = (file: string): number =>
-    Object.entries(long).find(([name]) => file.endsWith(`/${name}.test.ts`))?.[1] ?? seconds;
+export function batchesOf(stage: Stage, files: readonly string[]): readonly Batch[] {
+  const { weight } = stage;
   const batches: Batch[] = [];
-  for (const file of files.toSorted((a, b) => secondsOf(b) - secondsOf(a))) {
+  for (const file of files.toSorted((a, b) => secondsOf(stage, b) - secondsOf(stage, a))) {
     const last = batches.at(-1);
-    const took = secondsOf(file);
+    const took = secondsOf(stage, file);
     if (last === undefined || last.seconds + took > batchSeconds)
       batches.push({ files: [file], seconds: took, weight });
     else

@@ -6,24 +6,46 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import path from "node:path";
+import { parseArgs } from "node:util";
+import { changedTests } from "./changed-tests.ts";
 import { environmentOf, runStages, type StageResult, type StageRun } from "./run-stage.ts";
 import { filesOf, type Stage, stages } from "./stages.ts";
+import { days, inTurn, turnOf } from "./turns.ts";
 
 const top = path.resolve(import.meta.dirname, "..");
 
-const usage = `usage: scripts/test [--full] [--strict] [${stages.map(({ name }) => name).join(" | ")}]...`;
-const words = process.argv.slice(2);
-const full = words.includes("--full");
+const usage = `usage: scripts/test [--all | --turn=1…${days}] [--full] [--strict] [${stages.map(({ name }) => name).join(" | ")}]...`;
+const { values: options, positionals: wanted } = parseOptions();
+const full = options.full === true;
 /** A file that fails once and passes alone is a failure. */
-const strict = words.includes("--strict");
+const strict = options.strict === true;
 /** A run that goes on past midnight keeps its day. */
 const begun = new Date();
-const wanted = words.filter((word) => !word.startsWith("-"));
-const unknown = words.filter(
-  (word) => !["--full", "--strict"].includes(word) && !stages.some(({ name }) => name === word),
-);
-if (unknown.length > 0) {
-  console.error(usage);
+const turn = Number(options.turn ?? turnOf(begun));
+const unknown = wanted.filter((word) => !stages.some(({ name }) => name === word));
+if (unknown.length > 0) fail(`There is no stage "${unknown.join(" ")}"`);
+if (!Number.isInteger(turn) || turn < 1 || turn > days)
+  fail(`A turn is a number from 1 to ${days}, not "${options.turn}"`);
+
+function parseOptions() {
+  const boolean = { type: "boolean" } as const;
+  const options = {
+    all: boolean,
+    full: boolean,
+    strict: boolean,
+    turn: { type: "string" },
+    // For scripts/test alone: prints what has to be set up for the files of this run, and ends.
+    "set-up": boolean,
+  } as const;
+  try {
+    return parseArgs({ options, allowPositionals: true });
+  } catch (thrown) {
+    return fail((thrown as Error).message);
+  }
+}
+
+function fail(message: string): never {
+  console.error(`${message}\n${usage}`);
   process.exit(2);
 }
 
@@ -72,21 +94,43 @@ function ended({ stage }: StageRun, count: StageResult): void {
   total.skipped += count.skipped;
 }
 
-const runs = stages
+const chosen = stages
   .filter(({ name }) => wanted.length === 0 || wanted.includes(name))
-  .map((stage) => ({
-    stage,
-    files: filesOf(stage, full),
-    environment: environmentOf(stage, full, begun),
-  }))
+  .map((stage) => ({ stage, files: filesOf(stage, full) }));
+/** Stages that are named, and complete runs, have all their files. */
+const short = wanted.length === 0 && !full && options.all !== true;
+const runs = (short ? inTurn(chosen, turn, changedTests()) : chosen)
+  .map((run) => ({ ...run, environment: environmentOf(run.stage, full, begun) }))
   .filter(({ files }) => files.length > 0);
+if (options["set-up"] === true) {
+  const debian = runs.some(({ stage, files }) =>
+    files.some((file) => stage.bootsDebian?.includes(file)),
+  );
+  if (debian) console.log("--debian");
+  process.exit();
+}
+if (short)
+  console.log(
+    `turn ${turn} of ${days}: each file runs within ${days} days; --all runs all of them`,
+  );
 for (const { stage, files, environment } of runs) {
   const drawn = environment["PODNET_SEED"];
+  const of = chosen.find((each) => each.stage === stage)?.files.length;
+  const some = of === files.length ? "" : ` of ${of}`;
   console.log(
-    `${stage.name}: ${files.length} files${drawn === undefined ? "" : `, PODNET_SEED=${drawn}`}`,
+    `${stage.name}: ${files.length}${some} files${drawn === undefined ? "" : `, PODNET_SEED=${drawn}`}`,
   );
 }
-await runStages(runs, { full, strict, capacity: availableParallelism() * perCore, ended });
+const times: string[] = [];
+await runStages(runs, {
+  full,
+  strict,
+  capacity: availableParallelism() * perCore,
+  timed: (files, seconds) => times.push(`${seconds.toFixed(1)} ${files.join(" ")}\n`),
+  ended,
+});
+// What the tables of scripts/stages.ts say that files take is taken from here.
+writeFileSync(path.join(top, "build/test-times"), times.join(""));
 // scripts/test shows these lines right before its totals.
 writeFileSync(path.join(top, "build/test-notes"), notes.map((line) => `${line}\n`).join(""));
 writeFileSync(

@@ -191,7 +191,12 @@ s.bind(("0.0.0.0", ${port})); s.listen(); print("ready", flush=True)
 while True:
     c, _ = s.accept(); c.sendall(b"here"); c.close()`;
   const served = where.spawn(["python3", "-c", program], { stdio: ["ignore", "pipe", "inherit"] });
-  await once(served.stdout as NonNullable<typeof served.stdout>, "data");
+  // It ends with an error, and without a word, where another program has the port.
+  const [first] = await Promise.race([
+    once(served.stdout as NonNullable<typeof served.stdout>, "data"),
+    once(served, "exit"),
+  ]);
+  if (!Buffer.isBuffer(first)) throw new Error(`Port ${port} could not be listened at`);
   return {
     async [Symbol.asyncDispose]() {
       served.kill("SIGKILL");

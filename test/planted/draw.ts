@@ -3,7 +3,7 @@ import type { Fault } from "./fault.ts";
 /**
  * The quick faults that a short run with this seed plants. Seeds that follow each other, as those
  * of days do, plant the faults that follow each other: each fault has its turn within
- * `faults / share` days, about 16. Faults that one test file notices are neighbours, because that
+ * `faults / share` days, about 40. Faults that one test file notices are neighbours, because that
  * file also runs once without a fault.
  */
 export function drawFaults(

@@ -5,7 +5,7 @@ import { Tree, type Unharmed } from "./tree.ts";
 
 const complete = process.env["PODNET_TEST_FULL"] === "1";
 /** Quick faults that one short run plants. */
-const share = 25;
+const share = 16;
 /** Trees, and so faults, at a time. */
 const sideBySide = 2;
 

@@ -35,21 +35,35 @@ export async function create(client: Podnet, name: string, words = ""): Promise<
   return pod;
 }
 
-/** The first event that is what is looked for, from the beginning or after a cursor. */
+/** How long an event is waited for, milliseconds. */
+const eventLimitMs = 100_000;
+
+/**
+ * The first event that is what is looked for, from the beginning or after a cursor. Throws with the
+ * last events when it does not come.
+ */
 export async function eventually(
   client: Podnet,
   wanted: (event: WatchPodsResponse) => boolean,
   after?: bigint,
 ): Promise<WatchPodsResponse> {
   const ended = new AbortController();
+  const limit = setTimeout(() => ended.abort(), eventLimitMs);
+  const others: string[] = [];
   try {
     const options = after === undefined ? {} : { after };
-    for await (const event of client.pods.watch(options, { signal: ended.signal }))
+    for await (const event of client.pods.watch(options, { signal: ended.signal })) {
       if (wanted(event)) return event;
+      others.push(`${event.cursor} ${event.pod?.name ?? ""} ${event.text}`);
+    }
+  } catch (thrown) {
+    if (!ended.signal.aborted) throw thrown;
   } finally {
+    clearTimeout(limit);
     ended.abort();
   }
-  throw new Error("The watch ended");
+  const seen = `after ${after ?? "the first one"}, there were:\n${others.slice(-30).join("\n")}`;
+  throw new Error(`The event did not come; ${seen}`);
 }
 
 /**

@@ -10,7 +10,7 @@ import type { Target } from "./target.ts";
 
 const full = process.env["PODNET_TEST_FULL"] === "1";
 /** Inputs for each parser. */
-const inputs = Number(process.env["PODNET_FUZZ_INPUTS"] ?? (full ? 1_000_000 : 4_000));
+const inputs = Number(process.env["PODNET_FUZZ_INPUTS"] ?? (full ? 1_000_000 : 2_000));
 /** Least part of each parser's branches that must be reached. */
 const wanted = 0.95;
 
