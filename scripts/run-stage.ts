@@ -54,19 +54,26 @@ export interface StageResult extends Count {
 }
 
 /**
+ * How much of the tests runs: `short` has the files of one turn and draws the least, `all` has all
+ * files, and `complete` also has what takes hours.
+ */
+export type Extent = "short" | "all" | "complete";
+
+/**
  * What the tests of a stage get in their environment. Complete runs draw anew, and name their
- * seeds. Short ones draw from the day in UTC (20261123) where the stage is a search, and otherwise
- * from a fixed seed. PODNET_SEED overrules all (docs/decisions/0075).
+ * seeds. Others draw from the day in UTC (20261123) where the stage is a search, and otherwise from
+ * a fixed seed. PODNET_SEED overrules all (docs/decisions/0075).
  */
 export function environmentOf(
   { drawsByDay }: Stage,
-  full: boolean,
+  extent: Extent,
   begun: Date,
   given: NodeJS.ProcessEnv = process.env,
 ): NodeJS.ProcessEnv {
-  if (full) return { PODNET_TEST_FULL: "1", ...given };
+  if (extent === "complete") return { PODNET_TEST_FULL: "1", ...given };
   const day = begun.toISOString().slice(0, 10).replaceAll("-", "");
-  return { PODNET_SEED: drawsByDay === true ? day : fixedSeed, ...given };
+  const seed = { PODNET_SEED: drawsByDay === true ? day : fixedSeed };
+  return extent === "short" ? { ...seed, PODNET_TEST_SHORT: "1", ...given } : { ...seed, ...given };
 }
 
 /**

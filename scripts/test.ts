@@ -97,10 +97,11 @@ function ended({ stage }: StageRun, count: StageResult): void {
 const chosen = stages
   .filter(({ name }) => wanted.length === 0 || wanted.includes(name))
   .map((stage) => ({ stage, files: filesOf(stage, full) }));
-/** Stages that are named, and complete runs, have all their files. */
-const short = wanted.length === 0 && !full && options.all !== true;
-const runs = (short ? inTurn(chosen, turn, changedTests()) : chosen)
-  .map((run) => ({ ...run, environment: environmentOf(run.stage, full, begun) }))
+/** Stages that are named have all their files. */
+const everything = wanted.length > 0 || options.all === true;
+const extent = full ? "complete" : everything ? "all" : "short";
+const runs = (extent === "short" ? inTurn(chosen, turn, changedTests()) : chosen)
+  .map((run) => ({ ...run, environment: environmentOf(run.stage, extent, begun) }))
   .filter(({ files }) => files.length > 0);
 if (options["set-up"] === true) {
   const debian = runs.some(({ stage, files }) =>
@@ -109,7 +110,7 @@ if (options["set-up"] === true) {
   if (debian) console.log("--debian");
   process.exit();
 }
-if (short)
+if (extent === "short")
   console.log(
     `turn ${turn} of ${days}: each file runs within ${days} days; --all runs all of them`,
   );

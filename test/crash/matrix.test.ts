@@ -9,21 +9,21 @@ import { openWorker } from "./worker.ts";
 import { casesOf, runMatrix } from "./matrix.ts";
 import { type Action, type Case, leftBehind, type Operation, type Point } from "./points.ts";
 import { sample, shuffled } from "./sample.ts";
-import { full, log, random, seed, summarise } from "./stage.ts";
+import { full, log, random, seed, short, summarise } from "./stage.ts";
 
 /**
- * In a short run an operation is killed at one failpoint of so many, by chance: the day draws
- * others.
+ * An operation is killed at one failpoint of so many, by chance: in a run of all stages at few, of
+ * which the day draws others.
  */
-const killsOneOf = 5;
+const killsOneOf = short ? 5 : 1;
 /** Cases of each operation alongside these kills. */
 const alongside = { error: 3, hang: 1 } as const;
 /** Cases of an operation in a short run whose kills are sampled, too. */
-const few = { kill: 2, error: 1, hang: 0 } as const;
+const few = { kill: short ? 2 : 4, error: 1, hang: 0 } as const;
 /** Cases of changes in a short run: kills of each, and of all of them the others. */
 const ofChanges = { kill: 1, error: 4, hang: 1 } as const;
 /** Kinds of changes that a short run takes of those there are. */
-const someChanges = { plain: 5, mixed: 2 } as const;
+const someChanges = short ? { plain: 5, mixed: 2 } : { plain: 9, mixed: 3 };
 /** Cases of changes of pods with foreign links. */
 const ofMixedPods = { kill: 1, error: 2, hang: 1 } as const;
 /** The cases that are visited with the other firewall driver, too. */
@@ -135,7 +135,15 @@ function onceEach(kills: readonly Case[], others = Number.POSITIVE_INFINITY): re
   return kills.filter((each) => chosen.has(each));
 }
 
-for (const each of operations) {
+/** A run of all stages takes a create, and of the others so many, which the day draws. */
+const someOperations = 3;
+const [creates, ...others] = operations;
+const taken =
+  short && creates !== undefined
+    ? [creates, ...sample(others, someOperations, random)]
+    : operations;
+
+for (const each of taken) {
   const { operation, what, parts } = each;
   let cases: readonly Case[] = [];
   for (let part = 1; part <= parts; part += 1) {
@@ -226,12 +234,12 @@ async function runChanges(
 }
 
 /**
- * On real machines an operation's points are those of its stand-in, but for those of the jail: one
- * operation a day.
+ * On real machines an operation's points are those of its stand-in, but for those of the jail. A
+ * run of all stages takes one of them.
  */
 const realOperations: readonly Exclude<Operation, Change>[] = full
   ? ["create", "delete", "recover", "clone"]
-  : sample(["create", "clone"], 1, random);
+  : sample(["create", "clone"], short ? 1 : 2, random);
 
 for (const operation of realOperations) {
   test.serial(`the same with QEMU, confined, at points of: ${operation}`, async (t) => {

@@ -7,6 +7,8 @@ import { Random } from "../sim/random.ts";
 import { type CaseVisits, type Site, visitAll } from "./visit-all.ts";
 
 export const full = process.env["PODNET_TEST_FULL"] === "1";
+/** A run of all stages, which has less time for this one. */
+export const short = process.env["PODNET_TEST_SHORT"] === "1";
 export const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 /** What this process draws from. */
 export const random = new Random(seed);

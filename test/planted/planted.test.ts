@@ -4,13 +4,11 @@ import { faults } from "./faults.ts";
 import { Tree, type Unharmed } from "./tree.ts";
 
 const complete = process.env["PODNET_TEST_FULL"] === "1";
-/** Quick faults that one short run plants. */
-const share = 16;
 /** Trees, and so faults, at a time. */
 const sideBySide = 2;
 
 const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
-const drawn = complete ? faults : drawFaults(faults, share, seed);
+const drawn = complete ? faults : drawFaults(faults, seed);
 
 const trees: Tree[] = [];
 /** Trees in which nothing is planted now, and who waits for one. */

@@ -123,9 +123,9 @@ export class Tree implements Disposable {
   async #test(file: string, titles: readonly string[], idle: number): Promise<string> {
     // ava reads * and ! in a pattern; a title is meant word for word, as far as its patterns allow.
     const matches = titles.map((title) => `--match=${title.replace(/[!*]/g, "*")}`);
-    // A title may differ in a complete run, which does more of the same; what a fault needs is the
-    // short form.
-    const { PODNET_TEST_FULL: _, ...env } = process.env;
+    // A title may differ in a complete run, and be missing in a short one; what a fault needs is
+    // what its file does by itself.
+    const { PODNET_TEST_FULL: _, PODNET_TEST_SHORT: __, ...env } = process.env;
     const child = spawn("scripts/ava", [`--timeout=${idle}s`, ...matches, file], {
       cwd: this.#directory,
       env,

@@ -8,7 +8,7 @@ import {
   unsteadyLine,
 } from "../../../scripts/run-stage.ts";
 import { stages } from "../../../scripts/stages.ts";
-import { drawFaults } from "../../planted/draw.ts";
+import { drawFaults, share } from "../../planted/draw.ts";
 import { faults } from "../../planted/faults.ts";
 
 const top = path.resolve(import.meta.dirname, "../../..");
@@ -121,7 +121,7 @@ test("searches draw from the day, other stages from one seed, and PODNET_SEED ov
   const seed = (name: string, when: Date, given: NodeJS.ProcessEnv = {}): string | undefined => {
     const found = stages.find((each) => each.name === name);
     if (found === undefined) throw new Error(name);
-    return environmentOf(found, false, when, given)["PODNET_SEED"];
+    return environmentOf(found, "all", when, given)["PODNET_SEED"];
   };
   for (const name of ["planted", "fuzz", "sim", "crash"]) {
     t.is(seed(name, evening), "20261123", name);
@@ -130,13 +130,16 @@ test("searches draw from the day, other stages from one seed, and PODNET_SEED ov
   }
   t.is(seed("vm", evening), seed("vm", night));
   const [planted] = stages.filter(({ name }) => name === "planted");
-  t.deepEqual(planted && environmentOf(planted, true, night, {}), { PODNET_TEST_FULL: "1" });
+  t.deepEqual(planted && environmentOf(planted, "complete", night, {}), { PODNET_TEST_FULL: "1" });
+  t.deepEqual(planted && environmentOf(planted, "short", night, {}), {
+    PODNET_SEED: "20261124",
+    PODNET_TEST_SHORT: "1",
+  });
 });
 
 test("each quick fault has its turn within a month of short runs", (t) => {
-  const share = 25;
   const quick = faults.filter(({ slow }) => slow !== true);
-  const days = Array.from({ length: 28 }, (_, day) => drawFaults(faults, share, 20_261_101 + day));
+  const days = Array.from({ length: 28 }, (_, day) => drawFaults(faults, 20_261_101 + day));
   for (const each of days) t.is(new Set(each).size, share);
   const drawn = new Set(days.flat());
   t.deepEqual(
@@ -145,5 +148,5 @@ test("each quick fault has its turn within a month of short runs", (t) => {
   );
   t.is(drawn.size, quick.length);
   const names = (of: typeof faults): readonly string[] => of.map(({ name }) => name);
-  t.deepEqual(names(drawFaults(faults, share, 20_261_101)), names(days[0] ?? []));
+  t.deepEqual(names(drawFaults(faults, 20_261_101)), names(days[0] ?? []));
 });
