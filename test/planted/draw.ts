@@ -4,10 +4,9 @@ import type { Fault } from "./fault.ts";
 export const share = 22;
 
 /**
- * The quick faults that a short run with this seed plants. Seeds that follow each other, as those
- * of days do, plant the faults that follow each other: each fault has its turn within
- * `faults / share` days, within a month. Faults that one test file notices are neighbours, because that
- * file also runs once without a fault.
+ * The quick faults that a run with this seed plants. Seeds that follow each other, as those of days
+ * do, plant the faults that follow each other: each fault has its turn within a month. Faults that
+ * one test file notices are neighbours, because that file also runs once without a fault.
  */
 export function drawFaults(faults: readonly Fault[], seed: number): readonly Fault[] {
   const quick = faults
