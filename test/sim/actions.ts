@@ -4,6 +4,7 @@ import type { Ip } from "../../core/address.ts";
 import type { NetworkName, PodName } from "../../core/names.ts";
 import { Changes } from "./changes.ts";
 import { ContainerActions } from "./container-actions.ts";
+import { PolicyActions } from "./policy-actions.ts";
 import type { Machine } from "./machines.ts";
 import type { Simulation } from "./simulation.ts";
 
@@ -15,11 +16,16 @@ export class Actions {
   readonly #sim: Simulation;
   readonly #changes: Changes;
   readonly #containers: ContainerActions;
+  readonly #policies: PolicyActions;
+  /** Some histories are about policies more than about anything else. */
+  readonly #policyWeight: number;
 
   constructor(sim: Simulation) {
     this.#sim = sim;
     this.#changes = new Changes(sim);
     this.#containers = new ContainerActions(sim);
+    this.#policies = new PolicyActions(sim);
+    this.#policyWeight = sim.world.random.pick([2, 2, 25]);
   }
 
   any(): void {
@@ -31,6 +37,7 @@ export class Actions {
       change: 8,
       network: 3,
       container: 12,
+      policy: this.#policyWeight,
       machine: 4,
       administrator: 2,
       kill: 1,
@@ -52,6 +59,8 @@ export class Actions {
         return this.#changes.network();
       case "container":
         return this.#containers.any();
+      case "policy":
+        return this.#policies.any();
       case "machine":
         return this.#machine();
       case "administrator":
@@ -86,7 +95,7 @@ export class Actions {
     }));
     return {
       ...(random.chance(0.6) ? { name: random.pick(names) } : {}),
-      labels: {},
+      labels: random.chance(0.5) ? { role: random.pick(["web", "db"]) } : {},
       resources: { vcpu: 1, memoryMib: 128 },
       boot: { cmdline: "", disks: [] },
       interfaces,
@@ -195,6 +204,7 @@ export class Actions {
       address: 1,
       port: 2,
       rule: 2,
+      policy: 2,
       container: 3,
     });
     // What is empty and not remembered is refused, not repaired.
@@ -203,13 +213,14 @@ export class Actions {
     if (operation === "container") this.#containers.disturb();
     if (operation === "flush") kernel.iptables[variant].flush();
     if (operation === "flush" && kernel.nftables.exists)
-      kernel.nftables.commit("delete table inet podnet");
+      kernel.nftables.disturb("delete table inet podnet");
     if (operation === "flush" && kernel.nftables.names.includes("bridge podnet"))
-      kernel.nftables.commit("delete table bridge podnet");
+      kernel.nftables.disturb("delete table bridge podnet");
     if (operation === "rule" && kernel.nftables.names.includes("inet podnet_guard"))
-      kernel.nftables.commit("flush chain inet podnet_guard outside");
+      kernel.nftables.disturb("flush chain inet podnet_guard outside");
     if (operation === "rule" && kernel.nftables.exists)
-      kernel.nftables.commit("add rule inet podnet forward accept");
+      kernel.nftables.disturb("add rule inet podnet forward accept");
+    if (operation === "policy") this.#spoilPolicies();
     if (operation === "forward") kernel.writeSysctl("net.ipv4.ip_forward", "0");
     if (operation === "rule")
       kernel.iptables[variant].restore("*filter\n-I FORWARD 1 -s 10.0.0.0/8 -j RETURN\nCOMMIT\n");
@@ -223,6 +234,25 @@ export class Actions {
     }
     sim.foreignChanged();
     sim.healsSoon();
+  }
+
+  /** Others change the tables of policies. */
+  #spoilPolicies(): void {
+    const { random, kernel } = this.#sim.world;
+    const { nftables } = kernel;
+    const table = random.pick(["inet podnet_policy", "bridge podnet_policy"]);
+    if (!nftables.names.includes(table)) return;
+    const [element] = nftables.elements(table);
+    const [set, key] = element?.split(" | ") ?? [];
+    const chain = table.startsWith("inet") ? "forward" : "between";
+    nftables.disturb(
+      random.pick([
+        `delete table ${table}`,
+        `flush chain ${table} ${chain}`,
+        `add rule ${table} ${chain} drop`,
+        ...(element === undefined ? [] : [`delete element ${table} ${set} { ${key} }`]),
+      ]),
+    );
   }
 }
 

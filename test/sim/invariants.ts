@@ -105,15 +105,16 @@ export function leftovers(world: World, node: Node): Leftover[] {
       .filter(({ state }) => state === "running" || state === "paused")
       .map(({ id }) => id),
   );
-  const add = (pod: string | undefined, what: string): void => {
-    if (pod === undefined || !running.has(pod)) found.push({ pod, what });
+  const add = (pod: string | undefined, what: string, link?: string): void => {
+    if (pod === undefined || !running.has(pod))
+      found.push({ pod, what, ...(link === undefined ? {} : { link }) });
   };
   for (const link of world.kernel.links.all.values()) {
     const owner = parseOwner(link.alias);
     // Ours by its name until it has its mark: `pn`, the pod, and the interface's position.
     const unmarked = /^p[ni]([a-z2-7]{12})[0-9a-z]$/.exec(link.name)?.[1];
     if (owner?.kind === "pod") add(owner.key, `link ${link.name} is left`);
-    else if (unmarked !== undefined) add(unmarked, `tap ${link.name} is left`);
+    else if (unmarked !== undefined) add(unmarked, `tap ${link.name} is left`, link.name);
     else if (owner === undefined && isOursOrPendingDelete(link.group))
       found.push({
         pod: undefined,

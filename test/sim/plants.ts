@@ -2,6 +2,7 @@ import { TeardownQueue } from "../../daemon/containers/teardown-queue.ts";
 import { KeyedLock } from "../../daemon/reconcile/keyed-lock.ts";
 import type { NodeParts } from "../../daemon/main/node.ts";
 import type { AttachmentKernel } from "../../network/containers/kernel.ts";
+import type { Nftables } from "../../linux/libnftables.ts";
 import type { Plant } from "./daemon-life.ts";
 
 /** Faults put in on purpose: each takes one thing out of what undoes. */
@@ -18,6 +19,26 @@ export const plants: Readonly<Record<string, Plant>> = {
   "vm.reap": (parts) => ({ ...parts, driver: { ...parts.driver, reap: () => Promise.resolve() } }),
   /** The host goes on believing in the addresses of pods that are gone. */
   "port.forget": (parts) => withNetlink(parts, { deleteNeighbour: () => Promise.resolve(true) }),
+  /** A pod's way to its new decisions is taken away first, and given in a change of its own. */
+  "policy.gap": (parts) =>
+    withNftables(parts, (opened) => ({
+      commit: async (what, commands) => {
+        const lines = commands.split("\n");
+        const away = lines.filter((line) => line.startsWith("delete element inet podnet_policy"));
+        if (away.length === 0 || away.length === lines.length) return opened.commit(what, commands);
+        await opened.commit(what, away.join("\n"));
+        await opened.commit(what, lines.filter((line) => !away.includes(line)).join("\n"));
+      },
+    })),
+  /** What policies do not decide about any more stays in the kernel. */
+  "policy.remove": (parts) =>
+    withNftables(parts, ({ commit }) => ({
+      commit: (what, commands) => {
+        const removal = /^delete (?:element|chain) inet podnet_policy/;
+        const lines = commands.split("\n").filter((line) => !removal.test(line));
+        return lines.length === 0 ? Promise.resolve() : commit(what, lines.join("\n"));
+      },
+    })),
   /** Links that bear our mark and have no row stay. */
   sweep: (parts) => withNetlink(parts, { deleteLink: () => Promise.resolve(true) }),
   /** An ADD that fails leaves its row, its address and its link. */
@@ -75,6 +96,20 @@ function withAttachmentKernel(
 ): NodeParts {
   const { attachmentKernel: kernel } = parts;
   return kernel === undefined ? parts : { ...parts, attachmentKernel: instead(kernel) };
+}
+
+function withNftables(
+  parts: NodeParts,
+  instead: (opened: Nftables) => Partial<Nftables>,
+): NodeParts {
+  const { kernel } = parts;
+  if (kernel === undefined) return parts;
+  const { nftables } = kernel;
+  const open = (): Nftables => {
+    const opened = nftables.open();
+    return { ...opened, ...instead(opened) };
+  };
+  return { ...parts, kernel: { ...kernel, nftables: { ...nftables, open } } };
 }
 
 function withNetlink(

@@ -5,6 +5,8 @@ import { listNetworks } from "../../daemon/networks/store.ts";
 import type { PodRow } from "../../daemon/pods/store/pod-row.ts";
 import { networkMark, podRuleMark } from "../../network/model/ownership.ts";
 import { Actions } from "./actions.ts";
+import { policyViolations } from "./policy-actions.ts";
+import { PolicyWatch } from "./policy-watch.ts";
 import { ContainerBook } from "./container-book.ts";
 import {
   attachmentLeftovers,
@@ -43,6 +45,9 @@ class Violation extends Error {
   override readonly name = "Violation";
 }
 
+/** Milliseconds after which policies have followed pods, where nothing is in the way. */
+const soonMs = 1000;
+
 const fair: Weather = { error: 0.004, hang: 0.002, crash: 0.001 };
 const foul: Weather = { error: 0.05, hang: 0.02, crash: 0.004 };
 const deadly: Weather = { error: 0, hang: 0, crash: 0.02 };
@@ -67,6 +72,8 @@ export class Simulation {
   readonly deleted = new Set<string>();
   /** Networks whose create was answered and whose delete was not asked for. */
   readonly promisedNetworks = new Set<string>();
+  /** What was answered about policies last: their documents; undefined for one that is deleted. */
+  readonly promisedPolicies = new Map<string, string | undefined>();
   /** Pods that were deleted by force. */
   readonly forced = new Set<string>();
   /** By request id: the pod that the first answer named. */
@@ -75,6 +82,11 @@ export class Simulation {
   life: Life | undefined;
   #states = new Map<string, PodRow["state"]>();
   readonly #plant: Plant | undefined;
+  readonly #policies: PolicyWatch;
+  /** The weather of this phase, of which something may be in the way after its end, too. */
+  #phase: Weather = calm;
+  /** When rows were last changed. */
+  #changed = 0;
   #violation: string | undefined;
   #failedStarts = 0;
   /**
@@ -91,6 +103,7 @@ export class Simulation {
     this.world = new World(seed, time);
     this.foreign = foreignState(this.world);
     this.#plant = plant;
+    this.#policies = new PolicyWatch(this.world);
   }
 
   async run(): Promise<Outcome> {
@@ -102,6 +115,7 @@ export class Simulation {
       const actions = new Actions(this);
       for (let phases = 1 + random.below(3); phases > 0; phases--) {
         this.weather = random.pick([calm, fair, fair, foul, deadly]);
+        this.#phase = this.weather;
         world.trouble = random.pick([0, 0.1, 0.4]);
         const lengthMs = random.pick([500, 5000, 30_000]);
         this.note(`phase of ${lengthMs} ms, ${JSON.stringify(this.weather)}`);
@@ -131,7 +145,24 @@ export class Simulation {
   /** Others have changed what is theirs, or what is ours. */
   foreignChanged(): void {
     this.foreign = foreignState(this.world);
+    this.#policies.disturbed();
   }
+
+  /** The kernel decides as policies say, unless more is under way, or something is in the way. */
+  #policiesInForce(): void {
+    const { life, pending, time } = this;
+    if (life?.process.alive !== true || this.node === undefined) return;
+    if (this.#phase !== calm || pending.size > 0 || time.monotonicMs - this.#changed < soonMs)
+      return;
+    for (const found of this.#policies.notInForce(life.db)) this.violated(found);
+  }
+
+  /** The kernel was changed, by podnetd or by itself: nothing closed opens by it. */
+  readonly #kernelChanged = (): void => {
+    const { life } = this;
+    if (life?.process.alive !== true) return;
+    for (const found of this.#policies.opened(life.db)) this.violated(found);
+  };
 
   /** Notes the first violation, which ends the history at the next event. */
   violated(what: string): void {
@@ -157,7 +188,9 @@ export class Simulation {
       )
       .then(() => {
         this.pending.delete(call);
-        if (process.alive) this.checkBooks();
+        if (!process.alive) return;
+        this.checkBooks();
+        this.time.after(soonMs, () => this.#policiesInForce());
       });
     this.pending.add(call);
   }
@@ -208,6 +241,7 @@ export class Simulation {
     rmSync(this.world.config.stateDir, { recursive: true });
     mkdirSync(this.world.config.stateDir);
     for (const known of [
+      this.promisedPolicies,
       this.promised,
       this.promisedNetworks,
       this.deleted,
@@ -242,12 +276,15 @@ export class Simulation {
     const changes = this.#changes;
     // (What others take in the middle of a start may end it; the next one finds it gone.)
     const isUndisturbed = (): boolean => weather === calm && changes === this.#changes;
+    const { links, nftables } = this.world.kernel;
+    links.watchers.add(this.#kernelChanged);
+    nftables.watchers.add(this.#kernelChanged);
     try {
       const life = startLife({
         world: this.world,
         trace: (line) => this.note(line),
         weather: () => this.weather,
-        committed: () => this.#watchStates(),
+        committed: () => this.#committed(),
         killed: () => this.#died(),
         plant: this.#plant,
       });
@@ -337,8 +374,12 @@ export class Simulation {
       ...podViolations(world, node),
       ...networkViolations(world, node),
       ...this.#containerViolations(node),
+      ...policyViolations(this),
+      ...this.#policies.differing((this.life as Life).db),
+      ...this.#policies.left((this.life as Life).db),
     ])
       this.violated(found);
+    this.#policies.rest((this.life as Life).db);
     await this.#checkContainers(node);
     const there = new Set<string>(node.pods.list().map(({ id }) => id));
     for (const id of this.promised) if (!there.has(id)) this.violated(`pod ${id} is lost`);
@@ -409,6 +450,7 @@ export class Simulation {
       ...podViolations(world, node),
       ...networkViolations(world, node, passed),
       ...this.#containerViolations(node),
+      ...this.#policies.differing(life.db),
     ])
       this.violated(found);
   }
@@ -423,6 +465,10 @@ export class Simulation {
         await node.pods
           .delete(id, { force: false })
           .catch((thrown: unknown) => failures.push(thrown));
+      });
+    for (const { name } of node.policies.list())
+      this.call(`policy delete ${name}`, async () => {
+        await node.policies.delete(name).catch((thrown: unknown) => failures.push(thrown));
       });
     await this.#converged();
     if (failures.length > 0) this.violated(`a calm delete fails: ${stackOf(failures[0])}`);
@@ -441,6 +487,13 @@ export class Simulation {
       this.violated("rows are left");
     this.checkBooks();
     await this.#until(() => true);
+  }
+
+  #committed(): void {
+    const { life, time } = this;
+    this.#watchStates();
+    this.#changed = time.monotonicMs;
+    if (life?.process.alive === true) this.#policies.rowsChanged(life.db);
   }
 
   /** Compares the rows' states with those after the commit before. */

@@ -1,3 +1,5 @@
+import { type Fate, type Packet, readRule } from "./packet.ts";
+
 /** What nft refuses, with what it says. */
 export class NftRefused extends Error {
   override readonly name = "NftRefused";
@@ -37,6 +39,8 @@ export class FakeNftables {
   #tables: ReadonlyMap<string, FakeTable> = new Map();
   /** Transactions so far. */
   generation = 1;
+  /** Notified after each transaction of podnet. */
+  readonly watchers = new Set<() => void>();
 
   /** Whether there is podnet's main one. */
   get exists(): boolean {
@@ -64,12 +68,39 @@ export class FakeNftables {
     );
   }
 
-  /** All commands, a line each, or none. */
+  /** All commands of podnet, a line each, or none. */
   commit(commands: string): void {
+    this.disturb(commands);
+    for (const committed of this.watchers) committed();
+  }
+
+  /** All commands of another program, a line each, or none. */
+  disturb(commands: string): void {
     const tables = new Map([...this.#tables].map(([name, table]) => [name, copy(table)]));
     for (const line of commands.split("\n")) change(tables, line);
     this.#tables = tables;
     this.generation++;
+  }
+
+  /** The names of a table's chains. */
+  chainsOf(table: string): string[] {
+    return [...(this.#tables.get(table)?.chains.keys() ?? [])];
+  }
+
+  has(table: string, set: string, key: string): boolean {
+    return this.#tables.get(table)?.sets.get(set)?.elements.has(key) === true;
+  }
+
+  /** What becomes of a packet that is forwarded, by a table's chains that the kernel calls. */
+  fateOf(packet: Packet, name: string): Fate {
+    const table = this.#tables.get(name);
+    for (const at of ["prerouting", "forward"])
+      for (const [chain, { hook }] of table?.chains ?? []) {
+        if (table === undefined || hook?.split(" ")[1] !== at) continue;
+        const fate = fateIn(table, chain, packet);
+        if (fate !== undefined) return fate;
+      }
+    return "passes";
   }
 
   /** `list table` or `list chain`, in JSON. */
@@ -119,6 +150,23 @@ export class FakeNftables {
     });
     return `table ${table} {\n\tset ${name} {\n\t\telements = { ${found.join(", ")} }\n\t}\n}\n`;
   }
+}
+
+/** Undefined when the chain comes to its end. */
+function fateIn({ sets, chains }: FakeTable, name: string, packet: Packet): Fate | undefined {
+  for (const { text } of chains.get(name)?.rules ?? []) {
+    const { matches, verdict, map, goto } = readRule(text);
+    if (!matches(packet)) continue;
+    if (goto !== undefined) return fateIn({ sets, chains }, goto, packet);
+    if (verdict === "return") return undefined;
+    if (verdict !== "next") return verdict;
+    const key = map?.key(packet);
+    const element = key === undefined ? undefined : sets.get(map?.name ?? "")?.elements.get(key);
+    const target = element?.value?.replace("jump ", "");
+    const fate = target === undefined ? undefined : fateIn({ sets, chains }, target, packet);
+    if (fate !== undefined) return fate;
+  }
+  return undefined;
 }
 
 function must(tables: ReadonlyMap<string, FakeTable>, name: string): FakeTable {
