@@ -215,17 +215,10 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       db,
       decisions,
       network,
-      fragments: () => [
-        ...records
-          .list()
-          .filter(hasMachine)
-          .map(({ plan }) => portsOf(plan, networks.list())),
-        ...attachments.ready.fragments(),
-      ],
       holders: () => [
         ...records
           .list()
-          .filter((row) => hasMachine(row) || row.state === "creating")
+          .filter((row) => hasMachine(row) || pods.isComingUp(row.id))
           .map(({ plan }) => portsOf(plan, networks.list())),
         ...attachments.hostParts(),
       ],

@@ -144,6 +144,11 @@ export class Pods implements RunningPorts {
     return [...this.#live.values()];
   }
 
+  /** Whether a pod is brought up now: its part of the host comes, and is not undone. */
+  isComingUp(id: PodId): boolean {
+    return this.#starts.isComingUp(id);
+  }
+
   runningPorts(): RunningPort[] {
     return [...this.#live.values()].flatMap(portsOfPod);
   }

@@ -35,8 +35,6 @@ export interface PoliciesParts {
   readonly db: Database;
   readonly decisions: PolicyDecisions;
   readonly network: Pick<HostNetwork, "apply" | "remove">;
-  /** Pods that run, and containers that are attached. */
-  readonly fragments: () => readonly PluggedFragment[];
   /** Pods and containers that may have connections, and those that are about to. */
   readonly holders: () => readonly PluggedFragment[];
   /** The relay's process; without it connections whose name decides stay closed. */
@@ -217,11 +215,10 @@ export class Policies implements AsyncDisposable, NamePolicies {
   }
 
   async #write(): Promise<void> {
-    const { network, fragments } = this.#parts;
-    const pods = fragments();
+    const { network, holders } = this.#parts;
     const signal = AbortSignal.any([this.#ended.signal, AbortSignal.timeout(changeMs)]);
-    await network.apply({ kind: "policies", pods }, signal);
-    await network.remove({ kind: "denied-connections", of: pods }, signal);
+    await network.apply({ kind: "policies", now: holders }, signal);
+    await network.remove({ kind: "denied-connections", of: holders() }, signal);
   }
 
   /** An event of any pod may have changed an address or a label that rules choose by. */

@@ -56,8 +56,8 @@ export function compareRules(view: View, fragment: PluggedFragment): Comparison 
     const observed = await observePod(view.netlink, fragment);
     const passes = (family: Family): boolean | undefined => bridgeNf(view.sysctl, family);
     return [
-      ...(await view.firewall.comparePorts([fragment], signal)),
       ...(await view.firewall.comparePolicies([fragment], signal)),
+      ...(await view.firewall.comparePorts([fragment], signal)),
       ...diffHairpin(portsOnBridges(fragment, observed), observed, passes),
       ...(await compareOwnRules(view, fragment, signal)),
     ];

@@ -40,11 +40,12 @@ export type Desired = Fragment | RunningPods | PolicyChange;
 
 /**
  * The rules of these pods' and containers' policies as they are now, in one transaction, and no
- * other rules. Existing flows that are not allowed any more end.
+ * other rules. Existing flows that are not allowed any more end. `now` is called when it is this
+ * change's turn: what is added or removed meanwhile neither lacks its rules nor leaves some.
  */
 interface PolicyChange {
   readonly kind: "policies";
-  readonly pods: readonly PluggedFragment[];
+  readonly now: () => readonly PluggedFragment[];
 }
 
 /**

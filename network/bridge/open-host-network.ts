@@ -97,7 +97,7 @@ class OpenHostNetwork implements HostNetwork {
         desired.kind === "running-pods"
           ? this.#prepare(desired.pods, signal)
           : desired.kind === "policies"
-            ? this.#police(desired.pods, signal)
+            ? this.#police(desired.now(), signal)
             : this.#apply(desired, signal),
       signal,
     );

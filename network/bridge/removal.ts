@@ -96,7 +96,7 @@ function compareOwner(view: View, target: Fragment | FragmentKey): Comparison[] 
     const published = "published" in target && target.published !== undefined;
     const isOwned = (owner: Owner): boolean => owner.kind === target.kind && owner.key === key;
     const rules: Comparison = (signal) => view.firewall.compareRemoval(isOwned, signal);
-    const policy: Comparison = (signal) => view.firewall.comparePolicyRemoval(isOwned, signal);
+    const policy: Comparison = (signal) => view.firewall.comparePolicyRemoval(target, signal);
     // (The rules' removal takes the policy along.)
     return [links, guard, published ? rules : policy];
   }
@@ -128,7 +128,7 @@ function compareUnpublished(view: View, fragment: PluggedFragment): Comparison[]
   const rules: Comparison = (signal) => view.firewall.compareRemoval(isOwned, signal);
   const guard: Comparison = (signal) => view.firewall.comparePortRemoval(fragment, signal);
   const neighbours: Comparison = () => Promise.resolve(forgetNeighbours(ports));
-  const policy: Comparison = (signal) => view.firewall.comparePolicyRemoval(isOwned, signal);
+  const policy: Comparison = (signal) => view.firewall.comparePolicyRemoval(fragment, signal);
   // (The rules' removal takes the policy along.)
   return [guard, published === undefined ? policy : rules, neighbours];
 }

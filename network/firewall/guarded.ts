@@ -59,10 +59,17 @@ const countedSets = [
   ["connections", "exceeded"],
 ] as const satisfies readonly (readonly [RefusalKind, SetName])[];
 
-/** The owner of ports, and which of them; absent: all. */
+/** The owner of ports, and which of them; none: all. */
 export interface PortTarget extends FragmentKey {
   readonly ports?: readonly PortDesired[];
   readonly tap?: IfName;
+}
+
+/** Whether elements belong to the target's ports, or to its owner where it names no ports. */
+export function isOf({ kind, key, ports = [] }: PortTarget): (owner: MarkedOwner) => boolean {
+  const marks = new Set(ports.map(({ alias }) => alias));
+  return (owner) =>
+    owner.kind === kind && owner.key === key && (marks.size === 0 || marks.has(owner.mark));
 }
 
 /**
@@ -132,15 +139,11 @@ export class Guard {
    * names, or else of all that its owner has.
    */
   async comparePortRemoval(target: PortTarget, signal: AbortSignal): Promise<Change[]> {
-    const { kind, key, ports = [], tap } = target;
-    const marks = new Set(ports.map(({ alias }) => alias));
-    const isMeant =
-      tap !== undefined
-        ? (owner: MarkedOwner, part: NftablesDriver) => part.hasAt(owner.mark, tap)
-        : ({ mark }: MarkedOwner) => marks.size === 0 || marks.has(mark);
+    const { tap } = target;
+    const isTheirs = isOf(target);
     return this.#ofPorts((part) =>
       part.compareRemoval(
-        (owner) => owner.kind === kind && owner.key === key && isMeant(owner, part),
+        (owner) => isTheirs(owner) && (tap === undefined || part.hasAt(owner.mark, tap)),
         signal,
       ),
     );

@@ -14,7 +14,7 @@ import {
   placeDenials,
 } from "./nftables/denials.ts";
 import type { MarkedOwner } from "./nftables/elements.ts";
-import type { GuardedDriver } from "./guarded.ts";
+import { type GuardedDriver, isOf, type PortTarget } from "./guarded.ts";
 import { NftablesDriver } from "./nftables/driver.ts";
 import { policedPortElements } from "./nftables/policed-ports.ts";
 import { bridgeOf, holderElement, policyChains, policyElements } from "./nftables/policy-table.ts";
@@ -36,11 +36,10 @@ export interface PolicedDriver extends GuardedDriver {
    * rules. Throws as `comparePods`.
    */
   comparePolicies(fragments: readonly PluggedFragment[], signal: AbortSignal): Promise<Change[]>;
-  /** The changes that remove these owners' policies, and no other rules. */
-  comparePolicyRemoval(
-    removed: (owner: MarkedOwner) => boolean,
-    signal: AbortSignal,
-  ): Promise<Change[]>;
+  /**
+   * The changes that remove the policies of the target's ports, or else of all that its owner has.
+   */
+  comparePolicyRemoval(target: Omit<PortTarget, "tap">, signal: AbortSignal): Promise<Change[]>;
   /**
    * Whether a pod or container on that bridge, or on any, has rules of a policy, as far as was
    * looked.
@@ -69,7 +68,9 @@ export interface Policing {
  * policy on, whichever driver writes the other rules. Pods without a policy cost it nothing.
  */
 export function policed({ driver, tables, memory, policyOf, relayPort }: Policing): PolicedDriver {
-  const common = { memory, configured: false, ofNetwork: () => [], ofOverlay: () => [] };
+  // Each port's elements are its own: one port comes, is looked at or goes without the others.
+  const none = { ofNetwork: () => [], ofOverlay: () => [] };
+  const common = { memory, configured: false, ports: true, ...none };
   const { flows } = tables;
   const policies = new NftablesDriver({
     ...common,
@@ -86,14 +87,13 @@ export function policed({ driver, tables, memory, policyOf, relayPort }: Policin
     { part: between, table: tables.ports },
     { part: policies, table: flows },
   ];
+  const isMade = ({ model, exists }: RuleTable): boolean => exists || memory.madeTable(model.name);
   /** Of these, the pods and containers that have rules of a table, or may have some. */
   const some = (
     fragments: readonly PluggedFragment[],
-    { model }: RuleTable,
+    table: RuleTable,
   ): readonly PluggedFragment[] =>
-    memory.madeTable(model.name)
-      ? fragments
-      : fragments.filter((fragment) => policyOf(fragment) !== undefined);
+    isMade(table) ? fragments : fragments.filter((fragment) => policyOf(fragment) !== undefined);
   const compareOne = async (
     part: NftablesDriver,
     [only, ...others]: readonly PluggedFragment[],
@@ -124,17 +124,21 @@ export function policed({ driver, tables, memory, policyOf, relayPort }: Policin
       changes.push(...(await compareOne(part, some(fragments, table), signal)));
     return [...changes, ...unfiltered(changes)];
   };
-  const compareRemoval: PolicedDriver["comparePolicyRemoval"] = async (removed, signal) => {
+  const compareRemoval = async (
+    removed: (owner: MarkedOwner) => boolean,
+    signal: AbortSignal,
+  ): Promise<Change[]> => {
     const changes: Change[] = [];
+    // A podnetd that lost its state has left tables that nothing remembers: a sweep looks for them.
+    const sweeps = removed({ kind: "pod", key: "", mark: "" });
     for (const { part, table } of parts)
-      if (memory.madeTable(table.model.name))
-        changes.push(...(await part.compareRemoval(removed, signal)));
+      if (sweeps || isMade(table)) changes.push(...(await part.compareRemoval(removed, signal)));
     return [...changes, ...unfiltered(changes)];
   };
   return {
     ...driver,
     comparePolicies: compare,
-    comparePolicyRemoval: compareRemoval,
+    comparePolicyRemoval: (target, signal) => compareRemoval(isOf(target), signal),
     polices: (bridge) =>
       bridge === undefined ? flows.exists : flows.elements.at(bridge).length > 0,
     denials: () => countedDenials(flows),

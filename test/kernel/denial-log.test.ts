@@ -55,7 +55,7 @@ async function openStage(kernel?: (real: HostKernel) => HostKernel) {
     await site.pod(i + 2);
     await site.ensure(pod);
   }
-  await site.host.apply({ kind: "policies", pods }, signal);
+  await site.host.apply({ kind: "policies", now: () => pods }, signal);
   await site.serve("outside", "tcp", 9001, 9002);
   const verdicts = new Verdicts({
     clock: systemClock,

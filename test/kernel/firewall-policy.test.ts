@@ -1,6 +1,7 @@
 import test from "ava";
 import { type Family, familyOf, parseIp } from "../../core/address.ts";
 import type { PodFragment } from "../../network/model/desired.ts";
+import { podMark } from "../../network/model/ownership.ts";
 import type { Decisions } from "../../policy/compile.ts";
 import { usualRelayPort } from "../../network/firewall/policed.ts";
 import { decide } from "../../policy/decide.ts";
@@ -12,6 +13,7 @@ import {
   FirewallSite,
   hostAddresses,
   outsideAddress,
+  podAddress,
   published,
 } from "../lab/firewall-site.ts";
 
@@ -72,7 +74,7 @@ async function openStage(
         policies.delete(key);
         if (decided !== undefined) policies.set(key, decided);
       }
-      await site.host.apply({ kind: "policies", pods }, signal);
+      await site.host.apply({ kind: "policies", now: () => pods }, signal);
       await site.host.remove({ kind: "denied-connections", of: pods }, signal);
     },
     [Symbol.asyncDispose]: () => site[Symbol.asyncDispose](),
@@ -244,6 +246,43 @@ test.serial(
       (await outcomes(site, "pod2")).every((line) => line.endsWith("passes")),
       "its own flows",
     );
+  },
+);
+
+test.serial(
+  "a port of a pod that comes, is looked at or goes leaves the policies of its other ports",
+  async (t) => {
+    await using stage = await openStage();
+    const { site } = stage;
+    const [first, second] = [...dualPod(2).ports, ...dualPod(4).ports];
+    if (first === undefined || second === undefined) throw new Error("A pod without a port");
+    const { kind, key } = dualPod(2);
+    const other = { ...second, alias: podMark(key, 1) };
+    const pod: PodFragment = { kind, key, ports: [first, other] };
+    const policy = decisions(toOutside);
+    await stage.police(policy, { ...pod, ports: [first] });
+    await site.pod(4);
+    for (const what of ["comes", "is looked at"]) {
+      const wanted = await site.host.diff({ ...pod, ports: [other] }, signal);
+      t.false(JSON.stringify(wanted).includes(podAddress(2, 4)), what);
+      await site.ensure({ ...pod, ports: [other] });
+      t.deepEqual(await site.host.diff(pod, signal), [], what);
+    }
+    t.deepEqual(await outcomes(site, "pod4"), decided(policy));
+    await site.host.remove({ ...pod, ports: [other] }, signal);
+    t.deepEqual(await site.host.diff({ ...pod, ports: [first] }, signal), []);
+    t.deepEqual(await outcomes(site, "pod2"), decided(policy));
+    const listed = await site.inside(
+      "host",
+      "nft",
+      "list",
+      "map",
+      "inet",
+      "podnet_policy",
+      "egress4",
+    );
+    t.true(listed.includes(podAddress(2, 4)));
+    t.false(listed.includes(podAddress(4, 4)), "nothing of the port that went is left");
   },
 );
 

@@ -22,6 +22,7 @@ import {
   outsideAddress,
   published,
 } from "../lab/firewall-site.ts";
+import { podMark } from "../../network/model/ownership.ts";
 import { podIdOf } from "../lab/network.ts";
 import { until } from "../lab/until.ts";
 
@@ -71,7 +72,7 @@ async function openStage(options: DriverUnderTest["options"]) {
         if (decided === undefined) policies.delete(key);
         else policies.set(key, decided);
       }
-      await site.host.apply({ kind: "policies", pods }, signal);
+      await site.host.apply({ kind: "policies", now: () => pods }, signal);
     },
     /** By pod and rule, in order. */
     denials: async (): Promise<string[]> =>
@@ -127,7 +128,9 @@ test.serial("a pod that gets an address of another one inherits none of its deni
   await stage.police(policy, published2, dualPod(3));
   for (const pod of ["pod2", "pod3"])
     t.is(await site.ask(pod, "tcp", outsideAddress[4], 9002), "refused");
-  const other = { ...dualPod(2), key: podIdOf(7) };
+  const key = podIdOf(7);
+  const ports = dualPod(2).ports.map((port) => ({ ...port, alias: podMark(key, 0) }));
+  const other = { ...dualPod(2), key, ports };
   await stage.police(undefined, dualPod(2));
   await stage.police(policy, other);
   t.deepEqual(await stage.denials(), [`${three} not-9002 1`]);

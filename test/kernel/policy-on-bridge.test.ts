@@ -67,7 +67,7 @@ async function openStage(options = nftables): Promise<Stage> {
         if (decided !== undefined) policies.set(key, decided);
       }
       const others = all.filter(({ key }) => !changed.includes(key));
-      await site.host.apply({ kind: "policies", pods: [...pods, ...others] }, signal);
+      await site.host.apply({ kind: "policies", now: () => [...pods, ...others] }, signal);
       await site.host.remove({ kind: "denied-connections", of: pods }, signal);
     },
     async filters() {

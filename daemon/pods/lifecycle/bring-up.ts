@@ -22,6 +22,8 @@ export interface BringUpOptions {
   readonly fresh: boolean;
   /** Milliseconds since the request arrived. */
   elapsed(): number;
+  /** Called before what a failed step leaves is undone. */
+  undoing(): void;
   /** Makes it durable that the pod runs: the last step, undone like any other when it fails. */
   commit(spans: readonly Span[]): void;
 }
@@ -30,7 +32,7 @@ export interface BringUpOptions {
 export async function bringUp(
   live: LivePod,
   host: Host,
-  { progress, fresh, elapsed, commit }: BringUpOptions,
+  { progress, fresh, elapsed, undoing, commit }: BringUpOptions,
   signal: AbortSignal,
 ): Promise<BringUp> {
   const spans: Span[] = [];
@@ -49,6 +51,7 @@ export async function bringUp(
     return { kind: "up", spans: ordered() };
   } catch (thrown) {
     unsubscribe(live);
+    undoing();
     const error = withConsole(toPodnetError(thrown), live);
     const failures = await undoPod(live, host, {
       graceful: false,

@@ -46,7 +46,7 @@ export interface StartsParts extends PodsParts {
 /** Creates pods, and starts those that are there. */
 export class Starts {
   readonly #parts: StartsParts;
-  /** Creates and starts under way, which a delete aborts. */
+  /** Creates and starts under way, which a delete aborts; those that are undone are not here. */
   readonly #bringingUp = new Map<PodId, AbortController>();
   readonly #requests: Requests;
 
@@ -162,13 +162,20 @@ export class Starts {
     };
     using limit = deadlineOf(how.limitMs, elapsed());
     using abandoned = cancelled(how.caller);
+    const isOver = (): boolean => this.#bringingUp.delete(plan.podId);
     const result = await bringUp(
       live,
       host,
-      { progress, fresh: how.fresh, elapsed, commit: (spans) => records.running(live, spans) },
+      {
+        progress,
+        fresh: how.fresh,
+        elapsed,
+        undoing: isOver,
+        commit: (spans) => records.running(live, spans),
+      },
       AbortSignal.any([stop.signal, limit.signal, abandoned.signal]),
     );
-    this.#bringingUp.delete(plan.podId);
+    isOver();
     metrics.created(result.kind === "up" ? "OK" : result.error.code);
     if (result.kind === "up") {
       this.#parts.attached(live);
@@ -188,6 +195,11 @@ export class Starts {
       else records.state(plan, "failed", { error: result.error });
     });
     throw result.error;
+  }
+
+  /** Whether a pod is brought up now, and is not undone. */
+  isComingUp(id: PodId): boolean {
+    return this.#bringingUp.has(id);
   }
 
   /** Ends the start of a pod that is under way. */

@@ -119,6 +119,7 @@ export function diffElements(given: ElementsWanted): Pick<NftablesEdit, "remove"
   const remove: Element[] = [];
   const add: Element[] = [];
   const stay = new Set<string>();
+  const own = new Set(owned.map(elementId));
   for (const element of wanted) {
     const id = elementId(element);
     // (Of two owners who want one element, the first has it.)
@@ -128,7 +129,8 @@ export function diffElements(given: ElementsWanted): Pick<NftablesEdit, "remove"
     if (found !== undefined) {
       const same = found.owner === element.owner;
       if (same && found.value === element.value) continue;
-      if (!same && kindOf(element.set).value !== undefined) throw taken(element, found);
+      const isForeign = !same && !own.has(id);
+      if (isForeign && kindOf(element.set).value !== undefined) throw taken(element, found);
       remove.push(found);
     }
     add.push(element);

@@ -60,9 +60,11 @@ export class NftablesDriver implements FirewallDriver {
   async comparePod(fragment: PluggedFragment, signal: AbortSignal): Promise<Change[]> {
     const { table, ports = false } = this.#options;
     const [port, ...others] = ports ? fragment.ports : [];
-    const wanted = this.#ofPod(fragment);
+    const owner = port?.alias ?? publishedMark(fragment);
     if (others.length > 0) await table.look(signal);
-    else await table.lookAt(port?.alias ?? publishedMark(fragment), wanted, signal);
+    else await table.lookAt(owner, this.#ofPod(fragment), signal);
+    // As it is now: a policy may have changed meanwhile, and its chains with it.
+    const wanted = this.#ofPod(fragment);
     return this.#compareElements(this.#owned(fragment), wanted, this.#chainsOf(fragment));
   }
 

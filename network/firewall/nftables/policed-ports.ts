@@ -1,7 +1,6 @@
 import type { Decisions } from "../../../policy/compile.ts";
 import type { PluggedFragment } from "../../model/desired.ts";
 import { type Element, policedPortSets, type SetName } from "../../model/nftables-sets.ts";
-import { publishedMark } from "../../model/ownership.ts";
 import type { TableModel } from "./base.ts";
 
 /**
@@ -41,8 +40,4 @@ export const policedPortElements = (
 ): Element[] =>
   decisions === undefined
     ? []
-    : pod.ports.map(({ tap }) => ({
-        set: "policed",
-        key: `"${tap}"`,
-        owner: publishedMark(pod),
-      }));
+    : pod.ports.map(({ tap, alias: owner }) => ({ set: "policed", key: `"${tap}"`, owner }));

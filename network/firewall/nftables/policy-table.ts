@@ -110,26 +110,29 @@ export function entryAt(
   return chain === chains.relay?.name ? relayEntries(decisions.egress)[place - 1] : undefined;
 }
 
-/** The elements that lead from a pod's addresses to its chains, and name it to them. Pure. */
+/**
+ * The elements that lead from the addresses of a pod's ports to its chains, and name the pod to
+ * them; each is of its port. Pure.
+ */
 export function policyElements(
   pod: PluggedFragment,
   decisions: Decisions | undefined,
   relayPort: number,
 ): Element[] {
   if (decisions === undefined) return [];
-  const owner = publishedMark(pod);
   const chains = chainsOf(decisions, relayPort);
+  const value = holderNumber(publishedMark(pod));
   const held = addressesOf(pod).map(
-    ({ bridge, address }): Element => ({
+    ({ bridge, address, owner }): Element => ({
       ...holderElement(bridge, address),
-      value: holderNumber(owner),
+      value,
       owner,
     }),
   );
   const led = (["egress", "ingress", "relay"] as const).flatMap((which): Element[] => {
     const chain = chains[which];
     if (chain === undefined) return [];
-    return addressesOf(pod).map(({ bridge, address }) => ({
+    return addressesOf(pod).map(({ bridge, address, owner }) => ({
       set: `${which}${familyOf(address)}`,
       key: `"${bridge}" . ${address}`,
       value: `jump ${chain.name}`,
@@ -148,12 +151,12 @@ export const holderElement = (bridge: IfName, address: Ip): Pick<Element, "set" 
 /** The bridge that such an element is about. */
 export const bridgeOf = ({ key }: Element): IfName => (/^"([^"]*)"/.exec(key)?.[1] ?? "") as IfName;
 
-/** Where a pod is seen from: its bridges, and its addresses there. */
+/** Where a pod is seen from: its bridges, and its addresses there, with the mark of the port. */
 export function addressesOf({ ports, sources = [] }: PluggedFragment) {
-  return ports.flatMap(({ bridge, tap, guestAddresses }) => [
-    ...guestAddresses.map((prefix) => ({ bridge, address: ipOf(prefix) })),
+  return ports.flatMap(({ bridge, tap, guestAddresses, alias: owner }) => [
+    ...guestAddresses.map((prefix) => ({ bridge, owner, address: ipOf(prefix) })),
     ...sources.flatMap((source) =>
-      source.tap === tap ? [{ bridge, address: source.address }] : [],
+      source.tap === tap ? [{ bridge, owner, address: source.address }] : [],
     ),
   ]);
 }

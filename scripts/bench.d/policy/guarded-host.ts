@@ -91,14 +91,14 @@ export async function openGuardedHost({ pods, policies }: Crowd): Promise<Guarde
   await site.ensure(dualNetwork(), crowdNetwork, measured);
   if (pods > 0) {
     await site.host.apply({ kind: "running-pods", pods: crowd }, signal);
-    await site.host.apply({ kind: "policies", pods: crowd }, signal);
+    await site.host.apply({ kind: "policies", now: () => crowd }, signal);
   }
   return {
     site,
     async police(pod, given) {
       if (given === undefined) decided.delete(pod.key);
       else decided.set(pod.key, given);
-      await site.host.apply({ kind: "policies", pods: [pod] }, signal);
+      await site.host.apply({ kind: "policies", now: () => [pod] }, signal);
     },
     async cut(pod) {
       await site.host.remove({ kind: "denied-connections", of: [pod] }, signal);

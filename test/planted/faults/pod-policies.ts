@@ -244,4 +244,16 @@ export const podPoliciesFaults: readonly Fault[] = [
       title: "what cannot be written is dropped and counted, and nothing waits for it",
     },
   },
+  {
+    kind: "access",
+    name: "a port that goes takes the policies of its pod's other ports along",
+    file: "network/firewall/guarded.ts",
+    find: "(marks.size === 0 || marks.has(owner.mark));",
+    put: "(marks.size >= 0 || marks.has(owner.mark));",
+    noticedBy: {
+      file: kernel,
+      title:
+        "a port of a pod that comes, is looked at or goes leaves the policies of its other ports",
+    },
+  },
 ];

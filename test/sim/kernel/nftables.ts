@@ -236,13 +236,15 @@ function chainOf({ chains }: FakeTable, name: string): FakeChain {
   return chain;
 }
 
-function changeElements({ sets }: FakeTable, verb: string, rest: string): void {
+function changeElements({ sets, chains }: FakeTable, verb: string, rest: string): void {
   const [, name = "", list = ""] = /^(\w+) \{ (.*) \}$/.exec(rest) ?? [];
   const elements = sets.get(name)?.elements;
   if (elements === undefined) throw new NftRefused(absent);
   for (const text of list.split(", ")) {
     const [, key = "", owner, value] =
       /^(.*?)(?: comment "([^"]*)")?(?: : (.*))?$/.exec(text) ?? [];
+    const target = value?.startsWith("jump ") === true ? value.slice("jump ".length) : undefined;
+    if (target !== undefined && !chains.has(target)) throw new NftRefused(absent);
     const found = elements.get(key);
     if (verb === "delete") {
       if (!elements.delete(key)) throw new NftRefused(absent);

@@ -73,8 +73,15 @@ const condition = new RegExp(
 );
 
 /** What is counted of a packet, or written to it, which no rule here looks at. */
-const noted =
-  /^(?:(?:counter|meta mark set \w+|meta priority set .* map @\w+|update @\w+ \{ .* \}) ?)+/;
+const noted = new RegExp(
+  `^(?:(?:${[
+    "counter",
+    "meta mark set \\w+",
+    "meta priority set [^@]*map @\\w+",
+    "update @\\w+ \\{[^}]*\\}",
+    'log group \\d+ snaplen \\d+ prefix "[^"]*"',
+  ].join("|")}) ?)+`,
+);
 
 const verdicts: Readonly<Record<string, ReadRule["verdict"]>> = {
   "": "next",

@@ -53,7 +53,13 @@ const up = (
   bringUp(
     live,
     host,
-    { progress: quiet, fresh: true, elapsed: () => systemClock.monotonic(), commit },
+    {
+      progress: quiet,
+      fresh: true,
+      elapsed: () => systemClock.monotonic(),
+      undoing: () => {},
+      commit,
+    },
     signal,
   );
 
@@ -70,7 +76,7 @@ test("host and machine come up side by side", async (t) => {
   await bringUp(
     live,
     host,
-    { progress, fresh: true, elapsed, commit: () => {} },
+    { progress, fresh: true, elapsed, undoing: () => {}, commit: () => {} },
     new AbortController().signal,
   );
   const at = (what: string): number => reported.indexOf(what);
