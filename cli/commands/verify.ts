@@ -6,8 +6,9 @@ import { document, printDocument, toPlain } from "../output.ts";
 import { count, harmless, styled, table } from "../text.ts";
 
 const more = `
-A process that shares no code with podnet reads links, addresses and routes of the host through npm's netlink, and the NICs of
-the VM through npm's qemu-qmp. CNI plugins that set the pod up run CHECK. Exits with 1 on a difference.`;
+Processes that share no code with podnet read links, addresses, routes and limits of the host through npm's netlink, the NICs
+of the VM through npm's qemu-qmp, and the rules of published ports, guard and policies as nft and iptables-save print them.
+CNI plugins that set the pod up run CHECK. Exits with 1 on a difference.`;
 
 export function addVerify(program: Command, context: Context): void {
   addOutput(

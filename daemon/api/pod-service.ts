@@ -24,6 +24,8 @@ import { podPackets } from "./pod-packets.ts";
 import { podPorts } from "./pod-ports.ts";
 import { podTraffic } from "./pod-traffic.ts";
 import { Queue } from "../../core/queue.ts";
+import { portsOf } from "../pods/interfaces/pod-ports.ts";
+import type { PodPlan } from "../pods/store/pod-plan.ts";
 import { verifyPod } from "../verify/verify-pod.ts";
 import { remotePodView } from "./remote-pod-view.ts";
 import { planView, spanView } from "./views.ts";
@@ -44,6 +46,13 @@ function work({ signal, values }: HandlerContext, progress: Progress): CreateOpt
  */
 const imagesOnly = (values: HandlerContext["values"]): boolean =>
   values.get(callerKey)?.role !== "admin";
+
+/** What decides about a pod's packets; none of it where the guard is not in force. */
+function filtersOf(plan: PodPlan, { config, network, networks, policies }: ServiceParts) {
+  if (config.disableIptables || network.observe.guardLacking.length > 0) return {};
+  const policed = policies.decisionsOf({ kind: "pod", key: plan.podId }) !== undefined;
+  return { filters: { pod: portsOf(plan, networks.list()), policed } };
+}
 
 /** The pod service over this node's pods. */
 export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire.PodService>> {
@@ -116,6 +125,7 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
         },
         sandboxes: parts.host.sandboxes,
         firewall: async () => (await parts.network.observe.facts(signal)).firewall,
+        ...filtersOf(live.plan, parts),
       });
       return { podId, ok, checks: [...checks] };
     },

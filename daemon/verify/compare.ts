@@ -1,6 +1,7 @@
 import { ipOf } from "../../core/address.ts";
 import { mark, portGroup } from "../../network/model/desired.ts";
 import { absent, type Check, checker } from "./check.ts";
+import { compareLimits } from "./compare-limits.ts";
 import type { ExpectedInterface } from "./expectation.ts";
 import type { HostReport, VmReport } from "./source-reports.ts";
 
@@ -19,7 +20,11 @@ export function comparePod(
   const bridges = new Set(expected.flatMap(({ bridge }) => bridge ?? []));
   return [
     ...[...bridges].flatMap((bridge) => compareBridge(bridge, host)),
-    ...expected.flatMap((each) => [...comparePort(each, host), ...compareReach(each, host)]),
+    ...expected.flatMap((each) => [
+      ...comparePort(each, host),
+      ...compareLimits(each, host),
+      ...compareReach(each, host),
+    ]),
     ...(vm === undefined ? [] : compareVm(expected, vm)),
   ];
 }

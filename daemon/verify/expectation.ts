@@ -8,6 +8,7 @@ import {
 } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { NetworkFragment } from "../../network/model/desired.ts";
+import type { PortRates } from "../../network/model/rates.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import { portsOf } from "../pods/interfaces/pod-ports.ts";
 import type { CniPlan } from "../pods/interfaces/cni-plan.ts";
@@ -26,6 +27,9 @@ export interface ExpectedInterface {
   readonly bridge?: IfName;
   readonly alias: string;
   readonly isolated: boolean;
+  /** The link that limits what the guest sends, and the limits; absent where podnet makes none. */
+  readonly ifb?: IfName;
+  readonly rates?: PortRates;
   /** Whether the bridge learns from its port; absent as the bridge has it, as below. */
   readonly learning?: boolean;
   /** The one VLAN its port is in. */
@@ -74,6 +78,8 @@ export function expectedInterfaces(
       ...(each.bridge === undefined ? {} : { bridge: each.bridge }),
       alias: port?.alias ?? "",
       isolated: port?.isolated ?? false,
+      ...(port?.ifb === undefined ? {} : { ifb: port.ifb }),
+      ...(port?.rates === undefined ? {} : { rates: port.rates }),
       ...(port?.learning === undefined ? {} : { learning: port.learning }),
       ...(port?.vlan === undefined ? {} : { vlan: port.vlan }),
       mtu: port?.mtu ?? each.mtu,

@@ -1,4 +1,3 @@
-import { PodnetError } from "../../core/errors.ts";
 import { familyOf } from "../../core/address.ts";
 import { run } from "../../linux/command.ts";
 import type { FirewallFacts } from "../../network/firewall/driver.ts";
@@ -6,6 +5,7 @@ import { rulesOf } from "../pods/interfaces/pod-ports.ts";
 import type { PodPlan } from "../pods/store/pod-plan.ts";
 import type { Check } from "./check.ts";
 import { compareRules, compareSockets, type RulesSource } from "./compare-ports.ts";
+import { listed } from "./query-guard-source.ts";
 import { runSource } from "./run-source.ts";
 import { parseRulesReport, parseSocketsReport, type RulesReport } from "./source-reports.ts";
 
@@ -49,7 +49,7 @@ export async function hearRules(
 ): Promise<Heard | undefined> {
   if (firewall === "off") return undefined;
   if (firewall === "nftables") {
-    const report = await understood("nftables", await tableText(signal), signal);
+    const report = await understood("nftables", await listed("inet podnet", signal), signal);
     return { source: "nft", report };
   }
   const variants = firewall === "ambiguous" ? ["nft", "legacy"] : [firewall];
@@ -79,19 +79,3 @@ const understood = async (
   signal: AbortSignal,
 ): Promise<RulesReport> =>
   parseRulesReport(await runSource("rules-source.ts", [kind], signal, { stdin: text }));
-
-/** podnet's table as `nft` prints it; empty where it does not exist. */
-async function tableText(signal: AbortSignal): Promise<string> {
-  const argv = ["nft", "-j", "list", "table", "inet", "podnet"] as const;
-  const { stdout, stderr, exitCode } = await run(argv, {
-    timeoutMs: listMs,
-    signal,
-    okCodes: [0, 1],
-  });
-  if (exitCode === 0) return stdout;
-  if (stderr.includes("No such file or directory")) return "";
-  throw new PodnetError("COMMAND_FAILED", "nft cannot list podnet's table", {
-    hint: "Run `nft list table inet podnet` as root to see why",
-    details: { argv: argv.join(" "), exitCode, stderr },
-  });
-}

@@ -36,7 +36,10 @@ interface Report {
 const nothing = (): Report => ({ translations: [], opened: [], hairpins: [] });
 
 /** The chains that one can get to from others. */
-function reached(from: readonly string[], leads: ReadonlyMap<string, readonly string[]>): string[] {
+export function reached(
+  from: readonly string[],
+  leads: ReadonlyMap<string, readonly string[]>,
+): string[] {
   const all = [...from];
   for (const chain of all)
     for (const next of leads.get(chain) ?? []) if (!all.includes(next)) all.push(next);
@@ -118,17 +121,17 @@ export function readSavedRules(text: string): Report {
   return found;
 }
 
-type Json = { readonly [key: string]: unknown };
-const inside = (value: unknown, key: string): unknown =>
+export type Json = { readonly [key: string]: unknown };
+export const inside = (value: unknown, key: string): unknown =>
   typeof value === "object" && value !== null ? (value as Json)[key] : undefined;
-const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
+export const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
 
 /** A name, address or number; empty for anything else. */
-const wordOf = (value: unknown): string =>
+export const wordOf = (value: unknown): string =>
   typeof value === "string" ? value : JSON.stringify(value ?? null);
 
 /** The words of an element or value, whether or not it has a comment. */
-function plain(value: unknown): string[] {
+export function plain(value: unknown): string[] {
   const wrapped = inside(value, "elem");
   if (wrapped !== undefined) return plain(inside(wrapped, "val"));
   const parts = inside(value, "concat");

@@ -1,16 +1,20 @@
 /**
- * An independent check of the host's rules for published ports, for `podnet verify`: a separate
- * program that reads the output of iptables-save or nft and reports, as JSON, which ports are
- * translated to which addresses, which ports of a pod accept packets, and whose connections are
- * answered by way of the host. It shares no code with podnet, on purpose; `rules-source-reader.ts`
- * is its own.
+ * An independent check of the host's rules, for `podnet verify`: a separate program that reads the
+ * output of iptables-save or nft and reports, as JSON, which ports are translated to which
+ * addresses, which ports of a pod accept packets, and whose connections are answered by way of the
+ * host; or what the guard lets each port send, and which addresses lead to a policy. It shares no
+ * code with podnet, on purpose; the readers are its own.
  *
  *   iptables-save | node daemon/verify/rules-source.ts iptables
  *   nft -j list table inet podnet | node daemon/verify/rules-source.ts nftables
+ *   (nft -j list table bridge podnet; nft -j list table inet podnet_policy) |
+ *     node daemon/verify/rules-source.ts guard
  */
 import { readFileSync } from "node:fs";
+import { readGuard } from "./rules-source-guard.ts";
 import { readListedRules, readSavedRules } from "./rules-source-reader.ts";
 
 const said = readFileSync(0, "utf8");
-const report = process.argv[2] === "nftables" ? readListedRules(said) : readSavedRules(said);
-process.stdout.write(JSON.stringify(report));
+const readers = { guard: readGuard, nftables: readListedRules, iptables: readSavedRules };
+const kind = process.argv[2] as keyof typeof readers;
+process.stdout.write(JSON.stringify(readers[kind](said)));

@@ -40,6 +40,39 @@ const hostReport = z.strictObject({
       table: z.int(),
     }),
   ),
+  /** Token buckets. */
+  queues: z.array(
+    z.strictObject({
+      link: z.string(),
+      bytesPerSecond: z.number(),
+      /** Bytes that a packet costs at least; 0: what it has. */
+      leastCost: z.int(),
+    }),
+  ),
+  /** Links whose incoming frames another link takes. */
+  redirects: z.array(z.strictObject({ link: z.string(), to: z.string() })),
+});
+
+/** The output of `rules-source.ts` about the guard. */
+const guardReport = z.strictObject({
+  asked: z.boolean(),
+  ports: z.array(
+    z.strictObject({
+      link: z.string(),
+      macs: z.array(z.string()),
+      addresses: z.array(z.string()),
+      sets: z.array(z.string()),
+    }),
+  ),
+  directions: z.array(z.string()),
+  holders: z.array(
+    z.strictObject({
+      direction: z.string(),
+      bridge: z.string(),
+      address: z.string(),
+      rules: z.int(),
+    }),
+  ),
 });
 
 /** The output of `vm-source.ts`. */
@@ -101,6 +134,7 @@ const socketsReport = z.strictObject({
 export type RulesReport = z.infer<typeof rulesReport>;
 export type SocketsReport = z.infer<typeof socketsReport>;
 export type HostReport = z.infer<typeof hostReport>;
+export type GuardReport = z.infer<typeof guardReport>;
 export type VmReport = z.infer<typeof vmReport>;
 
 function parse<T>(schema: z.ZodType<T>, source: string, text: string): T {
@@ -119,6 +153,7 @@ function parse<T>(schema: z.ZodType<T>, source: string, text: string): T {
   });
 }
 
+export const parseGuardReport = (text: string): GuardReport => parse(guardReport, "nft", text);
 export const parseHostReport = (text: string): HostReport => parse(hostReport, "netlink", text);
 export const parseVmReport = (text: string): VmReport => parse(vmReport, "qemu-qmp", text);
 export const parseRulesReport = (text: string): RulesReport => parse(rulesReport, "of rules", text);

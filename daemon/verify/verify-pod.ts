@@ -8,6 +8,7 @@ import { askPlugins } from "./ask-plugins.ts";
 import type { Check } from "./check.ts";
 import { machineKindOf } from "../pods/machine/machine-of.ts";
 import { comparePod } from "./compare.ts";
+import { compareGuard, type Filters } from "./compare-guard.ts";
 import {
   type ExpectedInterface,
   expectedInterfaces,
@@ -16,6 +17,7 @@ import {
 import { checkGuestLinks } from "./guest-links.ts";
 import { checkLoopback } from "./guest-loopback.ts";
 import { runSource } from "./run-source.ts";
+import { hearGuard } from "./query-guard-source.ts";
 import { queryHostSource } from "./query-host-source.ts";
 import { checkPlace } from "./check-place.ts";
 import { hearPorts } from "./query-port-sources.ts";
@@ -40,6 +42,8 @@ export interface Surroundings {
   readonly networks: ExpectedNetworks;
   /** The firewall backend; queried where the pod has published ports. */
   readonly firewall: () => Promise<FirewallFacts>;
+  /** Absent where the guard is not in force. */
+  readonly filters?: Filters;
   /** Asks plugins that have set up the pod's network. */
   readonly sandboxes: Pick<Sandboxes, "check">;
 }
@@ -52,7 +56,7 @@ export interface Surroundings {
 export async function verifyPod(
   pod: Verifiable,
   signal: AbortSignal,
-  { networks, firewall, sandboxes }: Surroundings,
+  { networks, firewall, filters, sandboxes }: Surroundings,
 ): Promise<Verification> {
   const { podId, name, published = [] } = pod.plan;
   if (pod.vm === undefined) {
@@ -65,15 +69,18 @@ export async function verifyPod(
   const portsAsPrinted = async (): Promise<Check[]> =>
     hearPorts(pod.plan, await firewall(), signal);
   const look = async (): Promise<Check[]> => {
-    const [host, vm, ports, ...inside] = await Promise.all([
+    const [host, vm, guard, ports, ...inside] = await Promise.all([
       queryHostSource(linkNames(expected), signal),
       socket === undefined ? undefined : queryVmSource(socket, signal),
+      filters === undefined ? undefined : hearGuard(signal),
       published.length === 0 ? [] : portsAsPrinted(),
       checkLoopback(pod.plan, pod.guest, signal),
       checkGuestLinks(pod.plan, pod.guest, signal),
       ...expected.map((each) => checkPlace(each, signal)),
     ]);
-    return [...comparePod(expected, host, vm), ...ports, ...inside.flat()];
+    const filtered =
+      guard === undefined || filters === undefined ? [] : compareGuard(filters, guard);
+    return [...comparePod(expected, host, vm), ...filtered, ...ports, ...inside.flat()];
   };
   const lookAgain = async (): Promise<Check[]> => {
     const checks = await look();
@@ -87,8 +94,10 @@ export async function verifyPod(
 }
 
 const linkNames = (expected: readonly ExpectedInterface[]): string[] => [
-  ...new Set(expected.flatMap(({ tap, bridge }) => (bridge === undefined ? [tap] : [tap, bridge]))),
+  ...new Set(expected.flatMap(({ tap, bridge, ifb }) => [tap, ...[bridge, ifb].filter(isThere)])),
 ];
+
+const isThere = <T>(value: T | undefined): value is T => value !== undefined;
 
 /** Status and network cards of the VM behind a monitor socket, as npm's `qemu-qmp` reads them. */
 export async function queryVmSource(socket: string, signal?: AbortSignal): Promise<VmReport> {

@@ -51,6 +51,8 @@ export async function looked(
 ): Promise<readonly string[]> {
   const problems: string[] = [];
   const pods = await converged(worker);
+  // (A pod is not as verified before its policy is in force again.)
+  if (change in policedChanges) await differences(worker, change);
   for (const found of pods) {
     // What could not be taken back says so, and is taken back when it is asked for again, below.
     if (change === "detach" && found.state === State.FAILED) continue;

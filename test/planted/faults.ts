@@ -39,6 +39,7 @@ import { roomFaults } from "./faults/room.ts";
 import { stateFaults } from "./faults/state.ts";
 import { templatesFaults } from "./faults/templates.ts";
 import { tunnelFaults } from "./faults/tunnels.ts";
+import { verifyGuardFaults } from "./faults/verify-guard.ts";
 
 /**
  * Faults that an engineer could make tomorrow — a step of the undo forgotten, a lock, a check of a
@@ -46,6 +47,7 @@ import { tunnelFaults } from "./faults/tunnels.ts";
  */
 export const faults: readonly Fault[] = [
   ...liveTraceFaults,
+  ...verifyGuardFaults,
   ...podPoliciesFaults,
   ...podsFaults,
   ...podsOnCniFaults,

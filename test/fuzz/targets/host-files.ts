@@ -3,6 +3,7 @@ import { consoleTailText } from "../../../daemon/pods/guest/console-tail.ts";
 import { hasCapability } from "../../../daemon/main/preflight.ts";
 import { loopbackAddresses } from "../../../daemon/verify/loopback-addresses.ts";
 import {
+  parseGuardReport,
   parseHostReport,
   parseRulesReport,
   parseSocketsReport,
@@ -319,6 +320,14 @@ const hostSaid = {
   ],
   addresses: [{ link: "hyper0", address: "10.0.0.1", length: 24 }],
   routes: [{ destination: "10.0.0.0/24", link: "hyper0", table: 254 }],
+  queues: [{ link: "tap", bytesPerSecond: 1000, leastCost: 0 }],
+  redirects: [{ link: "tap", to: "ifb" }],
+};
+const guardSaid = {
+  asked: true,
+  ports: [{ link: "tap", macs: ["m"], addresses: ["10.0.0.2"], sets: ["any6"] }],
+  directions: ["egress4"],
+  holders: [{ direction: "egress4", bridge: "hyper0", address: "10.0.0.2", rules: 2 }],
 };
 const vmSaid = {
   status: "running",
@@ -347,6 +356,7 @@ const report: Target = {
     chosen(3, json(socketsSaid)),
     chosen(4, utf8("1: lo    inet 10.7.0.1/32 scope global lo\n1: lo    inet6 ::1/128")),
     chosen(0, utf8("no")),
+    chosen(5, json(guardSaid)),
   ],
   words: ["links", "addresses", "routes", "status", "nics", "pci", "index", "up"],
   run: choosing([
@@ -355,6 +365,7 @@ const report: Target = {
     (bytes) => valueOf(["COMMAND_FAILED"], () => parseRulesReport(textOf(bytes))),
     (bytes) => valueOf(["COMMAND_FAILED"], () => parseSocketsReport(textOf(bytes))),
     (bytes) => valueOf([], () => loopbackAddresses(textOf(bytes))),
+    (bytes) => valueOf(["COMMAND_FAILED"], () => parseGuardReport(textOf(bytes))),
   ]),
 };
 

@@ -1,7 +1,8 @@
 import { deepStrictEqual } from "node:assert";
 import { parseIfName } from "../../../core/names.ts";
 import { readGuestLinks } from "../../../daemon/verify/guest-links.ts";
-import { parseRulesReport } from "../../../daemon/verify/source-reports.ts";
+import { readGuard } from "../../../daemon/verify/rules-source-guard.ts";
+import { parseGuardReport, parseRulesReport } from "../../../daemon/verify/source-reports.ts";
 import { readListedRules, readSavedRules } from "../../../daemon/verify/rules-source-reader.ts";
 import { drops, forwardChains } from "../../../network/firewall/obstacles.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
@@ -108,6 +109,72 @@ const source: Target = {
   ]),
 };
 
+const ofGuard = (table: string, entry: object): object =>
+  Object.fromEntries(
+    Object.entries(entry).map(([kind, own]) => [
+      kind,
+      { family: table === "podnet" ? "bridge" : "inet", table, ...(own as object) },
+    ]),
+  );
+const element = (...concat: readonly unknown[]): object => ({ elem: { val: { concat } } });
+const sixteen = "0xfd000123000000000000000000000002";
+const guarded = nft(
+  ofGuard("podnet", { chain: { name: "in", hook: "prerouting" } }),
+  ofGuard("podnet", { chain: { name: "port" } }),
+  ofGuard("podnet", rule("in", { jump: { target: "port" } })),
+  ofGuard("podnet", rule("port", { match: { op: "!=", right: "@macs" } }, { drop: null })),
+  ofGuard(
+    "podnet",
+    set(
+      "macs",
+      element("tap2", 90_520_730_730_498),
+      element("tap2", "0x1234567890abcd"),
+      element("tap2", "x"),
+    ),
+  ),
+  ofGuard(
+    "podnet",
+    set("addresses6", element("tap2", sixteen), element("tap2", 7), element("tap2", "x"), "word"),
+  ),
+  ofGuard("podnet", set("addresses4", element("tap2", "10.0.0.2"))),
+  ofGuard("podnet", set("any6", "tap2", { elem: { val: "tap3" } }, element())),
+  ofGuard("podnet_policy", { chain: { name: "forward", hook: "forward" } }),
+  ofGuard("podnet_policy", rule("forward", { vmap: { key: 1, data: "@egress4" } })),
+  ofGuard("podnet_policy", rule("policy_a", { return: null })),
+  ofGuard("podnet_policy", {
+    map: {
+      name: "egress4",
+      elem: [
+        [element("hyper0", "10.0.0.2"), { jump: { target: "policy_a" } }],
+        [element("hyper0", "10.0.0.3"), { goto: { target: "policy_b" } }],
+        7,
+      ],
+    },
+  }),
+);
+
+/** What nft prints of the guard and of policies, as the source of `podnet verify` reads it. */
+const guard: Target = {
+  name: "guard-source",
+  files: ["daemon/verify/rules-source-guard.ts"],
+  seeds: [
+    guarded,
+    utf8(`${Buffer.from(guarded).toString()}\n\n${Buffer.from(nft()).toString()}`),
+    utf8("{"),
+    json({ nftables: 7 }),
+    json(null),
+  ],
+  words: [...words, "bridge", "inet", "podnet", "podnet_policy", "@macs", "egress4", "0x"],
+  run: (bytes) => {
+    try {
+      const said = readGuard(textOf(bytes));
+      valueOf(["COMMAND_FAILED"], () => parseGuardReport(JSON.stringify(said)));
+    } catch (error) {
+      if (!(error instanceof SyntaxError)) throw error;
+    }
+  },
+};
+
 const shownLinks = `1: lo: <LOOPBACK,UP> mtu 65536 qdisc noqueue qlen 1000\\    link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00
 2: eth0@if3: <BROADCAST,UP> mtu 1500 qdisc fq qlen 1000\\    link/ether 52:54:00:12:34:56 brd ff:ff:ff:ff:ff:ff
 3: eth1: <BROADCAST> link/ether 52:54:00:12:34:57
@@ -181,4 +248,4 @@ const obstacles: Target = {
   ]),
 };
 
-export const rules: readonly Target[] = [source, guestLinks, obstacles];
+export const rules: readonly Target[] = [source, guard, guestLinks, obstacles];

@@ -50,6 +50,8 @@ const host: HostReport = {
     { destination: "192.168.123.0/24", link: "lo", table: 255 },
     { destination: "192.168.123.0/24", link: "hyper0", table: 254 },
   ],
+  queues: [],
+  redirects: [],
 };
 
 const vm: VmReport = {
@@ -97,7 +99,7 @@ test("what agrees agrees in every line, in a fixed order", (t) => {
 });
 
 test("nothing there is a difference in every interface, said briefly", (t) => {
-  const nothing = { links: [], addresses: [], routes: [] };
+  const nothing = { links: [], addresses: [], routes: [], queues: [], redirects: [] };
   const checks = comparePod([expected], nothing, { status: "paused", nics: [], pci: [] });
   const wrong = checks.filter(({ ok }) => !ok).map(({ subject }) => subject);
   t.deepEqual(wrong, [
@@ -147,6 +149,40 @@ test("a port's one VLAN, and that it is not to learn, are compared where they we
     ]);
 });
 
+test("an interface's limits are compared, and so is one that is not asked for", (t) => {
+  const limited = {
+    ...expected,
+    ifb: parseIfName("piabcdefghijkl0"),
+    rates: {
+      toGuest: { bitsPerSecond: 100_000_000, packetsPerSecond: 10_000 },
+      fromGuest: { bitsPerSecond: 8_000_001 },
+    },
+  };
+  const { tap, ifb } = limited;
+  const queues = [
+    { link: tap, bytesPerSecond: 655_350_000, leastCost: 65_535 },
+    { link: tap, bytesPerSecond: 12_500_000, leastCost: 0 },
+    { link: ifb, bytesPerSecond: 1_000_000, leastCost: 0 },
+  ];
+  const redirects = [{ link: tap, to: ifb }];
+  const differing = (of: ExpectedInterface, more: Partial<HostReport>): string[] =>
+    comparePod([of], { ...host, ...more }, vm)
+      .filter(({ ok }) => !ok)
+      .map((check) => `${check.subject}: ${check.found} instead of ${check.wanted}`);
+  t.deepEqual(differing(limited, { queues, redirects }), []);
+  t.deepEqual(differing({ ...expected, ifb }, { queues: [], redirects: [] }), []);
+  const both = "10000 packets a second, 12500000 bytes a second";
+  t.deepEqual(differing({ ...expected, ifb }, { queues, redirects }), [
+    `limit into ${tap}: ${both} instead of absent`,
+    `limit out of ${tap}: 1000000 bytes a second instead of absent`,
+    `frames out of ${tap} go by: ${ifb} instead of absent`,
+  ]);
+  t.deepEqual(differing(limited, { queues: queues.slice(1), redirects: [] }), [
+    `limit into ${tap}: 12500000 bytes a second instead of ${both}`,
+    `frames out of ${tap} go by: absent instead of ${ifb}`,
+  ]);
+});
+
 test("a report that is not understood is an error, not a crash", (t) => {
   t.deepEqual(parseHostReport(JSON.stringify(host)), host);
   t.deepEqual(parseVmReport(JSON.stringify(vm)), vm);
@@ -170,8 +206,13 @@ test("the sources share no code with podnet", (t) => {
   };
   t.deepEqual(imports("host-source.ts"), ["netlink"]);
   t.deepEqual(imports("vm-source.ts"), ["node:path", "node:timers/promises", "qemu-qmp"]);
-  t.deepEqual(imports("rules-source.ts"), ["node:fs", "./rules-source-reader.ts"]);
+  t.deepEqual(imports("rules-source.ts"), [
+    "node:fs",
+    "./rules-source-guard.ts",
+    "./rules-source-reader.ts",
+  ]);
   t.deepEqual(imports("rules-source-reader.ts"), []);
+  t.deepEqual(imports("rules-source-guard.ts"), ["./rules-source-reader.ts"]);
   t.deepEqual(imports("sockets-source.ts"), ["node:fs"]);
 });
 
