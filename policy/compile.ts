@@ -43,6 +43,9 @@ export interface Surroundings {
   readonly cloudMetadata: boolean;
 }
 
+/** Rules of podnet that are there where names decide. */
+export const nameFloor: readonly string[] = ["resolver", "encrypted-dns"];
+
 /** The name under which decisions stand that no policy makes. */
 const builtIn = "podnet";
 

@@ -40,7 +40,15 @@ export function policyService(parts: ServiceParts): ServiceImpl<typeof wire.Poli
       return { policy: asked };
     },
 
-    async delete({ name }, context) {
+    async delete({ name, planOnly }, context) {
+      if (planOnly)
+        return {
+          existed: policies.list().some((each) => each.name === name),
+          effects: policies.effectsWithout(name).map(({ kind, shown, ...effect }) => ({
+            ...(kind === "pod" ? { pod: shown } : { container: shown }),
+            ...effect,
+          })),
+        };
       note(parts, context, `delete policy ${printable(name)}`);
       return { existed: await policies.delete(name) };
     },

@@ -1,6 +1,7 @@
 import { ipOf } from "../../core/address.ts";
 import type { FragmentKey } from "../../network/model/desired.ts";
 import { compile, type Decisions, policiesOf } from "../../policy/compile.ts";
+import { type Effect, effectsOf } from "../../policy/effects.ts";
 import { type Policy, protocols, type Service } from "../../policy/model.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import { listNetworks } from "../networks/store.ts";
@@ -14,6 +15,9 @@ export interface Chosen {
   readonly pods: readonly string[];
   readonly containers: readonly string[];
 }
+
+/** What goes for a pod or container with a rule. */
+export interface SubjectEffect extends Effect, Pick<Subject, "kind" | "shown"> {}
 
 /** What was decided in one state of the database. */
 interface Decided {
@@ -88,6 +92,25 @@ export class PolicyDecisions {
     return { pods: shown("pod").toSorted(), containers: shown("attachment").toSorted() };
   }
 
+  /** What pods and containers may do without a policy, or may not any more, by what they are. */
+  effectsWithout(name: string): readonly SubjectEffect[] {
+    const policy = this.#all.find((each) => each.name === name);
+    if (policy === undefined) return [];
+    const decided = this.#now();
+    const rest = this.#all.filter((each) => each !== policy);
+    return listSubjects(this.#db).flatMap((subject) => {
+      if (policiesOf(subject, [], [policy]).length === 0) return [];
+      const before = this.#decide(subject, decided);
+      if (before === undefined) return [];
+      const { kind, shown } = subject;
+      return effectsOf(before, this.#decide(subject, decided, rest), name).map((effect) => ({
+        kind,
+        shown,
+        ...effect,
+      }));
+    });
+  }
+
   get #all(): readonly Policy[] {
     this.#policies ??= listPolicies(this.#db).map(({ document }) => readDocument(document));
     return this.#policies;
@@ -105,8 +128,12 @@ export class PolicyDecisions {
     return this.#decided;
   }
 
-  #decide(subject: Subject, { pods, networks }: Decided): Decisions | undefined {
-    const own = policiesOf(subject, [], this.#all);
+  #decide(
+    subject: Subject,
+    { pods, networks }: Decided,
+    policies: readonly Policy[] = this.#all,
+  ): Decisions | undefined {
+    const own = policiesOf(subject, [], policies);
     if (own.length === 0) return undefined;
     const joined = networks.filter(({ name }) => subject.networks.includes(name));
     return compile(own, {

@@ -19,7 +19,7 @@ import type { Journal } from "../events/journal.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
 import type { Database } from "../store/database.ts";
 import type { HolderId } from "../store/holder.ts";
-import type { Chosen, PolicyDecisions } from "./decisions.ts";
+import type { Chosen, PolicyDecisions, SubjectEffect } from "./decisions.ts";
 import { readDocument } from "./read-document.ts";
 import { RelayedPods, type RelayProcess } from "./relayed-pods.ts";
 import { deletePolicy, listPolicies, type PolicyRow, putPolicy } from "./store.ts";
@@ -132,6 +132,11 @@ export class Policies implements AsyncDisposable, NamePolicies {
     journal.transact("policy", () => putPolicy(db, policy.name, document, clock.now()));
     await this.#changed();
     return policy;
+  }
+
+  /** What a policy's end would open or close. */
+  effectsWithout(name: string): readonly SubjectEffect[] {
+    return this.#parts.decisions.effectsWithout(name);
   }
 
   /** Whether there was one. What an earlier change could not do is tried again in either case. */

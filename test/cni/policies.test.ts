@@ -71,7 +71,14 @@ test.serial(
     for (const one of [arg, noted]) t.deepEqual(await reached(one, others), []);
     t.deepEqual(await reached(free, [internet, ...arg.addresses]), [internet, ...arg.addresses]);
     const { policy } = await cni.rig.client.policies.get({ name: "closed" });
-    t.deepEqual(policy?.containers, [arg, noted].map(({ container }) => container.name).toSorted());
+    const names = [arg, noted].map(({ container }) => container.name).toSorted();
+    t.deepEqual(policy?.containers, names);
+    const asked = { name: "closed", planOnly: true };
+    const { effects } = await cni.rig.client.policies.delete(asked);
+    t.deepEqual(
+      effects.map((each) => `${each.container} ${each.direction} ${each.change} ${each.rule}`),
+      names.map((name) => `${name} egress opens closed/default`),
+    );
     // A podnetd that was killed and started again leaves policies as they are.
     await cni.rig.restart("kill");
     t.deepEqual(await reached(arg, others), []);

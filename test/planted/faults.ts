@@ -27,6 +27,7 @@ import { overlayFaults } from "./faults/overlay.ts";
 import { overlayHostsFaults } from "./faults/overlay-hosts.ts";
 import { peersFaults } from "./faults/peers.ts";
 import { policyFaults } from "./faults/policy.ts";
+import { policyEffectsFaults } from "./faults/policy-effects.ts";
 import { portsFaults } from "./faults/ports.ts";
 import { podPoliciesFaults } from "./faults/pod-policies.ts";
 import { podsFaults } from "./faults/pods.ts";
@@ -48,6 +49,7 @@ import { verifyGuardFaults } from "./faults/verify-guard.ts";
 export const faults: readonly Fault[] = [
   ...liveTraceFaults,
   ...verifyGuardFaults,
+  ...policyEffectsFaults,
   ...podPoliciesFaults,
   ...podsFaults,
   ...podsOnCniFaults,

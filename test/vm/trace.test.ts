@@ -137,6 +137,25 @@ test.serial("trace shows what becomes of a packet as the kernel decides, and why
   }
 });
 
+test.serial(
+  "a plan of a policy's delete says what it would open, and changes nothing",
+  async (t) => {
+    const planned = async (name: string): Promise<readonly string[]> => {
+      const { existed, effects } = await rig.client.policies.delete({ name, planOnly: true });
+      return [
+        `${existed}`,
+        ...effects.map((each) => `${each.pod} ${each.direction} ${each.change} ${each.rule}`),
+      ];
+    };
+    t.deepEqual(await planned("builds"), ["true", "builder egress opens builds/default"]);
+    t.deepEqual(await planned("shy"), ["true", "db ingress opens shy/no-one"]);
+    t.deepEqual(await planned("missing"), ["false"]);
+    t.is(await traced("builder", lan, 9002), "deny builds/default");
+    t.false(await reaches("builder", lan, 9002));
+    t.true(await reaches("builder", lan, 9001));
+  },
+);
+
 test.serial("trace shows the steps in order", async (t) => {
   const { destination, steps } = await rig.client.pods.trace({
     idOrName: "free",

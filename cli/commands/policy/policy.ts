@@ -1,7 +1,11 @@
 import { type Command, Option } from "commander";
+import {
+  type PolicyEffect,
+  PolicyEffectSchema,
+} from "../../../api/gen/podnet/v1/policy_service_pb.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
-import { printDocument } from "../../output.ts";
-import { harmless } from "../../text.ts";
+import { document, printDocument, toPlain } from "../../output.ts";
+import { harmless, table } from "../../text.ts";
 import { addApply } from "./apply.ts";
 import { addExplain } from "./explain.ts";
 import { printPolicies } from "./show.ts";
@@ -49,17 +53,48 @@ function addGet(group: Command, context: Context): void {
     });
 }
 
+interface DeleteOptions extends OutputOptions {
+  readonly plan?: boolean;
+}
+
 function addDelete(group: Command, context: Context): void {
-  group
-    .command("delete")
-    .description("delete policies; their pods may do again what no other policy denies")
+  addOutput(
+    group
+      .command("delete")
+      .description("delete policies; their pods may do again what no other policy denies"),
+  )
     .argument("<name...>", "the policies")
-    .action(async (names: readonly string[], options: OutputOptions) => {
+    .option("--plan", "show what it would open or close for whom; nothing changes")
+    .action(async (names: readonly string[], options: DeleteOptions) => {
+      const planOnly = options.plan === true;
+      const effects: PolicyEffect[] = [];
       await withPodnet(context, options, async (podnet, signal) => {
         for (const name of names) {
-          const { existed } = await podnet.policies.delete({ name }, { signal });
-          if (!existed) context.io.stderr.write(`There was no policy ${harmless(name)}\n`);
+          const answer = await podnet.policies.delete({ name, planOnly }, { signal });
+          if (!answer.existed) context.io.stderr.write(`There was no policy ${harmless(name)}\n`);
+          effects.push(...answer.effects);
         }
       });
+      if (planOnly) await printEffects(context, options, effects);
     });
+}
+
+async function printEffects(
+  { io }: Context,
+  { output }: OutputOptions,
+  effects: readonly PolicyEffect[],
+): Promise<void> {
+  if (output !== "table") {
+    const items = effects.map((each) => toPlain(PolicyEffectSchema, each));
+    await printDocument(io, output, document("PolicyEffectList", { items }));
+    return;
+  }
+  if (effects.length === 0) {
+    io.stderr.write("It would open and close nothing\n");
+    return;
+  }
+  const rows = effects.map(({ pod, container, direction, change, rule }) =>
+    [pod || container, direction, change, rule].map(harmless),
+  );
+  io.stdout.write(table(["POD", "DIRECTION", "CHANGE", "RULE"], rows));
 }

@@ -12,7 +12,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/policy_service.proto.
  */
 export const file_podnet_v1_policy_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch5wb2RuZXQvdjEvcG9saWN5X3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSJjCgZQb2xpY3kSDAoEbmFtZRgBIAEoCRIpCghkb2N1bWVudBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDAoEcG9kcxgDIAMoCRISCgpjb250YWluZXJzGAQgAygJIiAKEEdldFBvbGljeVJlcXVlc3QSDAoEbmFtZRgBIAEoCSI2ChFHZXRQb2xpY3lSZXNwb25zZRIhCgZwb2xpY3kYASABKAsyES5wb2RuZXQudjEuUG9saWN5IhUKE0xpc3RQb2xpY2llc1JlcXVlc3QiOwoUTGlzdFBvbGljaWVzUmVzcG9uc2USIwoIcG9saWNpZXMYASADKAsyES5wb2RuZXQudjEuUG9saWN5IlIKEkFwcGx5UG9saWN5UmVxdWVzdBIpCghkb2N1bWVudBgBIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSEQoJcGxhbl9vbmx5GAIgASgIIjgKE0FwcGx5UG9saWN5UmVzcG9uc2USIQoGcG9saWN5GAEgASgLMhEucG9kbmV0LnYxLlBvbGljeSIjChNEZWxldGVQb2xpY3lSZXF1ZXN0EgwKBG5hbWUYASABKAkiJwoURGVsZXRlUG9saWN5UmVzcG9uc2USDwoHZXhpc3RlZBgBIAEoCCKGAQoURXhwbGFpblBvbGljeVJlcXVlc3QSCwoDcG9kGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSEQoEcG9ydBgDIAEoDUgAiAEBEhAKCHByb3RvY29sGAQgASgJEg8KB2luZ3Jlc3MYBSABKAgSEQoJY29udGFpbmVyGAYgASgJQgcKBV9wb3J0IlYKFUV4cGxhaW5Qb2xpY3lSZXNwb25zZRIPCgd2ZXJkaWN0GAEgASgJEg4KBnBvbGljeRgCIAEoCRIMCgRydWxlGAMgASgJEg4KBnJlYXNvbhgEIAEoCSJGChFUYWlsUG9saWN5UmVxdWVzdBILCgNwb2QYASABKAkSEQoJY29udGFpbmVyGAIgASgJEhEKCWxhc3Rfb25seRgDIAEoCCJNChJUYWlsUG9saWN5UmVzcG9uc2USKQoHdmVyZGljdBgBIAEoCzIYLnBvZG5ldC52MS5Qb2xpY3lWZXJkaWN0EgwKBGxvc3QYAiABKAQi9gEKDVBvbGljeVZlcmRpY3QSKAoEdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASCwoDcG9kGAIgASgJEhEKCWNvbnRhaW5lchgDIAEoCRIRCglkaXJlY3Rpb24YBCABKAkSDgoGcG9saWN5GAUgASgJEgwKBHJ1bGUYBiABKAkSDgoGcmVhc29uGAcgASgJEgwKBHVuaXQYCCABKAkSEAoIcHJvdG9jb2wYCSABKAkSDwoHYWRkcmVzcxgKIAEoCRIMCgRwb3J0GAsgASgNEgwKBG5hbWUYDCABKAkSDQoFY291bnQYDSABKAQywgMKDVBvbGljeVNlcnZpY2USQAoDR2V0EhsucG9kbmV0LnYxLkdldFBvbGljeVJlcXVlc3QaHC5wb2RuZXQudjEuR2V0UG9saWN5UmVzcG9uc2USRwoETGlzdBIeLnBvZG5ldC52MS5MaXN0UG9saWNpZXNSZXF1ZXN0Gh8ucG9kbmV0LnYxLkxpc3RQb2xpY2llc1Jlc3BvbnNlEkYKBUFwcGx5Eh0ucG9kbmV0LnYxLkFwcGx5UG9saWN5UmVxdWVzdBoeLnBvZG5ldC52MS5BcHBseVBvbGljeVJlc3BvbnNlEkkKBkRlbGV0ZRIeLnBvZG5ldC52MS5EZWxldGVQb2xpY3lSZXF1ZXN0Gh8ucG9kbmV0LnYxLkRlbGV0ZVBvbGljeVJlc3BvbnNlEkwKB0V4cGxhaW4SHy5wb2RuZXQudjEuRXhwbGFpblBvbGljeVJlcXVlc3QaIC5wb2RuZXQudjEuRXhwbGFpblBvbGljeVJlc3BvbnNlEkUKBFRhaWwSHC5wb2RuZXQudjEuVGFpbFBvbGljeVJlcXVlc3QaHS5wb2RuZXQudjEuVGFpbFBvbGljeVJlc3BvbnNlMAFiBnByb3RvMw", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
+  fileDesc("Ch5wb2RuZXQvdjEvcG9saWN5X3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSJjCgZQb2xpY3kSDAoEbmFtZRgBIAEoCRIpCghkb2N1bWVudBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDAoEcG9kcxgDIAMoCRISCgpjb250YWluZXJzGAQgAygJIiAKEEdldFBvbGljeVJlcXVlc3QSDAoEbmFtZRgBIAEoCSI2ChFHZXRQb2xpY3lSZXNwb25zZRIhCgZwb2xpY3kYASABKAsyES5wb2RuZXQudjEuUG9saWN5IhUKE0xpc3RQb2xpY2llc1JlcXVlc3QiOwoUTGlzdFBvbGljaWVzUmVzcG9uc2USIwoIcG9saWNpZXMYASADKAsyES5wb2RuZXQudjEuUG9saWN5IlIKEkFwcGx5UG9saWN5UmVxdWVzdBIpCghkb2N1bWVudBgBIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSEQoJcGxhbl9vbmx5GAIgASgIIjgKE0FwcGx5UG9saWN5UmVzcG9uc2USIQoGcG9saWN5GAEgASgLMhEucG9kbmV0LnYxLlBvbGljeSI2ChNEZWxldGVQb2xpY3lSZXF1ZXN0EgwKBG5hbWUYASABKAkSEQoJcGxhbl9vbmx5GAIgASgIIlEKFERlbGV0ZVBvbGljeVJlc3BvbnNlEg8KB2V4aXN0ZWQYASABKAgSKAoHZWZmZWN0cxgCIAMoCzIXLnBvZG5ldC52MS5Qb2xpY3lFZmZlY3QiXwoMUG9saWN5RWZmZWN0EgsKA3BvZBgBIAEoCRIRCgljb250YWluZXIYAiABKAkSEQoJZGlyZWN0aW9uGAMgASgJEg4KBmNoYW5nZRgEIAEoCRIMCgRydWxlGAUgASgJIoYBChRFeHBsYWluUG9saWN5UmVxdWVzdBILCgNwb2QYASABKAkSDwoHYWRkcmVzcxgCIAEoCRIRCgRwb3J0GAMgASgNSACIAQESEAoIcHJvdG9jb2wYBCABKAkSDwoHaW5ncmVzcxgFIAEoCBIRCgljb250YWluZXIYBiABKAlCBwoFX3BvcnQiVgoVRXhwbGFpblBvbGljeVJlc3BvbnNlEg8KB3ZlcmRpY3QYASABKAkSDgoGcG9saWN5GAIgASgJEgwKBHJ1bGUYAyABKAkSDgoGcmVhc29uGAQgASgJIkYKEVRhaWxQb2xpY3lSZXF1ZXN0EgsKA3BvZBgBIAEoCRIRCgljb250YWluZXIYAiABKAkSEQoJbGFzdF9vbmx5GAMgASgIIk0KElRhaWxQb2xpY3lSZXNwb25zZRIpCgd2ZXJkaWN0GAEgASgLMhgucG9kbmV0LnYxLlBvbGljeVZlcmRpY3QSDAoEbG9zdBgCIAEoBCL2AQoNUG9saWN5VmVyZGljdBIoCgR0aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBILCgNwb2QYAiABKAkSEQoJY29udGFpbmVyGAMgASgJEhEKCWRpcmVjdGlvbhgEIAEoCRIOCgZwb2xpY3kYBSABKAkSDAoEcnVsZRgGIAEoCRIOCgZyZWFzb24YByABKAkSDAoEdW5pdBgIIAEoCRIQCghwcm90b2NvbBgJIAEoCRIPCgdhZGRyZXNzGAogASgJEgwKBHBvcnQYCyABKA0SDAoEbmFtZRgMIAEoCRINCgVjb3VudBgNIAEoBDLCAwoNUG9saWN5U2VydmljZRJACgNHZXQSGy5wb2RuZXQudjEuR2V0UG9saWN5UmVxdWVzdBocLnBvZG5ldC52MS5HZXRQb2xpY3lSZXNwb25zZRJHCgRMaXN0Eh4ucG9kbmV0LnYxLkxpc3RQb2xpY2llc1JlcXVlc3QaHy5wb2RuZXQudjEuTGlzdFBvbGljaWVzUmVzcG9uc2USRgoFQXBwbHkSHS5wb2RuZXQudjEuQXBwbHlQb2xpY3lSZXF1ZXN0Gh4ucG9kbmV0LnYxLkFwcGx5UG9saWN5UmVzcG9uc2USSQoGRGVsZXRlEh4ucG9kbmV0LnYxLkRlbGV0ZVBvbGljeVJlcXVlc3QaHy5wb2RuZXQudjEuRGVsZXRlUG9saWN5UmVzcG9uc2USTAoHRXhwbGFpbhIfLnBvZG5ldC52MS5FeHBsYWluUG9saWN5UmVxdWVzdBogLnBvZG5ldC52MS5FeHBsYWluUG9saWN5UmVzcG9uc2USRQoEVGFpbBIcLnBvZG5ldC52MS5UYWlsUG9saWN5UmVxdWVzdBodLnBvZG5ldC52MS5UYWlsUG9saWN5UmVzcG9uc2UwAWIGcHJvdG8z", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message podnet.v1.Policy
@@ -170,6 +170,13 @@ export type DeletePolicyRequest = Message<"podnet.v1.DeletePolicyRequest"> & {
    * @generated from field: string name = 1;
    */
   name: string;
+
+  /**
+   * Only report what would change.
+   *
+   * @generated from field: bool plan_only = 2;
+   */
+  planOnly: boolean;
 };
 
 /**
@@ -187,6 +194,13 @@ export type DeletePolicyResponse = Message<"podnet.v1.DeletePolicyResponse"> & {
    * @generated from field: bool existed = 1;
    */
   existed: boolean;
+
+  /**
+   * With plan_only alone.
+   *
+   * @generated from field: repeated podnet.v1.PolicyEffect effects = 2;
+   */
+  effects: PolicyEffect[];
 };
 
 /**
@@ -195,6 +209,55 @@ export type DeletePolicyResponse = Message<"podnet.v1.DeletePolicyResponse"> & {
  */
 export const DeletePolicyResponseSchema: GenMessage<DeletePolicyResponse> = /*@__PURE__*/
   messageDesc(file_podnet_v1_policy_service, 8);
+
+/**
+ * What a pod or container may do without a rule of a policy, or may not any more.
+ *
+ * @generated from message podnet.v1.PolicyEffect
+ */
+export type PolicyEffect = Message<"podnet.v1.PolicyEffect"> & {
+  /**
+   * Name of the pod; empty for a container.
+   *
+   * @generated from field: string pod = 1;
+   */
+  pod: string;
+
+  /**
+   * As in Policy.containers; empty for a pod.
+   *
+   * @generated from field: string container = 2;
+   */
+  container: string;
+
+  /**
+   * egress or ingress.
+   *
+   * @generated from field: string direction = 3;
+   */
+  direction: string;
+
+  /**
+   * opens or closes.
+   *
+   * @generated from field: string change = 4;
+   */
+  change: string;
+
+  /**
+   * Policy and rule that go: `builds/web`; `builds/default` for what no rule matches.
+   *
+   * @generated from field: string rule = 5;
+   */
+  rule: string;
+};
+
+/**
+ * Describes the message podnet.v1.PolicyEffect.
+ * Use `create(PolicyEffectSchema)` to create a new message.
+ */
+export const PolicyEffectSchema: GenMessage<PolicyEffect> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_policy_service, 9);
 
 /**
  * @generated from message podnet.v1.ExplainPolicyRequest
@@ -249,7 +312,7 @@ export type ExplainPolicyRequest = Message<"podnet.v1.ExplainPolicyRequest"> & {
  * Use `create(ExplainPolicyRequestSchema)` to create a new message.
  */
 export const ExplainPolicyRequestSchema: GenMessage<ExplainPolicyRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_policy_service, 9);
+  messageDesc(file_podnet_v1_policy_service, 10);
 
 /**
  * @generated from message podnet.v1.ExplainPolicyResponse
@@ -285,7 +348,7 @@ export type ExplainPolicyResponse = Message<"podnet.v1.ExplainPolicyResponse"> &
  * Use `create(ExplainPolicyResponseSchema)` to create a new message.
  */
 export const ExplainPolicyResponseSchema: GenMessage<ExplainPolicyResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_policy_service, 10);
+  messageDesc(file_podnet_v1_policy_service, 11);
 
 /**
  * @generated from message podnet.v1.TailPolicyRequest
@@ -318,7 +381,7 @@ export type TailPolicyRequest = Message<"podnet.v1.TailPolicyRequest"> & {
  * Use `create(TailPolicyRequestSchema)` to create a new message.
  */
 export const TailPolicyRequestSchema: GenMessage<TailPolicyRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_policy_service, 11);
+  messageDesc(file_podnet_v1_policy_service, 12);
 
 /**
  * @generated from message podnet.v1.TailPolicyResponse
@@ -344,7 +407,7 @@ export type TailPolicyResponse = Message<"podnet.v1.TailPolicyResponse"> & {
  * Use `create(TailPolicyResponseSchema)` to create a new message.
  */
 export const TailPolicyResponseSchema: GenMessage<TailPolicyResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_policy_service, 12);
+  messageDesc(file_podnet_v1_policy_service, 13);
 
 /**
  * Something that a rule denied.
@@ -443,7 +506,7 @@ export type PolicyVerdict = Message<"podnet.v1.PolicyVerdict"> & {
  * Use `create(PolicyVerdictSchema)` to create a new message.
  */
 export const PolicyVerdictSchema: GenMessage<PolicyVerdict> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_policy_service, 13);
+  messageDesc(file_podnet_v1_policy_service, 14);
 
 /**
  * Policies: which flows pods may open, and which others may open to them.
