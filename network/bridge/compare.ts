@@ -77,7 +77,7 @@ export async function compareFilters(
 ): Promise<Change[]> {
   const policed = fragments.filter((fragment) => policyOf(fragment) !== undefined);
   if (policed.length === 0) return [];
-  return diffBridgeFilter(policed, policyOf, await observeByName(netlink));
+  return diffBridgeFilter(policed, policyOf, await observePods(netlink, policed));
 }
 
 /**
@@ -89,7 +89,7 @@ export async function compareHairpins(
   fragments: readonly PluggedFragment[],
 ): Promise<ReadonlyMap<PluggedFragment, Change[]>> {
   if (fragments.every(({ ports }) => ports.length === 0)) return new Map();
-  const links = await observeByName(netlink);
+  const links = await observePods(netlink, fragments);
   const passes = { 4: bridgeNf(sysctl, 4), 6: bridgeNf(sysctl, 6) } as const;
   return new Map(
     fragments
@@ -101,8 +101,15 @@ export async function compareHairpins(
   );
 }
 
-const observeByName = async (netlink: View["netlink"]): Promise<ObservedPod> =>
-  new Map((await observeLinks(netlink)).map((link) => [link.name, link]));
+/** The links of some pods by name: one pod costs its own links, and not all of the host. */
+async function observePods(
+  netlink: View["netlink"],
+  fragments: readonly PluggedFragment[],
+): Promise<ObservedPod> {
+  const [only, ...others] = fragments;
+  if (only !== undefined && others.length === 0) return observePod(netlink, only);
+  return new Map((await observeLinks(netlink)).map((link) => [link.name, link]));
+}
 
 /**
  * Text that differs whenever something may have changed that the kernel sends no rtnetlink event
