@@ -89,6 +89,7 @@ const policies: RolesOf<typeof PolicyService> = {
   delete: "admin",
   explain: "viewer",
   tail: "viewer",
+  learn: "admin",
 };
 const node: RolesOf<typeof NodeService> = {
   info: "viewer",

@@ -14,6 +14,7 @@ import type { HostRecords } from "../overlays/records/host-records.ts";
 import type { OverlayControl } from "../overlays/view.ts";
 import type { Networks } from "../networks/networks.ts";
 import type { Denials } from "../policies/denials.ts";
+import type { Learning } from "../policies/learning.ts";
 import type { Policies } from "../policies/policies.ts";
 import type { Verdicts } from "../policies/verdicts.ts";
 import type { Log } from "../../linux/log.ts";
@@ -50,6 +51,7 @@ export interface ServiceParts {
   readonly policies: Policies;
   readonly denials: Pick<Denials, "list">;
   readonly verdicts: Pick<Verdicts, "last" | "watch">;
+  readonly learning: Pick<Learning, "learn">;
   readonly attachments: Attachments;
   readonly installation: Installation;
   readonly qemu: QemuOfHost;

@@ -66,6 +66,15 @@ export function policyService(parts: ServiceParts): ServiceImpl<typeof wire.Poli
       return policies.explain(owner, ingress ? "ingress" : "egress", flow);
     },
 
+    async *learn({ pod, forS }, context) {
+      const found = records.find(pod);
+      note(parts, context, `learn from pod ${found.name}`);
+      const forMs = forS === undefined ? undefined : forS * 1000;
+      for await (const { document, more } of parts.learning.learn(found, forMs, context.signal))
+        yield { document: document as unknown as JsonObject, more };
+      context.signal.throwIfAborted();
+    },
+
     async *tail({ pod, container, lastOnly }, { signal }) {
       const holders =
         pod === "" && container === ""

@@ -31,6 +31,10 @@ export interface NamePolicies {
   ): Promise<boolean>;
   /** A holder was not given a name; null for one that is none. */
   denied(holder: HolderId, name: DomainName | null, why: Why): void;
+  /** Whether it is noted which names a holder resolves. */
+  isLearning(holder: HolderId): boolean;
+  /** It has resolved one that `isLearning`. */
+  learn(holder: HolderId, name: DomainName, addresses: readonly Ip[]): void;
 }
 
 /** The policy of one asker whose names are decided about. */
@@ -102,3 +106,22 @@ const refused = (query: Query, { policy, rule, reason }: Why): Uint8Array =>
     code: blockedError,
     text: `policy ${policy}, rule ${rule}: ${reason === "" ? "no reason given" : reason}`,
   });
+
+/** Notes the name that a holder has resolved, while it is learned from. */
+export function noteResolved(
+  policies: NamePolicies | undefined,
+  holder: HolderId,
+  query: Query,
+  answer: Uint8Array,
+): void {
+  if (policies?.isLearning(holder) !== true) return;
+  const found = filterAnswer(answer, query, everything);
+  const name = nameOf(query);
+  if (found.kind === "answer" && name !== null && found.addresses.length > 0)
+    policies.learn(holder, name, found.addresses);
+}
+
+const everything: DecisionList = {
+  entries: [],
+  otherwise: { policy: "podnet", rule: "default", reason: "", verdict: "allow" },
+};

@@ -4,7 +4,7 @@ import type { HolderId } from "../store/holder.ts";
 import type { Way } from "./ask-upstream.ts";
 import type { Asker } from "./fair-shares.ts";
 import type { Forwarder } from "./forward.ts";
-import { type NamePolicies, NamePolicy } from "./name-policy.ts";
+import { type NamePolicies, NamePolicy, noteResolved } from "./name-policy.ts";
 import { type Query, rcodeOf, readQuery, tcpInstead, truncated } from "./query.ts";
 import { replyOf, servFail, wrongQuery } from "./reply.ts";
 import type { StaleAnswers } from "./stale-answers.ts";
@@ -109,6 +109,7 @@ export class Resolver {
     if (refusal !== undefined) this.#parts.counts.refused++;
     if (refusal !== undefined) return refusal;
     const answer = await this.#elsewhere(query, asker, way);
+    noteResolved(this.#parts.policies, asker.holder, query, answer);
     return policy === undefined || rcodeOf(answer) !== 0 ? answer : policy.filtered(query, answer);
   }
 

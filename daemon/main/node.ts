@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import type { Clock } from "../../core/clock.ts";
+import type { PodId } from "../../core/names.ts";
 import type { Driver } from "../../hypervisor/driver.ts";
 import { bootMoment, type BootMoment } from "../../linux/boot-moment.ts";
 import type { Log } from "../../linux/log.ts";
@@ -29,6 +30,7 @@ import type { Host } from "../pods/lifecycle/host.ts";
 import { PolicyDecisions } from "../policies/decisions.ts";
 import { denialOwner } from "../policies/denial-owner.ts";
 import { Denials } from "../policies/denials.ts";
+import { Learning } from "../policies/learning.ts";
 import { Policies } from "../policies/policies.ts";
 import type { RelayProcess } from "../policies/relayed-pods.ts";
 import { Verdicts } from "../policies/verdicts.ts";
@@ -94,6 +96,7 @@ export interface Node extends AsyncDisposable {
   readonly policies: Policies;
   readonly denials: Denials;
   readonly verdicts: Verdicts;
+  readonly learning: Learning;
   readonly attachments: Attachments;
 }
 
@@ -128,6 +131,8 @@ export async function openNode(parts: NodeParts): Promise<Node> {
         of: (holder) => policies.of(holder),
         open: (holder, name, addresses, seconds) => policies.open(holder, name, addresses, seconds),
         denied: (holder, name, why) => policies.denied(holder, name, why),
+        isLearning: (holder) => learning.isLearning(holder),
+        learn: (holder, name, addresses) => learning.addName(holder, name, addresses),
       },
     }),
   );
@@ -205,9 +210,18 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   await attachments.recover(bootBefore === bootId);
   await sweep(network, records, db);
   const denials = new Denials({ observe: network.observe, decisionsOf });
+  const learning = new Learning({
+    network,
+    fragmentOf: (id) => {
+      const row = records.get(id as PodId);
+      return row !== undefined && hasMachine(row) ? portsOf(row.plan, networks.list()) : undefined;
+    },
+    log: networkLog,
+  });
   const verdicts = new Verdicts({ clock, ownerOf: (holder) => denialOwner(db, holder) });
   const policies: Policies = opened.use(
     new Policies({
+      learning,
       denied(denied) {
         denials.add(denied);
         verdicts.add(denied);
@@ -247,6 +261,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     policies,
     denials,
     verdicts,
+    learning,
     attachments,
     [Symbol.asyncDispose]: () => held.disposeAsync(),
   };

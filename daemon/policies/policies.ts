@@ -20,6 +20,7 @@ import { WorkQueue } from "../reconcile/work-queue.ts";
 import type { Database } from "../store/database.ts";
 import type { HolderId } from "../store/holder.ts";
 import type { Chosen, PolicyDecisions, SubjectEffect } from "./decisions.ts";
+import type { Learning } from "./learning.ts";
 import { readDocument } from "./read-document.ts";
 import { RelayedPods, type RelayProcess } from "./relayed-pods.ts";
 import { deletePolicy, listPolicies, type PolicyRow, putPolicy } from "./store.ts";
@@ -41,6 +42,8 @@ export interface PoliciesParts {
   readonly relay: RelayProcess | undefined;
   /** Gets what the relay and the resolver deny. */
   readonly denied: (denied: Denied) => void;
+  /** Gets the names of what passes. */
+  readonly learning: Pick<Learning, "addName">;
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
@@ -59,7 +62,7 @@ const recovered = {
  * The node's policies. A change is stored first, and in force when its call answers; what the host
  * refuses is tried again. Rules that choose pods by label follow those pods.
  */
-export class Policies implements AsyncDisposable, NamePolicies {
+export class Policies implements AsyncDisposable, Omit<NamePolicies, "isLearning" | "learn"> {
   readonly #parts: PoliciesParts;
   readonly #queue: WorkQueue<"rules" | "relay">;
   readonly #relayed: RelayedPods | undefined;
@@ -67,7 +70,7 @@ export class Policies implements AsyncDisposable, NamePolicies {
 
   constructor(parts: PoliciesParts) {
     this.#parts = parts;
-    const { log, clock, relay, denied } = parts;
+    const { log, clock, relay, denied, learning } = parts;
     this.#queue = new WorkQueue({
       place: "policies",
       backoff: { firstMs: 1000, longestMs: 30_000 },
@@ -82,7 +85,9 @@ export class Policies implements AsyncDisposable, NamePolicies {
       report: (verdict) => {
         const denies = verdict.verdict === "deny";
         log[denies ? "info" : "debug"]({ ...verdict }, "The relay decided about a connection");
+        const { pod, name } = verdict;
         if (denies) denied(deniedBy(verdict));
+        else if (name !== null) learning.addName(pod, name, []);
       },
       lost: () => this.#queue.add("relay", () => this.#relay()),
     });

@@ -36,7 +36,7 @@ export interface HostNetworkOptions {
 }
 
 /** Desired state of a part of the host. */
-export type Desired = Fragment | RunningPods | PolicyChange;
+export type Desired = Fragment | RunningPods | PolicyChange | Learning;
 
 /**
  * The rules of these pods' and containers' policies as they are now, in one transaction, and no
@@ -46,6 +46,12 @@ export type Desired = Fragment | RunningPods | PolicyChange;
 interface PolicyChange {
   readonly kind: "policies";
   readonly now: () => readonly PluggedFragment[];
+}
+
+/** The connections of this pod are noted, of no other; without a pod none are. */
+interface Learning {
+  readonly kind: "learning";
+  readonly pod: PluggedFragment | undefined;
 }
 
 /**

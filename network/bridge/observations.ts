@@ -5,6 +5,7 @@ import { type FlowTrace, openFlowTrace, type TracedFlow } from "../firewall/flow
 import { observeObstacles } from "../firewall/obstacles.ts";
 import type { Denied } from "../firewall/nftables/denials.ts";
 import type { Drop } from "../firewall/nftables/drops.ts";
+import type { Learned } from "../firewall/nftables/learn-table.ts";
 import type { HostKernel } from "../kernel/kernel.ts";
 import type { FragmentKey, NetworkFragment } from "../model/desired.ts";
 import type { NamedLink, ObservedRouter } from "../model/observed.ts";
@@ -53,6 +54,8 @@ export interface HostObservations {
    * denials alone. Throws `FIREWALL_FAILED`.
    */
   denials(signal: AbortSignal): Promise<readonly Denied<FragmentKey>[]>;
+  /** Where the pod that is learned from has opened connections to. Throws `FIREWALL_FAILED`. */
+  learned(signal: AbortSignal): Promise<readonly Learned[]>;
   /** The pod or container with a policy that has an address on a bridge, as far as was looked. */
   holderAt(bridge: IfName, address: Ip): FragmentKey | undefined;
   /** Whether frames between ports of a bridge pass the host's rules of this family. */
@@ -90,6 +93,7 @@ export const hostObservations = (
   fingerprint: (fragments, signal) => inTurn(() => fingerprint(view, fragments, signal), signal),
   drops: (signal) => inTurn(() => view.firewall.drops(() => linkNames(view)), signal),
   denials: (signal) => inTurn(() => view.firewall.denials(), signal),
+  learned: (signal) => inTurn(() => view.firewall.learned(), signal),
   holderAt: (bridge, address) => view.firewall.holderAt(bridge, address),
   refusals: (signal) => inTurn(() => view.refusals(() => linkNames(view)), signal),
   bridgedPass: async (bridge, family) => {

@@ -98,7 +98,9 @@ class OpenHostNetwork implements HostNetwork {
           ? this.#prepare(desired.pods, signal)
           : desired.kind === "policies"
             ? this.#police(desired.now(), signal)
-            : this.#apply(desired, signal),
+            : desired.kind === "learning"
+              ? this.#learn(desired.pod, signal)
+              : this.#apply(desired, signal),
       signal,
     );
   }
@@ -199,6 +201,13 @@ class OpenHostNetwork implements HostNetwork {
     const hairpins: Comparison = async () =>
       [...(await compareHairpins(this.#view, pods)).values()].flat();
     await this.#converge(hairpins, done, false, signal);
+    return done;
+  }
+
+  async #learn(pod: PluggedFragment | undefined, signal: AbortSignal): Promise<readonly Change[]> {
+    const done: Change[] = [];
+    const { firewall } = this.#view;
+    await this.#converge(() => firewall.compareLearning(pod, signal), done, false, signal);
     return done;
   }
 

@@ -149,7 +149,9 @@ function compareKnown(view: View, known: Known): Comparison[] {
   const ruled: Known = { ...known, pods: known.ruled ?? known.pods };
   const isOwned = (owner: Owner): boolean => isOrphan(owner, ruled);
   // The other driver's rules go last: every row has rules of this driver by now.
-  return [links, (signal) => view.firewall.compareRemoval(isOwned, signal), view.formerRules];
+  const rules: Comparison = (signal) => view.firewall.compareRemoval(isOwned, signal);
+  const learning: Comparison = (signal) => view.firewall.compareLearning(undefined, signal);
+  return [links, rules, learning, view.formerRules];
 }
 
 /** All that is ours, and what we changed of others'. */

@@ -6,6 +6,7 @@ import type { HostKernel } from "../kernel/kernel.ts";
 import type { Memory } from "../kernel/memory.ts";
 import { NftablesDriver } from "./nftables/driver.ts";
 import { guardTables } from "./nftables/guard-tables.ts";
+import { learnTable } from "./nftables/learn-table.ts";
 import { policedPortsTable } from "./nftables/policed-ports.ts";
 import { policyTable } from "./nftables/policy-table.ts";
 import { sendersTable } from "./nftables/senders-table.ts";
@@ -61,9 +62,10 @@ export function openFirewall(options: FirewallOptions): Firewall {
   const policies = {
     flows: new RuleTable(ledger, memory, policyTable),
     ports: new RuleTable(ledger, memory, policedPortsTable),
+    learn: new RuleTable(ledger, memory, learnTable),
   };
   const guarding: Pick<Firewall, "guardTables" | "guardLacking" | "refusals"> = {
-    guardTables: [...tables, policies.flows, policies.ports],
+    guardTables: [...tables, ...Object.values(policies)],
     guardLacking: () => [
       ...guard.lacking,
       ...[policies.ports.lacking, policies.flows.reduced].flatMap((why) => why ?? []),

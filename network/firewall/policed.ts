@@ -16,6 +16,7 @@ import {
 import type { MarkedOwner } from "./nftables/elements.ts";
 import { type GuardedDriver, isOf, type PortTarget } from "./guarded.ts";
 import { NftablesDriver } from "./nftables/driver.ts";
+import { type Learned, learnedSets, learnElements, parseLearned } from "./nftables/learn-table.ts";
 import { policedPortElements } from "./nftables/policed-ports.ts";
 import { bridgeOf, holderElement, policyChains, policyElements } from "./nftables/policy-table.ts";
 import type { RuleTable } from "./nftables/rule-table.ts";
@@ -52,12 +53,16 @@ export interface PolicedDriver extends GuardedDriver {
   denials(): Promise<readonly Denied<FragmentKey>[]>;
   /** Who has an address on a bridge, of those that have rules of a policy, as far as was looked. */
   holderAt(bridge: IfName, address: Ip): FragmentKey | undefined;
+  /** The changes by which this pod's connections are noted; without a pod none are. */
+  compareLearning(pod: PluggedFragment | undefined, signal: AbortSignal): Promise<Change[]>;
+  /** What is noted, by one listing for each family and kind. Throws `FIREWALL_FAILED`. */
+  learned(): Promise<readonly Learned[]>;
 }
 
 export interface Policing {
   readonly driver: GuardedDriver;
-  /** Of flows, and of what passes between the ports of a bridge. */
-  readonly tables: { readonly flows: RuleTable; readonly ports: RuleTable };
+  /** Of flows, of what passes between the ports of a bridge, and of what is learned. */
+  readonly tables: Readonly<Record<"flows" | "ports" | "learn", RuleTable>>;
   readonly memory: Memory;
   readonly policyOf: PolicyOf;
   readonly relayPort: number;
@@ -83,6 +88,12 @@ export function policed({ driver, tables, memory, policyOf, relayPort }: Policin
     table: tables.ports,
     ofPod: (pod) => policedPortElements(pod, policyOf(pod)),
   });
+  const learning = new NftablesDriver({ ...common, table: tables.learn, ofPod: learnElements });
+  const compareUnlearned = async (
+    removed: (owner: MarkedOwner) => boolean,
+    signal: AbortSignal,
+  ): Promise<Change[]> =>
+    memory.madeTable(tables.learn.model.name) ? learning.compareRemoval(removed, signal) : [];
   const parts = [
     { part: between, table: tables.ports },
     { part: policies, table: flows },
@@ -159,7 +170,15 @@ export function policed({ driver, tables, memory, policyOf, relayPort }: Policin
     compareRemoval: async (removed, signal) => [
       ...(await driver.compareRemoval(removed, signal)),
       ...(await compareRemoval(removed, signal)),
+      ...(await compareUnlearned(removed, signal)),
     ],
+    compareLearning: (pod, signal) =>
+      pod === undefined ? compareUnlearned(() => true, signal) : learning.comparePod(pod, signal),
+    learned: async () => {
+      const texts: (string | undefined)[] = [];
+      for (const set of learnedSets) texts.push(await tables.learn.counted(set));
+      return texts.flatMap((text) => (text === undefined ? [] : parseLearned(text)));
+    },
     describe: (fragment) => [
       ...(fragment.kind === "network" ? [] : parts.flatMap(({ part }) => part.describe(fragment))),
       ...driver.describe(fragment),

@@ -198,6 +198,18 @@ export const policedPortSets = {
   policed: { type: "ifname" },
 } as const satisfies Readonly<Record<string, SetKind>>;
 
+/** The sets of the table in which is noted what a pod opens (`learn-table.ts`). */
+export const learnSets = {
+  /** The pod's bridges and addresses. */
+  learning4: { type: "ifname . ipv4_addr" },
+  learning6: { type: "ifname . ipv6_addr" },
+  /** Destinations: written by the kernel. */
+  learned4: { type: "ipv4_addr . inet_proto . inet_service", counted: true, size: 4096 },
+  learned6: { type: "ipv6_addr . inet_proto . inet_service", counted: true, size: 4096 },
+  pinged4: { type: "ipv4_addr", counted: true, size: 1024 },
+  pinged6: { type: "ipv6_addr", counted: true, size: 1024 },
+} as const satisfies Readonly<Record<string, SetKind>>;
+
 const everySet = {
   ...sets,
   ...bridgeGuardSets,
@@ -206,6 +218,7 @@ const everySet = {
   ...senderSets,
   ...policySets,
   ...policedPortSets,
+  ...learnSets,
 };
 
 export type SetName = keyof typeof everySet;

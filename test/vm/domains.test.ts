@@ -222,6 +222,40 @@ test.serial(
   },
 );
 
+test.serial("a policy that was learned allows what the pod used, and nothing else", async (t) => {
+  const over = new AbortController();
+  let learned: JsonObject | undefined;
+  const rules = (): string => JSON.stringify(learned?.["rules"] ?? "");
+  const learning = (async () => {
+    for await (const { document } of rig.client.policies.learn(
+      { pod: "free" },
+      { signal: over.signal },
+    ))
+      learned = document;
+  })().catch(() => {});
+  await until("a beginning", () => learned !== undefined);
+  await lookUp("free", api);
+  t.is(await tls("free", api), "16");
+  await sh("free", `ping -c 1 -W 5 ${internet}`);
+  await until("all of it", () => /"icmp".*"names"/.test(rules()));
+  over.abort();
+  await learning;
+  await until(
+    "an end",
+    async () => !(await rig.lab.host.run("nft", "list", "tables")).includes("learn"),
+  );
+  t.false(rules().includes("tcp-443"), rules());
+  t.regex(rules(), /"domains":\["api\.example\.com"\]/);
+  await apply({ ...learned });
+  t.regex(await lookUp("free", api), new RegExp(internet.replaceAll(".", "\\.")));
+  t.is(await tls("free", api), "16");
+  t.is(await tls("free", other), "15", "a name that it did not use");
+  t.regex(await sh("free", `ping -c 1 -W 5 ${internet}`), /1 packets received|1 received/);
+  t.notRegex(await sh("free", `ping -c 1 -W 2 ${unnamed} 2>&1`), /1 packets received|1 received/);
+  await rig.client.policies.delete({ name: "learned-free" });
+  t.is(await tls("free", other), "16");
+});
+
 test.serial("while podnetd is dead, and once it is back, all is as it was", async (t) => {
   const before = relays();
   await rig.daemon.kill();

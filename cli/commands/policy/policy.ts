@@ -8,6 +8,7 @@ import { document, printDocument, toPlain } from "../../output.ts";
 import { harmless, table } from "../../text.ts";
 import { addApply } from "./apply.ts";
 import { addExplain } from "./explain.ts";
+import { addLearn } from "./learn.ts";
 import { printPolicies } from "./show.ts";
 import { addTail } from "./tail.ts";
 
@@ -23,6 +24,7 @@ export function addPolicy(program: Command, context: Context): void {
   addDelete(group, context);
   addExplain(group, context);
   addTail(group, context);
+  addLearn(group, context);
 }
 
 function addList(group: Command, context: Context): void {

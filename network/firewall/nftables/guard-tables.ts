@@ -1,4 +1,5 @@
 import { mainTable, type TableModel } from "./base.ts";
+import { learnTable } from "./learn-table.ts";
 import { policedPortsTable } from "./policed-ports.ts";
 import { policyTable } from "./policy-table.ts";
 import { bridgeGuard } from "./port-guard.ts";
@@ -9,10 +10,9 @@ import { sharesTable } from "./shares-table.ts";
 export const guardTables = [bridgeGuard, hostGuard, sharesTable] as const;
 
 const models: ReadonlyMap<string, TableModel> = new Map(
-  [mainTable, ...guardTables, sendersTable, policyTable, policedPortsTable].map((model) => [
-    model.name,
-    model,
-  ]),
+  [mainTable, ...guardTables, sendersTable, policyTable, policedPortsTable, learnTable].map(
+    (model) => [model.name, model],
+  ),
 );
 
 /** One of our tables by its name; by default the main one. */

@@ -6,6 +6,7 @@ import { parseDenials, placeDenials } from "../../../network/firewall/nftables/d
 import { parseDrops, placeDrops } from "../../../network/firewall/nftables/drops.ts";
 import { parseElements, parseListing } from "../../../network/firewall/nftables/listing.ts";
 import { parseRuleTexts } from "../../../network/firewall/rule-texts.ts";
+import { parseLearned } from "../../../network/firewall/nftables/learn-table.ts";
 import { parseRefusals } from "../../../network/firewall/nftables/refusals.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
@@ -88,6 +89,13 @@ const denied = ["10.0.0.2", "10.0.0.3", "fd00::2"].map((address, i) => ({
   },
 }));
 
+const learned = [
+  { concat: ["192.0.2.7", 6, 443] },
+  { elem: { val: { concat: ["2001:db8::7", 17, 53] } } },
+  "192.0.2.8",
+  "none",
+];
+
 /** What libnftables prints of our table, of single elements, and of what was dropped. */
 export const nftables: Target = {
   name: "nftables-text",
@@ -96,8 +104,17 @@ export const nftables: Target = {
     "network/firewall/nftables/refusals.ts",
     "network/firewall/nftables/drops.ts",
     "network/firewall/nftables/denials.ts",
+    "network/firewall/nftables/learn-table.ts",
   ],
-  except: ["placeRefusals", "ruleNumber", "holderNumber", "deniedChain", "deniedRules", "digestOf"],
+  except: [
+    "placeRefusals",
+    "ruleNumber",
+    "holderNumber",
+    "deniedChain",
+    "deniedRules",
+    "digestOf",
+    "learnElements",
+  ],
   seeds: [
     chosen(0, json(listing)),
     chosen(0, json({ nftables: [{ set: { name: "bridges", elem: ["hyper0", 7, null, [[]]] } }] })),
@@ -107,6 +124,7 @@ export const nftables: Target = {
     chosen(1, utf8('elements = { "a')),
     chosen(2, json({ nftables: [{ set: { name: "refused", elem: refused } }] })),
     chosen(3, json({ nftables: [{ set: { name: "drops", elem: [drop("tap2"), drop("7")] } }] })),
+    chosen(5, json({ nftables: [{ set: { name: "learned4", elem: learned } }] })),
     chosen(4, json({ nftables: [{ set: { name: "denied4", elem: denied } }] })),
   ],
   words: [
@@ -149,6 +167,11 @@ export const nftables: Target = {
       const listed = valueOf(["FIREWALL_FAILED"], () => parseDenials(textOf(bytes))) ?? [];
       const { denied, stale } = placeDenials(listed, new Map([["4b1a:9", "pod"]]));
       if (denied.length + stale.length > listed.length) throw new Error("More than was listed");
+    },
+    (bytes) => {
+      for (const { address } of valueOf(["FIREWALL_FAILED"], () => parseLearned(textOf(bytes))) ??
+        [])
+        ok(address.length > 1);
     },
   ]),
 };

@@ -1,5 +1,6 @@
 import test from "ava";
 import {
+  type LearnPolicyRequest,
   PolicyService,
   type TailPolicyRequest,
 } from "../../../api/gen/podnet/v1/policy_service_pb.ts";
@@ -8,6 +9,7 @@ import { serve } from "../api/fixtures/server.ts";
 import { podnet } from "./fixtures/io.ts";
 
 const asked: TailPolicyRequest[] = [];
+const learning: LearnPolicyRequest[] = [];
 const rule = {
   direction: "egress",
   policy: "builds",
@@ -16,6 +18,12 @@ const rule = {
 };
 const server = await serve((router) =>
   addService(router, PolicyService, {
+    async *learn(request) {
+      learning.push(request);
+      await Promise.resolve();
+      yield { document: { name: "learned-web", rules: [] } };
+      yield { document: { name: "learned-web", rules: [{ name: "icmp" }] }, more: true };
+    },
     async *tail(request) {
       asked.push(request);
       await Promise.resolve();
@@ -62,4 +70,14 @@ test.serial("tail as JSON has a document a line", async (t) => {
   );
   t.is(documents.at(-1)?.lost, "7");
   t.like(asked.at(-1), { pod: "", container: "default/web", lastOnly: true });
+});
+
+test.serial("learn prints the last policy, as a file that apply takes", async (t) => {
+  const { code, out, err } = await podnet(["policy", "learn", "web", "--for", "1500ms"], here);
+  t.is(code, 0);
+  t.is(out, "name: learned-web\nrules:\n  - name: icmp\n");
+  t.regex(err, /more than a policy can have/);
+  t.like(learning.at(-1), { pod: "web", forS: 2 });
+  await podnet(["policy", "learn", "web"], here);
+  t.is(learning.at(-1)?.forS, undefined);
 });

@@ -12,7 +12,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/policy_service.proto.
  */
 export const file_podnet_v1_policy_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch5wb2RuZXQvdjEvcG9saWN5X3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSJjCgZQb2xpY3kSDAoEbmFtZRgBIAEoCRIpCghkb2N1bWVudBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDAoEcG9kcxgDIAMoCRISCgpjb250YWluZXJzGAQgAygJIiAKEEdldFBvbGljeVJlcXVlc3QSDAoEbmFtZRgBIAEoCSI2ChFHZXRQb2xpY3lSZXNwb25zZRIhCgZwb2xpY3kYASABKAsyES5wb2RuZXQudjEuUG9saWN5IhUKE0xpc3RQb2xpY2llc1JlcXVlc3QiOwoUTGlzdFBvbGljaWVzUmVzcG9uc2USIwoIcG9saWNpZXMYASADKAsyES5wb2RuZXQudjEuUG9saWN5IlIKEkFwcGx5UG9saWN5UmVxdWVzdBIpCghkb2N1bWVudBgBIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSEQoJcGxhbl9vbmx5GAIgASgIIjgKE0FwcGx5UG9saWN5UmVzcG9uc2USIQoGcG9saWN5GAEgASgLMhEucG9kbmV0LnYxLlBvbGljeSI2ChNEZWxldGVQb2xpY3lSZXF1ZXN0EgwKBG5hbWUYASABKAkSEQoJcGxhbl9vbmx5GAIgASgIIlEKFERlbGV0ZVBvbGljeVJlc3BvbnNlEg8KB2V4aXN0ZWQYASABKAgSKAoHZWZmZWN0cxgCIAMoCzIXLnBvZG5ldC52MS5Qb2xpY3lFZmZlY3QiXwoMUG9saWN5RWZmZWN0EgsKA3BvZBgBIAEoCRIRCgljb250YWluZXIYAiABKAkSEQoJZGlyZWN0aW9uGAMgASgJEg4KBmNoYW5nZRgEIAEoCRIMCgRydWxlGAUgASgJIoYBChRFeHBsYWluUG9saWN5UmVxdWVzdBILCgNwb2QYASABKAkSDwoHYWRkcmVzcxgCIAEoCRIRCgRwb3J0GAMgASgNSACIAQESEAoIcHJvdG9jb2wYBCABKAkSDwoHaW5ncmVzcxgFIAEoCBIRCgljb250YWluZXIYBiABKAlCBwoFX3BvcnQiVgoVRXhwbGFpblBvbGljeVJlc3BvbnNlEg8KB3ZlcmRpY3QYASABKAkSDgoGcG9saWN5GAIgASgJEgwKBHJ1bGUYAyABKAkSDgoGcmVhc29uGAQgASgJIkYKEVRhaWxQb2xpY3lSZXF1ZXN0EgsKA3BvZBgBIAEoCRIRCgljb250YWluZXIYAiABKAkSEQoJbGFzdF9vbmx5GAMgASgIIk0KElRhaWxQb2xpY3lSZXNwb25zZRIpCgd2ZXJkaWN0GAEgASgLMhgucG9kbmV0LnYxLlBvbGljeVZlcmRpY3QSDAoEbG9zdBgCIAEoBCL2AQoNUG9saWN5VmVyZGljdBIoCgR0aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBILCgNwb2QYAiABKAkSEQoJY29udGFpbmVyGAMgASgJEhEKCWRpcmVjdGlvbhgEIAEoCRIOCgZwb2xpY3kYBSABKAkSDAoEcnVsZRgGIAEoCRIOCgZyZWFzb24YByABKAkSDAoEdW5pdBgIIAEoCRIQCghwcm90b2NvbBgJIAEoCRIPCgdhZGRyZXNzGAogASgJEgwKBHBvcnQYCyABKA0SDAoEbmFtZRgMIAEoCRINCgVjb3VudBgNIAEoBDLCAwoNUG9saWN5U2VydmljZRJACgNHZXQSGy5wb2RuZXQudjEuR2V0UG9saWN5UmVxdWVzdBocLnBvZG5ldC52MS5HZXRQb2xpY3lSZXNwb25zZRJHCgRMaXN0Eh4ucG9kbmV0LnYxLkxpc3RQb2xpY2llc1JlcXVlc3QaHy5wb2RuZXQudjEuTGlzdFBvbGljaWVzUmVzcG9uc2USRgoFQXBwbHkSHS5wb2RuZXQudjEuQXBwbHlQb2xpY3lSZXF1ZXN0Gh4ucG9kbmV0LnYxLkFwcGx5UG9saWN5UmVzcG9uc2USSQoGRGVsZXRlEh4ucG9kbmV0LnYxLkRlbGV0ZVBvbGljeVJlcXVlc3QaHy5wb2RuZXQudjEuRGVsZXRlUG9saWN5UmVzcG9uc2USTAoHRXhwbGFpbhIfLnBvZG5ldC52MS5FeHBsYWluUG9saWN5UmVxdWVzdBogLnBvZG5ldC52MS5FeHBsYWluUG9saWN5UmVzcG9uc2USRQoEVGFpbBIcLnBvZG5ldC52MS5UYWlsUG9saWN5UmVxdWVzdBodLnBvZG5ldC52MS5UYWlsUG9saWN5UmVzcG9uc2UwAWIGcHJvdG8z", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
+  fileDesc("Ch5wb2RuZXQvdjEvcG9saWN5X3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSJjCgZQb2xpY3kSDAoEbmFtZRgBIAEoCRIpCghkb2N1bWVudBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDAoEcG9kcxgDIAMoCRISCgpjb250YWluZXJzGAQgAygJIiAKEEdldFBvbGljeVJlcXVlc3QSDAoEbmFtZRgBIAEoCSI2ChFHZXRQb2xpY3lSZXNwb25zZRIhCgZwb2xpY3kYASABKAsyES5wb2RuZXQudjEuUG9saWN5IhUKE0xpc3RQb2xpY2llc1JlcXVlc3QiOwoUTGlzdFBvbGljaWVzUmVzcG9uc2USIwoIcG9saWNpZXMYASADKAsyES5wb2RuZXQudjEuUG9saWN5IlIKEkFwcGx5UG9saWN5UmVxdWVzdBIpCghkb2N1bWVudBgBIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSEQoJcGxhbl9vbmx5GAIgASgIIjgKE0FwcGx5UG9saWN5UmVzcG9uc2USIQoGcG9saWN5GAEgASgLMhEucG9kbmV0LnYxLlBvbGljeSI2ChNEZWxldGVQb2xpY3lSZXF1ZXN0EgwKBG5hbWUYASABKAkSEQoJcGxhbl9vbmx5GAIgASgIIlEKFERlbGV0ZVBvbGljeVJlc3BvbnNlEg8KB2V4aXN0ZWQYASABKAgSKAoHZWZmZWN0cxgCIAMoCzIXLnBvZG5ldC52MS5Qb2xpY3lFZmZlY3QiXwoMUG9saWN5RWZmZWN0EgsKA3BvZBgBIAEoCRIRCgljb250YWluZXIYAiABKAkSEQoJZGlyZWN0aW9uGAMgASgJEg4KBmNoYW5nZRgEIAEoCRIMCgRydWxlGAUgASgJIoYBChRFeHBsYWluUG9saWN5UmVxdWVzdBILCgNwb2QYASABKAkSDwoHYWRkcmVzcxgCIAEoCRIRCgRwb3J0GAMgASgNSACIAQESEAoIcHJvdG9jb2wYBCABKAkSDwoHaW5ncmVzcxgFIAEoCBIRCgljb250YWluZXIYBiABKAlCBwoFX3BvcnQiVgoVRXhwbGFpblBvbGljeVJlc3BvbnNlEg8KB3ZlcmRpY3QYASABKAkSDgoGcG9saWN5GAIgASgJEgwKBHJ1bGUYAyABKAkSDgoGcmVhc29uGAQgASgJIkYKEVRhaWxQb2xpY3lSZXF1ZXN0EgsKA3BvZBgBIAEoCRIRCgljb250YWluZXIYAiABKAkSEQoJbGFzdF9vbmx5GAMgASgIIk0KElRhaWxQb2xpY3lSZXNwb25zZRIpCgd2ZXJkaWN0GAEgASgLMhgucG9kbmV0LnYxLlBvbGljeVZlcmRpY3QSDAoEbG9zdBgCIAEoBCL2AQoNUG9saWN5VmVyZGljdBIoCgR0aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBILCgNwb2QYAiABKAkSEQoJY29udGFpbmVyGAMgASgJEhEKCWRpcmVjdGlvbhgEIAEoCRIOCgZwb2xpY3kYBSABKAkSDAoEcnVsZRgGIAEoCRIOCgZyZWFzb24YByABKAkSDAoEdW5pdBgIIAEoCRIQCghwcm90b2NvbBgJIAEoCRIPCgdhZGRyZXNzGAogASgJEgwKBHBvcnQYCyABKA0SDAoEbmFtZRgMIAEoCRINCgVjb3VudBgNIAEoBCI/ChJMZWFyblBvbGljeVJlcXVlc3QSCwoDcG9kGAEgASgJEhIKBWZvcl9zGAIgASgNSACIAQFCCAoGX2Zvcl9zIk4KE0xlYXJuUG9saWN5UmVzcG9uc2USKQoIZG9jdW1lbnQYASABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EgwKBG1vcmUYAiABKAgyjAQKDVBvbGljeVNlcnZpY2USQAoDR2V0EhsucG9kbmV0LnYxLkdldFBvbGljeVJlcXVlc3QaHC5wb2RuZXQudjEuR2V0UG9saWN5UmVzcG9uc2USRwoETGlzdBIeLnBvZG5ldC52MS5MaXN0UG9saWNpZXNSZXF1ZXN0Gh8ucG9kbmV0LnYxLkxpc3RQb2xpY2llc1Jlc3BvbnNlEkYKBUFwcGx5Eh0ucG9kbmV0LnYxLkFwcGx5UG9saWN5UmVxdWVzdBoeLnBvZG5ldC52MS5BcHBseVBvbGljeVJlc3BvbnNlEkkKBkRlbGV0ZRIeLnBvZG5ldC52MS5EZWxldGVQb2xpY3lSZXF1ZXN0Gh8ucG9kbmV0LnYxLkRlbGV0ZVBvbGljeVJlc3BvbnNlEkwKB0V4cGxhaW4SHy5wb2RuZXQudjEuRXhwbGFpblBvbGljeVJlcXVlc3QaIC5wb2RuZXQudjEuRXhwbGFpblBvbGljeVJlc3BvbnNlEkUKBFRhaWwSHC5wb2RuZXQudjEuVGFpbFBvbGljeVJlcXVlc3QaHS5wb2RuZXQudjEuVGFpbFBvbGljeVJlc3BvbnNlMAESSAoFTGVhcm4SHS5wb2RuZXQudjEuTGVhcm5Qb2xpY3lSZXF1ZXN0Gh4ucG9kbmV0LnYxLkxlYXJuUG9saWN5UmVzcG9uc2UwAWIGcHJvdG8z", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message podnet.v1.Policy
@@ -509,6 +509,58 @@ export const PolicyVerdictSchema: GenMessage<PolicyVerdict> = /*@__PURE__*/
   messageDesc(file_podnet_v1_policy_service, 14);
 
 /**
+ * @generated from message podnet.v1.LearnPolicyRequest
+ */
+export type LearnPolicyRequest = Message<"podnet.v1.LearnPolicyRequest"> & {
+  /**
+   * Id or name of a pod that runs.
+   *
+   * @generated from field: string pod = 1;
+   */
+  pod: string;
+
+  /**
+   * Seconds until the end; absent: until the caller goes, or the pod stops.
+   *
+   * @generated from field: optional uint32 for_s = 2;
+   */
+  forS?: number | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.LearnPolicyRequest.
+ * Use `create(LearnPolicyRequestSchema)` to create a new message.
+ */
+export const LearnPolicyRequestSchema: GenMessage<LearnPolicyRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_policy_service, 15);
+
+/**
+ * @generated from message podnet.v1.LearnPolicyResponse
+ */
+export type LearnPolicyResponse = Message<"podnet.v1.LearnPolicyResponse"> & {
+  /**
+   * A policy file's contents, as Apply takes it.
+   *
+   * @generated from field: google.protobuf.Struct document = 1;
+   */
+  document?: JsonObject | undefined;
+
+  /**
+   * The pod has used more than a policy can have.
+   *
+   * @generated from field: bool more = 2;
+   */
+  more: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.LearnPolicyResponse.
+ * Use `create(LearnPolicyResponseSchema)` to create a new message.
+ */
+export const LearnPolicyResponseSchema: GenMessage<LearnPolicyResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_policy_service, 16);
+
+/**
  * Policies: which flows pods may open, and which others may open to them.
  *
  * @generated from service podnet.v1.PolicyService
@@ -571,6 +623,17 @@ export const PolicyService: GenService<{
     methodKind: "server_streaming";
     input: typeof TailPolicyRequestSchema;
     output: typeof TailPolicyResponseSchema;
+  },
+  /**
+   * A policy that allows what a pod uses from now on, and nothing else: sent whenever the pod has
+   * used more, and at the end. Of one pod at a time.
+   *
+   * @generated from rpc podnet.v1.PolicyService.Learn
+   */
+  learn: {
+    methodKind: "server_streaming";
+    input: typeof LearnPolicyRequestSchema;
+    output: typeof LearnPolicyResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_podnet_v1_policy_service, 0);

@@ -184,6 +184,7 @@ test("each role does what it is for, and no more", (t) => {
       "join",
       "addReservation",
       "removeReservation",
+      "learn",
       "install",
       "uninstall",
     ],

@@ -27,12 +27,15 @@ function open(addresses: readonly string[], opens = true) {
   const opened: string[] = [];
   const asked: string[] = [];
   const denied: string[] = [];
+  const learned: string[] = [];
   const policies: NamePolicies = {
     of: (holder) => (holder === policed ? egress : undefined),
     open(holder, name, ips, seconds) {
       opened.push(`${holder} ${name} ${ips.join(" ")} ${seconds}`);
       return Promise.resolve(opens);
     },
+    isLearning: (holder) => holder === free,
+    learn: (holder, name, ips) => void learned.push(`${holder} ${name} ${ips.join(" ")}`),
     denied: (holder, name, { policy, rule }) =>
       void denied.push(`${holder} ${name} ${policy}/${rule}`),
   };
@@ -87,7 +90,7 @@ function open(addresses: readonly string[], opens = true) {
     const bytes = await resolver.answer(question, from, "udp");
     return said(decode(Buffer.from(bytes ?? [])));
   };
-  return { ask, opened, asked, denied };
+  return { ask, opened, asked, denied, learned };
 }
 
 /** The addresses, or the error with its extended text. */
@@ -140,4 +143,14 @@ test("no name leads inside, nor to a network of this host", async (t) => {
     t.is(await mixed.ask("api.example"), "203.0.113.1", inside);
     t.is(await mixed.ask("api.example", "10.30.0.3"), `${inside} 203.0.113.1`);
   }
+});
+
+test("names that a pod resolves are noted while it is learned from, with their addresses", async (t) => {
+  const { ask, learned } = open(["203.0.113.1", "10.8.0.1"]);
+  t.is(await ask("api.example"), "203.0.113.1 10.8.0.1");
+  t.deepEqual(learned, [], "of another pod");
+  t.is(await ask("API.example", "10.30.0.3"), "203.0.113.1 10.8.0.1");
+  t.is(await ask("db.podnet", "10.30.0.3"), "10.30.0.9");
+  // (Not those of pods, and no address inside: there addresses decide.)
+  t.deepEqual(learned, [`${free} api.example 203.0.113.1`]);
 });
