@@ -3,7 +3,7 @@ import { type Pod, PodSchema } from "../api/gen/podnet/v1/pod_pb.ts";
 import { PodnetError } from "../core/errors.ts";
 import { type Context, type OutputOptions, withPodnet } from "./context.ts";
 import { document, printDocument, toPlain } from "./output.ts";
-import { podLine } from "./pod-view.ts";
+import { podLine } from "./views/pod-view.ts";
 
 /** Asks for something of one pod, and prints the pod it is answered with. */
 export async function askForPod(

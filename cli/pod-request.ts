@@ -5,10 +5,10 @@ import type { OutputOptions } from "./context.ts";
 import type { Io } from "./io.ts";
 import { document, printDocument, toPlain } from "./output.ts";
 import { parseDuration } from "./parse.ts";
-import { planText } from "./plan-view.ts";
+import { planText } from "./views/plan-view.ts";
 import { readPodFile } from "./pod-file.ts";
-import { podLine } from "./pod-view.ts";
-import { type SpecFlags, specFromFlags } from "./spec-flags.ts";
+import { podLine } from "./views/pod-view.ts";
+import { type SpecFlags, specFromFlags } from "./flags/spec-flags.ts";
 
 /** Flags of every request for a pod, including attached VMs. */
 export interface RequestFlags extends SpecFlags, OutputOptions {

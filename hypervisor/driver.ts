@@ -262,7 +262,7 @@ export interface RunningVm {
   readonly asleep?: true;
   /**
    * Absolute path of a socket in the run directory. It may exceed 107 bytes: connect with
-   * `linux/unix-socket`.
+   * `linux/sockets/unix-socket`.
    */
   socketPath(which: keyof typeof vmSockets): string;
   /**

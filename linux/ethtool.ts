@@ -3,7 +3,7 @@ import { perform } from "../core/effect.ts";
 import type { IfName } from "../core/names.ts";
 import { encodeUtf8 } from "../core/utf8.ts";
 import { addressOf, ioctlPointer, socket } from "./ffi/libc.ts";
-import { AF_INET } from "./socket-address.ts";
+import { AF_INET } from "./sockets/socket-address.ts";
 import { checked } from "./syscall-error.ts";
 
 // include/uapi/linux/sockios.h, ethtool.h (Linux 6.1)

@@ -1,8 +1,8 @@
 import { isPodnetError } from "../core/errors.ts";
-import { NetlinkSocket } from "./netlink-socket.ts";
-import { withNewNetns } from "./netns.ts";
-import { newOfKind } from "./rtnetlink/link-requests.ts";
-import { Rtnetlink } from "./rtnetlink-socket.ts";
+import { NetlinkSocket } from "./netlink/netlink-socket.ts";
+import { withNewNetns } from "./namespaces/netns.ts";
+import { newOfKind } from "./rtnetlink/links/link-requests.ts";
+import { Rtnetlink } from "./netlink/rtnetlink-socket.ts";
 
 /** Errors of a kernel that does not support a kind of link, or a family of netlink. */
 const unknown: readonly unknown[] = ["EOPNOTSUPP", "EPROTONOSUPPORT"];

@@ -1,7 +1,7 @@
 import { connect, type Socket } from "node:net";
 import { guarded } from "../core/guard.ts";
-import { isLocalAddress } from "../linux/local-address.ts";
-import { resetConnection } from "../linux/reset-connection.ts";
+import { isLocalAddress } from "../linux/sockets/local-address.ts";
+import { resetConnection } from "../linux/sockets/reset-connection.ts";
 import { ClientHelloReader } from "../policy/client-hello.ts";
 import { type Decision, decide } from "../policy/decide.ts";
 import type { DomainName } from "../policy/domain.ts";

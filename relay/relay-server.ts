@@ -4,7 +4,7 @@ import { type Ip, isIp, parseIp } from "../core/address.ts";
 import type { Clock } from "../core/clock.ts";
 import { guarded } from "../core/guard.ts";
 import { originalDestination } from "../linux/conntrack/original-destination.ts";
-import { resetConnection } from "../linux/reset-connection.ts";
+import { resetConnection } from "../linux/sockets/reset-connection.ts";
 import type { DomainName } from "../policy/domain.ts";
 import { Connection, type Relay } from "./connection.ts";
 import type { RelayVerdict } from "./messages.ts";

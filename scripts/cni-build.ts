@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync } from "node:fs";
 import path from "node:path";
 import { step } from "../guest-init/image/report.ts";
-import { run } from "../linux/command.ts";
+import { run } from "../linux/processes/command.ts";
 import {
   buildParts,
   compileEngine,

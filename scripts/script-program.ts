@@ -17,7 +17,7 @@ import { CompileFlags, QuickJS } from "quickjs-wasi";
 import { PodnetError } from "../core/errors.ts";
 import { BuildCache, keyOf, place, sha256, sha256File } from "../guest-init/image/cache.ts";
 import { kib, step } from "../guest-init/image/report.ts";
-import { findProgram, run } from "../linux/command.ts";
+import { findProgram, run } from "../linux/processes/command.ts";
 
 /** The Z_ names in guest-init/agent/native/engine.c are those of these two versions. */
 const pinned = { "quickjs-wasi": "3.6.2", wasm2c: "1.0.32" } as const;

@@ -3,7 +3,7 @@ import type { Command } from "commander";
 import { PodnetError } from "../../core/errors.ts";
 import { addOutput, type Context, withPodnet } from "../context.ts";
 import { addRequestFlags, printMade, type RequestFlags, requestFrom } from "../pod-request.ts";
-import { addNetworkFlags } from "../spec-flags.ts";
+import { addNetworkFlags } from "../flags/spec-flags.ts";
 
 interface Options extends RequestFlags {
   readonly qmp: string;

@@ -5,7 +5,7 @@ import { type CommonOptions, type Context, withPodnet } from "../context.ts";
 import { parseCount } from "../parse.ts";
 import { usage } from "../usage.ts";
 import { write } from "../terminal.ts";
-import { count, harmless } from "../text.ts";
+import { count, harmless } from "../views/text.ts";
 
 interface Options extends CommonOptions {
   readonly interface?: string;

@@ -7,10 +7,10 @@ import {
 } from "../../api/gen/podnet/v1/cni_service_pb.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
 import { document, printDocument, toPlain } from "../output.ts";
-import { lower } from "../pod-view.ts";
+import { lower } from "../views/pod-view.ts";
 import { printCounts } from "./policy/guard.ts";
 import { addTraceOf } from "./policy/trace.ts";
-import { age, harmless, table } from "../text.ts";
+import { age, harmless, table } from "../views/text.ts";
 
 /** The commands about container runtimes that use podnet. */
 export function addCni(program: Command, context: Context): void {

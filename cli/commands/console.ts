@@ -11,7 +11,7 @@ import { DetachWatch, keysOf } from "../detach-keys.ts";
 import type { Io } from "../io.ts";
 import { parseCount } from "../parse.ts";
 import { Queue } from "../../core/queue.ts";
-import { screen } from "../screen.ts";
+import { screen } from "../views/screen.ts";
 import { rawMode, tamed, write } from "../terminal.ts";
 
 interface Options extends CommonOptions {

@@ -6,7 +6,7 @@ import { type CommonOptions, type Context, withPodnet } from "../context.ts";
 import type { Output } from "../io.ts";
 import { parseBytes } from "../parse.ts";
 import { usage } from "../usage.ts";
-import { harmless } from "../text.ts";
+import { harmless } from "../views/text.ts";
 
 interface Options extends CommonOptions {
   readonly followLink?: boolean;

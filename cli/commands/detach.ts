@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { type CommonOptions, type Context, withPodnet } from "../context.ts";
-import { harmless } from "../text.ts";
+import { harmless } from "../views/text.ts";
 
 interface Options extends CommonOptions {
   readonly force?: boolean;

@@ -4,7 +4,7 @@ import { type CommonOptions, type Context, withPodnet } from "../context.ts";
 import { exitCodes } from "../exit-codes.ts";
 import type { Io } from "../io.ts";
 import { usage } from "../usage.ts";
-import { harmless } from "../text.ts";
+import { harmless } from "../views/text.ts";
 
 interface Options extends CommonOptions {
   readonly plan?: boolean;

@@ -11,7 +11,7 @@ import { addOutput, type Context, type OutputOptions, withPodnet } from "../cont
 import { exitCodes } from "../exit-codes.ts";
 import type { Output } from "../io.ts";
 import { document, printDocument, toPlain } from "../output.ts";
-import { age, columns, harmless, styled } from "../text.ts";
+import { age, columns, harmless, styled } from "../views/text.ts";
 
 export function addInfo(program: Command, context: Context): void {
   addOutput(

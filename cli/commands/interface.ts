@@ -2,11 +2,11 @@ import type { Command } from "commander";
 import { type Plan, PlanSchema, type Pod, PodSchema } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
-import { interfaceFrom, interfaceHelp, routeFrom } from "../interface-flags.ts";
+import { interfaceFrom, interfaceHelp, routeFrom } from "../flags/interface-flags.ts";
 import { document, printDocument, toPlain } from "../output.ts";
 import { collect, parseCount } from "../parse.ts";
-import { planText } from "../plan-view.ts";
-import { interfaceTable } from "../pod-view.ts";
+import { planText } from "../views/plan-view.ts";
+import { interfaceTable } from "../views/pod-view.ts";
 import { usage } from "../usage.ts";
 
 interface PlanOptions extends OutputOptions {

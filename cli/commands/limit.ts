@@ -8,10 +8,10 @@ import {
   limitsFrom,
   limitsText,
   namesLimits,
-} from "../limit-flags.ts";
+} from "../flags/limit-flags.ts";
 import { document, printDocument, toPlain } from "../output.ts";
-import { planText } from "../plan-view.ts";
-import { harmless, table } from "../text.ts";
+import { planText } from "../views/plan-view.ts";
+import { harmless, table } from "../views/text.ts";
 import { usage } from "../usage.ts";
 
 interface LimitOptions extends OutputOptions, LimitParts {

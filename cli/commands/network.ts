@@ -1,16 +1,16 @@
 import type { Command } from "commander";
 import { type Network, NetworkSchema } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
-import { limitsText } from "../limit-flags.ts";
+import { limitsText } from "../flags/limit-flags.ts";
 import {
   addNetworkFlags,
   type NetworkFlags,
   refuseNothing,
   specOf,
   updatedSpec,
-} from "../network-flags.ts";
+} from "../flags/network-flags.ts";
 import { document, printDocument, toPlain } from "../output.ts";
-import { amount, harmless, table } from "../text.ts";
+import { amount, harmless, table } from "../views/text.ts";
 
 interface PlanOptions extends OutputOptions {
   readonly plan?: boolean;

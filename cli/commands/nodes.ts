@@ -3,9 +3,9 @@ import type { Command } from "commander";
 import { type OverlayNode, OverlayNodeSchema } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
 import { document, printDocument, toPlain } from "../output.ts";
-import { addOverlayOption, type OverlayOptions } from "../overlay-option.ts";
-import { age, duration, harmless, table } from "../text.ts";
-import { reportStale } from "../overlay-text.ts";
+import { addOverlayOption, type OverlayOptions } from "../flags/overlay-option.ts";
+import { age, duration, harmless, table } from "../views/text.ts";
+import { reportStale } from "../views/overlay-text.ts";
 
 const about = `
 LEASE is the time since a host's lease was made or renewed, and the time it lasts unless it is renewed: "reserved" has no end.

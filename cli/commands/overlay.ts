@@ -10,11 +10,11 @@ import {
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
 import { exitCodes } from "../exit-codes.ts";
 import { document, printDocument, toPlain } from "../output.ts";
-import { addOverlayOption, type OverlayOptions } from "../overlay-option.ts";
+import { addOverlayOption, type OverlayOptions } from "../flags/overlay-option.ts";
 import { collect } from "../parse.ts";
-import { lower } from "../pod-view.ts";
-import { tunnelText } from "../overlay-text.ts";
-import { age, columns, harmless, table } from "../text.ts";
+import { lower } from "../views/pod-view.ts";
+import { tunnelText } from "../views/overlay-text.ts";
+import { age, columns, harmless, table } from "../views/text.ts";
 
 type Options = OutputOptions & OverlayOptions;
 

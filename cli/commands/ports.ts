@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { type Pod, PodSchema } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
 import { document, printDocument, toPlain } from "../output.ts";
-import { portTable } from "../port-view.ts";
+import { portTable } from "../views/port-view.ts";
 
 export function addPorts(program: Command, context: Context): void {
   addOutput(program.command("ports").description("show published ports, of one pod or of all"))

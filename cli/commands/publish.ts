@@ -5,8 +5,8 @@ import { portText } from "../../api/port-text.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
 import { document, printDocument, toPlain } from "../output.ts";
-import { planText } from "../plan-view.ts";
-import { portsFromTexts, portTable } from "../port-view.ts";
+import { planText } from "../views/plan-view.ts";
+import { portsFromTexts, portTable } from "../views/port-view.ts";
 
 interface Options extends OutputOptions {
   readonly plan?: boolean;

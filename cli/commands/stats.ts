@@ -3,9 +3,9 @@ import { StatsResponseSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
 import { document, printDocument, toPlain } from "../output.ts";
 import { parseDuration } from "../parse.ts";
-import { redrawing } from "../redraw.ts";
+import { redrawing } from "../views/redraw.ts";
 import { usage } from "../usage.ts";
-import { statsTables } from "../stats-view.ts";
+import { statsTables } from "../views/stats-view.ts";
 
 interface Options extends OutputOptions {
   readonly watch: boolean;

@@ -3,7 +3,7 @@ import { VerifyPodResponseSchema } from "../../api/gen/podnet/v1/pod_service_pb.
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
 import { exitCodes } from "../exit-codes.ts";
 import { document, printDocument, toPlain } from "../output.ts";
-import { count, harmless, styled, table } from "../text.ts";
+import { count, harmless, styled, table } from "../views/text.ts";
 
 const more = `
 Processes that share no code with podnet read links, addresses, routes and limits of the host through npm's netlink, the NICs

@@ -2,7 +2,7 @@ import { readdirSync } from "node:fs";
 import path from "node:path";
 import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
-import { readRegular } from "../../linux/regular-file.ts";
+import { readRegular } from "../../linux/files/regular-file.ts";
 import {
   type ListedPlugin,
   parseConflist,

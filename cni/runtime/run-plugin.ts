@@ -1,7 +1,7 @@
 import { accessSync, constants } from "node:fs";
 import path from "node:path";
 import { PodnetError } from "../../core/errors.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import type { CniCommand } from "../protocol/request.ts";
 import { parsePluginError } from "./answer.ts";
 

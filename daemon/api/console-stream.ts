@@ -6,7 +6,7 @@ import {
   ConsoleResponseSchema,
   type OpenConsoleRequest,
 } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { validatePodRef } from "../../api/validate-exec.ts";
+import { validatePodRef } from "../../api/validate/exec.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { Keyboard, RunningVm } from "../../hypervisor/driver.ts";
 import { machineKindOf } from "../pods/machine/machine-of.ts";

@@ -18,7 +18,7 @@ import type { Learning } from "../policies/learning.ts";
 import type { Policies } from "../policies/policies.ts";
 import type { Verdicts } from "../policies/verdicts.ts";
 import type { Log } from "../../linux/log.ts";
-import type { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import type { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { Database } from "../store/database.ts";

@@ -12,7 +12,7 @@ import {
   validatePodRef,
   validateSignal,
   validateSize,
-} from "../../api/validate-exec.ts";
+} from "../../api/validate/exec.ts";
 import type { ExecEvent, ExecSession } from "../../guest-init/channel/guest.ts";
 import { requireGuest } from "../pods/lifecycle/live-pod.ts";
 import { guestOf } from "../pods/guest/guest-of.ts";

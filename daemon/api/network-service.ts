@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { limitsView } from "../../core/rate-limits.ts";
-import { validateNetwork } from "../../api/validate-network.ts";
+import { validateNetwork } from "../../api/validate/network.ts";
 import { ipOf } from "../../core/address.ts";
 import { usualShare } from "../../core/connection-share.ts";
 import { hostAccessTexts } from "../../core/host-access.ts";

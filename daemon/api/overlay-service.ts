@@ -7,7 +7,7 @@ import {
   validateOverlayRef,
   validateReservation,
   validateSubnetPair,
-} from "../../api/validate-overlay.ts";
+} from "../../api/validate/overlay.ts";
 import type { Cidr } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { dropsOf } from "../../network/overlay/udp/counters.ts";

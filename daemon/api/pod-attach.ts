@@ -1,8 +1,8 @@
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import type { Plan } from "../../api/gen/podnet/v1/pod_pb.ts";
-import { type AttachRequest, validateAttach } from "../../api/validate-attach.ts";
-import { validatePodRef } from "../../api/validate-exec.ts";
+import { type AttachRequest, validateAttach } from "../../api/validate/attach.ts";
+import { validatePodRef } from "../../api/validate/exec.ts";
 import type { CreateOptions } from "../pods/lifecycle/starts.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
 

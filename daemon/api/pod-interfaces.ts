@@ -1,13 +1,13 @@
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import type { Plan, Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
-import { validatePodRef } from "../../api/validate-exec.ts";
+import { validatePodRef } from "../../api/validate/exec.ts";
 import {
   type InterfaceChange,
   validateAddInterface,
   validateRemoveInterface,
   validateUpdateInterface,
-} from "../../api/validate-interface-change.ts";
+} from "../../api/validate/interface-change.ts";
 import { describeChange } from "../pods/plan/change-text.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
 import { refuseOthersLinks } from "./others-links.ts";

@@ -1,7 +1,7 @@
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { Resources } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import type { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { validatePodRef } from "../../api/validate-exec.ts";
+import { validatePodRef } from "../../api/validate/exec.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { refuseOwners } from "../pods/machine/attach.ts";
 import type { PodRow } from "../pods/store/pod-row.ts";

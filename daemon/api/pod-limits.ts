@@ -2,7 +2,7 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import type { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { invalid } from "../../api/fields.ts";
 import { validateLimits } from "../../core/rate-limits.ts";
-import { validatePodRef } from "../../api/validate-exec.ts";
+import { validatePodRef } from "../../api/validate/exec.ts";
 import { parseIfName } from "../../core/names.ts";
 import { portsOf } from "../pods/interfaces/pod-ports.ts";
 import type { Replanned } from "../pods/lifecycle/changes.ts";

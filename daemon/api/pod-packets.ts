@@ -6,8 +6,8 @@ import {
   type TraceLiveResponse,
   TraceLiveResponseSchema,
 } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { validatePodRef } from "../../api/validate-exec.ts";
-import { validateTraceBounds } from "../../api/validate-traffic.ts";
+import { validatePodRef } from "../../api/validate/exec.ts";
+import { validateTraceBounds } from "../../api/validate/traffic.ts";
 import { callerKey } from "../listeners/callers.ts";
 import { staying, withNic } from "../pods/store/pod-plan.ts";
 import { denialView } from "../policies/denials.ts";

@@ -1,9 +1,9 @@
 import { create } from "@bufbuild/protobuf";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { type CreateSpec, validateCreate, validateLabels } from "../../api/validate.ts";
+import { type CreateSpec, validateCreate, validateLabels } from "../../api/validate/validate.ts";
 import type { PodSpec } from "../../api/pod-spec.ts";
-import { validatePodRef } from "../../api/validate-exec.ts";
+import { validatePodRef } from "../../api/validate/exec.ts";
 import { describeRestore } from "../../hypervisor/factory/state.ts";
 import { refuseBusy } from "../published/hold-error.ts";
 import { describePlan } from "../pods/plan/plan-text.ts";

@@ -6,7 +6,7 @@ import {
   CaptureResponseSchema,
   type PodService,
 } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { type CaptureSpec, validateCapture } from "../../api/validate-traffic.ts";
+import { type CaptureSpec, validateCapture } from "../../api/validate/traffic.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import type { LivePod } from "../pods/lifecycle/live-pod.ts";
 import { type NicInterface, staying, withNic } from "../pods/store/pod-plan.ts";

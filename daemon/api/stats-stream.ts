@@ -7,7 +7,7 @@ import {
   type StatsResponse,
   StatsResponseSchema,
 } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { validateStats } from "../../api/validate-traffic.ts";
+import { validateStats } from "../../api/validate/traffic.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import { staying, withNic } from "../pods/store/pod-plan.ts";

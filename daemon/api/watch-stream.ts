@@ -7,7 +7,7 @@ import {
   WatchPodsResponseSchema,
 } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import type { PodName } from "../../core/names.ts";
-import { validatePodRef } from "../../api/validate-exec.ts";
+import { validatePodRef } from "../../api/validate/exec.ts";
 import { errorFromRecord } from "../events/error-record.ts";
 import type { EventKind, EventRow } from "../events/store.ts";
 import { denialView } from "../policies/denials.ts";

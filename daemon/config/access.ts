@@ -1,6 +1,6 @@
 import type { Role } from "../../api/roles.ts";
 import { printable } from "../../core/names.ts";
-import { groupId, userId } from "../../linux/accounts.ts";
+import { groupId, userId } from "../../linux/processes/accounts.ts";
 
 /**
  * The holder of a role: a process by user or group, or a TLS client by a name in its certificate.

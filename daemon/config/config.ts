@@ -4,7 +4,7 @@ import type { z } from "zod";
 import type { Role } from "../../api/roles.ts";
 import { parseIp } from "../../core/address.ts";
 import { toPodnetError } from "../../core/errors.ts";
-import { parsePortRange, type PortRange } from "../../linux/port-range.ts";
+import { parsePortRange, type PortRange } from "../../linux/sockets/port-range.ts";
 import { type Architecture, hostArchitecture } from "../../hypervisor/architecture.ts";
 import { parseUidRange, type UidRange } from "../../hypervisor/jail/uids.ts";
 import { usualRelayPort } from "../../network/firewall/policed.ts";

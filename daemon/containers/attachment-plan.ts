@@ -4,7 +4,7 @@ import type { LaterChanges } from "../../network/containers/desired.ts";
 import type { PortRates } from "../../network/model/rates.ts";
 import { laterText } from "../../network/containers/later.ts";
 import type { LoopbackRedirect } from "../../network/model/desired.ts";
-import type { BootMoment } from "../../linux/boot-moment.ts";
+import type { BootMoment } from "../../linux/processes/boot-moment.ts";
 import type { PublishedPlan } from "../published/published-plan.ts";
 import type { AttachmentId } from "../store/holder.ts";
 

@@ -4,7 +4,7 @@ import { PodnetError } from "../../core/errors.ts";
 import { guarded } from "../../core/guard.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { CniResult } from "../../cni/protocol/result.ts";
-import type { BootMoment } from "../../linux/boot-moment.ts";
+import type { BootMoment } from "../../linux/processes/boot-moment.ts";
 import type { Log } from "../../linux/log.ts";
 import type { AttachmentFragment } from "../../network/containers/desired.ts";
 import { hostPart } from "../../network/containers/host-part.ts";

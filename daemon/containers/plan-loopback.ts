@@ -1,5 +1,5 @@
 import type { PortSpec } from "../../api/pod-spec.ts";
-import { bindAddresses } from "../../api/validate-ports.ts";
+import { bindAddresses } from "../../api/validate/ports.ts";
 import { familyOf, type Ip, isLoopback } from "../../core/address.ts";
 import { type LoopbackRedirect, redirectedTo } from "../../network/model/desired.ts";
 import { choosePort } from "../published/choose-port.ts";

@@ -1,5 +1,5 @@
 import { toPodnetError } from "../../core/errors.ts";
-import type { BootMoment } from "../../linux/boot-moment.ts";
+import type { BootMoment } from "../../linux/processes/boot-moment.ts";
 import type { Log } from "../../linux/log.ts";
 import type { HeldPorts } from "../published/held-ports.ts";
 import { type AttachmentRow, isDamagedAttachment } from "./attachment-rows.ts";

@@ -1,4 +1,4 @@
-import { type FilterLine, PACKET_OUTGOING } from "../../linux/packet-filter.ts";
+import { type FilterLine, PACKET_OUTGOING } from "../../linux/packets/packet-filter.ts";
 import { etherTypes, icmp6, ports, protocols } from "./packets.ts";
 
 const none = "none";

@@ -2,7 +2,7 @@ import { limited } from "../../core/aborting.ts";
 import { guarded } from "../../core/guard.ts";
 import type { IfName } from "../../core/names.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
-import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
+import { watchRtnetlink } from "../../linux/netlink/rtnetlink-events.ts";
 import type { LookOptions } from "../../network/containers/attachments.ts";
 import type { Deviation } from "../../network/model/deviation.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";

@@ -6,7 +6,7 @@ import {
   type PeerCredentials,
   peerCredentials,
   peerGroups,
-} from "../../linux/unix-socket.ts";
+} from "../../linux/sockets/unix-socket.ts";
 
 /** Who calls: the process behind the unix socket, or the names in the client's certificate. */
 export type Peer =

@@ -3,8 +3,8 @@ import { createServer, type Server, type Socket } from "node:net";
 import { perform, performAsync } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
-import { groupId } from "../../linux/accounts.ts";
-import { findListener, listenPath, type SocketPath } from "../../linux/unix-socket.ts";
+import { groupId } from "../../linux/processes/accounts.ts";
+import { findListener, listenPath, type SocketPath } from "../../linux/sockets/unix-socket.ts";
 
 export interface UnixListenerOptions {
   readonly path: string;

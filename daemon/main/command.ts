@@ -1,8 +1,8 @@
 import path from "node:path";
 import { Command } from "commander";
 import { type Log, openLog } from "../../linux/log.ts";
-import { endAtOnce } from "../../linux/process-end.ts";
-import { type ServiceState, notifyServiceManager } from "../../linux/service-manager.ts";
+import { endAtOnce } from "../../linux/processes/process-end.ts";
+import { type ServiceState, notifyServiceManager } from "../../linux/processes/service-manager.ts";
 import { isPodnetError, type PodnetError, toPodnetError } from "../../core/errors.ts";
 import {
   defaultConfigFile,

@@ -2,7 +2,7 @@ import { join } from "node:path";
 import type { Clock } from "../../core/clock.ts";
 import type { PodId } from "../../core/names.ts";
 import type { Driver } from "../../hypervisor/driver.ts";
-import { bootMoment, type BootMoment } from "../../linux/boot-moment.ts";
+import { bootMoment, type BootMoment } from "../../linux/processes/boot-moment.ts";
 import type { Log } from "../../linux/log.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { type HostNetwork } from "../../network/bridge/host-network.ts";

@@ -1,9 +1,9 @@
 import { accessSync, closeSync, constants, openSync, readFileSync } from "node:fs";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { kindFor } from "../../hypervisor/argv/machine-kinds.ts";
-import { findProgram, run } from "../../linux/command.ts";
+import { findProgram, run } from "../../linux/processes/command.ts";
 import { errnoHint } from "../../linux/syscall-error.ts";
-import { requireNftables } from "../../linux/libnftables.ts";
+import { requireNftables } from "../../linux/nftables/libnftables.ts";
 import type { Config } from "../config/config.ts";
 
 const CAP_NET_ADMIN = 12n;

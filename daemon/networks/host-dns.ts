@@ -1,4 +1,4 @@
-import { readRegular } from "../../linux/regular-file.ts";
+import { readRegular } from "../../linux/files/regular-file.ts";
 import { type Ip, isIp, isLoopback, parseIp } from "../../core/address.ts";
 
 /** The resolver settings of a machine, resolv.conf(5). */

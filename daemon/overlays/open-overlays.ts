@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { systemClock } from "../../core/clock.ts";
-import { bootId } from "../../linux/proc.ts";
+import { bootId } from "../../linux/processes/proc.ts";
 import type { Log } from "../../linux/log.ts";
 import { Overlays } from "../../network/overlay/overlays.ts";
 import type { Config } from "../config/config.ts";

@@ -1,6 +1,6 @@
 import { guarded } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
-import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
+import { watchRtnetlink } from "../../linux/netlink/rtnetlink-events.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import type { OverlayDesired } from "../../network/model/overlay.ts";
 import type { Overlays } from "../../network/overlay/overlays.ts";

@@ -1,4 +1,4 @@
-import type { CreateSpec } from "../../api/validate.ts";
+import type { CreateSpec } from "../../api/validate/validate.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName, PodId } from "../../core/names.ts";
 import type { PodFragment } from "../../network/model/desired.ts";

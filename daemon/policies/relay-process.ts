@@ -14,8 +14,12 @@ import { setTimeout as delay } from "node:timers/promises";
 import { perform } from "../../core/effect.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { startNetworkProgram } from "../../hypervisor/process/network-program.ts";
-import { isSameProcess, processStartTime } from "../../linux/proc.ts";
-import { connectUnix, peerCredentials, type UnixConnection } from "../../linux/unix-socket.ts";
+import { isSameProcess, processStartTime } from "../../linux/processes/proc.ts";
+import {
+  connectUnix,
+  peerCredentials,
+  type UnixConnection,
+} from "../../linux/sockets/unix-socket.ts";
 import type { RelayProgram } from "../../relay/program.ts";
 import type { RelayProcess } from "./relayed-pods.ts";
 

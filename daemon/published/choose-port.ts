@@ -1,4 +1,4 @@
-import { sameAddress } from "../../api/validate-ports.ts";
+import { sameAddress } from "../../api/validate/ports.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { HostPorts } from "./store.ts";
 import type { PublishedPlan } from "./published-plan.ts";

@@ -1,9 +1,9 @@
 import type { PortSpec } from "../../api/pod-spec.ts";
-import { bindAddresses } from "../../api/validate-ports.ts";
+import { bindAddresses } from "../../api/validate/ports.ts";
 import { type Ip, parseIp } from "../../core/address.ts";
-import { boundSockets } from "../../linux/listeners.ts";
-import { isLocalAddress } from "../../linux/local-address.ts";
-import { parsePortRange } from "../../linux/port-range.ts";
+import { boundSockets } from "../../linux/sockets/listeners.ts";
+import { isLocalAddress } from "../../linux/sockets/local-address.ts";
+import { parsePortRange } from "../../linux/sockets/port-range.ts";
 import { readSysctl } from "../../linux/sysctl.ts";
 import type { Config } from "../config/config.ts";
 import type { Database } from "../store/database.ts";

@@ -1,8 +1,8 @@
-import { sameAddress } from "../../api/validate-ports.ts";
+import { sameAddress } from "../../api/validate/ports.ts";
 import { type Ip, parseIp } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { type BoundSocket, boundSockets, holderOf } from "../../linux/listeners.ts";
-import { tcpListeners } from "../../linux/tcp-listeners.ts";
+import { type BoundSocket, boundSockets, holderOf } from "../../linux/sockets/listeners.ts";
+import { tcpListeners } from "../../linux/sockets/tcp-listeners.ts";
 import type { PublishedPlan } from "./published-plan.ts";
 import type { PortAt } from "./held-port.ts";
 import { portsOf } from "./wanted-port.ts";

@@ -1,5 +1,5 @@
 import type { PortSpec } from "../../api/pod-spec.ts";
-import { bindAddresses, sameAddress } from "../../api/validate-ports.ts";
+import { bindAddresses, sameAddress } from "../../api/validate/ports.ts";
 import {
   type Family,
   familyOf,

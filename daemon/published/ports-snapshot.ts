@@ -1,5 +1,5 @@
 import type { Ip } from "../../core/address.ts";
-import type { PortRange } from "../../linux/port-range.ts";
+import type { PortRange } from "../../linux/sockets/port-range.ts";
 import type { HostPorts, TakenPorts } from "./store.ts";
 
 /** The state of the host's ports that the planner decides by. */

@@ -1,5 +1,5 @@
 import type { PortSpec } from "../../api/pod-spec.ts";
-import { maxPorts } from "../../api/validate-ports.ts";
+import { maxPorts } from "../../api/validate/ports.ts";
 import type { Ip } from "../../core/address.ts";
 import type { PodId } from "../../core/names.ts";
 import type { PublishedPlan } from "./published-plan.ts";

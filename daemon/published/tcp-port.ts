@@ -2,7 +2,7 @@ import { connect, createServer, type Server, type Socket } from "node:net";
 import { isIp, isLoopback, parseIp } from "../../core/address.ts";
 import { perform, performAsync } from "../../core/effect.ts";
 import { guarded } from "../../core/guard.ts";
-import { resetConnection } from "../../linux/reset-connection.ts";
+import { resetConnection } from "../../linux/sockets/reset-connection.ts";
 import type { HeldPort, PortAt, Served } from "./held-port.ts";
 
 /**

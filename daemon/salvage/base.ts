@@ -2,7 +2,7 @@ import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync } from "node:fs
 import { basename, dirname, join } from "node:path";
 import { perform } from "../../core/effect.ts";
 import { toPodnetError } from "../../core/errors.ts";
-import { bootId } from "../../linux/proc.ts";
+import { bootId } from "../../linux/processes/proc.ts";
 import { readMark } from "../store/commit-mark.ts";
 import { commitsOf, copyOf } from "../store/good-copy.ts";
 import { refuseUnfit } from "../store/found.ts";

@@ -1,5 +1,5 @@
 import { isIP } from "node:net";
-import { maxPorts } from "../../api/validate-ports.ts";
+import { maxPorts } from "../../api/validate/ports.ts";
 
 /**
  * Checks one part of a stored plan. Answers what is wrong, beginning with the place in the plan;

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { closeSync, constants, openSync, writeSync } from "node:fs";
-import { readRegular } from "../../linux/regular-file.ts";
+import { readRegular } from "../../linux/files/regular-file.ts";
 
 /**
  * Number of commits of the state, in a separate file: a start compares both. A log that was cut,

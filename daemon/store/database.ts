@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { backup, DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite";
 import { perform } from "../../core/effect.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
-import { bootId } from "../../linux/proc.ts";
+import { bootId } from "../../linux/processes/proc.ts";
 import { CommitMark } from "./commit-mark.ts";
 import { commitsIn, commitsOf, makeNew, refuseLost, refuseUnfit, upgrade } from "./found.ts";
 import { type Migration, migrations } from "./migrations.ts";

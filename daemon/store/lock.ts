@@ -5,7 +5,7 @@ import { DatabaseSync } from "node:sqlite";
 import { perform, performAsync } from "../../core/effect.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { CgroupLayout } from "../../hypervisor/jail/cgroup-layout.ts";
-import { lockDirectory as lockOpened, lockFile } from "../../linux/file-lock.ts";
+import { lockDirectory as lockOpened, lockFile } from "../../linux/files/file-lock.ts";
 import type { Config } from "../config/config.ts";
 
 /**

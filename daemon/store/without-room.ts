@@ -4,7 +4,7 @@ import { DatabaseSync } from "node:sqlite";
 import { pathToFileURL } from "node:url";
 import { perform } from "../../core/effect.ts";
 import type { Row } from "./rows.ts";
-import { bootId } from "../../linux/proc.ts";
+import { bootId } from "../../linux/processes/proc.ts";
 import { commitsIn, refuseLost, refuseUnfitConnection } from "./found.ts";
 import { unwritableError } from "./sqlite-error.ts";
 

@@ -1,7 +1,7 @@
 import { type Cidr, contains, familyOf, type Ip, ipOf, isIp, parseIp } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type NetworkName, type PodId, printable } from "../../core/names.ts";
-import type { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import type { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import type { HostObservations } from "../../network/bridge/observations.ts";
 import type { FragmentKey } from "../../network/model/desired.ts";
 import { canonicalName, type DomainName } from "../../policy/domain.ts";

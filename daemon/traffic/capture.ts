@@ -1,6 +1,6 @@
 import type { IfName } from "../../core/names.ts";
-import { NetworkNamespace } from "../../linux/namespace.ts";
-import { PacketStream } from "../../linux/packet-stream.ts";
+import { NetworkNamespace } from "../../linux/namespaces/namespace.ts";
+import { PacketStream } from "../../linux/packets/packet-stream.ts";
 import { pcapHeader, pcapRecord } from "./pcap.ts";
 
 export interface CaptureOptions {

@@ -6,8 +6,8 @@ import {
   getTapCounters,
   parseCounters,
 } from "../../linux/rtnetlink/counters.ts";
-import { NetworkNamespace } from "../../linux/namespace.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { NetworkNamespace } from "../../linux/namespaces/namespace.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import { type InterfacePlan, withNic } from "../pods/store/pod-plan.ts";
 
 /**

@@ -1,4 +1,4 @@
-import type { Frame } from "../../linux/packet-socket.ts";
+import type { Frame } from "../../linux/packets/packet-socket.ts";
 
 /**
  * Of a file with nanoseconds (https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html), in

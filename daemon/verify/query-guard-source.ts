@@ -1,5 +1,5 @@
 import { PodnetError } from "../../core/errors.ts";
-import { findProgram, run } from "../../linux/command.ts";
+import { findProgram, run } from "../../linux/processes/command.ts";
 import { runSource } from "./run-source.ts";
 import { type GuardReport, parseGuardReport } from "./source-reports.ts";
 

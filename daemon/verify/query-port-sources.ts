@@ -1,5 +1,5 @@
 import { familyOf } from "../../core/address.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import type { FirewallFacts } from "../../network/firewall/driver.ts";
 import { rulesOf } from "../pods/interfaces/pod-ports.ts";
 import type { PodPlan } from "../pods/store/pod-plan.ts";

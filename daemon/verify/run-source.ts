@@ -1,5 +1,5 @@
 import path from "node:path";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 
 const sourceTimeoutMs = 10_000;
 

@@ -1,24 +1,24 @@
 import { type IpPrefix, familyOf, ipOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { addAddress, deleteAddress } from "../../linux/rtnetlink/address.ts";
-import { type LinkChange, changeLink } from "../../linux/rtnetlink/link-requests.ts";
-import type { Link } from "../../linux/rtnetlink/link.ts";
+import { type LinkChange, changeLink } from "../../linux/rtnetlink/links/link-requests.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
 import { replaceNeighbour } from "../../linux/rtnetlink/neighbour.ts";
 import { deleteRoute, replaceRoute } from "../../linux/rtnetlink/route-requests.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
 import { asksAttributes, hasAttributes, routeAttributes } from "../protocol/attributes.ts";
 import type { GuestConfig, GuestInterface, GuestRoute } from "../protocol/configure.ts";
 import { encodeObservedGuest, parseGuestConfig } from "../protocol/extension-messages.ts";
-import { announce } from "./announce.ts";
-import { hearMulticast, restrictIpv6 } from "./ipv6.ts";
-import type { Links } from "./links.ts";
-import { keepLoopback, setLoopback } from "./loopback.ts";
+import { announce } from "./network/announce.ts";
+import { hearMulticast, restrictIpv6 } from "./network/ipv6.ts";
+import type { Links } from "./network/links.ts";
+import { keepLoopback, setLoopback } from "./network/loopback.ts";
 import { addRandomness, setHostname } from "./machine.ts";
-import type { Change, Netlink } from "./netlink.ts";
-import { defaultMetric, isGlobal, observe } from "./observe.ts";
-import { renameLink } from "./rename.ts";
+import type { Change, Netlink } from "./network/netlink.ts";
+import { defaultMetric, isGlobal, observe } from "./network/observe.ts";
+import { renameLink } from "./network/rename.ts";
 import type { Reply } from "./reply.ts";
-import { setResolver } from "./resolver-file.ts";
+import { setResolver } from "./network/resolver-file.ts";
 import { sys } from "./sys.ts";
 
 /** Marks routes as podnet's, in the guest as on the host. */

@@ -1,9 +1,9 @@
 import { PodnetError } from "../../core/errors.ts";
 import { type StartPod, parseStartPod } from "../protocol/pod-messages.ts";
-import type { Interfaces } from "./interfaces.ts";
+import type { Interfaces } from "./network/interfaces.ts";
 import { setHostname } from "./machine.ts";
 import { type Reply, done } from "./reply.ts";
-import { setResolver } from "./resolver-file.ts";
+import { setResolver } from "./network/resolver-file.ts";
 
 /**
  * STARTPOD. The share that carries containers' root file systems is not mounted: this agent runs no

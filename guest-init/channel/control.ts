@@ -1,5 +1,5 @@
 import { PodnetError } from "../../core/errors.ts";
-import type { UnixConnection } from "../../linux/unix-socket.ts";
+import type { UnixConnection } from "../../linux/sockets/unix-socket.ts";
 import { noBytes } from "../protocol/bytes.ts";
 import { command, commandName } from "../protocol/codes.ts";
 import { CtlDecoder, type CtlItem, encodeCtlFrame } from "../protocol/ctl-frame.ts";

@@ -1,5 +1,5 @@
 import { PodnetError, isPodnetError, toPodnetError } from "../../core/errors.ts";
-import type { UnixConnection } from "../../linux/unix-socket.ts";
+import type { UnixConnection } from "../../linux/sockets/unix-socket.ts";
 import { noBytes } from "../protocol/bytes.ts";
 import { command } from "../protocol/codes.ts";
 import { encodeAwakening } from "../protocol/extension-messages.ts";

@@ -1,5 +1,5 @@
 import type { PodnetError } from "../../core/errors.ts";
-import type { UnixConnection } from "../../linux/unix-socket.ts";
+import type { UnixConnection } from "../../linux/sockets/unix-socket.ts";
 import { malformed } from "../protocol/fields.ts";
 import { TtyDecoder, type TtyItem, encodeTtyFrame } from "../protocol/tty-frame.ts";
 import type { GuestTime } from "./guest-time.ts";

@@ -10,7 +10,7 @@ import {
 import path from "node:path";
 import { gzipSync } from "node:zlib";
 import { PodnetError } from "../../core/errors.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { BuildCache, keyOf, place, sha256, sha256File } from "./cache.ts";
 import { cpioArchive } from "./cpio.ts";
 import {

@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, readFileSync, rmSync } from "node:fs";
 import path from "node:path";
 import { PodnetError } from "../../core/errors.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { sha256File } from "./cache.ts";
 
 export type Architecture = "amd64" | "arm64";

@@ -1,7 +1,7 @@
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { gunzipSync, zstdDecompressSync } from "node:zlib";
 import { PodnetError } from "../../core/errors.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 
 const unreadable = (what: string): PodnetError =>
   new PodnetError("IMAGE_UNREADABLE", `The kernel image ${what}`, {

@@ -1,5 +1,11 @@
 import { PodnetError } from "../../core/errors.ts";
-import { bootId, hasThread, nameOf, processOfThread, processStartTime } from "../../linux/proc.ts";
+import {
+  bootId,
+  hasThread,
+  nameOf,
+  processOfThread,
+  processStartTime,
+} from "../../linux/processes/proc.ts";
 import type { VmRecord } from "../driver.ts";
 import type { QmpClient } from "../qmp/client.ts";
 import { parseProcessors } from "./machine.ts";

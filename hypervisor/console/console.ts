@@ -1,6 +1,6 @@
 import { guarded } from "../../core/guard.ts";
-import { paceReading } from "../../linux/paced-socket.ts";
-import type { UnixConnection } from "../../linux/unix-socket.ts";
+import { paceReading } from "../../linux/sockets/paced-socket.ts";
+import type { UnixConnection } from "../../linux/sockets/unix-socket.ts";
 
 const ringBytes = 1024 * 1024;
 

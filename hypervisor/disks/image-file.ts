@@ -9,7 +9,7 @@ import {
 } from "node:fs";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
-import { isLocked } from "../../linux/file-lock.ts";
+import { isLocked } from "../../linux/files/file-lock.ts";
 import type { DiskPlan } from "../driver.ts";
 import { partSectors, qcow2End, qcow2Extensions, qcow2LookBytes, readQcow2 } from "./qcow2-file.ts";
 

@@ -1,6 +1,6 @@
 import { writeSync } from "node:fs";
 import { perform } from "../../core/effect.ts";
-import { openMemfd } from "../../linux/memfd.ts";
+import { openMemfd } from "../../linux/files/memfd.ts";
 import type { SeedPlan } from "../driver.ts";
 import { iso9660 } from "./iso9660.ts";
 

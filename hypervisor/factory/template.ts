@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { dirname, join } from "node:path";
 import { PodnetError } from "../../core/errors.ts";
 import { podIdFromBytes } from "../../core/names.ts";
-import { type Memfd, openMemfd } from "../../linux/memfd.ts";
+import { type Memfd, openMemfd } from "../../linux/files/memfd.ts";
 import { type RunningVm, templatePrefix, type VmPlan } from "../driver.ts";
 import { jailOf } from "../jail/cgroup-layout.ts";
 

@@ -1,4 +1,4 @@
-import { machineOomScore } from "../../linux/oom-score.ts";
+import { machineOomScore } from "../../linux/processes/oom-score.ts";
 import type { Accelerator, VmPlan } from "../driver.ts";
 
 /** Inputs of the launcher's arguments in addition to the plan. */

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { perform } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { userOf } from "../../linux/proc.ts";
+import { userOf } from "../../linux/processes/proc.ts";
 import { fileError } from "../../linux/syscall-error.ts";
 import type { CgroupPlan } from "../driver.ts";
 import type { CgroupLayout } from "./cgroup-layout.ts";

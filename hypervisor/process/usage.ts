@@ -1,4 +1,4 @@
-import { cpuMsOf, isSameProcess, residentKib } from "../../linux/proc.ts";
+import { cpuMsOf, isSameProcess, residentKib } from "../../linux/processes/proc.ts";
 import type { DiskPlan, DiskUsage, VmPlan, VmRecord, VmUsage } from "../driver.ts";
 import { cgroupUsage } from "../jail/cgroup-usage.ts";
 import { parseBlockStats } from "../qmp/block-stats.ts";

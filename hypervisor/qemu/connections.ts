@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { guard } from "../../core/guard.ts";
-import { connectUnix, type UnixConnection } from "../../linux/unix-socket.ts";
+import { connectUnix, type UnixConnection } from "../../linux/sockets/unix-socket.ts";
 import { type VmPlan, vmSockets } from "../driver.ts";
 import { QmpClient } from "../qmp/client.ts";
 import type { QmpEvent } from "../qmp/commands.ts";

@@ -1,7 +1,7 @@
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
-import { closeAllOnExec } from "../../linux/close-on-exec.ts";
-import { findProgram } from "../../linux/command.ts";
+import { closeAllOnExec } from "../../linux/processes/close-on-exec.ts";
+import { findProgram } from "../../linux/processes/command.ts";
 import { attachVm, isAttached, look, reattachVm, releaseVm } from "./attach.ts";
 import {
   type Architecture,

@@ -4,13 +4,13 @@ import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
 import { guard, guarded } from "../../core/guard.ts";
-import { paceReading, type Worked } from "../../linux/paced-socket.ts";
+import { paceReading, type Worked } from "../../linux/sockets/paced-socket.ts";
 import {
   connectUnix,
   type PeerCredentials,
   peerCredentials,
   type UnixConnection,
-} from "../../linux/unix-socket.ts";
+} from "../../linux/sockets/unix-socket.ts";
 import type { QmpArguments, QmpCommandName, QmpEvent, QmpReturn } from "./commands.ts";
 import { standingHint } from "./standing.ts";
 import { LineSplitter } from "./lines.ts";

@@ -1,4 +1,4 @@
-import { processState } from "../../linux/proc.ts";
+import { processState } from "../../linux/processes/proc.ts";
 
 /**
  * Why a QEMU that owes an answer cannot give it, as an instruction; undefined when its process

@@ -1,8 +1,8 @@
 import type { Socket } from "node:net";
 import type { Ip } from "../../core/address.ts";
 import { getsockopt } from "../ffi/libc.ts";
-import { ipOfSocketAddress, socketAddressSize } from "../socket-address.ts";
-import { descriptorOf } from "../unix-socket.ts";
+import { ipOfSocketAddress, socketAddressSize } from "../sockets/socket-address.ts";
+import { descriptorOf } from "../sockets/unix-socket.ts";
 
 // include/uapi/linux/in.h, in6.h, netfilter_ipv4.h, netfilter_ipv6/ip6_tables.h (Linux 6.1)
 const SOL_IP = 0;

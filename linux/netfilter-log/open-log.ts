@@ -9,7 +9,7 @@ import {
   type LogRecord,
   parseLogRecord,
 } from "./record.ts";
-import { NetlinkSocket } from "../netlink-socket.ts";
+import { NetlinkSocket } from "../netlink/netlink-socket.ts";
 import { ackError, parseAck } from "../rtnetlink/ack.ts";
 import {
   encodeMessage,

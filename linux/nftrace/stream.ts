@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { abortable } from "../../core/aborting.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { type Poll, pollFd } from "../ffi/poll.ts";
-import { NetlinkSocket } from "../netlink-socket.ts";
+import { NetlinkSocket } from "../netlink/netlink-socket.ts";
 import { NFNLGRP_NFTRACE, parseTrace, type TraceMessage } from "./message.ts";
 import { parseMessages } from "../rtnetlink/message.ts";
 

@@ -1,6 +1,11 @@
 import { parseAttributes } from "./attributes.ts";
 import { RTM_GETLINK } from "./constants.ts";
-import { IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_STATS64 } from "./link-attributes.ts";
+import {
+  IFLA_IFNAME,
+  IFLA_INFO_KIND,
+  IFLA_LINKINFO,
+  IFLA_STATS64,
+} from "./links/link-attributes.ts";
 import { NLM_F_DUMP, type Request } from "./message.ts";
 import { malformed, Reader } from "./reader.ts";
 import { Writer } from "./writer.ts";

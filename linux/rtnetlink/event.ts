@@ -14,7 +14,7 @@ import {
   RTM_NEWTFILTER,
 } from "./constants.ts";
 import { type FdbEntry, parseFdb } from "./fdb.ts";
-import { isPortMessage, type Link, parseLink } from "./link.ts";
+import { isPortMessage, type Link, parseLink } from "./links/link.ts";
 import type { NetlinkMessage } from "./message.ts";
 import { type Neighbour, parseNeighbour } from "./neighbour.ts";
 import { parseRoute, type Route } from "./route.ts";

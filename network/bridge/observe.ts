@@ -1,8 +1,8 @@
 import { ipOf } from "../../core/address.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
-import type { PortVlan } from "../../linux/rtnetlink/bridge-vlan.ts";
-import type { Link } from "../../linux/rtnetlink/link.ts";
+import type { PortVlan } from "../../linux/rtnetlink/links/bridge-vlan.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
 import {
   hasFamily,
   type NetworkFragment,

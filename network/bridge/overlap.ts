@@ -1,5 +1,5 @@
 import { type Cidr, type IpPrefix, lengthOf, networkOf, overlaps } from "../../core/address.ts";
-import type { Link } from "../../linux/rtnetlink/link.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
 import type { NetworkFragment } from "../model/desired.ts";
 import type { HostNetlink } from "../kernel/kernel.ts";

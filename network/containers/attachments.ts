@@ -1,7 +1,7 @@
 import { throwIfAborted } from "../../core/aborting.ts";
 import { isPodnetError, type PodnetError, toPodnetError } from "../../core/errors.ts";
-import { unusable } from "../../linux/namespace.ts";
-import type { Link } from "../../linux/rtnetlink/link.ts";
+import { unusable } from "../../linux/namespaces/namespace.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
 import { throwFailures } from "../bridge/apply.ts";
 import { changesText } from "../bridge/change-text.ts";
 import type { AttachedFragment } from "../model/desired.ts";

@@ -9,8 +9,8 @@ import {
 } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { addAddress, type LinkAddress } from "../../linux/rtnetlink/address.ts";
-import type { Link } from "../../linux/rtnetlink/link.ts";
-import { changeLink, type LinkChange } from "../../linux/rtnetlink/link-requests.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
+import { changeLink, type LinkChange } from "../../linux/rtnetlink/links/link-requests.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
 import { absent } from "../model/deviation.ts";
 import type { AttachmentFragment } from "./desired.ts";

@@ -1,9 +1,9 @@
 import { closeSync } from "node:fs";
-import { NetworkNamespace } from "../../linux/namespace.ts";
-import { netnsCookie } from "../../linux/netns-cookie.ts";
-import { ownNetns } from "../../linux/netns.ts";
+import { NetworkNamespace } from "../../linux/namespaces/namespace.ts";
+import { netnsCookie } from "../../linux/namespaces/netns-cookie.ts";
+import { ownNetns } from "../../linux/namespaces/netns.ts";
 import { getNamespaceId, parseNamespaceId } from "../../linux/rtnetlink/namespace-id.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import type { HostSysctl } from "../kernel/kernel.ts";
 

@@ -1,4 +1,4 @@
-import type { Link } from "../../linux/rtnetlink/link.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
 import type { AttachmentFragment, InsidePart, LaterChanges } from "./desired.ts";
 
 /**

@@ -1,6 +1,6 @@
 import { familyBits, type Ip, ipOf, networkOf, withLength } from "../../core/address.ts";
-import type { Link } from "../../linux/rtnetlink/link.ts";
-import { changeLink } from "../../linux/rtnetlink/link-requests.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
+import { changeLink } from "../../linux/rtnetlink/links/link-requests.ts";
 import type { AttachmentFragment, RouteDesired } from "./desired.ts";
 import type { OtherLinks } from "./inside.ts";
 import type { AttachmentNetlink, Inside } from "./kernel.ts";

@@ -1,5 +1,5 @@
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
-import type { Link } from "../../linux/rtnetlink/link.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
 import { isOurGroup, mark, portGroup } from "../model/desired.ts";
 import { parseOwner } from "../model/ownership.ts";
 import type { AttachmentFragment } from "./desired.ts";

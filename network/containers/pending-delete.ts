@@ -1,5 +1,5 @@
-import type { Link } from "../../linux/rtnetlink/link.ts";
-import { changeLink } from "../../linux/rtnetlink/link-requests.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
+import { changeLink } from "../../linux/rtnetlink/links/link-requests.ts";
 import type { Request } from "../../linux/rtnetlink/message.ts";
 import { mark } from "../model/desired.ts";
 import { attachmentIfb } from "../model/ownership.ts";

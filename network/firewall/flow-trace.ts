@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { familyOf, type Ip } from "../../core/address.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
-import type { Nftables } from "../../linux/libnftables.ts";
+import type { Nftables } from "../../linux/nftables/libnftables.ts";
 import type { TraceMessage } from "../../linux/nftrace/message.ts";
 import type { Protocol } from "../../policy/model.ts";
 import type { HostKernel } from "../kernel/kernel.ts";

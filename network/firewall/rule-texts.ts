@@ -1,5 +1,5 @@
 import { isPodnetError } from "../../core/errors.ts";
-import type { Nftables } from "../../linux/libnftables.ts";
+import type { Nftables } from "../../linux/nftables/libnftables.ts";
 import type { TraceMessage } from "../../linux/nftrace/message.ts";
 import type { HostKernel } from "../kernel/kernel.ts";
 import { commentOf } from "./iptables/rule.ts";

@@ -1,7 +1,7 @@
 import { readFileSync, realpathSync } from "node:fs";
 import type { Family } from "../../core/address.ts";
-import { findProgram, run } from "../../linux/command.ts";
-import { nftablesGeneration } from "../../linux/nftables-generation.ts";
+import { findProgram, run } from "../../linux/processes/command.ts";
+import { nftablesGeneration } from "../../linux/nftables/nftables-generation.ts";
 import type { Variant } from "../model/rules.ts";
 
 /**

@@ -1,9 +1,12 @@
 import { readlinkSync } from "node:fs";
-import { Conntrack } from "../../linux/conntrack.ts";
-import { type Nftables, openNftables } from "../../linux/libnftables.ts";
-import { type GenerationCounter, openGenerationCounter } from "../../linux/nftables-generation.ts";
-import { bootId } from "../../linux/proc.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { Conntrack } from "../../linux/conntrack/conntrack.ts";
+import { type Nftables, openNftables } from "../../linux/nftables/libnftables.ts";
+import {
+  type GenerationCounter,
+  openGenerationCounter,
+} from "../../linux/nftables/nftables-generation.ts";
+import { bootId } from "../../linux/processes/proc.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import { TraceStream } from "../../linux/nftrace/stream.ts";
 import { installedPrograms, type IptablesPrograms } from "./iptables-programs.ts";

@@ -1,5 +1,5 @@
 import type { Ip } from "../../core/address.ts";
-import type { Link } from "../../linux/rtnetlink/link.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
 import { overlayMark } from "../model/ownership.ts";
 import type { OverlayChange } from "./change.ts";
 import type { OverlayShape, OverlaySide } from "../model/overlay.ts";

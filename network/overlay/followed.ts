@@ -1,6 +1,6 @@
 import { type Family, type Ip, ipOf, type Mac } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
-import type { Link } from "../../linux/rtnetlink/link.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
 import {
   type OverlayPeer,
   type OverlayShape,

@@ -1,6 +1,6 @@
 import type { IfName } from "../../core/names.ts";
 import { leaveChecksums, leavesChecksums } from "../../linux/ethtool.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import type { HostSysctl } from "../kernel/kernel.ts";
 import { Tunnels } from "./udp/tunnels.ts";

@@ -13,7 +13,7 @@ import {
 import { PodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import type { FdbEntry } from "../../linux/rtnetlink/fdb.ts";
-import type { Link } from "../../linux/rtnetlink/link.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
 import type { Neighbour } from "../../linux/rtnetlink/neighbour.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
 import { mark } from "../model/desired.ts";

@@ -1,7 +1,7 @@
 import type { Cidr, Family, Ip, Mac } from "../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
-import type { Link } from "../../linux/rtnetlink/link.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import { throwFailures } from "../bridge/apply.ts";
 import type { OverlayRules } from "../bridge/overlay-rules.ts";

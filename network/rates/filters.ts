@@ -8,7 +8,7 @@ import {
   parseFilter,
   redirectPriority,
 } from "../../linux/rtnetlink/redirect.ts";
-import type { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import type { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 
 /** The filters on what comes in by a link; undefined: it can have none. */
 export async function observeFilters(

@@ -1,5 +1,5 @@
 import { getInnerQueue, getRootQueue, ourQueue, parseQdisc } from "../../linux/rtnetlink/qdisc.ts";
-import type { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import type { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import type { ObservedQueues } from "../model/observed.ts";
 import { observeFilters } from "./filters.ts";
 

@@ -1,6 +1,6 @@
 import { type Cidr, familyOf, type Ip, ipOf, type IpPrefix, type Mac } from "../../core/address.ts";
 import type { LinkAddress } from "../../linux/rtnetlink/address.ts";
-import type { Link } from "../../linux/rtnetlink/link.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
 import type { Neighbour } from "../../linux/rtnetlink/neighbour.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
 

@@ -1,8 +1,8 @@
-import { NetworkNamespace } from "../../linux/namespace.ts";
-import type { Link } from "../../linux/rtnetlink/link.ts";
-import { changeLink } from "../../linux/rtnetlink/link-requests.ts";
+import { NetworkNamespace } from "../../linux/namespaces/namespace.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
+import { changeLink } from "../../linux/rtnetlink/links/link-requests.ts";
 import type { Request } from "../../linux/rtnetlink/message.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import type { Deviation } from "../model/deviation.ts";
 import { type Inspection, type InspectOptions, mending } from "../bridge/inspect.ts";
 import { observeFilters, redirectRequests } from "../rates/filters.ts";

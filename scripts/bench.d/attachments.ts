@@ -6,13 +6,13 @@
  */
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
-import { NetworkNamespace } from "../../linux/namespace.ts";
-import { unshareNetns } from "../../linux/netns.ts";
+import { run } from "../../linux/processes/command.ts";
+import { NetworkNamespace } from "../../linux/namespaces/namespace.ts";
+import { unshareNetns } from "../../linux/namespaces/netns.ts";
 import { addAddress } from "../../linux/rtnetlink/address.ts";
-import { changeLink } from "../../linux/rtnetlink/link-requests.ts";
+import { changeLink } from "../../linux/rtnetlink/links/link-requests.ts";
 import { addRoute } from "../../linux/rtnetlink/route-requests.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import { Attachments } from "../../network/containers/attachments.ts";
 import type { AttachmentFragment } from "../../network/containers/desired.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";

@@ -7,7 +7,7 @@
  */
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import path from "node:path";
-import { run as runCommand } from "../../linux/command.ts";
+import { run as runCommand } from "../../linux/processes/command.ts";
 import { openLab } from "../../test/lab/lab.ts";
 import { lastLine, row, summarise } from "../measure.ts";
 import { type CniHost, openCniHost, type Round, type Series } from "./cni/host.ts";

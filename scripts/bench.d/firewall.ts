@@ -7,8 +7,8 @@
  */
 import type { Cidr, Ip } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
-import { unshareNetns } from "../../linux/netns.ts";
+import { run } from "../../linux/processes/command.ts";
+import { unshareNetns } from "../../linux/namespaces/netns.ts";
 import type { PodFragment } from "../../network/model/desired.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { type HostNetwork } from "../../network/bridge/host-network.ts";

@@ -7,8 +7,8 @@
  */
 import { macFromBytes, parseCidr, parseIp } from "../../core/address.ts";
 import { parseIfName } from "../../core/names.ts";
-import { run as command } from "../../linux/command.ts";
-import { unshareNetns } from "../../linux/netns.ts";
+import { run as command } from "../../linux/processes/command.ts";
+import { unshareNetns } from "../../linux/namespaces/netns.ts";
 import type { OverlayDesired, OverlayPeer, OverlayDelta } from "../../network/model/overlay.ts";
 import { Overlays } from "../../network/overlay/overlays.ts";
 import type { OverlayRules } from "../../network/bridge/overlay-rules.ts";

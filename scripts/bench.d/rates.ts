@@ -6,7 +6,7 @@
  */
 import { readFileSync } from "node:fs";
 import type { IfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import type { PortRates } from "../../network/model/rates.ts";
 import { AttachmentSite } from "../../test/lab/attachment-site.ts";
 import { measure } from "../../test/lab/iperf.ts";

@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import test from "ava";
 import { pendingName, renderPending } from "../../cni/protocol/pending.ts";
-import { type BootMoment, bootMoment } from "../../linux/boot-moment.ts";
+import { type BootMoment, bootMoment } from "../../linux/processes/boot-moment.ts";
 import { until } from "../lab/until.ts";
 import { bodyOf, type CniRig, joinCniRig } from "./cni-rig.ts";
 

@@ -15,7 +15,7 @@ import { parseConflist, type PluginList } from "../../cni/runtime/list.ts";
 import { addList, checkList, deleteList, type ListCall } from "../../cni/runtime/run-list.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { parseIfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { unpacked } from "../lab/container-host.ts";
 import { machine } from "../lab/lab.ts";
 import { ownNetns } from "../lab/netns.ts";

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { type Attachment, AttachmentState } from "../../api/gen/podnet/v1/cni_service_pb.ts";
-import { lower } from "../../cli/pod-view.ts";
+import { lower } from "../../cli/views/pod-view.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { Machine } from "../lab/lab.ts";
 import { until } from "../lab/until.ts";

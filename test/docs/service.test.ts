@@ -4,7 +4,7 @@ import path from "node:path";
 import { promisify } from "node:util";
 import test from "ava";
 import { jailCapabilities } from "../../hypervisor/jail/capabilities.ts";
-import { findProgram } from "../../linux/command.ts";
+import { findProgram } from "../../linux/processes/command.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
 const unit = path.join(top, "daemon/podnetd.service");

@@ -3,7 +3,7 @@ import test from "ava";
 import { command } from "../../guest-init/protocol/codes.ts";
 import type { ObservedGuest } from "../../guest-init/protocol/configure.ts";
 import { parseObservedGuest } from "../../guest-init/protocol/extension-messages.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { AgentHost } from "../lab/agent-host.ts";
 import { FrameTap } from "../lab/frame-tap.ts";
 import { ownNetns } from "../lab/netns.ts";

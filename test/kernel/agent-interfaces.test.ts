@@ -1,6 +1,6 @@
 import test from "ava";
 import { command } from "../../guest-init/protocol/codes.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { AgentHost } from "../lab/agent-host.ts";
 import { ownNetns } from "../lab/netns.ts";
 

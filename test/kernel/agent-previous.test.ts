@@ -4,7 +4,7 @@ import { command } from "../../guest-init/protocol/codes.ts";
 import { encodeTtyFrame, TtyDecoder } from "../../guest-init/protocol/tty-frame.ts";
 import { parseProcessEvent } from "../../guest-init/protocol/process-messages.ts";
 import { parseHelloReply } from "../../guest-init/protocol/extension-messages.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { AgentHost } from "../lab/agent-host.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { recordedFrames, recordedProcesses } from "../lab/recorded-frames.ts";

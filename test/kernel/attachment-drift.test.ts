@@ -1,5 +1,5 @@
 import test from "ava";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import type { AttachmentFragment } from "../../network/containers/desired.ts";
 import { onlyLook } from "../../network/bridge/inspect.ts";
 import { AttachmentSite } from "../lab/attachment-site.ts";

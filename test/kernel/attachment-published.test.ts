@@ -1,6 +1,6 @@
 import test from "ava";
 import type { Ip } from "../../core/address.ts";
-import { Conntrack } from "../../linux/conntrack.ts";
+import { Conntrack } from "../../linux/conntrack/conntrack.ts";
 import type { AttachmentFragment } from "../../network/containers/desired.ts";
 import { hostPart } from "../../network/containers/host-part.ts";
 import { onlyLook } from "../../network/bridge/inspect.ts";

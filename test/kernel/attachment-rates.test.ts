@@ -1,7 +1,7 @@
 import test from "ava";
 import type { Cidr, Ip } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import type { AttachmentFragment } from "../../network/containers/desired.ts";
 import { AttachmentSite } from "../lab/attachment-site.ts";
 import { ip } from "../lab/network.ts";

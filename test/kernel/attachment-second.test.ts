@@ -6,7 +6,7 @@ import test from "ava";
 import { onlyLook } from "../../network/bridge/inspect.ts";
 import { AttachmentSite } from "../lab/attachment-site.ts";
 import { ip } from "../lab/network.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 
 const { signal } = new AbortController();
 const flows = 40;

@@ -7,7 +7,7 @@ import { parseIp, parseIpPrefix, parseCidr, parseUnicastMac } from "../../core/a
 import type { ExecEvent, ExecSession } from "../../guest-init/channel/guest.ts";
 import { type GuestSession, openGuest } from "../../guest-init/channel/session.ts";
 import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { SerialRelay } from "../peers/serial-relay.ts";
 

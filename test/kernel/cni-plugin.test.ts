@@ -15,7 +15,7 @@ import { text } from "node:stream/consumers";
 import test, { type ExecutionContext } from "ava";
 import { parseExchange } from "../../cni/protocol/exchange.ts";
 import { parsePending } from "../../cni/protocol/pending.ts";
-import { bootMoment } from "../../linux/boot-moment.ts";
+import { bootMoment } from "../../linux/processes/boot-moment.ts";
 
 const program = path.resolve(import.meta.dirname, "../../build/cni-plugin/podnet-cni");
 

@@ -5,9 +5,9 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import test from "ava";
 import { type Ip, ipToBytes } from "../../core/address.ts";
-import { Conntrack } from "../../linux/conntrack.ts";
-import { NetlinkSocket } from "../../linux/netlink-socket.ts";
-import { unshareNetns } from "../../linux/netns.ts";
+import { Conntrack } from "../../linux/conntrack/conntrack.ts";
+import { NetlinkSocket } from "../../linux/netlink/netlink-socket.ts";
+import { unshareNetns } from "../../linux/namespaces/netns.ts";
 import { encodeMessage } from "../../linux/rtnetlink/message.ts";
 import { Writer } from "../../linux/rtnetlink/writer.ts";
 import { ownNetns } from "../lab/netns.ts";

@@ -4,7 +4,7 @@ import type { Ip } from "../../core/address.ts";
 import type { IfName, PodId, PodName } from "../../core/names.ts";
 import { DriftWatch } from "../../daemon/drift/drift.ts";
 import type { RunningPort } from "../../daemon/drift/parts.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { openLog } from "../../linux/log.ts";
 import type { PodFragment } from "../../network/model/desired.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";

@@ -1,9 +1,9 @@
 import test from "ava";
 import { type Cidr, type Ip, type IpPrefix, macFromRandom } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
-import { openNftables } from "../../linux/libnftables.ts";
-import { openGenerationCounter } from "../../linux/nftables-generation.ts";
+import { run } from "../../linux/processes/command.ts";
+import { openNftables } from "../../linux/nftables/libnftables.ts";
+import { openGenerationCounter } from "../../linux/nftables/nftables-generation.ts";
 import { changesText } from "../../network/bridge/change-text.ts";
 import type {
   NetworkFragment,

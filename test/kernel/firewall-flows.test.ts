@@ -1,6 +1,6 @@
 import test from "ava";
 import type { Ip } from "../../core/address.ts";
-import { Conntrack } from "../../linux/conntrack.ts";
+import { Conntrack } from "../../linux/conntrack/conntrack.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
   dualNetwork,

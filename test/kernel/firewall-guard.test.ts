@@ -2,7 +2,7 @@ import test from "ava";
 import type { Cidr, Ip, IpPrefix } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import { writeSysctl } from "../../linux/sysctl.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import { changesText } from "../../network/bridge/change-text.ts";
 import {
   fdbMaxLearned,

@@ -1,6 +1,6 @@
 import test from "ava";
 import type { Ip } from "../../core/address.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { readSysctl } from "../../linux/sysctl.ts";
 import type { IptablesPrograms } from "../../network/kernel/iptables-programs.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";

@@ -2,7 +2,7 @@ import test from "ava";
 import type { IpPrefix } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import { type Variant, variants } from "../../network/model/rules.ts";

@@ -1,6 +1,6 @@
 import test from "ava";
 import type { Cidr } from "../../core/address.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
   bridgeNf,

@@ -1,5 +1,5 @@
 import test from "ava";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import {
   dualNetwork,
   dualPod,

@@ -2,7 +2,7 @@ import { rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import type { PublishedDesired } from "../../network/model/desired.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { type HostNetwork } from "../../network/bridge/host-network.ts";

@@ -4,7 +4,7 @@
  */
 import test from "ava";
 import type { Cidr, Ip } from "../../core/address.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { changesText } from "../../network/bridge/change-text.ts";
 import type { NetworkFragment, PodFragment } from "../../network/model/desired.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";

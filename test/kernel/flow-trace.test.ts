@@ -8,7 +8,7 @@ import type { IfName } from "../../core/names.ts";
 import type { AttachmentPlan } from "../../daemon/containers/attachment-plan.ts";
 import { liveTraceOf, traceLive, type TracedPacket } from "../../daemon/trace/live.ts";
 import { containerSender } from "../../daemon/trace/sender.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { usualRelayPort } from "../../network/firewall/policed.ts";
 import { compile, type Decisions } from "../../policy/compile.ts";
 import { readPolicy } from "../../policy/read-policy.ts";

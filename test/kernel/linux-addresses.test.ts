@@ -8,9 +8,9 @@ import {
   parseIpPrefix,
   parseMac,
 } from "../../core/address.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import { ownNetns } from "../lab/netns.ts";
 
 let net: Rtnetlink;

@@ -1,8 +1,8 @@
 import test from "ava";
 import { readlinkSync } from "node:fs";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { kernelHasLinkKind, kernelHasXfrm } from "../../linux/kernel-features.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import { refuseBackend } from "../../daemon/overlays/lease/refuse-backend.ts";
 import { ownNetns } from "../lab/netns.ts";
 

@@ -1,10 +1,10 @@
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import path from "node:path";
 import test from "ava";
-import { run } from "../../linux/command.ts";
-import { openNftables } from "../../linux/libnftables.ts";
-import { nftablesGeneration } from "../../linux/nftables-generation.ts";
-import { unshareNetns } from "../../linux/netns.ts";
+import { run } from "../../linux/processes/command.ts";
+import { openNftables } from "../../linux/nftables/libnftables.ts";
+import { nftablesGeneration } from "../../linux/nftables/nftables-generation.ts";
+import { unshareNetns } from "../../linux/namespaces/netns.ts";
 import { ownNetns } from "../lab/netns.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");

@@ -2,9 +2,9 @@ import { closeSync, openSync } from "node:fs";
 import test from "ava";
 import { parseIp, parseMac } from "../../core/address.ts";
 import { parseIfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
-import type { Link } from "../../linux/rtnetlink/link.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { run } from "../../linux/processes/command.ts";
+import type { Link } from "../../linux/rtnetlink/links/link.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import { openTap } from "../../linux/tun.ts";
 import { ownNetns } from "../lab/netns.ts";
 

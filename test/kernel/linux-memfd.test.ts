@@ -1,6 +1,6 @@
 import { closeSync, ftruncateSync, openSync, readFileSync, readSync, writeSync } from "node:fs";
 import test from "ava";
-import { openMemfd } from "../../linux/memfd.ts";
+import { openMemfd } from "../../linux/files/memfd.ts";
 
 const path = (fd: number): string => `/proc/self/fd/${fd}`;
 

@@ -1,8 +1,8 @@
 import { closeSync, mkdirSync, openSync, readdirSync, readlinkSync, writeFileSync } from "node:fs";
 import test from "ava";
-import { run } from "../../linux/command.ts";
-import { NetworkNamespace } from "../../linux/namespace.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { run } from "../../linux/processes/command.ts";
+import { NetworkNamespace } from "../../linux/namespaces/namespace.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip } from "../lab/network.ts";
 

@@ -2,10 +2,10 @@ import { writeSync } from "node:fs";
 import test from "ava";
 import { parseIfName } from "../../core/names.ts";
 import { tapCounters } from "../../daemon/traffic/counters.ts";
-import { run } from "../../linux/command.ts";
-import type { Frame } from "../../linux/packet-socket.ts";
-import { PacketStream } from "../../linux/packet-stream.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { run } from "../../linux/processes/command.ts";
+import type { Frame } from "../../linux/packets/packet-socket.ts";
+import { PacketStream } from "../../linux/packets/packet-stream.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import { openTap } from "../../linux/tun.ts";
 import { ownNetns } from "../lab/netns.ts";
 

@@ -1,18 +1,18 @@
 import { readdirSync } from "node:fs";
 import test from "ava";
 import { parseCidr, parseIp, parseIpPrefix } from "../../core/address.ts";
-import { run } from "../../linux/command.ts";
-import { RtnetlinkExchange } from "../../linux/rtnetlink-exchange.ts";
-import { type RtnetlinkWatch, watchRtnetlink } from "../../linux/rtnetlink-events.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
-import { withNetns } from "../../linux/netns.ts";
+import { run } from "../../linux/processes/command.ts";
+import { RtnetlinkExchange } from "../../linux/netlink/rtnetlink-exchange.ts";
+import { type RtnetlinkWatch, watchRtnetlink } from "../../linux/netlink/rtnetlink-events.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
+import { withNetns } from "../../linux/namespaces/netns.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
 import {
   changeLink,
   deleteLink,
   getLinks,
   newBridge,
-} from "../../linux/rtnetlink/link-requests.ts";
+} from "../../linux/rtnetlink/links/link-requests.ts";
 import { ownNetns } from "../lab/netns.ts";
 
 let net: Rtnetlink;
@@ -167,7 +167,7 @@ test.serial("what cannot be opened leaves nothing open", async (t) => {
   // Another process, whose few descriptors this can use up.
   const script = `
     import { closeSync, openSync } from "node:fs";
-    import { Rtnetlink } from "./linux/rtnetlink-socket.ts";
+    import { Rtnetlink } from "./linux/netlink/rtnetlink-socket.ts";
     const room = () => {
       const open = [];
       try { for (;;) open.push(openSync("/dev/null", "r")); } catch {}

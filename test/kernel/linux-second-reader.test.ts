@@ -18,8 +18,8 @@ import {
   parseMac,
 } from "../../core/address.ts";
 import { parseIfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { run } from "../../linux/processes/command.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import { writeSysctl } from "../../linux/sysctl.ts";
 import { openTap } from "../../linux/tun.ts";
 import { ownNetns } from "../lab/netns.ts";

@@ -1,8 +1,8 @@
 import { closeSync, existsSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import test from "ava";
 import { parseIfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
-import { withNetns } from "../../linux/netns.ts";
+import { run } from "../../linux/processes/command.ts";
+import { withNetns } from "../../linux/namespaces/netns.ts";
 import { readSysctl, writeSysctl } from "../../linux/sysctl.ts";
 import { openKeptTap, openTap } from "../../linux/tun.ts";
 import { ownNetns } from "../lab/netns.ts";

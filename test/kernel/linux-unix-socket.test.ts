@@ -18,7 +18,7 @@ import {
   listenPath,
   maxSocketPath,
   peerCredentials,
-} from "../../linux/unix-socket.ts";
+} from "../../linux/sockets/unix-socket.ts";
 
 /** A directory whose sockets' paths exceed sun_path; removed with the test. */
 function deepDirectory(t: ExecutionContext): string {

@@ -7,7 +7,7 @@ import { decode, encode } from "dns-packet";
 import type { Ip } from "../../core/address.ts";
 import { Forwarder } from "../../daemon/dns/forward.ts";
 import { readQuery } from "../../daemon/dns/query.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 
 const address = "127.0.0.77" as Ip;
 let server: ChildProcess;

@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import test from "ava";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip } from "../lab/network.ts";
 

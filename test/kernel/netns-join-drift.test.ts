@@ -1,6 +1,6 @@
 import test from "ava";
 import type { IfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { deviationText } from "../../network/model/deviation.ts";
 import { type Inspection, onlyLook } from "../../network/bridge/inspect.ts";
 import { joinNamespace, leaveNamespace } from "../../network/tc-redirect/redirect.ts";

@@ -4,7 +4,7 @@ import { readdirSync } from "node:fs";
 import test from "ava";
 import type { Cidr, Ip } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
-import { withNetns } from "../../linux/netns.ts";
+import { withNetns } from "../../linux/namespaces/netns.ts";
 import { openTap, type Tap } from "../../linux/tun.ts";
 import { joinNamespace, leaveNamespace } from "../../network/tc-redirect/redirect.ts";
 import type { TakenOver } from "../../network/tc-redirect/adopted.ts";

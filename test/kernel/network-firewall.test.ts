@@ -2,7 +2,7 @@ import test from "ava";
 import type { Cidr, IpPrefix } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import type { Change } from "../../network/model/change.ts";
 import type { NetworkFragment } from "../../network/model/desired.ts";
 import {

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import type { IfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { readSysctl } from "../../linux/sysctl.ts";
 import { openTap, type Tap } from "../../linux/tun.ts";
 import type { NetworkFragment, PodFragment } from "../../network/model/desired.ts";

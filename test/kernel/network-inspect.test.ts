@@ -3,8 +3,8 @@ import type { Deviation } from "../../network/model/deviation.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import { onlyLook } from "../../network/bridge/inspect.ts";
-import { nftablesGeneration, parseGeneration } from "../../linux/nftables-generation.ts";
-import { run } from "../../linux/command.ts";
+import { nftablesGeneration, parseGeneration } from "../../linux/nftables/nftables-generation.ts";
+import { run } from "../../linux/processes/command.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip, networkFragment, podFragment } from "../lab/network.ts";
 

@@ -1,8 +1,8 @@
 import test from "ava";
 import type { IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
-import { unshareNetns } from "../../linux/netns.ts";
+import { run } from "../../linux/processes/command.ts";
+import { unshareNetns } from "../../linux/namespaces/netns.ts";
 import type { PodFragment, PortDesired } from "../../network/model/desired.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { changesText } from "../../network/bridge/change-text.ts";

@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import test, { type ExecutionContext } from "ava";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { writeSysctl } from "../../linux/sysctl.ts";
 import type { NetworkFragment } from "../../network/model/desired.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";

@@ -13,9 +13,9 @@ import { Resolver, type ResolverCounts, type ResolverParts } from "../../daemon/
 import { Turns } from "../../daemon/dns/turns.ts";
 import { HeldPorts } from "../../daemon/published/held-ports.ts";
 import type { HolderId } from "../../daemon/store/holder.ts";
-import { run } from "../../linux/command.ts";
-import { resetConnection } from "../../linux/reset-connection.ts";
-import { PacketStream } from "../../linux/packet-stream.ts";
+import { run } from "../../linux/processes/command.ts";
+import { resetConnection } from "../../linux/sockets/reset-connection.ts";
+import { PacketStream } from "../../linux/packets/packet-stream.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { runSeed } from "../fuzz/engine/random.ts";
 import { oddFrame, type Oddities } from "../lab/odd-frames.ts";

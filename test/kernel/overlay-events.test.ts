@@ -1,8 +1,8 @@
 import test from "ava";
 import type { OverlayDesired } from "../../network/model/overlay.ts";
-import { withNetns } from "../../linux/netns.ts";
+import { withNetns } from "../../linux/namespaces/netns.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
-import { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
+import { watchRtnetlink } from "../../linux/netlink/rtnetlink-events.ts";
 import { followDelta, openOverlayHosts, type OverlayHost, overlayOf } from "../lab/overlay.ts";
 import { until } from "../lab/until.ts";
 

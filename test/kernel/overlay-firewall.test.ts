@@ -1,6 +1,6 @@
 import test from "ava";
 import { parseCidr, parseIp, parseIpPrefix } from "../../core/address.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { changesText } from "../../network/bridge/change-text.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { type HostNetwork } from "../../network/bridge/host-network.ts";

@@ -7,10 +7,10 @@ import {
   probeChecksum,
   probePath,
 } from "../../daemon/overlays/probes/tunnel-probes.ts";
-import { EchoSocket } from "../../linux/echo-socket.ts";
+import { EchoSocket } from "../../linux/sockets/echo-socket.ts";
 import { leaveChecksums, leavesChecksums } from "../../linux/ethtool.ts";
-import { withNetns } from "../../linux/netns.ts";
-import { isDatagramRefused } from "../../linux/refused-datagram.ts";
+import { withNetns } from "../../linux/namespaces/netns.ts";
+import { isDatagramRefused } from "../../linux/sockets/refused-datagram.ts";
 import { overlayChangeText } from "../../network/overlay/change.ts";
 import type { OverlayDesired } from "../../network/model/overlay.ts";
 import { openOverlayHosts, type OverlayHost, overlayOf, vxlan } from "../lab/overlay.ts";

@@ -7,7 +7,7 @@ import { LocalEndpoint } from "../../daemon/overlays/local-endpoint.ts";
 import { makeDesired, makeShape } from "../../daemon/overlays/kernel/make-desired.ts";
 import { OverlayMemory } from "../../daemon/overlays/records/overlay-memory.ts";
 import { Database } from "../../daemon/store/database.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { openLog } from "../../linux/log.ts";
 import { Overlays } from "../../network/overlay/overlays.ts";
 import type { Host } from "../../overlay/claim.ts";

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import path from "node:path";
 import type { Readable } from "node:stream";
 import test from "ava";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { overlayChangeText } from "../../network/overlay/change.ts";
 import type { OverlayDesired } from "../../network/model/overlay.ts";
 import type { Counters } from "../../network/overlay/udp/counters.ts";

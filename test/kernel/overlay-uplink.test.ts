@@ -1,8 +1,8 @@
 import test from "ava";
 import { parseIp } from "../../core/address.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import type { PodnetError } from "../../core/errors.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import type { InterfaceChoice } from "../../daemon/config/overlay.ts";
 import type { Uplink } from "../../daemon/overlays/kernel/choose-uplink.ts";
 import { UplinkFollower } from "../../daemon/overlays/kernel/follow-uplink.ts";

@@ -7,7 +7,7 @@ import { parseIp } from "../../core/address.ts";
 import type { PodId } from "../../core/names.ts";
 import type { PublishedPlan } from "../../daemon/published/published-plan.ts";
 import { HeldPorts } from "../../daemon/published/held-ports.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { sockets } from "../lab/inventory.ts";
 import { ownNetns } from "../lab/netns.ts";
 
@@ -343,7 +343,7 @@ test.serial(
     await using _pod = await listen(80, (socket) => socket.end("in"));
     const server = await udp(podIp, 53);
     const outside = "10.55.0.1";
-    const { run } = await import("../../linux/command.ts");
+    const { run } = await import("../../linux/processes/command.ts");
     await run(["ip", "address", "add", `${outside}/32`, "dev", "lo"]);
     t.is(await refusal(dial(8080, outside)), "ECONNRESET");
     const foreign = await udp(outside);

@@ -9,10 +9,10 @@ import type { PodId } from "../../core/names.ts";
 import type { PublishedPlan } from "../../daemon/published/published-plan.ts";
 import { HeldPorts } from "../../daemon/published/held-ports.ts";
 import { refuseBusy } from "../../daemon/published/hold-error.ts";
-import { run } from "../../linux/command.ts";
-import { boundSockets, holderOf } from "../../linux/listeners.ts";
-import { tcpListeners } from "../../linux/tcp-listeners.ts";
-import { isLocalAddress } from "../../linux/local-address.ts";
+import { run } from "../../linux/processes/command.ts";
+import { boundSockets, holderOf } from "../../linux/sockets/listeners.ts";
+import { tcpListeners } from "../../linux/sockets/tcp-listeners.ts";
+import { isLocalAddress } from "../../linux/sockets/local-address.ts";
 import { ownNetns } from "../lab/netns.ts";
 
 test.before(async () => {

@@ -1,7 +1,7 @@
 import test from "ava";
 import type { IfName } from "../../core/names.ts";
-import { newOfKind } from "../../linux/rtnetlink/link-requests.ts";
-import { Rtnetlink } from "../../linux/rtnetlink-socket.ts";
+import { newOfKind } from "../../linux/rtnetlink/links/link-requests.ts";
+import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import type { PortRates } from "../../network/model/rates.ts";
 import { dualNetwork, dualPod, FirewallSite } from "../lab/firewall-site.ts";
 

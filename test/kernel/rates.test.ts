@@ -1,5 +1,5 @@
 import test from "ava";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import type { PortRates } from "../../network/model/rates.ts";
 import { AttachmentSite } from "../lab/attachment-site.ts";
 import { measure } from "../lab/iperf.ts";

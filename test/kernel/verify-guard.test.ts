@@ -9,7 +9,7 @@ import { compareGuard } from "../../daemon/verify/compare-guard.ts";
 import { compareLimits } from "../../daemon/verify/compare-limits.ts";
 import { hearGuard } from "../../daemon/verify/query-guard-source.ts";
 import { queryHostSource } from "../../daemon/verify/query-host-source.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import type { PodFragment } from "../../network/model/desired.ts";
 import { compile, type Decisions } from "../../policy/compile.ts";
 import { readPolicy } from "../../policy/read-policy.ts";

@@ -9,7 +9,7 @@ import type { PublishedPlan } from "../../daemon/published/published-plan.ts";
 import type { Check } from "../../daemon/verify/check.ts";
 import { compareRules } from "../../daemon/verify/compare-ports.ts";
 import { hearPorts, hearRules } from "../../daemon/verify/query-port-sources.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import { ownNetns } from "../lab/netns.ts";

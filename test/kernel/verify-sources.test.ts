@@ -14,7 +14,7 @@ import { expectedInterfaces } from "../../daemon/verify/expectation.ts";
 import { queryHostSource } from "../../daemon/verify/query-host-source.ts";
 import { queryVmSource, verifyPod } from "../../daemon/verify/verify-pod.ts";
 import { vmSockets } from "../../hypervisor/driver.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { type NetworkFragment, portGroup } from "../../network/model/desired.ts";
 import { ownNetns } from "../lab/netns.ts";
 

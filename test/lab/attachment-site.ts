@@ -1,7 +1,7 @@
 import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
-import { unshareNetns } from "../../linux/netns.ts";
+import { run } from "../../linux/processes/command.ts";
+import { unshareNetns } from "../../linux/namespaces/netns.ts";
 import { Attachments } from "../../network/containers/attachments.ts";
 import type { AttachmentFragment } from "../../network/containers/desired.ts";
 import { type AttachmentKernel, openAttachmentKernel } from "../../network/containers/kernel.ts";

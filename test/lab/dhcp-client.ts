@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 
 /**
  * systemd-networkd as a stock cloud image has it, for one namespace: DHCPv4, router advertisements,

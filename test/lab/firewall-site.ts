@@ -2,7 +2,7 @@ import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { type Cidr, type Ip, type IpPrefix, type Mac, parseIp } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { writeSysctl } from "../../linux/sysctl.ts";
 import type {
   NetworkFragment,

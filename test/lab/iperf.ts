@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 
 /** One measurement between two namespaces; `undefined` as a namespace is the caller's. */
 export interface Measurement {

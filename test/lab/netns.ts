@@ -1,5 +1,5 @@
-import { unshareNetns } from "../../linux/netns.ts";
-import { run } from "../../linux/command.ts";
+import { unshareNetns } from "../../linux/namespaces/netns.ts";
+import { run } from "../../linux/processes/command.ts";
 
 /**
  * Moves this test file's process into a network namespace of its own, with `lo` up. Commands

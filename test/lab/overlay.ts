@@ -2,8 +2,8 @@ import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { parseCidr, parseIp, parseMac } from "../../core/address.ts";
 import { parseIfName } from "../../core/names.ts";
-import { run } from "../../linux/command.ts";
-import { withNetns } from "../../linux/netns.ts";
+import { run } from "../../linux/processes/command.ts";
+import { withNetns } from "../../linux/namespaces/netns.ts";
 import {
   type OverlayDelta,
   type OverlayDesired,

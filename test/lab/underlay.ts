@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { type Machine, machine } from "./lab.ts";
 
 const exec = promisify(execFile);

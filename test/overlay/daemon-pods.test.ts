@@ -3,7 +3,7 @@ import test from "ava";
 import { connectPodnet, type Podnet } from "../../api/client.ts";
 import { OverlayPhase } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
-import { stateName } from "../../cli/pod-view.ts";
+import { stateName } from "../../cli/views/pod-view.ts";
 import { type HostsLab, openHosts } from "../lab/hosts.ts";
 import type { OverlayLabHost } from "../lab/overlay-host.ts";
 import { until } from "../lab/until.ts";

@@ -4,7 +4,7 @@ import type { Readable } from "node:stream";
 import { setTimeout } from "node:timers/promises";
 import test from "ava";
 import { connectPodnet } from "../../api/client.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import type { EtcdMember } from "../lab/etcd-member.ts";
 import { type HostsLab, meet, openHosts, reaches } from "../lab/hosts.ts";
 import type { Machine } from "../lab/lab.ts";

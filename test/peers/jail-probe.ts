@@ -3,7 +3,7 @@ import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Readable } from "node:stream";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
 import { jailArgv } from "../../hypervisor/jail/argv.ts";
 import { makeCgroups } from "../../hypervisor/jail/cgroup.ts";

@@ -1,5 +1,5 @@
 import type { PodSpec } from "../../api/pod-spec.ts";
-import type { CreateSpec } from "../../api/validate.ts";
+import type { CreateSpec } from "../../api/validate/validate.ts";
 import type { Ip } from "../../core/address.ts";
 import type { NetworkName, PodName } from "../../core/names.ts";
 import { Changes } from "./changes.ts";

@@ -1,7 +1,7 @@
 import type { NetworkSpec } from "../../api/network-spec.ts";
 import type { PortSpec } from "../../api/pod-spec.ts";
 import type { LimitsChange } from "../../core/rate-limits.ts";
-import type { InterfaceChange } from "../../api/validate-interface-change.ts";
+import type { InterfaceChange } from "../../api/validate/interface-change.ts";
 import type { Ip, IpPrefix } from "../../core/address.ts";
 import type { IfName, NetworkName } from "../../core/names.ts";
 import type { Simulation } from "./simulation.ts";

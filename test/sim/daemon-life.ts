@@ -5,7 +5,7 @@ import { watchEffects } from "../../core/effect.ts";
 import { type Node, type NodeParts, openNode } from "../../daemon/main/node.ts";
 import { Database } from "../../daemon/store/database.ts";
 import type { RtnetlinkEvent } from "../../linux/rtnetlink/event.ts";
-import type { watchRtnetlink } from "../../linux/rtnetlink-events.ts";
+import type { watchRtnetlink } from "../../linux/netlink/rtnetlink-events.ts";
 import { driverDoor } from "./driver-door.ts";
 import { guestDoor } from "./guest-door.ts";
 import { HostSockets } from "./host-sockets.ts";

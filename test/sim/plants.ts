@@ -2,7 +2,7 @@ import { TeardownQueue } from "../../daemon/containers/teardown-queue.ts";
 import { KeyedLock } from "../../daemon/reconcile/keyed-lock.ts";
 import type { NodeParts } from "../../daemon/main/node.ts";
 import type { AttachmentKernel } from "../../network/containers/kernel.ts";
-import type { Nftables } from "../../linux/libnftables.ts";
+import type { Nftables } from "../../linux/nftables/libnftables.ts";
 import type { Plant } from "./daemon-life.ts";
 
 /** Faults put in on purpose: each takes one thing out of what undoes. */

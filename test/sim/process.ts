@@ -22,8 +22,8 @@ export class Halted extends Error {
 }
 
 /**
- * Longest that anything without a deadline hangs; `linux/command` ends a program after half
- * of it.
+ * Longest that anything without a deadline hangs; `linux/processes/command` ends a program after
+ * half of it.
  */
 const hangMs = 30_000;
 

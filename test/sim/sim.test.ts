@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import test from "ava";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { plants } from "./plants.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");

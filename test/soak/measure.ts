@@ -1,6 +1,6 @@
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { residentKib } from "../../linux/proc.ts";
+import { residentKib } from "../../linux/processes/proc.ts";
 
 /** Cycles by the hundred and thousand instead of a few. */
 export const complete = process.env["PODNET_TEST_FULL"] === "1";

@@ -3,7 +3,7 @@ import { openTap } from "../../linux/tun.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { difference, ip, networkFragment, podFragment } from "../lab/network.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { openRig } from "../vm/daemon-rig.ts";
 import { debianGuest, never, nicPlan, rig } from "../vm/hypervisor-rig.ts";
 import { heldBytes } from "./collect.ts";

@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import { closeSync } from "node:fs";
-import { descriptorOf } from "../../linux/unix-socket.ts";
+import { descriptorOf } from "../../linux/sockets/unix-socket.ts";
 import { checkArguments, isObject, type Json } from "./arguments.ts";
 import type { Behaviour } from "./behaviour.ts";
 import { Chardev } from "./chardev.ts";

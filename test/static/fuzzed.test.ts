@@ -28,7 +28,7 @@ const elsewhere: Readonly<Record<string, string>> = {
   "hypervisor/jail/report.ts: readReport": "`parseReport` reads what it collects",
   "ipallocator/space.ts: parseIpv4":
     "test/unit/ipallocator/parts.test.ts compares it with `parseIp`",
-  "linux/regular-file.ts: readRegular": "reads a file whole; looks at none of it",
+  "linux/files/regular-file.ts: readRegular": "reads a file whole; looks at none of it",
   "linux/sysctl.ts: readSysctl": "a line of the kernel's without its end",
   "network/bridge/observe.ts: readOptional": "`readSysctl`, if there is such a setting",
 };

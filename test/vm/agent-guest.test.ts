@@ -4,7 +4,7 @@ import test from "ava";
 import { command } from "../../guest-init/protocol/codes.ts";
 import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
 import { parseObservedGuest } from "../../guest-init/protocol/extension-messages.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { openTap } from "../../linux/tun.ts";
 import { AgentPeer } from "../lab/agent-host.ts";
 import { ownNetns } from "../lab/netns.ts";

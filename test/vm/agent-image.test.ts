@@ -8,7 +8,7 @@ import path from "node:path";
 import type { Readable } from "node:stream";
 import { gunzipSync } from "node:zlib";
 import test from "ava";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 
 const build = path.resolve(import.meta.dirname, "../../build");
 const image = (name: string): string => path.join(build, "image", name);

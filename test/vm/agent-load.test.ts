@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import test, { type ExecutionContext } from "ava";
 import { command } from "../../guest-init/protocol/codes.ts";
 import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { openTap } from "../../linux/tun.ts";
 import { AgentPeer } from "../lab/agent-host.ts";
 import { ownNetns } from "../lab/netns.ts";

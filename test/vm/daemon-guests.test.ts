@@ -5,7 +5,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { InterfaceState, type Pod, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { WatchPodsResponse_Kind as Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { bootId } from "../../linux/proc.ts";
+import { bootId } from "../../linux/processes/proc.ts";
 import { addressOf, execIn, joinRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { type Pod, PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
-import { findProgram } from "../../linux/command.ts";
+import { findProgram } from "../../linux/processes/command.ts";
 import { standInConfig } from "../lab/standin.ts";
 import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
 

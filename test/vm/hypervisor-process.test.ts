@@ -19,7 +19,7 @@ import type { VmRecord } from "../../hypervisor/driver.ts";
 import { openQemuDriver } from "../../hypervisor/qemu/driver.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
 import { fcntl } from "../../linux/ffi/libc.ts";
-import { isSameProcess } from "../../linux/proc.ts";
+import { isSameProcess } from "../../linux/processes/proc.ts";
 import { Events, never, rig } from "./hypervisor-rig.ts";
 
 test.serial(

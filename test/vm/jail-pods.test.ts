@@ -17,7 +17,7 @@ import { DatabaseSync } from "node:sqlite";
 import test from "ava";
 import { PodState } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { PodPlan } from "../../daemon/pods/store/pod-plan.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import { findProcess } from "../../hypervisor/process/process.ts";
 import { addressOf, execIn, joinRig, type Rig } from "./daemon-rig.ts";
 import { debianGuest, never, rig as openVmRig } from "./hypervisor-rig.ts";

@@ -5,7 +5,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Podnet } from "../../api/client.ts";
 import type { ExecRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { parsePortText } from "../../api/port-text.ts";
-import { run } from "../../linux/command.ts";
+import { run } from "../../linux/processes/command.ts";
 import type { Machine } from "../lab/lab.ts";
 import { execIn, openRig, type Rig } from "./daemon-rig.ts";
 

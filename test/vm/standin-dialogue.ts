@@ -7,7 +7,7 @@ import { parseIfName } from "../../core/names.ts";
 import { type VmPlan, vmSockets } from "../../hypervisor/driver.ts";
 import { qemuArgv } from "../../hypervisor/argv/argv.ts";
 import { openTap } from "../../linux/tun.ts";
-import { connectUnix, type UnixConnection } from "../../linux/unix-socket.ts";
+import { connectUnix, type UnixConnection } from "../../linux/sockets/unix-socket.ts";
 import type { Line } from "./standin-script.ts";
 
 /** A machine started without podnet's driver, from the command line the driver would use. */

@@ -1,7 +1,7 @@
 import test from "ava";
 import type { Ip } from "../../core/address.ts";
-import { Conntrack } from "../../linux/conntrack.ts";
-import { withNetns } from "../../linux/netns.ts";
+import { Conntrack } from "../../linux/conntrack/conntrack.ts";
+import { withNetns } from "../../linux/namespaces/netns.ts";
 import { labAddresses } from "../lab/lab.ts";
 import { addressOf, type Rig } from "./daemon-rig.ts";
 import { portsOf } from "./ports-rig.ts";

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import test, { type ExecutionContext } from "ava";
 import { podIdFromBytes } from "../../core/names.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
-import { findProgram, run } from "../../linux/command.ts";
+import { findProgram, run } from "../../linux/processes/command.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { standInQemu } from "../lab/standin.ts";
 import { type tinyGuests, writeTinyGuest } from "../peers/tiny-guest.ts";

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { PodnetError } from "../../../core/errors.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
 import { document, printDocument } from "../../output.ts";
-import { harmless } from "../../text.ts";
+import { harmless } from "../../views/text.ts";
 
 const explainExamples = `
 Examples:

@@ -8,7 +8,7 @@ import type { Context, OutputOptions } from "../../context.ts";
 import { exitCodes } from "../../exit-codes.ts";
 import { document, printDocument, toPlain } from "../../output.ts";
 import { parseCount, parseDuration } from "../../parse.ts";
-import { harmless, table } from "../../text.ts";
+import { harmless, table } from "../../views/text.ts";
 
 /** The flags of `trace --live`. */
 export interface LiveOptions extends OutputOptions {

@@ -5,7 +5,7 @@ import {
 } from "../../../api/gen/podnet/v1/policy_service_pb.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
 import { document, printDocument, toPlain } from "../../output.ts";
-import { harmless, table } from "../../text.ts";
+import { harmless, table } from "../../views/text.ts";
 import { addApply } from "./apply.ts";
 import { addExplain } from "./explain.ts";
 import { addLearn } from "./learn.ts";

@@ -1,7 +1,7 @@
 import { type Policy, PolicySchema } from "../../../api/gen/podnet/v1/policy_service_pb.ts";
 import type { Context, OutputOptions } from "../../context.ts";
 import { document, printDocument, toPlain } from "../../output.ts";
-import { harmless, table } from "../../text.ts";
+import { harmless, table } from "../../views/text.ts";
 
 /** Prints policies with the pods that have them. */
 export async function printPolicies(

@@ -6,7 +6,7 @@ import {
 } from "../../../api/gen/podnet/v1/policy_service_pb.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
 import { document, printDocument, toPlain } from "../../output.ts";
-import { harmless } from "../../text.ts";
+import { harmless } from "../../views/text.ts";
 
 const tailExamples = `
 The last 64 verdicts of each pod come first. A pod that is denied much is shown in part; podnet guard

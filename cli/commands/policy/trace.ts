@@ -10,7 +10,7 @@ import {
 } from "../../../api/gen/podnet/v1/cni_service_pb.ts";
 import { addOutput, type Context, withPodnet } from "../../context.ts";
 import { document, printDocument, toPlain } from "../../output.ts";
-import { harmless, table } from "../../text.ts";
+import { harmless, table } from "../../views/text.ts";
 import { usage } from "../../usage.ts";
 import { boundsOf, type LiveOptions, printLive } from "./live-trace.ts";
 

@@ -13,7 +13,7 @@ import {
 } from "@connectrpc/connect-node";
 import type { UniversalHandler } from "@connectrpc/connect/protocol";
 import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
-import { checkedBody } from "../../../api/checked-body.ts";
+import { checkedBody } from "../../../api/validate/checked-body.ts";
 import { connectCodes, toConnectError } from "../../../api/codes.ts";
 import { shownAnswers } from "../../../api/shown-answers.ts";
 import { PodnetError, toPodnetError } from "../../../core/errors.ts";

@@ -1,5 +1,5 @@
 import type { HandlerContext } from "@connectrpc/connect";
-import { tooLarge } from "../../../api/checked-body.ts";
+import { tooLarge } from "../../../api/validate/checked-body.ts";
 import { limitsOf } from "../../../api/request-limits.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";

@@ -1,8 +1,8 @@
 import { create } from "@bufbuild/protobuf";
 import { PublishedPortSchema } from "../../../api/gen/podnet/v1/pod_spec_pb.ts";
 import type { PortSpec } from "../../../api/pod-spec.ts";
-import { validateLabels } from "../../../api/validate.ts";
-import { validatePorts } from "../../../api/validate-ports.ts";
+import { validateLabels } from "../../../api/validate/validate.ts";
+import { validatePorts } from "../../../api/validate/ports.ts";
 import { kubernetesPod } from "../../../cni/protocol/args.ts";
 import { type CniPort, parseWantedIp } from "../../../cni/protocol/capabilities.ts";
 import { read } from "../../../cni/protocol/json.ts";

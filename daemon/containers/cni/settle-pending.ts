@@ -10,8 +10,8 @@ import {
 import { parseRequest } from "../../../cni/protocol/request-read.ts";
 import { bodyLimit } from "../../../cni/protocol/exchange.ts";
 import type { Log } from "../../../linux/log.ts";
-import { bootId } from "../../../linux/proc.ts";
-import { readRegular } from "../../../linux/regular-file.ts";
+import { bootId } from "../../../linux/processes/proc.ts";
+import { readRegular } from "../../../linux/files/regular-file.ts";
 import { isDamagedAttachment } from "../attachment-rows.ts";
 import type { Attachments } from "../attachments.ts";
 

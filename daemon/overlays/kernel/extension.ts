@@ -1,5 +1,5 @@
 import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
-import { run } from "../../../linux/command.ts";
+import { run } from "../../../linux/processes/command.ts";
 import type { Log } from "../../../linux/log.ts";
 import type { Backend } from "../../../overlay/flannel/backend.ts";
 import type { Peer } from "../../../overlay/peers.ts";

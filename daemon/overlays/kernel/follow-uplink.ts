@@ -1,8 +1,8 @@
 import type { Family } from "../../../core/address.ts";
 import { type PodnetError, toPodnetError } from "../../../core/errors.ts";
 import { guard, guarded } from "../../../core/guard.ts";
-import { type RtnetlinkWatch, watchRtnetlink } from "../../../linux/rtnetlink-events.ts";
-import { Rtnetlink } from "../../../linux/rtnetlink-socket.ts";
+import { type RtnetlinkWatch, watchRtnetlink } from "../../../linux/netlink/rtnetlink-events.ts";
+import { Rtnetlink } from "../../../linux/netlink/rtnetlink-socket.ts";
 import type { RtnetlinkEvent } from "../../../linux/rtnetlink/event.ts";
 import type { InterfaceChoice } from "../../config/overlay.ts";
 import { chooseUplink, isDefault, sameUplink, type Uplink } from "./choose-uplink.ts";

@@ -6,9 +6,9 @@ import {
   ipToBytes,
   isLoopback,
 } from "../../../core/address.ts";
-import type { Rtnetlink } from "../../../linux/rtnetlink-socket.ts";
+import type { Rtnetlink } from "../../../linux/netlink/rtnetlink-socket.ts";
 import type { LinkAddress } from "../../../linux/rtnetlink/address.ts";
-import type { Link } from "../../../linux/rtnetlink/link.ts";
+import type { Link } from "../../../linux/rtnetlink/links/link.ts";
 import type { Route } from "../../../linux/rtnetlink/route.ts";
 import { parseOwner } from "../../../network/model/ownership.ts";
 import { type HostLink, type HostLinks, isDefault } from "./choose-uplink.ts";

@@ -14,7 +14,7 @@ import { perform } from "../../../core/effect.ts";
 import type { NetworkName } from "../../../core/names.ts";
 import { encodeUtf8 } from "../../../core/utf8.ts";
 import type { Log } from "../../../linux/log.ts";
-import { readRegular } from "../../../linux/regular-file.ts";
+import { readRegular } from "../../../linux/files/regular-file.ts";
 import { fileError } from "../../../linux/syscall-error.ts";
 import {
   type FormerSubnet,

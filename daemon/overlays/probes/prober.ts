@@ -1,6 +1,6 @@
 import type { Ip } from "../../../core/address.ts";
 import { guard, guarded } from "../../../core/guard.ts";
-import type { EchoAnswer } from "../../../linux/echo-socket.ts";
+import type { EchoAnswer } from "../../../linux/sockets/echo-socket.ts";
 
 /** The result of the last probe of a peer. */
 export interface Probe {

@@ -1,6 +1,6 @@
 import { familyOf, type Ip } from "../../../core/address.ts";
-import type { EchoAnswer, EchoOptions } from "../../../linux/echo-socket.ts";
-import type { RefusedDatagramOptions } from "../../../linux/refused-datagram.ts";
+import type { EchoAnswer, EchoOptions } from "../../../linux/sockets/echo-socket.ts";
+import type { RefusedDatagramOptions } from "../../../linux/sockets/refused-datagram.ts";
 
 export type AskEcho = (address: Ip, options: EchoOptions) => Promise<EchoAnswer>;
 export type AskRefusal = (address: Ip, options: RefusedDatagramOptions) => Promise<boolean>;

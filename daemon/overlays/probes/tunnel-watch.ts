@@ -1,9 +1,9 @@
 import { guarded } from "../../../core/guard.ts";
 import { familyOf, type Ip } from "../../../core/address.ts";
 import { toPodnetError } from "../../../core/errors.ts";
-import { EchoSocket } from "../../../linux/echo-socket.ts";
+import { EchoSocket } from "../../../linux/sockets/echo-socket.ts";
 import type { Log } from "../../../linux/log.ts";
-import { isDatagramRefused } from "../../../linux/refused-datagram.ts";
+import { isDatagramRefused } from "../../../linux/sockets/refused-datagram.ts";
 import type { BackendType } from "../../../overlay/flannel/backend.ts";
 import type { Peer } from "../../../overlay/peers.ts";
 import type { OverlayConfig } from "../../config/overlay.ts";

@@ -1,4 +1,4 @@
-import { metricOf } from "../../../api/unique-interfaces.ts";
+import { metricOf } from "../../../api/validate/unique-interfaces.ts";
 import { familyOf } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { hasAttributes } from "../../../guest-init/protocol/attributes.ts";

@@ -1,4 +1,4 @@
-import type { OwnRoute, InterfaceChange } from "../../../api/validate-interface-change.ts";
+import type { OwnRoute, InterfaceChange } from "../../../api/validate/interface-change.ts";
 import type { InterfaceSpec, PodSpec } from "../../../api/pod-spec.ts";
 import { assertNever } from "../../../core/brand.ts";
 import { PodnetError } from "../../../core/errors.ts";

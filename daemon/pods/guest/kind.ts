@@ -1,5 +1,5 @@
 import type { InterfaceSpec, PodSpec } from "../../../api/pod-spec.ts";
-import type { InterfaceChange } from "../../../api/validate-interface-change.ts";
+import type { InterfaceChange } from "../../../api/validate/interface-change.ts";
 import type { IpPrefix } from "../../../core/address.ts";
 import type { GuestIdentity, OpenGuestOptions } from "../../../guest-init/channel/guest.ts";
 import type {

@@ -1,7 +1,7 @@
 import { limited } from "../../../core/aborting.ts";
 import { assertNever } from "../../../core/brand.ts";
 import { PodnetError, toPodnetError } from "../../../core/errors.ts";
-import type { InterfaceChange } from "../../../api/validate-interface-change.ts";
+import type { InterfaceChange } from "../../../api/validate/interface-change.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { openTapOf } from "../lifecycle/actions.ts";
 import { guestOf } from "../guest/guest-of.ts";

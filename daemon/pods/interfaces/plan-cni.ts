@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import type { CniSpec } from "../../../api/pod-spec.ts";
-import { metricOf } from "../../../api/unique-interfaces.ts";
+import { metricOf } from "../../../api/validate/unique-interfaces.ts";
 import {
   type Cidr,
   contains,

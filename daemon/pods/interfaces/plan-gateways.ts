@@ -1,5 +1,5 @@
 import type { InterfaceSpec } from "../../../api/pod-spec.ts";
-import { metricOf } from "../../../api/unique-interfaces.ts";
+import { metricOf } from "../../../api/validate/unique-interfaces.ts";
 import {
   type Cidr,
   contains,

@@ -1,5 +1,5 @@
-import { metricOf } from "../../../api/unique-interfaces.ts";
-import type { OwnRoute } from "../../../api/validate-interface-change.ts";
+import { metricOf } from "../../../api/validate/unique-interfaces.ts";
+import type { OwnRoute } from "../../../api/validate/interface-change.ts";
 import { familyOf } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { GuestRoute } from "../../../guest-init/protocol/configure.ts";

@@ -2,9 +2,9 @@ import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { perform } from "../../../core/effect.ts";
-import { signalGroup } from "../../../linux/command-end.ts";
-import { bootId, isSameProcess, processStartTime } from "../../../linux/proc.ts";
-import { readRegular } from "../../../linux/regular-file.ts";
+import { signalGroup } from "../../../linux/processes/command-end.ts";
+import { bootId, isSameProcess, processStartTime } from "../../../linux/processes/proc.ts";
+import { readRegular } from "../../../linux/files/regular-file.ts";
 import { KeyedLock } from "../../reconcile/keyed-lock.ts";
 
 /**

@@ -13,8 +13,8 @@ import { isIp, parseIp } from "../../../core/address.ts";
 import { isPodnetError } from "../../../core/errors.ts";
 import { encodeUtf8 } from "../../../core/utf8.ts";
 import type { GuestDns } from "../../../guest-init/protocol/configure.ts";
-import { makeNamespace, removeNamespace } from "../../../linux/named-namespace.ts";
-import { NetworkNamespace } from "../../../linux/namespace.ts";
+import { makeNamespace, removeNamespace } from "../../../linux/namespaces/named-namespace.ts";
+import { NetworkNamespace } from "../../../linux/namespaces/namespace.ts";
 import {
   type JoinDesired,
   joinNamespace,

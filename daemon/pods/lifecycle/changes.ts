@@ -1,5 +1,5 @@
 import type { PortSpec } from "../../../api/pod-spec.ts";
-import type { InterfaceChange } from "../../../api/validate-interface-change.ts";
+import type { InterfaceChange } from "../../../api/validate/interface-change.ts";
 import type { LimitsChange } from "../../../core/rate-limits.ts";
 import type { IfName } from "../../../core/names.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";

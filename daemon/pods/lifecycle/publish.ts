@@ -1,5 +1,5 @@
 import type { PodSpec, PortSpec } from "../../../api/pod-spec.ts";
-import { checkPortCount } from "../../../api/validate-ports.ts";
+import { checkPortCount } from "../../../api/validate/ports.ts";
 import { toPodnetError } from "../../../core/errors.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { gatherPorts, type PortsWorld } from "../../published/gather-ports.ts";

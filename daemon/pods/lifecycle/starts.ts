@@ -1,4 +1,4 @@
-import type { CreateSpec } from "../../../api/validate.ts";
+import type { CreateSpec } from "../../../api/validate/validate.ts";
 import type { PodnetError } from "../../../core/errors.ts";
 import type { PodId } from "../../../core/names.ts";
 import type { KeyedLock } from "../../reconcile/keyed-lock.ts";

@@ -1,9 +1,9 @@
-import { maxInterfaces } from "../../../api/validate-interfaces.ts";
+import { maxInterfaces } from "../../../api/validate/interfaces.ts";
 import type {
   AddInterface,
   InterfaceChange,
   SetInterface,
-} from "../../../api/validate-interface-change.ts";
+} from "../../../api/validate/interface-change.ts";
 import { bareIp, type InterfaceSpec } from "../../../api/pod-spec.ts";
 import { assertNever } from "../../../core/brand.ts";
 import { type Family, familyOf, ipOf } from "../../../core/address.ts";

@@ -1,5 +1,5 @@
 import type { PodSpec } from "../../../api/pod-spec.ts";
-import type { CreateSpec } from "../../../api/validate.ts";
+import type { CreateSpec } from "../../../api/validate/validate.ts";
 import { type PodId, podIdFromBytes } from "../../../core/names.ts";
 import { podIdByName } from "../store/pods.ts";
 import { attachedMachine } from "../machine/attach.ts";

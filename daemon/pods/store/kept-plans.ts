@@ -4,7 +4,7 @@ import type { PodSpec } from "../../../api/pod-spec.ts";
 import { perform } from "../../../core/effect.ts";
 import type { PodId } from "../../../core/names.ts";
 import type { Log } from "../../../linux/log.ts";
-import { readRegular } from "../../../linux/regular-file.ts";
+import { readRegular } from "../../../linux/files/regular-file.ts";
 import type { NetworkDefinition } from "../../config/network-definition.ts";
 import { decisionsOf } from "../../store/plans-of-decisions.ts";
 import { type PodPlan, readStoredPlan } from "./pod-plan.ts";

@@ -13,7 +13,7 @@ import {
 } from "node:fs";
 import path from "node:path";
 import { PodnetError } from "../../../core/errors.ts";
-import { findProgram, run } from "../../../linux/command.ts";
+import { findProgram, run } from "../../../linux/processes/command.ts";
 import { BuildCache, keyOf, place, sha256File } from "../cache.ts";
 import { findPackages, ownPackages, packageRecord, readJson } from "../debian.ts";
 import { step } from "../report.ts";

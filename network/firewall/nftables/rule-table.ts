@@ -1,7 +1,7 @@
 import { throwIfAborted } from "../../../core/aborting.ts";
 import { isPodnetError, type PodnetError } from "../../../core/errors.ts";
-import type { Nftables } from "../../../linux/libnftables.ts";
-import type { GenerationCounter } from "../../../linux/nftables-generation.ts";
+import type { Nftables } from "../../../linux/nftables/libnftables.ts";
+import type { GenerationCounter } from "../../../linux/nftables/nftables-generation.ts";
 import type { Memory } from "../../kernel/memory.ts";
 import { mainTable, type TableModel } from "./base.ts";
 import { diffBase, isOurs, wholeChains } from "./diff.ts";

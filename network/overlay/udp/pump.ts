@@ -1,6 +1,6 @@
-import { DatagramIntake } from "../../../linux/datagram-intake.ts";
-import { DatagramOutlet } from "../../../linux/datagram-outlet.ts";
-import { takeInto, writePieces } from "../../../linux/descriptor.ts";
+import { DatagramIntake } from "../../../linux/sockets/datagram-intake.ts";
+import { DatagramOutlet } from "../../../linux/sockets/datagram-outlet.ts";
+import { takeInto, writePieces } from "../../../linux/files/descriptor.ts";
 import { NativeMemory, Vectors } from "../../../linux/native-memory.ts";
 import type { Counters } from "./counters.ts";
 import { Egress } from "./egress.ts";

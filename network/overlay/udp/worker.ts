@@ -1,6 +1,6 @@
 /** The thread of one tunnel: it waits for packets, and for word of who the peers are. */
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
-import { takeInto, Waiting } from "../../../linux/descriptor.ts";
+import { takeInto, Waiting } from "../../../linux/files/descriptor.ts";
 import { NativeMemory } from "../../../linux/native-memory.ts";
 import { noCounters, publish } from "./counters.ts";
 import { ready, type TunnelMessage, type TunnelStart } from "./messages.ts";

@@ -1,5 +1,5 @@
 import path from "node:path";
-import { run } from "../../../linux/command.ts";
+import { run } from "../../../linux/processes/command.ts";
 import { type Machine, openLab } from "../../../test/lab/lab.ts";
 import { type Call, openRunner, type Plugin, type Runner, type Took } from "./runner.ts";
 

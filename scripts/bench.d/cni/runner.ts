@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import path from "node:path";
 import { createInterface } from "node:readline";
-import { run } from "../../../linux/command.ts";
+import { run } from "../../../linux/processes/command.ts";
 import type { Machine } from "../../../test/lab/lab.ts";
 
 /** One plugin of a call, with its configuration. */

@@ -1,6 +1,6 @@
 import { connectEtcd } from "../../../etcd/client.ts";
 import type { Etcd } from "../../../etcd/etcd.ts";
-import { run } from "../../../linux/command.ts";
+import { run } from "../../../linux/processes/command.ts";
 import { type HostsLab, openHosts } from "../../../test/lab/hosts.ts";
 import type { OverlayLabHost } from "../../../test/lab/overlay-host.ts";
 import { batch } from "../../../test/lab/underlay.ts";

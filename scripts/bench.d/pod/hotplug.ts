@@ -4,7 +4,7 @@ import { parseIpPrefix, parseMac } from "../../../core/address.ts";
 import { parseIfName } from "../../../core/names.ts";
 import { openGuest } from "../../../guest-init/channel/session.ts";
 import type { NicPlan } from "../../../hypervisor/driver.ts";
-import { Rtnetlink } from "../../../linux/rtnetlink-socket.ts";
+import { Rtnetlink } from "../../../linux/netlink/rtnetlink-socket.ts";
 import { openTap } from "../../../linux/tun.ts";
 import { debianGuest, never, rig } from "../../../test/vm/hypervisor-rig.ts";
 

@@ -1,6 +1,6 @@
 import type { Cidr, IpPrefix } from "../../../core/address.ts";
 import type { IfName } from "../../../core/names.ts";
-import { run } from "../../../linux/command.ts";
+import { run } from "../../../linux/processes/command.ts";
 import type { PodFragment } from "../../../network/model/desired.ts";
 import { podMark } from "../../../network/model/ownership.ts";
 import type { Decisions } from "../../../policy/compile.ts";

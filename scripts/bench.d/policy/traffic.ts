@@ -1,4 +1,4 @@
-import { run } from "../../../linux/command.ts";
+import { run } from "../../../linux/processes/command.ts";
 import { guardTables } from "../../../network/firewall/nftables/guard-tables.ts";
 import { outsideAddress } from "../../../test/lab/firewall-site.ts";
 import { measure } from "../../../test/lab/iperf.ts";

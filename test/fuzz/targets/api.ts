@@ -19,9 +19,9 @@ import {
   validatePodRef,
   validateSignal,
   validateSize,
-} from "../../../api/validate-exec.ts";
-import { checkMtu } from "../../../api/validate-interfaces.ts";
-import { validateCreate, validateLabels } from "../../../api/validate.ts";
+} from "../../../api/validate/exec.ts";
+import { checkMtu } from "../../../api/validate/interfaces.ts";
+import { validateCreate, validateLabels } from "../../../api/validate/validate.ts";
 import { errorCodes, isPodnetError, PodnetError } from "../../../core/errors.ts";
 import type { Random } from "../engine/random.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
@@ -285,12 +285,12 @@ const jsonRequests: Target = {
 const creates: Target = {
   name: "api-create",
   files: [
-    "api/validate.ts",
-    "api/validate-interfaces.ts",
-    "api/validate-cni.ts",
-    "api/validate-routes.ts",
-    "api/validate-dns.ts",
-    "api/unicast.ts",
+    "api/validate/validate.ts",
+    "api/validate/interfaces.ts",
+    "api/validate/cni.ts",
+    "api/validate/routes.ts",
+    "api/validate/dns.ts",
+    "api/validate/unicast.ts",
     "api/fields.ts",
   ],
   seeds: [
@@ -342,7 +342,7 @@ const start = {
 };
 const execs: Target = {
   name: "api-exec",
-  files: ["api/validate-exec.ts"],
+  files: ["api/validate/exec.ts"],
   seeds: [
     start,
     { args: [] },
@@ -411,11 +411,11 @@ const binary = (value: object): Uint8Array =>
 const binaryRequests: Target = {
   name: "api-protobuf",
   files: [
-    "api/validate.ts",
-    "api/validate-interfaces.ts",
-    "api/validate-routes.ts",
-    "api/validate-dns.ts",
-    "api/unicast.ts",
+    "api/validate/validate.ts",
+    "api/validate/interfaces.ts",
+    "api/validate/routes.ts",
+    "api/validate/dns.ts",
+    "api/validate/unicast.ts",
   ],
   seeds: [
     binary(good),

@@ -11,15 +11,15 @@ import {
 } from "../../../daemon/verify/source-reports.ts";
 import { parseOptions } from "../../../guest-init/agent/options.ts";
 import { identify } from "../../../guest-init/agent/users.ts";
-import { findId } from "../../../linux/accounts.ts";
-import { parseCpuMs, parseResidentKib, parseStat } from "../../../linux/proc.ts";
+import { findId } from "../../../linux/processes/accounts.ts";
+import { parseCpuMs, parseResidentKib, parseStat } from "../../../linux/processes/proc.ts";
 import { hasVirtualisation } from "../../../hypervisor/argv/accelerator.ts";
 import { altNames } from "../../../daemon/listeners/peer.ts";
 import { missingCapabilities } from "../../../hypervisor/jail/capabilities.ts";
 import { parseCgroupMounts } from "../../../hypervisor/jail/cgroup-layout.ts";
 import { parseCpuStat, parseHeldMemory } from "../../../hypervisor/jail/cgroup-usage.ts";
 import { parseReport } from "../../../hypervisor/jail/report.ts";
-import { parseGeneration } from "../../../linux/nftables-generation.ts";
+import { parseGeneration } from "../../../linux/nftables/nftables-generation.ts";
 import { isMapped } from "../../../hypervisor/jail/uids.ts";
 import { lastLine } from "../../../hypervisor/process/run-dir.ts";
 import {
@@ -53,14 +53,14 @@ const processFiles: Target = {
   files: [
     "hypervisor/argv/accelerator.ts",
     "daemon/main/preflight.ts",
-    "linux/proc.ts",
-    "linux/accounts.ts",
+    "linux/processes/proc.ts",
+    "linux/processes/accounts.ts",
     "hypervisor/jail/uids.ts",
     "hypervisor/jail/capabilities.ts",
     "hypervisor/jail/cgroup-layout.ts",
     "hypervisor/jail/cgroup-usage.ts",
     "hypervisor/jail/report.ts",
-    "linux/nftables-generation.ts",
+    "linux/nftables/nftables-generation.ts",
     "daemon/listeners/peer.ts",
   ],
   only: [

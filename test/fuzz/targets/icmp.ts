@@ -1,5 +1,5 @@
 import { isIp, parseIp } from "../../../core/address.ts";
-import { echoRequest, internetChecksum, parseIcmp } from "../../../linux/icmp.ts";
+import { echoRequest, internetChecksum, parseIcmp } from "../../../linux/sockets/icmp.ts";
 import { choosing, chosen, type Target } from "../engine/target.ts";
 
 const sender = parseIp("2001:db8::9");
@@ -52,7 +52,7 @@ const request6 = [128, 0, 0, 0, 1, 2, 3, 4, 9, 9];
 
 export const icmp: Target = {
   name: "icmp",
-  files: ["linux/icmp.ts"],
+  files: ["linux/sockets/icmp.ts"],
   seeds: [
     ...[
       packet4([0, 0, 0, 0, 1, 2, 3, 4, 5, 6]),

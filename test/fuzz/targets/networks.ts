@@ -1,7 +1,7 @@
 import { deepStrictEqual, strictEqual } from "node:assert";
 import { NetworkSpecSchema } from "../../../api/gen/podnet/v1/network_service_pb.ts";
 import { parseJsonText, readJson } from "../../../api/json.ts";
-import { validateNetwork } from "../../../api/validate-network.ts";
+import { validateNetwork } from "../../../api/validate/network.ts";
 import { contains, familyOf, ipOf } from "../../../core/address.ts";
 import { systemClock } from "../../../core/clock.ts";
 import { AddressPool } from "../../../ipallocator/pool.ts";
@@ -94,7 +94,7 @@ const readSpec = (bytes: Uint8Array) => readJson(NetworkSpecSchema, parseJsonTex
 export const networkSpecs: Target = {
   name: "network-spec",
   files: [
-    "api/validate-network.ts",
+    "api/validate/network.ts",
     "daemon/networks/plan-network.ts",
     "core/ip-range.ts",
     "core/host-access.ts",

@@ -1,5 +1,5 @@
 import { deepStrictEqual, ok } from "node:assert";
-import { parseControl, withTag } from "../../../linux/packet-control.ts";
+import { parseControl, withTag } from "../../../linux/packets/packet-control.ts";
 import type { Random } from "../engine/random.ts";
 import { type LengthField, type Target, valueOf } from "../engine/target.ts";
 
@@ -52,7 +52,7 @@ const frame = Uint8Array.from({ length: 60 }, (_, i) => i);
 
 const control: Target = {
   name: "packet-control",
-  files: ["linux/packet-control.ts"],
+  files: ["linux/packets/packet-control.ts"],
   seeds: [
     message(1, 35, time),
     Buffer.concat([message(1, 35, time), message(263, 8, auxiliary(0x51))]),

@@ -2,12 +2,12 @@ import { deepStrictEqual } from "node:assert";
 import { create } from "@bufbuild/protobuf";
 import { PublishedPortSchema } from "../../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { parsePortText, portText } from "../../../api/port-text.ts";
-import { validatePorts } from "../../../api/validate-ports.ts";
+import { validatePorts } from "../../../api/validate/ports.ts";
 import { isIp } from "../../../core/address.ts";
-import { findName } from "../../../linux/accounts.ts";
-import { parseBoundSockets } from "../../../linux/listeners.ts";
+import { findName } from "../../../linux/processes/accounts.ts";
+import { parseBoundSockets } from "../../../linux/sockets/listeners.ts";
 import { listenersAt, parseListener } from "../../../linux/sockdiag/listener.ts";
-import { parsePortRange } from "../../../linux/port-range.ts";
+import { parsePortRange } from "../../../linux/sockets/port-range.ts";
 import { choosing, chosen, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
 const refusals = ["INVALID_ARGUMENT", "ADDRESS_INVALID", "UNSUPPORTED"] as const;
@@ -66,11 +66,11 @@ export const ports: Target = {
   name: "ports",
   files: [
     "api/port-text.ts",
-    "api/validate-ports.ts",
-    "linux/listeners.ts",
+    "api/validate/ports.ts",
+    "linux/sockets/listeners.ts",
     "linux/sockdiag/listener.ts",
-    "linux/port-range.ts",
-    "linux/accounts.ts",
+    "linux/sockets/port-range.ts",
+    "linux/processes/accounts.ts",
   ],
   only: [
     "parsePortText",

@@ -4,12 +4,12 @@ import { parseCidr, parseIpPrefix } from "../../../core/address.ts";
 import { parseAck, ackError } from "../../../linux/rtnetlink/ack.ts";
 import { addAddress, parseAddress, scopeOfAddress } from "../../../linux/rtnetlink/address.ts";
 import { parseAttributes } from "../../../linux/rtnetlink/attributes.ts";
-import { parsePortVlans } from "../../../linux/rtnetlink/bridge-vlan.ts";
+import { parsePortVlans } from "../../../linux/rtnetlink/links/bridge-vlan.ts";
 import { parseCounters } from "../../../linux/rtnetlink/counters.ts";
 import { parseEvent } from "../../../linux/rtnetlink/event.ts";
 import { addFdb, parseFdb } from "../../../linux/rtnetlink/fdb.ts";
-import { newBridge, newVxlan } from "../../../linux/rtnetlink/link-requests.ts";
-import { parseGroup, parseLink } from "../../../linux/rtnetlink/link.ts";
+import { newBridge, newVxlan } from "../../../linux/rtnetlink/links/link-requests.ts";
+import { parseGroup, parseLink } from "../../../linux/rtnetlink/links/link.ts";
 import { encodeMessage, parseMessages } from "../../../linux/rtnetlink/message.ts";
 import { parseNeighbour, replaceNeighbour } from "../../../linux/rtnetlink/neighbour.ts";
 import { addRoute } from "../../../linux/rtnetlink/route-requests.ts";
@@ -135,7 +135,7 @@ function linkMessage(kind: string, data: Uint8Array, family: number): Uint8Array
 
 const link = attributeTarget(
   "rtnetlink-link",
-  ["link", "link-kind", "bridge-port", "optional", "reader"],
+  ["links/link", "links/link-kind", "links/bridge-port", "optional", "reader"],
   16,
   links,
   (bytes) => {
@@ -177,7 +177,7 @@ const counters = attributeTarget(
 
 const vlans = attributeTarget(
   "rtnetlink-vlans",
-  ["bridge-vlan"],
+  ["links/bridge-vlan"],
   8,
   [
     // RTM_NEWVLAN as a kernel sends it: VLAN 10 without tags, 20 to 30 with.

@@ -113,7 +113,7 @@ export const agentsFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a guest's links speak IPv6 on a network without",
-    file: "guest-init/agent/ipv6.ts",
+    file: "guest-init/agent/network/ipv6.ts",
     find: 'disable_ipv6: wanted ? "0" : "1" };',
     put: 'disable_ipv6: wanted ? "0" : "0" };',
     build: "image",
@@ -161,7 +161,7 @@ export const agentsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "each route of a list is a call to the guest's kernel of its own",
-    file: "guest-init/agent/netlink.ts",
+    file: "guest-init/agent/network/netlink.ts",
     find: "const batch = 64;",
     put: "const batch = 1;",
     noticedBy: {
@@ -173,7 +173,7 @@ export const agentsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "the device of a list of routes is looked up for each of them",
-    file: "guest-init/agent/interfaces.ts",
+    file: "guest-init/agent/network/interfaces.ts",
     find: "if (device !== undefined && link !== undefined) indexes.set(device, link);",
     put: "",
     noticedBy: {

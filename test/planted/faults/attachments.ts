@@ -28,7 +28,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a table of flows is read without a turn for others",
-    file: "linux/conntrack.ts",
+    file: "linux/conntrack/conntrack.ts",
     find: "    await nextTurn();\n    this.#endsAtMs",
     put: "    this.#endsAtMs",
     noticedBy: { file: "test/kernel/conntrack-many.test.ts", title: "a table is read in turns" },
@@ -89,7 +89,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a route with several next hops is found by none of its links",
-    file: "linux/rtnetlink-socket.ts",
+    file: "linux/netlink/rtnetlink-socket.ts",
     find: "nextHops?.map((hop) => hop.link) ?? [index]",
     put: "(nextHops === undefined ? [index] : [])",
     noticedBy: {
@@ -160,7 +160,7 @@ export const attachmentFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "podnetd's own namespace is taken for a container's",
-    file: "linux/namespace.ts",
+    file: "linux/namespaces/namespace.ts",
     find: 'if (identity === ownIdentity()) throw unusable(path, "own");',
     put: "",
     noticedBy: {

@@ -3,7 +3,7 @@ import type { Fault } from "../fault.ts";
 const access = "test/unit/daemon/api/access.test.ts";
 const callers = "test/unit/daemon/listeners/callers.test.ts";
 const validate = {
-  file: "test/unit/api/validate.test.ts",
+  file: "test/unit/api/validate/validate.test.ts",
   title: "every bad spec is refused with its code and the field at fault",
 };
 
@@ -76,11 +76,11 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "no processor at all is the default",
-    file: "api/validate.ts",
+    file: "api/validate/validate.ts",
     find: "if (vcpu < 1 || vcpu > limits.vcpu) {",
     put: "if (vcpu > limits.vcpu) {",
     noticedBy: {
-      file: "test/unit/api/validate.test.ts",
+      file: "test/unit/api/validate/validate.test.ts",
       title:
         "a zero that is written is refused where it is no amount, as JSON or by wire; left out it is the default",
     },
@@ -172,7 +172,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "escape",
     name: "a path may hold control characters",
-    file: "api/validate-disks.ts",
+    file: "api/validate/disks.ts",
     find: "path.length > longestPath || /\\p{Cc}/u.test(path)",
     put: "path.length > longestPath",
     noticedBy: validate,
@@ -180,7 +180,7 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "escape",
     name: "a kernel's command line may hold line breaks",
-    file: "api/validate.ts",
+    file: "api/validate/validate.ts",
     find: "!/^[\\x20-\\x7e]*$/.test(cmdline)",
     put: "!/^[\\x20-\\x7e\\n]*$/.test(cmdline)",
     noticedBy: validate,
@@ -256,22 +256,22 @@ export const callersFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "the command does not print the console that an error's hint refers to",
-    file: "cli/report.ts",
+    file: "cli/views/report.ts",
     find: "...quotesOf(error.details, error.message)",
     put: "...quotesOf({}, error.message)",
     noticedBy: {
-      file: "test/unit/cli/error-details.test.ts",
+      file: "test/unit/cli/views/error-details.test.ts",
       title: "an error prints the console and the program's words that its hint refers to",
     },
   },
   {
     kind: "escape",
     name: "a console in an error steers the caller's terminal",
-    file: "cli/error-details.ts",
+    file: "cli/views/error-details.ts",
     find: ".map(harmless) }];",
     put: ".map(String) }];",
     noticedBy: {
-      file: "test/unit/cli/error-details.test.ts",
+      file: "test/unit/cli/views/error-details.test.ts",
       title: "get prints the console that a failed pod's hint refers to",
     },
   },

@@ -162,7 +162,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a listener with a full backlog is none that listens",
-    file: "linux/unix-socket.ts",
+    file: "linux/sockets/unix-socket.ts",
     find: '    perform("socket", `connect ${basename(path)}`, () => tryConnect(fd, short.path, what));',
     put: '    if (!perform("socket", "connect", () => tryConnect(fd, short.path, what))) throw syscallError("connect", 11, what);',
     noticedBy: {

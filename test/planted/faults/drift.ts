@@ -115,7 +115,7 @@ export const driftFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a rule that others flushed is not seen",
-    file: "linux/nftables-generation.ts",
+    file: "linux/nftables/nftables-generation.ts",
     find: "return view.getUint32(at + 4, false);",
     put: "return view.getUint32(at, true);",
     noticedBy: {
@@ -126,7 +126,7 @@ export const driftFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "events that were lost are not made up for",
-    file: "linux/rtnetlink-events.ts",
+    file: "linux/netlink/rtnetlink-events.ts",
     find: 'guard("netlink", () => this.#onResync());',
     put: "",
     noticedBy: {

@@ -99,22 +99,22 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a rule's command runs through a shell",
-    file: "linux/command.ts",
+    file: "linux/processes/command.ts",
     find: "stripFinalNewline: false,",
     put: "stripFinalNewline: false,\n      shell: true,",
     noticedBy: {
-      file: "test/unit/linux/command.test.ts",
+      file: "test/unit/linux/processes/command.test.ts",
       title: "no shell looks at the arguments",
     },
   },
   {
     kind: "bound",
     name: "a command may take for ever",
-    file: "linux/command.ts",
+    file: "linux/processes/command.ts",
     find: "timeout: timeoutMs,",
     put: "",
     noticedBy: {
-      file: "test/unit/linux/command.test.ts",
+      file: "test/unit/linux/processes/command.test.ts",
       title: "deadline and cancellation end the command",
     },
     slow: true,
@@ -123,22 +123,22 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "what a command has started outlives it",
-    file: "linux/command.ts",
+    file: "linux/processes/command.ts",
     find: "killDescendants: true,",
     put: "",
     noticedBy: {
-      file: "test/unit/linux/command.test.ts",
+      file: "test/unit/linux/processes/command.test.ts",
       title: "a command's children end with it, at its deadline and when the caller gives up",
     },
   },
   {
     kind: "bound",
     name: "a child that takes no notice of SIGTERM outlives its command",
-    file: "linux/command-end.ts",
+    file: "linux/processes/command-end.ts",
     find: 'signalGroup(pid, "SIGKILL");',
     put: "",
     noticedBy: {
-      file: "test/unit/linux/command.test.ts",
+      file: "test/unit/linux/processes/command.test.ts",
       title:
         "a child that takes no notice of SIGTERM is killed, though no caller waits for what it prints",
     },
@@ -147,11 +147,11 @@ export const firewallFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "who holds a command's outputs holds up its deadline",
-    file: "linux/command-end.ts",
+    file: "linux/processes/command-end.ts",
     find: "output.destroy();",
     put: "void output;",
     noticedBy: {
-      file: "test/unit/linux/command.test.ts",
+      file: "test/unit/linux/processes/command.test.ts",
       title:
         "who has left a command's process group and holds its outputs does not hold up its deadline",
     },

@@ -97,7 +97,7 @@ export const guardFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a connection that is reset while it ends stays open",
-    file: "linux/reset-connection.ts",
+    file: "linux/sockets/reset-connection.ts",
     find: "  socket.destroy();",
     put: "  socket.resetAndDestroy();",
     noticedBy: {

@@ -91,7 +91,7 @@ export const lifecycleFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a capture reads all there is in one turn",
-    file: "linux/packet-stream.ts",
+    file: "linux/packets/packet-stream.ts",
     find: "this.#take(Math.min(limit, mostFrames))",
     put: "this.#take(limit)",
     noticedBy: {
@@ -102,7 +102,7 @@ export const lifecycleFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "packets that the kernel dropped are not counted",
-    file: "linux/packet-stream.ts",
+    file: "linux/packets/packet-stream.ts",
     find: "      this.#lost += this.#socket.takeDropped();\n",
     put: "",
     noticedBy: {
@@ -113,7 +113,7 @@ export const lifecycleFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a capture takes packets of other links",
-    file: "linux/packet-socket.ts",
+    file: "linux/packets/packet-socket.ts",
     find: "sockaddr.setInt32(4, index, true);",
     put: "sockaddr.setInt32(4, 0, true);",
     noticedBy: { file: packets, title: "nothing of other links is taken" },

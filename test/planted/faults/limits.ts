@@ -6,7 +6,7 @@ const fairness = "test/unit/daemon/api/fairness.test.ts";
 const sessions = "test/unit/daemon/api/sessions.test.ts";
 const handshakes = "test/unit/daemon/api/handshakes.test.ts";
 const validate = {
-  file: "test/unit/api/validate.test.ts",
+  file: "test/unit/api/validate/validate.test.ts",
   title: "every bad spec is refused with its code and the field at fault",
 };
 
@@ -26,7 +26,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a request may have any number of values",
-    file: "api/checked-body.ts",
+    file: "api/validate/checked-body.ts",
     find: "if (count > limits.values)",
     put: "if (count < 0)",
     noticedBy: {
@@ -38,7 +38,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "messages are worked at as they come, whoever sent them",
-    file: "api/checked-body.ts",
+    file: "api/validate/checked-body.ts",
     find: "await turn();",
     put: "void turn;",
     noticedBy: {
@@ -271,7 +271,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "labels are not bounded",
-    file: "api/validate.ts",
+    file: "api/validate/validate.ts",
     find: 'checkCount(Object.keys(labels), limits.labels, "labels");',
     put: "",
     noticedBy: validate,
@@ -279,7 +279,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a pod may have any number of processors",
-    file: "api/validate.ts",
+    file: "api/validate/validate.ts",
     find: "if (vcpu < 1 || vcpu > limits.vcpu) {",
     put: "if (vcpu < 0) {",
     noticedBy: validate,
@@ -287,7 +287,7 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a label's value may have any length",
-    file: "api/validate.ts",
+    file: "api/validate/validate.ts",
     find: "if (value.length > limits.labelValue || ",
     put: "if (",
     noticedBy: validate,

@@ -127,7 +127,7 @@ export const namesFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "an image that cannot be written fails its pod",
-    file: "guest-init/agent/resolver-file.ts",
+    file: "guest-init/agent/network/resolver-file.ts",
     find: 'failedWith(thrown, "EROFS", "EPERM")',
     put: 'failedWith(thrown, "EPERM")',
     noticedBy: { file: images, title: "nameservers in an image that cannot be written" },

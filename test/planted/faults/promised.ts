@@ -158,7 +158,7 @@ export const promisedFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "lo stays down in a guest",
-    file: "guest-init/agent/loopback.ts",
+    file: "guest-init/agent/network/loopback.ts",
     find: "if (lo !== undefined && !lo.up) netlink",
     put: 'if (lo !== undefined && lo.name === "") netlink',
     build: "agent",

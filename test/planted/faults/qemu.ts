@@ -104,7 +104,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "a pod's descriptors are inherited by every QEMU",
-    file: "linux/close-on-exec.ts",
+    file: "linux/processes/close-on-exec.ts",
     find: "if (flags >= 0 && (flags & FD_CLOEXEC) === 0) fcntl(fd, F_SETFD, flags | FD_CLOEXEC);",
     put: "void [flags, FD_CLOEXEC, F_SETFD];",
     noticedBy: {
@@ -138,7 +138,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "connections to QEMU are inherited",
-    file: "linux/unix-socket.ts",
+    file: "linux/sockets/unix-socket.ts",
     find: "SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0",
     put: "SOCK_STREAM | SOCK_NONBLOCK | (SOCK_CLOEXEC & 0), 0",
     noticedBy: {
@@ -149,7 +149,7 @@ export const qemuFaults: readonly Fault[] = [
   {
     kind: "repair",
     name: "a connection reads before a listener for its errors is added",
-    file: "linux/unix-socket.ts",
+    file: "linux/sockets/unix-socket.ts",
     find: "    this.fd = fd;",
     put: "    this.fd = fd;\n    void this.socket;",
     // The error has no listener: no test can catch it.

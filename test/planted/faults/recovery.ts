@@ -84,11 +84,11 @@ export const recoveryFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a process is known by its pid alone",
-    file: "linux/proc.ts",
+    file: "linux/processes/proc.ts",
     find: "if (fields === undefined || fields[19] !== startTime) return false;",
     put: "void startTime;\n  if (fields === undefined) return false;",
     noticedBy: {
-      file: "test/unit/linux/proc.test.ts",
+      file: "test/unit/linux/processes/proc.test.ts",
       title: "a process is identified by pid and start time",
     },
   },

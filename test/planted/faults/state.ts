@@ -285,7 +285,7 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "a directory that another podnetd has counts as free",
-    file: "linux/file-lock.ts",
+    file: "linux/files/file-lock.ts",
     find: "flock(fd, LOCK_EX | LOCK_NB) === 0",
     put: "flock(fd, 8) === 0",
     noticedBy: {

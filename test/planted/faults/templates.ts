@@ -123,7 +123,7 @@ export const templatesFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "a template is not sealed",
-    file: "linux/memfd.ts",
+    file: "linux/files/memfd.ts",
     find: "const seals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;",
     put: "const seals = (F_SEAL_WRITE & 0) | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;",
     noticedBy: {

@@ -1,5 +1,5 @@
 import { PodnetError } from "../../../core/errors.ts";
-import { newVeth } from "../../../linux/rtnetlink/link-requests.ts";
+import { newVeth } from "../../../linux/rtnetlink/links/link-requests.ts";
 import type {
   AttachmentKernel,
   Inside,

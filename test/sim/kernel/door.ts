@@ -4,7 +4,7 @@ import type { IfName } from "../../../core/names.ts";
 import type { Tap } from "../../../linux/tun.ts";
 import { type IptablesPrograms, variantName } from "../../../network/kernel/iptables-programs.ts";
 import type { HostKernel, HostNetlink, HostSysctl } from "../../../network/kernel/kernel.ts";
-import { newIfb } from "../../../linux/rtnetlink/link-requests.ts";
+import { newIfb } from "../../../linux/rtnetlink/links/link-requests.ts";
 import { Errno } from "./errno.ts";
 import { RestoreRefused } from "./iptables.ts";
 import type { FakeKernel } from "./kernel.ts";

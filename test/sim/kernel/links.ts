@@ -1,10 +1,10 @@
-import type { BridgePortSettings } from "../../../linux/rtnetlink/bridge-port.ts";
+import type { BridgePortSettings } from "../../../linux/rtnetlink/links/bridge-port.ts";
 import type { Ip, IpPrefix, Mac } from "../../../core/address.ts";
 import type { LinkAddress } from "../../../linux/rtnetlink/address.ts";
 import type { RtnetlinkEvent } from "../../../linux/rtnetlink/event.ts";
-import type { Link } from "../../../linux/rtnetlink/link.ts";
-import type { BridgeSettings } from "../../../linux/rtnetlink/link-kind.ts";
-import type { LinkChange, LinkRef, NewLink } from "../../../linux/rtnetlink/link-requests.ts";
+import type { Link } from "../../../linux/rtnetlink/links/link.ts";
+import type { BridgeSettings } from "../../../linux/rtnetlink/links/link-kind.ts";
+import type { LinkChange, LinkRef, NewLink } from "../../../linux/rtnetlink/links/link-requests.ts";
 import type { TokenBucket } from "../../../linux/rtnetlink/qdisc.ts";
 import type { Route } from "../../../linux/rtnetlink/route.ts";
 import { Errno, refuseIf } from "./errno.ts";

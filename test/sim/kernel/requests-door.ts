@@ -1,5 +1,5 @@
 import { PodnetError } from "../../../core/errors.ts";
-import type { Link } from "../../../linux/rtnetlink/link.ts";
+import type { Link } from "../../../linux/rtnetlink/links/link.ts";
 import type { Request } from "../../../linux/rtnetlink/message.ts";
 import type { HostNetlink } from "../../../network/kernel/kernel.ts";
 import type { Doorkeeper } from "./door.ts";

@@ -28,8 +28,8 @@ import {
   IFLA_MTU,
   IFLA_NET_NS_FD,
   VETH_INFO_PEER,
-} from "../../../linux/rtnetlink/link-attributes.ts";
-import type { LinkChange, LinkRef, NewLink } from "../../../linux/rtnetlink/link-requests.ts";
+} from "../../../linux/rtnetlink/links/link-attributes.ts";
+import type { LinkChange, LinkRef, NewLink } from "../../../linux/rtnetlink/links/link-requests.ts";
 import { NLM_F_CREATE, NLM_F_EXCL, type Request } from "../../../linux/rtnetlink/message.ts";
 import { Reader } from "../../../linux/rtnetlink/reader.ts";
 import { parseRoute } from "../../../linux/rtnetlink/route.ts";

@@ -1,8 +1,8 @@
 import type { Ip, IpPrefix, Mac } from "../../../core/address.ts";
 import { isPodnetError, PodnetError } from "../../../core/errors.ts";
-import { unshareNetns } from "../../../linux/netns.ts";
+import { unshareNetns } from "../../../linux/namespaces/netns.ts";
 import { readSysctl, writeSysctl } from "../../../linux/sysctl.ts";
-import { Rtnetlink } from "../../../linux/rtnetlink-socket.ts";
+import { Rtnetlink } from "../../../linux/netlink/rtnetlink-socket.ts";
 import { openTap, type Tap } from "../../../linux/tun.ts";
 import {
   installedPrograms,

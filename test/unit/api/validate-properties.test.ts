@@ -5,7 +5,7 @@ import { CreatePodRequestSchema } from "../../../api/gen/podnet/v1/pod_service_p
 import type { PodSpecSchema } from "../../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { readJson } from "../../../api/json.ts";
 import type { PodSpec } from "../../../api/pod-spec.ts";
-import { validateCreate } from "../../../api/validate.ts";
+import { validateCreate } from "../../../api/validate/validate.ts";
 import { familyOf, parseIp } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { NetworkName } from "../../../core/names.ts";

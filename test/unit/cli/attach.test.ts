@@ -5,7 +5,7 @@ import test from "ava";
 import { PodState } from "../../../api/gen/podnet/v1/pod_pb.ts";
 import { AttachPodRequestSchema, PodService } from "../../../api/gen/podnet/v1/pod_service_pb.ts";
 import { addService } from "../../../api/service.ts";
-import { validateAttach } from "../../../api/validate-attach.ts";
+import { validateAttach } from "../../../api/validate/attach.ts";
 import { parseNetworkName } from "../../../core/names.ts";
 import { serve } from "../api/fixtures/server.ts";
 import { podnet } from "./fixtures/io.ts";

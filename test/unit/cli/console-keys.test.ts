@@ -1,7 +1,7 @@
 import test from "ava";
 import * as fc from "fast-check";
 import { DetachWatch, keysOf } from "../../../cli/detach-keys.ts";
-import { screen } from "../../../cli/screen.ts";
+import { screen } from "../../../cli/views/screen.ts";
 
 const [p, q] = [16, 17];
 

@@ -1,6 +1,6 @@
 import test from "ava";
 import { PodnetError } from "../../../core/errors.ts";
-import { interfaceFrom, routeFrom } from "../../../cli/interface-flags.ts";
+import { interfaceFrom, routeFrom } from "../../../cli/flags/interface-flags.ts";
 
 test("an interface is one word of the command line, whatever it leads to", (t) => {
   t.like(interfaceFrom("--interface", ""), { network: "", bridge: "", loopback: false });

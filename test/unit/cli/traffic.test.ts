@@ -5,7 +5,7 @@ import { join } from "node:path";
 import test from "ava";
 import { serve } from "../api/fixtures/server.ts";
 import type { Output } from "../../../cli/io.ts";
-import { redrawing } from "../../../cli/redraw.ts";
+import { redrawing } from "../../../cli/views/redraw.ts";
 import { playDaemon } from "./fixtures/daemon.ts";
 import { podnet, start } from "./fixtures/io.ts";
 

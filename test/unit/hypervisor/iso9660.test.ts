@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
 import { iso9660 } from "../../../hypervisor/disks/iso9660.ts";
-import { run } from "../../../linux/command.ts";
+import { run } from "../../../linux/processes/command.ts";
 
 const files = { "meta-data": "instance-id: a\n", "user-data": "#!".padEnd(5000, "x") };
 

@@ -17,9 +17,9 @@ import test from "ava";
 import { temporaryName, pendingName, renderPending } from "../../../../cni/protocol/pending.ts";
 import { PendingDels } from "../../../../daemon/containers/cni/settle-pending.ts";
 import { watchPending } from "../../../../daemon/containers/cni/watch-pending.ts";
-import type { BootMoment } from "../../../../linux/boot-moment.ts";
+import type { BootMoment } from "../../../../linux/processes/boot-moment.ts";
 import { openLog } from "../../../../linux/log.ts";
-import { bootId } from "../../../../linux/proc.ts";
+import { bootId } from "../../../../linux/processes/proc.ts";
 
 const log = openLog({ component: "cni", level: "silent" });
 

@@ -4,7 +4,7 @@ import { AddInterfaceRequestSchema } from "../../../../api/gen/podnet/v1/pod_ser
 import {
   type InterfaceChange,
   validateAddInterface,
-} from "../../../../api/validate-interface-change.ts";
+} from "../../../../api/validate/interface-change.ts";
 import type { IfName, NetworkName } from "../../../../core/names.ts";
 import type { PortLease } from "../../../../daemon/dhcp/lease.ts";
 import { SentServers } from "../../../../daemon/networks/sent-servers.ts";

@@ -5,7 +5,7 @@ import { DriftWatch } from "../../../../daemon/drift/drift.ts";
 import type { RunningPort } from "../../../../daemon/drift/parts.ts";
 import { RepairBackoff } from "../../../../daemon/reconcile/repair-backoff.ts";
 import { openLog } from "../../../../linux/log.ts";
-import type { watchRtnetlink } from "../../../../linux/rtnetlink-events.ts";
+import type { watchRtnetlink } from "../../../../linux/netlink/rtnetlink-events.ts";
 import type { NetworkFragment } from "../../../../network/model/desired.ts";
 import { noContainers } from "../../../lab/no-containers.ts";
 import { noPods } from "../../../lab/no-pods.ts";

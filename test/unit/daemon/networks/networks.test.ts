@@ -2,7 +2,7 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import test from "ava";
 import { NetworkSpecSchema } from "../../../../api/gen/podnet/v1/network_service_pb.ts";
 import type { NetworkSpec } from "../../../../api/network-spec.ts";
-import { validateNetwork } from "../../../../api/validate-network.ts";
+import { validateNetwork } from "../../../../api/validate/network.ts";
 import { systemClock } from "../../../../core/clock.ts";
 import { isPodnetError } from "../../../../core/errors.ts";
 import { ipRangeText, parseIpRange } from "../../../../core/ip-range.ts";

@@ -3,7 +3,7 @@ import type { Cidr, Ip, Ipv4, Ipv6 } from "../../../../core/address.ts";
 import { probeTargets } from "../../../../daemon/overlays/probes/probe-targets.ts";
 import { Prober } from "../../../../daemon/overlays/probes/prober.ts";
 import { probeChecksum, probePath } from "../../../../daemon/overlays/probes/tunnel-probes.ts";
-import type { EchoAnswer } from "../../../../linux/echo-socket.ts";
+import type { EchoAnswer } from "../../../../linux/sockets/echo-socket.ts";
 
 const { signal } = new AbortController();
 const ip = (text: string): Ip => text as Ip;

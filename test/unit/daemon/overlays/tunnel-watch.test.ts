@@ -5,7 +5,7 @@ import {
   TunnelWatch,
   type TunnelWatchOptions,
 } from "../../../../daemon/overlays/probes/tunnel-watch.ts";
-import type { EchoAnswer } from "../../../../linux/echo-socket.ts";
+import type { EchoAnswer } from "../../../../linux/sockets/echo-socket.ts";
 import type { LogFields } from "../../../../linux/log.ts";
 import type { Peer } from "../../../../overlay/peers.ts";
 

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import test from "ava";
 import { create } from "@bufbuild/protobuf";
 import { PodSpecSchema } from "../../../../api/gen/podnet/v1/pod_spec_pb.ts";
-import { validateSpec } from "../../../../api/validate.ts";
+import { validateSpec } from "../../../../api/validate/validate.ts";
 import { watchEffects } from "../../../../core/effect.ts";
 import { lockDisks } from "../../../../daemon/store/lock.ts";
 import { systemClock } from "../../../../core/clock.ts";

@@ -11,7 +11,7 @@ import {
   type InterfaceChange,
   validateAddInterface,
   validateUpdateInterface,
-} from "../../../../api/validate-interface-change.ts";
+} from "../../../../api/validate/interface-change.ts";
 import type { IfName } from "../../../../core/names.ts";
 import { staying } from "../../../../daemon/pods/store/pod-plan.ts";
 import { podView } from "../../../../daemon/api/views.ts";

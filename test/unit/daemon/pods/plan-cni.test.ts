@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import test, { type ExecutionContext } from "ava";
 import { CreatePodRequestSchema } from "../../../../api/gen/podnet/v1/pod_service_pb.ts";
 import type { PodSpec } from "../../../../api/pod-spec.ts";
-import { validateSpec } from "../../../../api/validate.ts";
+import { validateSpec } from "../../../../api/validate/validate.ts";
 import { type ErrorCode, isPodnetError } from "../../../../core/errors.ts";
 import { guestConfigOf } from "../../../../daemon/pods/guest/guest-config.ts";
 import { seedOf } from "../../../../daemon/pods/plan/plan-seed.ts";

@@ -1,7 +1,7 @@
 import test from "ava";
 import { create } from "@bufbuild/protobuf";
 import { PodSpecSchema } from "../../../../api/gen/podnet/v1/pod_spec_pb.ts";
-import { validateSpec } from "../../../../api/validate.ts";
+import { validateSpec } from "../../../../api/validate/validate.ts";
 import { bootFiles } from "../../../../daemon/pods/plan/gather-files.ts";
 import { planDisks } from "../../../../daemon/pods/plan/plan-disks.ts";
 import type { DiskSnapshot, Snapshot } from "../../../../daemon/pods/plan/snapshot.ts";

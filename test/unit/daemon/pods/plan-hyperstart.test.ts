@@ -5,12 +5,12 @@ import {
   CreatePodRequestSchema,
   UpdateInterfaceRequestSchema,
 } from "../../../../api/gen/podnet/v1/pod_service_pb.ts";
-import { validateSpec } from "../../../../api/validate.ts";
+import { validateSpec } from "../../../../api/validate/validate.ts";
 import {
   type InterfaceChange,
   validateAddInterface,
   validateUpdateInterface,
-} from "../../../../api/validate-interface-change.ts";
+} from "../../../../api/validate/interface-change.ts";
 import type { Ip } from "../../../../core/address.ts";
 import type { PodId } from "../../../../core/names.ts";
 import { guestConfigOf } from "../../../../daemon/pods/guest/guest-config.ts";

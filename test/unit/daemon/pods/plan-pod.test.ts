@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { create } from "@bufbuild/protobuf";
 import { CreatePodRequestSchema } from "../../../../api/gen/podnet/v1/pod_service_pb.ts";
 import type { PodSpec } from "../../../../api/pod-spec.ts";
-import { validateSpec } from "../../../../api/validate.ts";
+import { validateSpec } from "../../../../api/validate/validate.ts";
 import type { Ip } from "../../../../core/address.ts";
 import { type ErrorCode, isPodnetError } from "../../../../core/errors.ts";
 import type { PodId } from "../../../../core/names.ts";

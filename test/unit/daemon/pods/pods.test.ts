@@ -3,7 +3,7 @@ import { join } from "node:path";
 import test from "ava";
 import { create } from "@bufbuild/protobuf";
 import { CreatePodRequestSchema } from "../../../../api/gen/podnet/v1/pod_service_pb.ts";
-import { validateCreate } from "../../../../api/validate.ts";
+import { validateCreate } from "../../../../api/validate/validate.ts";
 import { systemClock } from "../../../../core/clock.ts";
 import { isPodnetError, PodnetError } from "../../../../core/errors.ts";
 import { parsePodId, type PodId } from "../../../../core/names.ts";

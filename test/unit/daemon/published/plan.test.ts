@@ -1,7 +1,7 @@
 import test from "ava";
 import type { PortSpec } from "../../../../api/pod-spec.ts";
 import { parsePortText } from "../../../../api/port-text.ts";
-import { validatePorts } from "../../../../api/validate-ports.ts";
+import { validatePorts } from "../../../../api/validate/ports.ts";
 import { create } from "@bufbuild/protobuf";
 import { PublishedPortSchema } from "../../../../api/gen/podnet/v1/pod_spec_pb.ts";
 import type { Ip } from "../../../../core/address.ts";

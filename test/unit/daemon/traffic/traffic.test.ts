@@ -4,15 +4,15 @@ import {
   CaptureRequestSchema,
   StatsRequestSchema,
 } from "../../../../api/gen/podnet/v1/pod_service_pb.ts";
-import { validateCapture, validateStats } from "../../../../api/validate-traffic.ts";
+import { validateCapture, validateStats } from "../../../../api/validate/traffic.ts";
 import { pcapHeader, pcapRecord } from "../../../../daemon/traffic/pcap.ts";
 import { machineRates, type MachineSample } from "../../../../daemon/traffic/machine-rates.ts";
 import { ratesBetween, type Sample } from "../../../../daemon/traffic/rates.ts";
 import { TrafficTotals } from "../../../../daemon/traffic/totals.ts";
 import type { DiskUsage } from "../../../../hypervisor/driver.ts";
 import { parseCpuStat, parseHeldMemory } from "../../../../hypervisor/jail/cgroup-usage.ts";
-import { parseCpuMs, parseStat } from "../../../../linux/proc.ts";
-import { parseControl, withTag } from "../../../../linux/packet-control.ts";
+import { parseCpuMs, parseStat } from "../../../../linux/processes/proc.ts";
+import { parseControl, withTag } from "../../../../linux/packets/packet-control.ts";
 import type { LinkCounters } from "../../../../linux/rtnetlink/counters.ts";
 
 const none: LinkCounters = {

@@ -1,8 +1,11 @@
 import test from "ava";
 import fc from "fast-check";
 import { parseIp, parseMac } from "../../../../core/address.ts";
-import { gratuitousArp, neighbourAdvertisement } from "../../../../guest-init/agent/announce.ts";
-import { guestRoutes } from "../../../../guest-init/agent/observe.ts";
+import {
+  gratuitousArp,
+  neighbourAdvertisement,
+} from "../../../../guest-init/agent/network/announce.ts";
+import { guestRoutes } from "../../../../guest-init/agent/network/observe.ts";
 import { parseOptions } from "../../../../guest-init/agent/options.ts";
 import { environment } from "../../../../guest-init/agent/processes.ts";
 import { failurePayload } from "../../../../guest-init/agent/reply.ts";
@@ -10,7 +13,7 @@ import { parseResolver, renderResolver } from "../../../../guest-init/protocol/r
 import { SysError } from "../../../../guest-init/agent/sys.ts";
 import { identify } from "../../../../guest-init/agent/users.ts";
 import { PodnetError } from "../../../../core/errors.ts";
-import type { Link } from "../../../../linux/rtnetlink/link.ts";
+import type { Link } from "../../../../linux/rtnetlink/links/link.ts";
 import type { Route } from "../../../../linux/rtnetlink/route.ts";
 
 const names = { control: "sh.hyper.channel.0", tty: "sh.hyper.channel.1" };

@@ -1,5 +1,5 @@
 import test from "ava";
-import type { Links } from "../../../../guest-init/agent/links.ts";
+import type { Links } from "../../../../guest-init/agent/network/links.ts";
 import { NLMSG_ERROR, encodeMessage, parseMessages } from "../../../../linux/rtnetlink/message.ts";
 
 /**
@@ -33,8 +33,8 @@ test.serial(
   "hundreds of routes and addresses reach the kernel in a few calls, their device looked up once",
   async (t) => {
     const kernel = playKernel();
-    const { Netlink } = await import("../../../../guest-init/agent/netlink.ts");
-    const { Interfaces } = await import("../../../../guest-init/agent/interfaces.ts");
+    const { Netlink } = await import("../../../../guest-init/agent/network/netlink.ts");
+    const { Interfaces } = await import("../../../../guest-init/agent/network/interfaces.ts");
     const named: string[] = [];
     const links = {
       netlink: new Netlink(),

@@ -16,7 +16,7 @@ import {
   extractVmlinux,
   payloadFormat,
 } from "../../../../guest-init/image/vmlinux.ts";
-import { run } from "../../../../linux/command.ts";
+import { run } from "../../../../linux/processes/command.ts";
 
 let directory: string;
 test.before(() => {

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
 import { Typing } from "../../../../hypervisor/console/typing.ts";
-import { connectUnix } from "../../../../linux/unix-socket.ts";
+import { connectUnix } from "../../../../linux/sockets/unix-socket.ts";
 
 const never = new AbortController().signal;
 

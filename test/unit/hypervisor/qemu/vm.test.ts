@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import test from "ava";
 import { podIdFromBytes } from "../../../../core/names.ts";
 import { QemuVm } from "../../../../hypervisor/qemu/vm.ts";
-import { bootId, processStartTime } from "../../../../linux/proc.ts";
+import { bootId, processStartTime } from "../../../../linux/processes/proc.ts";
 import { type HostileConnection, startHostileQmp } from "../../../peers/hostile-qmp.ts";
 
 const never = new AbortController().signal;

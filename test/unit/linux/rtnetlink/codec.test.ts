@@ -6,8 +6,8 @@ import { parseAttributes } from "../../../../linux/rtnetlink/attributes.ts";
 import { errnoName } from "../../../../linux/rtnetlink/errno.ts";
 import { parseEvent } from "../../../../linux/rtnetlink/event.ts";
 import { parseFdb } from "../../../../linux/rtnetlink/fdb.ts";
-import { parseLink } from "../../../../linux/rtnetlink/link.ts";
-import { deleteGroup, getLink, getLinks } from "../../../../linux/rtnetlink/link-requests.ts";
+import { parseLink } from "../../../../linux/rtnetlink/links/link.ts";
+import { deleteGroup, getLink, getLinks } from "../../../../linux/rtnetlink/links/link-requests.ts";
 import {
   encodeMessage,
   encodeRequest,

@@ -12,8 +12,8 @@ const program = `
   import { parseIp, parseIpPrefix, parseMac } from "./core/address.ts";
   import { parseAck, ackError } from "./linux/rtnetlink/ack.ts";
   import { addAddress, parseAddress } from "./linux/rtnetlink/address.ts";
-  import { changeLink, getLinks } from "./linux/rtnetlink/link-requests.ts";
-  import { parseLink } from "./linux/rtnetlink/link.ts";
+  import { changeLink, getLinks } from "./linux/rtnetlink/links/link-requests.ts";
+  import { parseLink } from "./linux/rtnetlink/links/link.ts";
   import { encodeRequest, parseMessages } from "./linux/rtnetlink/message.ts";
   import { replaceNeighbour } from "./linux/rtnetlink/neighbour.ts";
   import { addRoute } from "./linux/rtnetlink/route-requests.ts";

@@ -6,7 +6,7 @@ import test from "ava";
 import { type Cidr, type Ip, type IpPrefix, type Mac, parseMac } from "../../../../core/address.ts";
 import { addAddress, deleteAddress } from "../../../../linux/rtnetlink/address.ts";
 import { parseAttributes } from "../../../../linux/rtnetlink/attributes.ts";
-import { addPortVlan, deletePortVlan } from "../../../../linux/rtnetlink/bridge-vlan.ts";
+import { addPortVlan, deletePortVlan } from "../../../../linux/rtnetlink/links/bridge-vlan.ts";
 import { addFdb, deleteFdb } from "../../../../linux/rtnetlink/fdb.ts";
 import {
   addAltName,
@@ -17,7 +17,7 @@ import {
   newBridge,
   newVeth,
   newVxlan,
-} from "../../../../linux/rtnetlink/link-requests.ts";
+} from "../../../../linux/rtnetlink/links/link-requests.ts";
 import { encodeRequest, parseMessages, type Request } from "../../../../linux/rtnetlink/message.ts";
 import { replaceNeighbour } from "../../../../linux/rtnetlink/neighbour.ts";
 import { addRoute, deleteRoute, replaceRoute } from "../../../../linux/rtnetlink/route-requests.ts";

@@ -1,0 +1,179 @@
+import { PodnetError } from "../../core/errors.ts";
+import { type NetworkName, parseHostname, parsePodName, printable } from "../../core/names.ts";
+import type { CreatePodRequest } from "../gen/podnet/v1/pod_service_pb.ts";
+import type * as wire from "../gen/podnet/v1/pod_spec_pb.ts";
+import type { BootSpec, PodSpec } from "../pod-spec.ts";
+import { checkCount, invalid } from "../fields.ts";
+import { checkForm, pathOrNone, validateDisk } from "./disks.ts";
+import { validateDns } from "./dns.ts";
+import { refuseClone, validateGuest } from "./guest.ts";
+import { validateInterfaces } from "./interfaces.ts";
+import { validatePorts } from "./ports.ts";
+import { validateRoutes } from "./routes.ts";
+
+/** What the node fills in where a request says nothing. */
+export interface SpecDefaults {
+  readonly network: NetworkName;
+}
+
+/** A create, every field checked. */
+export interface CreateSpec {
+  readonly spec: PodSpec;
+  readonly requestId?: string;
+  readonly planOnly: boolean;
+  /** Milliseconds; undefined takes the node's default. */
+  readonly timeoutMs?: number;
+}
+
+const limits = {
+  labels: 64,
+  labelValue: 255,
+  vcpu: 64,
+  defaultVcpu: 1,
+  /**
+   * Less is a slip, whatever the image: the kernel alone takes more. What an image needs to boot
+   * the node knows.
+   */
+  minMemoryMib: 32,
+  maxMemoryMib: 1 << 20,
+  defaultMemoryMib: 128,
+  cmdline: 1024,
+  disks: 8,
+  minTimeoutMs: 1000,
+  maxTimeoutMs: 600_000,
+} as const;
+
+/** Checks a create. `field` of an error is the path within the spec, e.g. `interfaces[1].mac`. */
+export function validateCreate(request: CreatePodRequest, defaults: SpecDefaults): CreateSpec {
+  return { ...validateCall(request), spec: validateSpec(request.spec, defaults) };
+}
+
+/** Checks how a pod is asked for. */
+export function validateCall({
+  requestId,
+  planOnly,
+  timeoutMs,
+}: Pick<CreatePodRequest, "requestId" | "planOnly" | "timeoutMs">): Omit<CreateSpec, "spec"> {
+  if (!/^[\x21-\x7e]{0,64}$/.test(requestId)) {
+    throw invalid(
+      "request_id",
+      `Request id "${printable(requestId)}" is not usable`,
+      "Use 1 to 64 visible ASCII characters, such as a UUID",
+    );
+  }
+  if (timeoutMs !== 0 && (timeoutMs < limits.minTimeoutMs || timeoutMs > limits.maxTimeoutMs)) {
+    throw invalid(
+      "timeout_ms",
+      `A timeout of ${timeoutMs} ms is out of range`,
+      `Use ${limits.minTimeoutMs} to ${limits.maxTimeoutMs}, or 0 for the node's default`,
+    );
+  }
+  return {
+    ...(requestId === "" ? {} : { requestId }),
+    planOnly,
+    ...(timeoutMs === 0 ? {} : { timeoutMs }),
+  };
+}
+
+/** Checks a pod spec; none at all is a pod of defaults. */
+export function validateSpec(spec: wire.PodSpec | undefined, defaults: SpecDefaults): PodSpec {
+  const interfaces = validateInterfaces(spec?.interfaces ?? [], defaults.network);
+  const name = spec?.name ?? "";
+  const hostname = spec?.hostname ?? "";
+  const ports = validatePorts(spec?.ports ?? []);
+  return {
+    ...(name === "" ? {} : { name: parsePodName(name) }),
+    labels: validateLabels(spec?.labels ?? {}),
+    resources: validateResources(spec?.resources),
+    boot: validateBoot(spec?.boot),
+    interfaces,
+    ...(hostname === "" ? {} : { hostname: parseHostname(hostname) }),
+    ...(spec?.dns === undefined ? {} : { dns: validateDns(spec.dns) }),
+    routes: validateRoutes(spec?.routes ?? [], interfaces),
+    ...(ports.length === 0 ? {} : { ports }),
+  };
+}
+
+const labelKey = /^[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$/;
+
+/** Checks labels: of a pod, or to select by. */
+export function validateLabels(
+  labels: Readonly<Record<string, string>>,
+): Readonly<Record<string, string>> {
+  checkCount(Object.keys(labels), limits.labels, "labels");
+  for (const [key, value] of Object.entries(labels)) {
+    const field = `labels["${printable(key)}"]`;
+    if (!labelKey.test(key)) {
+      throw invalid(
+        field,
+        `Label key "${printable(key)}" is not usable`,
+        "Use 1 to 63 characters from A-Z a-z 0-9 . _ / - that start and end with a letter or digit",
+      );
+    }
+    if (value.length > limits.labelValue || /\p{Cc}/u.test(value)) {
+      throw invalid(
+        field,
+        `The value of label "${key}" is not usable`,
+        `Use at most ${limits.labelValue} characters, none of them control characters`,
+      );
+    }
+  }
+  return { ...labels };
+}
+
+function validateResources(resources: wire.Resources | undefined): PodSpec["resources"] {
+  const { vcpu = limits.defaultVcpu, memoryMib = limits.defaultMemoryMib } = resources ?? {};
+  if (vcpu < 1 || vcpu > limits.vcpu) {
+    throw invalid(
+      "resources.vcpu",
+      `A machine has no ${vcpu} virtual processors`,
+      `Use 1 to ${limits.vcpu}, or leave it out for ${limits.defaultVcpu}`,
+    );
+  }
+  if (memoryMib < limits.minMemoryMib) {
+    throw new PodnetError("MEMORY_TOO_SMALL", `No guest boots with ${memoryMib} MiB`, {
+      field: "resources.memory_mib",
+      hint: `Give at least ${limits.minMemoryMib} MiB`,
+      details: { wanted_mib: memoryMib, smallest_mib: limits.minMemoryMib },
+    });
+  }
+  if (memoryMib > limits.maxMemoryMib) {
+    throw invalid(
+      "resources.memory_mib",
+      `${memoryMib} MiB are too many`,
+      `Use ${limits.minMemoryMib} to ${limits.maxMemoryMib}`,
+    );
+  }
+  return { vcpu, memoryMib };
+}
+
+function validateBoot(boot: wire.Boot | undefined): BootSpec {
+  if (boot === undefined) return { cmdline: "", disks: [] };
+  const { kernel, initrd, cmdline, disks, factory } = boot;
+  if (cmdline.length > limits.cmdline || !/^[\x20-\x7e]*$/.test(cmdline)) {
+    throw invalid(
+      "boot.cmdline",
+      "The kernel command line is not usable",
+      `Use at most ${limits.cmdline} printable ASCII characters`,
+    );
+  }
+  checkCount(disks, limits.disks, "boot.disks");
+  if (factory !== "" && factory !== "cold" && factory !== "template") {
+    throw invalid(
+      "boot.factory",
+      `Factory "${printable(factory)}" is not known`,
+      "Use cold or template",
+    );
+  }
+  const checked: BootSpec = {
+    ...(kernel === "" ? {} : { kernel: pathOrNone(kernel, "boot.kernel") }),
+    ...(initrd === "" ? {} : { initrd: pathOrNone(initrd, "boot.initrd") }),
+    cmdline,
+    disks: disks.map((disk, i) => validateDisk(disk, `boot.disks[${i}]`)),
+    ...(factory === "" ? {} : { factory }),
+    ...validateGuest(boot),
+  };
+  checkForm(checked);
+  refuseClone(checked);
+  return checked;
+}

@@ -1,0 +1,190 @@
+import { timestampMs } from "@bufbuild/protobuf/wkt";
+import {
+  InterfaceState,
+  type Pod,
+  type PodInterface,
+  PodState,
+} from "../../api/gen/podnet/v1/pod_pb.ts";
+import type { Route } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
+import { quotesOf } from "./error-details.ts";
+import type { Output } from "../io.ts";
+import { limitsText } from "../flags/limit-flags.ts";
+import { portFacts } from "./port-view.ts";
+import { age, columns, duration, harmless, type Style, styled, table } from "./text.ts";
+
+/** `RUNNING` becomes `running`, also for a state that a newer daemon knows alone. */
+export const lower = (names: Readonly<Record<string, number>>, value: number): string =>
+  (Object.entries(names).find(([, n]) => n === value)?.[0] ?? `state ${value}`)
+    .toLowerCase()
+    .replaceAll("_", " ");
+
+export const stateName = (state: PodState): string => lower(PodState, state);
+
+const stateStyles: Readonly<Partial<Record<PodState, Style>>> = {
+  [PodState.RUNNING]: "green",
+  [PodState.FAILED]: "red",
+  [PodState.CREATING]: "yellow",
+  [PodState.DELETING]: "yellow",
+  [PodState.STOPPING]: "yellow",
+};
+
+const stateText = (out: Output, state: PodState): string =>
+  styled(out, stateStyles[state] ?? "dim", stateName(state));
+
+const bare = (address: string): string => address.replace(/\/\d+$/, "");
+
+export const addressesOf = (pod: Pod): string[] => pod.interfaces.flatMap((one) => one.addresses);
+
+const networksOf = (pod: Pod): string[] => [
+  ...new Set(pod.interfaces.map(({ network, bridge }) => network || bridge).filter(Boolean)),
+];
+
+const created = (pod: Pod, now: number): string =>
+  pod.createdAt === undefined ? "" : age(now - timestampMs(pod.createdAt));
+
+/** All pods as a table; with `hosts` each with the host it is on. */
+export function podTable(pods: readonly Pod[], now: number, hosts = false): string {
+  return table(
+    ["NAME", "ID", "STATE", "AGE", ...(hosts ? ["HOST"] : []), "NETWORK", "ADDRESS", "REASON"],
+    pods.map((pod) => [
+      pod.name,
+      pod.id,
+      stateName(pod.state),
+      created(pod, now),
+      ...(hosts ? [pod.host === "" ? "(this host)" : harmless(pod.host)] : []),
+      networksOf(pod).join(","),
+      addressesOf(pod).map(bare).join(","),
+      harmless(pod.reason),
+    ]),
+  );
+}
+
+/** One line about a pod that has just come up. */
+export function podLine(out: Output, pod: Pod): string {
+  const addresses = addressesOf(pod).map(bare).join(", ");
+  return `${styled(out, "bold", pod.name)}  ${pod.id}  ${stateText(out, pod.state)}  ${addresses}`;
+}
+
+function facts(out: Output, pairs: readonly (readonly [string, string])[]): string[] {
+  const known = pairs.filter(([, value]) => value !== "");
+  const width = Math.max(...known.map(([name]) => name.length));
+  return known.map(([name, value]) => `${styled(out, "dim", name.padEnd(width))}  ${value}`);
+}
+
+/** Where the host's end of an interface is. */
+function hostEnd({ tap, bridge, network, netns }: PodInterface): string {
+  if (tap === "") return "";
+  if (netns !== "") return `${tap} in ${netns}`;
+  if (bridge === "") return `${tap} (not podnet's)`;
+  return `${tap} on ${bridge} (${network === "" ? "not podnet's" : network})`;
+}
+
+/** As ip(8) writes it. */
+function routeText({ destination, gateway, metric }: Route): string {
+  const to = destination === "0.0.0.0/0" || destination === "::/0" ? "default" : destination;
+  const words = [
+    to,
+    gateway === "" ? "" : `via ${gateway}`,
+    metric === 0 ? "" : `metric ${metric}`,
+  ];
+  return harmless(words.filter(Boolean).join(" "));
+}
+
+const interfaceFacts = (pod: Pod): string[] =>
+  columns(
+    pod.interfaces.map((one) => [
+      `  ${one.guestName}`,
+      one.addresses.join(" ") || "no address",
+      one.mac,
+      one.mac === "" ? "" : `mtu ${one.mtu}`,
+      hostEnd(one),
+      one.routes.map(routeText).join(", "),
+      harmless(limitsText(one.limits)),
+      lower(InterfaceState, one.state),
+    ]),
+  );
+
+/** A pod's interfaces as a table. */
+export const interfaceTable = (pod: Pod): string =>
+  table(
+    ["NAME", "STATE", "NETWORK", "BRIDGE", "TAP", "ADDRESS", "MTU", "MAC", "ROUTES"],
+    pod.interfaces.map((one) => [
+      one.guestName,
+      lower(InterfaceState, one.state),
+      one.network,
+      one.bridge,
+      one.tap,
+      one.addresses.join(","),
+      one.mac === "" ? "" : `${one.mtu}`,
+      one.mac,
+      one.routes.map(routeText).join(", "),
+    ]),
+  );
+
+/** The steps of bringing a pod up, drawn to scale. */
+function waterfall(pod: Pod, width: number): string[] {
+  const end = Math.max(...pod.spans.map((span) => span.startMs + span.durationMs));
+  const scale = width / Math.max(end, 1);
+  return columns(
+    pod.spans.map((span) => {
+      const from = Math.min(Math.floor(span.startMs * scale), width - 1);
+      const length = Math.max(1, Math.round(span.durationMs * scale));
+      const bar = `${" ".repeat(from)}${"█".repeat(Math.min(length, width - from))}`;
+      return [
+        `  ${span.step}`,
+        duration(span.durationMs),
+        bar.padEnd(width),
+        harmless(span.detail),
+      ];
+    }),
+  );
+}
+
+/** Everything about one pod. */
+export function podDetails(out: Output, pod: Pod, now: number): string {
+  const labels = Object.entries(pod.labels).map(([key, value]) => `${key}=${harmless(value)}`);
+  const { vm, guest, failure } = pod;
+  const lines = [
+    ...facts(out, [
+      ["Name", styled(out, "bold", pod.name)],
+      ["Id", pod.id],
+      ["State", stateText(out, pod.state)],
+      ["Reason", harmless(pod.reason)],
+      ["Failure", failure === undefined ? "" : `${failure.code}: ${harmless(failure.message)}`],
+      ["Hint", harmless(failure?.hint ?? "")],
+      ...quotesOf(failure?.details ?? {}, failure?.message ?? "").flatMap(({ name, lines: said }) =>
+        said.map((line, i): [string, string] => [i === 0 ? `Details, ${name}` : "", line]),
+      ),
+      ["Age", created(pod, now)],
+      ["Labels", labels.join(" ")],
+      [
+        "VM",
+        vm === undefined
+          ? ""
+          : `pid ${vm.pid}, ${vm.accelerator}, ${vm.vcpu} vcpu, ${vm.memoryMib} MiB`,
+      ],
+      ["Restarts", vm === undefined || vm.guestRestarts === 0 ? "" : `${vm.guestRestarts}`],
+      ["Machine", vm?.attached === true ? `foreign, by ${harmless(vm.qmpSocket)}` : ""],
+      [
+        "Guest",
+        guest === undefined
+          ? ""
+          : guest.kind === "none"
+            ? "none: podnet does not talk to the guest"
+            : guest.extension === 0
+              ? `hyperstart, API ${guest.api}`
+              : `agent ${harmless(guest.agent)}, extension ${guest.extension}, ${guest.agentRssKib} KiB`,
+      ],
+      ...(guest?.cannot ?? []).map((what, i): [string, string] => [
+        i === 0 ? "Cannot" : "",
+        harmless(what),
+      ]),
+    ]),
+    ...(pod.interfaces.length === 0
+      ? []
+      : [styled(out, "dim", "Interfaces"), ...interfaceFacts(pod)]),
+    ...(pod.ports.length === 0 ? [] : [styled(out, "dim", "Ports"), ...portFacts(pod)]),
+    ...(pod.spans.length === 0 ? [] : [styled(out, "dim", "Provisioning"), ...waterfall(pod, 32)]),
+  ];
+  return `${lines.join("\n")}\n`;
+}

@@ -1,0 +1,154 @@
+import { once } from "node:events";
+import { connect, createServer, type Socket } from "node:net";
+import test from "ava";
+import { TokenBucket } from "../../../../core/token-bucket.ts";
+import { PacedSocket, type Worked } from "../../../../linux/sockets/paced-socket.ts";
+import { ReadingTurns } from "../../../../linux/sockets/reading-turns.ts";
+
+let opened = 0;
+
+/** Both ends of a unix socket: what a guest writes to, and what the host reads. */
+async function ends(): Promise<{ guest: Socket; host: Socket } & AsyncDisposable> {
+  const server = createServer({ pauseOnConnect: true });
+  const path = `\0podnet-paced-${process.pid}-${++opened}`;
+  server.listen(path);
+  const accepted = once(server, "connection");
+  const guest = connect(path);
+  const [host] = (await accepted) as [Socket];
+  for (const socket of [guest, host]) socket.on("error", () => {});
+  return {
+    guest,
+    host,
+    [Symbol.asyncDispose]: async () => {
+      guest.destroy();
+      host.destroy();
+      server.close();
+      await once(server, "close");
+    },
+  };
+}
+
+/** Frames of eight bytes, each a unit of work and a token. */
+const frame = 8;
+const frames = (bytes: Uint8Array, most: number): Worked => {
+  const units = Math.min(most, Math.max(1, Math.floor(bytes.length / frame)));
+  return { bytes: Math.min(bytes.length, units * frame), units, tokens: units };
+};
+
+const numbered = (length: number): Uint8Array => Uint8Array.from({ length }, (_, i) => i % 251);
+
+/** What is not expected to be called here. */
+const fails = { source: "guest", drop: () => {} } as const;
+
+test("a token bucket may be in debt, and pays it off", (t) => {
+  let now = 0;
+  const bucket = new TokenBucket(
+    { perSecond: 10, burst: 5 },
+    { now: () => now, monotonic: () => now },
+  );
+  bucket.charge(15);
+  t.is(bucket.tokens, -10);
+  t.is(bucket.waitMs, 1100);
+  t.false(bucket.take());
+  now = 1_100;
+  t.true(bucket.take());
+  now = 1_000_000;
+  t.is(bucket.tokens, 5);
+});
+
+test("the work of one turn of the event loop is bounded, for one sender and for all", async (t) => {
+  const turns = new ReadingTurns();
+  const inTurn = new Map<number, number[]>();
+  const total = 256 * 1024;
+  await using all = new AsyncDisposableStack();
+  const read = await Promise.all(
+    Array.from({ length: 6 }, async (_, reader) => {
+      const { guest, host } = all.use(await ends());
+      const found: Uint8Array[] = [];
+      const pace = new PacedSocket(host, {
+        ...fails,
+        turns,
+        work: (bytes, most) => {
+          const worked = frames(bytes, most);
+          found.push(Uint8Array.from(bytes.subarray(0, worked.bytes)));
+          const now = inTurn.get(turns.number) ?? Array.from({ length: 6 }, () => 0);
+          now[reader] = (now[reader] ?? 0) + worked.units;
+          inTurn.set(turns.number, now);
+          return worked;
+        },
+      });
+      guest.end(numbered(total));
+      pace.resume();
+      await once(host, "end");
+      return Buffer.concat(found);
+    }),
+  );
+  for (const bytes of read) t.true(bytes.equals(numbered(total)));
+  const sums = [...inTurn.values()];
+  t.true(Math.max(...sums.flat()) <= 256, "one sender");
+  // Once a turn has shown how many read, the next is divided among them.
+  const crowded = sums.filter((each) => each.every((units) => units > 0)).slice(1);
+  t.true(crowded.length > 50, `${crowded.length} turns with all of them`);
+  const most = Math.max(...crowded.map((each) => each.reduce((sum, units) => sum + units)));
+  t.true(most <= 600, `${most} units in one turn`);
+});
+
+test("a sender above its rate is not read meanwhile, and nothing of it is lost", async (t) => {
+  await using both = await ends();
+  const { guest, host } = both;
+  const reported: boolean[] = [];
+  let units = 0;
+  const slowed = Promise.withResolvers<void>();
+  const over = Promise.withResolvers<void>();
+  const pace = new PacedSocket(host, {
+    ...fails,
+    rate: { perSecond: 4000, burst: 1000 },
+    tooFastMs: 200,
+    tooFast: (is) => {
+      reported.push(is);
+      (is ? slowed : over).resolve();
+    },
+    work: (bytes, most) => {
+      const worked = frames(bytes, most);
+      units += worked.units;
+      return worked;
+    },
+  });
+  pace.resume();
+  const begun = performance.now();
+  guest.write(new Uint8Array(4000 * frame));
+  await slowed.promise;
+  t.true(pace.paused);
+  const after = (performance.now() - begun) / 1000;
+  t.true(units <= 1000 + 4000 * after + 300, `${units} units in ${after} s`);
+  await over.promise;
+  t.is(units, 4000);
+  t.false(pace.paused);
+  t.deepEqual(reported, [true, false]);
+});
+
+test("what is held by its reader stays unread, and is read when it is let go", async (t) => {
+  await using both = await ends();
+  const { guest, host } = both;
+  let units = 0;
+  const first = Promise.withResolvers<void>();
+  const pace = new PacedSocket(host, {
+    ...fails,
+    work: (bytes) => {
+      units++;
+      if (units === 1) {
+        pace.pause();
+        first.resolve();
+      }
+      return { bytes: Math.min(frame, bytes.length), units: 1, tokens: 1 };
+    },
+  });
+  pace.resume();
+  guest.end(new Uint8Array(10 * frame));
+  await first.promise;
+  for (let i = 0; i < 20; i++) await new Promise((resolve) => setImmediate(resolve));
+  t.is(units, 1);
+  pace.resume();
+  await once(host, "end");
+  t.is(units, 10);
+});
