@@ -36,8 +36,6 @@ export interface Stage {
    * some days (scripts/turns.ts).
    */
   readonly takesTurns?: true;
-  /** Of its files, what runs in each turn. */
-  readonly always?: readonly string[];
   /** Its files use one place and run one at a time. */
   readonly oneAtATime?: true;
   /** Its files run when nothing else does. */
@@ -86,7 +84,7 @@ export const stages: readonly Stage[] = [
     name: "planted",
     files: "test/planted/**/*.test.ts",
     budgetMinutes: 1,
-    weight: 2,
+    weight: 1.5,
     seconds: 30,
     timeoutSeconds: 150,
     drawsByDay: true,

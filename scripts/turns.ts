@@ -4,7 +4,7 @@ import { secondsOf, type Stage } from "./stages.ts";
  * Days within which each test file has its turn: so many that a short run on two cores takes ten
  * minutes at most, with its set-up (docs/decisions/0095).
  */
-export const days = 5;
+export const days = 7;
 
 /** The turn of a day in UTC, from 1 to `days`: days that follow each other have turns that do. */
 export const turnOf = (begun: Date): number =>
@@ -18,8 +18,8 @@ export interface StageFiles {
 
 /**
  * What a short run takes of the stages' files: all of a stage without turns; of the others the
- * files of this turn, and in each turn those that the stage's `always` names and those of
- * `changed`. All stages together take about the same time in each turn.
+ * files of this turn, and those of `changed`. All stages together take about the same time in each
+ * turn.
  */
 export function inTurn(
   all: readonly StageFiles[],
@@ -37,9 +37,7 @@ export function inTurn(
 function deal(all: readonly StageFiles[]): ReadonlyMap<string, number> {
   const costs = all
     .flatMap(({ stage, files }) =>
-      files
-        .filter((file) => stage.always?.includes(file) !== true)
-        .map((file) => ({ file, cost: stage.weight * secondsOf(stage, file) })),
+      files.map((file) => ({ file, cost: stage.weight * secondsOf(stage, file) })),
     )
     .toSorted((a, b) => b.cost - a.cost || (a.file < b.file ? -1 : 1));
   const loads = Array.from({ length: days }, () => 0);
