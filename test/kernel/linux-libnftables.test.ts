@@ -94,7 +94,7 @@ test.serial(
   "without the library, and without the right to use it, an error says what to do",
   async (t) => {
     const attempt = `
-    import { openNftables } from "${top}/linux/libnftables.ts";
+    import { openNftables } from "${top}/linux/nftables/libnftables.ts";
     try { await openNftables().commit("make", "add table inet t"); console.log("made"); }
     catch (error) { console.log(error.code, error.message, "|", error.hint); }`;
     const program = [path.join(top, "scripts/node"), "--input-type=module", "-e", attempt] as const;

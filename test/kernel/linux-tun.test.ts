@@ -119,7 +119,7 @@ test.serial("withNetns comes back after an error", async (t) => {
 test.serial("withNetns leaves no thread behind, even with a cold thread pool", async (t) => {
   const script = `
     import { readdirSync, readlinkSync, stat } from "node:fs";
-    import { withNetns } from "${import.meta.dirname}/../../linux/netns.ts";
+    import { withNetns } from "${import.meta.dirname}/../../linux/namespaces/netns.ts";
     withNetns("/proc/1/ns/net", () => stat("/", () => {}));
     const seen = readdirSync("/proc/self/task").map((id) => readlinkSync("/proc/self/task/" + id + "/ns/net"));
     console.log(JSON.stringify({ threads: seen.length, namespaces: new Set(seen).size }));

@@ -16,7 +16,7 @@ test.after.always(() => ip(`netns delete ${name}`));
 /** What a podnetd that is not root says of paths of namespaces. */
 async function asUnprivileged(...paths: readonly string[]): Promise<unknown> {
   const program = `
-    const { NetworkNamespace } = await import("${root}/linux/namespace.ts");
+    const { NetworkNamespace } = await import("${root}/linux/namespaces/namespace.ts");
     const { whyLost } = await import("${root}/daemon/containers/namespace.ts");
     const isThere = (netns) => whyLost({ netns }) === undefined;
     const opened = (path) => {

@@ -221,7 +221,15 @@ test("unknown fields and bodies too large are refused with a typed error", async
   // With a length, and without.
   for (const length of [[], ["-H", "transfer-encoding: chunked"]])
     for (const version of ["--http1.1", "--http2-prior-knowledge"]) {
-      const answer = await curl(api.socket, version, ...length, ...json, "-d", `@${large}`, url);
+      const ask = (): Promise<string> =>
+        curl(api.socket, version, ...length, ...json, "-d", `@${large}`, url);
+      // A curl 7.88 that has not sent all of it within a second ends with 92, with the answer or
+      // without (daemon/api/http/request-rest.ts). On a busy machine one in a hundred is so slow.
+      const again = (thrown: { readonly code?: unknown }): Promise<string> => {
+        if (thrown.code === 92) return ask();
+        throw thrown;
+      };
+      const answer = await ask().catch(again).catch(again);
       t.regex(answer, /"code":"LIMIT_REACHED".*may have 262144 bytes/, version);
     }
 });
