@@ -8,11 +8,11 @@ export interface Stage {
   readonly name: string;
   readonly files: string;
   /**
-   * Of these, what only a complete run has time for: long boots of images that a short one meets in
+   * Files that only a complete run has time for: long boots of images that a short one meets in
    * another way.
    */
   readonly completeOnly?: readonly string[];
-  /** Of these, what boots the Debian image, which takes a while to build. */
+  /** Files that boot the Debian image, which takes a while to build. */
   readonly bootsDebian?: readonly string[];
   /**
    * Warm minutes that its files take in all; going over is reported, not failed: the machines are
@@ -302,18 +302,20 @@ export function batchesOf(stage: Stage, files: readonly string[]): readonly Batc
 }
 
 /**
- * The stage's files of a complete or a short run, each once: what another one imports runs there
- * (`*together*.test.ts`).
+ * The test files that run with `file`: itself, and what it imports if it is one that lets several
+ * share a rig (`*together*.test.ts`).
  */
+export function runWith(file: string): readonly string[] {
+  if (!path.basename(file).includes("together")) return [file];
+  const imports = readFileSync(path.join(top, file), "utf8").matchAll(/^import "(.+)";$/gm);
+  return [file, ...[...imports].map(([, name = ""]) => path.join(path.dirname(file), name))];
+}
+
+/** The stage's files of a complete or a short run; what runs with another file is left out. */
 export function filesOf({ files, completeOnly = [] }: Stage, full: boolean): readonly string[] {
   const there = globSync(files, { cwd: top });
-  const elsewhere = there
-    .filter((file) => path.basename(file).includes("together"))
-    .flatMap((file) => {
-      const imports = readFileSync(path.join(top, file), "utf8").matchAll(/^import "(.+)";$/gm);
-      return [...imports].map(([, name = ""]) => path.join(path.dirname(file), name));
-    });
+  const imported = new Set(there.flatMap((file) => runWith(file).slice(1)));
   return there
-    .filter((file) => (full || !completeOnly.includes(file)) && !elsewhere.includes(file))
+    .filter((file) => (full || !completeOnly.includes(file)) && !imported.has(file))
     .sort();
 }

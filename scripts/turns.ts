@@ -1,4 +1,4 @@
-import { secondsOf, type Stage } from "./stages.ts";
+import { runWith, secondsOf, type Stage } from "./stages.ts";
 
 /**
  * Days within which each test file has its turn: so many that a short run on two cores takes ten
@@ -18,7 +18,7 @@ export interface StageFiles {
 
 /**
  * What a short run takes of the stages' files: all of a stage without turns; of the others the
- * files of this turn, and those of `changed`. All stages together take about the same time in each
+ * files of this turn, and what runs a file of `changed`. All stages together take about the same time in each
  * turn.
  */
 export function inTurn(
@@ -27,9 +27,10 @@ export function inTurn(
   changed: ReadonlySet<string> = new Set(),
 ): readonly StageFiles[] {
   const turns = deal(all.filter(({ stage }) => stage.takesTurns === true));
+  const isChanged = (file: string): boolean => runWith(file).some((each) => changed.has(each));
   return all.map(({ stage, files }) => ({
     stage,
-    files: files.filter((file) => (turns.get(file) ?? turn) === turn || changed.has(file)),
+    files: files.filter((file) => (turns.get(file) ?? turn) === turn || isChanged(file)),
   }));
 }
 

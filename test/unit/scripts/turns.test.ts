@@ -47,6 +47,15 @@ test("what was changed runs in each turn", (t) => {
   for (const turn of eachTurn) t.true(filesIn(turn, new Set([file])).includes(file));
 });
 
+test("a changed file that shares a rig brings the file that runs it into each turn", (t) => {
+  const changed = new Set(["test/cni/attach.test.ts"]);
+  for (const turn of eachTurn) {
+    const files = filesIn(turn, changed);
+    t.true(files.includes("test/cni/together-containers.test.ts"));
+    t.false(files.includes("test/cni/attach.test.ts"), "it runs once");
+  }
+});
+
 test("changed are the test files that differ from upstream, and those that guard changed sources", (t) => {
   const directory = mkdtempSync(path.join(tmpdir(), "podnet-changed-"));
   t.teardown(() => rmSync(directory, { recursive: true }));
