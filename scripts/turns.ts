@@ -18,8 +18,8 @@ export interface StageFiles {
 
 /**
  * What a short run takes of the stages' files: all of a stage without turns; of the others the
- * files of this turn, and what runs a file of `changed`. All stages together take about the same time in each
- * turn.
+ * files of this turn, and what runs a file of `changed`. All stages together take about the same
+ * time in each turn.
  */
 export function inTurn(
   all: readonly StageFiles[],
