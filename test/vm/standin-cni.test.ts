@@ -4,6 +4,7 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { DatabaseSync } from "node:sqlite";
 import test from "ava";
+import { processState } from "../../linux/processes/proc.ts";
 import { until } from "../lab/until.ts";
 import { first, openPodCniRig, type PodCniRig } from "./pod-cni-rig.ts";
 import { eventually, openStandInRig } from "./standin-rig.ts";
@@ -330,18 +331,21 @@ echo '{"cniVersion":"1.0.0","ips":[],"dns":{}}'`,
     const lines = (): string[] => readFileSync(reported, "utf8").split("\n").filter(Boolean);
     await until("the plugin's beginning", async () => lines().length > 0);
     const calls = path.join(rig.daemon.runDir, "cni-calls");
+    let plugin = "";
     // (It may be on its way before podnetd has written down which process it is.)
     await until("its being written down", async () => {
       const [file] = readdirSync(calls);
       if (file === undefined) return false;
-      const [pid] = readFileSync(path.join(calls, file), "utf8").split(" ");
-      const at = `/proc/${pid}/cmdline`;
+      [plugin = ""] = readFileSync(path.join(calls, file), "utf8").split(" ");
+      const at = `/proc/${plugin}/cmdline`;
       return existsSync(at) && readFileSync(at, "utf8").includes("/slow/");
     });
     await rig.restart("kill");
     await created;
     t.deepEqual((await rig.client.pods.list({})).pods, []);
     t.deepEqual(lines(), order as unknown as string[]);
+    // (A zombie has ended: podnetd, its parent, was killed.)
+    t.true([undefined, "Z"].includes(processState(Number(plugin))), "the plugin has ended");
     t.deepEqual(cni.sandboxes(), []);
     t.deepEqual(readdirSync(calls), []);
     rmSync(path.join(cni.lists, "90-net.conflist"));
