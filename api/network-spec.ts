@@ -23,7 +23,7 @@ export interface NetworkSpec {
   readonly cloudMetadata?: true;
   /** Connections that other programs on this host translate reach pods; absent: only containers. */
   readonly acceptTranslated?: true;
-  /** These sources reach all of the network; absent: none do. */
+  /** The sources that reach all of the network; absent: none do. */
   readonly admit?: readonly Cidr[];
   /** What pods reach on the host beyond what podnet serves there; absent: nothing. */
   readonly hostAccess?: HostAccess;

@@ -112,7 +112,7 @@ export class AddressPool {
    * Throws `ADDRESS_NOT_ALLOCATED`, `ADDRESS_OUT_OF_RANGE`, `ADDRESS_INVALID`.
    */
   release(ip: Ip, now: number = this.#clock.now()): Owner {
-    const time = this.#settle(now);
+    const time = this.#advance(now);
     const offset = this.#offsetOf(ip);
     const entry = this.#ledger.at(offset);
     if (entry.kind !== "leased")
@@ -123,7 +123,7 @@ export class AddressPool {
 
   /** Ends all leases of an owner, the lowest address first, and answers them; none is no error. */
   releaseOwner(owner: Owner, now: number = this.#clock.now()): Ip[] {
-    const time = this.#settle(now);
+    const time = this.#advance(now);
     const records = this.#ledger.recordsOf(owner);
     for (const record of records) this.#ledger.retire(record, time);
     return records.map((record) => this.#space.ipAt(this.#ledger.offsetOf(record)));
@@ -155,7 +155,7 @@ export class AddressPool {
    * rest, oldest first. Takes nothing.
    */
   peek(count: number, now: number = this.#clock.now()): Ip[] {
-    this.#settle(now);
+    this.#advance(now);
     const found: Offset[] = [];
     // At the limit of leases only what rests can be handed out, though others are free.
     const fresh = Math.min(count, this.#maxLeases - this.#ledger.recordCount);
@@ -178,17 +178,17 @@ export class AddressPool {
 
   /** What an address is now. Throws `ADDRESS_OUT_OF_RANGE`, `ADDRESS_INVALID`. */
   lookup(ip: Ip, now: number = this.#clock.now()): AddressState {
-    this.#settle(now);
+    this.#advance(now);
     return this.#state(this.#ledger.at(this.#offsetOf(ip)));
   }
 
   stats(now: number = this.#clock.now()): PoolStats {
-    this.#settle(now);
+    this.#advance(now);
     return { size: this.#space.size, ...this.#ledger.counts() };
   }
 
   /** Frees what has rested long enough; answers the pool's own time. */
-  #settle(now: number): number {
+  #advance(now: number): number {
     const time = this.#time.at(now);
     this.#ledger.wakeUntil(time - this.#quarantineMs);
     return time;

@@ -29,8 +29,7 @@ const requireOfOld =
   'const require = process.getBuiltinModule("node:module").createRequire(import.meta.url);';
 
 /**
- * A source that asks where it lies is told where it lies, and not where the program made of it
- * does.
+ * Gives a source that asks for its own path that path, not the one of the program made of it.
  */
 const ownPlaces: Plugin = {
   name: "own-places",
@@ -66,13 +65,13 @@ const builtIns: Plugin = {
   },
 };
 
-async function buildInto(draft: string): Promise<void> {
+async function buildInto(temporary: string): Promise<void> {
   // Taken before the first source is read: what changes meanwhile is newer than what is made.
   const begun = new Date();
   await build({
     absWorkingDir: top,
     entryPoints: programs,
-    outdir: draft,
+    outdir: temporary,
     outExtension: { ".js": ".mjs" },
     bundle: true,
     platform: "node",
@@ -86,8 +85,8 @@ async function buildInto(draft: string): Promise<void> {
   });
   mkdirSync(directory, { recursive: true });
   for (const name of Object.keys(programs)) {
-    utimesSync(path.join(draft, `${name}.mjs`), begun, begun);
-    renameSync(path.join(draft, `${name}.mjs`), path.join(directory, `${name}.mjs`));
+    utimesSync(path.join(temporary, `${name}.mjs`), begun, begun);
+    renameSync(path.join(temporary, `${name}.mjs`), path.join(directory, `${name}.mjs`));
   }
 }
 

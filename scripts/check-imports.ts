@@ -1,6 +1,6 @@
 /**
- * Keeps the directions of import between modules (docs/architecture.md) and between the folders of a
- * module, and finds circles of imports and crowded folders. Prints each finding and exits 1. The
+ * Keeps the directions of import between modules (docs/architecture.md) and between the folders of
+ * a module, and finds circles of imports and crowded folders. Prints each finding and exits 1. The
  * modules and what they may import are the table below.
  */
 import { globSync, readFileSync } from "node:fs";
@@ -198,7 +198,7 @@ function violations(file: string): string[] {
   return found;
 }
 
-/** The module of a file and its folder there ("" for none); undefined in a module without an order. */
+/** The module of a file and its folder there ("" for none); undefined without an order there. */
 function subjectOf(file: string): { readonly module: string; readonly folder: string } | undefined {
   const [module = "", ...rest] = file.split("/");
   return module in orders ? { module, folder: rest.length > 1 ? (rest[0] ?? "") : "" } : undefined;

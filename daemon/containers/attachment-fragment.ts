@@ -62,7 +62,7 @@ export function attachmentFragment(
       ? {}
       : { published: publishedDesired(published, [{ guestName: ifName, bridge, addresses }]) }),
     ...(loopback === undefined ? {} : { loopback }),
-    ...(plan.awaitsPlugins === true && mtu === plan.mtu ? { settling: true } : {}),
+    ...(plan.awaitsPlugins === true && mtu === plan.mtu ? { awaitsPlugins: true } : {}),
     ...(later === undefined ? {} : { later }),
   };
 }

@@ -24,7 +24,7 @@ import {
   portsToHold,
   awaitingPlugins,
 } from "./attachment-plan.ts";
-import { compareResult, fragmentAsTold } from "./cni/compare-result.ts";
+import { compareResult, fragmentAsReported } from "./cni/compare-result.ts";
 import { TeardownQueue } from "./teardown-queue.ts";
 import { type AttachmentWorld, gatherAttachment } from "./plan/gather.ts";
 import { whyLost } from "./namespace.ts";
@@ -190,7 +190,7 @@ export class Attachments implements AsyncDisposable {
       const found = [
         ...compareResult(row.plan, request),
         ...(await this.#parts.network.check(
-          fragmentAsTold(planned, request),
+          fragmentAsReported(planned, request),
           limited(attachMs, signal),
           planned,
         )),

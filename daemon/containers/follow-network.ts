@@ -61,7 +61,7 @@ async function followOne(
   const before = now();
   if (before === undefined || isAlike(fragmentOf(before), ready.fragment(id))) return;
   // Changes of later plugins are written down before podnetd changes anything else.
-  await ready.settle(id, AbortSignal.timeout(followMs), true);
+  await ready.complete(id, AbortSignal.timeout(followMs), true);
   const plan = now();
   if (plan === undefined) return;
   ready.enter(plan);

@@ -27,7 +27,7 @@ const laterPluginsMs = 10_000;
 export interface ReadyParts {
   readonly network: Pick<AttachmentNetwork, "inspect" | "observeLater" | "guard">;
   readonly published: Pick<HeldPorts, "missing" | "retry">;
-  readonly records: Pick<AttachmentRecords, "note" | "settled">;
+  readonly records: Pick<AttachmentRecords, "note" | "completed">;
   readonly names: Pick<ContainerNames, "enter" | "leave">;
   readonly clock: Pick<Clock, "monotonic">;
   /** By container. */
@@ -47,7 +47,7 @@ interface Ready {
   /** Its part of the host, with its network as it was when the container last followed it. */
   readonly fragment: AttachmentFragment;
   /** When a plan that waits for later plugins is complete, by the monotonic clock. */
-  readonly settlesAtMs: number;
+  readonly completeAtMs: number;
   /** What of the container's links cannot be repaired, or why they cannot be observed. */
   trouble: string | undefined;
   /**
@@ -83,7 +83,7 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
     this.#ready.set(plan.id, {
       plan,
       fragment,
-      settlesAtMs: this.#parts.clock.monotonic() + laterPluginsMs - ageMs,
+      completeAtMs: this.#parts.clock.monotonic() + laterPluginsMs - ageMs,
       trouble: this.#ready.get(plan.id)?.trouble,
       ruled: this.#ready.get(plan.id)?.ruled ?? plan.published !== undefined,
     });
@@ -143,7 +143,7 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
    * has no drift; the reason is noted, once.
    */
   async inspect(id: AttachmentId, options: LookOptions, signal: AbortSignal): Promise<Inspection> {
-    if (options.inside) await this.settle(id, signal);
+    if (options.inside) await this.complete(id, signal);
     const ready = this.#ready.get(id);
     if (ready === undefined) return nothingFound;
     const { network } = this.#parts;
@@ -162,18 +162,18 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
    * podnetd keeps these changes from then on. Does nothing where they cannot be observed: the next
    * look tries again. Throws when the signal aborts.
    */
-  async settle(id: AttachmentId, signal: AbortSignal, now = false): Promise<void> {
+  async complete(id: AttachmentId, signal: AbortSignal, now = false): Promise<void> {
     const ready = this.#ready.get(id);
-    if (ready?.fragment.settling !== true) return;
+    if (ready?.fragment.awaitsPlugins !== true) return;
     const { network, records, clock } = this.#parts;
-    if (!now && clock.monotonic() < ready.settlesAtMs) return;
+    if (!now && clock.monotonic() < ready.completeAtMs) return;
     const later = await network
       .observeLater(ready.fragment, signal)
       .catch((thrown: unknown) => throwIfOver(signal, thrown));
     // (The container may be leaving by now, or have a new plan.)
     if (later === undefined || this.#ready.get(id) !== ready) return;
     const plan = afterPlugins(ready.plan, later);
-    records.settled(plan);
+    records.completed(plan);
     this.enter(plan);
     // (Where that fails, drift finds it.)
     await network

@@ -118,7 +118,7 @@ export class AttachmentRecords {
   }
 
   /** Writes down that later plugins are done, and emits an event if they changed anything. */
-  settled(plan: AttachmentPlan): void {
+  completed(plan: AttachmentPlan): void {
     const { db, journal, clock } = this.#parts;
     const made = laterText(plan.later ?? {});
     journal.transact(

@@ -12,7 +12,7 @@ import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import { openKeptTap, openTap } from "../../linux/tun.ts";
 import { Installation } from "../containers/cni/installation.ts";
 import { serveCni } from "../containers/cni/serve-cni.ts";
-import { PendingDels } from "../containers/cni/settle-pending.ts";
+import { PendingDels } from "../containers/cni/pending-dels.ts";
 import { watchPending } from "../containers/cni/watch-pending.ts";
 import type { Config } from "../config/config.ts";
 import { guardHint } from "../../network/firewall/guarded.ts";
@@ -225,7 +225,7 @@ export async function openDaemon(
         access: config.access,
         limits: config.limits,
         attachments: node.attachments,
-        settle: () => pending.settle(),
+        carryOutPending: () => pending.carryOut(),
         refused: (reason) => refusals.count(reason),
         done(command, code, ms, error) {
           node.metrics.attachmentAsked(command, code, ms);
@@ -237,7 +237,7 @@ export async function openDaemon(
   const watching =
     cni &&
     opened.use(
-      watchPending(pendingDir, () => void guard("cni", () => pending.settle()), logOf("cni")),
+      watchPending(pendingDir, () => void guard("cni", () => pending.carryOut()), logOf("cni")),
     );
   if (cni !== undefined) installation.present();
   // Last of all: callers of the API find podnetd complete, containers included.

@@ -1,5 +1,5 @@
 import type { SQLOutputValue } from "node:sqlite";
-// oxlint-disable typescript/no-unnecessary-type-parameters -- the type says what the column holds, which the schema keeps
+// oxlint-disable typescript/no-unnecessary-type-parameters -- the schema keeps the type
 import { PodnetError } from "../../core/errors.ts";
 
 /** One row of an answer, by the names of its columns. */

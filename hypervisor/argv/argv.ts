@@ -58,7 +58,7 @@ export function qemuArgv(
     // In a jail QEMU is 1 to itself.
     plan.jail === undefined ? ["-pidfile", vmFiles.pid] : sandboxWords,
     monitor("qmp", vmSockets.qmp),
-    monitor("witness", vmSockets.verify),
+    monitor("verify", vmSockets.verify),
     [...socket("console", vmSockets.console), "-serial", "chardev:console"],
     nicPlaceWords(kind),
     ["-device", "virtio-serial-pci,id=serial0,bus=pcie.0,addr=0x3"],

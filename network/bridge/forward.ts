@@ -23,7 +23,7 @@ export async function setForwarding(
   const family: Family = key === ipv6ForwardKey ? 6 : 4;
   if (to !== "1") {
     sysctl.write(key, to);
-    for (const alongside of memory.besideForward(family))
+    for (const alongside of memory.alongForward(family))
       writeOptional(sysctl, alongside.key, alongside.value);
     memory.forgetForward(family);
     return;
@@ -38,7 +38,7 @@ export async function setForwarding(
   // Set before forwarding: switching it on makes the kernel drop the default routes that
   // advertisements gave, except for links that keep listening while they forward
   // (rt6_purge_dflt_routers, Linux 6.1).
-  for (const { key: each } of memory.besideForward(family))
+  for (const { key: each } of memory.alongForward(family))
     if (each.endsWith("/accept_ra") && readOptional(sysctl, each) === "1") sysctl.write(each, "2");
   sysctl.write(key, to);
 }

@@ -59,7 +59,7 @@ export interface AttachmentFragment {
    * Later plugins may not have run yet: differences inside are neither reported nor reverted, and
    * become `later` once the plugins are done. A link that is gone or down is reported.
    */
-  readonly settling?: true;
+  readonly awaitsPlugins?: true;
   /** The changes that later plugins made inside. */
   readonly later?: LaterChanges;
 }

@@ -26,7 +26,7 @@ const portPart = (fragment: AttachmentFragment): AttachedFragment => {
   const { key, hostLink, bridge, mac, addresses, alias, isolated, mtu } = fragment;
   const { vlan, foreign, withdrawn, later, rates } = fragment;
   // Until later plugins are done, and for good where the caller makes the link.
-  const macMayChange = fragment.settling ?? fragment.madeByCaller;
+  const macMayChange = fragment.awaitsPlugins ?? fragment.madeByCaller;
   return {
     kind: "attachment",
     key,

@@ -16,10 +16,10 @@ interface About {
  */
 export function permitted<T extends About>(
   steps: readonly T[],
-  { settling, later }: Pick<AttachmentFragment, "settling" | "later">,
+  { awaitsPlugins, later }: Pick<AttachmentFragment, "awaitsPlugins" | "later">,
   { guest, isNew }: { readonly guest: Pick<Link, "up">; readonly isNew: boolean },
 ): T[] {
-  const waits = settling === true && guest.up && !isNew;
+  const waits = awaitsPlugins === true && guest.up && !isNew;
   return steps.filter(
     ({ part }) => part === undefined || !(waits || later?.left?.includes(part) === true),
   );

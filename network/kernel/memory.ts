@@ -58,7 +58,7 @@ export class Memory {
     return this.#value[forwardKeys[family].was];
   }
 
-  besideForward(family: Family): readonly Setting[] {
+  alongForward(family: Family): readonly Setting[] {
     return this.#value[forwardKeys[family].alongside] ?? [];
   }
 
@@ -70,7 +70,7 @@ export class Memory {
 
   forgetForward(family: Family): void {
     const { was, alongside } = forwardKeys[family];
-    const { [was]: known, [alongside]: _beside, ...rest } = this.#value;
+    const { [was]: known, [alongside]: _settings, ...rest } = this.#value;
     if (known !== undefined) this.#set(rest);
   }
 

@@ -107,7 +107,7 @@ export async function run(counts: readonly number[]): Promise<string> {
     row(`${count} peers, milliseconds`, of(joins), of(looks), of(deltas), of(hands), rssMib());
     figures[`peers${count}_ms`] = of(joins);
     figures[`look${count}_ms`] = of(looks);
-    figures[`news${count}_ms`] = of(deltas);
+    figures[`delta${count}_ms`] = of(deltas);
     figures[`hand${count}_ms`] = of(hands);
   }
   return lastLine("overlay-kernel", { ...figures, rss_mib: rssMib() });

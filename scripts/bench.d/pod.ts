@@ -39,8 +39,8 @@ async function bootByHand(directory: string): Promise<number> {
     disks: [],
     runDir,
   }) as [string, ...string[]];
-  // podnetd starts its machines stopped, to lose nothing of the console; by hand there is nobody to
-  // say `cont`.
+  // podnetd starts its machines stopped, to lose nothing of the console; here nothing would say
+  // `cont`.
   const args = words.filter((word) => word !== "-S");
   const begin = performance.now();
   const qemu = spawn(program, args, { cwd: runDir, stdio: "ignore" });

@@ -16,7 +16,7 @@ export interface Answered {
   readonly exit: number;
   readonly stdout: string;
   /** `stdout`, where there is any. */
-  // oxlint-disable-next-line typescript/no-explicit-any -- what is looked for in it is the test's matter
+  // oxlint-disable-next-line typescript/no-explicit-any -- each test says what it looks for
   readonly json: any;
 }
 

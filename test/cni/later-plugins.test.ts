@@ -28,7 +28,7 @@ type Name = keyof typeof lists;
 
 interface Added {
   readonly container: Machine;
-  // oxlint-disable-next-line typescript/no-explicit-any -- what is looked for in it is the test's matter
+  // oxlint-disable-next-line typescript/no-explicit-any -- each test says what it looks for
   readonly result: any;
   readonly address: string;
   readonly mac: string;

@@ -35,7 +35,7 @@ export function callPlugin(
 export interface Chained {
   /** Of each plugin that was run; the last may have failed. */
   readonly ends: readonly PluginEnd[];
-  // oxlint-disable-next-line typescript/no-explicit-any -- what is looked for in it is the test's matter
+  // oxlint-disable-next-line typescript/no-explicit-any -- each test says what it looks for
   readonly result: any;
 }
 

@@ -17,7 +17,7 @@ export interface PluginEnd {
   readonly stdout: string;
   readonly stderr: string;
   /** `stdout`, where there is any. */
-  // oxlint-disable-next-line typescript/no-explicit-any -- what is looked for in it is the test's matter
+  // oxlint-disable-next-line typescript/no-explicit-any -- each test says what it looks for
   readonly json: any;
 }
 

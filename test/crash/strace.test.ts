@@ -15,8 +15,9 @@ import { until } from "../lab/until.ts";
 import { readTrace } from "./trace.ts";
 
 /**
- * Every system call by which a process can change something outside of itself, and what tells files
- * and sockets apart. (strace 6.1 knows no fchmodat2 yet: `?` is if it does.)
+ * Every system call by which a process can change something outside of itself, and what shows
+ * which descriptors are files and which are sockets. (strace 6.1 knows no fchmodat2 yet: `?` is if
+ * it does.)
  */
 const traced = [
   "execve,clone,clone3,fork,vfork,kill,tkill,tgkill,pidfd_send_signal",

@@ -78,8 +78,7 @@ async function everything(): Promise<string> {
   const rows = ["pods", "runs", "interfaces"].flatMap((table) =>
     db.all(`SELECT * FROM ${table}`).map((row) => JSON.stringify({ ...row, started_ms: 0 })),
   );
-  // Without counters, what tells only of time, and the carrier, which the kernel changes some time
-  // after its cause.
+  // Without counters, times, and the carrier, which the kernel changes some time after its cause.
   const unsteady = /\[\d+:\d+\]|^#.*$| \d+sec|NO-CARRIER,|,LOWER_UP| state [A-Z]+/gm;
   const steady = shown.join("").replaceAll(unsteady, "");
   return [steady, machines.stdout, files.join("\n"), ...rows].join("\n");

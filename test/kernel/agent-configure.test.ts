@@ -261,8 +261,8 @@ test.serial("lo is up again, with its addresses, when something takes it down", 
   for (const time of ["first", "second"]) {
     await ip("link set lo down");
     let now = "";
-    // The kernel itself takes the IPv6 addresses away with the link, so they tell that somebody was
-    // here.
+    // The kernel itself removes the IPv6 addresses with the link: once they are back, the agent has
+    // acted.
     for (let i = 0; i < 200 && now.length !== before.length; i++) {
       await delay(25);
       now = await shown();

@@ -65,7 +65,7 @@ async function takeRule(driver: DriverUnderTest, pod: PodFragment): Promise<void
   await run([driver.name, "-w", "-t", "nat", ...words]);
 }
 
-/** A watch over these rules, which looks often; `looks` counts, and `reported` has what was healed. */
+/** A watch over these rules, which looks often; `looks` counts, and `reported` has the repairs. */
 function watched(host: HostNetwork) {
   const seen = { looks: 0, reported: [] as string[] };
   const watch = DriftWatch.open({

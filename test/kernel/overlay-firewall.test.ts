@@ -57,7 +57,7 @@ for (const driver of drivers) {
       t.deepEqual(await rule.ensure(overlay(), signal), []);
       const whole = await rules();
       t.true(whole.includes("podnet:overlay:default"));
-      // No one else: not the network's rules, not another podnetd.
+      // It alone: neither the network's rules nor another podnetd change it.
       t.deepEqual(changesText(await host.apply(network, signal)), []);
       await using later = open(driver);
       t.deepEqual(await later.overlayRules.diff(overlay(), signal), []);

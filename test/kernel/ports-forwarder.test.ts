@@ -153,8 +153,8 @@ test.serial("a pod that takes no connection gives the client a reset at once", a
 test.serial(
   "what a pod has not taken yet ends with its port, and leaves nothing open",
   async (t) => {
-    // Behind this address nobody answers, and nobody says so: that it takes no connection is known
-    // minutes later.
+    // Nothing answers at this address, and no error comes either: only minutes later is it known
+    // that it takes no connection.
     const silent = parseIp("10.99.0.2");
     await run(["ip", "link", "add", "silent0", "type", "veth", "peer", "silent1"]);
     t.teardown(() => run(["ip", "link", "delete", "silent0"]));

@@ -1,8 +1,8 @@
 import type { Machine } from "./lab.ts";
 
 /**
- * Those that podnetd sets, and their neighbours. (`sysctl -a -r` walks through all there are: it
- * takes seven times as long.)
+ * The settings that podnetd makes, and their neighbours. (`sysctl -a -r` walks through all there
+ * are: it takes seven times as long.)
  */
 const sysctlPaths = [
   "ipv4/ip_forward",

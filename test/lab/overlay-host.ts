@@ -34,8 +34,8 @@ export interface SubnetEnvironment {
 }
 
 /**
- * A host of the lab, with the daemon that makes it part of the overlay; which of the two, nobody
- * else is to notice.
+ * A host of the lab, with the daemon that makes it part of the overlay. Other hosts must not notice
+ * which of the two it is.
  */
 export class OverlayLabHost implements AsyncDisposable {
   readonly n: number;

@@ -23,8 +23,8 @@ export const answerOfPause = (from: Machine, address: string, port: number): Pro
     askPause(from, address, port).catch(() => undefined),
   );
 
-// Waits for a signal, as the first process of a sandbox does; meanwhile tells whoever asks by HTTP
-// whom it takes him for.
+// Waits for a signal, as the first process of a sandbox does; meanwhile answers HTTP requests with
+// the address that they seem to come from.
 const source = `
 #include <arpa/inet.h>
 #include <signal.h>

@@ -12,8 +12,8 @@ const storeAddresses = [250, 251, 252].map(underlayAddress);
 
 /**
  * Machines on one link: a bridge in a namespace of its own. Machine N has 192.168.77.N and fd77::N
- * on eth0; the store, one more, has .250 to .252. Any two can be cut off from each other, which
- * they are told nothing of.
+ * on eth0; the store, one more, has .250 to .252. Any two can be cut off from each other
+ * without notice.
  */
 export class Underlay implements AsyncDisposable {
   readonly machines: readonly Machine[];

@@ -29,7 +29,7 @@ export function heldTwice(holdings: readonly Holding[]): readonly string[] {
 }
 
 /**
- * Creates that were told that no address is left although fewer than `capacity` can have been held
+ * Creates that were refused for want of addresses although fewer than `capacity` can have been held
  * at any moment of the call, in words. Whoever rests makes room, so nothing but pods counts: from
  * their create's beginning, when it may have taken one, to the end of their delete, when it may
  * still have had it.

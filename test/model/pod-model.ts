@@ -27,8 +27,8 @@ export interface Move {
 }
 
 /**
- * Whether the state is that pod, or may be: of a create that was cut the id is not known before
- * someone tells it.
+ * Whether the state is that pod, or may be: the id of a create that was cut is not known until an
+ * answer has it.
  */
 const isPod = (state: PodState, id: string): state is Extract<PodState, { kind: "present" }> =>
   state.kind === "present" && (state.id === undefined || state.id === id);

@@ -197,8 +197,8 @@ test.serial(
     );
     const { checks } = await clientOf(one).node.health({});
     t.true(checks.some(({ message }) => message.includes("pod web (1450)")));
-    // What fits on the bridge and not through the overlay: the first one of it has its sender told,
-    // and what follows arrives.
+    // What fits on the bridge and not through the overlay: with the first packet the sender learns
+    // the MTU, and the following ones arrive.
     const db = await addressOf(two, "db");
     const narrow = await addressOf(one, "narrow");
     const large = ["ping", "-c", "4", "-W", "3", "-s", "1400"];

@@ -128,8 +128,8 @@ export class Guest {
         this.#running(fields).size = size;
         return done;
       }
-      // READY from the host rescans the PCI bus, ONLINECPUMEM does its work in a child that nobody
-      // waits for.
+      // READY from the host rescans the PCI bus, ONLINECPUMEM does its work in a child without
+      // being waited for.
       case codes.READY:
       case codes.PING:
       case codes.ONLINECPUMEM:

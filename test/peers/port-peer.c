@@ -2,7 +2,8 @@
  * Who serves a port and who asks one, in guests and on machines of the lab. One static program,
  * since guests have no other that reports who asked it, and none that speaks SCTP.
  *
- * serve PROTOCOL PORT NAME   answers everybody with NAME and the address it was asked from; prints "ready", goes on alone
+ * serve PROTOCOL PORT NAME   answers with NAME and the address it was asked from; prints "ready"
+ *                            and goes on in the background
  * echo PORT                  sends back all that a connection brings
  * ask PROTOCOL ADDRESS PORT  prints the answer, or why there is none
  */

@@ -1,4 +1,4 @@
-import { PendingDels } from "../../daemon/containers/cni/settle-pending.ts";
+import { PendingDels } from "../../daemon/containers/cni/pending-dels.ts";
 import { DriftWatch } from "../../daemon/drift/drift.ts";
 import type { Log } from "../../linux/log.ts";
 import { watchEffects } from "../../core/effect.ts";
@@ -137,9 +137,9 @@ async function openLive(
     log: parts.logOf("cni"),
     bootId: parts.bootId,
   });
-  await pending.settle();
+  await pending.carryOut();
   // (What the kernel reports the directory would come in real time.)
-  const looks = setInterval(() => void pending.settle(), pendingMs);
+  const looks = setInterval(() => void pending.carryOut(), pendingMs);
   return {
     ...node,
     drift,

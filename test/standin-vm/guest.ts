@@ -42,7 +42,7 @@ const portIds = ["channel0", "channel1"] as const;
 
 /**
  * The guest: boots when its processors run for the first time, then its agent speaks, or does what
- * else it was told.
+ * else the test asked for.
  */
 export class Guest {
   readonly network = new GuestNetwork();

@@ -83,8 +83,8 @@ export class HyperstartInside {
   }
 
   /**
-   * Whoever is connected to a channel of the machine is to the peer's; what it says to nobody waits
-   * there.
+   * Whoever is connected to a channel of the machine is to the peer's; what it says to no
+   * connection waits there.
    */
   #join(wire: Wire, path: string): void {
     let socket: Socket | undefined;

@@ -52,27 +52,31 @@ async function killedAt(t: ExecutionContext, point: string, asked: Change): Prom
 }
 
 /** Waits until it is so; what is looked at last is what it is compared with. */
-async function settles(wanted: () => Promise<boolean>): Promise<void> {
+async function becomesTrue(wanted: () => Promise<boolean>): Promise<void> {
   for (let waited = 0; waited < 200 && !(await wanted()); waited++) await delay(50);
 }
 
-for (const point of ["commit:replan:after#1", "qmp:device_add:after#1", "commit:settled:before#1"])
+for (const point of [
+  "commit:replan:after#1",
+  "qmp:device_add:after#1",
+  "commit:confirmed:before#1",
+])
   test.serial(`killed at ${point} an add is undone by the next start`, async (t) => {
     await killedAt(t, point, add);
-    await settles(async () => (await shown()) === atFirst);
+    await becomesTrue(async () => (await shown()) === atFirst);
     t.is(await shown(), atFirst);
     t.true(await rig.lab.host.reaches("192.168.123.50"));
     const { ok, checks } = await rig.client.pods.verify({ idOrName: "web" });
     t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));
   });
 
-for (const point of ["commit:settled:before#1"])
+for (const point of ["commit:confirmed:before#1"])
   test.serial(
     `killed at ${point} a change is undone by the next start, in the guest too`,
     async (t) => {
       await killedAt(t, point, change);
-      await settles(() => rig.lab.host.reaches("192.168.123.50"));
-      await settles(async () => (await shown()) === atFirst);
+      await becomesTrue(() => rig.lab.host.reaches("192.168.123.50"));
+      await becomesTrue(async () => (await shown()) === atFirst);
       t.is(await shown(), atFirst);
       t.true(await rig.lab.host.reaches("192.168.123.50"));
       t.false(await rig.lab.host.reaches("192.168.123.60"));
@@ -84,7 +88,7 @@ for (const point of ["commit:replan:after#1", "qmp:device_del:after#1"])
     const { pod } = (await add(rig)) as Awaited<ReturnType<Rig["client"]["pods"]["addInterface"]>>;
     t.is(pod?.interfaces.length, 3);
     await killedAt(t, point, remove);
-    await settles(async () => (await shown()) === atFirst);
+    await becomesTrue(async () => (await shown()) === atFirst);
     t.is(await shown(), atFirst);
     const { ok, checks } = await rig.client.pods.verify({ idOrName: "web" });
     t.true(ok, JSON.stringify(checks.filter((check) => !check.ok)));

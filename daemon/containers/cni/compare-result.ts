@@ -17,7 +17,7 @@ export function compareResult(
   // A later plugin may have given the link another MAC without a word to the runtime.
   const macs: string[] = [mac, later?.mac ?? mac];
   if (awaitsPlugins === true && ours?.mac !== undefined) macs.push(ours.mac.toLowerCase());
-  const told = new Set<string>(prevResult.ips.map(({ address }) => address));
+  const reported = new Set<string>(prevResult.ips.map(({ address }) => address));
   return [
     ...(ours === undefined && prevResult.interfaces.length > 0
       ? [`prevResult has no interface "${ifName}"`]
@@ -28,12 +28,14 @@ export function compareResult(
     ...(ours?.mac === undefined || macs.includes(ours.mac.toLowerCase())
       ? []
       : [`prevResult has MAC ${ours.mac}, not ${macs.join(" or ")}`]),
-    ...addresses.flatMap((address) => (told.has(address) ? [] : [`prevResult lacks ${address}`])),
+    ...addresses.flatMap((address) =>
+      reported.has(address) ? [] : [`prevResult lacks ${address}`],
+    ),
   ];
 }
 
 /** Parts that later plugins change without a word in their results. */
-const untold: readonly InsidePart[] = [
+const unreported: readonly InsidePart[] = [
   "mtu",
   "setting accept_ra",
   "setting autoconf",
@@ -44,18 +46,21 @@ const untold: readonly InsidePart[] = [
  * What a CHECK compares the container with. Until podnetd has observed what later plugins changed,
  * their changes are taken from the runtime: the last MAC that it got, and the routes. Pure.
  */
-export function fragmentAsTold(
+export function fragmentAsReported(
   fragment: AttachmentFragment,
   { config: { prevResult } }: AddRequest,
 ): AttachmentFragment {
-  if (fragment.settling !== true || prevResult === undefined) return fragment;
-  const { settling: _waits, ...whole } = fragment;
+  if (fragment.awaitsPlugins !== true || prevResult === undefined) return fragment;
+  const { awaitsPlugins: _awaits, ...whole } = fragment;
   const ours = prevResult.interfaces.find(
     ({ name, sandbox }) => name === fragment.guestLink && sandbox !== undefined,
   );
-  const told = new Set<string>(prevResult.routes.map(({ dst }) => dst));
-  const gone = fragment.routes.filter(({ destination }) => !told.has(destination)).map(partOf);
-  return { ...whole, later: { mac: macOf(ours?.mac) ?? fragment.mac, left: [...untold, ...gone] } };
+  const reported = new Set<string>(prevResult.routes.map(({ dst }) => dst));
+  const gone = fragment.routes.filter(({ destination }) => !reported.has(destination)).map(partOf);
+  return {
+    ...whole,
+    later: { mac: macOf(ours?.mac) ?? fragment.mac, left: [...unreported, ...gone] },
+  };
 }
 
 /** The runtime's MAC, if it is valid. */

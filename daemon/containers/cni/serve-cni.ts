@@ -22,7 +22,7 @@ export interface CniServerOptions extends Exchanging {
   readonly access: AccessConfig;
   readonly limits: Pick<ApiLimits, "connections" | "requestMs" | "stallMs">;
   /** Runs once the socket exists; requests are answered when it is over. Never rejects. */
-  settle(): Promise<void>;
+  carryOutPending(): Promise<void>;
   /** Notified of everything refused or cut, by a reason from a small set. */
   refused(reason: string): void;
 }
@@ -44,10 +44,10 @@ export async function serveCni(options: CniServerOptions): Promise<CniServer> {
   const sockets = new Set<Socket>();
   // (Node's own limits of time are looked at by servers that listen themselves alone.)
   const heads = new WeakMap<Socket, NodeJS.Timeout>();
-  const settled = Promise.withResolvers<void>();
+  const ready = Promise.withResolvers<void>();
   const take = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     clearTimeout(heads.get(request.socket));
-    await settled.promise;
+    await ready.promise;
     await answer(request, response, options);
   };
   const http = createServer(
@@ -93,8 +93,8 @@ export async function serveCni(options: CniServerOptions): Promise<CniServer> {
     { path, group: undefined, mode: 0o600, of: "CNI" },
     guarded("cni", accept, (socket) => socket.destroy()),
   );
-  await options.settle();
-  settled.resolve();
+  await options.carryOutPending();
+  ready.resolve();
   return {
     async close(graceMs) {
       unix.close();

@@ -20,8 +20,10 @@ import { PodnetError } from "../../../core/errors.ts";
  * Throws `SYSCALL_FAILED`.
  */
 export function writeWhole(path: string, text: string): void {
-  place(path, (draft) =>
-    perform("file", `write ${basename(path)}`, () => writeFileSync(draft, text, { mode: 0o644 })),
+  place(path, (temporary) =>
+    perform("file", `write ${basename(path)}`, () =>
+      writeFileSync(temporary, text, { mode: 0o644 }),
+    ),
   );
 }
 
@@ -39,10 +41,10 @@ export function renewWhole(from: string, path: string): boolean {
 
 /** Replaces a program as `writeWhole` does a file. */
 export function copyWhole(from: string, path: string): void {
-  place(path, (draft) =>
+  place(path, (temporary) =>
     perform("file", `copy ${basename(path)}`, () => {
-      copyFileSync(from, draft);
-      chmodSync(draft, 0o755);
+      copyFileSync(from, temporary);
+      chmodSync(temporary, 0o755);
     }),
   );
 }
@@ -52,21 +54,21 @@ export function copyWhole(from: string, path: string): void {
  * subnet.env follows no link, kept plans are never flushed, and the guest's agent and the CNI
  * plugin run without Node.js.
  */
-function place(path: string, make: (draft: string) => void): void {
-  const draft = draftOf(path);
+function place(path: string, make: (temporary: string) => void): void {
+  const temporary = temporaryOf(path);
   explained(path, () => {
     perform("file", `make directory of ${basename(path)}`, () =>
       mkdirSync(dirname(path), { recursive: true }),
     );
     try {
-      make(draft);
-      flush(draft, basename(path));
-      perform("file", `put ${basename(path)} in place`, () => renameSync(draft, path));
+      make(temporary);
+      flush(temporary, basename(path));
+      perform("file", `put ${basename(path)} in place`, () => renameSync(temporary, path));
       flush(dirname(path), `directory of ${basename(path)}`);
     } catch (cause) {
       // The disk may be full because of this file.
       perform("file", `remove temporary file of ${basename(path)}`, () =>
-        rmSync(draft, { force: true }),
+        rmSync(temporary, { force: true }),
       );
       throw cause;
     }
@@ -86,7 +88,7 @@ function flush(path: string, what: string): void {
 }
 
 /** (A leading dot keeps runtimes from reading it as a list.) */
-const draftOf = (path: string): string => join(dirname(path), `.${basename(path)}.new`);
+const temporaryOf = (path: string): string => join(dirname(path), `.${basename(path)}.new`);
 
 /**
  * Removes a file and the temporary file of a podnetd that was killed; returns whether the file
@@ -96,7 +98,7 @@ export function removeFile(path: string): boolean {
   const there = existsSync(path);
   explained(path, () =>
     perform("file", `remove ${basename(path)}`, () => {
-      for (const each of [draftOf(path), path]) rmSync(each, { force: true });
+      for (const each of [temporaryOf(path), path]) rmSync(each, { force: true });
     }),
   );
   return there;

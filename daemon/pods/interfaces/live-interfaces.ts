@@ -9,7 +9,7 @@ import { isOfLoopback } from "./kinds/loopback.ts";
 import { answerOtherwise } from "./answer-guest.ts";
 import { keepTrying } from "../lifecycle/keep-trying.ts";
 import { type LivePod, requireGuest } from "../lifecycle/live-pod.ts";
-import { finishLeaving, takeBack, tellAgain } from "./live-leaving.ts";
+import { finishLeaving, takeBack, configureAgain } from "./live-leaving.ts";
 import { leaving, withoutLeft } from "../plan/plan-change.ts";
 import { ensureRulesSince } from "../lifecycle/publish.ts";
 import { portAlone, portsOf } from "./pod-ports.ts";
@@ -68,16 +68,16 @@ async function sourcesGone(live: LivePod, row: PodRow, watch: Supervision): Prom
 
 function requireAgent(live: LivePod, { name, plan }: PodRow, change: InterfaceChange): void {
   if (guestOf(plan).hasAgent) requireGuest(live);
-  else refuseTelling(name, change);
+  else refuseWithoutAgent(name, change);
 }
 
 /** Refuses changes that the guest would have to be notified of. */
-function refuseTelling(name: string, change: InterfaceChange): void {
+function refuseWithoutAgent(name: string, change: InterfaceChange): void {
   const loopback = change.kind === "add" && isOfLoopback(change.spec);
   if (change.kind !== "set" && !loopback) return;
   throw new PodnetError(
     "UNSUPPORTED",
-    `Nobody in the guest of pod "${name}" could be notified ${loopback ? "of addresses of lo" : "of the change"}`,
+    `The guest of pod "${name}" has no agent to notify ${loopback ? "of addresses of lo" : "of the change"}`,
     { hint: "Its interfaces can be added and removed" },
   );
 }
@@ -104,7 +104,7 @@ async function add(
     }
     await ensureRulesSince(live, row.plan, watch);
     await runFlow(addFlow(made, live.plan), stepRun(live, watch), stop.signal);
-    records.settled(live, `interface ${guestName} added`);
+    records.confirmed(live, `interface ${guestName} added`);
     answerOtherwise(live, row, watch);
   } catch (thrown) {
     const error = toPodnetError(thrown);
@@ -152,7 +152,7 @@ async function undoAdd(
   records.replan(live, { ...(gone ? withoutLeft(without, made.position) : without), text });
   // Unplugging a NIC removes its addresses and routes in the guest; a change of `lo` or of name
   // servers has to be sent to it.
-  if (made.nic === undefined || !asksAlike(row, before)) await tellAgain(live, text, watch);
+  if (made.nic === undefined || !asksAlike(row, before)) await configureAgain(live, text, watch);
   // (Where that fails, drift finds it: the fragment says that there are none.)
   await ensureRulesSince(live, row.plan, watch);
 }
@@ -171,14 +171,14 @@ async function update(
     await ensureRulesSince(live, row.plan, watch);
     await runFlow(configureFlow(live.plan), stepRun(live, watch), stop.signal);
     await forgetGivenUp(row.plan, next.plan, watch);
-    records.settled(live, `interface ${name} changed`);
+    records.confirmed(live, `interface ${name} changed`);
   } catch (thrown) {
     const error = toPodnetError(thrown);
     const undo = async (): Promise<void> => {
       const text = `interface ${name} not changed: ${error.message}`;
       records.replan(live, { plan: row.plan, spec: row.spec, text });
       await ensureRulesSince(live, next.plan, watch);
-      await tellAgain(live, text, watch);
+      await configureAgain(live, text, watch);
       await forgetGivenUp(next.plan, row.plan, watch);
     };
     await undo().catch((left: unknown) => {
@@ -218,7 +218,7 @@ async function finish(live: LivePod, watch: Supervision): Promise<void> {
       if (left === "pending") now = stillLeaving(now, each, row);
     }
     records.replan(live, { ...now, text: "a change that was cut short is undone" });
-    await tellAgain(live, "a change was cut short", watch);
+    await configureAgain(live, "a change was cut short", watch);
     await forgetGivenUp(row.plan, before.plan, watch);
     await ensureRulesSince(live, row.plan, watch);
   }

@@ -56,10 +56,10 @@ export async function finishLeaving(
   watch: Supervision,
   name?: string,
 ): Promise<void> {
-  const doomed = live.plan.interfaces.filter(
+  const ending = live.plan.interfaces.filter(
     ({ leaving, guestName }) => leaving === true && (name ?? guestName) === guestName,
   );
-  for (const each of doomed) {
+  for (const each of ending) {
     try {
       await finishOne(live, each, watch);
     } catch (thrown) {
@@ -83,12 +83,17 @@ async function finishOne(live: LivePod, each: InterfacePlan, watch: Supervision)
   // Unplugging a NIC removes its addresses and routes in the guest; a change of `lo` or of name
   // servers has to be sent to it.
   if (each.nic === undefined)
-    await tellAgain(live, `${each.guestName} has no more addresses`, watch);
-  else if (live.needsReconfiguration) await tellAgain(live, `${each.guestName} is removed`, watch);
+    await configureAgain(live, `${each.guestName} has no more addresses`, watch);
+  else if (live.needsReconfiguration)
+    await configureAgain(live, `${each.guestName} is removed`, watch);
 }
 
 /** Sends the guest its configuration again, now or as soon as its agent is there. */
-export async function tellAgain(live: LivePod, why: string, watch: Supervision): Promise<void> {
+export async function configureAgain(
+  live: LivePod,
+  why: string,
+  watch: Supervision,
+): Promise<void> {
   live.needsReconfiguration = true;
   await configureNow(live, watch, why, live.ended.signal);
 }

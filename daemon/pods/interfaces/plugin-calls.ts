@@ -11,7 +11,7 @@ import { KeyedLock } from "../../reconcile/keyed-lock.ts";
  * Longest wait for a plugin of an earlier podnetd, and then again once it was signalled to end,
  * milliseconds.
  */
-const patience = { ofItself: 5000, told: 500 } as const;
+const graceMs = { unasked: 5000, signalled: 500 } as const;
 const lookMs = 20;
 
 /**
@@ -68,11 +68,11 @@ async function outlive(file: string): Promise<void> {
       if (performance.now() >= end) return false;
     return true;
   };
-  if (await gone(patience.ofItself)) return;
+  if (await gone(graceMs.unasked)) return;
   signalGroup(pid, "SIGTERM");
-  if (await gone(patience.told)) return;
+  if (await gone(graceMs.signalled)) return;
   signalGroup(pid, "SIGKILL");
-  await gone(patience.told);
+  await gone(graceMs.signalled);
 }
 
 /** The process that a file reports; undefined when there is no such file, or it has ended. */

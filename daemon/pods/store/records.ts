@@ -225,12 +225,12 @@ export class PodRecords {
   }
 
   /** The change of `replan` has taken effect: the pod does not go back to its earlier contents. */
-  settled(live: LivePod, text: string): void {
+  confirmed(live: LivePod, text: string): void {
     const { podId, name } = live.plan;
     const row = this.get(podId);
     let exchanged = (): void => {};
     this.#journal.transact(
-      "settled",
+      "confirmed",
       (emit) => {
         if (row?.before !== undefined) exchanged = this.#exchange(row, row, undefined);
         if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);

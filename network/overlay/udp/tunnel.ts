@@ -147,7 +147,7 @@ export class UdpTunnel implements AsyncDisposable {
 
   #send(message: TunnelMessage): void {
     if (!open.has(this)) return;
-    // oxlint-disable-next-line unicorn/require-post-message-target-origin -- windows have origins, threads have none
+    // oxlint-disable-next-line unicorn/require-post-message-target-origin -- threads have no origin
     this.#worker.postMessage(message);
     this.#wakeUp.wake();
   }

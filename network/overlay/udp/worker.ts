@@ -40,7 +40,7 @@ function run(): string | undefined {
   }
 }
 
-// oxlint-disable-next-line unicorn/require-post-message-target-origin -- windows have origins, threads have none
+// oxlint-disable-next-line unicorn/require-post-message-target-origin -- threads have no origin
 main.postMessage(ready);
 const reason = run();
 if (reason !== undefined) throw new Error(reason);

@@ -4,7 +4,9 @@
  * from standard input
  *
  * SLOTS COUNT
- * COMMAND ID NETNS CNI_PATH LINK PROGRAM CONFIG [PROGRAM CONFIG ...]      (COUNT lines; fields end with tabs)
+ * COMMAND ID NETNS CNI_PATH LINK PROGRAM CONFIG [PROGRAM CONFIG ...]
+ *
+ * (COUNT of the second line; fields end with tabs)
  *
  * and runs SLOTS calls at a time. The programs of a call run one after the other, each with its
  * configuration on standard input; in an ADD each further one is given the result of the one

@@ -108,7 +108,7 @@ async function measure(backend: Backend, firewall: Firewall): Promise<void> {
     firewall === "iptables"
       ? [route, ...(backend === "vxlan" ? ofDevice : []), file, ofFirewall.iptables]
       : [ofFirewall.nftables];
-  await settled(host);
+  await converged(host);
   for (const wound of wounds) {
     const times: number[] = [];
     for (const n of foreigners) times.push(await healing(host, wound, n));
@@ -131,7 +131,7 @@ const shown = async ({ machine }: OverlayLabHost, { show }: Wound, n: number): P
   sorted(await machine.run("sh", "-c", `{ ${show(n)}; } 2>&1 || true`));
 
 /** All peers have been made. */
-async function settled(host: OverlayLabHost): Promise<void> {
+async function converged(host: OverlayLabHost): Promise<void> {
   for (const n of foreigners)
     await until(
       `the route to host ${n}`,

@@ -19,7 +19,10 @@ export function fixtures(name: string): { readonly file: string; readonly bytes:
   }));
 }
 
-/** Writes an input below build/fuzz, for a person to look at and to move to test/fuzz/corpus. Returns its path. */
+/**
+ * Writes an input below build/fuzz, for a person to look at and to move to test/fuzz/corpus.
+ * Returns its path.
+ */
 export function writeFound(kind: "crash" | "new", name: string, bytes: Uint8Array): string {
   const folder = path.join(top, "build/fuzz", kind, name);
   mkdirSync(folder, { recursive: true });

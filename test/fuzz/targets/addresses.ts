@@ -90,8 +90,7 @@ const addresses: Target = {
     canonical((text) => address.parseCidr(text, "cidr"), checkCidr),
     canonical((text) => address.parseMac(text, "mac"), checkMac),
     canonical((text) => address.parseUnicastMac(text)),
-    // The guest's and the kernel's bytes: the callers check the lengths, and a slip of theirs is
-    // told.
+    // The guest's and the kernel's bytes: the callers check the lengths, and a wrong one throws.
     (bytes) => {
       for (const read of [address.ipFromBytes, address.macFromBytes] as ((
         bytes: Uint8Array,

@@ -37,7 +37,7 @@ export const attachmentFaults: readonly Fault[] = [
     kind: "repair",
     name: "what plugins after podnet's make is put back while their list is under way",
     file: "network/containers/later.ts",
-    find: "const waits = settling === true && guest.up && !isNew;",
+    find: "const waits = awaitsPlugins === true && guest.up && !isNew;",
     put: "const waits = false;",
     noticedBy: { file: later, title: "tuning: a MAC and an MTU that a later plugin set stay" },
   },

@@ -10,7 +10,7 @@ const stuck = {
     "a container that cannot be detached holds up no sweep of others, nor waits longer than it must",
 };
 const plan = "test/unit/daemon/containers/plan.test.ts";
-const pendingDels = "test/unit/daemon/containers/settle.test.ts";
+const pendingDels = "test/unit/daemon/containers/pending-dels.test.ts";
 const installation = "test/unit/daemon/containers/installation.test.ts";
 const runtime = "test/unit/cni/runtime.test.ts";
 const join = "test/kernel/netns-join.test.ts";
@@ -142,7 +142,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a DEL from before an ADD takes what the ADD made",
-    file: "daemon/containers/cni/settle-pending.ts",
+    file: "daemon/containers/cni/pending-dels.ts",
     find: "return isMeant(pending, { createdMs: row.createdMs, moment }, this.#bootId);",
     put: "return moment === moment;",
     noticedBy: written,
@@ -186,9 +186,9 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "lock",
     name: "a DEL that waits for its container keeps others waiting",
-    file: "daemon/containers/cni/settle-pending.ts",
-    find: "await Promise.all(Array.from(names, (name) => this.#settleOnce(name)));",
-    put: "for (const name of names) await this.#settleOnce(name);",
+    file: "daemon/containers/cni/pending-dels.ts",
+    find: "await Promise.all(Array.from(names, (name) => this.#carryOutOnce(name)));",
+    put: "for (const name of names) await this.#carryOutOnce(name);",
     noticedBy: {
       file: pendingDels,
       title:
@@ -198,7 +198,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a DEL that is written down while an earlier one is done goes with that one",
-    file: "daemon/containers/cni/settle-pending.ts",
+    file: "daemon/containers/cni/pending-dels.ts",
     find: "if (contentOf(path)?.equals(written) !== true) return;",
     put: "",
     noticedBy: {
@@ -210,7 +210,7 @@ export const containerFaults: readonly Fault[] = [
     kind: "repair",
     name: "what is written down while podnetd runs waits for its next start",
     file: "daemon/main/daemon.ts",
-    find: 'watchPending(pendingDir, () => void guard("cni", () => pending.settle()),',
+    find: 'watchPending(pendingDir, () => void guard("cni", () => pending.carryOut()),',
     put: "watchPending(pendingDir, () => {},",
     noticedBy: full,
     slow: true,
@@ -227,7 +227,7 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "a DEL that was done stays written down",
-    file: "daemon/containers/cni/settle-pending.ts",
+    file: "daemon/containers/cni/pending-dels.ts",
     find: 'perform("file", "remove pending DEL", () => rmSync(path, { force: true }));',
     put: "",
     noticedBy: written,
@@ -235,8 +235,8 @@ export const containerFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "what a plugin is just writing down is taken from it",
-    file: "daemon/containers/cni/settle-pending.ts",
-    find: "if (statSync(path).mtimeMs < Date.now() - draftMs)",
+    file: "daemon/containers/cni/pending-dels.ts",
+    find: "if (statSync(path).mtimeMs < Date.now() - temporaryMs)",
     put: "",
     noticedBy: {
       file: pendingDels,
@@ -256,7 +256,7 @@ export const containerFaults: readonly Fault[] = [
     kind: "release",
     name: "half a plugin stays where runtimes look",
     file: "daemon/containers/cni/whole-files.ts",
-    find: "for (const each of [draftOf(path), path])",
+    find: "for (const each of [temporaryOf(path), path])",
     put: "for (const each of [path])",
     noticedBy: cutShort,
   },
@@ -329,7 +329,7 @@ export const containerFaults: readonly Fault[] = [
     kind: "record",
     name: "a plugin has its name before it is on the disk",
     file: "daemon/containers/cni/whole-files.ts",
-    find: "      flush(draft, basename(path));\n",
+    find: "      flush(temporary, basename(path));\n",
     put: "",
     noticedBy: {
       file: installation,

@@ -346,11 +346,11 @@ export const stateFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "a pipe among pending DELs is waited for",
-    file: "daemon/containers/cni/settle-pending.ts",
+    file: "daemon/containers/cni/pending-dels.ts",
     find: "return readRegular(path, limit);",
     put: 'void limit;\n    return process.getBuiltinModule("node:fs").readFileSync(path);',
     noticedBy: {
-      file: "test/unit/daemon/containers/settle.test.ts",
+      file: "test/unit/daemon/containers/pending-dels.test.ts",
       title: "a pipe, a link and a record without end among those written down hold up no other",
     },
     slow: true,

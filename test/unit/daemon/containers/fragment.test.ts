@@ -25,8 +25,8 @@ test("a container follows its network's isolation, and its MTU where it asked fo
 
 test("a container whose MTU its network has changed since ADD waits for later plugins no more", (t) => {
   const plan = awaitingPlugins(planned({}));
-  t.true(on(plan, { isolated: true }).settling);
-  t.false("settling" in on(plan, { mtu: 1400 }));
+  t.true(on(plan, { isolated: true }).awaitsPlugins);
+  t.false("awaitsPlugins" in on(plan, { mtu: 1400 }));
 });
 
 test("a container whose network is gone can be removed", (t) => {

@@ -61,7 +61,7 @@ test("a container never gets the MAC that another one asked for, whose form its 
   const second = site.add({ ip: "10.0.0.5" });
   t.like(second, { mac: "52:54:02:02:02:02", addresses: ["10.0.0.5/29"] });
   t.like(site.add({}), { mac: "0a:58:0a:00:00:03", addresses: ["10.0.0.3/29"] });
-  // The same where nobody asked for an address.
+  // Likewise for a request without an address.
   site.add({ mac: "0a:58:0a:00:00:06", ip: "10.0.0.4" });
   t.like(site.add({}), { mac: "52:54:06:06:06:06", addresses: ["10.0.0.6/29"] });
 });

@@ -88,7 +88,7 @@ const cases: Readonly<Record<string, readonly [asks: Case, gets: object]>> = {
     { snapshot: { subnets: [six] } },
     { mac: "0a:58:c0:a8:00:05", fragment: { routes: [{ destination: "::/0" }] } },
   ],
-  "a MAC that somebody has already": [{ snapshot: { drawnMac: given } }, { mac: given }],
+  "a MAC that is in use already": [{ snapshot: { drawnMac: given } }, { mac: given }],
   "a MAC": [{ asked: { capabilities: { mac: given } } }, { mac: given, fragment: { mac: given } }],
   "a MAC by args, by CNI_ARGS": [{ args: { MAC: given } }, { mac: given }],
   "an address of one family: the other is chosen": [
@@ -215,7 +215,7 @@ const cases: Readonly<Record<string, readonly [asks: Case, gets: object]>> = {
     { asked: { mtu: 1000, capabilities: { bandwidth: { ingressRate: 1000 } } } },
     { fragment: { rates: { toGuest: rate(1000, 80_000) } } },
   ],
-  "a service range of nobody: macvlan0 still leaves by the gateway": [{}, macvlan()],
+  "no service range: macvlan0 still leaves by the gateway": [{}, macvlan()],
   "the daemon's service range": [{ snapshot: service("10.96.0.0/12") }, macvlan("10.96.0.0/12")],
   "the configuration's service range, before the daemon's": [
     { asked: { serviceCidrs: ["172.30.0.0/16" as Cidr] }, snapshot: service("10.96.0.0/12") },

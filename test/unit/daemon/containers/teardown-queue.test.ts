@@ -84,7 +84,7 @@ function openSite() {
     records,
     teardowns,
     row,
-    /** Whether an address, the container's unless given, could be somebody else's now. */
+    /** Whether an address, the container's unless given, could be given to another now. */
     isFree: (ip = "10.0.0.2") => addresses.status(plan.network, ip as Ip).kind === "free",
     [Symbol.dispose]: () => node[Symbol.dispose](),
   };

@@ -10,7 +10,7 @@ import { until } from "../../../lab/until.ts";
 const fragmentOf = (key: string): AttachedFragment => ({ kind: "attachment", key, ports: [] });
 const refusal = new PodnetError("FIREWALL_FAILED", "not now");
 
-/** Two containers whose rules are to be written, on a host that fails as it is told. */
+/** Two containers whose rules are to be written, on a host that fails as asked. */
 function opened() {
   const unruled = new Map(["a", "b"].map((id) => [id as AttachmentId, fragmentOf(id)]));
   const host = { fails: [] as string[], throws: false, asked: 0 };

@@ -167,7 +167,7 @@ test("a guest that does not answer holds no network up, and neither does one tha
 
 test("a podnetd that ends before it has notified a guest leaves it to the next", async (t) => {
   const config = configuration(settings);
-  /** The same agent as before is there still: nothing else calls for another message. */
+  /** The agent of before is still there: nothing else calls for another message. */
   const begin = (node: Node): Node => Object.assign(node, { epoch: "e" });
   {
     using first = begin(opened(config));

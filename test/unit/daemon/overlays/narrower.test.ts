@@ -100,7 +100,7 @@ test("pods that come to a network whose overlay carries less get the smaller MTU
     bridgeMtu: 1500,
   });
 
-  // Something else of the old one is changed, and then its MTU; with that nobody has more any
+  // Something else of the old one is changed, and then its MTU; with that none has more any
   // longer.
   const eth0 = { kind: "set", name: "eth0" as IfName } as const;
   await node.pods.changes.changeInterface(old, { ...eth0, metric: 7 });

@@ -41,7 +41,7 @@ test("what a change may go back to stands in the row until it is complete", asyn
     t.deepEqual(node.pods.find(id).before, { spec: row.spec, plan: row.plan });
     node.records.replan(live, { ...next(live, row, "10.0.0.6/29"), reverting: true });
     t.deepEqual(node.pods.find(id).before?.plan, row.plan, "the first of them");
-    node.records.settled(live, "moved");
+    node.records.confirmed(live, "moved");
   });
   t.is(node.pods.find(id).before, undefined);
   await node.pods.close(0);

@@ -8,7 +8,7 @@ import { isPodnetError } from "../../../../core/errors.ts";
 import { Database } from "../../../../daemon/store/database.ts";
 import { migrations } from "../../../../daemon/store/migrations.ts";
 
-// How a state is led through several steps is shown with steps of these tests' own, which do not change any more.
+// The tests show several steps of a migration with steps of their own, which never change.
 const first = String(migrations[0]);
 const second = "ALTER TABLE pods ADD COLUMN colour TEXT; UPDATE pods SET colour = 'blue'";
 const third = "CREATE TABLE colours AS SELECT colour FROM pods; UPDATE pods SET reason = 'seen'";

@@ -199,7 +199,10 @@ for (const schema of left) {
   });
 }
 
-/** Plans as podnetd wrote them before they held decisions alone, by the pod's name; what a pod goes back to by `NAME before`. */
+/**
+ * Plans as podnetd wrote them before they held decisions alone, by the pod's name; what a pod goes
+ * back to by `NAME before`.
+ */
 function derivedThen(schema: number): Map<string, Derived> {
   const raw = new DatabaseSync(":memory:");
   using _raw = { [Symbol.dispose]: () => raw.close() };
@@ -267,8 +270,9 @@ test("a plan of schema 7 that is kept alongside the state is read as decisions",
 });
 
 /** The limits, and the link of the way out, as a container's part said them. */
-const asThen = ({ rates, ...fragment }: AttachmentFragment) => ({
+const asThen = ({ rates, awaitsPlugins, ...fragment }: AttachmentFragment) => ({
   ...fragment,
+  ...(awaitsPlugins === undefined ? {} : { settling: awaitsPlugins }),
   ...(rates === undefined ? {} : { bandwidth: rates }),
   ...(rates?.fromGuest === undefined ? {} : { ifb: attachmentIfb(fragment.key) }),
 });

@@ -188,8 +188,8 @@ test("a route that is taken away goes, one that this podnetd did not send stays"
   t.deepEqual(shown(), ["default"]);
   await both.guest.configure({ ...config, routes: [] }, never);
   t.deepEqual(shown(), []);
-  // Of a route that this podnetd has told nobody of it knows nothing: it stays until the interface
-  // is changed.
+  // This podnetd knows nothing of a route that it has not sent itself: the route stays until the
+  // interface is changed.
   await both.guest.close();
   const again = both.reopen();
   await again.configure({ ...config, routes: [...config.routes, more] }, never);

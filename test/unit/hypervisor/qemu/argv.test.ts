@@ -41,8 +41,8 @@ test("the command line of a plain pod", (t) => {
 -pidfile qemu.pid
 -chardev socket,id=qmp,path=qmp.sock,server=on,wait=off
 -mon chardev=qmp,mode=control
--chardev socket,id=witness,path=witness.sock,server=on,wait=off
--mon chardev=witness,mode=control
+-chardev socket,id=verify,path=witness.sock,server=on,wait=off
+-mon chardev=verify,mode=control
 -chardev socket,id=console,path=console.sock,server=on,wait=off
 -serial chardev:console
 -device pcie-pci-bridge,id=br0,bus=pcie.0,addr=0x2
@@ -83,8 +83,8 @@ test("the command line of a pod of arm64", (t) => {
 -pidfile qemu.pid
 -chardev socket,id=qmp,path=qmp.sock,server=on,wait=off
 -mon chardev=qmp,mode=control
--chardev socket,id=witness,path=witness.sock,server=on,wait=off
--mon chardev=witness,mode=control
+-chardev socket,id=verify,path=witness.sock,server=on,wait=off
+-mon chardev=verify,mode=control
 -chardev socket,id=console,path=console.sock,server=on,wait=off
 -serial chardev:console
 ${ports.join("\n")}

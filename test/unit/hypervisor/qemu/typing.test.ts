@@ -10,8 +10,8 @@ import { connectUnix } from "../../../../linux/sockets/unix-socket.ts";
 const never = new AbortController().signal;
 
 /**
- * A console's keyboard with QEMU's end of it in the test's hands; it reads nothing until it is told
- * to.
+ * A console's keyboard with QEMU's end of it in the test's hands; it reads nothing until the test
+ * asks it to.
  */
 async function consoleEnd(
   typing = new Typing(),

@@ -159,7 +159,7 @@ for (const [command, { request, captured, seq: number }] of Object.entries(same)
 }
 
 /**
- * The same but for what the kernel does not look at: order, padding, a final NUL, the flag of a
+ * Equal but for what the kernel does not look at: order, padding, a final NUL, the flag of a
  * nest.
  */
 const alike: Readonly<Record<string, Case & { readonly header: number }>> = {

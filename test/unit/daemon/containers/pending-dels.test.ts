@@ -15,7 +15,7 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { temporaryName, pendingName, renderPending } from "../../../../cni/protocol/pending.ts";
-import { PendingDels } from "../../../../daemon/containers/cni/settle-pending.ts";
+import { PendingDels } from "../../../../daemon/containers/cni/pending-dels.ts";
 import { watchPending } from "../../../../daemon/containers/cni/watch-pending.ts";
 import type { BootMoment } from "../../../../linux/processes/boot-moment.ts";
 import { openLog } from "../../../../linux/log.ts";
@@ -32,7 +32,7 @@ const record = (containerId: string, atMs: number, moment?: BootMoment): string 
 
 /** A directory with records in it; those of `attached` are, since then. */
 function site(attached: Record<string, number>, claims: Record<string, BootMoment> = {}) {
-  const directory = mkdtempSync(path.join(tmpdir(), "podnet-settle-"));
+  const directory = mkdtempSync(path.join(tmpdir(), "podnet-pending-"));
   const deleted: string[] = [];
   const said: string[] = [];
   /** What happens while a container's turn is waited for. */
@@ -60,7 +60,7 @@ function site(attached: Record<string, number>, claims: Record<string, BootMomen
     write: (name: string, text: string) => writeFileSync(path.join(directory, name), text),
     age: (name: string) => utimesSync(path.join(directory, name), 1, 1),
     files: () => readdirSync(directory),
-    settle: () => pending.settle(),
+    carryOut: () => pending.carryOut(),
     [Symbol.dispose]: () => rmSync(directory, { recursive: true, force: true }),
   };
 }
@@ -69,7 +69,7 @@ test("a DEL that was written down is done once, unless it was written before the
   using at = site({ gone: 1000, again: 3000 });
   for (const id of ["gone", "again", "never-was"])
     at.write(pendingName(id, "eth0"), record(id, 2000));
-  await at.settle();
+  await at.carryOut();
   t.deepEqual(at.deleted, ["gone"]);
   t.deepEqual(at.files(), []);
 });
@@ -88,7 +88,7 @@ test("a DEL that was written down is about what was attached before it, whatever
     const former = id === "boots" ? "a former one" : boot;
     at.write(pendingName(id, "eth0"), record(id, 2000, { boot: former, us: 2_000_000 }));
   }
-  await at.settle();
+  await at.carryOut();
   t.deepEqual(at.deleted.toSorted(), ["set-back", "this-boot"]);
   t.deepEqual(at.files(), []);
 });
@@ -98,13 +98,13 @@ test("one that cannot be done or read stays, and keeps no other from it", async 
   at.write("a@eth0.json", "{");
   for (const id of ["stuck", "next"]) at.write(pendingName(id, "eth0"), record(id, 2000));
   at.during.set("stuck", () => Promise.reject(new Error("Injected failure")));
-  for (let look = 0; look < 3; look++) await at.settle();
+  for (let look = 0; look < 3; look++) await at.carryOut();
   t.deepEqual(at.deleted, ["next"]);
   t.deepEqual(at.files(), ["a@eth0.json", "stuck@eth0.json"]);
-  // Told once each, however often it is looked at.
+  // Each is reported once, however often podnetd looks.
   t.is(at.said.length, 2);
   at.during.clear();
-  await at.settle();
+  await at.carryOut();
   t.deepEqual(at.deleted, ["next", "stuck"]);
   t.deepEqual(at.files(), ["a@eth0.json"]);
 });
@@ -114,9 +114,9 @@ test("one whose container's turn has not come keeps no other from it, and is ask
   const turn = Promise.withResolvers<void>();
   at.during.set("a-slow", () => turn.promise);
   at.write(pendingName("a-slow", "eth0"), record("a-slow", 2000));
-  const first = at.settle();
+  const first = at.carryOut();
   at.write(pendingName("b-next", "eth0"), record("b-next", 2000));
-  const second = at.settle();
+  const second = at.carryOut();
   for (let waited = 0; at.deleted.length === 0 && waited < 100; waited++) await delay(10);
   t.deepEqual(at.deleted, ["b-next"]);
   turn.resolve();
@@ -132,7 +132,7 @@ test("what is attached or written down while a DEL waits for its turn is not tak
     at.attached["again"] = 3000;
   });
   at.during.set("twice", () => at.write(pendingName("twice", "eth0"), record("twice", 4000)));
-  await at.settle();
+  await at.carryOut();
   t.deepEqual(at.deleted, ["twice"]);
   t.deepEqual(at.files(), [pendingName("twice", "eth0")]);
 });
@@ -142,9 +142,9 @@ test("records are looked for soon after they were written, whoever has made the 
   const pending = path.join(at.directory, "pending");
   const seen: string[][] = [];
   const write = (id: string): void => {
-    const draft = path.join(pending, temporaryName(1));
-    writeFileSync(draft, id);
-    renameSync(draft, path.join(pending, id));
+    const temporary = path.join(pending, temporaryName(1));
+    writeFileSync(temporary, id);
+    renameSync(temporary, path.join(pending, id));
   };
   /** How long it takes, milliseconds. */
   const found = async (id: string): Promise<number> => {
@@ -164,7 +164,7 @@ test("records are looked for soon after they were written, whoever has made the 
   };
   {
     using _watch = watchPending(pending, look, log);
-    // The kernel tells: by rounds alone each would take two seconds after the one before was seen.
+    // The kernel notifies: by rounds alone each would take two seconds.
     const took: number[] = [];
     for (const id of ["one", "two", "three", "four"]) {
       write(id);
@@ -188,7 +188,7 @@ test("what a plugin that was killed left of a record goes, and one that is being
   const [old, fresh] = [temporaryName(4711), temporaryName(4712)];
   for (const name of [old, fresh, ".keep"]) at.write(name, "{");
   for (const name of [old, ".keep"]) at.age(name);
-  await at.settle();
+  await at.carryOut();
   t.deepEqual(at.files(), [fresh, ".keep"].toSorted());
 });
 
@@ -201,7 +201,7 @@ test("a pipe, a link and a record without end among those written down hold up n
   it.write(endless as string, "");
   truncateSync(at(endless as string), 64 * 2 ** 20);
   it.write(pendingName("good", "eth0"), record("good", 2));
-  await it.settle();
+  await it.carryOut();
   t.deepEqual(it.deleted, ["good"]);
   t.is(it.said.length, 3, it.said.join());
   t.deepEqual(it.files().toSorted(), [pipe, link, endless].map(String).toSorted());

@@ -15,7 +15,7 @@ import { readRegular } from "../../../linux/files/regular-file.ts";
 import { isDamagedAttachment } from "../attachment-rows.ts";
 import type { Attachments } from "../attachments.ts";
 
-export interface SettlePending {
+export interface PendingDelsParts {
   readonly directory: string;
   readonly attachments: Pick<Attachments, "delete">;
   readonly log: Log;
@@ -28,13 +28,13 @@ export interface SettlePending {
  * for its own container's lock only. A DEL that fails stays, and is reported once.
  */
 export class PendingDels {
-  readonly #parts: SettlePending;
+  readonly #parts: PendingDelsParts;
   readonly #bootId: string;
   readonly #underWay = new Map<string, Promise<void>>();
   /** Why a DEL cannot be done, as it was reported last, by its name. */
-  readonly #told = new Map<string, string>();
+  readonly #reported = new Map<string, string>();
 
-  constructor(parts: SettlePending) {
+  constructor(parts: PendingDelsParts) {
     this.#parts = parts;
     this.#bootId = parts.bootId ?? bootId();
   }
@@ -43,25 +43,25 @@ export class PendingDels {
    * Carries out the DELs in the directory, except those that an earlier call is still at. Never
    * rejects.
    */
-  async settle(): Promise<void> {
+  async carryOut(): Promise<void> {
     const { directory, log } = this.#parts;
     const there = this.#namesIn(directory);
-    removeDrafts(directory, there, log);
+    removeTemporary(directory, there, log);
     const names = new Set(there.filter(isPendingName));
-    for (const name of this.#told.keys())
-      if (name !== noName && !names.has(name)) this.#told.delete(name);
-    await Promise.all(Array.from(names, (name) => this.#settleOnce(name)));
+    for (const name of this.#reported.keys())
+      if (name !== noName && !names.has(name)) this.#reported.delete(name);
+    await Promise.all(Array.from(names, (name) => this.#carryOutOnce(name)));
   }
 
-  #settleOnce(name: string): Promise<void> {
+  #carryOutOnce(name: string): Promise<void> {
     const begun = this.#underWay.get(name);
     if (begun !== undefined) return begun;
-    const mine = this.#settle(name).finally(() => this.#underWay.delete(name));
+    const mine = this.#carryOutOne(name).finally(() => this.#underWay.delete(name));
     this.#underWay.set(name, mine);
     return mine;
   }
 
-  async #settle(name: string): Promise<void> {
+  async #carryOutOne(name: string): Promise<void> {
     const { directory, attachments } = this.#parts;
     const path = join(directory, name);
     try {
@@ -80,29 +80,29 @@ export class PendingDels {
       // Another DEL may have replaced the file meanwhile: the next look carries it out.
       if (contentOf(path)?.equals(written) !== true) return;
       perform("file", "remove pending DEL", () => rmSync(path, { force: true }));
-      this.#told.delete(name);
+      this.#reported.delete(name);
     } catch (err) {
-      this.#tell(name, err, "A DEL that was written down cannot be done yet");
+      this.#report(name, err, "A DEL that was written down cannot be done yet");
     }
   }
 
   #namesIn(directory: string): readonly string[] {
     try {
       const names = readdirSync(directory).toSorted();
-      this.#told.delete(noName);
+      this.#reported.delete(noName);
       return names;
     } catch (err) {
       // Without the directory, no plugin has written a DEL yet.
       if (!isAbsent(err))
-        this.#tell(noName, err, "DELs that were written down cannot be looked for");
+        this.#report(noName, err, "DELs that were written down cannot be looked for");
       return [];
     }
   }
 
-  #tell(name: string, err: unknown, what: string): void {
+  #report(name: string, err: unknown, what: string): void {
     const why = String(err);
-    if (this.#told.get(name) === why) return;
-    this.#told.set(name, why);
+    if (this.#reported.get(name) === why) return;
+    this.#reported.set(name, why);
     this.#parts.log.error({ path: join(this.#parts.directory, name), err }, what);
   }
 }
@@ -114,14 +114,14 @@ const noName = "";
  * A plugin writes a record at once. When it finds its temporary file gone, it reports an error, and
  * the runtime repeats the DEL.
  */
-const draftMs = 60_000;
+const temporaryMs = 60_000;
 
 /** Removes temporary files of plugins that were killed. */
-function removeDrafts(directory: string, names: readonly string[], log: Log): void {
+function removeTemporary(directory: string, names: readonly string[], log: Log): void {
   for (const name of names.filter(isTemporaryName)) {
     const path = join(directory, name);
     try {
-      if (statSync(path).mtimeMs < Date.now() - draftMs)
+      if (statSync(path).mtimeMs < Date.now() - temporaryMs)
         perform("file", "remove temporary file of DEL", () => rmSync(path, { force: true }));
     } catch (err) {
       // Most are whole by now, and have another name.
