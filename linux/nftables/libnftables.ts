@@ -2,6 +2,8 @@ import { perform, performAsync } from "../../core/effect.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { closeAllOnExec } from "../processes/close-on-exec.ts";
 import { type Context, type LibNftables, libnftables } from "../ffi/libnftables.ts";
+import { ElementSocket } from "./element-socket.ts";
+import type { ElementChange } from "./set-elements.ts";
 
 // nftables/libnftables.h (1.0.6)
 const NFT_CTX_DEFAULT = 0;
@@ -27,6 +29,13 @@ export interface Nftables {
    * thread for 0.1 ms per element.
    */
   commit(what: string, commands: string): Promise<void>;
+  /**
+   * Commits changes of a table's elements, `inet podnet`, as one transaction, without libnftables:
+   * in a tenth of the time that it takes for one element. A few hundred at most, for they are sent
+   * at once. Throws as `commit`; `details` has the element that was refused and `kernel`, the name
+   * of the error (EEXIST, ENOENT).
+   */
+  change(what: string, table: string, changes: readonly ElementChange[]): Promise<void>;
   /**
    * nft's output as text, for one command with little output: `get element` has no JSON, and ends
    * the process when it is asked for more than 200 elements (1.0.6). Throws `FIREWALL_FAILED`.
@@ -63,15 +72,18 @@ function library(): LibNftables {
   }
 }
 
-function opened(library: LibNftables): Context {
+function opened(library: LibNftables): { context: Context; elements: ElementSocket } {
   let cause: unknown;
+  let elements: ElementSocket | undefined;
   try {
+    elements = new ElementSocket();
     const context = perform("socket", "nftables", () => library.create(NFT_CTX_DEFAULT));
     // (It ends the process when the kernel gives it no socket; null is for what memory is lacking.)
-    if (context !== null) return context;
+    if (context !== null) return { context, elements };
   } catch (error) {
     cause = error;
   }
+  elements?.close();
   throw new PodnetError("FIREWALL_FAILED", "libnftables cannot be set up", {
     hint: "Look at the memory and the open files that podnetd has",
     cause,
@@ -81,21 +93,29 @@ function opened(library: LibNftables): Context {
 class OpenNftables implements Nftables {
   readonly #library: LibNftables;
   #context: Context | undefined;
+  readonly #elements: ElementSocket;
   /** Ends with the last call: a context serves one at a time. */
   #last: Promise<unknown> = Promise.resolve();
 
   constructor(library: LibNftables) {
     this.#library = library;
-    const context = opened(library);
+    const { context, elements } = opened(library);
     // Its socket would be inherited by every QEMU.
     closeAllOnExec();
     this.#context = context;
+    this.#elements = elements;
     library.bufferOutput(context);
     library.bufferError(context);
   }
 
   async commit(what: string, commands: string): Promise<void> {
     await this.#run(what, commands, NFT_CTX_DEFAULT);
+  }
+
+  async change(what: string, table: string, changes: readonly ElementChange[]): Promise<void> {
+    await this.#inTurn(what, () =>
+      perform("netlink", `nftables ${what}`, () => this.#elements.change(what, table, changes)),
+    );
   }
 
   get(what: string, command: string): Promise<string> {
@@ -115,6 +135,7 @@ class OpenNftables implements Nftables {
   close(): void {
     if (this.#context !== undefined) this.#library.free(this.#context);
     this.#context = undefined;
+    this.#elements.close();
   }
 
   #run(what: string, commands: string, flags: number): Promise<string> {
@@ -134,7 +155,7 @@ class OpenNftables implements Nftables {
     return output;
   }
 
-  #inTurn(what: string, call: (context: Context) => string | Promise<string>): Promise<string> {
+  #inTurn<T>(what: string, call: (context: Context) => T | Promise<T>): Promise<T> {
     const result = this.#last.then(async () => {
       if (this.#context === undefined) throw failed(what, "it has been closed");
       try {

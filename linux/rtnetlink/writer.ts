@@ -65,6 +65,13 @@ export class Writer {
     return this.attribute(type, Uint8Array.of(value >> 8, value & 0xff));
   }
 
+  /** In network order, as numbers of netfilter are. */
+  attributeU32be(type: number, value: number): this {
+    const bytes = new Uint8Array(4);
+    new DataView(bytes.buffer).setInt32(0, value);
+    return this.attribute(type, bytes);
+  }
+
   attributeU32(type: number, value: number): this {
     return this.u16(attributeHeader + 4)
       .u16(type)

@@ -12,6 +12,7 @@ fuzz("kernel", async () => {
     { trafficControl },
     { netfilterLog },
     { nftrace },
+    { setElements },
   ] = await Promise.all([
     import("./targets/rtnetlink.ts"),
     import("./targets/conntrack.ts"),
@@ -23,6 +24,7 @@ fuzz("kernel", async () => {
     import("./targets/traffic-control.ts"),
     import("./targets/netfilter-log.ts"),
     import("./targets/nftrace.ts"),
+    import("./targets/set-elements.ts"),
   ]);
   return [
     ...rtnetlink,
@@ -35,5 +37,6 @@ fuzz("kernel", async () => {
     ...trafficControl,
     netfilterLog,
     nftrace,
+    setElements,
   ];
 });

@@ -190,6 +190,7 @@ test.serial(
                     }),
                   )
                 : opened.commit(what, commands),
+            change: (what, table, changes) => opened.change(what, table, changes),
             get: (what, command) => opened.get(what, command),
             list: (what, command) => opened.list(what, command),
             close: () => opened.close(),

@@ -3,6 +3,7 @@ import { KeyedLock } from "../../daemon/reconcile/keyed-lock.ts";
 import type { NodeParts } from "../../daemon/main/node.ts";
 import type { AttachmentKernel } from "../../network/containers/kernel.ts";
 import type { Nftables } from "../../linux/nftables/libnftables.ts";
+import type { ElementChange } from "../../linux/nftables/set-elements.ts";
 import type { Plant } from "./daemon-life.ts";
 
 /** Faults put in on purpose: each takes one thing out of what undoes. */
@@ -29,10 +30,21 @@ export const plants: Readonly<Record<string, Plant>> = {
         await opened.commit(what, away.join("\n"));
         await opened.commit(what, lines.filter((line) => !away.includes(line)).join("\n"));
       },
+      change: async (what, table, changes) => {
+        const away = changes.filter(({ verb }) => verb === "delete");
+        const ours = table === "inet podnet_policy" && away.length > 0;
+        const isSplit = ours && away.length < changes.length;
+        if (isSplit) await opened.change(what, table, away);
+        await opened.change(what, table, isSplit ? changes.filter(isAdded) : changes);
+      },
     })),
   /** What policies do not decide about any more stays in the kernel. */
   "policy.remove": (parts) =>
-    withNftables(parts, ({ commit }) => ({
+    withNftables(parts, ({ commit, change }) => ({
+      change: (what, table, changes) => {
+        const left = table === "inet podnet_policy" ? changes.filter(isAdded) : changes;
+        return left.length === 0 ? Promise.resolve() : change(what, table, left);
+      },
       commit: (what, commands) => {
         const removal = /^delete (?:element|chain) inet podnet_policy/;
         const lines = commands.split("\n").filter((line) => !removal.test(line));
@@ -77,6 +89,8 @@ export const plants: Readonly<Record<string, Plant>> = {
     return parts;
   },
 };
+
+const isAdded = ({ verb }: ElementChange): boolean => verb !== "delete";
 
 const inTurn = KeyedLock.prototype.run;
 

@@ -30,10 +30,13 @@ function fillChain({ name }: TableModel, chain: PolicyChain): string[] {
 }
 
 /**
- * The commands for maps use `create`, which the kernel refuses if the element exists: so a foreign
- * element is never overwritten. (In a set of intervals the kernel refuses even the first element,
- * whose lower end it has made itself.)
+ * Elements of maps are made by `create`, which the kernel refuses if the element exists: so a
+ * foreign element is never overwritten. (In a set of intervals the kernel refuses even the first
+ * element, whose lower end it has made itself.)
  */
+export const addVerb = (set: SetName): "add" | "create" =>
+  kindOf(set).value === undefined ? "add" : "create";
+
 function bySet(
   { name, sets }: TableModel,
   elements: readonly Element[],
@@ -49,7 +52,8 @@ function bySet(
   return sets.flatMap((set) => {
     const list = lists.get(set);
     if (list === undefined) return [];
-    const word = verb === "add" && kindOf(set).value !== undefined ? "create" : verb;
-    return [`${word} element ${name} ${set} { ${list.join(", ")} }`];
+    return [
+      `${verb === "add" ? addVerb(set) : verb} element ${name} ${set} { ${list.join(", ")} }`,
+    ];
   });
 }

@@ -6,6 +6,7 @@ import type { Memory } from "../../kernel/memory.ts";
 import { mainTable, type TableModel } from "./base.ts";
 import { diffBase, isOurs, wholeChains } from "./diff.ts";
 import { commands } from "./edit.ts";
+import { elementChanges } from "./element-changes.ts";
 import type { NftablesEdit } from "../../model/rules.ts";
 import { type Element, elementId, type SetName } from "../../model/nftables-sets.ts";
 import { type Listing, parseElements, parseListing } from "./listing.ts";
@@ -240,9 +241,14 @@ export class RuleTable {
     this.#ledger.committed(before);
   }
 
-  /** A table that this kernel cannot have whole is made as far as it can. */
+  /**
+   * Elements alone are changed without libnftables. A table that this kernel cannot have whole is
+   * made as far as it can.
+   */
   async #send(edit: NftablesEdit): Promise<void> {
     const nftables = this.#ledger.open();
+    const changes = elementChanges(edit, this.#model);
+    if (changes !== undefined) return nftables.change(nameOf(edit), this.#model.name, changes);
     const send = (model: TableModel): Promise<void> =>
       nftables.commit(nameOf(edit), commands(edit, model).join("\n"));
     const { without } = this.#model;

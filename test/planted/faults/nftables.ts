@@ -1,6 +1,7 @@
 import type { Fault } from "../fault.ts";
 
 const kernel = "test/kernel/network-nftables.test.ts";
+const elements = "test/kernel/set-elements.test.ts";
 
 /** The table of nftables: whose it is, what it costs, and how it comes after another firewall. */
 export const nftablesFaults: readonly Fault[] = [
@@ -60,5 +61,38 @@ export const nftablesFaults: readonly Fault[] = [
     find: "remove.push(...table.elements.of(mark));",
     put: "",
     noticedBy: { file: kernel, title: "what has no row is swept" },
+  },
+  {
+    kind: "bound",
+    name: "values of a concatenation do not begin at registers",
+    file: "linux/nftables/datum.ts",
+    find: "const padded = parts.map(({ length }) => (length + 3) & ~3);",
+    put: "const padded = parts.map(({ length }) => length);",
+    noticedBy: {
+      file: elements,
+      title: "nft reads what we have written, of each set of all tables, and removes it",
+    },
+  },
+  {
+    kind: "mark",
+    name: "an element of another program is taken over where its value is the wanted one",
+    file: "linux/nftables/set-elements.ts",
+    find: "flags: NLM_F_CREATE | NLM_F_EXCL },",
+    put: "flags: NLM_F_CREATE },",
+    noticedBy: {
+      file: elements,
+      title: "a transaction is made whole, or not at all with the element that is refused",
+    },
+  },
+  {
+    kind: "record",
+    name: "elements that the kernel has refused are taken for made",
+    file: "linux/nftables/element-socket.ts",
+    find: "if (first !== undefined) throw refusal(what, first);",
+    put: "void first;",
+    noticedBy: {
+      file: elements,
+      title: "a transaction is made whole, or not at all with the element that is refused",
+    },
   },
 ];

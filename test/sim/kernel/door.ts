@@ -10,6 +10,7 @@ import { RestoreRefused } from "./iptables.ts";
 import type { FakeKernel } from "./kernel.ts";
 import { showAddress } from "./links.ts";
 import { bornBy, requestsDoor } from "./requests-door.ts";
+import type { ElementChange } from "../../../linux/nftables/set-elements.ts";
 import { NftRefused } from "./nftables.ts";
 
 /** Who lets calls through: when, late, never, or with an error of its own instead. */
@@ -62,6 +63,8 @@ function nftablesDoor({ nftables }: FakeKernel, keeper: Doorkeeper): HostKernel[
   return {
     open: () => ({
       commit: (what, commands) => call(what, () => nftables.commit(commands)),
+      change: (what, table, changes) =>
+        call(what, () => nftables.commit(changeCommands(table, changes))),
       get: (what, command) => call(what, () => nftables.get(command)),
       list: (what, command) => call(what, () => nftables.list(command)),
       close: () => {},
@@ -72,6 +75,16 @@ function nftablesDoor({ nftables }: FakeKernel, keeper: Doorkeeper): HostKernel[
     }),
   };
 }
+
+/** In nft's language, as libnftables would be given them. */
+export const changeCommands = (table: string, changes: readonly ElementChange[]): string =>
+  changes
+    .map(({ verb, set, key, value, comment }) => {
+      const said = comment === undefined ? "" : ` comment "${comment}"`;
+      const leads = value === undefined ? "" : ` : ${value}`;
+      return `${verb} element ${table} ${set.name} { ${key}${said}${leads} }`;
+    })
+    .join("\n");
 
 /** What `delete…` of the real one takes for absence. */
 export const absent: readonly string[] = ["ENODEV", "EADDRNOTAVAIL", "ESRCH", "ENOENT"];
