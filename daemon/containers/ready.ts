@@ -65,7 +65,10 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
   readonly #parts: ReadyParts;
   readonly #ready = new Map<AttachmentId, Ready>();
   /** Containers whose published ports are not held: another program has one. */
-  readonly #unheld = new WorkQueue<AttachmentId>({ place: "cni", backoff: portsBackoff });
+  readonly #unheld = new WorkQueue<AttachmentId>({
+    name: "container-ports",
+    backoff: portsBackoff,
+  });
 
   constructor(parts: ReadyParts) {
     this.#parts = parts;
@@ -183,9 +186,7 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
 
   /** Why a container is degraded and podnetd cannot repair it now. */
   troubleOf(id: AttachmentId): string | undefined {
-    const ports = this.#unheld.condition(id);
-    const unheld = ports.status === "degraded" ? ports.error?.message : undefined;
-    return this.#ready.get(id)?.trouble ?? unheld;
+    return this.#ready.get(id)?.trouble ?? this.#unheld.error(id)?.message;
   }
 
   /** Tries nothing again. */

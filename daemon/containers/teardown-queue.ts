@@ -51,7 +51,7 @@ export class TeardownQueue {
     this.#parts = parts;
     const { log } = parts;
     this.#releases = new WorkQueue({
-      place: "cni",
+      name: "container-releases",
       backoff,
       onDegraded: (id, { error }) =>
         log.warn(
@@ -60,7 +60,7 @@ export class TeardownQueue {
         ),
     });
     this.#sweeps = new WorkQueue({
-      place: "cni",
+      name: "container-links",
       backoff,
       onDegraded: (_, { error }) =>
         log.warn({ err: error }, "Links of containers cannot be deleted yet, trying again"),

@@ -42,7 +42,7 @@ export class TranslationRules {
     this.#parts = parts;
     const { log, againMs = usualAgainMs } = parts;
     this.#queue = new WorkQueue({
-      place: "cni",
+      name: "container-rules",
       backoff: { firstMs: againMs, longestMs: againMs },
       onDegraded: (_, { error }) =>
         log.warn(

@@ -73,7 +73,7 @@ export class DriftWatch implements AsyncDisposable {
     this.#degraded = new DegradedParts(parts);
     const { everyMs, log, watch = watchRtnetlink } = parts;
     this.#looks = new WorkQueue({
-      place: "netlink",
+      name: "drift",
       backoff: { firstMs: Math.min(1000, everyMs), longestMs: everyMs },
       onDegraded: (_, { error }) => log.error({ err: error }, "Failed to look for drift"),
     });

@@ -12,6 +12,7 @@ import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import { openKeptTap, openTap } from "../../linux/tun.ts";
 import { Installation } from "../containers/cni/installation.ts";
 import { serveCni } from "../containers/cni/serve-cni.ts";
+import { degradedKeys } from "../reconcile/queues.ts";
 import { PendingDels } from "../containers/cni/pending-dels.ts";
 import { watchPending } from "../containers/cni/watch-pending.ts";
 import type { Config } from "../config/config.ts";
@@ -119,6 +120,7 @@ export async function openDaemon(
   opened.use(watchRoom(db, logOf("store")));
   node.metrics.includeProcess();
   node.metrics.followDefects(() => defects.counts);
+  node.metrics.followQueues(degradedKeys);
   // Of a state that agrees with the machines that run; disposed of before the database, and after
   // all that writes to it.
   safe.use(await keepSafe({ db, file: join(config.stateDir, "state.db"), log: logOf("store") }));

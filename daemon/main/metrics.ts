@@ -12,6 +12,7 @@ import type { FlowCounts } from "../published/flows.ts";
 import type { HeldPorts } from "../published/held-ports.ts";
 import type { AnyAttachment } from "../containers/store.ts";
 import type { PodState } from "../pods/store/pod-row.ts";
+import type { QueueName } from "../reconcile/queues.ts";
 
 export interface MetricsSources {
   pods(): readonly { readonly state: PodState }[];
@@ -147,6 +148,20 @@ export class Metrics {
       },
     });
     this.#registry.registerMetric(counter);
+  }
+
+  /** Shows how many keys of each work queue failed last, and wait for another try. */
+  followQueues(degraded: () => ReadonlyMap<QueueName, number>): void {
+    const gauge = new Gauge({
+      name: "podnet_retrying",
+      help: "What failed last and is tried again after its backoff, by work queue",
+      labelNames: ["queue"],
+      registers: [],
+      collect() {
+        for (const [queue, count] of degraded()) this.set({ queue }, count);
+      },
+    });
+    this.#registry.registerMetric(gauge);
   }
 
   /** Counts bytes of consoles that were overwritten. */

@@ -1,6 +1,5 @@
-import { guarded } from "../../core/guard.ts";
 import { type Mac, macFromRandom } from "../../core/address.ts";
-import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import type { PodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
 import type { OverlayBackend } from "../../network/model/overlay.ts";
@@ -9,6 +8,7 @@ import type { Host } from "../../overlay/claim.ts";
 import type { OverlayConfig } from "../../overlay/flannel/config.ts";
 import type { OwnerId } from "../../overlay/owner.ts";
 import type { OverlayConfig as OverlaySettings } from "../config/overlay.ts";
+import { WorkQueue } from "../reconcile/work-queue.ts";
 import type { Uplink } from "./kernel/choose-uplink.ts";
 import { Extension, type ExtensionConfig } from "./kernel/extension.ts";
 import { UplinkFollower } from "./kernel/follow-uplink.ts";
@@ -33,13 +33,11 @@ export interface LocalEndpointParts {
   readonly onHost: (host: Host) => void;
 }
 
-/**
- * The wait before an unusable backend is tried again, in milliseconds: a module may be loaded, or a
- * command repaired.
- */
-const againMs = 10_000;
-/** The wait before a failed watch of the host is retried, in milliseconds. */
-const uplinkAgainMs = 2000;
+/** The wait before an unusable backend is tried again: a module may be loaded, a command repaired. */
+const backendBackoff = { firstMs: 2500, longestMs: 10_000 } as const;
+/** The wait before a failed watch of the host is retried. */
+const uplinkBackoff = { firstMs: 500, longestMs: 2000 } as const;
+const noUplink = "No interface leads to the other hosts";
 
 /**
  * This host's local endpoint and backend in an overlay, derived from the overlay's configuration.
@@ -56,14 +54,24 @@ export class LocalEndpoint implements AsyncDisposable {
     | { readonly extension: Extension | undefined; readonly output: string | undefined }
     | undefined;
   #damages = false;
+  /** Why the host has no uplink, as the watch of the host reported it. */
   #noUplink: PodnetError | undefined;
-  #noBackend: PodnetError | undefined;
-  #arranging: Promise<void> = Promise.resolve();
-  #again: NodeJS.Timeout | undefined;
-  #uplinkAgain: NodeJS.Timeout | undefined;
+  readonly #backends: WorkQueue<"backend">;
+  readonly #watches: WorkQueue<"uplink">;
 
   constructor(parts: LocalEndpointParts) {
     this.#parts = parts;
+    this.#backends = new WorkQueue({
+      name: "overlay-backends",
+      backoff: backendBackoff,
+      onDegraded: (_, { error: err }) =>
+        parts.log.error({ err }, "The overlay's backend cannot be used"),
+    });
+    this.#watches = new WorkQueue({
+      name: "overlay-uplinks",
+      backoff: uplinkBackoff,
+      onDegraded: (_, { error: err }) => parts.log.error({ err }, noUplink),
+    });
   }
 
   get uplink(): Uplink | undefined {
@@ -72,7 +80,8 @@ export class LocalEndpoint implements AsyncDisposable {
 
   /** The reasons why this host is not published to other hosts. */
   get troubles(): readonly string[] {
-    return [this.#noUplink, this.#noBackend].flatMap((error) => {
+    const unwatched = this.#watches.error("uplink");
+    return [unwatched ?? this.#noUplink, this.#backends.error("backend")].flatMap((error) => {
       const missing = error?.details["missing"];
       return error === undefined
         ? []
@@ -124,26 +133,20 @@ export class LocalEndpoint implements AsyncDisposable {
   configure(config: OverlayConfig): void {
     this.#config = config;
     this.#usable = undefined;
-    this.#arrange();
-    this.#followUplink(config);
+    this.#backends.add("backend", () => this.#prepare());
+    this.#watches.add("uplink", () => this.#followUplink());
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#over.abort();
-    clearTimeout(this.#again);
-    clearTimeout(this.#uplinkAgain);
-    await this.#arranging;
+    await this.#backends.close();
+    await this.#watches.close();
     await this.#uplinks?.[Symbol.asyncDispose]();
-  }
-
-  #arrange(): void {
-    clearTimeout(this.#again);
-    this.#arranging = this.#arranging.then(() => this.#prepare());
   }
 
   /**
    * Checks that the backend can be used here, and lets it prepare before this host is published to
-   * other hosts.
+   * other hosts. Throws why it cannot be used, unless another configuration came meanwhile.
    */
   async #prepare(): Promise<void> {
     const config = this.#config;
@@ -163,18 +166,9 @@ export class LocalEndpoint implements AsyncDisposable {
       this.#drawMacs(config);
       if (config !== this.#config) return;
       this.#usable = { extension, output };
-      this.#noBackend = undefined;
       this.#present();
     } catch (thrown) {
-      if (config !== this.#config || this.#over.signal.aborted) return;
-      const error = toPodnetError(thrown);
-      if (this.#noBackend?.message !== error.message)
-        log.error({ err: error }, "The overlay's backend cannot be used");
-      this.#noBackend = error;
-      this.#again = setTimeout(
-        guarded("overlay", () => this.#arrange()),
-        againMs,
-      ).unref();
+      if (config === this.#config) throw thrown;
     }
   }
 
@@ -202,40 +196,29 @@ export class LocalEndpoint implements AsyncDisposable {
     memory.remember({ macs: { ...known, ...Object.fromEntries(drawn) } });
   }
 
-  #followUplink(config: OverlayConfig): void {
-    const families = familiesOf(config);
+  /** Watches the host for the families of the configuration. Throws why that fails. */
+  async #followUplink(): Promise<void> {
+    if (this.#config === undefined || this.#over.signal.aborted) return;
+    const families = familiesOf(this.#config);
     if (this.#families === families.join()) return;
-    const former = this.#uplinks;
-    this.#arranging = this.#arranging.then(() => former?.[Symbol.asyncDispose]());
+    this.#families = "";
+    await this.#uplinks?.[Symbol.asyncDispose]();
     this.#uplinks = undefined;
-    const onTrouble = (error: PodnetError): void => {
-      this.#noUplink = error;
-      this.#parts.log.error({ err: error }, "No interface leads to the other hosts");
-    };
-    try {
-      this.#uplinks = new UplinkFollower({
-        choice: this.#parts.settings.choice,
-        families,
-        onUplink: (uplink) => {
-          this.#uplink = uplink;
-          this.#noUplink = undefined;
-          this.#present();
-        },
-        onTrouble,
-      });
-      this.#families = families.join();
-      void this.#uplinks.look();
-    } catch (thrown) {
-      this.#families = "";
-      onTrouble(toPodnetError(thrown));
-      clearTimeout(this.#uplinkAgain);
-      this.#uplinkAgain = setTimeout(
-        guarded("overlay", () => {
-          if (this.#config !== undefined) this.#followUplink(this.#config);
-        }),
-        uplinkAgainMs,
-      ).unref();
-    }
+    this.#uplinks = new UplinkFollower({
+      choice: this.#parts.settings.choice,
+      families,
+      onUplink: (uplink) => {
+        this.#uplink = uplink;
+        this.#noUplink = undefined;
+        this.#present();
+      },
+      onTrouble: (error) => {
+        this.#noUplink = error;
+        this.#parts.log.error({ err: error }, noUplink);
+      },
+    });
+    this.#families = families.join();
+    void this.#uplinks.look();
   }
 
   #present(): void {

@@ -83,7 +83,7 @@ export class OverlayHost implements AsyncDisposable {
     const { name, db, log, clock, bootId, settings, networks, network, owner, onHealed } = parts;
     this.name = name;
     this.#leaving = new WorkQueue({
-      place: "overlay",
+      name: "overlay-remains",
       backoff,
       onDegraded: (_, { error }) =>
         log.error({ err: error }, "Failed to remove overlay after leave; retrying"),

@@ -53,7 +53,7 @@ export class Pods implements RunningPorts {
   readonly #parts: PodsParts;
   readonly #live = new Map<PodId, LivePod>();
   readonly #locks = new KeyedLock<PodId>();
-  readonly #retries = new WorkQueue({ place: "qemu", backoff: podBackoff });
+  readonly #retries = new WorkQueue({ name: "pods", backoff: podBackoff });
   readonly #starts: Starts;
   /** Changes of running pods. */
   readonly changes: Changes;

@@ -47,7 +47,7 @@ export class DenialLog implements AsyncDisposable {
     this.#parts = parts;
     const { log } = parts;
     this.#queue = new WorkQueue({
-      place: "netlink",
+      name: "denials",
       backoff: { firstMs: 1000, longestMs: 60_000 },
       onDegraded: (_, { error }) =>
         log.warn({ err: error }, "Verdicts of policies are not shown live; retrying"),

@@ -72,7 +72,7 @@ export class Policies implements AsyncDisposable, Omit<NamePolicies, "isLearning
     this.#parts = parts;
     const { log, clock, relay, denied, learning } = parts;
     this.#queue = new WorkQueue({
-      place: "policies",
+      name: "policies",
       backoff: { firstMs: 1000, longestMs: 30_000 },
       onDegraded: (key, { error }) => log.warn({ err: error }, degraded[key]),
       onRecovered: (key) => log.info({}, recovered[key]),

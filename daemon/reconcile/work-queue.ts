@@ -2,6 +2,7 @@ import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { guard, guarded, type Place } from "../../core/guard.ts";
 import { type Backoff, backoffMs } from "./backoff.ts";
 import { type Condition, Conditions, type Degraded } from "./conditions.ts";
+import { countDegraded, type QueueName, queuePlaces } from "./queues.ts";
 
 /**
  * The work for a key. Rejects when it has to be retried; unwanted work resolves. Safe to repeat.
@@ -17,8 +18,8 @@ export interface WorkTime {
 }
 
 export interface WorkQueueOptions<Key extends string> {
-  /** Where a defect of the queue itself is counted. */
-  readonly place: Place;
+  /** By which metrics count its degraded keys. */
+  readonly name: QueueName;
   readonly backoff: Backoff;
   /** Keys worked on at a time; 32 unless given. */
   readonly atOnce?: number;
@@ -64,12 +65,18 @@ export class WorkQueue<Key extends string = string> implements AsyncDisposable {
 
   constructor(options: WorkQueueOptions<Key>) {
     this.#options = options;
-    this.#time = options.time ?? systemTime(options.place);
+    this.#time = options.time ?? systemTime(queuePlaces[options.name]);
   }
 
   /** How a key is: degraded from its first failure until its work succeeds or it is forgotten. */
   condition(key: Key): Condition {
     return this.#conditions.get(key);
+  }
+
+  /** Why the work of a key failed last; undefined if it did not. */
+  error(key: Key): PodnetError | undefined {
+    const condition = this.#conditions.get(key);
+    return condition.status === "degraded" ? condition.error : undefined;
   }
 
   /** The keys whose work failed last. */
@@ -110,7 +117,7 @@ export class WorkQueue<Key extends string = string> implements AsyncDisposable {
 
   /** A key is not wanted any more: it is not run again, and has no condition. */
   forget(key: Key): void {
-    this.#conditions.recover(key);
+    this.#recover(key);
     const item = this.#items.get(key);
     if (item === undefined) return;
     this.#drop(item);
@@ -143,6 +150,7 @@ export class WorkQueue<Key extends string = string> implements AsyncDisposable {
     await this.#idle();
     for (const item of this.#items.values()) this.#drop(item);
     this.#items.clear();
+    for (const [key] of this.#conditions.degraded()) this.#recover(key);
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -229,22 +237,29 @@ export class WorkQueue<Key extends string = string> implements AsyncDisposable {
   }
 
   #succeed({ key }: Item<Key>): void {
-    const { place, onRecovered } = this.#options;
-    if (this.#conditions.recover(key)) guard(place, () => onRecovered?.(key));
+    const { name, onRecovered } = this.#options;
+    if (this.#recover(key)) guard(queuePlaces[name], () => onRecovered?.(key));
+  }
+
+  #recover(key: Key): boolean {
+    const was = this.#conditions.recover(key);
+    if (was) countDegraded(this.#options.name, -1);
+    return was;
   }
 
   #fail(item: Item<Key>, thrown: unknown): void {
     // (Work that a close interrupts has not failed.)
     if (this.#closed || item.forgotten) return;
-    const { place, backoff, onDegraded } = this.#options;
+    const { name, backoff, onDegraded } = this.#options;
     const { key } = item;
     const now = this.#time.monotonic();
     const condition = this.#conditions.get(key);
     const failures = condition.status === "ok" ? 1 : condition.attempts + 1;
+    if (condition.status === "ok") countDegraded(name, 1);
     const afterMs = backoffMs(backoff, failures, key);
     this.#due(item, afterMs);
     const degraded = this.#conditions.fail(key, toPodnetError(thrown), now, now + afterMs);
-    if (this.#conditions.report(key)) guard(place, () => onDegraded?.(key, degraded));
+    if (this.#conditions.report(key)) guard(queuePlaces[name], () => onDegraded?.(key, degraded));
   }
 }
 

@@ -47,7 +47,7 @@ export class CounterWatch<Each extends Counted> implements AsyncDisposable {
       for (const [owner, counted] of reportedBy(event)) this.#reports.note(owner, [counted], atMs);
     }
     this.#looks = new WorkQueue({
-      place: "netlink",
+      name: "counters",
       backoff: { firstMs: everyMs, longestMs: 60_000 },
       onDegraded: (_, { error }) => log.warn({ err: error }, parts.failed),
       ...(time === undefined ? {} : { time }),

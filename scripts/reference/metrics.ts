@@ -11,6 +11,7 @@ export function metricsPage(): string {
   metrics.followAttachments(never);
   metrics.followConnections(never);
   metrics.followDefects(never);
+  metrics.followQueues(never);
   const counts = { queries: 0, forwarded: 0, timeouts: 0, refused: 0, stale: 0 };
   metrics.followNames({ counts });
   metrics.followOverlays({ list: never, nodes: never, failures: never });

@@ -68,7 +68,7 @@ export class KernelFollower implements AsyncDisposable {
   constructor(parts: KernelFollowerParts) {
     this.#parts = parts;
     this.#queue = new WorkQueue({
-      place: "overlay",
+      name: "overlay-kernel",
       backoff,
       onDegraded: (_, { error }) =>
         parts.log.error({ err: error }, "Failed to apply the overlay; retrying"),
@@ -84,8 +84,7 @@ export class KernelFollower implements AsyncDisposable {
 
   /** Why it is not as wanted. */
   get error(): PodnetError | undefined {
-    const condition = this.#queue.condition("kernel");
-    return condition.status === "degraded" ? condition.error : undefined;
+    return this.#queue.error("kernel");
   }
 
   /** Times that it could not be made as wanted, or not all of it. */

@@ -24,7 +24,7 @@ export class Leftovers implements AsyncDisposable {
   constructor(parts: LeftoversParts) {
     this.#parts = parts;
     this.#queue = new WorkQueue({
-      place: "overlay",
+      name: "overlay-leftovers",
       backoff,
       onDegraded: (_, { error }) =>
         parts.log.error({ err: error }, "Failed to remove leftovers of overlays; retrying"),

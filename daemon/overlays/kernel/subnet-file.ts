@@ -69,7 +69,7 @@ export class SubnetFile implements Disposable {
     this.#options = options;
     const { path, log, againMs = 2000 } = options;
     this.#queue = new WorkQueue({
-      place: "overlay",
+      name: "overlay-files",
       backoff: { firstMs: Math.min(500, againMs), longestMs: againMs },
       onDegraded: (key, { error }) => log.warn({ err: error, path }, missing[key]),
     });

@@ -1,10 +1,10 @@
-import { setTimeout as delay } from "node:timers/promises";
 import { type Cidr, contains } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { Clock } from "../../../core/clock.ts";
 import type { NetworkName } from "../../../core/names.ts";
 import type { Log } from "../../../linux/log.ts";
 import type { LeasePhase } from "../../../overlay/lease-status.ts";
+import { WorkQueue } from "../../reconcile/work-queue.ts";
 import { parseSubnet } from "../../config/cidr.ts";
 import type { NetworkDefinition } from "../../config/network-definition.ts";
 import type { Networks } from "../../networks/networks.ts";
@@ -13,8 +13,10 @@ import type { SentMtu } from "../../networks/sent-mtus.ts";
 import type { Database } from "../../store/database.ts";
 import { listLeases } from "../../ipam/store.ts";
 
-/** The wait between checks whether pods have gone, and between retries, in milliseconds. */
-const againMs = 500;
+/** The wait between checks whether pods have gone, in milliseconds. */
+const lookMs = 500;
+/** The wait before a failed change is retried. */
+const backoff = { firstMs: 100, longestMs: 500 } as const;
 
 /**
  * How long the list of users with too large an MTU is cached: computing it reads all pods, and
@@ -50,6 +52,13 @@ export interface LeasedNetworkParts {
   readonly takeBack: (shape: LeasedShape) => void;
 }
 
+/** A shape that the network is to get. */
+interface Move {
+  readonly shape: LeasedShape;
+  readonly phase: NetworkPhase;
+  readonly moved: PromiseWithResolvers<boolean>;
+}
+
 /**
  * The definition of a lease's subnets in a network: as planned, with the gateway first and no other
  * setting.
@@ -64,9 +73,11 @@ export const leasedSubnets = (subnets: readonly Cidr[]): NetworkDefinition["subn
 export class LeasedNetwork implements AsyncDisposable {
   readonly #parts: LeasedNetworkParts;
   #shape: LeasedShape;
-  #turn = new AbortController();
-  #moving: Promise<unknown> = Promise.resolve();
-  #over = false;
+  /** The move that was requested last, until it is done. */
+  #next: Move | undefined;
+  /** The move that the network is given now. */
+  #now: Move | undefined;
+  readonly #queue: WorkQueue<"network">;
   #wider: { readonly mtu: number; readonly until: number; readonly troubles: readonly string[] } = {
     mtu: 0,
     until: 0,
@@ -76,6 +87,13 @@ export class LeasedNetwork implements AsyncDisposable {
   /** Takes the network as it is now. */
   constructor(parts: LeasedNetworkParts, phase: LeasePhase) {
     this.#parts = parts;
+    const { network, log } = parts;
+    this.#queue = new WorkQueue({
+      name: "overlay-networks",
+      backoff,
+      onDegraded: (_, { error: err }) =>
+        log.error({ network, err }, "Failed to apply the overlay to its network; retrying"),
+    });
     const { subnets, mtu } = parts.networks.find(parts.network);
     this.#shape = { subnets: subnets.map(({ cidr }) => cidr), mtu };
     this.#admit(phase);
@@ -108,49 +126,51 @@ export class LeasedNetwork implements AsyncDisposable {
    * `phase`.
    */
   become(shape: LeasedShape, phase: NetworkPhase): Promise<boolean> {
-    this.#turn.abort();
-    this.#turn = new AbortController();
-    const { signal } = this.#turn;
-    const moved = this.#moving.then(() => this.#move(shape, phase, signal));
-    this.#moving = moved;
-    return moved;
+    // (One that is under way is completed first.)
+    if (this.#next !== this.#now) this.#next?.moved.resolve(false);
+    this.#next = { shape, phase, moved: Promise.withResolvers() };
+    this.#queue.add("network", () => this.#move());
+    return this.#next.moved.promise;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#over = true;
-    this.#turn.abort();
-    await this.#moving;
+    const last = this.#next;
+    this.#next = undefined;
+    await this.#queue.close();
+    last?.moved.resolve(false);
   }
 
-  async #move(shape: LeasedShape, phase: NetworkPhase, signal: AbortSignal): Promise<boolean> {
-    const { networks, network, log, remember, takeBack } = this.#parts;
-    if (sameTexts(shape.subnets, this.#shape.subnets)) this.#admit(phase);
+  /** Waits where a subnet that goes is still in use. Throws why the network could not be changed. */
+  async #move(): Promise<void> {
+    const move = this.#next;
+    if (move === undefined) return;
+    const { networks, network, remember, takeBack } = this.#parts;
+    const { shape, phase, moved } = move;
+    const before = this.#shape;
+    if (sameTexts(shape.subnets, before.subnets)) this.#admit(phase);
     else networks.close(network, this.#refusal(phase));
-    let logged: string | undefined;
-    while (!signal.aborted && !this.#over) {
-      const before = this.#shape;
-      try {
-        if (this.#isHeld(shape)) {
-          await pause(signal);
-          continue;
-        }
-        // Recorded before the change: a start that finds pods on subnets that are not recorded
-        // would not know them.
-        remember(shape);
-        await this.#follow(shape);
-        this.#shape = shape;
-        this.#admit(phase);
-        return true;
-      } catch (err) {
-        takeBack(before);
-        const text = String(err);
-        if (text !== logged)
-          log.error({ network, err }, "Failed to apply the overlay to its network; retrying");
-        logged = text;
-        await pause(signal);
+    this.#now = move;
+    try {
+      if (this.#isHeld(shape)) {
+        this.#queue.add("network", () => this.#move(), lookMs);
+        return;
       }
+      // Recorded before the change: a start that finds pods on subnets that are not recorded
+      // would not know them.
+      remember(shape);
+      await this.#follow(shape);
+      this.#shape = shape;
+      this.#admit(phase);
+      if (this.#next === move) this.#next = undefined;
+      moved.resolve(true);
+    } catch (thrown) {
+      takeBack(before);
+      throw thrown;
+    } finally {
+      this.#now = undefined;
+      // Another shape was requested meanwhile: this one is not tried again.
+      if (this.#next !== move) moved.resolve(false);
     }
-    return false;
   }
 
   async #follow({ subnets, mtu }: LeasedShape): Promise<void> {
@@ -218,9 +238,3 @@ function widerText(wider: readonly SentMtu[], mtu: number): string {
 }
 
 const sameTexts = (a: readonly string[], b: readonly string[]): boolean => a.join() === b.join();
-
-const pause = (signal: AbortSignal): Promise<void> =>
-  delay(againMs, undefined, { signal }).then(
-    () => undefined,
-    () => undefined,
-  );

@@ -1,14 +1,17 @@
-import { toPodnetError } from "../../../core/errors.ts";
+import { PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { NetworkName } from "../../../core/names.ts";
-import { guard, guarded } from "../../../core/guard.ts";
+import { guard } from "../../../core/guard.ts";
 import type { Log } from "../../../linux/log.ts";
 import type { Prefix } from "../../../overlay/flannel/prefix.ts";
 import type { LeaseStore } from "../../../overlay/store.ts";
+import type { Backoff } from "../../reconcile/backoff.ts";
+import type { Degraded } from "../../reconcile/conditions.ts";
+import { WorkQueue } from "../../reconcile/work-queue.ts";
 import { followOverlayNames } from "../discover.ts";
 import type { OverlayHost } from "../overlay-host.ts";
 
-/** The wait before a failed change is retried, in milliseconds. */
-const usualAgainMs = 5000;
+/** The wait before a failed change is retried. */
+const usualBackoff = { firstMs: 500, longestMs: 5000 } as const;
 
 export interface MembershipParts {
   readonly hosts: ReadonlyMap<string, Pick<OverlayHost, "phase" | "resigned" | "join" | "end">>;
@@ -19,7 +22,7 @@ export interface MembershipParts {
   /** Removes an overlay that was left and exists no longer. */
   readonly drop: (name: NetworkName) => Promise<void>;
   readonly log: Pick<Log, "error">;
-  readonly againMs?: number;
+  readonly backoff?: Backoff;
 }
 
 /** The source of the set of overlays. */
@@ -42,33 +45,43 @@ export interface Discovery {
 export class Membership implements AsyncDisposable {
   readonly #parts: MembershipParts;
   readonly #over = new AbortController();
+  readonly #queue: WorkQueue<NetworkName>;
+  readonly #leaves: WorkQueue<NetworkName>;
   #wanted: ReadonlySet<NetworkName> = new Set();
-  /** The overlays that are being left because they no longer exist. */
-  readonly #ending = new Set<NetworkName>();
-  /** The failed changes that will be retried. */
-  readonly #failed = new Map<NetworkName, string>();
-  #again: NodeJS.Timeout | undefined;
+  /** What ends the wait for an overlay that is being left because it no longer exists. */
+  readonly #leaving = new Map<NetworkName, AbortController>();
+  /** The overlays that were left, of which something remains. */
+  readonly #left = new Set<NetworkName>();
   #following: Promise<void> = Promise.resolve();
-  /** Never rejected: each change sees to its own failures. */
-  #changing: Promise<void> = Promise.resolve();
 
   constructor(parts: MembershipParts) {
     this.#parts = parts;
+    const { log, backoff = usualBackoff } = parts;
+    const onDegraded = (overlay: NetworkName, { error: err }: Degraded): void =>
+      log.error({ overlay, err }, "Failed to change this host's part in an overlay; retrying");
+    this.#queue = new WorkQueue({ name: "overlay-memberships", backoff, atOnce: 1, onDegraded });
+    // Pods may keep an overlay from being left for days.
+    const atOnce = Number.POSITIVE_INFINITY;
+    this.#leaves = new WorkQueue({ name: "overlay-leaves", backoff, atOnce, onDegraded });
   }
 
   /** The reasons why this host is not in the overlays as planned, one line each. */
   get troubles(): readonly string[] {
-    return [...this.#failed.values()];
+    return [...this.#queue.degraded(), ...this.#leaves.degraded()].map(
+      ([name, { error }]) => `overlay ${name}: ${error?.message}`,
+    );
   }
 
   /** Sets the overlays. Resolves when each has been tried once. */
-  become(names: Iterable<NetworkName>): Promise<void> {
-    const wanted = new Set(names);
-    return this.#next(async () => {
-      this.#wanted = wanted;
-      const there = this.#parts.hosts.keys() as Iterable<NetworkName>;
-      await this.#converge([...wanted, ...there, ...this.#failed.keys()]);
-    });
+  async become(names: Iterable<NetworkName>): Promise<void> {
+    this.#wanted = new Set(names);
+    const there = this.#parts.hosts.keys() as Iterable<NetworkName>;
+    const degraded = Array.from(this.#queue.degraded(), ([name]) => name);
+    await Promise.allSettled(
+      Array.from(new Set([...this.#wanted, ...there, ...degraded]), (name) =>
+        this.#queue.run(name, () => this.#converge(name)),
+      ),
+    );
   }
 
   /** Begins to follow which overlays there are. */
@@ -87,77 +100,66 @@ export class Membership implements AsyncDisposable {
   /** Ends every task. The host leaves no overlay. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#over.abort();
-    clearTimeout(this.#again);
     await this.#following;
-    await this.#changing;
+    await this.#queue.close();
+    await this.#leaves.close();
   }
 
-  #next(change: () => Promise<void>): Promise<void> {
-    this.#changing = this.#changing.then(() => guard("overlay", change));
-    return this.#changing;
-  }
-
-  async #converge(names: readonly NetworkName[]): Promise<void> {
-    for (const name of new Set(names)) {
-      if (this.#over.signal.aborted) return;
-      if (this.#wanted.has(name)) await this.#takePart(name);
-      else this.#end(name);
-    }
+  async #converge(name: NetworkName): Promise<void> {
+    if (this.#over.signal.aborted) return;
+    if (this.#wanted.has(name))
+      await this.#takePart(name).catch((thrown: unknown) => {
+        throw failed("This host cannot take part in the overlay", thrown);
+      });
+    else if (this.#left.has(name))
+      await this.#drop(name).catch((thrown: unknown) => {
+        throw failed("What is left of the overlay cannot be removed", thrown);
+      });
+    else this.#leaves.add(name, () => this.#leave(name));
   }
 
   async #takePart(name: NetworkName): Promise<void> {
     const { hosts, add } = this.#parts;
     const host = hosts.get(name);
-    this.#ending.delete(name);
-    try {
-      if (host === undefined) await add(name);
-      else if (!host.resigned && (host.phase === "left" || host.phase === "draining"))
-        host.join(false);
-      this.#failed.delete(name);
-    } catch (thrown) {
-      this.#fail(name, "This host cannot take part in the overlay", thrown);
-    }
+    this.#leaves.forget(name);
+    this.#leaving.get(name)?.abort();
+    this.#left.delete(name);
+    if (host === undefined) await add(name);
+    else if (!host.resigned && (host.phase === "left" || host.phase === "draining"))
+      host.join(false);
   }
 
   /** Pods on it are not disturbed: it is left when the last of them has gone. */
-  #end(name: NetworkName): void {
-    const { hosts, drop } = this.#parts;
-    const host = hosts.get(name);
-    if (this.#ending.has(name)) return;
-    this.#failed.delete(name);
-    if (host === undefined) return;
-    this.#ending.add(name);
-    void host.end(this.#over.signal).then(
-      () =>
-        this.#next(async () => {
-          // The overlay may exist again by now.
-          if (!this.#ending.delete(name) || this.#over.signal.aborted) return;
-          try {
-            await drop(name);
-          } catch (thrown) {
-            this.#fail(name, "What is left of the overlay cannot be taken away", thrown);
-          }
-        }),
-      (thrown: unknown) => {
-        if (this.#ending.delete(name)) this.#fail(name, "The overlay cannot be left", thrown);
-      },
-    );
+  async #leave(name: NetworkName): Promise<void> {
+    const host = this.#parts.hosts.get(name);
+    if (host === undefined || this.#left.has(name)) return;
+    const joined = new AbortController();
+    this.#leaving.set(name, joined);
+    const stop = AbortSignal.any([joined.signal, this.#over.signal]);
+    try {
+      await host.end(stop);
+    } catch (thrown) {
+      if (!stop.aborted) throw failed("The overlay cannot be left", thrown);
+    } finally {
+      this.#leaving.delete(name);
+    }
+    // The overlay exists again by now, or podnetd ends.
+    if (stop.aborted) return;
+    this.#left.add(name);
+    this.#queue.add(name, () => this.#converge(name));
   }
 
-  #fail(name: NetworkName, what: string, thrown: unknown): void {
-    const { log, againMs = usualAgainMs } = this.#parts;
-    if (this.#over.signal.aborted) return;
-    const err = toPodnetError(thrown);
-    const trouble = `overlay ${name}: ${what}: ${err.message}`;
-    // Once, for as long as it is so.
-    if (this.#failed.get(name) !== trouble) log.error({ overlay: name, err }, what);
-    this.#failed.set(name, trouble);
-    this.#again ??= setTimeout(
-      guarded("overlay", () => {
-        this.#again = undefined;
-        return this.#next(() => this.#converge([...this.#failed.keys()]));
-      }),
-      againMs,
-    ).unref();
+  async #drop(name: NetworkName): Promise<void> {
+    await this.#parts.drop(name);
+    this.#left.delete(name);
   }
+}
+
+function failed(what: string, thrown: unknown): PodnetError {
+  const { code, message, hint, details } = toPodnetError(thrown);
+  return new PodnetError(code, `${what}: ${message}`, {
+    ...(hint === undefined ? {} : { hint }),
+    details,
+    cause: thrown,
+  });
 }

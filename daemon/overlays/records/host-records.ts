@@ -17,6 +17,7 @@ import {
 import type { OwnerId } from "../../../overlay/owner.ts";
 import { HostPresence } from "../../../overlay/pods/presence.ts";
 import { RemotePods } from "../../../overlay/pods/remote-pods.ts";
+import { WorkQueue } from "../../reconcile/work-queue.ts";
 import { OwnRecords } from "./own-records.ts";
 import { unreadTexts } from "../trouble-text.ts";
 
@@ -46,8 +47,7 @@ export interface HostRecordsParts {
 
 /** The time between two writes, in milliseconds: changes in between are written together. */
 const pauseMs = 200;
-/** Longest pause after a failure, milliseconds. */
-const longestPauseMs = 5000;
+const backoff = { firstMs: 2 * pauseMs, longestMs: 5000 } as const;
 /** How long one call may take, milliseconds. */
 const callMs = 5000;
 
@@ -69,20 +69,24 @@ export class HostRecords implements AsyncDisposable {
   /** Since when etcd has not been heard, wall time. */
   #staleSince: number | undefined;
   #lease: { readonly id: bigint; readonly renewAt: number } | undefined;
-  /** Something is not as it should be, or may not. */
-  #dirty = true;
-  #wake: () => void = () => {};
-  /** Ends the current pause, including the unlimited pause while there is nothing to do. */
-  #release: () => void = () => {};
-  #failing = false;
-  /** Why records cannot be read, and why they cannot be written. */
+  /** When the last write began, by the monotonic clock. */
+  #wroteMs = -Infinity;
+  /** Why records cannot be read. */
   #unread: unknown;
-  #unwritten: unknown;
+  /** One key, this host: hosts that etcd failed together do not try again together. */
+  readonly #queue: WorkQueue<HostId>;
 
   constructor(parts: HostRecordsParts) {
     const { prefix, host, ttlSeconds = 300 } = parts;
     this.#parts = parts;
     this.#ttlMs = ttlSeconds * 1000;
+    this.#queue = new WorkQueue({
+      name: "overlay-records",
+      backoff,
+      onDegraded: (_, { error: err }) =>
+        parts.log.warn({ err }, "Failed to publish this host's pods to other hosts; retrying"),
+      onRecovered: () => parts.log.info({}, "This host's pods are published to other hosts again"),
+    });
     this.remote = new RemotePods(prefix, host);
     this.#presence = new HostPresence(prefix);
     this.#own = new OwnRecords((key) => parseRecordKey(prefix, key)?.host === host);
@@ -99,13 +103,14 @@ export class HostRecords implements AsyncDisposable {
    * not listed.
    */
   get troubles(): readonly string[] {
-    return unreadTexts([this.#unread, this.#unwritten].filter((each) => each !== undefined));
+    const unwritten = this.#queue.error(this.#parts.host);
+    return unreadTexts([this.#unread, unwritten].filter((each) => each !== undefined));
   }
 
   /** Starts following and publishing; `changes` reports local changes until its signal aborts. */
   start(changes: (ended: AbortSignal) => Promise<void> = async () => {}): void {
     this.hostChanged();
-    const tasks = [() => this.#follow(), () => this.#publish(), () => changes(this.#stop.signal)];
+    const tasks = [() => this.#follow(), () => changes(this.#stop.signal)];
     this.#tasks = Promise.all(tasks.map((task) => guard("etcd", task)));
   }
 
@@ -149,13 +154,19 @@ export class HostRecords implements AsyncDisposable {
   /** Ends following and publishing; the records stay until their lease ends. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#stop.abort();
-    this.#release();
+    await this.#queue.close();
     await this.#tasks;
   }
 
+  /** Something is not as it should be, or may not: it is written soon, or after the backoff. */
   #touch(): void {
-    this.#dirty = true;
-    this.#wake();
+    const { host, clock } = this.#parts;
+    if (!this.#listed || this.#queue.condition(host).status === "degraded") return;
+    this.#writeIn(Math.max(0, this.#wroteMs + pauseMs - clock.monotonic()));
+  }
+
+  #writeIn(ms: number): void {
+    this.#queue.add(this.#parts.host, () => this.#renewAndWrite(), ms);
   }
 
   async #follow(): Promise<void> {
@@ -203,75 +214,33 @@ export class HostRecords implements AsyncDisposable {
     if (changed) onPresent(this.#presence.owners);
   }
 
-  async #publish(): Promise<void> {
-    const { signal } = this.#stop;
-    for (let failures = 0; !signal.aborted; ) {
-      try {
-        await this.#renewAndWrite();
-        failures = 0;
-        this.#report(undefined);
-      } catch (thrown) {
-        if (signal.aborted) return;
-        if (isPodnetError(thrown, "ETCD_LEASE_GONE")) this.#lease = undefined;
-        this.#dirty = true;
-        this.#report(thrown);
-        failures++;
-      }
-      const longest = Math.min(longestPauseMs, pauseMs * 2 ** failures);
-      await this.#pause(failures === 0 ? pauseMs : longest * (0.5 + this.#parts.random() / 2));
-      if (!this.#dirty) await this.#pause(this.#untilRenewal(), true);
-    }
-  }
-
-  /** Keeps the lease, and writes the pending records with it. */
+  /** Keeps the lease, and writes the pending records with it; comes again when it is to renew. */
   async #renewAndWrite(): Promise<void> {
-    if (!this.#listed) {
-      this.#dirty = false;
-      return;
-    }
     const { etcd, clock } = this.#parts;
     const signal = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(callMs)]);
-    const renewAt = clock.monotonic() + this.#ttlMs / 3;
-    if (this.#lease !== undefined && this.#untilRenewal() <= 0) {
-      const { id } = this.#lease;
-      const left = await etcd.keepAlive(id, { signal });
-      this.#lease = left === undefined ? undefined : { id, renewAt };
+    this.#wroteMs = clock.monotonic();
+    const renewAt = this.#wroteMs + this.#ttlMs / 3;
+    try {
+      if (this.#lease !== undefined && this.#untilRenewal() <= 0) {
+        const { id } = this.#lease;
+        const left = await etcd.keepAlive(id, { signal });
+        this.#lease = left === undefined ? undefined : { id, renewAt };
+      }
+      if (this.#lease === undefined) {
+        const { lease } = await etcd.grant(this.#ttlMs / 1000, { signal });
+        this.#lease = { id: lease, renewAt };
+      }
+      await this.#own.write(etcd, this.#lease.id, signal);
+    } catch (thrown) {
+      if (isPodnetError(thrown, "ETCD_LEASE_GONE")) this.#lease = undefined;
+      throw thrown;
     }
-    if (this.#lease === undefined) {
-      const { lease } = await etcd.grant(this.#ttlMs / 1000, { signal });
-      this.#lease = { id: lease, renewAt };
-    }
-    // Reset before the writes, so that changes during the writes cause another one.
-    this.#dirty = false;
-    await this.#own.write(etcd, this.#lease.id, signal);
+    this.#writeIn(this.#untilRenewal());
   }
 
   #untilRenewal(): number {
     return this.#lease === undefined
       ? this.#ttlMs
       : Math.max(0, this.#lease.renewAt - this.#parts.clock.monotonic());
-  }
-
-  /** Reports each reason once until it changes. */
-  #report(thrown: unknown): void {
-    const { log } = this.#parts;
-    this.#unwritten = thrown;
-    if (thrown !== undefined && !this.#failing)
-      log.warn({ err: thrown }, "Failed to publish this host's pods to other hosts; retrying");
-    if (thrown === undefined && this.#failing)
-      log.info({}, "This host's pods are published to other hosts again");
-    this.#failing = thrown !== undefined;
-  }
-
-  /** Waits until the time has passed, podnetd ends, or (`wakes`) there is something to do. */
-  async #pause(ms: number, wakes = false): Promise<void> {
-    if (this.#stop.signal.aborted) return;
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const timer = setTimeout(resolve, ms);
-    this.#release = resolve;
-    if (wakes) this.#wake = resolve;
-    await promise;
-    clearTimeout(timer);
-    this.#wake = () => {};
   }
 }

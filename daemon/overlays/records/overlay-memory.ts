@@ -19,7 +19,7 @@ export class OverlayMemory implements Disposable {
     this.#db = db;
     this.#name = name;
     this.#queue = new WorkQueue({
-      place: "overlay",
+      name: "overlay-rows",
       backoff,
       onDegraded: (_, { error }) =>
         log.warn({ overlay: name, err: error }, "Failed to record an overlay's state; retrying"),

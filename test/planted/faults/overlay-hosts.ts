@@ -93,7 +93,7 @@ export const overlayHostsFaults: readonly Fault[] = [
     name: "a network goes where its lease goes, from under its pods",
     file: "daemon/overlays/lease/leased-network.ts",
     find: "if (this.#isHeld(shape)) {",
-    put: "if (this.#over) {",
+    put: "if (this.#next === undefined) {",
     noticedBy: {
       file: leased,
       title:
@@ -128,10 +128,10 @@ export const overlayHostsFaults: readonly Fault[] = [
   },
   {
     kind: "repair",
-    name: "an overlay that cannot be joined once ends podnetd",
+    name: "an overlay that cannot be joined once is not tried again",
     file: "daemon/overlays/lease/membership.ts",
-    find: 'this.#fail(name, "This host cannot take part in the overlay", thrown);',
-    put: "throw thrown;",
+    find: "this.#queue.run(name, () => this.#converge(name)),",
+    put: "this.#converge(name),",
     noticedBy: {
       file: membership,
       title:
@@ -142,8 +142,8 @@ export const overlayHostsFaults: readonly Fault[] = [
     kind: "repair",
     name: "an overlay that cannot be left once is never left",
     file: "daemon/overlays/lease/membership.ts",
-    find: 'if (this.#ending.delete(name)) this.#fail(name, "The overlay cannot be left", thrown);',
-    put: "void thrown;",
+    find: 'throw failed("The overlay cannot be left", thrown);',
+    put: "return void thrown;",
     noticedBy: {
       file: membership,
       title: "a leave that fails is tried again until the overlay has gone",
@@ -154,8 +154,8 @@ export const overlayHostsFaults: readonly Fault[] = [
     kind: "repair",
     name: "an overlay that cannot be added is not tried again",
     file: "daemon/overlays/lease/membership.ts",
-    find: "return this.#next(() => this.#converge([...this.#failed.keys()]));",
-    put: "",
+    find: "const { log, backoff = usualBackoff } = parts;",
+    put: "const { log, backoff = { firstMs: 3_600_000, longestMs: 3_600_000 } } = { log: parts.log };",
     noticedBy: {
       file: membership,
       title: "an overlay that cannot be added is reported and tried again, unless it is no more",

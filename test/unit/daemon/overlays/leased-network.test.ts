@@ -48,6 +48,9 @@ function stage(t: ExecutionContext, first: readonly Cidr[] = []) {
   });
   putNetwork(db, definition(), { state: "ready", configured: true, createdMs: 1 });
   const closed: { why?: PodnetError } = {};
+  // (Timers of the queue keep no process alive.)
+  const alive = setInterval(() => {}, 60_000);
+  t.teardown(() => clearInterval(alive));
   const leased = new LeasedNetwork(
     {
       network,

@@ -57,7 +57,7 @@ function openMembership(hosts: Map<string, FakeHost>, refused = 0) {
         reported.push(`${"overlay" in fields ? String(fields.overlay) : ""}: ${text}`);
       },
     },
-    againMs: 50,
+    backoff: { firstMs: 50, longestMs: 50 },
   });
   return { membership, reported, hosts };
 }
@@ -82,7 +82,7 @@ test("a store that cannot be written once is reported, tried again, and holds up
   t.is(hosts.get("blue")?.asked, 3, "what works is left at that");
   t.deepEqual(
     reported,
-    ["blue: This host cannot take part in the overlay"],
+    ["blue: Failed to change this host's part in an overlay; retrying"],
     "once, not at each try",
   );
 });

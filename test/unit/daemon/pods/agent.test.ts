@@ -54,7 +54,7 @@ function scene({ readyMs = 5000 } = {}) {
     host,
     records,
     locks: new KeyedLock<PodId>(),
-    retries: new WorkQueue({ place: "qemu", backoff: podBackoff }),
+    retries: new WorkQueue({ name: "pods", backoff: podBackoff }),
     log: openLog({ component: "test", level: "error" }),
     over: never,
     gone: () => {},

@@ -2,6 +2,8 @@ import test from "ava";
 import { PodnetError } from "../../../../core/errors.ts";
 import { backoffMs } from "../../../../daemon/reconcile/backoff.ts";
 import { WorkQueue, type WorkQueueOptions } from "../../../../daemon/reconcile/work-queue.ts";
+import { Metrics } from "../../../../daemon/main/metrics.ts";
+import { degradedKeys } from "../../../../daemon/reconcile/queues.ts";
 import { VirtualTime } from "../../../sim/time.ts";
 
 const failure = (message = "not yet"): PodnetError =>
@@ -12,7 +14,7 @@ function opened(options: Partial<WorkQueueOptions<string>> = {}) {
   const time = new VirtualTime();
   const reported: string[] = [];
   const queue = new WorkQueue<string>({
-    place: "store",
+    name: "pods",
     backoff: { firstMs: 1000, longestMs: 8000 },
     onDegraded: (key, { error }) => void reported.push(`${key}: ${error?.message}`),
     onRecovered: (key) => void reported.push(`${key}: recovered`),
@@ -258,4 +260,26 @@ test("a close drops what waits for its time, and does what is due; nothing is tr
   await pass(100_000);
   t.deepEqual(done, ["runs", "again"]);
   t.is(queue.size, 0);
+});
+
+test("a metric counts by queue what failed last and waits for another try", async (t) => {
+  const metrics = new Metrics({ pods: () => [], pools: () => [] });
+  metrics.followQueues(degradedKeys);
+  const counted = async (): Promise<number> => {
+    const { text } = await metrics.render();
+    return Number(/^podnet_retrying\{queue="counters"\} (\d+)$/m.exec(text)?.[1]);
+  };
+  const { queue, time, pass } = opened({ name: "counters" });
+  t.is(await counted(), 0);
+  for (const key of ["once", "twice", "unwanted"])
+    queue.add(key, failing(time, key === "once" ? 1 : 2).work);
+  queue.add("works", async () => {});
+  await pass(0);
+  t.is(await counted(), 3);
+  queue.forget("unwanted");
+  t.is(await counted(), 2);
+  await pass(1000);
+  t.is(await counted(), 1);
+  await queue.close();
+  t.is(await counted(), 0, "nothing is tried again");
 });
