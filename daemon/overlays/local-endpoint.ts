@@ -33,7 +33,10 @@ export interface LocalEndpointParts {
   readonly onHost: (host: Host) => void;
 }
 
-/** The wait before an unusable backend is tried again: a module may be loaded, a command repaired. */
+/**
+ * The wait before an unusable backend is tried again: a module may be loaded, or a command
+ * repaired.
+ */
 const backendBackoff = { firstMs: 2500, longestMs: 10_000 } as const;
 /** The wait before a failed watch of the host is retried. */
 const uplinkBackoff = { firstMs: 500, longestMs: 2000 } as const;

@@ -140,7 +140,7 @@ export class LeasedNetwork implements AsyncDisposable {
     last?.moved.resolve(false);
   }
 
-  /** Waits where a subnet that goes is still in use. Throws why the network could not be changed. */
+  /** Waits while a subnet that goes is in use. Throws why the network could not be changed. */
   async #move(): Promise<void> {
     const move = this.#next;
     if (move === undefined) return;
