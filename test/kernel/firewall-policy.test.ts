@@ -335,6 +335,27 @@ test.serial(
   },
 );
 
+test.serial("a rule of others closes nothing once no pod has a policy any more", async (t) => {
+  await using stage = await openStage();
+  const { site } = stage;
+  await stage.police(decisions(toOutside), dualPod(2));
+  await stage.police(undefined, dualPod(2));
+  const passes = async (): Promise<boolean> =>
+    (await site.ask("pod2", "tcp", outsideAddress[4], 9004)).endsWith(" 9004");
+  t.true(await passes());
+  await site.inside("host", "nft", "add rule inet podnet_policy forward drop");
+  t.false(await passes(), "the rule of others closes");
+  await site.host.inspectRules(
+    () => [dualPod(2), dualPod(3)],
+    () => true,
+    signal,
+  );
+  t.true(await passes());
+  t.notRegex(await site.inside("host", "nft", "list", "tables"), /inet podnet_policy/);
+  await stage.police(decisions(toOutside), dualPod(3));
+  t.deepEqual(await outcomes(site, "pod3"), decided(decisions(toOutside)), "it is made again");
+});
+
 test.serial("a flow that exists ends with the rule that allowed it", async (t) => {
   await using stage = await openStage();
   const { site } = stage;

@@ -245,14 +245,14 @@ export class Actions {
     const [element] = nftables.elements(table);
     const [set, key] = element?.split(" | ") ?? [];
     const chain = table.startsWith("inet") ? "forward" : "between";
-    nftables.disturb(
-      random.pick([
-        `delete table ${table}`,
-        `flush chain ${table} ${chain}`,
-        `add rule ${table} ${chain} drop`,
-        ...(element === undefined ? [] : [`delete element ${table} ${set} { ${key} }`]),
-      ]),
-    );
+    const command = random.pick([
+      `delete table ${table}`,
+      `flush chain ${table} ${chain}`,
+      `add rule ${table} ${chain} drop`,
+      ...(element === undefined ? [] : [`delete element ${table} ${set} { ${key} }`]),
+    ]);
+    this.#sim.note(`administrator: ${command}`);
+    nftables.disturb(command);
   }
 }
 

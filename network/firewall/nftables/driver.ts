@@ -193,10 +193,18 @@ export class NftablesDriver implements FirewallDriver {
     const { elements, base, lacking, model } = this.#options.table;
     if (lacking !== undefined) return [];
     if (base === "foreign") throw tableConflict(model);
-    // An owner without wanted elements leaves sets, chains and rules as they are. Its elements are
-    // still removed; otherwise a later repair of the table would keep them.
-    if (base !== "keep" && wanted.length === 0)
-      return this.#changes({ base: "keep", remove: [...owned], add: [] });
+    // An owner without wanted elements leaves sets, chains and rules as they are: owners that have
+    // some repair them. Its own are still removed; otherwise a later repair would keep them. A
+    // damaged table in which no owner has any would never be repaired, and may close what it should
+    // not: it is deleted.
+    if (base !== "keep" && wanted.length === 0) {
+      const [remove, gone] = [[...owned], new Set(owned.map(elementId))];
+      const isUsed = elements.all().some((element) => !gone.has(elementId(element)));
+      const isDeleted = this.#options.table.exists && !isUsed;
+      return this.#changes(
+        isDeleted ? { base: "delete", remove: [], add: [] } : { base: "keep", remove, add: [] },
+      );
+    }
     const present = (id: string): Element | undefined => elements.get(id);
     const edit = diffElements({ wanted, owned, present });
     const led = new Set(wanted.map(chainOf));

@@ -47,6 +47,17 @@ export const podPoliciesFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "repair",
+    name: "a damaged table of policies stays when no pod has one",
+    file: "network/firewall/nftables/driver.ts",
+    find: "this.#options.table.exists && !isUsed",
+    put: "false",
+    noticedBy: {
+      file: kernel,
+      title: "a rule of others closes nothing once no pod has a policy any more",
+    },
+  },
+  {
     kind: "access",
     name: "frames between pods pass no rules unless the host is set so",
     file: "network/bridge/bridge-filter.ts",

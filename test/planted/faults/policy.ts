@@ -249,8 +249,8 @@ export const policyFaults: readonly Fault[] = [
     kind: "release",
     name: "rules of a container stay while a rule of others is in podnet's chain",
     file: "network/firewall/nftables/driver.ts",
-    find: 'return this.#changes({ base: "keep", remove: [...owned], add: [] });',
-    put: "return [];",
+    find: "const [remove, gone] = [[...owned], ",
+    put: "const [remove, gone] = [[], ",
     noticedBy: {
       file: translated,
       title:
