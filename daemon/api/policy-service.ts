@@ -7,7 +7,7 @@ import { printable } from "../../core/names.ts";
 import type { FragmentKey } from "../../network/model/desired.ts";
 import { type Flow, relayPorts } from "../../policy/decide.ts";
 import { canonicalName } from "../../policy/domain.ts";
-import { readDocument } from "../policies/read-document.ts";
+import { readDocument } from "../../policy/read-document.ts";
 import { serviceOf } from "../policies/service-of.ts";
 import type { PolicyRow } from "../policies/store.ts";
 import type { Verdict } from "../policies/verdicts.ts";

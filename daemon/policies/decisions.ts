@@ -6,7 +6,7 @@ import { type Policy, protocols, type Service } from "../../policy/model.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import { listNetworks } from "../networks/store.ts";
 import type { Database } from "../store/database.ts";
-import { readDocument } from "./read-document.ts";
+import { readDocument } from "../../policy/read-document.ts";
 import { listPolicies } from "./store.ts";
 import { listSubjects, type Subject, subjectOf } from "./subjects.ts";
 

@@ -21,7 +21,7 @@ import type { Database } from "../store/database.ts";
 import type { HolderId } from "../store/holder.ts";
 import type { Chosen, PolicyDecisions, SubjectEffect } from "./decisions.ts";
 import type { Learning } from "./learning.ts";
-import { readDocument } from "./read-document.ts";
+import { readDocument } from "../../policy/read-document.ts";
 import { RelayedPods, type RelayProcess } from "./relayed-pods.ts";
 import { deletePolicy, listPolicies, type PolicyRow, putPolicy } from "./store.ts";
 import type { Denied } from "./verdicts.ts";

@@ -17,7 +17,7 @@ const elsewhere: Readonly<Record<string, string>> = {
   "cli/pod-file.ts: readText": "reads a file whole; looks at none of it",
   "daemon/containers/cni/read-body.ts: readBody":
     "reads a request's body whole; looks at none of it",
-  "daemon/policies/read-document.ts: readDocument":
+  "policy/read-document.ts: readDocument":
     "`readPolicy` and `readNetworkPolicies` read what it is given",
   "daemon/store/commit-mark.ts: readMark":
     "a line of podnetd's own with its checksum, of a directory that is podnetd's alone",

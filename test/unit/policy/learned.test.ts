@@ -1,6 +1,6 @@
 import test from "ava";
 import { parseIp } from "../../../core/address.ts";
-import { readDocument } from "../../../daemon/policies/read-document.ts";
+import { readDocument } from "../../../policy/read-document.ts";
 import { compile } from "../../../policy/compile.ts";
 import { decide } from "../../../policy/decide.ts";
 import type { DomainName } from "../../../policy/domain.ts";

@@ -1,8 +1,8 @@
-import { PodnetError } from "../../core/errors.ts";
-import { relayPorts } from "../../policy/decide.ts";
-import type { Policy, Rule } from "../../policy/model.ts";
-import { isKubernetesObject, readNetworkPolicies } from "../../policy/read-network-policy.ts";
-import { readPolicy } from "../../policy/read-policy.ts";
+import { PodnetError } from "../core/errors.ts";
+import { relayPorts } from "./decide.ts";
+import type { Policy, Rule } from "./model.ts";
+import { isKubernetesObject, readNetworkPolicies } from "./read-network-policy.ts";
+import { readPolicy } from "./read-policy.ts";
 
 /**
  * Reads one policy from a file's contents: podnet's own form, or a NetworkPolicy object. Throws
