@@ -3,6 +3,7 @@ import type { HostAccess } from "../core/host-access.ts";
 import type { IpRange } from "../core/ip-range.ts";
 import type { IfName, NetworkName } from "../core/names.ts";
 import type { RateLimits } from "../core/rate-limits.ts";
+import type { InlineRules } from "./pod-spec.ts";
 
 /** A network as asked for, every field checked by itself. */
 export interface NetworkSpec {
@@ -31,6 +32,8 @@ export interface NetworkSpec {
   readonly connections?: number;
   /** Of each interface that does not say otherwise; absent: unlimited. */
   readonly limits?: RateLimits;
+  /** Rules of its own, as a policy file has them; `policy/` reads them. Absent: none. */
+  readonly policy?: InlineRules;
 }
 
 export interface SubnetSpec {

@@ -17,9 +17,14 @@ export interface PodSpec {
   readonly routes: readonly RouteSpec[];
   /** Absent in specs of an earlier podnetd, and where none are published. */
   readonly ports?: readonly PortSpec[];
+  /** Rules of its own, as a policy file has them; `policy/` reads them. Absent: none. */
+  readonly policy?: InlineRules;
   /** The VM is foreign: of `resources` and `boot` only `boot.agent` has a meaning. */
   readonly attached?: AttachSpec;
 }
+
+/** What a policy file has without `name` and `applies_to`: plain JSON. */
+export type InlineRules = Readonly<Record<string, unknown>>;
 
 /** Sockets of a foreign machine. */
 export interface AttachSpec {

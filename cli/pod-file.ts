@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import type { JsonValue } from "@bufbuild/protobuf";
+import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { type PodSpec, PodSpecSchema } from "../api/gen/podnet/v1/pod_spec_pb.ts";
 import { readJson } from "../api/json.ts";
 import { PodnetError } from "../core/errors.ts";
@@ -46,6 +46,19 @@ export async function readPodFile(file: string): Promise<PodSpec> {
     );
   }
   return readJson(PodSpecSchema, value);
+}
+
+/**
+ * Reads rules of a pod's or network's own from a JSON or YAML file, `-` for standard input: what a
+ * policy file has without `name` and `applies_to`. podnetd checks them. Throws `INVALID_ARGUMENT`.
+ */
+export async function readRulesFile(file: string): Promise<JsonObject> {
+  const [rules, ...others] = await readDocuments(file);
+  if (typeof rules === "object" && rules !== null && others.length === 0)
+    return rules as JsonObject;
+  throw new PodnetError("INVALID_ARGUMENT", `"${printable(file)}" is no list of rules`, {
+    hint: "Write default, rules or ingress: see docs/how-to/policies.md",
+  });
 }
 
 /** The text of a file of at most 1 MiB, `-` for standard input. */

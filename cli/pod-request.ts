@@ -6,7 +6,7 @@ import type { Io } from "./io.ts";
 import { document, printDocument, toPlain } from "./output.ts";
 import { parseDuration } from "./parse.ts";
 import { planText } from "./views/plan-view.ts";
-import { readPodFile } from "./pod-file.ts";
+import { readPodFile, readRulesFile } from "./pod-file.ts";
 import { podLine } from "./views/pod-view.ts";
 import { type SpecFlags, specFromFlags } from "./flags/spec-flags.ts";
 
@@ -38,9 +38,11 @@ export function addRequestFlags(command: Command): Command {
 
 /** Reads the file, if one is named, and what the flags change of it. Throws `INVALID_ARGUMENT`. */
 export async function requestFrom(options: RequestFlags): Promise<PodRequest> {
-  const { file, requestId = "", plan, timeout } = options;
+  const { file, requestId = "", plan, timeout, policy } = options;
+  const spec = specFromFlags(options, file === undefined ? undefined : await readPodFile(file));
+  if (policy !== undefined) spec.policy = await readRulesFile(policy);
   return {
-    spec: specFromFlags(options, file === undefined ? undefined : await readPodFile(file)),
+    spec,
     requestId,
     planOnly: plan === true,
     timeoutMs: timeout === undefined ? 0 : parseDuration("--timeout", timeout),

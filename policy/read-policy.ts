@@ -31,34 +31,43 @@ const ruleKeys = [
  */
 export function readPolicy(value: unknown): Policy {
   const file = new Node(value);
-  const { name, applies_to, ingress, ...outgoing } = file.object([
-    "name",
-    "applies_to",
-    "default",
-    "rules",
-    "ingress",
-  ]);
-  const isEgress = outgoing.default !== undefined || outgoing.rules !== undefined;
-  if (!isEgress && ingress === undefined)
-    throw file.wrong("complete: it has no rules", "Set default, rules or ingress");
+  const { name, applies_to, ...given } = file.object(["name", "applies_to", ...directionKeys]);
+  const directions = directionsOf(file, given);
   return {
     name: nameOf(name ?? file.at("name")),
     ...(applies_to === undefined ? {} : { appliesTo: targetOf(applies_to) }),
+    ...directions,
+  };
+}
+
+/**
+ * Reads what a policy file has without `name` and `applies_to`, from the place `path` in a file:
+ * empty for the file itself. Throws as `readPolicy` does.
+ */
+export function readDirections(value: unknown, path: string): Directions {
+  const node = new Node(value, path);
+  return directionsOf(node, node.object(directionKeys));
+}
+
+type Direction = "egress" | "ingress";
+type Directions = Pick<Policy, Direction>;
+
+const directionKeys = ["default", "rules", "ingress"] as const;
+
+function directionsOf(
+  node: Node,
+  { ingress, ...outgoing }: { readonly [key in (typeof directionKeys)[number]]?: Node },
+): Directions {
+  const isEgress = outgoing.default !== undefined || outgoing.rules !== undefined;
+  if (!isEgress && ingress === undefined)
+    throw node.wrong("complete: it has no rules", "Set default, rules or ingress");
+  return {
     ...(isEgress ? { egress: rulesOf(outgoing, "egress") } : {}),
     ...(ingress === undefined
       ? {}
       : { ingress: rulesOf(ingress.object(["default", "rules"]), "ingress") }),
   };
 }
-
-/**
- * Reads rules that stand in a pod's or a network's own file, as `default` and `rules` of a policy
- * do. Throws as `readPolicy` does.
- */
-export const readInlineRules = (value: unknown, path: string): Rules =>
-  rulesOf(new Node(value, path).object(["default", "rules"]), "egress");
-
-type Direction = "egress" | "ingress";
 
 function rulesOf(
   given: { readonly default?: Node; readonly rules?: Node },

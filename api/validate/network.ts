@@ -48,6 +48,8 @@ export function validateNetwork(spec: wire.NetworkSpec | undefined): NetworkSpec
     ...(hostAccess.length === 0 ? {} : { hostAccess }),
     ...(connections === usualShare ? {} : { connections }),
     ...(limits === undefined ? {} : { limits }),
+    // (podnetd reads it when it plans: this module does not know what policies are.)
+    ...(spec.policy === undefined ? {} : { policy: spec.policy }),
   };
 }
 

@@ -91,6 +91,8 @@ export function validateSpec(spec: wire.PodSpec | undefined, defaults: SpecDefau
     ...(spec?.dns === undefined ? {} : { dns: validateDns(spec.dns) }),
     routes: validateRoutes(spec?.routes ?? [], interfaces),
     ...(ports.length === 0 ? {} : { ports }),
+    // (podnetd reads it when it plans: this module does not know what policies are.)
+    ...(spec?.policy === undefined ? {} : { policy: spec.policy }),
   };
 }
 

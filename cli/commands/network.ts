@@ -133,6 +133,7 @@ function networkText(network: Network): string {
     ["Host access", some(network.hostAccess, "names, DHCP and ping")],
     ["Connections", network.connections === 0 ? "no limit" : `${network.connections} an interface`],
     ["Limits", limitsText(network.limits) || "none"],
+    ["Policy", network.policy === undefined ? "none of its own" : `network:${network.name}`],
     ["Resolver", network.resolver ? "pods ask the gateway for names" : "none"],
     ["DNS", some(network.dns, "the host's")],
     ["Search", some(network.dnsSearch, "none of its own")],
@@ -162,7 +163,7 @@ function addCreate(group: Command, context: Context): void {
   command
     .addHelpText("after", createExamples)
     .action(async (name: string, options: ChangeOptions) => {
-      const request = changeOf(options, specOf(name, options));
+      const request = changeOf(options, await specOf(name, options));
       const outcome = await withPodnet(context, options, (podnet, signal) =>
         podnet.networks.create(request, { signal }),
       );
@@ -188,7 +189,7 @@ function addUpdate(group: Command, context: Context): void {
       refuseNothing(options);
       const outcome = await withPodnet(context, options, async (podnet, signal) => {
         const { network } = await podnet.networks.get({ name }, { signal });
-        const spec = updatedSpec(network, options);
+        const spec = await updatedSpec(network, options);
         return podnet.networks.update(changeOf(options, spec), { signal });
       });
       await printOutcome(context, options, "Updated", outcome);

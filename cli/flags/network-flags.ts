@@ -10,6 +10,7 @@ import {
 import { RateLimitsSchema } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { limitPartsFrom, limitsFrom } from "./limit-flags.ts";
 import { collect, parseCount } from "../parse.ts";
+import { readRulesFile } from "../pod-file.ts";
 import { usage } from "../usage.ts";
 
 /** The flags that say what a network is. */
@@ -31,6 +32,7 @@ export interface NetworkFlags {
   readonly hostAccess?: readonly string[];
   readonly connections?: string;
   readonly limit?: string;
+  readonly policy?: string;
 }
 
 /** Adds the flags to a command. */
@@ -83,10 +85,14 @@ export const addNetworkFlags = (command: Command): Command =>
     .option(
       "--limit <parts>",
       "of interfaces that do not say otherwise: in=RATE,out=RATE,pps=COUNT,burst=BYTES; none",
+    )
+    .option(
+      "--policy <file>",
+      "rules of its own for all on it, before policies: default, rules, ingress; none",
     );
 
 /** The network a create asks for. */
-export function specOf(name: string, flags: NetworkFlags): NetworkSpec {
+export async function specOf(name: string, flags: NetworkFlags): Promise<NetworkSpec> {
   const { cidr = [], bridge = "" } = flags;
   if (cidr.length === 0)
     throw usage("A network needs addresses", "Give a subnet, such as --cidr 10.20.0.0/24");
@@ -102,8 +108,8 @@ export function specOf(name: string, flags: NetworkFlags): NetworkSpec {
 export function refuseNothing(flags: NetworkFlags): void {
   const { cidr, range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering, resolver } =
     flags;
-  const { cloudMetadata, acceptTranslated, admit, hostAccess, connections, limit } = flags;
-  const reach = [cloudMetadata, acceptTranslated, admit, hostAccess, connections, limit];
+  const { cloudMetadata, acceptTranslated, admit, hostAccess, connections, limit, policy } = flags;
+  const reach = [cloudMetadata, acceptTranslated, admit, hostAccess, connections, limit, policy];
   const rules = [nat, isolated, vlanFiltering, resolver, ...reach];
   const given = [cidr, range, reserve, mtu, dns, dnsSearch, ...rules];
   if (given.every((flag) => flag === undefined))
@@ -111,7 +117,10 @@ export function refuseNothing(flags: NetworkFlags): void {
 }
 
 /** The network's spec after an update: unchanged except for the flags. */
-export function updatedSpec(network: Network | undefined, flags: NetworkFlags): NetworkSpec {
+export async function updatedSpec(
+  network: Network | undefined,
+  flags: NetworkFlags,
+): Promise<NetworkSpec> {
   const { name, mtu, dns, dnsSearch, masquerade, isolated, vlanFiltering, resolver } =
     network ?? {};
   const was = (network?.subnets ?? []).map(({ cidr, gateway, ranges, reservations }) =>
@@ -140,12 +149,13 @@ export function updatedSpec(network: Network | undefined, flags: NetworkFlags): 
     hostAccess: network?.hostAccess ?? [],
     ...(network === undefined ? {} : { connections: network.connections }),
     ...(network?.limits === undefined ? {} : { limits: network.limits }),
+    ...(network?.policy === undefined ? {} : { policy: network.policy }),
     ...(resolver === undefined ? {} : { resolver }),
   });
   return overlay(spec, flags);
 }
 
-function overlay(spec: NetworkSpec, flags: NetworkFlags): NetworkSpec {
+async function overlay(spec: NetworkSpec, flags: NetworkFlags): Promise<NetworkSpec> {
   const { range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering, resolver } = flags;
   if (range !== undefined) divide(spec.subnets, "ranges", range, "--range");
   if (reserve !== undefined) divide(spec.subnets, "reserved", reserve, "--reserve");
@@ -166,6 +176,8 @@ function overlay(spec: NetworkSpec, flags: NetworkFlags): NetworkSpec {
     const parts = limitPartsFrom("--limit", flags.limit);
     spec.limits = create(RateLimitsSchema, limitsFrom(parts, spec.limits));
   }
+  if (flags.policy === "none") delete spec.policy;
+  else if (flags.policy !== undefined) spec.policy = await readRulesFile(flags.policy);
   return spec;
 }
 

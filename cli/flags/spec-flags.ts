@@ -47,6 +47,7 @@ export interface SpecFlags {
   readonly dnsOption?: readonly string[];
   readonly route?: readonly string[];
   readonly publish?: readonly string[];
+  readonly policy?: string;
 }
 
 /** Adds the flags that say what its network is, and what it is called. */
@@ -67,6 +68,7 @@ export function addNetworkFlags(command: Command): Command {
       "a port to publish: [[IP:]HOST:]POD[/tcp|udp|sctp]; may be repeated",
       collect,
     )
+    .option("--policy <file>", "rules of its own, before policies: default, rules, ingress")
     .option(
       "--route <parts>",
       "a route: DESTINATION,via=GATEWAY,dev=INTERFACE,metric=…; may be repeated",

@@ -157,6 +157,7 @@ export function podDetails(out: Output, pod: Pod, now: number): string {
       ),
       ["Age", created(pod, now)],
       ["Labels", labels.join(" ")],
+      ["Policy", pod.spec?.policy === undefined ? "" : `pod:${pod.name}, rules of its own`],
       [
         "VM",
         vm === undefined

@@ -1,4 +1,4 @@
-import { create } from "@bufbuild/protobuf";
+import { create, type JsonObject } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { limitsView } from "../../core/rate-limits.ts";
@@ -14,7 +14,7 @@ import { note, type ServiceParts } from "./context.ts";
 
 /** The network service: this node's networks with their pools. */
 export function networkService(parts: ServiceParts): ServiceImpl<typeof wire.NetworkService> {
-  const { networks } = parts;
+  const { networks, policies } = parts;
   return {
     get: ({ name }) => ({ network: networkView(networks.find(name), parts) }),
 
@@ -31,7 +31,10 @@ export function networkService(parts: ServiceParts): ServiceImpl<typeof wire.Net
       const asked = validateNetwork(spec);
       if (planOnly) return { plan: [...(await networks.planUpdate(asked, { force }))] };
       note(parts, context, `update network ${asked.name}`);
-      return { network: networkView(await networks.update(asked, { force }), parts) };
+      const { policy } = networks.find(asked.name);
+      const updated = await networks.update(asked, { force });
+      if (JSON.stringify(policy) !== JSON.stringify(updated.policy)) await policies.changed();
+      return { network: networkView(updated, parts) };
     },
 
     async delete({ name, planOnly }, context) {
@@ -79,6 +82,7 @@ function networkView(
     hostAccess: hostAccessTexts(network.hostAccess ?? []),
     connections: network.connections ?? usualShare,
     ...(network.limits === undefined ? {} : { limits: limitsView(network.limits) }),
+    ...(network.policy === undefined ? {} : { policy: network.policy as JsonObject }),
   });
 }
 

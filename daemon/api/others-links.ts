@@ -1,5 +1,5 @@
 import type { ContextValues } from "@connectrpc/connect";
-import type { InterfaceSpec } from "../../api/pod-spec.ts";
+import type { InterfaceSpec, PodSpec } from "../../api/pod-spec.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { callerKey } from "../listeners/callers.ts";
 
@@ -35,6 +35,22 @@ export function refuseOthersLinks(
         "Leave it out: the guest sends with its own MAC and addresses",
       );
   }
+}
+
+/**
+ * A pod's own rules come before all policies: only administrators decide what policies do. Throws
+ * `PERMISSION_DENIED`.
+ */
+export function refuseRules(
+  { policy }: Pick<PodSpec, "policy">,
+  values: Pick<ContextValues, "get">,
+): void {
+  if (policy !== undefined && values.get(callerKey)?.role !== "admin")
+    throw refused(
+      "give a pod rules of its own, which come before policies",
+      "policy",
+      "Leave them out, or ask an administrator for a policy: podnet policy list",
+    );
 }
 
 const refused = (what: string, field: string, hint: string): PodnetError =>

@@ -15,7 +15,7 @@ import { isDamaged } from "../pods/store/pod-rows.ts";
 import { note, type ServiceParts, viewAnyPod, viewPod } from "./context.ts";
 import { openConsole, streamConsole } from "./console-stream.ts";
 import { streamExec } from "./exec-stream.ts";
-import { refuseOthersLinks } from "./others-links.ts";
+import { refuseOthersLinks, refuseRules } from "./others-links.ts";
 import { podAttach } from "./pod-attach.ts";
 import { podInterfaces } from "./pod-interfaces.ts";
 import { podLifecycle } from "./pod-lifecycle.ts";
@@ -60,6 +60,7 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
   const validated = (request: wire.CreatePodRequest, { values }: HandlerContext): CreateSpec => {
     const asked = validateCreate(request, { network: config.network.name });
     refuseOthersLinks(asked.spec.interfaces, values, (i) => `interfaces[${i}]`);
+    refuseRules(asked.spec, values);
     return asked;
   };
   return {

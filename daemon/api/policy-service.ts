@@ -33,6 +33,7 @@ export function policyService(parts: ServiceParts): ServiceImpl<typeof wire.Poli
     list: () => ({ policies: policies.list().map(view) }),
 
     async apply({ document, planOnly }, context) {
+      policies.plan(document);
       const asked = view({ document });
       if (planOnly) return { policy: asked };
       note(parts, context, `apply policy ${asked.name}`);

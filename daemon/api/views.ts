@@ -1,4 +1,4 @@
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { create, type JsonObject, type MessageInitShape } from "@bufbuild/protobuf";
 import { type Timestamp, timestampFromMs } from "@bufbuild/protobuf/wkt";
 import type {
   CloudInitSpec,
@@ -276,6 +276,7 @@ function specView(spec: PodSpec): WireSpec {
       : { dns: { servers: [...dns.servers], search: [...dns.search], options: [...dns.options] } }),
     ports: (spec.ports ?? []).map(portView),
     routes: spec.routes.map(routeView),
+    ...(spec.policy === undefined ? {} : { policy: spec.policy as JsonObject }),
   });
 }
 

@@ -1,3 +1,4 @@
+import type { InlineRules } from "../../api/pod-spec.ts";
 import { type Cidr, type Family, familyOf, type Ip, type IpPrefix } from "../../core/address.ts";
 import type { HostAccess } from "../../core/host-access.ts";
 import type { RateLimits } from "../../core/rate-limits.ts";
@@ -42,6 +43,8 @@ export interface NetworkDefinition {
   readonly connections?: number;
   /** Of each interface that does not say otherwise; absent: unlimited. */
   readonly limits?: RateLimits;
+  /** Rules of its own, as they were given; absent: none. */
+  readonly policy?: InlineRules;
   /** Its creator allowed its subnets to overlap with those of the host. */
   readonly mayOverlap: boolean;
 }

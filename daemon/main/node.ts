@@ -229,6 +229,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       db,
       decisions,
       network,
+      setRules: (id, rules) => pods.setRules(id, rules),
       holders: () => [
         ...records
           .list()

@@ -1,6 +1,8 @@
 import type { NetworkSpec } from "../../api/network-spec.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { changesText } from "../../network/bridge/change-text.ts";
+import { policyLines } from "../../policy/policy-text.ts";
+import { readInlineRules } from "../../policy/read-document.ts";
 import { type NetworkDefinition, sameSubnets } from "../config/network-definition.ts";
 import type { GatewayNames } from "./gateway-names.ts";
 import type { NetworkEntries, NetworkEntry } from "./network-entries.ts";
@@ -10,6 +12,20 @@ import { configuredError, leasedError, refuseInUse, refuseUpdate } from "./refus
 
 /** Networks of a node: each costs some ten rules. */
 const most = 256;
+
+function rulesText({ name, policy }: NetworkDefinition): readonly string[] {
+  return policy === undefined
+    ? []
+    : policyLines(readInlineRules(policy, { kind: "network", name }));
+}
+
+function changedRulesText(before: NetworkDefinition, after: NetworkDefinition): readonly string[] {
+  const [had, has] = [rulesText(before), rulesText(after)];
+  return [
+    ...had.filter((line) => !has.includes(line)).map((line) => `- ${line}`),
+    ...has.filter((line) => !had.includes(line)).map((line) => `+ ${line}`),
+  ];
+}
 
 /** Plans changes of networks, and describes them before anything happens. */
 export class NetworkPlans {
@@ -33,7 +49,7 @@ export class NetworkPlans {
     const definition = await this.planNew(spec, asked);
     const fragment = this.#entries.plain(definition);
     const changes = await this.#parts.host.diff(fragment, AbortSignal.timeout(hostMs));
-    return [...changesText(changes), ...this.#names.text(definition)];
+    return [...changesText(changes), ...this.#names.text(definition), ...rulesText(definition)];
   }
 
   /** The changes that an update would make, a line each. Reserves nothing. */
@@ -50,6 +66,7 @@ export class NetworkPlans {
     return [
       ...changesText(changes),
       ...(sameNames ? [] : names.length > 0 ? names : ["names no more"]),
+      ...changedRulesText(before, definition),
       ...ports.flatMap((each) => [...host.describe(each)]),
       ...this.#parts.changedServersText(spec.name, this.#names.networksWith(definition)),
     ];

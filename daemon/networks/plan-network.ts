@@ -3,13 +3,14 @@ import { type Cidr, overlaps } from "../../core/address.ts";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { parseIfName } from "../../core/names.ts";
 import type { Overlap } from "../../network/bridge/overlap.ts";
+import { readInlineRules } from "../../policy/read-document.ts";
 import { divideRanges, parseSubnet } from "../config/cidr.ts";
 import type { NetworkDefinition, SubnetDefinition } from "../config/network-definition.ts";
 
 /**
  * Decides everything about a network that was asked for. Pure. `others` are the networks there are
  * alongside it, `before` is what it was. Throws `NAME_IN_USE`, `INVALID_ARGUMENT`,
- * `ADDRESS_INVALID`, `ADDRESS_RESERVED`.
+ * `ADDRESS_INVALID`, `ADDRESS_RESERVED`, and as `readInlineRules`.
  */
 export function planNetwork(
   spec: NetworkSpec,
@@ -18,7 +19,8 @@ export function planNetwork(
   force: boolean,
 ): NetworkDefinition {
   const { name, dns, dnsSearch, mtu, masquerade, isolated, vlanFiltering, resolver } = spec;
-  const { cloudMetadata, acceptTranslated, admit, hostAccess, connections, limits } = spec;
+  const { cloudMetadata, acceptTranslated, admit, hostAccess, connections, limits, policy } = spec;
+  if (policy !== undefined) readInlineRules(policy, { kind: "network", name });
   if (before !== undefined && spec.bridge !== undefined && spec.bridge !== before.bridge)
     throw new PodnetError("INVALID_ARGUMENT", `The bridge of a network stays "${before.bridge}"`, {
       field: "bridge",
@@ -49,6 +51,7 @@ export function planNetwork(
     ...(hostAccess === undefined ? {} : { hostAccess }),
     ...(connections === undefined ? {} : { connections }),
     ...(limits === undefined ? {} : { limits }),
+    ...(policy === undefined ? {} : { policy }),
     mayOverlap: force || before?.mayOverlap === true,
   };
 }

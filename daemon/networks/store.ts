@@ -50,6 +50,11 @@ export function listNetworks(db: Database): NetworkRow[] {
   return db.all("SELECT * FROM networks ORDER BY name").map(fromRow);
 }
 
+/** Whether one of them has rules of its own. */
+export const someNetworkHasRules = (db: Database): boolean =>
+  db.get("SELECT 1 FROM networks WHERE json_type(definition, '$.policy') IS NOT NULL LIMIT 1") !==
+  undefined;
+
 export function getNetwork(db: Database, name: NetworkName): NetworkRow | undefined {
   const row = db.get("SELECT * FROM networks WHERE name = ?", name);
   return row === undefined ? undefined : fromRow(row);

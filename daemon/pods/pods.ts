@@ -1,3 +1,4 @@
+import type { InlineRules } from "../../api/pod-spec.ts";
 import type { CreateSpec } from "../../api/validate/validate.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName, PodId } from "../../core/names.ts";
@@ -266,6 +267,16 @@ export class Pods implements RunningPorts {
     const followed = this.#live.get(id);
     if (followed !== undefined) unsubscribe(followed);
     return this.#locks.run(id, end);
+  }
+
+  /**
+   * Gives a pod other rules of its own, or none, whatever its state. Policies carry them out:
+   * see `Policies.apply`.
+   */
+  setRules(id: PodId, policy: InlineRules | undefined): Promise<PodRow> {
+    return this.#turn(id, async (row) => {
+      this.#parts.records.setRules(row, this.#live.get(id), policy);
+    });
   }
 
   /** Stops the processors of a running pod; those of a paused one are. */

@@ -1,9 +1,10 @@
 import { setTimeout as delay } from "node:timers/promises";
+import type { InlineRules } from "../../api/pod-spec.ts";
 import type { Ip } from "../../core/address.ts";
 import type { Clock } from "../../core/clock.ts";
 import { guard } from "../../core/guard.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
-import { printable } from "../../core/names.ts";
+import { type PodId, type PodName, printable } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { FragmentKey, PluggedFragment } from "../../network/model/desired.ts";
@@ -12,16 +13,19 @@ import { type DecisionList, type Decisions, namesDecide } from "../../policy/com
 import { type Decision, decide, type Flow } from "../../policy/decide.ts";
 import { decideQuestion } from "../../policy/dns-question.ts";
 import type { DomainName } from "../../policy/domain.ts";
+import { ownerOfRules, type RulesOwner } from "../../policy/inline.ts";
 import type { Policy } from "../../policy/model.ts";
+import { inlineDocument, readDocument } from "../../policy/read-document.ts";
 import type { RelayedPod, RelayVerdict } from "../../relay/messages.ts";
 import type { NamePolicies, Why } from "../dns/name-policy.ts";
 import type { Journal } from "../events/journal.ts";
+import { podIdByName } from "../pods/store/pods.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
 import type { Database } from "../store/database.ts";
 import type { HolderId } from "../store/holder.ts";
 import type { Chosen, PolicyDecisions, SubjectEffect } from "./decisions.ts";
+import { listInlineRules } from "./inline-rules.ts";
 import type { Learning } from "./learning.ts";
-import { readDocument } from "../../policy/read-document.ts";
 import { RelayedPods, type RelayProcess } from "./relayed-pods.ts";
 import { deletePolicy, listPolicies, type PolicyRow, putPolicy } from "./store.ts";
 import type { Denied } from "./verdicts.ts";
@@ -40,6 +44,8 @@ export interface PoliciesParts {
   readonly holders: () => readonly PluggedFragment[];
   /** The relay's process; without it connections whose name decides stay closed. */
   readonly relay: RelayProcess | undefined;
+  /** Stores other rules of a pod's own, or none. */
+  readonly setRules: (pod: PodId, rules: InlineRules | undefined) => Promise<unknown>;
   /** Gets what the relay and the resolver deny. */
   readonly denied: (denied: Denied) => void;
   /** Gets the names of what passes. */
@@ -93,9 +99,10 @@ export class Policies implements AsyncDisposable, Omit<NamePolicies, "isLearning
     });
   }
 
-  /** All, by name. */
+  /** All, by name; behind them rules that pods and networks have of their own. */
   list(): readonly PolicyRow[] {
-    return listPolicies(this.#parts.db);
+    const { db } = this.#parts;
+    return [...listPolicies(db), ...listInlineRules(db)];
   }
 
   /** Throws `POLICY_NOT_FOUND`. */
@@ -130,12 +137,26 @@ export class Policies implements AsyncDisposable, Omit<NamePolicies, "isLearning
     return decisions === undefined ? undefined : decided(decisions[direction], flow);
   }
 
-  /** Makes or replaces a policy. Throws as `readDocument` does, and what the host refuses. */
-  async apply(document: unknown): Promise<Policy> {
-    const { journal, db, clock } = this.#parts;
+  /**
+   * Reads a policy that is to be applied. Throws as `readDocument` does, `POD_NOT_FOUND` for rules
+   * of a pod there is not, and `UNSUPPORTED` for those of a network.
+   */
+  plan(document: unknown): Policy {
     const policy = readDocument(document);
-    journal.transact("policy", () => putPolicy(db, policy.name, document, clock.now()));
-    await this.#changed();
+    const owner = ownerOfRules(policy.name);
+    if (owner !== undefined) this.#podOf(owner);
+    return policy;
+  }
+
+  /** Makes or replaces a policy. Throws as `plan` does, and what the host refuses. */
+  async apply(document: unknown): Promise<Policy> {
+    const { journal, db, clock, setRules } = this.#parts;
+    const policy = this.plan(document);
+    const inline = inlineDocument(document);
+    if (inline === undefined)
+      journal.transact("policy", () => putPolicy(db, policy.name, document, clock.now()));
+    else await setRules(this.#podOf(inline.owner), inline.rules);
+    await this.changed();
     return policy;
   }
 
@@ -146,14 +167,23 @@ export class Policies implements AsyncDisposable, Omit<NamePolicies, "isLearning
 
   /** Whether there was one. What an earlier change could not do is tried again in either case. */
   async delete(name: string): Promise<boolean> {
-    const { journal, db } = this.#parts;
+    const { journal, db, setRules } = this.#parts;
     if (!this.list().some((policy) => policy.name === name)) {
-      if (!this.#queue.degraded().next().done) await this.#changed();
+      if (!this.#queue.degraded().next().done) await this.changed();
       return false;
     }
-    journal.transact("delete policy", () => deletePolicy(db, name));
-    await this.#changed();
+    const owner = ownerOfRules(name);
+    if (owner === undefined) journal.transact("delete policy", () => deletePolicy(db, name));
+    else await setRules(this.#podOf(owner), undefined);
+    await this.changed();
     return true;
+  }
+
+  /** Writes what decides, after policies or rules of a network have changed in the database. */
+  async changed(): Promise<void> {
+    this.#parts.decisions.changed();
+    // Either is tried again by itself, whatever becomes of the other.
+    await Promise.all([this.#queue.run("rules", () => this.#write()), this.#follows()]);
   }
 
   /**
@@ -200,10 +230,18 @@ export class Policies implements AsyncDisposable, Omit<NamePolicies, "isLearning
     this.#parts.denied({ holder, ...why, unit: "questions", count: 1, ...(name && { name }) });
   }
 
-  async #changed(): Promise<void> {
-    this.#parts.decisions.changed();
-    // Either is tried again by itself, whatever becomes of the other.
-    await Promise.all([this.#queue.run("rules", () => this.#write()), this.#follows()]);
+  #podOf({ kind, name }: RulesOwner): PodId {
+    if (kind === "network")
+      throw new PodnetError("UNSUPPORTED", "Rules of a network change with the network", {
+        field: "name",
+        hint: `podnet network update ${printable(name)} --policy FILE, or --policy none`,
+      });
+    const id = podIdByName(this.#parts.db, name as PodName);
+    if (id !== undefined) return id;
+    throw new PodnetError("POD_NOT_FOUND", `There is no pod "${printable(name)}"`, {
+      field: "name",
+      hint: "See podnet list",
+    });
   }
 
   #follows(): Promise<void> {
@@ -212,10 +250,9 @@ export class Policies implements AsyncDisposable, Omit<NamePolicies, "isLearning
 
   /** The relay's part: whose connections it takes, and what decides about them. */
   async #relay(): Promise<void> {
-    const { holders, decisions } = this.#parts;
-    const pods = decisions.haveDomains ? holders() : [];
+    const { holders } = this.#parts;
     await this.#relayed?.set(
-      pods.flatMap((pod): RelayedPod[] => {
+      holders().flatMap((pod): RelayedPod[] => {
         const egress = this.of(pod.key as HolderId);
         if (egress === undefined) return [];
         const addresses = addressesOf(pod).map(({ address }) => address);
@@ -225,7 +262,8 @@ export class Policies implements AsyncDisposable, Omit<NamePolicies, "isLearning
   }
 
   async #write(): Promise<void> {
-    const { network, holders } = this.#parts;
+    const { network, holders, decisions } = this.#parts;
+    decisions.changed();
     const signal = AbortSignal.any([this.#ended.signal, AbortSignal.timeout(changeMs)]);
     await network.apply({ kind: "policies", now: holders }, signal);
     await network.remove({ kind: "denied-connections", of: holders() }, signal);

@@ -1,3 +1,4 @@
+import type { InlineRules } from "../../api/pod-spec.ts";
 import { type Ip, ipOf } from "../../core/address.ts";
 import type { NetworkName, PodId } from "../../core/names.ts";
 import type { FragmentKey } from "../../network/model/desired.ts";
@@ -15,6 +16,8 @@ export interface Subject extends PodFacts {
   /** What people call it: the name, or of a container `namespace/name` of its pod, or its id. */
   readonly shown: string;
   readonly networks: readonly NetworkName[];
+  /** Its own. */
+  readonly rules?: InlineRules;
 }
 
 /** The owner of a part of the host; undefined without a row that podnetd can read. */
@@ -44,6 +47,7 @@ function podSubject({ name, spec, plan }: PodRow): Subject {
     labels: spec.labels,
     addresses: given.flatMap(({ addresses }) => addresses.map((prefix): Ip => ipOf(prefix))),
     networks: given.flatMap(({ network }) => network ?? []),
+    ...(spec.policy === undefined ? {} : { rules: spec.policy }),
   };
 }
 

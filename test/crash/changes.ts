@@ -192,6 +192,7 @@ export const whole: Readonly<Record<Change, readonly string[]>> = {
   "disk-delete": [plainPod],
   "names-apply": [plainPod],
   "names-delete": [plainPod],
+  "rules-apply": [plainPod],
   "agentless-create": [plainPod],
   "agentless-add": two,
   "agentless-stop": [plainPod],

@@ -3,8 +3,8 @@ import type { Acts } from "./acts.ts";
 import { subject } from "./pods.ts";
 import type { Worker } from "./worker.ts";
 
-/** Changes of policies that decide by names: the first brings a relay, the last ends it. */
-export type PolicedChange = "names-apply" | "names-delete";
+/** Changes of policies. Those that decide by names bring a relay with them, and end it. */
+export type PolicedChange = "names-apply" | "names-delete" | "rules-apply";
 
 /** The policy that is applied and deleted. */
 export const policy = "names";
@@ -14,6 +14,7 @@ const document: JsonObject = {
   applies_to: { labels: { role: "named" } },
   rules: [{ name: "api", action: "allow", domains: ["api.example"] }],
 };
+const own: JsonObject = { default: "allow", rules: [] };
 const make = ({ client }: Worker): Promise<unknown> =>
   client.pods.create({ spec: { name: subject, labels: { role: "named" } } });
 const apply = ({ client }: Worker): Promise<unknown> => client.policies.apply({ document });
@@ -28,5 +29,13 @@ export const policedChanges: Readonly<Record<PolicedChange, Acts>> = {
       await apply(worker);
     },
     change: ({ client }) => client.policies.delete({ name: policy }),
+  },
+  // Rules of the pod's own, which go with it.
+  "rules-apply": {
+    stays: "pod",
+    from: "commit:rules:before",
+    prepare: ({ client }) => client.pods.create({ spec: { name: subject, policy: own } }),
+    change: ({ client }) =>
+      client.policies.apply({ document: { name: `pod:${subject}`, default: "deny" } }),
   },
 };

@@ -29,6 +29,7 @@ import { peersFaults } from "./faults/peers.ts";
 import { policyFaults } from "./faults/policy.ts";
 import { policyEffectsFaults } from "./faults/policy-effects.ts";
 import { portsFaults } from "./faults/ports.ts";
+import { inlineRulesFaults } from "./faults/inline-rules.ts";
 import { podPoliciesFaults } from "./faults/pod-policies.ts";
 import { podsFaults } from "./faults/pods.ts";
 import { podsOnCniFaults } from "./faults/pods-on-cni.ts";
@@ -50,6 +51,7 @@ export const faults: readonly Fault[] = [
   ...liveTraceFaults,
   ...verifyGuardFaults,
   ...policyEffectsFaults,
+  ...inlineRulesFaults,
   ...podPoliciesFaults,
   ...podsFaults,
   ...podsOnCniFaults,

@@ -14,11 +14,10 @@ const elsewhere: Readonly<Record<string, string>> = {
   "cli/pod-file.ts: readDocuments":
     "reads a file; npm's yaml parses it, and podnetd reads the rest",
   "cli/pod-file.ts: readPodFile": "reads a file; npm's yaml and `readJson` parse it",
+  "cli/pod-file.ts: readRulesFile": "reads a file; podnetd reads what npm's yaml makes of it",
   "cli/pod-file.ts: readText": "reads a file whole; looks at none of it",
   "daemon/containers/cni/read-body.ts: readBody":
     "reads a request's body whole; looks at none of it",
-  "policy/read-document.ts: readDocument":
-    "`readPolicy` and `readNetworkPolicies` read what it is given",
   "daemon/store/commit-mark.ts: readMark":
     "a line of podnetd's own with its checksum, of a directory that is podnetd's alone",
   "guest-init/agent/files.ts: readFile": "reads a file whole; looks at none of it",

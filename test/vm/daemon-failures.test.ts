@@ -82,6 +82,17 @@ test.serial("a deadline that passes undoes the create and says so", async (t) =>
   t.deepEqual(await rig.changes(), remembered("slow-1"));
 });
 
+test.serial("a create with rules of its own that fails leaves none of them", async (t) => {
+  const policy = { rules: [{ name: "web", action: "allow", cidrs: ["192.0.2.0/24"] }] };
+  const spec = { ...slow, name: "ruled", policy };
+  const failed = rig.client.pods.create({ spec, timeoutMs: 1000 });
+  await reached(rig.client, "port.attach");
+  t.regex(await rig.lab.host.run("nft", "list", "ruleset"), /policy_/, "they are there meanwhile");
+  await t.throwsAsync(failed, { code: "DEADLINE_EXCEEDED" });
+  t.deepEqual(await rig.changes(), remembered("slow-1"));
+  t.deepEqual((await rig.client.policies.list({})).policies, []);
+});
+
 test.serial("the same request id asked for again gets the same failure", async (t) => {
   await t.throwsAsync(rig.client.pods.create({ spec: slow, requestId: "slow-1" }), {
     code: "DEADLINE_EXCEEDED",

@@ -116,6 +116,71 @@ test.serial("rules that choose pods by label follow them", async (t) => {
   t.true(await pings("free", other));
 });
 
+const opens = (port: number): JsonObject => ({
+  rules: [{ name: "web", action: "allow", cidrs: [lan], protocol: "tcp", ports: [port] }],
+});
+
+test.serial(
+  "a pod's own rules hold from its first packet, change live, and outlive podnetd",
+  async (t) => {
+    await rig.client.pods.create({ spec: { name: "own", policy: opens(9001) } });
+    t.is(await gets("own", 9001), "9001");
+    t.is(await gets("own", 9002), "refused");
+    t.is(await gets("free", 9002), "9002", "a pod without rules");
+    const explain = () => rig.client.policies.explain({ pod: "own", address: lan, port: 9002 });
+    t.like(await explain(), { verdict: "deny", policy: "pod:own", rule: "default" });
+    const own = async (name: string) =>
+      (await rig.client.policies.list({})).policies.find((each) => each.name === name);
+    t.like(await own("pod:own"), { document: { name: "pod:own", ...opens(9001) }, pods: ["own"] });
+    t.true((await rig.client.pods.verify({ idOrName: "own" })).ok);
+    await apply({ name: "pod:own", ...opens(9002) });
+    t.is(await gets("own", 9001), "refused");
+    t.is(await gets("own", 9002), "9002");
+    t.deepEqual((await rig.client.pods.get({ idOrName: "own" })).pod?.spec?.policy, opens(9002));
+    await rig.restart("kill");
+    t.is(await gets("own", 9001), "refused");
+    t.is(await gets("own", 9002), "9002");
+    await rig.lab.host.run("nft", "flush", "table", "inet", "podnet_policy");
+    await until("a repair", async () => (await gets("own", 9001)) === "refused");
+    t.is(await gets("own", 9002), "9002");
+    t.true((await rig.client.policies.delete({ name: "pod:own" })).existed);
+    t.is(await gets("own", 9001), "9001");
+    t.is(await own("pod:own"), undefined);
+    await t.throwsAsync(apply({ name: "pod:none", ...opens(9001) }), { code: "POD_NOT_FOUND" });
+  },
+);
+
+test.serial(
+  "a network's rules hold for all on it, after a pod's own; they go with it",
+  async (t) => {
+    const spec = { name: "ruled", subnets: [{ cidr: "10.61.0.0/24" }], policy: opens(9001) };
+    await rig.client.networks.create({ spec });
+    const interfaces = [{ network: "ruled" }];
+    await rig.client.pods.create({ spec: { name: "shared", interfaces } });
+    t.is(await gets("shared", 9001), "9001");
+    t.is(await gets("shared", 9002), "refused");
+    await apply({ name: "pod:shared", default: "allow", ...opens(9002) });
+    t.is(await gets("shared", 9002), "9002", "its own rule comes first");
+    const before = await rig.client.networks.update({
+      spec: { ...spec, policy: opens(80) },
+      planOnly: true,
+    });
+    t.true(
+      before.plan.includes(`+ network:ruled egress web: allow ${lan} tcp 80`),
+      before.plan.join(", "),
+    );
+    await rig.client.networks.update({ spec: { ...spec, policy: opens(80) } });
+    t.is(await gets("shared", 9001), "refused", "in force when the call answers");
+    t.is(await gets("shared", 9002), "9002");
+    const refused = await t.throwsAsync(apply({ name: "network:ruled", ...opens(1) }));
+    t.like(refused, { code: "UNSUPPORTED", field: "name" });
+    t.regex(await rig.daemon.podnet("policy", "list"), /^network:ruled +shared /m);
+    await rig.client.pods.delete({ idOrName: "shared" });
+    await rig.client.networks.delete({ name: "ruled" });
+    t.notRegex(await rig.daemon.podnet("policy", "list"), /ruled|shared/);
+  },
+);
+
 test.serial("without its policy a pod is free, and nothing of policies is left", async (t) => {
   t.true((await rig.client.policies.delete({ name: "builds" })).existed);
   t.false((await rig.client.policies.delete({ name: "builds" })).existed);

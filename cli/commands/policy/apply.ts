@@ -9,7 +9,8 @@ import { printPolicies } from "./show.ts";
 
 const applyExamples = `
 A file has one policy, or several with --- between them: podnet's own, or NetworkPolicy objects of
-Kubernetes. See docs/how-to/policies.md.
+Kubernetes. With name: pod:NAME they are rules of that pod's own, without applies_to. See
+docs/how-to/policies.md.
 
 Examples:
   podnet policy apply -f builds.yaml

@@ -6,6 +6,8 @@ import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import type { NetworkDefinition } from "../../config/network-definition.ts";
 import { isHeld } from "../machine/held.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
+import { policyLines } from "../../../policy/policy-text.ts";
+import { readInlineRules } from "../../../policy/read-document.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { leaseLines } from "../interfaces/plan-answers.ts";
@@ -67,6 +69,7 @@ export function describePlan(
     },
     ...(plan.published === undefined ? [] : [holdSection(plan.published)]),
     ...sandboxSection(plan),
+    ...rulesSection(pod),
     {
       step: "tap.open",
       title: "Taps, which end with their machine",
@@ -89,6 +92,12 @@ export function describePlan(
     },
     ...answersSection(plan, guest, networks),
   ];
+}
+
+function rulesSection({ plan: { name }, spec: { policy } }: PodContents): PlanSection[] {
+  if (policy === undefined) return [];
+  const lines = policyLines(readInlineRules(policy, { kind: "pod", name }));
+  return [{ step: "port.attach", title: "Rules of its own, before policies", lines }];
 }
 
 function answersSection(

@@ -1,6 +1,7 @@
 import type { PodSpec } from "../../../api/pod-spec.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { type PodName, parsePodName } from "../../../core/names.ts";
+import { readInlineRules } from "../../../policy/read-document.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { agentOf, guestOf } from "../guest/guest-of.ts";
 import { planMachine } from "../machine/plan-machine.ts";
@@ -21,7 +22,7 @@ export const defaultPodName = (podId: string): PodName => parsePodName(`pod-${po
  * Throws the first thing wrong with the request: `NAME_IN_USE`, `ADDRESS_*`, `MAC_IN_USE`,
  * `GATEWAY_CONFLICT`, `MTU_OUT_OF_RANGE`, `BRIDGE_FULL`, `NIC_SLOTS_FULL`, `IMAGE_*`,
  * `MEMORY_TOO_SMALL`, `NETWORK_NOT_FOUND`, `POOL_EXHAUSTED`, `PORT_IN_USE`, `PORTS_EXHAUSTED`,
- * `UNSUPPORTED`, `INVALID_ARGUMENT`.
+ * `UNSUPPORTED`, `INVALID_ARGUMENT`, and as `readInlineRules`.
  */
 export function planPod(spec: PodSpec, snapshot: Snapshot): PodPlan {
   const name = spec.name ?? defaultPodName(snapshot.podId);
@@ -36,6 +37,7 @@ export function planPod(spec: PodSpec, snapshot: Snapshot): PodPlan {
       },
     );
   }
+  if (spec.policy !== undefined) readInlineRules(spec.policy, { kind: "pod", name });
   const agent = agentOf(spec);
   const kind = guestOf({ agent });
   kind.refuse(spec);

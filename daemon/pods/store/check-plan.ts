@@ -116,6 +116,7 @@ const spec = fields({
   interfaces: list(record),
   routes: list(fields({ destination: text })),
   ports: optional(list(fields({ hostPort: whole, podPort: whole, count: whole }))),
+  policy: optional(record),
 });
 
 /**

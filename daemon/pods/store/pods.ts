@@ -145,6 +145,14 @@ export function podNameById(db: Database, id: PodId): PodName | undefined {
   return row === undefined ? undefined : text<PodName>(row, "name");
 }
 
+/** Whether a pod has rules of its own; one whose row is damaged has none. */
+export const podHasRules = (db: Database, id: PodId): boolean =>
+  db.get(
+    `SELECT 1 FROM pods WHERE id = ?
+     AND CASE WHEN json_valid(spec) THEN json_type(spec, '$.policy') END IS NOT NULL`,
+    id,
+  ) !== undefined;
+
 export function podIdByName(db: Database, name: PodName): PodId | undefined {
   const row = db.get("SELECT id FROM pods WHERE name = ?", name);
   return row === undefined ? undefined : text<PodId>(row, "id");

@@ -1,4 +1,4 @@
-import type { PodSpec } from "../../../api/pod-spec.ts";
+import type { InlineRules, PodSpec } from "../../../api/pod-spec.ts";
 import type { Clock } from "../../../core/clock.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { PodId } from "../../../core/names.ts";
@@ -17,6 +17,7 @@ import {
   listAnyPods,
   listPods,
   podIds,
+  setPodContents,
   setPodGuest,
   setPodObserved,
   setPodReason,
@@ -190,6 +191,22 @@ export class PodRecords {
     live.plan = next.plan;
     live.spec = next.spec;
     this.#keep(back ?? next);
+  }
+
+  /** Gives a pod other rules of its own, or none, whatever its state. */
+  setRules(row: PodRow, live: LivePod | undefined, policy: InlineRules | undefined): void {
+    const become = ({ plan, spec: { policy: _former, ...spec } }: PodContents): PodContents => ({
+      plan,
+      spec: policy === undefined ? spec : { ...spec, policy },
+    });
+    const now = become(row);
+    const back = row.before && become(row.before);
+    this.#journal.transact("rules", (emit) => {
+      setPodContents(this.#db, row.id, now, back);
+      emit({ kind: "updated", podId: row.id, podName: row.name, data: { text: "rules changed" } });
+    });
+    if (live !== undefined) live.spec = now.spec;
+    this.#keep(back ?? now);
   }
 
   /**

@@ -17,6 +17,7 @@ const refusals = [
   "ADDRESS_RESERVED",
   "MTU_OUT_OF_RANGE",
   "NAME_IN_USE",
+  "UNSUPPORTED",
 ] as const;
 /** A network there is already. */
 const other = definition("other", ["10.9.0.1/24"], { bridge: "pn-taken" as never });
@@ -66,6 +67,7 @@ const good = {
   admit: ["10.21.0.0/16", "fd00:21::/32"],
   host_access: ["tcp/22", "udp/5000-5010"],
   connections: 512,
+  policy: { default: "deny", rules: [{ name: "a", action: "allow", cidrs: ["10.0.0.0/8"] }] },
 };
 
 const wrong: readonly object[] = [
@@ -83,6 +85,8 @@ const wrong: readonly object[] = [
   { bridge: "a b" },
   { host_access: ["all"] },
   { connections: 513 },
+  { policy: { default: "alow" } },
+  { policy: { rules: [{ name: "a", action: "deny", domains: ["a.example"], ports: [9] }] } },
   { host_access: ["tcp/9-5"] },
   { bridge: "pn-taken" },
   { bridge: "", name: "taken" },

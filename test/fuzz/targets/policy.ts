@@ -11,7 +11,9 @@ import {
 } from "../../../policy/domain.ts";
 import type { Policy } from "../../../policy/model.ts";
 import { isKubernetesObject, readNetworkPolicies } from "../../../policy/read-network-policy.ts";
-import { readInlineRules, readPolicy } from "../../../policy/read-policy.ts";
+import { policyLines } from "../../../policy/policy-text.ts";
+import { documentOf, readDocument, readInlineRules } from "../../../policy/read-document.ts";
+import { readDirections, readPolicy } from "../../../policy/read-policy.ts";
 import { type Target, json, textOf, utf8, valueOf } from "../engine/target.ts";
 
 const codes = ["INVALID_ARGUMENT", "UNKNOWN_FIELD", "ADDRESS_INVALID"] as const;
@@ -83,6 +85,12 @@ const seeds: readonly unknown[] = [
   { kind: "NetworkPolicyList", items: 5 },
   { ...networkPolicy, metadata: { name: "UPPER" } },
   { name: "p" },
+  { ...policy, name: "pod:web", applies_to: null },
+  { name: "network:blue", ingress: { default: "deny" } },
+  { name: "pod:", default: "deny" },
+  { name: "pod:web", applies_to: {}, default: "deny" },
+  { name: "pod:web", rules: [{ name: "a", action: "deny", domains: ["a.example"] }] },
+  { name: "pod:web", rules: [{ name: "a", action: "deny", domains: ["a.b"], ports: [9] }] },
   { name: 5, default: "deny" },
   { name: "P", default: "deny" },
   { default: "deny" },
@@ -154,7 +162,13 @@ function decides(policies: readonly Policy[]): void {
 
 const files: Target = {
   name: "policy-file",
-  files: ["policy/read-policy.ts", "policy/read-network-policy.ts", "policy/fields.ts"],
+  files: [
+    "policy/read-policy.ts",
+    "policy/read-network-policy.ts",
+    "policy/read-document.ts",
+    "policy/inline.ts",
+    "policy/fields.ts",
+  ],
   seeds: seeds.map(json),
   words: ["name", "rules", "cidrs", "domains", "pods", "ports", "ipBlock", "10.0.0.0/8", "*."],
   longest: 8192,
@@ -173,8 +187,18 @@ const files: Target = {
         : [readPolicy(value)],
     );
     if (policies !== undefined) decides(policies);
+    const document = valueOf([...codes, "UNSUPPORTED"], () => readDocument(value));
+    if (document !== undefined) decides([document]);
     const { name: _name, ...inline } = Object(value) as { name?: unknown };
-    valueOf(codes, () => readInlineRules(inline, "policy"));
+    const own = valueOf([...codes, "UNSUPPORTED"], () =>
+      readInlineRules(inline, { kind: "pod", name: "web" }),
+    );
+    if (own === undefined) return;
+    const { name, ...directions } = own;
+    deepStrictEqual(name, "pod:web");
+    deepStrictEqual(readDirections(inline, "policy"), directions);
+    deepStrictEqual(readDocument(documentOf({ kind: "pod", name: "web" }, inline)), own);
+    ok(policyLines(own).every((line) => line.startsWith("pod:web ") && !line.includes("\n")));
   },
 };
 

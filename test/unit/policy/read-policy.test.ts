@@ -1,6 +1,6 @@
 import test from "ava";
 import { PodnetError } from "../../../core/errors.ts";
-import { readInlineRules, readPolicy } from "../../../policy/read-policy.ts";
+import { readPolicy } from "../../../policy/read-policy.ts";
 
 test("a policy file is read whole: names, reasons, addresses, domains, pods, ports", (t) => {
   const policy = readPolicy({
@@ -103,7 +103,6 @@ test("a direction without rules or default is left to other policies; the defaul
     name: "a",
     ingress: { default: "deny", rules: [] },
   });
-  t.deepEqual(readInlineRules({ default: "allow" }, "policy"), { default: "allow", rules: [] });
 });
 
 const rule = (fields: object): object => ({

@@ -19,6 +19,8 @@ export const file_podnet_v1_policy_service: GenFile = /*@__PURE__*/
  */
 export type Policy = Message<"podnet.v1.Policy"> & {
   /**
+   * `pod:NAME` and `network:NAME` are the rules that a pod or network has of its own.
+   *
    * @generated from field: string name = 1;
    */
   name: string;
@@ -105,7 +107,7 @@ export const ListPoliciesRequestSchema: GenMessage<ListPoliciesRequest> = /*@__P
  */
 export type ListPoliciesResponse = Message<"podnet.v1.ListPoliciesResponse"> & {
   /**
-   * By name.
+   * By name; rules of pods and networks behind.
    *
    * @generated from field: repeated podnet.v1.Policy policies = 1;
    */
@@ -583,8 +585,8 @@ export const PolicyService: GenService<{
     output: typeof ListPoliciesResponseSchema;
   },
   /**
-   * Makes or replaces a policy. Its rules are in force for all its pods when the call answers, and
-   * flows that are not allowed any more have ended.
+   * Makes or replaces a policy, or the rules of a pod (`pod:NAME`). They are in force for all its
+   * pods when the call answers, and flows that are not allowed any more have ended.
    *
    * @generated from rpc podnet.v1.PolicyService.Apply
    */

@@ -3,7 +3,7 @@ import test from "ava";
 import type { InterfaceSpec } from "../../../../api/pod-spec.ts";
 import type { Role } from "../../../../api/roles.ts";
 import { callerKey } from "../../../../daemon/listeners/callers.ts";
-import { refuseOthersLinks } from "../../../../daemon/api/others-links.ts";
+import { refuseOthersLinks, refuseRules } from "../../../../daemon/api/others-links.ts";
 
 const network: InterfaceSpec = { network: "default" as never };
 const bridge: InterfaceSpec = { kind: "bridge", bridge: "br0" as never, addresses: [] };
@@ -33,4 +33,13 @@ test("bridges and taps of others are for administrators; everything else is for 
   t.like(t.throws(attach("operator", tap), { code: "PERMISSION_DENIED" }), {
     field: "spec.interfaces[0].tap_kept",
   });
+});
+
+test("rules of a pod's own are for administrators", (t) => {
+  const as = (role: Role) => createContextValues().set(callerKey, { role } as never);
+  const policy = { default: "allow" };
+  t.notThrows(() => refuseRules({ policy }, as("admin")));
+  t.notThrows(() => refuseRules({}, as("operator")));
+  const refused = t.throws(() => refuseRules({ policy }, as("operator")));
+  t.like(refused, { code: "PERMISSION_DENIED", field: "policy" });
 });
