@@ -37,6 +37,7 @@ import { bridgeAsked } from "../pods/interfaces/kinds/bridge.ts";
 import { cniAsked } from "../pods/interfaces/kinds/cni.ts";
 import { isOfLoopback } from "../pods/interfaces/kinds/loopback.ts";
 import { networkAsked } from "../pods/interfaces/kinds/network.ts";
+import { plannedKind } from "../pods/interfaces/kinds/kind-of.ts";
 import { isByKeptTap } from "../pods/interfaces/kinds/tap.ts";
 import type { PlanSection } from "../pods/plan/plan-text.ts";
 import { ratesOf } from "../pods/interfaces/pod-ports.ts";
@@ -166,7 +167,7 @@ function interfaceView(
     gateway: each.gateways.map(({ gateway }) => gateway).join(" "),
     tap: nic?.tap ?? "",
     bridge: each.bridge ?? "",
-    netns: each.cni?.netns ?? "",
+    netns: plannedKind(each).replaced?.netns ?? "",
     slot: nic?.slot ?? 0,
     ...(rates === undefined ? {} : { limits: limitsView(limitsOf(rates)) }),
     state: interfaceState(each, isConfigured(each, row, observed), plugged),

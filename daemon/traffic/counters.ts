@@ -8,6 +8,7 @@ import {
 } from "../../linux/rtnetlink/counters.ts";
 import { NetworkNamespace } from "../../linux/namespaces/namespace.ts";
 import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
+import { plannedKind } from "../pods/interfaces/kinds/kind-of.ts";
 import { type InterfacePlan, withNic } from "../pods/store/pod-plan.ts";
 
 /**
@@ -25,7 +26,10 @@ export interface PlacedTap {
 
 /** Where the taps of interfaces are. Pure. */
 export const tapsOf = (interfaces: readonly InterfacePlan[]): PlacedTap[] =>
-  withNic(interfaces).map(({ nic: { tap }, cni }) => ({ tap, ...(cni && { netns: cni.netns }) }));
+  withNic(interfaces).map((each) => {
+    const { replaced } = plannedKind(each);
+    return { tap: each.nic.tap, ...(replaced && { netns: replaced.netns }) };
+  });
 
 /**
  * The counters of taps, by name, wherever they are. One that is not there, or goes meanwhile, is

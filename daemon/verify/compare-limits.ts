@@ -5,11 +5,11 @@ import type { HostReport } from "./source-reports.ts";
 
 /** The queues that limit an interface, next to those that a source has seen. Pure. */
 export function compareLimits(
-  { tap, ifb, rates, elsewhere, tapKept }: ExpectedInterface,
+  { tap, ifb, rates, elsewhere, foreignTap }: ExpectedInterface,
   host: HostReport,
 ): Check[] {
   // A foreign tap and a CNI plugin's link have no limits of podnet's.
-  if (elsewhere !== undefined || tapKept === true || ifb === undefined) return [];
+  if (elsewhere !== undefined || foreignTap === true || ifb === undefined) return [];
   const check = checker("netlink");
   const { toGuest, fromGuest } = rates ?? {};
   const queued = (link: string): string =>

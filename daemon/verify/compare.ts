@@ -44,7 +44,7 @@ function comparePort(each: ExpectedInterface, host: HostReport): Check[] {
   const link = host.links.find(({ name }) => name === each.tap);
   // One line says enough about a link that is not there.
   if (link === undefined) return [check(`link ${each.tap} kind`, "tun", absent)];
-  if (each.tapKept === true)
+  if (each.foreignTap === true)
     return [
       check(`link ${each.tap} kind`, "tun", link.kind),
       check(`link ${each.tap} podnet's mark`, false, link.alias?.startsWith(mark.alias) ?? false),

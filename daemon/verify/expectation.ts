@@ -11,6 +11,7 @@ import type { NetworkFragment } from "../../network/model/desired.ts";
 import type { PortRates } from "../../network/model/rates.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import { portsOf } from "../pods/interfaces/pod-ports.ts";
+import { plannedKind } from "../pods/interfaces/kinds/kind-of.ts";
 import type { CniPlan } from "../pods/interfaces/cni-plan.ts";
 import { type PodPlan, staying, withNic } from "../pods/store/pod-plan.ts";
 
@@ -18,7 +19,7 @@ import { type PodPlan, staying, withNic } from "../pods/store/pod-plan.ts";
 export interface ExpectedInterface {
   readonly tap: IfName;
   /** The tap is foreign: it is only expected to exist and to bear no mark. */
-  readonly tapKept?: true;
+  readonly foreignTap?: true;
   /**
    * The tap is in a namespace of CNI plugins', alongside the link in whose place the machine is.
    */
@@ -60,6 +61,7 @@ export function expectedInterfaces(
 ): ExpectedInterface[] {
   const { ports } = portsOf(plan, definitions);
   return withNic(staying(plan.interfaces)).map((each) => {
+    const { foreignTap, replaced } = plannedKind(each);
     const port = ports.find(({ tap }) => tap === each.nic.tap);
     const network = fragments.find(({ key }) => key === each.network);
     const gateways = (network?.gateways ?? []).filter((gateway) =>
@@ -71,10 +73,8 @@ export function expectedInterfaces(
       each.network === undefined ? [] : gateways.length > 0 ? gateways : each.addresses;
     return {
       tap,
-      ...(each.tapKept === true ? { tapKept: true as const } : {}),
-      ...(each.cni === undefined
-        ? {}
-        : { elsewhere: { netns: each.cni.netns, link: each.cni.link } }),
+      ...(foreignTap === undefined ? {} : { foreignTap }),
+      ...(replaced === undefined ? {} : { elsewhere: replaced }),
       ...(each.bridge === undefined ? {} : { bridge: each.bridge }),
       alias: port?.alias ?? "",
       isolated: port?.isolated ?? false,

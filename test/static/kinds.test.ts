@@ -17,6 +17,12 @@ const questions: readonly { readonly asks: RegExp; readonly within: RegExp }[] =
     asks: /\bkind [!=]== "(?:bridge|tap|loopback|cni)"/g,
     within: /^daemon\/pods\/(?:guest|interfaces\/kinds)\//,
   },
+  {
+    // The parts of a planned interface that only one kind has; `store/` says what they are.
+    asks: /\.tapKept\b|\{[^{}\n]*\btapKept\b(?!:)[^{}\n]*\}|\b(?:each|was|at|nic|plan|interface)\??\.cni\b|\(\{[^(){}\n]*\bcni\b[^(){}\n]*\}(?:: \w*Interface\w*)?\) =>/g,
+    within:
+      /^daemon\/(?:pods\/(?:store|interfaces\/kinds)\/|pods\/interfaces\/(?:plan-taken|act-sandboxes)\.ts|store\/plans-of-decisions\.ts)/,
+  },
 ];
 
 /** The places of a file that ask which kind it is, where only the modules of the kinds may. */
@@ -41,6 +47,11 @@ test("the rule sees a question", (t) => {
   t.is(found('  case "hyperstart":\n'), 1);
   t.is(found("return plan.vm.attached === undefined ? a : b;"), 1);
   t.is(found('if (place.kind !== "loopback") return;'), 1);
+  t.is(found('netns: each.cni?.netns ?? "",'), 1);
+  t.is(found("withNic(all).map(({ nic, cni }) => cni?.netns);"), 1);
+  t.is(found("const openTapOf = ({ nic, tapKept }: NicInterface) => open(nic, tapKept);"), 1);
+  t.is(found("if (each.tapKept === true) return [];"), 1);
+  t.is(found("return plannedKind(each).replaced?.netns;"), 0);
   t.is(found("return guestOf(plan).hasAgent;"), 0);
   t.deepEqual(asking("daemon/pods/guest/x.ts", 'agent === "none"'), []);
   t.deepEqual(asking("daemon/pods/machine/x.ts", "attached === undefined"), []);

@@ -1,10 +1,11 @@
 import type { IpPrefix } from "../../../core/address.ts";
 import type { GuestConfig, GuestDns } from "../../../guest-init/protocol/configure.ts";
-import { offeredByPlugins } from "../interfaces/plan-cni.ts";
+import { offeredByPlugins } from "../interfaces/plan-taken.ts";
 import { routesOf } from "../interfaces/plan-routes.ts";
 import { planServers, sameServers } from "../interfaces/plan-servers.ts";
 import { guestOf } from "./guest-of.ts";
-import { type PodPlan, staying, withCni, withNic } from "../store/pod-plan.ts";
+import { plannedKind } from "../interfaces/kinds/kind-of.ts";
+import { type PodPlan, staying, withNic } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
 /**
@@ -29,12 +30,12 @@ export function guestConfigOf({ plan, spec }: PodContents): GuestConfig {
       mac: each.nic.mac,
       name: each.guestName,
       mtu: each.mtu,
-      ...(each.cni?.taken?.noArp === true ? { noArp: true as const } : {}),
+      ...(plannedKind(each).taken?.noArp === true ? { noArp: true as const } : {}),
       addresses: each.addresses,
     })),
     ...loopbackPart(plan),
     routes: routesOf(plan),
-    neighbours: withCni(interfaces).flatMap(({ cni }) => cni.taken?.neighbours ?? []),
+    neighbours: interfaces.flatMap((each) => plannedKind(each).taken?.neighbours ?? []),
     waitMs: nicWaitMs,
   };
 }

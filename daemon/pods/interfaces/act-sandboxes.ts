@@ -3,7 +3,7 @@ import type { JoinDesired } from "../../../network/tc-redirect/redirect.ts";
 import type { SandboxPlan } from "./cni-plan.ts";
 import type { Host } from "../lifecycle/host.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
-import { withoutTaken, withSandbox, withTaken } from "./plan-cni.ts";
+import { withoutTaken, withSandbox, withTaken } from "./plan-taken.ts";
 import { type CniInterface, type PodPlan, withCni } from "../store/pod-plan.ts";
 import { dnsOf } from "./sandboxes.ts";
 

@@ -19,7 +19,7 @@ const tapName = (podId: string, position: number): IfName =>
  */
 export function planNic(
   request: InterfaceSpec,
-  { part }: InterfaceKind,
+  { foreignTap }: InterfaceKind,
   planning: Planning,
   places: Iterator<NicPlace> | undefined,
 ): NicPlan {
@@ -40,7 +40,7 @@ export function planNic(
     tap:
       request.tap === undefined
         ? tapName(podId, position)
-        : freeTap(request.tap, part.tapKept === true, planning),
+        : freeTap(request.tap, foreignTap === true, planning),
     mac: request.mac === undefined ? freshMac(planning) : freeMac(request.mac, planning),
   };
 }

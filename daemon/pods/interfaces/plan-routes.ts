@@ -1,3 +1,4 @@
+import { plannedKind } from "./kinds/kind-of.ts";
 import type { PodSpec, RouteSpec } from "../../../api/pod-spec.ts";
 import { type Cidr, contains, familyOf, type Ip, networkOf } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
@@ -19,7 +20,7 @@ export const routesOf = (plan: Pick<PodPlan, "interfaces" | "routes">): GuestRou
 
 /** The routes that the guest gets from links of CNI plugins. */
 export const takenRoutes = ({ interfaces }: Pick<PodPlan, "interfaces">): readonly GuestRoute[] =>
-  staying(interfaces).flatMap(({ cni }) => cni?.taken?.routes ?? []);
+  staying(interfaces).flatMap((each) => plannedKind(each).taken?.routes ?? []);
 
 /** The routes asked for, each with the interface that it goes by. */
 export const planRoutes = (spec: PodSpec, interfaces: readonly InterfacePlan[]): GuestRoute[] =>

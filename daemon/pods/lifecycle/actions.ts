@@ -11,6 +11,7 @@ import { portsOf } from "../interfaces/pod-ports.ts";
 import { compareGuest } from "../guest/compare-guest.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { guestOf, guestThatIs } from "../guest/guest-of.ts";
+import { plannedKind } from "../interfaces/kinds/kind-of.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import type { Tap } from "../../../linux/tun.ts";
 import type { Host } from "./host.ts";
@@ -40,7 +41,9 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
   "netns.join": (_step, live, host, signal) => joinSandboxes(live, host, signal),
 
   "tap.open": async (_step, live, host) => {
-    const interfaces = withNic(live.plan.interfaces).filter(({ cni }) => cni === undefined);
+    const interfaces = withNic(live.plan.interfaces).filter(
+      (each) => plannedKind(each).replaced === undefined,
+    );
     for (const each of interfaces) live.taps.set(each.position, openTapOf(each, host));
     return interfaces.map(({ nic }) => nic.tap).join(" ");
   },
@@ -116,8 +119,8 @@ async function startVm(live: LivePod, host: Host, signal: AbortSignal): Promise<
 }
 
 /** Opens the host's end of a NIC: a tap of podnet's own, or a foreign one. */
-export const openTapOf = ({ nic, tapKept }: NicInterface, host: Host): Tap =>
-  host.openTap(nic.tap, { kept: tapKept === true });
+export const openTapOf = (each: NicInterface, host: Host): Tap =>
+  host.openTap(each.nic.tap, { kept: plannedKind(each).foreignTap === true });
 
 /** Plugs a NIC whose tap is open. */
 async function plugNic(

@@ -10,10 +10,10 @@ import { type Family, familyOf, ipOf } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { GuestRoute } from "../../../guest-init/protocol/configure.ts";
 import type { PodContents } from "../store/pod-row.ts";
-import { refuseCniChange } from "../interfaces/plan-cni.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
-import { cniAsked } from "../interfaces/kinds/cni.ts";
+import { refuseAddition } from "../interfaces/kinds/cni.ts";
+import { plannedKind } from "../interfaces/kinds/kind-of.ts";
 import { withGuestName } from "../interfaces/kinds/loopback.ts";
 import { planInterfaces } from "../interfaces/plan-interfaces.ts";
 import { ownRoutes } from "../interfaces/plan-own-routes.ts";
@@ -37,8 +37,8 @@ export function planChange(
   change: InterfaceChange,
   world: Snapshot,
 ): PodContents {
-  if (change.kind !== "add" && findInterface(pod.plan, change.name).cni !== undefined)
-    refuseCniChange("guest_name");
+  if (change.kind !== "add")
+    plannedKind(findInterface(pod.plan, change.name)).refuseChange?.("guest_name");
   const named = withNames(pod);
   const guest = guestOf(pod.plan);
   guest.refuseChange(change, machineKindOf(pod.plan.vm));
@@ -94,7 +94,7 @@ function added({ plan, spec }: PodContents, change: AddInterface, snapshot: Snap
       field: "interface",
       hint: `A pod has ${maxInterfaces} at most: remove one first`,
     });
-  if (cniAsked(change.spec) !== undefined) refuseCniChange("interface.cni");
+  refuseAddition(change.spec, "interface");
   const others = [...plan.routes, ...takenRoutes(plan)];
   const routesAsked = [...others, ...change.routes].map((route, i) => ({
     ...route,

@@ -11,7 +11,7 @@ import { readInlineRules } from "../../../policy/read-document.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { leaseLines } from "../interfaces/plan-answers.ts";
-import { interfaceText } from "../interfaces/kinds/kind-of.ts";
+import { plannedKind } from "../interfaces/kinds/kind-of.ts";
 import { portsOf } from "../interfaces/pod-ports.ts";
 import { holdSection, publishedText } from "../../published/published-text.ts";
 import {
@@ -173,8 +173,8 @@ export function interfaceLine(each: InterfacePlan): string {
   );
   const hardware = nic === undefined ? "" : ` mac ${nic.mac} mtu ${mtu}`;
   const held = addresses.length === 0 ? "no address" : addresses.join(" ");
-  return `interface ${guestName} on ${interfaceText(each).whither(each)}: ${held}${hardware}${routes.join("")}`;
+  return `interface ${guestName} on ${plannedKind(each).whither(each)}: ${held}${hardware}${routes.join("")}`;
 }
 
 /** The host's end of a NIC in one line. */
-export const tapLine = (each: NicInterface): string => interfaceText(each).tap(each);
+export const tapLine = (each: NicInterface): string => plannedKind(each).tap(each);

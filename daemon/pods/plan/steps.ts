@@ -1,6 +1,7 @@
 import { overlaysOf } from "../../../hypervisor/disks/copy-on-write.ts";
 import { everyPort } from "../interfaces/pod-ports.ts";
 import { guestOf } from "../guest/guest-of.ts";
+import { plannedKind } from "../interfaces/kinds/kind-of.ts";
 import { isHeld } from "../machine/held.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import { type NicInterface, type PodPlan, withCni, withNic } from "../store/pod-plan.ts";
@@ -59,7 +60,7 @@ export function createSteps(
     ...(nics.length === joined.length
       ? []
       : ([{ kind: "tap.open" }, { kind: "port.attach" }] as const)),
-    ...(joined.some(({ cni }) => cni.sandbox !== undefined) ? [{ kind: "cni.add" } as const] : []),
+    ...(joined.some((each) => plannedKind(each).sandboxed) ? [{ kind: "cni.add" } as const] : []),
     ...(joined.length === 0 ? [] : [{ kind: "netns.join" } as const]),
   );
   const machine = sequence(
@@ -126,7 +127,7 @@ export function undoSteps(plan: PodPlan): readonly UndoStep[] {
     ...machineKindOf(plan.vm).steps.end,
     { kind: "tap.close" },
     ...(joined.length === 0 ? [] : [{ kind: "netns.leave" } as const]),
-    ...(joined.some(({ cni }) => cni.sandbox !== undefined)
+    ...(joined.some((each) => plannedKind(each).sandboxed)
       ? [{ kind: "cni.delete" } as const]
       : []),
     ...(length === 0 ? [] : [{ kind: "port.forget" } as const]),

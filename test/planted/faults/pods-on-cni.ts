@@ -43,7 +43,7 @@ export const podsOnCniFaults: readonly Fault[] = [
   {
     kind: "mark",
     name: "a link's default route stands alongside the pod's own",
-    file: "daemon/pods/interfaces/plan-cni.ts",
+    file: "daemon/pods/interfaces/plan-taken.ts",
     find: ".filter((route) => !has.has(placeOf(route)))",
     put: ".filter((route) => has.size >= 0 || placeOf(route))",
     noticedBy: { file: planning, title: "a pod's own routes and networks come first" },
@@ -51,7 +51,7 @@ export const podsOnCniFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "what a link gave stays the pod's after it was given back",
-    file: "daemon/pods/interfaces/plan-cni.ts",
+    file: "daemon/pods/interfaces/plan-taken.ts",
     find: "({ taken: _gone, ...cni }) => cni",
     put: "(cni) => cni",
     noticedBy: {

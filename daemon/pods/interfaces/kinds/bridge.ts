@@ -5,7 +5,7 @@ import type { IfName } from "../../../../core/names.ts";
 import { staying } from "../../store/pod-plan.ts";
 import { addressHeld, ownOther } from "./address-held.ts";
 import { heldAddresses } from "./held-addresses.ts";
-import { type InterfaceText, ownTap } from "./interface-text.ts";
+import { ownTap, type PlannedKind } from "./planned-kind.ts";
 import type { InterfaceKind, Planning } from "./kind.ts";
 import { noVlans } from "./no-vlans.ts";
 
@@ -103,7 +103,7 @@ const bridgeConflict = (field: string, bridge: string, what: string, hint: strin
 export const bridgeAsked = (each: InterfaceSpec): IfName | undefined =>
   each.kind === "bridge" ? each.bridge : undefined;
 
-export const bridgeText: InterfaceText = {
+export const bridgePlanned: PlannedKind = {
   whither: ({ bridge }) => `bridge ${bridge ?? ""}, which is foreign`,
   tap: ownTap,
 };

@@ -1,8 +1,11 @@
+import { join } from "node:path";
 import type { CniSpec, InterfaceSpec } from "../../../../api/pod-spec.ts";
-import { planCni } from "../plan-cni.ts";
+import { PodnetError } from "../../../../core/errors.ts";
+import type { PodId } from "../../../../core/names.ts";
+import type { CniPlan, PlannedSandbox } from "../cni-plan.ts";
 import { heldAddresses } from "./held-addresses.ts";
-import type { InterfaceText } from "./interface-text.ts";
 import type { InterfaceKind, Planning } from "./kind.ts";
+import type { PlannedKind } from "./planned-kind.ts";
 
 /** Ethernet's. */
 const usualMtu = 1500;
@@ -24,13 +27,50 @@ export function cniKind(cni: CniSpec, request: InterfaceSpec, planning: Planning
   };
 }
 
+/** Decides which link an interface is redirected from. */
+function planCni(
+  { link, netns, list = "", args, capabilities }: CniSpec,
+  podId: PodId,
+  position: number,
+  world: PlannedSandbox | undefined,
+): CniPlan {
+  if (netns !== undefined) return { netns, link };
+  const found = world?.lists[list];
+  if (world === undefined || found === undefined)
+    throw new RangeError("The list of plugins has not been looked for");
+  // One namespace for each interface, as the plugins of each may name their link eth0.
+  const containerId = `${podId}-${position}`;
+  return {
+    netns: join(world.netnsDir, containerId),
+    link,
+    // As all runtimes do: a plugin ignores arguments that it does not know.
+    sandbox: { containerId, ...found, args: { IgnoreUnknown: "1", ...args }, capabilities },
+  };
+}
+
+/** For changes of a running pod: only the plugins may change their links. Throws `UNSUPPORTED`. */
+function refuseCniChange(field: string): never {
+  throw new PodnetError(
+    "UNSUPPORTED",
+    "An interface in the place of a link of CNI plugins stays as the pod was created",
+    { field, hint: "Create another pod" },
+  );
+}
+
 /** The link of CNI plugins that an interface asks for; undefined for other kinds. */
 export const cniAsked = (each: InterfaceSpec): CniSpec | undefined =>
   each.kind === "cni" ? each.cni : undefined;
 
-export const cniText: InterfaceText = {
-  whither: ({ cni }) =>
-    `${cni?.link ?? ""} of ${cni?.netns ?? ""}, from which it takes over all else`,
-  tap: ({ nic, cni }) =>
-    `tap ${nic.tap} in ${cni?.netns ?? ""}, redirected to ${cni?.link ?? ""} and back`,
-};
+/** Refuses to add such an interface to a pod that exists. Throws `UNSUPPORTED`. */
+export function refuseAddition(each: InterfaceSpec, field: string): void {
+  if (cniAsked(each) !== undefined) refuseCniChange(`${field}.cni`);
+}
+
+export const cniPlanned = (cni: CniPlan): PlannedKind => ({
+  whither: () => `${cni.link} of ${cni.netns}, from which it takes over all else`,
+  tap: ({ nic }) => `tap ${nic.tap} in ${cni.netns}, redirected to ${cni.link} and back`,
+  replaced: { netns: cni.netns, link: cni.link },
+  ...(cni.sandbox === undefined ? {} : { sandboxed: true }),
+  ...(cni.taken === undefined ? {} : { taken: cni.taken }),
+  refuseChange: refuseCniChange,
+});

@@ -1,13 +1,13 @@
 import type { InterfaceSpec } from "../../../../api/pod-spec.ts";
 import { assertNever } from "../../../../core/brand.ts";
 import type { InterfacePlan } from "../../store/pod-plan.ts";
-import { bridgeKind, bridgeText } from "./bridge.ts";
-import { cniKind, cniText } from "./cni.ts";
-import type { InterfaceText } from "./interface-text.ts";
+import { bridgeKind, bridgePlanned } from "./bridge.ts";
+import { cniKind, cniPlanned } from "./cni.ts";
 import type { InterfaceKind, Planning } from "./kind.ts";
-import { loopbackKind, loopbackText } from "./loopback.ts";
-import { networkKind, networkText } from "./network.ts";
-import { tapKind, tapText } from "./tap.ts";
+import { loopbackKind, loopbackPlanned } from "./loopback.ts";
+import { networkKind, networkPlanned } from "./network.ts";
+import type { PlannedKind } from "./planned-kind.ts";
+import { tapKind, tapPlanned } from "./tap.ts";
 
 /** The decisions of a requested interface's kind. Throws as the modules of this folder do. */
 export function kindOf(request: InterfaceSpec, planning: Planning): InterfaceKind {
@@ -27,10 +27,10 @@ export function kindOf(request: InterfaceSpec, planning: Planning): InterfaceKin
   }
 }
 
-/** The text of a planned interface. */
-export function interfaceText({ network, nic, tapKept, cni }: InterfacePlan): InterfaceText {
-  if (nic === undefined) return loopbackText;
-  if (tapKept === true) return tapText;
-  if (cni !== undefined) return cniText;
-  return network === undefined ? bridgeText : networkText;
+/** The kind of a planned interface. */
+export function plannedKind({ network, nic, tapKept, cni }: InterfacePlan): PlannedKind {
+  if (nic === undefined) return loopbackPlanned;
+  if (tapKept === true) return tapPlanned;
+  if (cni !== undefined) return cniPlanned(cni);
+  return network === undefined ? bridgePlanned : networkPlanned;
 }

@@ -27,6 +27,8 @@ export interface InterfaceKind {
   readonly mtu: number;
   /** The machine has a NIC for it. */
   readonly hasNic: boolean;
+  /** The NIC's tap exists already, and is foreign. */
+  readonly foreignTap?: true;
   /** The only name it can have in the guest; absent where one can be chosen. */
   readonly guestName?: InterfacePlan["guestName"];
   /** The kind's part of the plan. */

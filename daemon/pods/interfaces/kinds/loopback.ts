@@ -3,7 +3,7 @@ import { contains, ipOf } from "../../../../core/address.ts";
 import { PodnetError } from "../../../../core/errors.ts";
 import { type IfName, parseIfName } from "../../../../core/names.ts";
 import { heldAddresses } from "./held-addresses.ts";
-import type { InterfaceText } from "./interface-text.ts";
+import type { PlannedKind } from "./planned-kind.ts";
 import type { InterfaceKind, Planning } from "./kind.ts";
 
 /**
@@ -42,7 +42,7 @@ export const isOfLoopback = ({ kind }: InterfaceSpec): boolean => kind === "loop
 export const withGuestName = (each: InterfaceSpec, guestName: IfName): InterfaceSpec =>
   isOfLoopback(each) ? each : { ...each, guestName };
 
-export const loopbackText: InterfaceText = {
+export const loopbackPlanned: PlannedKind = {
   whither: () => "the guest's own lo",
   tap: () => "",
 };

@@ -1,7 +1,7 @@
 import type { InterfaceSpec } from "../../../../api/pod-spec.ts";
 import { PodnetError } from "../../../../core/errors.ts";
 import type { NetworkName } from "../../../../core/names.ts";
-import { type InterfaceText, ownTap } from "./interface-text.ts";
+import { ownTap, type PlannedKind } from "./planned-kind.ts";
 import type { InterfaceKind, Planning } from "./kind.ts";
 import { networkAddresses } from "./network-addresses.ts";
 import { noVlans } from "./no-vlans.ts";
@@ -45,4 +45,4 @@ export function networkKind(
 export const networkAsked = (each: InterfaceSpec): NetworkName | undefined =>
   each.kind === undefined ? each.network : undefined;
 
-export const networkText: InterfaceText = { whither: ({ network }) => network ?? "", tap: ownTap };
+export const networkPlanned: PlannedKind = { whither: ({ network }) => network ?? "", tap: ownTap };

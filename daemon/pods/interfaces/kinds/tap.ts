@@ -3,7 +3,7 @@ import { PodnetError } from "../../../../core/errors.ts";
 import type { IfName } from "../../../../core/names.ts";
 import type { NamedLink } from "../../../../network/model/observed.ts";
 import { heldAddresses } from "./held-addresses.ts";
-import type { InterfaceText } from "./interface-text.ts";
+import type { PlannedKind } from "./planned-kind.ts";
 import type { InterfaceKind, Planning } from "./kind.ts";
 
 /**
@@ -25,6 +25,7 @@ export function tapKind(tap: IfName, request: InterfaceSpec, planning: Planning)
     title: `tap "${tap}"`,
     mtu: link.mtu,
     hasNic: true,
+    foreignTap: true,
     part: { tapKept: true, addresses: heldAddresses(request, planning) },
   };
 }
@@ -42,7 +43,8 @@ function tapFault(link: NamedLink | undefined, inUse: boolean): string | undefin
 /** Whether an interface is asked for by a tap that another program keeps. */
 export const isByKeptTap = ({ kind }: InterfaceSpec): boolean => kind === "tap";
 
-export const tapText: InterfaceText = {
+export const tapPlanned: PlannedKind = {
   whither: ({ nic }) => `tap ${nic?.tap ?? ""}, which is foreign`,
   tap: ({ nic }) => `tap ${nic.tap} as it is, and left there`,
+  foreignTap: true,
 };

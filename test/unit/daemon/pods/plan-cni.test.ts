@@ -14,7 +14,7 @@ import {
   withoutTaken,
   withSandbox,
   withTaken,
-} from "../../../../daemon/pods/interfaces/plan-cni.ts";
+} from "../../../../daemon/pods/interfaces/plan-taken.ts";
 import { describePlan } from "../../../../daemon/pods/plan/plan-text.ts";
 import { parseStoredPlan, type PodPlan } from "../../../../daemon/pods/store/pod-plan.ts";
 import { dnsOf } from "../../../../daemon/pods/interfaces/sandboxes.ts";

@@ -1,5 +1,3 @@
-import { join } from "node:path";
-import type { CniSpec } from "../../../api/pod-spec.ts";
 import { metricOf } from "../../../api/validate/unique-interfaces.ts";
 import {
   type Cidr,
@@ -11,46 +9,15 @@ import {
   networkOf,
 } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
-import type { PodId } from "../../../core/names.ts";
 import { routeAttributes } from "../../../guest-init/protocol/attributes.ts";
 import type { GuestDns, GuestRoute } from "../../../guest-init/protocol/configure.ts";
 import { forGuest } from "../../../network/tc-redirect/for-guest.ts";
 import type { TakenOver, TakenRoute } from "../../../network/tc-redirect/adopted.ts";
 import type { PodContents } from "../store/pod-row.ts";
-import type { CniPlan, PlannedSandbox, SandboxPlan, TakenPlan } from "./cni-plan.ts";
+import type { CniPlan, SandboxPlan, TakenPlan } from "./cni-plan.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { routesOf } from "./plan-routes.ts";
 import { type InterfacePlan, type PodPlan, staying } from "../store/pod-plan.ts";
-
-/** Decides which link an interface is redirected from. */
-export function planCni(
-  { link, netns, list = "", args, capabilities }: CniSpec,
-  podId: PodId,
-  position: number,
-  world: PlannedSandbox | undefined,
-): CniPlan {
-  if (netns !== undefined) return { netns, link };
-  const found = world?.lists[list];
-  if (world === undefined || found === undefined)
-    throw new RangeError("The list of plugins has not been looked for");
-  // One namespace for each interface, as the plugins of each may name their link eth0.
-  const containerId = `${podId}-${position}`;
-  return {
-    netns: join(world.netnsDir, containerId),
-    link,
-    // As all runtimes do: a plugin ignores arguments that it does not know.
-    sandbox: { containerId, ...found, args: { IgnoreUnknown: "1", ...args }, capabilities },
-  };
-}
-
-/** For changes of a running pod: only the plugins may change their links. Throws `UNSUPPORTED`. */
-export function refuseCniChange(field: string): never {
-  throw new PodnetError(
-    "UNSUPPORTED",
-    "An interface in the place of a link of CNI plugins stays as the pod was created",
-    { field, hint: "Create another pod" },
-  );
-}
 
 /** The pod with a namespace before its plugins run, after ADD, or after DEL. Pure. */
 export const withSandbox = (
