@@ -52,8 +52,8 @@ export const portGroup = (bridge: IfName): number =>
 export const isOurGroup = (group: number): boolean =>
   group === mark.linkGroup || group >>> 30 === portGroups >>> 30;
 
-/** All link groups of ports, as nft writes a range. */
-export const allPortGroups = `${portGroups}-${portGroups * 2 - 1}`;
+/** Matches the link groups of all ports, by their first two bits. */
+export const allPortGroups = `and 0xc0000000 == 0x${portGroups.toString(16)}`;
 
 /** A network's own part of the host. */
 export interface NetworkFragment {

@@ -53,13 +53,18 @@ export const hostGuard: TableModel = {
     },
     forward: {
       hook: { type: "filter", hook: "forward", priority: -10 },
-      rules: [forgetPort, "iifname @no_metadata oifname != @within_host jump outside"],
-    },
-    outside: {
       rules: [
+        forgetPort,
+        `ip daddr ${metadata4} goto metadata`,
+        `ip6 daddr ${cloudAddresses6} goto metadata`,
+      ],
+    },
+    metadata: {
+      rules: [
+        "iifname != @no_metadata return",
+        "oifname @within_host return",
         "ct direction reply return",
-        `ip daddr ${metadata4} reject with icmpx admin-prohibited`,
-        `ip6 daddr ${cloudAddresses6} reject with icmpx admin-prohibited`,
+        "reject with icmpx admin-prohibited",
       ],
     },
   },

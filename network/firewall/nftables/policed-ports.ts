@@ -18,15 +18,15 @@ export const policedPortsTable: TableModel = {
     // Before a bridge that filters VLANs takes the tag off.
     arriving: {
       hook: { type: "filter", hook: "prerouting", priority: -290 },
-      rules: ["iifname @policed vlan id 0-4095 drop"],
+      rules: ["vlan id 0-4095 iifname @policed drop"],
     },
     between: {
       hook: { type: "filter", hook: "forward", priority: -200 },
       rules: [
-        "oifname @policed vlan id 0-4095 drop",
+        "vlan id 0-4095 oifname @policed drop",
         "meta protocol ip6 ip6 saddr fe80::/10 icmpv6 type 133-137 return",
-        "iifname @policed ip6 saddr fe80::/10 drop",
-        "oifname @policed ip6 saddr fe80::/10 drop",
+        "ip6 saddr fe80::/10 iifname @policed drop",
+        "ip6 saddr fe80::/10 oifname @policed drop",
       ],
     },
   },

@@ -66,11 +66,17 @@ export const bridgeGuard: TableModel = {
     host: {
       hook: { type: "filter", hook: "input", priority: -200 },
       rules: [
-        `meta iifgroup ${allPortGroups} ether daddr & ff:ff:ff:ff:ff:f0 == 01:80:c2:00:00:00 iifname != @unguarded ${drop("bridge-control")}`,
+        `meta pkttype multicast meta iifgroup ${allPortGroups} ether daddr & ff:ff:ff:ff:ff:f0 == 01:80:c2:00:00:00 iifname != @unguarded ${drop("bridge-control")}`,
       ],
     },
     port: {
-      rules: [notePort, `iifname . ${source.mac} != @macs goto unknown`, "goto own"],
+      // (Most frames are IPv4, and need not be looked up in a map.)
+      rules: [
+        notePort,
+        `iifname . ${source.mac} != @macs goto unknown`,
+        "meta protocol ip goto four",
+        "goto own",
+      ],
     },
     unknown: {
       rules: [
@@ -110,13 +116,18 @@ export const bridgeGuard: TableModel = {
     },
     checked4: {
       rules: [
-        // RFC 3128: the second fragment of eight bytes would replace a part of the header. RFC 791:
-        // every link carries 68 bytes, so a first fragment has no need to be shorter.
-        `ip frag-off & 0x1fff == 1 ${drop("fragment")}`,
-        `ip frag-off & 0x3fff == 0x2000 ip length < 68 ${drop("fragment")}`,
-        "ip protocol tcp accept",
+        "ip frag-off & 0x3fff != 0 jump fragments4",
+        "meta l4proto tcp accept",
         `udp dport 68 ${drop("dhcp-server")}`,
         `meta protocol ip icmp type { 5, 9 } ${drop("router")}`,
+      ],
+    },
+    // RFC 3128: the second fragment of eight bytes would replace a part of the header. RFC 791:
+    // every link carries 68 bytes, so a first fragment has no need to be shorter.
+    fragments4: {
+      rules: [
+        `ip frag-off & 0x1fff == 1 ${drop("fragment")}`,
+        `ip frag-off & 0x3fff == 0x2000 ip length < 68 ${drop("fragment")}`,
       ],
     },
     resolution: {

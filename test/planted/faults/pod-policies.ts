@@ -72,7 +72,7 @@ export const podPoliciesFaults: readonly Fault[] = [
     kind: "access",
     name: "a pod passes its policy with tagged frames",
     file: "network/firewall/nftables/policed-ports.ts",
-    find: 'rules: ["iifname @policed vlan id 0-4095 drop"],',
+    find: 'rules: ["vlan id 0-4095 iifname @policed drop"],',
     put: "rules: [],",
     noticedBy: {
       file: onBridge,

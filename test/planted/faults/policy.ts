@@ -100,8 +100,8 @@ export const policyFaults: readonly Fault[] = [
     kind: "access",
     name: "a rule accepts what guests send before their senders are looked at",
     file: "network/firewall/nftables/port-guard.ts",
-    find: "rules: [notePort, ",
-    put: 'rules: [notePort, "meta protocol ip accept", ',
+    find: "        notePort,\n",
+    put: '        notePort, "meta protocol ip accept",\n',
     noticedBy: { file: ports, title: everyKind },
   },
   {
