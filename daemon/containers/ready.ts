@@ -55,6 +55,8 @@ interface Ready {
    * on drift checks them like the rules of published ports.
    */
   ruled: boolean;
+  /** The port may send what its fragment says, as far as is known, and nothing else. */
+  guarded: boolean;
 }
 
 /**
@@ -89,6 +91,7 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
       completeAtMs: this.#parts.clock.monotonic() + laterPluginsMs - ageMs,
       trouble: this.#ready.get(plan.id)?.trouble,
       ruled: this.#ready.get(plan.id)?.ruled ?? plan.published !== undefined,
+      guarded: this.#ready.get(plan.id)?.guarded ?? true,
     });
     this.#parts.names.enter(plan);
     const missing = this.#parts.published.missing(plan.id);
@@ -167,21 +170,39 @@ export class ReadyAttachments implements RunningAttachments, Unruled {
    */
   async complete(id: AttachmentId, signal: AbortSignal, now = false): Promise<void> {
     const ready = this.#ready.get(id);
-    if (ready?.fragment.awaitsPlugins !== true) return;
+    if (ready?.fragment.awaitsPlugins === true) await this.#observeLater(ready, signal, now);
+    await this.#guard(id, signal);
+  }
+
+  async #observeLater(ready: Ready, signal: AbortSignal, now: boolean): Promise<void> {
     const { network, records, clock } = this.#parts;
     if (!now && clock.monotonic() < ready.completeAtMs) return;
     const later = await network
       .observeLater(ready.fragment, signal)
       .catch((thrown: unknown) => throwIfOver(signal, thrown));
     // (The container may be leaving by now, or have a new plan.)
+    const { id } = ready.plan;
     if (later === undefined || this.#ready.get(id) !== ready) return;
     const plan = afterPlugins(ready.plan, later);
     records.completed(plan);
+    ready.guarded = false;
     this.enter(plan);
-    // (Where that fails, drift finds it.)
-    await network
-      .guard(() => this.#ready.get(id)?.fragment, signal)
-      .catch((thrown: unknown) => throwIfOver(signal, thrown));
+  }
+
+  /**
+   * What later plugins may have changed is fixed from now on. Where that fails, the next look tries
+   * again: drift repair looks at rules only after another program changed some.
+   */
+  async #guard(id: AttachmentId, signal: AbortSignal): Promise<void> {
+    const ready = this.#ready.get(id);
+    if (ready === undefined || ready.guarded) return;
+    const { network } = this.#parts;
+    try {
+      await network.guard(() => this.#ready.get(id)?.fragment, signal);
+      ready.guarded = true;
+    } catch (thrown) {
+      throwIfOver(signal, thrown);
+    }
   }
 
   /** Why a container is degraded and podnetd cannot repair it now. */

@@ -146,14 +146,16 @@ export class Attachments implements Disposable {
 
   /**
    * Lets a port send what its fragment says, and nothing else; looks at rules alone. `now` is
-   * called when this look starts; it returns undefined if the attachment no longer exists.
+   * called when this look starts; it returns undefined if the attachment no longer exists. Throws
+   * `FIREWALL_FAILED`, `NETLINK_FAILED`.
    */
   async guard(now: () => AttachmentFragment | undefined, signal: AbortSignal): Promise<void> {
     const parts = (): AttachedFragment[] => {
       const fragment = now();
       return fragment === undefined ? [] : [hostPart(fragment)];
     };
-    await this.#host.inspectRules(parts, () => true, signal);
+    const inspections = await this.#host.inspectRules(parts, () => true, signal);
+    throwFailures([...inspections.values()].flatMap(({ error }) => error ?? []));
   }
 
   /**

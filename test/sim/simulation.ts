@@ -200,14 +200,19 @@ export class Simulation {
    * hindered.
    */
   healsSoon(): void {
-    const life = this.life;
     if (this.#changes++ > 0 || this.weather !== calm || this.node === undefined) return;
-    this.time.after(10_000, () => {
-      if (this.life !== life || life?.process.alive !== true || this.#changes > 1) return;
+    const { life } = this;
+    const unhealed = (): readonly string[] => {
       const { node } = this;
-      if (node === undefined) return;
-      for (const found of networkViolations(this.world, node))
-        this.violated(`not healed: ${found}`);
+      const isOver = this.life !== life || life?.process.alive !== true || this.#changes > 1;
+      return isOver || node === undefined ? [] : networkViolations(this.world, node);
+    };
+    this.time.after(10_000, () => {
+      if (unhealed().length === 0) return;
+      // A change that podnetd has just stored may be under way.
+      this.time.after(1000, () => {
+        for (const found of unhealed()) this.violated(`not healed: ${found}`);
+      });
     });
   }
 

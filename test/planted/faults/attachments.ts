@@ -35,6 +35,18 @@ export const attachmentFaults: readonly Fault[] = [
   },
   {
     kind: "repair",
+    name: "rules of a container that could not be fixed once later plugins are done stay lenient",
+    file: "daemon/containers/ready.ts",
+    find: "    ready.guarded = false;\n",
+    put: "",
+    noticedBy: {
+      file: "test/unit/daemon/containers/ready.test.ts",
+      title:
+        "a port whose rules cannot be fixed when later plugins are done gets them at the next look",
+    },
+  },
+  {
+    kind: "repair",
     name: "what plugins after podnet's make is put back while their list is under way",
     file: "network/containers/later.ts",
     find: "const waits = awaitsPlugins === true && guest.up && !isNew;",
