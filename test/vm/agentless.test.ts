@@ -115,6 +115,18 @@ const code = async (call: Promise<unknown>): Promise<string> => {
   }
 };
 
+/** The links of the host at which packet sockets listen, as the kernel lists them. */
+async function listeningAt({ lab: { host } }: Rig): Promise<string[]> {
+  const links = JSON.parse(await host.run("ip", "-j", "link", "show")) as readonly {
+    readonly ifindex: number;
+    readonly ifname: string;
+  }[];
+  const [, ...sockets] = (await host.run("cat", "/proc/net/packet")).trim().split("\n");
+  // sk RefCnt Type Proto Iface R Rmem User Inode
+  const indexes = sockets.map((line) => Number(line.trim().split(/ +/)[4]));
+  return indexes.map((index) => links.find(({ ifindex }) => ifindex === index)?.ifname ?? "any");
+}
+
 test.serial(
   "a stock guest gets its network by asking, keeps it over a restart of podnetd, and takes more",
   async (t) => {
@@ -144,6 +156,8 @@ test.serial(
       t.true(lease.includes(part), `${part} in ${lease}`);
     t.regex(lease, /host=stock .*server=192\.168\.123\.1/);
     t.regex(await rig.lab.host.run("ping", "-n", "-c", "1", "-W", "5", address), /1 received/);
+    const port = is.interfaces[0]?.tap ?? "";
+    t.deepEqual(await listeningAt(rig), [port], "at its own port, and not where others ask, too");
     const [seed = ""] = await says("stock", /SEED .*/g);
     t.regex(seed, new RegExp(`"instance-id":"${is.id}","local-hostname":"stock"`));
 

@@ -30,6 +30,7 @@ test.serial.before(async () => {
   writable = `${images}-writable`;
   mkdirSync(images, { mode: 0o755 });
   mkdirSync(writable, { mode: 0o755 });
+  disk("own.img");
   rig = await openStandInRig(
     `quarantine_s = 0\n[access]\noperator = ["uid:4001"]\nimage_paths = ["${images}"]\nwrite_through_paths = ["${writable}"]\n`,
   );
@@ -90,7 +91,6 @@ async function refused(t: ExecutionContext, request: { spec: object }, field: st
 }
 
 test.serial("files elsewhere: refused to an operator, whatever the path looks like", async (t) => {
-  disk("own.img");
   symlinkSync(secret, at("link.img"));
   symlinkSync("/etc", at("etc"));
   mkdirSync(`${images}-alongside`);

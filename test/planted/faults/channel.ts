@@ -202,6 +202,7 @@ export const channelFaults: readonly Fault[] = [
       title: "a sender above its rate is not read meanwhile, and nothing of it is lost",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "bound",

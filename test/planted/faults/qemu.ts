@@ -29,6 +29,7 @@ export const qemuFaults: readonly Fault[] = [
       title: "silence after the greeting: the command's deadline ends the wait",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "mark",
@@ -55,6 +56,7 @@ export const qemuFaults: readonly Fault[] = [
     put: "void [sent, leave];",
     noticedBy: { file: qmp, title: "a getfd never answered frees the queue at its deadline" },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "release",
@@ -234,6 +236,7 @@ export const qemuFaults: readonly Fault[] = [
       title: "reap finds a VM whose record was never written",
     },
     slow: true,
+    shows: "hang",
   },
   {
     kind: "mark",
