@@ -32,7 +32,7 @@ const silent = /^(?:\[ *[\d.]+\] \.\.MP-BIOS bug:[^\n]*)?$/;
 
 /**
  * Whether all of them boot. A short run leaves out a second panic, and those that differ in what
- * they write to the channel alone: it meets these in test/unit/guest-init/channel/session.test.ts,
+ * they write to the channel alone: it meets these in test/unit/guest-init/channel/session*.test.ts,
  * and what podnetd does then in test/vm/standin-bad.test.ts.
  */
 const full = process.env["PODNET_TEST_FULL"] === "1";

@@ -1,6 +1,7 @@
 import type { Fault } from "../fault.ts";
 
-const session = "test/unit/guest-init/channel/session.test.ts";
+const sessionFrames = "test/unit/guest-init/channel/session-frames.test.ts";
+const sessionCommands = "test/unit/guest-init/channel/session-commands.test.ts";
 const exec = "test/unit/guest-init/channel/exec.test.ts";
 const floods = "test/unit/guest-init/channel/floods.test.ts";
 const frames = "test/unit/guest-init/protocol/frames.test.ts";
@@ -40,7 +41,10 @@ export const channelFaults: readonly Fault[] = [
     file: "guest-init/channel/control.ts",
     find: 'if (item.kind === "refused")\n      throw malformed(',
     put: 'if (item.kind === "refused") return;\n    if (item.code < 0)\n      throw malformed(',
-    noticedBy: { file: session, title: "a frame longer than the limit is refused at its header" },
+    noticedBy: {
+      file: sessionFrames,
+      title: "a frame longer than the limit is refused at its header",
+    },
     slow: true,
   },
   {
@@ -49,7 +53,10 @@ export const channelFaults: readonly Fault[] = [
     file: "guest-init/channel/tty.ts",
     find: "return cutOff(malformed(`The guest announced a tty frame of ${item.length} bytes`));",
     put: "return;",
-    noticedBy: { file: session, title: "a tty frame longer than the limit costs the channel" },
+    noticedBy: {
+      file: sessionFrames,
+      title: "a tty frame longer than the limit costs the channel",
+    },
     slow: true,
   },
   {
@@ -59,7 +66,7 @@ export const channelFaults: readonly Fault[] = [
     find: "if (decoder.pending) this.#startFrameTimer();\n    let tokens",
     put: "let tokens",
     noticedBy: {
-      file: session,
+      file: sessionFrames,
       title: "a frame begun and not finished costs the channel (raw)",
     },
     slow: true,
@@ -70,7 +77,10 @@ export const channelFaults: readonly Fault[] = [
     file: "guest-init/channel/session.ts",
     find: "if (++this.#restarts > this.#limits.restarts)",
     put: "if (++this.#restarts < 0)",
-    noticedBy: { file: session, title: "READY without end costs the channel" },
+    noticedBy: {
+      file: sessionFrames,
+      title: "READY without end costs the channel",
+    },
     slow: true,
   },
   {
@@ -79,7 +89,10 @@ export const channelFaults: readonly Fault[] = [
     file: "guest-init/channel/control.ts",
     find: "if (++this.counters.senselessFrames > this.#limits.senselessFrames)",
     put: "if (++this.counters.senselessFrames < 0)",
-    noticedBy: { file: session, title: "unknown frames are counted, and too many cut off" },
+    noticedBy: {
+      file: sessionFrames,
+      title: "unknown frames are counted, and too many cut off",
+    },
     slow: true,
   },
   {
@@ -88,7 +101,10 @@ export const channelFaults: readonly Fault[] = [
     file: "guest-init/channel/control.ts",
     find: "if (this.#pending.size >= outstanding || this.#flow.queued + frames.length > queuedBytes)",
     put: "if (outstanding + queuedBytes < 0)",
-    noticedBy: { file: session, title: "too many unanswered commands are refused at once" },
+    noticedBy: {
+      file: sessionCommands,
+      title: "too many unanswered commands are refused at once",
+    },
     slow: true,
     shows: "hang",
   },
@@ -99,7 +115,7 @@ export const channelFaults: readonly Fault[] = [
     find: "this.#time.after(dueAt - now, ",
     put: "this.#time.after(1e9, ",
     noticedBy: {
-      file: session,
+      file: sessionCommands,
       title: "a silent guest costs each command its deadline, counted from the one before",
     },
     slow: true,
@@ -112,7 +128,7 @@ export const channelFaults: readonly Fault[] = [
     find: "finish: (outcome) => {\n        entry.finish = undefined;",
     put: "finish: (outcome) => {\n        entry.finish = undefined;\n        if (outcome instanceof PodnetError) this.#entries = this.#entries.filter((each) => each !== entry);",
     noticedBy: {
-      file: session,
+      file: sessionCommands,
       title: "answers go to commands in order, also past those given up",
     },
   },
@@ -122,7 +138,10 @@ export const channelFaults: readonly Fault[] = [
     file: "guest-init/channel/control.ts",
     find: 'this.#flow.mode !== "identifying" ||',
     put: "",
-    noticedBy: { file: session, title: "an answer to nothing costs the guest its channel" },
+    noticedBy: {
+      file: sessionFrames,
+      title: "an answer to nothing costs the guest its channel",
+    },
     slow: true,
   },
   {
@@ -131,7 +150,10 @@ export const channelFaults: readonly Fault[] = [
     file: "guest-init/channel/flow.ts",
     find: "if (count > this.#unread)",
     put: "if (count < 0)",
-    noticedBy: { file: session, title: "NEXT for bytes never sent costs the channel" },
+    noticedBy: {
+      file: sessionCommands,
+      title: "NEXT for bytes never sent costs the channel",
+    },
     slow: true,
   },
   {
@@ -141,7 +163,7 @@ export const channelFaults: readonly Fault[] = [
     find: '(this.#mode === "next" && this.#unread > 0)',
     put: "this.#unread < 0",
     noticedBy: {
-      file: session,
+      file: sessionCommands,
       title: "to a hyperstart at most 512 bytes go out before NEXT has accounted for them",
     },
   },

@@ -1,7 +1,6 @@
 import type { Fault } from "../fault.ts";
 
 const iptables = "test/unit/network/firewall/iptables-diff.test.ts";
-const host = "test/kernel/network-host.test.ts";
 
 /** Rules, and the commands that make them. */
 export const firewallFaults: readonly Fault[] = [
@@ -11,7 +10,10 @@ export const firewallFaults: readonly Fault[] = [
     file: "network/bridge/open-host-network.ts",
     find: "failures.push(toPodnetError(error));\n        }",
     put: "failures.push(toPodnetError(error));\n          break;\n        }",
-    noticedBy: { file: host, title: "Taking away goes on past what fails, and reports all of it" },
+    noticedBy: {
+      file: "test/kernel/network-host-ports.test.ts",
+      title: "Taking away goes on past what fails, and reports all of it",
+    },
   },
   {
     kind: "mark",
@@ -83,7 +85,10 @@ export const firewallFaults: readonly Fault[] = [
     file: "network/bridge/open-host-network.ts",
     find: 'if (!isPodnetError(error, "FIREWALL_FAILED")) throw error;\n      this.#repeated?.(error);\n      await apply();',
     put: "throw error;",
-    noticedBy: { file: host, title: "A commit that another program overtook is made once more" },
+    noticedBy: {
+      file: "test/kernel/network-rules.test.ts",
+      title: "A commit that another program overtook is made once more",
+    },
   },
   {
     kind: "escape",

@@ -1,5 +1,6 @@
 import type { Fault } from "../fault.ts";
 
+const networkHostPorts = "test/kernel/network-host-ports.test.ts";
 const memory = "test/unit/network/memory.test.ts";
 const diff = "test/unit/network/diff.test.ts";
 const host = "test/kernel/network-host.test.ts";
@@ -52,7 +53,10 @@ export const networkFaults: readonly Fault[] = [
     file: "network/bridge/forward.ts",
     find: 'if (to !== "1") {\n    sysctl.write(key, to);',
     put: 'if (to !== "1") {',
-    noticedBy: { file: host, title: "Taking away goes on past what fails, and reports all of it" },
+    noticedBy: {
+      file: networkHostPorts,
+      title: "Taking away goes on past what fails, and reports all of it",
+    },
   },
   {
     kind: "undo",
@@ -72,7 +76,7 @@ export const networkFaults: readonly Fault[] = [
     find: "if (up) memory.rememberRaised(name);",
     put: "",
     noticedBy: {
-      file: host,
+      file: "test/kernel/network-bridges.test.ts",
       title: "A bridge that fits is adopted: never marked, never deleted, and down again if it was",
     },
   },
@@ -102,7 +106,7 @@ export const networkFaults: readonly Fault[] = [
     find: "if (tap.alias !== undefined && tap.alias !== port.alias) throw taken(port, tap.alias);",
     put: "void taken;",
     noticedBy: {
-      file: host,
+      file: networkHostPorts,
       title: "A missing tap, a missing bridge and a foreign tap name are told apart",
     },
   },
@@ -113,7 +117,7 @@ export const networkFaults: readonly Fault[] = [
     find: "if (members.every((link) => owned.includes(link.index) || isMarked(link))) {",
     put: "{",
     noticedBy: {
-      file: host,
+      file: networkHostPorts,
       title:
         "A sweep ends what has no row, dozens at once, and spares the rest and what bears no mark",
     },
@@ -149,7 +153,10 @@ export const networkFaults: readonly Fault[] = [
     file: "network/bridge/apply.ts",
     find: 'writeOptional(sysctl, `net/ipv6/conf/${link}/addr_gen_mode`, "1");',
     put: "",
-    noticedBy: { file: host, title: "Ports come and go and the bridge keeps its MAC and MTU" },
+    noticedBy: {
+      file: networkHostPorts,
+      title: "Ports come and go and the bridge keeps its MAC and MTU",
+    },
   },
   {
     kind: "access",

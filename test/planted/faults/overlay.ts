@@ -1,5 +1,6 @@
 import type { Fault } from "../fault.ts";
 
+const subnets = "test/unit/overlay/subnets.test.ts";
 const histories = {
   file: "test/unit/overlay/histories.test.ts",
   title: "hosts keep their leases through whatever happens",
@@ -148,7 +149,7 @@ export const overlayFaults: readonly Fault[] = [
     find: 'if (!sameFamilies(subnets, config)) return { kind: "families" };',
     put: "",
     noticedBy: {
-      file: leases,
+      file: subnets,
       title: "the four things that break flannel cannot be written, whatever the configuration",
     },
   },
@@ -298,7 +299,7 @@ export const overlayFaults: readonly Fault[] = [
     find: 'if (holder !== undefined) return { kind: "shared", ip, holder };',
     put: "",
     noticedBy: {
-      file: leases,
+      file: subnets,
       title: "the four things that break flannel cannot be written, whatever the configuration",
     },
   },
@@ -309,7 +310,7 @@ export const overlayFaults: readonly Fault[] = [
     find: "v4: JSON.stringify(v4 ?? null),",
     put: 'v4: "",',
     noticedBy: {
-      file: leases,
+      file: "test/unit/overlay/registry.test.ts",
       title:
         "of a peer that has changed the changes are reported; one that left is reported with all it had",
     },

@@ -3,6 +3,7 @@ import type { Fault } from "../fault.ts";
 const translated = "test/kernel/firewall-translated.test.ts";
 const guard = "test/kernel/firewall-guard.test.ts";
 
+const changes = "test/kernel/port-guard-changes.test.ts";
 const ports = "test/kernel/port-guard.test.ts";
 const everyKind =
   "a guest sends nothing in the name of another: each kind of frame is dropped, and counted at its port";
@@ -56,7 +57,7 @@ export const policyFaults: readonly Fault[] = [
     find: ".filter(({ nic }) => nic === undefined)",
     put: ".filter(({ nic, cni }) => nic === undefined && cni !== undefined)",
     noticedBy: {
-      file: "test/unit/daemon/pods/live-interfaces.test.ts",
+      file: "test/unit/daemon/pods/live-updates.test.ts",
       title: "lo gets addresses and loses them without a NIC",
     },
   },
@@ -127,7 +128,7 @@ export const policyFaults: readonly Fault[] = [
     find: '[{ set: "links" as const, key: `${group} . ${hex(linkLocalOf(mac))}` }]',
     put: "[]",
     noticedBy: {
-      file: ports,
+      file: "test/kernel/port-guard-addresses.test.ts",
       title: "a guest that chooses its link-local addresses uses any but those of others",
     },
   },
@@ -137,7 +138,7 @@ export const policyFaults: readonly Fault[] = [
     file: "network/firewall/nftables/driver.ts",
     find: "      ...elements.at(tap),\n",
     put: "",
-    noticedBy: { file: ports, title: beforeThePort },
+    noticedBy: { file: changes, title: beforeThePort },
   },
   {
     kind: "record",
@@ -149,7 +150,7 @@ export const policyFaults: readonly Fault[] = [
     put: `    ...(await comparePorts(view, fragment)),
     ...(await view.firewall.comparePorts([fragment], signal)),
 `,
-    noticedBy: { file: ports, title: beforeThePort },
+    noticedBy: { file: changes, title: beforeThePort },
   },
   {
     kind: "repair",
@@ -158,7 +159,7 @@ export const policyFaults: readonly Fault[] = [
     find: "  restored: true,\n",
     put: "",
     noticedBy: {
-      file: ports,
+      file: changes,
       title:
         "a table that another program deleted comes back with all ports, which are never without it for long",
     },
