@@ -8,7 +8,7 @@ import {
 } from "../model/desired.ts";
 import type { PolicyOf } from "../firewall/policed.ts";
 import type { HostConntrack } from "../kernel/kernel.ts";
-import type { DecisionList } from "../../policy/compile.ts";
+import type { DecisionList, Decisions } from "../../policy/compile.ts";
 import { decide } from "../../policy/decide.ts";
 import type { Protocol } from "../../policy/model.ts";
 
@@ -54,7 +54,8 @@ const addressesOf = (pods: readonly PluggedFragment[]): readonly Ip[] => [
 
 /**
  * Ends the flows of pods that their policies do not allow any more. Their packets are refused
- * already, but the other end could still send to a pod that is silent. The relay ends its own.
+ * already, but the other end could still send to a pod that is silent. The relay ends its own. The
+ * kernel's table is listed as often for many pods as for one.
  */
 export async function endDenied(
   pods: readonly PluggedFragment[],
@@ -62,29 +63,40 @@ export async function endDenied(
   relayPort: number,
   conntrack: HostConntrack,
 ): Promise<void> {
-  for (const pod of pods) {
+  const decided = pods.flatMap((pod) => {
     const decisions = policyOf(pod);
-    if (decisions === undefined) continue;
-    const addresses = addressesOf([pod]);
-    const denies = (list: DecisionList, flow: Flow, ip: Ip): boolean => {
-      const protocol = policyProtocol(flow.protocol);
-      const { sourcePort: port } = flow.reply;
-      if (protocol === undefined) return false;
-      const known = { ip, protocol, ...(port === undefined ? {} : { port }) };
-      return decide(list, known).verdict !== "allow";
-    };
-    // (What the chains see: the destination after it was translated.)
-    const begun = await conntrack.flows("original", addresses);
-    const isRelayed = ({ original, reply }: Flow): boolean =>
-      reply.sourcePort === relayPort && reply.source !== original.destination;
+    return decisions === undefined ? [] : addressesOf([pod]).map((ip) => ({ ip, decisions }));
+  });
+  // (Pods on two bridges may have one address.)
+  const byAddress = Map.groupBy(decided, ({ ip }) => ip);
+  const end = async (
+    side: "original" | "reply",
+    isDenied: (flow: Flow, decisions: Decisions) => boolean,
+  ): Promise<void> => {
+    const flows = await conntrack.flows(side, [...byAddress.keys()]);
     await conntrack.forget(
-      begun.filter((flow) => !isRelayed(flow) && denies(decisions.egress, flow, flow.reply.source)),
+      flows.filter((flow) =>
+        byAddress.get(flow[side].source)?.some(({ decisions }) => isDenied(flow, decisions)),
+      ),
     );
-    const taken = await conntrack.flows("reply", addresses);
-    await conntrack.forget(
-      taken.filter((flow) => denies(decisions.ingress, flow, flow.original.source)),
-    );
-  }
+  };
+  const isRelayed = ({ original, reply }: Flow): boolean =>
+    reply.sourcePort === relayPort && reply.source !== original.destination;
+  // (What the chains see: the destination after it was translated.)
+  await end(
+    "original",
+    (flow, { egress }) => !isRelayed(flow) && denies(egress, flow, flow.reply.source),
+  );
+  await end("reply", (flow, { ingress }) => denies(ingress, flow, flow.original.source));
+}
+
+/** Whether a list does not allow a flow with that other end. */
+function denies(list: DecisionList, flow: Flow, ip: Ip): boolean {
+  const protocol = policyProtocol(flow.protocol);
+  const { sourcePort: port } = flow.reply;
+  if (protocol === undefined) return false;
+  const known = { ip, protocol, ...(port === undefined ? {} : { port }) };
+  return decide(list, known).verdict !== "allow";
 }
 
 const policyProtocol = (number: number): Protocol | undefined =>

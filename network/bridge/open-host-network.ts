@@ -37,6 +37,11 @@ class OpenHostNetwork implements HostNetwork {
   readonly observe: HostObservations;
   readonly #queue = new SerialQueue();
   readonly #repeated: HostNetworkOptions["repeated"];
+  /**
+   * The marks of ports whose rules of policies have changed since their links were last looked at
+   * for it; undefined before the first look, which is at all of them.
+   */
+  #changedPorts: Set<string> | undefined;
 
   constructor(options: HostNetworkOptions) {
     this.#repeated = options.repeated;
@@ -194,13 +199,23 @@ class OpenHostNetwork implements HostNetwork {
   async #police(pods: readonly PluggedFragment[], signal: AbortSignal): Promise<readonly Change[]> {
     const done: Change[] = [];
     const policies: Comparison = () => this.#view.firewall.comparePolicies(pods, signal);
-    await this.#converge(policies, done, false, signal);
+    try {
+      await this.#converge(policies, done, false, signal);
+    } finally {
+      for (const mark of elementOwners(done)) this.#changedPorts?.add(mark);
+    }
+    // Links cost much to look at: those of the pods whose rules have changed are.
+    const changed = this.#changedPorts;
+    const some = pods.filter(({ ports }) =>
+      ports.some(({ alias }) => changed?.has(alias) !== false),
+    );
     // Not before the rules: the kernel would take whoever sends next for the one that has opened a
     // connection, and the rules would take the other for one that answers.
-    await this.#converge(() => compareFilters(this.#view, pods), done, false, signal);
+    await this.#converge(() => compareFilters(this.#view, some), done, false, signal);
     const hairpins: Comparison = async () =>
-      [...(await compareHairpins(this.#view, pods)).values()].flat();
+      [...(await compareHairpins(this.#view, some)).values()].flat();
     await this.#converge(hairpins, done, false, signal);
+    this.#changedPorts = new Set();
     return done;
   }
 
@@ -250,6 +265,14 @@ class OpenHostNetwork implements HostNetwork {
     }
   }
 }
+
+/** The marks of all elements that changes have added or removed. */
+const elementOwners = (changes: readonly Change[]): readonly string[] =>
+  changes.flatMap((change) =>
+    change.kind === "nftables"
+      ? [...change.remove, ...change.add].flatMap(({ owner }) => owner ?? [])
+      : [],
+  );
 
 /** The part of a pod that does not need the foreign bridge whose absence failed it, if any. */
 function withoutMissing(fragment: Fragment, failure: unknown): PluggedFragment | undefined {

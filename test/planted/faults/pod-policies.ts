@@ -1,6 +1,9 @@
 import type { Fault } from "../fault.ts";
 
 const kernel = "test/kernel/firewall-policy.test.ts";
+const many = "test/kernel/policy-many.test.ts";
+const ofOne =
+  "a policy that changes for one pod costs as many calls with others as without, and ends its flows alone";
 const rules = "the kernel decides about a pod's flows as the policy does, at once (nftables)";
 const denials = "test/kernel/policy-denials.test.ts";
 const log = "test/kernel/denial-log.test.ts";
@@ -11,6 +14,22 @@ const repaired = "what others take from a policy's chain is put back, and flows 
 
 /** Policies of pods: their chains, who shares them, and what puts them back. */
 export const podPoliciesFaults: readonly Fault[] = [
+  {
+    kind: "mark",
+    name: "flows end where the policy of any pod does not allow them",
+    file: "network/bridge/flows.ts",
+    find: "byAddress.get(flow[side].source)?.some(",
+    put: "decided.some(",
+    noticedBy: { file: many, title: ofOne },
+  },
+  {
+    kind: "bound",
+    name: "the links of all pods are looked at for each changed policy",
+    file: "network/bridge/open-host-network.ts",
+    find: "ports.some(({ alias }) => changed?.has(alias) !== false),",
+    put: "ports.some(({ alias }) => changed?.has(alias) !== null),",
+    noticedBy: { file: many, title: ofOne },
+  },
   {
     kind: "mark",
     name: "a policy looks at the wrong end of a flow",
