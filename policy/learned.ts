@@ -5,8 +5,10 @@ import { mostRules, mostValues } from "./read-policy.ts";
 
 /** What a pod used for a while. */
 export interface Used {
-  /** The pod's name. */
+  /** Name of the pod or container. */
   readonly pod: string;
+  /** Of a container's pod; absent for another one. */
+  readonly namespace?: string;
   /** Names that it resolved or that its connections said, with the addresses that it was given. */
   readonly names: ReadonlyMap<DomainName, ReadonlySet<Ip>>;
   /** Where it opened connections to; the protocol's number in the IP header, absent for ICMP. */
@@ -21,7 +23,7 @@ export interface Used {
 export interface LearnedPolicy {
   readonly document: {
     readonly name: string;
-    readonly applies_to: { readonly pods: readonly string[] };
+    readonly applies_to: { readonly namespace?: string; readonly pods: readonly string[] };
     readonly default: "deny";
     readonly rules: readonly Readonly<Record<string, unknown>>[];
   };
@@ -39,11 +41,17 @@ const namedPorts = [80, 443];
 /** Of a policy's name: a label of DNS. */
 const longestName = 63;
 
+/** (Names of containers have other characters than those of policies.) */
+const policyName = (pod: string): string =>
+  `learned-${pod.toLowerCase().replace(/[^a-z0-9-]/g, "-")}`
+    .slice(0, longestName)
+    .replace(/-+$/, "");
+
 /**
  * Makes a policy that allows what a pod used, and nothing else: names for connections whose name
  * decides, and addresses for all others. Pure.
  */
-export function learnedPolicy({ pod, names, flows }: Used): LearnedPolicy {
+export function learnedPolicy({ pod, namespace, names, flows }: Used): LearnedPolicy {
   const answered = new Set([...names.values()].flatMap((addresses) => [...addresses]));
   const byName = ({ address, port = 0 }: Used["flows"][number]): boolean =>
     names.size > 0 && (dnsPorts.has(port) || (namedPorts.includes(port) && answered.has(address)));
@@ -78,8 +86,8 @@ export function learnedPolicy({ pod, names, flows }: Used): LearnedPolicy {
   const values = (some: readonly object[]): number => JSON.stringify(some).length;
   return {
     document: {
-      name: `learned-${pod}`.slice(0, longestName).replace(/-+$/, ""),
-      applies_to: { pods: [pod] },
+      name: policyName(pod),
+      applies_to: { ...(namespace === undefined ? {} : { namespace }), pods: [pod] },
       default: "deny",
       rules,
     },

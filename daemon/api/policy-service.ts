@@ -9,6 +9,7 @@ import { type Flow, relayPorts } from "../../policy/decide.ts";
 import { canonicalName } from "../../policy/domain.ts";
 import { readDocument } from "../../policy/read-document.ts";
 import { serviceOf } from "../policies/service-of.ts";
+import { subjectOf } from "../policies/subjects.ts";
 import type { PolicyRow } from "../policies/store.ts";
 import type { Verdict } from "../policies/verdicts.ts";
 import { note, type ServiceParts } from "./context.ts";
@@ -55,10 +56,7 @@ export function policyService(parts: ServiceParts): ServiceImpl<typeof wire.Poli
     },
 
     explain({ pod, container, address, port, protocol, ingress }) {
-      const owner: FragmentKey =
-        container === ""
-          ? { kind: "pod", key: records.find(pod).id }
-          : { kind: "attachment", key: attachmentsOf(parts, pod, container)[0] };
+      const owner = ownerOf(parts, pod, container);
       const name = isIp(address) ? undefined : canonicalName(address);
       const flow =
         name?.includes(".") === true
@@ -67,11 +65,13 @@ export function policyService(parts: ServiceParts): ServiceImpl<typeof wire.Poli
       return policies.explain(owner, ingress ? "ingress" : "egress", flow);
     },
 
-    async *learn({ pod, forS }, context) {
-      const found = records.find(pod);
-      note(parts, context, `learn from pod ${found.name}`);
+    async *learn({ pod, container, forS }, context) {
+      const owner = ownerOf(parts, pod, container);
+      const { name, namespace, shown } = subjectOf(parts.db, owner) ?? gone(container || pod);
+      note(parts, context, `learn from ${printable(shown)}`);
       const forMs = forS === undefined ? undefined : forS * 1000;
-      for await (const { document, more } of parts.learning.learn(found, forMs, context.signal))
+      const from = { holder: owner.key, shown, name, namespace };
+      for await (const { document, more } of parts.learning.learn(from, forMs, context.signal))
         yield { document: document as unknown as JsonObject, more };
       context.signal.throwIfAborted();
     },
@@ -116,6 +116,18 @@ function namedService(
     "Names decide about connections that a pod opens to TCP ports 80 and 443 alone",
     { field: "address", hint: "Give the address instead of the name" },
   );
+}
+
+/** The pod, or the interface of the container that was attached first. */
+const ownerOf = (parts: ServiceParts, pod: string, container: string): FragmentKey =>
+  container === ""
+    ? { kind: "pod", key: parts.records.find(pod).id }
+    : { kind: "attachment", key: attachmentsOf(parts, pod, container)[0] };
+
+function gone(name: string): never {
+  throw new PodnetError("WRONG_STATE", `"${printable(name)}" is not attached any more`, {
+    hint: "See podnet cni list",
+  });
 }
 
 /**

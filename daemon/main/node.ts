@@ -214,7 +214,8 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     network,
     fragmentOf: (id) => {
       const row = records.get(id as PodId);
-      return row !== undefined && hasMachine(row) ? portsOf(row.plan, networks.list()) : undefined;
+      if (row === undefined) return attachments.hostParts().find(({ key }) => key === id);
+      return hasMachine(row) ? portsOf(row.plan, networks.list()) : undefined;
     },
     log: networkLog,
   });

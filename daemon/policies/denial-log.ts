@@ -13,11 +13,11 @@ import type { Verdicts } from "./verdicts.ts";
 export interface DenialLogParts extends Pick<DenialsParts, "decisionsOf"> {
   readonly read: typeof openNetfilterLog;
   readonly observe: Pick<HostObservations, "holderAt" | "namesOf">;
-  readonly verdicts: Pick<Verdicts, "add">;
+  readonly verdicts: Pick<Verdicts, "add" | "drop">;
   readonly log: Log;
 }
 
-/** Records that wait for the name of a link, beyond which they are dropped. */
+/** Records that wait for the name of a link; more are dropped, and readers get their number. */
 const mostWaiting = 1000;
 /** Links whose names are remembered. No later link has the index of an earlier one. */
 const mostLinks = 1000;
@@ -72,15 +72,16 @@ export class DenialLog implements AsyncDisposable {
   }
 
   #take(records: readonly LogRecord[]): void {
-    if (this.#waiting + records.length > mostWaiting) return;
-    this.#waiting += records.length;
+    const taken = records.slice(0, mostWaiting - this.#waiting);
+    if (taken.length < records.length) this.#parts.verdicts.drop(records.length - taken.length);
+    this.#waiting += taken.length;
     this.#turn = this.#turn.then(async () => {
       try {
-        for (const record of records) await this.#report(record);
+        for (const record of taken) await this.#report(record);
       } catch (thrown) {
         this.#parts.log.warn({ err: thrown }, "Failed to read a verdict of a policy");
       } finally {
-        this.#waiting -= records.length;
+        this.#waiting -= taken.length;
       }
     });
   }

@@ -10,14 +10,23 @@ import { learnedPolicy, type LearnedPolicy } from "../../policy/learned.ts";
 
 export interface LearningParts {
   readonly network: Pick<HostNetwork, "apply" | "observe">;
-  /** The part of the host of a pod that runs. */
-  readonly fragmentOf: (pod: string) => PluggedFragment | undefined;
+  /** The part of the host of a pod that runs, or of an attached container. */
+  readonly fragmentOf: (holder: string) => PluggedFragment | undefined;
   readonly log: Log;
 }
 
-/** The pod that is learned from. */
+/** A pod or container, as policies call it. */
+export interface LearnedFrom {
+  readonly holder: string;
+  /** For people. */
+  readonly shown: string;
+  readonly name: string;
+  readonly namespace?: string | undefined;
+}
+
+/** The one that is learned from. */
 interface Learner {
-  readonly pod: string;
+  readonly holder: string;
   readonly names: Map<DomainName, Set<Ip>>;
 }
 
@@ -29,9 +38,10 @@ const lookMs = 1000;
 const waitMs = 10_000;
 
 /**
- * Learns what a pod uses: connections are noted by the kernel, and names by the resolver and the
- * relay. One pod at a time, so that what one pod fills is its own. It ends with its caller; what a
- * podnetd that was killed left of it in the kernel is an orphan of the next start.
+ * Learns what a pod or container uses: connections are noted by the kernel, and names by the
+ * resolver and the relay. One of them at a time, so that what it fills is its own. Each look puts
+ * back what other programs took from the kernel's part. It ends with its caller; what a podnetd
+ * that was killed left of it in the kernel is an orphan of the next start.
  */
 export class Learning {
   readonly #parts: LearningParts;
@@ -42,49 +52,62 @@ export class Learning {
   }
 
   isLearning(holder: string): boolean {
-    return this.#now?.pod === holder;
+    return this.#now?.holder === holder;
   }
 
   /** A holder has resolved a name, or said it. */
   addName(holder: string, name: DomainName, addresses: readonly Ip[]): void {
-    const { pod, names = new Map<DomainName, Set<Ip>>() } = this.#now ?? {};
-    if (pod !== holder || (!names.has(name) && names.size >= mostNames)) return;
+    const { holder: own, names = new Map<DomainName, Set<Ip>>() } = this.#now ?? {};
+    if (own !== holder || (!names.has(name) && names.size >= mostNames)) return;
     const known = names.get(name) ?? new Set();
     names.set(name, known);
     for (const ip of addresses) if (known.size < mostAddresses) known.add(ip);
   }
 
   /**
-   * The policy that allows what a pod used so far, whenever it has used more, and once more at the
-   * end: when the time is over, or the pod does not run any more. Throws `LIMIT_REACHED` while
-   * another pod is learned from, `WRONG_STATE`, and what the host refuses.
+   * The policy that allows what a pod or container used so far: once its connections are noted,
+   * whenever it has used more, and at the end: when the time is over, or it does not run any more.
+   * Throws `LIMIT_REACHED` while another one is learned from, `WRONG_STATE`, and what the host
+   * refuses.
    */
   async *learn(
-    pod: { readonly id: string; readonly name: string },
+    of: LearnedFrom,
     forMs: number | undefined,
     signal: AbortSignal,
   ): AsyncGenerator<LearnedPolicy> {
     const { network, fragmentOf } = this.#parts;
     if (this.#now !== undefined)
-      throw new PodnetError("LIMIT_REACHED", "Another pod is learned from", {
+      throw new PodnetError("LIMIT_REACHED", "Another pod or container is learned from", {
         hint: "Wait until podnet policy learn has ended there",
       });
-    const learner: Learner = { pod: pod.id, names: new Map() };
-    this.#now = learner;
+    const { holder, name: pod, namespace } = of;
+    const names: Learner["names"] = new Map();
+    this.#now = { holder, names };
     const flows = new Map<string, Learned>();
+    const policy = (): LearnedPolicy =>
+      learnedPolicy({
+        pod,
+        ...(namespace === undefined ? {} : { namespace }),
+        names,
+        flows: [...flows.values()],
+      });
     const end = performance.now() + (forMs ?? Infinity);
     try {
-      await this.#set(running(fragmentOf, pod));
-      for (let last = ""; ; ) {
+      await this.#set(running(fragmentOf, of));
+      const nothing = policy();
+      yield nothing;
+      for (let last = JSON.stringify(nothing); ; ) {
         const leftMs = Math.max(0, end - performance.now());
         await delay(Math.min(lookMs, leftMs), undefined, { signal }).catch(() => {});
         if (signal.aborted) return;
         for (const flow of await network.observe.learned(AbortSignal.timeout(waitMs)))
           flows.set(JSON.stringify(flow), flow);
-        const { names } = learner;
-        const learned = learnedPolicy({ pod: pod.name, names, flows: [...flows.values()] });
+        const learned = policy();
         const text = JSON.stringify(learned);
-        const isOver = performance.now() >= end || fragmentOf(pod.id) === undefined;
+        const fragment = fragmentOf(holder);
+        const isOver = performance.now() >= end || fragment === undefined;
+        // With addresses that it has got meanwhile, too.
+        if (!isOver) await this.#set(fragment);
         if (text !== last || isOver) yield learned;
         if (isOver) return;
         last = text;
@@ -104,11 +127,11 @@ export class Learning {
 
 function running(
   fragmentOf: LearningParts["fragmentOf"],
-  { id, name }: { readonly id: string; readonly name: string },
+  { holder, shown }: LearnedFrom,
 ): PluggedFragment {
-  const fragment = fragmentOf(id);
+  const fragment = fragmentOf(holder);
   if (fragment !== undefined) return fragment;
-  throw new PodnetError("WRONG_STATE", `Pod "${name}" does not run`, {
+  throw new PodnetError("WRONG_STATE", `"${shown}" does not run`, {
     field: "pod",
     hint: "Start it: podnet start",
   });

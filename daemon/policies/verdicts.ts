@@ -22,7 +22,7 @@ export interface Verdict extends Denied {
   readonly owner: DenialOwner;
 }
 
-/** Of verdicts that a reader did not get: it read too slowly. */
+/** Of verdicts that a reader did not get: it read too slowly, or podnetd did. */
 export interface Lost {
   readonly lost: number;
 }
@@ -57,6 +57,7 @@ export class Verdicts {
   /** Rings from which on those are looked for whose holder has gone. */
   #most = usualRings;
   readonly #readers = new Set<(verdict: Verdict) => void>();
+  readonly #watches = new Set<(lost: number) => void>();
 
   constructor(parts: VerdictsParts) {
     this.#parts = parts;
@@ -71,6 +72,11 @@ export class Verdicts {
     const verdict = { ...denied, timeMs: clock.now(), owner };
     if (ring.last.push(verdict) > kept) ring.last.shift();
     for (const read of this.#readers) read(verdict);
+  }
+
+  /** So many were not read, of whichever holders: those who watch get the number. */
+  drop(count: number): void {
+    for (const lose of this.#watches) lose(count);
   }
 
   /** Calls back with each from now on, until it is disposed of. */
@@ -89,7 +95,7 @@ export class Verdicts {
 
   /**
    * The last ones of these holders, or of all, and those that follow until the signal aborts. What
-   * comes faster than it is read is dropped, and counted.
+   * comes faster than it is read is dropped, and counted, with all that podnetd itself dropped.
    */
   async *watch(
     holders: readonly string[] | undefined,
@@ -104,6 +110,11 @@ export class Verdicts {
       else lost++;
       wake();
     });
+    const lose = (count: number): void => {
+      lost += count;
+      wake();
+    };
+    this.#watches.add(lose);
     const stop = (): void => wake();
     signal.addEventListener("abort", stop, { once: true });
     try {
@@ -121,6 +132,7 @@ export class Verdicts {
         }
       }
     } finally {
+      this.#watches.delete(lose);
       signal.removeEventListener("abort", stop);
     }
   }

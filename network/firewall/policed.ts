@@ -173,7 +173,9 @@ export function policed({ driver, tables, memory, policyOf, relayPort }: Policin
       ...(await compareUnlearned(removed, signal)),
     ],
     compareLearning: (pod, signal) =>
-      pod === undefined ? compareUnlearned(() => true, signal) : learning.comparePod(pod, signal),
+      pod === undefined
+        ? compareUnlearned(() => true, signal)
+        : learning.comparePods([pod], signal),
     learned: async () => {
       const texts: (string | undefined)[] = [];
       for (const set of learnedSets) texts.push(await tables.learn.counted(set));

@@ -113,6 +113,54 @@ test.serial("a container reaches the names that its policy allows, and no others
   for (const container of [sandbox, free]) await cni.done({ command: "DEL", container });
 });
 
+const tables = (): Promise<string> => cni.rig.lab.host.run("nft", "list", "tables");
+
+test.serial("a policy learned from a container allows what it used, and no more", async (t) => {
+  const { client } = cni.rig;
+  const container = await attach("free");
+  const caller = new AbortController();
+  const policies = client.policies.learn({ container: container.name }, { signal: caller.signal });
+  const answers = policies[Symbol.asyncIterator]();
+  let learned = (await answers.next()).value?.document;
+  t.like(learned, { applies_to: { pods: [container.name] }, default: "deny", rules: [] });
+  t.regex(await tables(), /podnet_learn/);
+  t.is(await lookUp(container, api, 4), internet);
+  t.regex(await https(container, api, 4), /host=api\.example\.com/);
+  await container.run("ping", "-c", "1", "-W", "5", internet);
+  const rules = (): string => JSON.stringify(learned?.["rules"] ?? []);
+  while (!rules().includes(api) || !rules().includes("icmp"))
+    learned = (await answers.next()).value?.document;
+  t.notRegex(rules(), /other/);
+  caller.abort();
+  await t.throwsAsync(answers.next());
+  await until("the end of its table", async () => !(await tables()).includes("learn"));
+  const { policy } = await client.policies.apply({ document: learned ?? {} });
+  t.deepEqual(policy?.containers, [container.name]);
+  t.is(await lookUp(container, api, 4), internet);
+  t.regex(await https(container, api, 4), /host=api\.example\.com/);
+  await container.run("ping", "-c", "1", "-W", "5", internet);
+  t.is(await lookUp(container, other, 4), "EREFUSED");
+  await client.policies.delete({ name: policy?.name ?? "" });
+  await cni.done({ command: "DEL", container });
+});
+
+test.serial("learning from a container ends with podnetd, and leaves nothing", async (t) => {
+  const container = await attach("free");
+  const { client } = cni.rig;
+  const answers = client.policies.learn({ container: container.name })[Symbol.asyncIterator]();
+  await answers.next();
+  t.regex(await tables(), /podnet_learn/);
+  await Promise.all([
+    cni.rig.restart("kill"),
+    t.throwsAsync(async () => {
+      while ((await answers.next()).done !== true);
+    }),
+  ]);
+  t.notRegex(await tables(), /podnet_learn/);
+  t.is(await lookUp(container, api, 4), internet);
+  await cni.done({ command: "DEL", container });
+});
+
 test.serial(
   "with its policy a container's names open, as the plan of the delete says",
   async (t) => {

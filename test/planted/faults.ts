@@ -29,6 +29,7 @@ import { peersFaults } from "./faults/peers.ts";
 import { policyFaults } from "./faults/policy.ts";
 import { policyEffectsFaults } from "./faults/policy-effects.ts";
 import { portsFaults } from "./faults/ports.ts";
+import { learningFaults } from "./faults/learning.ts";
 import { inlineRulesFaults } from "./faults/inline-rules.ts";
 import { podPoliciesFaults } from "./faults/pod-policies.ts";
 import { podsFaults } from "./faults/pods.ts";
@@ -51,6 +52,7 @@ export const faults: readonly Fault[] = [
   ...liveTraceFaults,
   ...verifyGuardFaults,
   ...policyEffectsFaults,
+  ...learningFaults,
   ...inlineRulesFaults,
   ...podPoliciesFaults,
   ...podsFaults,

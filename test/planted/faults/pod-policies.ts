@@ -8,7 +8,6 @@ const rules = "the kernel decides about a pod's flows as the policy does, at onc
 const denials = "test/kernel/policy-denials.test.ts";
 const log = "test/kernel/denial-log.test.ts";
 const verdicts = "test/unit/daemon/policies/verdicts.test.ts";
-const learn = "test/kernel/policy-learn.test.ts";
 const onBridge = "test/kernel/policy-on-bridge.test.ts";
 const repaired = "what others take from a policy's chain is put back, and flows stay closed";
 
@@ -254,6 +253,17 @@ export const podPoliciesFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "record",
+    name: "verdicts that podnetd does not read are dropped without a word",
+    file: "daemon/policies/denial-log.ts",
+    find: "this.#parts.verdicts.drop(records.length - taken.length);",
+    put: "this.#parts.verdicts.drop(0 * taken.length);",
+    noticedBy: {
+      file: "test/unit/daemon/policies/denial-log.test.ts",
+      title: "what podnetd is too slow to read is dropped, and its number shown",
+    },
+  },
+  {
     kind: "bound",
     name: "the file of denials grows without a bound",
     file: "daemon/policies/audit-log.ts",
@@ -285,39 +295,6 @@ export const podPoliciesFaults: readonly Fault[] = [
       file: kernel,
       title:
         "a port of a pod that comes, is looked at or goes leaves the policies of its other ports",
-    },
-  },
-  {
-    kind: "release",
-    name: "what notes connections stays when whoever learns has gone",
-    file: "daemon/policies/learning.ts",
-    find: "await this.#set(undefined).catch((err: unknown) =>",
-    put: "await Promise.resolve().catch((err: unknown) =>",
-    noticedBy: {
-      file: learn,
-      title: "learning ends with its time, its pod and its caller; one pod at a time",
-    },
-  },
-  {
-    kind: "release",
-    name: "what a killed learner left stays after the next start",
-    file: "network/bridge/removal.ts",
-    find: "return [links, rules, learning, view.formerRules];",
-    put: "void learning;\n  return [links, rules, view.formerRules];",
-    noticedBy: {
-      file: learn,
-      title: "what a podnetd that was killed left is an orphan at the next start",
-    },
-  },
-  {
-    kind: "mark",
-    name: "whoever resolves a name is learned from",
-    file: "daemon/policies/learning.ts",
-    find: "if (pod !== holder ||",
-    put: "if (pod === undefined ||",
-    noticedBy: {
-      file: learn,
-      title: "a policy has what its pod used, and nothing of others (nftables)",
     },
   },
 ];

@@ -4,6 +4,7 @@ import {
   PolicyService,
   type TailPolicyRequest,
 } from "../../../api/gen/podnet/v1/policy_service_pb.ts";
+import { PodnetError } from "../../../core/errors.ts";
 import { addService } from "../../../api/service.ts";
 import { serve } from "../api/fixtures/server.ts";
 import { podnet } from "./fixtures/io.ts";
@@ -22,6 +23,7 @@ const server = await serve((router) =>
       learning.push(request);
       await Promise.resolve();
       yield { document: { name: "learned-web", rules: [] } };
+      if (request.pod === "lost") throw new PodnetError("CANCELLED", "podnetd ends");
       yield { document: { name: "learned-web", rules: [{ name: "icmp" }] }, more: true };
     },
     async *tail(request) {
@@ -76,8 +78,15 @@ test.serial("learn prints the last policy, as a file that apply takes", async (t
   const { code, out, err } = await podnet(["policy", "learn", "web", "--for", "1500ms"], here);
   t.is(code, 0);
   t.is(out, "name: learned-web\nrules:\n  - name: icmp\n");
-  t.regex(err, /more than a policy can have/);
-  t.like(learning.at(-1), { pod: "web", forS: 2 });
-  await podnet(["policy", "learn", "web"], here);
-  t.is(learning.at(-1)?.forS, undefined);
+  t.regex(err, /^Learning what web uses, for 2 s\n.*more than a policy can have\n$/);
+  t.like(learning.at(-1), { pod: "web", container: "", forS: 2 });
+  await podnet(["policy", "learn", "--container", "ci/web"], here);
+  t.like(learning.at(-1), { pod: "", container: "ci/web", forS: undefined });
+});
+
+test.serial("learn prints what there is when podnetd goes, and fails", async (t) => {
+  const { code, out, err } = await podnet(["policy", "learn", "lost"], here);
+  t.not(code, 0);
+  t.is(out, "name: learned-web\nrules: []\n");
+  t.regex(err, /UNAVAILABLE|CANCELLED|ends/);
 });

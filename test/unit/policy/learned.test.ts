@@ -28,6 +28,13 @@ const used: Used = {
   ],
 };
 
+test("a policy of a container chooses it by its names, which may be no name of a policy", (t) => {
+  const none = { names: new Map(), flows: [] };
+  const { document } = learnedPolicy({ pod: "Web_1.x", namespace: "ci", ...none });
+  t.like(document, { name: "learned-web-1-x", applies_to: { namespace: "ci", pods: ["Web_1.x"] } });
+  t.is(readDocument(document).name, document.name);
+});
+
 test("a policy has names for what names decide, and addresses for all else", (t) => {
   const { document, more } = learnedPolicy(used);
   t.false(more);
