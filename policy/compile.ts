@@ -149,6 +149,13 @@ const floor = (rule: string, reason: string, verdict: Action): Omit<Entry, "to" 
   verdict,
 });
 
+/** What closes encrypted DNS where names decide. */
+export const encryptedDnsFloor = floor(
+  "encrypted-dns",
+  "encrypted DNS hides names from the policy",
+  "deny",
+);
+
 function egressFloor({ host, hostServices, cloudMetadata }: Surroundings): readonly Entry[] {
   const own = { ranges: merged(host.map(single)), domains: [] };
   const metadata = merged([metadata4, ...metadata6].map((cidr) => parseIpRange(parseCidr(cidr))));
@@ -199,7 +206,7 @@ function resolverOnly(policies: readonly Policy[]): readonly Entry[] {
       services: at(plainDns),
     },
     {
-      ...floor("encrypted-dns", "encrypted DNS hides names from the policy", "deny"),
+      ...encryptedDnsFloor,
       services: at(encryptedDns),
     },
   ];

@@ -27,7 +27,8 @@ test.serial.before(async () => {
   for (const address of [internet, unnamed])
     served.adopt(await site(machine, rig.directory, address), ended);
   const program = path.join(import.meta.dirname, "../lab/name-server.ts");
-  const names = [`${api}=${internet}`, `${other}=${internet}`, "in.cdn.example.com=10.9.9.9"];
+  const outside = [api, other, "dns.google", "about.google"].map((name) => `${name}=${internet}`);
+  const names = [...outside, "in.cdn.example.com=10.9.9.9"];
   const server = machine.spawn([process.execPath, program, internet, ...names]);
   served.adopt<ChildProcess>(server, ended);
   await until("a name server", async () =>
@@ -124,6 +125,20 @@ test.serial("without a policy a pod reaches every name, and there is no relay", 
   t.is(await tls("sandbox", other), "16");
   t.is(await tls("sandbox", api, unnamed), "16");
   t.deepEqual(relays(), []);
+});
+
+test.serial("a pattern opens no known server of DNS over HTTPS", async (t) => {
+  const pattern = { name: "pattern", action: "allow", domains: ["*.google"] };
+  await apply(sandbox([pattern]));
+  const resolved = new RegExp(internet.replaceAll(".", "\\."));
+  t.regex(await lookUp("sandbox", "about.google"), resolved);
+  t.regex(await lookUp("sandbox", "dns.google"), /REFUSED/i);
+  t.is(await tls("sandbox", "dns.google"), "15", "nor is it reached by its address");
+  t.regex(await lookUp("free", "dns.google"), resolved);
+  t.is(await tls("free", "dns.google"), "16");
+  await apply(sandbox([{ ...pattern, domains: ["dns.google"] }]));
+  t.regex(await lookUp("sandbox", "dns.google"), resolved);
+  t.is(await tls("sandbox", "dns.google"), "16", "a rule with the very name does");
 });
 
 test.serial("a pod reaches the names that its policy allows, and no others", async (t) => {

@@ -48,6 +48,24 @@ test("a pod asks for names to which some connection may be allowed, and for no o
   );
 });
 
+test("a known server of DNS over HTTPS needs a rule that has its very name", (t) => {
+  const open = list({ default: "allow", rules: [{ ...api, action: "deny" }] });
+  const wild = list({ rules: [{ name: "w", action: "allow", domains: ["*.google", "*.eu"] }] });
+  const hidden = "deny podnet/encrypted-dns";
+  for (const name of ["dns.google", "DNS.Google.", "a1b2c3.dns.nextdns.io"])
+    t.is(asks(open, name), hidden, name);
+  t.is(asks(open, "use-application-dns.net"), hidden, "Firefox asks whether it may use one");
+  t.is(asks(wild, "dns.google"), hidden);
+  t.is(asks(wild, "dns0.eu"), hidden);
+  t.is(asks(wild, "about.google"), "allow p/w");
+  t.is(asks(open, "notdns.google"), "allow p/default");
+  const named = { name: "doh", action: "allow", domains: ["dns.google"] };
+  t.is(asks(list({ rules: [named] }), "dns.google"), "allow p/doh");
+  t.is(asks(list({ rules: [{ ...named, action: "deny" }] }), "dns.google"), "deny p/doh");
+  // Where no rule has domains, names are not looked at.
+  t.is(asks(list({ default: "allow", rules: [] }), "dns.google"), "allow p/default");
+});
+
 test("a refusal says REFUSED and Blocked with its words, to clients that speak EDNS", (t) => {
   for (const edns of [true, false]) {
     const asked = query("secret.attacker.test", "A", edns);
