@@ -171,7 +171,7 @@ export const promisedFaults: readonly Fault[] = [
     kind: "record",
     name: "what is known of peers is forgotten with the boot",
     file: "daemon/overlays/overlay-host.ts",
-    find: "if (recalled !== undefined) this.#kernel.recall(recalled);",
+    find: "if (recalled !== undefined) this.#parts.kernel.recall(recalled);",
     put: "",
     noticedBy: {
       file: "test/overlay/daemon-rebooted.test.ts",

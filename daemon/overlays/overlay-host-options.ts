@@ -12,7 +12,7 @@ import type { OverlayConfig as OverlaySettings } from "../config/overlay.ts";
 import type { Networks } from "../networks/networks.ts";
 import type { Database } from "../store/database.ts";
 
-export interface OverlayHostParts {
+export interface OverlayHostOptions {
   readonly name: string;
   /** The prefix of its keys. */
   readonly prefix: Prefix;
