@@ -1,4 +1,5 @@
 import test from "ava";
+import { KeyedLock } from "../../daemon/reconcile/keyed-lock.ts";
 import { drawFaults } from "./draw.ts";
 import { faults } from "./faults.ts";
 import { Tree, type Unharmed } from "./tree.ts";
@@ -14,6 +15,9 @@ const trees: Tree[] = [];
 /** Trees in which nothing is planted now, and who waits for one. */
 const free: Tree[] = [];
 const waiting: ((tree: Tree) => void)[] = [];
+
+/** Tests of one file make things of one name: they run one after the other. */
+const files = new KeyedLock<string>();
 
 async function inSomeTree<T>(body: (tree: Tree) => Promise<T>): Promise<T> {
   const tree = free.pop() ?? (await new Promise<Tree>((resolve) => waiting.push(resolve)));
@@ -55,9 +59,9 @@ for (const fault of drawn) {
   // Slow ones boot machines or build: one after the other.
   const each = fault.slow === true ? test.serial : test;
   each(`noticed (${fault.kind}): ${fault.name}`, async (t) => {
-    await inSomeTree(async (tree) => {
+    const { file, title } = fault.noticedBy;
+    const judge = async (tree: Tree): Promise<void> => {
       t.timeout(500_000);
-      const { file, title } = fault.noticedBy;
       const without = await unharmedRun(tree, file);
       t.false(
         without.failing.includes(title),
@@ -65,6 +69,7 @@ for (const fault of drawn) {
       );
       const { failed, output } = await tree.run(fault);
       t.true(failed, `${fault.file}: not noticed (PODNET_SEED=${seed}):\n${output}`);
-    });
+    };
+    await files.run(file, () => inSomeTree(judge));
   });
 }
