@@ -217,7 +217,7 @@ export class Actions {
     if (operation === "flush" && kernel.nftables.names.includes("bridge podnet"))
       kernel.nftables.disturb("delete table bridge podnet");
     if (operation === "rule" && kernel.nftables.names.includes("inet podnet_guard"))
-      kernel.nftables.disturb("flush chain inet podnet_guard outside");
+      kernel.nftables.disturb("flush chain inet podnet_guard metadata");
     if (operation === "rule" && kernel.nftables.exists)
       kernel.nftables.disturb("add rule inet podnet forward accept");
     if (operation === "policy") this.#spoilPolicies();
