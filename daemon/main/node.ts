@@ -210,15 +210,17 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   await attachments.recover(bootBefore === bootId);
   await sweep(network, records, db);
   const denials = new Denials({ observe: network.observe, decisionsOf });
-  const learning = new Learning({
-    network,
-    fragmentOf: (id) => {
-      const row = records.get(id as PodId);
-      if (row === undefined) return attachments.hostParts().find(({ key }) => key === id);
-      return hasMachine(row) ? portsOf(row.plan, networks.list()) : undefined;
-    },
-    log: networkLog,
-  });
+  const learning = opened.use(
+    new Learning({
+      network,
+      fragmentOf: (id) => {
+        const row = records.get(id as PodId);
+        if (row === undefined) return attachments.hostParts().find(({ key }) => key === id);
+        return hasMachine(row) ? portsOf(row.plan, networks.list()) : undefined;
+      },
+      log: networkLog,
+    }),
+  );
   const verdicts = new Verdicts({ clock, ownerOf: (holder) => denialOwner(db, holder) });
   const policies: Policies = opened.use(
     new Policies({

@@ -7,6 +7,7 @@ import type { Learned } from "../../network/firewall/nftables/learn-table.ts";
 import type { PluggedFragment } from "../../network/model/desired.ts";
 import type { DomainName } from "../../policy/domain.ts";
 import { learnedPolicy, type LearnedPolicy } from "../../policy/learned.ts";
+import { WorkQueue } from "../reconcile/work-queue.ts";
 
 export interface LearningParts {
   readonly network: Pick<HostNetwork, "apply" | "observe">;
@@ -43,12 +44,21 @@ const waitMs = 10_000;
  * back what other programs took from the kernel's part. It ends with its caller; what a podnetd
  * that was killed left of it in the kernel is an orphan of the next start.
  */
-export class Learning {
+export class Learning implements AsyncDisposable {
   readonly #parts: LearningParts;
+  readonly #queue: WorkQueue<"end">;
   #now: Learner | undefined;
 
   constructor(parts: LearningParts) {
     this.#parts = parts;
+    const { log } = parts;
+    this.#queue = new WorkQueue({
+      name: "policies",
+      backoff: { firstMs: 1000, longestMs: 30_000 },
+      onDegraded: (_, { error }) =>
+        log.warn({ err: error }, "Failed to remove what notes a pod's connections; retrying"),
+      onRecovered: () => log.info({}, "What noted a pod's connections is removed"),
+    });
   }
 
   isLearning(holder: string): boolean {
@@ -114,10 +124,17 @@ export class Learning {
       }
     } finally {
       this.#now = undefined;
-      await this.#set(undefined).catch((err: unknown) =>
-        this.#parts.log.warn({ err }, "Failed to remove what notes a pod's connections"),
-      );
+      await this.#queue.run("end", () => this.#end()).catch(() => {});
     }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#queue[Symbol.asyncDispose]();
+  }
+
+  /** Unless another one is learned from by now: its table is this one. */
+  async #end(): Promise<void> {
+    if (this.#now === undefined) await this.#set(undefined);
   }
 
   async #set(pod: PluggedFragment | undefined): Promise<void> {

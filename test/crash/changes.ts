@@ -7,6 +7,7 @@ import { type AttachedChange, attachedChanges } from "./attached.ts";
 import type { Worker } from "./worker.ts";
 import { type MixedChange, mixedChanges, mixedWhole } from "./mixed.ts";
 import { create, subject } from "./pods.ts";
+import { type AuditChange, auditChanges } from "./audit.ts";
 import { type PolicedChange, policedChanges } from "./policed.ts";
 
 /** What is changed of a node or of a pod that runs. */
@@ -26,6 +27,7 @@ export type Change =
   | MixedChange
   | DiskChange
   | PolicedChange
+  | AuditChange
   | AgentlessChange
   | AttachedChange;
 
@@ -145,6 +147,7 @@ export const changes: Readonly<Record<Change, Acts>> = {
   ...mixedChanges,
   ...diskChanges,
   ...policedChanges,
+  ...auditChanges,
   ...agentlessChanges,
   ...attachedChanges,
 };
@@ -193,6 +196,8 @@ export const whole: Readonly<Record<Change, readonly string[]>> = {
   "names-apply": [plainPod],
   "names-delete": [plainPod],
   "rules-apply": [plainPod],
+  "policy-log": [plainPod],
+  learn: [plainPod],
   "agentless-create": [plainPod],
   "agentless-add": two,
   "agentless-stop": [plainPod],

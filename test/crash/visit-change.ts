@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type Pod, PodState as State } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
+import { learned, unreadable } from "./audit.ts";
 import { type Change, changes, extra, networkText, podText, whole } from "./changes.ts";
 import { recorded, unhealthy } from "./inspect.ts";
 import type { Worker } from "./worker.ts";
@@ -53,6 +54,7 @@ export async function looked(
   const pods = await converged(worker);
   // (A pod is not as verified before its policy is in force again.)
   if (change in policedChanges) await differences(worker, change);
+  if (change === "learn") await learned(worker);
   for (const found of pods) {
     // What could not be taken back says so, and is taken back when it is asked for again, below.
     if (change === "detach" && found.state === State.FAILED) continue;
@@ -78,7 +80,7 @@ export async function looked(
   await remove(worker, subject);
   await worker.client.networks.delete({ name: extra });
   await worker.client.policies.delete({ name: policy });
-  problems.push(...(await worker.amiss(false)));
+  problems.push(...(await worker.amiss(false)), ...unreadable(worker));
   const left = await worker.changes(baselines.withBystander, recorded(pods));
   problems.push(...left.filter((line) => !tables.test(line)));
   return problems.map((problem) => `${when}: ${problem}`);

@@ -18,6 +18,7 @@ import { connectPodnet, type Podnet } from "../../api/client.ts";
 import { takeHostInventory, takeInventory } from "../lab/inventory.ts";
 import { type Lab, openLab } from "../lab/lab.ts";
 import { difference } from "../lab/network.ts";
+import { auditConfig } from "./audit.ts";
 import { makeOthers } from "./mixed.ts";
 import { type OthersMachine, startOthersMachine } from "./others-machine.ts";
 
@@ -79,7 +80,7 @@ export async function openWorker(name: string, config: string): Promise<Worker> 
   const configFile = path.join(directory, "config.toml");
   writeFileSync(
     configFile,
-    `state_dir = "${directory}/state"\nrun_dir = "${directory}/run"\nsocket = "${socket}"\n${config}`,
+    `state_dir = "${directory}/state"\nrun_dir = "${directory}/run"\nsocket = "${socket}"\n${auditConfig(directory)}${config}`,
   );
   let child: ChildProcess | undefined;
   let end: Promise<string> = Promise.resolve("never started");

@@ -8,8 +8,8 @@ export const learningFaults: readonly Fault[] = [
     kind: "release",
     name: "what notes connections stays when whoever learns has gone",
     file: "daemon/policies/learning.ts",
-    find: "await this.#set(undefined).catch((err: unknown) =>",
-    put: "await Promise.resolve().catch((err: unknown) =>",
+    find: 'await this.#queue.run("end", () => this.#end()).catch(() => {});',
+    put: "",
     noticedBy: {
       file: learn,
       title: "learning ends with its time, its pod and its caller; one pod at a time",
