@@ -4,6 +4,7 @@ import { PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { InterfaceChange } from "../../../api/validate/interface-change.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { openTapOf } from "../lifecycle/actions.ts";
+import type { Host } from "../lifecycle/host.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { isOfLoopback } from "./kinds/loopback.ts";
 import { answerOtherwise } from "./answer-guest.ts";
@@ -14,7 +15,13 @@ import { leaving, withoutLeft } from "../plan/plan-change.ts";
 import { ensureRulesSince } from "../lifecycle/publish.ts";
 import { portAlone, portsOf } from "./pod-ports.ts";
 import { asksAlike } from "../guest/guest-config.ts";
-import { inPlaceOf, type InterfacePlan, type PodPlan, withNic } from "../store/pod-plan.ts";
+import {
+  inPlaceOf,
+  type InterfacePlan,
+  type PodPlan,
+  staying,
+  withNic,
+} from "../store/pod-plan.ts";
 import { runFlow, type StepRun } from "../lifecycle/run-steps.ts";
 import { type Flow, plugSteps } from "../plan/steps.ts";
 import type { Supervision } from "../lifecycle/supervision.ts";
@@ -60,10 +67,29 @@ export async function changeInterfaces(
  * failure is retried.
  */
 async function sourcesGone(live: LivePod, row: PodRow, watch: Supervision): Promise<void> {
-  const complete = (): Promise<void> => ensureRulesSince(live, row.plan, watch);
+  const complete = async (): Promise<void> => {
+    await ensureRulesSince(live, row.plan, watch);
+    await fixEjected(live, watch.host);
+  };
   await complete().catch((thrown: unknown) => {
     keepTrying(row, "addresses it had on lo are still let through", thrown, watch, complete);
   });
+}
+
+/** A NIC that the guest has ejected keeps its rules, which name the pod's other addresses, too. */
+async function fixEjected(live: LivePod, { network, networks }: Host): Promise<void> {
+  const fragment = portsOf(live.plan, networks.list());
+  const ejected = withNic(staying(live.plan.interfaces)).filter(
+    ({ position }) => !live.plugged.has(position),
+  );
+  const ports = fragment.ports.filter(({ tap }) => ejected.some(({ nic }) => nic.tap === tap));
+  if (ports.length === 0) return;
+  const inspections = await network.inspectRules(
+    () => [{ ...fragment, ports }],
+    () => true,
+    AbortSignal.timeout(changeMs),
+  );
+  for (const { error } of inspections.values()) if (error !== undefined) throw error;
 }
 
 function requireAgent(live: LivePod, { name, plan }: PodRow, change: InterfaceChange): void {

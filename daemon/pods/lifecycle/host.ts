@@ -14,7 +14,7 @@ import type { PodPlan } from "../store/pod-plan.ts";
 import type { Sandboxes } from "../interfaces/sandboxes.ts";
 
 /** The host's network, as far as pods need it. */
-type PodNetwork = Pick<HostNetwork, "apply" | "remove" | "observe">;
+type PodNetwork = Pick<HostNetwork, "apply" | "inspectRules" | "remove" | "observe">;
 
 /** The parts of the host that a pod's steps act on. */
 export interface Host {
