@@ -172,6 +172,9 @@ async function undoAdd(
   if (row?.before === undefined) return;
   const { before } = row;
   const { plan, spec } = leaving(row, made);
+  // A policy that is written meanwhile would count its port as the pod's.
+  const begun = `interface ${made.guestName} is being removed again`;
+  records.replan(live, { plan, spec, text: begun, reverting: true });
   const { dns = plan.dns } = before.plan;
   const without = { plan: dns === undefined ? plan : { ...plan, dns }, spec };
   const gone = (await takeBack(live, made, watch.host)) === "gone";
@@ -238,6 +241,12 @@ async function finish(live: LivePod, watch: Supervision): Promise<void> {
   if (before !== undefined) {
     const known = new Set(before.plan.interfaces.map(({ position }) => position));
     const added = row.plan.interfaces.filter(({ position }) => !known.has(position));
+    if (added.length > 0) {
+      // A policy that is written meanwhile would count their ports as the pod's.
+      const without = added.reduce<PodContents>(leaving, row);
+      const text = "a change that was cut short is being undone";
+      records.replan(live, { ...without, text, reverting: true });
+    }
     let now: PodContents = { ...before, plan: inPlaceOf(before.plan, row.plan) };
     for (const each of added) {
       const left = await takeBack(live, each, watch.host);
