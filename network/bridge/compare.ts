@@ -8,6 +8,7 @@ import {
   type PluggedFragment,
 } from "../model/desired.ts";
 import type { PolicedDriver, PolicyOf } from "../firewall/policed.ts";
+import { comparePoliced } from "./compare-policed.ts";
 import { diffBridgeFilter, withBridgeFilter } from "./bridge-filter.ts";
 import { bridgeSettings, diffNetwork, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
 import { diffPod } from "./diff-pod.ts";
@@ -56,8 +57,7 @@ export function compareRules(view: View, fragment: PluggedFragment): Comparison 
     const observed = await observePod(view.netlink, fragment);
     const passes = (family: Family): boolean | undefined => bridgeNf(view.sysctl, family);
     return [
-      ...(await view.firewall.comparePolicies([fragment], signal)),
-      ...(await view.firewall.comparePorts([fragment], signal)),
+      ...(await comparePoliced(view.firewall, [fragment], signal)),
       ...diffHairpin(portsOnBridges(fragment, observed), observed, passes),
       ...(await compareOwnRules(view, fragment, signal)),
     ];
@@ -158,8 +158,7 @@ async function comparePod(
   // Policy and guard before links: they decide about the first frame of a port that joins its
   // bridge. Links before rules, so that a published port leads to a pod that can answer.
   return [
-    ...(await view.firewall.comparePolicies([fragment], signal)),
-    ...(await view.firewall.comparePorts([fragment], signal)),
+    ...(await comparePoliced(view.firewall, [fragment], signal)),
     ...(await comparePorts(view, fragment)),
     ...(await compareOwnRules(view, fragment, signal)),
   ];

@@ -3,6 +3,7 @@ import { commentOf } from "../firewall/iptables/rule.ts";
 import { splitWords } from "../firewall/iptables/save-format.ts";
 import { applyAll } from "./apply.ts";
 import type { Change } from "../model/change.ts";
+import { comparePoliced } from "./compare-policed.ts";
 import { compareHairpins, compareRules, type View } from "./compare.ts";
 import type { PluggedFragment } from "../model/desired.ts";
 import { type Deviation, deviations } from "../model/deviation.ts";
@@ -132,8 +133,7 @@ async function compareTogether(
 ): Promise<Change[]> {
   const ruled = some.filter(({ published }) => published !== undefined);
   return [
-    ...(await firewall.comparePolicies(some, signal)),
-    ...(await firewall.comparePorts(some, signal)),
+    ...(await comparePoliced(firewall, some, signal)),
     ...(ruled.length === 0 ? [] : await firewall.comparePods(ruled, signal)),
   ];
 }

@@ -65,6 +65,18 @@ export const podPoliciesFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "access",
+    name: "an address that a pod gives up passes without a policy for a moment",
+    file: "network/bridge/compare-policed.ts",
+    find: "if (after.remove.length === 0) return",
+    put: "if (after.remove.length >= 0) return",
+    noticedBy: {
+      file: "test/unit/network/bridge/compare-policed.test.ts",
+      title:
+        "a policy gains a port's new address before the guard does, and loses the old one after it",
+    },
+  },
+  {
     kind: "repair",
     name: "a damaged table of policies stays when no pod has one",
     file: "network/firewall/nftables/driver.ts",
