@@ -31,7 +31,6 @@ const meanings: Readonly<Record<string, Meanings>> = {
     [/@dns[46]/, "names"],
     [/echo-request|icmpv6/, "ping"],
     [/^ct /, "answers"],
-    [/daddr .* reject/, "cloud-metadata"],
     [/@refused|reject|drop/, "host"],
     [/./, "guard of the host"],
   ],
@@ -96,20 +95,33 @@ export function standsFor(
   if (chain !== "") return entryOf(chain, Number(place)) ?? "policy";
   if (table === bridgeGuard.name) return guardOf(rule);
   const own = meanings[table];
-  return own === undefined ? "" : meaningIn(own, modelText(table, comment) ?? text);
+  if (own === undefined) return "";
+  const stands = placeIn(comment);
+  const means = meaningIn(own, modelText(table, stands) ?? text);
+  // The guard of the host refuses in two chains by rules of one text.
+  return means === "host" && stands?.chain === "metadata" ? "cloud-metadata" : means;
 }
 
 const meaningIn = (all: Meanings, text: string): string =>
   all.find(([does]) => does.test(text))?.[1] ?? "";
 
-/** The rule as podnet wrote it. Undefined for one of another version of podnet. */
-function modelText(table: string, comment: string): string | undefined {
-  const [, chain = "", place = ""] = /:([a-z0-9_]+):(\d{1,3})$/.exec(comment) ?? [];
-  return modelOf(table).chains[chain]?.rules[Number(place)];
+interface Place {
+  readonly chain: string;
+  readonly rule: number;
 }
 
+/** Where a rule of ours stands, as its comment says. */
+function placeIn(comment: string): Place | undefined {
+  const [, chain = "", rule] = /:([a-z0-9_]+):(\d{1,3})$/.exec(comment) ?? [];
+  return rule === undefined ? undefined : { chain, rule: Number(rule) };
+}
+
+/** The rule as podnet wrote it. Undefined for one of another version of podnet. */
+const modelText = (table: string, place: Place | undefined): string | undefined =>
+  place && modelOf(table).chains[place.chain]?.rules[place.rule];
+
 function guardOf({ table, comment = "", text, mark = 0 }: MatchedRule): string {
-  const written = modelText(table, comment) ?? text;
+  const written = modelText(table, placeIn(comment)) ?? text;
   const [, number] = /mark set (\d+) goto dropped/.exec(written) ?? [];
   const isDropped = comment.includes(":dropped:");
   const kind = dropKindOf(number === undefined ? (isDropped ? mark : 0) : Number(number));

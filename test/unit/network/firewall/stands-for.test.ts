@@ -5,6 +5,7 @@ import {
   type TableModel,
 } from "../../../../network/firewall/nftables/base.ts";
 import { guardTables } from "../../../../network/firewall/nftables/guard-tables.ts";
+import { hostGuard } from "../../../../network/firewall/nftables/host-guard.ts";
 import { policedPortsTable } from "../../../../network/firewall/nftables/policed-ports.ts";
 import { policyTable } from "../../../../network/firewall/nftables/policy-table.ts";
 import { bridgeGuard } from "../../../../network/firewall/nftables/port-guard.ts";
@@ -31,6 +32,16 @@ test("every rule of podnet's tables stands for something, and every kind of the 
   const comment = ruleComments("dropped", bridgeGuard)[1] ?? "";
   const dropped = { table: bridgeGuard.name, comment, text: "drop" };
   t.is(standsFor({ ...dropped, mark: 6 }, entryOf), "guard: ipv6");
+});
+
+test("the guard of the host refuses the host in one chain, and the cloud's metadata in another", (t) => {
+  const refusing = (chain: string): (string | undefined)[] =>
+    ruleComments(chain, hostGuard).map((comment) =>
+      standsFor({ table: hostGuard.name, comment, text: "reject" }, entryOf),
+    );
+  t.is(refusing("host").at(-1), "host");
+  t.is(refusing("metadata").at(-1), "cloud-metadata");
+  t.is(refusing("metadata").at(-2), "answers");
 });
 
 test("a rule is podnet's by its comment, in a table of podnet's", (t) => {
