@@ -31,10 +31,11 @@ export interface Rig extends AsyncDisposable {
 export type Starting = (host: Machine) => Machine;
 
 /**
- * What goes by itself, and counts as left only if it stays. podnetd reads a process's `stat` at any
- * time: an inventory may meet the open file.
+ * What goes by itself, and counts as left only if it stays. podnetd reads a process's `stat` and
+ * the kernel's settings at any time: an inventory may meet the open file.
  */
-const passing = /^[-+] (?:open (?:socket|pipe|\/proc\/\d+\/stat)|process \(zombie\))$/;
+const passing =
+  /^[-+] (?:open (?:socket|pipe|\/proc\/(?:\d+\/stat|sys\/[\w./]+))|process \(zombie\))$/;
 
 let opened = 0;
 
