@@ -28,7 +28,7 @@ export interface NetworkSpec {
   readonly admit?: readonly Cidr[];
   /** What pods reach on the host beyond what podnet serves there; absent: nothing. */
   readonly hostAccess?: HostAccess;
-  /** Connections of each interface at most, 0 is no limit; absent: `usualShare`. */
+  /** Connections of each pod at most, 0 is no limit; absent: `usualShare`. */
   readonly connections?: number;
   /** Of each interface that does not say otherwise; absent: unlimited. */
   readonly limits?: RateLimits;

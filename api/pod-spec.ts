@@ -70,7 +70,7 @@ export interface BootSpec {
     readonly maxMib?: number;
   }[];
   /** Undefined leaves it to the node. */
-  readonly factory?: "cold" | "template";
+  readonly factory?: "cold" | "template" | "pool";
   /**
    * Who configures the guest from within; undefined: podnet's agent, or a hyperstart that says so
    * itself.

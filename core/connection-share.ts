@@ -1,8 +1,8 @@
 import { PodnetError } from "./errors.ts";
 
 /**
- * The connections that each port of a pod may keep tracked on the host: the limits there are. Each
- * has rules of its own in the kernel, which takes longer to count the more there are.
+ * The connections that each pod may keep tracked on the host: the limits there are. Each has rules
+ * of its own in the kernel, which takes longer to count the more there are.
  */
 export const connectionShares = [512, 2048, 8192, 32768] as const;
 type ConnectionShare = (typeof connectionShares)[number];

@@ -1,5 +1,5 @@
 import type { IfName, PodId } from "../core/names.ts";
-import type { Mac } from "../core/address.ts";
+import { type Mac, parseMac } from "../core/address.ts";
 import type { Architecture } from "./architecture.ts";
 
 /** The processor's own virtualisation, or software. */
@@ -76,8 +76,16 @@ export interface VmPlan {
    * them.
    */
   readonly held?: true;
-  /** A clone of a template instead of a boot of its own; a plan of an earlier podnetd has none. */
-  readonly factory?: "template";
+  /**
+   * A clone of a template instead of a boot of its own; `pool`: one that was made before the pod,
+   * if there is one, and a boot if it cannot be cloned. A plan of an earlier podnetd has none.
+   */
+  readonly factory?: "template" | "pool";
+  /**
+   * The NIC that a clone has from its start, when its template has one (`templateNicMac`). Its
+   * tap's descriptor is given to `start`.
+   */
+  readonly nic?: NicPlan;
   /**
    * Another program runs the machine: podnetd gives it NICs and never ends it. The rest of the plan
    * is ignored.
@@ -138,6 +146,12 @@ export interface CgroupPlan {
  * row.
  */
 export const templatePrefix = "template-";
+
+/**
+ * The MAC of a template's NIC, which its clones give their own before their link is up: it is never
+ * on a wire. Locally administered, and none that podnet gives a pod.
+ */
+export const templateNicMac = parseMac("06:70:6e:00:00:00");
 
 /** File names inside `VmPlan.runDir`. */
 export const vmSockets = {
@@ -260,13 +274,16 @@ export interface RunningVm {
    * send the agent the secrets that its twins must not have, and `resume`.
    */
   readonly asleep?: true;
+  /** Id of the NIC that it has from its start: `plan.nic`, if its template has one. */
+  readonly firstNic?: string;
   /**
    * Absolute path of a socket in the run directory. It may exceed 107 bytes: connect with
    * `linux/sockets/unix-socket`.
    */
   socketPath(which: keyof typeof vmSockets): string;
   /**
-   * getfd → netdev_add → device_add. `tapFd` stays the caller's to close.
+   * getfd → netdev_add → device_add. `tapFd` stays the caller's to close. The NIC that the machine
+   * has from its start is left as it is.
    * A failure leaves neither netdev nor descriptor behind.
    */
   plug(nic: NicPlan, tapFd: number, signal: AbortSignal): Promise<void>;
@@ -336,10 +353,15 @@ export interface Driver {
    */
   lookAt?(qmpSocket: string, signal: AbortSignal): Promise<FoundMachine>;
   /**
-   * Starts a VM, or connects to the one `attached` names. On failure nothing is left: no process,
-   * no socket, no file.
+   * Starts a VM, or connects to the one `attached` names. `tapFd` is the tap of `plan.nic`, and
+   * stays the caller's to close. On failure nothing is left: no process, no socket, no file.
    */
-  start(plan: VmPlan, signal: AbortSignal): Promise<RunningVm>;
+  start(plan: VmPlan, signal: AbortSignal, tapFd?: number): Promise<RunningVm>;
+  /**
+   * Plans with one key can be clones of one template, as far as their files are as they are now.
+   * A driver without this method keeps no pool.
+   */
+  cloneKey?(plan: VmPlan): string;
   /** Finds a VM started by an earlier daemon; undefined when it no longer runs. */
   reattach(record: VmRecord, plan: VmPlan, signal: AbortSignal): Promise<RunningVm | undefined>;
   /**

@@ -259,7 +259,7 @@ export const stages: readonly Stage[] = [
     budgetMinutes: 2,
     weight: 1,
     seconds: 3,
-    long: { docs: 97, quickstart: 40 },
+    long: { docs: 97, profile: 45, quickstart: 40 },
     takesTurns: true,
     timeoutSeconds: 240,
     // The quickstart's lab is in build/lab.

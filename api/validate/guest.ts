@@ -56,7 +56,7 @@ function validateCloudInit({ userData }: wire.CloudInit): NonNullable<BootSpec["
 
 /** Refuses a clone of a machine whose guest is not known to be the same as another's. */
 export function refuseClone({ agent, cloudInit, disks, factory }: BootSpec): void {
-  if (factory !== "template") return;
+  if (factory === undefined || factory === "cold") return;
   const why =
     disks.length > 0
       ? "A machine with disks"

@@ -149,6 +149,11 @@ function validateResources(resources: wire.Resources | undefined): PodSpec["reso
   return { vcpu, memoryMib };
 }
 
+const factories = ["cold", "template", "pool"] as const;
+
+const isFactory = (text: string): text is (typeof factories)[number] =>
+  (factories as readonly string[]).includes(text);
+
 function validateBoot(boot: wire.Boot | undefined): BootSpec {
   if (boot === undefined) return { cmdline: "", disks: [] };
   const { kernel, initrd, cmdline, disks, factory } = boot;
@@ -160,11 +165,11 @@ function validateBoot(boot: wire.Boot | undefined): BootSpec {
     );
   }
   checkCount(disks, limits.disks, "boot.disks");
-  if (factory !== "" && factory !== "cold" && factory !== "template") {
+  if (factory !== "" && !isFactory(factory)) {
     throw invalid(
       "boot.factory",
       `Factory "${printable(factory)}" is not known`,
-      "Use cold or template",
+      `Use ${factories.join(", ")}`,
     );
   }
   const checked: BootSpec = {

@@ -131,7 +131,7 @@ function networkText(network: Network): string {
     ["Translated", network.acceptTranslated ? "reaches pods and containers" : "reaches containers"],
     ["Admitted", some(network.admit, "none")],
     ["Host access", some(network.hostAccess, "names, DHCP and ping")],
-    ["Connections", network.connections === 0 ? "no limit" : `${network.connections} an interface`],
+    ["Connections", network.connections === 0 ? "no limit" : `${network.connections} a pod`],
     ["Limits", limitsText(network.limits) || "none"],
     ["Policy", network.policy === undefined ? "none of its own" : `network:${network.name}`],
     ["Resolver", network.resolver ? "pods ask the gateway for names" : "none"],

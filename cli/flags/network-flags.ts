@@ -80,7 +80,7 @@ export const addNetworkFlags = (command: Command): Command =>
     )
     .option(
       "--connections <count>",
-      "limit for each interface: 512, 2048, 8192, 32768 or 0; default 8192",
+      "limit for each pod: 512, 2048, 8192, 32768 or 0; default 8192",
     )
     .option(
       "--limit <parts>",

@@ -93,7 +93,10 @@ export function addSpecFlags(command: Command): void {
     .option("--initrd <path>", "initramfs on the host, or none; default podnet's")
     .option("--cmdline <words>", "words added to the kernel's command line")
     .option("--disk <parts>", `a disk, may be repeated: ${diskHelp}`, collect)
-    .option("--factory <how>", "cold boots it, template clones it; default as podnetd is set up")
+    .option(
+      "--factory <how>",
+      "cold boots it, template clones it, pool takes a clone that waits; default as podnetd is set up",
+    )
     .option("--agent <who>", "who configures the guest: hyperstart or none; default podnet's agent")
     .option("--cloud-init <file>", "a NoCloud seed disk with this user data");
 }

@@ -44,10 +44,22 @@ export async function* watchPods(
     yield response({ ...at, kind: Kind.SYNCED });
   }
   for await (const event of parts.journal.watch(after, signal)) {
-    if (only === undefined || event.podId === only) yield eventView(event, parts);
+    if (only === undefined || event.podId === only) yield sharedView(event, parts);
   }
   // The daemon's own end is reported to the caller; a caller that went away receives nothing.
   signal.throwIfAborted();
+}
+
+/** What has been sent of an event. The journal gives all who watch the event as one object. */
+const views = new WeakMap<EventRow, WatchPodsResponse>();
+
+/** One view for all who watch: a hundred clients do not read the pod a hundred times. */
+function sharedView(event: EventRow, parts: ServiceParts): WatchPodsResponse {
+  const before = views.get(event);
+  if (before !== undefined) return before;
+  const view = eventView(event, parts);
+  views.set(event, view);
+  return view;
 }
 
 function eventView(event: EventRow, parts: ServiceParts): WatchPodsResponse {
@@ -71,7 +83,10 @@ function eventView(event: EventRow, parts: ServiceParts): WatchPodsResponse {
   });
 }
 
-/** The current pod; of a deleted one only its name is left, and some events are not about a pod. */
+/**
+ * The pod as it is when the event is first sent; of a deleted one only its name is left, and some
+ * events are not about a pod.
+ */
 function podOf({ podId, podName = "" as PodName }: EventRow, parts: ServiceParts) {
   if (podId === undefined) return {};
   const row = parts.records.getAny(podId);

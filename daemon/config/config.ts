@@ -94,7 +94,13 @@ export interface Config {
   readonly publishPorts: PortRange | undefined;
   readonly qemu: QemuConfig;
   readonly image: { readonly kernel: string; readonly initrd: string };
-  readonly factory: "cold" | "template";
+  readonly factory: "cold" | "template" | "pool";
+  readonly pool: {
+    /** Machines that wait for a pod. */
+    readonly size: number;
+    /** The pool is emptied when the host has less memory than this. */
+    readonly reserveMib: number;
+  };
   /** Between looks for drift; 0 never looks. */
   readonly driftMs: number;
   readonly quarantineMs: number;
@@ -198,6 +204,8 @@ function defaultLayer(sources: ConfigSources): Layer {
     "qemu.cgroup": "podnet",
     drift_s: 5,
     factory: "cold",
+    "pool.size": 4,
+    "pool.reserve_mib": 1024,
     quarantine_s: 60,
     "timeouts.create_s": 120,
     "timeouts.ready_s": 60,
@@ -346,6 +354,7 @@ function build(merged: Layer): Config {
     qemu: qemuConfig(values, read),
     image: values.image,
     factory: values.factory,
+    pool: { size: values.pool.size, reserveMib: values.pool.reserve_mib },
     driftMs: values.drift_s * 1000,
     quarantineMs: values.quarantine_s * 1000,
     timeouts: {

@@ -39,7 +39,7 @@ export interface NetworkDefinition {
   readonly admit?: readonly Cidr[];
   /** What pods reach on the host beyond what podnet serves there; absent: nothing. */
   readonly hostAccess?: HostAccess;
-  /** Connections that each interface may keep tracked, 0 is no limit; absent: `usualShare`. */
+  /** Connections that each pod may keep tracked, 0 is no limit; absent: `usualShare`. */
   readonly connections?: number;
   /** Of each interface that does not say otherwise; absent: unlimited. */
   readonly limits?: RateLimits;

@@ -136,7 +136,7 @@ export const configSchema = z.strictObject({
     connections: z
       .int()
       .describe(
-        "Connections that the host remembers for each interface of a pod at most: 512, 2048, 8192 or 32768; 0: no limit",
+        "Connections that the host remembers for each pod at most: 512, 2048, 8192 or 32768; 0: no limit",
       ),
     vlan_filtering: z
       .boolean()
@@ -259,8 +259,18 @@ export const configSchema = z.strictObject({
     "Seconds between looks for outside changes, which are then repaired, and for dropped packets, which are then reported; 0 switches both off",
   ),
   factory: z
-    .enum(["cold", "template"])
-    .describe("How pods of the default image start: cold boots them, template clones them"),
+    .enum(["cold", "template", "pool"])
+    .describe(
+      "How pods of the default image start: cold boots them, template clones them, pool has clones wait for them",
+    ),
+  pool: z.strictObject({
+    size: z.int().min(0).max(1000).describe("Clones that wait for a pod, with factory pool"),
+    reserve_mib: z
+      .int()
+      .min(0)
+      .max(4_194_304)
+      .describe("MiB of the host's memory below which podnetd empties its pool"),
+  }),
   quarantine_s: seconds(86_400).describe(
     "Seconds that a released address stays in quarantine before it is handed out again",
   ),

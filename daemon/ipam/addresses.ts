@@ -110,6 +110,11 @@ export class Addresses {
   readonly #clock: Clock;
   readonly #quarantineMs: number;
   readonly #networks = new Map<NetworkName, Pools>();
+  /**
+   * The addresses that have had a holder, of networks that were empty when podnetd came to know
+   * them. No neighbor can remember an earlier holder.
+   */
+  readonly #held = new Map<NetworkName, Set<Ip>>();
 
   /** Builds the pools from the networks' definitions and from rows. */
   constructor(
@@ -152,12 +157,17 @@ export class Addresses {
     const pools = new Map(
       network.subnets.map((subnet) => [subnet.cidr, this.#build(subnet, rows, leaving)] as const),
     );
-    return () => void this.#networks.set(network.name, pools);
+    const isEmpty = rows.every(({ owner }) => owner.kind === "gateway");
+    return () => {
+      if (isEmpty && !this.#networks.has(network.name)) this.#held.set(network.name, new Set());
+      this.#networks.set(network.name, pools);
+    };
   }
 
   /** Forgets the pools of a network that has gone. */
   drop(network: NetworkName): void {
     this.#networks.delete(network);
+    this.#held.delete(network);
   }
 
   #build(
@@ -222,6 +232,11 @@ export class Addresses {
     return this.#pools(network).get(cidr)?.peek(count) ?? [];
   }
 
+  /** Whether no neighbor can know another MAC for an address: nothing has had it before. */
+  isFresh(network: NetworkName, ip: Ip): boolean {
+    return this.#held.get(network)?.has(ip) === false;
+  }
+
   /**
    * The address that a request without one gets of a subnet, or of the part `among` of it. Takes
    * nothing.
@@ -268,6 +283,7 @@ export class Addresses {
       if (pool === undefined) continue;
       const [found] = pool.peek(1);
       pool.acquireAt(ip, owner);
+      this.#held.get(network)?.add(ip);
       // The search continues after the address that it found; a requested address does not move it.
       if (ip === found) pool.seek(ip);
     }

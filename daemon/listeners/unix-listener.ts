@@ -50,10 +50,21 @@ export async function listenUnix(
       cause,
     });
   }
+  let ended = false;
+  const end = (): void => {
+    if (ended) return;
+    ended = true;
+    server.close(() => short.close());
+  };
   return {
     server,
     close: () => {
-      perform("socket", `end the ${of}`, () => server.close(() => short.close()));
+      try {
+        perform("socket", `end the ${of}`, end);
+      } finally {
+        // Its file is gone by the end of podnetd, whatever fails.
+        end();
+      }
     },
   };
 }

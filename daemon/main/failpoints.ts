@@ -20,6 +20,8 @@ import { type ErrorCode, PodnetError } from "../../core/errors.ts";
  *   caller ends the wait; a synchronous call holds up the whole process).
  * - `record:FILE` appends a line `BOUNDARY:WHAT:SIDE#N` for each one passed, so that the code
  *   itself enumerates its points; a call that threw has `failed` for a side.
+ * - `times:FILE` appends a line `SECONDS BOUNDARY:WHAT:SIDE` for each one passed, by the clock that
+ *   all processes of the machine share (CLOCK_MONOTONIC). `scripts/bench profile` reads it.
  * - `from:BOUNDARY:WHAT:SIDE` counts, acts and records only from the first time on that this is
  *   passed, so that counts do not depend on what a start had to repair.
  */
@@ -32,6 +34,7 @@ type Action =
 interface Armed {
   readonly points: ReadonlyMap<string, Action>;
   readonly recordTo: string | undefined;
+  readonly timesTo: string | undefined;
   readonly from: string | undefined;
 }
 
@@ -46,16 +49,18 @@ export function armFailpoints(text: string | undefined): void {
 function parse(text: string): Armed {
   const points = new Map<string, Action>();
   let recordTo: string | undefined;
+  let timesTo: string | undefined;
   let from: string | undefined;
   for (const spec of text.split(";")) {
-    const option = /^(record|from):(.+)$/.exec(spec);
+    const option = /^(record|times|from):(.+)$/.exec(spec);
     const point = /^([a-z]+:.+:(?:before|after)#[1-9]\d*)=(kill|error|hang:(\d+))$/.exec(spec);
     if (option?.[1] === "record") recordTo = option[2];
+    else if (option?.[1] === "times") timesTo = option[2];
     else if (option?.[1] === "from") from = option[2];
     else if (point !== null) points.set(point[1] as string, actionOf(point[2] as string, point[3]));
     else throw refused(spec);
   }
-  return { points, recordTo, from };
+  return { points, recordTo, timesTo, from };
 }
 
 function actionOf(word: string, ms: string | undefined): Action {
@@ -72,6 +77,7 @@ const refused = (spec: string): PodnetError =>
 class Failpoints implements EffectWatch {
   readonly #armed: Armed;
   readonly #file: number | undefined;
+  readonly #times: number | undefined;
   readonly #passed = new Map<string, number>();
   #counts: boolean;
 
@@ -79,7 +85,9 @@ class Failpoints implements EffectWatch {
     this.#armed = armed;
     this.#counts = armed.from === undefined;
     // Open until the process ends, which may be at any moment.
-    this.#file = armed.recordTo === undefined ? undefined : openSync(armed.recordTo, "a");
+    const open = (file: string | undefined) => (file === undefined ? file : openSync(file, "a"));
+    this.#file = open(armed.recordTo);
+    this.#times = open(armed.timesTo);
   }
 
   at(effect: Effect, side: "before" | "after"): void {
@@ -123,6 +131,8 @@ class Failpoints implements EffectWatch {
   #pass({ boundary, what }: Effect, side: "before" | "after" | "failed"): Action | undefined {
     const name = `${boundary}:${what}:${side}`;
     this.#counts ||= name === this.#armed.from;
+    if (this.#times !== undefined)
+      writeSync(this.#times, `${(Number(process.hrtime.bigint()) / 1e9).toFixed(6)} ${name}\n`);
     if (!this.#counts) return undefined;
     const count = (this.#passed.get(name) ?? 0) + 1;
     this.#passed.set(name, count);

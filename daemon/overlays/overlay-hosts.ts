@@ -1,12 +1,9 @@
 import { PodnetError } from "../../core/errors.ts";
-import type { Clock } from "../../core/clock.ts";
 import { type NetworkName, parseNetworkName } from "../../core/names.ts";
-import type { Log } from "../../linux/log.ts";
 import { overlayChangeText } from "../../network/overlay/change.ts";
 import type { OverlayDesired } from "../../network/model/overlay.ts";
 import { Overlays } from "../../network/overlay/overlays.ts";
 import type { OverlayRules } from "../../network/bridge/overlay-rules.ts";
-import type { Deviation } from "../../network/model/deviation.ts";
 import type { Etcd } from "../../etcd/etcd.ts";
 import { EtcdStore } from "../../overlay/etcd-store.ts";
 import type { Subnets } from "../../overlay/flannel/key.ts";
@@ -15,9 +12,6 @@ import type { OwnerId } from "../../overlay/owner.ts";
 import type { Reservation } from "../../overlay/reservations.ts";
 import type { LeaseStore } from "../../overlay/store.ts";
 import type { Config } from "../config/config.ts";
-import type { OverlayConfig as OverlaySettings } from "../config/overlay.ts";
-import type { Networks } from "../networks/networks.ts";
-import type { Database } from "../store/database.ts";
 import { knownOverlays } from "./store.ts";
 import { type Claims, conflictWith } from "./lease/conflicts.ts";
 import { openEtcd } from "./etcd-access.ts";
@@ -25,6 +19,7 @@ import { describeDesired } from "./kernel/describe-desired.ts";
 import { Leftovers } from "./kernel/leftovers.ts";
 import { Membership } from "./lease/membership.ts";
 import { OverlayHost } from "./overlay-host.ts";
+import type { OverlayHostOptions } from "./overlay-host-options.ts";
 import { dropOverlayNetwork, ensureOverlayNetwork } from "./lease/overlay-network.ts";
 import { OverlayMemory } from "./records/overlay-memory.ts";
 import { OverlayWatch } from "./overlay-watch.ts";
@@ -34,18 +29,19 @@ import { subnetFilePath } from "./kernel/subnet-file.ts";
 import { Unread } from "./records/unread.ts";
 import type { OverlayControl, OverlayPeerView, OverlayView, ReservationRequest } from "./view.ts";
 
-export interface OverlayHostsParts {
+type Shared =
+  | "settings"
+  | "networks"
+  | "db"
+  | "clock"
+  | "bootId"
+  | "log"
+  | "randomBytes"
+  | "onHealed";
+
+export interface OverlayHostsParts extends Pick<OverlayHostOptions, Shared> {
   readonly config: Pick<Config, "stateDir" | "driftMs" | "network">;
-  readonly settings: OverlaySettings;
   readonly rules: OverlayRules;
-  readonly networks: Networks;
-  readonly db: Database;
-  readonly clock: Clock;
-  /** This boot of the host. */
-  readonly bootId: string;
-  readonly log: Log;
-  readonly randomBytes: (count: number) => Uint8Array;
-  readonly onHealed: (name: string, found: readonly Deviation[], pauseMs: number) => void;
 }
 
 /** The name of flannel's single overlay in podnet. */

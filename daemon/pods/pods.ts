@@ -1,7 +1,10 @@
 import type { InlineRules } from "../../api/pod-spec.ts";
-import type { CreateSpec } from "../../api/validate/validate.ts";
+import { create } from "@bufbuild/protobuf";
+import { CreatePodRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { type CreateSpec, validateCreate } from "../../api/validate/validate.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName, PodId } from "../../core/names.ts";
+import type { VmPlan } from "../../hypervisor/driver.ts";
 import type { PodFragment } from "../../network/model/desired.ts";
 import type { LookOptions } from "../../network/containers/attachments.ts";
 import type { Inspection } from "../../network/bridge/inspect.ts";
@@ -26,6 +29,8 @@ import { changedPorts, changedServersText, followNetwork } from "./lifecycle/fol
 import { type LivePod, unsubscribe } from "./lifecycle/live-pod.ts";
 import { findNamed, planNew } from "./plan/plan-new.ts";
 import type { PodPlan } from "./store/pod-plan.ts";
+import { machineOf } from "./plan/plan-seed.ts";
+import { MachinePool } from "./pool/pool.ts";
 import type { PodsParts } from "./pods-parts.ts";
 import { type Recovery, recoverPods } from "./lifecycle/recover.ts";
 import {
@@ -55,6 +60,7 @@ export class Pods implements RunningPorts {
   readonly #live = new Map<PodId, LivePod>();
   readonly #locks = new KeyedLock<PodId>();
   readonly #retries = new WorkQueue({ name: "pods", backoff: podBackoff });
+  readonly #pool: MachinePool;
   readonly #starts: Starts;
   /** Changes of running pods. */
   readonly changes: Changes;
@@ -84,8 +90,14 @@ export class Pods implements RunningPorts {
       writeDown: (plan, write) => writeDown(plan, write, supervision),
     };
     this.#supervision = supervision;
+    this.#pool = new MachinePool({
+      ...parts,
+      planMachine: () => this.#planMachine(),
+      isBusy: () => this.#starts.isBusy,
+    });
     this.#starts = new Starts({
       ...parts,
+      pool: this.#pool,
       locks: this.#locks,
       supervision,
       ending: () => this.#ending,
@@ -184,7 +196,7 @@ export class Pods implements RunningPorts {
     { imagesOnly = false }: Pick<CreateOptions, "imagesOnly"> = {},
   ): Promise<PodPlan> {
     const found = await findNamed(asked.spec, this.#parts, this.#over.signal);
-    return planNew(asked, found, this.#parts, imagesOnly);
+    return planNew(asked, found, this.#parts, { imagesOnly, usersTaken: this.#pool.users() });
   }
 
   /**
@@ -338,6 +350,7 @@ export class Pods implements RunningPorts {
       attached: (live) => this.#live.set(live.plan.podId, live),
     };
     await recoverPods(recovery);
+    this.#pool.start();
     // By now podnetd has found which pods are gone or go back to earlier contents. The API does not
     // answer before this.
     for (const row of this.list()) await adoptPorts(row, this.#supervision);
@@ -346,10 +359,12 @@ export class Pods implements RunningPorts {
   /** Takes no new pods from here on, until they are admitted again. */
   refuse(): void {
     this.#refusing = true;
+    this.#pool.rest();
   }
 
   admit(): void {
     this.#refusing = false;
+    this.#pool.start();
   }
 
   get #ending(): boolean {
@@ -373,6 +388,7 @@ export class Pods implements RunningPorts {
       for (const live of this.#live.values()) unsubscribe(live);
     });
     await this.#locks.idle();
+    await this.#pool[Symbol.asyncDispose]();
     // All of them before the first wait, as a machine's events from here on are not to be written
     // down.
     for (const live of this.#live.values()) unsubscribe(live);
@@ -381,6 +397,16 @@ export class Pods implements RunningPorts {
       await live.vm?.detach();
     }
     this.#live.clear();
+  }
+
+  /** The machine of a pod that nothing is asked of. */
+  #planMachine(): VmPlan {
+    const defaults = { network: this.#parts.config.network.name };
+    const { spec } = validateCreate(create(CreatePodRequestSchema, {}), defaults);
+    const found = { links: {} };
+    const usersTaken = this.#pool.users();
+    const plan = planNew({ spec }, found, this.#parts, { imagesOnly: false, usersTaken });
+    return machineOf({ plan, spec });
   }
 
   #refuseEnding(): void {

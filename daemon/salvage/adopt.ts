@@ -3,7 +3,7 @@ import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName, PodId } from "../../core/names.ts";
 import type { Driver } from "../../hypervisor/driver.ts";
 import { Addresses } from "../ipam/addresses.ts";
-import { insertContents } from "../pods/store/exchange-contents.ts";
+import { insertClaims } from "../pods/store/claims.ts";
 import type { KeptPlan } from "../pods/store/kept-plans.ts";
 import type { Unknown } from "../pods/lifecycle/orphans.ts";
 import type { PodPlan } from "../pods/store/pod-plan.ts";
@@ -60,8 +60,7 @@ export function adoptPod({ podId, kept }: Keeping, parts: AdoptParts): string[] 
         });
     insertPod(db, plan, spec, created === undefined ? now : integer(created, "created_ms"));
     setPodState(db, podId, { state: "running" }, now);
-    insertContents(db, plan);
-    new Addresses(db, [], quarantineMs, clock).insert(plan);
+    insertClaims({ db, addresses: new Addresses(db, [], quarantineMs, clock) }, plan);
     putRun(db, podId, record, now);
   }, "adopt");
   return stale;

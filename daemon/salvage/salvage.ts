@@ -27,8 +27,7 @@ function machines({ config, driver }: SalvageParts): Keepable[] {
   const kept = new KeptPlans(config);
   const { podsDir } = config;
   return unknownMachines(new Set(), { podsDir, driver, kept }).filter(
-    (each): each is Keepable =>
-      each.pid !== undefined && !each.template && each.kept?.left !== true,
+    (each): each is Keepable => each.pid !== undefined && !each.rowless && each.kept?.left !== true,
   );
 }
 

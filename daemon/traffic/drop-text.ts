@@ -30,7 +30,7 @@ const advice: Readonly<Record<DropKind | RefusalKind, string>> = {
 
 const refused: Readonly<Record<RefusalKind, string>> = {
   host: "packets to the host refused",
-  connections: "packets beyond the interface's share of connections refused",
+  connections: "packets beyond the pod's share of connections refused",
 };
 
 const isRefusal = (kind: DropKind | RefusalKind): kind is RefusalKind =>

@@ -2,7 +2,7 @@ import { type IpPrefix, familyOf, ipOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { addAddress, deleteAddress } from "../../linux/rtnetlink/address.ts";
 import { type LinkChange, changeLink } from "../../linux/rtnetlink/links/link-requests.ts";
-import type { Link } from "../../linux/rtnetlink/links/link.ts";
+import type { LinkState } from "../../linux/rtnetlink/links/link.ts";
 import { replaceNeighbour } from "../../linux/rtnetlink/neighbour.ts";
 import { deleteRoute, replaceRoute } from "../../linux/rtnetlink/route-requests.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
@@ -29,7 +29,7 @@ const carrierMs = 500;
 /** A link the configuration names, found. */
 interface Found {
   readonly wanted: GuestInterface;
-  readonly link: Link;
+  readonly link: LinkState;
 }
 
 /**
@@ -50,8 +50,10 @@ export async function configure(
   if (config.hostname !== undefined) setHostname(config.hostname);
   const resolverKept = config.dns === undefined ? undefined : setResolver(config.dns);
   const { netlink } = links;
-  const macs = config.interfaces.map(({ mac }) => mac);
-  const all = await links.withMacs(macs, config.waitMs);
+  const all = await links.when(
+    (there) => config.interfaces.every((wanted) => linkOf(wanted, there) !== undefined),
+    config.waitMs,
+  );
 
   const found = giveNames(pair(config, all), all, netlink);
   const indexes = new Map(all.map(({ name, index }) => [name, index]));
@@ -76,9 +78,16 @@ export async function configure(
   };
 }
 
-function pair(config: GuestConfig, all: readonly Link[]): Found[] {
+/** The interface's link: by its own MAC, else by that with which it was plugged. */
+const linkOf = (
+  { mac, pluggedAs }: GuestInterface,
+  all: readonly LinkState[],
+): LinkState | undefined =>
+  all.find((link) => link.mac === mac) ?? all.find((link) => link.mac === pluggedAs);
+
+function pair(config: GuestConfig, all: readonly LinkState[]): Found[] {
   return config.interfaces.map((wanted, i) => {
-    const link = all.find(({ mac }) => mac === wanted.mac);
+    const link = linkOf(wanted, all);
     if (link !== undefined) return { wanted, link };
     throw new PodnetError(
       "DEADLINE_EXCEEDED",
@@ -93,7 +102,7 @@ function pair(config: GuestConfig, all: readonly Link[]): Found[] {
  * not name: a link that is in the way gets a temporary name. A link that is down gets its name as
  * it is set up. Answers the links with their current names.
  */
-function giveNames(found: readonly Found[], all: readonly Link[], netlink: Netlink): Found[] {
+function giveNames(found: readonly Found[], all: readonly LinkState[], netlink: Netlink): Found[] {
   const inTheWay = all.filter((holder) =>
     found.some(({ wanted, link }) => wanted.name === holder.name && link !== holder),
   );
@@ -107,6 +116,7 @@ function giveNames(found: readonly Found[], all: readonly Link[], netlink: Netli
 }
 
 function setUp({ wanted, link }: Found, netlink: Netlink): Change[] {
+  if (wanted.parked === true) return park({ wanted, link }, netlink);
   const hasIpv6 = wanted.addresses.some((prefix) => familyOf(prefix) === 6);
   restrictIpv6(link.name, hasIpv6);
   const there = new Set(currentAddresses(wanted, link, netlink));
@@ -122,13 +132,31 @@ function setUp({ wanted, link }: Found, netlink: Netlink): Change[] {
   ];
 }
 
-/** Name, MTU, flags and state in one request, in the kernel's own order. */
-function linkChange(wanted: GuestInterface, link: Link): LinkChange | undefined {
-  const { name, mtu = link.mtu } = wanted;
+/** Takes the link down, which removes its routes and IPv6 addresses, and removes the others. */
+function park({ wanted, link }: Found, netlink: Netlink): Change[] {
+  currentAddresses({ ...wanted, addresses: [] }, link, netlink);
+  const identity = { ...nameChange(wanted, link), ...macChange(wanted, link) };
+  return [
+    { request: changeLink(link.index, { up: false }) },
+    ...(Object.keys(identity).length === 0 ? [] : [{ request: changeLink(link.index, identity) }]),
+  ];
+}
+
+const nameChange = ({ name }: GuestInterface, link: LinkState): Pick<LinkChange, "name"> =>
+  link.name === name ? {} : { name };
+
+const macChange = ({ mac }: GuestInterface, link: LinkState): Pick<LinkChange, "mac"> =>
+  link.mac === mac ? {} : { mac };
+
+/** MAC, name, MTU, flags and state in one request, in the kernel's own order. */
+function linkChange(wanted: GuestInterface, link: LinkState): LinkChange | undefined {
+  const { mtu = link.mtu } = wanted;
   const noArp = wanted.noArp === true && link.noArp !== true;
-  if (link.up && link.mtu === mtu && !noArp) return undefined;
+  const mac = macChange(wanted, link);
+  if (link.up && link.mtu === mtu && !noArp && mac.mac === undefined) return undefined;
   return {
-    ...(link.name === name ? {} : { name }),
+    ...mac,
+    ...nameChange(wanted, link),
     ...(link.mtu === mtu ? {} : { mtu }),
     ...(noArp ? { noArp } : {}),
     up: true,
@@ -139,7 +167,11 @@ function linkChange(wanted: GuestInterface, link: Link): LinkChange | undefined 
  * Addresses of the link, after those are gone that a router's advertisement or an earlier
  * configuration left.
  */
-function currentAddresses(wanted: GuestInterface, { index }: Link, netlink: Netlink): IpPrefix[] {
+function currentAddresses(
+  wanted: GuestInterface,
+  { index }: LinkState,
+  netlink: Netlink,
+): IpPrefix[] {
   const current = (): IpPrefix[] => netlink.addresses(index, isGlobal).map(({ prefix }) => prefix);
   const there = current();
   const named = new Set(wanted.addresses);
@@ -230,18 +262,19 @@ const setNeighbours = (config: GuestConfig, indexes: ReadonlyMap<string, number>
  * Announces the links to their neighbours as soon as they have a carrier: a link that was just set
  * up drops frames. Answers the links in their state after that.
  */
-async function announceAll(found: readonly Found[], links: Links): Promise<readonly Link[]> {
-  let now: readonly Link[] = [];
+async function announceAll(found: readonly Found[], links: Links): Promise<readonly LinkState[]> {
+  const announced = found.filter(({ wanted }) => wanted.parked !== true);
+  let now: readonly LinkState[] = [];
   // Carrier, not "running": a work item that runs once a second updates the latter (linkwatch,
   // Linux 6.1).
   const connected = ({ link }: Found): boolean =>
     now.some(({ index, carrier }) => index === link.index && carrier);
   const allConnected = (): true | undefined => {
     now = links.netlink.links();
-    return found.every(connected) ? true : undefined;
+    return announced.every(connected) ? true : undefined;
   };
   await links.until(allConnected, carrierMs);
-  for (const { wanted, link } of found.filter(connected))
+  for (const { wanted, link } of announced.filter(connected))
     announce(link.index, wanted.mac, wanted.addresses.map(ipOf));
   return now;
 }

@@ -33,6 +33,7 @@ export function hello(payload: Uint8Array, { epoch, isInit }: Self): Reply {
         ...(isInit ? [agentFeatures.awake] : []),
         agentFeatures.loopback,
         agentFeatures.attributes,
+        agentFeatures.parking,
       ],
     }),
   };

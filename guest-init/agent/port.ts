@@ -117,6 +117,22 @@ export class Port {
     if (this.#out.length === 1) this.#update();
   }
 
+  /**
+   * Passes on what can be read of `from` without a copy of it here: see `sys.forward`. Only while
+   * nothing is queued. Answers where `from` is.
+   */
+  forward(
+    from: number,
+    frame: Uint8Array,
+    header: number,
+    most: number,
+  ): "empty" | "open" | "ended" {
+    const result = sys.forward(from, this.#fd, frame, header, most);
+    // A failure of the port shows when the rest of the frame is written.
+    if (result.left !== undefined) this.send(result.left.slice());
+    return result.from;
+  }
+
   /** Writes what is queued, as far as the host takes it. */
   flush(): void {
     const before = this.#outBytes;

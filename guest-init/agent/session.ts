@@ -5,13 +5,15 @@ import { type Spawned, SysError, pollEvent, sys } from "./sys.ts";
 
 /** Input a process has not read, bytes: above it the tty channel waits. */
 const inputLimit = 256 * 1024;
+/**
+ * Turns of reading in which a process that has ended left all of its output: a pipe holds at most 1
+ * MiB (pipe-max-size), unless root made it larger. Later output is of others, who may never stop.
+ */
+const drainTurns = 32;
 /** Request of ioctl(2) that sets a terminal's size. */
 const tiocswinsz = 0x5414;
 /** Ends the input of a terminal: Ctrl-D. */
 const endOfTransmission = Uint8Array.of(4);
-
-/** Output on its way into a frame, which is a copy. */
-const readBuffer = new Uint8Array(32768);
 
 interface Output {
   readonly fd: number;
@@ -109,8 +111,10 @@ export class Session {
   #drain(): void {
     for (const output of this.#outputs.slice()) {
       let more = true;
-      while (more && !this.#streams.full) more = this.#read(output);
-      if (more) return;
+      for (let turn = 0; more && turn < drainTurns; turn++) {
+        if (this.#streams.full) return;
+        more = this.#read(output);
+      }
       this.#close(output);
     }
     this.#closeInput();
@@ -127,13 +131,9 @@ export class Session {
       output.watch = undefined;
       return true;
     }
-    const buffer = readBuffer.subarray(0, this.#streams.room);
     try {
-      const count = sys.read(output.fd, buffer);
-      if (count === undefined) return this.#status === undefined;
-      if (count === 0) return false;
-      this.#streams.send(output.stream, buffer.subarray(0, count));
-      return true;
+      const now = this.#streams.forward(output.fd, output.stream);
+      return now === "open" || (now === "empty" && this.#status === undefined);
     } catch (thrown) {
       // A terminal reports EIO when its other end is closed.
       if (thrown instanceof SysError) return false;

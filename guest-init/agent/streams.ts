@@ -1,10 +1,11 @@
+import { writeU64 } from "../protocol/bytes.ts";
 import { TtyDecoder, encodeTtyFrame, ttyHeaderSize, ttyLimit } from "../protocol/tty-frame.ts";
 import { FrameDeadline } from "./frame-deadline.ts";
 import type { Loop } from "./loop.ts";
 import { Port } from "./port.ts";
 
-/** Output waiting for the host, bytes: above it processes are no longer read, and wait. */
-const outputLimit = 256 * 1024;
+/** Frames of one process before others have their turn. */
+const framesATurn = 16;
 /**
  * Read at a time: a page of the port's after the other, and one round of the engine for all of
  * them.
@@ -23,6 +24,8 @@ export class Streams {
   readonly #port: Port;
   readonly #handlers: StreamHandlers;
   readonly #buffer = new Uint8Array(chunk);
+  /** Output on its way into a frame. */
+  readonly #frame = new Uint8Array(ttyLimit.extension);
   readonly #deadline: FrameDeadline;
   #decoder = new TtyDecoder();
   #frameSize: number = ttyLimit.hyperstart;
@@ -57,14 +60,9 @@ export class Streams {
     this.#frameSize = ttyLimit.extension;
   }
 
-  /** Most data one frame carries. */
-  get room(): number {
-    return this.#frameSize - ttyHeaderSize;
-  }
-
-  /** Whether output should wait. */
+  /** Whether output waits for the host: then processes are not read, and wait. */
   get full(): boolean {
-    return this.#port.queued >= outputLimit;
+    return this.#port.queued > 0;
   }
 
   /** Whether input is taken; it is not while a process leaves its own unread. */
@@ -82,6 +80,16 @@ export class Streams {
   /** Without data: the end of the stream. */
   send(stream: bigint, data?: Uint8Array): void {
     this.#port.send(encodeTtyFrame(stream, data));
+  }
+
+  /**
+   * Sends what can be read of a descriptor that does not block, as a stream's data, for as long as
+   * the channel is not `full`. Throws `SysError` when reading fails.
+   */
+  forward(fd: number, stream: bigint): "empty" | "open" | "ended" {
+    writeU64(this.#frame, 0, stream);
+    const frame = this.#frame.subarray(0, this.#frameSize);
+    return this.#port.forward(fd, frame, ttyHeaderSize, framesATurn);
   }
 
   #read(): void {

@@ -13,6 +13,14 @@ interface Native {
   read(fd: number, into: Uint8Array): number;
   fill(fd: number, into: Uint8Array): number;
   write(fd: number, bytes: Uint8Array): number;
+  forward(
+    from: number,
+    to: number,
+    frame: Uint8Array,
+    header: number,
+    most: number,
+    out: Int32Array,
+  ): number;
   readSmall(path: string, into: Uint8Array): number;
   writeSmall(path: string, text: string): number;
   unlink(path: string): number;
@@ -129,6 +137,11 @@ function block(texts: readonly string[]): Uint8Array {
 
 const unblock = (bytes: Uint8Array): string[] => decodeUtf8(bytes).split("\0").slice(0, -1);
 
+const forwarded = new Int32Array(2);
+const nothingNow = { from: "empty" } as const;
+const moreMayCome = { from: "open" } as const;
+const atEnd = { from: "ended" } as const;
+
 export const sys = {
   args(): string[] {
     const out = new Uint8Array(8192);
@@ -154,6 +167,30 @@ export const sys = {
   write(fd: number, bytes: Uint8Array): number | undefined {
     const count = podnetSys.write(fd, bytes);
     return count === -eagain || count === -eintr ? undefined : checked("write", count);
+  },
+  /**
+   * Passes on what can be read of `from`, in at most `most` frames: each goes into `frame`, behind
+   * its header, whose last four bytes get the frame's length. `left` is what `to` did not take of
+   * the last one, a part of `frame`.
+   */
+  forward(
+    from: number,
+    to: number,
+    frame: Uint8Array,
+    header: number,
+    most: number,
+  ): { readonly from: "empty" | "open" | "ended"; readonly left?: Uint8Array } {
+    const result = podnetSys.forward(from, to, frame, header, most, forwarded);
+    switch (checked("forward", result)) {
+      case 0:
+        return nothingNow;
+      case 2:
+        return atEnd;
+      case 3:
+        return { from: "open", left: frame.subarray(forwarded[0], forwarded[1]) };
+      default:
+        return moreMayCome;
+    }
   },
   /** Bytes of a file, as many as fit. */
   readSmall: (path: string, into: Uint8Array): number =>

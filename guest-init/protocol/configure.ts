@@ -9,12 +9,14 @@ export const extensionCodes = { hello: 100, configure: 101, awake: 102 } as cons
  * An agent's abilities beyond the version it agreed on; an agent of an earlier podnet names none.
  * `awake`: it is the guest's first process and obeys AWAKE, so that the guest can be cloned.
  * `loopback`: it takes addresses for `lo`. `attributes`: it understands the attributes that
- * `withoutAttributes` leaves out.
+ * `withoutAttributes` leaves out. `parking`: it gives a NIC another MAC, and lays its link down, so
+ * that a template can have a NIC.
  */
 export const agentFeatures = {
   awake: "awake",
   loopback: "loopback",
   attributes: "attributes",
+  parking: "parking",
 } as const;
 /**
  * Version of the extension spoken here; a hello offers a list, the agent picks the highest it
@@ -59,6 +61,16 @@ export interface Awakening {
 export interface GuestInterface {
   /** The interface is found by this address, and waited for when it is not there yet. */
   readonly mac: Mac;
+  /**
+   * The MAC with which the NIC was plugged into the guest's template. When no interface has `mac`
+   * yet, the one with this address gets it. Needs the feature `parking`.
+   */
+  readonly pluggedAs?: Mac;
+  /**
+   * The interface is down afterwards, without addresses: nothing leaves by it. Needs the feature
+   * `parking`.
+   */
+  readonly parked?: true;
   /** Name it gets in the guest. */
   readonly name: string;
   /** Undefined leaves the device's own. */

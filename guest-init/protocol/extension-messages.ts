@@ -86,6 +86,8 @@ const asDns = asObject<GuestDns>((fields) => ({
 
 const asGuestInterface = asObject<GuestInterface>((fields) => ({
   mac: fields.required("mac", asText(parseUnicastMac)),
+  ...given("pluggedAs", fields.optional("pluggedAs", asText(parseUnicastMac))),
+  ...given("parked", fields.optional("parked", asTrue)),
   name: fields.required("name", asInterfaceName),
   ...given("mtu", fields.optional("mtu", asMtu)),
   ...given("noArp", fields.optional("noArp", asTrue)),

@@ -1,8 +1,9 @@
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
-import { type Accelerator, type VmPlan, vmSockets } from "../driver.ts";
+import { type Accelerator, type NicPlan, type VmPlan, vmSockets } from "../driver.ts";
 import { sandboxWords } from "../jail/argv.ts";
-import { diskWords } from "../disks/disk-argv.ts";
+import { diskFiles, diskWords } from "../disks/disk-argv.ts";
+import { plugCommands } from "./plug-commands.ts";
 import { kindOf, type MachineKind, nicPlaceWords } from "./machine-kinds.ts";
 
 /** Inputs of the command line in addition to the plan. */
@@ -29,6 +30,13 @@ export const maxDisks = 16;
  */
 export type MemoryRole = "own" | "template" | "clone";
 
+/** How QEMU starts, in addition to its machine. */
+export interface Start {
+  readonly memory: MemoryRole;
+  /** The NIC that it has from its start: a clone of a template with a NIC. */
+  readonly nic?: NicPlan;
+}
+
 /**
  * The command line of a VM, to be run with `plan.runDir` as working directory: every socket is
  * named relative to it, so that the 107 bytes of a socket address suffice whatever the directory's
@@ -40,7 +48,7 @@ export type MemoryRole = "own" | "template" | "clone";
 export function qemuArgv(
   plan: VmPlan,
   host: QemuHost,
-  memory: MemoryRole = "own",
+  { memory, nic }: Start = { memory: "own" },
 ): readonly string[] {
   const kind = kindOf(plan);
   checkPlan(plan, kind);
@@ -66,6 +74,7 @@ export function qemuArgv(
     channel(1, vmSockets.tty),
     ["-object", "rng-builtin,id=rng0", "-device", "virtio-rng-pci,rng=rng0,bus=pcie.0,addr=0x4"],
     ...diskWords(plan, firstDiskFd(memory)),
+    ...(nic === undefined ? [] : nicWords(nic, nicFd(plan, memory), kind)),
     bootWords(plan, kind),
   ].flat();
 }
@@ -110,8 +119,26 @@ function channel(port: 0 | 1, name: string): string[] {
 }
 
 /** The disks' descriptors come after the memory's. */
-export const firstDiskFd = (memory: MemoryRole): number =>
-  memory === "own" ? memoryFd : memoryFd + 1;
+const firstDiskFd = (memory: MemoryRole): number => (memory === "own" ? memoryFd : memoryFd + 1);
+
+/** The tap's descriptor comes after those of the disks. */
+const nicFd = (plan: VmPlan, memory: MemoryRole): number =>
+  firstDiskFd(memory) + diskFiles(plan).length;
+
+/** The number after those of the descriptors that QEMU inherits. */
+export const afterLastFd = (plan: VmPlan, { memory, nic }: Start): number =>
+  nicFd(plan, memory) + (nic === undefined ? 0 : 1);
+
+function nicWords(nic: NicPlan, fd: number, kind: MachineKind): string[] {
+  const { netdev_add, device_add } = plugCommands(nic, kind);
+  const words = (object: Readonly<Record<string, string | false>>): string =>
+    Object.entries(object)
+      .map(([key, value]) => `${key}=${value === false ? "off" : value}`)
+      .join(",");
+  const { type, id } = netdev_add;
+  const { driver, ...device } = device_add;
+  return ["-netdev", `${type},id=${id},fd=${fd}`, "-device", `${driver},${words(device)}`];
+}
 
 function checkPlan(plan: VmPlan, kind: MachineKind): void {
   if (plan.kernel !== undefined) checkPath(plan.kernel, "boot.kernel");

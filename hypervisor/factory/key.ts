@@ -9,8 +9,9 @@ import type { TemplateKey } from "./templates.ts";
  * template.
  */
 export function withoutIdentity(plan: VmPlan): VmPlan {
-  const { jail, ...rest } = plan;
+  const { jail, nic, ...rest } = plan;
   void jail;
+  void nic;
   return { ...rest, podId: parsePodId("aaaaaaaaaaaa"), runDir: "/" };
 }
 
@@ -22,7 +23,8 @@ export function templateKey(plan: VmPlan, qemu: string, argv: readonly string[])
   const files = [qemu, plan.kernel, plan.initrd]
     .map((path) => (path === undefined ? "none" : identity(path)))
     .join(" ");
-  return { machine: JSON.stringify(argv), files };
+  // A clone has the NICs of its template, no more and no fewer.
+  return { machine: JSON.stringify([argv, plan.nic?.slot]), files };
 }
 
 function identity(path: string): string {

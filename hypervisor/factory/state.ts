@@ -36,9 +36,16 @@ export async function restoreState(qmp: QmpClient, fd: number, signal: AbortSign
   );
 }
 
+/**
+ * QEMU announces the NICs of a machine that has moved, five times within a second. A clone has not
+ * moved, and its agent announces it.
+ */
+const announcement = { "announce-rounds": 0 };
+
 /** The commands that `restoreState` sends, for people. Pure. */
 export const describeRestore = (): readonly string[] =>
   [
+    { execute: "migrate-set-parameters", arguments: announcement },
     { execute: "migrate-set-capabilities", arguments: { capabilities } },
     { execute: "getfd", arguments: { fdname: fdName } },
     { execute: "migrate-incoming", arguments: { uri } },
@@ -68,6 +75,7 @@ async function move(
     }),
   ];
   try {
+    await qmp.execute("migrate-set-parameters", announcement, { signal });
     await qmp.execute("migrate-set-capabilities", { capabilities }, { signal });
     await qmp.passFd(fdName, fd, { signal });
     await begin();

@@ -1,9 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { dirname, join } from "node:path";
 import { PodnetError } from "../../core/errors.ts";
-import { podIdFromBytes } from "../../core/names.ts";
+import { type IfName, parseIfName, type PodId, podIdFromBytes } from "../../core/names.ts";
 import { type Memfd, openMemfd } from "../../linux/files/memfd.ts";
-import { type RunningVm, templatePrefix, type VmPlan } from "../driver.ts";
+import type { Tap } from "../../linux/tun.ts";
+import { type RunningVm, templateNicMac, templatePrefix, type VmPlan } from "../driver.ts";
 import { jailOf } from "../jail/cgroup-layout.ts";
 
 /**
@@ -15,6 +16,17 @@ export interface Template extends Disposable {
   readonly memory: Memfd;
   /** The state of everything else. */
   readonly state: Memfd;
+  /** It has the NIC of its plan, with `templateNicMac`. */
+  readonly hasNic: boolean;
+}
+
+/** The guest of a template; disposing lets go of its channels. */
+interface TemplateGuest extends AsyncDisposable {
+  /**
+   * Waits until the guest has found a NIC with `templateNicMac`, and leaves its link down. Absent
+   * when its agent cannot give a NIC its own MAC: then its clones' NICs are plugged.
+   */
+  readonly parkNic?: () => Promise<void>;
 }
 
 /** A machine that can be written down. */
@@ -24,35 +36,45 @@ type Savable = RunningVm & { save(fd: number, signal: AbortSignal): Promise<void
  * Waits until the guest of a template is as clones are to find it, and keeps it so until disposed:
  * its channels stay connected. Throws when a guest cannot be cloned safely.
  */
-export type AwaitGuest = (vm: RunningVm, signal: AbortSignal) => Promise<AsyncDisposable>;
+export type AwaitGuest = (vm: RunningVm, signal: AbortSignal) => Promise<TemplateGuest>;
 
 export interface TemplateParts {
   /** Starts the template's machine, with a file for its memory. */
   start(plan: VmPlan, memoryFd: number, signal: AbortSignal): Promise<Savable>;
   readonly awaitGuest: AwaitGuest;
+  /** Makes the tap of its NIC, which leads nowhere. */
+  openTap(name: IfName): Tap;
 }
 
 /** Boots a machine like the plan's, writes it down and ends it. On failure nothing is left. */
 export async function buildTemplate(
   plan: VmPlan,
-  { start, awaitGuest }: TemplateParts,
+  { start, awaitGuest, openTap }: TemplateParts,
   signal: AbortSignal,
 ): Promise<Template> {
   using files = new DisposableStack();
   const memory = files.use(openMemfd("podnet-memory", plan.memoryMib * 2 ** 20));
   const state = files.use(openMemfd("podnet-state", 0));
+  let hasNic = false;
   {
-    const vm = await start(templatePlan(plan), memory.fd, signal);
+    const own = templatePlan(plan);
+    const vm = await start(own, memory.fd, signal);
     await using _ended = { [Symbol.asyncDispose]: () => vm.stop({ graceMs: 0 }) };
     const alive = AbortSignal.any([signal, endOf(vm)]);
-    await using _guest = await awaitGuest(vm, alive);
+    await using guest = await awaitGuest(vm, alive);
+    if (plan.nic !== undefined && guest.parkNic !== undefined) {
+      await using tap = openTap(templateTap(own));
+      await vm.plug({ ...plan.nic, mac: templateNicMac }, tap.fd, alive);
+      await guest.parkNic();
+      hasNic = true;
+    }
     await vm.save(state.fd, alive);
   }
   // Only now: a shared writable mapping, the template's own, would forbid it.
   memory.seal();
   state.seal();
   const kept = files.move();
-  return { memory, state, [Symbol.dispose]: () => kept.dispose() };
+  return { memory, state, hasNic, [Symbol.dispose]: () => kept.dispose() };
 }
 
 /**
@@ -64,6 +86,8 @@ function templatePlan(plan: VmPlan): VmPlan {
   const jail = plan.jail === undefined ? {} : { jail: jailOf(plan.jail, podId) };
   return { ...plan, ...jail, podId, runDir: join(dirname(plan.runDir), templatePrefix + podId) };
 }
+
+const templateTap = ({ podId }: { readonly podId: PodId }): IfName => parseIfName(`tn${podId}`);
 
 /**
  * Aborted when the machine ends, or its guest restarts: a kernel that panicked does so for ever.

@@ -3,7 +3,7 @@ import type { NicPlan } from "../driver.ts";
 import type { QmpClient } from "../qmp/client.ts";
 import { type MachineKind, nicSlots, slotOfPort } from "../argv/machine-kinds.ts";
 import { askToLeave, tolerateAbsence, undoPlug } from "./nic-removal.ts";
-import { plugCommands } from "./plug-commands.ts";
+import { plugCommands } from "../argv/plug-commands.ts";
 
 type Ids = Pick<NicPlan, "nicId" | "netdevId" | "slot" | "bus">;
 
@@ -116,6 +116,11 @@ export class Nics {
     }
     throwIfAborted(signal);
     return "pending";
+  }
+
+  /** Whether the NIC is plugged, as far as is known. */
+  has(nicId: string): boolean {
+    return this.#find(nicId)?.state === "plugged";
   }
 
   /** NICs QEMU has now, in the order it names them. */

@@ -2,6 +2,7 @@ import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { PodId } from "../../core/names.ts";
 import { closeAllOnExec } from "../../linux/processes/close-on-exec.ts";
 import { findProgram } from "../../linux/processes/command.ts";
+import { openTap } from "../../linux/tun.ts";
 import { attachVm, isAttached, look, reattachVm, releaseVm } from "./attach.ts";
 import {
   type Architecture,
@@ -22,18 +23,17 @@ import { chooseAccelerator, type KvmChoice, kvmGroup } from "../argv/accelerator
 import { restoreState } from "../factory/state.ts";
 import { withoutIdentity, templateKey } from "../factory/key.ts";
 import { buildTemplate, type AwaitGuest, type Template } from "../factory/template.ts";
-import { Templates } from "../factory/templates.ts";
+import { type TemplateKey, Templates } from "../factory/templates.ts";
 import { jailArgv } from "../jail/argv.ts";
 import { makeCgroups } from "../jail/cgroup.ts";
 import { findLauncher } from "../jail/launcher.ts";
-import { firstDiskFd, type MemoryRole, qemuArgv } from "../argv/argv.ts";
+import { afterLastFd, type MemoryRole, qemuArgv, type Start } from "../argv/argv.ts";
 import { within } from "../process/connect.ts";
 import { type Log, noLog } from "../process/log.ts";
 import { kindOf, nicSlots } from "../argv/machine-kinds.ts";
 import { leastMemoryMib, preflight } from "../argv/preflight.ts";
-import { diskFiles } from "../disks/disk-argv.ts";
 import { openDisks } from "../disks/disks.ts";
-import { describePlug } from "../nics/plug-commands.ts";
+import { describePlug } from "../argv/plug-commands.ts";
 import {
   findProcess,
   isRunning,
@@ -102,10 +102,16 @@ const templateLimit = 4;
 
 /** A started QEMU's inputs in addition to its command line. */
 interface Origin {
-  readonly memory: MemoryRole;
-  readonly fds: readonly number[];
+  readonly start: Start;
+  /** The memory's file. */
+  readonly memoryFds: readonly number[];
+  /** The tap of the NIC that it starts with. */
+  readonly tapFds: readonly number[];
   readonly restore?: NonNullable<OpenVmOptions["restore"]>;
 }
+
+/** A machine that boots by itself. */
+const booted: Origin = { start: { memory: "own" }, memoryFds: [], tapFds: [] };
 
 class OpenQemuDriver implements QemuDriver {
   readonly name = "qemu";
@@ -136,25 +142,45 @@ class OpenQemuDriver implements QemuDriver {
 
   describe(plan: VmPlan): readonly string[] {
     if (isAttached(plan)) return [];
-    return this.#argv(plan, this.#program(plan) ?? kindOf(plan).program, roleOf(plan));
+    const { nic } = plan;
+    const start = { memory: roleOf(plan), ...(nic === undefined ? {} : { nic }) };
+    return this.#argv(plan, this.#program(plan) ?? kindOf(plan).program, start);
   }
 
   describePlug(nic: NicPlan, plan: VmPlan): readonly string[] {
     return describePlug(nic, plan);
   }
 
-  async start(plan: VmPlan, signal: AbortSignal): Promise<RunningVm> {
+  async start(plan: VmPlan, signal: AbortSignal, tapFd?: number): Promise<RunningVm> {
     if (isAttached(plan)) return attachVm(plan, this.#log(plan), signal);
     const leastMemory = this.#options.leastMemoryMib ?? leastMemoryMib;
     const qemu = await preflight(plan, this.#program(plan), leastMemory);
     await this.#options.prepare?.(qemu);
-    if (roleOf(plan) === "own") return this.#run(plan, qemu, { memory: "own", fds: [] }, signal);
-    return this.#templates.use(
-      templateKey(plan, qemu, this.#argv(withoutIdentity(plan), qemu, "template")),
-      (stop) => this.#build(plan, qemu, stop),
-      signal,
-      (template) => this.#clone(plan, qemu, template, signal),
-    );
+    if (roleOf(plan) === "own") return this.#run(plan, qemu, booted, signal);
+    try {
+      return await this.#templates.use(
+        this.#templateKey(plan, qemu),
+        (stop) => this.#build(plan, qemu, stop),
+        signal,
+        (template) => this.#clone(plan, qemu, template, signal, tapFd),
+      );
+    } catch (thrown) {
+      if (plan.factory !== "pool" || signal.aborted) throw thrown;
+      this.#log(plan)("warn", "The machine boots, as it cannot be cloned", {
+        reason: toPodnetError(thrown).message,
+      });
+      return await this.#run(plan, qemu, booted, signal);
+    }
+  }
+
+  cloneKey(plan: VmPlan): string {
+    const { machine, files } = this.#templateKey(plan, this.#program(plan) ?? "");
+    return `${machine} ${files}`;
+  }
+
+  #templateKey(plan: VmPlan, qemu: string): TemplateKey {
+    const argv = this.#argv(withoutIdentity(plan), qemu, { memory: "template" });
+    return templateKey(plan, qemu, argv);
   }
 
   async #build(plan: VmPlan, qemu: string, signal: AbortSignal): Promise<Template> {
@@ -164,24 +190,37 @@ class OpenQemuDriver implements QemuDriver {
         hint: "Create the pod with --factory cold",
       });
     const start = (each: VmPlan, memoryFd: number, stop: AbortSignal): Promise<QemuVm> =>
-      this.#run(each, qemu, { memory: "template", fds: [memoryFd] }, stop);
-    return await buildTemplate(plan, { start, awaitGuest }, signal);
+      this.#run(
+        each,
+        qemu,
+        { start: { memory: "template" }, memoryFds: [memoryFd], tapFds: [] },
+        stop,
+      );
+    return await buildTemplate(plan, { start, awaitGuest, openTap }, signal);
   }
 
   async #clone(
     plan: VmPlan,
     qemu: string,
-    { memory, state }: Template,
+    { memory, state, hasNic }: Template,
     signal: AbortSignal,
+    tapFd: number | undefined,
   ): Promise<QemuVm> {
     using reader = state.openReader();
-    const restore: Origin["restore"] = (qmp, stop) => restoreState(qmp, reader.fd, stop);
-    return await this.#run(plan, qemu, { memory: "clone", fds: [memory.fd], restore }, signal);
+    const { nic } = plan;
+    const begins = hasNic && nic !== undefined && tapFd !== undefined;
+    const origin: Origin = {
+      start: { memory: "clone", ...(begins ? { nic } : {}) },
+      memoryFds: [memory.fd],
+      tapFds: begins ? [tapFd] : [],
+      restore: (qmp, stop) => restoreState(qmp, reader.fd, stop),
+    };
+    return await this.#run(plan, qemu, origin, signal);
   }
 
   async #run(plan: VmPlan, qemu: string, origin: Origin, signal: AbortSignal): Promise<QemuVm> {
-    const { memory, fds, restore } = origin;
-    const argv = this.#argv(plan, qemu, memory);
+    const { start, memoryFds, tapFds } = origin;
+    const argv = this.#argv(plan, qemu, start);
     let started: StartedProcess | undefined;
     try {
       await makeRunDir(plan);
@@ -189,8 +228,8 @@ class OpenQemuDriver implements QemuDriver {
       if (signal.aborted)
         throw new PodnetError("CANCELLED", "The caller gave up", { cause: signal.reason });
       using disks = openDisks(plan);
-      started = await startProcess(argv, plan, { fds: [...fds, ...disks.fds] });
-      return await this.#open(plan, started, restore, signal);
+      started = await startProcess(argv, plan, { fds: [...memoryFds, ...disks.fds, ...tapFds] });
+      return await this.#open(plan, started, origin, signal);
     } catch (error) {
       const failure = toPodnetError(error, "INTERNAL");
       throw await undoStart(failure, plan, started?.record);
@@ -235,7 +274,7 @@ class OpenQemuDriver implements QemuDriver {
   async #open(
     plan: VmPlan,
     started: StartedProcess,
-    restore: Origin["restore"],
+    { start, restore }: Origin,
     signal: AbortSignal,
   ): Promise<QemuVm> {
     const gone = new AbortController();
@@ -243,6 +282,7 @@ class OpenQemuDriver implements QemuDriver {
     const options = {
       ...this.#vmOptions(started.record, plan, started.ended),
       ...(restore === undefined ? {} : { restore }),
+      ...(start.nic === undefined ? {} : { firstNic: start.nic.nicId }),
     };
     try {
       return await QemuVm.open(options, AbortSignal.any([signal, gone.signal]));
@@ -279,17 +319,17 @@ class OpenQemuDriver implements QemuDriver {
     return named ?? findProgram(kindOf(plan).program);
   }
 
-  #argv(plan: VmPlan, qemu: string, memory: MemoryRole): readonly string[] {
+  #argv(plan: VmPlan, qemu: string, start: Start): readonly string[] {
     const { tbSizeMib = 64 } = this.#options;
     const accelerator = this.#accelerators[architectureOf(plan)];
     return [
       ...jailArgv(plan, {
         launcher: findLauncher(),
-        reportFd: firstDiskFd(memory) + diskFiles(plan).length,
+        reportFd: afterLastFd(plan, start),
         accelerator,
         ...(accelerator === "kvm" ? { kvmGroup: kvmGroup() } : {}),
       }),
-      ...qemuArgv(plan, { qemu, accelerator, tbSizeMib }, memory),
+      ...qemuArgv(plan, { qemu, accelerator, tbSizeMib }, start),
     ];
   }
 
@@ -298,7 +338,7 @@ class OpenQemuDriver implements QemuDriver {
   }
 }
 
-const roleOf = ({ factory }: VmPlan): MemoryRole => (factory === "template" ? "clone" : "own");
+const roleOf = ({ factory }: VmPlan): MemoryRole => (factory === undefined ? "own" : "clone");
 
 /**
  * Removes what a failed start left; the failure stays the error, what could not be undone goes

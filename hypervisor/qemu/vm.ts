@@ -43,6 +43,8 @@ export interface OpenVmOptions {
   readonly unplugMs: number;
   /** Gives a QEMU that waits for a template's state what it waits for. Its guest is left paused. */
   readonly restore?: (qmp: QmpClient, signal: AbortSignal) => Promise<void>;
+  /** The NIC that it has from its start. */
+  readonly firstNic?: string;
   /** The session to begin with, of a foreign machine. */
   readonly session?: QmpClient;
   readonly log: Log;
@@ -59,6 +61,7 @@ const pressAgainMs = 3000;
 /** A QEMU with a live QMP session and console. */
 export class QemuVm implements RunningVm {
   readonly record: VmRecord;
+  readonly firstNic?: string;
   asleep?: true;
   readonly #options: OpenVmOptions;
   readonly #ring = new ConsoleRing();
@@ -76,6 +79,7 @@ export class QemuVm implements RunningVm {
 
   private constructor(options: OpenVmOptions) {
     this.record = options.record;
+    if (options.firstNic !== undefined) this.firstNic = options.firstNic;
     this.#options = options;
     const { plan, log } = options;
     const { podId, attached } = plan;
@@ -129,6 +133,7 @@ export class QemuVm implements RunningVm {
   }
 
   plug(nic: NicPlan, tapFd: number, signal: AbortSignal): Promise<void> {
+    if (nic.nicId === this.firstNic && this.#nics.has(nic.nicId)) return Promise.resolve();
     return this.#nics.plug(nic, tapFd, signal);
   }
 

@@ -37,6 +37,7 @@ interface QmpCommands {
     { readonly capabilities: readonly MigrationCapability[] },
     Nothing
   >;
+  readonly "migrate-set-parameters": Command<{ readonly "announce-rounds": number }, Nothing>;
   /** `fd:NAME`, a descriptor given with `getfd`. Never `exec:`: QEMU may start no program. */
   readonly migrate: Command<{ readonly uri: string }, Nothing>;
   readonly "migrate-incoming": Command<{ readonly uri: string }, Nothing>;
@@ -107,6 +108,7 @@ interface VirtioNet {
   readonly mac: string;
   /** Empty: no option ROM is loaded, so no ipxe package is needed. */
   readonly romfile: string;
+  readonly guest_announce: boolean;
 }
 
 export interface MigrationCapability {

@@ -23,6 +23,7 @@ import {
 } from "./nftables/refusals.ts";
 import type { SetName } from "../model/nftables-sets.ts";
 import { changedSenders, senderElements } from "./nftables/senders-table.ts";
+import { sharesTable, sharingChains, sharingElements } from "./nftables/shares-table.ts";
 import type { RuleTable } from "./nftables/rule-table.ts";
 import type { MarkedOwner } from "./nftables/elements.ts";
 import type { FirewallDriver } from "./driver.ts";
@@ -31,7 +32,10 @@ import type { FirewallDriver } from "./driver.ts";
 export const guardHint =
   "Install libnftables1 and use a kernel with CONFIG_NF_TABLES_BRIDGE and CONFIG_NFT_REJECT_INET; then start podnetd again";
 
-type Contents = Pick<NftablesOptions, "ofNetwork" | "ofPod" | "ports" | "ofOverlay" | "ofSenders">;
+type Contents = Pick<
+  NftablesOptions,
+  "ofNetwork" | "ofPod" | "chainsOf" | "ports" | "ofOverlay" | "ofSenders"
+>;
 
 /** The elements that each table takes from networks, pods and overlays. */
 const contents = (hostSeed: string, off: boolean): readonly Contents[] => [
@@ -41,7 +45,12 @@ const contents = (hostSeed: string, off: boolean): readonly Contents[] => [
     ports: true,
   },
   { ofNetwork: hostGuardElements, ofPod: () => [] },
-  { ofNetwork: shareElements, ofPod: () => [] },
+  {
+    ofNetwork: shareElements,
+    ofPod: off ? () => [] : sharingElements,
+    chainsOf: off ? () => [] : sharingChains,
+    ports: true,
+  },
   {
     ofNetwork: () => [],
     ofPod: () => [],
@@ -49,6 +58,14 @@ const contents = (hostSeed: string, off: boolean): readonly Contents[] => [
     ofSenders: changedSenders,
   },
 ];
+
+/** One of the guard's tables, with the driver that fills it. */
+interface Part {
+  readonly table: RuleTable;
+  readonly driver: NftablesDriver;
+  /** It has something of ports: of each port, or of pods with several. */
+  readonly ports: boolean;
+}
 
 /** Which of them have something of networks. */
 const ofNetworks = 3;
@@ -78,8 +95,7 @@ export function isOf({ kind, key, ports = [] }: PortTarget): (owner: MarkedOwner
  * ports by their link group, and for each port of a pod or container its MAC and addresses.
  */
 export class Guard {
-  readonly #tables: readonly RuleTable[];
-  readonly #parts: readonly NftablesDriver[];
+  readonly #parts: readonly Part[];
   readonly #off: boolean;
   readonly #memory: Memory;
 
@@ -93,23 +109,18 @@ export class Guard {
     { off, hostSeed }: { readonly off: boolean; readonly hostSeed: string },
   ) {
     const all = contents(hostSeed, off);
-    this.#tables = tables;
     this.#memory = memory;
     this.#off = off;
-    this.#parts = tables.map(
-      (table, i) =>
-        new NftablesDriver({
-          table,
-          memory,
-          configured: false,
-          ...all[i],
-        }),
-    );
+    this.#parts = tables.map((table, i) => ({
+      table,
+      driver: new NftablesDriver({ table, memory, configured: false, ...all[i] }),
+      ports: all[i]?.ports === true,
+    }));
   }
 
   async compareNetwork(fragment: NetworkFragment, signal: AbortSignal): Promise<Change[]> {
     const parts = this.#parts.slice(0, ofNetworks);
-    return this.#each((part) => part.compareNetwork(fragment, signal), parts);
+    return this.#each(({ driver }) => driver.compareNetwork(fragment, signal), parts);
   }
 
   /** The hosts that may send to pods here by their own addresses. */
@@ -126,12 +137,12 @@ export class Guard {
     fragments: readonly PluggedFragment[],
     signal: AbortSignal,
   ): Promise<Change[]> {
-    const some = fragments.filter(hasPorts);
-    const [only] = some;
-    if (only === undefined) return [];
-    return this.#ofPorts((part) =>
-      some.length === 1 ? part.comparePod(only, signal) : part.comparePods(some, signal),
-    );
+    return this.#each(async ({ table, driver }) => {
+      const some = fragments.filter((fragment) => concerns(table, fragment));
+      const [only] = some;
+      if (only === undefined) return [];
+      return some.length === 1 ? driver.comparePod(only, signal) : driver.comparePods(some, signal);
+    }, this.#ofPorts);
   }
 
   /**
@@ -141,12 +152,10 @@ export class Guard {
   async comparePortRemoval(target: PortTarget, signal: AbortSignal): Promise<Change[]> {
     const { tap } = target;
     const isTheirs = isOf(target);
-    return this.#ofPorts((part) =>
-      part.compareRemoval(
-        (owner) => isTheirs(owner) && (tap === undefined || part.hasAt(owner.mark, tap)),
-        signal,
-      ),
-    );
+    const [guard] = this.#parts;
+    const isRemoved = (owner: MarkedOwner): boolean =>
+      isTheirs(owner) && (tap === undefined || guard?.driver.hasAt(owner.mark, tap) === true);
+    return this.#each(({ driver }) => driver.compareRemoval(isRemoved, signal), this.#ofPorts);
   }
 
   /** The pods of whose ports the elements are not as wanted. */
@@ -154,10 +163,13 @@ export class Guard {
     fragments: readonly PluggedFragment[],
     signal: AbortSignal,
   ): Promise<readonly PluggedFragment[]> {
-    const some = fragments.filter(hasPorts);
-    const [part] = this.#parts;
-    if (this.#off || some.length === 0 || part === undefined) return [];
-    return part.deviating(some, signal);
+    const found = new Set<PluggedFragment>();
+    for (const { table, driver } of this.#off ? [] : this.#ofPorts) {
+      const some = fragments.filter((fragment) => concerns(table, fragment));
+      if (some.length === 0) continue;
+      for (const fragment of await driver.deviating(some, signal)) found.add(fragment);
+    }
+    return [...found];
   }
 
   async compareRemoval(
@@ -166,10 +178,10 @@ export class Guard {
   ): Promise<Change[]> {
     // Most removals are of pods: a table of hosts that podnet did not make is looked for where
     // overlays are removed.
-    const name = this.#tables[ofNetworks]?.model.name ?? "";
+    const name = this.#parts[ofNetworks]?.table.model.name ?? "";
     const all = this.#memory.madeTable(name) || removed({ kind: "overlay", key: "", mark: "" });
     const parts = all ? this.#parts : this.#parts.slice(0, ofNetworks);
-    return this.#each((part) => part.compareRemoval(removed, signal), parts);
+    return this.#each(({ driver }) => driver.compareRemoval(removed, signal), parts);
   }
 
   /**
@@ -179,7 +191,7 @@ export class Guard {
   async refusals(links: () => Promise<ReadonlyMap<number, string>>): Promise<readonly Refusal[]> {
     const found: Refusal[] = [];
     for (const [kind, set] of countedSets) {
-      const table = this.#tables.find(({ model }) => model.sets.includes(set));
+      const { table } = this.#parts.find((part) => part.table.model.sets.includes(set)) ?? {};
       const text = this.#off ? undefined : await table?.counted(set);
       const listed = text === undefined ? [] : parseRefusals(text);
       if (listed.length === 0) continue;
@@ -196,7 +208,7 @@ export class Guard {
    * the host's links by index. Throws `FIREWALL_FAILED`.
    */
   async drops(links: () => Promise<ReadonlyMap<number, string>>): Promise<readonly Drop[]> {
-    const [table] = this.#tables;
+    const table = this.#parts[0]?.table;
     const text = this.#off ? undefined : await table?.counted("drops");
     if (table === undefined || text === undefined) return [];
     const listed = parseDrops(text);
@@ -207,14 +219,14 @@ export class Guard {
   }
 
   fingerprint(): string {
-    return this.#off ? "" : `${this.#tables[0]?.generation()}`;
+    return this.#off ? "" : `${this.#parts[0]?.table.generation()}`;
   }
 
   describe(fragment: Fragment): readonly string[] {
     if (this.#off || (fragment.kind === "network" && !fragment.firewall)) return [];
     if (fragment.kind !== "network")
       return fragment.ports.map((port) => describePort(port, fragment.sources));
-    return this.#parts.slice(0, ofNetworks).flatMap((part) => part.describe(fragment));
+    return this.#parts.slice(0, ofNetworks).flatMap(({ driver }) => driver.describe(fragment));
   }
 
   describeChange(before: PluggedFragment, after: PluggedFragment): readonly string[] {
@@ -223,16 +235,16 @@ export class Guard {
   }
 
   describeOverlay(overlay: OverlayRuled): readonly string[] {
-    return this.#off ? [] : (this.#parts[ofNetworks]?.describeOverlay(overlay) ?? []);
+    return this.#off ? [] : (this.#parts[ofNetworks]?.driver.describeOverlay(overlay) ?? []);
   }
 
   /** Why parts of it are not in force, a line each. */
   get lacking(): readonly string[] {
-    return this.#tables.flatMap(({ lacking }) => lacking ?? []);
+    return this.#parts.flatMap(({ table }) => table.lacking ?? []);
   }
 
-  #ofPorts(compare: (part: NftablesDriver) => Promise<Change[]>): Promise<Change[]> {
-    return this.#each(compare, this.#parts.slice(0, 1));
+  get #ofPorts(): readonly Part[] {
+    return this.#parts.filter(({ ports }) => ports);
   }
 
   /**
@@ -241,19 +253,18 @@ export class Guard {
    */
   async #sending(compare: (part: NftablesDriver) => Promise<Change[]>): Promise<Change[]> {
     const part = this.#parts[ofNetworks];
-    return part === undefined || this.#off ? [] : compare(part);
+    return part === undefined || this.#off ? [] : compare(part.driver);
   }
 
   async #each(
-    compare: (part: NftablesDriver) => Promise<Change[]>,
-    parts: readonly NftablesDriver[] = this.#parts,
+    compare: (part: Part) => Promise<Change[]>,
+    parts: readonly Part[] = this.#parts,
   ): Promise<Change[]> {
     const found: Change[] = [];
-    for (const [i, part] of parts.entries()) {
-      const { name } = this.#tables[i]?.model ?? { name: "" };
-      // When the guard is off, podnet looks only for tables that its records name.
-      if (!this.#off || this.#memory.madeTable(name)) found.push(...(await compare(part)));
-    }
+    // When the guard is off, podnet looks only for tables that its records name.
+    for (const part of parts)
+      if (!this.#off || this.#memory.madeTable(part.table.model.name))
+        found.push(...(await compare(part)));
     return found;
   }
 }
@@ -261,7 +272,11 @@ export class Guard {
 /** A pod that has never had rules of the driver's has none to look for. */
 const hasRules = ({ published }: PluggedFragment): boolean => published !== undefined;
 
-const hasPorts = ({ ports }: PluggedFragment): boolean => ports.length > 0;
+/** A table of shares has only pods with several ports, and pods that had several. */
+const concerns = ({ model, elements }: RuleTable, { ports }: PluggedFragment): boolean =>
+  model === sharesTable
+    ? ports.some(({ alias, sharing }) => sharing === true || elements.of(alias).length > 0)
+    : ports.length > 0;
 
 /** A driver with the guard. */
 export interface GuardedDriver extends FirewallDriver {

@@ -78,7 +78,7 @@ export interface NetworkFragment {
   readonly cloudMetadata?: boolean;
   /** What its guests reach on the host beyond what podnet serves there. Default: nothing. */
   readonly hostAccess?: HostAccess;
-  /** Connections that each port may keep tracked; 0 is no limit. Default: `usualShare`. */
+  /** Connections that each pod may keep tracked; 0 is no limit. Default: `usualShare`. */
   readonly connections?: number;
   /** Name servers that its guests may ask at the host, in addition to the gateways. */
   readonly dns?: readonly Ip[];
@@ -233,6 +233,10 @@ export interface PortDesired {
    * whichever link it is asked.
    */
   readonly otherAddresses?: readonly Ip[];
+  /** Nothing had its addresses before, so that no neighbor knows another MAC for them. */
+  readonly fresh?: true;
+  /** Its pod has other ports, with which it has one share of connections. */
+  readonly sharing?: true;
   /** MACs that it sends with in addition to `guestMac`. */
   readonly otherMacs?: readonly Mac[];
   /** Its MAC may be changed by another program: any that its bridge and other ports do not have. */

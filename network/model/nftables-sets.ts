@@ -105,6 +105,8 @@ export const bridgeGuardSets = {
   macs: { type: "ifname . integer", fields: "iifname . @ll,48,48" },
   /** Ports and the addresses that they send from, and say that they have. */
   addresses4: { type: "ifname . ipv4_addr" },
+  /** The IPv4 addresses that ports of a network have, by the link group of its ports. */
+  held4: { type: "devgroup . ipv4_addr" },
   addresses6: { type: "ifname . integer", fields: "iifname . @nh,64,128" },
   /** Ports whose addresses podnet does not know: their MAC decides alone. */
   any4: { type: "ifname" },
@@ -113,6 +115,8 @@ export const bridgeGuardSets = {
   choosing: { type: "ifname" },
   /** Ports whose MAC may have been changed by another program: any that is not in `known`. */
   changing: { type: "ifname" },
+  /** Ports whose addresses no neighbor can know by another MAC: nothing had them before. */
+  fresh: { type: "ifname" },
   /** Ports without a guard. */
   unguarded: { type: "ifname" },
   /** The MACs of a bridge and of its ports, and the link-local addresses made of them. */
@@ -146,7 +150,8 @@ export const hostGuardSets = {
 
 /**
  * The sets of the table of connections (`shares-table.ts`): for each limit the bridges of networks
- * that have it, and the ports that hold connections, as the kernel keeps them.
+ * that have it, and the ports that hold connections, as the kernel keeps them; and the bridges and
+ * addresses of pods with several ports, with the chains in which those are counted together.
  */
 export const shareSets = {
   share512: { type: "ifname" },
@@ -157,6 +162,8 @@ export const shareSets = {
   held2048: { type: "classid", counted: true },
   held8192: { type: "classid", counted: true },
   held32768: { type: "classid", counted: true },
+  sharing4: { type: "ifname . ipv4_addr", value: "verdict" },
+  sharing6: { type: "ifname . ipv6_addr", value: "verdict" },
   /** Connections that were refused, by the identity of the port. */
   exceeded: { type: "classid", counted: true },
 } as const satisfies Readonly<Record<string, SetKind>>;

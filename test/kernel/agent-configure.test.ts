@@ -155,6 +155,38 @@ test.serial("an interface that is not named is left alone", async (t) => {
   t.true(routesOf(observed).includes("172.16.0.0/12"));
 });
 
+test.serial("a NIC that was plugged under another MAC gets its own, and is set up", async (t) => {
+  const own = "52:54:00:00:00:21";
+  const taken = { ...eth0, mac: own, pluggedAs: macOf(1) };
+  const observed = await configure({ ...full, interfaces: [taken, eth1] });
+  t.like(interfaceOf(observed, "eth0"), { mac: own as never, up: true, mtu: 1450 });
+  t.deepEqual(interfaceOf(observed, "eth0")?.addresses as unknown, eth0.addresses);
+  const again = await configure({ ...full, interfaces: [taken, eth1] });
+  t.deepEqual(again.interfaces, observed.interfaces);
+});
+
+test.serial("the MAC of the interface itself is preferred to that of its template", async (t) => {
+  const observed = await configure({ interfaces: [{ ...eth0, pluggedAs: macOf(2) }] });
+  t.is(interfaceOf(observed, "eth0")?.mac, macOf(1) as never);
+  t.true(observed.interfaces.some(({ mac }) => mac === (macOf(2) as never)));
+});
+
+test.serial(
+  "a parked interface is down, with nothing on it, under the MAC it is to have",
+  async (t) => {
+    await configure(full);
+    const mac = "52:54:00:00:00:22";
+    const parked = { mac, pluggedAs: macOf(1), parked: true, name: "spare", addresses: [] };
+    const observed = await configure({ interfaces: [parked] });
+    t.like(interfaceOf(observed, "spare"), { mac: mac as never, up: false });
+    t.deepEqual(interfaceOf(observed, "spare")?.addresses, []);
+    t.false(routesOf(observed).includes("0.0.0.0/0 10.1.0.1"));
+    const again = await configure({ ...full, interfaces: [{ ...eth0, pluggedAs: mac }, eth1] });
+    t.like(interfaceOf(again, "eth0"), { mac: macOf(1) as never, up: true });
+    t.true(routesOf(again).includes("0.0.0.0/0 10.1.0.1"));
+  },
+);
+
 test.serial("names can be swapped, and taken from a link that no request names", async (t) => {
   await configure(full);
   const swapped = await configure({

@@ -213,7 +213,7 @@ test.serial("HELLO agrees on a version and echoes the nonce", async (t) => {
 
 test.serial("AWAKE is for the agent that is PID 1, and only such an agent offers it", async (t) => {
   const hello = await host.ack(command.hello, { versions: [1], nonce: "n" });
-  t.like(JSON.parse(hello.toString()), { features: ["loopback", "attributes"] });
+  t.like(JSON.parse(hello.toString()), { features: ["loopback", "attributes", "parking"] });
   const refused = await host.ask(command.awake, { entropy: "00", clockMs: Date.now() });
   t.is(refused.code, command.error);
   t.regex(refused.payload.toString(), /not PID 1/);

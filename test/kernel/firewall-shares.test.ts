@@ -1,7 +1,11 @@
 import test from "ava";
-import type { NetworkFragment } from "../../network/model/desired.ts";
+import type { IfName } from "../../core/names.ts";
+import type { NetworkFragment, PodFragment, PortDesired } from "../../network/model/desired.ts";
+import { podMark } from "../../network/model/ownership.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
+  blueAddresses,
+  blueNetwork,
   bridgeNf,
   dualNetwork,
   dualPod,
@@ -9,7 +13,9 @@ import {
   hostAddresses,
   outsideAddress,
   podAddress,
+  podMac,
 } from "../lab/firewall-site.ts";
+import { podIdOf } from "../lab/network.ts";
 
 const twoDrivers = driversUnderTest.filter(({ name }) => name !== "iptables-legacy");
 
@@ -127,6 +133,95 @@ for (const { name, options } of twoDrivers)
       t.is(await works(), "refused");
       await site.host.remove({ kind: "everything" }, signal);
       t.notRegex(await site.inside("host", "nft", "list", "tables"), /podnet/);
+    },
+  );
+
+/** The port of the machine `blue` in the network of that name, which has the same limit. */
+async function openSecondPort(site: FirewallSite, alias: string): Promise<PortDesired> {
+  const blue = { ...blueNetwork(), connections: 512 };
+  await site.ensure(blue);
+  await site.bluePod();
+  return {
+    tap: "tapblue" as IfName,
+    bridge: blue.bridge,
+    guestMac: podMac(200),
+    guestAddresses: blueAddresses,
+    alias,
+    isolated: false,
+    mtu: 1500,
+  };
+}
+
+for (const { name, options } of twoDrivers)
+  test.serial(
+    `${name}: a pod with several interfaces has one share, which they use together`,
+    async (t) => {
+      const flood = async (site: FirewallSite): Promise<number> => {
+        for (const machine of ["pod2", "blue"])
+          await openFlows(site, outsideAddress[4], 600, { machine });
+        return remembered(site);
+      };
+      // The control: two pods with an interface each have two shares.
+      {
+        await using site = await openSite(options, 512);
+        const port = await openSecondPort(site, podMark(podIdOf(9), 0));
+        await site.ensure({ kind: "pod", key: podIdOf(9), ports: [port] });
+        const held = await flood(site);
+        t.true(held > 1000 && held < 1060, `${held} connections of two pods`);
+      }
+      await using site = await openSite(options, 512);
+      const pod = dualPod(2);
+      const port = await openSecondPort(site, podMark(pod.key, 1));
+      const ports = [...pod.ports, port].map((each): PortDesired => ({ ...each, sharing: true }));
+      const both: PodFragment = { ...pod, ports };
+      const each = ports.map((one): PodFragment => ({ ...both, ports: [one] }));
+      // One by one or together, they come to one state.
+      for (const fragment of [...each, both]) await site.ensure(fragment);
+      for (const fragment of [...each, both])
+        t.deepEqual(await site.host.diff(fragment, signal), []);
+      const held = await flood(site);
+      t.true(held > 500 && held < 540, `${held} connections of one pod`);
+      for (const machine of ["pod2", "blue"])
+        for (const to of [outsideAddress[4], outsideAddress[6]])
+          t.regex(
+            await site.ask(machine, "tcp", to, 80),
+            /^(refused|E[A-Z]+)$/,
+            `${machine} ${to}`,
+          );
+      // Its neighbour has its own share.
+      t.regex(await site.ask("pod3", "tcp", outsideAddress[4], 80), / 80$/);
+      t.deepEqual((await refusals(site)).toSorted(), [
+        "tap2 connections true",
+        "tapblue connections true",
+      ]);
+      // What others take away comes back.
+      for (const harm of [
+        "flush map inet podnet_shares sharing4",
+        "delete table inet podnet_shares",
+      ]) {
+        await site.inside("host", "nft", ...harm.split(" "));
+        await site.ensure(limited(512), { ...blueNetwork(), connections: 512 }, both);
+        t.deepEqual(await site.host.diff(both, signal), []);
+      }
+      // An interface that goes takes its addresses along, and leaves the chain to the other one.
+      const list = (): Promise<string> =>
+        site.inside("host", "nft", "list", "table", "inet", "podnet_shares");
+      await site.host.remove({ kind: "ports", pod: pod.key, tap: port.tap }, signal);
+      const left = await list();
+      t.regex(left, /chain share_/);
+      t.notRegex(left, new RegExp(`"${port.bridge}" \\. `));
+      // The other one has the share of its port from then on, and comes back to the pod's.
+      await site.ensure(pod);
+      t.notRegex(await list(), /share_/);
+      t.deepEqual(await site.host.diff(pod, signal), []);
+      await site.ensure(both);
+      t.regex(await list(), /chain share_/);
+      // The last one takes the chain along.
+      for (const { tap } of ports)
+        await site.host.remove({ kind: "ports", pod: pod.key, tap }, signal);
+      t.notRegex(await list(), /share_/);
+      await site.ensure(pod);
+      t.deepEqual(await site.host.diff(pod, signal), []);
     },
   );
 

@@ -1,6 +1,5 @@
 import test from "ava";
 import type { Cidr, Ip, IpPrefix } from "../../core/address.ts";
-import { watchEffects } from "../../core/effect.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/processes/command.ts";
 import { nftablesGeneration } from "../../linux/nftables/nftables-generation.ts";
@@ -9,6 +8,7 @@ import type { PodFragment, PublishedDesired } from "../../network/model/desired.
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import { nothingKnown } from "../../network/bridge/sweep.ts";
+import { called as calledDuring } from "../lab/called.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { networkFragment, podIdOf, publishedPort } from "../lab/network.ts";
 
@@ -84,19 +84,8 @@ test.serial("what has no row is swept", async (t) => {
 });
 
 /** What is called of nftables while something is done. */
-async function called(work: () => Promise<unknown>): Promise<string[]> {
-  const calls: string[] = [];
-  const at = ({ what }: { readonly what: string }, side: string): void => {
-    if (side === "before" && /^nftables (?!generation)/.test(what)) calls.push(what);
-  };
-  watchEffects({ at, atAsync: (effect, side) => Promise.resolve(at(effect, side)) });
-  try {
-    await work();
-  } finally {
-    watchEffects(undefined);
-  }
-  return calls;
-}
+const called = (work: () => Promise<unknown>): Promise<string[]> =>
+  calledDuring(work, ({ what }) => /^nftables (?!generation)/.test(what));
 
 const thousand = (): PodFragment =>
   pod(9, published(20_000, { count: 1000, podIp: "192.168.123.9" as Ip, podPort: 20_000 }));

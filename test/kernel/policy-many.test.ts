@@ -1,8 +1,8 @@
 import test from "ava";
 import type { Ip } from "../../core/address.ts";
-import { watchEffects } from "../../core/effect.ts";
 import { Conntrack } from "../../linux/conntrack/conntrack.ts";
 import type { Decisions } from "../../policy/compile.ts";
+import { called as calledDuring } from "../lab/called.ts";
 import {
   decisions,
   dualNetwork,
@@ -21,19 +21,8 @@ const allowing = (...ports: readonly number[]): Decisions =>
   });
 
 /** What is called of the kernel while something is done, in order. */
-async function called(work: () => Promise<unknown>): Promise<string[]> {
-  const calls: string[] = [];
-  const at = ({ boundary, what }: { boundary: string; what: string }, side: string): void => {
-    if (side === "before" && boundary === "netlink") calls.push(what);
-  };
-  watchEffects({ at, atAsync: (effect, side) => Promise.resolve(at(effect, side)) });
-  try {
-    await work();
-  } finally {
-    watchEffects(undefined);
-  }
-  return calls;
-}
+const called = (work: () => Promise<unknown>): Promise<string[]> =>
+  calledDuring(work, ({ boundary }) => boundary === "netlink");
 
 test.serial(
   "a policy that changes for one pod costs as many calls with others as without, and ends its flows alone",

@@ -290,10 +290,8 @@ test.serial(
     );
     await site.say({ type: "begin" });
     await site.say({ type: "commit" });
-    t.is(
-      (await site.visit({ host: one, port: 443, tls: { servername: "api.example" } })).ended,
-      "reset",
-    );
+    // Without Node's TLS: it takes a reset that comes before its hello has gone for an end.
+    t.is((await site.visit({ host: one, port: 80, says: get("api.example") })).ended, "reset");
     await site.policy(allowed);
     await site.answer({ "api.example": [one] });
     t.regex(await site.curl("https://api.example/", one), /sni=api.example/);

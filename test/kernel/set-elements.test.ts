@@ -76,7 +76,8 @@ async function opened(t: { teardown(end: () => void): void }): Promise<Nftables>
   const nftables = openNftables();
   t.teardown(() => nftables.close());
   for (const model of tables) {
-    const chain = model === policyTable ? [`add chain ${model.name} policy_x`] : [];
+    const leads = model.sets.some((set) => kindOf(set).value === "verdict");
+    const chain = leads ? [`add chain ${model.name} policy_x`] : [];
     await nftables.commit("make", [...makeBase(model), ...chain].join("\n"));
   }
   return nftables;

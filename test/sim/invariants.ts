@@ -33,6 +33,9 @@ import {
 } from "../../network/firewall/nftables/port-elements.ts";
 import { machineId } from "../../network/bridge/open-host-network.ts";
 import { bridgeMac } from "../../network/model/bridge-mac.ts";
+import { sharingChains, sharingElements } from "../../network/firewall/nftables/shares-table.ts";
+import { policyComments } from "../../network/firewall/nftables/policy-chain.ts";
+import type { PolicyChain } from "../../network/model/rules.ts";
 import { guardTables } from "../../network/firewall/nftables/guard-tables.ts";
 import {
   attachmentMark,
@@ -287,17 +290,33 @@ function tableViolations(
   wanted: boolean,
 ): string[] {
   const { fragments, published, isPassed } = due;
-  const held = (model: TableModel, planned: readonly Element[]): string[] => {
-    const rules = Object.keys(model.chains).flatMap((chain) =>
-      ruleComments(chain, model).map((comment) => `${chain} ${comment}`),
-    );
+  const held = (
+    model: TableModel,
+    planned: readonly Element[],
+    chains: readonly PolicyChain[] = [],
+  ): string[] => {
+    const rules = [
+      ...Object.keys(model.chains).flatMap((chain) =>
+        ruleComments(chain, model).map((comment) => `${chain} ${comment}`),
+      ),
+      ...chains.flatMap((chain) =>
+        policyComments(chain.name, chain.rules.length).map((comment) => `${chain.name} ${comment}`),
+      ),
+    ];
     const elements = planned.map(({ set, key, owner, value }) =>
       [set, key, owner, ...(value === undefined ? [] : [value])].join(" | "),
     );
     const { name } = model;
-    const ours = nftables.elements(name).filter((line) => !isPassed(line));
+    const all = nftables.elements(name);
+    const ours = all.filter((line) => !isPassed(line));
+    // What may be left may lead to a chain, which goes with it.
+    const left = all.filter(isPassed).map((line) => /\| jump (\w+)$/.exec(line)?.[1]);
+    const isLeft = (rule: string): boolean => {
+      const [chain] = rule.split(" ");
+      return left.includes(chain) && !chains.some((wanted) => wanted.name === chain);
+    };
     const [seen, should] = [
-      [...nftables.ruleComments(name), ...ours],
+      [...nftables.ruleComments(name).filter((rule) => !isLeft(rule)), ...ours],
       [...rules, ...elements],
     ].map((lines) => lines.toSorted().join("\n  "));
     return seen === should ? [] : [`${name} holds\n  ${seen}\ninstead of\n  ${should}`];
@@ -311,7 +330,11 @@ function tableViolations(
       ...published.flatMap(portElements),
     ]),
     ...held(hostGuard, fragments.flatMap(hostGuardElements)),
-    ...held(shares, fragments.flatMap(shareElements)),
+    ...held(
+      shares,
+      [...fragments.flatMap(shareElements), ...published.flatMap(sharingElements)],
+      published.flatMap(sharingChains),
+    ),
   ];
   if (!wanted) return [...guards, ...(nftables.exists ? ["there is a table of nftables"] : [])];
   const main = [...fragments.flatMap(networkElements), ...published.flatMap(podElements)];

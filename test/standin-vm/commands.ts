@@ -108,7 +108,16 @@ function addNetdev(args: Json, { machine }: CommandContext): unknown {
 const plain = (value: unknown): string =>
   typeof value === "string" ? value : JSON.stringify(value);
 
-const knownProperties = ["driver", "id", "bus", "addr", "netdev", "mac", "romfile"];
+const knownProperties = [
+  "driver",
+  "id",
+  "bus",
+  "addr",
+  "netdev",
+  "mac",
+  "romfile",
+  "guest_announce",
+];
 
 function addDevice(args: Json, { machine }: CommandContext): unknown {
   if (args["driver"] === undefined) throw new QmpError("Parameter 'driver' is missing");

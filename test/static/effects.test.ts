@@ -31,7 +31,7 @@ const methods: readonly (readonly [inFilesWith: RegExp, call: RegExp])[] = [
 const outside: Readonly<Record<string, readonly [count: number, why: string]>> = {
   "daemon/dns/listen.ts: server.listen": [1, "`take`, which is called in one"],
   "daemon/main/failpoints.ts: openSync": [1, "the failpoints themselves"],
-  "daemon/main/failpoints.ts: writeSync": [1, "the failpoints themselves"],
+  "daemon/main/failpoints.ts: writeSync": [2, "the failpoints themselves"],
   "daemon/main/failpoints.ts: process.kill": [1, "the failpoints themselves"],
   "daemon/store/lock.ts: server.listen": [1, "`claim`, which is called in one"],
   "daemon/main/preflight.ts: openSync": [1, "opened and closed: whether it may be"],

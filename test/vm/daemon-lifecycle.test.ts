@@ -24,7 +24,8 @@ test.serial("the plan says everything and does nothing", async (t) => {
   t.regex(text, /bridge .*hyper0|hyper0 bridge/);
   t.regex(text, /MASQUERADE/);
   t.regex(text, /qemu-system/);
-  t.regex(text, /"execute":"device_add"/);
+  t.regex(text, /virtio-net-pci,id=nic0/);
+  t.regex(text, /nic0 is in the template/);
   t.regex(text, /configure \{/);
   t.deepEqual(await rig.changes(), []);
 });

@@ -2,6 +2,8 @@ import { readdirSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import { isPodnetError } from "../../core/errors.ts";
+import { templateNicMac } from "../../hypervisor/driver.ts";
+import { until } from "../lab/until.ts";
 import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
@@ -56,6 +58,41 @@ test.serial("a pod from a template is a pod like any other, with everything its 
   t.regex(await rig.daemon.podnet("get", "two"), /vm\.start .* a clone/);
   t.regex(await rig.daemon.podnet("create", "--plan", "--factory", "template"), /-incoming defer/);
 });
+
+test.serial(
+  "a clone has its template's NIC under its own MAC, on the wire and over a reboot",
+  async (t) => {
+    const { pods } = await rig.client.pods.list({});
+    const macs = pods.map(({ interfaces }) => interfaces[0]?.mac ?? "");
+    t.is(new Set(macs).size, 3);
+    const linksOf = async (name: string): Promise<string> =>
+      (await execIn(rig.client, name, "sh", "-c", "cat /sys/class/net/*/address; ip -o address"))
+        .output;
+    for (const [i, { name, interfaces }] of pods.entries()) {
+      const links = await linksOf(name);
+      t.deepEqual(links.match(/^[0-9a-f:]{17}$/gm), [macs[i] as string, "00:00:00:00:00:00"]);
+      const addresses = links.match(/inet \S+/g);
+      t.deepEqual(addresses, ["inet 127.0.0.1/8", `inet ${interfaces[0]?.addresses[0]}`]);
+      const { spans } = (await rig.client.pods.get({ idOrName: name })).pod ?? { spans: [] };
+      t.regex(spans.find(({ step }) => step === "vm.start")?.detail ?? "", /a clone with its NIC/);
+    }
+    const learned = await rig.lab.host.run("bridge", "fdb", "show");
+    t.true(learned.includes(macs[0] as string));
+    t.false(learned.includes(templateNicMac));
+    const { pid = 0 } = pods[0]?.vm ?? {};
+    t.true(readFileSync(`/proc/${pid}/cmdline`, "latin1").includes(macs[0] as string));
+    await execIn(rig.client, pods[0]?.name ?? "", "sh", "-c", "reboot -f & exit 0").catch(() => {});
+    const answers = (): Promise<boolean> =>
+      rig.lab.host.ping(addressOf(pods[0])).then(
+        () => true,
+        () => false,
+      );
+    await until("the guest to be configured again", async () => {
+      const { pod } = await rig.client.pods.get({ idOrName: pods[0]?.name ?? "" });
+      return pod?.vm?.guestRestarts === 1 && (await answers());
+    });
+  },
+);
 
 test.serial("what cannot be cloned is refused, and nothing begins", async (t) => {
   const before = await rig.inventory();

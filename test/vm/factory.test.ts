@@ -11,10 +11,12 @@ import {
 import { readFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
-import { openGuest } from "../../guest-init/channel/session.ts";
+import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
+import { GuestSession, openGuest } from "../../guest-init/channel/session.ts";
+import { openTap } from "../../linux/tun.ts";
 import { awaitTemplateGuest } from "../../daemon/pods/guest/template-guest.ts";
 import { type Clone, type Factory, factory, type Self, awaitCalm } from "./factory-rig.ts";
-import { never } from "./hypervisor-rig.ts";
+import { never, nicPlan } from "./hypervisor-rig.ts";
 
 let it: Factory;
 test.serial.before(async () => {
@@ -160,6 +162,33 @@ test.serial("a guest that does not know AWAKE is not cloned", async (t) => {
     message: /plain hyperstart/,
   });
   t.deepEqual(left(other), []);
+});
+
+test.serial("an agent that cannot park a NIC gets it plugged in its clones", async (t) => {
+  class Earlier extends GuestSession {
+    override async ready(signal: AbortSignal): Promise<GuestIdentity> {
+      const { features = [], ...identity } = await super.ready(signal);
+      return { ...identity, features: features.filter((each) => each !== "parking") };
+    }
+  }
+  const nic = nicPlan(1);
+  const start = async (made: Factory): Promise<readonly string[]> => {
+    await using tap = openTap(nic.tap);
+    const vm = await made.rig.driver.start({ ...made.plan(), nic }, never, tap.fd);
+    try {
+      const there = await vm.nics(never);
+      await vm.plug(nic, tap.fd, never);
+      t.deepEqual(await vm.nics(never), [nic.nicId]);
+      return there;
+    } finally {
+      await vm.stop({ graceMs: 0 });
+    }
+  };
+  const awaitGuest = awaitTemplateGuest((options) => new Earlier(options), 30_000);
+  await using earlier = await factory(undefined, { awaitGuest });
+  t.deepEqual(await start(earlier), []);
+  await using today = await factory();
+  t.deepEqual(await start(today), [nic.nicId], "with this podnet's agent it is there already");
 });
 
 test.serial("a driver that is let go of holds no template; its clones run on", async (t) => {

@@ -48,9 +48,11 @@ const argumentShapes: { readonly [C in QmpCommandName]: Shape<QmpArguments<C>> }
     netdev: "string",
     mac: "string",
     romfile: "string",
+    guest_announce: "boolean",
   },
   device_del: { id: "string" },
   "migrate-set-capabilities": { capabilities: "array" },
+  "migrate-set-parameters": { "announce-rounds": "int" },
   migrate: { uri: "string" },
   "migrate-incoming": { uri: "string" },
   "query-cpus-fast": {},
@@ -61,7 +63,7 @@ const argumentShapes: { readonly [C in QmpCommandName]: Shape<QmpArguments<C>> }
   "qom-list": { path: "string" },
   "qom-get": { path: "string", property: "string" },
 };
-const deviceProperties = ["addr", "netdev", "mac", "romfile"];
+const deviceProperties = ["addr", "netdev", "mac", "romfile", "guest_announce"];
 
 type Answering =
   | "query-version"

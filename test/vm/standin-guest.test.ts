@@ -14,7 +14,7 @@ import {
 } from "../../guest-init/protocol/ctl-frame.ts";
 import { TtyDecoder } from "../../guest-init/protocol/tty-frame.ts";
 import { kindFor } from "../../hypervisor/argv/machine-kinds.ts";
-import { plugCommands } from "../../hypervisor/nics/plug-commands.ts";
+import { plugCommands } from "../../hypervisor/argv/plug-commands.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
 import { findProgram } from "../../linux/processes/command.ts";
 import { openTap } from "../../linux/tun.ts";

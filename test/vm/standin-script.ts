@@ -27,6 +27,7 @@ const nic = (slot: number | string, more: object = {}): object => ({
   netdev: "netdev1",
   mac: "52:54:00:00:00:01",
   romfile: "",
+  guest_announce: false,
   ...more,
 });
 const tap = { type: "tap", id: "netdev1", fd: "fd1" };

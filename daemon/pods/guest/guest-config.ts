@@ -12,7 +12,7 @@ import type { PodContents } from "../store/pod-row.ts";
  * How long the guest waits for a NIC that is being plugged, milliseconds. Hot-plug takes some 30
  * ms, a loaded host seconds.
  */
-const nicWaitMs = 15_000;
+export const nicWaitMs = 15_000;
 
 /**
  * The guest's network as it is sent to the agent; clock and entropy are added at the moment of

@@ -2,7 +2,10 @@ import { limited } from "../../../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { Guest, GuestIdentity, OpenGuestOptions } from "../../../guest-init/channel/guest.ts";
 import { agentFeatures } from "../../../guest-init/protocol/configure.ts";
+import { templateNicMac } from "../../../hypervisor/driver.ts";
 import type { AwaitGuest } from "../../../hypervisor/factory/template.ts";
+import { parseIfName } from "../../../core/names.ts";
+import { nicWaitMs } from "./guest-config.ts";
 import { reportOfEnd } from "../lifecycle/deadlines.ts";
 import { consoleTailText } from "./console-tail.ts";
 
@@ -20,8 +23,13 @@ export function awaitTemplateGuest(
     const [channelPath, ttyPath] = [vm.socketPath("channel"), vm.socketPath("tty")];
     const guest = openGuest({ channelPath, ttyPath, reattach: false });
     try {
-      refuseUnlessItWakes(await guest.ready(limited(readyMs, signal)));
-      return { [Symbol.asyncDispose]: () => guest.close() };
+      const identity = await guest.ready(limited(readyMs, signal));
+      refuseUnlessItWakes(identity);
+      const parks = identity.features?.includes(agentFeatures.parking) === true;
+      return {
+        ...(parks ? { parkNic: () => parkNic(guest, limited(readyMs, signal)) } : {}),
+        [Symbol.asyncDispose]: () => guest.close(),
+      };
     } catch (thrown) {
       await guest.close();
       if (isPodnetError(thrown, "AGENT_DISCONNECTED")) await reportOfEnd(signal);
@@ -30,6 +38,19 @@ export function awaitTemplateGuest(
       throw error.with({ details: { console } });
     }
   };
+}
+
+async function parkNic(guest: Guest, signal: AbortSignal): Promise<void> {
+  const nic = { mac: templateNicMac, parked: true as const, name: parseIfName("eth0") };
+  const interfaces = [{ ...nic, addresses: [] }];
+  const config = {
+    requestId: "template",
+    interfaces,
+    routes: [],
+    neighbours: [],
+    waitMs: nicWaitMs,
+  };
+  await guest.configure(config, signal);
 }
 
 function refuseUnlessItWakes({ extension, features = [] }: GuestIdentity): void {

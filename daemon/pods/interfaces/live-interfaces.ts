@@ -2,6 +2,7 @@ import { limited } from "../../../core/aborting.ts";
 import { assertNever } from "../../../core/brand.ts";
 import { PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { InterfaceChange } from "../../../api/validate/interface-change.ts";
+import { interfacesOf, withInterfaces } from "../store/pod-interfaces.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { openTapOf } from "../lifecycle/actions.ts";
 import type { Host } from "../lifecycle/host.ts";
@@ -240,17 +241,18 @@ async function finish(live: LivePod, watch: Supervision): Promise<void> {
   const { before } = row;
   if (before !== undefined) {
     const known = new Set(before.plan.interfaces.map(({ position }) => position));
-    const added = row.plan.interfaces.filter(({ position }) => !known.has(position));
+    const added = interfacesOf(row).filter(({ plan }) => !known.has(plan.position));
     if (added.length > 0) {
       // A policy that is written meanwhile would count their ports as the pod's.
-      const without = added.reduce<PodContents>(leaving, row);
+      const without = added.map(({ plan }) => plan).reduce<PodContents>(leaving, row);
       const text = "a change that was cut short is being undone";
       records.replan(live, { ...without, text, reverting: true });
     }
     let now: PodContents = { ...before, plan: inPlaceOf(before.plan, row.plan) };
-    for (const each of added) {
-      const left = await takeBack(live, each, watch.host);
-      if (left === "pending") now = stillLeaving(now, each, row);
+    for (const { request, plan } of added) {
+      if ((await takeBack(live, plan, watch.host)) === "gone") continue;
+      const still = { request, plan: { ...plan, leaving: true as const } };
+      now = withInterfaces(now, [...interfacesOf(now), still]);
     }
     records.replan(live, { ...now, text: "a change that was cut short is undone" });
     await configureAgain(live, "a change was cut short", watch);
@@ -270,19 +272,6 @@ async function forgetGivenUp(had: PodPlan, has: PodPlan, { host }: Supervision):
     guestAddresses: port.guestAddresses.filter((address) => !kept.has(address)),
   }));
   await host.network.remove({ kind: "neighbours", of: givenUp }, AbortSignal.timeout(changeMs));
-}
-
-/** A pod's earlier contents, with an added interface whose NIC is not unplugged yet. */
-function stillLeaving(before: PodContents, each: InterfacePlan, row: PodRow): PodContents {
-  const asked = row.spec.interfaces[row.plan.interfaces.indexOf(each)];
-  const interfaces = [...before.plan.interfaces, { ...each, leaving: true as const }];
-  return {
-    plan: { ...before.plan, interfaces },
-    spec: {
-      ...before.spec,
-      interfaces: [...before.spec.interfaces, ...(asked === undefined ? [] : [asked])],
-    },
-  };
 }
 
 /** Ends a change in time, with its machine, or when its pod is let go of. */

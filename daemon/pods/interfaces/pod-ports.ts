@@ -62,9 +62,9 @@ const rulesText = (plan: PodPlan): string => {
 
 /** Each tap, and what its guest may send. */
 const sendersOf = (plan: PodPlan): [tap: IfName, sends: string][] =>
-  portsOf(plan, []).ports.map(({ tap, guestMac, guestAddresses, otherAddresses }) => [
+  portsOf(plan, []).ports.map(({ tap, guestMac, guestAddresses, otherAddresses, sharing }) => [
     tap,
-    JSON.stringify([guestMac, guestAddresses, otherAddresses]),
+    JSON.stringify([guestMac, guestAddresses, otherAddresses, sharing]),
   ]);
 
 /** The port of one interface alone: enough to remove what is left of it. */
@@ -91,7 +91,17 @@ export const everyPort = (plan: PodPlan): PodFragment =>
 
 /** Empty for a foreign tap and for a CNI link, which are on no bridge of podnetd's. */
 function portOf(
-  { position, network: name, bridge, bridgeMtu, nic, addresses, mtu, port = {} }: NicInterface,
+  {
+    position,
+    network: name,
+    bridge,
+    bridgeMtu,
+    nic,
+    addresses,
+    fresh,
+    mtu,
+    port = {},
+  }: NicInterface,
   plan: Pick<PodPlan, "podId" | "agent" | "interfaces">,
   networks: readonly NetworkDefinition[],
 ): PortDesired[] {
@@ -116,12 +126,26 @@ function portOf(
       ...(vlan === undefined ? {} : { vlan }),
       ...(learning === undefined ? {} : { learning }),
       ...(name === undefined ? { foreign: true as const } : {}),
+      ...(fresh === undefined ? {} : { fresh }),
       ...(others.length === 0 ? {} : { otherAddresses: others }),
+      ...(isSharing(position, plan) ? { sharing: true as const } : {}),
       ...guardOf(port, plan),
       ifb: podIfb(plan.podId, position),
       ...(rates === undefined ? {} : { rates }),
     },
   ];
+}
+
+/**
+ * Whether a port shares its pod's limit of connections with another one. Bridges of other programs
+ * have no limit. The plan decides, so that a port is alike whether it is looked at alone or with
+ * others.
+ */
+function isSharing(position: number, { interfaces }: Pick<PodPlan, "interfaces">): boolean {
+  const limited = withNic(staying(interfaces)).filter(
+    ({ network, bridge }) => network !== undefined && bridge !== undefined,
+  );
+  return limited.length > 1 && limited.some((each) => each.position === position);
 }
 
 const guardOf = (

@@ -2,8 +2,7 @@ import { limited } from "../../../core/aborting.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { withoutAttributes } from "../../../guest-init/protocol/attributes.ts";
 import { agentFeatures, type GuestConfig } from "../../../guest-init/protocol/configure.ts";
-import type { Wake } from "../../../guest-init/channel/guest.ts";
-import type { RunningVm } from "../../../hypervisor/driver.ts";
+import { type RunningVm, templateNicMac } from "../../../hypervisor/driver.ts";
 import { makeOverlays, overlaysOf } from "../../../hypervisor/disks/copy-on-write.ts";
 import { addSandboxes, joinSandboxes } from "../interfaces/act-sandboxes.ts";
 import { answerPort } from "../interfaces/answer-guest.ts";
@@ -11,14 +10,16 @@ import { portsOf } from "../interfaces/pod-ports.ts";
 import { compareGuest } from "../guest/compare-guest.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { guestOf, guestThatIs } from "../guest/guest-of.ts";
+import { freshEntropy, wakeOf } from "../guest/wake.ts";
 import { plannedKind } from "../interfaces/kinds/kind-of.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import type { Tap } from "../../../linux/tun.ts";
+import { unmark } from "../pool/markers.ts";
 import type { Host } from "./host.ts";
 import { adoptVm, type LivePod, requireGuest } from "./live-pod.ts";
 import { type NicInterface, withNic } from "../store/pod-plan.ts";
 import { publishedText } from "../../published/published-text.ts";
-import { machineOf } from "../plan/plan-seed.ts";
+import { machineOf, templateNicOf } from "../plan/plan-seed.ts";
 import type { StepKind, StepOf } from "../plan/steps.ts";
 
 /** Does one step; answers a word about it for people. */
@@ -44,7 +45,9 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
     const interfaces = withNic(live.plan.interfaces).filter(
       (each) => plannedKind(each).replaced === undefined,
     );
-    for (const each of interfaces) live.taps.set(each.position, openTapOf(each, host));
+    // QEMU has that of a parked machine's NIC already.
+    for (const each of interfaces)
+      if (!hasNic(live, each)) live.taps.set(each.position, openTapOf(each, host));
     return interfaces.map(({ nic }) => nic.tap).join(" ");
   },
 
@@ -62,8 +65,9 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
   },
 
   "vm.start": async (_step, live, host, signal) => {
+    if (live.vm !== undefined) return claimVm(live, live.vm, host);
     const vm = await startVm(live, host, signal);
-    return `pid ${vm.record.pid}${vm.asleep === true ? ", a clone" : ""}`;
+    return `pid ${vm.record.pid}${originText(live, vm)}`;
   },
 
   "vm.attach": async (_step, live, host, signal) => {
@@ -73,6 +77,11 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
 
   "guest.ready": async (_step, live, host, signal) => {
     const vm = started(live);
+    if (live.guest !== undefined && live.identity !== undefined) {
+      live.time.go();
+      await vm.resume(signal);
+      return `agent ${live.identity.agent}, which has waited`;
+    }
     const machine = machineKindOf(live.plan.vm);
     live.guest = host.openGuest({
       ...machine.channels(vm),
@@ -112,11 +121,33 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
 };
 
 async function startVm(live: LivePod, host: Host, signal: AbortSignal): Promise<RunningVm> {
-  const vm = await host.driver.start(machineOf(live), signal);
+  const first = templateNicOf(live.plan);
+  const tap = first === undefined ? undefined : live.taps.get(first.position);
+  const vm = await host.driver.start(machineOf(live), signal, tap?.fd);
   adoptVm(live, vm);
   host.recordRun(live.plan, vm.record);
   return vm;
 }
+
+/**
+ * Makes a machine of the pool the pod's: its record is durable before its marker goes, so that a
+ * podnetd that starts in between finds the row.
+ */
+function claimVm({ plan }: LivePod, { record }: RunningVm, host: Host): string {
+  host.recordRun(plan, record);
+  unmark(plan.vm);
+  return `pid ${record.pid}, from the pool`;
+}
+
+/** How the machine came to be, for people. */
+function originText({ plan }: LivePod, vm: RunningVm): string {
+  const why = plan.vm.factory === "pool" ? "; the pool had none like it" : "";
+  if (vm.asleep !== true) return why;
+  return `, a clone${vm.firstNic === undefined ? "" : " with its NIC"}${why}`;
+}
+
+/** Whether the machine has the interface's NIC since its start. */
+const hasNic = ({ vm }: LivePod, { nic }: NicInterface): boolean => vm?.firstNic === nic.nicId;
 
 /** Opens the host's end of a NIC: a tap of podnet's own, or a foreign one. */
 export const openTapOf = (each: NicInterface, host: Host): Tap =>
@@ -130,6 +161,10 @@ async function plugNic(
 ): Promise<NicInterface> {
   const { nic, position } = each;
   const tap = live.taps.get(position);
+  if (tap === undefined && hasNic(live, each)) {
+    live.plugged.add(position);
+    return each;
+  }
   if (tap === undefined) throw new PodnetError("INTERNAL", `Tap "${nic.tap}" is not open`);
   await started(live).plug(nic, tap.fd, signal);
   live.plugged.add(position);
@@ -140,14 +175,6 @@ async function plugNic(
   return each;
 }
 
-/** What a clone is sent before it runs: with its twins' randomness it would draw their keys. */
-const wakeOf = (vm: RunningVm, host: Host, signal: AbortSignal): Wake => ({
-  awakening: () => ({ entropy: freshEntropy(host), clockMs: host.clock.now() }),
-  resume: () => vm.resume(signal),
-});
-
-const freshEntropy = (host: Host): string => Buffer.from(host.randomBytes(64)).toString("hex");
-
 /**
  * The guest's configuration with the time and fresh randomness of this moment. NICs that the guest
  * ejected are left out, as the agent would wait for them in vain.
@@ -155,19 +182,25 @@ const freshEntropy = (host: Host): string => Buffer.from(host.randomBytes(64)).t
 export function guestMessage(live: LivePod, host: Host): GuestConfig {
   const { plan, ejected } = live;
   const { interfaces, routes, loopback, ...guest } = guestConfigOf(live);
+  const inTemplate = parks(live) ? templateNicOf(plan)?.nic.mac : undefined;
   const gone = new Set<string>(
     plan.interfaces.filter(({ position }) => ejected.has(position)).map((each) => each.guestName),
   );
   const message = {
     ...guest,
     ...loopbackPart(loopback, live),
-    interfaces: interfaces.filter(({ name }) => !gone.has(name)),
+    interfaces: interfaces
+      .filter(({ name }) => !gone.has(name))
+      .map((each) => (each.mac === inTemplate ? { ...each, pluggedAs: templateNicMac } : each)),
     routes: routes.filter((route) => !gone.has(route.interface)),
     clockMs: host.clock.now(),
     entropy: freshEntropy(host),
   };
   return understood(message, live);
 }
+
+const parks = ({ identity }: LivePod): boolean =>
+  identity?.features?.includes(agentFeatures.parking) === true;
 
 /**
  * Drops what the agent does not understand of the configuration taken from CNI links: a pod works

@@ -27,7 +27,7 @@ export async function deleteDamaged(pod: DamagedPod, ending: DamagedEnding): Pro
   // Paths are made of it.
   const id = parsePodId(pod.id);
   const found = keptOf(pod, ending);
-  const place = { podId: id, runDir: join(config.podsDir, id), template: false, pid: undefined };
+  const place = { podId: id, runDir: join(config.podsDir, id), rowless: false, pid: undefined };
   const vm = planToReap({ ...place, kept: found }, host.confinement);
   const remains = records.remains(pod, vm);
   // Without a plan, the run does not show which kind of machine it is; podnet's own is found by its

@@ -2,6 +2,7 @@ import type { PortChoices } from "../../../api/pod-spec.ts";
 import { changedLimits, type LimitsChange } from "../../../core/rate-limits.ts";
 import { PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { IfName } from "../../../core/names.ts";
+import { interfacesOf, withInterfaces } from "../store/pod-interfaces.ts";
 import { type InterfacePlan, staying } from "../store/pod-plan.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { keepTrying } from "./keep-trying.ts";
@@ -14,30 +15,22 @@ import type { Supervision } from "./supervision.ts";
  * `INTERFACE_NOT_FOUND`, and `UNSUPPORTED` for an interface that is on no bridge.
  */
 export function withLimits(
-  { plan, spec }: PodContents,
+  pod: PodContents,
   change: LimitsChange,
   name: IfName | undefined,
 ): PodContents {
-  const chosen = new Set(chosenOf(plan.name, staying(plan.interfaces), name));
+  const chosen = new Set(chosenOf(pod.plan.name, staying(pod.plan.interfaces), name));
   const limited = <Each extends { readonly port?: PortChoices }>(each: Each): Each => {
     const { limits, ...rest } = each.port ?? {};
     const after = changedLimits(limits, change);
     return { ...each, port: after === undefined ? rest : { ...rest, limits: after } };
   };
-  const isChosen = (at: number): boolean => {
-    const planned = plan.interfaces[at];
-    return planned !== undefined && chosen.has(planned);
-  };
-  return {
-    plan: {
-      ...plan,
-      interfaces: plan.interfaces.map((each, at) => (isChosen(at) ? limited(each) : each)),
-    },
-    spec: {
-      ...spec,
-      interfaces: spec.interfaces.map((each, at) => (isChosen(at) ? limited(each) : each)),
-    },
-  };
+  const interfaces = interfacesOf(pod).map((each) =>
+    chosen.has(each.plan)
+      ? { request: each.request && limited(each.request), plan: limited(each.plan) }
+      : each,
+  );
+  return withInterfaces(pod, interfaces);
 }
 
 function chosenOf(

@@ -7,6 +7,7 @@ import type { RunningVm, VmRecord } from "../../../hypervisor/driver.ts";
 import type { Tap } from "../../../linux/tun.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
+import type { ParkedMachine } from "../pool/parked-machine.ts";
 import type { PodPlan } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
@@ -108,20 +109,25 @@ export function requireGuest({ guest, plan }: LivePod): Guest {
   });
 }
 
-export function livePod({ plan, spec }: PodContents, record?: VmRecord): LivePod {
-  return {
+/** `machine`: one that has waited for a pod, and is this one's now. */
+export function livePod(
+  { plan, spec }: PodContents,
+  record?: VmRecord,
+  machine?: ParkedMachine,
+): LivePod {
+  const live: LivePod = {
     plan,
     spec,
     record,
     vm: undefined,
-    guest: undefined,
-    identity: undefined,
+    guest: machine?.guest,
+    identity: machine?.identity,
     observed: undefined,
     taps: new Map(),
     plugged: new Set(),
     ejected: new Set(),
     answers: new Map(),
-    time: new GuestTime(),
+    time: machine?.time ?? new GuestTime(),
     stood: false,
     needsReconfiguration: false,
     poweringOff: false,
@@ -129,4 +135,6 @@ export function livePod({ plan, spec }: PodContents, record?: VmRecord): LivePod
     ended: new AbortController(),
     subscriptions: new Set(),
   };
+  if (machine !== undefined) adoptVm(live, machine.vm);
+  return live;
 }

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { PodnetError } from "../../../core/errors.ts";
 import { parsePodId, type PodId } from "../../../core/names.ts";
 import { type Driver, templatePrefix, type VmPlan } from "../../../hypervisor/driver.ts";
+import { parkedPrefix, unmark } from "../pool/markers.ts";
 import { type Confinement, planJail } from "../../../hypervisor/process/confinement.ts";
 import type { Database } from "../../store/database.ts";
 import { salvageHint } from "../../store/found.ts";
@@ -13,8 +14,8 @@ import type { KeptPlan, KeptPlans } from "../store/kept-plans.ts";
 export interface Unknown {
   readonly podId: PodId;
   readonly runDir: string;
-  /** The machine is a template's. */
-  readonly template: boolean;
+  /** The machine is a template's, or was to wait in a pool: it never had a row. */
+  readonly rowless: boolean;
   /** The machine's process; undefined when none runs. */
   readonly pid: number | undefined;
   readonly kept: KeptPlan | undefined;
@@ -37,24 +38,27 @@ export function unknownMachines(
   known: ReadonlySet<string>,
   { podsDir, driver, kept }: OrphanParts,
 ): Unknown[] {
-  const names = namesIn(podsDir).filter((name) => !known.has(name));
+  const all = namesIn(podsDir);
+  const names = all.filter((name) => !known.has(name));
   if (names.length === 0) return [];
+  const there = new Set(all);
   const running = driver.running();
   return names.flatMap((name) => {
     const template = name.startsWith(templatePrefix);
     const podId = podIdOf(template ? name.slice(templatePrefix.length) : name);
     if (podId === undefined) return [];
     const runDir = join(podsDir, name);
-    return [{ podId, runDir, template, pid: running.get(podId), kept: kept.get(podId) }];
+    const rowless = template || there.has(parkedPrefix + podId);
+    return [{ podId, runDir, rowless, pid: running.get(podId), kept: kept.get(podId) }];
   });
 }
 
 /**
- * Whether the machine's row was lost. Machines left by a template or by a delete by force are not
- * orphans.
+ * Whether the machine's row was lost. Machines of templates, of a pool, or left by a delete by
+ * force are not orphans.
  */
 export const isOrphan = (found: Unknown): found is Orphan =>
-  found.pid !== undefined && !found.template && found.kept?.left !== true;
+  found.pid !== undefined && !found.rowless && found.kept?.left !== true;
 
 /**
  * Refuses to start when machines run that the state does not know: what ended them next would do so
@@ -88,10 +92,10 @@ const orphanText = ({ podId, pid, runDir, kept }: Orphan): string => {
 
 /** The plan by which such a machine is removed: its own, where that was kept. */
 export function planToReap(
-  { podId, runDir, template, kept }: Unknown,
+  { podId, runDir, rowless, kept }: Unknown,
   confinement: Confinement | undefined,
 ): VmPlan {
-  if (kept !== undefined && !template) return kept.plan.vm;
+  if (kept !== undefined && !rowless) return kept.plan.vm;
   const machine = { podId, vcpu: 1, memoryMib: 0 };
   return {
     ...machine,
@@ -108,6 +112,18 @@ function podIdOf(name: string): PodId | undefined {
     return parsePodId(name);
   } catch {
     return undefined;
+  }
+}
+
+/** Removes the markers of machines that have ended, or are `known` by their rows. */
+export function removeMarkers(podsDir: string, known: ReadonlySet<string>): void {
+  const names = new Set(namesIn(podsDir));
+  for (const name of names) {
+    const podId = name.startsWith(parkedPrefix)
+      ? podIdOf(name.slice(parkedPrefix.length))
+      : undefined;
+    if (podId !== undefined && (known.has(podId) || !names.has(podId)))
+      unmark({ podId, runDir: join(podsDir, podId) });
   }
 }
 

@@ -6,7 +6,8 @@ import { isDamaged } from "../store/pod-rows.ts";
 import type { PodRow } from "../store/pod-row.ts";
 import { keepTrying } from "./keep-trying.ts";
 import type { KeptPlans } from "../store/kept-plans.ts";
-import { isOrphan, planToReap, unknownMachines } from "./orphans.ts";
+import { unmark } from "../pool/markers.ts";
+import { isOrphan, planToReap, removeMarkers, unknownMachines } from "./orphans.ts";
 import { reattachMs, takeDown, takeOver, type TakeOver } from "./take-over.ts";
 
 /**
@@ -132,7 +133,10 @@ async function removeLeft(known: ReadonlySet<string>, recovery: Recovery): Promi
     }
     log.warn({ pod_id: podId }, "Removing leftovers of a VM without a record");
     const plan = planToReap(found, host.confinement);
-    const remove = (): Promise<void> => host.driver.reap(undefined, plan);
+    const remove = async (): Promise<void> => {
+      await host.driver.reap(undefined, plan);
+      unmark(plan);
+    };
     await remove().catch((thrown: unknown) => {
       // There is no row to carry the reason.
       log.error({ pod_id: podId, err: thrown }, "Failed to remove leftovers of a VM; retrying");
@@ -146,6 +150,7 @@ async function removeLeft(known: ReadonlySet<string>, recovery: Recovery): Promi
       );
     });
   }
+  removeMarkers(recovery.podsDir, known);
   kept.removeOthers(new Set([...known, ...namesIn(recovery.podsDir)]));
 }
 

@@ -1,4 +1,5 @@
 import type { CreateSpec } from "../../../api/validate/validate.ts";
+import { guard } from "../../../core/guard.ts";
 import type { PodnetError } from "../../../core/errors.ts";
 import type { PodId } from "../../../core/names.ts";
 import type { KeyedLock } from "../../reconcile/keyed-lock.ts";
@@ -9,7 +10,12 @@ import { bringUp } from "./bring-up.ts";
 import { cancelled, deadlineOf } from "./deadlines.ts";
 import type { Ending } from "./end-pod.ts";
 import { type LivePod, livePod } from "./live-pod.ts";
-import { findNamed, planNew } from "../plan/plan-new.ts";
+import { type Found, findNamed, planNew } from "../plan/plan-new.ts";
+import { machineOf } from "../plan/plan-seed.ts";
+import { unmark } from "../pool/markers.ts";
+import type { ParkedMachine } from "../pool/parked-machine.ts";
+import type { MachinePool } from "../pool/pool.ts";
+import type { PodPlan } from "../store/pod-plan.ts";
 import type { PodsParts } from "../pods-parts.ts";
 import type { RequestKey } from "../store/records.ts";
 import { Requests } from "../store/requests.ts";
@@ -35,6 +41,7 @@ export interface CreateOptions {
 export interface StartsParts extends PodsParts {
   readonly locks: KeyedLock<PodId>;
   readonly supervision: Ending;
+  readonly pool: MachinePool;
   /** Whether podnetd starts no more pods. */
   ending(): boolean;
   /** Throws `CANCELLED` then. */
@@ -85,14 +92,28 @@ export class Starts {
     this.#parts.refuseEnding();
     const found = await findNamed(asked.spec, this.#parts, caller ?? AbortSignal.timeout(limitMs));
     // Planning and commit run without an await between them, so free addresses and ports stay free.
-    const plan = planNew(asked, found, this.#parts, imagesOnly ?? false);
+    const plan = this.#plan(asked, found, imagesOnly ?? false);
     this.#parts.records.claim(plan, asked.spec, request);
+    const machine = this.#parts.pool.take(plan.podId);
     return await this.#parts.locks.run(plan.podId, () =>
       this.#bringUp(
         { plan, spec: asked.spec },
-        { started, limitMs, progress, caller, keep: false, fresh: true },
+        { started, limitMs, progress, caller, keep: false, fresh: true, machine },
       ),
     );
+  }
+
+  /** Plans a pod, on a machine of the pool if one fits. */
+  #plan(asked: CreateSpec, found: Found, imagesOnly: boolean): PodPlan {
+    const { pool } = this.#parts;
+    const { spec } = asked;
+    const usersTaken = pool.users();
+    const machine = pool.offer(spec);
+    if (machine !== undefined) {
+      const plan = planNew(asked, found, this.#parts, { imagesOnly, usersTaken, machine });
+      if (pool.fits(machineOf({ plan, spec }))) return plan;
+    }
+    return planNew(asked, found, this.#parts, { imagesOnly, usersTaken });
   }
 
   /** Starts a stopped or failed pod again, with its addresses. */
@@ -139,11 +160,13 @@ export class Starts {
       readonly keep: boolean;
       /** The pod has never run. */
       readonly fresh: boolean;
+      /** A machine that has waited for a pod. */
+      readonly machine?: ParkedMachine | undefined;
     },
   ): Promise<PodRow> {
     const { host, records, log, metrics } = this.#parts;
     const { plan } = pod;
-    const live = livePod(pod);
+    const live = livePod(pod, undefined, how.machine);
     const stop = new AbortController();
     this.#bringingUp.set(plan.podId, stop);
     // To the microsecond: further digits are noise.
@@ -189,12 +212,19 @@ export class Starts {
       { pod_id: plan.podId, err: result.error, duration_ms: elapsed() },
       "Pod failed to start",
     );
+    // Its step may not have come to that.
+    if (how.machine !== undefined) await guard("pool", async () => unmark(plan.vm));
     this.#parts.supervision.writeDown(plan, () => {
       if (result.kind === "undone" && !how.keep)
         records.forget(plan, result.error, { interrupted: this.#parts.ending() });
       else records.state(plan, "failed", { error: result.error });
     });
     throw result.error;
+  }
+
+  /** Whether any pod is brought up now. */
+  get isBusy(): boolean {
+    return this.#bringingUp.size > 0;
   }
 
   /** Whether a pod is brought up now, and is not undone. */

@@ -11,6 +11,7 @@ import type { KnownNetworks } from "../../networks/known-networks.ts";
 import type { Database } from "../../store/database.ts";
 import { countInterfaces } from "../store/interfaces.ts";
 import { podNameById } from "../store/pods.ts";
+import { requestsOf, stayingOf } from "../store/pod-interfaces.ts";
 import type { PodContents } from "../store/pod-row.ts";
 import type { Addresses, AddressStatus } from "../../ipam/addresses.ts";
 import { planServers, sameServers } from "../interfaces/plan-servers.ts";
@@ -40,18 +41,22 @@ function networkSnapshot(
 ): NetworkSnapshot {
   const wanted = spec.interfaces.filter((each) => networkAsked(each) === name);
   const asked = wanted.flatMap(({ addresses = [] }) => addresses.map(bareIp));
-  const subnetSnapshot = ({ cidr, gateway }: SubnetDefinition): SubnetSnapshot => ({
-    cidr,
-    gateway,
+  const subnetSnapshot = ({ cidr, gateway }: SubnetDefinition): SubnetSnapshot => {
     // As many more as are asked for by address, since the automatic choice may have to skip all of
     // these.
-    nextFree: world.addresses.nextFree(name, cidr, wanted.length + asked.length),
-    asked: Object.fromEntries(
-      asked
-        .filter((ip) => contains(cidr, ip))
-        .map((ip) => [ip, named(world.addresses.status(name, ip), world.db)]),
-    ),
-  });
+    const nextFree = world.addresses.nextFree(name, cidr, wanted.length + asked.length);
+    return {
+      cidr,
+      gateway,
+      nextFree,
+      fresh: nextFree.filter((ip) => world.addresses.isFresh(name, ip)),
+      asked: Object.fromEntries(
+        asked
+          .filter((ip) => contains(cidr, ip))
+          .map((ip) => [ip, named(world.addresses.status(name, ip), world.db)]),
+      ),
+    };
+  };
   return {
     name,
     bridge,
@@ -114,7 +119,7 @@ export function dnsSnapshot(
  */
 export function followServers({ plan, spec }: PodContents, networks: KnownNetworks): PodPlan {
   if (!guestOf(plan).followsServers) return plan;
-  const interfaces = spec.interfaces.filter((_, i) => plan.interfaces[i]?.leaving !== true);
+  const interfaces = requestsOf(stayingOf({ plan, spec }));
   const dns = planServers(spec, dnsSnapshot({ interfaces }, networks, plan.dns?.servers));
   return sameServers(dns, plan.dns) ? plan : { ...plan, dns };
 }

@@ -38,6 +38,10 @@ export interface World extends NetworksWorld {
   readonly links: Readonly<Record<IfName, NamedLink>>;
   /** The foreign machine, as it was a moment ago. */
   readonly machine?: Snapshot["machine"];
+  /** Users of machines that are no pod's. */
+  readonly usersTaken?: ReadonlySet<number>;
+  /** The user of the machine that the pod is to have; one that is free unless given. */
+  readonly uid?: number | undefined;
   randomBytes(count: number): Uint8Array;
 }
 
@@ -150,8 +154,18 @@ function freshMacs(interfaces: number, { db, randomBytes }: World): Mac[] {
   return [...macs];
 }
 
-function jailSnapshot({ db, confinement }: World): Pick<Snapshot, "jail"> {
+function jailSnapshot({
+  db,
+  confinement,
+  usersTaken = new Set(),
+  uid,
+}: World): Pick<Snapshot, "jail"> {
   if (confinement === undefined) return {};
-  const taken = new Set([...uidsOfPods(db), ...usersLeft(confinement.cgroups, podIds(db))]);
+  if (uid !== undefined) return { jail: { confinement, uid } };
+  const taken = new Set([
+    ...uidsOfPods(db),
+    ...usersLeft(confinement.cgroups, podIds(db)),
+    ...usersTaken,
+  ]);
   return { jail: { confinement, uid: freeUid(confinement.uids, taken) } };
 }

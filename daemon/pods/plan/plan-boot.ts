@@ -49,7 +49,7 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
     disks,
     ...(snapshot.imagesWithin === undefined ? {} : { imagesWithin: snapshot.imagesWithin }),
     ...(snapshot.writeWithin === undefined ? {} : { writeWithin: snapshot.writeWithin }),
-    ...(isClone(spec, snapshot) ? { factory: "template" } : {}),
+    ...factoryOf(spec, snapshot),
     runDir: join(snapshot.podsDir, podId),
     ...jailOf(snapshot, { podId, vcpu, memoryMib }),
   };
@@ -78,15 +78,16 @@ function jailOf(
 }
 
 /**
- * Whether the machine is cloned. By default only podnet's own guest is, which is known to bear it:
- * of another guest that is unknown until its template has booted.
+ * How the machine is cloned, if it is. By default only podnet's own guest is, which is known to
+ * bear it: of another guest that is unknown until its template has booted.
  */
-function isClone({ boot }: PodSpec, { factory }: Snapshot): boolean {
+function factoryOf({ boot }: PodSpec, { factory }: Snapshot): Pick<VmPlan, "factory"> {
   const ownImage = boot.kernel === undefined && boot.initrd === undefined;
   const asBuilt =
     boot.disks.length === 0 && boot.agent === undefined && boot.cloudInit === undefined;
   const unasked = ownImage && asBuilt ? factory : "cold";
-  return (boot.factory ?? unasked) === "template";
+  const how = boot.factory ?? unasked;
+  return how === "cold" ? {} : { factory: how };
 }
 
 function fileOf(

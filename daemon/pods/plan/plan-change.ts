@@ -19,11 +19,16 @@ import { planInterfaces } from "../interfaces/plan-interfaces.ts";
 import { ownRoutes } from "../interfaces/plan-own-routes.ts";
 import { takenRoutes } from "../interfaces/plan-routes.ts";
 import {
+  interfacesOf,
+  type PodInterface,
+  stayingOf,
+  withInterfaces,
+} from "../store/pod-interfaces.ts";
+import {
   type GatewayPlan,
   inPlaceOf,
   type InterfacePlan,
   type PodPlan,
-  staying,
 } from "../store/pod-plan.ts";
 import type { Snapshot } from "./snapshot.ts";
 
@@ -38,57 +43,59 @@ export function planChange(
   world: Snapshot,
 ): PodContents {
   if (change.kind !== "add")
-    plannedKind(findInterface(pod.plan, change.name)).refuseChange?.("guest_name");
-  const named = withNames(pod);
+    plannedKind(findInterface(pod, change.name).plan).refuseChange?.("guest_name");
+  const whole = withNames(pod);
   const guest = guestOf(pod.plan);
   guest.refuseChange(change, machineKindOf(pod.plan.vm));
   const snapshot = guest.world(world, askedBy(pod, change), () => "interface");
   switch (change.kind) {
     case "add":
-      return added(named, change, snapshot);
+      return added(whole, change, snapshot);
     case "set":
-      return changed(named, change, snapshot);
+      return changed(whole, change, snapshot);
     case "remove":
-      return leaving(named, findInterface(pod.plan, change.name));
+      return leaving(whole, findInterface(whole, change.name).plan);
     default:
       return assertNever(change);
   }
 }
 
 /** The interfaces that a change depends on, as requests. */
-export function askedBy({ plan, spec }: PodContents, change: InterfaceChange): InterfaceSpec[] {
+export function askedBy(pod: PodContents, change: InterfaceChange): InterfaceSpec[] {
   if (change.kind === "add") return [change.spec];
-  const was = findInterface(plan, change.name);
-  const asked = spec.interfaces[plan.interfaces.indexOf(was)];
-  if (asked === undefined || change.kind === "remove") return [];
-  const { addresses = was.addresses } = change;
-  return [{ ...asked, addresses }];
+  const { request, plan } = findInterface(pod, change.name);
+  if (request === undefined || change.kind === "remove") return [];
+  const { addresses = plan.addresses } = change;
+  return [{ ...request, addresses }];
 }
 
 /** The interface of this guest name that a pod has and keeps. */
-function findInterface({ name: pod, interfaces }: PodPlan, name: string): InterfacePlan {
-  const found = staying(interfaces).find(({ guestName }) => guestName === name);
+function findInterface(pod: PodContents, name: string): PodInterface {
+  const interfaces = stayingOf(pod);
+  const found = interfaces.find(({ plan }) => plan.guestName === name);
   if (found !== undefined) return found;
-  const names = staying(interfaces).map(({ guestName }) => guestName);
-  throw new PodnetError("INTERFACE_NOT_FOUND", `Pod "${pod}" has no interface "${name}"`, {
-    field: "guest_name",
-    hint: names.length === 0 ? "It has none" : `Its interfaces are ${names.join(", ")}`,
-  });
+  const names = interfaces.map(({ plan }) => plan.guestName);
+  throw new PodnetError(
+    "INTERFACE_NOT_FOUND",
+    `Pod "${pod.plan.name}" has no interface "${name}"`,
+    {
+      field: "guest_name",
+      hint: names.length === 0 ? "It has none" : `Its interfaces are ${names.join(", ")}`,
+    },
+  );
 }
 
 /** Positions change when interfaces go: the names that were made of them are kept. */
-const withNames = ({ plan, spec }: PodContents): PodContents => ({
+const withNames = (pod: PodContents): PodContents =>
+  withInterfaces(pod, interfacesOf(pod).map(named));
+
+const named = ({ request, plan }: PodInterface): PodInterface => ({
+  request: request && withGuestName(request, plan.guestName),
   plan,
-  spec: {
-    ...spec,
-    interfaces: spec.interfaces.map((each, i) => {
-      const guestName = plan.interfaces[i]?.guestName;
-      return guestName === undefined ? each : withGuestName(each, guestName);
-    }),
-  },
 });
 
-function added({ plan, spec }: PodContents, change: AddInterface, snapshot: Snapshot): PodContents {
+function added(pod: PodContents, change: AddInterface, snapshot: Snapshot): PodContents {
+  const { plan } = pod;
   if (plan.interfaces.length >= maxInterfaces)
     throw new PodnetError("INVALID_ARGUMENT", `The pod has ${plan.interfaces.length} interfaces`, {
       field: "interface",
@@ -108,21 +115,16 @@ function added({ plan, spec }: PodContents, change: AddInterface, snapshot: Snap
   );
   if (made === undefined) throw new RangeError("One request gives one interface");
   const routes = [...plan.routes, ...ownRoutes(change.routes, made, others)];
-  const asked = withGuestName(change.spec, made.guestName);
   return assembled(
-    { plan, spec: { ...spec, interfaces: [...spec.interfaces, asked] } },
-    { interfaces: [...plan.interfaces, made], routes },
+    pod,
+    [...interfacesOf(pod), named({ request: change.spec, plan: made })],
+    routes,
   );
 }
 
-function changed(
-  { plan, spec }: PodContents,
-  change: SetInterface,
-  snapshot: Snapshot,
-): PodContents {
-  const was = findInterface(plan, change.name);
-  const at = plan.interfaces.indexOf(was);
-  const asked = spec.interfaces[at];
+function changed(pod: PodContents, change: SetInterface, snapshot: Snapshot): PodContents {
+  const { plan } = pod;
+  const { request: asked, plan: was } = findInterface(pod, change.name);
   if (asked === undefined) throw new RangeError("Every interface has been asked for");
   const wanted = changedSpec(asked, was, change);
   const others = plan.interfaces.filter((each) => each !== was);
@@ -141,11 +143,10 @@ function changed(
   if (made === undefined) throw new RangeError("One request gives one interface");
   refuseUnpublished(plan, was, made);
   const routes = [...kept, ...ownRoutes(own, made, elsewhere)];
-  const interfaces = plan.interfaces.with(at, made);
-  return assembled(
-    { plan, spec: { ...spec, interfaces: spec.interfaces.with(at, wanted) } },
-    { interfaces, routes },
+  const interfaces = interfacesOf(pod).map((each) =>
+    each.plan === was ? { request: wanted, plan: made } : each,
   );
+  return assembled(pod, interfaces, routes);
 }
 
 /** The interface's spec after the change. */
@@ -221,38 +222,29 @@ function refuseUnpublished(
 }
 
 /** Marks an interface as leaving: nothing of the pod counts on it any more. */
-export function leaving({ plan, spec }: PodContents, gone: InterfacePlan): PodContents {
-  refuseUnpublished(plan, gone, undefined);
-  return assembled(
-    { plan, spec },
-    {
-      interfaces: plan.interfaces.map((each) =>
-        each.position === gone.position ? { ...each, leaving: true, gateways: [] } : each,
-      ),
-      routes: plan.routes.filter((route) => route.interface !== gone.guestName),
-    },
+export function leaving(pod: PodContents, gone: InterfacePlan): PodContents {
+  refuseUnpublished(pod.plan, gone, undefined);
+  const interfaces = interfacesOf(pod).map(({ request, plan }) =>
+    plan.position === gone.position
+      ? { request, plan: { ...plan, leaving: true as const, gateways: [] } }
+      : { request, plan },
   );
+  const routes = pod.plan.routes.filter((route) => route.interface !== gone.guestName);
+  return assembled(pod, interfaces, routes);
 }
 
 /** The pod without an interface that has left. */
-export function withoutLeft({ plan, spec }: PodContents, position: number): PodContents {
-  const at = plan.interfaces.findIndex((each) => each.position === position);
-  if (at < 0) return { plan, spec };
-  return assembled(
-    { plan, spec: { ...spec, interfaces: spec.interfaces.toSpliced(at, 1) } },
-    {
-      interfaces: plan.interfaces.toSpliced(at, 1),
-      routes: plan.routes,
-    },
-  );
+export function withoutLeft(pod: PodContents, position: number): PodContents {
+  const interfaces = interfacesOf(pod).filter(({ plan }) => plan.position !== position);
+  return assembled(pod, interfaces, pod.plan.routes);
 }
 
+/** (The routes become requests too, each with the interface that was chosen for it.) */
 function assembled(
-  { plan, spec }: PodContents,
-  { interfaces, routes }: Pick<PodPlan, "interfaces" | "routes">,
+  pod: PodContents,
+  interfaces: readonly PodInterface[],
+  routes: PodPlan["routes"],
 ): PodContents {
-  return {
-    plan: inPlaceOf({ ...plan, interfaces, routes }, plan),
-    spec: { ...spec, routes },
-  };
+  const { spec, plan } = withInterfaces(pod, interfaces);
+  return { spec: { ...spec, routes }, plan: inPlaceOf({ ...plan, routes }, pod.plan) };
 }

@@ -25,14 +25,26 @@ export async function findNamed(
   return { links, ...(machine === undefined ? {} : { machine }) };
 }
 
-/** Plans a pod by its spec, on a host with these links. Takes nothing. */
+/**
+ * Plans a pod by its spec, on a host with these links. Takes nothing. With a `machine` that is
+ * there already, the pod has its id and user; `usersTaken` are of machines that are no pod's.
+ */
 export function planNew(
-  { spec }: CreateSpec,
+  { spec }: Pick<CreateSpec, "spec">,
   found: Found,
   parts: PodsParts,
-  imagesOnly: boolean,
+  {
+    imagesOnly,
+    machine,
+    usersTaken,
+  }: {
+    readonly imagesOnly: boolean;
+    readonly machine?: { readonly podId: PodId; readonly uid: number | undefined } | undefined;
+    readonly usersTaken: ReadonlySet<number>;
+  },
 ): PodPlan {
-  const snapshot = gatherSnapshot(spec, freshId(parts), worldOf(parts, found, imagesOnly));
+  const world = { ...worldOf(parts, found, imagesOnly), usersTaken, uid: machine?.uid };
+  const snapshot = gatherSnapshot(spec, machine?.podId ?? freshId(parts), world);
   for (const which of snapshot.cni?.passedOver ?? [])
     parts.log.warn({}, `Skipping a CNI configuration file: ${which}`);
   return planPod(spec, snapshot);

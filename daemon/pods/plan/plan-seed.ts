@@ -2,21 +2,34 @@ import type { SeedPlan, VmPlan } from "../../../hypervisor/driver.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { isHeld } from "../machine/held.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
-import { staying } from "../store/pod-plan.ts";
+import { type NicInterface, type PodPlan, staying, withNic } from "../store/pod-plan.ts";
+import { hasOwnTap } from "../interfaces/kinds/kind-of.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
 /**
  * The machine as its driver starts it: held until its NICs are plugged where the guest needs them
- * first, and with the seed disk, which describes the guest's network. Pure.
+ * first, with the NIC that its template may have, and with the seed disk, which describes the
+ * guest's network. Pure.
  */
 export function machineOf(pod: PodContents): VmPlan {
   const seed = seedOf(pod);
+  const first = templateNicOf(pod.plan);
   return {
     ...pod.plan.vm,
     ...(isHeld(pod.plan) ? { held: true } : {}),
+    ...(first === undefined ? {} : { nic: first.nic }),
     ...(seed === undefined ? {} : { seed }),
   };
 }
+
+/**
+ * The interface whose NIC a clone may have from its template: the one in the first slot, on a tap
+ * that podnetd opens before the machine starts. Undefined for a machine that boots.
+ */
+export const templateNicOf = ({ vm, interfaces }: PodPlan): NicInterface | undefined =>
+  vm.factory !== undefined
+    ? withNic(staying(interfaces)).find((each) => each.nic.slot === 1 && hasOwnTap(each))
+    : undefined;
 
 /**
  * The contents of the seed disk (cloud-init's documentation, "NoCloud" and "Networking config

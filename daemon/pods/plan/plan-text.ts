@@ -1,7 +1,13 @@
 import { parseConflist } from "../../../cni/runtime/list.ts";
 import { encodeUtf8 } from "../../../core/utf8.ts";
 import type { Fragment } from "../../../network/model/desired.ts";
-import type { DiskPlan, NicPlan, OverlayPlan, VmPlan } from "../../../hypervisor/driver.ts";
+import {
+  type DiskPlan,
+  type NicPlan,
+  type OverlayPlan,
+  templateNicMac,
+  type VmPlan,
+} from "../../../hypervisor/driver.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import type { NetworkDefinition } from "../../config/network-definition.ts";
 import { isHeld } from "../machine/held.ts";
@@ -22,7 +28,7 @@ import {
   withNic,
 } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
-import { machineOf } from "./plan-seed.ts";
+import { machineOf, templateNicOf } from "./plan-seed.ts";
 
 /** A part of a plan for people: each line is exactly what podnetd would make, run or send. */
 export interface PlanSection {
@@ -88,7 +94,7 @@ export function describePlan(
       title: isHeld(plan)
         ? "NICs plugged before the machine runs (QMP)"
         : "NICs plugged while the guest waits for them (QMP)",
-      lines: withNic(plan.interfaces).flatMap(({ nic }) => describe.plug(nic, plan.vm)),
+      lines: withNic(plan.interfaces).flatMap((each) => plugLines(each, plan, describe)),
     },
     ...answersSection(plan, guest, networks),
   ];
@@ -120,6 +126,12 @@ function sentSection(plan: PodPlan, guest: GuestConfig): PlanSection[] {
     title: text.configureTitle,
     lines: text.configureLines(guest, true),
   }));
+}
+
+function plugLines(each: NicInterface, plan: PodPlan, describe: Describers): readonly string[] {
+  if (templateNicOf(plan)?.position !== each.position) return describe.plug(each.nic, plan.vm);
+  const { nicId, mac } = each.nic;
+  return [`${nicId} is in the template, as ${templateNicMac}; the agent gives it ${mac}`];
 }
 
 /** The plugins that set namespaces up, in their order. */

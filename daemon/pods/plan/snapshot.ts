@@ -38,7 +38,7 @@ export interface Snapshot {
   /** The confinement of the machine, with a user that no pod has; undefined when none is left. */
   readonly jail?: { readonly confinement: Confinement; readonly uid: number | undefined };
   /** How pods of the default image start by default. */
-  readonly factory: "cold" | "template";
+  readonly factory: "cold" | "template" | "pool";
   /** Kernel and initrd, by path. */
   readonly files: Readonly<Record<string, FileSnapshot>>;
   /** The spec's disks, in its order. */
@@ -100,6 +100,8 @@ export interface SubnetSnapshot {
   readonly gateway: IpPrefix;
   /** The addresses handed out next, in order; empty when there is none left. */
   readonly nextFree: readonly Ip[];
+  /** Which of `nextFree` nothing has had before, as far as is known. */
+  readonly fresh?: readonly Ip[];
   /** The status of the requested addresses. */
   readonly asked: Readonly<Record<Ip, AddressStatus>>;
 }

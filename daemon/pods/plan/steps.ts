@@ -56,10 +56,9 @@ export function createSteps(
   const nics = withNic(plan.interfaces);
   const joined = withCni(plan.interfaces);
   const guest = guestOf(plan).steps;
+  const onTaps = nics.length > joined.length;
   const host = sequence(
-    ...(nics.length === joined.length
-      ? []
-      : ([{ kind: "tap.open" }, { kind: "port.attach" }] as const)),
+    ...(onTaps ? [{ kind: "port.attach" } as const] : []),
     ...(joined.some((each) => plannedKind(each).sandboxed) ? [{ kind: "cni.add" } as const] : []),
     ...(joined.length === 0 ? [] : [{ kind: "netns.join" } as const]),
   );
@@ -73,6 +72,8 @@ export function createSteps(
   return sequence(
     // First, as it is refused most often, and costs the least.
     ...((plan.published ?? []).length === 0 ? [] : [{ kind: "publish.hold" } as const]),
+    // A clone starts with the tap of its first NIC.
+    ...(onTaps ? [{ kind: "tap.open" } as const] : []),
     // Without NICs the host has no part.
     nics.length === 0 ? machine : order(host, machine),
     together(...guest.configure, sequence(...nics.flatMap((each) => plugSteps(each, plan)))),

@@ -64,6 +64,8 @@ export interface InterfacePlan {
   /** The requested settings of the bridge port; for absent ones the network's apply. */
   readonly port?: PortChoices;
   readonly addresses: readonly IpPrefix[];
+  /** Nothing had its addresses before. Absent also where that is not known. */
+  readonly fresh?: true;
   /** Gateways of the default routes by this interface. */
   readonly gateways: readonly GatewayPlan[];
   readonly mtu: number;

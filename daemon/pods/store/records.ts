@@ -29,12 +29,13 @@ import { dropRequestsOf, finishRequestsOf, insertRequest } from "./request-rows.
 import { deleteRun, getRun, putRun, type RunRow } from "./runs.ts";
 import type { Addresses } from "../../ipam/addresses.ts";
 import { type ErrorRecord, recordError } from "../../events/error-record.ts";
-import { exchangeContents, insertContents, withoutMachine } from "./exchange-contents.ts";
+import { exchangeClaims, insertClaims } from "./claims.ts";
 import type { KeptPlans } from "./kept-plans.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
 import type { HeldPorts } from "../../published/held-ports.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import { planOfRows } from "./plan-of-rows.ts";
+import { withoutMachine } from "./pod-interfaces.ts";
 import type { PodPlan } from "./pod-plan.ts";
 import type { Span } from "../../events/span.ts";
 
@@ -160,8 +161,7 @@ export class PodRecords {
       "claim",
       (emit) => {
         insertPod(this.#db, plan, spec, now);
-        insertContents(this.#db, plan);
-        this.#addresses.insert(plan);
+        insertClaims({ db: this.#db, addresses: this.#addresses }, plan);
         if (request !== undefined) insertRequest(this.#db, { ...request, podId: plan.podId }, now);
         const { podId, name: podName } = plan;
         emit({ kind: "created", podId, podName, data: { text: "creating" } });
@@ -237,8 +237,18 @@ export class PodRecords {
     this.#keep(back ?? now);
   }
 
-  #exchange(row: PodRow, next: PodContents, back: PodContents | undefined): () => void {
-    return exchangeContents({ db: this.#db, addresses: this.#addresses }, row, next, back);
+  /**
+   * Writes a pod's contents, those that it may go back to, and its claims. Call inside a
+   * transaction, and call the returned function once it is committed.
+   */
+  #exchange(row: PodRow, { spec, plan }: PodContents, back: PodContents | undefined): () => void {
+    const before = back === undefined ? undefined : { spec: back.spec, plan: back.plan };
+    setPodContents(this.#db, row.id, { spec, plan }, before);
+    return exchangeClaims(
+      { db: this.#db, addresses: this.#addresses },
+      { now: row.plan, before: row.before?.plan },
+      { now: plan, before: back?.plan },
+    );
   }
 
   /** The change of `replan` has taken effect: the pod does not go back to its earlier contents. */

@@ -59,6 +59,32 @@ CALL(write) {
   return or_errno(write(INT(0), buffer.data, buffer.length));
 }
 /*
+ * forward(from, to, frame, header, most, out): passes on what a process wrote, as frames of the tty
+ * channel. `frame` begins with a frame's header, whose last four bytes get its length (big-endian,
+ * header included). Answers 0 when there is nothing to read now, 1 after `most` frames, 2 at the
+ * end of `from`, 3 when `to` took a frame in part or not at all: what is left of it is from out[0]
+ * to out[1]. Negative: reading failed. In JavaScript each frame would cost twenty times as much.
+ */
+CALL(forward) {
+  int from = INT(0), to = INT(1);
+  struct bytes frame = arg_bytes(call, 2), out = arg_bytes(call, 5);
+  uint32_t header = (uint32_t)INT(3);
+  if (header < 4 || frame.length <= header || out.length < 8) return -EINVAL;
+  for (int left = INT(4); left > 0; left--) {
+    ssize_t count = read(from, frame.data + header, frame.length - header);
+    if (count < 0) return errno == EAGAIN || errno == EINTR ? 0 : -(double)errno;
+    if (count == 0) return 2;
+    uint32_t length = header + (uint32_t)count;
+    for (int i = 0; i < 4; i++) frame.data[header - 1 - i] = (uint8_t)(length >> 8 * i);
+    ssize_t written = write(to, frame.data, length);
+    if (written == (ssize_t)length) continue;
+    int32_t rest[2] = {written > 0 ? (int32_t)written : 0, (int32_t)length};
+    memcpy(out.data, rest, sizeof rest);
+    return 3;
+  }
+  return 1;
+}
+/*
  * Reads a small file in one call: bytes read, or the negative errno. The rest of a larger file is
  * not read.
  */
@@ -216,6 +242,7 @@ const struct native sys_functions[] = {
     {"read", sys_read},
     {"fill", sys_fill},
     {"write", sys_write},
+    {"forward", sys_forward},
     {"readSmall", sys_readSmall},
     {"writeSmall", sys_writeSmall},
     {"unlink", sys_unlink},

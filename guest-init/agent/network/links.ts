@@ -1,7 +1,6 @@
-import type { Mac } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
-import type { Link } from "../../../linux/rtnetlink/links/link.ts";
+import type { LinkState } from "../../../linux/rtnetlink/links/link.ts";
 import { rescanPci } from "../boot.ts";
 import { netlinkSocket } from "../devices.ts";
 import { type Loop, readable } from "../loop.ts";
@@ -47,8 +46,8 @@ export class Links {
   }
 
   /** The link with this name, waited for as hyperstart does: 2 s, after asking the PCI bus. */
-  async named(name: string): Promise<Link> {
-    const find = (): Link | undefined => this.netlink.link(name);
+  async named(name: string): Promise<LinkState> {
+    const find = (): LinkState | undefined => this.netlink.link(name);
     const link = find() ?? (await this.#afterRescan(find));
     if (link !== undefined) return link;
     throw new PodnetError("INVALID_ARGUMENT", `There is no interface "${printable(name)}"`, {
@@ -57,14 +56,17 @@ export class Links {
   }
 
   /**
-   * All links, as soon as there is one with each of these MACs; as they are after `waitMs`
-   * milliseconds otherwise.
+   * All links, as soon as `isComplete` says that they are; as they are after `waitMs` milliseconds
+   * otherwise.
    */
-  async withMacs(macs: readonly Mac[], waitMs: number): Promise<readonly Link[]> {
-    let links: readonly Link[] = [];
+  async when(
+    isComplete: (links: readonly LinkState[]) => boolean,
+    waitMs: number,
+  ): Promise<readonly LinkState[]> {
+    let links: readonly LinkState[] = [];
     const complete = (): true | undefined => {
       links = this.netlink.links();
-      return macs.every((mac) => links.some((link) => link.mac === mac)) ? true : undefined;
+      return isComplete(links) ? true : undefined;
     };
     await this.until(complete, waitMs);
     return links;
@@ -112,7 +114,7 @@ export class Links {
     for (const waiting of this.#waiting) waiting.giveUp();
   }
 
-  #afterRescan(find: () => Link | undefined): Promise<Link | undefined> {
+  #afterRescan(find: () => LinkState | undefined): Promise<LinkState | undefined> {
     if (this.#mayRescan) rescanPci();
     return this.until(find, deviceWaitMs);
   }

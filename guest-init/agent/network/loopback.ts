@@ -1,6 +1,6 @@
 import { addAddress, deleteAddress } from "../../../linux/rtnetlink/address.ts";
 import { changeLink } from "../../../linux/rtnetlink/links/link-requests.ts";
-import type { Link } from "../../../linux/rtnetlink/links/link.ts";
+import type { LinkState } from "../../../linux/rtnetlink/links/link.ts";
 import type { GuestConfig } from "../../protocol/configure.ts";
 import type { Links } from "./links.ts";
 import type { Change, Netlink } from "./netlink.ts";
@@ -12,7 +12,7 @@ type Loopback = Pick<GuestConfig, "loopback">;
 /** Raises `lo`, and gives it its addresses. */
 export function setLoopback(
   { loopback: wanted }: Loopback,
-  all: readonly Link[],
+  all: readonly LinkState[],
   netlink: Netlink,
 ): Change[] {
   const lo = all.find(({ loopback }) => loopback);

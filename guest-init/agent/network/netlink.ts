@@ -14,7 +14,7 @@ import {
   getLinks,
   type LinkChange,
 } from "../../../linux/rtnetlink/links/link-requests.ts";
-import { type Link, parseLink } from "../../../linux/rtnetlink/links/link.ts";
+import { type LinkState, parseLinkState } from "../../../linux/rtnetlink/links/link.ts";
 import {
   NLMSG_DONE,
   NLMSG_ERROR,
@@ -121,15 +121,15 @@ export class Netlink {
     }
   }
 
-  links(): Link[] {
-    return this.request(getLinks()).map(({ payload }) => parseLink(payload));
+  links(): LinkState[] {
+    return this.request(getLinks()).map(({ payload }) => parseLinkState(payload));
   }
 
   /** Undefined when there is none. */
-  link(ref: LinkRef): Link | undefined {
+  link(ref: LinkRef): LinkState | undefined {
     try {
       const [message] = this.request(getLink(ref));
-      return message && parseLink(message.payload);
+      return message && parseLinkState(message.payload);
     } catch (thrown) {
       if (isFine(thrown, ["ENODEV"])) return undefined;
       throw thrown;

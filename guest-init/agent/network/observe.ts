@@ -8,7 +8,7 @@ import {
 } from "../../../core/address.ts";
 import { parseIfName } from "../../../core/names.ts";
 import type { LinkAddress } from "../../../linux/rtnetlink/address.ts";
-import type { Link } from "../../../linux/rtnetlink/links/link.ts";
+import type { LinkState } from "../../../linux/rtnetlink/links/link.ts";
 import type { Route } from "../../../linux/rtnetlink/route.ts";
 import type { Scope } from "../../../linux/rtnetlink/scope.ts";
 import type { GuestRoute, ObservedGuest, ObservedInterface } from "../../protocol/configure.ts";
@@ -40,7 +40,7 @@ export const defaultMetric = (destination: Cidr): number =>
  */
 export function guestRoutes(
   routes: readonly Route[],
-  links: readonly Link[],
+  links: readonly LinkState[],
   withAttributes = false,
 ): GuestRoute[] {
   const found: GuestRoute[] = [];
@@ -61,7 +61,7 @@ export function guestRoutes(
 }
 
 function observedInterface(
-  link: Link,
+  link: LinkState,
   addresses: readonly LinkAddress[],
   withAttributes: boolean,
 ): ObservedInterface[] {
@@ -98,7 +98,7 @@ interface AlsoReported {
 export function observe(
   netlink: Netlink,
   requestId: string,
-  links: readonly Link[],
+  links: readonly LinkState[],
   reported: AlsoReported = {},
 ): ObservedGuest {
   const addresses = netlink.addresses(undefined, isGlobal);

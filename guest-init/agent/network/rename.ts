@@ -3,7 +3,7 @@ import { addAddress } from "../../../linux/rtnetlink/address.ts";
 import type { LinkAddress } from "../../../linux/rtnetlink/address.ts";
 import { addRoute } from "../../../linux/rtnetlink/route-requests.ts";
 import type { Route } from "../../../linux/rtnetlink/route.ts";
-import type { Link } from "../../../linux/rtnetlink/links/link.ts";
+import type { LinkState } from "../../../linux/rtnetlink/links/link.ts";
 import { routeAttributes } from "../../protocol/attributes.ts";
 import type { Netlink } from "./netlink.ts";
 
@@ -15,7 +15,7 @@ const protocolKernel = 2;
  * down for a moment, which costs it its routes and its IPv6 addresses: they are put back.
  * (hyperstart loses them.)
  */
-export function renameLink(netlink: Netlink, link: Link, name: string): void {
+export function renameLink(netlink: Netlink, link: LinkState, name: string): void {
   if (link.name === name) return;
   if (!link.up) {
     netlink.change(link.index, { name });
@@ -29,7 +29,7 @@ export function renameLink(netlink: Netlink, link: Link, name: string): void {
   }
 }
 
-function renameDown(netlink: Netlink, link: Link, name: string): void {
+function renameDown(netlink: Netlink, link: LinkState, name: string): void {
   const addresses = netlink.addresses(link.index).filter(ours);
   const routes = netlink
     .routes()

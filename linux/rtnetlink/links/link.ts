@@ -81,6 +81,12 @@ export interface Link {
   readonly port?: BridgePort;
 }
 
+/** What a machine asks of its own links: few of some fifty attributes. */
+export type LinkState = Pick<
+  Link,
+  "index" | "name" | "up" | "carrier" | "loopback" | "noArp" | "mtu" | "mac"
+>;
+
 /** RFC 2863 6.1.1, in the order of IF_OPER_* (include/uapi/linux/if.h). */
 const operStates = [
   "unknown",
@@ -100,25 +106,40 @@ const ifinfomsgSize = 16;
 export const parseGroup = (payload: Uint8Array): number =>
   parseAttributes(new Reader(payload, "a link").rest(ifinfomsgSize)).u32(IFLA_GROUP) ?? 0;
 
-/** Parses the payload of RTM_NEWLINK or RTM_DELLINK, of any family. Throws `NETLINK_FAILED`. */
-export function parseLink(payload: Uint8Array): Link {
+/**
+ * The state of the link in such a payload. The guest's engine is slow: it reads nothing else.
+ * Throws `NETLINK_FAILED`.
+ */
+export function parseLinkState(payload: Uint8Array): LinkState {
   const reader = new Reader(payload, "a link");
+  return stateOf(reader, parseAttributes(reader.rest(ifinfomsgSize)));
+}
+
+function stateOf(reader: Reader, attributes: Attributes): LinkState {
   const flags = reader.u32(8);
-  const attributes = parseAttributes(reader.rest(ifinfomsgSize));
-  const info = attributes.nested(IFLA_LINKINFO);
   return {
     index: reader.i32(4),
     name: attributes.text(IFLA_IFNAME) ?? "",
     up: (flags & IFF_UP) !== 0,
-    running: (flags & IFF_RUNNING) !== 0,
     carrier: (flags & IFF_LOWER_UP) !== 0,
     loopback: (flags & IFF_LOOPBACK) !== 0,
     ...((flags & IFF_NOARP) === 0 ? {} : { noArp: true as const }),
-    operState: operStates[attributes.u8(IFLA_OPERSTATE) ?? 0] ?? "unknown",
     mtu: attributes.u32(IFLA_MTU) ?? 0,
+    ...optional("mac", attributes.mac(IFLA_ADDRESS)),
+  };
+}
+
+/** Parses the payload of RTM_NEWLINK or RTM_DELLINK, of any family. Throws `NETLINK_FAILED`. */
+export function parseLink(payload: Uint8Array): Link {
+  const reader = new Reader(payload, "a link");
+  const attributes = parseAttributes(reader.rest(ifinfomsgSize));
+  const info = attributes.nested(IFLA_LINKINFO);
+  return {
+    ...stateOf(reader, attributes),
+    running: (reader.u32(8) & IFF_RUNNING) !== 0,
+    operState: operStates[attributes.u8(IFLA_OPERSTATE) ?? 0] ?? "unknown",
     ...optional("minMtu", attributes.u32(IFLA_MIN_MTU)),
     ...optional("maxMtu", attributes.u32(IFLA_MAX_MTU)),
-    ...optional("mac", attributes.mac(IFLA_ADDRESS)),
     group: attributes.u32(IFLA_GROUP) ?? 0,
     ...optional("alias", attributes.text(IFLA_IFALIAS)),
     altNames: (attributes.nested(IFLA_PROP_LIST)?.all(IFLA_ALT_IFNAME) ?? []).map(textOf),

@@ -76,13 +76,18 @@ function elementsOf(port: PortDesired, more: readonly Ip[]): Element[] {
         ? (["addresses4", `${tap} . ${ip}`] as const)
         : (["addresses6", `${tap} . ${hex(ip)}`] as const),
     ),
+    ...heldOnNetwork(port).map((ip) => ["held4", `${group} . ${ip}`] as const),
     ...links.map((ip) => ["links", `${group} . ${hex(ip)}`] as const),
     ...unknownFamilies(port).map((family) => [`any${family}`, tap] as const),
+    ...(port.fresh === true ? [["fresh", tap] as const] : []),
     ...(port.macMayChange === true ? [["changing", tap] as const] : []),
     ...(guard === "own-link-local" && hasSix(port) ? [["choosing", tap] as const] : []),
   ];
   return keys.map(([set, key]) => ({ set, key, owner }));
 }
+
+/** The link-local addresses made of a port's MACs; none without IPv6. Pure. */
+export const portLinks = (port: PortDesired): readonly Ip[] => ownOf(port, []).links;
 
 const hasSix = ({ guestAddresses }: PortDesired): boolean =>
   guestAddresses.some((prefix) => familyOf(prefix) === 6);
@@ -95,6 +100,10 @@ function ownOf(port: PortDesired, more: readonly Ip[]) {
   const held = [...new Set([...own, ...(port.otherAddresses ?? []), ...more, ...links])];
   return { macs, links, held };
 }
+
+/** On a foreign bridge, ports in different VLANs may have one address. */
+const heldOnNetwork = ({ foreign, guestAddresses }: PortDesired): Ip[] =>
+  foreign === true ? [] : guestAddresses.map(ipOf).filter((ip) => familyOf(ip) === 4);
 
 /**
  * On a foreign bridge, podnet knows no more than the addresses it was given: another DHCP server or

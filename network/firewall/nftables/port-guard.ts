@@ -29,6 +29,9 @@ const sourceLinkLayer = "0x0101";
 const targetLinkLayer = "0x0201";
 const nonce = "0x0e01";
 
+/** Looks where an ARP request goes that would leave by a port. */
+const request = `${arp} meta oifgroup ${allPortGroups} arp operation request goto asked`;
+
 const isLinkLocal = (field: string): string => `${field} & 0xffc0 == 0xfe80`;
 
 /** In another VLAN than the bridge's own, addresses are not the network's. */
@@ -252,6 +255,26 @@ export const bridgeGuard: TableModel = {
         `${six} frag frag-off 0 frag more-fragments 1 ip6 length < 64 ${drop("fragment")}`,
         `${six} frag frag-off 0 icmpv6 type 133-137 ${drop("fragment")}`,
         `${six} frag frag-off 0 udp dport 546 ${drop("dhcp-server")}`,
+      ],
+    },
+    // An ARP request for an address of a port goes to that port, and not to all: each guest that
+    // hears one wakes up, so that the cost of a burst of pods would grow with their square.
+    forwarding: {
+      hook: { type: "filter", hook: "forward", priority: -200 },
+      rules: [request],
+    },
+    requesting: {
+      hook: { type: "filter", hook: "output", priority: -200 },
+      rules: [request],
+    },
+    asked: {
+      rules: [
+        `${arp} oifname . arp daddr ip @addresses4 accept`,
+        `${arp} meta oifgroup . arp daddr ip != @held4 accept`,
+        "vlan id 1-4095 meta oifgroup @trunks accept",
+        // Who asks for its own address says that it has it: neighbors may know another MAC for it.
+        `${arp} iifname . arp daddr ip @addresses4 iifname != @fresh accept`,
+        "drop",
       ],
     },
     leaving: {

@@ -9,7 +9,7 @@ import { parseCounters } from "../../../linux/rtnetlink/counters.ts";
 import { parseEvent } from "../../../linux/rtnetlink/event.ts";
 import { addFdb, parseFdb } from "../../../linux/rtnetlink/fdb.ts";
 import { newBridge, newVxlan } from "../../../linux/rtnetlink/links/link-requests.ts";
-import { parseGroup, parseLink } from "../../../linux/rtnetlink/links/link.ts";
+import { parseGroup, parseLink, parseLinkState } from "../../../linux/rtnetlink/links/link.ts";
 import { encodeMessage, parseMessages } from "../../../linux/rtnetlink/message.ts";
 import { parseNeighbour, replaceNeighbour } from "../../../linux/rtnetlink/neighbour.ts";
 import { addRoute } from "../../../linux/rtnetlink/route-requests.ts";
@@ -142,6 +142,9 @@ const link = attributeTarget(
     const value = valueOf(refusals, () => parseLink(bytes));
     if (value !== undefined && value.name.length > bytes.length)
       throw new Error("A name out of nothing");
+    if (value !== undefined)
+      for (const [key, state] of Object.entries(parseLinkState(bytes)))
+        if (value[key as keyof typeof value] !== state) throw new Error(`${key} differs`);
     if (value !== undefined && parseGroup(bytes) !== value.group)
       throw new Error("Another group than the link's");
   },

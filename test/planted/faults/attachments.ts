@@ -26,14 +26,6 @@ const started = {
  */
 export const attachmentFaults: readonly Fault[] = [
   {
-    kind: "bound",
-    name: "a table of flows is read without a turn for others",
-    file: "linux/conntrack/conntrack.ts",
-    find: "    await nextTurn();\n    this.#endsAtMs",
-    put: "    this.#endsAtMs",
-    noticedBy: { file: "test/kernel/conntrack-many.test.ts", title: "a table is read in turns" },
-  },
-  {
     kind: "repair",
     name: "rules of a container that could not be fixed once later plugins are done stay lenient",
     file: "daemon/containers/ready.ts",

@@ -1,6 +1,7 @@
 import type { Fault } from "../fault.ts";
 
 const shares = "test/kernel/firewall-shares.test.ts";
+const together = "nftables: a pod with several interfaces has one share, which they use together";
 const hostAccess = "test/kernel/firewall-host-access.test.ts";
 
 const dropEvents = "test/kernel/drop-events.test.ts";
@@ -131,6 +132,22 @@ export const hostGuardFaults: readonly Fault[] = [
       title:
         "nftables: a limit is changed while pods run, ends with their connections, and can be none",
     },
+  },
+  {
+    kind: "bound",
+    name: "each interface of a pod has a share of its own",
+    file: "network/firewall/nftables/shares-table.ts",
+    find: "if (!pod.ports.some(({ sharing }) => sharing === true)) return [];",
+    put: "if (pod.ports.length < 9) return [];",
+    noticedBy: { file: shares, title: together },
+  },
+  {
+    kind: "release",
+    name: "an interface that goes leaves its addresses in the pod's share",
+    file: "network/firewall/guarded.ts",
+    find: "driver.compareRemoval(isRemoved, signal), this.#ofPorts)",
+    put: "driver.compareRemoval(isRemoved, signal), this.#ofPorts.slice(0, 1))",
+    noticedBy: { file: shares, title: together },
   },
   {
     kind: "bound",

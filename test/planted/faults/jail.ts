@@ -183,8 +183,8 @@ export const jailFaults: readonly Fault[] = [
     kind: "access",
     name: "a user is given again while a process of it lives",
     file: "daemon/pods/plan/gather.ts",
-    find: ", ...usersLeft(confinement.cgroups, podIds(db))]",
-    put: "]",
+    find: "...usersLeft(confinement.cgroups, podIds(db)),",
+    put: "",
     noticedBy: {
       file: jailedPods,
       title: "the user of a machine that outlived its pod goes to no other until it has ended",

@@ -158,8 +158,8 @@ export const podsFaults: readonly Fault[] = [
     kind: "record",
     name: "a machine is started before its pod is written down",
     file: "daemon/pods/lifecycle/starts.ts",
-    find: "this.#parts.records.claim(plan, asked.spec, request);\n    return await",
-    put: "setImmediate(() => this.#parts.records.claim(plan, asked.spec, request));\n    return await",
+    find: "this.#parts.records.claim(plan, asked.spec, request);\n    const machine",
+    put: "setImmediate(() => this.#parts.records.claim(plan, asked.spec, request));\n    const machine",
     noticedBy: {
       file: pods,
       title: "nothing happens on the host before what allows to undo it is stored",

@@ -62,7 +62,7 @@ export const recoveryFaults: readonly Fault[] = [
     kind: "repair",
     name: "a machine that runs without a row is ended",
     file: "daemon/pods/lifecycle/orphans.ts",
-    find: "found.pid !== undefined && !found.template && found.kept?.left !== true;",
+    find: "found.pid !== undefined && !found.rowless && found.kept?.left !== true;",
     put: "found.pid === -1;",
     noticedBy: {
       file: pods,

@@ -36,7 +36,7 @@ export const templatesFaults: readonly Fault[] = [
   {
     kind: "record",
     name: "two clones are woken with the same randomness",
-    file: "daemon/pods/lifecycle/actions.ts",
+    file: "daemon/pods/guest/wake.ts",
     find: 'Buffer.from(host.randomBytes(64)).toString("hex")',
     put: 'Buffer.from(host.randomBytes(64)).fill(7).toString("hex")',
     noticedBy: {

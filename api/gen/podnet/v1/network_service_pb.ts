@@ -124,7 +124,7 @@ export type NetworkSpec = Message<"podnet.v1.NetworkSpec"> & {
   hostAccess: string[];
 
   /**
-   * Connections that the host remembers for each interface of a pod at most: 512, 2048, 8192 or
+   * Connections that the host remembers for each pod at most: 512, 2048, 8192 or
    * 32768, of both address families. 0: no limit. Absent: 8192.
    *
    * @generated from field: optional uint32 connections = 15;
@@ -294,7 +294,7 @@ export type Network = Message<"podnet.v1.Network"> & {
   hostAccess: string[];
 
   /**
-   * Connections that the host remembers for each interface of a pod at most; 0: no limit.
+   * Connections that the host remembers for each pod at most; 0: no limit.
    *
    * @generated from field: uint32 connections = 17;
    */

@@ -34,3 +34,9 @@ export function plannedKind({ network, nic, tapKept, cni }: InterfacePlan): Plan
   if (cni !== undefined) return cniPlanned(cni);
   return network === undefined ? bridgePlanned : networkPlanned;
 }
+
+/** Whether podnetd makes the interface's tap, in its own namespace. */
+export function hasOwnTap(each: InterfacePlan): boolean {
+  const { replaced, foreignTap } = plannedKind(each);
+  return each.nic !== undefined && replaced === undefined && foreignTap !== true;
+}

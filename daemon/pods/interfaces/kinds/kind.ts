@@ -34,6 +34,6 @@ export interface InterfaceKind {
   /** The kind's part of the plan. */
   readonly part: Pick<
     InterfacePlan,
-    "network" | "bridge" | "bridgeMtu" | "port" | "tapKept" | "cni" | "addresses"
+    "network" | "bridge" | "bridgeMtu" | "port" | "tapKept" | "cni" | "addresses" | "fresh"
   >;
 }

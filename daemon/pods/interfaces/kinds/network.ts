@@ -1,4 +1,5 @@
 import type { InterfaceSpec } from "../../../../api/pod-spec.ts";
+import { ipOf } from "../../../../core/address.ts";
 import { PodnetError } from "../../../../core/errors.ts";
 import type { NetworkName } from "../../../../core/names.ts";
 import { ownTap, type PlannedKind } from "./planned-kind.ts";
@@ -16,7 +17,7 @@ export function networkKind(
   planning: Planning,
 ): InterfaceKind {
   const { port } = request;
-  const { field, snapshot } = planning;
+  const { field, snapshot, was } = planning;
   const network = snapshot.networks.find((each) => each.name === name);
   if (network === undefined)
     throw new PodnetError("NETWORK_NOT_FOUND", `There is no network "${name}"`, {
@@ -26,6 +27,10 @@ export function networkKind(
   const { bridge, mtu, vlanFiltering } = network;
   if (port?.vlan !== undefined && !vlanFiltering)
     throw noVlans(bridge, field, `turn it on: podnet network update ${name} --vlan-filtering`);
+  const addresses = networkAddresses(request, network, planning);
+  const fresh = network.subnets.flatMap((subnet) => subnet.fresh ?? []);
+  const kept = was?.fresh === true ? was.addresses : [];
+  const isFresh = addresses.every((each) => fresh.includes(ipOf(each)) || kept.includes(each));
   return {
     title: `network "${name}"`,
     mtu,
@@ -34,7 +39,8 @@ export function networkKind(
       network: name,
       bridge,
       ...(port === undefined ? {} : { port }),
-      addresses: networkAddresses(request, network, planning),
+      addresses,
+      ...(isFresh ? { fresh: true as const } : {}),
     },
   };
 }

@@ -149,3 +149,26 @@ for (const network of networks)
     books.compare();
     books.db.close();
   });
+
+test("an address is fresh until something has it, and none is where neighbors of before may be", (t) => {
+  const [network] = networks as [(typeof networks)[number]];
+  const books = new Books(t, network);
+  const isFresh = (n: number): boolean =>
+    books.addresses.isFresh("n" as never, `10.9.0.${n}` as Ip);
+  books.create(2);
+  const [first, second] = [...books.held.keys()].map((ip) => Number(ip.split(".")[3]));
+  t.deepEqual(
+    [first, second, 40].map((n) => isFresh(n as number)),
+    [false, false, true],
+  );
+  books.delete(0);
+  t.false(isFresh(first as number), "who knows it may still be there");
+  books.create(1);
+  books.addresses = books.open();
+  t.false(isFresh(40), "who ran before podnetd did may know it");
+  books.delete(0);
+  books.now += 2 * quarantineMs;
+  books.addresses = books.open();
+  t.true(isFresh(first as number), "the network was empty");
+  books.db.close();
+});

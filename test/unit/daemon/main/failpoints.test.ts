@@ -18,6 +18,38 @@ test.serial("nothing is armed without the variable", (t) => {
   );
 });
 
+test.serial("times are written down by the clock that processes share", (t) => {
+  const directory = mkdtempSync(path.join(tmpdir(), "podnet-times-"));
+  const file = path.join(directory, "times");
+  try {
+    armFailpoints(`times:${file}`);
+    const before = Number(process.hrtime.bigint()) / 1e9;
+    perform("file", "make x", () => 7);
+    t.throws(() =>
+      perform("file", "make y", () => {
+        throw new Error("no room");
+      }),
+    );
+    const lines = readFileSync(file, "utf8")
+      .trimEnd()
+      .split("\n")
+      .map((line) => /^(\d+\.\d{6}) (.+)$/.exec(line) ?? []);
+    t.deepEqual(
+      lines.map(([, , name]) => name),
+      ["file:make x:before", "file:make x:after", "file:make y:before", "file:make y:failed"],
+    );
+    const times = lines.map(([, at]) => Number(at));
+    t.deepEqual(
+      times,
+      times.toSorted((a, b) => a - b),
+    );
+    t.true((times[0] ?? 0) >= before - 1e-6);
+    t.true((times[3] ?? 0) <= Number(process.hrtime.bigint()) / 1e9 + 1e-6);
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
+});
+
 test.serial("what is not understood is refused with the variable's name", (t) => {
   for (const text of [
     "file:make x:before#1",
@@ -26,6 +58,7 @@ test.serial("what is not understood is refused with the variable's name", (t) =>
     "file:make x:between#1=kill",
     "file:make x:before#1=hang",
     "record:",
+    "times:",
     "kill",
     ";",
   ])

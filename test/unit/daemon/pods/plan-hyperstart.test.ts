@@ -194,7 +194,7 @@ test("the kind of agent that answers is reported with what it cannot do", (t) =>
     api: 4244,
     extension: 1,
     agent: "1",
-    features: ["awake", "loopback", "attributes"],
+    features: ["awake", "loopback", "attributes", "parking"],
   };
   const { name, text } = guestThatIs(ours);
   t.is(name, "podnet");

@@ -10,7 +10,7 @@ import type { PodId } from "../../../../core/names.ts";
 import { architectureOf } from "../../../../hypervisor/architecture.ts";
 import type { NicPlan } from "../../../../hypervisor/driver.ts";
 import { describeRestore } from "../../../../hypervisor/factory/state.ts";
-import { describePlug } from "../../../../hypervisor/nics/plug-commands.ts";
+import { describePlug } from "../../../../hypervisor/argv/plug-commands.ts";
 import { planPod } from "../../../../daemon/pods/plan/plan.ts";
 import type { GuestConfig } from "../../../../guest-init/protocol/configure.ts";
 import { guestConfigOf } from "../../../../daemon/pods/guest/guest-config.ts";
@@ -105,6 +105,7 @@ test("a clone's plan says what makes it one", (t) => {
       .find(({ step }) => step === "vm.start")
       ?.lines.slice(1),
     [
+      '{"execute":"migrate-set-parameters","arguments":{"announce-rounds":0}}',
       '{"execute":"migrate-set-capabilities","arguments":{"capabilities":[{"capability":"x-ignore-shared","state":true},{"capability":"events","state":true}]}}',
       '{"execute":"getfd","arguments":{"fdname":"state"}}',
       '{"execute":"migrate-incoming","arguments":{"uri":"fd:state"}}',
@@ -159,7 +160,7 @@ vm.start: qemu-system-x86_64 -m 128 -kernel /image/vmlinux
 guest.configure: configure {"requestId":"abcdefghijkl","hostname":"pod-abcdef","dns":{"servers":["192.0.2.53"],"search":["example.org"],"options":["ndots:2"]},"interfaces":[{"mac":"52:54:00:00:00:01","name":"eth0","mtu":1500,"addresses":["192.168.123.2/24"]}],"routes":[{"destination":"0.0.0.0/0","gateway":"192.168.123.1","interface":"eth0"}],"neighbours":[],"waitMs":15000}
 nic.plug: {"execute":"getfd","arguments":{"fdname":"fd-abcdefghijkl-0"}}
 nic.plug: {"execute":"netdev_add","arguments":{"type":"tap","id":"net0","fd":"fd-abcdefghijkl-0"}}
-nic.plug: {"execute":"device_add","arguments":{"driver":"virtio-net-pci","id":"nic0","bus":"br0","addr":"0x1","netdev":"net0","mac":"52:54:00:00:00:01","romfile":""}}`,
+nic.plug: {"execute":"device_add","arguments":{"driver":"virtio-net-pci","id":"nic0","bus":"br0","addr":"0x1","netdev":"net0","mac":"52:54:00:00:00:01","romfile":"","guest_announce":false}}`,
   );
 });
 

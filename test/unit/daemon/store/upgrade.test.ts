@@ -231,9 +231,11 @@ test("what plans of schema 7 said of ports, guest and seed disk follows from wha
       ...(row.before === undefined ? [] : [[`${row.name} before`, row.before] as const]),
     ]) {
       const { ports, guest, vm } = then.get(name) ?? {};
-      // (The guard and limits are of later.)
+      // (The guard, limits and shares are of later.)
       const has = portsOf(pod.plan, node.definitions);
-      const before = has.ports.map(({ guard: _guard, ifb: _ifb, ...port }) => port);
+      const before = has.ports.map(
+        ({ guard: _guard, ifb: _ifb, sharing: _sharing, ...port }) => port,
+      );
       t.deepEqual({ ...has, ports: before }, ports, name);
       t.deepEqual(guestConfigOf(pod), guest, name);
       // podnetd stored what holds a machine, and who answers its guest, until both were derived.

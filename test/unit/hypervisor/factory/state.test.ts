@@ -17,7 +17,8 @@ async function answering(
   then: (peer: HostileConnection) => void,
 ): Promise<void> {
   await peer.negotiate();
-  for (const _ of ["migrate-set-capabilities", "getfd", "migrate or migrate-incoming"]) {
+  const migrate = "migrate or migrate-incoming";
+  for (const _ of ["migrate-set-parameters", "migrate-set-capabilities", "getfd", migrate]) {
     const { id, execute, arguments: args } = await peer.nextCommand();
     seen.push(`${execute} ${JSON.stringify(args)}`);
     peer.send({ return: {}, id });
@@ -48,6 +49,7 @@ for (const [what, then, code] of outcomes) {
       if (code === undefined) await acting;
       else await t.throwsAsync(acting, { code });
       t.deepEqual(seen, [
+        'migrate-set-parameters {"announce-rounds":0}',
         'migrate-set-capabilities {"capabilities":[{"capability":"x-ignore-shared","state":true},{"capability":"events","state":true}]}',
         'getfd {"fdname":"state"}',
         `${command} {"uri":"fd:state"}`,

@@ -3,8 +3,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
 import { PodnetError } from "../../../../core/errors.ts";
-import { parsePodId } from "../../../../core/names.ts";
-import type { VmPlan } from "../../../../hypervisor/driver.ts";
+import { parseMac } from "../../../../core/address.ts";
+import { parseIfName, parsePodId } from "../../../../core/names.ts";
+import type { NicPlan, VmPlan } from "../../../../hypervisor/driver.ts";
 import { withoutIdentity, templateKey } from "../../../../hypervisor/factory/key.ts";
 import { qemuArgv } from "../../../../hypervisor/argv/argv.ts";
 import type { Template } from "../../../../hypervisor/factory/template.ts";
@@ -20,7 +21,8 @@ class Built {
   make(name: string): Template {
     // Nothing here looks into it.
     const unused = {} as Template["memory"];
-    return { memory: unused, state: unused, [Symbol.dispose]: () => this.freed.push(name) };
+    const parts = { memory: unused, state: unused, hasNic: false };
+    return { ...parts, [Symbol.dispose]: () => this.freed.push(name) };
   }
 
   build(name: string): (signal: AbortSignal) => Promise<Template> {
@@ -43,6 +45,15 @@ const plan: VmPlan = {
   runDir: "/run/podnet/pods/abcdefghijkl",
 };
 
+const nic: NicPlan = {
+  nicId: "nic0",
+  netdevId: "net0",
+  fdName: "fd",
+  tap: parseIfName("tap0"),
+  mac: parseMac("52:54:00:00:00:01"),
+  slot: 1,
+};
+
 test("a template is of one machine and of these very files, whoever's pod asks", (t) => {
   const directory = mkdtempSync(join(tmpdir(), "podnet-templates-"));
   t.teardown(() => rmSync(directory, { recursive: true }));
@@ -55,12 +66,19 @@ test("a template is of one machine and of these very files, whoever's pod asks",
   const host = { qemu, accelerator: "tcg", tbSizeMib: 64 } as const;
   const keyOf = (over: Partial<VmPlan> = {}) => {
     const each = { ...plan, kernel, initrd, ...over };
-    return templateKey(each, qemu, qemuArgv(withoutIdentity(each), host, "template"));
+    return templateKey(each, qemu, qemuArgv(withoutIdentity(each), host, { memory: "template" }));
   };
   const first = keyOf();
   const others = { podId: parsePodId("bcdefghijklm"), runDir: "/run/podnet/pods/bcdefghijklm" };
   t.deepEqual(keyOf({ ...others, jail: { uid: 7, cgroups: [] } }), first);
-  for (const over of [{ memoryMib: 256 }, { vcpu: 2 }, { cmdline: "x" }, { kernel: initrd }])
+  t.deepEqual(keyOf({ nic: { ...nic, mac: parseMac("52:54:00:00:00:02") } }), keyOf({ nic }));
+  for (const over of [
+    { memoryMib: 256 },
+    { vcpu: 2 },
+    { cmdline: "x" },
+    { kernel: initrd },
+    { nic },
+  ])
     t.not(keyOf(over).machine, first.machine);
   for (const path of [kernel, initrd, qemu]) {
     const before = keyOf();

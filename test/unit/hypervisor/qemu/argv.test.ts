@@ -3,10 +3,19 @@ import * as fc from "fast-check";
 import { parseMac } from "../../../../core/address.ts";
 import { parseIfName, parsePodId } from "../../../../core/names.ts";
 import type { Architecture } from "../../../../hypervisor/architecture.ts";
-import type { VmPlan } from "../../../../hypervisor/driver.ts";
-import { maxDisks, qemuArgv } from "../../../../hypervisor/argv/argv.ts";
+import type { NicPlan, VmPlan } from "../../../../hypervisor/driver.ts";
+import { afterLastFd, maxDisks, qemuArgv } from "../../../../hypervisor/argv/argv.ts";
 import { kindFor, slotOfPort } from "../../../../hypervisor/argv/machine-kinds.ts";
-import { plugCommands } from "../../../../hypervisor/nics/plug-commands.ts";
+import { plugCommands } from "../../../../hypervisor/argv/plug-commands.ts";
+
+const nic: NicPlan = {
+  nicId: "nic2",
+  netdevId: "net2",
+  fdName: "fd",
+  tap: parseIfName("tap"),
+  mac: parseMac("52:54:00:00:00:01"),
+  slot: 30,
+};
 
 const plan: VmPlan = {
   podId: parsePodId("abcdefghijkl"),
@@ -104,14 +113,6 @@ ${ports.join("\n")}
 });
 
 test("a NIC goes into a slot of the bridge, or into a port of its own", (t) => {
-  const nic = {
-    nicId: "nic2",
-    netdevId: "net2",
-    fdName: "fd",
-    tap: parseIfName("tap"),
-    mac: parseMac("52:54:00:00:00:01"),
-    slot: 30,
-  };
   const placeIn = (arch: Architecture, bus?: string) => {
     const named = bus === undefined ? nic : { ...nic, bus };
     const { device_add } = plugCommands(named, kindFor(arch));
@@ -124,8 +125,8 @@ test("a NIC goes into a slot of the bridge, or into a port of its own", (t) => {
 });
 
 test("a template's memory is in a file that others see, a clone's changes are its own", (t) => {
-  const [template, clone] = (["template", "clone"] as const).map((role) =>
-    text(qemuArgv(plan, host, role)).split("\n"),
+  const [template, clone] = (["template", "clone"] as const).map((memory) =>
+    text(qemuArgv(plan, host, { memory })).split("\n"),
   ) as [string[], string[]];
   const own = text(qemuArgv(plan, host)).split("\n");
   const memory = "-object memory-backend-file,id=ram0,size=128M,mem-path=/proc/self/fd/3,share=";
@@ -133,6 +134,20 @@ test("a template's memory is in a file that others see, a clone's changes are it
   const machine = "-machine q35,usb=off,vmport=off,sata=off,smbus=off,memory-backend=ram0";
   t.deepEqual(added(template), [machine, `${memory}on`]);
   t.deepEqual(added(clone), [machine, `${memory}off`, "-incoming defer"]);
+});
+
+test("a clone of a template with a NIC begins with its own, on the tap that it inherits", (t) => {
+  const disks = [{ path: "/dev/vg/data", format: "raw", readOnly: false }] as const;
+  const start = { memory: "clone", nic } as const;
+  const argv = qemuArgv({ ...plan, disks }, host, start);
+  // After the memory's descriptor and the disk's.
+  t.deepEqual(after(argv, "-netdev"), ["tap,id=net2,fd=5"]);
+  t.is(
+    after(argv, "-device").at(-1),
+    "virtio-net-pci,id=nic2,bus=br0,addr=0x1e,netdev=net2,mac=52:54:00:00:00:01,romfile=,guest_announce=off",
+  );
+  t.is(afterLastFd({ ...plan, disks }, start), 6);
+  t.is(afterLastFd(plan, { memory: "own" }), 3);
 });
 
 test("with hardware virtualisation the processor is the host's", (t) => {
@@ -196,7 +211,7 @@ test("disks, with a path full of QEMU's own syntax", (t) => {
     "fd=4,set=1,opaque=/dev/vg/data",
   ]);
   // A clone's memory is the first that it inherits.
-  const cloned = qemuArgv({ ...plan, disks }, host, "clone");
+  const cloned = qemuArgv({ ...plan, disks }, host, { memory: "clone" });
   t.is(after(cloned, "-add-fd")[1], "fd=5,set=1,opaque=/dev/vg/data");
 });
 

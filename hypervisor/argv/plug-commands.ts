@@ -1,5 +1,5 @@
 import type { NicPlan, VmPlan } from "../driver.ts";
-import { kindOf, type MachineKind, nicAddress } from "../argv/machine-kinds.ts";
+import { kindOf, type MachineKind, nicAddress } from "./machine-kinds.ts";
 
 /** The QMP commands that plug a NIC, in order; the tap's descriptor travels with `getfd`. Pure. */
 export function plugCommands(nic: NicPlan, kind: MachineKind) {
@@ -17,6 +17,10 @@ export function plugCommands(nic: NicPlan, kind: MachineKind) {
       mac: nic.mac,
       // No boot ROM: nothing boots from a NIC that is plugged later, and the file may be missing.
       romfile: "",
+      // Only a machine that has moved announces its NICs, and podnet moves none. QEMU 7.2 ends with
+      // SIGSEGV when a clone resets a NIC that could (hw/net/virtio-net.c): `restoreState` has it
+      // announce nothing, which frees the timer that a reset stops.
+      guest_announce: false,
     },
   } as const;
 }
