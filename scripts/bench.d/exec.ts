@@ -123,6 +123,7 @@ function report(of: Record<string, number[]>, raw: Record<string, number[]>): st
     at_once_ms: figure(of, "many").median,
     out_ratio: figure(of, "out").median / figure(raw, "out").median,
     in_ratio: figure(of, "in").median / figure(raw, "in").median,
+    rtt_over_bare_ms: figure(of, "rtt").median - figure(raw, "echo").median,
     rss_growth_mib: Math.max(...(of["grown"] ?? [])),
   });
 }

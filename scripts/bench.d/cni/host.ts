@@ -17,6 +17,8 @@ export interface Stack {
 /** What a verb cost, milliseconds. */
 interface Cost {
   readonly ms: number;
+  /** When it began, by CLOCK_MONOTONIC. */
+  readonly beganMs: number;
   /** Of the plugin, of what it started and of what served it. */
   readonly cpuMs: number;
 }

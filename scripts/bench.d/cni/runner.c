@@ -12,8 +12,8 @@
  * configuration on standard input; in an ADD each further one is given the result of the one
  * before. Answers a line for each call, in order of their ends: INDEX, microseconds, processor
  * microseconds of the programs and all that they waited for, microseconds until LINK was gone (0:
- * not asked for), exit code, the last one's standard output on one line; and at last `done` and
- * microseconds for all.
+ * not asked for), exit code, when it began (microseconds of CLOCK_MONOTONIC), the last one's
+ * standard output on one line; and at last `done` and microseconds for all.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -124,7 +124,7 @@ static int ended(struct slot *slot) {
     spawn(slot);
     return 0;
   }
-  printf("%d\t%.0f\t%.0f\t%.0f\t%d\t%s\n", slot->index, took, slot->cpu, until_gone(slot), code, slot->output);
+  printf("%d\t%.0f\t%.0f\t%.0f\t%d\t%.0f\t%s\n", slot->index, took, slot->cpu, until_gone(slot), code, slot->begin, slot->output);
   slot->call = NULL;
   return 1;
 }

@@ -25,6 +25,8 @@ export interface Call {
 /** What a call took, milliseconds. */
 export interface Took {
   readonly ms: number;
+  /** When it began, by CLOCK_MONOTONIC. */
+  readonly beganMs: number;
   /** Of the programs, and of all that they started and waited for. */
   readonly cpuMs: number;
   /** From the call to the end of its link. */
@@ -65,12 +67,14 @@ export async function openRunner(machine: Machine, program: string): Promise<Run
       stdin.write([`${slots} ${calls.length}`, ...calls.map(lineOf), ""].join("\n"));
       const took: Took[] = [];
       for (;;) {
-        const [first, ms, cpu, gone, exit, text = ""] = await next();
+        const [first, ms, cpu, gone, exit, began, text = ""] = await next();
         if (first === "done") return { took, elapsedMs: Number(ms) / 1000 };
         const call = calls[Number(first)] as Call;
         if (exit !== "0") throw new Error(`${call.command} of ${call.container} failed: ${text}`);
-        const [goneMs, cpuMs] = [Number(gone) / 1000, Number(cpu) / 1000];
-        took[Number(first)] = { ms: Number(ms) / 1000, cpuMs, goneMs, stdout: text };
+        const [tookMs, cpuMs, goneMs, beganMs] = [ms, cpu, gone, began].map(
+          (microseconds) => Number(microseconds) / 1000,
+        ) as [number, number, number, number];
+        took[Number(first)] = { ms: tookMs, beganMs, cpuMs, goneMs, stdout: text };
       }
     },
     async [Symbol.asyncDispose]() {

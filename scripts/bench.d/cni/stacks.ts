@@ -70,13 +70,14 @@ export async function podnetStack(
   firewall: "nftables" | "iptables",
   machine: Machine,
   owned: AsyncDisposableStack,
+  env: Readonly<Record<string, string>> = {},
 ): Promise<Stack> {
   mkdirSync(directory, { recursive: true });
   const config = `drift_s = 3600
 firewall = "${firewall}"
 network.cidr = "10.88.0.0/20"
 ${await standInConfig(path.join(directory, "image"))}`;
-  const daemon = await startPodnetd({ machine, directory, config, readyMs: 120_000 });
+  const daemon = await startPodnetd({ machine, directory, config, env, readyMs: 120_000 });
   owned.use(daemon);
   const plugin = {
     cniVersion,
