@@ -96,6 +96,10 @@ const node: RolesOf<typeof NodeService> = {
   health: "viewer",
   diff: "viewer",
   down: "admin",
+  listPools: "viewer",
+  // The memory and the processors of the host are its administrator's.
+  fillPool: "admin",
+  drainPool: "admin",
 };
 const health: RolesOf<typeof Health> = { check: "viewer", watch: "viewer" };
 const reflection: RolesOf<typeof ServerReflection> = { serverReflectionInfo: "viewer" };

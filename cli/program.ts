@@ -23,6 +23,7 @@ import { addPolicy } from "./commands/policy/policy.ts";
 import { addNodes } from "./commands/nodes.ts";
 import { addOverlay } from "./commands/overlay.ts";
 import { addStart } from "./commands/pods/start.ts";
+import { addPool } from "./commands/pool.ts";
 import { addPorts } from "./commands/ports.ts";
 import { addPublish, addUnpublish } from "./commands/publish.ts";
 import { addVerify } from "./commands/verify.ts";
@@ -108,6 +109,7 @@ export function buildProgram(context: Context): Command {
     addTrace,
     addNodes,
     addOverlay,
+    addPool,
     addCni,
     addInfo,
     addDiff,

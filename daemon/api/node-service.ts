@@ -2,6 +2,7 @@ import { hostname, release } from "node:os";
 import { create } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
+import { toErrorInfo } from "../../api/codes.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import { overlayDirectories, removeLeftOverlays } from "../../hypervisor/disks/copy-on-write.ts";
 import { changesText } from "../../network/bridge/change-text.ts";
@@ -13,6 +14,7 @@ import { note, type ServiceParts } from "./context.ts";
 import { diffHost } from "./diff-view.ts";
 import { healthChecks } from "./http/health-checks.ts";
 import { peerKey, peerText } from "../listeners/peer.ts";
+import type { MachinePool } from "../pods/pool/pool.ts";
 import { stateOf } from "../pods/store/pod-rows.ts";
 import { time } from "./views.ts";
 
@@ -40,7 +42,37 @@ export function nodeService(parts: ServiceParts): ServiceImpl<typeof wire.NodeSe
       context.values.get(answeredKey)(() => parts.end());
       return { removed };
     },
+    async listPools() {
+      const { pool } = parts.pods;
+      return { pools: pool.isUsed ? [await poolView(pool)] : [] };
+    },
+    async fillPool(_request, context) {
+      note(parts, context, "fill the pool");
+      await parts.pods.pool.fill(context.signal);
+      return { pool: await poolView(parts.pods.pool) };
+    },
+    async drainPool(_request, context) {
+      note(parts, context, "drain the pool");
+      const ended = await parts.pods.pool.drain();
+      return { pool: await poolView(parts.pods.pool), ended };
+    },
   };
+}
+
+async function poolView(pool: MachinePool): Promise<wire.Pool> {
+  const { machine, error, memoryBytes, claimed, missed, ...now } = await pool.view();
+  return create(wire.PoolSchema, {
+    ...now,
+    kernel: machine?.kernel ?? "",
+    initrd: machine?.initrd ?? "",
+    vcpu: machine?.vcpu ?? 0,
+    memoryMib: machine?.memoryMib ?? 0,
+    memoryBytes: BigInt(memoryBytes),
+    claimed: BigInt(claimed),
+    missedEmpty: BigInt(missed.empty),
+    missedUnlike: BigInt(missed.unlike),
+    ...(error && { error: toErrorInfo(error) }),
+  });
 }
 
 async function info(parts: ServiceParts, signal: AbortSignal): Promise<wire.InfoResponse> {

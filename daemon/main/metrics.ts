@@ -11,6 +11,7 @@ import type { Totals } from "../traffic/totals.ts";
 import type { FlowCounts } from "../published/flows.ts";
 import type { HeldPorts } from "../published/held-ports.ts";
 import type { AnyAttachment } from "../containers/store.ts";
+import { type MachinePool, missReasons } from "../pods/pool/pool.ts";
 import type { PodState } from "../pods/store/pod-row.ts";
 import type { QueueName } from "../reconcile/queues.ts";
 
@@ -213,6 +214,38 @@ export class Metrics {
         ({ rxPackets, txPackets }) => [rxPackets, txPackets],
       ),
     );
+  }
+
+  /** Shows the machines that wait for a pod, and what creates got of them. */
+  followPool(pool: Pick<MachinePool, "size" | "counts">): void {
+    const gauge = new Gauge({
+      name: "podnet_pool_machines",
+      help: "Machines that wait for a pod",
+      registers: [],
+      collect() {
+        this.set(pool.size);
+      },
+    });
+    const claims = new Counter({
+      name: "podnet_pool_claims_total",
+      help: "Creates that took a machine of the pool",
+      registers: [],
+      collect() {
+        this.reset();
+        this.inc(pool.counts.claimed);
+      },
+    });
+    const misses = new Counter({
+      name: "podnet_pool_misses_total",
+      help: "Creates that found no machine in the pool, because it was empty (empty) or they asked for another machine (unlike)",
+      labelNames: ["reason"],
+      registers: [],
+      collect() {
+        this.reset();
+        for (const reason of missReasons) this.inc({ reason }, pool.counts.missed[reason]);
+      },
+    });
+    for (const metric of [gauge, claims, misses]) this.#registry.registerMetric(metric);
   }
 
   /** Shows what each pod uses, counted when it is asked for. */

@@ -189,6 +189,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     log,
     metrics,
   });
+  metrics.followPool(pods.pool);
   // Pods that were taken over keep this process alive; a start that fails further on must let go of
   // them.
   opened.defer(() => pods.close(0));

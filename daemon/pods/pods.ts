@@ -112,6 +112,11 @@ export class Pods implements RunningPorts {
     });
   }
 
+  /** The machines that wait for a pod. */
+  get pool(): MachinePool {
+    return this.#pool;
+  }
+
   list(): PodRow[] {
     return this.#parts.records.list();
   }

@@ -12,7 +12,18 @@ const pages: readonly {
   {
     file: "pods",
     title: "Pods",
-    commands: ["create", "get", "list", "start", "stop", "pause", "resume", "update", "delete"],
+    commands: [
+      "create",
+      "get",
+      "list",
+      "start",
+      "stop",
+      "pause",
+      "resume",
+      "update",
+      "delete",
+      "pool",
+    ],
   },
   {
     file: "guests",

@@ -60,6 +60,8 @@ const changing = [
   "Start",
   "Delete",
   "Down",
+  "FillPool",
+  "DrainPool",
   "Update",
   "Stop",
   "Pause",

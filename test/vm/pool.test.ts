@@ -96,6 +96,33 @@ test.serial("a pod that no machine fits is cloned, and says so", async (t) => {
   await rig.client.pods.delete({ idOrName: "large" });
 });
 
+test.serial("the pool is shown, drained and filled", async (t) => {
+  await full();
+  const poolNow = async () => (await rig.client.node.listPools({})).pools[0];
+  const before = await poolNow();
+  t.like(before, { size: 2, ready: 2, drained: false, vcpu: 1, claimed: 2n, missedUnlike: 1n });
+  t.true((before?.memoryBytes ?? 0n) > 1_000_000n);
+  t.true(before?.initrd.startsWith("/"));
+  const pids = marked().map(pidOf);
+  t.is(await rig.daemon.podnet("pool", "drain"), "Ended 2 machines\n");
+  for (const pid of pids) t.throws(() => process.kill(pid, 0), { code: "ESRCH" });
+  t.deepEqual(marked(), []);
+  t.like(await poolNow(), { ready: 0, drained: true, memoryBytes: 0n });
+  await rig.client.pods.create({ spec: { name: "drained" } });
+  t.regex(await detailOf("drained", "vm.start"), /the pool had none like it$/);
+  await rig.client.pods.delete({ idOrName: "drained" });
+  t.deepEqual(marked(), [], "a create does not fill it");
+  const shown = await rig.daemon.tryPodnet("pool", "list");
+  t.regex(shown.stdout, /^IMAGE .*\n\/\S+ +1 +\d+MiB +0 +2 +0 ?B? +2 +1 +1\n$/);
+  t.regex(shown.stderr, /^The pool is drained; podnet pool fill fills it$/m);
+  t.is(await rig.daemon.podnet("pool", "fill"), "2 machines wait for a pod\n");
+  t.like(await poolNow(), { ready: 2, drained: false, missedEmpty: 1n });
+  const words = ["-s", "--unix-socket", rig.daemon.socket, "http://podnet/metrics"];
+  const metrics = await rig.lab.host.run("curl", ...words);
+  t.regex(metrics, /^podnet_pool_machines 2$/m);
+  t.regex(metrics, /^podnet_pool_misses_total\{reason="empty"\} 1$/m);
+});
+
 test.serial("stop and start of a pod from the pool, and a reboot of its guest", async (t) => {
   await rig.daemon.podnet("stop", "two");
   await rig.daemon.podnet("start", "two");
@@ -139,6 +166,24 @@ test.serial("podnetd that ends takes its pool with it", async (t) => {
   await full();
   await rig.restart("stop", { PODNET_FACTORY: "cold" });
   t.deepEqual(await added(), []);
+  t.deepEqual((await rig.client.node.listPools({})).pools, []);
+  const refused = await rig.daemon.tryPodnet("pool", "fill");
+  t.regex(refused.stderr, /UNSUPPORTED[^]*hint: Set factory = "pool"/);
+});
+
+test.serial("a pool that cannot be filled says why", async (t) => {
+  await rig.restart("stop", { PODNET_FACTORY: "pool", PODNET_POOL_RESERVE_MIB: "4194304" });
+  const short = await rig.daemon.tryPodnet("pool", "fill");
+  t.regex(short.stderr, /less than 4194304 MiB[^]*LIMIT_REACHED[^]*pool\.reserve_mib/);
+  const point = "file:mark parked:before";
+  const points = `${point}#1=error;${point}#2=error`;
+  await rig.restart("stop", { PODNET_FACTORY: "pool", PODNET_FAILPOINTS: points });
+  const failed = await rig.daemon.tryPodnet("pool", "fill");
+  t.not(failed.exitCode, 0);
+  t.regex(failed.stderr, /Injected|injected|failpoint/i);
+  const [pool] = (await rig.client.node.listPools({})).pools;
+  t.truthy(pool?.error?.message);
+  t.is(pool?.ready, 0);
 });
 
 /** While a machine is made, and while it becomes a pod's. */

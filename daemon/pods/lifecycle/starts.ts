@@ -108,12 +108,15 @@ export class Starts {
     const { pool } = this.#parts;
     const { spec } = asked;
     const usersTaken = pool.users();
-    const machine = pool.offer(spec);
+    const isServed = pool.serves(spec);
+    const machine = isServed ? pool.offer() : undefined;
     if (machine !== undefined) {
       const plan = planNew(asked, found, this.#parts, { imagesOnly, usersTaken, machine });
       if (pool.fits(machineOf({ plan, spec }))) return plan;
     }
-    return planNew(asked, found, this.#parts, { imagesOnly, usersTaken });
+    const plan = planNew(asked, found, this.#parts, { imagesOnly, usersTaken });
+    if (isServed) pool.missed(machine === undefined ? "empty" : "unlike");
+    return plan;
   }
 
   /** Starts a stopped or failed pod again, with its addresses. */

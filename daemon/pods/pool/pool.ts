@@ -1,5 +1,7 @@
 import { readFileSync } from "node:fs";
-import { isPodnetError, toPodnetError } from "../../../core/errors.ts";
+import { setTimeout as delay } from "node:timers/promises";
+import { throwIfAborted } from "../../../core/aborting.ts";
+import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
 import { guard, guarded } from "../../../core/guard.ts";
 import type { PodSpec } from "../../../api/pod-spec.ts";
 import type { PodId } from "../../../core/names.ts";
@@ -27,6 +29,30 @@ export interface PoolParts {
 export interface Offer {
   readonly podId: PodId;
   readonly uid: number | undefined;
+}
+
+/** Why a create that asked for a machine of the pool got none. */
+export const missReasons = ["empty", "unlike"] as const;
+
+export type MissReason = (typeof missReasons)[number];
+
+/** What became of the creates that asked for a machine of the pool, since podnetd started. */
+export interface PoolCounts {
+  readonly claimed: number;
+  readonly missed: Readonly<Record<MissReason, number>>;
+}
+
+/** The pool as it is now. */
+export interface PoolView extends PoolCounts {
+  readonly size: number;
+  readonly ready: number;
+  readonly drained: boolean;
+  /** Of the machines that wait. */
+  readonly memoryBytes: number;
+  /** What its machines are like; undefined while none can be planned. */
+  readonly machine: Pick<VmPlan, "kernel" | "initrd" | "vcpu" | "memoryMib"> | undefined;
+  /** Why the last machine could not be made; undefined after a success. */
+  readonly error: PodnetError | undefined;
 }
 
 /** With `Driver.cloneKey` of its plan. */
@@ -58,6 +84,11 @@ export class MachinePool implements AsyncDisposable {
   #wantedSince: number | undefined;
   #short = false;
   #rests = false;
+  /** By an administrator. */
+  #drained = false;
+  #error: PodnetError | undefined;
+  #claimed = 0;
+  readonly #missed: Record<MissReason, number> = { empty: 0, unlike: 0 };
 
   constructor(parts: PoolParts) {
     this.#parts = parts;
@@ -65,9 +96,8 @@ export class MachinePool implements AsyncDisposable {
 
   /** Begins to fill it, if pods are to come from it. */
   start(): void {
-    const { config, host } = this.#parts;
     this.#rests = false;
-    if (config.factory !== "pool" || host.driver.cloneKey === undefined) return;
+    if (!this.isUsed) return;
     this.#timer ??= setInterval(
       guarded("pool", () => this.#look()),
       lookMs,
@@ -79,9 +109,64 @@ export class MachinePool implements AsyncDisposable {
     this.#rests = true;
   }
 
+  /** Whether pods come from it. */
+  get isUsed(): boolean {
+    const { config, host } = this.#parts;
+    return config.factory === "pool" && host.driver.cloneKey !== undefined;
+  }
+
   /** Machines that wait. */
   get size(): number {
     return this.#parked.length;
+  }
+
+  get counts(): PoolCounts {
+    return { claimed: this.#claimed, missed: { ...this.#missed } };
+  }
+
+  async view(): Promise<PoolView> {
+    const usages = await Promise.all(this.#parked.map(({ vm }) => vm.usage().catch(() => {})));
+    return {
+      ...this.counts,
+      size: this.#parts.config.pool.size,
+      ready: this.size,
+      drained: this.#drained,
+      memoryBytes: usages.reduce((sum, usage) => sum + (usage?.memoryBytes ?? 0), 0),
+      machine: this.#likeness(),
+      error: this.#error,
+    };
+  }
+
+  /**
+   * Fills it, also after a drain, and resolves when it is full. Throws `UNSUPPORTED` when pods do
+   * not come from a pool, `LIMIT_REACHED` when the host is short of memory, `CANCELLED` when the
+   * pool is drained meanwhile, and the error of the first machine that cannot be made.
+   */
+  async fill(signal: AbortSignal): Promise<void> {
+    this.#refuseUnused();
+    this.#drained = false;
+    this.#notBefore = 0;
+    this.#error = undefined;
+    const { config } = this.#parts;
+    const isOver = AbortSignal.any([signal, this.#closed.signal]);
+    while (this.size < config.pool.size) {
+      throwIfAborted(isOver, "filling the pool");
+      if (this.#error !== undefined) throw this.#error;
+      if (this.#short) throw shortOfMemory(config.pool.reserveMib);
+      if (this.#drained || this.#rests) throw drainedMeanwhile();
+      await delay(lookMs, undefined, { signal: isOver }).catch(() => {});
+    }
+  }
+
+  /**
+   * Ends its machines, and makes no more until it is filled or podnetd starts again. Answers how
+   * many it ended. Throws `UNSUPPORTED` when pods do not come from a pool.
+   */
+  async drain(): Promise<number> {
+    this.#refuseUnused();
+    this.#drained = true;
+    await this.#work;
+    return await this.#drain();
   }
 
   /** Users that no other machine may have. */
@@ -90,9 +175,13 @@ export class MachinePool implements AsyncDisposable {
     return new Set([...this.#coming, ...parked]);
   }
 
-  /** The machine to plan a pod with; undefined where the pod is not to come from the pool. */
-  offer({ boot }: PodSpec): Offer | undefined {
-    if ((boot.factory ?? this.#parts.config.factory) !== "pool") return undefined;
+  /** Whether a pod is to come from the pool. */
+  serves({ boot }: PodSpec): boolean {
+    return (boot.factory ?? this.#parts.config.factory) === "pool";
+  }
+
+  /** The machine to plan a pod with, if one waits. */
+  offer(): Offer | undefined {
     const [next] = this.#parked;
     return next && { podId: next.plan.podId, uid: next.plan.jail?.uid };
   }
@@ -112,9 +201,14 @@ export class MachinePool implements AsyncDisposable {
 
   /** Takes the machine of a pod whose row is written; undefined for a pod of another machine. */
   take(podId: PodId): ParkedMachine | undefined {
-    const machine = this.#find(podId);
-    if (machine !== undefined) this.#parked.splice(this.#parked.indexOf(machine), 1);
+    const machine = this.#remove(podId);
+    if (machine !== undefined) this.#claimed++;
     return machine;
+  }
+
+  /** A pod that is to come from the pool does not. */
+  missed(reason: MissReason): void {
+    this.#missed[reason]++;
   }
 
   /** Ends its machines, and makes no more. */
@@ -127,6 +221,28 @@ export class MachinePool implements AsyncDisposable {
 
   #find(podId: PodId): Waiting | undefined {
     return this.#parked.find(({ plan }) => plan.podId === podId);
+  }
+
+  #remove(podId: PodId): Waiting | undefined {
+    const machine = this.#find(podId);
+    if (machine !== undefined) this.#parked.splice(this.#parked.indexOf(machine), 1);
+    return machine;
+  }
+
+  #likeness(): PoolView["machine"] {
+    try {
+      return this.#parked[0]?.plan ?? this.#parts.planMachine();
+    } catch {
+      // `error` says why, after the next try.
+      return undefined;
+    }
+  }
+
+  #refuseUnused(): void {
+    if (this.isUsed) return;
+    throw new PodnetError("UNSUPPORTED", "Pods do not come from a pool on this host", {
+      hint: 'Set factory = "pool" in podnetd\'s configuration, and restart podnetd',
+    });
   }
 
   #look(): void {
@@ -146,7 +262,8 @@ export class MachinePool implements AsyncDisposable {
     if (isShort !== this.#short && isShort)
       log.warn({ parked: this.size }, "The host is short of memory; podnetd empties its pool");
     this.#short = isShort;
-    if (isShort || this.#rests) return this.size === 0 ? undefined : () => this.#drain();
+    if (isShort || this.#rests || this.#drained)
+      return this.size === 0 ? undefined : async () => void (await this.#drain());
     if (this.size >= config.pool.size || now < this.#notBefore) {
       this.#wantedSince = undefined;
       return undefined;
@@ -171,6 +288,7 @@ export class MachinePool implements AsyncDisposable {
       const key = host.driver.cloneKey?.(parked) ?? "";
       const machine = { key, ...(await park(parked, host, this.#closed.signal)) };
       this.#parked.push(machine);
+      this.#error = undefined;
       log.info({ pod_id: machine.plan.podId }, "A machine waits in the pool");
       machine.vm.onEvent((event) => {
         if (event.kind === "exited") void guard("pool", () => this.#lost(machine));
@@ -178,6 +296,7 @@ export class MachinePool implements AsyncDisposable {
     } catch (thrown) {
       if (this.#closed.signal.aborted) return;
       const error = toPodnetError(thrown);
+      this.#error = error;
       log.warn({ err: error }, "Failed to make a machine for the pool; retrying");
       // An image that cannot be cloned stays one that cannot.
       this.#notBefore =
@@ -189,13 +308,15 @@ export class MachinePool implements AsyncDisposable {
 
   /** A machine that has ended while it waited. One that was taken is its pod's. */
   async #lost(machine: ParkedMachine): Promise<void> {
-    if (this.take(machine.plan.podId) === undefined) return;
+    if (this.#remove(machine.plan.podId) === undefined) return;
     this.#parts.log.warn({ pod_id: machine.plan.podId }, "A machine of the pool has ended");
     await unpark(machine);
   }
 
-  async #drain(): Promise<void> {
-    await Promise.all(this.#parked.splice(0).map(unpark));
+  async #drain(): Promise<number> {
+    const waiting = this.#parked.splice(0);
+    await Promise.all(waiting.map(unpark));
+    return waiting.length;
   }
 }
 
@@ -204,3 +325,11 @@ function availableMib(): number {
   const line = /^MemAvailable:\s*(\d+) kB$/m.exec(readFileSync("/proc/meminfo", "utf8"));
   return Number(line?.[1] ?? Number.POSITIVE_INFINITY) / 1024;
 }
+
+const shortOfMemory = (reserveMib: number): PodnetError =>
+  new PodnetError("LIMIT_REACHED", `The host has less than ${reserveMib} MiB of memory available`, {
+    hint: "End other programs, or lower pool.reserve_mib or pool.size in podnetd's configuration",
+  });
+
+const drainedMeanwhile = (): PodnetError =>
+  new PodnetError("CANCELLED", "The pool was drained while it was being filled");

@@ -16,7 +16,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/node_service.proto.
  */
 export const file_podnet_v1_node_service: GenFile = /*@__PURE__*/
-  fileDesc("Chxwb2RuZXQvdjEvbm9kZV9zZXJ2aWNlLnByb3RvEglwb2RuZXQudjEiDQoLSW5mb1JlcXVlc3QilAQKDEluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEgsKA3BpZBgCIAEoDRIuCgpzdGFydGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghob3N0bmFtZRgEIAEoCRIOCgZrZXJuZWwYBSABKAkSDAoEYXJjaBgGIAEoCRIUCgxub2RlX3ZlcnNpb24YByABKAkSDgoGZHJpdmVyGAggASgJEhQKDHFlbXVfdmVyc2lvbhgJIAEoCRITCgthY2NlbGVyYXRvchgKIAEoCRIQCghmaXJld2FsbBgLIAEoCRIRCglzdGF0ZV9kaXIYDCABKAkSDwoHcnVuX2RpchgNIAEoCRIXCg9kZWZhdWx0X25ldHdvcmsYDiABKAkSFgoOZGVmYXVsdF9rZXJuZWwYDyABKAkSFgoOZGVmYXVsdF9pbml0cmQYECABKAkSEQoJbmljX3Nsb3RzGBEgASgNEi8KBHBvZHMYEiADKAsyIS5wb2RuZXQudjEuSW5mb1Jlc3BvbnNlLlBvZHNFbnRyeRIOCgZjYWxsZXIYEyABKAkSDAoEcm9sZRgUIAEoCRIUCgxtYWNoaW5lX2FyY2gYFSABKAkSEQoJZGlza3NfZGlyGBYgASgJGisKCVBvZHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKA06AjgBIg8KDUhlYWx0aFJlcXVlc3QiRAoOSGVhbHRoUmVzcG9uc2USCgoCb2sYASABKAgSJgoGY2hlY2tzGAIgAygLMhYucG9kbmV0LnYxLkhlYWx0aENoZWNrIsEBCgtIZWFsdGhDaGVjaxIMCgRuYW1lGAEgASgJEi0KBnN0YXR1cxgCIAEoDjIdLnBvZG5ldC52MS5IZWFsdGhDaGVjay5TdGF0dXMSDwoHbWVzc2FnZRgDIAEoCRIMCgRoaW50GAQgASgJIlYKBlN0YXR1cxIWChJTVEFUVVNfVU5TUEVDSUZJRUQQABINCglTVEFUVVNfT0sQARISCg5TVEFUVVNfV0FSTklORxACEhEKDVNUQVRVU19GQUlMRUQQAyINCgtEaWZmUmVxdWVzdCJBCgxEaWZmUmVzcG9uc2USDQoFZHJpZnQYASABKAgSIgoFcGFydHMYAiADKAsyEy5wb2RuZXQudjEuUGFydERpZmYigAEKCFBhcnREaWZmEgwKBHBhcnQYASABKAkSCwoDcG9kGAIgASgJEg8KB3BsYW5uZWQYAyADKAkSIwoFZm91bmQYBCADKAsyFC5wb2RuZXQudjEuRGV2aWF0aW9uEiMKBWVycm9yGAUgASgLMhQucG9kbmV0LnYxLkVycm9ySW5mbyIgCgtEb3duUmVxdWVzdBIRCglwbGFuX29ubHkYASABKAgiHwoMRG93blJlc3BvbnNlEg8KB3JlbW92ZWQYASADKAky9wEKC05vZGVTZXJ2aWNlEjcKBEluZm8SFi5wb2RuZXQudjEuSW5mb1JlcXVlc3QaFy5wb2RuZXQudjEuSW5mb1Jlc3BvbnNlEj0KBkhlYWx0aBIYLnBvZG5ldC52MS5IZWFsdGhSZXF1ZXN0GhkucG9kbmV0LnYxLkhlYWx0aFJlc3BvbnNlEjcKBERpZmYSFi5wb2RuZXQudjEuRGlmZlJlcXVlc3QaFy5wb2RuZXQudjEuRGlmZlJlc3BvbnNlEjcKBERvd24SFi5wb2RuZXQudjEuRG93blJlcXVlc3QaFy5wb2RuZXQudjEuRG93blJlc3BvbnNlYgZwcm90bzM", [file_google_protobuf_timestamp, file_podnet_v1_drift, file_podnet_v1_error]);
+  fileDesc("Chxwb2RuZXQvdjEvbm9kZV9zZXJ2aWNlLnByb3RvEglwb2RuZXQudjEiDQoLSW5mb1JlcXVlc3QilAQKDEluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEgsKA3BpZBgCIAEoDRIuCgpzdGFydGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghob3N0bmFtZRgEIAEoCRIOCgZrZXJuZWwYBSABKAkSDAoEYXJjaBgGIAEoCRIUCgxub2RlX3ZlcnNpb24YByABKAkSDgoGZHJpdmVyGAggASgJEhQKDHFlbXVfdmVyc2lvbhgJIAEoCRITCgthY2NlbGVyYXRvchgKIAEoCRIQCghmaXJld2FsbBgLIAEoCRIRCglzdGF0ZV9kaXIYDCABKAkSDwoHcnVuX2RpchgNIAEoCRIXCg9kZWZhdWx0X25ldHdvcmsYDiABKAkSFgoOZGVmYXVsdF9rZXJuZWwYDyABKAkSFgoOZGVmYXVsdF9pbml0cmQYECABKAkSEQoJbmljX3Nsb3RzGBEgASgNEi8KBHBvZHMYEiADKAsyIS5wb2RuZXQudjEuSW5mb1Jlc3BvbnNlLlBvZHNFbnRyeRIOCgZjYWxsZXIYEyABKAkSDAoEcm9sZRgUIAEoCRIUCgxtYWNoaW5lX2FyY2gYFSABKAkSEQoJZGlza3NfZGlyGBYgASgJGisKCVBvZHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKA06AjgBIg8KDUhlYWx0aFJlcXVlc3QiRAoOSGVhbHRoUmVzcG9uc2USCgoCb2sYASABKAgSJgoGY2hlY2tzGAIgAygLMhYucG9kbmV0LnYxLkhlYWx0aENoZWNrIsEBCgtIZWFsdGhDaGVjaxIMCgRuYW1lGAEgASgJEi0KBnN0YXR1cxgCIAEoDjIdLnBvZG5ldC52MS5IZWFsdGhDaGVjay5TdGF0dXMSDwoHbWVzc2FnZRgDIAEoCRIMCgRoaW50GAQgASgJIlYKBlN0YXR1cxIWChJTVEFUVVNfVU5TUEVDSUZJRUQQABINCglTVEFUVVNfT0sQARISCg5TVEFUVVNfV0FSTklORxACEhEKDVNUQVRVU19GQUlMRUQQAyINCgtEaWZmUmVxdWVzdCJBCgxEaWZmUmVzcG9uc2USDQoFZHJpZnQYASABKAgSIgoFcGFydHMYAiADKAsyEy5wb2RuZXQudjEuUGFydERpZmYigAEKCFBhcnREaWZmEgwKBHBhcnQYASABKAkSCwoDcG9kGAIgASgJEg8KB3BsYW5uZWQYAyADKAkSIwoFZm91bmQYBCADKAsyFC5wb2RuZXQudjEuRGV2aWF0aW9uEiMKBWVycm9yGAUgASgLMhQucG9kbmV0LnYxLkVycm9ySW5mbyIgCgtEb3duUmVxdWVzdBIRCglwbGFuX29ubHkYASABKAgiHwoMRG93blJlc3BvbnNlEg8KB3JlbW92ZWQYASADKAki7wEKBFBvb2wSDgoGa2VybmVsGAEgASgJEg4KBmluaXRyZBgCIAEoCRIMCgR2Y3B1GAMgASgNEhIKCm1lbW9yeV9taWIYBCABKA0SDAoEc2l6ZRgFIAEoDRINCgVyZWFkeRgGIAEoDRIPCgdkcmFpbmVkGAcgASgIEhQKDG1lbW9yeV9ieXRlcxgIIAEoBBIPCgdjbGFpbWVkGAkgASgEEhQKDG1pc3NlZF9lbXB0eRgKIAEoBBIVCg1taXNzZWRfdW5saWtlGAsgASgEEiMKBWVycm9yGAwgASgLMhQucG9kbmV0LnYxLkVycm9ySW5mbyISChBMaXN0UG9vbHNSZXF1ZXN0IjMKEUxpc3RQb29sc1Jlc3BvbnNlEh4KBXBvb2xzGAEgAygLMg8ucG9kbmV0LnYxLlBvb2wiEQoPRmlsbFBvb2xSZXF1ZXN0IjEKEEZpbGxQb29sUmVzcG9uc2USHQoEcG9vbBgBIAEoCzIPLnBvZG5ldC52MS5Qb29sIhIKEERyYWluUG9vbFJlcXVlc3QiQQoRRHJhaW5Qb29sUmVzcG9uc2USHQoEcG9vbBgBIAEoCzIPLnBvZG5ldC52MS5Qb29sEg0KBWVuZGVkGAIgASgNMswDCgtOb2RlU2VydmljZRI3CgRJbmZvEhYucG9kbmV0LnYxLkluZm9SZXF1ZXN0GhcucG9kbmV0LnYxLkluZm9SZXNwb25zZRI9CgZIZWFsdGgSGC5wb2RuZXQudjEuSGVhbHRoUmVxdWVzdBoZLnBvZG5ldC52MS5IZWFsdGhSZXNwb25zZRI3CgREaWZmEhYucG9kbmV0LnYxLkRpZmZSZXF1ZXN0GhcucG9kbmV0LnYxLkRpZmZSZXNwb25zZRI3CgREb3duEhYucG9kbmV0LnYxLkRvd25SZXF1ZXN0GhcucG9kbmV0LnYxLkRvd25SZXNwb25zZRJGCglMaXN0UG9vbHMSGy5wb2RuZXQudjEuTGlzdFBvb2xzUmVxdWVzdBocLnBvZG5ldC52MS5MaXN0UG9vbHNSZXNwb25zZRJDCghGaWxsUG9vbBIaLnBvZG5ldC52MS5GaWxsUG9vbFJlcXVlc3QaGy5wb2RuZXQudjEuRmlsbFBvb2xSZXNwb25zZRJGCglEcmFpblBvb2wSGy5wb2RuZXQudjEuRHJhaW5Qb29sUmVxdWVzdBocLnBvZG5ldC52MS5EcmFpblBvb2xSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_timestamp, file_podnet_v1_drift, file_podnet_v1_error]);
 
 /**
  * @generated from message podnet.v1.InfoRequest
@@ -408,6 +408,190 @@ export const DownResponseSchema: GenMessage<DownResponse> = /*@__PURE__*/
   messageDesc(file_podnet_v1_node_service, 9);
 
 /**
+ * Machines that run already and wait for a pod: `factory = "pool"`.
+ *
+ * @generated from message podnet.v1.Pool
+ */
+export type Pool = Message<"podnet.v1.Pool"> & {
+  /**
+   * What its machines are like. A create takes one when its machine would be like them.
+   *
+   * @generated from field: string kernel = 1;
+   */
+  kernel: string;
+
+  /**
+   * @generated from field: string initrd = 2;
+   */
+  initrd: string;
+
+  /**
+   * @generated from field: uint32 vcpu = 3;
+   */
+  vcpu: number;
+
+  /**
+   * @generated from field: uint32 memory_mib = 4;
+   */
+  memoryMib: number;
+
+  /**
+   * How many are to wait, and how many do.
+   *
+   * @generated from field: uint32 size = 5;
+   */
+  size: number;
+
+  /**
+   * @generated from field: uint32 ready = 6;
+   */
+  ready: number;
+
+  /**
+   * An administrator drained it: podnetd makes no machines for it.
+   *
+   * @generated from field: bool drained = 7;
+   */
+  drained: boolean;
+
+  /**
+   * Memory of the host that the waiting machines take.
+   *
+   * @generated from field: uint64 memory_bytes = 8;
+   */
+  memoryBytes: bigint;
+
+  /**
+   * Since podnetd started: creates that took a machine; that found none, because the pool was
+   * empty; and that found none that fits, because they asked for another machine.
+   *
+   * @generated from field: uint64 claimed = 9;
+   */
+  claimed: bigint;
+
+  /**
+   * @generated from field: uint64 missed_empty = 10;
+   */
+  missedEmpty: bigint;
+
+  /**
+   * @generated from field: uint64 missed_unlike = 11;
+   */
+  missedUnlike: bigint;
+
+  /**
+   * Why no machine could be made the last time; absent after a success.
+   *
+   * @generated from field: podnet.v1.ErrorInfo error = 12;
+   */
+  error?: ErrorInfo | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.Pool.
+ * Use `create(PoolSchema)` to create a new message.
+ */
+export const PoolSchema: GenMessage<Pool> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_node_service, 10);
+
+/**
+ * @generated from message podnet.v1.ListPoolsRequest
+ */
+export type ListPoolsRequest = Message<"podnet.v1.ListPoolsRequest"> & {
+};
+
+/**
+ * Describes the message podnet.v1.ListPoolsRequest.
+ * Use `create(ListPoolsRequestSchema)` to create a new message.
+ */
+export const ListPoolsRequestSchema: GenMessage<ListPoolsRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_node_service, 11);
+
+/**
+ * @generated from message podnet.v1.ListPoolsResponse
+ */
+export type ListPoolsResponse = Message<"podnet.v1.ListPoolsResponse"> & {
+  /**
+   * @generated from field: repeated podnet.v1.Pool pools = 1;
+   */
+  pools: Pool[];
+};
+
+/**
+ * Describes the message podnet.v1.ListPoolsResponse.
+ * Use `create(ListPoolsResponseSchema)` to create a new message.
+ */
+export const ListPoolsResponseSchema: GenMessage<ListPoolsResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_node_service, 12);
+
+/**
+ * @generated from message podnet.v1.FillPoolRequest
+ */
+export type FillPoolRequest = Message<"podnet.v1.FillPoolRequest"> & {
+};
+
+/**
+ * Describes the message podnet.v1.FillPoolRequest.
+ * Use `create(FillPoolRequestSchema)` to create a new message.
+ */
+export const FillPoolRequestSchema: GenMessage<FillPoolRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_node_service, 13);
+
+/**
+ * @generated from message podnet.v1.FillPoolResponse
+ */
+export type FillPoolResponse = Message<"podnet.v1.FillPoolResponse"> & {
+  /**
+   * @generated from field: podnet.v1.Pool pool = 1;
+   */
+  pool?: Pool | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.FillPoolResponse.
+ * Use `create(FillPoolResponseSchema)` to create a new message.
+ */
+export const FillPoolResponseSchema: GenMessage<FillPoolResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_node_service, 14);
+
+/**
+ * @generated from message podnet.v1.DrainPoolRequest
+ */
+export type DrainPoolRequest = Message<"podnet.v1.DrainPoolRequest"> & {
+};
+
+/**
+ * Describes the message podnet.v1.DrainPoolRequest.
+ * Use `create(DrainPoolRequestSchema)` to create a new message.
+ */
+export const DrainPoolRequestSchema: GenMessage<DrainPoolRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_node_service, 15);
+
+/**
+ * @generated from message podnet.v1.DrainPoolResponse
+ */
+export type DrainPoolResponse = Message<"podnet.v1.DrainPoolResponse"> & {
+  /**
+   * @generated from field: podnet.v1.Pool pool = 1;
+   */
+  pool?: Pool | undefined;
+
+  /**
+   * How many machines it ended.
+   *
+   * @generated from field: uint32 ended = 2;
+   */
+  ended: number;
+};
+
+/**
+ * Describes the message podnet.v1.DrainPoolResponse.
+ * Use `create(DrainPoolResponseSchema)` to create a new message.
+ */
+export const DrainPoolResponseSchema: GenMessage<DrainPoolResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_node_service, 16);
+
+/**
  * @generated from service podnet.v1.NodeService
  */
 export const NodeService: GenService<{
@@ -449,6 +633,36 @@ export const NodeService: GenService<{
     methodKind: "unary";
     input: typeof DownRequestSchema;
     output: typeof DownResponseSchema;
+  },
+  /**
+   * The pools of machines that wait for a pod; none when pods do not come from a pool.
+   *
+   * @generated from rpc podnet.v1.NodeService.ListPools
+   */
+  listPools: {
+    methodKind: "unary";
+    input: typeof ListPoolsRequestSchema;
+    output: typeof ListPoolsResponseSchema;
+  },
+  /**
+   * Fills the pool now, also after it was drained, and answers when it is full.
+   *
+   * @generated from rpc podnet.v1.NodeService.FillPool
+   */
+  fillPool: {
+    methodKind: "unary";
+    input: typeof FillPoolRequestSchema;
+    output: typeof FillPoolResponseSchema;
+  },
+  /**
+   * Ends the machines that wait. The pool stays empty until it is filled or podnetd starts again.
+   *
+   * @generated from rpc podnet.v1.NodeService.DrainPool
+   */
+  drainPool: {
+    methodKind: "unary";
+    input: typeof DrainPoolRequestSchema;
+    output: typeof DrainPoolResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_podnet_v1_node_service, 0);
