@@ -66,7 +66,7 @@ export function pointsIn(...records: readonly (readonly string[])[]): Point[] {
 
 /** Calls that only look. */
 export const looks =
-  /^(?:netlink:(?:read|list .*)|command:ip6?tables-\w+-save|qmp:(?:query-.*|qom-list))$/;
+  /^(?:netlink:(?:read|(?:nftables )?list .*)|command:ip6?tables-\w+-save|qmp:(?:query-.*|qom-list))$/;
 
 /**
  * Calls after which nothing goes on outside of podnetd, as it does in a child that was started, in
