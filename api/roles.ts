@@ -98,8 +98,8 @@ const node: RolesOf<typeof NodeService> = {
   down: "admin",
   listPools: "viewer",
   // The memory and the processors of the host are its administrator's.
-  fillPool: "admin",
-  drainPool: "admin",
+  fillPools: "admin",
+  drainPools: "admin",
 };
 const health: RolesOf<typeof Health> = { check: "viewer", watch: "viewer" };
 const reflection: RolesOf<typeof ServerReflection> = { serverReflectionInfo: "viewer" };

@@ -123,7 +123,13 @@ export function validateLabels(
   return { ...labels };
 }
 
-function validateResources(resources: wire.Resources | undefined): PodSpec["resources"] {
+/**
+ * Checks a machine's size; what is left out is the default. Throws `INVALID_ARGUMENT`,
+ * `MEMORY_TOO_SMALL`.
+ */
+export function validateResources(
+  resources: Partial<Pick<wire.Resources, "vcpu" | "memoryMib">> | undefined,
+): PodSpec["resources"] {
   const { vcpu = limits.defaultVcpu, memoryMib = limits.defaultMemoryMib } = resources ?? {};
   if (vcpu < 1 || vcpu > limits.vcpu) {
     throw invalid(

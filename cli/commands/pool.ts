@@ -12,40 +12,42 @@ import { count, harmless, size, styled, table } from "../views/text.ts";
 
 const about = `
 Machines of a pool run already and wait for a pod: factory = "pool" in podnetd's configuration.
-CLAIMED counts creates that took one, EMPTY and UNLIKE creates that found none: the pool was empty, or they asked for another machine.
-The counts begin when podnetd starts.`;
+CLAIMED counts the creates that took one, MISSED those that found the pool empty, since podnetd started.`;
 
 /** `podnet pool`: the machines that wait for a pod. */
 export function addPool(program: Command, context: Context): void {
   const group = program
     .command("pool")
-    .description("show, fill and drain the pool of machines that wait for a pod");
+    .description("show, fill and drain the pools of machines that wait for a pod");
   addPoolList(group, context);
   addPoolFill(group, context);
   addPoolDrain(group, context);
 }
 
 function addPoolList(group: Command, context: Context): void {
-  addOutput(group.command("list").description("list the pools"))
+  addOutput(group.command("list").description("list the pools, one for each size of machine"))
     .addHelpText("after", about)
     .action(async (options: OutputOptions) => {
       const { io } = context;
-      const { pools } = await withPodnet(context, options, (podnet, signal) =>
+      const { output } = options;
+      const { pools, drained, unlike } = await withPodnet(context, options, (podnet, signal) =>
         podnet.node.listPools({}, { signal }),
       );
-      if (options.output !== "table") {
+      if (output !== "table") {
         const items = pools.map((pool) => toPlain(PoolSchema, pool));
-        await printDocument(io, options.output, document("PoolList", { items }));
+        const list = document("PoolList", { drained, unlike: unlike.toString(), items });
+        await printDocument(io, output, list);
         return;
       }
-      const heading = "IMAGE VCPU MEMORY READY SIZE HOST-MEMORY CLAIMED EMPTY UNLIKE".split(" ");
+      const heading = "IMAGE VCPU MEMORY READY SIZE HOST-MEMORY CLAIMED MISSED".split(" ");
       io.stdout.write(table(heading, pools.map(rowOf)));
-      for (const { drained, error } of pools) {
-        if (drained) io.stderr.write("The pool is drained; podnet pool fill fills it\n");
-        if (error !== undefined) {
-          const why = `${harmless(error.code)}: ${harmless(error.message)}`;
-          io.stderr.write(`${styled(io.stderr, "red", "no machine could be made")}: ${why}\n`);
-        }
+      if (unlike > 0n)
+        io.stderr.write(`Creates that asked for a machine like none of these: ${unlike}\n`);
+      if (drained) io.stderr.write("The pools are drained; podnet pool fill fills them\n");
+      for (const { error } of pools) {
+        if (error === undefined) continue;
+        const why = `${harmless(error.message)} (${harmless(error.code)})`;
+        io.stderr.write(`${styled(io.stderr, "red", "Failed to make a machine")}: ${why}\n`);
       }
     });
 }
@@ -58,30 +60,30 @@ const rowOf = (pool: Pool): string[] => [
   `${pool.size}`,
   size(Number(pool.memoryBytes)),
   `${pool.claimed}`,
-  `${pool.missedEmpty}`,
-  `${pool.missedUnlike}`,
+  `${pool.missed}`,
 ];
 
 function addPoolFill(group: Command, context: Context): void {
   group
     .command("fill")
-    .description("fill the pool now, also after a drain, and wait until it is full")
+    .description("fill the pools now, also after a drain, and wait until they are full")
     .action(async (options: CommonOptions) => {
-      const { pool } = await withPodnet(context, options, (podnet, signal) =>
-        podnet.node.fillPool({}, { signal }),
+      const { pools } = await withPodnet(context, options, (podnet, signal) =>
+        podnet.node.fillPools({}, { signal }),
       );
-      context.io.stdout.write(`${count(pool?.ready ?? 0, "machine")} wait for a pod\n`);
+      const ready = pools.reduce((sum, pool) => sum + pool.ready, 0);
+      context.io.stdout.write(`${count(ready, "machine")} wait for a pod\n`);
     });
 }
 
 function addPoolDrain(group: Command, context: Context): void {
   group
     .command("drain")
-    .description("end the machines that wait; the pool stays empty until it is filled")
-    .addHelpText("after", "\npodnetd fills the pool again when it starts.")
+    .description("end the machines that wait; the pools stay empty until they are filled")
+    .addHelpText("after", "\npodnetd fills the pools again when it starts.")
     .action(async (options: CommonOptions) => {
       const { ended } = await withPodnet(context, options, (podnet, signal) =>
-        podnet.node.drainPool({}, { signal }),
+        podnet.node.drainPools({}, { signal }),
       );
       context.io.stdout.write(`Ended ${count(ended, "machine")}\n`);
     });

@@ -44,35 +44,38 @@ export function nodeService(parts: ServiceParts): ServiceImpl<typeof wire.NodeSe
     },
     async listPools() {
       const { pool } = parts.pods;
-      return { pools: pool.isUsed ? [await poolView(pool)] : [] };
+      return {
+        pools: await poolViews(pool),
+        drained: pool.isDrained,
+        unlike: BigInt(pool.unlike),
+      };
     },
-    async fillPool(_request, context) {
-      note(parts, context, "fill the pool");
-      await parts.pods.pool.fill(context.signal);
-      return { pool: await poolView(parts.pods.pool) };
+    async fillPools(_request, context) {
+      note(parts, context, "fill the pools");
+      const { pool } = parts.pods;
+      await pool.fill(context.signal);
+      return { pools: await poolViews(pool) };
     },
-    async drainPool(_request, context) {
-      note(parts, context, "drain the pool");
-      const ended = await parts.pods.pool.drain();
-      return { pool: await poolView(parts.pods.pool), ended };
+    async drainPools(_request, context) {
+      note(parts, context, "drain the pools");
+      return { ended: await parts.pods.pool.drain() };
     },
   };
 }
 
-async function poolView(pool: MachinePool): Promise<wire.Pool> {
-  const { machine, error, memoryBytes, claimed, missed, ...now } = await pool.view();
-  return create(wire.PoolSchema, {
-    ...now,
-    kernel: machine?.kernel ?? "",
-    initrd: machine?.initrd ?? "",
-    vcpu: machine?.vcpu ?? 0,
-    memoryMib: machine?.memoryMib ?? 0,
-    memoryBytes: BigInt(memoryBytes),
-    claimed: BigInt(claimed),
-    missedEmpty: BigInt(missed.empty),
-    missedUnlike: BigInt(missed.unlike),
-    ...(error && { error: toErrorInfo(error) }),
-  });
+async function poolViews(pool: MachinePool): Promise<wire.Pool[]> {
+  if (!pool.isUsed) return [];
+  return (await pool.view()).map(({ image, error, memoryBytes, claimed, missed, ...now }) =>
+    create(wire.PoolSchema, {
+      ...now,
+      kernel: image?.kernel ?? "",
+      initrd: image?.initrd ?? "",
+      memoryBytes: BigInt(memoryBytes),
+      claimed: BigInt(claimed),
+      missed: BigInt(missed),
+      ...(error && { error: toErrorInfo(error) }),
+    }),
+  );
 }
 
 async function info(parts: ServiceParts, signal: AbortSignal): Promise<wire.InfoResponse> {

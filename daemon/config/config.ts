@@ -24,6 +24,7 @@ import {
   type OverlayValues,
 } from "./overlay.ts";
 import { type ConfigKey, configKeys, type configSchema } from "./schema.ts";
+import { type PoolConfig, poolConfig } from "./pool.ts";
 import type { Reader } from "./reader.ts";
 
 export const defaultConfigFile = "/etc/podnet/config.toml";
@@ -95,12 +96,7 @@ export interface Config {
   readonly qemu: QemuConfig;
   readonly image: { readonly kernel: string; readonly initrd: string };
   readonly factory: "cold" | "template" | "pool";
-  readonly pool: {
-    /** Machines that wait for a pod. */
-    readonly size: number;
-    /** The pool is emptied when the host has less memory than this. */
-    readonly reserveMib: number;
-  };
+  readonly pool: PoolConfig;
   /** Between looks for drift; 0 never looks. */
   readonly driftMs: number;
   readonly quarantineMs: number;
@@ -205,6 +201,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     drift_s: 5,
     factory: "cold",
     "pool.size": 4,
+    "pool.classes": [],
     "pool.reserve_mib": 1024,
     quarantine_s: 60,
     "timeouts.create_s": 120,
@@ -354,7 +351,7 @@ function build(merged: Layer): Config {
     qemu: qemuConfig(values, read),
     image: values.image,
     factory: values.factory,
-    pool: { size: values.pool.size, reserveMib: values.pool.reserve_mib },
+    pool: poolConfig(values.pool, read),
     driftMs: values.drift_s * 1000,
     quarantineMs: values.quarantine_s * 1000,
     timeouts: {

@@ -264,12 +264,19 @@ export const configSchema = z.strictObject({
       "How pods of the default image start: cold boots them, template clones them, pool has clones wait for them",
     ),
   pool: z.strictObject({
-    size: z.int().min(0).max(1000).describe("Clones that wait for a pod, with factory pool"),
+    size: z
+      .int()
+      .min(0)
+      .max(1000)
+      .describe("Clones of the default size that wait for a pod, with factory pool"),
+    classes: z
+      .array(z.string())
+      .describe("Clones of other sizes that wait, VCPUSxMIB=COUNT each: 2x512=3"),
     reserve_mib: z
       .int()
       .min(0)
       .max(4_194_304)
-      .describe("MiB of the host's memory below which podnetd empties its pool"),
+      .describe("MiB of the host's memory below which podnetd empties its pools"),
   }),
   quarantine_s: seconds(86_400).describe(
     "Seconds that a released address stays in quarantine before it is handed out again",

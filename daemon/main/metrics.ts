@@ -5,13 +5,14 @@ import type { ResolverCounts } from "../dns/resolver.ts";
 import type { Resolvers } from "../dns/resolvers.ts";
 import { overlayMetrics } from "../overlays/overlay-metrics.ts";
 import { type PodUsage, podMetrics } from "./pod-metrics.ts";
+import { sizeText } from "../config/pool.ts";
 import type { SubnetStats } from "../ipam/addresses.ts";
 import type { Span } from "../events/span.ts";
 import type { Totals } from "../traffic/totals.ts";
 import type { FlowCounts } from "../published/flows.ts";
 import type { HeldPorts } from "../published/held-ports.ts";
 import type { AnyAttachment } from "../containers/store.ts";
-import { type MachinePool, missReasons } from "../pods/pool/pool.ts";
+import type { MachinePool } from "../pods/pool/pool.ts";
 import type { PodState } from "../pods/store/pod-row.ts";
 import type { QueueName } from "../reconcile/queues.ts";
 
@@ -216,36 +217,42 @@ export class Metrics {
     );
   }
 
-  /** Shows the machines that wait for a pod, and what creates got of them. */
-  followPool(pool: Pick<MachinePool, "size" | "counts">): void {
-    const gauge = new Gauge({
+  /** Shows the machines that wait for a pod by their size, and what creates got of them. */
+  followPool(pool: Pick<MachinePool, "counts" | "unlike">): void {
+    const machines = new Gauge({
       name: "podnet_pool_machines",
-      help: "Machines that wait for a pod",
+      help: "Machines that wait for a pod, by size: VCPUSxMIB",
+      labelNames: ["size"],
       registers: [],
       collect() {
-        this.set(pool.size);
+        for (const each of pool.counts()) this.set({ size: sizeText(each) }, each.ready);
       },
     });
     const claims = new Counter({
       name: "podnet_pool_claims_total",
-      help: "Creates that took a machine of the pool",
+      help: "Creates that took a machine of the pool of their size",
+      labelNames: ["size"],
       registers: [],
       collect() {
         this.reset();
-        this.inc(pool.counts.claimed);
+        for (const each of pool.counts()) this.inc({ size: sizeText(each) }, each.claimed);
       },
     });
     const misses = new Counter({
       name: "podnet_pool_misses_total",
-      help: "Creates that found no machine in the pool, because it was empty (empty) or they asked for another machine (unlike)",
+      help: "Creates that got no machine of a pool: the pool of their size was empty (empty), or they asked for a machine like none of any pool (unlike)",
       labelNames: ["reason"],
       registers: [],
       collect() {
         this.reset();
-        for (const reason of missReasons) this.inc({ reason }, pool.counts.missed[reason]);
+        const empty = pool.counts().reduce((sum, { missed }) => sum + missed, 0);
+        this.inc({ reason: "empty" }, empty);
+        this.inc({ reason: "unlike" }, pool.unlike);
       },
     });
-    for (const metric of [gauge, claims, misses]) this.#registry.registerMetric(metric);
+    this.#registry.registerMetric(machines);
+    this.#registry.registerMetric(claims);
+    this.#registry.registerMetric(misses);
   }
 
   /** Shows what each pod uses, counted when it is asked for. */

@@ -12,6 +12,7 @@ import type { JoinDesired } from "../../network/tc-redirect/redirect.ts";
 import type { RunningJoin, RunningPort, RunningPorts } from "../drift/parts.ts";
 import { KeyedLock } from "../reconcile/keyed-lock.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
+import type { SizeClass } from "../config/pool.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import { type DamagedPod, isDamaged, usable } from "./store/pod-rows.ts";
 import type { PodRow } from "./store/pod-row.ts";
@@ -92,7 +93,7 @@ export class Pods implements RunningPorts {
     this.#supervision = supervision;
     this.#pool = new MachinePool({
       ...parts,
-      planMachine: () => this.#planMachine(),
+      planMachine: (size) => this.#planMachine(size),
       isBusy: () => this.#starts.isBusy,
     });
     this.#starts = new Starts({
@@ -405,9 +406,10 @@ export class Pods implements RunningPorts {
   }
 
   /** The machine of a pod that nothing is asked of. */
-  #planMachine(): VmPlan {
+  #planMachine({ vcpu, memoryMib }: SizeClass): VmPlan {
     const defaults = { network: this.#parts.config.network.name };
-    const { spec } = validateCreate(create(CreatePodRequestSchema, {}), defaults);
+    const asked = create(CreatePodRequestSchema, { spec: { resources: { vcpu, memoryMib } } });
+    const { spec } = validateCreate(asked, defaults);
     const found = { links: {} };
     const usersTaken = this.#pool.users();
     const plan = planNew({ spec }, found, this.#parts, { imagesOnly: false, usersTaken });

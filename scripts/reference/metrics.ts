@@ -16,7 +16,7 @@ export function metricsPage(): string {
   metrics.followNames({ counts });
   metrics.followOverlays({ list: never, nodes: never, failures: never });
   metrics.followPods(never);
-  metrics.followPool({ size: 0, counts: { claimed: 0, missed: { empty: 0, unlike: 0 } } });
+  metrics.followPool({ counts: never, unlike: 0 });
   metrics.followPorts({ counts: never, size: 0 });
   metrics.followTraffic(never);
   const rows = metrics.described().map(({ name, type, labels, help }) => {

@@ -1,4 +1,5 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { copyFileSync, mkdtempSync, readdirSync, readFileSync, utimesSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
 import { templateNicMac } from "../../hypervisor/driver.ts";
@@ -7,8 +8,19 @@ import { addressOf, execIn, openRig, type Rig } from "./daemon-rig.ts";
 
 let rig: Rig;
 
+/** A file of our own: it is replaced under the pool. */
+const initrd = join(mkdtempSync(join(tmpdir(), "podnet-pool-")), "initramfs.gz");
+
 test.serial.before(async () => {
-  rig = await openRig('factory = "pool"\nquarantine_s = 0\n[pool]\nsize = 2\n');
+  copyFileSync(join(import.meta.dirname, "../../build/image/initramfs.gz"), initrd);
+  rig = await openRig(`factory = "pool"
+quarantine_s = 0
+[image]
+initrd = "${initrd}"
+[pool]
+size = 2
+classes = ["2x160=1"]
+`);
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
@@ -21,7 +33,7 @@ const marked = (): string[] =>
     .map((name) => name.slice("parked-".length));
 
 /** Waits until `count` machines wait, and answers their ids. */
-async function full(count = 2): Promise<string[]> {
+async function full(count = 3): Promise<string[]> {
   return await until("the pool to be full", () => {
     const stopped = marked().filter(isStopped);
     return stopped.length === count && stopped;
@@ -99,28 +111,62 @@ test.serial("a pod that no machine fits is cloned, and says so", async (t) => {
 test.serial("the pool is shown, drained and filled", async (t) => {
   await full();
   const poolNow = async () => (await rig.client.node.listPools({})).pools[0];
+  const { pools, unlike } = await rig.client.node.listPools({});
+  t.deepEqual([pools.length, unlike], [2, 1n]);
+  t.like(pools[1], { vcpu: 2, memoryMib: 160, size: 1, ready: 1 });
   const before = await poolNow();
-  t.like(before, { size: 2, ready: 2, drained: false, vcpu: 1, claimed: 2n, missedUnlike: 1n });
+  t.like(before, { size: 2, ready: 2, vcpu: 1, memoryMib: 128, claimed: 2n, missed: 0n });
   t.true((before?.memoryBytes ?? 0n) > 1_000_000n);
   t.true(before?.initrd.startsWith("/"));
   const pids = marked().map(pidOf);
-  t.is(await rig.daemon.podnet("pool", "drain"), "Ended 2 machines\n");
+  t.is(await rig.daemon.podnet("pool", "drain"), "Ended 3 machines\n");
   for (const pid of pids) t.throws(() => process.kill(pid, 0), { code: "ESRCH" });
   t.deepEqual(marked(), []);
-  t.like(await poolNow(), { ready: 0, drained: true, memoryBytes: 0n });
+  t.like(await poolNow(), { ready: 0, memoryBytes: 0n });
+  t.true((await rig.client.node.listPools({})).drained);
   await rig.client.pods.create({ spec: { name: "drained" } });
   t.regex(await detailOf("drained", "vm.start"), /the pool had none like it$/);
   await rig.client.pods.delete({ idOrName: "drained" });
   t.deepEqual(marked(), [], "a create does not fill it");
   const shown = await rig.daemon.tryPodnet("pool", "list");
-  t.regex(shown.stdout, /^IMAGE .*\n\/\S+ +1 +\d+MiB +0 +2 +0 ?B? +2 +1 +1\n$/);
-  t.regex(shown.stderr, /^The pool is drained; podnet pool fill fills it$/m);
-  t.is(await rig.daemon.podnet("pool", "fill"), "2 machines wait for a pod\n");
-  t.like(await poolNow(), { ready: 2, drained: false, missedEmpty: 1n });
+  t.regex(
+    shown.stdout,
+    /^IMAGE .*\n\/\S+ +1 +\d+MiB +0 +2 +0 B +2 +1\n\/\S+ +2 +160MiB +0 +1 +0 B +0 +0\n$/,
+  );
+  t.regex(shown.stderr, /^Creates that asked for a machine like none of these: 1$/m);
+  t.regex(shown.stderr, /^The pools are drained; podnet pool fill fills them$/m);
+  t.is(await rig.daemon.podnet("pool", "fill"), "3 machines wait for a pod\n");
+  t.like(await poolNow(), { ready: 2, missed: 1n });
   const words = ["-s", "--unix-socket", rig.daemon.socket, "http://podnet/metrics"];
   const metrics = await rig.lab.host.run("curl", ...words);
-  t.regex(metrics, /^podnet_pool_machines 2$/m);
+  t.regex(metrics, /^podnet_pool_machines\{size="2x160"\} 1$/m);
   t.regex(metrics, /^podnet_pool_misses_total\{reason="empty"\} 1$/m);
+});
+
+test.serial("a pod of another size takes a machine of its size class", async (t) => {
+  await full();
+  const resources = { vcpu: 2, memoryMib: 160 };
+  const { pod } = await rig.client.pods.create({ spec: { name: "wide", resources } });
+  t.regex(await detailOf("wide", "vm.start"), /from the pool$/);
+  await rig.lab.host.ping(addressOf(pod));
+  t.is(
+    (await execIn(rig.client, "wide", "grep", "-c", "^processor", "/proc/cpuinfo")).output,
+    "2\n",
+  );
+  await rig.client.pods.delete({ idOrName: "wide" });
+});
+
+test.serial("machines of an image that was replaced are replaced", async (t) => {
+  const ids = await full();
+  utimesSync(initrd, new Date(), new Date());
+  await rig.client.pods.create({ spec: { name: "newer" } });
+  t.regex(await detailOf("newer", "vm.start"), /the pool had none like it$/);
+  await rig.client.pods.delete({ idOrName: "newer" });
+  await until("the machines to be ended", () => ids.every((id) => !marked().includes(id)));
+  await full();
+  await rig.client.pods.create({ spec: { name: "newest" } });
+  t.regex(await detailOf("newest", "vm.start"), /from the pool$/);
+  await rig.client.pods.delete({ idOrName: "newest" });
 });
 
 test.serial("stop and start of a pod from the pool, and a reboot of its guest", async (t) => {
@@ -176,7 +222,7 @@ test.serial("a pool that cannot be filled says why", async (t) => {
   const short = await rig.daemon.tryPodnet("pool", "fill");
   t.regex(short.stderr, /less than 4194304 MiB[^]*LIMIT_REACHED[^]*pool\.reserve_mib/);
   const point = "file:mark parked:before";
-  const points = `${point}#1=error;${point}#2=error`;
+  const points = [1, 2, 3, 4].map((n) => `${point}#${n}=error`).join(";");
   await rig.restart("stop", { PODNET_FACTORY: "pool", PODNET_FAILPOINTS: points });
   const failed = await rig.daemon.tryPodnet("pool", "fill");
   t.not(failed.exitCode, 0);

@@ -109,13 +109,13 @@ export class Starts {
     const { spec } = asked;
     const usersTaken = pool.users();
     const isServed = pool.serves(spec);
-    const machine = isServed ? pool.offer() : undefined;
+    const machine = isServed ? pool.offer(spec) : undefined;
     if (machine !== undefined) {
       const plan = planNew(asked, found, this.#parts, { imagesOnly, usersTaken, machine });
       if (pool.fits(machineOf({ plan, spec }))) return plan;
     }
     const plan = planNew(asked, found, this.#parts, { imagesOnly, usersTaken });
-    if (isServed) pool.missed(machine === undefined ? "empty" : "unlike");
+    if (isServed) pool.missed(spec, machine);
     return plan;
   }
 

@@ -8,6 +8,7 @@ import type { PodId } from "../../../core/names.ts";
 import { type NicPlan, templateNicMac, type VmPlan } from "../../../hypervisor/driver.ts";
 import type { Log } from "../../../linux/log.ts";
 import type { Config } from "../../config/config.ts";
+import type { SizeClass } from "../../config/pool.ts";
 import type { Host } from "../lifecycle/host.ts";
 import { park, unpark } from "./park.ts";
 import type { ParkedMachine } from "./parked-machine.ts";
@@ -17,10 +18,10 @@ export interface PoolParts {
   readonly host: Host;
   readonly log: Log;
   /**
-   * Plans the machine of a pod that nothing is asked of, as a create would now. Takes nothing;
-   * throws as a create does.
+   * Plans the machine of a pod that nothing but its size is asked of, as a create would now. Takes
+   * nothing; throws as a create does.
    */
-  planMachine(): VmPlan;
+  planMachine(size: SizeClass): VmPlan;
   /** Whether pods are being created: a burst has the host for itself. */
   isBusy(): boolean;
 }
@@ -31,26 +32,22 @@ export interface Offer {
   readonly uid: number | undefined;
 }
 
-/** Why a create that asked for a machine of the pool got none. */
-export const missReasons = ["empty", "unlike"] as const;
-
-export type MissReason = (typeof missReasons)[number];
-
-/** What became of the creates that asked for a machine of the pool, since podnetd started. */
-export interface PoolCounts {
+/** The machines of one size class, and what creates got of them since podnetd started. */
+export interface PoolCounts extends SizeClass {
+  /** How many wait. */
+  readonly ready: number;
+  /** Creates that took one. */
   readonly claimed: number;
-  readonly missed: Readonly<Record<MissReason, number>>;
+  /** Creates that found none. */
+  readonly missed: number;
 }
 
-/** The pool as it is now. */
+/** The machines of one size class as people see them. */
 export interface PoolView extends PoolCounts {
-  readonly size: number;
-  readonly ready: number;
-  readonly drained: boolean;
   /** Of the machines that wait. */
   readonly memoryBytes: number;
-  /** What its machines are like; undefined while none can be planned. */
-  readonly machine: Pick<VmPlan, "kernel" | "initrd" | "vcpu" | "memoryMib"> | undefined;
+  /** What its machines boot; undefined while none can be planned. */
+  readonly image: Pick<VmPlan, "kernel" | "initrd"> | undefined;
   /** Why the last machine could not be made; undefined after a success. */
   readonly error: PodnetError | undefined;
 }
@@ -58,6 +55,17 @@ export interface PoolView extends PoolCounts {
 /** With `Driver.cloneKey` of its plan. */
 interface Waiting extends ParkedMachine {
   readonly key: string;
+  readonly of: Pool;
+}
+
+/** The machines of one size class. */
+interface Pool {
+  readonly size: SizeClass;
+  claimed: number;
+  missed: number;
+  error: PodnetError | undefined;
+  /** No machine is made before, on `performance.now()`. */
+  notBefore: number;
 }
 
 /** Milliseconds between two looks at what is to be done. */
@@ -68,11 +76,13 @@ const burstMs = 5000;
 const againMs = 5000;
 
 /**
- * Machines that were made before anyone asks for a pod, of the default image and size. They have no
- * rows: a podnetd that ends, ends them, and one that starts ends those of one that was killed.
+ * Machines that were made before anyone asks for a pod, of the default image, a pool for each size
+ * class. They have no rows: a podnetd that ends, ends them, and one that starts ends those of one
+ * that was killed.
  */
 export class MachinePool implements AsyncDisposable {
   readonly #parts: PoolParts;
+  readonly #pools: readonly Pool[];
   readonly #parked: Waiting[] = [];
   readonly #closed = new AbortController();
   /** Users of machines that are being made: no process shows them yet. */
@@ -80,18 +90,24 @@ export class MachinePool implements AsyncDisposable {
   #timer: NodeJS.Timeout | undefined;
   /** The machine that is being made, or taken away. */
   #work: Promise<void> | undefined;
-  #notBefore = 0;
   #wantedSince: number | undefined;
   #short = false;
   #rests = false;
   /** By an administrator. */
   #drained = false;
-  #error: PodnetError | undefined;
-  #claimed = 0;
-  readonly #missed: Record<MissReason, number> = { empty: 0, unlike: 0 };
+  #unlike = 0;
+  /** A machine did not fit: the image's files may have been replaced since it was made. */
+  #suspect = false;
 
   constructor(parts: PoolParts) {
     this.#parts = parts;
+    this.#pools = parts.config.pool.classes.map((size) => ({
+      size,
+      claimed: 0,
+      missed: 0,
+      error: undefined,
+      notBefore: 0,
+    }));
   }
 
   /** Begins to fill it, if pods are to come from it. */
@@ -115,44 +131,56 @@ export class MachinePool implements AsyncDisposable {
     return config.factory === "pool" && host.driver.cloneKey !== undefined;
   }
 
-  /** Machines that wait. */
-  get size(): number {
-    return this.#parked.length;
+  /** Whether an administrator drained it. */
+  get isDrained(): boolean {
+    return this.#drained;
   }
 
-  get counts(): PoolCounts {
-    return { claimed: this.#claimed, missed: { ...this.#missed } };
+  /** Creates that asked for a machine like none of any size class, since podnetd started. */
+  get unlike(): number {
+    return this.#unlike;
   }
 
-  async view(): Promise<PoolView> {
-    const usages = await Promise.all(this.#parked.map(({ vm }) => vm.usage().catch(() => {})));
-    return {
-      ...this.counts,
-      size: this.#parts.config.pool.size,
-      ready: this.size,
-      drained: this.#drained,
-      memoryBytes: usages.reduce((sum, usage) => sum + (usage?.memoryBytes ?? 0), 0),
-      machine: this.#likeness(),
-      error: this.#error,
-    };
+  counts(): PoolCounts[] {
+    return this.#pools.map((pool) => ({
+      ...pool.size,
+      ready: this.#waiting(pool).length,
+      claimed: pool.claimed,
+      missed: pool.missed,
+    }));
+  }
+
+  async view(): Promise<PoolView[]> {
+    const counts = this.counts();
+    return await Promise.all(
+      this.#pools.map(async (pool, i) => {
+        const machines = this.#waiting(pool);
+        const usages = await Promise.all(machines.map(({ vm }) => vm.usage().catch(() => {})));
+        return {
+          ...(counts[i] as PoolCounts),
+          memoryBytes: usages.reduce((sum, usage) => sum + (usage?.memoryBytes ?? 0), 0),
+          image: this.#image(pool),
+          error: pool.error,
+        };
+      }),
+    );
   }
 
   /**
-   * Fills it, also after a drain, and resolves when it is full. Throws `UNSUPPORTED` when pods do
+   * Fills it, also after a drain, and resolves when every size class is full. Throws `UNSUPPORTED` when pods do
    * not come from a pool, `LIMIT_REACHED` when the host is short of memory, `CANCELLED` when the
    * pool is drained meanwhile, and the error of the first machine that cannot be made.
    */
   async fill(signal: AbortSignal): Promise<void> {
     this.#refuseUnused();
     this.#drained = false;
-    this.#notBefore = 0;
-    this.#error = undefined;
-    const { config } = this.#parts;
+    for (const pool of this.#pools) Object.assign(pool, { notBefore: 0, error: undefined });
     const isOver = AbortSignal.any([signal, this.#closed.signal]);
-    while (this.size < config.pool.size) {
+    while (this.#pools.some((pool) => this.#lack(pool) > 0)) {
       throwIfAborted(isOver, "filling the pool");
-      if (this.#error !== undefined) throw this.#error;
-      if (this.#short) throw shortOfMemory(config.pool.reserveMib);
+      const failed = this.#pools.find(({ error }) => error !== undefined);
+      if (failed?.error !== undefined) throw failed.error;
+      if (this.#short) throw shortOfMemory(this.#parts.config.pool.reserveMib);
       if (this.#drained || this.#rests) throw drainedMeanwhile();
       await delay(lookMs, undefined, { signal: isOver }).catch(() => {});
     }
@@ -180,9 +208,9 @@ export class MachinePool implements AsyncDisposable {
     return (boot.factory ?? this.#parts.config.factory) === "pool";
   }
 
-  /** The machine to plan a pod with, if one waits. */
-  offer(): Offer | undefined {
-    const [next] = this.#parked;
+  /** The machine to plan a pod with, if one of its size waits. */
+  offer({ resources }: PodSpec): Offer | undefined {
+    const next = this.#parked.find(({ of }) => isOfSize(of, resources));
     return next && { podId: next.plan.podId, uid: next.plan.jail?.uid };
   }
 
@@ -202,13 +230,16 @@ export class MachinePool implements AsyncDisposable {
   /** Takes the machine of a pod whose row is written; undefined for a pod of another machine. */
   take(podId: PodId): ParkedMachine | undefined {
     const machine = this.#remove(podId);
-    if (machine !== undefined) this.#claimed++;
+    if (machine !== undefined) machine.of.claimed++;
     return machine;
   }
 
-  /** A pod that is to come from the pool does not. */
-  missed(reason: MissReason): void {
-    this.#missed[reason]++;
+  /** A pod that is to come from the pool does not, though it was offered a machine or not. */
+  missed({ resources }: PodSpec, offer: Offer | undefined): void {
+    const pool = this.#pools.find((each) => isOfSize(each, resources));
+    if (offer !== undefined) this.#suspect = true;
+    if (pool === undefined || offer !== undefined) this.#unlike++;
+    else pool.missed++;
   }
 
   /** Ends its machines, and makes no more. */
@@ -229,9 +260,26 @@ export class MachinePool implements AsyncDisposable {
     return machine;
   }
 
-  #likeness(): PoolView["machine"] {
+  #waiting(pool: Pool): Waiting[] {
+    return this.#parked.filter(({ of }) => of === pool);
+  }
+
+  /** How many machines of a size class are still to be made. */
+  #lack(pool: Pool): number {
+    return pool.size.size - this.#waiting(pool).length;
+  }
+
+  /** The size class that lacks most, of those that may be tried now. */
+  #emptiest(now: number): Pool | undefined {
+    const share = (pool: Pool): number => this.#lack(pool) / pool.size.size;
+    return this.#pools
+      .filter((pool) => this.#lack(pool) > 0 && now >= pool.notBefore)
+      .toSorted((a, b) => share(b) - share(a))[0];
+  }
+
+  #image(pool: Pool): PoolView["image"] {
     try {
-      return this.#parked[0]?.plan ?? this.#parts.planMachine();
+      return this.#waiting(pool)[0]?.plan ?? this.#parts.planMachine(pool.size);
     } catch {
       // `error` says why, after the next try.
       return undefined;
@@ -260,25 +308,48 @@ export class MachinePool implements AsyncDisposable {
     const now = performance.now();
     const isShort = availableMib() < config.pool.reserveMib;
     if (isShort !== this.#short && isShort)
-      log.warn({ parked: this.size }, "The host is short of memory; podnetd empties its pool");
+      log.warn(
+        { parked: this.#parked.length },
+        "The host is short of memory; podnetd empties its pool",
+      );
     this.#short = isShort;
     if (isShort || this.#rests || this.#drained)
-      return this.size === 0 ? undefined : async () => void (await this.#drain());
-    if (this.size >= config.pool.size || now < this.#notBefore) {
+      return this.#parked.length === 0 ? undefined : async () => void (await this.#drain());
+    if (this.#suspect) {
+      this.#suspect = false;
+      return () => this.#endOutdated();
+    }
+    const pool = this.#emptiest(now);
+    if (pool === undefined) {
       this.#wantedSince = undefined;
       return undefined;
     }
     this.#wantedSince ??= now;
     if (isBusy() && now - this.#wantedSince < burstMs) return undefined;
     this.#wantedSince = undefined;
-    return () => this.#fill();
+    return () => this.#fill(pool);
   }
 
-  async #fill(): Promise<void> {
+  /** Ends machines that no create will take: those of files that were replaced. */
+  async #endOutdated(): Promise<void> {
+    const { host, log } = this.#parts;
+    for (const pool of this.#pools) {
+      if (this.#waiting(pool).length === 0) continue;
+      const key = host.driver.cloneKey?.(this.#parts.planMachine(pool.size));
+      const outdated = this.#waiting(pool).filter((machine) => machine.key !== key);
+      for (const { plan } of outdated) this.#remove(plan.podId);
+      if (outdated.length > 0)
+        log.info({ ended: outdated.length }, "The image was replaced; podnetd replaces its pool");
+      await Promise.all(outdated.map(unpark));
+    }
+  }
+
+  /** Makes one machine. */
+  async #fill(pool: Pool): Promise<void> {
     const { host, log } = this.#parts;
     let uid: number | undefined;
     try {
-      const plan = this.#parts.planMachine();
+      const plan = this.#parts.planMachine(pool.size);
       uid = plan.jail?.uid;
       if (uid !== undefined) this.#coming.add(uid);
       const { nic } = plan;
@@ -286,9 +357,9 @@ export class MachinePool implements AsyncDisposable {
       const parked = { ...plan, nic: { ...nic, mac: templateNicMac } satisfies NicPlan };
       // Of the files as they are now: one that is replaced meanwhile is no pod's.
       const key = host.driver.cloneKey?.(parked) ?? "";
-      const machine = { key, ...(await park(parked, host, this.#closed.signal)) };
+      const machine = { key, of: pool, ...(await park(parked, host, this.#closed.signal)) };
       this.#parked.push(machine);
-      this.#error = undefined;
+      pool.error = undefined;
       log.info({ pod_id: machine.plan.podId }, "A machine waits in the pool");
       machine.vm.onEvent((event) => {
         if (event.kind === "exited") void guard("pool", () => this.#lost(machine));
@@ -296,11 +367,10 @@ export class MachinePool implements AsyncDisposable {
     } catch (thrown) {
       if (this.#closed.signal.aborted) return;
       const error = toPodnetError(thrown);
-      this.#error = error;
+      pool.error = error;
       log.warn({ err: error }, "Failed to make a machine for the pool; retrying");
       // An image that cannot be cloned stays one that cannot.
-      this.#notBefore =
-        performance.now() + (isPodnetError(error, "UNSUPPORTED") ? 12 : 1) * againMs;
+      pool.notBefore = performance.now() + (isPodnetError(error, "UNSUPPORTED") ? 12 : 1) * againMs;
     } finally {
       if (uid !== undefined) this.#coming.delete(uid);
     }
@@ -320,6 +390,9 @@ export class MachinePool implements AsyncDisposable {
   }
 }
 
+const isOfSize = ({ size }: Pool, { vcpu, memoryMib }: PodSpec["resources"]): boolean =>
+  size.vcpu === vcpu && size.memoryMib === memoryMib;
+
 /** Memory that programs can have without swapping (proc(5)), MiB. */
 function availableMib(): number {
   const line = /^MemAvailable:\s*(\d+) kB$/m.exec(readFileSync("/proc/meminfo", "utf8"));
@@ -328,7 +401,7 @@ function availableMib(): number {
 
 const shortOfMemory = (reserveMib: number): PodnetError =>
   new PodnetError("LIMIT_REACHED", `The host has less than ${reserveMib} MiB of memory available`, {
-    hint: "End other programs, or lower pool.reserve_mib or pool.size in podnetd's configuration",
+    hint: "End other programs, or lower pool.reserve_mib or the sizes in [pool] of podnetd's configuration",
   });
 
 const drainedMeanwhile = (): PodnetError =>

@@ -16,7 +16,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/node_service.proto.
  */
 export const file_podnet_v1_node_service: GenFile = /*@__PURE__*/
-  fileDesc("Chxwb2RuZXQvdjEvbm9kZV9zZXJ2aWNlLnByb3RvEglwb2RuZXQudjEiDQoLSW5mb1JlcXVlc3QilAQKDEluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEgsKA3BpZBgCIAEoDRIuCgpzdGFydGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghob3N0bmFtZRgEIAEoCRIOCgZrZXJuZWwYBSABKAkSDAoEYXJjaBgGIAEoCRIUCgxub2RlX3ZlcnNpb24YByABKAkSDgoGZHJpdmVyGAggASgJEhQKDHFlbXVfdmVyc2lvbhgJIAEoCRITCgthY2NlbGVyYXRvchgKIAEoCRIQCghmaXJld2FsbBgLIAEoCRIRCglzdGF0ZV9kaXIYDCABKAkSDwoHcnVuX2RpchgNIAEoCRIXCg9kZWZhdWx0X25ldHdvcmsYDiABKAkSFgoOZGVmYXVsdF9rZXJuZWwYDyABKAkSFgoOZGVmYXVsdF9pbml0cmQYECABKAkSEQoJbmljX3Nsb3RzGBEgASgNEi8KBHBvZHMYEiADKAsyIS5wb2RuZXQudjEuSW5mb1Jlc3BvbnNlLlBvZHNFbnRyeRIOCgZjYWxsZXIYEyABKAkSDAoEcm9sZRgUIAEoCRIUCgxtYWNoaW5lX2FyY2gYFSABKAkSEQoJZGlza3NfZGlyGBYgASgJGisKCVBvZHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKA06AjgBIg8KDUhlYWx0aFJlcXVlc3QiRAoOSGVhbHRoUmVzcG9uc2USCgoCb2sYASABKAgSJgoGY2hlY2tzGAIgAygLMhYucG9kbmV0LnYxLkhlYWx0aENoZWNrIsEBCgtIZWFsdGhDaGVjaxIMCgRuYW1lGAEgASgJEi0KBnN0YXR1cxgCIAEoDjIdLnBvZG5ldC52MS5IZWFsdGhDaGVjay5TdGF0dXMSDwoHbWVzc2FnZRgDIAEoCRIMCgRoaW50GAQgASgJIlYKBlN0YXR1cxIWChJTVEFUVVNfVU5TUEVDSUZJRUQQABINCglTVEFUVVNfT0sQARISCg5TVEFUVVNfV0FSTklORxACEhEKDVNUQVRVU19GQUlMRUQQAyINCgtEaWZmUmVxdWVzdCJBCgxEaWZmUmVzcG9uc2USDQoFZHJpZnQYASABKAgSIgoFcGFydHMYAiADKAsyEy5wb2RuZXQudjEuUGFydERpZmYigAEKCFBhcnREaWZmEgwKBHBhcnQYASABKAkSCwoDcG9kGAIgASgJEg8KB3BsYW5uZWQYAyADKAkSIwoFZm91bmQYBCADKAsyFC5wb2RuZXQudjEuRGV2aWF0aW9uEiMKBWVycm9yGAUgASgLMhQucG9kbmV0LnYxLkVycm9ySW5mbyIgCgtEb3duUmVxdWVzdBIRCglwbGFuX29ubHkYASABKAgiHwoMRG93blJlc3BvbnNlEg8KB3JlbW92ZWQYASADKAki7wEKBFBvb2wSDgoGa2VybmVsGAEgASgJEg4KBmluaXRyZBgCIAEoCRIMCgR2Y3B1GAMgASgNEhIKCm1lbW9yeV9taWIYBCABKA0SDAoEc2l6ZRgFIAEoDRINCgVyZWFkeRgGIAEoDRIPCgdkcmFpbmVkGAcgASgIEhQKDG1lbW9yeV9ieXRlcxgIIAEoBBIPCgdjbGFpbWVkGAkgASgEEhQKDG1pc3NlZF9lbXB0eRgKIAEoBBIVCg1taXNzZWRfdW5saWtlGAsgASgEEiMKBWVycm9yGAwgASgLMhQucG9kbmV0LnYxLkVycm9ySW5mbyISChBMaXN0UG9vbHNSZXF1ZXN0IjMKEUxpc3RQb29sc1Jlc3BvbnNlEh4KBXBvb2xzGAEgAygLMg8ucG9kbmV0LnYxLlBvb2wiEQoPRmlsbFBvb2xSZXF1ZXN0IjEKEEZpbGxQb29sUmVzcG9uc2USHQoEcG9vbBgBIAEoCzIPLnBvZG5ldC52MS5Qb29sIhIKEERyYWluUG9vbFJlcXVlc3QiQQoRRHJhaW5Qb29sUmVzcG9uc2USHQoEcG9vbBgBIAEoCzIPLnBvZG5ldC52MS5Qb29sEg0KBWVuZGVkGAIgASgNMswDCgtOb2RlU2VydmljZRI3CgRJbmZvEhYucG9kbmV0LnYxLkluZm9SZXF1ZXN0GhcucG9kbmV0LnYxLkluZm9SZXNwb25zZRI9CgZIZWFsdGgSGC5wb2RuZXQudjEuSGVhbHRoUmVxdWVzdBoZLnBvZG5ldC52MS5IZWFsdGhSZXNwb25zZRI3CgREaWZmEhYucG9kbmV0LnYxLkRpZmZSZXF1ZXN0GhcucG9kbmV0LnYxLkRpZmZSZXNwb25zZRI3CgREb3duEhYucG9kbmV0LnYxLkRvd25SZXF1ZXN0GhcucG9kbmV0LnYxLkRvd25SZXNwb25zZRJGCglMaXN0UG9vbHMSGy5wb2RuZXQudjEuTGlzdFBvb2xzUmVxdWVzdBocLnBvZG5ldC52MS5MaXN0UG9vbHNSZXNwb25zZRJDCghGaWxsUG9vbBIaLnBvZG5ldC52MS5GaWxsUG9vbFJlcXVlc3QaGy5wb2RuZXQudjEuRmlsbFBvb2xSZXNwb25zZRJGCglEcmFpblBvb2wSGy5wb2RuZXQudjEuRHJhaW5Qb29sUmVxdWVzdBocLnBvZG5ldC52MS5EcmFpblBvb2xSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_timestamp, file_podnet_v1_drift, file_podnet_v1_error]);
+  fileDesc("Chxwb2RuZXQvdjEvbm9kZV9zZXJ2aWNlLnByb3RvEglwb2RuZXQudjEiDQoLSW5mb1JlcXVlc3QilAQKDEluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEgsKA3BpZBgCIAEoDRIuCgpzdGFydGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghob3N0bmFtZRgEIAEoCRIOCgZrZXJuZWwYBSABKAkSDAoEYXJjaBgGIAEoCRIUCgxub2RlX3ZlcnNpb24YByABKAkSDgoGZHJpdmVyGAggASgJEhQKDHFlbXVfdmVyc2lvbhgJIAEoCRITCgthY2NlbGVyYXRvchgKIAEoCRIQCghmaXJld2FsbBgLIAEoCRIRCglzdGF0ZV9kaXIYDCABKAkSDwoHcnVuX2RpchgNIAEoCRIXCg9kZWZhdWx0X25ldHdvcmsYDiABKAkSFgoOZGVmYXVsdF9rZXJuZWwYDyABKAkSFgoOZGVmYXVsdF9pbml0cmQYECABKAkSEQoJbmljX3Nsb3RzGBEgASgNEi8KBHBvZHMYEiADKAsyIS5wb2RuZXQudjEuSW5mb1Jlc3BvbnNlLlBvZHNFbnRyeRIOCgZjYWxsZXIYEyABKAkSDAoEcm9sZRgUIAEoCRIUCgxtYWNoaW5lX2FyY2gYFSABKAkSEQoJZGlza3NfZGlyGBYgASgJGisKCVBvZHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKA06AjgBIg8KDUhlYWx0aFJlcXVlc3QiRAoOSGVhbHRoUmVzcG9uc2USCgoCb2sYASABKAgSJgoGY2hlY2tzGAIgAygLMhYucG9kbmV0LnYxLkhlYWx0aENoZWNrIsEBCgtIZWFsdGhDaGVjaxIMCgRuYW1lGAEgASgJEi0KBnN0YXR1cxgCIAEoDjIdLnBvZG5ldC52MS5IZWFsdGhDaGVjay5TdGF0dXMSDwoHbWVzc2FnZRgDIAEoCRIMCgRoaW50GAQgASgJIlYKBlN0YXR1cxIWChJTVEFUVVNfVU5TUEVDSUZJRUQQABINCglTVEFUVVNfT0sQARISCg5TVEFUVVNfV0FSTklORxACEhEKDVNUQVRVU19GQUlMRUQQAyINCgtEaWZmUmVxdWVzdCJBCgxEaWZmUmVzcG9uc2USDQoFZHJpZnQYASABKAgSIgoFcGFydHMYAiADKAsyEy5wb2RuZXQudjEuUGFydERpZmYigAEKCFBhcnREaWZmEgwKBHBhcnQYASABKAkSCwoDcG9kGAIgASgJEg8KB3BsYW5uZWQYAyADKAkSIwoFZm91bmQYBCADKAsyFC5wb2RuZXQudjEuRGV2aWF0aW9uEiMKBWVycm9yGAUgASgLMhQucG9kbmV0LnYxLkVycm9ySW5mbyIgCgtEb3duUmVxdWVzdBIRCglwbGFuX29ubHkYASABKAgiHwoMRG93blJlc3BvbnNlEg8KB3JlbW92ZWQYASADKAkiwQEKBFBvb2wSDgoGa2VybmVsGAEgASgJEg4KBmluaXRyZBgCIAEoCRIMCgR2Y3B1GAMgASgNEhIKCm1lbW9yeV9taWIYBCABKA0SDAoEc2l6ZRgFIAEoDRINCgVyZWFkeRgGIAEoDRIUCgxtZW1vcnlfYnl0ZXMYByABKAQSDwoHY2xhaW1lZBgIIAEoBBIOCgZtaXNzZWQYCSABKAQSIwoFZXJyb3IYCiABKAsyFC5wb2RuZXQudjEuRXJyb3JJbmZvIhIKEExpc3RQb29sc1JlcXVlc3QiVAoRTGlzdFBvb2xzUmVzcG9uc2USHgoFcG9vbHMYASADKAsyDy5wb2RuZXQudjEuUG9vbBIPCgdkcmFpbmVkGAIgASgIEg4KBnVubGlrZRgDIAEoBCISChBGaWxsUG9vbHNSZXF1ZXN0IjMKEUZpbGxQb29sc1Jlc3BvbnNlEh4KBXBvb2xzGAEgAygLMg8ucG9kbmV0LnYxLlBvb2wiEwoRRHJhaW5Qb29sc1JlcXVlc3QiIwoSRHJhaW5Qb29sc1Jlc3BvbnNlEg0KBWVuZGVkGAEgASgNMtIDCgtOb2RlU2VydmljZRI3CgRJbmZvEhYucG9kbmV0LnYxLkluZm9SZXF1ZXN0GhcucG9kbmV0LnYxLkluZm9SZXNwb25zZRI9CgZIZWFsdGgSGC5wb2RuZXQudjEuSGVhbHRoUmVxdWVzdBoZLnBvZG5ldC52MS5IZWFsdGhSZXNwb25zZRI3CgREaWZmEhYucG9kbmV0LnYxLkRpZmZSZXF1ZXN0GhcucG9kbmV0LnYxLkRpZmZSZXNwb25zZRI3CgREb3duEhYucG9kbmV0LnYxLkRvd25SZXF1ZXN0GhcucG9kbmV0LnYxLkRvd25SZXNwb25zZRJGCglMaXN0UG9vbHMSGy5wb2RuZXQudjEuTGlzdFBvb2xzUmVxdWVzdBocLnBvZG5ldC52MS5MaXN0UG9vbHNSZXNwb25zZRJGCglGaWxsUG9vbHMSGy5wb2RuZXQudjEuRmlsbFBvb2xzUmVxdWVzdBocLnBvZG5ldC52MS5GaWxsUG9vbHNSZXNwb25zZRJJCgpEcmFpblBvb2xzEhwucG9kbmV0LnYxLkRyYWluUG9vbHNSZXF1ZXN0Gh0ucG9kbmV0LnYxLkRyYWluUG9vbHNSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_timestamp, file_podnet_v1_drift, file_podnet_v1_error]);
 
 /**
  * @generated from message podnet.v1.InfoRequest
@@ -408,7 +408,7 @@ export const DownResponseSchema: GenMessage<DownResponse> = /*@__PURE__*/
   messageDesc(file_podnet_v1_node_service, 9);
 
 /**
- * Machines that run already and wait for a pod: `factory = "pool"`.
+ * Machines of one size that run already and wait for a pod: `factory = "pool"`.
  *
  * @generated from message podnet.v1.Pool
  */
@@ -448,41 +448,28 @@ export type Pool = Message<"podnet.v1.Pool"> & {
   ready: number;
 
   /**
-   * An administrator drained it: podnetd makes no machines for it.
-   *
-   * @generated from field: bool drained = 7;
-   */
-  drained: boolean;
-
-  /**
    * Memory of the host that the waiting machines take.
    *
-   * @generated from field: uint64 memory_bytes = 8;
+   * @generated from field: uint64 memory_bytes = 7;
    */
   memoryBytes: bigint;
 
   /**
-   * Since podnetd started: creates that took a machine; that found none, because the pool was
-   * empty; and that found none that fits, because they asked for another machine.
+   * Since podnetd started: creates that took a machine, and creates that found the pool empty.
    *
-   * @generated from field: uint64 claimed = 9;
+   * @generated from field: uint64 claimed = 8;
    */
   claimed: bigint;
 
   /**
-   * @generated from field: uint64 missed_empty = 10;
+   * @generated from field: uint64 missed = 9;
    */
-  missedEmpty: bigint;
-
-  /**
-   * @generated from field: uint64 missed_unlike = 11;
-   */
-  missedUnlike: bigint;
+  missed: bigint;
 
   /**
    * Why no machine could be made the last time; absent after a success.
    *
-   * @generated from field: podnet.v1.ErrorInfo error = 12;
+   * @generated from field: podnet.v1.ErrorInfo error = 10;
    */
   error?: ErrorInfo | undefined;
 };
@@ -515,6 +502,20 @@ export type ListPoolsResponse = Message<"podnet.v1.ListPoolsResponse"> & {
    * @generated from field: repeated podnet.v1.Pool pools = 1;
    */
   pools: Pool[];
+
+  /**
+   * An administrator drained them: podnetd makes no machines.
+   *
+   * @generated from field: bool drained = 2;
+   */
+  drained: boolean;
+
+  /**
+   * Creates since podnetd started that asked for a machine like none of any pool.
+   *
+   * @generated from field: uint64 unlike = 3;
+   */
+  unlike: bigint;
 };
 
 /**
@@ -525,70 +526,65 @@ export const ListPoolsResponseSchema: GenMessage<ListPoolsResponse> = /*@__PURE_
   messageDesc(file_podnet_v1_node_service, 12);
 
 /**
- * @generated from message podnet.v1.FillPoolRequest
+ * @generated from message podnet.v1.FillPoolsRequest
  */
-export type FillPoolRequest = Message<"podnet.v1.FillPoolRequest"> & {
+export type FillPoolsRequest = Message<"podnet.v1.FillPoolsRequest"> & {
 };
 
 /**
- * Describes the message podnet.v1.FillPoolRequest.
- * Use `create(FillPoolRequestSchema)` to create a new message.
+ * Describes the message podnet.v1.FillPoolsRequest.
+ * Use `create(FillPoolsRequestSchema)` to create a new message.
  */
-export const FillPoolRequestSchema: GenMessage<FillPoolRequest> = /*@__PURE__*/
+export const FillPoolsRequestSchema: GenMessage<FillPoolsRequest> = /*@__PURE__*/
   messageDesc(file_podnet_v1_node_service, 13);
 
 /**
- * @generated from message podnet.v1.FillPoolResponse
+ * @generated from message podnet.v1.FillPoolsResponse
  */
-export type FillPoolResponse = Message<"podnet.v1.FillPoolResponse"> & {
+export type FillPoolsResponse = Message<"podnet.v1.FillPoolsResponse"> & {
   /**
-   * @generated from field: podnet.v1.Pool pool = 1;
+   * @generated from field: repeated podnet.v1.Pool pools = 1;
    */
-  pool?: Pool | undefined;
+  pools: Pool[];
 };
 
 /**
- * Describes the message podnet.v1.FillPoolResponse.
- * Use `create(FillPoolResponseSchema)` to create a new message.
+ * Describes the message podnet.v1.FillPoolsResponse.
+ * Use `create(FillPoolsResponseSchema)` to create a new message.
  */
-export const FillPoolResponseSchema: GenMessage<FillPoolResponse> = /*@__PURE__*/
+export const FillPoolsResponseSchema: GenMessage<FillPoolsResponse> = /*@__PURE__*/
   messageDesc(file_podnet_v1_node_service, 14);
 
 /**
- * @generated from message podnet.v1.DrainPoolRequest
+ * @generated from message podnet.v1.DrainPoolsRequest
  */
-export type DrainPoolRequest = Message<"podnet.v1.DrainPoolRequest"> & {
+export type DrainPoolsRequest = Message<"podnet.v1.DrainPoolsRequest"> & {
 };
 
 /**
- * Describes the message podnet.v1.DrainPoolRequest.
- * Use `create(DrainPoolRequestSchema)` to create a new message.
+ * Describes the message podnet.v1.DrainPoolsRequest.
+ * Use `create(DrainPoolsRequestSchema)` to create a new message.
  */
-export const DrainPoolRequestSchema: GenMessage<DrainPoolRequest> = /*@__PURE__*/
+export const DrainPoolsRequestSchema: GenMessage<DrainPoolsRequest> = /*@__PURE__*/
   messageDesc(file_podnet_v1_node_service, 15);
 
 /**
- * @generated from message podnet.v1.DrainPoolResponse
+ * @generated from message podnet.v1.DrainPoolsResponse
  */
-export type DrainPoolResponse = Message<"podnet.v1.DrainPoolResponse"> & {
-  /**
-   * @generated from field: podnet.v1.Pool pool = 1;
-   */
-  pool?: Pool | undefined;
-
+export type DrainPoolsResponse = Message<"podnet.v1.DrainPoolsResponse"> & {
   /**
    * How many machines it ended.
    *
-   * @generated from field: uint32 ended = 2;
+   * @generated from field: uint32 ended = 1;
    */
   ended: number;
 };
 
 /**
- * Describes the message podnet.v1.DrainPoolResponse.
- * Use `create(DrainPoolResponseSchema)` to create a new message.
+ * Describes the message podnet.v1.DrainPoolsResponse.
+ * Use `create(DrainPoolsResponseSchema)` to create a new message.
  */
-export const DrainPoolResponseSchema: GenMessage<DrainPoolResponse> = /*@__PURE__*/
+export const DrainPoolsResponseSchema: GenMessage<DrainPoolsResponse> = /*@__PURE__*/
   messageDesc(file_podnet_v1_node_service, 16);
 
 /**
@@ -635,7 +631,8 @@ export const NodeService: GenService<{
     output: typeof DownResponseSchema;
   },
   /**
-   * The pools of machines that wait for a pod; none when pods do not come from a pool.
+   * The pools of machines that wait for a pod, one for each size; none when pods do not come from
+   * a pool.
    *
    * @generated from rpc podnet.v1.NodeService.ListPools
    */
@@ -645,24 +642,24 @@ export const NodeService: GenService<{
     output: typeof ListPoolsResponseSchema;
   },
   /**
-   * Fills the pool now, also after it was drained, and answers when it is full.
+   * Fills the pools now, also after they were drained, and answers when they are full.
    *
-   * @generated from rpc podnet.v1.NodeService.FillPool
+   * @generated from rpc podnet.v1.NodeService.FillPools
    */
-  fillPool: {
+  fillPools: {
     methodKind: "unary";
-    input: typeof FillPoolRequestSchema;
-    output: typeof FillPoolResponseSchema;
+    input: typeof FillPoolsRequestSchema;
+    output: typeof FillPoolsResponseSchema;
   },
   /**
-   * Ends the machines that wait. The pool stays empty until it is filled or podnetd starts again.
+   * Ends the machines that wait. The pools stay empty until they are filled or podnetd starts again.
    *
-   * @generated from rpc podnet.v1.NodeService.DrainPool
+   * @generated from rpc podnet.v1.NodeService.DrainPools
    */
-  drainPool: {
+  drainPools: {
     methodKind: "unary";
-    input: typeof DrainPoolRequestSchema;
-    output: typeof DrainPoolResponseSchema;
+    input: typeof DrainPoolsRequestSchema;
+    output: typeof DrainPoolsResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_podnet_v1_node_service, 0);
