@@ -167,9 +167,10 @@ export class MachinePool implements AsyncDisposable {
   }
 
   /**
-   * Fills it, also after a drain, and resolves when every size class is full. Throws `UNSUPPORTED` when pods do
-   * not come from a pool, `LIMIT_REACHED` when the host is short of memory, `CANCELLED` when the
-   * pool is drained meanwhile, and the error of the first machine that cannot be made.
+   * Fills it, also after a drain, and resolves when every size class is full. Throws `UNSUPPORTED`
+   * when pods do not come from a pool, `LIMIT_REACHED` when the host is short of memory,
+   * `CANCELLED` when the pool is drained meanwhile, and the error of the first machine that cannot
+   * be made.
    */
   async fill(signal: AbortSignal): Promise<void> {
     this.#refuseUnused();

@@ -652,7 +652,8 @@ export const NodeService: GenService<{
     output: typeof FillPoolsResponseSchema;
   },
   /**
-   * Ends the machines that wait. The pools stay empty until they are filled or podnetd starts again.
+   * Ends the machines that wait. The pools stay empty until they are filled or podnetd starts
+   * again.
    *
    * @generated from rpc podnet.v1.NodeService.DrainPools
    */

@@ -153,6 +153,7 @@ test("each role does what it is for, and no more", (t) => {
       "serverReflectionInfo",
       "listNodes",
       "listReservations",
+      "listPools",
     ],
     operator: [
       "create",
@@ -179,6 +180,8 @@ test("each role does what it is for, and no more", (t) => {
     ],
     admin: [
       "down",
+      "fillPools",
+      "drainPools",
       "attach",
       "leave",
       "join",
