@@ -18,7 +18,7 @@ import { buildRunner } from "./cni/runner.ts";
 import { podnetStack } from "./cni/stacks.ts";
 import { bootByHand } from "./pod/by-hand.ts";
 import { add, exec, publish, withPod } from "./profile/calls.ts";
-import { create, modes } from "./profile/creates.ts";
+import { create, modes, poolConfig } from "./profile/creates.ts";
 import { type Path, plotOf, tableOf } from "./profile/report.ts";
 import { type Part, usual } from "./profile/timeline.ts";
 import { watched } from "./profile/watched.ts";
@@ -43,8 +43,11 @@ function note(runs: Runs, name: string, parts: readonly Part[]): void {
 async function profilePods(directory: string, rounds: number, runs: Runs): Promise<number> {
   const watch = watched(directory);
   await using lab = await openLab("profile-");
-  await using podnetd = await startPodnetd({ machine: lab.host, directory, env: watch.env });
+  const { env } = watch;
+  const config = poolConfig;
+  await using podnetd = await startPodnetd({ machine: lab.host, directory, config, env });
   using podnet = connectPodnet({ socket: podnetd.socket });
+  await podnet.node.drainPools({});
   const byHand: number[] = [];
   // The first turn compiles code and makes the template; it does not count.
   for (let round = -1; round < rounds; round++) {

@@ -16,10 +16,11 @@ test("the profile measures every path, and writes tables and plots", async (t) =
     const { stdout } = await promisify(execFile)("scripts/node", words, { cwd: top });
     const last = stdout.trimEnd().split("\n").at(-1) ?? "";
     const figure = String.raw`[\d.]+`;
-    const names = ["cold", "clone", "add", "publish", "publish_iptables", "exec"];
+    const names = ["cold", "clone", "pool", "add", "publish", "publish_iptables", "exec"];
     t.regex(last, new RegExp(`^profile ${names.map((name) => `${name}_ms=${figure}`).join(" ")}$`));
     const tables = readFileSync(path.join(directory, "tables.md"), "utf8");
-    for (const part of ["kernel boots", "the template's state is loaded", "NIC plugged"])
+    const parts = ["kernel boots", "the template's state is loaded", "NIC plugged"];
+    for (const part of [...parts, "the machine runs again"])
       t.true(tables.includes(`| ${part} |`), part);
     for (const plot of ["creates.svg", "calls.svg"]) {
       t.regex(readFileSync(path.join(directory, plot), "utf8"), /^<svg .*<\/svg>\n$/s);

@@ -7,6 +7,7 @@ import type { Watched } from "./watched.ts";
 export const modes = [
   { name: "cold", factory: "cold" },
   { name: "clone", factory: "template" },
+  { name: "pool", factory: "pool" },
 ] as const;
 export type Mode = (typeof modes)[number];
 
@@ -26,6 +27,7 @@ const stages: readonly Stage[] = [
     until: "socket:connect channel.sock:after",
     party: "daemon",
   },
+  { title: "the machine runs again", until: "qmp:cont:after", party: "QEMU" },
   { title: "firmware, kernel unpacks", until: "guest:kernel:after", party: "guest" },
   { title: "kernel boots", until: "guest:init:after", party: "guest" },
   { title: "agent starts or wakes", until: "channel:hello:before", party: "guest" },
@@ -36,7 +38,10 @@ const stages: readonly Stage[] = [
   { title: "first ping", party: "guest" },
 ];
 
-/** One create and its parts; deletes the pod. */
+/** podnetd's configuration: a machine waits when `create` asks for it. */
+export const poolConfig = 'factory = "pool"\n[pool]\nsize = 1\n';
+
+/** One create and its parts; deletes the pod. No machine waits, or is made, for another mode. */
 export async function create(
   podnet: Podnet,
   host: Machine,
@@ -45,6 +50,7 @@ export async function create(
 ): Promise<readonly Part[]> {
   let id = "";
   let answered = 0;
+  if (factory === "pool") await podnet.node.fillPools({});
   const { window, marks } = await watch.around(async () => {
     const { pod } = await podnet.pods.create({ spec: { boot: { factory } } });
     answered = monotonicMs();
@@ -54,6 +60,7 @@ export async function create(
   const more = [{ at: answered, name: "client:answer:after" }];
   if (factory === "cold") more.push(...(await guestClock(podnet, id)));
   await podnet.pods.delete({ idOrName: id });
+  if (factory === "pool") await podnet.node.drainPools({});
   const sorted = [...marks, ...more].toSorted((a, b) => a.at - b.at);
   return cut(stages, sorted, window);
 }
