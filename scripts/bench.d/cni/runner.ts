@@ -42,13 +42,20 @@ export interface Runner extends AsyncDisposable {
 
 /** Compiles what measures, into a directory; answers the programs' paths. */
 export async function buildRunner(directory: string): Promise<{ runner: string; hello: string }> {
-  const built = (name: string): string => path.join(directory, name);
-  for (const name of ["runner", "hello"]) {
-    const source = path.join(import.meta.dirname, `${name}.c`);
-    const flags = name === "hello" ? ["-static"] : [];
-    await run(["cc", "-O2", "-Wall", "-Werror", ...flags, "-o", built(name), source]);
-  }
-  return { runner: built("runner"), hello: built("hello") };
+  return { runner: await built(directory, "runner"), hello: await builtStatic(directory, "hello") };
+}
+
+/** Compiles the plugin that does the least (floor.c), into a directory; answers its path. */
+export const buildFloor = (directory: string): Promise<string> => builtStatic(directory, "floor");
+
+const builtStatic = (directory: string, name: string): Promise<string> =>
+  built(directory, name, "-static");
+
+async function built(directory: string, name: string, ...flags: string[]): Promise<string> {
+  const source = path.join(import.meta.dirname, `${name}.c`);
+  const program = path.join(directory, name);
+  await run(["cc", "-O2", "-Wall", "-Werror", ...flags, "-o", program, source]);
+  return program;
 }
 
 export async function openRunner(machine: Machine, program: string): Promise<Runner> {

@@ -64,6 +64,19 @@ export function referenceStack(directory: string): Stack {
   };
 }
 
+/** The plugin that does the least (floor.c), with its bridge; it publishes no ports. */
+export async function floorStack(program: string, machine: Machine): Promise<Stack> {
+  await machine.run("ip", "link", "add", "floor0", "type", "bridge");
+  await machine.run("ip", "address", "add", "10.88.0.1/20", "dev", "floor0");
+  await machine.run("ip", "link", "set", "floor0", "up");
+  return {
+    pluginPath: path.dirname(program),
+    plugins: () => [{ program, config: { cniVersion } }],
+    served: () => 0,
+    linkOf,
+  };
+}
+
 /** podnetd with its plugin. */
 export async function podnetStack(
   directory: string,
