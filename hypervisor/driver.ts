@@ -370,6 +370,11 @@ export interface Driver {
    */
   running(): ReadonlyMap<PodId, number>;
   /**
+   * Of machines of our own, the pods of which something may be left on this host: a process, a
+   * directory, a control group. One look at the host for all of them, where `reap` looks for each.
+   */
+  withRemains(plans: readonly VmPlan[]): ReadonlySet<PodId>;
+  /**
    * Rebuilds the record of a plan's running machine, when it was lost or never written; undefined
    * when no such machine runs.
    */

@@ -5,7 +5,7 @@ import { guestOf } from "../pods/guest/guest-of.ts";
 import { staying } from "../pods/store/pod-plan.ts";
 import type { Database } from "../store/database.ts";
 import type { HolderId } from "../store/holder.ts";
-import { getUsablePod, listPods, podIdByName } from "../pods/store/pods.ts";
+import { getUsablePod, listPodsWithMachine, podIdByName } from "../pods/store/pods.ts";
 import type { PodRow } from "../pods/store/pod-row.ts";
 import { isNameServer } from "../pods/store/stored-plans.ts";
 import type { KnownNames } from "./resolvers.ts";
@@ -48,9 +48,8 @@ export function knownNames(
       return [...new Set(staying(interfaces).flatMap(({ network }) => network ?? []))];
     },
     hasClients: (network) =>
-      listPods(db).some(
-        (row) =>
-          runs(row) && !guestOf(row.plan).hasAgent && addressesOn(row, network) !== undefined,
+      listPodsWithMachine(db).some(
+        (row) => !guestOf(row.plan).hasAgent && addressesOn(row, network) !== undefined,
       ),
     isSent: (servers) => servers.some((server) => isNameServer(db, server)),
   };

@@ -114,6 +114,7 @@ export async function openDaemon(
         // Pods take ids from the first on.
         uid: confinement?.uids.last,
       }),
+      agentsLater: true,
       logOf,
     }),
   );
@@ -242,6 +243,8 @@ export async function openDaemon(
       watchPending(pendingDir, () => void guard("cni", () => pending.carryOut()), logOf("cni")),
     );
   if (cni !== undefined) installation.present();
+  // Callers who need a guest wait for its agent, which is being reached.
+  node.pods.reachAgents();
   // Last of all: callers of the API find podnetd complete, containers included.
   const api = await serveApi({
     unix: { path: config.socket, group: config.socketGroup },

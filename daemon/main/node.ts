@@ -49,7 +49,7 @@ import { parseRemembered } from "../networks/network-memory.ts";
 import { attachmentIds, listAttachments } from "../containers/store.ts";
 import { listNetworks } from "../networks/store.ts";
 import { stateOf } from "../pods/store/pod-rows.ts";
-import { listPods } from "../pods/store/pods.ts";
+import { listPodsWithMachine } from "../pods/store/pods.ts";
 import type { PodRow } from "../pods/store/pod-row.ts";
 import { Tally } from "../events/tally.ts";
 
@@ -79,6 +79,8 @@ export interface NodeParts
   readonly listen?: Listen;
   /** The relay's process; without it connections whose name decides stay closed. */
   readonly relay?: RelayProcess;
+  /** The caller has the agents of adopted machines reached: see `Pods.reachAgents`. */
+  readonly agentsLater?: boolean;
   logOf(component: string): Log;
 }
 
@@ -195,7 +197,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   opened.defer(() => pods.close(0));
   const bootBefore = getMeta(db, "boot_id");
   if (bootBefore !== undefined && bootBefore !== bootId) db.whenRoom(() => skipLostCursors(db));
-  await pods.recover(bootId);
+  await pods.recover(bootId, { agentsLater: true });
   const attachments: Attachments = opened.use(
     openAttachments(parts, {
       host: network,
@@ -235,10 +237,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       network,
       setRules: (id, rules) => pods.setRules(id, rules),
       holders: () => [
-        ...records
-          .list()
-          .filter((row) => hasMachine(row) || pods.isComingUp(row.id))
-          .map(({ plan }) => portsOf(plan, networks.list())),
+        ...pods.listPresent().map(({ plan }) => portsOf(plan, networks.list())),
         ...attachments.hostParts(),
       ],
       relay: parts.relay,
@@ -251,7 +250,8 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   // Not before: who has published port 53 keeps it.
   await networks.answerNames();
   await networks.followServers();
-  db.whenRoom(() => setMeta(db, "boot_id", bootId));
+  if (bootBefore !== bootId) db.whenRoom(() => setMeta(db, "boot_id", bootId));
+  if (parts.agentsLater !== true) pods.reachAgents();
   const held = opened.move();
   return {
     pods,
@@ -366,7 +366,7 @@ async function publishFirst(
   db: Database,
   { cni }: Pick<Config, "cni">,
 ): Promise<void> {
-  const pods = listPods(db).filter(hasMachine);
+  const pods = listPodsWithMachine(db);
   const containers = listAttachments(db).filter(({ state }) => state === "ready");
   const definitions = listNetworks(db).map(({ definition }) => definition);
   const fragments = [
@@ -383,11 +383,10 @@ const hasMachine = ({ state }: PodRow): boolean => state === "running" || state 
  * one commit.
  */
 async function sweep(network: HostNetwork, records: PodRecords, db: Database): Promise<void> {
-  const rows = records.list();
   const known = {
     // Of one whose record is damaged the links stay: its machine may run.
     pods: records.ids(),
-    ruled: new Set<string>(rows.filter(hasMachine).map(({ id }) => id)),
+    ruled: new Set<string>(records.listWithMachine().map(({ id }) => id)),
     networks: new Set<string>(listNetworks(db).map(({ definition }) => definition.name)),
     attachments: attachmentIds(db),
   };

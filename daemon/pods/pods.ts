@@ -66,6 +66,7 @@ export class Pods implements RunningPorts {
   /** Changes of running pods. */
   readonly changes: Changes;
   readonly #supervision: Ending;
+  readonly #agentsMayCome = Promise.withResolvers<void>();
   /** Aborted when podnetd lets go of its pods. */
   readonly #over = new AbortController();
   #closing = false;
@@ -163,9 +164,18 @@ export class Pods implements RunningPorts {
     return [...this.#live.values()];
   }
 
-  /** Whether a pod is brought up now: its part of the host comes, and is not undone. */
-  isComingUp(id: PodId): boolean {
-    return this.#starts.isComingUp(id);
+  /**
+   * The pods that have their part of the host, and keep it: those with a machine, and those that
+   * are brought up now.
+   */
+  listPresent(): PodRow[] {
+    const { records } = this.#parts;
+    const rows = new Map(records.listWithMachine().map((row) => [row.id, row]));
+    for (const id of this.#starts.comingUp()) {
+      const row = rows.has(id) ? undefined : records.getUsable(id);
+      if (row !== undefined) rows.set(id, row);
+    }
+    return [...rows.values()];
   }
 
   runningPorts(): RunningPort[] {
@@ -324,6 +334,7 @@ export class Pods implements RunningPorts {
 
   /** Applies a network update to the ports and name servers of the network's pods. */
   follow(name: NetworkName): Promise<void> {
+    this.reachAgents();
     return followNetwork(name, { ...this.#supervision, networks: this.#parts.networks });
   }
 
@@ -342,9 +353,13 @@ export class Pods implements RunningPorts {
 
   /**
    * Recovers pods after a start: adopts running machines and undoes half-done work. Rules of pods
-   * that do not run are left to a sweep.
+   * that do not run are left to a sweep. With `agentsLater` no agent is reached before
+   * `reachAgents` is called.
    */
-  async recover(bootId: string): Promise<void> {
+  async recover(
+    bootId: string,
+    { agentsLater = false }: { readonly agentsLater?: boolean } = {},
+  ): Promise<void> {
     const recovery: Recovery = {
       ...this.#supervision,
       podsDir: this.#parts.config.podsDir,
@@ -352,14 +367,23 @@ export class Pods implements RunningPorts {
       disksDir: this.#parts.config.disksDir,
       kept: this.#parts.kept,
       sweeping: true,
+      ...(agentsLater ? { agentsMayCome: this.#agentsMayCome.promise } : {}),
       bootId,
       attached: (live) => this.#live.set(live.plan.podId, live),
     };
-    await recoverPods(recovery);
+    const rows = await recoverPods(recovery);
     this.#pool.start();
     // By now podnetd has found which pods are gone or go back to earlier contents. The API does not
     // answer before this.
-    for (const row of this.list()) await adoptPorts(row, this.#supervision);
+    for (const row of rows) await adoptPorts(row, this.#supervision);
+  }
+
+  /**
+   * Has the agents of adopted machines reached, which traffic does not depend on. Call it before
+   * anything is asked of a guest: callers from then on wait for its agent.
+   */
+  reachAgents(): void {
+    this.#agentsMayCome.resolve();
   }
 
   /** Takes no new pods from here on, until they are admitted again. */

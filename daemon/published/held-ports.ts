@@ -153,7 +153,7 @@ export class HeldPorts {
           await tryToHold(port, place, this.#hold);
       }
     };
-    await Promise.all(Array.from({ length: together }, worker));
+    await Promise.all(Array.from({ length: Math.min(together, wanted.length) }, worker));
     return added.map(({ key }) => key);
   }
 

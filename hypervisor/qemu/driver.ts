@@ -41,7 +41,7 @@ import {
   type StartedProcess,
   startProcess,
 } from "../process/process.ts";
-import { removeRemains } from "../process/remains.ts";
+import { removeRemains, withRemains } from "../process/remains.ts";
 import { lastLine, logTail, makeRunDir } from "../process/run-dir.ts";
 import { endProcess } from "../process/terminate.ts";
 import { type OpenVmOptions, QemuVm } from "./vm.ts";
@@ -254,6 +254,10 @@ class OpenQemuDriver implements QemuDriver {
 
   running(): ReadonlyMap<PodId, number> {
     return runningMachines();
+  }
+
+  withRemains(plans: readonly VmPlan[]): ReadonlySet<PodId> {
+    return withRemains(plans, this.running());
   }
 
   recordOf(plan: VmPlan): VmRecord | undefined {

@@ -6,6 +6,7 @@ import {
   type Fragment,
   type NetworkFragment,
   type PluggedFragment,
+  type PortDesired,
 } from "../model/desired.ts";
 import type { PolicedDriver, PolicyOf } from "../firewall/policed.ts";
 import { comparePoliced } from "./compare-policed.ts";
@@ -131,6 +132,39 @@ export async function fingerprint(
   return [sysctl.read(ipForwardKey), ...settings, rules].join("\n");
 }
 
+/** See `HostObservations.deviating`. */
+export async function deviatingTogether(
+  view: View,
+  fragments: readonly PluggedFragment[],
+  signal: AbortSignal,
+): Promise<ReadonlySet<PluggedFragment>> {
+  if (fragments.length === 0) return new Set();
+  const { firewall } = view;
+  const found = new Set(await firewall.deviating(fragments, signal));
+  const links: ObservedPod = new Map(
+    (await observeLinks(view.netlink)).map((link) => [link.name, link]),
+  );
+  for (const fragment of fragments)
+    if (!found.has(fragment) && !isAsListed(view, fragment, links)) found.add(fragment);
+  return found;
+}
+
+/** Whether a listing of links shows a fragment's ports to be as planned. */
+function isAsListed(view: View, fragment: PluggedFragment, links: ObservedPod): boolean {
+  // A listing shows neither VLANs nor queues, and a missing link is not for a listing to report.
+  const isShown = ({ tap, vlan, rates, ifb }: PortDesired): boolean =>
+    vlan === undefined &&
+    rates === undefined &&
+    (ifb === undefined || !links.has(ifb)) &&
+    links.get(tap)?.queue !== "tbf";
+  if (!fragment.ports.every(isShown)) return false;
+  try {
+    return diffPorts(view, fragment, links).length === 0;
+  } catch {
+    return false;
+  }
+}
+
 async function compareNetwork(
   view: View,
   fragment: NetworkFragment,
@@ -172,11 +206,14 @@ const compareOwnRules = async (
 ): Promise<Change[]> =>
   fragment.published === undefined ? [] : firewall.comparePod(fragment, signal);
 
-async function comparePorts(
-  { netlink, sysctl, policyOf }: View,
+const comparePorts = async (view: View, fragment: PluggedFragment): Promise<Change[]> =>
+  diffPorts(view, fragment, await observePod(view.netlink, fragment));
+
+function diffPorts(
+  { sysctl, policyOf }: View,
   fragment: PluggedFragment,
-): Promise<Change[]> {
-  const links = await observePod(netlink, fragment);
+  links: ObservedPod,
+): Change[] {
   const filtered = diffBridgeFilter([fragment], policyOf, links);
   const observed = withBridgeFilter(links, filtered);
   const changes = [...filtered, ...diffPod(fragment, observed)];

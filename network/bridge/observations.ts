@@ -7,12 +7,19 @@ import type { Denied } from "../firewall/nftables/denials.ts";
 import type { Drop } from "../firewall/nftables/drops.ts";
 import type { Learned } from "../firewall/nftables/learn-table.ts";
 import type { HostKernel } from "../kernel/kernel.ts";
-import type { FragmentKey, NetworkFragment } from "../model/desired.ts";
-import type { NamedLink, ObservedRouter } from "../model/observed.ts";
+import type { FragmentKey, NetworkFragment, PluggedFragment } from "../model/desired.ts";
+import type { LinksOwner, NamedLink, ObservedRouter } from "../model/observed.ts";
 import type { Obstacle } from "../model/obstacle.ts";
-import { filterLacking, fingerprint, type HostFacts, observeFacts, type View } from "./compare.ts";
+import {
+  deviatingTogether,
+  filterLacking,
+  fingerprint,
+  type HostFacts,
+  observeFacts,
+  type View,
+} from "./compare.ts";
 import { bridgeNf } from "./hairpin.ts";
-import { observeLink, observeNamed, observeRouter } from "./observe.ts";
+import { observeLink, observeNamed, observeRemains, observeRouter } from "./observe.ts";
 import { observeOverlaps, type Overlap } from "./overlap.ts";
 
 /** The queries of host state that podnet does not change. */
@@ -21,6 +28,20 @@ export interface HostObservations {
   links(names: readonly IfName[]): Promise<readonly NamedLink[]>;
   /** The names of links, by their indexes; of those that are there. */
   namesOf(indexes: readonly number[]): Promise<readonly string[]>;
+  /**
+   * Of these owners, the keys of those that may have left a link: one that bears a mark of theirs,
+   * or an unmarked one with one of their names. One listing of the host's links for all.
+   */
+  withLinks(owners: readonly LinksOwner[]): Promise<ReadonlySet<string>>;
+  /**
+   * Of these pods and containers, those that are not as planned, or cannot be compared with others:
+   * by one listing of links and one look at rules, whose cost hardly grows with them. `apply` makes
+   * each as planned. Throws `FIREWALL_FAILED`, `CANCELLED`.
+   */
+  deviating(
+    fragments: readonly PluggedFragment[],
+    signal: AbortSignal,
+  ): Promise<ReadonlySet<PluggedFragment>>;
   /** The host's end of a bridge, from which guests are answered; undefined without such a link. */
   router(bridge: IfName): Promise<ObservedRouter | undefined>;
   /** The host's objects that overlap a network to be made. */
@@ -83,6 +104,9 @@ export const hostObservations = (
     const found = await view.netlink.linksNamed(indexes);
     return found.flatMap((link) => (link === undefined ? [] : link.name));
   },
+  withLinks: (owners) => observeRemains(view.netlink, owners),
+  deviating: (fragments, signal) =>
+    inTurn(() => deviatingTogether(view, fragments, signal), signal),
   router: (bridge) => observeRouter(view.netlink, bridge),
   overlaps: (fragment) => observeOverlaps(view.netlink, fragment),
   facts: (signal) => observeFacts(view, signal),

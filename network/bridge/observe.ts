@@ -15,6 +15,7 @@ import type { HostKernel, HostNetlink, HostSysctl } from "../kernel/kernel.ts";
 import type { Memory } from "../kernel/memory.ts";
 import { parseOwner } from "../model/ownership.ts";
 import type {
+  LinksOwner,
   NamedLink,
   ObservedLink,
   ObservedNetwork,
@@ -55,6 +56,23 @@ export async function observeLink(
 ): Promise<ObservedLink | undefined> {
   const link = await netlink.link(name);
   return link === undefined ? undefined : observedLink(link);
+}
+
+/** See `HostObservations.withLinks`. */
+export async function observeRemains(
+  netlink: HostNetlink,
+  owners: readonly LinksOwner[],
+): Promise<ReadonlySet<string>> {
+  const marked = new Set<string>();
+  const unmarked = new Set<string>();
+  for (const { name, alias } of await netlink.links()) {
+    const owner = parseOwner(alias);
+    if (owner !== undefined) marked.add(`${owner.kind} ${owner.key}`);
+    else if (alias === undefined) unmarked.add(name);
+  }
+  const hasLink = ({ kind, key, names }: LinksOwner): boolean =>
+    marked.has(`${kind} ${key}`) || names.some((name) => unmarked.has(name));
+  return new Set(owners.filter(hasLink).map(({ key }) => key));
 }
 
 /** A link that a request names; undefined if there is none. */

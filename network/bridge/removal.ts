@@ -72,7 +72,7 @@ export function compareRemoval(view: View, target: ComparedRemoval): Comparison[
     case "published":
       return compareUnpublished(view, target.of);
     case "neighbours":
-      return [() => Promise.resolve(forgetNeighbours(target.of))];
+      return [() => compareNeighbours(view, target.of)];
     case "forwarding":
       return [compareUnforwarded(view, target.families)];
     case "orphans":
@@ -131,6 +131,20 @@ function compareUnpublished(view: View, fragment: PluggedFragment): Comparison[]
   const policy: Comparison = (signal) => view.firewall.comparePolicyRemoval(fragment, signal);
   // (The rules' removal takes the policy along.)
   return [guard, published === undefined ? policy : rules, neighbours];
+}
+
+/** Each bridge is looked for once: there may be hundreds of ports. */
+async function compareNeighbours(
+  { netlink }: View,
+  ports: readonly PortDesired[],
+): Promise<Change[]> {
+  const changes: Change[] = [];
+  for (const bridge of new Set(ports.map((port) => port.bridge))) {
+    const link = await observeLink(netlink, bridge);
+    const its = ports.filter((port) => port.bridge === bridge);
+    if (link !== undefined) changes.push(...forgetNeighbours(its, link.index));
+  }
+  return changes;
 }
 
 /** A pod's ports, or one of them, that still are on a bridge. */

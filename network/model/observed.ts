@@ -2,6 +2,7 @@ import type { Ip, IpPrefix, Mac } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { ObservedBucket } from "../../linux/rtnetlink/qdisc.ts";
 import type { IngressFilter } from "../../linux/rtnetlink/redirect.ts";
+import type { FragmentKey } from "./desired.ts";
 
 /** A link as far as podnet cares. */
 export interface ObservedLink {
@@ -102,3 +103,8 @@ export interface ObservedNetwork {
 
 /** The links a pod fragment speaks of, by name; absent ones are not in it. */
 export type ObservedPod = ReadonlyMap<IfName, ObservedLink>;
+
+/** A pod or container, and the names that links of its own have. */
+export interface LinksOwner extends FragmentKey {
+  readonly names: readonly IfName[];
+}

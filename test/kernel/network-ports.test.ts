@@ -137,3 +137,37 @@ test.serial("a bridge that is gone is its owner's to make again, and is said to 
   t.regex((error as unknown as { hint: string }).hint, /its owner has to make it again/);
   await ip(`link add ${bridge} type bridge`);
 });
+
+test.serial(
+  "a look at several pods finds those whose links are not as planned, or are left",
+  async (t) => {
+    await plug(8);
+    await plug(9);
+    const other = "podaaaaaaaa3";
+    const one = fragment(port(8));
+    const two: PodFragment = { ...fragment(port(9, { alias: podMark(other, 9) })), key: other };
+    for (const each of [one, two]) await host.apply(each, signal);
+    const found = async () => [...(await host.observe.deviating([one, two], signal))];
+    t.deepEqual(await found(), []);
+    for (const words of ["link set t9 nomaster", "link set t9 down", "link set t9 mtu 1400"]) {
+      await ip(words);
+      t.deepEqual(await found(), [two], words);
+      await host.apply(two, signal);
+      t.deepEqual(await found(), []);
+    }
+    await ip("link delete t9");
+    t.deepEqual(await found(), [two], "missing");
+    const limited = fragment(port(8, { vlan: 7 }));
+    t.deepEqual([...(await host.observe.deviating([limited], signal))], [limited], "not listed");
+
+    const links = async (key: string, ...names: string[]) => [
+      ...(await host.observe.withLinks([{ kind: "pod", key, names: names as IfName[] }])),
+    ];
+    t.deepEqual(await links(pod), [pod], "by its mark");
+    t.deepEqual(await links(other, "t9"), []);
+    t.deepEqual(await links(other, "t8"), [], "of another");
+    await ip("link add t9 type bridge");
+    t.deepEqual(await links(other, "t9"), [other], "unmarked, by its name");
+    await ip("link delete t9");
+  },
+);

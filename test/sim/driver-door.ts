@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { PodnetError } from "../../core/errors.ts";
 import { type Driver, type RunningVm, type VmEvent, vmSockets } from "../../hypervisor/driver.ts";
@@ -43,6 +44,12 @@ export function driverDoor(machines: Machines, process: Process): Driver {
     },
     running: () =>
       new Map([...machines.all].map(({ plan, record }) => [plan.podId, record.pid] as const)),
+    withRemains: (plans) =>
+      new Set(
+        plans
+          .filter(({ runDir }) => machines.of(runDir) !== undefined || existsSync(runDir))
+          .map(({ podId }) => podId),
+      ),
     recordOf: (plan) => machines.of(plan.runDir)?.record,
     reap: (_record, plan) => process.later("qmp reap", () => machines.reap(plan.runDir)),
   };

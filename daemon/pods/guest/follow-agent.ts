@@ -38,6 +38,8 @@ export function followAgent(live: LivePod, watch: Supervision): void {
 
 async function follow(live: LivePod, watch: Supervision, signal: AbortSignal): Promise<void> {
   const { clock } = watch.host;
+  if (live.guest === undefined) await untilMayCome(watch, signal);
+  if (signal.aborted) return;
   let pauseMs = 0;
   let ask = true;
   for (;;) {
@@ -53,6 +55,16 @@ async function follow(live: LivePod, watch: Supervision, signal: AbortSignal): P
     if (signal.aborted) return;
     guard(live, watch, () => watch.records.degraded(live.plan, lost, reason));
   }
+}
+
+/** Resolves when agents may be reached, or when the signal aborts. */
+async function untilMayCome({ agentsMayCome }: Supervision, signal: AbortSignal): Promise<void> {
+  if (agentsMayCome === undefined || signal.aborted) return;
+  const { promise: aborted, resolve } = Promise.withResolvers<void>();
+  const onAbort = (): void => resolve();
+  signal.addEventListener("abort", onAbort, { once: true });
+  await Promise.race([agentsMayCome, aborted]);
+  signal.removeEventListener("abort", onAbort);
 }
 
 /**

@@ -12,7 +12,7 @@ export async function adoptPorts(row: PodRow, watch: Supervision): Promise<void>
 export function awaitPorts({ id }: PodRow, watch: Supervision): void {
   const { records, host, log } = watch;
   const missing = host.published.missing(id);
-  const row = records.get(id);
+  const row = missing && records.get(id);
   if (missing === undefined || row === undefined) return;
   log.error({ pod_id: id, err: missing }, "A published port is not held");
   keepTrying(row, "a published port is not served", missing, watch, (now) =>

@@ -1,5 +1,6 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
+import { limited } from "../../../core/aborting.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { overlayDirectories } from "../../../hypervisor/disks/copy-on-write.ts";
 import { isDamaged } from "../store/pod-rows.ts";
@@ -8,13 +9,27 @@ import { keepTrying } from "./keep-trying.ts";
 import type { KeptPlans } from "../store/kept-plans.ts";
 import { unmark } from "../pool/markers.ts";
 import { isOrphan, planToReap, removeMarkers, unknownMachines } from "./orphans.ts";
-import { reattachMs, takeDown, takeOver, type TakeOver } from "./take-over.ts";
+import {
+  type Adopted,
+  ensurePorts,
+  reattachMs,
+  takeDown,
+  takeOver,
+  type TakeOver,
+} from "./take-over.ts";
+import { everyPort } from "../interfaces/pod-ports.ts";
+import { machineKindOf } from "../machine/machine-of.ts";
+import { withCni, withNic } from "../store/pod-plan.ts";
+import type { LinksOwner } from "../../../network/model/observed.ts";
+import { podIfb } from "../../../network/model/ownership.ts";
 
 /**
  * Pods recovered at a time: each costs a few descriptors and, when it is taken down, a process's
  * end.
  */
 const together = 16;
+/** Longest that one look at the ports of all pods may take, milliseconds. */
+const portsMs = 10_000;
 
 export interface Recovery extends TakeOver {
   readonly podsDir: string;
@@ -37,24 +52,98 @@ const interrupted = (): PodnetError =>
  * Makes host and rows agree after a start: running machines are adopted, half-done work is undone,
  * and directories without a row and a machine are removed. A pod whose recovery fails keeps its
  * state, has the failure as its reason, and is retried until it works, while the others go on: as a
- * failed pod its machine would run on unwatched.
+ * failed pod its machine would run on unwatched. Returns the pods that there are then.
  */
-export async function recoverPods(recovery: Recovery): Promise<void> {
-  const rows = recovery.records.listAny();
+export async function recoverPods(recovery: Recovery): Promise<readonly PodRow[]> {
+  const { records } = recovery;
+  const rows = records.listAny();
   for (const { id, damage } of rows.filter(isDamaged))
     recovery.log.error(
       { pod_id: id, err: damage },
       "The pod's record is damaged; podnetd leaves the pod as it is",
     );
-  const waiting = rows.filter((row): row is PodRow => !isDamaged(row)).values();
-  const worker = async (): Promise<void> => {
-    for (const row of waiting) await recoverOrRetry(row, recovery);
-  };
-  await Promise.all(Array.from({ length: together }, worker));
+  const sound = rows.filter((row): row is PodRow => !isDamaged(row));
+  const gone = await withoutRemains(sound, recovery);
+  const adopted: Adopted[] = [];
+  await eachOf(
+    sound.filter((row) => !gone.has(row)),
+    (row) => recoverOrRetry(row, { ...recovery, adopted: (each) => void adopted.push(each) }),
+  );
+  await repairPorts(adopted, recovery);
   const known = recovery.records.ids();
   removeNamespaces(known, recovery);
   await removeLeft(known, recovery);
   logUnknownDisks(known, recovery);
+  return sound.flatMap((row) => (gone.has(row) ? row : (records.getUsable(row.id) ?? [])));
+}
+
+/** Works on all of them, some at a time. */
+async function eachOf<T>(all: readonly T[], work: (each: T) => Promise<void>): Promise<void> {
+  const waiting = all.values();
+  const worker = async (): Promise<void> => {
+    for (const each of waiting) await work(each);
+  };
+  await Promise.all(Array.from({ length: together }, worker));
+}
+
+/**
+ * The stopped and failed pods of which nothing is left on the host, by one look at each kind of
+ * what may be: recorded runs, processes, directories, control groups, links. Most pods of a host
+ * with many are such, and to undo what is absent takes more than a millisecond for each. Their
+ * rules are the sweep's, and the host forgets their neighbour entries here. Pods that may have
+ * links of CNI plugins, or NICs in a foreign machine, are not among them.
+ */
+async function withoutRemains(
+  rows: readonly PodRow[],
+  recovery: Recovery,
+): Promise<ReadonlySet<PodRow>> {
+  const { records, host, log } = recovery;
+  const withRun = records.withRun();
+  const over = rows.filter(
+    ({ id, state, plan }) =>
+      (state === "stopped" || state === "failed") &&
+      !withRun.has(id) &&
+      machineKindOf(plan.vm).isOwn &&
+      withCni(plan.interfaces).length === 0,
+  );
+  if (over.length === 0) return new Set();
+  try {
+    const machines = host.driver.withRemains(over.map(({ plan }) => plan.vm));
+    const links = await host.network.observe.withLinks(over.map(linksOf));
+    const gone = over.filter(({ id }) => !machines.has(id) && !links.has(id));
+    const ports = gone.flatMap(({ plan }) => everyPort(plan).ports);
+    const limit = limited(portsMs, recovery.over);
+    if (ports.length > 0) await host.network.remove({ kind: "neighbours", of: ports }, limit);
+    return new Set(gone);
+  } catch (err) {
+    log.warn({ err }, "Failed to look for what stopped pods have left; looking for each pod's");
+    return new Set();
+  }
+}
+
+/** A limit of what the guest sends has a link of its own, which outlives the tap. */
+const linksOf = ({ id, plan }: PodRow): LinksOwner => ({
+  kind: "pod",
+  key: id,
+  names: withNic(plan.interfaces).flatMap(({ position, nic }) => [nic.tap, podIfb(id, position)]),
+});
+
+/**
+ * Repairs the ports of adopted machines: those that a look at all at once finds to be otherwise
+ * than planned.
+ */
+async function repairPorts(adopted: readonly Adopted[], recovery: Recovery): Promise<void> {
+  if (adopted.length === 0) return;
+  const { host, log } = recovery;
+  let others = adopted;
+  try {
+    const fragments = adopted.map(({ ports }) => ports);
+    const found = await host.network.observe.deviating(fragments, limited(portsMs, recovery.over));
+    others = adopted.filter(({ ports }) => found.has(ports));
+  } catch (err) {
+    log.warn({ err }, "Failed to compare the ports of all pods at once; comparing each pod's");
+  }
+  await eachOf(others, (each) => ensurePorts(each, recovery));
 }
 
 /**
@@ -73,7 +162,8 @@ async function recoverOrRetry(row: PodRow, recovery: Recovery): Promise<void> {
   } catch (thrown) {
     recovery.log.error({ pod_id: row.id, err: thrown }, "Failed to recover the pod; retrying");
     const what = row.state === "running" || row.state === "paused" ? notYet : leftBehind;
-    const later: Recovery = { ...recovery, sweeping: false };
+    const { adopted: _together, ...rest } = recovery;
+    const later: Recovery = { ...rest, sweeping: false };
     keepTrying(row, what, thrown, recovery, (now) => recoverPod(now, later, reattachMs.again));
   }
 }

@@ -230,9 +230,9 @@ export class Starts {
     return this.#bringingUp.size > 0;
   }
 
-  /** Whether a pod is brought up now, and is not undone. */
-  isComingUp(id: PodId): boolean {
-    return this.#bringingUp.has(id);
+  /** The pods that are brought up now, and are not undone. */
+  comingUp(): PodId[] {
+    return [...this.#bringingUp.keys()];
   }
 
   /** Ends the start of a pod that is under way. */

@@ -16,6 +16,11 @@ export interface Supervision {
   readonly retries: WorkQueue;
   /** Aborted when the daemon lets go of its pods. */
   readonly over: AbortSignal;
+  /**
+   * Resolves when agents may be reached; absent, they may be at once. At a start they wait for the
+   * machines: an agent takes as long to answer as its machine to be adopted.
+   */
+  readonly agentsMayCome?: Promise<void>;
   /** Counts what a guest did too often to be reported; `what` comes from a small set. */
   dropped?(what: string): void;
   /** Counts bytes of a console that were overwritten by later ones. */

@@ -32,6 +32,14 @@ export interface TakeOver extends Supervision {
   readonly sweeping: boolean;
   /** The pod runs and is ours again. */
   attached(live: LivePod): void;
+  /** Takes the ports to repair with those of other pods; absent, they are repaired at once. */
+  readonly adopted?: (adopted: Adopted) => void;
+}
+
+/** A pod whose machine has been adopted, with the ports that it is to have. */
+export interface Adopted {
+  readonly live: LivePod;
+  readonly ports: PodFragment;
 }
 
 /**
@@ -60,12 +68,8 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   live.stood = row.state === "paused" || row.reason === clockBehind;
   let ports: PodFragment;
   try {
-    ports = await pluggedPorts(
-      live,
-      vm,
-      portsOf((row.before ?? row).plan, host.networks.list()),
-      signal,
-    );
+    const nics = await vm.nics(signal);
+    ports = pluggedPorts(live, nics, portsOf((row.before ?? row).plan, host.networks.list()));
     noteRunStateOrLater(live, await vm.runState(signal), recovery);
   } catch (thrown) {
     unsubscribe(live);
@@ -73,13 +77,32 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
     throw thrown;
   }
   recovery.attached(live);
-  records.keep(row.id);
+  records.keep(row);
   // The machine's traffic does not depend on its agent, which is reached meanwhile.
   supervise(live, recovery);
   const changing = ({ leaving }: InterfacePlan): boolean => leaving === true;
-  if (row.before !== undefined || row.plan.interfaces.some(changing))
+  const isChanging = row.before !== undefined || row.plan.interfaces.some(changing);
+  if (isChanging)
     guard(live, recovery, () => recovery.locks.run(row.id, () => finishChanges(live, recovery)));
+  // (What the change under way does to the ports is not to be undone by a later repair.)
+  if (recovery.adopted === undefined || isChanging || (ports.withdrawn ?? []).length > 0)
+    await ensurePorts({ live, ports }, recovery, signal);
+  else recovery.adopted({ live, ports });
+}
+
+/**
+ * Makes the ports of an adopted machine as planned. What cannot be repaired now is retried, and the
+ * pod is degraded until then. Does nothing for a machine that has ended meanwhile.
+ */
+export async function ensurePorts(
+  { live, ports }: Adopted,
+  recovery: TakeOver,
+  signal: AbortSignal = limited(reattachMs.first, recovery.over),
+): Promise<void> {
+  const { host, records } = recovery;
+  const { podId } = live.plan;
   const ensure = async (until: AbortSignal): Promise<void> => {
+    if (live.ended.signal.aborted) return;
     await host.network.apply(ports, until);
     // The podnetd before may have ended on the way.
     if ((ports.withdrawn ?? []).length > 0)
@@ -88,8 +111,10 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   try {
     await ensure(signal);
   } catch (thrown) {
-    recovery.log.error({ pod_id: row.id, err: thrown }, "Failed to repair the pod's ports");
-    keepTrying(records.get(row.id) ?? row, portsLacking, thrown, recovery, async () => {
+    const row = records.get(podId);
+    if (row === undefined) return;
+    recovery.log.error({ pod_id: podId, err: thrown }, "Failed to repair the pod's ports");
+    keepTrying(row, portsLacking, thrown, recovery, async () => {
       await ensure(limited(reattachMs.again, recovery.over));
     });
   }
@@ -136,14 +161,8 @@ export async function takeDown(row: PodRow, recovery: TakeOver): Promise<void> {
 }
 
 /** The ports whose NICs the machine still has. A NIC that the guest ejected took its tap along. */
-async function pluggedPorts(
-  live: LivePod,
-  vm: RunningVm,
-  fragment: PodFragment,
-  signal: AbortSignal,
-): Promise<PodFragment> {
+function pluggedPorts(live: LivePod, there: readonly string[], fragment: PodFragment): PodFragment {
   const { interfaces } = live.plan;
-  const there = await vm.nics(signal);
   const nics = withNic(interfaces);
   const plugged = nics.filter(({ nic }) => there.includes(nic.nicId));
   for (const each of nics)

@@ -54,15 +54,24 @@ export class KeptPlans {
   }
 
   /**
-   * Writes a pod's plan. A failure is logged only: the row is the truth, and this is a second copy.
+   * Writes a pod's plan, unless it is kept already. A failure is logged only: the row is the truth,
+   * and this is a second copy.
    */
   put({ plan, spec, networks }: Kept, left = false): void {
-    const kept = { version: 1, stateDir: this.#stateDir, left, networks, spec, plan };
+    const kept = JSON.stringify({
+      version: 1,
+      stateDir: this.#stateDir,
+      left,
+      networks,
+      spec,
+      plan,
+    });
+    if (this.#textOf(plan.podId) === kept) return;
     try {
       perform("file", "keep plan", () => {
         mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
         const path = this.#pathOf(plan.podId);
-        writeFileSync(`${path}.new`, JSON.stringify(kept), { mode: 0o600 });
+        writeFileSync(`${path}.new`, kept, { mode: 0o600 });
         renameSync(`${path}.new`, path);
       });
     } catch (err) {
@@ -81,7 +90,7 @@ export class KeptPlans {
   /** Undefined when there is none, or none that can be used. */
   get(podId: PodId): KeptPlan | undefined {
     try {
-      const stored = JSON.parse(readRegular(this.#pathOf(podId), limit).toString()) as Stored;
+      const stored = JSON.parse(this.#textOf(podId) ?? "") as Stored;
       const plan = readStoredPlan(decisionsOf(stored.plan, stored.spec));
       return plan.podId === podId ? { ...stored, plan } : undefined;
     } catch {
@@ -95,6 +104,14 @@ export class KeptPlans {
       const [, id, temporary] = /^([a-z2-7]{12})\.json(\.new)?$/.exec(name) ?? [];
       // Other files are not podnet's.
       if (id !== undefined && (temporary !== undefined || !known.has(id))) this.#remove(name);
+    }
+  }
+
+  #textOf(podId: PodId): string | undefined {
+    try {
+      return readRegular(this.#pathOf(podId), limit).toString();
+    } catch {
+      return undefined;
     }
   }
 

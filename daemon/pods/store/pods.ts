@@ -139,6 +139,23 @@ export const listAnyPods = (db: Database): (PodRow | DamagedPod)[] =>
 export const listPods = (db: Database): PodRow[] =>
   listAnyPods(db).filter((row): row is PodRow => !isDamaged(row));
 
+/** The pods with a machine, running or paused, that can be worked with. */
+export const listPodsWithMachine = (db: Database): PodRow[] =>
+  db
+    .all(`SELECT * FROM pods WHERE state IN ('running', 'paused') ORDER BY created_ms, id`)
+    .map(anyFromRow)
+    .filter((row): row is PodRow => !isDamaged(row));
+
+/** The pods with rules of their own that can be worked with. */
+export const listPodsWithRules = (db: Database): PodRow[] =>
+  db
+    .all(`SELECT * FROM pods WHERE ${hasRules} ORDER BY created_ms, id`)
+    .map(anyFromRow)
+    .filter((row): row is PodRow => !isDamaged(row));
+
+/** (Text that is not JSON has none, where SQLite would refuse the query.) */
+const hasRules = "CASE WHEN json_valid(spec) THEN json_type(spec, '$.policy') END IS NOT NULL";
+
 /** A pod's name, for messages about other objects. */
 export function podNameById(db: Database, id: PodId): PodName | undefined {
   const row = db.get("SELECT name FROM pods WHERE id = ?", id);
@@ -147,11 +164,7 @@ export function podNameById(db: Database, id: PodId): PodName | undefined {
 
 /** Whether a pod has rules of its own; one whose row is damaged has none. */
 export const podHasRules = (db: Database, id: PodId): boolean =>
-  db.get(
-    `SELECT 1 FROM pods WHERE id = ?
-     AND CASE WHEN json_valid(spec) THEN json_type(spec, '$.policy') END IS NOT NULL`,
-    id,
-  ) !== undefined;
+  db.get(`SELECT 1 FROM pods WHERE id = ? AND ${hasRules}`, id) !== undefined;
 
 export function podIdByName(db: Database, name: PodName): PodId | undefined {
   const row = db.get("SELECT id FROM pods WHERE name = ?", name);

@@ -16,6 +16,7 @@ import {
   insertPod,
   listAnyPods,
   listPods,
+  listPodsWithMachine,
   podIds,
   setPodContents,
   setPodGuest,
@@ -26,7 +27,7 @@ import {
 } from "./pods.ts";
 import { type PodContents, type PodRow, type PodState } from "./pod-row.ts";
 import { dropRequestsOf, finishRequestsOf, insertRequest } from "./request-rows.ts";
-import { deleteRun, getRun, putRun, type RunRow } from "./runs.ts";
+import { deleteRun, getRun, podsWithRun, putRun, type RunRow } from "./runs.ts";
 import type { Addresses } from "../../ipam/addresses.ts";
 import { type ErrorRecord, recordError } from "../../events/error-record.ts";
 import { exchangeClaims, insertClaims } from "./claims.ts";
@@ -108,6 +109,11 @@ export class PodRecords {
     return listPods(this.#db);
   }
 
+  /** Of these pods, those that have a machine, running or paused. */
+  listWithMachine(): PodRow[] {
+    return listPodsWithMachine(this.#db);
+  }
+
   listAny(): (PodRow | DamagedPod)[] {
     return listAnyPods(this.#db);
   }
@@ -122,6 +128,11 @@ export class PodRecords {
 
   run(id: PodId): RunRow | undefined {
     return getRun(this.#db, id);
+  }
+
+  /** The pods that have a recorded machine. */
+  withRun(): Set<string> {
+    return podsWithRun(this.#db);
   }
 
   /**
@@ -270,9 +281,8 @@ export class PodRecords {
   }
 
   /** Keeps the plan of a pod of which an earlier podnetd may have kept none. */
-  keep(id: PodId): void {
-    const row = this.get(id);
-    if (row !== undefined) this.#keep(row.before ?? row);
+  keep(row: PodRow): void {
+    this.#keep(row.before ?? row);
   }
 
   #keep({ plan, spec }: PodContents, left = false): void {

@@ -36,6 +36,10 @@ export function getRun(db: Database, podId: PodId): RunRow | undefined {
   return row === undefined ? undefined : fromRow(row);
 }
 
+/** The pods that have a recorded machine. */
+export const podsWithRun = (db: Database): Set<string> =>
+  new Set(db.all("SELECT pod_id FROM runs").map((row) => text(row, "pod_id")));
+
 export function deleteRun(db: Database, podId: PodId): void {
   db.run("DELETE FROM runs WHERE pod_id = ?", podId);
 }

@@ -173,8 +173,8 @@ export const portsFaults: readonly Fault[] = [
     kind: "undo",
     name: "a start leaves the rules of pods whose machines have ended",
     file: "daemon/main/node.ts",
-    find: "rows.filter(hasMachine).map(({ id }) => id)",
-    put: "rows.map(({ id }) => id)",
+    find: "records.listWithMachine().map(({ id }) => id)",
+    put: "records.list().map(({ id }) => id)",
     noticedBy: {
       file: started,
       title:

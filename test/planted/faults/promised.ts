@@ -233,8 +233,8 @@ export const promisedFaults: readonly Fault[] = [
     kind: "undo",
     name: "a start takes pods that run off their bridge",
     file: "daemon/pods/lifecycle/take-over.ts",
-    find: "  records.keep(row.id);\n",
-    put: '  records.keep(row.id);\n  await host.network.remove({ kind: "ports", pod: row.id }, signal);\n  await new Promise((resolve) => setTimeout(resolve, 500));\n',
+    find: "  records.keep(row);\n",
+    put: '  records.keep(row);\n  await host.network.remove({ kind: "ports", pod: row.id }, signal);\n  await new Promise((resolve) => setTimeout(resolve, 500));\n',
     noticedBy: {
       file: "test/vm/daemon-uninterrupted.test.ts",
       title:
@@ -246,8 +246,8 @@ export const promisedFaults: readonly Fault[] = [
     kind: "undo",
     name: "a start ends the connections to what pods have published",
     file: "daemon/pods/lifecycle/take-over.ts",
-    find: "  records.keep(row.id);\n",
-    put: '  records.keep(row.id);\n  await host.network.remove({ kind: "published", of: ports }, signal);\n  await host.network.remove({ kind: "connections", of: [ports] }, signal);\n  await new Promise((resolve) => setTimeout(resolve, 500));\n',
+    find: "  records.keep(row);\n",
+    put: '  records.keep(row);\n  await host.network.remove({ kind: "published", of: ports }, signal);\n  await host.network.remove({ kind: "connections", of: [ports] }, signal);\n  await new Promise((resolve) => setTimeout(resolve, 500));\n',
     noticedBy: {
       file: "test/vm/ports-flows.test.ts",
       title: "a connection from outside loses nothing while podnetd is stopped, killed and started",

@@ -1,6 +1,7 @@
 import type { Fault } from "../fault.ts";
 
 const pods = "test/unit/daemon/pods/pods.test.ts";
+const recover = "test/unit/daemon/pods/recover.test.ts";
 
 /**
  * What a podnetd that was killed has left: taken over or undone, and nothing of others' touched.
@@ -13,6 +14,29 @@ export const recoveryFaults: readonly Fault[] = [
     find: "const together = 16;",
     put: "const together = 1000;",
     noticedBy: { file: pods, title: "pods are taken over sixteen at a time at most" },
+  },
+  {
+    kind: "undo",
+    name: "a start looks for no remains of a stopped pod with a recorded run",
+    file: "daemon/pods/lifecycle/recover.ts",
+    find: "      !withRun.has(id) &&\n",
+    put: "",
+    noticedBy: {
+      file: recover,
+      title: "a stopped pod with a recorded run is looked for whatever a look at all says",
+    },
+  },
+  {
+    kind: "repair",
+    name: "a start leaves all ports as they are when it cannot look at them together",
+    file: "daemon/pods/lifecycle/recover.ts",
+    find: "  let others = adopted;",
+    put: "  let others: readonly Adopted[] = [];",
+    noticedBy: {
+      file: recover,
+      title:
+        "only ports that are not as planned are written at a start, all if no look is possible",
+    },
   },
   {
     kind: "repair",
