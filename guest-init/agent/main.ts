@@ -1,9 +1,12 @@
 import { portNames } from "../protocol/codes.ts";
 import { Agent } from "./agent.ts";
 import { expediteKernel, loadModules, mountAll } from "./boot.ts";
+import { readText } from "./files.ts";
 import { Loop } from "./loop.ts";
 import { type Options, parseOptions, usage } from "./options.ts";
+import { endMachine } from "./power.ts";
 import { reason } from "./reply.ts";
+import { enterRootOf, rootDisk } from "./root-disk.ts";
 import { sys } from "./sys.ts";
 import { version } from "./version.ts";
 
@@ -26,9 +29,17 @@ function start(options: Options): void {
     if (!loaded) loadModules("network");
     loaded = true;
   };
+  const root = rootDisk(readText("/proc/cmdline") ?? "");
+  if (root !== undefined) {
+    // The modules are files of the initramfs, which is out of reach afterwards.
+    loadModules("console");
+    loadModules("root");
+    loadRest();
+    if (!enterRootOf(root)) return endMachine(loop, "power-off");
+  }
   const agent = new Agent(loop, options, () => loop.after(0, loadRest));
   agent.open();
-  loadModules("console");
+  if (root === undefined) loadModules("console");
   loop.after(portWaitMs, loadRest);
 }
 

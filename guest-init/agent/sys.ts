@@ -31,6 +31,7 @@ interface Native {
   mode(path: string): number;
   readdir(path: string, out: Uint8Array): number;
   mount(source: string, target: string, type: string, flags: number, data: string): number;
+  enterRoot(path: string): number;
   finitModule(fd: number, parameters: string): number;
   setHostname(name: string): number;
   reboot(how: number): number;
@@ -221,6 +222,8 @@ export const sys = {
 
   mount: (source: string, target: string, type: string, flags: number, data: string): number =>
     checked(target, podnetSys.mount(source, target, type, flags, data)),
+  /** Moves the mount at `path` to `/`, and makes it the root of the agent and all it starts. */
+  enterRoot: (path: string): number => checked(path, podnetSys.enterRoot(path)),
   finitModule: (fd: number): number => checked("finit_module", podnetSys.finitModule(fd, "")),
   setHostname: (name: string): number => checked("sethostname", podnetSys.setHostname(name)),
   reboot: (how: number): number => podnetSys.reboot(how | 0),

@@ -55,11 +55,12 @@ const targets: Readonly<Record<Architecture, Target>> = {
 };
 
 /**
- * Needed for READY, and needed by pods: NICs, disks, random numbers. Their dependencies are found
- * by themselves.
+ * Needed for READY, for a root on a disk, and by pods: NICs, disks, random numbers. Their
+ * dependencies are found by themselves.
  */
 const wantedModules = {
   console: ["virtio_pci", "virtio_console"],
+  root: ["virtio_blk", "squashfs", "overlay"],
   network: ["virtio_net", "virtio_blk", "virtio_rng"],
 } as const;
 
@@ -169,7 +170,11 @@ function findModules(directory: string): ModuleLists {
     readFileSync(path.join(directory, "modules.builtin"), "utf8").split("\n").map(moduleName),
   );
   const console = loadOrder(wantedModules.console, all, builtin);
-  return { console, network: loadOrder(wantedModules.network, all, builtin, console) };
+  return {
+    console,
+    root: loadOrder(wantedModules.root, all, builtin, console),
+    network: loadOrder(wantedModules.network, all, builtin, console),
+  };
 }
 
 async function writeInitramfs(
@@ -199,7 +204,7 @@ interface Manifest {
   readonly key: string;
   readonly packages: readonly Record<string, string>[];
   readonly agent: { readonly sha256: string; readonly bytes: number };
-  readonly modules: { readonly console: readonly string[]; readonly network: readonly string[] };
+  readonly modules: Readonly<Record<keyof ModuleLists, readonly string[]>>;
   readonly outputs: Readonly<Record<string, { readonly sha256: string; readonly bytes: number }>>;
 }
 
@@ -222,6 +227,7 @@ function writeManifest(
     agent: fileRecord(agent),
     modules: {
       console: modules.console.map(({ name }) => name),
+      root: modules.root.map(({ name }) => name),
       network: modules.network.map(({ name }) => name),
     },
     outputs: Object.fromEntries(outputs.map((name) => [name, fileRecord(path.join(image, name))])),

@@ -17,9 +17,13 @@ const accounts = [
   text("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
 ];
 
-/** Modules loaded before READY, and those loaded after it. */
+/**
+ * Modules loaded before READY, those that a root on a disk needs, and those loaded after READY. A
+ * module may be in both of the latter.
+ */
 export interface ModuleLists {
   readonly console: readonly KernelModule[];
+  readonly root: readonly KernelModule[];
   readonly network: readonly KernelModule[];
 }
 
@@ -33,6 +37,10 @@ export interface RootParts {
   readonly moduleRoot: string;
   readonly modules: ModuleLists;
 }
+
+const distinct = (modules: readonly KernelModule[]): KernelModule[] => [
+  ...new Map(modules.map((module) => [module.name, module])).values(),
+];
 
 /**
  * Everything in the guest's root: the agent as /init, busybox, the modules and the order to load
@@ -59,7 +67,7 @@ export function rootEntries({ agent, busybox, applets, moduleRoot, modules }: Ro
     directory("root", 0o700),
     directory("tmp", 0o1777),
     ...accounts,
-    ...[...modules.console, ...modules.network].map(
+    ...distinct([...modules.console, ...modules.root, ...modules.network]).map(
       ({ name, file }): Entry => ({
         kind: "file",
         path: `lib/modules/${name}.ko`,
@@ -68,6 +76,7 @@ export function rootEntries({ agent, busybox, applets, moduleRoot, modules }: Ro
       }),
     ),
     text("lib/modules/console.list", list(modules.console)),
+    text("lib/modules/root.list", list(modules.root)),
     text("lib/modules/network.list", list(modules.network)),
   ];
 }

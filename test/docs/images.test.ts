@@ -48,4 +48,6 @@ test("a Debian becomes a pod by what docs/how-to/images.md says, word for word",
   t.regex(stdout, /^own .* running /m);
   t.regex(stdout, /^active$/m);
   t.regex(stdout, /^Deleted own$/m);
+  t.regex(stdout, /^12\.[0-9]+$/m);
+  t.regex(stdout, /^Deleted app$/m);
 });

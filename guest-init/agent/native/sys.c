@@ -142,6 +142,11 @@ CALL(readdir) {
 /* --- the machine ------------------------------------------------------------------------------ */
 
 CALL(mount) { return or_errno(mount(TEXT(0), TEXT(1), TEXT(2), (unsigned long)INT(3), TEXT(4))); }
+/* A mounted file system becomes the root of the agent, and of all it starts. */
+CALL(enterRoot) {
+  if (chdir(TEXT(0)) < 0 || mount(".", "/", "", MS_MOVE, "") < 0 || chroot(".") < 0) return -errno;
+  return or_errno(chdir("/"));
+}
 CALL(finitModule) { return or_errno(syscall(SYS_finit_module, INT(0), TEXT(1), 0)); }
 CALL(setHostname) { return or_errno(sethostname(TEXT(0), strlen(TEXT(0)))); }
 CALL(reboot) { return or_errno(reboot(INT(0))); }
@@ -253,6 +258,7 @@ const struct native sys_functions[] = {
     {"mode", sys_mode},
     {"readdir", sys_readdir},
     {"mount", sys_mount},
+    {"enterRoot", sys_enterRoot},
     {"finitModule", sys_finitModule},
     {"setHostname", sys_setHostname},
     {"reboot", sys_reboot},

@@ -8,6 +8,7 @@ import {
 import { guestRoutes } from "../../../../guest-init/agent/network/observe.ts";
 import { parseOptions } from "../../../../guest-init/agent/options.ts";
 import { environment } from "../../../../guest-init/agent/processes.ts";
+import { rootDisk } from "../../../../guest-init/agent/root-disk.ts";
 import { failurePayload } from "../../../../guest-init/agent/reply.ts";
 import { parseResolver, renderResolver } from "../../../../guest-init/protocol/resolver.ts";
 import { SysError } from "../../../../guest-init/agent/sys.ts";
@@ -35,6 +36,19 @@ test("PID 1 ignores the kernel's words; a plain process does not", (t) => {
     channel: names.control,
     tty: names.tty,
   });
+});
+
+test("the kernel's command line names the root disk, or none", (t) => {
+  t.is(rootDisk("console=ttyS0 podnet.root=vda quiet\n"), "vda");
+  t.is(rootDisk("podnet.root=vdb"), "vdb");
+  for (const line of [
+    "",
+    "root=/dev/vda",
+    "not-podnet.root=vda",
+    "podnet.root=",
+    "podnet.root=../x",
+  ])
+    t.is(rootDisk(line), undefined, line);
 });
 
 const accounts = {
