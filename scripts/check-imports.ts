@@ -39,6 +39,7 @@ const rules: readonly Rule[] = [
     packages: ["node:"],
   },
   { module: "guest-init/image/", mayImport: ["core/", "linux/"], packages: ["node:"] },
+  { module: "images/", mayImport: ["core/", "linux/"], packages: ["node:"] },
   {
     module: "api/",
     mayImport: ["core/"],
@@ -59,7 +60,7 @@ const rules: readonly Rule[] = [
   },
   {
     module: "cli/",
-    mayImport: ["core/", "api/"],
+    mayImport: ["core/", "api/", "images/"],
     packages: ["node:", "@bufbuild/protobuf", "@connectrpc/", "commander", "tar", "yaml"],
   },
   // The sources of `podnet verify` share no code with podnet, so that their checks are independent.
@@ -262,7 +263,7 @@ function crowdedFolders(files: readonly string[]): string[] {
 }
 
 const files = globSync(
-  "{core,ipallocator,policy,relay,linux,network,hypervisor,guest-init,api,etcd,overlay,cni,cli,daemon}/**/*.ts",
+  "{core,ipallocator,policy,relay,linux,network,hypervisor,guest-init,images,api,etcd,overlay,cni,cli,daemon}/**/*.ts",
   { cwd: top },
 ).filter((file) => !/^(?:api|etcd)\/gen\//.test(file));
 const wrong = files.flatMap(violations);

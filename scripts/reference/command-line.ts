@@ -35,6 +35,7 @@ const pages: readonly {
     title: "Interfaces and published ports",
     commands: ["interface", "limit", "publish", "unpublish", "ports"],
   },
+  { file: "images", title: "Images", commands: ["image"] },
   { file: "networks", title: "Networks", commands: ["network"] },
   { file: "overlays", title: "Overlays and their hosts", commands: ["overlay", "nodes"] },
   { file: "policies", title: "Policies and the guard", commands: ["policy", "guard", "trace"] },

@@ -1,10 +1,19 @@
 import { execFile } from "node:child_process";
-import { existsSync, globSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import { promisify } from "node:util";
 import test from "ava";
 import { openLab } from "../lab/lab.ts";
 import { startPodnetd } from "../lab/podnetd.ts";
+import { tarOf, writeDockerArchive } from "../unit/images/image-archive.ts";
 import { snippets } from "./snippets.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
@@ -25,6 +34,13 @@ test("a Debian becomes a pod by what docs/how-to/images.md says, word for word",
   writeFileSync(path.join(root, "etc/fstab"), "");
   t.false(existsSync(path.join(root, "usr/sbin/podnet-guest")), "it has no agent yet");
 
+  // The container image of the page: a small layer above this Debian.
+  const page = path.join(directory, "page");
+  mkdirSync(path.join(page, "srv"), { recursive: true });
+  writeFileSync(path.join(page, "srv/page"), "of the image\n");
+  const layers = [readFileSync(path.join(top, archive)), tarOf(page)];
+  writeDockerArchive(path.join(directory, "app.tar"), { layers });
+
   const timeouts = "[timeouts]\ncreate_s = 280\nready_s = 240\nstop_s = 60\n";
   await using lab = await openLab("images-");
   await using podnetd = await startPodnetd({ machine: lab.host, directory, config: timeouts });
@@ -41,6 +57,7 @@ test("a Debian becomes a pod by what docs/how-to/images.md says, word for word",
         PATH: `${top}/bin:${process.env["PATH"]}`,
         PODNET_SOCKET: podnetd.socket,
         root,
+        archive: path.join(directory, "app.tar"),
       },
     },
   );
@@ -50,4 +67,7 @@ test("a Debian becomes a pod by what docs/how-to/images.md says, word for word",
   t.regex(stdout, /^Deleted own$/m);
   t.regex(stdout, /^12\.[0-9]+$/m);
   t.regex(stdout, /^Deleted app$/m);
+  t.regex(stdout, /^Layers: +2$/m);
+  t.regex(stdout, /^of the image$/m);
+  t.regex(stdout, /^Deleted web$/m);
 });

@@ -14,6 +14,7 @@ fuzz("text", async () => {
     { podRecords },
     { cniRuntime },
     { tar },
+    { imageArchives },
   ] = await Promise.all([
     import("./targets/addresses.ts"),
     import("./targets/text.ts"),
@@ -27,6 +28,7 @@ fuzz("text", async () => {
     import("./targets/pod-records.ts"),
     import("./targets/cni-runtime.ts"),
     import("./targets/tar.ts"),
+    import("./targets/image-archives.ts"),
   ]);
   return [
     ...addressTexts,
@@ -42,5 +44,6 @@ fuzz("text", async () => {
     podRecords,
     ...cniRuntime,
     tar,
+    imageArchives,
   ];
 });

@@ -6,7 +6,7 @@ import type { Target } from "../fuzz/engine/target.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
 const moduleFolders =
-  "{core,ipallocator,policy,relay,linux,network,hypervisor,guest-init,api,etcd,overlay,cni,cli,daemon}/**/*.ts";
+  "{core,ipallocator,policy,relay,linux,network,hypervisor,guest-init,images,api,etcd,overlay,cni,cli,daemon}/**/*.ts";
 const reader = /^export (?:async )?(?:function\*? |const )((?:parse|decode|read)[A-Z]\w*)/gm;
 
 /** Readers that no fuzz target feeds by name, each with why. */
@@ -25,6 +25,9 @@ const elsewhere: Readonly<Record<string, string>> = {
   "guest-init/agent/guest-files.ts: readGuestFile": "`parseReadFile` reads the request",
   "guest-init/image/debian.ts: readJson": "a file that the image's build wrote itself",
   "hypervisor/jail/report.ts: readReport": "`parseReport` reads what it collects",
+  "images/archive/image.ts: readImage": "test/fuzz/image-layers.test.ts feeds it, for it waits",
+  "images/tar/read-tar.ts: readTar": "test/fuzz/image-layers.test.ts feeds it, for it waits",
+  "images/tar/sparse.ts: readSparse": "test/fuzz/image-layers.test.ts feeds it, for it waits",
   "ipallocator/space.ts: parseIpv4":
     "test/unit/ipallocator/parts.test.ts compares it with `parseIp`",
   "linux/files/regular-file.ts: readRegular": "reads a file whole; looks at none of it",

@@ -42,6 +42,7 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "daemon/dns/ask-upstream.ts: error": [2, "resolves"],
   "daemon/dns/listen.ts: close": [1, "gives a place back"],
   "daemon/dns/listen.ts: listening": [1, "resolves"],
+  "linux/processes/fed-command.ts: data": [1, "keeps the text"],
   "daemon/store/lock.ts: createServer": [1, "ends whoever comes"],
   "daemon/published/tcp-port.ts: error": [2, "counts"],
   "daemon/published/udp-port.ts: error": [2, "counts and ends"],

@@ -4,6 +4,8 @@ import { cpSync, globSync, mkdirSync, readFileSync, symlinkSync, writeFileSync }
 import { join, resolve } from "node:path";
 import test, { type ExecutionContext } from "ava";
 import type { PodnetError } from "../../core/errors.ts";
+import { convertImage } from "../../images/convert-image.ts";
+import { tarOf, writeDockerArchive } from "../unit/images/image-archive.ts";
 import { execIn, joinRig, type Rig } from "./daemon-rig.ts";
 
 const top = resolve(import.meta.dirname, "../..");
@@ -58,6 +60,27 @@ test.serial("a squashfs is the root of a pod, whose writes are its own", async (
   t.is(createHash("sha256").update(readFileSync(image)).digest("hex"), digest);
   for (const idOrName of ["one", "two"]) await rig.client.pods.delete({ idOrName });
   t.deepEqual(await rig.changes(before), []);
+});
+
+test.serial("a container image in layers, converted, is the root of a pod", async (t) => {
+  const upper = join(rig.directory, "upper");
+  mkdirSync(join(upper, "srv"), { recursive: true });
+  writeFileSync(join(upper, "srv/.wh.page"), "");
+  writeFileSync(join(upper, "srv/notes"), "of the upper layer\n");
+  const from = join(rig.directory, "app.tar");
+  writeDockerArchive(from, { layers: [tarOf(join(rig.directory, "app")), tarOf(upper)] });
+  const to = join(rig.directory, "layers.squashfs");
+  await convertImage({
+    from,
+    to,
+    name: undefined,
+    architecture: "amd64",
+    force: false,
+    limits: { entries: 1000, bytes: 2 ** 30 },
+  });
+  await create("layers", to);
+  t.is(await shell(t, "layers", "ls /srv; cat /srv/notes"), "notes\nof the upper layer");
+  await rig.client.pods.delete({ idOrName: "layers" });
 });
 
 test.serial("a disk that is no squashfs ends the boot, and the error says why", async (t) => {
