@@ -206,7 +206,7 @@ export const stages: readonly Stage[] = [
     budgetMinutes: 5,
     weight: 1.25,
     seconds: 10,
-    long: { matrix: 160, overlay: 40, "on-containers": 40 },
+    long: { matrix: 160, overlay: 40, "on-containers": 40, pool: 45 },
     timeoutSeconds: 300,
     drawsByDay: true,
     closes: true,

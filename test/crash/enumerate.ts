@@ -57,7 +57,11 @@ export async function enumerateChanges(
 }
 
 /** A record as one that began at the first `from`, without what came before `prepared`. */
-function countedAnew(record: readonly string[], from: string, prepared: number): readonly string[] {
+export function countedAnew(
+  record: readonly string[],
+  from: string,
+  prepared: number,
+): readonly string[] {
   const passed = new Map<string, number>();
   const first = record.findIndex((line) => line.startsWith(`${from}#`));
   if (first < 0) throw new Error(`${from} was not passed`);

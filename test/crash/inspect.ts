@@ -24,7 +24,7 @@ export interface Expected {
  * one that failed is deleted too.
  */
 export async function inspect(
-  { worker, baselines }: Visit,
+  { worker, baselines }: Pick<Visit, "worker" | "baselines">,
   when: string,
   { next = [], mayHaveFailed = false, stays = false }: Expected,
 ): Promise<string[]> {

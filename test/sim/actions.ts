@@ -39,6 +39,7 @@ export class Actions {
       container: 12,
       policy: this.#policyWeight,
       machine: 4,
+      pool: this.#hasPool ? 5 : 0,
       administrator: 2,
       kill: 1,
       restart: 1,
@@ -63,6 +64,8 @@ export class Actions {
         return this.#policies.any();
       case "machine":
         return this.#machine();
+      case "pool":
+        return this.#pool();
       case "administrator":
         return this.#administrator();
       case "kill":
@@ -87,6 +90,30 @@ export class Actions {
     }
   }
 
+  get #hasPool(): boolean {
+    return this.#sim.world.config.factory === "pool";
+  }
+
+  /** What administrators do with machines that wait. */
+  #pool(): void {
+    const sim = this.#sim;
+    const { random, machines } = sim.world;
+    switch (random.weighted({ fill: 3, drain: 3, image: 2 })) {
+      case "fill": {
+        const timeout = new AbortController();
+        if (random.chance(0.3)) sim.time.after(random.next() * 3000, () => timeout.abort());
+        return sim.call("pool fill", (node) => node.pods.pool.fill(timeout.signal));
+      }
+      case "drain":
+        return sim.call("pool drain", async (node) => {
+          await node.pods.pool.drain();
+        });
+      case "image":
+        sim.note("the image is replaced");
+        machines.images++;
+    }
+  }
+
   #spec(): PodSpec {
     const { random } = this.#sim.world;
     const interfaces = Array.from({ length: 1 + random.below(3) }, () => ({
@@ -96,7 +123,8 @@ export class Actions {
     return {
       ...(random.chance(0.6) ? { name: random.pick(names) } : {}),
       labels: random.chance(0.5) ? { role: random.pick(["web", "db"]) } : {},
-      resources: { vcpu: 1, memoryMib: 128 },
+      // A size of which none waits, too.
+      resources: { vcpu: 1, memoryMib: this.#hasPool && random.chance(0.1) ? 256 : 128 },
       boot: { cmdline: "", disks: [] },
       interfaces,
       routes: [],
@@ -274,7 +302,7 @@ const fates: Readonly<
   end: (machine, { world }) => world.machines.end(machine, "SIGSEGV"),
   restart: (machine, { world }) => {
     machine.report({ kind: "guest-reset" });
-    world.machines.agentStarts(machine);
+    world.machines.reset(machine);
   },
   channel: (machine, { world }) => world.machines.loseChannel(machine),
   deaf: (machine, { time, world }) => {

@@ -68,6 +68,11 @@ export function startLife(options: LifeOptions): Life {
   });
   watchEffects({
     at: ({ boundary, what }, side) => {
+      // (A file has no door of its own.)
+      if (boundary === "file" && what.endsWith(" parked")) {
+        if (side === "before") process.now(`file ${what}`, () => {});
+        else process.mayDie();
+      }
       if (boundary !== "commit" || state.db === undefined || !process.alive) return;
       if (side === "before") process.now(`commit ${what}`, () => {});
       else {

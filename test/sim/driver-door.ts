@@ -20,17 +20,26 @@ export function driverDoor(machines: Machines, process: Process): Driver {
     }),
     describe: (plan) => ["sim", plan.runDir],
     describePlug: ({ nicId }) => [nicId],
-    start: async (plan, signal) => {
+    start: async (plan, signal, tapFd) => {
+      const { nic } = plan;
+      const cloned = plan.factory !== undefined && nic !== undefined && tapFd !== undefined;
       try {
-        const machine = await process.later("qmp spawn", () => machines.spawn(plan), signal);
+        const machine = await process.later(
+          "qmp spawn",
+          () => (cloned ? machines.spawnClone({ ...plan, nic }, tapFd) : machines.spawn(plan)),
+          signal,
+        );
         await process.later("qmp greeting", () => checkAlive(machine), signal);
-        return vmDoor(machine, machines, process);
+        const vm = vmDoor(machine, machines, process);
+        if (!machine.isClone || nic === undefined) return vm;
+        return { ...vm, asleep: true, firstNic: nic.nicId };
       } catch (thrown) {
         // Its contract: a start that failed has left nothing.
         machines.reap(plan.runDir);
         throw thrown;
       }
     },
+    cloneKey: ({ vcpu, memoryMib }) => `${vcpu}x${memoryMib} of image ${machines.images}`,
     reattach: async (record, plan, signal) => {
       const machine = await process.later(
         "qmp reattach",
@@ -80,6 +89,8 @@ function vmDoor(machine: Machine, machines: Machines, process: Process): Running
     record: machine.record,
     socketPath: (which) => join(machine.plan.runDir, vmSockets[which]),
     plug: async (nic, fd, signal) => {
+      if (machine.isClone && nic.nicId === machine.plan.nic?.nicId && machine.nics.has(nic.nicId))
+        return;
       try {
         await ask(`plug ${nic.nicId}`, () => machines.plug(machine, nic, fd), signal);
       } catch (thrown) {
@@ -102,7 +113,7 @@ function vmDoor(machine: Machine, machines: Machines, process: Process): Running
         signal,
       ),
     usage: () => ask("usage", () => ({ cpuMs: 0, memoryBytes: 0 })),
-    stop: () => process.later("qmp quit", () => machines.end(machine, "quit")),
+    stop: () => process.later("qmp quit", () => machines.stop(machine)),
     // oxlint-disable-next-line require-yield -- a console that says nothing
     console: async function* () {},
     consoleTail: () => new Uint8Array(),

@@ -25,6 +25,7 @@ export function guestDoor(options: OpenGuestOptions, parts: GuestParts): Guest {
   const readyListeners = new Set<(identity: GuestIdentity) => void>();
   const closeListeners = new Set<(reason: Error) => void>();
   let lost: Error | undefined;
+  let { wake } = options;
   const ready = (identity: GuestIdentity): void =>
     process.hears(() => {
       for (const report of readyListeners) report(identity);
@@ -55,7 +56,11 @@ export function guestDoor(options: OpenGuestOptions, parts: GuestParts): Guest {
     });
 
   return {
-    ready: (signal) => ask("ready", ({ identity }) => identity, signal),
+    ready: async (signal) => {
+      if (wake !== undefined) await wake.resume();
+      wake = undefined;
+      return await ask("ready", ({ identity }) => identity, signal);
+    },
     configure: async (config, signal) => {
       const until = parts.time.monotonicMs + config.waitMs;
       return ask(
@@ -102,7 +107,9 @@ export function guestDoor(options: OpenGuestOptions, parts: GuestParts): Guest {
 }
 
 const hasNics = (machine: Machine, { interfaces }: GuestConfig): boolean =>
-  interfaces.every(({ mac }) => [...machine.nics.values()].some(({ nic }) => nic.mac === mac));
+  interfaces.every(({ mac, pluggedAs }) =>
+    [...machine.nics.values()].some(({ nic }) => nic.mac === mac || nic.mac === pluggedAs),
+  );
 
 const observed = (config: GuestConfig): ObservedGuest => ({
   requestId: config.requestId,

@@ -1,5 +1,7 @@
 import { readdirSync } from "node:fs";
 import { ipOf, type IpPrefix } from "../../core/address.ts";
+import { parkedPrefix } from "../../daemon/pods/pool/markers.ts";
+import { templateNicMac } from "../../hypervisor/driver.ts";
 import type { Node } from "../../daemon/main/node.ts";
 import type { Database } from "../../daemon/store/database.ts";
 import { listLeases } from "../../daemon/ipam/store.ts";
@@ -108,8 +110,10 @@ export function leftovers(world: World, node: Node): Leftover[] {
       .filter(({ state }) => state === "running" || state === "paused")
       .map(({ id }) => id),
   );
+  // (Whether these are as they should be is asked of the pool: `poolViolations`.)
+  const waiting = new Set(node.pods.pool.isUsed ? world.markers() : []);
   const add = (pod: string | undefined, what: string, link?: string): void => {
-    if (pod === undefined || !running.has(pod))
+    if (pod === undefined || !(running.has(pod) || waiting.has(pod)))
       found.push({ pod, what, ...(link === undefined ? {} : { link }) });
   };
   for (const link of world.kernel.links.all.values()) {
@@ -129,12 +133,49 @@ export function leftovers(world: World, node: Node): Leftover[] {
     for (const [ip, mac] of neighbours)
       add(world.machines.holders.get(mac), `neighbour ${ip} of ${name} is left`);
   for (const { plan } of world.machines.all) add(plan.podId, `a machine of ${plan.podId} is left`);
-  for (const name of readdirSync(world.config.podsDir)) add(name, `run directory ${name} is left`);
+  for (const name of readdirSync(world.config.podsDir))
+    add(name.replace(parkedPrefix, ""), `run directory ${name} is left`);
   return found;
 }
 
 const isOursOrPendingDelete = (group: number): boolean =>
   isOurGroup(group) || group === mark.pendingDeleteGroup;
+
+/**
+ * What holds when nothing is under way: the machines that have markers are the ones that wait, and
+ * lead nowhere; no guest was ever more than one pod's, and no two have one MAC.
+ */
+export function poolViolations(world: World, node: Node): string[] {
+  const { machines, kernel } = world;
+  const found = [...machines.confused];
+  const marked = world.markers();
+  const ready = node.pods.pool.counts().reduce((sum, each) => sum + each.ready, 0);
+  if (marked.length !== ready)
+    found.push(`${ready} machines wait, and ${marked.length} markers say so`);
+  for (const id of marked) {
+    const machine = [...machines.all].find(({ plan }) => plan.podId === id);
+    if (node.records.get(id as never) !== undefined) found.push(`pod ${id} has a marker`);
+    if (machine?.paused !== true) found.push(`the machine ${id} does not wait`);
+    for (const { nic } of machine?.nics.values() ?? []) {
+      if (nic.mac !== templateNicMac) found.push(`the machine ${id} waits with ${nic.mac}`);
+      if (kernel.links.find(nic.tap)?.master !== 0) found.push(`the machine ${id} has a port`);
+    }
+  }
+  const macs = new Map<string, string>();
+  // (One that is paused sends nothing. After a reset its guest is configured when it goes on.)
+  for (const { plan, nics, paused } of machines.all)
+    for (const { nic } of paused ? [] : nics.values()) {
+      const other = nic.mac === templateNicMac ? "a template" : macs.get(nic.mac);
+      if (other !== undefined) found.push(`${plan.podId} and ${other} share ${nic.mac}`);
+      macs.set(nic.mac, plan.podId);
+    }
+  return found;
+}
+
+/** Whether no machine of a pool is still to be made or ended. */
+export const isPoolAtRest = ({ pods: { pool } }: Node): boolean =>
+  !pool.isUsed ||
+  pool.counts().every(({ ready, size }) => (pool.isDrained ? ready === 0 : ready === size));
 
 /**
  * What holds when nothing is under way: every pod is in a state that lasts, and what runs is whole.

@@ -3,8 +3,14 @@ import { join } from "node:path";
 import { ipOf, type Mac } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
-import type { NicPlan, VmEvent, VmPlan, VmRecord } from "../../hypervisor/driver.ts";
-import type { GuestConfig } from "../../guest-init/protocol/configure.ts";
+import {
+  type NicPlan,
+  templateNicMac,
+  type VmEvent,
+  type VmPlan,
+  type VmRecord,
+} from "../../hypervisor/driver.ts";
+import { agentFeatures, type GuestConfig } from "../../guest-init/protocol/configure.ts";
 import type { FakeLink } from "./kernel/links.ts";
 import type { FakeKernel } from "./kernel/kernel.ts";
 import type { Random } from "./random.ts";
@@ -32,6 +38,8 @@ export class Machine {
   deaf = false;
   poweringOff = false;
   paused = false;
+  /** It is a clone of a template, which has had its first NIC from its start. */
+  isClone = false;
 
   constructor(plan: VmPlan, record: VmRecord, character: Character) {
     this.plan = plan;
@@ -49,6 +57,10 @@ export class Machines {
   readonly all = new Set<Machine>();
   /** Whose each MAC is that a guest ever had. */
   readonly holders = new Map<Mac, string>();
+  /** Guests that were configured for more pods than their own. */
+  readonly confused: string[] = [];
+  /** How often the image was replaced: its clones have another key since. */
+  images = 1;
   readonly #kernel: () => FakeKernel;
   readonly #time: VirtualTime;
   readonly #random: Random;
@@ -76,6 +88,25 @@ export class Machines {
 
   /** A run directory, a process, and a guest that begins to boot. */
   spawn(plan: VmPlan): Machine {
+    const bad = this.#random.chance(this.#trouble());
+    const character = bad ? this.#random.pick(["silent", "panics", "slow"] as const) : "good";
+    const machine = this.#make(plan, character);
+    this.#boot(machine);
+    return machine;
+  }
+
+  /** As a pool's driver does it: a clone, but for one in so many that has to boot. */
+  spawnClone(plan: VmPlan & { readonly nic: NicPlan }, tapFd: number): Machine {
+    if (this.#random.chance(this.#trouble())) return this.spawn(plan);
+    const machine = this.#make(plan, "good");
+    machine.isClone = true;
+    machine.paused = true;
+    this.plug(machine, { ...plan.nic, mac: templateNicMac }, tapFd);
+    this.agentStarts(machine);
+    return machine;
+  }
+
+  #make(plan: VmPlan, character: Character): Machine {
     if (existsSync(plan.runDir))
       throw new PodnetError("SYSCALL_FAILED", `Run directory ${plan.runDir} exists`);
     mkdirSync(plan.runDir, { recursive: true });
@@ -88,11 +119,8 @@ export class Machines {
       uid: 0,
       runDir: plan.runDir,
     };
-    const bad = this.#random.chance(this.#trouble());
-    const character = bad ? this.#random.pick(["silent", "panics", "slow"] as const) : "good";
     const machine = new Machine(plan, record, character);
     this.all.add(machine);
-    this.#boot(machine);
     return machine;
   }
 
@@ -112,8 +140,18 @@ export class Machines {
   /** The agent says READY: for the first time, or having forgotten everything. */
   agentStarts(machine: Machine): void {
     const epoch = `epoch-${++this.#epochs}`;
-    machine.identity = { api: 4244, extension: 1, agent: "sim", epoch };
+    const features = machine.isClone ? [agentFeatures.awake, agentFeatures.parking] : [];
+    machine.identity = { api: 4244, extension: 1, agent: "sim", epoch, features };
     for (const report of machine.readyListeners) report(machine.identity);
+  }
+
+  /** A NIC that was there from the start has the address again that QEMU knows of. */
+  reset(machine: Machine): void {
+    const { nic } = machine.plan;
+    const found = nic === undefined ? undefined : machine.nics.get(nic.nicId);
+    if (machine.isClone && nic !== undefined && found !== undefined)
+      machine.nics.set(nic.nicId, { ...found, nic: { ...found.nic, mac: nic.mac } });
+    this.agentStarts(machine);
   }
 
   /** The channel breaks; the agent can be reached again. */
@@ -149,14 +187,26 @@ export class Machines {
   }
 
   /** The host has heard of a guest's addresses, once it has them. */
-  configured(machine: Machine, { interfaces }: GuestConfig): void {
-    for (const { mac, addresses } of interfaces) {
+  configured(machine: Machine, { requestId, interfaces }: GuestConfig): void {
+    const { podId } = machine.plan;
+    if (requestId !== podId && requestId !== "park")
+      this.confused.push(`the machine of ${podId} is configured for ${requestId}`);
+    for (const { mac, pluggedAs, parked, addresses } of interfaces) {
+      this.#rename(machine, pluggedAs, mac);
+      if (parked === true || mac === templateNicMac) continue;
       const port = this.#portOf(machine, mac);
       const { links } = this.#kernel();
       const bridge = port === undefined ? undefined : links.find(port.master);
       for (const prefix of addresses) bridge?.neighbours.set(ipOf(prefix), mac);
       this.holders.set(mac, machine.plan.podId);
     }
+  }
+
+  /** The guest gives a NIC of its template the pod's address. */
+  #rename(machine: Machine, from: Mac | undefined, mac: Mac): void {
+    if ([...machine.nics.values()].some(({ nic }) => nic.mac === mac)) return;
+    for (const [nicId, { nic, fd }] of machine.nics)
+      if (nic.mac === from) machine.nics.set(nicId, { nic: { ...nic, mac }, fd });
   }
 
   #portOf(machine: Machine, mac: Mac): FakeLink | undefined {
@@ -172,6 +222,13 @@ export class Machines {
     for (const nicId of machine.nics.keys()) this.unplug(machine, nicId);
     this.loseChannel(machine);
     machine.report({ kind: "exited", detail });
+  }
+
+  /** Ends a machine, and removes its directory. */
+  stop(machine: Machine): void {
+    this.end(machine, "quit");
+    if (this.of(machine.plan.runDir) === undefined)
+      rmSync(machine.plan.runDir, { recursive: true, force: true });
   }
 
   /** Ends what runs in a directory, and removes it. Absent is success. */

@@ -1,6 +1,7 @@
 import { TeardownQueue } from "../../daemon/containers/teardown-queue.ts";
 import { KeyedLock } from "../../daemon/reconcile/keyed-lock.ts";
 import type { NodeParts } from "../../daemon/main/node.ts";
+import { templateNicMac } from "../../hypervisor/driver.ts";
 import type { AttachmentKernel } from "../../network/containers/kernel.ts";
 import type { Nftables } from "../../linux/nftables/libnftables.ts";
 import type { ElementChange } from "../../linux/nftables/set-elements.ts";
@@ -18,6 +19,27 @@ export const plants: Readonly<Record<string, Plant>> = {
   }),
   /** What an earlier daemon started is not ended. */
   "vm.reap": (parts) => ({ ...parts, driver: { ...parts.driver, reap: () => Promise.resolve() } }),
+  /** Machines that waited when the daemon was killed wait for ever. */
+  "pool.sweep": (parts) => ({
+    ...parts,
+    driver: {
+      ...parts.driver,
+      // (What has no row is swept by a plan without memory.)
+      reap: (record, plan) =>
+        plan.memoryMib === 0 ? Promise.resolve() : parts.driver.reap(record, plan),
+    },
+  }),
+  /** Machines of the pool that are to end run on. */
+  "pool.end": (parts) => ({
+    ...parts,
+    driver: {
+      ...parts.driver,
+      start: async (plan, signal, tapFd) => {
+        const vm = await parts.driver.start(plan, signal, tapFd);
+        return plan.nic?.mac === templateNicMac ? { ...vm, stop: () => Promise.resolve() } : vm;
+      },
+    },
+  }),
   /** The host goes on believing in the addresses of pods that are gone. */
   "port.forget": (parts) => withNetlink(parts, { deleteNeighbour: () => Promise.resolve(true) }),
   /** A pod's way to its new decisions is taken away first, and given in a change of its own. */

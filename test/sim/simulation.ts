@@ -18,11 +18,13 @@ import {
 import { type Life, type LiveNode, type Plant, startLife } from "./daemon-life.ts";
 import {
   booksViolations,
+  isPoolAtRest,
   type Leftover,
   leftovers,
   mayFollow,
   networkViolations,
   podViolations,
+  poolViolations,
   remains,
 } from "./invariants.ts";
 import { calm, type Weather } from "./process.ts";
@@ -362,6 +364,7 @@ export class Simulation {
     // Longer than any wait of the program: what goes on after a caller was answered has ended.
     await this.#pass(120_000);
     await this.#converged();
+    await this.#poolAtRest();
     this.checkBooks();
     this.#checkUnrestarted();
     for (let starts = 1 + world.random.below(2); starts > 0; starts--) {
@@ -370,6 +373,7 @@ export class Simulation {
       await this.#until(() => this.node === undefined);
       await this.#converged();
       await this.#pass(1000);
+      await this.#poolAtRest();
     }
     this.note("quiet");
     this.checkBooks();
@@ -377,6 +381,7 @@ export class Simulation {
     for (const { what } of this.#leftovers(node)) this.violated(what);
     for (const found of [
       ...podViolations(world, node),
+      ...poolViolations(world, node),
       ...networkViolations(world, node),
       ...this.#containerViolations(node),
       ...policyViolations(this),
@@ -394,6 +399,11 @@ export class Simulation {
     for (const id of this.deleted)
       if (there.has(id)) this.violated(`pod ${id} was deleted and is there`);
     await this.#until(() => true);
+  }
+
+  /** The pool is full, or was drained. */
+  #poolAtRest(): Promise<void> {
+    return this.#until(() => this.node !== undefined && isPoolAtRest(this.node));
   }
 
   #containerViolations(node: LiveNode): string[] {
@@ -453,6 +463,7 @@ export class Simulation {
     ]);
     for (const found of [
       ...podViolations(world, node),
+      ...poolViolations(world, node),
       ...networkViolations(world, node, passed),
       ...this.#containerViolations(node),
       ...this.#policies.differing(life.db),
@@ -478,6 +489,8 @@ export class Simulation {
     await this.#converged();
     if (failures.length > 0) this.violated(`a calm delete fails: ${stackOf(failures[0])}`);
     this.call("down", async () => {
+      node.pods.pool.rest();
+      await this.time.passed(1000);
       await node.drift.rest();
       if (this.world.containers.namespaces.openDescriptors > 0)
         this.violated("a container's namespace is held open");

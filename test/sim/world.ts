@@ -1,8 +1,9 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { IpPrefix } from "../../core/address.ts";
 import { type Config, resolveConfig } from "../../daemon/config/config.ts";
+import { parkedPrefix } from "../../daemon/pods/pool/markers.ts";
 import type { Variant } from "../../network/model/rules.ts";
 import { parseOwner } from "../../network/model/ownership.ts";
 import { commentOf } from "../../network/firewall/iptables/rule.ts";
@@ -59,7 +60,8 @@ export class World implements Disposable {
     for (const name of ["state", "run/pods", "pending", "netns"])
       mkdirSync(join(this.directory, name), { recursive: true });
     for (const name of ["vmlinux", "initrd"]) writeFileSync(join(this.directory, name), "x");
-    this.config = configOf(this.directory, seed % 3 === 0 ? "nftables" : "iptables");
+    const firewall = seed % 3 === 0 ? "nftables" : "iptables";
+    this.config = configOf(this.directory, firewall, seed % 4 === 1 ? "pool" : "cold");
   }
 
   get bootId(): string {
@@ -70,8 +72,17 @@ export class World implements Disposable {
   reboot(): void {
     this.#boots++;
     this.machines.reboot(this.bootId);
+    // (No file below /run survives it.)
+    for (const id of this.markers()) rmSync(join(this.config.podsDir, parkedPrefix + id));
     this.containers.reboot();
     this.kernel = this.#bootKernel();
+  }
+
+  /** Ids of machines that have markers instead of rows. */
+  markers(): readonly string[] {
+    return readdirSync(this.config.podsDir)
+      .filter((name) => name.startsWith(parkedPrefix))
+      .map((name) => name.slice(parkedPrefix.length));
   }
 
   #bootKernel(): FakeKernel {
@@ -91,10 +102,14 @@ export class World implements Disposable {
   }
 }
 
-function configOf(directory: string, firewall: string): Config {
+function configOf(directory: string, firewall: string, factory: string): Config {
   const flags = new Map(
     Object.entries({
       firewall,
+      factory,
+      "pool.size": "2",
+      // What the real host has of memory is no part of a history.
+      "pool.reserve_mib": "0",
       state_dir: join(directory, "state"),
       run_dir: join(directory, "run"),
       "cni.pending_dir": join(directory, "pending"),

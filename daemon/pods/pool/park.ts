@@ -2,15 +2,21 @@ import { limited } from "../../../core/aborting.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { IpPrefix } from "../../../core/address.ts";
 import type { Cidr, Ip } from "../../../core/address.ts";
+import type { Guest } from "../../../guest-init/channel/guest.ts";
 import { GuestTime } from "../../../guest-init/channel/guest-time.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import { parseIfName } from "../../../core/names.ts";
-import { type RunningVm, templateNicMac, type VmPlan } from "../../../hypervisor/driver.ts";
+import {
+  type Driver,
+  type RunningVm,
+  templateNicMac,
+  type VmPlan,
+} from "../../../hypervisor/driver.ts";
 import { nicWaitMs } from "../guest/guest-config.ts";
 import { freshEntropy, wakeOf } from "../guest/wake.ts";
 import type { Host } from "../lifecycle/host.ts";
 import { mark, unmark } from "./markers.ts";
-import type { ParkedMachine } from "./parked-machine.ts";
+import type { MarkedMachine, ParkedMachine } from "./parked-machine.ts";
 
 /**
  * Addresses of documentation (RFC 5737), for a link that leads nowhere: the guest does once what a
@@ -24,19 +30,35 @@ const rehearsal = {
 
 /**
  * Starts a clone, lets it rehearse its configuration, and stops it. Its NIC's link is down. A
- * marker says that no row is to be expected of it: a podnetd that starts ends it. On failure
- * nothing is left. Throws `UNSUPPORTED` when the image's agent cannot be parked.
+ * marker says that no row is to be expected of it: a podnetd that starts ends it. On failure `end`
+ * is given what there is of it. Throws `UNSUPPORTED` when the image's agent cannot be parked.
  */
 export async function park(
   plan: ParkedMachine["plan"],
   host: Host,
   signal: AbortSignal,
+  end: (machine: MarkedMachine) => Promise<unknown>,
 ): Promise<ParkedMachine> {
-  await using undo = new AsyncDisposableStack();
-  mark(plan);
-  undo.defer(() => unmark(plan));
+  const begun: Begun = { plan, vm: undefined, guest: undefined };
+  try {
+    mark(plan);
+    return await rehearse(begun, host, signal);
+  } catch (thrown) {
+    await end(begun);
+    throw thrown;
+  }
+}
+
+/** What there is already of a machine that is being made. */
+interface Begun extends MarkedMachine {
+  vm: RunningVm | undefined;
+  guest: Guest | undefined;
+}
+
+async function rehearse(begun: Begun, host: Host, signal: AbortSignal): Promise<ParkedMachine> {
+  const { plan } = begun;
   const vm = await startClone(plan, host, signal);
-  undo.defer(() => vm.stop({ graceMs: 0 }));
+  begun.vm = vm;
   if (vm.firstNic === undefined || vm.asleep !== true) throw cannotPark();
   const time = new GuestTime();
   const guest = host.openGuest({
@@ -46,21 +68,28 @@ export async function park(
     time,
     wake: wakeOf(vm, host, signal),
   });
-  undo.defer(() => guest.close());
+  begun.guest = guest;
   const limit = limited(host.timeouts.readyMs, signal);
   const identity = await guest.ready(limit);
   await guest.configure(rehearsalOf(plan, host), limit);
   await guest.configure(parkedConfig, limit);
   time.stop();
   await vm.pause(limit);
-  undo.move();
   return { plan, vm, guest, identity, time };
 }
 
-/** Ends a machine that is no pod's. */
-export async function unpark({ plan, vm, guest }: ParkedMachine): Promise<void> {
-  await guest.close();
-  await vm.stop({ graceMs: 0 });
+/**
+ * Ends a machine that is no pod's. Its marker goes last: where it could not be ended, this can be
+ * tried again, and a podnetd that starts knows it.
+ */
+export async function unpark(
+  { plan, vm, guest }: MarkedMachine,
+  driver: Pick<Driver, "reap">,
+): Promise<void> {
+  await guest?.close();
+  // (A start that failed may have been unable to undo itself.)
+  if (vm === undefined) await driver.reap(undefined, plan);
+  else await vm.stop({ graceMs: 0 });
   unmark(plan);
 }
 

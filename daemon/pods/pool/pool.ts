@@ -11,7 +11,7 @@ import type { Config } from "../../config/config.ts";
 import type { SizeClass } from "../../config/pool.ts";
 import type { Host } from "../lifecycle/host.ts";
 import { park, unpark } from "./park.ts";
-import type { ParkedMachine } from "./parked-machine.ts";
+import type { MarkedMachine, ParkedMachine } from "./parked-machine.ts";
 
 export interface PoolParts {
   readonly config: Pick<Config, "factory" | "pool">;
@@ -85,6 +85,10 @@ export class MachinePool implements AsyncDisposable {
   readonly #pools: readonly Pool[];
   readonly #parked: Waiting[] = [];
   readonly #closed = new AbortController();
+  /** Machines that could not be ended: this is tried again. */
+  readonly #unended = new Set<MarkedMachine>();
+  /** When, on `performance.now()`. */
+  #endAgain = 0;
   /** Users of machines that are being made: no process shows them yet. */
   readonly #coming = new Set<number>();
   #timer: NodeJS.Timeout | undefined;
@@ -200,8 +204,8 @@ export class MachinePool implements AsyncDisposable {
 
   /** Users that no other machine may have. */
   users(): ReadonlySet<number> {
-    const parked = this.#parked.flatMap(({ plan }) => plan.jail?.uid ?? []);
-    return new Set([...this.#coming, ...parked]);
+    const held = [...this.#parked, ...this.#unended].flatMap(({ plan }) => plan.jail?.uid ?? []);
+    return new Set([...this.#coming, ...held]);
   }
 
   /** Whether a pod is to come from the pool. */
@@ -248,7 +252,8 @@ export class MachinePool implements AsyncDisposable {
     this.#closed.abort();
     clearInterval(this.#timer);
     await this.#work;
-    await this.#drain();
+    // What it cannot end, the next podnetd ends.
+    await this.#end([...this.#parked.splice(0), ...this.#unended]);
   }
 
   #find(podId: PodId): Waiting | undefined {
@@ -314,6 +319,8 @@ export class MachinePool implements AsyncDisposable {
         "The host is short of memory; podnetd empties its pool",
       );
     this.#short = isShort;
+    if (this.#unended.size > 0 && now >= this.#endAgain)
+      return async () => void (await this.#end(this.#unended));
     if (isShort || this.#rests || this.#drained)
       return this.#parked.length === 0 ? undefined : async () => void (await this.#drain());
     if (this.#suspect) {
@@ -341,7 +348,7 @@ export class MachinePool implements AsyncDisposable {
       for (const { plan } of outdated) this.#remove(plan.podId);
       if (outdated.length > 0)
         log.info({ ended: outdated.length }, "The image was replaced; podnetd replaces its pool");
-      await Promise.all(outdated.map(unpark));
+      await this.#end(outdated);
     }
   }
 
@@ -358,7 +365,9 @@ export class MachinePool implements AsyncDisposable {
       const parked = { ...plan, nic: { ...nic, mac: templateNicMac } satisfies NicPlan };
       // Of the files as they are now: one that is replaced meanwhile is no pod's.
       const key = host.driver.cloneKey?.(parked) ?? "";
-      const machine = { key, of: pool, ...(await park(parked, host, this.#closed.signal)) };
+      const { signal } = this.#closed;
+      const made = await park(parked, host, signal, (each) => this.#end([each]));
+      const machine = { key, of: pool, ...made };
       this.#parked.push(machine);
       pool.error = undefined;
       log.info({ pod_id: machine.plan.podId }, "A machine waits in the pool");
@@ -381,12 +390,33 @@ export class MachinePool implements AsyncDisposable {
   async #lost(machine: ParkedMachine): Promise<void> {
     if (this.#remove(machine.plan.podId) === undefined) return;
     this.#parts.log.warn({ pod_id: machine.plan.podId }, "A machine of the pool has ended");
-    await unpark(machine);
+    await this.#end([machine]);
+  }
+
+  /** Ends machines. Answers why it cannot end some, which it tries again some time later. */
+  async #end(machines: Iterable<MarkedMachine>): Promise<PodnetError[]> {
+    const { host, log } = this.#parts;
+    const ending = Array.from(machines, async (machine) => {
+      const { podId } = machine.plan;
+      try {
+        await unpark(machine, host.driver);
+        this.#unended.delete(machine);
+        return [];
+      } catch (thrown) {
+        const err = toPodnetError(thrown);
+        this.#unended.add(machine);
+        this.#endAgain = performance.now() + againMs;
+        log.error({ pod_id: podId, err }, "Failed to end a machine of the pool; retrying");
+        return [err];
+      }
+    });
+    return (await Promise.all(ending)).flat();
   }
 
   async #drain(): Promise<number> {
     const waiting = this.#parked.splice(0);
-    await Promise.all(waiting.map(unpark));
+    const [failed] = await this.#end([...waiting, ...this.#unended]);
+    if (failed !== undefined) throw failed;
     return waiting.length;
   }
 }

@@ -2,6 +2,11 @@ import type { Fault } from "../fault.ts";
 
 const points = "test/unit/test/crash-points.test.ts";
 const notice = "test/crash/notice.test.ts";
+const pool = "test/unit/daemon/pods/pool.test.ts";
+const waiting = {
+  file: "test/crash/pool.test.ts",
+  title: "machines that wait go with their podnetd, and no pod gets one of them",
+};
 const left = { file: notice, title: "what is left of a case is named by the matrix" };
 
 /** The crash matrix itself: points that are passed over, and what it does not see. */
@@ -40,6 +45,43 @@ export const crashFaults: readonly Fault[] = [
       title: "a create that is killed just before it is done leaves nothing",
     },
     slow: true,
+  },
+  {
+    kind: "repair",
+    name: "machines that wait are taken for lost pods by the next podnetd",
+    file: "daemon/pods/lifecycle/orphans.ts",
+    find: "template || there.has(parkedPrefix + podId)",
+    put: "template",
+    noticedBy: waiting,
+    slow: true,
+  },
+  {
+    kind: "repair",
+    name: "machines that wait are not ended by the next podnetd",
+    file: "daemon/pods/lifecycle/recover.ts",
+    find: "await host.driver.reap(undefined, plan);",
+    put: "void host.driver;",
+    noticedBy: waiting,
+    slow: true,
+  },
+  {
+    kind: "undo",
+    name: "a machine of a pool that cannot be ended is forgotten",
+    file: "daemon/pods/pool/pool.ts",
+    find: "this.#unended.add(machine);",
+    put: "",
+    noticedBy: { file: pool, title: "a machine that cannot be ended is ended later" },
+  },
+  {
+    kind: "undo",
+    name: "a machine that fails to be parked loses its marker though it runs",
+    file: "daemon/pods/pool/park.ts",
+    find: "await end(begun);",
+    put: "await end(begun);\n    unmark(plan);",
+    noticedBy: {
+      file: pool,
+      title: "a machine that fails while it is made has its marker until it has ended",
+    },
   },
   {
     kind: "repair",
