@@ -52,7 +52,10 @@ export const crashFaults: readonly Fault[] = [
     file: "daemon/pods/lifecycle/orphans.ts",
     find: "template || there.has(parkedPrefix + podId)",
     put: "template",
-    noticedBy: waiting,
+    noticedBy: {
+      file: "test/vm/pool.test.ts",
+      title: "podnetd killed: pods run on, and machines that waited are ended",
+    },
     slow: true,
   },
   {
