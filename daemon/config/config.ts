@@ -128,10 +128,11 @@ export interface ResolvedConfig {
 
 /** Built-in values; systemd's RUNTIME_DIRECTORY and STATE_DIRECTORY replace the two directories. */
 function defaultLayer(sources: ConfigSources): Layer {
-  const first = (list: string | undefined): string | undefined => list?.split(":")[0] || undefined;
   const fromUnit = (key: string, name: string, otherwise: string): Setting => {
-    const value = first(sources.env[name]);
-    if (value === undefined) return { value: otherwise, origin: "default" };
+    // systemd sorts them: the unit's /run/flannel comes before /run/podnet.
+    const directories = sources.env[name]?.split(":") ?? [];
+    const value = directories.includes(otherwise) ? otherwise : directories[0];
+    if (value === undefined || value === "") return { value: otherwise, origin: "default" };
     if (value.startsWith("/")) return { value, origin: name };
     throw configError(key, name, "must be an absolute path", "Let systemd set it, or unset it");
   };

@@ -2,7 +2,11 @@ import path from "node:path";
 import { Command } from "commander";
 import { type Log, openLog } from "../../linux/log.ts";
 import { endAtOnce } from "../../linux/processes/process-end.ts";
-import { type ServiceState, notifyServiceManager } from "../../linux/processes/service-manager.ts";
+import {
+  type ServiceState,
+  notifyServiceManager,
+  watchdogEveryMs,
+} from "../../linux/processes/service-manager.ts";
 import { isPodnetError, type PodnetError, toPodnetError } from "../../core/errors.ts";
 import {
   defaultConfigFile,
@@ -103,6 +107,9 @@ async function notifyReady(daemon: Daemon, log: Log): Promise<void> {
   await daemon.reported();
   clearInterval(every);
   report("READY=1", log);
+  // A podnetd whose event loop hangs is ended and started again. Its pods run on.
+  const watchdogMs = watchdogEveryMs(process.env, process.pid);
+  if (watchdogMs !== undefined) setInterval(() => report("WATCHDOG=1", log), watchdogMs).unref();
 }
 
 /**

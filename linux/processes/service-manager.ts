@@ -12,12 +12,30 @@ const SOCK_CLOEXEC = 0o2000000;
 const MSG_NOSIGNAL = 0x4000;
 
 /** Possible notifications; the last is the longest time until the next, in microseconds. */
-export type ServiceState = "READY=1" | "STOPPING=1" | `EXTEND_TIMEOUT_USEC=${number}`;
+export type ServiceState =
+  | "READY=1"
+  | "STOPPING=1"
+  | "WATCHDOG=1"
+  | `EXTEND_TIMEOUT_USEC=${number}`;
 
 /**
- * Notifies the service manager of the service's state, as sd_notify(3) does: `READY=1`,
- * `STOPPING=1`. `address` is the value of NOTIFY_SOCKET: a path, or a name in the abstract
- * namespace after an `@`. Never waits. Throws `SYSCALL_FAILED`, `INVALID_ARGUMENT`.
+ * How often to notify of `WATCHDOG=1`, milliseconds: twice within the time that the service manager
+ * set (sd_watchdog_enabled(3)). Undefined when it watches no process, or another one.
+ */
+export function watchdogEveryMs(
+  env: Readonly<Record<string, string | undefined>>,
+  pid: number,
+): number | undefined {
+  const { WATCHDOG_USEC: usec = "", WATCHDOG_PID: watched } = env;
+  if (!/^[1-9][0-9]{0,14}$/.test(usec)) return undefined;
+  if (watched !== undefined && watched !== `${pid}`) return undefined;
+  return Math.max(1, Math.floor(Number(usec) / 2000));
+}
+
+/**
+ * Notifies the service manager of the service's state, as sd_notify(3) does. `address` is the value
+ * of NOTIFY_SOCKET: a path, or a name in the abstract namespace after an `@`. Never waits. Throws
+ * `SYSCALL_FAILED`, `INVALID_ARGUMENT`.
  */
 export function notifyServiceManager(address: string, state: ServiceState): void {
   const what = `Cannot notify "${address}" of ${state}`;

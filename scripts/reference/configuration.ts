@@ -28,7 +28,8 @@ function bounds(schema: z.ZodType): string {
   return minValue === null || maxValue === null ? "" : `, ${minValue} to ${maxValue}`;
 }
 
-function typeOf({ kind, choices, schema }: ConfigKey): string {
+/** A key's type in words, with its bounds; values are code. */
+export function typeOf({ kind, choices, schema }: ConfigKey): string {
   if (kind === "choice") return choices.map((choice) => code(`"${choice}"`)).join(" or ");
   if (kind === "list") return schema.safeParse(["x"]).success ? "list of texts" : "list of paths";
   if (kind === "text" && !schema.safeParse("x").success && schema.safeParse("/x").success)
@@ -36,21 +37,31 @@ function typeOf({ kind, choices, schema }: ConfigKey): string {
   return `${kind}${bounds(schema)}`;
 }
 
-/** The page of every key that podnetd's configuration has. */
-export function configurationPage(): string {
-  // An empty file and no variables: what is left are the defaults.
-  const { settings } = resolveConfig({
+/** An empty file and no variables: what is left are the defaults. */
+const defaults = new Map(
+  resolveConfig({
     env: {},
     flags: new Map(),
     file: "/dev/null",
     checkout: "/nonexistent",
-  });
-  const defaults = new Map(settings.map(([{ key }, { value }]) => [key, value]));
+  }).settings.map(([{ key }, { value }]) => [key, value]),
+);
+
+/** A key's default: its value, or in words where it depends on the host or on other keys. */
+export function defaultOf({ key }: ConfigKey): {
+  readonly value?: unknown;
+  readonly words: string;
+} {
+  const words = derived[key];
+  if (words !== undefined) return { words };
+  const value = defaults.get(key);
+  return value === undefined ? { words: "none" } : { value, words: code(JSON.stringify(value)) };
+}
+
+/** The page of every key that podnetd's configuration has. */
+export function configurationPage(): string {
   const row = (each: ConfigKey): string => {
-    const value = defaults.get(each.key);
-    const fallback =
-      derived[each.key] ?? (value === undefined ? "none" : code(JSON.stringify(value)));
-    const cells = [code(each.key), typeOf(each), fallback, each.help];
+    const cells = [code(each.key), typeOf(each), defaultOf(each).words, each.help];
     return `| ${[...cells, `${code(each.flag)}, ${code(each.env)}`].map(cell).join(" | ")} |`;
   };
   const tables = Map.groupBy(configKeys, ({ key }) => key.slice(0, key.lastIndexOf(".") + 1));

@@ -25,6 +25,7 @@ const ranElsewhere: ReadonlyMap<string, string> = new Map([
     (stage) => [`./scripts/test ${stage}`, `this run itself, its stage ${stage}`] as const,
   ),
   ["./scripts/bench profile", "test/docs/profile.test.ts, with fewer rounds"],
+  ["./scripts/release", "test/vm/installed.test.ts"],
   ["./bin/podnetd", "test/vm/, through startPodnetd with --config"],
   ["./scripts/test static unit", "this run itself, its stages static and unit"],
   ...snippets()

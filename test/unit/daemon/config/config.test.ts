@@ -92,6 +92,11 @@ test("systemd's directories are honoured, and every path follows them", (t) => {
   t.is(resolve('disks_dir = "/srv/disks"').config.disksDir, "/srv/disks");
 });
 
+test("podnet's own directory is chosen, wherever systemd's sorting puts it", (t) => {
+  const { config } = resolve("", { RUNTIME_DIRECTORY: "/run/flannel:/run/podnet" });
+  t.is(config.socket, "/run/podnet/podnet.sock");
+});
+
 const bad: readonly (readonly [string, string, RegExp, string])[] = [
   ["an unknown key", "netwrk = 1", /"netwrk".*not known/, "netwrk"],
   ["an unknown nested key", "[network]\ncird = 1", /"network\.cird".*not known/, "network.cird"],

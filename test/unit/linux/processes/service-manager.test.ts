@@ -2,7 +2,10 @@ import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
-import { notifyServiceManager } from "../../../../linux/processes/service-manager.ts";
+import {
+  notifyServiceManager,
+  watchdogEveryMs,
+} from "../../../../linux/processes/service-manager.ts";
 import { NotifySocket } from "../../../lab/notify-socket.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "podnet-notify-"));
@@ -30,4 +33,12 @@ test("no receiver, a full queue and no address at all are typed errors, at once"
   );
   for (const address of ["", "@", "relative", `/${"x".repeat(108)}`])
     t.throws(() => notifyServiceManager(address, "READY=1"), { code: "INVALID_ARGUMENT" }, address);
+});
+
+test("a watchdog is notified twice within its time, and only by the process that it watches", (t) => {
+  t.is(watchdogEveryMs({ WATCHDOG_USEC: "60000000", WATCHDOG_PID: "7" }, 7), 30_000);
+  t.is(watchdogEveryMs({ WATCHDOG_USEC: "1" }, 7), 1);
+  t.is(watchdogEveryMs({ WATCHDOG_USEC: "60000000", WATCHDOG_PID: "8" }, 7), undefined);
+  for (const usec of [undefined, "", "0", "-1", "1e9", "60s", "9".repeat(16)])
+    t.is(watchdogEveryMs({ WATCHDOG_USEC: usec }, 7), undefined, usec ?? "none");
 });

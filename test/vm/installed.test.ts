@@ -1,0 +1,153 @@
+/**
+ * podnet from its Debian package, on a host with systemd: installed, upgraded with a pod running,
+ * restarted, removed and purged. PODNET_TEST_ROOT names the root directory of another Debian; the
+ * package's dependencies are then those that are installed there.
+ */
+import { execFile } from "node:child_process";
+import {
+  copyFileSync,
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { promisify } from "node:util";
+import ava, { type TestFn } from "ava";
+import { version } from "../../api/version.ts";
+import { configKeys } from "../../daemon/config/schema.ts";
+import { type InstalledHost, openInstalledHost } from "../lab/installed/installed-host.ts";
+
+const test = ava.serial as TestFn;
+const exec = promisify(execFile);
+const top = path.resolve(import.meta.dirname, "../..");
+
+const later = "99.0.0";
+
+let host: InstalledHost;
+const directory = mkdtempSync(path.join(tmpdir(), "podnet-packages-"));
+
+test.before(async (t) => {
+  t.timeout(240_000);
+  await exec(path.join(top, "scripts/node"), ["scripts/release.ts"], { cwd: top });
+  host = await openInstalledHost(process.env["PODNET_TEST_ROOT"] ?? "/");
+  const built = path.join(top, `build/release/podnet_${version}_amd64.deb`);
+  copyFileSync(built, path.join(host.root, "root/podnet.deb"));
+  // A later release: the package with another version.
+  const tree = path.join(directory, "tree");
+  await exec("dpkg-deb", ["-R", built, tree]);
+  const control = path.join(tree, "DEBIAN/control");
+  const changed = readFileSync(control, "utf8").replace(/^Version: .*$/m, `Version: ${later}`);
+  writeFileSync(control, changed);
+  const manifest = path.join(tree, "usr/lib/podnet/package.json");
+  writeFileSync(manifest, readFileSync(manifest, "utf8").replace(version, later));
+  await exec("dpkg-deb", ["-Zgzip", "-z1", "-b", tree, path.join(host.root, "root/later.deb")]);
+});
+
+test.after.always("the host is given up", async () => {
+  rmSync(directory, { recursive: true, force: true });
+  await host?.[Symbol.asyncDispose]();
+});
+
+const pid = async (): Promise<string> =>
+  (await host.sh("systemctl show -p MainPID --value podnetd")).trim();
+
+/** Words of every process that is a VM. */
+const machines = async (): Promise<string> =>
+  (await host.attempt("pgrep -a qemu-system")).output.trim();
+
+test("the package installs, and systemd runs podnetd as its own user", async (t) => {
+  await host.sh("dpkg -i /root/podnet.deb");
+  t.is((await host.sh("systemctl is-active podnetd")).trim(), "active");
+  t.is((await host.sh("systemctl is-enabled podnetd")).trim(), "enabled");
+  t.is((await host.sh(`ps -o user= -p ${await pid()}`)).trim(), "podnet");
+  t.is((await host.sh("podnet --version")).trim(), version);
+  t.regex(await host.sh("podnet info"), /^Socket +\/run\/podnet\/podnet\.sock$/m);
+});
+
+test("every file of the package belongs to root, and only root may write it", async (t) => {
+  const files = "dpkg -L podnet | grep -vxF /.";
+  const foreign = await host.sh(
+    `for file in $(${files}); do [ -L "$file" ] || find "$file" -maxdepth 0 ! -user root -o -maxdepth 0 -perm /022; done`,
+  );
+  t.is(foreign, "");
+});
+
+test("the installed configuration has every key, and says nothing until one is uncommented", async (t) => {
+  const text = await host.sh("cat /etc/podnet/config.toml");
+  for (const { key } of configKeys)
+    t.true(new RegExp(`^#${key.slice(key.lastIndexOf(".") + 1)} = `, "m").test(text), key);
+  t.false(/^[a-z]/m.test(text));
+  const origins = await host.sh("podnetd config --resolved");
+  t.notRegex(origins, /config\.toml/);
+});
+
+test("a key that is uncommented holds after a restart", async (t) => {
+  await host.sh("sed -i 's/^#quarantine_s = .*/quarantine_s = 5/' /etc/podnet/config.toml");
+  await host.sh("systemctl restart podnetd");
+  t.regex(await host.sh("podnetd config --resolved"), /quarantine_s.*5.*config\.toml/);
+});
+
+test("a pod of the installed podnet is on the network, and every check finds it as recorded", async (t) => {
+  t.timeout(120_000);
+  await host.sh("podnet create --name web --address 192.168.123.9");
+  await host.sh("ping -c 1 -W 2 192.168.123.9");
+  t.is((await host.sh("podnet exec web -- echo here")).trim(), "here");
+  t.regex(await host.sh("podnet verify web"), /checks, all as recorded/);
+});
+
+test("an upgrade replaces podnetd and keeps the configuration and the pod's connections", async (t) => {
+  const [podnetdBefore, machinesBefore] = [await pid(), await machines()];
+  const pings = host.sh("ping -q -i 0.05 -c 100 -W 2 192.168.123.9");
+  await host.sh("dpkg -i /root/later.deb");
+  t.regex(await pings, / 0% packet loss/);
+  t.is((await host.sh("podnet --version")).trim(), later);
+  t.not(await pid(), podnetdBefore);
+  t.is(await machines(), machinesBefore);
+  t.regex(await host.sh("cat /etc/podnet/config.toml"), /^quarantine_s = 5$/m);
+  t.is((await host.sh("podnet exec web -- echo still")).trim(), "still");
+});
+
+test("systemd starts a podnetd again that hangs", async (t) => {
+  t.timeout(60_000);
+  await host.sh("mkdir -p /run/systemd/system/podnetd.service.d");
+  await host.sh(
+    "printf '[Service]\\nWatchdogSec=2\\n' >/run/systemd/system/podnetd.service.d/soon.conf",
+  );
+  await host.sh("systemctl daemon-reload && systemctl restart podnetd");
+  const hanging = await pid();
+  await host.sh("sleep 5");
+  t.is(await pid(), hanging, "One that answers is left alone");
+  await host.sh(`kill -STOP ${hanging}`);
+  await host.sh(
+    `for i in $(seq 300); do now=$(systemctl show -p MainPID --value podnetd); [ "$now" != 0 ] && [ "$now" != ${hanging} ] && podnet list >/dev/null 2>&1 && exit; sleep 0.1; done; exit 1`,
+  );
+  t.is((await host.sh("podnet exec web -- echo again")).trim(), "again");
+});
+
+test("a removal leaves the pods and says so, and a purge waits for them", async (t) => {
+  const before = await machines();
+  const said = await host.sh("dpkg -r podnet");
+  t.regex(said, /1 pod|pods: 1/);
+  t.is(await machines(), before);
+  t.is((await host.attempt("systemctl is-active podnetd")).output.trim(), "inactive");
+  const { code, output } = await host.attempt("dpkg -P podnet");
+  t.not(code, 0);
+  t.regex(output, /VMs still run, so \/var\/lib\/podnet stays/);
+  t.true(existsSync(path.join(host.root, "var/lib/podnet/state.db")));
+});
+
+test("another installation manages them again, and after podnet down a purge leaves nothing", async (t) => {
+  await host.sh("dpkg -i /root/podnet.deb");
+  t.regex(await host.sh("podnet list"), /^web .*running/m);
+  await host.sh("ping -c 1 -W 2 192.168.123.9");
+  await host.sh("podnet down --yes");
+  await host.sh("dpkg -P podnet");
+  t.is(await machines(), "");
+  const left = await host.sh(
+    "find / -xdev -name '*podnet*' -not -path '/proc/*' -not -path '/root/*' -not -path '/work/*' -not -path '/srv/*' | head; ip -o link show group 73; iptables-save 2>&1 | grep podnet || true",
+  );
+  t.is(left, "");
+});
