@@ -59,6 +59,11 @@ const rules: readonly Rule[] = [
     packages: ["node:", "@bufbuild/protobuf", "@connectrpc/"],
   },
   {
+    module: "client/",
+    mayImport: ["core/", "api/"],
+    packages: ["node:", "@bufbuild/protobuf"],
+  },
+  {
     module: "cli/",
     mayImport: ["core/", "api/", "images/"],
     packages: ["node:", "@bufbuild/protobuf", "@connectrpc/", "commander", "tar", "yaml"],

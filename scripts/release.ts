@@ -4,6 +4,7 @@ import path from "node:path";
 import { parseArgs } from "node:util";
 import { version as ownVersion } from "../api/version.ts";
 import { complainAndFail } from "./complain.ts";
+import { buildClient } from "./packaging/client.ts";
 import { buildDeb } from "./packaging/deb.ts";
 import { placeRelease } from "./packaging/place-release.ts";
 
@@ -11,7 +12,10 @@ const { values } = parseArgs({ options: { version: { type: "string", default: ow
 
 try {
   const { version } = values;
-  const files = await placeRelease(async (into) => [await buildDeb({ version, into })]);
+  const files = await placeRelease(async (into) => [
+    await buildClient({ version, into }),
+    await buildDeb({ version, into }),
+  ]);
   for (const file of files) {
     const mb = (statSync(file).size / 1e6).toFixed(1);
     console.log(`  ${path.relative(process.cwd(), file)}  ${mb} MB`);
