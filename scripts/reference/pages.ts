@@ -1,12 +1,14 @@
 import { commandLinePages } from "./command-line.ts";
 import { configurationPage } from "./configuration.ts";
 import { metricsPage } from "./metrics.ts";
+import { openApiDocument } from "./openapi.ts";
 
 /** Pages of docs/reference that are made from the code, by their path in the checkout. */
 export function referencePages(): ReadonlyMap<string, string> {
   const pages = [
     ["configuration.md", configurationPage()],
     ["metrics.md", metricsPage()],
+    ["openapi.json", openApiDocument()],
     ...commandLinePages(),
   ] as const;
   return new Map(pages.map(([page, text]) => [`docs/reference/${page}`, text]));
