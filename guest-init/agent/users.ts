@@ -28,6 +28,8 @@ const unknown = (what: string, name: string): PodnetError =>
  * The largest user or group: the next number, -1, leaves the caller's own unchanged (setresuid(2)).
  */
 const largest = 0xfffffffe;
+/** Memberships taken of /etc/group, fewer than setgroups(2) takes (NGROUPS_MAX, 65536). */
+const mostGroups = 1024;
 
 /**
  * Parses a numeric id. Other text must be refused: cut to 32 bits, or empty, it would be 0, which
@@ -38,10 +40,23 @@ function idOf(text: string | undefined, what: string, name: string): number {
   return Number(text);
 }
 
-function findUser(name: string, passwd: string): { uid: number; gid: number; home: string } {
-  const row = rows(passwd).find((r) => r[0] === name || (number.test(name) && r[2] === name));
+interface User {
+  readonly uid: number;
+  readonly gid: number;
+  readonly home: string;
+  /** Undefined for a number that is not in /etc/passwd. */
+  readonly name?: string | undefined;
+}
+
+function findUser(name: string, passwd: string): User {
+  const all = rows(passwd);
+  // A user may be called by digits: then the name counts.
+  const row =
+    all.find((r) => r[0] === name) ??
+    all.find((r) => number.test(name) && number.test(r[2] ?? "") && Number(r[2]) === Number(name));
   if (row === undefined) return { uid: idOf(name, "user", name), gid: 0, home: "/" };
-  return { uid: idOf(row[2], "user", name), gid: idOf(row[3], "user", name), home: row[5] ?? "/" };
+  const [account, , uid, gid, , home = "/"] = row;
+  return { uid: idOf(uid, "user", name), gid: idOf(gid, "user", name), home, name: account };
 }
 
 function findGroup(name: string, group: string): number {
@@ -49,16 +64,32 @@ function findGroup(name: string, group: string): number {
   return idOf(row === undefined ? name : row[2], "group", name);
 }
 
-/** Names and numbers of a process spec as numbers; without a user it is root, as in hyperstart. */
+/** Groups that a user is a member of, without those whose number makes no sense. */
+const membershipsOf = (name: string, group: string): number[] =>
+  rows(group)
+    .filter((r) => r[3]?.split(",").includes(name) === true && number.test(r[2] ?? ""))
+    .map((r) => Number(r[2]))
+    .filter((gid) => gid <= largest)
+    .slice(0, mostGroups);
+
+/**
+ * Names and numbers of a process spec as numbers; without a user it is root, as in hyperstart. As
+ * docker has it, a user without a group gets those that it is a member of, and with one it gets
+ * that group alone.
+ */
 export function identify(
   spec: Pick<ProcessSpec, "user" | "group" | "additionalGroups">,
   accounts: Accounts,
 ): Identity {
-  const user =
+  const user: User =
     spec.user === undefined
       ? { uid: 0, gid: 0, home: "/root" }
       : findUser(spec.user, accounts.passwd());
   const gid = spec.group === undefined ? user.gid : findGroup(spec.group, accounts.group());
-  const groups = spec.additionalGroups.map((name) => findGroup(name, accounts.group()));
-  return { uid: user.uid, gid, groups: [gid, ...groups], home: user.home };
+  const own =
+    spec.group === undefined && user.name !== undefined
+      ? membershipsOf(user.name, accounts.group())
+      : [];
+  const more = spec.additionalGroups.map((name) => findGroup(name, accounts.group()));
+  return { uid: user.uid, gid, groups: [...new Set([gid, ...own, ...more])], home: user.home };
 }

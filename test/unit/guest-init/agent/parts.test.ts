@@ -53,15 +53,27 @@ test("the kernel's command line names the root disk, or none", (t) => {
 
 const accounts = {
   passwd: () => "root:x:0:0:root:/root:/bin/sh\nweb:x:1000:100:Web:/srv/web:/bin/false\n",
-  group: () => "root:x:0:\nusers:x:100:web\ntty:x:5:\n",
+  group: () => "root:x:0:\nusers:x:100:web\ntty:x:5:\nwheel:x:10:root,web\nodd:x:-1:web\n",
 };
 const noGroups = { additionalGroups: [] };
 
 test("users and groups by name and by number", (t) => {
   t.deepEqual(identify(noGroups, accounts), { uid: 0, gid: 0, groups: [0], home: "/root" });
-  const web = { uid: 1000, gid: 100, groups: [100], home: "/srv/web" };
+  const web = { uid: 1000, gid: 100, groups: [100, 10], home: "/srv/web" };
   t.deepEqual(identify({ ...noGroups, user: "web" }, accounts), web);
   t.deepEqual(identify({ ...noGroups, user: "1000" }, accounts), web);
+  // With a group, that group alone; a number that is in no file is taken as it is.
+  const asTty = identify({ ...noGroups, user: "web", group: "tty" }, accounts);
+  t.deepEqual(asTty, { ...web, gid: 5, groups: [5] });
+  t.deepEqual(identify({ ...noGroups, user: "01000" }, accounts), web);
+  t.deepEqual(identify({ ...noGroups, user: "7", group: "8" }, accounts), {
+    uid: 7,
+    gid: 8,
+    groups: [8],
+    home: "/",
+  });
+  const digits = { ...accounts, passwd: () => "a:x:7:1::/a:\n7:x:8:2::/b:\n" };
+  t.is(identify({ ...noGroups, user: "7" }, digits).uid, 8);
   t.deepEqual(identify({ user: "7", group: "tty", additionalGroups: ["users", "9"] }, accounts), {
     uid: 7,
     gid: 5,
