@@ -11,6 +11,12 @@ const lookMs = 60_000;
 /** Until rules that could not be written are tried again, milliseconds, unless given. */
 const usualAgainMs = 2000;
 
+/**
+ * From an ADD to the commit of its rules, milliseconds: it neither delays the answer, nor that of
+ * others under way, whose rules it then has too.
+ */
+const gatherMs = 20;
+
 export type RulesHost = Pick<HostNetwork, "inspectRules">;
 
 /** The containers whose rules are still to be written. */
@@ -64,7 +70,7 @@ export class TranslationRules {
 
   /** Has them written without waiting. */
   writeSoon(): void {
-    this.#queue.add("rules", () => this.#write());
+    this.#queue.add("rules", () => this.#write(), gatherMs);
   }
 
   /**

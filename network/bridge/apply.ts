@@ -1,6 +1,7 @@
 import { throwIfAborted } from "../../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
+import { changeLink } from "../../linux/rtnetlink/links/link-requests.ts";
 import type { Request } from "../../linux/rtnetlink/message.ts";
 import { deleteQueue, setPlainQueue, setTokenBucket } from "../../linux/rtnetlink/qdisc.ts";
 import { deleteFilters, redirectPriority } from "../../linux/rtnetlink/redirect.ts";
@@ -146,20 +147,21 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     if (bridge !== undefined) await netlink.deleteAddress(bridge.index, prefix);
   },
 
-  async "attach-port"({ link, bridge, master, isolated, learning, vlan }, { netlink, sysctl }) {
+  async "attach-port"({ link, bridge, master, isolated, learning, vlan }, { netlink }) {
     const settings = { ...(isolated ? { isolated } : {}), ...given({ learning, vlan }) };
     const isPlain = Object.keys(settings).length === 0;
     // The host's end gets no link-local address: the host would speak IPv6 (DAD, router
     // solicitations) to the guest from a MAC that no machine owns. Frames that the bridge forwards
     // are not affected.
-    writeOptional(sysctl, `net/ipv6/conf/${link}/addr_gen_mode`, "1");
-    try {
-      await netlink.changeLink(link, { master, ...(isPlain ? { up: true } : {}) });
-    } catch (error) {
-      // br_add_if has no port number left.
-      if (!isPodnetError(error) || error.details["errno"] !== "EXFULL") throw error;
-      throw bridgeFull(bridge, await observePorts(netlink, master), 1, error);
-    }
+    const [silent, joined] = await netlink.tryBatch([
+      changeLink(link, { linkLocal: false }),
+      changeLink(link, { master, ...(isPlain ? { up: true } : {}) }),
+    ]);
+    // br_add_if has no port number left.
+    if (joined?.details["errno"] === "EXFULL")
+      throw bridgeFull(bridge, await observePorts(netlink, master), 1, joined);
+    if (joined !== undefined) throw joined;
+    if (silent !== undefined && silent.details["errno"] !== "EAFNOSUPPORT") throw silent;
     if (isPlain) return;
     const { index } = await requireLink(netlink, link);
     await setPort(index, settings, netlink);

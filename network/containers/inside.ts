@@ -18,10 +18,14 @@ import type { InsideNetlink } from "./kernel.ts";
 import { planRoutes } from "./routes.ts";
 import type { Step } from "./step.ts";
 
+/** A link inside, as far as its settings are an attachment's. */
+export type InsideLink = Pick<Link, "index" | "mac" | "mtu" | "up">;
+type Loopback = Pick<Link, "index" | "up">;
+
 /** A namespace, as far as it is an attachment's. */
 export interface ObservedInside {
-  readonly loopback: Link;
-  readonly guest: Link;
+  readonly loopback: Loopback;
+  readonly guest: InsideLink;
   /** Of the guest's link. */
   readonly addresses: readonly LinkAddress[];
   readonly routes: readonly Route[];
@@ -29,7 +33,7 @@ export interface ObservedInside {
 
 /** Links of a namespace alongside the attachment's own. */
 export interface OtherLinks {
-  readonly loopback: Link | undefined;
+  readonly loopback: Loopback | undefined;
   readonly macvlan: Link | undefined;
 }
 
@@ -43,10 +47,26 @@ export async function lookInside(
   return { guest, loopback, macvlan };
 }
 
+/** LOOPBACK_IFINDEX of linux/net.h: it is the first link of every namespace. */
+const loopbackIndex = 1;
+
+/**
+ * The inside right after the pair was made, with the index of its far end: all is known, but
+ * whether the loopback link is up, and setting that twice costs less than a look.
+ */
+export const insideAsMade = (
+  { mac, mtu }: Pick<AttachmentFragment, "mac" | "mtu">,
+  index: number,
+): OtherLinks & { readonly guest: InsideLink } => ({
+  guest: { index, mac, mtu, up: false },
+  loopback: { index: loopbackIndex, up: false },
+  macvlan: undefined,
+});
+
 /** Looks at the state of the guest's link; a link that was just made has none. */
 export async function observeInside(
   netlink: InsideNetlink,
-  guest: Link,
+  guest: InsideLink,
   { loopback }: OtherLinks,
   isNew: boolean,
 ): Promise<ObservedInside> {
@@ -103,7 +123,7 @@ export function planInside(fragment: AttachmentFragment, observed: ObservedInsid
   ];
 }
 
-const up = (name: string, { index }: Link): Step => ({
+const up = (name: string, { index }: Pick<Link, "index">): Step => ({
   deviation: { subject: `link ${name} state`, found: "down", wanted: "up" },
   request: changeLink(index, { up: true }),
 });

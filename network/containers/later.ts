@@ -33,7 +33,7 @@ export const withoutMachineParts = <T extends About>(steps: readonly T[]): T[] =
   steps.filter(({ part }) => part === undefined || !/^(?:mac|address|route)/.test(part));
 
 /** Whether a machine has a link upon this one, and with it its MAC and addresses. */
-export const carriesMachine = (links: readonly Link[], guest: Link): boolean =>
+export const carriesMachine = (links: readonly Link[], guest: Pick<Link, "index">): boolean =>
   links.some(
     ({ kind, link, linkNetnsId }) =>
       (kind === "macvtap" || kind === "ipvtap") &&

@@ -3,7 +3,7 @@ import type { Link } from "../../linux/rtnetlink/links/link.ts";
 import { isOurGroup, mark, portGroup } from "../model/desired.ts";
 import { parseOwner } from "../model/ownership.ts";
 import type { AttachmentFragment } from "./desired.ts";
-import { type OtherLinks, lookInside } from "./inside.ts";
+import { type InsideLink, insideAsMade, lookInside, type OtherLinks } from "./inside.ts";
 import type { AttachmentKernel, AttachmentNetlink, Inside } from "./kernel.ts";
 
 /**
@@ -12,7 +12,7 @@ import type { AttachmentKernel, AttachmentNetlink, Inside } from "./kernel.ts";
  */
 export interface Pair {
   readonly host: Link;
-  readonly guest: Link;
+  readonly guest: InsideLink;
   readonly alongside: OtherLinks;
   readonly isNew: boolean;
 }
@@ -47,7 +47,10 @@ export async function ensurePair(
     if (made === undefined)
       throw taken(guestLink, "in the container, or the host's end of its pair,");
   }
-  const { guest, ...alongside } = await lookInside(inside.netlink, fragment);
+  const { guest, ...alongside } =
+    made.link === undefined || fragment.macvlan !== undefined
+      ? await lookInside(inside.netlink, fragment)
+      : insideAsMade(fragment, made.link);
   if (guest !== undefined) return { host: made, guest, alongside, isNew: true };
   throw new PodnetError("NETLINK_FAILED", `Link "${guestLink}" was made and is gone again`, {
     hint: "Another program removes links there; try again",

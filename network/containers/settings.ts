@@ -40,9 +40,11 @@ export function planSettings(
   const wanted = { accept_ra: "0", autoconf: "0", disable_ipv6: has6 ? "0" : "1" };
   return Object.entries(wanted).flatMap(([setting, value]): SettingStep[] => {
     const key = `net/ipv6/conf/${guestLink}/${setting}`;
-    const found = readOptional(sysctl, key);
+    // Set without a look where the link was just made: each look goes through the kernel's cache of
+    // such names, which has one of each for every namespace.
+    const found = isNew ? "as it was made" : readOptional(sysctl, key);
     if (found === undefined || found === value) return [];
-    if (setting === "accept_ra" && found === "2" && !isNew) return [];
+    if (setting === "accept_ra" && found === "2") return [];
     const deviation = { subject: `sysctl ${key} inside`, found, wanted: value };
     return [{ deviation, key, value, part: `setting ${setting}` }];
   });

@@ -27,6 +27,18 @@ export interface Sight {
   readonly addresses: readonly ObservedAddress[];
 }
 
+/** Changes whose texts say what was found of a link or its addresses. */
+const ofLinks: ReadonlySet<Change["kind"]> = new Set([
+  "set-link",
+  "set-adopted",
+  "add-address",
+  "attach-port",
+  "set-port",
+]);
+
+/** Whether the text of this change names anything of a `Sight`. */
+export const needsSight = ({ kind }: Change): boolean => ofLinks.has(kind);
+
 /** The text for a missing object. */
 export const absent = "absent";
 

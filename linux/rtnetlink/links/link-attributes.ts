@@ -12,6 +12,7 @@ export const IFLA_OPERSTATE = 16;
 export const IFLA_LINKINFO = 18;
 export const IFLA_IFALIAS = 20;
 export const IFLA_STATS64 = 23;
+export const IFLA_AF_SPEC = 26;
 export const IFLA_GROUP = 27;
 export const IFLA_NET_NS_FD = 28;
 export const IFLA_EXT_MASK = 29;
@@ -25,6 +26,10 @@ export const IFLA_INFO_KIND = 1;
 export const IFLA_INFO_DATA = 2;
 export const IFLA_INFO_SLAVE_KIND = 4;
 export const IFLA_INFO_SLAVE_DATA = 5;
+
+/** Of AF_INET6 in IFLA_AF_SPEC. */
+export const IFLA_INET6_ADDR_GEN_MODE = 8;
+export const IN6_ADDR_GEN_MODE_NONE = 1;
 
 /** include/uapi/linux/veth.h */
 export const VETH_INFO_PEER = 1;

@@ -3,6 +3,7 @@ import { PodnetError } from "../../../core/errors.ts";
 import { encodeUtf8 } from "../../../core/utf8.ts";
 import { type BridgePortSettings, writeBridgePort } from "./bridge-port.ts";
 import {
+  AF_INET6,
   RTM_DELLINK,
   RTM_DELLINKPROP,
   RTM_GETLINK,
@@ -13,11 +14,13 @@ import {
   IFF_NOARP,
   IFF_UP,
   IFLA_ADDRESS,
+  IFLA_AF_SPEC,
   IFLA_ALT_IFNAME,
   IFLA_EXT_MASK,
   IFLA_GROUP,
   IFLA_IFALIAS,
   IFLA_IFNAME,
+  IFLA_INET6_ADDR_GEN_MODE,
   IFLA_INFO_DATA,
   IFLA_INFO_KIND,
   IFLA_INFO_SLAVE_DATA,
@@ -27,6 +30,7 @@ import {
   IFLA_MTU,
   IFLA_NET_NS_FD,
   IFLA_PROP_LIST,
+  IN6_ADDR_GEN_MODE_NONE,
   RTEXT_FILTER_SKIP_STATS,
   VETH_INFO_PEER,
 } from "./link-attributes.ts";
@@ -54,6 +58,11 @@ export interface LinkChange {
   readonly group?: number;
   /** Open descriptor of the network namespace to move it to. */
   readonly netnsFd?: number;
+  /**
+   * No IPv6 link-local address is made when it comes up (`addr_gen_mode` 1). Set after `up` where
+   * one message has both. `EAFNOSUPPORT` without IPv6, and nothing of the message is done.
+   */
+  readonly linkLocal?: false;
 }
 
 /**
@@ -176,6 +185,12 @@ export function changeLink(link: LinkRef, change: LinkChange): Request {
   if (change.master !== undefined) writer.attributeU32(IFLA_MASTER, change.master);
   if (change.group !== undefined) writer.attributeU32(IFLA_GROUP, change.group);
   if (change.netnsFd !== undefined) writer.attributeU32(IFLA_NET_NS_FD, change.netnsFd);
+  if (change.linkLocal === false)
+    writer.nested(IFLA_AF_SPEC, (families) =>
+      families.nested(AF_INET6, (ipv6) =>
+        ipv6.attribute(IFLA_INET6_ADDR_GEN_MODE, Uint8Array.of(IN6_ADDR_GEN_MODE_NONE)),
+      ),
+    );
   return {
     type: RTM_NEWLINK,
     flags: 0,

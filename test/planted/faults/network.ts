@@ -151,8 +151,8 @@ export const networkFaults: readonly Fault[] = [
     kind: "access",
     name: "the host's end of a port speaks IPv6 to its guest",
     file: "network/bridge/apply.ts",
-    find: 'writeOptional(sysctl, `net/ipv6/conf/${link}/addr_gen_mode`, "1");',
-    put: "",
+    find: "changeLink(link, { linkLocal: false }),",
+    put: "changeLink(link, {}),",
     noticedBy: {
       file: networkHostPorts,
       title: "Ports come and go and the bridge keeps its MAC and MTU",

@@ -208,7 +208,7 @@ export class FakeLinks {
 
   /** do_setlink: one after the other, and what was done before a failure stays. */
   change(which: LinkRef, change: LinkChange): void {
-    const { mac, mtu, group, name, alias, up, master } = change;
+    const { mac, mtu, group, name, alias, up, master, linkLocal } = change;
     // What a request may say is checked before what it is about.
     refuseIf(alias !== undefined && Buffer.byteLength(alias) > maxAlias, "ERANGE");
     const link = this.get(which);
@@ -223,6 +223,7 @@ export class FakeLinks {
     if (master !== undefined) this.#setMaster(link, master);
     if (up !== undefined) setUp(link, up);
     if (up === true && link.name === "lo") this.hasLocalTable = true;
+    if (linkLocal === false) link.settings.set("addr_gen_mode", "1");
     this.#report(link, false);
   }
 

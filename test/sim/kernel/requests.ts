@@ -3,6 +3,7 @@ import { decodeUtf8 } from "../../../core/utf8.ts";
 import { parseAddress } from "../../../linux/rtnetlink/address.ts";
 import { type Attributes, parseAttributes } from "../../../linux/rtnetlink/attributes.ts";
 import {
+  AF_INET6,
   RTM_DELLINK,
   RTM_DELQDISC,
   RTM_DELROUTE,
@@ -18,15 +19,18 @@ import {
 import {
   IFF_UP,
   IFLA_ADDRESS,
+  IFLA_AF_SPEC,
   IFLA_GROUP,
   IFLA_IFALIAS,
   IFLA_IFNAME,
+  IFLA_INET6_ADDR_GEN_MODE,
   IFLA_INFO_DATA,
   IFLA_INFO_KIND,
   IFLA_LINKINFO,
   IFLA_MASTER,
   IFLA_MTU,
   IFLA_NET_NS_FD,
+  IN6_ADDR_GEN_MODE_NONE,
   VETH_INFO_PEER,
 } from "../../../linux/rtnetlink/links/link-attributes.ts";
 import type { LinkChange, LinkRef, NewLink } from "../../../linux/rtnetlink/links/link-requests.ts";
@@ -97,11 +101,14 @@ function linkChangeOf(payload: Uint8Array): [LinkRef, LinkChange & { readonly gr
   const name = attributes.text(IFLA_IFNAME);
   const master = attributes.u32(IFLA_MASTER);
   const alias = attributes.get(IFLA_IFALIAS);
+  const ipv6 = attributes.nested(IFLA_AF_SPEC)?.nested(AF_INET6);
+  const mode = ipv6?.u8(IFLA_INET6_ADDR_GEN_MODE);
   const changed = {
     ...settingsOf(attributes),
     ...(reader.u32(12) === 0 ? {} : { up: (reader.u32(8) & IFF_UP) !== 0 }),
     ...(master === undefined ? {} : { master }),
     ...(alias === undefined ? {} : { alias: decodeUtf8(alias) }),
+    ...(mode === IN6_ADDR_GEN_MODE_NONE ? { linkLocal: false as const } : {}),
   };
   return index === 0 && name !== undefined
     ? [name, changed]
