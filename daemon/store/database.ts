@@ -367,8 +367,16 @@ export class Database implements Disposable {
   }
 }
 
+/** Texts of statements are few, and each runs often. */
+const changesBySql = new Map<string, string | undefined>();
+
 /** The change of a statement: `insert pods`; undefined when it only reads. */
 function changeOf(sql: string): string | undefined {
+  if (!changesBySql.has(sql)) changesBySql.set(sql, readChange(sql));
+  return changesBySql.get(sql);
+}
+
+function readChange(sql: string): string | undefined {
   const verb = /^\s*(INSERT|UPDATE|DELETE)(?: OR REPLACE)?(?: INTO| FROM)? (\w+)/.exec(sql);
   return verb === null ? undefined : `${verb[1]?.toLowerCase()} ${verb[2]}`;
 }

@@ -87,9 +87,7 @@ async function planSteps(
   const theirs = withoutMachineParts(planned);
   // Asked about only where it matters; no machine has a link upon one that was just made.
   const used =
-    !isNew &&
-    theirs.length < planned.length &&
-    carriesMachine(await inside.netlink.links(), guest);
+    !isNew && theirs.length < planned.length && carriesMachine(await inside.netlink.links(), guest);
   return {
     settings: planSettings(fragment, inside.sysctl, observed.addresses, isNew),
     steps: [...macvlan.steps, ...(used ? theirs : planned)],
