@@ -6,6 +6,7 @@ import { isPodnetError, PodnetError } from "../core/errors.ts";
 import { fromConnectError } from "./codes.ts";
 import { ErrorInfoSchema } from "./gen/podnet/v1/error_pb.ts";
 import { CniService } from "./gen/podnet/v1/cni_service_pb.ts";
+import { ImageService } from "./gen/podnet/v1/image_service_pb.ts";
 import { NetworkService } from "./gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "./gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "./gen/podnet/v1/overlay_service_pb.ts";
@@ -31,6 +32,7 @@ export interface Podnet extends Disposable {
   readonly overlays: Client<typeof OverlayService>;
   readonly cni: Client<typeof CniService>;
   readonly policies: Client<typeof PolicyService>;
+  readonly images: Client<typeof ImageService>;
   readonly node: Client<typeof NodeService>;
   /** The socket or URL in use. */
   readonly target: string;
@@ -175,6 +177,7 @@ export function connectPodnet(options: ConnectOptions = {}): Podnet {
     overlays: typedClient(OverlayService, transport, target),
     cni: typedClient(CniService, transport, target),
     policies: typedClient(PolicyService, transport, target),
+    images: typedClient(ImageService, transport, target),
     node: typedClient(NodeService, transport, target),
     target,
     close,

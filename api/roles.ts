@@ -2,6 +2,7 @@ import type { DescMethod, DescService } from "@bufbuild/protobuf";
 import { Health } from "./gen/grpc/health/v1/health_pb.ts";
 import { ServerReflection } from "./gen/grpc/reflection/v1/reflection_pb.ts";
 import { CniService } from "./gen/podnet/v1/cni_service_pb.ts";
+import { ImageService } from "./gen/podnet/v1/image_service_pb.ts";
 import { NetworkService } from "./gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "./gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "./gen/podnet/v1/overlay_service_pb.ts";
@@ -91,6 +92,15 @@ const policies: RolesOf<typeof PolicyService> = {
   tail: "viewer",
   learn: "admin",
 };
+// What an operator removes, pods of others may be about to use: one that is used is refused.
+const images: RolesOf<typeof ImageService> = {
+  list: "viewer",
+  get: "viewer",
+  tag: "operator",
+  untag: "operator",
+  remove: "operator",
+  prune: "admin",
+};
 const node: RolesOf<typeof NodeService> = {
   info: "viewer",
   health: "viewer",
@@ -110,6 +120,7 @@ const byService: Readonly<Record<string, Readonly<Record<string, Role>>>> = {
   [OverlayService.typeName]: overlays,
   [CniService.typeName]: cni,
   [PolicyService.typeName]: policies,
+  [ImageService.typeName]: images,
   [NodeService.typeName]: node,
   [Health.typeName]: health,
   [ServerReflection.typeName]: reflection,

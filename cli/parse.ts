@@ -61,11 +61,18 @@ export function parseBytes(flag: string, text: string): number {
   return value;
 }
 
-const milliseconds: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, min: 60_000 };
+const milliseconds: Readonly<Record<string, number>> = {
+  ms: 1,
+  s: 1000,
+  m: 60_000,
+  min: 60_000,
+  h: 3_600_000,
+  d: 86_400_000,
+};
 
-/** A duration in milliseconds, one or more: `30s`, `500ms`, `2m`; a bare number is seconds. */
+/** A duration in milliseconds, one or more: `500ms`, `30s`, `12h`; a bare number is seconds. */
 export function parseDuration(flag: string, text: string): number {
-  const match = /^([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(ms|s|m|min)?$/.exec(text);
+  const match = /^([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(ms|s|m|min|h|d)?$/.exec(text);
   const unit = milliseconds[match?.[2] ?? "s"];
   if (match === null || unit === undefined) {
     throw usage(

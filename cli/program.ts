@@ -11,7 +11,7 @@ import { addDiff } from "./commands/pods/diff.ts";
 import { addDown } from "./commands/down.ts";
 import { addExec } from "./commands/exec.ts";
 import { addGet } from "./commands/pods/get.ts";
-import { addImage } from "./commands/image.ts";
+import { addImage } from "./commands/image/image.ts";
 import { addInfo } from "./commands/info.ts";
 import { addInterface } from "./commands/interface.ts";
 import { addLimit } from "./commands/limit.ts";

@@ -1,5 +1,6 @@
 import type { ConnectRouter } from "@connectrpc/connect";
 import { CniService } from "../../api/gen/podnet/v1/cni_service_pb.ts";
+import { ImageService } from "../../api/gen/podnet/v1/image_service_pb.ts";
 import { NetworkService } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
@@ -11,6 +12,7 @@ import { addReflection } from "../../api/reflection.ts";
 import { addService } from "../../api/service.ts";
 import { cniService } from "./cni-service.ts";
 import type { ServiceParts } from "./context.ts";
+import { imageService } from "./images/image-service.ts";
 import { networkService } from "./network-service.ts";
 import { nodeService } from "./node-service.ts";
 import { overlayService } from "./overlay-service.ts";
@@ -23,6 +25,7 @@ const services = [
   PolicyService,
   OverlayService,
   CniService,
+  ImageService,
   NodeService,
 ];
 
@@ -33,6 +36,7 @@ export function addRoutes(router: ConnectRouter, parts: ServiceParts): void {
   addService(router, PolicyService, policyService(parts));
   addService(router, OverlayService, overlayService(parts));
   addService(router, CniService, cniService(parts));
+  addService(router, ImageService, imageService(parts));
   addService(router, NodeService, nodeService(parts));
   const serving = new ServingStatus();
   for (const name of ["", ...services.map(({ typeName }) => typeName)]) serving.set(name, true);

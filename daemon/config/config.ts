@@ -1,4 +1,5 @@
 import { usualShare } from "../../core/connection-share.ts";
+import { dockerHub } from "../../images/reference.ts";
 import { dirname, join } from "node:path";
 import type { z } from "zod";
 import type { Role } from "../../api/roles.ts";
@@ -15,6 +16,7 @@ import { type CniSettings, cniSettings, type CniValues } from "./cni.ts";
 import { defaultImage } from "./default-image.ts";
 import { type DnsConfig, dnsConfig } from "./dns.ts";
 import { configError, envLayer, fileLayer, flagLayer, type Layer, type Setting } from "./layers.ts";
+import { type ImagesConfig, imagesConfig } from "./images.ts";
 import { type ApiLimits, limitsConfig } from "./limits.ts";
 import { networkConfig, type NetworkValues } from "./network.ts";
 import {
@@ -95,6 +97,8 @@ export interface Config {
   readonly publishPorts: PortRange | undefined;
   readonly qemu: QemuConfig;
   readonly image: { readonly kernel: string; readonly initrd: string };
+  /** Images of containers and disks, by name. */
+  readonly images: ImagesConfig;
   readonly factory: "cold" | "template" | "pool";
   readonly pool: PoolConfig;
   /** Between looks for drift; 0 never looks. */
@@ -199,6 +203,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     "qemu.memory_overhead_mib": 256,
     "qemu.pids": 96,
     "qemu.cgroup": "podnet",
+    "images.registries": [dockerHub],
     drift_s: 5,
     factory: "cold",
     "pool.size": 4,
@@ -351,6 +356,7 @@ function build(merged: Layer): Config {
         : read("publish_ports", values.publish_ports, parsePortRange),
     qemu: qemuConfig(values, read),
     image: values.image,
+    images: imagesConfig(values.images, values.state_dir, read),
     factory: values.factory,
     pool: poolConfig(values.pool, read),
     driftMs: values.drift_s * 1000,

@@ -255,6 +255,11 @@ export const configSchema = z.strictObject({
     kernel: path.describe("Kernel of pods that name none"),
     initrd: path.describe("Initramfs of pods that name none"),
   }),
+  images: z.strictObject({
+    registries: entries.describe(
+      "Registries that images come from; names without a registry mean the first",
+    ),
+  }),
   drift_s: seconds(3600).describe(
     "Seconds between looks for outside changes, which are then repaired, and for dropped packets, which are then reported; 0 switches both off",
   ),

@@ -22,6 +22,7 @@ import type { Listen } from "../dns/listen.ts";
 import { Resolvers } from "../dns/resolvers.ts";
 import { PortAnswers } from "../dhcp/port-answers.ts";
 import { Journal } from "../events/journal.ts";
+import { Images } from "../images/images.ts";
 import { Metrics } from "./metrics.ts";
 import { Networks } from "../networks/networks.ts";
 import { recoverNetworks } from "../networks/recover.ts";
@@ -39,6 +40,7 @@ import { PluginCalls } from "../pods/interfaces/plugin-calls.ts";
 import { openSandboxes } from "../pods/interfaces/sandboxes.ts";
 import { HeldPorts, type Hold } from "../published/held-ports.ts";
 import { portsOf } from "../pods/interfaces/pod-ports.ts";
+import { namesOfHolders } from "../pods/store/stored-plans.ts";
 import { KeptPlans } from "../pods/store/kept-plans.ts";
 import { refuseOrphans } from "../pods/lifecycle/orphans.ts";
 import { PodRecords } from "../pods/store/records.ts";
@@ -99,6 +101,7 @@ export interface Node extends AsyncDisposable {
   readonly denials: Denials;
   readonly verdicts: Verdicts;
   readonly learning: Learning;
+  readonly images: Images;
   readonly attachments: Attachments;
 }
 
@@ -179,6 +182,14 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   });
   metrics.followPorts(published);
   metrics.followNames(resolvers);
+  const images = new Images({
+    db,
+    directory: config.images.directory,
+    registry: config.images.registries[0],
+    holders: (file) => namesOfHolders(db, file),
+    clock,
+  });
+  images.recover();
   const pods: Pods = new Pods({
     db,
     config,
@@ -267,6 +278,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     denials,
     verdicts,
     learning,
+    images,
     attachments,
     [Symbol.asyncDispose]: () => held.disposeAsync(),
   };

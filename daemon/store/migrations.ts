@@ -191,4 +191,25 @@ export const migrations: readonly Migration[] = [
     created_ms INTEGER NOT NULL
   ) STRICT, WITHOUT ROWID;
   `,
+  // Images of containers and disks; and work on images that is under way, each with a directory.
+  `
+  CREATE TABLE images (
+    digest     TEXT PRIMARY KEY,
+    type       TEXT NOT NULL CHECK (type IN ('root','disk')),
+    state      TEXT NOT NULL CHECK (state IN ('storing','ready','removing')),
+    config     TEXT NOT NULL,
+    bytes      INTEGER NOT NULL,
+    created_ms INTEGER NOT NULL,
+    used_ms    INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE TABLE image_names (
+    name   TEXT PRIMARY KEY,
+    digest TEXT NOT NULL REFERENCES images (digest)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX image_names_by_digest ON image_names (digest);
+  CREATE TABLE image_jobs (
+    id         TEXT PRIMARY KEY,
+    created_ms INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  `,
 ];

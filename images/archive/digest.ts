@@ -7,9 +7,11 @@ export type Digest = Brand<string, "Digest">;
 
 const pattern = /^(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$/;
 
+export const isDigest = (text: string): text is Digest => pattern.test(text);
+
 /** Throws `IMAGE_UNREADABLE`. */
 export function parseDigest(text: string): Digest {
-  if (pattern.test(text)) return text as Digest;
+  if (isDigest(text)) return text;
   throw unreadable(`${quoted(text.slice(0, 80))} is no digest that podnet knows`);
 }
 

@@ -6,7 +6,7 @@ import { Json, smallFile } from "./json.ts";
 import type { StoredFiles } from "./stored-files.ts";
 
 /** How an image's main process is started, and for which machine it is. */
-interface ImageConfig {
+export interface ImageConfig {
   /** As Go names it: `amd64`, `arm64`. */
   readonly architecture: string;
   readonly entrypoint: readonly string[];
@@ -15,6 +15,9 @@ interface ImageConfig {
   readonly directory: string;
   readonly user: string;
   readonly stopSignal: string;
+  /** Such as `80/tcp`. */
+  readonly exposedPorts: readonly string[];
+  readonly labels: Readonly<Record<string, string>>;
 }
 
 /** An image as it is stored: its configuration, and its layers from the lowest up. */
@@ -196,6 +199,10 @@ function configOf(json: Json): { config: ImageConfig; diffIds: Digest[] } {
       directory: run?.get("WorkingDir")?.text ?? "",
       user: run?.get("User")?.text ?? "",
       stopSignal: run?.get("StopSignal")?.text ?? "",
+      exposedPorts: run?.get("ExposedPorts")?.entries.map(([port]) => port) ?? [],
+      labels: Object.fromEntries(
+        run?.get("Labels")?.entries.map(([name, label]) => [name, label.text]) ?? [],
+      ),
     },
     diffIds: json.need("rootfs").need("diff_ids").texts.map(parseDigest),
   };

@@ -37,12 +37,8 @@ export class Json {
 
   /** A member of an object; undefined where it is absent or null. */
   get(name: string): Json | undefined {
-    const record = this.#value;
-    if (typeof record !== "object" || record === null || Array.isArray(record))
-      throw this.#no("an object");
-    const value: unknown = Object.hasOwn(record, name)
-      ? (record as Record<string, unknown>)[name]
-      : undefined;
+    const record = this.#object;
+    const value: unknown = Object.hasOwn(record, name) ? record[name] : undefined;
     return value === undefined || value === null
       ? undefined
       : new Json(value, `${this.where}, ${name}`);
@@ -65,8 +61,24 @@ export class Json {
     throw this.#no("a list");
   }
 
+  /** Members of an object, without those that are null. */
+  get entries(): [string, Json][] {
+    const value = this.#object;
+    return Object.keys(value).flatMap((name) => {
+      const member = this.get(name);
+      return member === undefined ? [] : [[name, member]];
+    });
+  }
+
   get texts(): string[] {
     return this.items.map(({ text }) => text);
+  }
+
+  get #object(): Record<string, unknown> {
+    const record = this.#value;
+    if (typeof record === "object" && record !== null && !Array.isArray(record))
+      return record as Record<string, unknown>;
+    throw this.#no("an object");
   }
 
   #no(what: string) {

@@ -3,6 +3,7 @@ import test from "ava";
 import { Health } from "../../api/gen/grpc/health/v1/health_pb.ts";
 import { ServerReflection } from "../../api/gen/grpc/reflection/v1/reflection_pb.ts";
 import { CniService } from "../../api/gen/podnet/v1/cni_service_pb.ts";
+import { ImageService } from "../../api/gen/podnet/v1/image_service_pb.ts";
 import { NetworkService } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
@@ -18,6 +19,7 @@ test("docs/reference/api.md lists every call of every service, and no other", (t
     PolicyService,
     OverlayService,
     CniService,
+    ImageService,
     NodeService,
     Health,
     ServerReflection,

@@ -68,6 +68,11 @@ export function filesOfPods(db: Database): FileOfPod[] {
   });
 }
 
+/** Names of the pods, running or not, that use a file. */
+export const namesOfHolders = (db: Database, file: string): readonly PodName[] => [
+  ...new Set(filesOfPods(db).flatMap(({ pod, path }) => (path === file ? [pod] : []))),
+];
+
 /** Whether a pod's plan names this server as a name server. */
 export const isNameServer = (db: Database, server: Ip): boolean =>
   askPlans(

@@ -75,7 +75,7 @@ test("errors: one line, what to do, an exit code of their own, no stack", async 
     [["create", "--mac", "01:00:00:00:00:00"], 2, /MAC_INVALID/],
     [["create", "--mtu", "100"], 2, /MTU_OUT_OF_RANGE/],
     [["create", "--memory", "lots"], 2, /hint: Write MiB/],
-    [["create", "--timeout", "1h"], 2, /not a duration/],
+    [["create", "--timeout", "1y"], 2, /not a duration/],
     [["create", "--disk", "/d,fromat=raw"], 2, /fromat=raw/],
     [["create", "--label", "x"], 2, /Write KEY=VALUE/],
     [["start", "web"], 5, /WRONG_STATE/],

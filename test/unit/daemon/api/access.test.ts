@@ -8,6 +8,7 @@ import test from "ava";
 import { Health } from "../../../../api/gen/grpc/health/v1/health_pb.ts";
 import { ServerReflection } from "../../../../api/gen/grpc/reflection/v1/reflection_pb.ts";
 import { CniService } from "../../../../api/gen/podnet/v1/cni_service_pb.ts";
+import { ImageService } from "../../../../api/gen/podnet/v1/image_service_pb.ts";
 import { NetworkService } from "../../../../api/gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "../../../../api/gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "../../../../api/gen/podnet/v1/overlay_service_pb.ts";
@@ -26,6 +27,7 @@ const own = [
   PolicyService,
   OverlayService,
   CniService,
+  ImageService,
   NodeService,
 ].flatMap((service) => service.methods);
 const all = [...own, ...Health.methods, ...ServerReflection.methods];
@@ -177,8 +179,12 @@ test("each role does what it is for, and no more", (t) => {
       "publishPorts",
       "unpublishPorts",
       "detach",
+      "tag",
+      "untag",
+      "remove",
     ],
     admin: [
+      "prune",
       "down",
       "fillPools",
       "drainPools",

@@ -1,12 +1,12 @@
 import { arch } from "node:os";
 import type { Command } from "commander";
-import type { Converted } from "../../images/convert-image.ts";
-import { PodnetError } from "../../core/errors.ts";
-import { addOutput, type Context, type OutputOptions } from "../context.ts";
-import { interruption } from "../io.ts";
-import { document, printDocument } from "../output.ts";
-import { parseCount } from "../parse.ts";
-import { count, harmless, size } from "../views/text.ts";
+import type { Converted } from "../../../images/convert-image.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import { addOutput, type Context, type OutputOptions } from "../../context.ts";
+import { interruption } from "../../io.ts";
+import { document, printDocument } from "../../output.ts";
+import { parseCount } from "../../parse.ts";
+import { count, harmless, size } from "../../views/text.ts";
 
 interface Options extends OutputOptions {
   readonly name?: string;
@@ -27,9 +27,8 @@ Example:
 const usualMib = 16_384;
 const mostEntries = 500_000;
 
-/** `podnet image`: images of containers as disks of pods. */
-export function addImage(program: Command, context: Context): void {
-  const group = program.command("image").description("make disks of container images");
+/** `podnet image convert`: the one command of images that works without podnetd. */
+export function addConvert(group: Command, context: Context): void {
   addOutput(group.command("convert").description("make a disk of a container image"))
     .argument("<source>", "the image: a directory or an archive")
     .argument("<file>", "the disk to make, a squashfs")
@@ -41,7 +40,7 @@ export function addImage(program: Command, context: Context): void {
     .action(async (source: string, file: string, options: Options) => {
       const { io } = context;
       // Loaded only now, so that other commands start without it.
-      const { convertImage } = await import("../../images/convert-image.ts");
+      const { convertImage } = await import("../../../images/convert-image.ts");
       using interrupted = interruption(io);
       const { signal } = interrupted;
       const mib =

@@ -1,0 +1,86 @@
+import { create } from "@bufbuild/protobuf";
+import { timestampMs } from "@bufbuild/protobuf/wkt";
+import type { ServiceImpl } from "@connectrpc/connect";
+import * as wire from "../../../api/gen/podnet/v1/image_service_pb.ts";
+import { printable } from "../../../core/names.ts";
+import type { StoredImageRow } from "../../images/images.ts";
+import { note, type ServiceParts } from "../context.ts";
+import { time } from "../views.ts";
+
+/** The image service: what pods start from. */
+export function imageService(parts: ServiceParts): ServiceImpl<typeof wire.ImageService> {
+  const { images } = parts;
+  return {
+    list({ name, labels, dangling }) {
+      const found = images
+        .list()
+        .filter(({ names }) => name === "" || names.some((each) => each.includes(name)))
+        .filter(({ names }) => !dangling || names.length === 0)
+        .filter(({ config }) => labels.every((label) => hasLabel(config.labels, label)));
+      return { images: found.map(imageView).toSorted(byName) };
+    },
+
+    get: ({ reference }) => ({ image: imageView(images.findImage(reference)) }),
+
+    tag({ reference, name }, context) {
+      note(parts, context, `tag image ${printable(reference)} ${printable(name)}`);
+      return { image: imageView(images.tag(reference, name)) };
+    },
+
+    untag({ name }, context) {
+      note(parts, context, `untag image ${printable(name)}`);
+      return { existed: images.untag(name) };
+    },
+
+    remove({ reference }, context) {
+      note(parts, context, `remove image ${printable(reference)}`);
+      return { image: imageView(images.remove(reference)) };
+    },
+
+    prune({ all, until, planOnly }, context) {
+      if (!planOnly) note(parts, context, "prune images");
+      const untilMs = until === undefined ? undefined : timestampMs(until);
+      return { images: images.prune({ all, untilMs }, planOnly).map(imageView) };
+    },
+  };
+}
+
+function hasLabel(labels: Readonly<Record<string, string>>, asked: string): boolean {
+  const at = asked.indexOf("=");
+  const name = at < 0 ? asked : asked.slice(0, at);
+  return Object.hasOwn(labels, name) && (at < 0 || labels[name] === asked.slice(at + 1));
+}
+
+const imageView = ({
+  digest,
+  names,
+  type,
+  bytes,
+  createdMs,
+  usedMs,
+  config,
+}: StoredImageRow): wire.Image =>
+  create(wire.ImageSchema, {
+    digest,
+    names: [...names],
+    type,
+    bytes: BigInt(bytes),
+    createdAt: time(createdMs),
+    usedAt: time(usedMs),
+    ...(type === "disk"
+      ? {}
+      : {
+          config: {
+            ...config,
+            entrypoint: [...config.entrypoint],
+            command: [...config.command],
+            environment: [...config.environment],
+            exposedPorts: [...config.exposedPorts],
+          },
+        }),
+  });
+
+/** Images without a name come last. */
+const byName = (a: wire.Image, b: wire.Image): number =>
+  Number(a.names.length === 0) - Number(b.names.length === 0) ||
+  (a.names[0] ?? a.digest).localeCompare(b.names[0] ?? b.digest, "en");
