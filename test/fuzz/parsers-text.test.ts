@@ -15,6 +15,7 @@ fuzz("text", async () => {
     { cniRuntime },
     { tar },
     { imageArchives },
+    { imageReferences },
   ] = await Promise.all([
     import("./targets/addresses.ts"),
     import("./targets/text.ts"),
@@ -29,6 +30,7 @@ fuzz("text", async () => {
     import("./targets/cni-runtime.ts"),
     import("./targets/tar.ts"),
     import("./targets/image-archives.ts"),
+    import("./targets/image-references.ts"),
   ]);
   return [
     ...addressTexts,
@@ -45,5 +47,6 @@ fuzz("text", async () => {
     ...cniRuntime,
     tar,
     imageArchives,
+    imageReferences,
   ];
 });
