@@ -27,6 +27,7 @@ import { addStart } from "./commands/pods/start.ts";
 import { addPool } from "./commands/pool.ts";
 import { addPorts } from "./commands/ports.ts";
 import { addPublish, addUnpublish } from "./commands/publish.ts";
+import { addUi } from "./commands/ui.ts";
 import { addVerify } from "./commands/verify.ts";
 import { addVersion } from "./commands/version.ts";
 import { addWatch } from "./commands/pods/watch.ts";
@@ -115,6 +116,7 @@ export function buildProgram(context: Context): Command {
     addCni,
     addInfo,
     addDiff,
+    addUi,
     addDown,
     addVersion,
     addCompletion,
@@ -153,7 +155,7 @@ function formatOf(args: readonly string[]): Format {
   return wanted.at(-1) === "json" ? "json" : "table";
 }
 
-const endless: ReadonlySet<string> = new Set(["watch", "console", "logs", "stats"]);
+const endless: ReadonlySet<string> = new Set(["watch", "console", "logs", "stats", "ui"]);
 
 /** Runs one command line, without the program's name, and returns the exit code. Never throws. */
 export async function run(args: readonly string[], io: Io): Promise<number> {

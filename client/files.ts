@@ -1,5 +1,4 @@
-import type { Pod } from "./pod.ts";
-import type { ProgramOptions } from "./run-program.ts";
+import type { ProgramOptions, ProgramResult } from "./run-program.ts";
 
 /** Writes standard input to a file next to the one that is meant, and renames it when complete. */
 const writeWhole = `set -e
@@ -10,11 +9,16 @@ chmod "$2" "$part"
 mv "$part" "$1"
 trap - EXIT`;
 
+/** Where programs run. */
+interface Programs {
+  exec(program: readonly string[], options: ProgramOptions): Promise<ProgramResult>;
+}
+
 /** Files of a pod. The pod needs the programs `sh`, `cat`, `chmod` and `mv`. */
 export class Files {
-  readonly #pod: Pod;
+  readonly #pod: Programs;
 
-  constructor(pod: Pod) {
+  constructor(pod: Programs) {
     this.#pod = pod;
   }
 

@@ -3,9 +3,9 @@
  * and links one module where there are 1,200, which is half of a start. Why so:
  * docs/decisions/0054-one-file-to-start.md.
  */
-import { mkdirSync, renameSync, utimesSync } from "node:fs";
+import { mkdirSync, renameSync, rmSync, utimesSync } from "node:fs";
 import path from "node:path";
-import { bundle, programs } from "./bundle.ts";
+import { bundle, bundlePage, programs } from "./bundle.ts";
 import { complainAndFail } from "./complain.ts";
 import { withTemporaryFile } from "./temporary-file.ts";
 
@@ -16,7 +16,10 @@ async function buildInto(temporary: string): Promise<void> {
   // Taken before the first source is read: what changes meanwhile is newer than what is made.
   const begun = new Date();
   await bundle({ entryPoints: programs, outdir: temporary, runsIn, ending: ".mjs" });
+  await bundlePage(path.join(temporary, "ui"));
   mkdirSync(directory, { recursive: true });
+  rmSync(path.join(directory, "ui"), { recursive: true, force: true });
+  renameSync(path.join(temporary, "ui"), path.join(directory, "ui"));
   for (const name of Object.keys(programs)) {
     utimesSync(path.join(temporary, `${name}.mjs`), begun, begun);
     renameSync(path.join(temporary, `${name}.mjs`), path.join(directory, `${name}.mjs`));

@@ -2,7 +2,7 @@
  * One file of a program's sources and packages, by esbuild. Why so:
  * docs/decisions/0054-one-file-to-start.md.
  */
-import { readFile } from "node:fs/promises";
+import { copyFile, readFile } from "node:fs/promises";
 import { isBuiltin } from "node:module";
 import path from "node:path";
 import { build, type Metafile, type Plugin } from "esbuild";
@@ -96,5 +96,29 @@ export async function bundle({ entryPoints, outdir, runsIn, ending }: Bundle): P
     plugins: [ownPlaces(path.join(top, runsIn)), builtIns],
     logLevel: "warning",
   });
+  return metafile;
+}
+
+/** The files of `podnet ui`'s page: see ui/server/serve-page.ts. */
+const pageFiles = ["index.html", "page.css", "icon.svg"] as const;
+
+/** Makes the page's files in a directory. Resolves to what went into its script. */
+export async function bundlePage(outdir: string): Promise<Metafile> {
+  const { metafile } = await build({
+    absWorkingDir: top,
+    entryPoints: { page: "ui/page/main.tsx" },
+    outdir,
+    bundle: true,
+    metafile: true,
+    minify: true,
+    platform: "browser",
+    format: "esm",
+    target: "es2022",
+    tsconfig: path.join(top, "ui/page/tsconfig.json"),
+    legalComments: "none",
+    logLevel: "warning",
+  });
+  for (const name of pageFiles)
+    await copyFile(path.join(top, "ui/page", name), path.join(outdir, name));
   return metafile;
 }

@@ -63,9 +63,15 @@ const rules: readonly Rule[] = [
     mayImport: ["core/", "api/"],
     packages: ["node:", "@bufbuild/protobuf"],
   },
+  { module: "ui/page/", mayImport: ["api/gen/"], packages: ["@bufbuild/protobuf", "preact"] },
+  {
+    module: "ui/server/",
+    mayImport: ["core/", "api/"],
+    packages: ["node:", "@bufbuild/protobuf"],
+  },
   {
     module: "cli/",
-    mayImport: ["core/", "api/", "images/"],
+    mayImport: ["core/", "api/", "images/", "ui/server/"],
     packages: ["node:", "@bufbuild/protobuf", "@connectrpc/", "commander", "tar", "yaml"],
   },
   // The sources of `podnet verify` share no code with podnet, so that their checks are independent.
@@ -270,7 +276,7 @@ function crowdedFolders(files: readonly string[]): string[] {
 }
 
 const files = globSync(
-  "{core,ipallocator,policy,relay,linux,network,hypervisor,guest-init,images,api,etcd,overlay,cni,cli,daemon}/**/*.ts",
+  "{core,ipallocator,policy,relay,linux,network,hypervisor,guest-init,images,api,etcd,overlay,cni,client,cli,daemon,ui}/**/*.{ts,tsx}",
   { cwd: top },
 ).filter((file) => !/^(?:api|etcd)\/gen\//.test(file));
 const wrong = files.flatMap(violations);

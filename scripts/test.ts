@@ -104,10 +104,12 @@ const runs = (extent === "short" ? inTurn(chosen, turn, changedTests()) : chosen
   .map((run) => ({ ...run, environment: environmentOf(run.stage, extent, begun) }))
   .filter(({ files }) => files.length > 0);
 if (options["set-up"] === true) {
-  const debian = runs.some(({ stage, files }) =>
-    files.some((file) => stage.bootsDebian?.includes(file)),
+  const parts = runs.flatMap(({ stage, files }) =>
+    Object.entries(stage.setUp ?? {}).flatMap(([part, needing]) =>
+      files.some((file) => needing.includes(file)) ? part : [],
+    ),
   );
-  if (debian) console.log("--debian");
+  console.log([...new Set(parts)].join(" "));
   process.exit();
 }
 if (extent === "short")

@@ -16,7 +16,7 @@ import {
 import path from "node:path";
 import { gzipSync } from "node:zlib";
 import { run } from "../../linux/processes/command.ts";
-import { bundle, programs } from "../bundle.ts";
+import { bundle, bundlePage, programs } from "../bundle.ts";
 import { commentedConfig } from "./config-file.ts";
 import { licensesOf } from "./licenses.ts";
 
@@ -170,6 +170,7 @@ async function bundlePrograms(into: string): Promise<ReadonlySet<string>> {
       }),
     );
   }
+  made.push(await bundlePage(path.join(into, runsIn, "ui")));
   const inputs = made.flatMap(({ inputs }) => Object.keys(inputs));
   return new Set(
     inputs.flatMap((file) => /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(file)?.[1] ?? []),

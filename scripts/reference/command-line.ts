@@ -42,7 +42,7 @@ const pages: readonly {
   {
     file: "observe",
     title: "Watch, measure and verify",
-    commands: ["watch", "stats", "capture", "verify", "diff", "info"],
+    commands: ["watch", "stats", "capture", "verify", "diff", "info", "ui"],
   },
   {
     file: "node",

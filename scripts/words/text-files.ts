@@ -8,7 +8,7 @@ const foreign =
 
 /** The text that we write, sorted: programs, tests, protobuf definitions and Markdown. */
 export function textFiles(): readonly string[] {
-  return globSync(["**/*.{ts,proto,c,h,md}", "scripts/*", "bin/*"], {
+  return globSync(["**/*.{ts,tsx,proto,c,h,md}", "scripts/*", "bin/*"], {
     cwd: top,
     exclude: ["node_modules", "build", ".git"],
     withFileTypes: true,

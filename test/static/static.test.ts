@@ -19,6 +19,8 @@ async function passes(t: ExecutionContext, program: string, ...args: string[]): 
 }
 
 test("types", (t) => passes(t, "node_modules/.bin/tsc"));
+test("types of the page, in a browser", (t) =>
+  passes(t, "node_modules/.bin/tsc", "-p", "ui/page/tsconfig.json"));
 test("lint, with types", (t) => passes(t, "node_modules/.bin/oxlint", "--type-aware"));
 test("format", (t) => passes(t, "node_modules/.bin/biome", "format", "."));
 test("no unused file, export or dependency", (t) =>
