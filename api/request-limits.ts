@@ -18,10 +18,9 @@ const usual: RequestLimits = { bytes: 256 << 10, values: 1024 };
 const large: RequestLimits = { bytes: 1 << 20, values: 4096 };
 
 const byMethod: ReadonlyMap<DescMethod, RequestLimits> = new Map(
-  (["create", "createStream", "attach", "update", "exec", "openConsole"] as const).map((name) => [
-    PodService.method[name],
-    large,
-  ]),
+  (["create", "createStream", "attach", "update", "exec", "startExec", "openConsole"] as const).map(
+    (name) => [PodService.method[name], large],
+  ),
 );
 
 /** How large a message of a request to this method may be. */

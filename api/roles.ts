@@ -32,6 +32,13 @@ const pods: RolesOf<typeof PodService> = {
   delete: "operator",
   watch: "viewer",
   exec: "operator",
+  startExec: "operator",
+  // Arguments may hold secrets, as output may.
+  listExecs: "operator",
+  getExec: "operator",
+  waitExec: "operator",
+  signalExec: "operator",
+  followExec: "operator",
   console: "operator",
   openConsole: "operator",
   verify: "operator",

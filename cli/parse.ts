@@ -1,3 +1,4 @@
+import { constants } from "node:os";
 import type { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
 import { nearest } from "../core/nearest.ts";
@@ -84,6 +85,19 @@ export function parseDuration(flag: string, text: string): number {
   if (ms === 0)
     throw usage(`${flag} "${printable(text)}" is no time`, "Write 1ms or more, or leave it out");
   return ms;
+}
+
+/** A signal's number: `TERM`, `SIGTERM` or `15`. */
+export function parseSignal(text: string): number {
+  const name = text.toUpperCase().replace(/^(?!SIG)/, "SIG");
+  const number = /^[0-9]{1,2}$/.test(text)
+    ? Number(text)
+    : Object.entries(constants.signals).find(([each]) => each === name)?.[1];
+  if (number !== undefined && number >= 1 && number <= 64) return number;
+  throw usage(
+    `--signal "${printable(text)}" is not a signal`,
+    "Write a name such as TERM, or 1 to 64",
+  );
 }
 
 /** `KEY=VALUE` pairs. */

@@ -10,6 +10,7 @@ import { addDetach } from "./commands/detach.ts";
 import { addDiff } from "./commands/pods/diff.ts";
 import { addDown } from "./commands/down.ts";
 import { addExec } from "./commands/exec.ts";
+import { addExecs } from "./commands/execs.ts";
 import { addGet } from "./commands/pods/get.ts";
 import { addImage } from "./commands/image/image.ts";
 import { addInfo } from "./commands/info.ts";
@@ -94,6 +95,7 @@ export function buildProgram(context: Context): Command {
     addDetach,
     addWatch,
     addExec,
+    addExecs,
     addConsole,
     addLogs,
     addCopy,
@@ -171,6 +173,7 @@ export async function run(args: readonly string[], io: Io): Promise<number> {
     // Interrupting an endless stream is its normal end, not an error.
     if (endless.has(args[0] ?? "") && isPodnetError(thrown, "CANCELLED")) return exitCodeOf(thrown);
     const code = report(io, thrown, formatOf(args));
-    return args[0] === "exec" && code !== exitCodes.usage ? exitCodes.exec : code;
+    const isPlain = code === exitCodes.usage || code === exitCodes.timeout;
+    return args[0] === "exec" && !isPlain ? exitCodes.exec : code;
   }
 }

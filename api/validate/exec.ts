@@ -1,6 +1,7 @@
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import type { ExecStart } from "../gen/podnet/v1/pod_service_pb.ts";
+import { parseUserText, type UserAndGroup } from "../../core/user-text.ts";
 import { checkCount, invalid } from "../fields.ts";
 
 /** A program to run in a guest, every field checked. */
@@ -8,12 +9,22 @@ export interface ExecSpec {
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly workdir: string;
+  /** Undefined: root. */
+  readonly user: UserAndGroup | undefined;
+  /** Milliseconds after which it is killed; undefined: never. */
+  readonly timeoutMs: number | undefined;
   readonly terminal: boolean;
   readonly rows: number;
   readonly columns: number;
 }
 
-const most = { args: 256, bytes: 64 << 10, env: 256, size: 4096 } as const;
+const most = {
+  args: 256,
+  bytes: 64 << 10,
+  env: 256,
+  size: 4096,
+  timeoutMs: 7 * 86_400_000,
+} as const;
 const bytes = (texts: readonly string[]): number =>
   texts.reduce((sum, text) => sum + Buffer.byteLength(text) + 1, 0);
 
@@ -28,6 +39,16 @@ export function validatePodRef(text: string): string {
     );
   }
   return text;
+}
+
+/** Checks what a caller names a program in a guest by. Throws `INVALID_ARGUMENT`. */
+export function validateExecId(text: string): string {
+  if (/^[0-9a-f]{16}$/.test(text)) return text;
+  throw invalid(
+    "exec_id",
+    `"${printable(text)}" is not the id of a program`,
+    "Give 16 hexadecimal digits, as podnet execs list shows them",
+  );
 }
 
 /** Checks the first message of an Exec. */
@@ -62,10 +83,15 @@ export function validateExec(start: ExecStart): ExecSpec {
       "Write the full path in the guest",
     );
   }
+  if (start.timeoutMs > most.timeoutMs) {
+    throw invalid("start.timeout_ms", "The program's time is too long", "Give at most a week");
+  }
   return {
     args: [...args],
     env: { ...env },
     workdir: workdir === "" ? "/" : workdir,
+    user: parseUserText(start.user, "start.user"),
+    timeoutMs: start.timeoutMs === 0 ? undefined : start.timeoutMs,
     terminal,
     ...validateSize(start),
   };

@@ -1,11 +1,12 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Command } from "commander";
 import type { Podnet } from "../../api/client.ts";
-import type { ExecRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import type { ExecRequestSchema, ExecStartSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { CommonOptions, Context } from "../context.ts";
 import type { Io, SignalName } from "../io.ts";
-import { collect, parsePairs } from "../parse.ts";
+import { environmentOf } from "../env-text.ts";
+import { collect, parseDuration } from "../parse.ts";
 import { Queue } from "../../core/queue.ts";
 import { usage } from "../usage.ts";
 import { rawMode, sizeOf, write } from "../terminal.ts";
@@ -14,20 +15,28 @@ interface Options extends CommonOptions {
   readonly interactive?: boolean;
   readonly tty?: boolean;
   readonly env?: readonly string[];
+  readonly envFile?: readonly string[];
   readonly workdir?: string;
+  readonly user?: string;
+  readonly timeout?: string;
+  readonly detach?: boolean;
 }
 
 type Message = MessageInitShape<typeof ExecRequestSchema>;
+type Start = MessageInitShape<typeof ExecStartSchema>;
 
 const more = `
 Write options before the pod's name: everything after it (and after an optional --) is the program with its arguments.
 The exit code is the program's own; 128+n if signal n ended it; 125 if podnet itself failed; 126 if the program cannot be
-run; 127 if it does not exist.
+run; 127 if it does not exist; 124 if --timeout ended it.
+-e KEY, and a line KEY in a file, take the value of podnet's own environment.
 
 Examples:
   podnet exec web ip addr
   podnet exec -it web sh
   echo hello | podnet exec -i web cat
+  podnet exec -u www-data:adm web id
+  podnet exec -d --timeout 10m web make
   podnet exec -e LANG=C -w /tmp web ls -l`;
 
 export function addExec(program: Command, context: Context): void {
@@ -39,8 +48,12 @@ export function addExec(program: Command, context: Context): void {
     .argument("<program...>", "program and its arguments")
     .option("-i, --interactive", "pass standard input on")
     .option("-t, --tty", "give the program a terminal")
-    .option("-e, --env <key=value>", "an environment variable; may be repeated", collect)
+    .option("-d, --detach", "do not wait: print the program's id, for podnet execs")
+    .option("-u, --user <user[:group]>", "names or numbers in the guest; default root")
     .option("-w, --workdir <path>", "working directory; default /")
+    .option("-e, --env <key[=value]>", "an environment variable; may be repeated", collect)
+    .option("--env-file <file>", "a file with one on each line; may be repeated", collect)
+    .option("--timeout <duration>", "kill the program after it, and exit with 124")
     .addHelpText("after", more)
     .action(async (pod: string, args: string[], options: Options) => {
       const { io } = context;
@@ -50,36 +63,39 @@ export function addExec(program: Command, context: Context): void {
       // `exec POD -- PROGRAM`, as kubectl has it, works like `exec POD PROGRAM`.
       const words = args[0] === "--" ? args.slice(1) : args;
       if (words.length === 0) throw usage("No program is named", "Write it after the pod's name");
+      const { detach = false, interactive = false } = options;
+      if (detach && interactive) throw usage("A detached program has no input", "Leave out -i");
+      const start = startOf(io, pod, words, options);
       using podnet = await io.connect(options);
-      context.exitCode = await runExec(io, podnet, pod, words, options);
+      if (!detach) context.exitCode = await runExec(io, podnet, start, options);
+      else {
+        const { exec } = await podnet.pods.startExec({ start });
+        io.stdout.write(`${exec?.id ?? ""}\n`);
+      }
     });
 }
 
-async function runExec(
-  io: Io,
-  podnet: Podnet,
-  idOrName: string,
-  args: string[],
-  options: Options,
-): Promise<number> {
+function startOf(io: Io, idOrName: string, args: string[], options: Options): Start {
+  const { tty: terminal = false, workdir = "", user = "", timeout } = options;
+  return {
+    idOrName,
+    args,
+    env: {
+      ...(terminal ? { TERM: io.env["TERM"] ?? "xterm" } : {}),
+      ...environmentOf(options, io.env),
+    },
+    workdir,
+    user,
+    terminal,
+    ...(terminal ? sizeOf(io.stdout) : {}),
+    ...(timeout === undefined ? {} : { timeoutMs: parseDuration("--timeout", timeout) }),
+  };
+}
+
+async function runExec(io: Io, podnet: Podnet, start: Start, options: Options): Promise<number> {
   const terminal = options.tty === true;
   const input = new Queue<Message>();
-  input.push({
-    input: {
-      case: "start",
-      value: {
-        idOrName,
-        args,
-        env: {
-          ...(terminal ? { TERM: io.env["TERM"] ?? "xterm" } : {}),
-          ...parsePairs("--env", options.env ?? []),
-        },
-        workdir: options.workdir ?? "",
-        terminal,
-        ...(terminal ? sizeOf(io.stdout) : {}),
-      },
-    },
-  });
+  input.push({ input: { case: "start", value: start } });
   using stack = new DisposableStack();
   if (terminal && options.interactive === true) stack.use(rawMode(io.stdin));
   if (terminal) stack.use(followSize(io, input));

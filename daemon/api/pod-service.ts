@@ -14,7 +14,7 @@ import { callerKey } from "../listeners/callers.ts";
 import { isDamaged } from "../pods/store/pod-rows.ts";
 import { note, type ServiceParts, viewAnyPod, viewPod } from "./context.ts";
 import { openConsole, streamConsole } from "./console-stream.ts";
-import { streamExec } from "./exec-stream.ts";
+import { podExecs } from "./execs/pod-execs.ts";
 import { refuseOthersLinks, refuseRules } from "./others-links.ts";
 import { podAttach } from "./pod-attach.ts";
 import { podInterfaces } from "./pod-interfaces.ts";
@@ -110,8 +110,6 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
 
     watch: (request, context) => watchPods(request, parts, context.signal),
 
-    exec: (requests, context) => streamExec(requests, parts, context.signal),
-
     console: (request, context) => streamConsole(request, parts, context.signal),
 
     openConsole: (requests, context) => openConsole(requests, parts, context),
@@ -135,6 +133,7 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
       plan: (asked, context) => plan(asked, parts, context),
       options: (context) => work(context, silent),
     }),
+    ...podExecs(parts),
     ...podLifecycle(parts),
     ...podInterfaces(parts),
     ...podLimits(parts),

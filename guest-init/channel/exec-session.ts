@@ -26,6 +26,8 @@ export interface InputStyle {
 
 export interface ProcessSessionOptions {
   readonly id: string;
+  /** Its name in the protocol. */
+  readonly process: string;
   readonly stdio: bigint;
   /** 0 on a terminal. */
   readonly stderr: bigint;
@@ -61,6 +63,7 @@ type Phase =
  */
 export class ProcessSession implements ExecSession {
   readonly id: string;
+  readonly process: string;
   readonly stdio: bigint;
   readonly stderr: bigint;
   readonly events: ExecQueue;
@@ -77,6 +80,7 @@ export class ProcessSession implements ExecSession {
   constructor(options: ProcessSessionOptions) {
     this.#options = options;
     this.id = options.id;
+    this.process = options.process;
     this.stdio = options.stdio;
     this.stderr = options.stderr;
     this.events = new ExecQueue(
@@ -123,7 +127,7 @@ export class ProcessSession implements ExecSession {
       `A hyperstart takes at most ${input.most} bytes of input for one program`,
       {
         hint: "Copy files with `podnet cp`, give the input in parts, or use an image with podnet's own agent",
-        details: { process: this.id, most_bytes: input.most },
+        details: { process: this.process, most_bytes: input.most },
       },
     );
   }
@@ -248,6 +252,6 @@ export class ProcessSession implements ExecSession {
   }
 
   #error(code: "CANCELLED" | "DEADLINE_EXCEEDED", message: string): PodnetError {
-    return new PodnetError(code, message, { details: { process: this.id } });
+    return new PodnetError(code, message, { details: { process: this.process } });
   }
 }

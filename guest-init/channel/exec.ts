@@ -1,4 +1,4 @@
-import { randomUUID } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { PodnetError, isPodnetError, toPodnetError } from "../../core/errors.ts";
 import { noBytes } from "../protocol/bytes.ts";
 import { agentContainer, command } from "../protocol/codes.ts";
@@ -58,7 +58,8 @@ export class Processes {
       const payload = encodeExecCmd({
         container: agentContainer,
         process: {
-          id: session.id,
+          id: session.process,
+          ...request.user,
           additionalGroups: [],
           terminal: request.terminal,
           stdio: session.stdio,
@@ -94,10 +95,12 @@ export class Processes {
   }
 
   #open(request: ExecRequest, input: InputStyle, signal: AbortSignal): ProcessSession {
-    const id = `podnet-exec-${randomUUID()}`;
-    const target = { container: agentContainer, process: id };
+    const id = randomBytes(8).toString("hex");
+    const process = `podnet-exec-${id}`;
+    const target = { container: agentContainer, process };
     const session = new ProcessSession({
       id,
+      process,
       stdio: this.#tty.newStream(),
       stderr: request.terminal ? 0n : this.#tty.newStream(),
       input,
@@ -122,9 +125,9 @@ export class Processes {
           `signal ${number}`,
         ),
       ping: () => this.#call(command.ping, noBytes, signal, "PING"),
-      gone: () => this.#sessions.delete(id),
+      gone: () => this.#sessions.delete(process),
     });
-    this.#sessions.set(id, session);
+    this.#sessions.set(process, session);
     return session;
   }
 

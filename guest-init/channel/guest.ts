@@ -1,4 +1,5 @@
 import type { Awakening, GuestConfig, ObservedGuest } from "../protocol/configure.ts";
+import type { UserAndGroup } from "../../core/user-text.ts";
 import type { GuestTime } from "./guest-time.ts";
 import type { ChannelLimits } from "./limits.ts";
 
@@ -29,12 +30,16 @@ export interface ExecRequest {
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly workdir: string;
+  /** By name or number; absent: root. */
+  readonly user?: UserAndGroup | undefined;
   readonly terminal: boolean;
   readonly rows?: number;
   readonly columns?: number;
 }
 
 export interface ExecSession {
+  /** 16 hexadecimal digits, drawn anew. */
+  readonly id: string;
   /** Output and exit, in order; ends after `exit`. Throws when the guest is lost. */
   readonly events: AsyncIterable<ExecEvent>;
   /** Writes to standard input; resolves when the bytes are handed to the channel. */

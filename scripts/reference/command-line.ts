@@ -28,7 +28,12 @@ const pages: readonly {
   {
     file: "guests",
     title: "Guests, and VMs that other programs run",
-    commands: ["exec", "console", "logs", "cp", "attach", "detach"],
+    commands: ["console", "logs", "cp", "attach", "detach"],
+  },
+  {
+    file: "programs",
+    title: "Programs in pods",
+    commands: ["exec", "execs"],
   },
   {
     file: "interfaces",

@@ -129,6 +129,59 @@ test.serial(
   },
 );
 
+test.serial(
+  "a program without a caller runs as its user, and is followed, signalled and waited for by its id",
+  async (t) => {
+    const { pods } = rig.client;
+    const startExec = async (script: string, more = {}) => {
+      const start = { idOrName: "one", args: ["sh", "-c", script], ...more };
+      return (await pods.startExec({ start })).exec?.id ?? "";
+    };
+    const read = async (execId: string): Promise<string> => {
+      let text = "";
+      for await (const { output } of pods.followExec({ execId }))
+        if (output.case === "stdout") text += Buffer.from(output.value).toString();
+      return text;
+    };
+    const accounts =
+      "echo web:x:1000:100::/srv:/bin/sh >> /etc/passwd; echo readers:x:70:web >> /etc/group";
+    t.is((await execIn(rig.client, "one", "sh", "-c", accounts)).code, 0);
+    const ids = 'grep -E "^(Uid|Gid|Groups)" /proc/self/status; echo $HOME; pwd; echo $A; exit 3';
+    const lines = async (more: object) =>
+      (await read(await startExec(ids, { workdir: "/tmp", env: { A: "b c" }, ...more })))
+        .replaceAll(/[\t ]+/g, " ")
+        .replaceAll(/ $/gm, "");
+    const as = (uid: string, gid: string, groups: string, home: string): string =>
+      `Uid: ${`${uid} `.repeat(4).trim()}\nGid: ${`${gid} `.repeat(4).trim()}\n` +
+      `Groups: ${groups}\n${home}\n/tmp\nb c\n`;
+    t.is(await lines({ user: "web" }), as("1000", "100", "70 100", "/srv"));
+    t.is(await lines({ user: "web:readers" }), as("1000", "70", "70", "/srv"));
+    t.is(await lines({ user: "7:8" }), as("7", "8", "8", "/"));
+    await t.throwsAsync(startExec("true", { user: "no-such-user" }), { code: "AGENT_REFUSED" });
+
+    const id = await startExec("trap 'exit 9' TERM; echo begun; while :; do sleep 0.1; done");
+    const [listed] = (await pods.listExecs({ idOrName: "one" })).execs.slice(-1);
+    t.like(listed, { id, state: "running", podName: "one" });
+    for await (const { output } of pods.followExec({ execId: id }))
+      if (output.case === "stdout") break;
+    await pods.signalExec({ execId: id, signal: 15 });
+    t.like((await pods.waitExec({ execId: id })).exec, { state: "exited", code: 9 });
+
+    const late = await startExec("sleep 60", { timeoutMs: 50 });
+    const { exec } = await pods.waitExec({ execId: late });
+    t.deepEqual([exec?.state, exec?.error?.code], ["failed", "DEADLINE_EXCEEDED"]);
+
+    // Without a reader it writes all it wants.
+    const flood = await startExec("head -c 20000000 /dev/zero");
+    const { exec: flooded } = await pods.waitExec({ execId: flood });
+    t.like(flooded, { state: "exited", code: 0, outputBytes: 20_000_000n });
+    let kept = 0;
+    for await (const { output } of pods.followExec({ execId: flood, noFollow: true }))
+      if (output.case === "stdout") kept += output.value.length;
+    t.true(kept > 0 && kept <= 65_536, `${kept} bytes are kept`);
+  },
+);
+
 test.serial("a program that does not read its input holds its caller back", async (t) => {
   const { sent, code } = await feed("sleep", "2");
   t.is(code, 0);
@@ -144,4 +197,15 @@ test.serial("50 programs at once: each has its own output and exit code", async 
     const lines = Array.from({ length: 1000 }, (_, i) => `${n * 1000 + i}\n`).join("");
     t.deepEqual(results[n], { output: lines, code: n }, `program ${n}`);
   }
+});
+
+test.serial("ids end with podnetd; the programs run on", async (t) => {
+  const start = { idOrName: "one", args: ["sh", "-c", "sleep 5; echo $$ > /tmp/ran-on"] };
+  const { exec } = await rig.client.pods.startExec({ start });
+  await rig.restart("stop");
+  await t.throwsAsync(rig.client.pods.getExec({ execId: exec?.id ?? "" }), {
+    code: "EXEC_NOT_FOUND",
+  });
+  const script = "until [ -s /tmp/ran-on ]; do sleep 0.2; done";
+  t.is((await execIn(rig.client, "one", "sh", "-c", script)).code, 0);
 });

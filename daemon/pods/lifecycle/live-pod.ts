@@ -5,6 +5,7 @@ import { GuestTime } from "../../../guest-init/channel/guest-time.ts";
 import type { ObservedGuest } from "../../../guest-init/protocol/configure.ts";
 import type { RunningVm, VmRecord } from "../../../hypervisor/driver.ts";
 import type { Tap } from "../../../linux/tun.ts";
+import { Execs } from "../execs/execs.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import type { ParkedMachine } from "../pool/parked-machine.ts";
@@ -35,6 +36,8 @@ export interface LivePod {
   readonly ejected: Set<number>;
   /** The DHCP servers of a guest without an agent, by interface position. */
   readonly answers: Map<number, Disposable>;
+  /** Programs that podnet started in it. */
+  readonly execs: Execs;
   /** Stands while its machine is paused. */
   readonly time: GuestTime;
   /** The machine was paused since the guest was last configured: the guest's clock is behind. */
@@ -115,6 +118,7 @@ export function livePod(
   record?: VmRecord,
   machine?: ParkedMachine,
 ): LivePod {
+  const time = machine?.time ?? new GuestTime();
   const live: LivePod = {
     plan,
     spec,
@@ -127,7 +131,8 @@ export function livePod(
     plugged: new Set(),
     ejected: new Set(),
     answers: new Map(),
-    time: machine?.time ?? new GuestTime(),
+    execs: new Execs(time),
+    time,
     stood: false,
     needsReconfiguration: false,
     poweringOff: false,

@@ -1,10 +1,13 @@
+import { parseEnv } from "../../../cli/env-text.ts";
 import {
   parseCount,
   parseDuration,
   parseMemory,
   parsePairs,
   parseParts,
+  parseSignal,
 } from "../../../cli/parse.ts";
+import { parseUserText } from "../../../core/user-text.ts";
 import { resolveConfig } from "../../../daemon/config/config.ts";
 import { envLayer, flagLayer, parseLayer } from "../../../daemon/config/layers.ts";
 import { errorFromRecord, parseErrorRecord } from "../../../daemon/events/error-record.ts";
@@ -155,6 +158,22 @@ const pairsKept = (bytes: Uint8Array): void => {
     if (!Object.hasOwn(pairs as object, word.slice(0, word.indexOf("="))))
       throw new Error(`Lost: ${word}`);
 };
+const environmentKept = (bytes: Uint8Array): void => {
+  const words = textOf(bytes).split("\n");
+  const env = valueOf(["INVALID_ARGUMENT"], () => parseEnv("--env", words, { HOME: "/" }));
+  for (const [key, value] of Object.entries(env ?? {}))
+    if (!words.includes(`${key}=${value}`) && !(words.includes(key) && key === "HOME"))
+      throw new Error(`Made up: ${key}`);
+};
+/** Nothing may reach the guest as another field of its /etc/passwd. */
+const userKept = (bytes: Uint8Array): void => {
+  const text = textOf(bytes);
+  const parsed = valueOf(["INVALID_ARGUMENT"], () => parseUserText(text, "user"));
+  if (parsed === undefined) return;
+  const { user, group } = parsed;
+  const again = group === undefined ? user : `${user}:${group}`;
+  if (again !== text || /[:\s]/.test(user + (group ?? ""))) throw new Error(`Not so: ${text}`);
+};
 const amount = (bytes: Uint8Array, parse: (text: string) => number): void => {
   const value = valueOf(["INVALID_ARGUMENT"], () => parse(textOf(bytes)));
   if (value !== undefined && !(Number.isFinite(value) && value >= 0))
@@ -164,8 +183,8 @@ const amount = (bytes: Uint8Array, parse: (text: string) => number): void => {
 /** What people type, which scripts often made of what others wrote. */
 const flags: Target = {
   name: "cli-flags",
-  files: ["cli/parse.ts"],
-  except: ["collect"],
+  files: ["cli/parse.ts", "cli/env-text.ts", "core/user-text.ts"],
+  except: ["collect", "environmentOf"],
   seeds: [
     ...["5", "x", "1000000000"].map((text) => chosen(0, utf8(text))),
     ...["256", "256M", "1 GiB", "1T", "mi"].map((text) => chosen(1, utf8(text))),
@@ -178,6 +197,9 @@ const flags: Target = {
       "x,bogus",
       "a,via",
     ].map((text) => chosen(4, utf8(text))),
+    ...["A=b", "HOME\nA", "=x", "A B"].map((text) => chosen(5, utf8(text))),
+    ...["web", "1000:adm", "a:b:c", ":", "x\n"].map((text) => chosen(6, utf8(text))),
+    ...["TERM", "sigterm", "65", "9"].map((text) => chosen(7, utf8(text))),
   ],
   words: ["=", ",", " ", "via", "ro", "address", "__proto__=x", "G", "ms", "."],
   longest: 400,
@@ -190,6 +212,9 @@ const flags: Target = {
       void valueOf(["INVALID_ARGUMENT"], () =>
         parseParts("--route", textOf(bytes), ["via", "address", "format"], ["ro"]),
       ),
+    environmentKept,
+    userKept,
+    (bytes) => amount(bytes, parseSignal),
   ]),
 };
 

@@ -20,7 +20,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod_service.proto.
  */
 export const file_podnet_v1_pod_service: GenFile = /*@__PURE__*/
-  fileDesc("Chtwb2RuZXQvdjEvcG9kX3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSJvChBDcmVhdGVQb2RSZXF1ZXN0EiAKBHNwZWMYASABKAsyEi5wb2RuZXQudjEuUG9kU3BlYxISCgpyZXF1ZXN0X2lkGAIgASgJEhEKCXBsYW5fb25seRgDIAEoCBISCgp0aW1lb3V0X21zGAQgASgNIk8KEUNyZWF0ZVBvZFJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuIqwBChFDcmVhdGVQb2RQcm9ncmVzcxIpCgdzdGFydGVkGAEgASgLMhYucG9kbmV0LnYxLlN0ZXBTdGFydGVkSAASIwoIZmluaXNoZWQYAiABKAsyDy5wb2RuZXQudjEuU3BhbkgAEh0KA3BvZBgDIAEoCzIOLnBvZG5ldC52MS5Qb2RIABIfCgRwbGFuGAQgASgLMg8ucG9kbmV0LnYxLlBsYW5IAEIHCgVldmVudCI8CgtTdGVwU3RhcnRlZBIMCgRzdGVwGAEgASgJEg0KBXRpdGxlGAIgASgJEhAKCHN0YXJ0X21zGAMgASgBIiMKDUdldFBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCSItCg5HZXRQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIosBCg9MaXN0UG9kc1JlcXVlc3QSNgoGbGFiZWxzGAEgAygLMiYucG9kbmV0LnYxLkxpc3RQb2RzUmVxdWVzdC5MYWJlbHNFbnRyeRIRCglhbGxfaG9zdHMYAiABKAgaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJ9ChBMaXN0UG9kc1Jlc3BvbnNlEhwKBHBvZHMYASADKAsyDi5wb2RuZXQudjEuUG9kEg4KBmN1cnNvchgCIAEoBBIVCghzdGFsZV9tcxgDIAEoBEgAiAEBEhcKD3NraXBwZWRfcmVjb3JkcxgEIAEoDUILCglfc3RhbGVfbXMiJQoPU3RhcnRQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiLwoQU3RhcnRQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIjUKEERlbGV0ZVBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRINCgVmb3JjZRgCIAEoCCI+ChFEZWxldGVQb2RSZXNwb25zZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEg8KB2V4aXN0ZWQYAyABKAgiRAoQV2F0Y2hQb2RzUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEhIKBWFmdGVyGAIgASgESACIAQFCCAoGX2FmdGVyIqwEChFXYXRjaFBvZHNSZXNwb25zZRIOCgZjdXJzb3IYASABKAQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoEa2luZBgDIAEoDjIhLnBvZG5ldC52MS5XYXRjaFBvZHNSZXNwb25zZS5LaW5kEhsKA3BvZBgEIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEc3BhbhgFIAEoCzIPLnBvZG5ldC52MS5TcGFuEgwKBHRleHQYBiABKAkSIwoFZXJyb3IYByABKAsyFC5wb2RuZXQudjEuRXJyb3JJbmZvEh8KBWRyaWZ0GAggASgLMhAucG9kbmV0LnYxLkRyaWZ0EiQKBWd1YXJkGAkgAygLMhUucG9kbmV0LnYxLkd1YXJkQ291bnQSKAoHZGVuaWFscxgKIAMoCzIXLnBvZG5ldC52MS5Qb2xpY3lEZW5pYWwiywEKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEhEKDUtJTkRfU05BUFNIT1QQARIPCgtLSU5EX1NZTkNFRBACEhAKDEtJTkRfQ1JFQVRFRBADEhAKDEtJTkRfVVBEQVRFRBAEEg0KCUtJTkRfU1RFUBAFEhAKDEtJTkRfREVMRVRFRBAGEg4KCktJTkRfRFJJRlQQBxITCg9LSU5EX0FUVEFDSE1FTlQQCBIOCgpLSU5EX0dVQVJEEAkSDwoLS0lORF9ERU5JQUwQCiLSAQoLRXhlY1JlcXVlc3QSJQoFc3RhcnQYASABKAsyFC5wb2RuZXQudjEuRXhlY1N0YXJ0SAASDwoFc3RkaW4YAiABKAxIABIwCgtjbG9zZV9zdGRpbhgDIAEoCzIZLnBvZG5ldC52MS5FeGVjQ2xvc2VTdGRpbkgAEicKBnJlc2l6ZRgEIAEoCzIVLnBvZG5ldC52MS5FeGVjUmVzaXplSAASJwoGc2lnbmFsGAUgASgLMhUucG9kbmV0LnYxLkV4ZWNTaWduYWxIAEIHCgVpbnB1dCLHAQoJRXhlY1N0YXJ0EhIKCmlkX29yX25hbWUYASABKAkSDAoEYXJncxgCIAMoCRIqCgNlbnYYAyADKAsyHS5wb2RuZXQudjEuRXhlY1N0YXJ0LkVudkVudHJ5Eg8KB3dvcmtkaXIYBCABKAkSEAoIdGVybWluYWwYBSABKAgSDAoEcm93cxgGIAEoDRIPCgdjb2x1bW5zGAcgASgNGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiEAoORXhlY0Nsb3NlU3RkaW4iKwoKRXhlY1Jlc2l6ZRIMCgRyb3dzGAEgASgNEg8KB2NvbHVtbnMYAiABKA0iHAoKRXhlY1NpZ25hbBIOCgZzaWduYWwYASABKA0ijAEKDEV4ZWNSZXNwb25zZRIpCgdzdGFydGVkGAEgASgLMhYucG9kbmV0LnYxLkV4ZWNTdGFydGVkSAASEAoGc3Rkb3V0GAIgASgMSAASEAoGc3RkZXJyGAMgASgMSAASIwoEZXhpdBgEIAEoCzITLnBvZG5ldC52MS5FeGVjRXhpdEgAQggKBm91dHB1dCIdCgtFeGVjU3RhcnRlZBIOCgZwb2RfaWQYASABKAkiGAoIRXhlY0V4aXQSDAoEY29kZRgBIAEoDSJLCg5Db25zb2xlUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEhEKCW5vX2ZvbGxvdxgCIAEoCBISCgp0YWlsX2J5dGVzGAMgASgNIh8KD0NvbnNvbGVSZXNwb25zZRIMCgRkYXRhGAEgASgMIlgKEk9wZW5Db25zb2xlUmVxdWVzdBIpCgRvcGVuGAEgASgLMhkucG9kbmV0LnYxLkNvbnNvbGVSZXF1ZXN0SAASDgoEZGF0YRgCIAEoDEgAQgcKBWlucHV0IiYKEFZlcmlmeVBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCSJXChFWZXJpZnlQb2RSZXNwb25zZRIOCgZwb2RfaWQYASABKAkSJgoGY2hlY2tzGAIgAygLMhYucG9kbmV0LnYxLlZlcmlmeUNoZWNrEgoKAm9rGAMgASgIIlkKC1ZlcmlmeUNoZWNrEg8KB3N1YmplY3QYASABKAkSDgoGc291cmNlGAIgASgJEg4KBndhbnRlZBgDIAEoCRINCgVmb3VuZBgEIAEoCRIKCgJvaxgFIAEoCCIzCg5TdG9wUG9kUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEg0KBWZvcmNlGAIgASgIIi4KD1N0b3BQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIiUKD1BhdXNlUG9kUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJIi8KEFBhdXNlUG9kUmVzcG9uc2USGwoDcG9kGAEgASgLMg4ucG9kbmV0LnYxLlBvZCImChBSZXN1bWVQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiMAoRUmVzdW1lUG9kUmVzcG9uc2USGwoDcG9kGAEgASgLMg4ucG9kbmV0LnYxLlBvZCJPChBVcGRhdGVQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSJwoJcmVzb3VyY2VzGAIgASgLMhQucG9kbmV0LnYxLlJlc291cmNlcyIwChFVcGRhdGVQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIocBChNBZGRJbnRlcmZhY2VSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSJwoJaW50ZXJmYWNlGAIgASgLMhQucG9kbmV0LnYxLkludGVyZmFjZRIgCgZyb3V0ZXMYAyADKAsyEC5wb2RuZXQudjEuUm91dGUSEQoJcGxhbl9vbmx5GAQgASgIIlIKFEFkZEludGVyZmFjZVJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuIoACChZVcGRhdGVJbnRlcmZhY2VSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSEgoKZ3Vlc3RfbmFtZRgCIAEoCRIQCgNtdHUYAyABKA1IAIgBARIpCglhZGRyZXNzZXMYBCABKAsyFi5wb2RuZXQudjEuQWRkcmVzc0xpc3QSFAoHZ2F0ZXdheRgFIAEoCUgBiAEBEhMKBm1ldHJpYxgGIAEoDUgCiAEBEiQKBnJvdXRlcxgHIAEoCzIULnBvZG5ldC52MS5Sb3V0ZUxpc3QSEQoJcGxhbl9vbmx5GAggASgIQgYKBF9tdHVCCgoIX2dhdGV3YXlCCQoHX21ldHJpYyIgCgtBZGRyZXNzTGlzdBIRCglhZGRyZXNzZXMYASADKAkiLQoJUm91dGVMaXN0EiAKBnJvdXRlcxgBIAMoCzIQLnBvZG5ldC52MS5Sb3V0ZSJVChdVcGRhdGVJbnRlcmZhY2VSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kEh0KBHBsYW4YAiABKAsyDy5wb2RuZXQudjEuUGxhbiJTChZSZW1vdmVJbnRlcmZhY2VSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSEgoKZ3Vlc3RfbmFtZRgCIAEoCRIRCglwbGFuX29ubHkYAyABKAgiVQoXUmVtb3ZlSW50ZXJmYWNlUmVzcG9uc2USGwoDcG9kGAEgASgLMg4ucG9kbmV0LnYxLlBvZBIdCgRwbGFuGAIgASgLMg8ucG9kbmV0LnYxLlBsYW4icwoPTGltaXRQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSEgoKZ3Vlc3RfbmFtZRgCIAEoCRIlCgZsaW1pdHMYAyABKAsyFS5wb2RuZXQudjEuUmF0ZUxpbWl0cxIRCglwbGFuX29ubHkYBCABKAgiTgoQTGltaXRQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kEh0KBHBsYW4YAiABKAsyDy5wb2RuZXQudjEuUGxhbiJlChNQdWJsaXNoUG9ydHNSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSJwoFcG9ydHMYAiADKAsyGC5wb2RuZXQudjEuUHVibGlzaGVkUG9ydBIRCglwbGFuX29ubHkYAyABKAgiewoUUHVibGlzaFBvcnRzUmVzcG9uc2USGwoDcG9kGAEgASgLMg4ucG9kbmV0LnYxLlBvZBIdCgRwbGFuGAIgASgLMg8ucG9kbmV0LnYxLlBsYW4SJwoFcG9ydHMYAyADKAsyGC5wb2RuZXQudjEuUHVibGlzaGVkUG9ydCJnChVVbnB1Ymxpc2hQb3J0c1JlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRInCgVwb3J0cxgCIAMoCzIYLnBvZG5ldC52MS5QdWJsaXNoZWRQb3J0EhEKCXBsYW5fb25seRgDIAEoCCKwAQoWVW5wdWJsaXNoUG9ydHNSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kEh0KBHBsYW4YAiABKAsyDy5wb2RuZXQudjEuUGxhbhIpCgdyZW1vdmVkGAMgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSLwoNbm90X3B1Ymxpc2hlZBgEIAMoCzIYLnBvZG5ldC52MS5QdWJsaXNoZWRQb3J0IjQKDFN0YXRzUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEhAKCGV2ZXJ5X21zGAIgASgNIlwKDVN0YXRzUmVzcG9uc2USKAoEdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIQoEcG9kcxgCIAMoCzITLnBvZG5ldC52MS5Qb2RTdGF0cyKBAQoIUG9kU3RhdHMSDgoGcG9kX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSLQoKaW50ZXJmYWNlcxgDIAMoCzIZLnBvZG5ldC52MS5JbnRlcmZhY2VTdGF0cxIoCgdtYWNoaW5lGAQgASgLMhcucG9kbmV0LnYxLk1hY2hpbmVTdGF0cyKcAQoMTWFjaGluZVN0YXRzEg0KBWNwdV9zGAEgASgBEhQKDG1lbW9yeV9ieXRlcxgCIAEoBBIaChJtZW1vcnlfbGltaXRfYnl0ZXMYAyABKAQSIwoFZGlza3MYBCADKAsyFC5wb2RuZXQudjEuRGlza1N0YXRzEiYKBXJhdGVzGAUgASgLMhcucG9kbmV0LnYxLk1hY2hpbmVSYXRlcyIjCgxNYWNoaW5lUmF0ZXMSEwoLY3B1X3BlcmNlbnQYASABKAEilgEKCURpc2tTdGF0cxIMCgRwYXRoGAEgASgJEhIKCnJlYWRfYnl0ZXMYAiABKAQSFQoNcmVhZF9yZXF1ZXN0cxgDIAEoBBITCgt3cml0ZV9ieXRlcxgEIAEoBBIWCg53cml0ZV9yZXF1ZXN0cxgFIAEoBBIjCgVyYXRlcxgGIAEoCzIULnBvZG5ldC52MS5EaXNrUmF0ZXMiQAoJRGlza1JhdGVzEhgKEHJlYWRfYnl0ZXNfcGVyX3MYASABKAESGQoRd3JpdGVfYnl0ZXNfcGVyX3MYAiABKAEi9QEKDkludGVyZmFjZVN0YXRzEhIKCmd1ZXN0X25hbWUYASABKAkSCwoDdGFwGAIgASgJEhAKCHJ4X2J5dGVzGAMgASgEEhIKCnJ4X3BhY2tldHMYBCABKAQSEQoJcnhfZXJyb3JzGAUgASgEEhIKCnJ4X2Ryb3BwZWQYBiABKAQSEAoIdHhfYnl0ZXMYByABKAQSEgoKdHhfcGFja2V0cxgIIAEoBBIRCgl0eF9lcnJvcnMYCSABKAQSEgoKdHhfZHJvcHBlZBgKIAEoBBIoCgVyYXRlcxgLIAEoCzIZLnBvZG5ldC52MS5JbnRlcmZhY2VSYXRlcyJ0Cg5JbnRlcmZhY2VSYXRlcxIWCg5yeF9ieXRlc19wZXJfcxgBIAEoARIYChByeF9wYWNrZXRzX3Blcl9zGAIgASgBEhYKDnR4X2J5dGVzX3Blcl9zGAMgASgBEhgKEHR4X3BhY2tldHNfcGVyX3MYBCABKAEiYQoOQ2FwdHVyZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRISCgpndWVzdF9uYW1lGAIgASgJEhIKCnNuYXBfYnl0ZXMYAyABKA0SEwoLbWF4X3BhY2tldHMYBCABKAQiLQoPQ2FwdHVyZVJlc3BvbnNlEgwKBGRhdGEYASABKAwSDAoEbG9zdBgCIAEoBCKvAQoQQXR0YWNoUG9kUmVxdWVzdBIgCgRzcGVjGAEgASgLMhIucG9kbmV0LnYxLlBvZFNwZWMSEgoKcW1wX3NvY2tldBgCIAEoCRIWCg5jaGFubmVsX3NvY2tldBgDIAEoCRISCgp0dHlfc29ja2V0GAQgASgJEhIKCnJlcXVlc3RfaWQYBSABKAkSEQoJcGxhbl9vbmx5GAYgASgIEhIKCnRpbWVvdXRfbXMYByABKA0iTwoRQXR0YWNoUG9kUmVzcG9uc2USGwoDcG9kGAEgASgLMg4ucG9kbmV0LnYxLlBvZBIdCgRwbGFuGAIgASgLMg8ucG9kbmV0LnYxLlBsYW4iNQoQRGV0YWNoUG9kUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEg0KBWZvcmNlGAIgASgIIj4KEURldGFjaFBvZFJlc3BvbnNlEgoKAmlkGAEgASgJEgwKBG5hbWUYAiABKAkSDwoHZXhpc3RlZBgDIAEoCCIlCg9HdWFyZFBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCSJjChBHdWFyZFBvZFJlc3BvbnNlEiUKBmNvdW50cxgBIAMoCzIVLnBvZG5ldC52MS5HdWFyZENvdW50EigKB2RlbmlhbHMYAiADKAsyFy5wb2RuZXQudjEuUG9saWN5RGVuaWFsIk0KCkd1YXJkQ291bnQSEQoJaW50ZXJmYWNlGAEgASgJEgwKBGtpbmQYAiABKAkSDwoHcGFja2V0cxgDIAEoBBINCgVieXRlcxgEIAEoBCJsCgxQb2xpY3lEZW5pYWwSEQoJZGlyZWN0aW9uGAEgASgJEg4KBnBvbGljeRgCIAEoCRIMCgRydWxlGAMgASgJEg4KBnJlYXNvbhgEIAEoCRIMCgR1bml0GAUgASgJEg0KBWNvdW50GAYgASgEImgKD1RyYWNlUG9kUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEhMKC2Rlc3RpbmF0aW9uGAIgASgJEhEKBHBvcnQYAyABKA1IAIgBARIQCghwcm90b2NvbBgEIAEoCUIHCgVfcG9ydCJdChBUcmFjZVBvZFJlc3BvbnNlEhMKC2Rlc3RpbmF0aW9uGAEgASgJEiMKBXN0ZXBzGAIgAygLMhQucG9kbmV0LnYxLlRyYWNlU3RlcBIPCgd2ZXJkaWN0GAMgASgJIkYKCVRyYWNlU3RlcBIMCgRzdGVwGAEgASgJEg8KB3ZlcmRpY3QYAiABKAkSDAoEcnVsZRgDIAEoCRIMCgR0ZXh0GAQgASgJIpgBChNUcmFjZVBvZExpdmVSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSEwoLZGVzdGluYXRpb24YAiABKAkSEQoEcG9ydBgDIAEoDUgAiAEBEhAKCHByb3RvY29sGAQgASgJEioKBmJvdW5kcxgFIAEoCzIaLnBvZG5ldC52MS5MaXZlVHJhY2VCb3VuZHNCBwoFX3BvcnQiNgoPTGl2ZVRyYWNlQm91bmRzEg8KB3BhY2tldHMYASABKA0SEgoKdGltZW91dF9tcxgCIAEoDSJ3ChFUcmFjZUxpdmVSZXNwb25zZRIuCgdzdGFydGVkGAEgASgLMhsucG9kbmV0LnYxLkxpdmVUcmFjZVN0YXJ0ZWRIABIpCgZwYWNrZXQYAiABKAsyFy5wb2RuZXQudjEuVHJhY2VkUGFja2V0SABCBwoFZXZlbnQiNQoQTGl2ZVRyYWNlU3RhcnRlZBITCgtkZXN0aW5hdGlvbhgBIAEoCRIMCgRsaW5rGAIgASgJIlIKDFRyYWNlZFBhY2tldBIOCgZwYWNrZXQYASABKAkSIQoFcnVsZXMYAiADKAsyEi5wb2RuZXQudjEuUnVsZU1ldBIPCgd2ZXJkaWN0GAMgASgJIloKB1J1bGVNZXQSDQoFdGFibGUYASABKAkSDQoFY2hhaW4YAiABKAkSDAoEcnVsZRgDIAEoCRIPCgd2ZXJkaWN0GAQgASgJEhIKCnN0YW5kc19mb3IYBSABKAky0w8KClBvZFNlcnZpY2USQwoGQ3JlYXRlEhsucG9kbmV0LnYxLkNyZWF0ZVBvZFJlcXVlc3QaHC5wb2RuZXQudjEuQ3JlYXRlUG9kUmVzcG9uc2USSwoMQ3JlYXRlU3RyZWFtEhsucG9kbmV0LnYxLkNyZWF0ZVBvZFJlcXVlc3QaHC5wb2RuZXQudjEuQ3JlYXRlUG9kUHJvZ3Jlc3MwARI6CgNHZXQSGC5wb2RuZXQudjEuR2V0UG9kUmVxdWVzdBoZLnBvZG5ldC52MS5HZXRQb2RSZXNwb25zZRI/CgRMaXN0EhoucG9kbmV0LnYxLkxpc3RQb2RzUmVxdWVzdBobLnBvZG5ldC52MS5MaXN0UG9kc1Jlc3BvbnNlEkAKBVN0YXJ0EhoucG9kbmV0LnYxLlN0YXJ0UG9kUmVxdWVzdBobLnBvZG5ldC52MS5TdGFydFBvZFJlc3BvbnNlEkMKBkRlbGV0ZRIbLnBvZG5ldC52MS5EZWxldGVQb2RSZXF1ZXN0GhwucG9kbmV0LnYxLkRlbGV0ZVBvZFJlc3BvbnNlEkQKBVdhdGNoEhsucG9kbmV0LnYxLldhdGNoUG9kc1JlcXVlc3QaHC5wb2RuZXQudjEuV2F0Y2hQb2RzUmVzcG9uc2UwARI7CgRFeGVjEhYucG9kbmV0LnYxLkV4ZWNSZXF1ZXN0GhcucG9kbmV0LnYxLkV4ZWNSZXNwb25zZSgBMAESQgoHQ29uc29sZRIZLnBvZG5ldC52MS5Db25zb2xlUmVxdWVzdBoaLnBvZG5ldC52MS5Db25zb2xlUmVzcG9uc2UwARJMCgtPcGVuQ29uc29sZRIdLnBvZG5ldC52MS5PcGVuQ29uc29sZVJlcXVlc3QaGi5wb2RuZXQudjEuQ29uc29sZVJlc3BvbnNlKAEwARI9CgRTdG9wEhkucG9kbmV0LnYxLlN0b3BQb2RSZXF1ZXN0GhoucG9kbmV0LnYxLlN0b3BQb2RSZXNwb25zZRJACgVQYXVzZRIaLnBvZG5ldC52MS5QYXVzZVBvZFJlcXVlc3QaGy5wb2RuZXQudjEuUGF1c2VQb2RSZXNwb25zZRJDCgZSZXN1bWUSGy5wb2RuZXQudjEuUmVzdW1lUG9kUmVxdWVzdBocLnBvZG5ldC52MS5SZXN1bWVQb2RSZXNwb25zZRJDCgZVcGRhdGUSGy5wb2RuZXQudjEuVXBkYXRlUG9kUmVxdWVzdBocLnBvZG5ldC52MS5VcGRhdGVQb2RSZXNwb25zZRJPCgxBZGRJbnRlcmZhY2USHi5wb2RuZXQudjEuQWRkSW50ZXJmYWNlUmVxdWVzdBofLnBvZG5ldC52MS5BZGRJbnRlcmZhY2VSZXNwb25zZRJYCg9VcGRhdGVJbnRlcmZhY2USIS5wb2RuZXQudjEuVXBkYXRlSW50ZXJmYWNlUmVxdWVzdBoiLnBvZG5ldC52MS5VcGRhdGVJbnRlcmZhY2VSZXNwb25zZRJYCg9SZW1vdmVJbnRlcmZhY2USIS5wb2RuZXQudjEuUmVtb3ZlSW50ZXJmYWNlUmVxdWVzdBoiLnBvZG5ldC52MS5SZW1vdmVJbnRlcmZhY2VSZXNwb25zZRJACgVMaW1pdBIaLnBvZG5ldC52MS5MaW1pdFBvZFJlcXVlc3QaGy5wb2RuZXQudjEuTGltaXRQb2RSZXNwb25zZRJPCgxQdWJsaXNoUG9ydHMSHi5wb2RuZXQudjEuUHVibGlzaFBvcnRzUmVxdWVzdBofLnBvZG5ldC52MS5QdWJsaXNoUG9ydHNSZXNwb25zZRJVCg5VbnB1Ymxpc2hQb3J0cxIgLnBvZG5ldC52MS5VbnB1Ymxpc2hQb3J0c1JlcXVlc3QaIS5wb2RuZXQudjEuVW5wdWJsaXNoUG9ydHNSZXNwb25zZRJDCgZBdHRhY2gSGy5wb2RuZXQudjEuQXR0YWNoUG9kUmVxdWVzdBocLnBvZG5ldC52MS5BdHRhY2hQb2RSZXNwb25zZRJDCgZEZXRhY2gSGy5wb2RuZXQudjEuRGV0YWNoUG9kUmVxdWVzdBocLnBvZG5ldC52MS5EZXRhY2hQb2RSZXNwb25zZRI8CgVTdGF0cxIXLnBvZG5ldC52MS5TdGF0c1JlcXVlc3QaGC5wb2RuZXQudjEuU3RhdHNSZXNwb25zZTABEkIKB0NhcHR1cmUSGS5wb2RuZXQudjEuQ2FwdHVyZVJlcXVlc3QaGi5wb2RuZXQudjEuQ2FwdHVyZVJlc3BvbnNlMAESQwoGVmVyaWZ5EhsucG9kbmV0LnYxLlZlcmlmeVBvZFJlcXVlc3QaHC5wb2RuZXQudjEuVmVyaWZ5UG9kUmVzcG9uc2USQAoFR3VhcmQSGi5wb2RuZXQudjEuR3VhcmRQb2RSZXF1ZXN0GhsucG9kbmV0LnYxLkd1YXJkUG9kUmVzcG9uc2USQAoFVHJhY2USGi5wb2RuZXQudjEuVHJhY2VQb2RSZXF1ZXN0GhsucG9kbmV0LnYxLlRyYWNlUG9kUmVzcG9uc2USSwoJVHJhY2VMaXZlEh4ucG9kbmV0LnYxLlRyYWNlUG9kTGl2ZVJlcXVlc3QaHC5wb2RuZXQudjEuVHJhY2VMaXZlUmVzcG9uc2UwAWIGcHJvdG8z", [file_google_protobuf_timestamp, file_podnet_v1_drift, file_podnet_v1_error, file_podnet_v1_pod, file_podnet_v1_pod_spec]);
+  fileDesc("Chtwb2RuZXQvdjEvcG9kX3NlcnZpY2UucHJvdG8SCXBvZG5ldC52MSJvChBDcmVhdGVQb2RSZXF1ZXN0EiAKBHNwZWMYASABKAsyEi5wb2RuZXQudjEuUG9kU3BlYxISCgpyZXF1ZXN0X2lkGAIgASgJEhEKCXBsYW5fb25seRgDIAEoCBISCgp0aW1lb3V0X21zGAQgASgNIk8KEUNyZWF0ZVBvZFJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuIqwBChFDcmVhdGVQb2RQcm9ncmVzcxIpCgdzdGFydGVkGAEgASgLMhYucG9kbmV0LnYxLlN0ZXBTdGFydGVkSAASIwoIZmluaXNoZWQYAiABKAsyDy5wb2RuZXQudjEuU3BhbkgAEh0KA3BvZBgDIAEoCzIOLnBvZG5ldC52MS5Qb2RIABIfCgRwbGFuGAQgASgLMg8ucG9kbmV0LnYxLlBsYW5IAEIHCgVldmVudCI8CgtTdGVwU3RhcnRlZBIMCgRzdGVwGAEgASgJEg0KBXRpdGxlGAIgASgJEhAKCHN0YXJ0X21zGAMgASgBIiMKDUdldFBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCSItCg5HZXRQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIosBCg9MaXN0UG9kc1JlcXVlc3QSNgoGbGFiZWxzGAEgAygLMiYucG9kbmV0LnYxLkxpc3RQb2RzUmVxdWVzdC5MYWJlbHNFbnRyeRIRCglhbGxfaG9zdHMYAiABKAgaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJ9ChBMaXN0UG9kc1Jlc3BvbnNlEhwKBHBvZHMYASADKAsyDi5wb2RuZXQudjEuUG9kEg4KBmN1cnNvchgCIAEoBBIVCghzdGFsZV9tcxgDIAEoBEgAiAEBEhcKD3NraXBwZWRfcmVjb3JkcxgEIAEoDUILCglfc3RhbGVfbXMiJQoPU3RhcnRQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiLwoQU3RhcnRQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIjUKEERlbGV0ZVBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRINCgVmb3JjZRgCIAEoCCI+ChFEZWxldGVQb2RSZXNwb25zZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEg8KB2V4aXN0ZWQYAyABKAgiRAoQV2F0Y2hQb2RzUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEhIKBWFmdGVyGAIgASgESACIAQFCCAoGX2FmdGVyIqwEChFXYXRjaFBvZHNSZXNwb25zZRIOCgZjdXJzb3IYASABKAQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoEa2luZBgDIAEoDjIhLnBvZG5ldC52MS5XYXRjaFBvZHNSZXNwb25zZS5LaW5kEhsKA3BvZBgEIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEc3BhbhgFIAEoCzIPLnBvZG5ldC52MS5TcGFuEgwKBHRleHQYBiABKAkSIwoFZXJyb3IYByABKAsyFC5wb2RuZXQudjEuRXJyb3JJbmZvEh8KBWRyaWZ0GAggASgLMhAucG9kbmV0LnYxLkRyaWZ0EiQKBWd1YXJkGAkgAygLMhUucG9kbmV0LnYxLkd1YXJkQ291bnQSKAoHZGVuaWFscxgKIAMoCzIXLnBvZG5ldC52MS5Qb2xpY3lEZW5pYWwiywEKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEhEKDUtJTkRfU05BUFNIT1QQARIPCgtLSU5EX1NZTkNFRBACEhAKDEtJTkRfQ1JFQVRFRBADEhAKDEtJTkRfVVBEQVRFRBAEEg0KCUtJTkRfU1RFUBAFEhAKDEtJTkRfREVMRVRFRBAGEg4KCktJTkRfRFJJRlQQBxITCg9LSU5EX0FUVEFDSE1FTlQQCBIOCgpLSU5EX0dVQVJEEAkSDwoLS0lORF9ERU5JQUwQCiLSAQoLRXhlY1JlcXVlc3QSJQoFc3RhcnQYASABKAsyFC5wb2RuZXQudjEuRXhlY1N0YXJ0SAASDwoFc3RkaW4YAiABKAxIABIwCgtjbG9zZV9zdGRpbhgDIAEoCzIZLnBvZG5ldC52MS5FeGVjQ2xvc2VTdGRpbkgAEicKBnJlc2l6ZRgEIAEoCzIVLnBvZG5ldC52MS5FeGVjUmVzaXplSAASJwoGc2lnbmFsGAUgASgLMhUucG9kbmV0LnYxLkV4ZWNTaWduYWxIAEIHCgVpbnB1dCLpAQoJRXhlY1N0YXJ0EhIKCmlkX29yX25hbWUYASABKAkSDAoEYXJncxgCIAMoCRIqCgNlbnYYAyADKAsyHS5wb2RuZXQudjEuRXhlY1N0YXJ0LkVudkVudHJ5Eg8KB3dvcmtkaXIYBCABKAkSEAoIdGVybWluYWwYBSABKAgSDAoEcm93cxgGIAEoDRIPCgdjb2x1bW5zGAcgASgNEgwKBHVzZXIYCCABKAkSEgoKdGltZW91dF9tcxgJIAEoDRoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIhAKDkV4ZWNDbG9zZVN0ZGluIisKCkV4ZWNSZXNpemUSDAoEcm93cxgBIAEoDRIPCgdjb2x1bW5zGAIgASgNIhwKCkV4ZWNTaWduYWwSDgoGc2lnbmFsGAEgASgNIowBCgxFeGVjUmVzcG9uc2USKQoHc3RhcnRlZBgBIAEoCzIWLnBvZG5ldC52MS5FeGVjU3RhcnRlZEgAEhAKBnN0ZG91dBgCIAEoDEgAEhAKBnN0ZGVychgDIAEoDEgAEiMKBGV4aXQYBCABKAsyEy5wb2RuZXQudjEuRXhlY0V4aXRIAEIICgZvdXRwdXQiLgoLRXhlY1N0YXJ0ZWQSDgoGcG9kX2lkGAEgASgJEg8KB2V4ZWNfaWQYAiABKAkiGAoIRXhlY0V4aXQSDAoEY29kZRgBIAEoDSI3ChBTdGFydEV4ZWNSZXF1ZXN0EiMKBXN0YXJ0GAEgASgLMhQucG9kbmV0LnYxLkV4ZWNTdGFydCIyChFTdGFydEV4ZWNSZXNwb25zZRIdCgRleGVjGAEgASgLMg8ucG9kbmV0LnYxLkV4ZWMizAIKBEV4ZWMSCgoCaWQYASABKAkSDgoGcG9kX2lkGAIgASgJEhAKCHBvZF9uYW1lGAMgASgJEgwKBGFyZ3MYBCADKAkSDAoEdXNlchgFIAEoCRIPCgd3b3JrZGlyGAYgASgJEhAKCHRlcm1pbmFsGAcgASgIEhAKCGRldGFjaGVkGAggASgIEg0KBXN0YXRlGAkgASgJEhEKBGNvZGUYCiABKA1IAIgBARIuCgpzdGFydGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtmaW5pc2hlZF9hdBgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIwoFZXJyb3IYDSABKAsyFC5wb2RuZXQudjEuRXJyb3JJbmZvEhQKDG91dHB1dF9ieXRlcxgOIAEoBEIHCgVfY29kZSImChBMaXN0RXhlY3NSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiMwoRTGlzdEV4ZWNzUmVzcG9uc2USHgoFZXhlY3MYASADKAsyDy5wb2RuZXQudjEuRXhlYyIhCg5HZXRFeGVjUmVxdWVzdBIPCgdleGVjX2lkGAEgASgJIjAKD0dldEV4ZWNSZXNwb25zZRIdCgRleGVjGAEgASgLMg8ucG9kbmV0LnYxLkV4ZWMiIgoPV2FpdEV4ZWNSZXF1ZXN0Eg8KB2V4ZWNfaWQYASABKAkiMQoQV2FpdEV4ZWNSZXNwb25zZRIdCgRleGVjGAEgASgLMg8ucG9kbmV0LnYxLkV4ZWMiNAoRU2lnbmFsRXhlY1JlcXVlc3QSDwoHZXhlY19pZBgBIAEoCRIOCgZzaWduYWwYAiABKA0iFAoSU2lnbmFsRXhlY1Jlc3BvbnNlIjcKEUZvbGxvd0V4ZWNSZXF1ZXN0Eg8KB2V4ZWNfaWQYASABKAkSEQoJbm9fZm9sbG93GAIgASgIInYKEkZvbGxvd0V4ZWNSZXNwb25zZRIQCgZzdGRvdXQYASABKAxIABIQCgZzdGRlcnIYAiABKAxIABIRCgdza2lwcGVkGAMgASgESAASHwoEZXhlYxgEIAEoCzIPLnBvZG5ldC52MS5FeGVjSABCCAoGb3V0cHV0IksKDkNvbnNvbGVSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSEQoJbm9fZm9sbG93GAIgASgIEhIKCnRhaWxfYnl0ZXMYAyABKA0iHwoPQ29uc29sZVJlc3BvbnNlEgwKBGRhdGEYASABKAwiWAoST3BlbkNvbnNvbGVSZXF1ZXN0EikKBG9wZW4YASABKAsyGS5wb2RuZXQudjEuQ29uc29sZVJlcXVlc3RIABIOCgRkYXRhGAIgASgMSABCBwoFaW5wdXQiJgoQVmVyaWZ5UG9kUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJIlcKEVZlcmlmeVBvZFJlc3BvbnNlEg4KBnBvZF9pZBgBIAEoCRImCgZjaGVja3MYAiADKAsyFi5wb2RuZXQudjEuVmVyaWZ5Q2hlY2sSCgoCb2sYAyABKAgiWQoLVmVyaWZ5Q2hlY2sSDwoHc3ViamVjdBgBIAEoCRIOCgZzb3VyY2UYAiABKAkSDgoGd2FudGVkGAMgASgJEg0KBWZvdW5kGAQgASgJEgoKAm9rGAUgASgIIjMKDlN0b3BQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSDQoFZm9yY2UYAiABKAgiLgoPU3RvcFBvZFJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QiJQoPUGF1c2VQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkiLwoQUGF1c2VQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIiYKEFJlc3VtZVBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCSIwChFSZXN1bWVQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kIk8KEFVwZGF0ZVBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRInCglyZXNvdXJjZXMYAiABKAsyFC5wb2RuZXQudjEuUmVzb3VyY2VzIjAKEVVwZGF0ZVBvZFJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QihwEKE0FkZEludGVyZmFjZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRInCglpbnRlcmZhY2UYAiABKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEiAKBnJvdXRlcxgDIAMoCzIQLnBvZG5ldC52MS5Sb3V0ZRIRCglwbGFuX29ubHkYBCABKAgiUgoUQWRkSW50ZXJmYWNlUmVzcG9uc2USGwoDcG9kGAEgASgLMg4ucG9kbmV0LnYxLlBvZBIdCgRwbGFuGAIgASgLMg8ucG9kbmV0LnYxLlBsYW4igAIKFlVwZGF0ZUludGVyZmFjZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRISCgpndWVzdF9uYW1lGAIgASgJEhAKA210dRgDIAEoDUgAiAEBEikKCWFkZHJlc3NlcxgEIAEoCzIWLnBvZG5ldC52MS5BZGRyZXNzTGlzdBIUCgdnYXRld2F5GAUgASgJSAGIAQESEwoGbWV0cmljGAYgASgNSAKIAQESJAoGcm91dGVzGAcgASgLMhQucG9kbmV0LnYxLlJvdXRlTGlzdBIRCglwbGFuX29ubHkYCCABKAhCBgoEX210dUIKCghfZ2F0ZXdheUIJCgdfbWV0cmljIiAKC0FkZHJlc3NMaXN0EhEKCWFkZHJlc3NlcxgBIAMoCSItCglSb3V0ZUxpc3QSIAoGcm91dGVzGAEgAygLMhAucG9kbmV0LnYxLlJvdXRlIlUKF1VwZGF0ZUludGVyZmFjZVJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuIlMKFlJlbW92ZUludGVyZmFjZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRISCgpndWVzdF9uYW1lGAIgASgJEhEKCXBsYW5fb25seRgDIAEoCCJVChdSZW1vdmVJbnRlcmZhY2VSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kEh0KBHBsYW4YAiABKAsyDy5wb2RuZXQudjEuUGxhbiJzCg9MaW1pdFBvZFJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRISCgpndWVzdF9uYW1lGAIgASgJEiUKBmxpbWl0cxgDIAEoCzIVLnBvZG5ldC52MS5SYXRlTGltaXRzEhEKCXBsYW5fb25seRgEIAEoCCJOChBMaW1pdFBvZFJlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuImUKE1B1Ymxpc2hQb3J0c1JlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRInCgVwb3J0cxgCIAMoCzIYLnBvZG5ldC52MS5QdWJsaXNoZWRQb3J0EhEKCXBsYW5fb25seRgDIAEoCCJ7ChRQdWJsaXNoUG9ydHNSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kEh0KBHBsYW4YAiABKAsyDy5wb2RuZXQudjEuUGxhbhInCgVwb3J0cxgDIAMoCzIYLnBvZG5ldC52MS5QdWJsaXNoZWRQb3J0ImcKFVVucHVibGlzaFBvcnRzUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEicKBXBvcnRzGAIgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSEQoJcGxhbl9vbmx5GAMgASgIIrABChZVbnB1Ymxpc2hQb3J0c1Jlc3BvbnNlEhsKA3BvZBgBIAEoCzIOLnBvZG5ldC52MS5Qb2QSHQoEcGxhbhgCIAEoCzIPLnBvZG5ldC52MS5QbGFuEikKB3JlbW92ZWQYAyADKAsyGC5wb2RuZXQudjEuUHVibGlzaGVkUG9ydBIvCg1ub3RfcHVibGlzaGVkGAQgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQiNAoMU3RhdHNSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSEAoIZXZlcnlfbXMYAiABKA0iXAoNU3RhdHNSZXNwb25zZRIoCgR0aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIhCgRwb2RzGAIgAygLMhMucG9kbmV0LnYxLlBvZFN0YXRzIoEBCghQb2RTdGF0cxIOCgZwb2RfaWQYASABKAkSDAoEbmFtZRgCIAEoCRItCgppbnRlcmZhY2VzGAMgAygLMhkucG9kbmV0LnYxLkludGVyZmFjZVN0YXRzEigKB21hY2hpbmUYBCABKAsyFy5wb2RuZXQudjEuTWFjaGluZVN0YXRzIpwBCgxNYWNoaW5lU3RhdHMSDQoFY3B1X3MYASABKAESFAoMbWVtb3J5X2J5dGVzGAIgASgEEhoKEm1lbW9yeV9saW1pdF9ieXRlcxgDIAEoBBIjCgVkaXNrcxgEIAMoCzIULnBvZG5ldC52MS5EaXNrU3RhdHMSJgoFcmF0ZXMYBSABKAsyFy5wb2RuZXQudjEuTWFjaGluZVJhdGVzIiMKDE1hY2hpbmVSYXRlcxITCgtjcHVfcGVyY2VudBgBIAEoASKWAQoJRGlza1N0YXRzEgwKBHBhdGgYASABKAkSEgoKcmVhZF9ieXRlcxgCIAEoBBIVCg1yZWFkX3JlcXVlc3RzGAMgASgEEhMKC3dyaXRlX2J5dGVzGAQgASgEEhYKDndyaXRlX3JlcXVlc3RzGAUgASgEEiMKBXJhdGVzGAYgASgLMhQucG9kbmV0LnYxLkRpc2tSYXRlcyJACglEaXNrUmF0ZXMSGAoQcmVhZF9ieXRlc19wZXJfcxgBIAEoARIZChF3cml0ZV9ieXRlc19wZXJfcxgCIAEoASL1AQoOSW50ZXJmYWNlU3RhdHMSEgoKZ3Vlc3RfbmFtZRgBIAEoCRILCgN0YXAYAiABKAkSEAoIcnhfYnl0ZXMYAyABKAQSEgoKcnhfcGFja2V0cxgEIAEoBBIRCglyeF9lcnJvcnMYBSABKAQSEgoKcnhfZHJvcHBlZBgGIAEoBBIQCgh0eF9ieXRlcxgHIAEoBBISCgp0eF9wYWNrZXRzGAggASgEEhEKCXR4X2Vycm9ycxgJIAEoBBISCgp0eF9kcm9wcGVkGAogASgEEigKBXJhdGVzGAsgASgLMhkucG9kbmV0LnYxLkludGVyZmFjZVJhdGVzInQKDkludGVyZmFjZVJhdGVzEhYKDnJ4X2J5dGVzX3Blcl9zGAEgASgBEhgKEHJ4X3BhY2tldHNfcGVyX3MYAiABKAESFgoOdHhfYnl0ZXNfcGVyX3MYAyABKAESGAoQdHhfcGFja2V0c19wZXJfcxgEIAEoASJhCg5DYXB0dXJlUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJEhIKCmd1ZXN0X25hbWUYAiABKAkSEgoKc25hcF9ieXRlcxgDIAEoDRITCgttYXhfcGFja2V0cxgEIAEoBCItCg9DYXB0dXJlUmVzcG9uc2USDAoEZGF0YRgBIAEoDBIMCgRsb3N0GAIgASgEIq8BChBBdHRhY2hQb2RSZXF1ZXN0EiAKBHNwZWMYASABKAsyEi5wb2RuZXQudjEuUG9kU3BlYxISCgpxbXBfc29ja2V0GAIgASgJEhYKDmNoYW5uZWxfc29ja2V0GAMgASgJEhIKCnR0eV9zb2NrZXQYBCABKAkSEgoKcmVxdWVzdF9pZBgFIAEoCRIRCglwbGFuX29ubHkYBiABKAgSEgoKdGltZW91dF9tcxgHIAEoDSJPChFBdHRhY2hQb2RSZXNwb25zZRIbCgNwb2QYASABKAsyDi5wb2RuZXQudjEuUG9kEh0KBHBsYW4YAiABKAsyDy5wb2RuZXQudjEuUGxhbiI1ChBEZXRhY2hQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSDQoFZm9yY2UYAiABKAgiPgoRRGV0YWNoUG9kUmVzcG9uc2USCgoCaWQYASABKAkSDAoEbmFtZRgCIAEoCRIPCgdleGlzdGVkGAMgASgIIiUKD0d1YXJkUG9kUmVxdWVzdBISCgppZF9vcl9uYW1lGAEgASgJImMKEEd1YXJkUG9kUmVzcG9uc2USJQoGY291bnRzGAEgAygLMhUucG9kbmV0LnYxLkd1YXJkQ291bnQSKAoHZGVuaWFscxgCIAMoCzIXLnBvZG5ldC52MS5Qb2xpY3lEZW5pYWwiTQoKR3VhcmRDb3VudBIRCglpbnRlcmZhY2UYASABKAkSDAoEa2luZBgCIAEoCRIPCgdwYWNrZXRzGAMgASgEEg0KBWJ5dGVzGAQgASgEImwKDFBvbGljeURlbmlhbBIRCglkaXJlY3Rpb24YASABKAkSDgoGcG9saWN5GAIgASgJEgwKBHJ1bGUYAyABKAkSDgoGcmVhc29uGAQgASgJEgwKBHVuaXQYBSABKAkSDQoFY291bnQYBiABKAQiaAoPVHJhY2VQb2RSZXF1ZXN0EhIKCmlkX29yX25hbWUYASABKAkSEwoLZGVzdGluYXRpb24YAiABKAkSEQoEcG9ydBgDIAEoDUgAiAEBEhAKCHByb3RvY29sGAQgASgJQgcKBV9wb3J0Il0KEFRyYWNlUG9kUmVzcG9uc2USEwoLZGVzdGluYXRpb24YASABKAkSIwoFc3RlcHMYAiADKAsyFC5wb2RuZXQudjEuVHJhY2VTdGVwEg8KB3ZlcmRpY3QYAyABKAkiRgoJVHJhY2VTdGVwEgwKBHN0ZXAYASABKAkSDwoHdmVyZGljdBgCIAEoCRIMCgRydWxlGAMgASgJEgwKBHRleHQYBCABKAkimAEKE1RyYWNlUG9kTGl2ZVJlcXVlc3QSEgoKaWRfb3JfbmFtZRgBIAEoCRITCgtkZXN0aW5hdGlvbhgCIAEoCRIRCgRwb3J0GAMgASgNSACIAQESEAoIcHJvdG9jb2wYBCABKAkSKgoGYm91bmRzGAUgASgLMhoucG9kbmV0LnYxLkxpdmVUcmFjZUJvdW5kc0IHCgVfcG9ydCI2Cg9MaXZlVHJhY2VCb3VuZHMSDwoHcGFja2V0cxgBIAEoDRISCgp0aW1lb3V0X21zGAIgASgNIncKEVRyYWNlTGl2ZVJlc3BvbnNlEi4KB3N0YXJ0ZWQYASABKAsyGy5wb2RuZXQudjEuTGl2ZVRyYWNlU3RhcnRlZEgAEikKBnBhY2tldBgCIAEoCzIXLnBvZG5ldC52MS5UcmFjZWRQYWNrZXRIAEIHCgVldmVudCI1ChBMaXZlVHJhY2VTdGFydGVkEhMKC2Rlc3RpbmF0aW9uGAEgASgJEgwKBGxpbmsYAiABKAkiUgoMVHJhY2VkUGFja2V0Eg4KBnBhY2tldBgBIAEoCRIhCgVydWxlcxgCIAMoCzISLnBvZG5ldC52MS5SdWxlTWV0Eg8KB3ZlcmRpY3QYAyABKAkiWgoHUnVsZU1ldBINCgV0YWJsZRgBIAEoCRINCgVjaGFpbhgCIAEoCRIMCgRydWxlGAMgASgJEg8KB3ZlcmRpY3QYBCABKAkSEgoKc3RhbmRzX2ZvchgFIAEoCTKCEwoKUG9kU2VydmljZRJDCgZDcmVhdGUSGy5wb2RuZXQudjEuQ3JlYXRlUG9kUmVxdWVzdBocLnBvZG5ldC52MS5DcmVhdGVQb2RSZXNwb25zZRJLCgxDcmVhdGVTdHJlYW0SGy5wb2RuZXQudjEuQ3JlYXRlUG9kUmVxdWVzdBocLnBvZG5ldC52MS5DcmVhdGVQb2RQcm9ncmVzczABEjoKA0dldBIYLnBvZG5ldC52MS5HZXRQb2RSZXF1ZXN0GhkucG9kbmV0LnYxLkdldFBvZFJlc3BvbnNlEj8KBExpc3QSGi5wb2RuZXQudjEuTGlzdFBvZHNSZXF1ZXN0GhsucG9kbmV0LnYxLkxpc3RQb2RzUmVzcG9uc2USQAoFU3RhcnQSGi5wb2RuZXQudjEuU3RhcnRQb2RSZXF1ZXN0GhsucG9kbmV0LnYxLlN0YXJ0UG9kUmVzcG9uc2USQwoGRGVsZXRlEhsucG9kbmV0LnYxLkRlbGV0ZVBvZFJlcXVlc3QaHC5wb2RuZXQudjEuRGVsZXRlUG9kUmVzcG9uc2USRAoFV2F0Y2gSGy5wb2RuZXQudjEuV2F0Y2hQb2RzUmVxdWVzdBocLnBvZG5ldC52MS5XYXRjaFBvZHNSZXNwb25zZTABEjsKBEV4ZWMSFi5wb2RuZXQudjEuRXhlY1JlcXVlc3QaFy5wb2RuZXQudjEuRXhlY1Jlc3BvbnNlKAEwARJGCglTdGFydEV4ZWMSGy5wb2RuZXQudjEuU3RhcnRFeGVjUmVxdWVzdBocLnBvZG5ldC52MS5TdGFydEV4ZWNSZXNwb25zZRJGCglMaXN0RXhlY3MSGy5wb2RuZXQudjEuTGlzdEV4ZWNzUmVxdWVzdBocLnBvZG5ldC52MS5MaXN0RXhlY3NSZXNwb25zZRJACgdHZXRFeGVjEhkucG9kbmV0LnYxLkdldEV4ZWNSZXF1ZXN0GhoucG9kbmV0LnYxLkdldEV4ZWNSZXNwb25zZRJDCghXYWl0RXhlYxIaLnBvZG5ldC52MS5XYWl0RXhlY1JlcXVlc3QaGy5wb2RuZXQudjEuV2FpdEV4ZWNSZXNwb25zZRJJCgpTaWduYWxFeGVjEhwucG9kbmV0LnYxLlNpZ25hbEV4ZWNSZXF1ZXN0Gh0ucG9kbmV0LnYxLlNpZ25hbEV4ZWNSZXNwb25zZRJLCgpGb2xsb3dFeGVjEhwucG9kbmV0LnYxLkZvbGxvd0V4ZWNSZXF1ZXN0Gh0ucG9kbmV0LnYxLkZvbGxvd0V4ZWNSZXNwb25zZTABEkIKB0NvbnNvbGUSGS5wb2RuZXQudjEuQ29uc29sZVJlcXVlc3QaGi5wb2RuZXQudjEuQ29uc29sZVJlc3BvbnNlMAESTAoLT3BlbkNvbnNvbGUSHS5wb2RuZXQudjEuT3BlbkNvbnNvbGVSZXF1ZXN0GhoucG9kbmV0LnYxLkNvbnNvbGVSZXNwb25zZSgBMAESPQoEU3RvcBIZLnBvZG5ldC52MS5TdG9wUG9kUmVxdWVzdBoaLnBvZG5ldC52MS5TdG9wUG9kUmVzcG9uc2USQAoFUGF1c2USGi5wb2RuZXQudjEuUGF1c2VQb2RSZXF1ZXN0GhsucG9kbmV0LnYxLlBhdXNlUG9kUmVzcG9uc2USQwoGUmVzdW1lEhsucG9kbmV0LnYxLlJlc3VtZVBvZFJlcXVlc3QaHC5wb2RuZXQudjEuUmVzdW1lUG9kUmVzcG9uc2USQwoGVXBkYXRlEhsucG9kbmV0LnYxLlVwZGF0ZVBvZFJlcXVlc3QaHC5wb2RuZXQudjEuVXBkYXRlUG9kUmVzcG9uc2USTwoMQWRkSW50ZXJmYWNlEh4ucG9kbmV0LnYxLkFkZEludGVyZmFjZVJlcXVlc3QaHy5wb2RuZXQudjEuQWRkSW50ZXJmYWNlUmVzcG9uc2USWAoPVXBkYXRlSW50ZXJmYWNlEiEucG9kbmV0LnYxLlVwZGF0ZUludGVyZmFjZVJlcXVlc3QaIi5wb2RuZXQudjEuVXBkYXRlSW50ZXJmYWNlUmVzcG9uc2USWAoPUmVtb3ZlSW50ZXJmYWNlEiEucG9kbmV0LnYxLlJlbW92ZUludGVyZmFjZVJlcXVlc3QaIi5wb2RuZXQudjEuUmVtb3ZlSW50ZXJmYWNlUmVzcG9uc2USQAoFTGltaXQSGi5wb2RuZXQudjEuTGltaXRQb2RSZXF1ZXN0GhsucG9kbmV0LnYxLkxpbWl0UG9kUmVzcG9uc2USTwoMUHVibGlzaFBvcnRzEh4ucG9kbmV0LnYxLlB1Ymxpc2hQb3J0c1JlcXVlc3QaHy5wb2RuZXQudjEuUHVibGlzaFBvcnRzUmVzcG9uc2USVQoOVW5wdWJsaXNoUG9ydHMSIC5wb2RuZXQudjEuVW5wdWJsaXNoUG9ydHNSZXF1ZXN0GiEucG9kbmV0LnYxLlVucHVibGlzaFBvcnRzUmVzcG9uc2USQwoGQXR0YWNoEhsucG9kbmV0LnYxLkF0dGFjaFBvZFJlcXVlc3QaHC5wb2RuZXQudjEuQXR0YWNoUG9kUmVzcG9uc2USQwoGRGV0YWNoEhsucG9kbmV0LnYxLkRldGFjaFBvZFJlcXVlc3QaHC5wb2RuZXQudjEuRGV0YWNoUG9kUmVzcG9uc2USPAoFU3RhdHMSFy5wb2RuZXQudjEuU3RhdHNSZXF1ZXN0GhgucG9kbmV0LnYxLlN0YXRzUmVzcG9uc2UwARJCCgdDYXB0dXJlEhkucG9kbmV0LnYxLkNhcHR1cmVSZXF1ZXN0GhoucG9kbmV0LnYxLkNhcHR1cmVSZXNwb25zZTABEkMKBlZlcmlmeRIbLnBvZG5ldC52MS5WZXJpZnlQb2RSZXF1ZXN0GhwucG9kbmV0LnYxLlZlcmlmeVBvZFJlc3BvbnNlEkAKBUd1YXJkEhoucG9kbmV0LnYxLkd1YXJkUG9kUmVxdWVzdBobLnBvZG5ldC52MS5HdWFyZFBvZFJlc3BvbnNlEkAKBVRyYWNlEhoucG9kbmV0LnYxLlRyYWNlUG9kUmVxdWVzdBobLnBvZG5ldC52MS5UcmFjZVBvZFJlc3BvbnNlEksKCVRyYWNlTGl2ZRIeLnBvZG5ldC52MS5UcmFjZVBvZExpdmVSZXF1ZXN0GhwucG9kbmV0LnYxLlRyYWNlTGl2ZVJlc3BvbnNlMAFiBnByb3RvMw", [file_google_protobuf_timestamp, file_podnet_v1_drift, file_podnet_v1_error, file_podnet_v1_pod, file_podnet_v1_pod_spec]);
 
 /**
  * @generated from message podnet.v1.CreatePodRequest
@@ -638,6 +638,22 @@ export type ExecStart = Message<"podnet.v1.ExecStart"> & {
    * @generated from field: uint32 columns = 7;
    */
   columns: number;
+
+  /**
+   * USER or USER:GROUP, names or numbers that the guest looks up; empty means root. Without a group
+   * it is the user's own, with those that the user is a member of.
+   *
+   * @generated from field: string user = 8;
+   */
+  user: string;
+
+  /**
+   * Milliseconds after which the program is killed and the exec fails with DEADLINE_EXCEEDED, at
+   * most a week; 0: never.
+   *
+   * @generated from field: uint32 timeout_ms = 9;
+   */
+  timeoutMs: number;
 };
 
 /**
@@ -754,6 +770,11 @@ export type ExecStarted = Message<"podnet.v1.ExecStarted"> & {
    * @generated from field: string pod_id = 1;
    */
   podId: string;
+
+  /**
+   * @generated from field: string exec_id = 2;
+   */
+  execId: string;
 };
 
 /**
@@ -781,6 +802,352 @@ export type ExecExit = Message<"podnet.v1.ExecExit"> & {
  */
 export const ExecExitSchema: GenMessage<ExecExit> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_service, 21);
+
+/**
+ * @generated from message podnet.v1.StartExecRequest
+ */
+export type StartExecRequest = Message<"podnet.v1.StartExecRequest"> & {
+  /**
+   * @generated from field: podnet.v1.ExecStart start = 1;
+   */
+  start?: ExecStart | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.StartExecRequest.
+ * Use `create(StartExecRequestSchema)` to create a new message.
+ */
+export const StartExecRequestSchema: GenMessage<StartExecRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 22);
+
+/**
+ * @generated from message podnet.v1.StartExecResponse
+ */
+export type StartExecResponse = Message<"podnet.v1.StartExecResponse"> & {
+  /**
+   * @generated from field: podnet.v1.Exec exec = 1;
+   */
+  exec?: Exec | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.StartExecResponse.
+ * Use `create(StartExecResponseSchema)` to create a new message.
+ */
+export const StartExecResponseSchema: GenMessage<StartExecResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 23);
+
+/**
+ * A program that was started in a guest.
+ *
+ * @generated from message podnet.v1.Exec
+ */
+export type Exec = Message<"podnet.v1.Exec"> & {
+  /**
+   * 16 hexadecimal digits.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string pod_id = 2;
+   */
+  podId: string;
+
+  /**
+   * @generated from field: string pod_name = 3;
+   */
+  podName: string;
+
+  /**
+   * @generated from field: repeated string args = 4;
+   */
+  args: string[];
+
+  /**
+   * As it was asked for; empty means root.
+   *
+   * @generated from field: string user = 5;
+   */
+  user: string;
+
+  /**
+   * @generated from field: string workdir = 6;
+   */
+  workdir: string;
+
+  /**
+   * @generated from field: bool terminal = 7;
+   */
+  terminal: boolean;
+
+  /**
+   * Started by StartExec: no caller is connected to it.
+   *
+   * @generated from field: bool detached = 8;
+   */
+  detached: boolean;
+
+  /**
+   * running; exited; failed, where how it ended is not known: see `error`.
+   *
+   * @generated from field: string state = 9;
+   */
+  state: string;
+
+  /**
+   * With `exited`. As the guest says; 128 + n for a program ended by signal n.
+   *
+   * @generated from field: optional uint32 code = 10;
+   */
+  code?: number | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp started_at = 11;
+   */
+  startedAt?: Timestamp | undefined;
+
+  /**
+   * Not while it runs.
+   *
+   * @generated from field: google.protobuf.Timestamp finished_at = 12;
+   */
+  finishedAt?: Timestamp | undefined;
+
+  /**
+   * With `failed`.
+   *
+   * @generated from field: podnet.v1.ErrorInfo error = 13;
+   */
+  error?: ErrorInfo | undefined;
+
+  /**
+   * Bytes it has written, those no longer kept included.
+   *
+   * @generated from field: uint64 output_bytes = 14;
+   */
+  outputBytes: bigint;
+};
+
+/**
+ * Describes the message podnet.v1.Exec.
+ * Use `create(ExecSchema)` to create a new message.
+ */
+export const ExecSchema: GenMessage<Exec> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 24);
+
+/**
+ * @generated from message podnet.v1.ListExecsRequest
+ */
+export type ListExecsRequest = Message<"podnet.v1.ListExecsRequest"> & {
+  /**
+   * Empty: of all pods.
+   *
+   * @generated from field: string id_or_name = 1;
+   */
+  idOrName: string;
+};
+
+/**
+ * Describes the message podnet.v1.ListExecsRequest.
+ * Use `create(ListExecsRequestSchema)` to create a new message.
+ */
+export const ListExecsRequestSchema: GenMessage<ListExecsRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 25);
+
+/**
+ * @generated from message podnet.v1.ListExecsResponse
+ */
+export type ListExecsResponse = Message<"podnet.v1.ListExecsResponse"> & {
+  /**
+   * Oldest first in each pod.
+   *
+   * @generated from field: repeated podnet.v1.Exec execs = 1;
+   */
+  execs: Exec[];
+};
+
+/**
+ * Describes the message podnet.v1.ListExecsResponse.
+ * Use `create(ListExecsResponseSchema)` to create a new message.
+ */
+export const ListExecsResponseSchema: GenMessage<ListExecsResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 26);
+
+/**
+ * @generated from message podnet.v1.GetExecRequest
+ */
+export type GetExecRequest = Message<"podnet.v1.GetExecRequest"> & {
+  /**
+   * @generated from field: string exec_id = 1;
+   */
+  execId: string;
+};
+
+/**
+ * Describes the message podnet.v1.GetExecRequest.
+ * Use `create(GetExecRequestSchema)` to create a new message.
+ */
+export const GetExecRequestSchema: GenMessage<GetExecRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 27);
+
+/**
+ * @generated from message podnet.v1.GetExecResponse
+ */
+export type GetExecResponse = Message<"podnet.v1.GetExecResponse"> & {
+  /**
+   * @generated from field: podnet.v1.Exec exec = 1;
+   */
+  exec?: Exec | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.GetExecResponse.
+ * Use `create(GetExecResponseSchema)` to create a new message.
+ */
+export const GetExecResponseSchema: GenMessage<GetExecResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 28);
+
+/**
+ * @generated from message podnet.v1.WaitExecRequest
+ */
+export type WaitExecRequest = Message<"podnet.v1.WaitExecRequest"> & {
+  /**
+   * @generated from field: string exec_id = 1;
+   */
+  execId: string;
+};
+
+/**
+ * Describes the message podnet.v1.WaitExecRequest.
+ * Use `create(WaitExecRequestSchema)` to create a new message.
+ */
+export const WaitExecRequestSchema: GenMessage<WaitExecRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 29);
+
+/**
+ * @generated from message podnet.v1.WaitExecResponse
+ */
+export type WaitExecResponse = Message<"podnet.v1.WaitExecResponse"> & {
+  /**
+   * @generated from field: podnet.v1.Exec exec = 1;
+   */
+  exec?: Exec | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.WaitExecResponse.
+ * Use `create(WaitExecResponseSchema)` to create a new message.
+ */
+export const WaitExecResponseSchema: GenMessage<WaitExecResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 30);
+
+/**
+ * @generated from message podnet.v1.SignalExecRequest
+ */
+export type SignalExecRequest = Message<"podnet.v1.SignalExecRequest"> & {
+  /**
+   * @generated from field: string exec_id = 1;
+   */
+  execId: string;
+
+  /**
+   * Linux number, 1 to 64.
+   *
+   * @generated from field: uint32 signal = 2;
+   */
+  signal: number;
+};
+
+/**
+ * Describes the message podnet.v1.SignalExecRequest.
+ * Use `create(SignalExecRequestSchema)` to create a new message.
+ */
+export const SignalExecRequestSchema: GenMessage<SignalExecRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 31);
+
+/**
+ * @generated from message podnet.v1.SignalExecResponse
+ */
+export type SignalExecResponse = Message<"podnet.v1.SignalExecResponse"> & {
+};
+
+/**
+ * Describes the message podnet.v1.SignalExecResponse.
+ * Use `create(SignalExecResponseSchema)` to create a new message.
+ */
+export const SignalExecResponseSchema: GenMessage<SignalExecResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 32);
+
+/**
+ * @generated from message podnet.v1.FollowExecRequest
+ */
+export type FollowExecRequest = Message<"podnet.v1.FollowExecRequest"> & {
+  /**
+   * @generated from field: string exec_id = 1;
+   */
+  execId: string;
+
+  /**
+   * Ends after what is kept instead of waiting for more.
+   *
+   * @generated from field: bool no_follow = 2;
+   */
+  noFollow: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.FollowExecRequest.
+ * Use `create(FollowExecRequestSchema)` to create a new message.
+ */
+export const FollowExecRequestSchema: GenMessage<FollowExecRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 33);
+
+/**
+ * @generated from message podnet.v1.FollowExecResponse
+ */
+export type FollowExecResponse = Message<"podnet.v1.FollowExecResponse"> & {
+  /**
+   * @generated from oneof podnet.v1.FollowExecResponse.output
+   */
+  output: {
+    /**
+     * @generated from field: bytes stdout = 1;
+     */
+    value: Uint8Array;
+    case: "stdout";
+  } | {
+    /**
+     * @generated from field: bytes stderr = 2;
+     */
+    value: Uint8Array;
+    case: "stderr";
+  } | {
+    /**
+     * This many bytes are missing here: they were no longer kept.
+     *
+     * @generated from field: uint64 skipped = 3;
+     */
+    value: bigint;
+    case: "skipped";
+  } | {
+    /**
+     * Last, unless it still runs and no_follow was asked for.
+     *
+     * @generated from field: podnet.v1.Exec exec = 4;
+     */
+    value: Exec;
+    case: "exec";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message podnet.v1.FollowExecResponse.
+ * Use `create(FollowExecResponseSchema)` to create a new message.
+ */
+export const FollowExecResponseSchema: GenMessage<FollowExecResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_service, 34);
 
 /**
  * @generated from message podnet.v1.ConsoleRequest
@@ -811,7 +1178,7 @@ export type ConsoleRequest = Message<"podnet.v1.ConsoleRequest"> & {
  * Use `create(ConsoleRequestSchema)` to create a new message.
  */
 export const ConsoleRequestSchema: GenMessage<ConsoleRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 22);
+  messageDesc(file_podnet_v1_pod_service, 35);
 
 /**
  * @generated from message podnet.v1.ConsoleResponse
@@ -828,7 +1195,7 @@ export type ConsoleResponse = Message<"podnet.v1.ConsoleResponse"> & {
  * Use `create(ConsoleResponseSchema)` to create a new message.
  */
 export const ConsoleResponseSchema: GenMessage<ConsoleResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 23);
+  messageDesc(file_podnet_v1_pod_service, 36);
 
 /**
  * @generated from message podnet.v1.OpenConsoleRequest
@@ -859,7 +1226,7 @@ export type OpenConsoleRequest = Message<"podnet.v1.OpenConsoleRequest"> & {
  * Use `create(OpenConsoleRequestSchema)` to create a new message.
  */
 export const OpenConsoleRequestSchema: GenMessage<OpenConsoleRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 24);
+  messageDesc(file_podnet_v1_pod_service, 37);
 
 /**
  * @generated from message podnet.v1.VerifyPodRequest
@@ -876,7 +1243,7 @@ export type VerifyPodRequest = Message<"podnet.v1.VerifyPodRequest"> & {
  * Use `create(VerifyPodRequestSchema)` to create a new message.
  */
 export const VerifyPodRequestSchema: GenMessage<VerifyPodRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 25);
+  messageDesc(file_podnet_v1_pod_service, 38);
 
 /**
  * @generated from message podnet.v1.VerifyPodResponse
@@ -903,7 +1270,7 @@ export type VerifyPodResponse = Message<"podnet.v1.VerifyPodResponse"> & {
  * Use `create(VerifyPodResponseSchema)` to create a new message.
  */
 export const VerifyPodResponseSchema: GenMessage<VerifyPodResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 26);
+  messageDesc(file_podnet_v1_pod_service, 39);
 
 /**
  * @generated from message podnet.v1.VerifyCheck
@@ -945,7 +1312,7 @@ export type VerifyCheck = Message<"podnet.v1.VerifyCheck"> & {
  * Use `create(VerifyCheckSchema)` to create a new message.
  */
 export const VerifyCheckSchema: GenMessage<VerifyCheck> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 27);
+  messageDesc(file_podnet_v1_pod_service, 40);
 
 /**
  * @generated from message podnet.v1.StopPodRequest
@@ -969,7 +1336,7 @@ export type StopPodRequest = Message<"podnet.v1.StopPodRequest"> & {
  * Use `create(StopPodRequestSchema)` to create a new message.
  */
 export const StopPodRequestSchema: GenMessage<StopPodRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 28);
+  messageDesc(file_podnet_v1_pod_service, 41);
 
 /**
  * @generated from message podnet.v1.StopPodResponse
@@ -986,7 +1353,7 @@ export type StopPodResponse = Message<"podnet.v1.StopPodResponse"> & {
  * Use `create(StopPodResponseSchema)` to create a new message.
  */
 export const StopPodResponseSchema: GenMessage<StopPodResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 29);
+  messageDesc(file_podnet_v1_pod_service, 42);
 
 /**
  * @generated from message podnet.v1.PausePodRequest
@@ -1003,7 +1370,7 @@ export type PausePodRequest = Message<"podnet.v1.PausePodRequest"> & {
  * Use `create(PausePodRequestSchema)` to create a new message.
  */
 export const PausePodRequestSchema: GenMessage<PausePodRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 30);
+  messageDesc(file_podnet_v1_pod_service, 43);
 
 /**
  * @generated from message podnet.v1.PausePodResponse
@@ -1020,7 +1387,7 @@ export type PausePodResponse = Message<"podnet.v1.PausePodResponse"> & {
  * Use `create(PausePodResponseSchema)` to create a new message.
  */
 export const PausePodResponseSchema: GenMessage<PausePodResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 31);
+  messageDesc(file_podnet_v1_pod_service, 44);
 
 /**
  * @generated from message podnet.v1.ResumePodRequest
@@ -1037,7 +1404,7 @@ export type ResumePodRequest = Message<"podnet.v1.ResumePodRequest"> & {
  * Use `create(ResumePodRequestSchema)` to create a new message.
  */
 export const ResumePodRequestSchema: GenMessage<ResumePodRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 32);
+  messageDesc(file_podnet_v1_pod_service, 45);
 
 /**
  * @generated from message podnet.v1.ResumePodResponse
@@ -1054,7 +1421,7 @@ export type ResumePodResponse = Message<"podnet.v1.ResumePodResponse"> & {
  * Use `create(ResumePodResponseSchema)` to create a new message.
  */
 export const ResumePodResponseSchema: GenMessage<ResumePodResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 33);
+  messageDesc(file_podnet_v1_pod_service, 46);
 
 /**
  * @generated from message podnet.v1.UpdatePodRequest
@@ -1076,7 +1443,7 @@ export type UpdatePodRequest = Message<"podnet.v1.UpdatePodRequest"> & {
  * Use `create(UpdatePodRequestSchema)` to create a new message.
  */
 export const UpdatePodRequestSchema: GenMessage<UpdatePodRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 34);
+  messageDesc(file_podnet_v1_pod_service, 47);
 
 /**
  * @generated from message podnet.v1.UpdatePodResponse
@@ -1093,7 +1460,7 @@ export type UpdatePodResponse = Message<"podnet.v1.UpdatePodResponse"> & {
  * Use `create(UpdatePodResponseSchema)` to create a new message.
  */
 export const UpdatePodResponseSchema: GenMessage<UpdatePodResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 35);
+  messageDesc(file_podnet_v1_pod_service, 48);
 
 /**
  * @generated from message podnet.v1.AddInterfaceRequest
@@ -1129,7 +1496,7 @@ export type AddInterfaceRequest = Message<"podnet.v1.AddInterfaceRequest"> & {
  * Use `create(AddInterfaceRequestSchema)` to create a new message.
  */
 export const AddInterfaceRequestSchema: GenMessage<AddInterfaceRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 36);
+  messageDesc(file_podnet_v1_pod_service, 49);
 
 /**
  * @generated from message podnet.v1.AddInterfaceResponse
@@ -1155,7 +1522,7 @@ export type AddInterfaceResponse = Message<"podnet.v1.AddInterfaceResponse"> & {
  * Use `create(AddInterfaceResponseSchema)` to create a new message.
  */
 export const AddInterfaceResponseSchema: GenMessage<AddInterfaceResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 37);
+  messageDesc(file_podnet_v1_pod_service, 50);
 
 /**
  * @generated from message podnet.v1.UpdateInterfaceRequest
@@ -1211,7 +1578,7 @@ export type UpdateInterfaceRequest = Message<"podnet.v1.UpdateInterfaceRequest">
  * Use `create(UpdateInterfaceRequestSchema)` to create a new message.
  */
 export const UpdateInterfaceRequestSchema: GenMessage<UpdateInterfaceRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 38);
+  messageDesc(file_podnet_v1_pod_service, 51);
 
 /**
  * All addresses the interface is to have.
@@ -1230,7 +1597,7 @@ export type AddressList = Message<"podnet.v1.AddressList"> & {
  * Use `create(AddressListSchema)` to create a new message.
  */
 export const AddressListSchema: GenMessage<AddressList> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 39);
+  messageDesc(file_podnet_v1_pod_service, 52);
 
 /**
  * All routes by the interface, alongside the default route of its gateway.
@@ -1249,7 +1616,7 @@ export type RouteList = Message<"podnet.v1.RouteList"> & {
  * Use `create(RouteListSchema)` to create a new message.
  */
 export const RouteListSchema: GenMessage<RouteList> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 40);
+  messageDesc(file_podnet_v1_pod_service, 53);
 
 /**
  * @generated from message podnet.v1.UpdateInterfaceResponse
@@ -1271,7 +1638,7 @@ export type UpdateInterfaceResponse = Message<"podnet.v1.UpdateInterfaceResponse
  * Use `create(UpdateInterfaceResponseSchema)` to create a new message.
  */
 export const UpdateInterfaceResponseSchema: GenMessage<UpdateInterfaceResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 41);
+  messageDesc(file_podnet_v1_pod_service, 54);
 
 /**
  * @generated from message podnet.v1.RemoveInterfaceRequest
@@ -1298,7 +1665,7 @@ export type RemoveInterfaceRequest = Message<"podnet.v1.RemoveInterfaceRequest">
  * Use `create(RemoveInterfaceRequestSchema)` to create a new message.
  */
 export const RemoveInterfaceRequestSchema: GenMessage<RemoveInterfaceRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 42);
+  messageDesc(file_podnet_v1_pod_service, 55);
 
 /**
  * @generated from message podnet.v1.RemoveInterfaceResponse
@@ -1320,7 +1687,7 @@ export type RemoveInterfaceResponse = Message<"podnet.v1.RemoveInterfaceResponse
  * Use `create(RemoveInterfaceResponseSchema)` to create a new message.
  */
 export const RemoveInterfaceResponseSchema: GenMessage<RemoveInterfaceResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 43);
+  messageDesc(file_podnet_v1_pod_service, 56);
 
 /**
  * @generated from message podnet.v1.LimitPodRequest
@@ -1356,7 +1723,7 @@ export type LimitPodRequest = Message<"podnet.v1.LimitPodRequest"> & {
  * Use `create(LimitPodRequestSchema)` to create a new message.
  */
 export const LimitPodRequestSchema: GenMessage<LimitPodRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 44);
+  messageDesc(file_podnet_v1_pod_service, 57);
 
 /**
  * @generated from message podnet.v1.LimitPodResponse
@@ -1378,7 +1745,7 @@ export type LimitPodResponse = Message<"podnet.v1.LimitPodResponse"> & {
  * Use `create(LimitPodResponseSchema)` to create a new message.
  */
 export const LimitPodResponseSchema: GenMessage<LimitPodResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 45);
+  messageDesc(file_podnet_v1_pod_service, 58);
 
 /**
  * @generated from message podnet.v1.PublishPortsRequest
@@ -1405,7 +1772,7 @@ export type PublishPortsRequest = Message<"podnet.v1.PublishPortsRequest"> & {
  * Use `create(PublishPortsRequestSchema)` to create a new message.
  */
 export const PublishPortsRequestSchema: GenMessage<PublishPortsRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 46);
+  messageDesc(file_podnet_v1_pod_service, 59);
 
 /**
  * @generated from message podnet.v1.PublishPortsResponse
@@ -1434,7 +1801,7 @@ export type PublishPortsResponse = Message<"podnet.v1.PublishPortsResponse"> & {
  * Use `create(PublishPortsResponseSchema)` to create a new message.
  */
 export const PublishPortsResponseSchema: GenMessage<PublishPortsResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 47);
+  messageDesc(file_podnet_v1_pod_service, 60);
 
 /**
  * @generated from message podnet.v1.UnpublishPortsRequest
@@ -1463,7 +1830,7 @@ export type UnpublishPortsRequest = Message<"podnet.v1.UnpublishPortsRequest"> &
  * Use `create(UnpublishPortsRequestSchema)` to create a new message.
  */
 export const UnpublishPortsRequestSchema: GenMessage<UnpublishPortsRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 48);
+  messageDesc(file_podnet_v1_pod_service, 61);
 
 /**
  * @generated from message podnet.v1.UnpublishPortsResponse
@@ -1500,7 +1867,7 @@ export type UnpublishPortsResponse = Message<"podnet.v1.UnpublishPortsResponse">
  * Use `create(UnpublishPortsResponseSchema)` to create a new message.
  */
 export const UnpublishPortsResponseSchema: GenMessage<UnpublishPortsResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 49);
+  messageDesc(file_podnet_v1_pod_service, 62);
 
 /**
  * @generated from message podnet.v1.StatsRequest
@@ -1526,7 +1893,7 @@ export type StatsRequest = Message<"podnet.v1.StatsRequest"> & {
  * Use `create(StatsRequestSchema)` to create a new message.
  */
 export const StatsRequestSchema: GenMessage<StatsRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 50);
+  messageDesc(file_podnet_v1_pod_service, 63);
 
 /**
  * @generated from message podnet.v1.StatsResponse
@@ -1548,7 +1915,7 @@ export type StatsResponse = Message<"podnet.v1.StatsResponse"> & {
  * Use `create(StatsResponseSchema)` to create a new message.
  */
 export const StatsResponseSchema: GenMessage<StatsResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 51);
+  messageDesc(file_podnet_v1_pod_service, 64);
 
 /**
  * @generated from message podnet.v1.PodStats
@@ -1582,7 +1949,7 @@ export type PodStats = Message<"podnet.v1.PodStats"> & {
  * Use `create(PodStatsSchema)` to create a new message.
  */
 export const PodStatsSchema: GenMessage<PodStats> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 52);
+  messageDesc(file_podnet_v1_pod_service, 65);
 
 /**
  * What a machine uses of its host.
@@ -1629,7 +1996,7 @@ export type MachineStats = Message<"podnet.v1.MachineStats"> & {
  * Use `create(MachineStatsSchema)` to create a new message.
  */
 export const MachineStatsSchema: GenMessage<MachineStats> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 53);
+  messageDesc(file_podnet_v1_pod_service, 66);
 
 /**
  * @generated from message podnet.v1.MachineRates
@@ -1648,7 +2015,7 @@ export type MachineRates = Message<"podnet.v1.MachineRates"> & {
  * Use `create(MachineRatesSchema)` to create a new message.
  */
 export const MachineRatesSchema: GenMessage<MachineRates> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 54);
+  messageDesc(file_podnet_v1_pod_service, 67);
 
 /**
  * As the guest asks for it, since the machine started.
@@ -1692,7 +2059,7 @@ export type DiskStats = Message<"podnet.v1.DiskStats"> & {
  * Use `create(DiskStatsSchema)` to create a new message.
  */
 export const DiskStatsSchema: GenMessage<DiskStats> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 55);
+  messageDesc(file_podnet_v1_pod_service, 68);
 
 /**
  * @generated from message podnet.v1.DiskRates
@@ -1714,7 +2081,7 @@ export type DiskRates = Message<"podnet.v1.DiskRates"> & {
  * Use `create(DiskRatesSchema)` to create a new message.
  */
 export const DiskRatesSchema: GenMessage<DiskRates> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 56);
+  messageDesc(file_podnet_v1_pod_service, 69);
 
 /**
  * As the pod sees it: what it receives and what it transmits, since the NIC was plugged.
@@ -1785,7 +2152,7 @@ export type InterfaceStats = Message<"podnet.v1.InterfaceStats"> & {
  * Use `create(InterfaceStatsSchema)` to create a new message.
  */
 export const InterfaceStatsSchema: GenMessage<InterfaceStats> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 57);
+  messageDesc(file_podnet_v1_pod_service, 70);
 
 /**
  * @generated from message podnet.v1.InterfaceRates
@@ -1817,7 +2184,7 @@ export type InterfaceRates = Message<"podnet.v1.InterfaceRates"> & {
  * Use `create(InterfaceRatesSchema)` to create a new message.
  */
 export const InterfaceRatesSchema: GenMessage<InterfaceRates> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 58);
+  messageDesc(file_podnet_v1_pod_service, 71);
 
 /**
  * @generated from message podnet.v1.CaptureRequest
@@ -1855,7 +2222,7 @@ export type CaptureRequest = Message<"podnet.v1.CaptureRequest"> & {
  * Use `create(CaptureRequestSchema)` to create a new message.
  */
 export const CaptureRequestSchema: GenMessage<CaptureRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 59);
+  messageDesc(file_podnet_v1_pod_service, 72);
 
 /**
  * @generated from message podnet.v1.CaptureResponse
@@ -1881,7 +2248,7 @@ export type CaptureResponse = Message<"podnet.v1.CaptureResponse"> & {
  * Use `create(CaptureResponseSchema)` to create a new message.
  */
 export const CaptureResponseSchema: GenMessage<CaptureResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 60);
+  messageDesc(file_podnet_v1_pod_service, 73);
 
 /**
  * @generated from message podnet.v1.AttachPodRequest
@@ -1943,7 +2310,7 @@ export type AttachPodRequest = Message<"podnet.v1.AttachPodRequest"> & {
  * Use `create(AttachPodRequestSchema)` to create a new message.
  */
 export const AttachPodRequestSchema: GenMessage<AttachPodRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 61);
+  messageDesc(file_podnet_v1_pod_service, 74);
 
 /**
  * @generated from message podnet.v1.AttachPodResponse
@@ -1969,7 +2336,7 @@ export type AttachPodResponse = Message<"podnet.v1.AttachPodResponse"> & {
  * Use `create(AttachPodResponseSchema)` to create a new message.
  */
 export const AttachPodResponseSchema: GenMessage<AttachPodResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 62);
+  messageDesc(file_podnet_v1_pod_service, 75);
 
 /**
  * @generated from message podnet.v1.DetachPodRequest
@@ -1993,7 +2360,7 @@ export type DetachPodRequest = Message<"podnet.v1.DetachPodRequest"> & {
  * Use `create(DetachPodRequestSchema)` to create a new message.
  */
 export const DetachPodRequestSchema: GenMessage<DetachPodRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 63);
+  messageDesc(file_podnet_v1_pod_service, 76);
 
 /**
  * @generated from message podnet.v1.DetachPodResponse
@@ -2022,7 +2389,7 @@ export type DetachPodResponse = Message<"podnet.v1.DetachPodResponse"> & {
  * Use `create(DetachPodResponseSchema)` to create a new message.
  */
 export const DetachPodResponseSchema: GenMessage<DetachPodResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 64);
+  messageDesc(file_podnet_v1_pod_service, 77);
 
 /**
  * @generated from message podnet.v1.GuardPodRequest
@@ -2039,7 +2406,7 @@ export type GuardPodRequest = Message<"podnet.v1.GuardPodRequest"> & {
  * Use `create(GuardPodRequestSchema)` to create a new message.
  */
 export const GuardPodRequestSchema: GenMessage<GuardPodRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 65);
+  messageDesc(file_podnet_v1_pod_service, 78);
 
 /**
  * @generated from message podnet.v1.GuardPodResponse
@@ -2065,7 +2432,7 @@ export type GuardPodResponse = Message<"podnet.v1.GuardPodResponse"> & {
  * Use `create(GuardPodResponseSchema)` to create a new message.
  */
 export const GuardPodResponseSchema: GenMessage<GuardPodResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 66);
+  messageDesc(file_podnet_v1_pod_service, 79);
 
 /**
  * Packets of one kind that an interface has sent, since its port was made.
@@ -2104,7 +2471,7 @@ export type GuardCount = Message<"podnet.v1.GuardCount"> & {
  * Use `create(GuardCountSchema)` to create a new message.
  */
 export const GuardCountSchema: GenMessage<GuardCount> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 67);
+  messageDesc(file_podnet_v1_pod_service, 80);
 
 /**
  * What one rule of a policy denied of a pod or a container.
@@ -2156,7 +2523,7 @@ export type PolicyDenial = Message<"podnet.v1.PolicyDenial"> & {
  * Use `create(PolicyDenialSchema)` to create a new message.
  */
 export const PolicyDenialSchema: GenMessage<PolicyDenial> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 68);
+  messageDesc(file_podnet_v1_pod_service, 81);
 
 /**
  * @generated from message podnet.v1.TracePodRequest
@@ -2194,7 +2561,7 @@ export type TracePodRequest = Message<"podnet.v1.TracePodRequest"> & {
  * Use `create(TracePodRequestSchema)` to create a new message.
  */
 export const TracePodRequestSchema: GenMessage<TracePodRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 69);
+  messageDesc(file_podnet_v1_pod_service, 82);
 
 /**
  * @generated from message podnet.v1.TracePodResponse
@@ -2227,7 +2594,7 @@ export type TracePodResponse = Message<"podnet.v1.TracePodResponse"> & {
  * Use `create(TracePodResponseSchema)` to create a new message.
  */
 export const TracePodResponseSchema: GenMessage<TracePodResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 70);
+  messageDesc(file_podnet_v1_pod_service, 83);
 
 /**
  * @generated from message podnet.v1.TraceStep
@@ -2265,7 +2632,7 @@ export type TraceStep = Message<"podnet.v1.TraceStep"> & {
  * Use `create(TraceStepSchema)` to create a new message.
  */
 export const TraceStepSchema: GenMessage<TraceStep> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 71);
+  messageDesc(file_podnet_v1_pod_service, 84);
 
 /**
  * @generated from message podnet.v1.TracePodLiveRequest
@@ -2308,7 +2675,7 @@ export type TracePodLiveRequest = Message<"podnet.v1.TracePodLiveRequest"> & {
  * Use `create(TracePodLiveRequestSchema)` to create a new message.
  */
 export const TracePodLiveRequestSchema: GenMessage<TracePodLiveRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 72);
+  messageDesc(file_podnet_v1_pod_service, 85);
 
 /**
  * What ends a live trace.
@@ -2336,7 +2703,7 @@ export type LiveTraceBounds = Message<"podnet.v1.LiveTraceBounds"> & {
  * Use `create(LiveTraceBoundsSchema)` to create a new message.
  */
 export const LiveTraceBoundsSchema: GenMessage<LiveTraceBounds> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 73);
+  messageDesc(file_podnet_v1_pod_service, 86);
 
 /**
  * @generated from message podnet.v1.TraceLiveResponse
@@ -2367,7 +2734,7 @@ export type TraceLiveResponse = Message<"podnet.v1.TraceLiveResponse"> & {
  * Use `create(TraceLiveResponseSchema)` to create a new message.
  */
 export const TraceLiveResponseSchema: GenMessage<TraceLiveResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 74);
+  messageDesc(file_podnet_v1_pod_service, 87);
 
 /**
  * @generated from message podnet.v1.LiveTraceStarted
@@ -2393,7 +2760,7 @@ export type LiveTraceStarted = Message<"podnet.v1.LiveTraceStarted"> & {
  * Use `create(LiveTraceStartedSchema)` to create a new message.
  */
 export const LiveTraceStartedSchema: GenMessage<LiveTraceStarted> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 75);
+  messageDesc(file_podnet_v1_pod_service, 88);
 
 /**
  * @generated from message podnet.v1.TracedPacket
@@ -2426,7 +2793,7 @@ export type TracedPacket = Message<"podnet.v1.TracedPacket"> & {
  * Use `create(TracedPacketSchema)` to create a new message.
  */
 export const TracedPacketSchema: GenMessage<TracedPacket> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 76);
+  messageDesc(file_podnet_v1_pod_service, 89);
 
 /**
  * A rule that a packet matched, or the policy of a chain.
@@ -2474,7 +2841,7 @@ export type RuleMet = Message<"podnet.v1.RuleMet"> & {
  * Use `create(RuleMetSchema)` to create a new message.
  */
 export const RuleMetSchema: GenMessage<RuleMet> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_service, 77);
+  messageDesc(file_podnet_v1_pod_service, 90);
 
 /**
  * @generated from service podnet.v1.PodService
@@ -2558,6 +2925,65 @@ export const PodService: GenService<{
     methodKind: "bidi_streaming";
     input: typeof ExecRequestSchema;
     output: typeof ExecResponseSchema;
+  },
+  /**
+   * Starts a program without input, which runs on by itself, and answers once it runs.
+   *
+   * @generated from rpc podnet.v1.PodService.StartExec
+   */
+  startExec: {
+    methodKind: "unary";
+    input: typeof StartExecRequestSchema;
+    output: typeof StartExecResponseSchema;
+  },
+  /**
+   * Programs of Exec while they run, and of StartExec, also when they have ended: up to 32 of a
+   * pod, as long as its machine and podnetd run.
+   *
+   * @generated from rpc podnet.v1.PodService.ListExecs
+   */
+  listExecs: {
+    methodKind: "unary";
+    input: typeof ListExecsRequestSchema;
+    output: typeof ListExecsResponseSchema;
+  },
+  /**
+   * @generated from rpc podnet.v1.PodService.GetExec
+   */
+  getExec: {
+    methodKind: "unary";
+    input: typeof GetExecRequestSchema;
+    output: typeof GetExecResponseSchema;
+  },
+  /**
+   * Answers when the program has ended.
+   *
+   * @generated from rpc podnet.v1.PodService.WaitExec
+   */
+  waitExec: {
+    methodKind: "unary";
+    input: typeof WaitExecRequestSchema;
+    output: typeof WaitExecResponseSchema;
+  },
+  /**
+   * Sends a signal to the program and all of its process group.
+   *
+   * @generated from rpc podnet.v1.PodService.SignalExec
+   */
+  signalExec: {
+    methodKind: "unary";
+    input: typeof SignalExecRequestSchema;
+    output: typeof SignalExecResponseSchema;
+  },
+  /**
+   * Output of a program of StartExec: what is kept of it (64 KiB), then what follows, then its end.
+   *
+   * @generated from rpc podnet.v1.PodService.FollowExec
+   */
+  followExec: {
+    methodKind: "server_streaming";
+    input: typeof FollowExecRequestSchema;
+    output: typeof FollowExecResponseSchema;
   },
   /**
    * The serial console's output: what is kept of it (1 MiB) in one answer, which may be empty, then

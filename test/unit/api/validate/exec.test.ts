@@ -15,10 +15,15 @@ test("an exec is checked before it reaches a guest", (t) => {
     args: ["ls", ""],
     env: { A: "b=c" },
     workdir: "/",
+    user: undefined,
+    timeoutMs: undefined,
     terminal: false,
     rows: 24,
     columns: 80,
   });
+  const as = (user: string) => exec({ args: ["ls"], user }).user;
+  t.deepEqual(as("web"), { user: "web" });
+  t.deepEqual(as("1000:adm"), { user: "1000", group: "adm" });
   for (const [init, field] of [
     [{}, "start.args"],
     [{ args: [""] }, "start.args"],
@@ -29,6 +34,12 @@ test("an exec is checked before it reaches a guest", (t) => {
     [{ args: ["ls"], env: many(257) }, "start.env"],
     [{ args: ["ls"], workdir: "tmp" }, "start.workdir"],
     [{ args: ["ls"], rows: 5000 }, "rows"],
+    [{ args: ["ls"], timeoutMs: 604_800_001 }, "start.timeout_ms"],
+    [{ args: ["ls"], user: "a:b:c" }, "start.user"],
+    [{ args: ["ls"], user: ":adm" }, "start.user"],
+    [{ args: ["ls"], user: "web:" }, "start.user"],
+    [{ args: ["ls"], user: "web\nroot" }, "start.user"],
+    [{ args: ["ls"], user: "x".repeat(65) }, "start.user"],
   ] as const) {
     const error = t.throws(() => exec(init as { args: string[] }), { instanceOf: PodnetError });
     t.deepEqual([error?.code, error?.field], ["INVALID_ARGUMENT", field]);

@@ -1,27 +1,27 @@
 import { create } from "@bufbuild/protobuf";
-import { assertNever } from "../../core/brand.ts";
-import { isPodnetError, PodnetError } from "../../core/errors.ts";
+import { assertNever } from "../../../core/brand.ts";
+import { isPodnetError, PodnetError } from "../../../core/errors.ts";
 import {
   type ExecRequest,
   type ExecResize,
   type ExecResponse,
   ExecResponseSchema,
-} from "../../api/gen/podnet/v1/pod_service_pb.ts";
+} from "../../../api/gen/podnet/v1/pod_service_pb.ts";
 import {
   validateExec,
   validatePodRef,
   validateSignal,
   validateSize,
-} from "../../api/validate/exec.ts";
-import type { ExecEvent, ExecSession } from "../../guest-init/channel/guest.ts";
-import { requireGuest } from "../pods/lifecycle/live-pod.ts";
-import { guestOf } from "../pods/guest/guest-of.ts";
-import type { ServiceParts } from "./context.ts";
+} from "../../../api/validate/exec.ts";
+import type { ExecEvent, ExecSession } from "../../../guest-init/channel/guest.ts";
+import { type LivePod, requireGuest } from "../../pods/lifecycle/live-pod.ts";
+import { guestOf } from "../../pods/guest/guest-of.ts";
+import type { ServiceParts } from "../context.ts";
 
 /** Runs a program in a guest: requests become its input, its output the answers. */
 export async function* streamExec(
   requests: AsyncIterable<ExecRequest>,
-  parts: ServiceParts,
+  parts: Pick<ServiceParts, "pods">,
   signal: AbortSignal,
 ): AsyncGenerator<ExecResponse> {
   const incoming = requests[Symbol.asyncIterator]();
@@ -35,24 +35,35 @@ export async function* streamExec(
   const start = first.value.input.value;
   const wanted = validateExec(start);
   const live = parts.pods.running(validatePodRef(start.idOrName));
-  if (!guestOf(live.plan).hasAgent) {
-    throw new PodnetError("UNSUPPORTED", "The pod's guest has no agent to run it", {
-      hint: `It has no agent that podnet supports: podnet get ${live.plan.name}`,
-    });
-  }
-  const guest = requireGuest(live);
+  requireAgent(live);
   const stop = new AbortController();
-  const session = await guest.exec(wanted, AbortSignal.any([signal, stop.signal]));
-  yield create(ExecResponseSchema, {
-    output: { case: "started", value: { podId: live.plan.podId } },
-  });
-  // A program may wait in silence for the very input that fails: the failure has to end it.
-  pump(incoming, session).catch((thrown: unknown) => stop.abort(thrown));
+  const ended = AbortSignal.any([signal, stop.signal]);
+  const { exec, session } = await live.execs.attach(requireGuest(live), wanted, ended);
   try {
-    for await (const event of session.events) yield eventView(event);
+    yield create(ExecResponseSchema, {
+      output: { case: "started", value: { podId: live.plan.podId, execId: exec.id } },
+    });
+    // A program may wait in silence for the very input that fails: the failure has to end it.
+    pump(incoming, session).catch((thrown: unknown) => stop.abort(thrown));
+    for await (const event of session.events) {
+      if (event.kind === "exit") exec.exited(event.code);
+      yield eventView(event);
+    }
   } catch (thrown) {
+    exec.failed(thrown);
     throw stop.signal.aborted ? stop.signal.reason : thrown;
+  } finally {
+    // Of a caller that went away; otherwise it is known already how the program ended.
+    exec.failed(new PodnetError("CANCELLED", "The program's caller went away"));
   }
+}
+
+/** Refuses a pod in which nothing can be run. Throws `UNSUPPORTED`. */
+export function requireAgent({ plan }: LivePod): void {
+  if (guestOf(plan).hasAgent) return;
+  throw new PodnetError("UNSUPPORTED", "The pod's guest has no agent to run it", {
+    hint: `It has no agent that podnet supports: podnet get ${plan.name}`,
+  });
 }
 
 /** Passes on the caller's messages; their end is the end of the input, too. */
