@@ -126,7 +126,7 @@ export class Port {
     frame: Uint8Array,
     header: number,
     most: number,
-  ): "empty" | "open" | "ended" {
+  ): "empty" | "filling" | "open" | "ended" {
     const result = sys.forward(from, this.#fd, frame, header, most);
     // A failure of the port shows when the rest of the frame is written.
     if (result.left !== undefined) this.send(result.left.slice());

@@ -10,6 +10,8 @@ const inputLimit = 256 * 1024;
  * MiB (pipe-max-size), unless root made it larger. Later output is of others, who may never stop.
  */
 const drainTurns = 32;
+/** How long a pipe may fill, milliseconds: a megabyte takes a processor longer to write. */
+const fillMs = 1;
 /** Request of ioctl(2) that sets a terminal's size. */
 const tiocswinsz = 0x5414;
 /** Ends the input of a terminal: Ctrl-D. */
@@ -133,12 +135,23 @@ export class Session {
     }
     try {
       const now = this.#streams.forward(output.fd, output.stream);
-      return now === "open" || (now === "empty" && this.#status === undefined);
+      if (now === "filling" && this.#status === undefined) this.#letFill(output);
+      return now === "open" || (now !== "ended" && this.#status === undefined);
     } catch (thrown) {
       // A terminal reports EIO when its other end is closed.
       if (thrown instanceof SysError) return false;
       throw thrown;
     }
+  }
+
+  /**
+   * Lets a process that writes much fill its pipe before it is read again: read at each of its
+   * writes, the guest would spend its time on switching between the two. The pipe's end is seen at
+   * once.
+   */
+  #letFill({ watch }: Output): void {
+    watch?.events(0);
+    this.#loop.after(fillMs, () => watch?.events(pollEvent.in));
   }
 
   #close(output: Output): void {

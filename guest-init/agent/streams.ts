@@ -86,7 +86,7 @@ export class Streams {
    * Sends what can be read of a descriptor that does not block, as a stream's data, for as long as
    * the channel is not `full`. Throws `SysError` when reading fails.
    */
-  forward(fd: number, stream: bigint): "empty" | "open" | "ended" {
+  forward(fd: number, stream: bigint): "empty" | "filling" | "open" | "ended" {
     writeU64(this.#frame, 0, stream);
     const frame = this.#frame.subarray(0, this.#frameSize);
     return this.#port.forward(fd, frame, ttyHeaderSize, framesATurn);

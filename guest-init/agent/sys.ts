@@ -140,6 +140,7 @@ const unblock = (bytes: Uint8Array): string[] => decodeUtf8(bytes).split("\0").s
 
 const forwarded = new Int32Array(2);
 const nothingNow = { from: "empty" } as const;
+const muchSoon = { from: "filling" } as const;
 const moreMayCome = { from: "open" } as const;
 const atEnd = { from: "ended" } as const;
 
@@ -180,7 +181,7 @@ export const sys = {
     frame: Uint8Array,
     header: number,
     most: number,
-  ): { readonly from: "empty" | "open" | "ended"; readonly left?: Uint8Array } {
+  ): { readonly from: "empty" | "filling" | "open" | "ended"; readonly left?: Uint8Array } {
     const result = podnetSys.forward(from, to, frame, header, most, forwarded);
     switch (checked("forward", result)) {
       case 0:
@@ -189,6 +190,8 @@ export const sys = {
         return atEnd;
       case 3:
         return { from: "open", left: frame.subarray(forwarded[0], forwarded[1]) };
+      case 4:
+        return muchSoon;
       default:
         return moreMayCome;
     }

@@ -1,7 +1,7 @@
 import type { PodnetError } from "../../core/errors.ts";
 import type { UnixConnection } from "../../linux/sockets/unix-socket.ts";
 import { malformed } from "../protocol/fields.ts";
-import { TtyDecoder, type TtyItem, encodeTtyFrame } from "../protocol/tty-frame.ts";
+import { TtyDecoder, type TtyItem, encodeTtyFrame, ttyLimit } from "../protocol/tty-frame.ts";
 import type { GuestTime } from "./guest-time.ts";
 import type { ChannelLimits } from "./limits.ts";
 import { Link } from "./link.ts";
@@ -50,7 +50,8 @@ export class Tty {
       name: "tty channel",
       frameMs: options.limits.frameMs,
       time: options.time,
-      decoder: () => new TtyDecoder(),
+      // Copies of large frames would be most of the work of passing them on.
+      decoder: () => new TtyDecoder(ttyLimit.extension, { shares: true }),
       rate: options.limits.ttyRate,
       cost: (item) => this.#costOf(item),
       tooFast: options.onSlowed,

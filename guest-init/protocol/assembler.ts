@@ -22,10 +22,20 @@ export interface FrameShape<Item> {
   readonly lengthOf: (header: Uint8Array) => number;
   /** Largest total length accepted. */
   readonly limit: number;
+  /**
+   * Large bodies may be parts of what was pushed, which stays as it is then; otherwise all are
+   * copies.
+   */
+  readonly shares?: boolean;
   /** The item for a thing that was found. */
   readonly itemOf: (found: Assembled) => Item;
 }
 
+/**
+ * Bodies from this length on may be shared: what is read at a time is 64 KiB, so that a body holds
+ * at most four times its own memory.
+ */
+const sharedFrom = 16 * 1024;
 /** Memory taken on a peer's word alone; beyond it the buffer grows with what really arrives. */
 const firstReserve = 16 * 1024;
 
@@ -37,7 +47,7 @@ export class FrameAssembler<Item> {
   readonly #shape: FrameShape<Item>;
   readonly #header: Uint8Array;
   #headerFill = 0;
-  #body = new Uint8Array(0);
+  #body: Uint8Array = new Uint8Array(0);
   #bodyFill = 0;
   #bodyLength = 0;
   #skip = 0;
@@ -67,7 +77,7 @@ export class FrameAssembler<Item> {
     return this.#header.length + this.#body.length;
   }
 
-  /** Takes the next bytes of the stream; they are copied where kept. */
+  /** Takes the next bytes of the stream; they are copied where kept, unless the shape shares. */
   push(bytes: Uint8Array): Item[] {
     return this.cut(bytes, Infinity).items;
   }
@@ -108,6 +118,11 @@ export class FrameAssembler<Item> {
   }
 
   #takeBody(part: Uint8Array, items: Item[]): void {
+    const isWhole = this.#bodyFill === 0 && part.length === this.#bodyLength;
+    if (isWhole && this.#shape.shares === true && part.length >= sharedFrom) {
+      this.#body = part;
+      return this.#finish(items);
+    }
     const needed = this.#bodyFill + part.length;
     if (needed > this.#body.length) {
       // A frame that comes in one piece, as most do, gets its memory at once.

@@ -54,8 +54,9 @@ export function encodeTtyFrame(stream: bigint, data: Uint8Array = noBytes): Uint
 
 /** Cuts the tty channel's bytes into frames; see `FrameAssembler` for what `refused` means. */
 export class TtyDecoder extends FrameAssembler<TtyItem> {
-  constructor(limit: number = ttyLimit.extension) {
+  constructor(limit: number = ttyLimit.extension, { shares = false } = {}) {
     super({
+      shares,
       headerSize: ttyHeaderSize,
       lengthOf: (header) => readU32(header, 8),
       limit,

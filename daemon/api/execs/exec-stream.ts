@@ -121,7 +121,7 @@ function eventView(event: ExecEvent): ExecResponse {
   }
 }
 
-/** A frame's data has a buffer of its own. */
+/** The channel's bytes come in buffers that nothing shares with other threads. */
 const own = (data: Uint8Array): Uint8Array<ArrayBuffer> => data as Uint8Array<ArrayBuffer>;
 
 const response = (output: ExecResponse["output"]): ExecResponse =>

@@ -42,7 +42,8 @@ export class KeptOutput {
       last.data = joinBytes([last.data, data]);
       this.#cost += data.length;
     } else {
-      this.#pieces.push({ kind, at: this.#written, data });
+      // A copy: a frame may be a part of all that was read with it.
+      this.#pieces.push({ kind, at: this.#written, data: data.slice() });
       this.#cost += pieceCost + data.length;
     }
     this.#written += data.length;

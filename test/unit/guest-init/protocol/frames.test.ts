@@ -41,6 +41,29 @@ test("control frames survive any chunking", (t) => {
   );
 });
 
+test("large bodies that came in one piece are shared, if that is asked for", (t) => {
+  const large = new Uint8Array(20_000).fill(7);
+  const all = joinBytes([
+    encodeTtyFrame(1n, large),
+    encodeTtyFrame(2n, large.subarray(0, 1000)),
+    encodeTtyFrame(3n, large),
+  ]);
+  const buffersOf = (decoder: TtyDecoder): boolean[] =>
+    [all.subarray(0, 30_000), all.subarray(30_000)]
+      .flatMap((part) => decoder.push(part))
+      .map((item) => {
+        if (item.kind !== "frame") throw new Error("A frame is refused");
+        t.true(item.data.every((byte) => byte === 7));
+        t.is(item.data.length, item.stream === 2n ? 1000 : 20_000);
+        return item.data.buffer === all.buffer;
+      });
+  t.deepEqual(buffersOf(new TtyDecoder()), [false, false, false]);
+  // The second is short, the third came in two pieces.
+  const sharing = new TtyDecoder(ttyLimit.extension, { shares: true });
+  t.deepEqual(buffersOf(sharing), [true, false, false]);
+  t.false(sharing.pending);
+});
+
 test("tty frames survive any chunking", (t) => {
   const frame = fc.record({
     stream: fc.bigInt({ min: 0n, max: 0xffffffffffffffffn }),
