@@ -46,6 +46,8 @@ const pods: RolesOf<typeof PodService> = {
   pause: "operator",
   resume: "operator",
   update: "operator",
+  // A pod can be created with any labels, too.
+  label: "operator",
   addInterface: "operator",
   updateInterface: "operator",
   removeInterface: "operator",

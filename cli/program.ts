@@ -34,6 +34,7 @@ import { addVersion } from "./commands/version.ts";
 import { addWatch } from "./commands/pods/watch.ts";
 import { addPause, addResume } from "./commands/pods/pause.ts";
 import { addStop } from "./commands/pods/stop.ts";
+import { addLabel } from "./commands/pods/label.ts";
 import { addUpdate } from "./commands/pods/update.ts";
 import { addStats } from "./commands/stats.ts";
 import { addCapture } from "./commands/capture.ts";
@@ -90,6 +91,7 @@ export function buildProgram(context: Context): Command {
     addPause,
     addResume,
     addUpdate,
+    addLabel,
     addDelete,
     addAttach,
     addDetach,

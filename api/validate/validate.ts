@@ -98,20 +98,22 @@ export function validateSpec(spec: wire.PodSpec | undefined, defaults: SpecDefau
 
 const labelKey = /^[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$/;
 
+const badLabelKey = (key: string, field: string): PodnetError =>
+  invalid(
+    field,
+    `Label key "${printable(key)}" is not usable`,
+    "Use 1 to 63 characters from A-Z a-z 0-9 . _ / - that start and end with a letter or digit",
+  );
+
 /** Checks labels: of a pod, or to select by. */
 export function validateLabels(
   labels: Readonly<Record<string, string>>,
+  of = "labels",
 ): Readonly<Record<string, string>> {
-  checkCount(Object.keys(labels), limits.labels, "labels");
+  checkCount(Object.keys(labels), limits.labels, of);
   for (const [key, value] of Object.entries(labels)) {
-    const field = `labels["${printable(key)}"]`;
-    if (!labelKey.test(key)) {
-      throw invalid(
-        field,
-        `Label key "${printable(key)}" is not usable`,
-        "Use 1 to 63 characters from A-Z a-z 0-9 . _ / - that start and end with a letter or digit",
-      );
-    }
+    const field = `${of}["${printable(key)}"]`;
+    if (!labelKey.test(key)) throw badLabelKey(key, field);
     if (value.length > limits.labelValue || /\p{Cc}/u.test(value)) {
       throw invalid(
         field,
@@ -121,6 +123,39 @@ export function validateLabels(
     }
   }
   return { ...labels };
+}
+
+/** A change of a pod's labels. */
+export interface LabelsChange {
+  readonly set: Readonly<Record<string, string>>;
+  readonly remove: readonly string[];
+}
+
+/** Checks a change of labels, which changes something. */
+export function validateLabelsChange({ set, remove }: LabelsChange): LabelsChange {
+  checkCount(remove, limits.labels, "remove");
+  const checked = validateLabels(set, "set");
+  if (Object.keys(checked).length + remove.length === 0)
+    throw invalid("set", "No label is to be changed", "Give labels to set, or keys to remove");
+  for (const [i, key] of remove.entries()) {
+    if (!labelKey.test(key)) throw badLabelKey(key, `remove[${i}]`);
+    if (Object.hasOwn(checked, key))
+      throw invalid(
+        `remove[${i}]`,
+        `Label "${key}" is to be both set and removed`,
+        "Name each label once",
+      );
+  }
+  return { set: checked, remove: [...new Set(remove)] };
+}
+
+/** Labels after a change. Pure. Throws `INVALID_ARGUMENT` when they are too many. */
+export function changedLabels(
+  labels: PodSpec["labels"],
+  { set, remove }: LabelsChange,
+): PodSpec["labels"] {
+  const kept = Object.entries(labels).filter(([key]) => !remove.includes(key));
+  return validateLabels(Object.fromEntries([...kept, ...Object.entries(set)]), "set");
 }
 
 /**

@@ -2,16 +2,20 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import type { Resources } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import type { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validatePodRef } from "../../api/validate/exec.ts";
+import { validateLabelsChange } from "../../api/validate/validate.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { refuseOwners } from "../pods/machine/attach.ts";
 import type { PodRow } from "../pods/store/pod-row.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
 
-type Methods = Pick<ServiceImpl<typeof PodService>, "stop" | "pause" | "resume" | "update">;
+type Methods = Pick<
+  ServiceImpl<typeof PodService>,
+  "stop" | "pause" | "resume" | "update" | "label"
+>;
 
-/** Stops, pauses and resumes a pod; explains why its resources cannot change. */
+/** Stops, pauses, resumes and labels a pod; explains why its resources cannot change. */
 export function podLifecycle(parts: ServiceParts): Methods {
-  const { pods } = parts;
+  const { pods, policies } = parts;
   return {
     async stop({ idOrName, force }, context) {
       note(parts, context, `stop ${idOrName}`);
@@ -32,6 +36,16 @@ export function podLifecycle(parts: ServiceParts): Methods {
       const row = pods.find(validatePodRef(idOrName));
       refuseOwners(row, "change");
       refuseChange(row, resources);
+      return { pod: viewPod(row, parts) };
+    },
+
+    async label({ idOrName, set, remove }, context) {
+      const id = validatePodRef(idOrName);
+      const change = validateLabelsChange({ set, remove });
+      note(parts, context, `label ${idOrName}`);
+      const row = await pods.setLabels(id, change);
+      // (Also when nothing has changed: an earlier call may have failed here.)
+      await policies.labelled();
       return { pod: viewPod(row, parts) };
     },
   };

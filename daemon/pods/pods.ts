@@ -1,7 +1,13 @@
+import { isDeepStrictEqual } from "node:util";
 import type { InlineRules } from "../../api/pod-spec.ts";
 import { create } from "@bufbuild/protobuf";
 import { CreatePodRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { type CreateSpec, validateCreate } from "../../api/validate/validate.ts";
+import {
+  changedLabels,
+  type CreateSpec,
+  type LabelsChange,
+  validateCreate,
+} from "../../api/validate/validate.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName, PodId } from "../../core/names.ts";
 import type { VmPlan } from "../../hypervisor/driver.ts";
@@ -304,6 +310,18 @@ export class Pods implements RunningPorts {
   setRules(id: PodId, policy: InlineRules | undefined): Promise<PodRow> {
     return this.#turn(id, async (row) => {
       this.#parts.records.setRules(row, this.#live.get(id), policy);
+    });
+  }
+
+  /**
+   * Changes labels of a pod, whatever its state. Policies that choose by them follow: see
+   * `Policies.labelled`.
+   */
+  setLabels(idOrName: string, change: LabelsChange): Promise<PodRow> {
+    return this.#turn(idOrName, async (row) => {
+      const labels = changedLabels(row.spec.labels, change);
+      if (!isDeepStrictEqual(labels, row.spec.labels))
+        this.#parts.records.setLabels(row, this.#live.get(row.id), labels);
     });
   }
 

@@ -186,6 +186,11 @@ export class Policies implements AsyncDisposable, Omit<NamePolicies, "isLearning
     await Promise.all([this.#queue.run("rules", () => this.#write()), this.#follows()]);
   }
 
+  /** Writes what decides after labels of a pod have changed, by which policies may choose it. */
+  async labelled(): Promise<void> {
+    if (this.list().length > 0) await this.changed();
+  }
+
   /**
    * After a start, once all pods and containers are known: rules that changed meanwhile are
    * written, and rules follow pods from now on.

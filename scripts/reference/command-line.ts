@@ -21,6 +21,7 @@ const pages: readonly {
       "pause",
       "resume",
       "update",
+      "label",
       "delete",
       "pool",
     ],

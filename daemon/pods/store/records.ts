@@ -206,15 +206,30 @@ export class PodRecords {
 
   /** Gives a pod other rules of its own, or none, whatever its state. */
   setRules(row: PodRow, live: LivePod | undefined, policy: InlineRules | undefined): void {
-    const become = ({ plan, spec: { policy: _former, ...spec } }: PodContents): PodContents => ({
-      plan,
-      spec: policy === undefined ? spec : { ...spec, policy },
-    });
+    this.#setSpec(row, live, "rules", ({ policy: _former, ...spec }) =>
+      policy === undefined ? spec : { ...spec, policy },
+    );
+  }
+
+  /** Gives a pod other labels, whatever its state. */
+  setLabels(row: PodRow, live: LivePod | undefined, labels: PodSpec["labels"]): void {
+    this.#setSpec(row, live, "labels", (spec) => ({ ...spec, labels }));
+  }
+
+  /** Changes what a pod is asked to be where its plan does not depend on that. */
+  #setSpec(
+    row: PodRow,
+    live: LivePod | undefined,
+    what: string,
+    next: (spec: PodSpec) => PodSpec,
+  ): void {
+    const become = ({ plan, spec }: PodContents): PodContents => ({ plan, spec: next(spec) });
     const now = become(row);
     const back = row.before && become(row.before);
-    this.#journal.transact("rules", (emit) => {
+    const text = `${what} changed`;
+    this.#journal.transact(what, (emit) => {
       setPodContents(this.#db, row.id, now, back);
-      emit({ kind: "updated", podId: row.id, podName: row.name, data: { text: "rules changed" } });
+      emit({ kind: "updated", podId: row.id, podName: row.name, data: { text } });
     });
     if (live !== undefined) live.spec = now.spec;
     this.#keep(back ?? now);

@@ -272,7 +272,7 @@ export const limitsFaults: readonly Fault[] = [
     kind: "bound",
     name: "labels are not bounded",
     file: "api/validate/validate.ts",
-    find: 'checkCount(Object.keys(labels), limits.labels, "labels");',
+    find: "checkCount(Object.keys(labels), limits.labels, of);",
     put: "",
     noticedBy: validate,
   },

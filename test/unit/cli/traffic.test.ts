@@ -49,6 +49,15 @@ test("update passes what is asked for, and says why a change is refused", async 
   t.is((await podnet(["update", "web"], here)).code, 2, "nothing asked for");
 });
 
+test("label sets and removes labels, each named once with its value", async (t) => {
+  const labelled = await podnet(["label", "web", "role=a=b-", "app-", "-o", "json"], here);
+  t.is(labelled.code, 0, labelled.err);
+  t.deepEqual((JSON.parse(labelled.out) as { labels: unknown }).labels, { role: "a=b-" });
+  t.is((await podnet(["label", "web"], here)).code, 2, "nothing asked for");
+  t.is((await podnet(["label", "web", "role"], here)).code, 2, "no value");
+  t.is((await podnet(["label", "missing", "a=b"], here)).code, 4);
+});
+
 test("stats: a table once, again and again with rates, and documents", async (t) => {
   const once = await podnet(["stats", "web"], here);
   t.regex(once.out, /^POD +CPU +CPU TIME +MEMORY +LIMIT +DISK READ +RATE +DISK WRITTEN +RATE\n/);

@@ -170,6 +170,7 @@ test("each role does what it is for, and no more", (t) => {
       "pause",
       "resume",
       "update",
+      "label",
       "capture",
       "traceLive",
       "addInterface",

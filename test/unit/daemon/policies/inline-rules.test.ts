@@ -100,6 +100,38 @@ test("stored rules that cannot be read any more close their pod, and no other", 
   t.is(about(decisions, free.id), "allow pod:free/own");
 });
 
+test("labels changed later change which policies are a pod's, whatever its state, and last", async (t) => {
+  const config = configuration({});
+  using node = openNode(config);
+  const decisions = new PolicyDecisions(node.db);
+  const labels = { app: "shop" };
+  const { id } = await node.create({ spec: { name: "web", labels, policy: rules("own") } });
+  const applies = { labels: { role: "builder" } };
+  putPolicy(node.db, "a", { name: "a", applies_to: applies, ...rules("named") }, 0);
+  decisions.changed();
+  await node.pods.setRules(id, undefined);
+  t.is(about(decisions, id), undefined);
+  const events = (): number => node.stored("SELECT * FROM events").length;
+  const before = events();
+  const set = { role: "builder" };
+  const row = await node.pods.setLabels("web", { set, remove: ["none"] });
+  t.deepEqual(row.spec.labels, { ...labels, ...set });
+  t.is(about(decisions, id), "deny a/named");
+  await node.pods.setLabels("web", { set, remove: [] });
+  t.is(events(), before + 1, "what changes nothing is no event");
+  await node.pods.stop("web", { force: false });
+  const stopped = await node.pods.setLabels(id, { set: {}, remove: ["role", "app"] });
+  t.deepEqual([stopped.state, stopped.spec.labels], ["stopped", {}]);
+  t.is(about(new PolicyDecisions(node.db), id), undefined, "of rows alone");
+  await node.pods.setLabels(id, { set: Object.fromEntries(many(64)), remove: [] });
+  await t.throwsAsync(node.pods.setLabels(id, { set, remove: [] }), { code: "INVALID_ARGUMENT" });
+  const now = await node.pods.setLabels(id, { set, remove: ["k0"] });
+  t.is(Object.keys(now.spec.labels).length, 64);
+});
+
+const many = (count: number): [string, string][] =>
+  Array.from({ length: count }, (_, i) => [`k${i}`, ""]);
+
 test("rules that choose by label make decisions follow pods, until they are gone", async (t) => {
   using node = openNode(configuration({}));
   const decisions = new PolicyDecisions(node.db);
