@@ -19,8 +19,20 @@ export interface PodSpec {
   readonly ports?: readonly PortSpec[];
   /** Rules of its own, as a policy file has them; `policy/` reads them. Absent: none. */
   readonly policy?: InlineRules;
+  /** Absent: none. */
+  readonly files?: readonly FileSpec[];
   /** The VM is foreign: of `resources` and `boot` only `boot.agent` has a meaning. */
   readonly attached?: AttachSpec;
+}
+
+/** A file that the agent writes at each boot of the guest. */
+export interface FileSpec {
+  readonly path: string;
+  /** Base64. Only for the guest: not shown, not logged. */
+  readonly content: string;
+  readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
 }
 
 /** What a policy file has without `name` and `applies_to`: plain JSON. */

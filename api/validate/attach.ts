@@ -51,6 +51,7 @@ function refuseMachine(spec: wire.PodSpec | undefined): void {
     ...(boot !== undefined && boot.disks.length > 0 ? ["boot.disks"] : []),
     ...(boot?.factory ? ["boot.factory"] : []),
     ...(boot?.cloudInit === undefined ? [] : ["boot.cloud_init"]),
+    ...((spec?.files.length ?? 0) === 0 ? [] : ["files"]),
   ];
   const [field] = chosen;
   if (field === undefined) return;

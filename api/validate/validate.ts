@@ -6,6 +6,7 @@ import type { BootSpec, PodSpec } from "../pod-spec.ts";
 import { checkCount, invalid } from "../fields.ts";
 import { checkForm, pathOrNone, validateDisk } from "./disks.ts";
 import { validateDns } from "./dns.ts";
+import { validateFiles } from "./files.ts";
 import { refuseClone, validateGuest } from "./guest.ts";
 import { validateInterfaces } from "./interfaces.ts";
 import { validatePorts } from "./ports.ts";
@@ -81,6 +82,7 @@ export function validateSpec(spec: wire.PodSpec | undefined, defaults: SpecDefau
   const name = spec?.name ?? "";
   const hostname = spec?.hostname ?? "";
   const ports = validatePorts(spec?.ports ?? []);
+  const files = validateFiles(spec?.files ?? []);
   return {
     ...(name === "" ? {} : { name: parsePodName(name) }),
     labels: validateLabels(spec?.labels ?? {}),
@@ -93,6 +95,7 @@ export function validateSpec(spec: wire.PodSpec | undefined, defaults: SpecDefau
     ...(ports.length === 0 ? {} : { ports }),
     // (podnetd reads it when it plans: this module does not know what policies are.)
     ...(spec?.policy === undefined ? {} : { policy: spec.policy }),
+    ...(files.length === 0 ? {} : { files }),
   };
 }
 

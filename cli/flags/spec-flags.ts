@@ -10,6 +10,7 @@ import {
   PodSpecSchema,
   ResourcesSchema,
 } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
+import { copyHelp, fileFrom } from "./file-flags.ts";
 import {
   interfaceFrom,
   interfaceHelp,
@@ -48,6 +49,7 @@ export interface SpecFlags {
   readonly route?: readonly string[];
   readonly publish?: readonly string[];
   readonly policy?: string;
+  readonly copy?: readonly string[];
 }
 
 /** Adds the flags that say what its network is, and what it is called. */
@@ -93,6 +95,11 @@ export function addSpecFlags(command: Command): void {
     .option("--initrd <path>", "initramfs on the host, or none; default podnet's")
     .option("--cmdline <words>", "words added to the kernel's command line")
     .option("--disk <parts>", `a disk, may be repeated: ${diskHelp}`, collect)
+    .option(
+      "--copy <src:dst>",
+      `a file that the guest gets at each boot, may be repeated: ${copyHelp}`,
+      collect,
+    )
     .option(
       "--factory <how>",
       "cold boots it, template clones it, pool takes a clone that waits; default as podnetd is set up",
@@ -149,6 +156,7 @@ export function specFromFlags(flags: SpecFlags, file: PodSpec | undefined): PodS
     routes: (flags.route ?? []).map((text) => routeFrom("--route", text)),
   }).routes;
   spec.routes.push(...routes);
+  spec.files.push(...create(PodSpecSchema, { files: (flags.copy ?? []).map(fileFrom) }).files);
   return spec;
 }
 

@@ -3,12 +3,14 @@ import { type Timestamp, timestampFromMs } from "@bufbuild/protobuf/wkt";
 import type {
   CloudInitSpec,
   CniSpec,
+  FileSpec,
   InterfaceSpec,
   PodSpec,
   PortChoices,
   PortSpec,
   RouteSpec,
 } from "../../api/pod-spec.ts";
+import { hiddenContent } from "../../api/validate/files.ts";
 import { toErrorInfo } from "../../api/codes.ts";
 import * as wire from "../../api/gen/podnet/v1/pod_pb.ts";
 import { limitsView } from "../../core/rate-limits.ts";
@@ -16,6 +18,7 @@ import {
   type BridgePortSchema,
   type CloudInitSchema,
   type CniInterfaceSchema,
+  type GuestFileSchema,
   type InterfaceSchema,
   PodSpecSchema,
   type PodSpec as WireSpec,
@@ -278,8 +281,15 @@ function specView(spec: PodSpec): WireSpec {
     ports: (spec.ports ?? []).map(portView),
     routes: spec.routes.map(routeView),
     ...(spec.policy === undefined ? {} : { policy: spec.policy as JsonObject }),
+    files: (spec.files ?? []).map(fileView),
   });
 }
+
+/** A file may hold secrets: viewers of pods see only its size, which a create refuses. */
+const fileView = ({ content, ...file }: FileSpec): MessageInitShape<typeof GuestFileSchema> => ({
+  ...file,
+  content: encodeUtf8(hiddenContent(Buffer.from(content, "base64").length)),
+});
 
 /**
  * User data may hold secrets: viewers of pods see only its size. A create does not take that for

@@ -7,7 +7,7 @@ import { findPort, onlineAll, rescanPci } from "./boot.ts";
 import { configure } from "./configure.ts";
 import { Control } from "./control.ts";
 import { watchDevices } from "./devices.ts";
-import { readGuestFile, writeGuestFile } from "./guest-files.ts";
+import { placeGuestFile, readGuestFile, writeGuestFile } from "./guest-files.ts";
 import { hello } from "./hello.ts";
 import { Interfaces } from "./network/interfaces.ts";
 import { Links } from "./network/links.ts";
@@ -95,6 +95,7 @@ export class Agent {
       [command.deleteInterface, (payload) => this.#interfaces.remove(payload)],
       [command.writeFile, writeGuestFile],
       [command.readFile, readGuestFile],
+      [command.placeFile, placeGuestFile],
       [command.startPod, (payload) => this.#startPod(payload)],
       [command.newContainer, noContainers],
       [command.killContainer, noContainer],

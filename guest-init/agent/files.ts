@@ -1,3 +1,4 @@
+import type { PlacedFile } from "../protocol/file-messages.ts";
 import { joinBytes } from "../protocol/bytes.ts";
 import { decodeUtf8 } from "../../core/utf8.ts";
 import { SysError, eagain, failedWith, openFlag, sys } from "./sys.ts";
@@ -82,6 +83,35 @@ export function replaceFile(path: string, content: Uint8Array, mode = 0o644): vo
     // place.
     if (!failedWith(thrown, "EBUSY", "EXDEV")) throw thrown;
     writeAndClose(sys.open(path, write | truncate), content);
+  }
+}
+
+/**
+ * Replaces a file whole, with its owner and mode; directories above it are made. Until it is whole
+ * it has a name that no other program of the guest can have made a link of.
+ */
+export function placeFile({ path, mode, uid, gid, data }: PlacedFile): void {
+  makeDirectories(path.slice(0, path.lastIndexOf("/")));
+  const { write, create, exclusive } = openFlag;
+  const next = `${path}.podnet-new`;
+  try {
+    sys.unlink(next);
+  } catch (thrown) {
+    if (!failedWith(thrown, "ENOENT")) throw thrown;
+  }
+  const fd = sys.open(next, write | create | exclusive, 0o600);
+  try {
+    try {
+      sys.setOwner(fd, uid, gid, mode);
+    } catch (thrown) {
+      sys.close(fd);
+      throw thrown;
+    }
+    writeAndClose(fd, data);
+    sys.rename(next, path);
+  } catch (thrown) {
+    sys.unlink(next);
+    throw thrown;
   }
 }
 

@@ -1,5 +1,5 @@
-import { parseReadFile, parseWriteFile } from "../protocol/file-messages.ts";
-import { readFile, writeFile } from "./files.ts";
+import { parsePlaceFile, parseReadFile, parseWriteFile } from "../protocol/file-messages.ts";
+import { placeFile, readFile, writeFile } from "./files.ts";
 import { onlyAgent } from "./processes.ts";
 import { type Reply, done } from "./reply.ts";
 
@@ -16,4 +16,10 @@ export function readGuestFile(payload: Uint8Array): Reply {
   const { container, file } = parseReadFile(payload);
   onlyAgent(container);
   return { payload: readFile(file) };
+}
+
+/** PLACEFILE. */
+export function placeGuestFile(payload: Uint8Array): Reply {
+  placeFile(parsePlaceFile(payload));
+  return done;
 }

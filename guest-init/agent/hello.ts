@@ -34,6 +34,7 @@ export function hello(payload: Uint8Array, { epoch, isInit }: Self): Reply {
         agentFeatures.loopback,
         agentFeatures.attributes,
         agentFeatures.parking,
+        agentFeatures.files,
       ],
     }),
   };

@@ -25,6 +25,7 @@ interface Native {
   writeSmall(path: string, text: string): number;
   unlink(path: string): number;
   rename(from: string, to: string): number;
+  setOwner(fd: number, uid: number, gid: number, mode: number): number;
   mkdir(path: string, mode: number): number;
   symlink(target: string, path: string): number;
   readlink(path: string, out: Uint8Array): number;
@@ -96,6 +97,8 @@ export const openFlag = {
   write: 1,
   readWrite: 2,
   create: 0o100,
+  /** With `create`: a name that exists, also as a link, is an error. */
+  exclusive: 0o200,
   truncate: 0o1000,
   append: 0o2000,
   nonBlock: 0o4000,
@@ -204,6 +207,9 @@ export const sys = {
     checked(path, podnetSys.writeSmall(path, text)),
   unlink: (path: string): number => checked(path, podnetSys.unlink(path)),
   rename: (from: string, to: string): number => checked(to, podnetSys.rename(from, to)),
+  /** Owner, group and permission bits of an open file. */
+  setOwner: (fd: number, uid: number, gid: number, mode: number): number =>
+    checked("fchown", podnetSys.setOwner(fd, uid, gid, mode)),
   mkdir: (path: string, mode = 0o755): number => checked(path, podnetSys.mkdir(path, mode)),
   symlink: (target: string, path: string): number => checked(path, podnetSys.symlink(target, path)),
   readlink(path: string): string {

@@ -1,5 +1,6 @@
 import type { Awakening, GuestConfig, ObservedGuest } from "../protocol/configure.ts";
 import type { UserAndGroup } from "../../core/user-text.ts";
+import type { PlacedFile } from "../protocol/file-messages.ts";
 import type { GuestTime } from "./guest-time.ts";
 import type { ChannelLimits } from "./limits.ts";
 
@@ -63,6 +64,8 @@ export interface Guest {
   ready(signal: AbortSignal): Promise<GuestIdentity>;
   /** Sets up the network and returns what the guest observes afterwards. */
   configure(config: GuestConfig, signal: AbortSignal): Promise<ObservedGuest>;
+  /** Writes a file. `UNSUPPORTED` for a plain hyperstart; needs the feature `files`. */
+  placeFile(file: PlacedFile, signal: AbortSignal): Promise<void>;
   ping(signal: AbortSignal): Promise<void>;
   /**
    * Starts a process. The signal ends the session too: the process is killed and `events` throws.

@@ -1,10 +1,17 @@
 import { PodnetError, isPodnetError, toPodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
 import type { UnixConnection } from "../../linux/sockets/unix-socket.ts";
 import { noBytes } from "../protocol/bytes.ts";
 import { command } from "../protocol/codes.ts";
 import { encodeAwakening } from "../protocol/extension-messages.ts";
 import { malformed } from "../protocol/fields.ts";
-import { type GuestConfig, type ObservedGuest, extensionVersion } from "../protocol/configure.ts";
+import { encodePlaceFile, type PlacedFile } from "../protocol/file-messages.ts";
+import {
+  agentFeatures,
+  type GuestConfig,
+  type ObservedGuest,
+  extensionVersion,
+} from "../protocol/configure.ts";
 import { abortable } from "../../core/aborting.ts";
 import { Control, type ControlCounters, noCounters } from "./control.ts";
 import type { Dialect } from "./dialect.ts";
@@ -106,6 +113,23 @@ export class GuestSession implements Guest {
 
   async configure(config: GuestConfig, signal: AbortSignal): Promise<ObservedGuest> {
     return (await this.#whenUp(signal)).dialect.configure(config, signal);
+  }
+
+  async placeFile(file: PlacedFile, signal: AbortSignal): Promise<void> {
+    const { wires, identity } = await this.#whenUp(signal);
+    if (identity.features?.includes(agentFeatures.files) !== true)
+      throw new PodnetError(
+        "UNSUPPORTED",
+        "The guest's agent writes no files with owner and mode",
+        {
+          field: "files",
+          hint: "Use an image with this podnet's agent, or podnet cp",
+        },
+      );
+    const deadlineMs = this.#limits.commandMs;
+    const what = `file "${printable(file.path)}"`;
+    const payload = encodePlaceFile(file);
+    await wires.control.call(command.placeFile, payload, { deadlineMs, signal, what });
   }
 
   async ping(signal: AbortSignal): Promise<void> {

@@ -1,5 +1,5 @@
-import { joinBytes } from "./bytes.ts";
-import { asString, encodeJson, malformed, parseObject } from "./fields.ts";
+import { joinBytes, readU32, u32Bytes } from "./bytes.ts";
+import { asInteger, asString, encodeJson, malformed, parseObject } from "./fields.ts";
 
 /** Which file READFILE and WRITEFILE mean. */
 export interface FileTarget {
@@ -33,3 +33,34 @@ export function encodeWriteFile({ container, file, data }: WriteFile): Uint8Arra
     throw malformed(`"file" has a closing brace, which WRITEFILE cannot carry`, "file");
   return joinBytes([encodeReadFile({ container, file }), data]);
 }
+
+/** A file with its owner and mode: WRITEFILE has neither. */
+export interface PlacedFile {
+  readonly path: string;
+  readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
+  readonly data: Uint8Array;
+}
+
+/** Payload of PLACEFILE: u32BE length of an object, the object, and the raw bytes. */
+export function encodePlaceFile({ data, ...about }: PlacedFile): Uint8Array {
+  const head = encodeJson(about);
+  return joinBytes([u32Bytes(head.length), head, data]);
+}
+
+/** Throws `AGENT_PROTOCOL`. */
+export function parsePlaceFile(payload: Uint8Array): PlacedFile {
+  const end = payload.length < 4 ? Number.POSITIVE_INFINITY : 4 + readU32(payload, 0);
+  if (end > payload.length) throw malformed("The message is shorter than it says");
+  const about = parseObject(payload.subarray(4, end), (fields) => ({
+    path: fields.required("path", asString),
+    mode: fields.required("mode", asMode),
+    uid: fields.required("uid", asId),
+    gid: fields.required("gid", asId),
+  }));
+  return { ...about, data: payload.slice(end) };
+}
+
+const asMode = asInteger({ max: 0o7777 });
+const asId = asInteger({ max: 0xfffffffe });

@@ -1,11 +1,22 @@
 import { once } from "node:events";
-import { readFileSync, readdirSync } from "node:fs";
+import {
+  lstatSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import fc from "fast-check";
 import { frameDeadlineMs } from "../../guest-init/agent/frame-deadline.ts";
 import { command } from "../../guest-init/protocol/codes.ts";
 import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
+import { encodePlaceFile, type PlacedFile } from "../../guest-init/protocol/file-messages.ts";
 import { encodeTtyFrame, TtyDecoder } from "../../guest-init/protocol/tty-frame.ts";
 import { AgentHost } from "../lab/agent-host.ts";
 import { ownNetns } from "../lab/netns.ts";
@@ -116,6 +127,34 @@ test.serial("frames of impossible length are answered and skipped", async (t) =>
 test.serial("READY from the host and ONLINECPUMEM are acknowledged", async (t) => {
   t.like(await host.ask(command.ready), isAck);
   t.like(await host.ask(command.onlineCpuMem, null), isAck);
+});
+
+test.serial("PLACEFILE makes a file with its owner and mode, and follows no link", async (t) => {
+  const directory = mkdtempSync("/run/agent-files-");
+  const path = join(directory, "new/er/file");
+  const put = (file: Partial<PlacedFile>) =>
+    host.ask(
+      command.placeFile,
+      encodePlaceFile({ path, mode: 0o4750, uid: 7, gid: 0, data: Buffer.from("}\0"), ...file }),
+    );
+  const first = await put({});
+  t.is(first.code, command.ack, first.payload.toString());
+  t.is(readFileSync(path, "latin1"), "}\0");
+  t.like(statSync(path), { uid: 7, gid: 0, mode: 0o104750 });
+  // A link, and one in the way of the new content, are replaced and lead nowhere.
+  const target = join(directory, "target");
+  writeFileSync(target, "stays");
+  rmSync(path);
+  symlinkSync(target, path);
+  symlinkSync(target, `${path}.podnet-new`);
+  t.like(await put({ mode: 0o600 }), isAck);
+  t.is(readFileSync(target, "utf8"), "stays");
+  t.like(lstatSync(path), { mode: 0o100600 });
+  t.deepEqual(readdirSync(join(directory, "new/er")), ["file"]);
+  t.like(await put({ path: directory }), isError);
+  t.like(await put({ path: `${target}/below` }), isError);
+  t.deepEqual(readdirSync(directory).toSorted(), ["new", "target"]);
+  rmSync(directory, { recursive: true });
 });
 
 test.serial("WRITEFILE and READFILE carry any bytes", async (t) => {

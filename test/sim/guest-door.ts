@@ -76,6 +76,7 @@ export function guestDoor(options: OpenGuestOptions, parts: GuestParts): Guest {
         signal,
       );
     },
+    placeFile: (_file, signal) => ask("file", () => true as const, signal).then(() => undefined),
     ping: (signal) => ask("ping", () => true as const, signal).then(() => undefined),
     exec: () => Promise.reject(new PodnetError("UNSUPPORTED", "No processes here")),
     powerOff: async (signal) => {

@@ -18,6 +18,7 @@ import {
   parseGuestConfig,
   parseHelloRequest,
 } from "../../guest-init/protocol/extension-messages.ts";
+import { parsePlaceFile } from "../../guest-init/protocol/file-messages.ts";
 import { Fields, decodeJson } from "../../guest-init/protocol/fields.ts";
 import {
   encodeErrorText,
@@ -163,6 +164,7 @@ export class Agent {
       [command.removeContainer, noContainer],
       [command.hello, (payload) => this.#hello(payload)],
       [command.configure, (payload) => this.#configure(payload)],
+      [command.placeFile, quietly(parsePlaceFile)],
       [command.execCmd, quietly((payload) => this.#processes.exec(payload))],
       [command.signalProcess, quietly((payload) => this.#processes.signal(payload))],
       [command.destroyPod, quietly(() => setImmediate(this.#options.powerOff))],
@@ -182,7 +184,7 @@ export class Agent {
       agent: this.#options.behaviour.has("ill-version") ? illFramed : packageVersion,
       epoch: this.#epoch,
       nonce,
-      features: [agentFeatures.loopback, agentFeatures.attributes],
+      features: [agentFeatures.loopback, agentFeatures.attributes, agentFeatures.files],
     });
   }
 

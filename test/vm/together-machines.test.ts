@@ -4,6 +4,7 @@
 import "./jail-pods.test.ts";
 import "./disks.test.ts";
 import "./root-disk.test.ts";
+import "./files.test.ts";
 import "./jail-upgrade.test.ts";
 import "./jail-crash.test.ts";
 // Last: it ends podnetd.

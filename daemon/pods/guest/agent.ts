@@ -17,6 +17,7 @@ export const agent: GuestKind = {
   channel: {},
   steps: {
     boot: [{ kind: "guest.ready" }],
+    files: [{ kind: "guest.write" }],
     configure: [{ kind: "guest.configure" }],
     plugged: () => [],
     verify: [{ kind: "guest.verify" }],
@@ -51,6 +52,7 @@ function cannotOf(
       agentFeatures.attributes,
       "of links of CNI plugins: no ARP, and routes' source, MTU and advmss: the agent is of an earlier podnet",
     ),
+    ...lacking(agentFeatures.files, "files: the agent is of an earlier podnet"),
     ...lacking(
       agentFeatures.awake,
       "templates: the agent is not the guest's init, or of an earlier podnet",

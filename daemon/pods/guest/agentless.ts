@@ -29,6 +29,7 @@ export const agentless: GuestKind = {
   channel: {},
   steps: {
     boot: [],
+    files: [],
     configure: [],
     plugged: (nic) => (isAnswered(nic) ? [{ kind: "guest.answer", position: nic.position }] : []),
     verify: [],
@@ -69,8 +70,14 @@ const bySeed = `${byAgent}; or give the guest a seed disk (boot.cloud_init), if 
  * DHCP and router advertisements alone carry less than a seed disk. A machine that podnet attaches
  * to has been configured by its owner.
  */
-function refuse({ attached, interfaces, routes, dns, boot }: PodSpec): void {
+function refuse({ attached, interfaces, routes, dns, boot, files }: PodSpec): void {
   if (attached !== undefined) return;
+  if (files !== undefined)
+    throw cannot(
+      "files",
+      "The guest has no agent to write files",
+      "Use an image with podnet's agent; or write_files in boot.cloud_init, if cloud-init is in its image",
+    );
   interfaces.forEach((each, i) => {
     if (each.kind === "loopback")
       throw cannot(

@@ -7,6 +7,7 @@ import { compareGuest } from "./compare-guest.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import { guestOf } from "./guest-of.ts";
+import { writeFilesAnew } from "./guest-files.ts";
 import { followPace } from "./guest-pace.ts";
 import { guard, type Supervision } from "../lifecycle/supervision.ts";
 
@@ -14,6 +15,8 @@ import { guard, type Supervision } from "../lifecycle/supervision.ts";
 const pauses = { first: 250, longest: 30_000 } as const;
 /** The beginning of the pod's reason meanwhile. */
 const lost = "the agent is lost";
+/** Longest that writing a pod's files again may take, milliseconds. */
+const filesMs = 10_000;
 /** Between two configurations of an agent that keeps restarting, milliseconds. */
 const configureEveryMs = 1000;
 /**
@@ -152,6 +155,8 @@ async function reach(
   // An agent that restarted has lost its configuration. A plain hyperstart does not show whether it
   // restarted, but it is sent only what it lacks.
   const anew = epoch === undefined || epoch !== records.get(plan.podId)?.guest?.epoch;
+  // What an earlier podnetd wrote is there.
+  if (!anew) live.filesEpoch = epoch;
   if (anew || live.stood || live.needsReconfiguration) {
     const undone = live.needsReconfiguration ? "a change was undone" : resumed;
     const why = anew ? "the agent may have started anew meanwhile" : undone;
@@ -262,6 +267,7 @@ export async function configureNow(
   const { guest, plan } = live;
   if (guest === undefined || watch.records.get(plan.podId)?.state !== "running") return;
   try {
+    await writeFilesAnew(live, limited(filesMs, signal));
     const message = guestMessage(live, watch.host);
     live.observed = await guest.configure(message, limited(message.waitMs + 5000, signal));
     live.stood = false;

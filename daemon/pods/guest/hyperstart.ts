@@ -25,6 +25,7 @@ export const hyperstart: GuestKind = {
       "IPv6: a hyperstart takes no such addresses, routes or nameservers; of a network with both it has the IPv4 address alone",
       "addresses of lo: it sets none",
       "route metrics: it sets none",
+      "files: it gives them neither owner nor mode",
       "templates: clones of it would share randomness and clock, for which it has no command",
       "more than 56 KiB of input for a program of podnet exec -i: what the program has not read would be lost; podnet cp brings more",
       "the end of a program that a signal killed: it says that such a program ended with 0",
@@ -62,7 +63,13 @@ function refuseMetric(metric: number | null | undefined, field: string): void {
   );
 }
 
-function refuse({ interfaces, routes, dns }: PodSpec): void {
+function refuse({ interfaces, routes, dns, files }: PodSpec): void {
+  if (files !== undefined)
+    throw unsupported(
+      "files",
+      "A plain hyperstart writes no files with owner and mode",
+      "Leave them out and use podnet cp, or use an image with podnet's own agent",
+    );
   interfaces.forEach((each, i) => refuseInterface(each, `interfaces[${i}]`));
   refuseRoutes(routes);
   dns?.servers.forEach((server, i) => refuseSix(server, `dns.servers[${i}]`, "DNS server"));

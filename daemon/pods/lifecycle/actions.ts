@@ -9,6 +9,7 @@ import { answerPort } from "../interfaces/answer-guest.ts";
 import { portsOf } from "../interfaces/pod-ports.ts";
 import { compareGuest } from "../guest/compare-guest.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
+import { writeFiles } from "../guest/guest-files.ts";
 import { guestOf, guestThatIs } from "../guest/guest-of.ts";
 import { freshEntropy, wakeOf } from "../guest/wake.ts";
 import { plannedKind } from "../interfaces/kinds/kind-of.ts";
@@ -94,6 +95,8 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
     const { agent } = live.identity;
     return agent === undefined ? guestThatIs(live.identity).name : `agent ${agent}`;
   },
+
+  "guest.write": async (_step, live, _host, signal) => `${await writeFiles(live, signal)} files`,
 
   "guest.configure": async (_step, live, host, signal) => {
     live.observed = await requireGuest(live).configure(guestMessage(live, host), signal);

@@ -28,6 +28,8 @@ export interface LivePod {
   guest: Guest | undefined;
   identity: GuestIdentity | undefined;
   observed: ObservedGuest | undefined;
+  /** The epoch of the agent that has written the pod's files. */
+  filesEpoch: string | undefined;
   /** Taps not yet handed to the machine, by interface position. */
   readonly taps: Map<number, Tap>;
   /** Positions of plugged NICs. */
@@ -135,6 +137,7 @@ export function livePod(
     time,
     stood: false,
     needsReconfiguration: false,
+    filesEpoch: undefined,
     poweringOff: false,
     restarts: { count: 0, text: "" },
     ended: new AbortController(),

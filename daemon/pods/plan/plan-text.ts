@@ -14,6 +14,7 @@ import { isHeld } from "../machine/held.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import { policyLines } from "../../../policy/policy-text.ts";
 import { readInlineRules } from "../../../policy/read-document.ts";
+import { fileLine } from "../guest/guest-files.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { leaseLines } from "../interfaces/plan-answers.ts";
@@ -88,6 +89,7 @@ export function describePlan(
     },
     ...disksSection(plan.vm.disks),
     machine(machineOf(pod), describe),
+    ...filesSection(pod),
     ...sentSection(plan, guest),
     {
       step: "nic.plug",
@@ -117,6 +119,16 @@ function answersSection(
   return lines.length === 0
     ? []
     : [{ step: "guest.answer", title: "Answered when the guest asks, at its own port", lines }];
+}
+
+function filesSection({ plan, spec: { files = [] } }: PodContents): PlanSection[] {
+  if (files.length === 0) return [];
+  const title = "Files that the agent writes";
+  return guestOf(plan).steps.files.map(({ kind }) => ({
+    step: kind,
+    title,
+    lines: files.map(fileLine),
+  }));
 }
 
 function sentSection(plan: PodPlan, guest: GuestConfig): PlanSection[] {

@@ -24,6 +24,8 @@ export type Step =
   /** Attaches to a foreign machine. */
   | { readonly kind: "vm.attach" }
   | { readonly kind: "guest.ready" }
+  /** The agent writes the pod's files. */
+  | { readonly kind: "guest.write" }
   | { readonly kind: "guest.configure" }
   | { readonly kind: "nic.plug"; readonly position: number }
   /** A guest without an agent asks by DHCP for what an agent would be sent. */
@@ -76,6 +78,7 @@ export function createSteps(
     ...(onTaps ? [{ kind: "tap.open" } as const] : []),
     // Without NICs the host has no part.
     nics.length === 0 ? machine : order(host, machine),
+    ...(spec.files === undefined ? [] : guest.files),
     together(...guest.configure, sequence(...nics.flatMap((each) => plugSteps(each, plan)))),
     ...(isHeld(plan) ? [{ kind: "vm.go" } as const] : []),
     ...guest.verify,
@@ -147,6 +150,7 @@ const titles: Readonly<Record<StepKind | UndoKind, string>> = {
   "vm.start": "Starting the machine",
   "vm.attach": "Connecting to the machine",
   "guest.ready": "Booting the guest",
+  "guest.write": "Writing files in the guest",
   "guest.configure": "Configuring the guest",
   "nic.plug": "Plugging a NIC",
   "guest.answer": "Answering the guest's questions",

@@ -123,6 +123,11 @@ CALL(writeSmall) {
 }
 CALL(unlink) { return or_errno(unlink(TEXT(0))); }
 CALL(rename) { return or_errno(rename(TEXT(0), TEXT(1))); }
+/* The mode last: a new owner takes set-user-id bits away. */
+CALL(setOwner) {
+  if (fchown(INT(0), (uid_t)arg_number(call, 1), (gid_t)arg_number(call, 2)) < 0) return -errno;
+  return or_errno(fchmod(INT(0), (mode_t)INT(3)));
+}
 CALL(mkdir) { return or_errno(mkdir(TEXT(0), (mode_t)INT(1))); }
 CALL(symlink) { return or_errno(symlink(TEXT(0), TEXT(1))); }
 CALL(readlink) {
@@ -265,6 +270,7 @@ const struct native sys_functions[] = {
     {"writeSmall", sys_writeSmall},
     {"unlink", sys_unlink},
     {"rename", sys_rename},
+    {"setOwner", sys_setOwner},
     {"mkdir", sys_mkdir},
     {"symlink", sys_symlink},
     {"readlink", sys_readlink},

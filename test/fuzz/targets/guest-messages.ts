@@ -271,6 +271,7 @@ const podMessages: Target = {
       const again = valueOf(refusals, () => file.encodeWriteFile(parsed));
       if (again !== undefined) deepStrictEqual(file.parseWriteFile(again), parsed);
     },
+    returning(file.parsePlaceFile, file.encodePlaceFile),
   ]),
 };
 

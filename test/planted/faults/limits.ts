@@ -270,6 +270,14 @@ export const limitsFaults: readonly Fault[] = [
   },
   {
     kind: "bound",
+    name: "files of a pod may have any length together",
+    file: "api/validate/files.ts",
+    find: "if (bytes > limits.allBytes)",
+    put: "if (bytes < 0)",
+    noticedBy: validate,
+  },
+  {
+    kind: "bound",
     name: "labels are not bounded",
     file: "api/validate/validate.ts",
     find: "checkCount(Object.keys(labels), limits.labels, of);",

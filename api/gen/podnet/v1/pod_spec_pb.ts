@@ -11,7 +11,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod_spec.proto.
  */
 export const file_podnet_v1_pod_spec: GenFile = /*@__PURE__*/
-  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSKLAwoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSJwoGcG9saWN5GAogASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIk8KCVJlc291cmNlcxIRCgR2Y3B1GAEgASgNSACIAQESFwoKbWVtb3J5X21pYhgCIAEoDUgBiAEBQgcKBV92Y3B1Qg0KC19tZW1vcnlfbWliIqEBCgRCb290Eg4KBmtlcm5lbBgBIAEoCRIOCgZpbml0cmQYAiABKAkSDwoHY21kbGluZRgDIAEoCRIeCgVkaXNrcxgEIAMoCzIPLnBvZG5ldC52MS5EaXNrEg8KB2ZhY3RvcnkYBSABKAkSDQoFYWdlbnQYBiABKAkSKAoKY2xvdWRfaW5pdBgHIAEoCzIULnBvZG5ldC52MS5DbG91ZEluaXQicAoERGlzaxIMCgRwYXRoGAEgASgJEg4KBmZvcm1hdBgCIAEoCRIRCglyZWFkX29ubHkYAyABKAgSFQoNd3JpdGVfdGhyb3VnaBgEIAEoCBIUCgdtYXhfbWliGAUgASgNSACIAQFCCgoIX21heF9taWIiHgoJQ2xvdWRJbml0EhEKCXVzZXJfZGF0YRgBIAEoCSKoAgoJSW50ZXJmYWNlEg8KB25ldHdvcmsYASABKAkSDwoHYWRkcmVzcxgCIAEoCRILCgNtYWMYAyABKAkSEAoDbXR1GAQgASgNSACIAQESDwoHZ2F0ZXdheRgFIAEoCRISCgpndWVzdF9uYW1lGAYgASgJEhEKCWFkZHJlc3NlcxgHIAMoCRIOCgZicmlkZ2UYCCABKAkSCwoDdGFwGAkgASgJEhAKCHRhcF9rZXB0GAogASgIEiMKBHBvcnQYCyABKAsyFS5wb2RuZXQudjEuQnJpZGdlUG9ydBIOCgZtZXRyaWMYDCABKA0SEAoIbG9vcGJhY2sYDSABKAgSJAoDY25pGA4gASgLMhcucG9kbmV0LnYxLkNuaUludGVyZmFjZUIGCgRfbXR1Iq0BCgxDbmlJbnRlcmZhY2USDQoFbmV0bnMYASABKAkSDAoEbGlzdBgCIAEoCRIMCgRsaW5rGAMgASgJEi8KBGFyZ3MYBCADKAsyIS5wb2RuZXQudjEuQ25pSW50ZXJmYWNlLkFyZ3NFbnRyeRIUCgxjYXBhYmlsaXRpZXMYBSABKAkaKwoJQXJnc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEitQEKCkJyaWRnZVBvcnQSEQoEdmxhbhgBIAEoDUgAiAEBEhUKCGlzb2xhdGVkGAIgASgISAGIAQESFQoIbGVhcm5pbmcYAyABKAhIAogBARISCgVndWFyZBgEIAEoCEgDiAEBEiUKBmxpbWl0cxgFIAEoCzIVLnBvZG5ldC52MS5SYXRlTGltaXRzQgcKBV92bGFuQgsKCV9pc29sYXRlZEILCglfbGVhcm5pbmdCCAoGX2d1YXJkIlEKClJhdGVMaW1pdHMSIAoCaW4YASABKAsyFC5wb2RuZXQudjEuUmF0ZUxpbWl0EiEKA291dBgCIAEoCzIULnBvZG5ldC52MS5SYXRlTGltaXQiPgoJUmF0ZUxpbWl0EhEKCWJhbmR3aWR0aBgBIAEoCRINCgVidXJzdBgCIAEoCRIPCgdwYWNrZXRzGAMgASgJIjcKA0RucxIPCgdzZXJ2ZXJzGAEgAygJEg4KBnNlYXJjaBgCIAMoCRIPCgdvcHRpb25zGAMgAygJIlAKBVJvdXRlEhMKC2Rlc3RpbmF0aW9uGAEgASgJEg8KB2dhdGV3YXkYAiABKAkSEQoJaW50ZXJmYWNlGAMgASgJEg4KBm1ldHJpYxgEIAEoDSJ1Cg1QdWJsaXNoZWRQb3J0Eg8KB2hvc3RfaXAYASABKAkSEQoJaG9zdF9wb3J0GAIgASgNEhAKCHBvZF9wb3J0GAMgASgNEhIKBWNvdW50GAQgASgNSACIAQESEAoIcHJvdG9jb2wYBSABKAlCCAoGX2NvdW50YgZwcm90bzM", [file_google_protobuf_struct]);
+  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSKwAwoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSJwoGcG9saWN5GAogASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIjCgVmaWxlcxgNIAMoCzIULnBvZG5ldC52MS5HdWVzdEZpbGUaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJPCglSZXNvdXJjZXMSEQoEdmNwdRgBIAEoDUgAiAEBEhcKCm1lbW9yeV9taWIYAiABKA1IAYgBAUIHCgVfdmNwdUINCgtfbWVtb3J5X21pYiKhAQoEQm9vdBIOCgZrZXJuZWwYASABKAkSDgoGaW5pdHJkGAIgASgJEg8KB2NtZGxpbmUYAyABKAkSHgoFZGlza3MYBCADKAsyDy5wb2RuZXQudjEuRGlzaxIPCgdmYWN0b3J5GAUgASgJEg0KBWFnZW50GAYgASgJEigKCmNsb3VkX2luaXQYByABKAsyFC5wb2RuZXQudjEuQ2xvdWRJbml0InAKBERpc2sSDAoEcGF0aBgBIAEoCRIOCgZmb3JtYXQYAiABKAkSEQoJcmVhZF9vbmx5GAMgASgIEhUKDXdyaXRlX3Rocm91Z2gYBCABKAgSFAoHbWF4X21pYhgFIAEoDUgAiAEBQgoKCF9tYXhfbWliIh4KCUNsb3VkSW5pdBIRCgl1c2VyX2RhdGEYASABKAkiYAoJR3Vlc3RGaWxlEgwKBHBhdGgYASABKAkSDwoHY29udGVudBgCIAEoDBIRCgRtb2RlGAMgASgNSACIAQESCwoDdWlkGAQgASgNEgsKA2dpZBgFIAEoDUIHCgVfbW9kZSKoAgoJSW50ZXJmYWNlEg8KB25ldHdvcmsYASABKAkSDwoHYWRkcmVzcxgCIAEoCRILCgNtYWMYAyABKAkSEAoDbXR1GAQgASgNSACIAQESDwoHZ2F0ZXdheRgFIAEoCRISCgpndWVzdF9uYW1lGAYgASgJEhEKCWFkZHJlc3NlcxgHIAMoCRIOCgZicmlkZ2UYCCABKAkSCwoDdGFwGAkgASgJEhAKCHRhcF9rZXB0GAogASgIEiMKBHBvcnQYCyABKAsyFS5wb2RuZXQudjEuQnJpZGdlUG9ydBIOCgZtZXRyaWMYDCABKA0SEAoIbG9vcGJhY2sYDSABKAgSJAoDY25pGA4gASgLMhcucG9kbmV0LnYxLkNuaUludGVyZmFjZUIGCgRfbXR1Iq0BCgxDbmlJbnRlcmZhY2USDQoFbmV0bnMYASABKAkSDAoEbGlzdBgCIAEoCRIMCgRsaW5rGAMgASgJEi8KBGFyZ3MYBCADKAsyIS5wb2RuZXQudjEuQ25pSW50ZXJmYWNlLkFyZ3NFbnRyeRIUCgxjYXBhYmlsaXRpZXMYBSABKAkaKwoJQXJnc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEitQEKCkJyaWRnZVBvcnQSEQoEdmxhbhgBIAEoDUgAiAEBEhUKCGlzb2xhdGVkGAIgASgISAGIAQESFQoIbGVhcm5pbmcYAyABKAhIAogBARISCgVndWFyZBgEIAEoCEgDiAEBEiUKBmxpbWl0cxgFIAEoCzIVLnBvZG5ldC52MS5SYXRlTGltaXRzQgcKBV92bGFuQgsKCV9pc29sYXRlZEILCglfbGVhcm5pbmdCCAoGX2d1YXJkIlEKClJhdGVMaW1pdHMSIAoCaW4YASABKAsyFC5wb2RuZXQudjEuUmF0ZUxpbWl0EiEKA291dBgCIAEoCzIULnBvZG5ldC52MS5SYXRlTGltaXQiPgoJUmF0ZUxpbWl0EhEKCWJhbmR3aWR0aBgBIAEoCRINCgVidXJzdBgCIAEoCRIPCgdwYWNrZXRzGAMgASgJIjcKA0RucxIPCgdzZXJ2ZXJzGAEgAygJEg4KBnNlYXJjaBgCIAMoCRIPCgdvcHRpb25zGAMgAygJIlAKBVJvdXRlEhMKC2Rlc3RpbmF0aW9uGAEgASgJEg8KB2dhdGV3YXkYAiABKAkSEQoJaW50ZXJmYWNlGAMgASgJEg4KBm1ldHJpYxgEIAEoDSJ1Cg1QdWJsaXNoZWRQb3J0Eg8KB2hvc3RfaXAYASABKAkSEQoJaG9zdF9wb3J0GAIgASgNEhAKCHBvZF9wb3J0GAMgASgNEhIKBWNvdW50GAQgASgNSACIAQESEAoIcHJvdG9jb2wYBSABKAlCCAoGX2NvdW50YgZwcm90bzM", [file_google_protobuf_struct]);
 
 /**
  * A pod as asked for. Every field may be left out; `{}` is a pod with one automatic interface.
@@ -85,6 +85,14 @@ export type PodSpec = Message<"podnet.v1.PodSpec"> & {
    * @generated from field: google.protobuf.Struct policy = 10;
    */
   policy?: JsonObject | undefined;
+
+  /**
+   * At most 64, 524288 bytes in all. The agent writes them at each boot of the guest, before its
+   * network is set up. Absent: none.
+   *
+   * @generated from field: repeated podnet.v1.GuestFile files = 13;
+   */
+  files: GuestFile[];
 };
 
 /**
@@ -262,6 +270,53 @@ export const CloudInitSchema: GenMessage<CloudInit> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_spec, 4);
 
 /**
+ * A file in the guest, replaced whole; directories above it are made.
+ *
+ * @generated from message podnet.v1.GuestFile
+ */
+export type GuestFile = Message<"podnet.v1.GuestFile"> & {
+  /**
+   * Absolute path in the guest, at most 1024 characters, without `.`, `..` and empty parts.
+   *
+   * @generated from field: string path = 1;
+   */
+  path: string;
+
+  /**
+   * At most 262144 bytes. Not shown afterwards.
+   *
+   * @generated from field: bytes content = 2;
+   */
+  content: Uint8Array;
+
+  /**
+   * Permission bits, at most 07777 (4095). Absent: 0644 (420).
+   *
+   * @generated from field: optional uint32 mode = 3;
+   */
+  mode?: number | undefined;
+
+  /**
+   * Numbers of the owner and the group in the guest. 0: root.
+   *
+   * @generated from field: uint32 uid = 4;
+   */
+  uid: number;
+
+  /**
+   * @generated from field: uint32 gid = 5;
+   */
+  gid: number;
+};
+
+/**
+ * Describes the message podnet.v1.GuestFile.
+ * Use `create(GuestFileSchema)` to create a new message.
+ */
+export const GuestFileSchema: GenMessage<GuestFile> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_spec, 5);
+
+/**
  * @generated from message podnet.v1.Interface
  */
 export type Interface = Message<"podnet.v1.Interface"> & {
@@ -373,7 +428,7 @@ export type Interface = Message<"podnet.v1.Interface"> & {
  * Use `create(InterfaceSchema)` to create a new message.
  */
 export const InterfaceSchema: GenMessage<Interface> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 5);
+  messageDesc(file_podnet_v1_pod_spec, 6);
 
 /**
  * A link in a network namespace, whose MAC, MTU, addresses, routes and neighbours the guest takes
@@ -426,7 +481,7 @@ export type CniInterface = Message<"podnet.v1.CniInterface"> & {
  * Use `create(CniInterfaceSchema)` to create a new message.
  */
 export const CniInterfaceSchema: GenMessage<CniInterface> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 6);
+  messageDesc(file_podnet_v1_pod_spec, 7);
 
 /**
  * How the tap is a port of its bridge.
@@ -477,7 +532,7 @@ export type BridgePort = Message<"podnet.v1.BridgePort"> & {
  * Use `create(BridgePortSchema)` to create a new message.
  */
 export const BridgePortSchema: GenMessage<BridgePort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 7);
+  messageDesc(file_podnet_v1_pod_spec, 8);
 
 /**
  * The most that passes an interface, as the pod sees it.
@@ -505,7 +560,7 @@ export type RateLimits = Message<"podnet.v1.RateLimits"> & {
  * Use `create(RateLimitsSchema)` to create a new message.
  */
 export const RateLimitsSchema: GenMessage<RateLimits> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 8);
+  messageDesc(file_podnet_v1_pod_spec, 9);
 
 /**
  * A field that is empty is as the network says, or else unlimited; `none` is unlimited.
@@ -543,7 +598,7 @@ export type RateLimit = Message<"podnet.v1.RateLimit"> & {
  * Use `create(RateLimitSchema)` to create a new message.
  */
 export const RateLimitSchema: GenMessage<RateLimit> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 9);
+  messageDesc(file_podnet_v1_pod_spec, 10);
 
 /**
  * @generated from message podnet.v1.Dns
@@ -576,7 +631,7 @@ export type Dns = Message<"podnet.v1.Dns"> & {
  * Use `create(DnsSchema)` to create a new message.
  */
 export const DnsSchema: GenMessage<Dns> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 10);
+  messageDesc(file_podnet_v1_pod_spec, 11);
 
 /**
  * @generated from message podnet.v1.Route
@@ -617,7 +672,7 @@ export type Route = Message<"podnet.v1.Route"> & {
  * Use `create(RouteSchema)` to create a new message.
  */
 export const RouteSchema: GenMessage<Route> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 11);
+  messageDesc(file_podnet_v1_pod_spec, 12);
 
 /**
  * Ports of the pod that can be reached at the host: `count` of them, one after the other.
@@ -665,5 +720,5 @@ export type PublishedPort = Message<"podnet.v1.PublishedPort"> & {
  * Use `create(PublishedPortSchema)` to create a new message.
  */
 export const PublishedPortSchema: GenMessage<PublishedPort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 12);
+  messageDesc(file_podnet_v1_pod_spec, 13);
 

@@ -194,12 +194,12 @@ test("the kind of agent that answers is reported with what it cannot do", (t) =>
     api: 4244,
     extension: 1,
     agent: "1",
-    features: ["awake", "loopback", "attributes", "parking"],
+    features: ["awake", "loopback", "attributes", "parking", "files"],
   };
   const { name, text } = guestThatIs(ours);
   t.is(name, "podnet");
   t.deepEqual(text.cannot(ours), []);
-  t.is(text.cannot({ ...ours, features: ["loopback"] }).length, 2);
+  t.is(text.cannot({ ...ours, features: ["loopback"] }).length, 3);
   const kept = { resolverKept: "EROFS" } as never;
   const [what = "", ...more] = text.cannot(ours, kept);
   t.regex(what, /nameservers.*EROFS/);

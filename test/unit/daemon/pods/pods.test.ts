@@ -121,6 +121,53 @@ for (const what of ["a delete", "the end of podnetd"])
     t.is(node.pods.list().length, what === "a delete" ? 0 : 1);
   });
 
+test("a pod's files are written before its network, and again when its guest has booted", async (t) => {
+  const config = configuration({});
+  using node = openNode(config);
+  node.epoch = "one";
+  const files = [
+    { path: "/etc/a", content: Buffer.from("secret") },
+    { path: "/srv/b", mode: 0o600, uid: 1, gid: 2 },
+  ];
+  const sent = (): string[] => node.calls.filter((call) => /^(?:place|configure)/.test(call));
+  const { id } = await node.create({ spec: { name: "web", files } });
+  const written = ["place /etc/a 6", "place /srv/b 0", "configure"];
+  t.deepEqual(sent(), written);
+  const again = async (): Promise<void> => {
+    const configured = new Promise<void>((resolve) => {
+      node.onCall = (call) => {
+        if (call === "configure") resolve();
+      };
+    });
+    node.calls.length = 0;
+    node.readyAgain();
+    await configured;
+  };
+  // This agent says who it is, and is not the one that wrote them.
+  await again();
+  t.deepEqual(sent(), written);
+  const stored = JSON.stringify(node.stored("SELECT * FROM events"));
+  t.false(stored.includes("secret") || stored.includes(Buffer.from("secret").toString("base64")));
+  await node.pods.delete(id, { force: false });
+});
+
+test("a file that the guest refuses undoes the create, and the step is named", async (t) => {
+  using node = openNode(configuration({}));
+  node.failing.add("place /etc/a");
+  const files = [{ path: "/etc/a" }];
+  const refused = node.create({ spec: { name: "web", files } });
+  t.like(await t.throwsAsync(refused), { step: "guest.write", message: "place /etc/a 0 fails" });
+  t.deepEqual(node.pods.list(), []);
+});
+
+for (const agent of ["hyperstart", "none"])
+  test(`files for a guest with ${agent} are refused before anything is made`, async (t) => {
+    using node = openNode(configuration({}));
+    const refused = node.create({ spec: { boot: { agent }, files: [{ path: "/etc/a" }] } });
+    t.like(await t.throwsAsync(refused), { code: "UNSUPPORTED", field: "files" });
+    t.deepEqual(node.calls, []);
+  });
+
 test("a freed address rests, over a restart too, unless no other is left", async (t) => {
   const config = configuration({ quarantine_s: "3600" });
   {

@@ -16,8 +16,10 @@ import {
 } from "../../../../guest-init/protocol/extension-messages.ts";
 import { asksAttributes, withoutAttributes } from "../../../../guest-init/protocol/attributes.ts";
 import {
+  encodePlaceFile,
   encodeReadFile,
   encodeWriteFile,
+  parsePlaceFile,
   parseReadFile,
   parseWriteFile,
 } from "../../../../guest-init/protocol/file-messages.ts";
@@ -251,6 +253,17 @@ test("files: the bytes begin after the first brace", (t) => {
   t.throws(() => encodeWriteFile({ ...file, file: "/a}b" }), protocol);
 });
 
+test("a file to place is preceded by the length of what is said about it", (t) => {
+  const data = encodeUtf8("}{ raw \u0000");
+  const file = { path: "/a}b", mode: 0o600, uid: 1, gid: 0xfffffffe, data };
+  const whole = encodePlaceFile(file);
+  t.deepEqual(parsePlaceFile(whole), file);
+  for (const cut of [0, 3, 4, whole.length - data.length - 1])
+    t.throws(() => parsePlaceFile(whole.subarray(0, cut)), protocol);
+  for (const wrong of [{ mode: 0o10000 }, { uid: -1 }, { gid: 0xffffffff }])
+    t.throws(() => parsePlaceFile(encodePlaceFile({ ...file, ...wrong })), protocol);
+});
+
 test("HELLO is open to later keys, CONFIGURE is not", (t) => {
   t.deepEqual(parseHelloRequest(encodeHelloRequest({ versions: [1], nonce: "n" })), {
     versions: [1],
@@ -398,6 +411,7 @@ test("parsers throw nothing but AGENT_PROTOCOL, whatever JSON comes", (t) => {
     parseSignalProcess,
     parseProcessEvent,
     parseWriteFile,
+    parsePlaceFile,
     parseGuestConfig,
     parseObservedGuest,
     parseHelloRequest,
