@@ -282,11 +282,11 @@ export interface RunningVm {
    */
   socketPath(which: keyof typeof vmSockets): string;
   /**
-   * getfd → netdev_add → device_add. `tapFd` stays the caller's to close. The NIC that the machine
-   * has from its start is left as it is.
+   * getfd → netdev_add → device_add. `tapFds`, one for each queue, stay the caller's to close. The
+   * NIC that the machine has from its start is left as it is.
    * A failure leaves neither netdev nor descriptor behind.
    */
-  plug(nic: NicPlan, tapFd: number, signal: AbortSignal): Promise<void>;
+  plug(nic: NicPlan, tapFds: readonly number[], signal: AbortSignal): Promise<void>;
   /**
    * device_del → DEVICE_DELETED → netdev_del. When the guest does not release the NIC within 3 s,
    * the netdev is removed anyway (no traffic passes) and the answer is `pending`; the slot stays
@@ -346,7 +346,7 @@ export interface Driver {
   /** The command line `start` would run, for `--plan`. Pure. */
   describe(plan: VmPlan): readonly string[];
   /** The commands that plugging the NIC would send, for `--plan`. Pure. */
-  describePlug(nic: NicPlan, plan: VmPlan): readonly string[];
+  describePlug(nic: NicPlan, plan: VmPlan, queues: number): readonly string[];
   /**
    * Inspects a foreign machine through its QMP socket, and disconnects. A driver without this
    * method cannot attach machines.

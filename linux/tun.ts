@@ -1,4 +1,5 @@
 import { close, closeSync, constants, openSync } from "node:fs";
+import { promisify } from "node:util";
 import { perform, performAsync } from "../core/effect.ts";
 import { PodnetError } from "../core/errors.ts";
 import { type IfName, parseIfName } from "../core/names.ts";
@@ -15,6 +16,7 @@ const TUN_F_CSUM = 0x01;
 const TUN_F_TSO4 = 0x02;
 const IFF_TUN = 0x0001;
 const IFF_TAP = 0x0002;
+const IFF_MULTI_QUEUE = 0x0100;
 const IFF_NO_PI = 0x1000;
 const IFF_VNET_HDR = 0x4000;
 const IFF_PERSIST = 0x0800;
@@ -25,33 +27,57 @@ const IFF_TUN_EXCL = 0x8000;
  * it.
  */
 export interface Tap extends AsyncDisposable {
+  /** Of the first queue, or the only one. */
   readonly fd: number;
+  /** Of all queues, in order. */
+  readonly fds: readonly number[];
   readonly name: IfName;
   /**
-   * Lets go of this process's descriptor; a second call does nothing. The last close anywhere ends
+   * Lets go of this process's descriptors; a second call does nothing. The last close anywhere ends
    * the device.
    */
   close(): Promise<void>;
 }
 
 /**
- * Makes a tap in the calling thread's network namespace: Ethernet frames with a virtio header,
- * single queue, not persistent. `ownerUid` lets that user attach to it by name.
+ * Makes a tap in the calling thread's network namespace: Ethernet frames with a virtio header, one
+ * queue or several, not persistent. `ownerUid` lets that user attach to it by name.
  *
  * Throws `SYSCALL_FAILED`; `details.errno` is `EBUSY` when the name is taken (by a tap or any other
  * link: IFF_TUN_EXCL).
  */
-export function openTap(name: IfName, options: { readonly ownerUid?: number } = {}): Tap {
+export function openTap(
+  name: IfName,
+  options: { readonly ownerUid?: number; readonly queues?: number } = {},
+): Tap {
   const what = `Cannot open tap "${name}"`;
-  return openDevice(what, (fd) => {
-    attach(fd, name, IFF_TAP | IFF_TUN_EXCL, what);
-    const { ownerUid } = options;
+  const { ownerUid, queues = 1 } = options;
+  const more = queues > 1 ? IFF_MULTI_QUEUE : 0;
+  const first = openDevice(what, (fd) => {
+    attach(fd, name, IFF_TAP | IFF_TUN_EXCL | more, what);
     if (ownerUid !== undefined)
       perform("ioctl", "own tap", () =>
         checked(ioctlNumber(fd, TUNSETOWNER, ownerUid), "TUNSETOWNER", what),
       );
     return name;
   });
+  return queues > 1 ? withQueues(first, queues, what) : first;
+}
+
+/** The tap with that many queues, each a descriptor of its own. On failure it is closed. */
+function withQueues(first: OpenTap, queues: number, what: string): OpenTap {
+  const fds = [...first.fds];
+  try {
+    while (fds.length < queues) {
+      const fd = openTunDevice(what, constants.O_RDWR);
+      fds.push(fd);
+      attach(fd, first.name, IFF_TAP | IFF_MULTI_QUEUE, what);
+    }
+    return new OpenTap(fds, first.name);
+  } catch (error) {
+    for (const fd of fds) closeSync(fd);
+    throw error;
+  }
 }
 
 /**
@@ -105,10 +131,10 @@ function openDevice(
   what: string,
   prepare: (fd: number) => IfName,
   flags: number = constants.O_RDWR,
-): Tap {
+): OpenTap {
   const fd = openTunDevice(what, flags);
   try {
-    return new OpenTap(fd, prepare(fd));
+    return new OpenTap([fd], prepare(fd));
   } catch (error) {
     closeSync(fd);
     throw error;
@@ -139,13 +165,17 @@ function openTunDevice(what: string, flags: number): number {
 }
 
 class OpenTap implements Tap {
-  readonly fd: number;
+  readonly fds: readonly number[];
   readonly name: IfName;
   #closing: Promise<void> | undefined;
 
-  constructor(fd: number, name: IfName) {
-    this.fd = fd;
+  constructor(fds: readonly number[], name: IfName) {
+    this.fds = fds;
     this.name = name;
+  }
+
+  get fd(): number {
+    return this.fds[0] as number;
   }
 
   close(): Promise<void> {
@@ -155,16 +185,17 @@ class OpenTap implements Tap {
     return this.#closing;
   }
 
-  #close(): Promise<void> {
-    return new Promise((resolve, reject) => {
-      close(this.fd, (error) => {
-        if (error === null || error === undefined) resolve();
-        else reject(fileError(error, `Cannot close tap "${this.name}"`));
-      });
-    });
+  /** Closes all, and rejects with the first failure. */
+  async #close(): Promise<void> {
+    const ends = await Promise.allSettled(this.fds.map((fd) => closeFd(fd)));
+    const failed = ends.find(({ status }) => status === "rejected");
+    if (failed?.status === "rejected")
+      throw fileError(failed.reason, `Cannot close tap "${this.name}"`);
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
   }
 }
+
+const closeFd = promisify(close);

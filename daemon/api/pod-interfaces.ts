@@ -36,7 +36,7 @@ export function podInterfaces(parts: ServiceParts): Methods {
       const { before, after } = await pods.changes.planInterface(ref, change);
       const sections = describeChange(before, after, networks.list(), {
         fragment: (fragment) => network.describe(fragment),
-        plug: (nic, vm) => host.driver.describePlug(nic, vm),
+        plug: (nic, vm, queues) => host.driver.describePlug(nic, vm, queues),
       });
       return { plan: planView(after.plan.podId, sections) };
     }

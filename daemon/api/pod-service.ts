@@ -159,7 +159,7 @@ async function plan(
     {
       command: (vm) => host.driver.describe(vm),
       fragment: (fragment) => network.describe(fragment),
-      plug: (nic, vm) => host.driver.describePlug(nic, vm),
+      plug: (nic, vm, queues) => host.driver.describePlug(nic, vm, queues),
       restore: describeRestore,
     },
   );

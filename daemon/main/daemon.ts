@@ -104,7 +104,10 @@ export async function openDaemon(
       confinement,
       clock: systemClock,
       bootId: bootId(),
-      openTap: (name, options) => (options?.kept === true ? openKeptTap(name) : openTap(name)),
+      openTap: (name, options) =>
+        options?.kept === true
+          ? openKeptTap(name)
+          : openTap(name, { queues: options?.queues ?? 1 }),
       openGuest: (options) => openGuest(options),
       randomBytes: (count) => randomBytes(count),
       relay: new HostRelay({

@@ -131,7 +131,7 @@ export const afterLastFd = (plan: VmPlan, { memory, nic }: Start): number =>
 
 function nicWords(nic: NicPlan, fd: number, kind: MachineKind): string[] {
   const { netdev_add, device_add } = plugCommands(nic, kind);
-  const words = (object: Readonly<Record<string, string | false>>): string =>
+  const words = (object: Readonly<Record<string, string | number | boolean>>): string =>
     Object.entries(object)
       .map(([key, value]) => `${key}=${value === false ? "off" : value}`)
       .join(",");

@@ -64,7 +64,7 @@ export async function buildTemplate(
     await using guest = await awaitGuest(vm, alive);
     if (plan.nic !== undefined && guest.parkNic !== undefined) {
       await using tap = openTap(templateTap(own));
-      await vm.plug({ ...plan.nic, mac: templateNicMac }, tap.fd, alive);
+      await vm.plug({ ...plan.nic, mac: templateNicMac }, tap.fds, alive);
       await guest.parkNic();
       hasNic = true;
     }

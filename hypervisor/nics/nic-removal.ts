@@ -10,6 +10,7 @@ import type { QmpClient } from "../qmp/client.ts";
 export async function undoPlug(
   qmp: QmpClient,
   nic: NicPlan,
+  names: readonly string[],
   undo: { readonly device: boolean; readonly netdev: boolean },
 ): Promise<boolean> {
   const stays = undo.device ? askToLeave(qmp, nic.nicId) : Promise.resolve(false);
@@ -17,7 +18,7 @@ export async function undoPlug(
   if (undo.netdev) steps.push(qmp.execute("netdev_del", { id: nic.netdevId }));
   // netdev_add uses the name up when it gets as far as looking it up, and leaves it when it fails
   // before.
-  steps.push(qmp.execute("closefd", { fdname: nic.fdName }));
+  for (const fdname of names) steps.push(qmp.execute("closefd", { fdname }));
   await Promise.allSettled(steps);
   return stays.catch(() => true);
 }

@@ -3,7 +3,7 @@ import type { NicPlan } from "../driver.ts";
 import type { QmpClient } from "../qmp/client.ts";
 import { type MachineKind, nicSlots, slotOfPort } from "../argv/machine-kinds.ts";
 import { askToLeave, tolerateAbsence, undoPlug } from "./nic-removal.ts";
-import { plugCommands } from "../argv/plug-commands.ts";
+import { fdNames, plugCommands } from "../argv/plug-commands.ts";
 
 type Ids = Pick<NicPlan, "nicId" | "netdevId" | "slot" | "bus">;
 
@@ -30,6 +30,8 @@ export interface NicsOptions {
    * out.
    */
   readonly onRemoved: (nicId: string, expected: boolean) => void;
+  /** Most queues that one of its NICs has; 1 unless given. */
+  readonly queues?: number;
   /** How the ids of ours begin in a foreign machine, who may have NICs too. */
   readonly prefix?: string;
 }
@@ -45,15 +47,17 @@ export class Nics {
   }
 
   /** getfd → netdev_add → device_add; see `RunningVm.plug`. */
-  async plug(nic: NicPlan, tapFd: number, signal: AbortSignal): Promise<void> {
+  async plug(nic: NicPlan, tapFds: readonly number[], signal: AbortSignal): Promise<void> {
     const held = this.#take(nic);
     const qmp = this.#options.qmp();
-    const commands = plugCommands(nic, this.#options.kind);
+    const commands = plugCommands(nic, this.#options.kind, tapFds.length);
     let asked: "getfd" | "netdev_add" | "device_add" = "getfd";
     try {
       // A command on its way is always awaited: only then is it known what has to be undone.
-      throwIfAborted(signal);
-      await qmp.passFd(commands.getfd.fdname, tapFd);
+      for (const [queue, { fdname }] of commands.getfd.entries()) {
+        throwIfAborted(signal);
+        await qmp.passFd(fdname, tapFds[queue] as number);
+      }
       throwIfAborted(signal);
       asked = "netdev_add";
       await qmp.execute("netdev_add", commands.netdev_add);
@@ -66,7 +70,8 @@ export class Nics {
       const refused = isPodnetError(error, "QMP_FAILED") && error.details["command"] === asked;
       const device = asked === "device_add" && !refused;
       const netdev = asked === "device_add" || (asked === "netdev_add" && !refused);
-      const stays = await undoPlug(qmp, nic, { device, netdev });
+      const names = commands.getfd.map(({ fdname }) => fdname);
+      const stays = await undoPlug(qmp, nic, names, { device, netdev });
       if (stays && qmp.closed === undefined) this.#awaitLeaving(held);
       else this.#free(held);
       throw toPodnetError(error).with({ step: "nic.plug", details: { nic: nic.nicId } });
@@ -103,7 +108,8 @@ export class Nics {
       // Traffic ends here, whatever the guest does; a plug cut short by a crash may have left the
       // descriptor.
       await tolerateAbsence(qmp.execute("netdev_del", { id: netdevId }));
-      await tolerateAbsence(qmp.execute("closefd", { fdname: fdName }));
+      for (const fdname of fdNames({ fdName }, this.#options.queues ?? 1))
+        await tolerateAbsence(qmp.execute("closefd", { fdname }));
       // `left` is set by the event listener, also while netdev_del was on its way.
       if (!there || held.left) {
         this.#free(held);

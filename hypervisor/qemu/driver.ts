@@ -147,8 +147,8 @@ class OpenQemuDriver implements QemuDriver {
     return this.#argv(plan, this.#program(plan) ?? kindOf(plan).program, start);
   }
 
-  describePlug(nic: NicPlan, plan: VmPlan): readonly string[] {
-    return describePlug(nic, plan);
+  describePlug(nic: NicPlan, plan: VmPlan, queues: number): readonly string[] {
+    return describePlug(nic, plan, queues);
   }
 
   async start(plan: VmPlan, signal: AbortSignal, tapFd?: number): Promise<RunningVm> {

@@ -23,6 +23,7 @@ import { within } from "../process/connect.ts";
 import { Connections } from "./connections.ts";
 import { ConsoleRing } from "../console/console.ts";
 import { kindOf } from "../argv/machine-kinds.ts";
+import { queuesOf } from "../argv/plug-commands.ts";
 import { Typing } from "../console/typing.ts";
 import type { Log } from "../process/log.ts";
 import { Nics } from "../nics/nics.ts";
@@ -86,6 +87,7 @@ export class QemuVm implements RunningVm {
     this.#events = new VmEvents(log);
     this.#nics = new Nics({
       kind: kindOf(plan),
+      queues: queuesOf(plan),
       ...(attached === undefined ? {} : { prefix: attachedPrefix(podId) }),
       qmp: () => this.#session(),
       unplugMs: options.unplugMs,
@@ -132,9 +134,9 @@ export class QemuVm implements RunningVm {
     return join(this.record.runDir, vmSockets[which]);
   }
 
-  plug(nic: NicPlan, tapFd: number, signal: AbortSignal): Promise<void> {
+  plug(nic: NicPlan, tapFds: readonly number[], signal: AbortSignal): Promise<void> {
     if (nic.nicId === this.firstNic && this.#nics.has(nic.nicId)) return Promise.resolve();
-    return this.#nics.plug(nic, tapFd, signal);
+    return this.#nics.plug(nic, tapFds, signal);
   }
 
   unplug(nic: NicPlan, signal: AbortSignal): Promise<"unplugged" | "pending"> {

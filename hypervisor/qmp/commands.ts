@@ -95,7 +95,9 @@ interface TapNetdev {
   readonly type: "tap";
   readonly id: string;
   /** The name `getfd` was given. */
-  readonly fd: string;
+  readonly fd?: string;
+  /** Instead, where the tap has several queues: their names, with colons between. */
+  readonly fds?: string;
 }
 
 interface VirtioNet {
@@ -109,6 +111,9 @@ interface VirtioNet {
   /** Empty: no option ROM is loaded, so no ipxe package is needed. */
   readonly romfile: string;
   readonly guest_announce: boolean;
+  /** It has as many queues as its tap; `vectors` is then the number of its interrupts. */
+  readonly mq?: boolean;
+  readonly vectors?: number;
 }
 
 export interface MigrationCapability {

@@ -43,6 +43,25 @@ test.serial("a tap is single-queue, with virtio header, owned and not persistent
   await tap.close();
 });
 
+test.serial(
+  "a tap of several queues goes with its last descriptor, and is refused whole",
+  async (t) => {
+    const tap = openTap(parseIfName("tap0"), { queues: 3 });
+    t.is(new Set(tap.fds).size, 3);
+    const seen = (await links()).find((link) => link.ifname === "tap0");
+    t.like(seen?.linkinfo?.info_data, { multi_queue: true, persist: false });
+    const before = readdirSync("/proc/self/fd").length;
+    t.throws(() => openTap(tap.name, { queues: 2 }), { code: "SYSCALL_FAILED" });
+    t.throws(() => openTap(parseIfName("tap1"), { queues: 10_000 }), { code: "SYSCALL_FAILED" });
+    t.is(readdirSync("/proc/self/fd").length, before, "what was opened of it is closed");
+    await tap.close();
+    t.deepEqual(
+      (await links()).map((link) => link.ifname),
+      ["lo"],
+    );
+  },
+);
+
 test.serial("a name in use is refused, whoever holds it", async (t) => {
   await using tap = openTap(parseIfName("tap0"));
   t.like(

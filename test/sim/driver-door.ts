@@ -88,7 +88,7 @@ function vmDoor(machine: Machine, machines: Machines, process: Process): Running
   return {
     record: machine.record,
     socketPath: (which) => join(machine.plan.runDir, vmSockets[which]),
-    plug: async (nic, fd, signal) => {
+    plug: async (nic, [fd = 0], signal) => {
       if (machine.isClone && nic.nicId === machine.plan.nic?.nicId && machine.nics.has(nic.nicId))
         return;
       try {

@@ -64,7 +64,7 @@ test.serial(`${replugs} replugs of NICs on one machine leave nothing`, async (t)
     {
       await using tap = openTap(name);
       await network.apply(port, never);
-      await vm.plug(nic, tap.fd, never);
+      await vm.plug(nic, tap.fds, never);
     }
     const outcome = await vm.unplug(nic, never);
     await network.remove(port, never);

@@ -64,7 +64,10 @@ const commands: Readonly<Record<string, Command>> = {
   closefd: named("fdname", (name, { machine }) => machine.closeFile(name)),
   netdev_del: named("id", (id, { machine }) => machine.removeNetdev(id)),
   device_del: named("id", (id, { machine }) => machine.askToLeave(id)),
-  netdev_add: { takes: { id: "string", type: "string", fd: "string?" }, run: addNetdev },
+  netdev_add: {
+    takes: { id: "string", type: "string", fd: "string?", fds: "string?" },
+    run: addNetdev,
+  },
   device_add: { takes: {}, run: addDevice },
   "query-migrate": simple(() => done),
   "query-memory-size-summary": simple(({ machine }) => ({
@@ -100,7 +103,10 @@ function addNetdev(args: Json, { machine }: CommandContext): unknown {
   const type = text(args, "type");
   if (type !== "tap") throw new QmpError(`Parameter 'type' does not accept value '${type}'`);
   checkId(text(args, "id"));
-  machine.addTap(text(args, "id"), text(args, "fd"));
+  // Of several queues it serves the first, which gets all frames once the others are closed.
+  const [fd = "", ...others] = text(args, args["fds"] === undefined ? "fd" : "fds").split(":");
+  machine.addTap(text(args, "id"), fd);
+  for (const name of others) machine.closeFile(name);
   return done;
 }
 
@@ -117,6 +123,8 @@ const knownProperties = [
   "mac",
   "romfile",
   "guest_announce",
+  "mq",
+  "vectors",
 ];
 
 function addDevice(args: Json, { machine }: CommandContext): unknown {

@@ -114,7 +114,7 @@ test.serial("a NIC asked for before it is plugged is configured as it comes", as
   };
   const answer = guest.ack(command.configure, config);
   const begin = performance.now();
-  await running.vm.plug(nic, tap.fd, never);
+  await running.vm.plug(nic, tap.fds, never);
   const observed = parseObservedGuest(await answer);
   await run(["ping", "-c", "1", "-W", "5", "10.5.0.2"]);
   t.log(`plug to first ping ${Math.round(performance.now() - begin)} ms`);

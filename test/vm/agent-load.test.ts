@@ -32,7 +32,7 @@ test.before(async () => {
   await guest.ready();
   const tap = openTap(nic.tap);
   await run(["ip", "link", "set", "dev", nic.tap, "up"]);
-  await running.vm.plug(nic, tap.fd, never);
+  await running.vm.plug(nic, tap.fds, never);
   await tap[Symbol.asyncDispose]();
   await guest.ack(command.setupInterface, {
     device: "eth0",

@@ -177,7 +177,7 @@ test.serial("an agent that cannot park a NIC gets it plugged in its clones", asy
     const vm = await made.rig.driver.start({ ...made.plan(), nic }, never, tap.fd);
     try {
       const there = await vm.nics(never);
-      await vm.plug(nic, tap.fd, never);
+      await vm.plug(nic, tap.fds, never);
       t.deepEqual(await vm.nics(never), [nic.nicId]);
       return there;
     } finally {

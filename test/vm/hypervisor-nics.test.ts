@@ -131,10 +131,10 @@ test.serial("a failed plug leaves neither netdev nor descriptor nor slot", async
 test.serial("what is no tap is refused and leaves nothing", async (t) => {
   await using it = await rig("deaf");
   const { vm } = await it.start();
-  const error = await t.throwsAsync(vm.plug(nicPlan(1), 0, never));
+  const error = await t.throwsAsync(vm.plug(nicPlan(1), [0], never));
   t.like(error, { code: "QMP_FAILED", details: { command: "netdev_add" } });
-  t.like(await t.throwsAsync(vm.plug(nicPlan(32), 0, never)), { code: "NIC_SLOTS_FULL" });
-  t.like(await t.throwsAsync(vm.plug(nicPlan(1), 999_999, never)), { code: "SYSCALL_FAILED" });
+  t.like(await t.throwsAsync(vm.plug(nicPlan(32), [0], never)), { code: "NIC_SLOTS_FULL" });
+  t.like(await t.throwsAsync(vm.plug(nicPlan(1), [999_999], never)), { code: "SYSCALL_FAILED" });
   await plugTap(vm, nicPlan(1));
   await vm.stop({ graceMs: 0 });
 });

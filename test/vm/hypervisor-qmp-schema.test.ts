@@ -36,7 +36,7 @@ const argumentShapes: { readonly [C in QmpCommandName]: Shape<QmpArguments<C>> }
   system_reset: {},
   getfd: { fdname: "string" },
   closefd: { fdname: "string" },
-  netdev_add: { type: "enum", id: "string", fd: "string" },
+  netdev_add: { type: "enum", id: "string", fd: "string", fds: "string" },
   netdev_del: { id: "string" },
   // The schema knows only `driver`, `bus` and `id`; the rest are properties of the device, checked
   // below.
@@ -49,6 +49,8 @@ const argumentShapes: { readonly [C in QmpCommandName]: Shape<QmpArguments<C>> }
     mac: "string",
     romfile: "string",
     guest_announce: "boolean",
+    mq: "boolean",
+    vectors: "int",
   },
   device_del: { id: "string" },
   "migrate-set-capabilities": { capabilities: "array" },
@@ -63,7 +65,7 @@ const argumentShapes: { readonly [C in QmpCommandName]: Shape<QmpArguments<C>> }
   "qom-list": { path: "string" },
   "qom-get": { path: "string", property: "string" },
 };
-const deviceProperties = ["addr", "netdev", "mac", "romfile", "guest_announce"];
+const deviceProperties = ["addr", "netdev", "mac", "romfile", "guest_announce", "mq", "vectors"];
 
 type Answering =
   | "query-version"

@@ -115,5 +115,5 @@ export function nicPlan(slot: number): NicPlan {
  */
 export async function plugTap(vm: RunningVm, nic: NicPlan, signal = never): Promise<void> {
   await using tap = openTap(nic.tap);
-  await vm.plug(nic, tap.fd, signal);
+  await vm.plug(nic, tap.fds, signal);
 }

@@ -7,6 +7,7 @@ import "./daemon-copy.test.ts";
 import "./daemon-logs.test.ts";
 import "./interfaces-churn.test.ts";
 import "./interfaces-many.test.ts";
+import "./interfaces-queues.test.ts";
 import "./daemon-uninterrupted.test.ts";
 import "./interfaces.test.ts";
 // Last: its host restarts, and podnet goes down.

@@ -126,7 +126,7 @@ async function add(
   using stop = changeStop(live);
   try {
     for (const nic of withNic([made])) {
-      live.taps.set(made.position, openTapOf(nic, host));
+      live.taps.set(made.position, openTapOf(nic, live.plan, host));
       await host.network.apply(portAlone(live.plan, made, host.networks.list()), stop.signal);
     }
     await ensureRulesSince(live, row.plan, watch);

@@ -12,13 +12,13 @@ import { guestConfigOf } from "../guest/guest-config.ts";
 import { writeFiles } from "../guest/guest-files.ts";
 import { guestOf, guestThatIs } from "../guest/guest-of.ts";
 import { freshEntropy, wakeOf } from "../guest/wake.ts";
-import { plannedKind } from "../interfaces/kinds/kind-of.ts";
+import { plannedKind, queuesOfTap } from "../interfaces/kinds/kind-of.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import type { Tap } from "../../../linux/tun.ts";
 import { unmark } from "../pool/markers.ts";
 import type { Host } from "./host.ts";
 import { adoptVm, type LivePod, requireGuest } from "./live-pod.ts";
-import { type NicInterface, withNic } from "../store/pod-plan.ts";
+import { type NicInterface, type PodPlan, withNic } from "../store/pod-plan.ts";
 import { publishedText } from "../../published/published-text.ts";
 import { machineOf, templateNicOf } from "../plan/plan-seed.ts";
 import type { StepKind, StepOf } from "../plan/steps.ts";
@@ -48,7 +48,7 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
     );
     // QEMU has that of a parked machine's NIC already.
     for (const each of interfaces)
-      if (!hasNic(live, each)) live.taps.set(each.position, openTapOf(each, host));
+      if (!hasNic(live, each)) live.taps.set(each.position, openTapOf(each, live.plan, host));
     return interfaces.map(({ nic }) => nic.tap).join(" ");
   },
 
@@ -153,8 +153,11 @@ function originText({ plan }: LivePod, vm: RunningVm): string {
 const hasNic = ({ vm }: LivePod, { nic }: NicInterface): boolean => vm?.firstNic === nic.nicId;
 
 /** Opens the host's end of a NIC: a tap of podnet's own, or a foreign one. */
-export const openTapOf = (each: NicInterface, host: Host): Tap =>
-  host.openTap(each.nic.tap, { kept: plannedKind(each).foreignTap === true });
+export const openTapOf = (each: NicInterface, { vm }: Pick<PodPlan, "vm">, host: Host): Tap =>
+  host.openTap(each.nic.tap, {
+    kept: plannedKind(each).foreignTap === true,
+    queues: queuesOfTap(each, vm),
+  });
 
 /** Plugs a NIC whose tap is open. */
 async function plugNic(
@@ -169,7 +172,7 @@ async function plugNic(
     return each;
   }
   if (tap === undefined) throw new PodnetError("INTERNAL", `Tap "${nic.tap}" is not open`);
-  await started(live).plug(nic, tap.fd, signal);
+  await started(live).plug(nic, tap.fds, signal);
   live.plugged.add(position);
   live.ejected.delete(position);
   live.taps.delete(position);

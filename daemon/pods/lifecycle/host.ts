@@ -29,8 +29,8 @@ export interface Host {
   /** Network namespaces that machines join. */
   readonly sandboxes: Sandboxes;
   readonly clock: Clock;
-  /** Makes a tap, or opens a foreign one. */
-  openTap(name: IfName, options?: { readonly kept: boolean }): Tap;
+  /** Makes a tap with so many queues (1 unless given), or opens a foreign one. */
+  openTap(name: IfName, options?: { readonly kept: boolean; readonly queues: number }): Tap;
   openGuest(options: OpenGuestOptions): Guest;
   /**
    * Answers a guest's DHCP requests on one of its ports, until disposed. Throws `SYSCALL_FAILED`.

@@ -1,3 +1,4 @@
+import { queuesOfTap } from "../interfaces/kinds/kind-of.ts";
 import type { NetworkDefinition } from "../../config/network-definition.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
@@ -50,7 +51,7 @@ export function describeChange(
     {
       step: "nic.plug",
       title: "Plugged (QMP)",
-      lines: nics.flatMap(({ nic }) => describe.plug(nic, plan.vm)),
+      lines: nics.flatMap((each) => describe.plug(each.nic, plan.vm, queuesOfTap(each, plan.vm))),
     },
     {
       step: "nic.unplug",

@@ -18,7 +18,7 @@ import { fileLine } from "../guest/guest-files.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { leaseLines } from "../interfaces/plan-answers.ts";
-import { plannedKind } from "../interfaces/kinds/kind-of.ts";
+import { plannedKind, queuesOfTap } from "../interfaces/kinds/kind-of.ts";
 import { portsOf } from "../interfaces/pod-ports.ts";
 import { holdSection, publishedText } from "../../published/published-text.ts";
 import {
@@ -44,7 +44,7 @@ export interface Describers {
   /** The command line of a machine. */
   command(vm: VmPlan): readonly string[];
   fragment(fragment: Fragment): readonly string[];
-  plug(nic: NicPlan, vm: VmPlan): readonly string[];
+  plug(nic: NicPlan, vm: VmPlan, queues: number): readonly string[];
   /** The commands that make a clone of a started machine. */
   restore(): readonly string[];
 }
@@ -141,7 +141,8 @@ function sentSection(plan: PodPlan, guest: GuestConfig): PlanSection[] {
 }
 
 function plugLines(each: NicInterface, plan: PodPlan, describe: Describers): readonly string[] {
-  if (templateNicOf(plan)?.position !== each.position) return describe.plug(each.nic, plan.vm);
+  if (templateNicOf(plan)?.position !== each.position)
+    return describe.plug(each.nic, plan.vm, queuesOfTap(each, plan.vm));
   const { nicId, mac } = each.nic;
   return [`${nicId} is in the template, as ${templateNicMac}; the agent gives it ${mac}`];
 }

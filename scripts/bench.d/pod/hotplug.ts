@@ -61,7 +61,7 @@ export async function measureHotplug(count: number): Promise<number[]> {
     const replied = promisify(execFile)("ping", ["-n", "-c", "1", "-W", "5", address]).then(() =>
       samples.push(performance.now() - begin),
     );
-    await Promise.all([vm.plug(nic, tap.fd, never), configured, replied]);
+    await Promise.all([vm.plug(nic, tap.fds, never), configured, replied]);
     await tap.close();
     await vm.unplug(nic, never);
   }

@@ -84,7 +84,7 @@ export const qemuFaults: readonly Fault[] = [
     kind: "undo",
     name: "the descriptor of a NIC that could not be plugged stays in QEMU",
     file: "hypervisor/nics/nic-removal.ts",
-    find: 'steps.push(qmp.execute("closefd", { fdname: nic.fdName }));',
+    find: 'for (const fdname of names) steps.push(qmp.execute("closefd", { fdname }));',
     put: "",
     noticedBy: {
       file: nics,
@@ -119,8 +119,8 @@ export const qemuFaults: readonly Fault[] = [
     kind: "release",
     name: "a tap outlives whoever holds it",
     file: "linux/tun.ts",
-    find: "const { ownerUid } = options;",
-    put: "const { ownerUid } = options;\n    ioctlNumber(fd, 0x400454cb, 1);",
+    find: "if (ownerUid !== undefined)",
+    put: "ioctlNumber(fd, 0x400454cb, 1);\n    if (ownerUid !== undefined)",
     noticedBy: {
       file: "test/kernel/linux-tun.test.ts",
       title: "a tap is single-queue, with virtio header, owned and not persistent",
@@ -130,8 +130,8 @@ export const qemuFaults: readonly Fault[] = [
     kind: "lock",
     name: "a tap of a name that is taken is joined",
     file: "linux/tun.ts",
-    find: "attach(fd, name, IFF_TAP | IFF_TUN_EXCL, what);",
-    put: "attach(fd, name, IFF_TAP | (0 * IFF_TUN_EXCL), what);",
+    find: "attach(fd, name, IFF_TAP | IFF_TUN_EXCL | more, what);",
+    put: "attach(fd, name, IFF_TAP | (0 * IFF_TUN_EXCL) | more, what);",
     noticedBy: {
       file: "test/kernel/linux-tun.test.ts",
       title: "a name in use is refused, whoever holds it",

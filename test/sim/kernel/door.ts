@@ -249,7 +249,7 @@ export function tapDoor(
     });
     return closing;
   };
-  return { fd, name, close, [Symbol.asyncDispose]: close };
+  return { fd, fds: [fd], name, close, [Symbol.asyncDispose]: close };
 }
 
 function translated<T>(code: "NETLINK_FAILED" | "SYSCALL_FAILED", what: string, body: () => T): T {

@@ -1,5 +1,7 @@
 import type { InterfaceSpec } from "../../../../api/pod-spec.ts";
 import { assertNever } from "../../../../core/brand.ts";
+import { queuesOf } from "../../../../hypervisor/argv/plug-commands.ts";
+import type { VmPlan } from "../../../../hypervisor/driver.ts";
 import type { InterfacePlan } from "../../store/pod-plan.ts";
 import { bridgeKind, bridgePlanned } from "./bridge.ts";
 import { cniKind, cniPlanned } from "./cni.ts";
@@ -40,3 +42,7 @@ export function hasOwnTap(each: InterfacePlan): boolean {
   const { replaced, foreignTap } = plannedKind(each);
   return each.nic !== undefined && replaced === undefined && foreignTap !== true;
 }
+
+/** How many queues the tap of an interface has: one, but for taps that podnetd makes. */
+export const queuesOfTap = (each: InterfacePlan, vm: VmPlan): number =>
+  hasOwnTap(each) ? queuesOf(vm) : 1;

@@ -57,7 +57,7 @@ function poolOf(behaviour: Behaviour) {
       start: () => (behaviour.starts ? Promise.resolve(vm) : Promise.reject(failure("starting"))),
       reap: end("reap"),
     },
-    openTap: () => ({ fd: 0, [Symbol.asyncDispose]: () => Promise.resolve() }),
+    openTap: () => ({ fd: 0, fds: [0], [Symbol.asyncDispose]: () => Promise.resolve() }),
     openGuest: () => guest,
     clock: { now: () => 0 },
     randomBytes: (count: number) => new Uint8Array(count),

@@ -6,6 +6,7 @@ import type { NicPlan } from "../../../../hypervisor/driver.ts";
 import { eventData } from "../../../../hypervisor/qmp/commands.ts";
 import { QmpClient } from "../../../../hypervisor/qmp/client.ts";
 import { kindFor } from "../../../../hypervisor/argv/machine-kinds.ts";
+import { queuesOf } from "../../../../hypervisor/argv/plug-commands.ts";
 import { Nics } from "../../../../hypervisor/nics/nics.ts";
 import {
   type Command,
@@ -79,19 +80,48 @@ test("a plug without an answer: the NIC may come and go while it is undone", asy
     return answer(command, peer);
   };
   await slots(noted, async (nics, tap) => {
-    t.like(await t.throwsAsync(nics.plug(nic, tap, never)), { code: "QMP_TIMEOUT" });
+    t.like(await t.throwsAsync(nics.plug(nic, [tap], never)), { code: "QMP_TIMEOUT" });
     const undone = asked.slice(asked.indexOf("device_add") + 1).toSorted();
     t.deepEqual(undone, ["closefd", "device_del", "netdev_del"]);
-    await t.notThrowsAsync(nics.plug(nic, tap, never), "the slot is free again");
+    await t.notThrowsAsync(nics.plug(nic, [tap], never), "the slot is free again");
   });
+});
+
+test("each queue has a descriptor, and none of them is left behind", async (t) => {
+  const asked: string[] = [];
+  const noted = ({ execute, arguments: args }: Command): object => {
+    asked.push(`${execute} ${JSON.stringify(args)}`);
+    return execute === "device_add" ? { error: { class: "GenericError", desc: "no" } } : done;
+  };
+  await slots(noted, async (nics, tap) => {
+    await t.throwsAsync(nics.plug(nic, [tap, tap, tap], never), { code: "QMP_FAILED" });
+    t.is(asked.filter((each) => each.startsWith("getfd")).length, 3);
+    const closed = asked.filter((each) => each.startsWith("closefd"));
+    t.deepEqual(
+      closed,
+      ["fd1", "fd1-q1", "fd1-q2"].map((fdname) => `closefd ${JSON.stringify({ fdname })}`),
+    );
+    t.true(asked.some((each) => /^netdev_add .*"fds":"fd1:fd1-q1:fd1-q2"/.test(each)));
+    t.true(asked.some((each) => /^device_add .*"mq":true,"vectors":8/.test(each)));
+  });
+});
+
+test("queues: one for each processor, and one in clones and other programs' machines", (t) => {
+  t.deepEqual(
+    [1, 2, 8, 64].map((vcpu) => queuesOf({ vcpu })),
+    [1, 2, 8, 8],
+  );
+  t.is(queuesOf({ vcpu: 4, factory: "template" }), 1);
+  const attached = { qmp: "/q", type: "q35", accelerator: "tcg" } as const;
+  t.is(queuesOf({ vcpu: 4, attached }), 1);
 });
 
 test("a plug without an answer that never was: no event will come to free the slot", async (t) => {
   await slots(
     slowOnce(() => notFound),
     async (nics, tap) => {
-      t.like(await t.throwsAsync(nics.plug(nic, tap, never)), { code: "QMP_TIMEOUT" });
-      await t.notThrowsAsync(nics.plug(nic, tap, never));
+      t.like(await t.throwsAsync(nics.plug(nic, [tap], never)), { code: "QMP_TIMEOUT" });
+      await t.notThrowsAsync(nics.plug(nic, [tap], never));
     },
   );
 });
@@ -100,10 +130,10 @@ test("a plug without an answer that the guest holds on to keeps the slot until i
   await slots(
     slowOnce(() => done),
     async (nics, tap) => {
-      t.like(await t.throwsAsync(nics.plug(nic, tap, never)), { code: "QMP_TIMEOUT" });
-      t.like(await t.throwsAsync(nics.plug(nic, tap, never)), { code: "NIC_UNPLUG_PENDING" });
+      t.like(await t.throwsAsync(nics.plug(nic, [tap], never)), { code: "QMP_TIMEOUT" });
+      t.like(await t.throwsAsync(nics.plug(nic, [tap], never)), { code: "NIC_UNPLUG_PENDING" });
       nics.deviceDeleted(nic.nicId);
-      await t.notThrowsAsync(nics.plug(nic, tap, never));
+      await t.notThrowsAsync(nics.plug(nic, [tap], never));
     },
   );
 });
@@ -117,8 +147,8 @@ test("an unplug that fails after the NIC has left frees the slot", async (t) => 
     return undefined;
   };
   await slots(answer, async (nics, tap) => {
-    await nics.plug(nic, tap, never);
+    await nics.plug(nic, [tap], never);
     t.like(await t.throwsAsync(nics.unplug(nic, never)), { code: "QMP_TIMEOUT" });
-    await t.notThrowsAsync(nics.plug(nic, tap, never));
+    await t.notThrowsAsync(nics.plug(nic, [tap], never));
   });
 });
