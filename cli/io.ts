@@ -29,13 +29,21 @@ export interface Io {
   connect(options: TargetOptions): Promise<Podnet>;
 }
 
-/** This process. */
+/** This process, asked when it is needed: a snapshot (`snapshot.ts`) is of another one. */
 export function processIo(): Io {
   return {
-    stdin: process.stdin,
-    stdout: process.stdout,
-    stderr: process.stderr,
-    env: process.env,
+    get stdin() {
+      return process.stdin;
+    },
+    get stdout() {
+      return process.stdout;
+    },
+    get stderr() {
+      return process.stderr;
+    },
+    get env() {
+      return process.env;
+    },
     onSignal(name, listener) {
       process.on(name, listener);
       return { [Symbol.dispose]: () => void process.off(name, listener) };

@@ -1,14 +1,5 @@
 import { processIo } from "./io.ts";
+import { endWith } from "./end-with.ts";
 import { run } from "./program.ts";
 
-// The reader has closed our output: end as SIGPIPE would have ended us, which Node ignores.
-process.stdout.on("error", (error: NodeJS.ErrnoException) => {
-  process.exit(error.code === "EPIPE" ? 141 : 1);
-});
-const code = await run(process.argv.slice(2), processIo());
-// Write errors are reported only after the write; `exitCode` alone would wait for ever for a
-// terminal that is being read.
-await new Promise<void>((resolve) => {
-  process.stdout.write("", () => setImmediate(resolve));
-});
-process.exit(code);
+await endWith(() => run(process.argv.slice(2), processIo()));

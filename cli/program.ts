@@ -162,10 +162,20 @@ function formatOf(args: readonly string[]): Format {
 const endless: ReadonlySet<string> = new Set(["watch", "console", "logs", "stats", "ui"]);
 
 /** Runs one command line, without the program's name, and returns the exit code. Never throws. */
-export async function run(args: readonly string[], io: Io): Promise<number> {
+export function run(args: readonly string[], io: Io): Promise<number> {
   const context: Context = { io, exitCode: exitCodes.ok };
+  return runProgram(buildProgram(context), context, args);
+}
+
+/** As `run`, with a program that was built for this context, and that runs once. */
+export async function runProgram(
+  program: Command,
+  context: Context,
+  args: readonly string[],
+): Promise<number> {
+  const { io } = context;
   try {
-    await buildProgram(context).parseAsync([...args], { from: "user" });
+    await program.parseAsync([...args], { from: "user" });
     return context.exitCode;
   } catch (thrown) {
     // Commander has printed its message; asking for help is not an error.

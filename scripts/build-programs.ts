@@ -5,7 +5,7 @@
  */
 import { mkdirSync, renameSync, rmSync, utimesSync } from "node:fs";
 import path from "node:path";
-import { bundle, bundlePage, programs } from "./bundle.ts";
+import { bundle, bundlePage, bundleSnapshot, programs } from "./bundle.ts";
 import { complainAndFail } from "./complain.ts";
 import { withTemporaryFile } from "./temporary-file.ts";
 
@@ -17,12 +17,14 @@ async function buildInto(temporary: string): Promise<void> {
   const begun = new Date();
   await bundle({ entryPoints: programs, outdir: temporary, runsIn, ending: ".mjs" });
   await bundlePage(path.join(temporary, "ui"));
+  await bundleSnapshot(temporary, process.execPath);
   mkdirSync(directory, { recursive: true });
   rmSync(path.join(directory, "ui"), { recursive: true, force: true });
   renameSync(path.join(temporary, "ui"), path.join(directory, "ui"));
-  for (const name of Object.keys(programs)) {
-    utimesSync(path.join(temporary, `${name}.mjs`), begun, begun);
-    renameSync(path.join(temporary, `${name}.mjs`), path.join(directory, `${name}.mjs`));
+  // The snapshot first: what is newer than podnet.mjs is newer than it.
+  for (const name of ["podnet.blob", ...Object.keys(programs).map((each) => `${each}.mjs`)]) {
+    utimesSync(path.join(temporary, name), begun, begun);
+    renameSync(path.join(temporary, name), path.join(directory, name));
   }
 }
 

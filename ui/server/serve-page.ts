@@ -14,8 +14,11 @@ import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts"
 import { Access } from "./access.ts";
 import { type Call, calls } from "./calls.ts";
 
-/** Where scripts/build-programs puts the page's files. */
-const built = path.join(import.meta.dirname, "../../build/programs/ui");
+/**
+ * Where scripts/build-programs puts the page's files. Asked when it is needed: the command may be a
+ * snapshot, made elsewhere.
+ */
+const built = (): string => path.join(import.meta.dirname, "../../build/programs/ui");
 
 const files = {
   "/": ["index.html", "text/html; charset=utf-8"],
@@ -91,7 +94,7 @@ function readPage(): ReadonlyMap<string, readonly [Buffer, string]> {
     return new Map(
       Object.entries(files).map(([url, [name, type]]) => [
         url,
-        [readFileSync(path.join(built, name)), type],
+        [readFileSync(path.join(built(), name)), type],
       ]),
     );
   } catch (cause) {
