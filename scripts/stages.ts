@@ -14,9 +14,11 @@ export interface Stage {
   readonly completeOnly?: readonly string[];
   /**
    * What takes a while to set up, as options of scripts/setup, with the files that need it: a
-   * Debian image, a browser.
+   * Debian image, a browser, Prometheus.
    */
-  readonly setUp?: Readonly<Partial<Record<"--debian" | "--browser", readonly string[]>>>;
+  readonly setUp?: Readonly<
+    Partial<Record<"--debian" | "--browser" | "--prometheus", readonly string[]>>
+  >;
   /**
    * Warm minutes that its files take in all; going over is reported, not failed: the machines are
    * noisy.
@@ -262,10 +264,11 @@ export const stages: readonly Stage[] = [
     name: "docs",
     files: "test/docs/**/*.test.ts",
     completeOnly: ["test/docs/images.test.ts"],
+    setUp: { "--prometheus": ["test/docs/monitoring.test.ts"] },
     budgetMinutes: 2,
     weight: 1,
     seconds: 3,
-    long: { docs: 97, profile: 45, quickstart: 40 },
+    long: { docs: 97, profile: 45, quickstart: 40, monitoring: 15 },
     takesTurns: true,
     timeoutSeconds: 240,
     // The quickstart's lab is in build/lab.
