@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
-import { type ErrorCode, errorCodes, PodnetError, toPodnetError } from "../core/errors.ts";
+import { type ErrorCode, isErrorCode, PodnetError, toPodnetError } from "../core/errors.ts";
 import { type ErrorInfo, ErrorInfoSchema } from "./gen/podnet/v1/error_pb.ts";
 
 /** Which gRPC status each podnet code travels as; the podnet code itself travels in `ErrorInfo`. */
@@ -49,6 +49,9 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   NETLINK_FAILED: Code.Internal,
   SYSCALL_FAILED: Code.Internal,
   COMMAND_FAILED: Code.Internal,
+  REGISTRY_UNREACHABLE: Code.Unavailable,
+  REGISTRY_DENIED: Code.FailedPrecondition,
+  REGISTRY_FAILED: Code.Internal,
   IMAGE_MISSING: Code.FailedPrecondition,
   IMAGE_UNREADABLE: Code.FailedPrecondition,
   IMAGE_IN_USE: Code.FailedPrecondition,
@@ -114,16 +117,13 @@ export function toErrorInfo(error: PodnetError): ErrorInfo {
   });
 }
 
-const isErrorCode = (code: string): code is ErrorCode =>
-  (errorCodes as readonly string[]).includes(code);
-
 /**
  * An error from its wire form. A code of a newer podnet becomes `INTERNAL` and is kept in the
  * details.
  */
 export function fromErrorInfo(info: ErrorInfo, cause?: unknown): PodnetError {
   const known = isErrorCode(info.code);
-  return new PodnetError(known ? (info.code as ErrorCode) : "INTERNAL", info.message, {
+  return new PodnetError(isErrorCode(info.code) ? info.code : "INTERNAL", info.message, {
     ...(info.hint === "" ? {} : { hint: info.hint }),
     ...(info.field === "" ? {} : { field: info.field }),
     ...(info.step === "" ? {} : { step: info.step }),

@@ -1,4 +1,5 @@
 import type { DescMethod } from "@bufbuild/protobuf";
+import { ImageService } from "./gen/podnet/v1/image_service_pb.ts";
 import { PodService } from "./gen/podnet/v1/pod_service_pb.ts";
 
 /** What one message of a request may have. */
@@ -18,9 +19,12 @@ const usual: RequestLimits = { bytes: 256 << 10, values: 1024 };
 const large: RequestLimits = { bytes: 1 << 20, values: 4096 };
 
 const byMethod: ReadonlyMap<DescMethod, RequestLimits> = new Map(
-  (["create", "createStream", "attach", "update", "exec", "startExec", "openConsole"] as const).map(
-    (name) => [PodService.method[name], large],
-  ),
+  [
+    ...(
+      ["create", "createStream", "attach", "update", "exec", "startExec", "openConsole"] as const
+    ).map((name) => PodService.method[name]),
+    ImageService.method.import,
+  ].map((method) => [method, large]),
 );
 
 /** How large a message of a request to this method may be. */

@@ -103,6 +103,9 @@ const policies: RolesOf<typeof PolicyService> = {
 };
 // What an operator removes, pods of others may be about to use: one that is used is refused.
 const images: RolesOf<typeof ImageService> = {
+  // From registries and paths that are not configured: admin.
+  pull: "operator",
+  import: "operator",
   list: "viewer",
   get: "viewer",
   tag: "operator",

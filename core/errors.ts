@@ -55,6 +55,9 @@ export const errorCodes = [
   "IMAGE_MISSING",
   "IMAGE_UNREADABLE",
   "IMAGE_IN_USE",
+  "REGISTRY_UNREACHABLE",
+  "REGISTRY_DENIED",
+  "REGISTRY_FAILED",
   "QEMU_MISSING",
   "JAIL_FAILED",
   "QEMU_EXITED",
@@ -94,6 +97,9 @@ export const errorCodes = [
 ] as const;
 
 export type ErrorCode = (typeof errorCodes)[number];
+
+export const isErrorCode = (text: string): text is ErrorCode =>
+  (errorCodes as readonly string[]).includes(text);
 
 export interface ErrorContext {
   /** The remedy, as an instruction. */

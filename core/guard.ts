@@ -20,6 +20,8 @@ export type Place =
   | "api"
   /** Requests of container runtimes. */
   | "cni"
+  /** Work on images. */
+  | "images"
   /** Machines that wait for a pod. */
   | "pool"
   /** Events of the kernel's network. */

@@ -4,7 +4,7 @@ import { PodnetError } from "../core/errors.ts";
 import { feed } from "../linux/processes/fed-command.ts";
 import { type Choice, readImage, type StoredImage } from "./archive/image.ts";
 import { layerBytes } from "./archive/layer-bytes.ts";
-import { openStored } from "./archive/stored-files.ts";
+import { openStored, type StoredFiles } from "./archive/stored-files.ts";
 import { type ImageLimits, type MergedLayers, mergeLayers } from "./layers/merge-layers.ts";
 import type { TarEntry } from "./tar/entry.ts";
 import { quoted } from "./unreadable.ts";
@@ -38,10 +38,19 @@ export interface Converted {
  * `COMMAND_FAILED`, `CANCELLED`.
  */
 export async function convertImage(conversion: Conversion): Promise<Converted> {
-  const { from, to, force, limits, signal, progress = () => {} } = conversion;
+  const { from, to, force } = conversion;
   if (!force) await refuseExisting(to);
   await using stored = await openStored(from);
-  const image = await readImage(stored, conversion);
+  return await convertStored(stored, await readImage(stored, conversion), conversion);
+}
+
+/** As above, of an image that has been read. Replaces the file. */
+export async function convertStored(
+  stored: StoredFiles,
+  image: StoredImage,
+  conversion: Pick<Conversion, "to" | "limits" | "signal" | "progress">,
+): Promise<Converted> {
+  const { to, limits, signal, progress = () => {} } = conversion;
   const sizes = await Promise.all(image.layers.map(({ file }) => stored.open(file)));
   const all = 2 * sizes.reduce((sum, file) => sum + (file?.bytes ?? 0), 0);
   let read = 0;
@@ -73,7 +82,9 @@ const sqfstar = (root: TarEntry, file: string): readonly [string, ...string[]] =
   "sqfstar",
   ...`-comp lz4 -quiet -no-progress -root-mode ${root.mode.toString(8)}`.split(" "),
   ...`-root-uid ${root.uid} -root-gid ${root.gid} -root-time ${root.mtime}`.split(" "),
-  path.resolve(file),
+  // (A path that begins with a dash is no option. Where podnetd runs this, only the directory that
+  // it runs in can be entered, so that the path stays relative.)
+  path.isAbsolute(file) ? file : `./${file}`,
 ];
 
 async function refuseExisting(file: string): Promise<void> {

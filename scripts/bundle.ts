@@ -15,6 +15,7 @@ export const programs = {
   podnetd: "daemon/main/main.ts",
   podnet: "cli/main.ts",
   "podnet-relay": "relay/main.ts",
+  "podnet-images": "images/worker/main.ts",
 } as const;
 
 /**

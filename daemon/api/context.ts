@@ -12,6 +12,7 @@ import type { Config } from "../config/config.ts";
 import type { Journal } from "../events/journal.ts";
 import type { HostRecords } from "../overlays/records/host-records.ts";
 import type { OverlayControl } from "../overlays/view.ts";
+import type { ImageJobs } from "../images/image-jobs.ts";
 import type { Images } from "../images/images.ts";
 import type { Networks } from "../networks/networks.ts";
 import type { Denials } from "../policies/denials.ts";
@@ -54,6 +55,7 @@ export interface ServiceParts {
   readonly verdicts: Pick<Verdicts, "last" | "watch">;
   readonly learning: Pick<Learning, "learn">;
   readonly images: Images;
+  readonly imageJobs: ImageJobs;
   readonly attachments: Attachments;
   readonly installation: Installation;
   readonly qemu: QemuOfHost;

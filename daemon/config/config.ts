@@ -16,7 +16,7 @@ import { type CniSettings, cniSettings, type CniValues } from "./cni.ts";
 import { defaultImage } from "./default-image.ts";
 import { type DnsConfig, dnsConfig } from "./dns.ts";
 import { configError, envLayer, fileLayer, flagLayer, type Layer, type Setting } from "./layers.ts";
-import { type ImagesConfig, imagesConfig } from "./images.ts";
+import { type ImagesConfig, imagesConfig, type ImagesValues } from "./images.ts";
 import { type ApiLimits, limitsConfig } from "./limits.ts";
 import { networkConfig, type NetworkValues } from "./network.ts";
 import {
@@ -204,6 +204,12 @@ function defaultLayer(sources: ConfigSources): Layer {
     "qemu.pids": 96,
     "qemu.cgroup": "podnet",
     "images.registries": [dockerHub],
+    "images.insecure": [],
+    "images.max_mib": 20_480,
+    "images.image_max_mib": 16_384,
+    "images.layers_max_mib": 2048,
+    "images.evict": false,
+    "images.job_s": 3600,
     drift_s: 5,
     factory: "cold",
     "pool.size": 4,
@@ -282,10 +288,19 @@ function usualImagePaths(merged: Layer): readonly string[] {
 /** The settings as the schema types them; what may be left out without a default is optional. */
 type Values = Omit<
   z.infer<typeof configSchema>,
-  "socket_group" | "publish_ports" | "policy_log" | "tcp" | "qemu" | "network" | "overlay" | "cni"
+  | "socket_group"
+  | "publish_ports"
+  | "policy_log"
+  | "tcp"
+  | "qemu"
+  | "network"
+  | "overlay"
+  | "cni"
+  | "images"
 > & {
   readonly cni: CniValues;
   readonly overlay: OverlayValues;
+  readonly images: ImagesValues;
   readonly network: NetworkValues;
   readonly socket_group?: string;
   readonly publish_ports?: string;

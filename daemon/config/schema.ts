@@ -257,8 +257,24 @@ export const configSchema = z.strictObject({
   }),
   images: z.strictObject({
     registries: entries.describe(
-      "Registries that images come from; names without a registry mean the first",
+      "Registries that operators may pull from, as HOST or HOST:PORT; names without a registry mean the first",
     ),
+    insecure: entries.describe("Registries that are asked by HTTP without TLS"),
+    ca: path.describe(
+      "Certificates of the registries' authorities in addition to the usual ones, PEM",
+    ),
+    auth_file: path.describe(
+      "Credentials for registries: a config.json of docker or an auth.json of podman",
+    ),
+    max_mib: count(1, 2 ** 32 - 1).describe("MiB that the files of all images may have"),
+    image_max_mib: count(1, 2 ** 32 - 1).describe("MiB that the files in one image may have"),
+    layers_max_mib: count(0, 2 ** 32 - 1).describe(
+      "MiB of pulled layers that are kept for images that share them",
+    ),
+    evict: z
+      .boolean()
+      .describe("Images that no pod uses make room for new ones, the least recently used first"),
+    job_s: seconds(86_400).min(1).describe("Seconds that a pull or an import may take"),
   }),
   drift_s: seconds(3600).describe(
     "Seconds between looks for outside changes, which are then repaired, and for dropped packets, which are then reported; 0 switches both off",

@@ -45,6 +45,9 @@ export interface ImagesParts {
   readonly directory: string;
   /** The registry of names that have none. */
   readonly registry: string;
+  /** Bytes that all files may have, and whether images that no pod needs make room for new ones. */
+  readonly mostBytes: number;
+  readonly evict: boolean;
   /** Who needs a file of an image, for people. Whoever can hold one says so here. */
   readonly holders: (file: string) => readonly string[];
   readonly clock: Clock;
@@ -132,6 +135,33 @@ export class Images {
     return image;
   }
 
+  /** Whether a pod needs the file. */
+  isHeld(file: string): boolean {
+    return this.#parts.holders(file).length > 0;
+  }
+
+  /**
+   * Removes the images that were used least recently, if it may, until there is room for so many
+   * bytes more. Throws `LIMIT_REACHED`, with nothing removed.
+   */
+  makeRoom(bytes: number): void {
+    const { mostBytes, evict } = this.#parts;
+    const all = this.list();
+    let over = all.reduce((sum, image) => sum + image.bytes, bytes) - mostBytes;
+    const going: StoredImageRow[] = [];
+    for (const image of evict ? all.toSorted((a, b) => a.usedMs - b.usedMs) : []) {
+      if (over <= 0) break;
+      if (this.isHeld(image.file)) continue;
+      going.push(image);
+      over -= image.bytes;
+    }
+    if (over > 0)
+      throw new PodnetError("LIMIT_REACHED", "The images of this host would take too much room", {
+        hint: "podnet image prune removes images without a name; or raise images.max_mib",
+      });
+    for (const image of going) this.#remove(image);
+  }
+
   /** Removes images that no pod needs. `planOnly` only finds them. */
   prune({ all, untilMs }: PruneChoice, planOnly: boolean): readonly StoredImageRow[] {
     const found = this.list().filter(
@@ -158,10 +188,13 @@ export class Images {
     if (reference.startsWith("sha256:")) return undefined;
     const { db, registry } = this.#parts;
     const parsed = parseReference(reference);
-    if (parsed.digest === undefined)
-      return candidates(parsed, registry)
-        .map((name) => imageNamed(db, name))
-        .find((found) => found !== undefined);
+    // What was pulled by a digest has it in its name: it may be that of an index.
+    const named = candidates(
+      parsed.digest === undefined ? parsed : { ...parsed, tag: undefined },
+      registry,
+    );
+    const found = named.map((name) => imageNamed(db, name)).find((each) => each !== undefined);
+    if (parsed.digest === undefined || found !== undefined) return found;
     const image = imagesBeginning(db, parsed.digest).at(0);
     // Another repository may have the same bytes, but that is not known.
     const ofRepository = [parsed, withRegistry(parsed, registry)].map(repositoryText);

@@ -115,3 +115,15 @@ export const deleteImage = (db: Database, digest: Digest): void => {
 export const touchImage = (db: Database, digest: Digest, nowMs: number): void => {
   db.run("UPDATE images SET used_ms = ? WHERE digest = ?", nowMs, digest);
 };
+
+/** Work on an image that is under way, or was when podnetd ended: it has a directory. */
+export const putJob = (db: Database, id: string, nowMs: number): void => {
+  db.run("INSERT INTO image_jobs (id, created_ms) VALUES (?, ?)", id, nowMs);
+};
+
+export const listJobs = (db: Database): readonly string[] =>
+  db.all("SELECT id FROM image_jobs ORDER BY id").map((row) => text(row, "id"));
+
+export const deleteJob = (db: Database, id: string): void => {
+  db.run("DELETE FROM image_jobs WHERE id = ?", id);
+};

@@ -20,6 +20,8 @@ import { guardHint } from "../../network/firewall/guarded.ts";
 import { obstacleHint, obstacleText } from "../../network/model/obstacle.ts";
 import { Defects } from "./defects.ts";
 import { lockCgroups, lockDisks, lockNetns, lockPlaces, lockState } from "../store/lock.ts";
+import { ImageJobs } from "../images/image-jobs.ts";
+import { imagesProgram } from "../../images/worker/program.ts";
 import { DriftWatch } from "../drift/drift.ts";
 import type { Log } from "../../linux/log.ts";
 import { oneLook } from "./metrics.ts";
@@ -201,9 +203,25 @@ export async function openDaemon(
     containers: () => node.attachments.listAny().filter(({ state }) => state !== "deleting").length,
     log: logOf("cni"),
   });
+  const imageJobs = opened.use(
+    new ImageJobs({
+      db,
+      images: node.images,
+      config: config.images,
+      worker: {
+        program: imagesProgram(checkout, process.execPath),
+        // Pods take ids from the first on; the last is the relay's.
+        uid: confinement === undefined ? undefined : confinement.uids.last - 1,
+      },
+      architecture: config.qemu.arch === "x86_64" ? "amd64" : "arm64",
+      clock: systemClock,
+    }),
+  );
+  imageJobs.recover();
   const parts: ServiceParts = {
     ...node,
     installation,
+    imageJobs,
     qemu,
     ...drift,
     ...(overlays === undefined ? {} : { overlays }),

@@ -186,6 +186,8 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     db,
     directory: config.images.directory,
     registry: config.images.registries[0],
+    mostBytes: config.images.mostBytes,
+    evict: config.images.evict,
     holders: (file) => namesOfHolders(db, file),
     clock,
   });

@@ -43,7 +43,7 @@ export function jailArgv(plan: VmPlan, host: JailHost): readonly string[] {
   ].flat();
 }
 
-/** A program that is no machine, and needs the host's network and no capability. */
+/** A program that is no machine, and needs no capability. */
 export interface NetworkProgram {
   /** Absolute path of podnet-jail. */
   readonly launcher: string;
@@ -56,6 +56,8 @@ export interface NetworkProgram {
   readonly files: readonly string[];
   /** Descriptors that it may have at once. */
   readonly openFiles: number;
+  /** Whether it has the host's network, or none; the host's unless given. */
+  readonly network?: boolean;
 }
 
 /** The part before the program's own command line. Pure. */
@@ -65,7 +67,7 @@ export const networkProgramArgv = (given: NetworkProgram): readonly string[] =>
     ["--uid", `${given.uid}`],
     ["--run", given.runDir],
     ["--report", `${given.reportFd}`],
-    ["--network", "host"],
+    given.network === false ? [] : ["--network", "host"],
     ["--open-files", `${given.openFiles}`],
     given.files.flatMap((file) => ["--read", file]),
     ["--"],

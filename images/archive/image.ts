@@ -35,6 +35,8 @@ export interface StoredLayer {
   readonly digest: Digest | undefined;
   /** Of the uncompressed bytes. */
   readonly diffId: Digest;
+  /** Stored bytes as the manifest says; undefined where it has none. */
+  readonly bytes: number | undefined;
 }
 
 /** Which of several images is meant. */
@@ -113,7 +115,7 @@ async function dockerImage(
     names: image.names,
     config,
     layers: layersOf(
-      image.layers.map((file) => ({ file, digest: undefined })),
+      image.layers.map((file) => ({ file, digest: undefined, bytes: undefined })),
       diffIds,
     ),
   };
@@ -143,7 +145,7 @@ async function ociImage(stored: StoredFiles, index: Json, choice: Choice): Promi
   const { config, diffIds } = configOf(Json.of(bytes, "The image's configuration"));
   const layers = manifest.need("layers").items.map((each) => {
     const digest = parseDigest(each.need("digest").text);
-    return { file: blobFile(digest), digest };
+    return { file: blobFile(digest), digest, bytes: each.need("size").count };
   });
   return {
     digest: chosen.digest,

@@ -55,6 +55,12 @@ export class Json {
     throw this.#no("a text");
   }
 
+  get count(): number {
+    if (typeof this.#value === "number" && Number.isSafeInteger(this.#value) && this.#value >= 0)
+      return this.#value;
+    throw this.#no("a count");
+  }
+
   get items(): Json[] {
     if (Array.isArray(this.#value))
       return this.#value.map((each, i) => new Json(each, `${this.where}[${i}]`));

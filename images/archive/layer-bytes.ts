@@ -1,6 +1,7 @@
 import { Readable } from "node:stream";
 import * as zlib from "node:zlib";
 import { PodnetError } from "../../core/errors.ts";
+import { bounded } from "../layers/bounds.ts";
 import { quoted, unreadable } from "../unreadable.ts";
 import { type Digest, hashLike } from "./digest.ts";
 import type { StoredLayer } from "./image.ts";
@@ -48,6 +49,13 @@ async function* verifiedBytes(
   if (digest.endsWith(`:${hash.digest("hex")}`)) return;
   throw unreadable(`The image's layer ${quoted(file)} is damaged: its digest is another`);
 }
+
+/** Uncompresses at most so many bytes of what may be compressed. Throws `LIMIT_REACHED`. */
+export const uncompressedBytes = (
+  bytes: AsyncIterable<Uint8Array>,
+  file: string,
+  most: number,
+): AsyncGenerator<Uint8Array> => bounded(uncompressed(bytes, file), most);
 
 /** Uncompresses what is gzip or zstd by its first bytes. Media types are often wrong. */
 async function* uncompressed(

@@ -1,8 +1,8 @@
 import { createReadStream } from "node:fs";
-import { type FileHandle, open, stat } from "node:fs/promises";
+import { open, stat } from "node:fs/promises";
 import path from "node:path";
 import { PodnetError } from "../../core/errors.ts";
-import { FileSource } from "../tar/byte-source.ts";
+import { FileSource, type ReadableFile } from "../tar/byte-source.ts";
 import { readTar } from "../tar/read-tar.ts";
 import { quoted, unreadable } from "../unreadable.ts";
 
@@ -29,7 +29,14 @@ export async function openStored(location: string): Promise<StoredFiles> {
       cause,
     });
   });
-  return found.isDirectory() ? directoryAt(location) : archiveAt(location);
+  if (found.isDirectory()) return directoryAt(location);
+  const file = await open(location);
+  try {
+    return { ...(await openArchive(file, found.size)), [Symbol.asyncDispose]: () => file.close() };
+  } catch (thrown) {
+    await file.close();
+    throw thrown;
+  }
 }
 
 /** A directory. Names in it are those of the OCI layout, which have no `..`. */
@@ -49,28 +56,22 @@ type Place =
   | { readonly kind: "file"; readonly position: number; readonly bytes: number }
   | { readonly kind: "link"; readonly to: string };
 
-async function archiveAt(location: string): Promise<StoredFiles> {
-  const file = await open(location);
-  try {
-    const places = await placesIn(file);
-    return {
-      open: async (name) => {
-        const place = placeOf(places, name);
-        if (place === undefined) return undefined;
-        const { position, bytes } = place;
-        return { bytes, read: () => rangeOf(file, position, bytes) };
-      },
-      [Symbol.asyncDispose]: () => file.close(),
-    };
-  } catch (thrown) {
-    await file.close();
-    throw thrown;
-  }
+/** The files of an archive that is open, and stays open. Throws `IMAGE_UNREADABLE`. */
+export async function openArchive(file: ReadableFile, size: number): Promise<StoredFiles> {
+  const places = await placesIn(file, size);
+  return {
+    open: async (name) => {
+      const place = placeOf(places, name);
+      if (place === undefined) return undefined;
+      const { position, bytes } = place;
+      return { bytes, read: () => rangeOf(file, position, bytes) };
+    },
+    [Symbol.asyncDispose]: async () => {},
+  };
 }
 
 /** Where the files of an archive lie in it. */
-async function placesIn(file: FileHandle): Promise<ReadonlyMap<string, Place>> {
-  const { size } = await file.stat();
+async function placesIn(file: ReadableFile, size: number): Promise<ReadonlyMap<string, Place>> {
   const places = new Map<string, Place>();
   for await (const { entry, position } of readTar(new FileSource(file, 0, size))) {
     if (places.size >= mostFiles)
@@ -100,8 +101,8 @@ function placeOf(
   return place?.kind === "file" ? place : undefined;
 }
 
-async function* rangeOf(
-  file: FileHandle,
+export async function* rangeOf(
+  file: ReadableFile,
   begin: number,
   bytes: number,
 ): AsyncGenerator<Uint8Array> {

@@ -1,10 +1,10 @@
-import { PodnetError } from "../../core/errors.ts";
 import { StreamSource } from "../tar/byte-source.ts";
 import { blockBytes, type Bytes, paddingOf, type TarEntry } from "../tar/entry.ts";
 import { encodeHeader, paxOf } from "../tar/header.ts";
 import { encodePax } from "../tar/pax.ts";
 import { readTar } from "../tar/read-tar.ts";
 import { unreadable } from "../unreadable.ts";
+import { bounded, overhead, tooLarge } from "./bounds.ts";
 import { FileTree, nodesBelow } from "./file-tree.ts";
 
 /** A layer: the tar archive of what it changes, uncompressed. It is read twice. */
@@ -19,9 +19,6 @@ export interface ImageLimits {
 
 /** Characters that names, links and attributes of all entries may have: they are in memory. */
 const mostText = 2 ** 28;
-/** Bytes of an archive that are no files': headers, and what fills up blocks. */
-const overhead = 2 ** 31;
-
 /** Counts what the layers have, and refuses what is beyond the limits. */
 class Tally {
   readonly #limits: ImageLimits;
@@ -44,11 +41,6 @@ class Tally {
     if (this.bytes > bytes) throw tooLarge(`more than ${Math.floor(bytes / 2 ** 20)} MiB of files`);
   }
 }
-
-const tooLarge = (what: string): PodnetError =>
-  new PodnetError("LIMIT_REACHED", `The image has ${what}`, {
-    hint: "Raise the limit if you trust the image",
-  });
 
 /** What layers have become. */
 export interface MergedLayers {
@@ -85,19 +77,6 @@ export async function mergeLayers(
   for (const byIndex of files) for (const { entry } of byIndex.values()) bytes += entry.size;
   const archive = batched(archiveOf(tree, files, layers));
   return { root: tree.root.inode.entry, archive, paths, bytes };
-}
-
-/** Passes so many bytes of a layer. Compressed zeros would else keep podnet busy for days. */
-async function* bounded(
-  bytes: AsyncIterable<Uint8Array>,
-  most: number,
-): AsyncGenerator<Uint8Array> {
-  let passed = 0;
-  for await (const part of bytes) {
-    passed += part.length;
-    if (passed > most) throw tooLarge(`a layer of more than ${Math.floor(most / 2 ** 20)} MiB`);
-    yield part;
-  }
 }
 
 async function* entriesOf(

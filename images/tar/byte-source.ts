@@ -1,5 +1,14 @@
-import type { FileHandle } from "node:fs/promises";
 import { unreadable } from "../unreadable.ts";
+
+/** A file that is read at any place: Node's `FileHandle` is one. */
+export interface ReadableFile {
+  read: (
+    buffer: Uint8Array,
+    offset: number,
+    length: number,
+    position: number,
+  ) => Promise<{ bytesRead: number }>;
+}
 
 /** Bytes that are read from front to back. */
 export interface ByteSource {
@@ -75,11 +84,11 @@ export class StreamSource implements ByteSource {
 
 /** Reads a file, and passes over what is skipped. */
 export class FileSource implements ByteSource {
-  readonly #file: FileHandle;
+  readonly #file: ReadableFile;
   readonly #end: number;
   position: number;
 
-  constructor(file: FileHandle, begin: number, end: number) {
+  constructor(file: ReadableFile, begin: number, end: number) {
     this.#file = file;
     this.position = begin;
     this.#end = end;

@@ -16,6 +16,7 @@ fuzz("text", async () => {
     { tar },
     { imageArchives },
     { imageReferences },
+    { imageRegistries },
   ] = await Promise.all([
     import("./targets/addresses.ts"),
     import("./targets/text.ts"),
@@ -31,6 +32,7 @@ fuzz("text", async () => {
     import("./targets/tar.ts"),
     import("./targets/image-archives.ts"),
     import("./targets/image-references.ts"),
+    import("./targets/image-registries.ts"),
   ]);
   return [
     ...addressTexts,
@@ -48,5 +50,6 @@ fuzz("text", async () => {
     tar,
     imageArchives,
     imageReferences,
+    imageRegistries,
   ];
 });

@@ -26,6 +26,7 @@ const elsewhere: Readonly<Record<string, string>> = {
   "guest-init/image/debian.ts: readJson": "a file that the image's build wrote itself",
   "hypervisor/jail/report.ts: readReport": "`parseReport` reads what it collects",
   "images/archive/image.ts: readImage": "test/fuzz/image-layers.test.ts feeds it, for it waits",
+  "images/registry/registry-client.ts: readAnswer": "reads an answer whole; looks at none of it",
   "images/tar/read-tar.ts: readTar": "test/fuzz/image-layers.test.ts feeds it, for it waits",
   "images/tar/sparse.ts: readSparse": "test/fuzz/image-layers.test.ts feeds it, for it waits",
   "ipallocator/space.ts: parseIpv4":

@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import type { Context } from "../../context.ts";
 import { addConvert } from "./convert.ts";
+import { addImageFetch } from "./fetch.ts";
 import { addImageList } from "./list.ts";
 import { addImageNames } from "./names.ts";
 import { addImageRemoval } from "./removal.ts";
@@ -11,6 +12,7 @@ export function addImage(program: Command, context: Context): void {
     .command("image")
     .alias("images")
     .description("images of containers, and disks, that pods start from");
+  addImageFetch(group, context);
   addImageList(group, context);
   addImageNames(group, context);
   addImageRemoval(group, context);

@@ -1,16 +1,35 @@
-import { create } from "@bufbuild/protobuf";
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import type { ServiceImpl } from "@connectrpc/connect";
-import * as wire from "../../../api/gen/podnet/v1/image_service_pb.ts";
+import type * as wire from "../../../api/gen/podnet/v1/image_service_pb.ts";
+import { PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
-import type { StoredImageRow } from "../../images/images.ts";
+import { pullPolicies } from "../../images/image-jobs.ts";
 import { note, type ServiceParts } from "../context.ts";
-import { time } from "../views.ts";
+import { isAdmin, streamImport } from "./import-stream.ts";
+import { imageView } from "./image-view.ts";
+import { progressStream } from "./progress-stream.ts";
 
 /** The image service: what pods start from. */
 export function imageService(parts: ServiceParts): ServiceImpl<typeof wire.ImageService> {
   const { images } = parts;
   return {
+    pull({ reference, policy }, context) {
+      const chosen = pullPolicies.find((each) => each === (policy || "missing"));
+      if (chosen === undefined)
+        throw new PodnetError("INVALID_ARGUMENT", `"${printable(policy)}" is no pull policy`, {
+          field: "policy",
+          hint: `Write ${pullPolicies.join(", ")}`,
+        });
+      note(parts, context, `pull image ${printable(reference)}`);
+      const mayAll = isAdmin(context);
+      return progressStream(
+        (report, signal) => parts.imageJobs.pull(reference, chosen, mayAll, report, signal),
+        context.signal,
+      );
+    },
+
+    import: (requests, context) => streamImport(requests, parts, context),
+
     list({ name, labels, dangling }) {
       const found = images
         .list()
@@ -50,35 +69,6 @@ function hasLabel(labels: Readonly<Record<string, string>>, asked: string): bool
   const name = at < 0 ? asked : asked.slice(0, at);
   return Object.hasOwn(labels, name) && (at < 0 || labels[name] === asked.slice(at + 1));
 }
-
-const imageView = ({
-  digest,
-  names,
-  type,
-  bytes,
-  createdMs,
-  usedMs,
-  config,
-}: StoredImageRow): wire.Image =>
-  create(wire.ImageSchema, {
-    digest,
-    names: [...names],
-    type,
-    bytes: BigInt(bytes),
-    createdAt: time(createdMs),
-    usedAt: time(usedMs),
-    ...(type === "disk"
-      ? {}
-      : {
-          config: {
-            ...config,
-            entrypoint: [...config.entrypoint],
-            command: [...config.command],
-            environment: [...config.environment],
-            exposedPorts: [...config.exposedPorts],
-          },
-        }),
-  });
 
 /** Images without a name come last. */
 const byName = (a: wire.Image, b: wire.Image): number =>

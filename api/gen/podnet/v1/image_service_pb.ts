@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/image_service.proto.
  */
 export const file_podnet_v1_image_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch1wb2RuZXQvdjEvaW1hZ2Vfc2VydmljZS5wcm90bxIJcG9kbmV0LnYxIsgBCgVJbWFnZRIOCgZkaWdlc3QYASABKAkSDQoFbmFtZXMYAiADKAkSDAoEdHlwZRgDIAEoCRINCgVieXRlcxgEIAEoBBIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIrCgd1c2VkX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBImCgZjb25maWcYByABKAsyFi5wb2RuZXQudjEuSW1hZ2VDb25maWcijQIKC0ltYWdlQ29uZmlnEhQKDGFyY2hpdGVjdHVyZRgBIAEoCRISCgplbnRyeXBvaW50GAIgAygJEg8KB2NvbW1hbmQYAyADKAkSEwoLZW52aXJvbm1lbnQYBCADKAkSEQoJZGlyZWN0b3J5GAUgASgJEgwKBHVzZXIYBiABKAkSEwoLc3RvcF9zaWduYWwYByABKAkSFQoNZXhwb3NlZF9wb3J0cxgIIAMoCRIyCgZsYWJlbHMYCSADKAsyIi5wb2RuZXQudjEuSW1hZ2VDb25maWcuTGFiZWxzRW50cnkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJDChFMaXN0SW1hZ2VzUmVxdWVzdBIMCgRuYW1lGAEgASgJEg4KBmxhYmVscxgCIAMoCRIQCghkYW5nbGluZxgDIAEoCCI2ChJMaXN0SW1hZ2VzUmVzcG9uc2USIAoGaW1hZ2VzGAEgAygLMhAucG9kbmV0LnYxLkltYWdlIiQKD0dldEltYWdlUmVxdWVzdBIRCglyZWZlcmVuY2UYASABKAkiMwoQR2V0SW1hZ2VSZXNwb25zZRIfCgVpbWFnZRgBIAEoCzIQLnBvZG5ldC52MS5JbWFnZSIyCg9UYWdJbWFnZVJlcXVlc3QSEQoJcmVmZXJlbmNlGAEgASgJEgwKBG5hbWUYAiABKAkiMwoQVGFnSW1hZ2VSZXNwb25zZRIfCgVpbWFnZRgBIAEoCzIQLnBvZG5ldC52MS5JbWFnZSIhChFVbnRhZ0ltYWdlUmVxdWVzdBIMCgRuYW1lGAEgASgJIiUKElVudGFnSW1hZ2VSZXNwb25zZRIPCgdleGlzdGVkGAEgASgIIicKElJlbW92ZUltYWdlUmVxdWVzdBIRCglyZWZlcmVuY2UYASABKAkiNgoTUmVtb3ZlSW1hZ2VSZXNwb25zZRIfCgVpbWFnZRgBIAEoCzIQLnBvZG5ldC52MS5JbWFnZSJfChJQcnVuZUltYWdlc1JlcXVlc3QSCwoDYWxsGAEgASgIEikKBXVudGlsGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglwbGFuX29ubHkYAyABKAgiNwoTUHJ1bmVJbWFnZXNSZXNwb25zZRIgCgZpbWFnZXMYASADKAsyEC5wb2RuZXQudjEuSW1hZ2UyqgMKDEltYWdlU2VydmljZRJDCgRMaXN0EhwucG9kbmV0LnYxLkxpc3RJbWFnZXNSZXF1ZXN0Gh0ucG9kbmV0LnYxLkxpc3RJbWFnZXNSZXNwb25zZRI+CgNHZXQSGi5wb2RuZXQudjEuR2V0SW1hZ2VSZXF1ZXN0GhsucG9kbmV0LnYxLkdldEltYWdlUmVzcG9uc2USPgoDVGFnEhoucG9kbmV0LnYxLlRhZ0ltYWdlUmVxdWVzdBobLnBvZG5ldC52MS5UYWdJbWFnZVJlc3BvbnNlEkQKBVVudGFnEhwucG9kbmV0LnYxLlVudGFnSW1hZ2VSZXF1ZXN0Gh0ucG9kbmV0LnYxLlVudGFnSW1hZ2VSZXNwb25zZRJHCgZSZW1vdmUSHS5wb2RuZXQudjEuUmVtb3ZlSW1hZ2VSZXF1ZXN0Gh4ucG9kbmV0LnYxLlJlbW92ZUltYWdlUmVzcG9uc2USRgoFUHJ1bmUSHS5wb2RuZXQudjEuUHJ1bmVJbWFnZXNSZXF1ZXN0Gh4ucG9kbmV0LnYxLlBydW5lSW1hZ2VzUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_timestamp]);
+  fileDesc("Ch1wb2RuZXQvdjEvaW1hZ2Vfc2VydmljZS5wcm90bxIJcG9kbmV0LnYxIsgBCgVJbWFnZRIOCgZkaWdlc3QYASABKAkSDQoFbmFtZXMYAiADKAkSDAoEdHlwZRgDIAEoCRINCgVieXRlcxgEIAEoBBIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIrCgd1c2VkX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBImCgZjb25maWcYByABKAsyFi5wb2RuZXQudjEuSW1hZ2VDb25maWcijQIKC0ltYWdlQ29uZmlnEhQKDGFyY2hpdGVjdHVyZRgBIAEoCRISCgplbnRyeXBvaW50GAIgAygJEg8KB2NvbW1hbmQYAyADKAkSEwoLZW52aXJvbm1lbnQYBCADKAkSEQoJZGlyZWN0b3J5GAUgASgJEgwKBHVzZXIYBiABKAkSEwoLc3RvcF9zaWduYWwYByABKAkSFQoNZXhwb3NlZF9wb3J0cxgIIAMoCRIyCgZsYWJlbHMYCSADKAsyIi5wb2RuZXQudjEuSW1hZ2VDb25maWcuTGFiZWxzRW50cnkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASI1ChBQdWxsSW1hZ2VSZXF1ZXN0EhEKCXJlZmVyZW5jZRgBIAEoCRIOCgZwb2xpY3kYAiABKAkiVgoSSW1wb3J0SW1hZ2VSZXF1ZXN0EicKBXN0YXJ0GAEgASgLMhYucG9kbmV0LnYxLkltcG9ydFN0YXJ0SAASDgoEZGF0YRgCIAEoDEgAQgcKBWlucHV0IjkKC0ltcG9ydFN0YXJ0EgwKBG5hbWUYASABKAkSDgoGY2hvb3NlGAIgASgJEgwKBHBhdGgYAyABKAkimQEKDUltYWdlUHJvZ3Jlc3MSDQoFc3RhZ2UYASABKAkSDQoFYnl0ZXMYAiABKAQSEwoLdG90YWxfYnl0ZXMYAyABKAQSEgoKZWxhcHNlZF9tcxgEIAEoBBIUCgdsZWZ0X21zGAUgASgESACIAQESHwoFaW1hZ2UYBiABKAsyEC5wb2RuZXQudjEuSW1hZ2VCCgoIX2xlZnRfbXMiQwoRTGlzdEltYWdlc1JlcXVlc3QSDAoEbmFtZRgBIAEoCRIOCgZsYWJlbHMYAiADKAkSEAoIZGFuZ2xpbmcYAyABKAgiNgoSTGlzdEltYWdlc1Jlc3BvbnNlEiAKBmltYWdlcxgBIAMoCzIQLnBvZG5ldC52MS5JbWFnZSIkCg9HZXRJbWFnZVJlcXVlc3QSEQoJcmVmZXJlbmNlGAEgASgJIjMKEEdldEltYWdlUmVzcG9uc2USHwoFaW1hZ2UYASABKAsyEC5wb2RuZXQudjEuSW1hZ2UiMgoPVGFnSW1hZ2VSZXF1ZXN0EhEKCXJlZmVyZW5jZRgBIAEoCRIMCgRuYW1lGAIgASgJIjMKEFRhZ0ltYWdlUmVzcG9uc2USHwoFaW1hZ2UYASABKAsyEC5wb2RuZXQudjEuSW1hZ2UiIQoRVW50YWdJbWFnZVJlcXVlc3QSDAoEbmFtZRgBIAEoCSIlChJVbnRhZ0ltYWdlUmVzcG9uc2USDwoHZXhpc3RlZBgBIAEoCCInChJSZW1vdmVJbWFnZVJlcXVlc3QSEQoJcmVmZXJlbmNlGAEgASgJIjYKE1JlbW92ZUltYWdlUmVzcG9uc2USHwoFaW1hZ2UYASABKAsyEC5wb2RuZXQudjEuSW1hZ2UiXwoSUHJ1bmVJbWFnZXNSZXF1ZXN0EgsKA2FsbBgBIAEoCBIpCgV1bnRpbBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJcGxhbl9vbmx5GAMgASgIIjcKE1BydW5lSW1hZ2VzUmVzcG9uc2USIAoGaW1hZ2VzGAEgAygLMhAucG9kbmV0LnYxLkltYWdlMrIECgxJbWFnZVNlcnZpY2USPwoEUHVsbBIbLnBvZG5ldC52MS5QdWxsSW1hZ2VSZXF1ZXN0GhgucG9kbmV0LnYxLkltYWdlUHJvZ3Jlc3MwARJFCgZJbXBvcnQSHS5wb2RuZXQudjEuSW1wb3J0SW1hZ2VSZXF1ZXN0GhgucG9kbmV0LnYxLkltYWdlUHJvZ3Jlc3MoATABEkMKBExpc3QSHC5wb2RuZXQudjEuTGlzdEltYWdlc1JlcXVlc3QaHS5wb2RuZXQudjEuTGlzdEltYWdlc1Jlc3BvbnNlEj4KA0dldBIaLnBvZG5ldC52MS5HZXRJbWFnZVJlcXVlc3QaGy5wb2RuZXQudjEuR2V0SW1hZ2VSZXNwb25zZRI+CgNUYWcSGi5wb2RuZXQudjEuVGFnSW1hZ2VSZXF1ZXN0GhsucG9kbmV0LnYxLlRhZ0ltYWdlUmVzcG9uc2USRAoFVW50YWcSHC5wb2RuZXQudjEuVW50YWdJbWFnZVJlcXVlc3QaHS5wb2RuZXQudjEuVW50YWdJbWFnZVJlc3BvbnNlEkcKBlJlbW92ZRIdLnBvZG5ldC52MS5SZW1vdmVJbWFnZVJlcXVlc3QaHi5wb2RuZXQudjEuUmVtb3ZlSW1hZ2VSZXNwb25zZRJGCgVQcnVuZRIdLnBvZG5ldC52MS5QcnVuZUltYWdlc1JlcXVlc3QaHi5wb2RuZXQudjEuUHJ1bmVJbWFnZXNSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_timestamp]);
 
 /**
  * @generated from message podnet.v1.Image
@@ -138,6 +138,147 @@ export const ImageConfigSchema: GenMessage<ImageConfig> = /*@__PURE__*/
   messageDesc(file_podnet_v1_image_service, 1);
 
 /**
+ * @generated from message podnet.v1.PullImageRequest
+ */
+export type PullImageRequest = Message<"podnet.v1.PullImageRequest"> & {
+  /**
+   * NAME[:TAG], REGISTRY/NAME[:TAG], NAME@DIGEST
+   *
+   * @generated from field: string reference = 1;
+   */
+  reference: string;
+
+  /**
+   * missing (also when empty): only if this host has no image of the name; always; never.
+   *
+   * @generated from field: string policy = 2;
+   */
+  policy: string;
+};
+
+/**
+ * Describes the message podnet.v1.PullImageRequest.
+ * Use `create(PullImageRequestSchema)` to create a new message.
+ */
+export const PullImageRequestSchema: GenMessage<PullImageRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_image_service, 2);
+
+/**
+ * What an import comes from, first; then its bytes unless it is a path.
+ *
+ * @generated from message podnet.v1.ImportImageRequest
+ */
+export type ImportImageRequest = Message<"podnet.v1.ImportImageRequest"> & {
+  /**
+   * @generated from oneof podnet.v1.ImportImageRequest.input
+   */
+  input: {
+    /**
+     * @generated from field: podnet.v1.ImportStart start = 1;
+     */
+    value: ImportStart;
+    case: "start";
+  } | {
+    /**
+     * @generated from field: bytes data = 2;
+     */
+    value: Uint8Array;
+    case: "data";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message podnet.v1.ImportImageRequest.
+ * Use `create(ImportImageRequestSchema)` to create a new message.
+ */
+export const ImportImageRequestSchema: GenMessage<ImportImageRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_image_service, 3);
+
+/**
+ * @generated from message podnet.v1.ImportStart
+ */
+export type ImportStart = Message<"podnet.v1.ImportStart"> & {
+  /**
+   * NAME[:TAG] for the image; empty: the names that it has.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Which of several images in the archive; empty: the only one.
+   *
+   * @generated from field: string choose = 2;
+   */
+  choose: string;
+
+  /**
+   * An archive, an OCI layout or a root directory on podnetd's host: for administrators. Empty: the
+   * bytes of an archive follow.
+   *
+   * @generated from field: string path = 3;
+   */
+  path: string;
+};
+
+/**
+ * Describes the message podnet.v1.ImportStart.
+ * Use `create(ImportStartSchema)` to create a new message.
+ */
+export const ImportStartSchema: GenMessage<ImportStart> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_image_service, 4);
+
+/**
+ * @generated from message podnet.v1.ImageProgress
+ */
+export type ImageProgress = Message<"podnet.v1.ImageProgress"> & {
+  /**
+   * waiting, reading, fetching, converting; done: `image` is there.
+   *
+   * @generated from field: string stage = 1;
+   */
+  stage: string;
+
+  /**
+   * Bytes of this stage so far, and in all: 0 where that is not known.
+   *
+   * @generated from field: uint64 bytes = 2;
+   */
+  bytes: bigint;
+
+  /**
+   * @generated from field: uint64 total_bytes = 3;
+   */
+  totalBytes: bigint;
+
+  /**
+   * Milliseconds since the call began.
+   *
+   * @generated from field: uint64 elapsed_ms = 4;
+   */
+  elapsedMs: bigint;
+
+  /**
+   * Milliseconds until this stage ends, as it looks now; absent where that is not known.
+   *
+   * @generated from field: optional uint64 left_ms = 5;
+   */
+  leftMs?: bigint | undefined;
+
+  /**
+   * @generated from field: podnet.v1.Image image = 6;
+   */
+  image?: Image | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.ImageProgress.
+ * Use `create(ImageProgressSchema)` to create a new message.
+ */
+export const ImageProgressSchema: GenMessage<ImageProgress> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_image_service, 5);
+
+/**
  * @generated from message podnet.v1.ListImagesRequest
  */
 export type ListImagesRequest = Message<"podnet.v1.ListImagesRequest"> & {
@@ -168,7 +309,7 @@ export type ListImagesRequest = Message<"podnet.v1.ListImagesRequest"> & {
  * Use `create(ListImagesRequestSchema)` to create a new message.
  */
 export const ListImagesRequestSchema: GenMessage<ListImagesRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 2);
+  messageDesc(file_podnet_v1_image_service, 6);
 
 /**
  * @generated from message podnet.v1.ListImagesResponse
@@ -187,7 +328,7 @@ export type ListImagesResponse = Message<"podnet.v1.ListImagesResponse"> & {
  * Use `create(ListImagesResponseSchema)` to create a new message.
  */
 export const ListImagesResponseSchema: GenMessage<ListImagesResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 3);
+  messageDesc(file_podnet_v1_image_service, 7);
 
 /**
  * @generated from message podnet.v1.GetImageRequest
@@ -206,7 +347,7 @@ export type GetImageRequest = Message<"podnet.v1.GetImageRequest"> & {
  * Use `create(GetImageRequestSchema)` to create a new message.
  */
 export const GetImageRequestSchema: GenMessage<GetImageRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 4);
+  messageDesc(file_podnet_v1_image_service, 8);
 
 /**
  * @generated from message podnet.v1.GetImageResponse
@@ -223,7 +364,7 @@ export type GetImageResponse = Message<"podnet.v1.GetImageResponse"> & {
  * Use `create(GetImageResponseSchema)` to create a new message.
  */
 export const GetImageResponseSchema: GenMessage<GetImageResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 5);
+  messageDesc(file_podnet_v1_image_service, 9);
 
 /**
  * @generated from message podnet.v1.TagImageRequest
@@ -247,7 +388,7 @@ export type TagImageRequest = Message<"podnet.v1.TagImageRequest"> & {
  * Use `create(TagImageRequestSchema)` to create a new message.
  */
 export const TagImageRequestSchema: GenMessage<TagImageRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 6);
+  messageDesc(file_podnet_v1_image_service, 10);
 
 /**
  * @generated from message podnet.v1.TagImageResponse
@@ -264,7 +405,7 @@ export type TagImageResponse = Message<"podnet.v1.TagImageResponse"> & {
  * Use `create(TagImageResponseSchema)` to create a new message.
  */
 export const TagImageResponseSchema: GenMessage<TagImageResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 7);
+  messageDesc(file_podnet_v1_image_service, 11);
 
 /**
  * @generated from message podnet.v1.UntagImageRequest
@@ -281,7 +422,7 @@ export type UntagImageRequest = Message<"podnet.v1.UntagImageRequest"> & {
  * Use `create(UntagImageRequestSchema)` to create a new message.
  */
 export const UntagImageRequestSchema: GenMessage<UntagImageRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 8);
+  messageDesc(file_podnet_v1_image_service, 12);
 
 /**
  * @generated from message podnet.v1.UntagImageResponse
@@ -298,7 +439,7 @@ export type UntagImageResponse = Message<"podnet.v1.UntagImageResponse"> & {
  * Use `create(UntagImageResponseSchema)` to create a new message.
  */
 export const UntagImageResponseSchema: GenMessage<UntagImageResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 9);
+  messageDesc(file_podnet_v1_image_service, 13);
 
 /**
  * @generated from message podnet.v1.RemoveImageRequest
@@ -315,7 +456,7 @@ export type RemoveImageRequest = Message<"podnet.v1.RemoveImageRequest"> & {
  * Use `create(RemoveImageRequestSchema)` to create a new message.
  */
 export const RemoveImageRequestSchema: GenMessage<RemoveImageRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 10);
+  messageDesc(file_podnet_v1_image_service, 14);
 
 /**
  * @generated from message podnet.v1.RemoveImageResponse
@@ -334,7 +475,7 @@ export type RemoveImageResponse = Message<"podnet.v1.RemoveImageResponse"> & {
  * Use `create(RemoveImageResponseSchema)` to create a new message.
  */
 export const RemoveImageResponseSchema: GenMessage<RemoveImageResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 11);
+  messageDesc(file_podnet_v1_image_service, 15);
 
 /**
  * @generated from message podnet.v1.PruneImagesRequest
@@ -367,7 +508,7 @@ export type PruneImagesRequest = Message<"podnet.v1.PruneImagesRequest"> & {
  * Use `create(PruneImagesRequestSchema)` to create a new message.
  */
 export const PruneImagesRequestSchema: GenMessage<PruneImagesRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 12);
+  messageDesc(file_podnet_v1_image_service, 16);
 
 /**
  * @generated from message podnet.v1.PruneImagesResponse
@@ -384,7 +525,7 @@ export type PruneImagesResponse = Message<"podnet.v1.PruneImagesResponse"> & {
  * Use `create(PruneImagesResponseSchema)` to create a new message.
  */
 export const PruneImagesResponseSchema: GenMessage<PruneImagesResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 13);
+  messageDesc(file_podnet_v1_image_service, 17);
 
 /**
  * Images of containers, and disks, that pods start from.
@@ -392,6 +533,26 @@ export const PruneImagesResponseSchema: GenMessage<PruneImagesResponse> = /*@__P
  * @generated from service podnet.v1.ImageService
  */
 export const ImageService: GenService<{
+  /**
+   * Gets an image from its registry: progress, then the image. Ends with its last caller.
+   *
+   * @generated from rpc podnet.v1.ImageService.Pull
+   */
+  pull: {
+    methodKind: "server_streaming";
+    input: typeof PullImageRequestSchema;
+    output: typeof ImageProgressSchema;
+  },
+  /**
+   * Takes an archive or a directory: progress, then the image. Needs HTTP/2.
+   *
+   * @generated from rpc podnet.v1.ImageService.Import
+   */
+  import: {
+    methodKind: "bidi_streaming";
+    input: typeof ImportImageRequestSchema;
+    output: typeof ImageProgressSchema;
+  },
   /**
    * @generated from rpc podnet.v1.ImageService.List
    */

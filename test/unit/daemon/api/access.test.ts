@@ -180,6 +180,8 @@ test("each role does what it is for, and no more", (t) => {
       "publishPorts",
       "unpublishPorts",
       "detach",
+      "pull",
+      "import",
       "tag",
       "untag",
       "remove",

@@ -28,6 +28,8 @@ function openImages(directory = mkdtempSync(path.join(tmpdir(), "podnet-image-ro
     db,
     directory: path.join(directory, "image-store"),
     registry: "docker.io",
+    mostBytes: 100,
+    evict: true,
     holders: (file) => (state.held.has(file) ? ["pod web"] : []),
     clock: { now: () => state.nowMs, monotonic: () => state.nowMs },
   });

@@ -1,0 +1,143 @@
+import { createReadStream } from "node:fs";
+import { stat } from "node:fs/promises";
+import path from "node:path";
+import { type Command, Option } from "commander";
+import {
+  type Image,
+  type ImageProgress,
+  ImageSchema,
+  type ImportImageRequestSchema,
+} from "../../../api/gen/podnet/v1/image_service_pb.ts";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { PodnetError } from "../../../core/errors.ts";
+import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
+import { document, printDocument, toPlain } from "../../output.ts";
+import { duration, harmless, size } from "../../views/text.ts";
+import { shortDigest } from "./list.ts";
+
+interface PullOptions extends OutputOptions {
+  readonly policy: string;
+}
+
+interface ImportOptions extends OutputOptions {
+  readonly choose?: string;
+  readonly onHost?: boolean;
+}
+
+const aboutImport = `
+SOURCE is an archive of docker save, podman save or skopeo, an archive of an OCI layout, or the tar archive of a root
+directory; "-" reads it from standard input. podnet sends it to podnetd. With --on-host podnetd reads the path itself, which
+may also be a directory: an OCI layout or a root directory. That is for administrators.
+
+Examples:
+  podman save app | podnet image import - app
+  podnet image import --on-host /srv/debian-root debian:12`;
+
+const most = 256 * 1024;
+
+/** Commands that get images. */
+export function addImageFetch(group: Command, context: Context): void {
+  addOutput(group.command("pull").description("get an image from its registry"))
+    .argument("<image>", "NAME[:TAG], REGISTRY/NAME[:TAG] or NAME@DIGEST")
+    .addOption(
+      new Option("--policy <policy>", "when to ask the registry")
+        .choices(["missing", "always", "never"])
+        .default("missing"),
+    )
+    .action(async (reference: string, options: PullOptions) => {
+      const { policy } = options;
+      const image = await withPodnet(context, options, (podnet, signal) =>
+        follow(context, podnet.images.pull({ reference, policy }, { signal })),
+      );
+      await printStored(context, options, image);
+    });
+  addOutput(group.command("import").description("take an image from an archive or a directory"))
+    .argument("<source>", 'the archive, or "-"')
+    .argument("[name]", "NAME[:TAG] for the image; the names that it has when left out")
+    .option("--choose <name>", "which of several images in the archive")
+    .option("--on-host", "podnetd reads the path, on its own host")
+    .addHelpText("after", aboutImport)
+    .action(async (source: string, name: string | undefined, options: ImportOptions) => {
+      const { choose = "", onHost = false } = options;
+      if (!onHost && source !== "-") await refuseDirectory(source);
+      const start = { name: name ?? "", choose, path: onHost ? path.resolve(source) : "" };
+      const image = await withPodnet(context, options, (podnet, signal) =>
+        follow(
+          context,
+          podnet.images.import(requests(context, start, onHost ? undefined : source), { signal }),
+        ),
+      );
+      await printStored(context, options, image);
+    });
+}
+
+async function refuseDirectory(source: string): Promise<void> {
+  const found = await stat(source).catch((cause: unknown) => {
+    throw new PodnetError("IMAGE_MISSING", `There is no image at "${harmless(source)}"`, {
+      hint: "Name an archive, or a path of podnetd's host with --on-host",
+      cause,
+    });
+  });
+  if (found.isDirectory())
+    throw new PodnetError("INVALID_ARGUMENT", `"${harmless(source)}" is a directory`, {
+      field: "source",
+      hint: "Name its path on podnetd's host with --on-host, or send an archive: tar -C DIR -c . | podnet image import - NAME",
+    });
+}
+
+async function* requests(
+  { io }: Context,
+  start: { readonly name: string; readonly choose: string; readonly path: string },
+  source: string | undefined,
+): AsyncGenerator<MessageInitShape<typeof ImportImageRequestSchema>> {
+  yield { input: { case: "start", value: start } };
+  if (source === undefined) return;
+  const bytes = source === "-" ? io.stdin : createReadStream(source, { highWaterMark: most });
+  for await (const part of bytes as AsyncIterable<Uint8Array | string>) {
+    const whole = Buffer.from(part as Uint8Array);
+    for (let at = 0; at < whole.length; at += most)
+      yield { input: { case: "data", value: Uint8Array.from(whole.subarray(at, at + most)) } };
+  }
+}
+
+/** Shows progress on a terminal until the image is there. */
+async function follow(
+  { io }: Context,
+  progress: AsyncIterable<ImageProgress>,
+): Promise<Image | undefined> {
+  const isTerminal = io.stderr.isTTY === true;
+  let image: Image | undefined;
+  try {
+    for await (const each of progress) {
+      image = each.image ?? image;
+      if (isTerminal) io.stderr.write(`\r${lineOf(each)}\u001b[K`);
+    }
+  } finally {
+    if (isTerminal) io.stderr.write("\r\u001b[K");
+  }
+  return image;
+}
+
+function lineOf({ stage, bytes, totalBytes, leftMs }: ImageProgress): string {
+  const done = size(Number(bytes));
+  const share = totalBytes === 0n ? "" : ` of ${size(Number(totalBytes))}`;
+  const left = leftMs === undefined ? "" : `, ${duration(Number(leftMs))} left`;
+  return `${harmless(stage)}${bytes === 0n ? "" : ` ${done}${share}${left}`} …`;
+}
+
+async function printStored(
+  { io }: Context,
+  { output }: OutputOptions,
+  image: Image | undefined,
+): Promise<void> {
+  if (image === undefined)
+    throw new PodnetError("INTERNAL", "podnetd reported no image", {
+      hint: "See podnet image list",
+    });
+  if (output !== "table") {
+    await printDocument(io, output, document("Image", toPlain(ImageSchema, image)));
+    return;
+  }
+  const names = image.names.map(harmless).join(", ") || "an image without a name";
+  io.stdout.write(`${shortDigest(image)} is ${names}, ${size(Number(image.bytes))}\n`);
+}

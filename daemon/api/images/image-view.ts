@@ -1,0 +1,34 @@
+import { create } from "@bufbuild/protobuf";
+import * as wire from "../../../api/gen/podnet/v1/image_service_pb.ts";
+import type { StoredImageRow } from "../../images/images.ts";
+import { time } from "../views.ts";
+
+/** An image as the API shows it. */
+export const imageView = ({
+  digest,
+  names,
+  type,
+  bytes,
+  createdMs,
+  usedMs,
+  config,
+}: StoredImageRow): wire.Image =>
+  create(wire.ImageSchema, {
+    digest,
+    names: [...names],
+    type,
+    bytes: BigInt(bytes),
+    createdAt: time(createdMs),
+    usedAt: time(usedMs),
+    ...(type === "disk"
+      ? {}
+      : {
+          config: {
+            ...config,
+            entrypoint: [...config.entrypoint],
+            command: [...config.command],
+            environment: [...config.environment],
+            exposedPorts: [...config.exposedPorts],
+          },
+        }),
+  });

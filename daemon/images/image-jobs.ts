@@ -1,0 +1,507 @@
+import { randomBytes } from "node:crypto";
+import {
+  chmodSync,
+  chownSync,
+  closeSync,
+  constants,
+  fstatSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  renameSync,
+  rmSync,
+} from "node:fs";
+import { open } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { abortable } from "../../core/aborting.ts";
+import type { Clock } from "../../core/clock.ts";
+import { perform, performAsync } from "../../core/effect.ts";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
+import { run } from "../../linux/processes/command.ts";
+import { readRegular } from "../../linux/files/regular-file.ts";
+import { fileError } from "../../linux/syscall-error.ts";
+import type { Digest } from "../../images/archive/digest.ts";
+import { parseReference, referenceText, withRegistry } from "../../images/reference.ts";
+import { parseAuthFile } from "../../images/registry/auth-file.ts";
+import {
+  type ImageJob,
+  madeFile,
+  type MadeImage,
+  type StageProgress,
+} from "../../images/worker/messages.ts";
+import type { ImagesConfig } from "../config/images.ts";
+import type { Database } from "../store/database.ts";
+import type { Images, StoredImageRow } from "./images.ts";
+import { LayerCache } from "./layer-cache.ts";
+import { runWorker, type WorkerHost } from "./run-worker.ts";
+import { deleteJob, listJobs, putImage, putJob, putName } from "./store.ts";
+
+export interface ImageJobsParts {
+  readonly db: Database;
+  readonly images: Images;
+  readonly config: ImagesConfig;
+  readonly worker: WorkerHost;
+  /** As Go names it. */
+  readonly architecture: string;
+  readonly clock: Clock;
+}
+
+/** When a registry is asked. */
+export const pullPolicies = ["missing", "always", "never"] as const;
+export type PullPolicy = (typeof pullPolicies)[number];
+
+/** Where an import comes from: a file or directory of the host, or what a caller sends. */
+export type ImportSource =
+  | { readonly path: string }
+  | { readonly upload: AsyncIterable<Uint8Array> };
+
+type Report = (progress: StageProgress) => void;
+
+/** Jobs at a time, and those that may wait. */
+const slots = 2;
+const mostWaiting = 32;
+const mostEntries = 500_000;
+const mostAuthBytes = 2 ** 20;
+const mostCaBytes = 4 * 2 ** 20;
+/** Bytes of an archive that are neither files nor names. */
+const archiveOverhead = 2 ** 31;
+
+/** A pull that several callers wait for. */
+interface SharedPull {
+  readonly done: Promise<StoredImageRow>;
+  readonly reports: Set<Report>;
+  readonly stop: AbortController;
+  last: StageProgress | undefined;
+}
+
+/**
+ * Pulls and imports of images. A job's row is committed before its directory is made, and deleted
+ * after it: `recover` removes what is left of jobs whose podnetd was killed.
+ */
+export class ImageJobs implements AsyncDisposable {
+  readonly #parts: ImageJobsParts;
+  readonly #layers: LayerCache;
+  readonly #pulls = new Map<string, SharedPull>();
+  readonly #ended = new AbortController();
+  readonly #running = new Set<Promise<unknown>>();
+  readonly #waiting: (() => void)[] = [];
+  #busy = 0;
+
+  constructor(parts: ImageJobsParts) {
+    this.#parts = parts;
+    const { directory, mostLayerBytes } = parts.config;
+    this.#layers = new LayerCache(join(directory, "layers"), mostLayerBytes);
+  }
+
+  recover(): void {
+    for (const id of listJobs(this.#parts.db)) this.#removeJob(id);
+  }
+
+  /**
+   * Pulls an image from its registry, once for all who ask at the same time. Throws
+   * `IMAGE_NOT_FOUND`, `REGISTRY_UNREACHABLE`, `REGISTRY_DENIED`, `REGISTRY_FAILED`,
+   * `PERMISSION_DENIED`, and as an import does.
+   */
+  async pull(
+    asked: string,
+    policy: PullPolicy,
+    mayPullFromAll: boolean,
+    report: Report,
+    signal: AbortSignal,
+  ): Promise<StoredImageRow> {
+    const { images, config } = this.#parts;
+    const reference = withRegistry(parseReference(asked), config.registries[0]);
+    if (policy !== "always") {
+      const found = tryFind(images, asked);
+      if (found !== undefined) return found;
+      if (policy === "never") return images.findImage(asked);
+    }
+    const { registry = "" } = reference;
+    if (!mayPullFromAll && !config.registries.includes(registry))
+      throw new PodnetError(
+        "PERMISSION_DENIED",
+        `Only an administrator may pull from ${printable(registry)}`,
+        { field: "reference", hint: "Have the registry added to images.registries" },
+      );
+    const key = `${referenceText(reference)} ${reference.digest}`;
+    const pull = this.#pulls.get(key) ?? this.#startPull(key, reference);
+    pull.reports.add(report);
+    if (pull.last !== undefined) report(pull.last);
+    try {
+      return await abortable(pull.done, signal, "The pull");
+    } finally {
+      pull.reports.delete(report);
+      // A pull goes on as long as one of its callers waits.
+      if (pull.reports.size === 0) pull.stop.abort();
+    }
+  }
+
+  #startPull(key: string, reference: ReturnType<typeof parseReference>): SharedPull {
+    const { config, architecture } = this.#parts;
+    const stop = new AbortController();
+    const reports = new Set<Report>();
+    const job = (): ImageJob => ({
+      architecture,
+      limits: { entries: mostEntries, bytes: config.mostImageBytes },
+      source: { kind: "registry", reference, access: this.#accessTo(reference) },
+    });
+    const shared: Pick<SharedPull, "last" | "reports" | "stop"> = {
+      reports,
+      stop,
+      last: undefined,
+    };
+    const report: Report = (progress) => {
+      shared.last = progress;
+      for (const each of reports) each(progress);
+    };
+    // What was asked for by a digest keeps it as its name.
+    const { digest, tag } = reference;
+    const name = referenceText({ ...reference, tag: digest === undefined ? tag : undefined });
+    const done = this.#job(
+      (directory, signal) =>
+        this.#make({ job: job(), directory, fd: undefined, report, signal }, [name]),
+      stop.signal,
+      report,
+    ).finally(() => this.#pulls.delete(key));
+    const pull: SharedPull = Object.assign(shared, { done });
+    pull.done.catch(() => {});
+    this.#pulls.set(key, pull);
+    return pull;
+  }
+
+  #accessTo({ registry = "", repository }: ReturnType<typeof parseReference>) {
+    const { insecure, ca, authFile } = this.#parts.config;
+    const read = (file: string, most: number): Buffer => readRegular(file, most, { follow: true });
+    return {
+      registry,
+      insecure: insecure.includes(registry),
+      ca: ca === undefined ? undefined : read(ca, mostCaBytes).toString("utf8"),
+      credential:
+        authFile === undefined
+          ? undefined
+          : parseAuthFile(read(authFile, mostAuthBytes), registry, repository),
+    };
+  }
+
+  /**
+   * Imports an archive or a directory: an OCI layout, what docker save writes, or a root directory.
+   * Throws `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `UNSUPPORTED`, `LIMIT_REACHED`,
+   * `INVALID_ARGUMENT`, `STATE_UNWRITABLE`, `CANCELLED`, `DEADLINE_EXCEEDED`.
+   */
+  import(
+    source: ImportSource,
+    { name, choose }: { readonly name: string; readonly choose: string },
+    report: Report,
+    signal: AbortSignal,
+  ): Promise<StoredImageRow> {
+    const { config, architecture } = this.#parts;
+    const given = name === "" ? undefined : parseReference(name, "name");
+    if (given?.digest !== undefined) throw noDigest();
+    return this.#job(
+      async (directory, ended) => {
+        const fd = await this.#openSource(source, directory, report, ended);
+        try {
+          const job: ImageJob = {
+            architecture,
+            limits: { entries: mostEntries, bytes: config.mostImageBytes },
+            source: {
+              kind: "archive",
+              bytes: fstatSync(fd).size,
+              ...(choose === "" ? {} : { name: choose }),
+            },
+          };
+          const names = given === undefined ? undefined : [referenceText(given)];
+          return await this.#make({ job, directory, fd, report, signal: ended }, names);
+        } finally {
+          closeSync(fd);
+        }
+      },
+      signal,
+      report,
+    );
+  }
+
+  /** A descriptor of the archive. A directory and an upload become one first. */
+  async #openSource(
+    source: ImportSource,
+    directory: string,
+    report: Report,
+    signal: AbortSignal,
+  ): Promise<number> {
+    const copy = join(dirname(directory), "source");
+    if ("upload" in source) await this.#receive(source.upload, copy, report);
+    else {
+      const fd = openGiven(source.path);
+      if (fd !== undefined) return fd;
+      const { jobMs } = this.#parts.config;
+      const words = ["--numeric-owner", "--format=pax", "--xattrs", "--xattrs-include=*"];
+      // `--` and a path of its own: what a caller writes is no option.
+      const argv = ["tar", ...words, "--sparse", "--warning=no-file-ignored", "-cf", copy] as const;
+      await run([...argv, "-C", source.path, "--", "."], { signal, timeoutMs: jobMs });
+    }
+    return openSync(copy, constants.O_RDONLY | constants.O_NOFOLLOW);
+  }
+
+  async #receive(upload: AsyncIterable<Uint8Array>, copy: string, report: Report): Promise<void> {
+    const most = this.#parts.config.mostImageBytes + archiveOverhead;
+    await performAsync("file", "receive image", async () => {
+      await using file = await open(copy, "wx", 0o600);
+      let done = 0;
+      for await (const part of upload) {
+        done += part.length;
+        if (done > most)
+          throw new PodnetError("LIMIT_REACHED", "The archive is larger than images may be", {
+            hint: "Raise images.image_max_mib",
+          });
+        await file.write(part).catch((thrown: unknown) => {
+          throw noRoom(thrown);
+        });
+        report({ stage: "fetching", done, all: 0 });
+      }
+    });
+  }
+
+  /** Has a worker make the file, and stores it. */
+  async #make(
+    given: {
+      readonly job: ImageJob;
+      readonly directory: string;
+      readonly fd: number | undefined;
+      readonly report: Report;
+      readonly signal: AbortSignal;
+    },
+    names: readonly string[] | undefined,
+  ): Promise<StoredImageRow> {
+    const { config, worker } = this.#parts;
+    const { job, directory, fd, report, signal } = given;
+    const fileBytes = this.#room();
+    let lent: readonly Digest[] = [];
+    let wanted: readonly Digest[] = [];
+    const work = (isLending: boolean): Promise<MadeImage> =>
+      runWorker({
+        host: worker,
+        job,
+        directory,
+        fd,
+        fileBytes: Math.max(fileBytes, config.mostImageBytes),
+        allBytes: fileBytes + config.mostImageBytes,
+        progress: report,
+        lend: (digests) => {
+          wanted = digests;
+          lent = isLending ? this.#layers.lend(digests, directory) : [];
+          return lent;
+        },
+        signal,
+      });
+    const made = await work(true).catch((thrown: unknown) => {
+      if (lent.length === 0 || !isPodnetError(thrown, "IMAGE_UNREADABLE")) throw thrown;
+      // A layer that was kept may be damaged: all are fetched anew.
+      for (const digest of lent) this.#layers.drop(digest);
+      perform("file", "empty job's directory", () => this.#makeDirectory(directory));
+      return work(false);
+    });
+    const image = this.#store(made, join(directory, madeFile), names ?? made.names);
+    this.#layers.keep(wanted, directory);
+    return image;
+  }
+
+  /** Bytes that one more image may have: all but what images that cannot go have. */
+  #room(): number {
+    const { images, config } = this.#parts;
+    const taken = images.list().filter(({ file }) => !config.evict || images.isHeld(file));
+    const room = config.mostBytes - taken.reduce((sum, { bytes }) => sum + bytes, 0);
+    if (room > 0) return room;
+    throw new PodnetError("LIMIT_REACHED", "The images of this host take all the room they may", {
+      hint: "podnet image prune removes images without a name; or raise images.max_mib",
+    });
+  }
+
+  #store({ digest, config }: MadeImage, made: string, names: readonly string[]): StoredImageRow {
+    const { db, images, clock } = this.#parts;
+    const fd = perform("file", "open made image", () =>
+      openSync(made, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK),
+    );
+    try {
+      const { nlink, size } = fstatSync(fd);
+      if (!fstatSync(fd).isFile() || nlink !== 1)
+        throw new PodnetError("INTERNAL", "The program podnet-images made no plain file");
+      const known = tryFind(images, digest);
+      if (known === undefined) {
+        images.makeRoom(size);
+        const nowMs = clock.now();
+        const row = {
+          digest,
+          type: "root",
+          config,
+          bytes: size,
+          createdMs: nowMs,
+          usedMs: nowMs,
+        } as const;
+        putImage(db, { ...row, state: "storing" });
+        perform("file", "store image", () => {
+          chownSync(made, process.getuid?.() ?? 0, process.getgid?.() ?? 0);
+          chmodSync(made, 0o600);
+          fsyncSync(fd);
+          renameSync(made, images.fileOf(digest));
+        });
+        db.transaction(() => {
+          putImage(db, { ...row, state: "ready" });
+          for (const name of usable(names)) putName(db, name, digest);
+        });
+      } else
+        db.transaction(() => {
+          for (const name of usable(names)) putName(db, name, digest);
+        });
+    } finally {
+      closeSync(fd);
+    }
+    return images.findImage(digest);
+  }
+
+  /** Does work in a directory of its own, when it is its turn. */
+  async #job<T>(
+    work: (directory: string, signal: AbortSignal) => Promise<T>,
+    signal: AbortSignal,
+    report: Report,
+  ): Promise<T> {
+    const { db, clock, config } = this.#parts;
+    const limit = AbortSignal.timeout(config.jobMs);
+    const ended = AbortSignal.any([signal, this.#ended.signal, limit]);
+    const job = async (): Promise<T> => {
+      report({ stage: "waiting", done: 0, all: 0 });
+      await this.#turn(ended);
+      const id = randomBytes(8).toString("hex");
+      try {
+        putJob(db, id, clock.now());
+        const directory = join(this.#directoryOf(id), "work");
+        perform("file", "make job's directory", () => this.#makeDirectory(directory));
+        return await work(directory, ended);
+      } catch (thrown) {
+        throw noRoom(thrown);
+      } finally {
+        this.#removeJob(id);
+        this.#next();
+      }
+    };
+    const running = job();
+    this.#running.add(running);
+    try {
+      return await running;
+    } finally {
+      this.#running.delete(running);
+    }
+  }
+
+  #makeDirectory(directory: string): void {
+    const { uid } = this.#parts.worker;
+    rmSync(directory, { recursive: true, force: true });
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    if (uid !== undefined) chownSync(directory, uid, uid);
+  }
+
+  async #turn(signal: AbortSignal): Promise<void> {
+    if (this.#busy < slots) {
+      this.#busy += 1;
+      return;
+    }
+    if (this.#waiting.length >= mostWaiting)
+      throw new PodnetError("LIMIT_REACHED", "Too many pulls and imports wait already", {
+        hint: "Try again later",
+      });
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#waiting.push(resolve);
+    try {
+      await abortable(promise, signal, "The work on the image");
+    } catch (thrown) {
+      const at = this.#waiting.indexOf(resolve);
+      // Its turn may have come meanwhile.
+      if (at < 0) this.#next();
+      else this.#waiting.splice(at, 1);
+      throw thrown;
+    }
+  }
+
+  #next(): void {
+    const next = this.#waiting.shift();
+    if (next === undefined) this.#busy -= 1;
+    else next();
+  }
+
+  #directoryOf(id: string): string {
+    return join(this.#parts.config.directory, "jobs", id);
+  }
+
+  #removeJob(id: string): void {
+    perform("file", "remove job's directory", () =>
+      rmSync(this.#directoryOf(id), { recursive: true, force: true }),
+    );
+    deleteJob(this.#parts.db, id);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#ended.abort();
+    await Promise.allSettled(this.#running);
+  }
+}
+
+/** A regular file, open; undefined for a directory. Throws `IMAGE_MISSING`. */
+function openGiven(path: string): number | undefined {
+  const { O_RDONLY, O_NONBLOCK, O_NOCTTY } = constants;
+  const missing = (why: string, cause?: unknown): PodnetError =>
+    new PodnetError("IMAGE_MISSING", `There is no image at "${printable(path)}": ${why}`, {
+      field: "path",
+      hint: "Name an archive, an OCI layout or a root directory on podnetd's host",
+      ...(cause === undefined ? {} : { cause }),
+    });
+  if (!path.startsWith("/")) throw missing("the path is not absolute");
+  let fd: number;
+  try {
+    fd = openSync(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+  } catch (cause) {
+    throw missing((cause as NodeJS.ErrnoException).code ?? "it cannot be opened", cause);
+  }
+  const found = fstatSync(fd);
+  if (found.isFile()) return fd;
+  closeSync(fd);
+  if (found.isDirectory()) return undefined;
+  throw missing("it is neither a file nor a directory");
+}
+
+function tryFind(images: Images, reference: string): StoredImageRow | undefined {
+  try {
+    return images.findImage(reference);
+  } catch (thrown) {
+    if (isPodnetError(thrown, "IMAGE_NOT_FOUND")) return undefined;
+    throw thrown;
+  }
+}
+
+/** Names that podnet can use; an archive may have others, such as a tag alone. */
+const usable = (names: readonly string[]): readonly string[] =>
+  names.flatMap((name) => {
+    if (!/[/:@]/.test(name)) return [];
+    try {
+      return [referenceText(parseReference(name))];
+    } catch {
+      return [];
+    }
+  });
+
+const noDigest = (): PodnetError =>
+  new PodnetError("INVALID_ARGUMENT", "A name that an image is given has no digest", {
+    field: "name",
+    hint: "Write NAME:TAG",
+  });
+
+/** What `node:fs` throws, in podnet's words. */
+function noRoom(thrown: unknown): unknown {
+  if (thrown instanceof PodnetError) return thrown;
+  const code = thrown instanceof Error && "code" in thrown ? thrown.code : undefined;
+  if (code === "ENOSPC" || code === "EDQUOT")
+    return new PodnetError("STATE_UNWRITABLE", "There is no room for the image", {
+      hint: "Make room in the state directory: podnet image prune removes images without a name",
+      cause: thrown,
+    });
+  return code === undefined ? thrown : fileError(thrown, "Cannot work on the image");
+}

@@ -1,0 +1,111 @@
+import type { ChildProcess } from "node:child_process";
+import type { Readable, Writable } from "node:stream";
+import { performAsync } from "../../core/effect.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { networkProgramArgv } from "../jail/argv.ts";
+import { findLauncher } from "../jail/launcher.ts";
+import { readReport } from "../jail/report.ts";
+import { firstInheritedFd, hasStarted, launcherMissing, spawnStrictly } from "./process.ts";
+
+/** A program that works for podnetd on input that may be hostile, and ends with its work. */
+export interface WorkerStart {
+  /** For messages and failpoints. */
+  readonly name: string;
+  /** Its command line; paths in it are relative to the directory, where it may write. */
+  readonly argv: readonly [string, ...string[]];
+  readonly directory: string;
+  /** Descriptors that it inherits, from 3 on. */
+  readonly fds: readonly number[];
+  /** Bytes that each file it writes may have. */
+  readonly fileBytes: number;
+  /** How it is confined; undefined runs it as podnetd's own user. */
+  readonly jail:
+    | {
+        readonly uid: number;
+        readonly files: readonly string[];
+        readonly openFiles: number;
+        /** Whether it has the host's network, or none. */
+        readonly network: boolean;
+        /** Processes and threads that its user may have. */
+        readonly processes: number;
+      }
+    | undefined;
+}
+
+/** A worker that runs. */
+export interface Worker {
+  readonly input: Writable;
+  readonly output: Readable;
+  /** Resolves with the way it ended and what it wrote to standard error last. */
+  readonly ended: Promise<{ readonly how: string; readonly said: string }>;
+  /** Ends it with all its processes. */
+  kill(): void;
+}
+
+const mostSaid = 4096;
+
+/** Starts a worker; resolves when it is executed. Throws `JAIL_FAILED`. */
+export async function startWorker(start: WorkerStart): Promise<Worker> {
+  const { name, argv, directory, fds, fileBytes, jail } = start;
+  const reportFd = firstInheritedFd + fds.length;
+  const limits = [
+    "prlimit",
+    `--fsize=${fileBytes}`,
+    ...(jail === undefined ? [] : [`--nproc=${jail.processes}`]),
+    "--",
+  ];
+  const launched =
+    jail === undefined
+      ? []
+      : networkProgramArgv({ launcher: findLauncher(), runDir: directory, reportFd, ...jail });
+  const [program = "", ...args] = [...limits, ...launched, ...argv];
+  const { promise: ended, resolve } = Promise.withResolvers<Awaited<Worker["ended"]>>();
+  const child = await performAsync("spawn", name, async () => {
+    const started = spawnStrictly(program, args, {
+      cwd: directory,
+      // Its group is ended as one where it is not confined.
+      detached: true,
+      stdio: ["pipe", "pipe", "pipe", ...fds, ...(jail === undefined ? [] : (["pipe"] as const))],
+      env: { PATH: process.env["PATH"] ?? "", LC_ALL: "C" },
+    });
+    const said = collected(started.stderr);
+    started.once("close", (code, signal) =>
+      resolve({ how: signal ?? `exit code ${code}`, said: said() }),
+    );
+    await hasStarted(started, program, launcherMissing);
+    if (jail !== undefined) await executed(started, started.stdio[reportFd] as Readable, name);
+    return started;
+  });
+  const input = child.stdin as Writable;
+  // It may end before it has read all.
+  input.on("error", () => {});
+  return { input, output: child.stdout as Readable, ended, kill: () => killGroup(child) };
+}
+
+/** The launcher's child is the first process of its namespace: all others end with it. */
+function killGroup(child: ChildProcess): void {
+  if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+  try {
+    process.kill(-child.pid, "SIGKILL");
+  } catch {
+    // It has ended.
+  }
+}
+
+function collected(stream: Readable | null): () => string {
+  let text = "";
+  stream?.setEncoding("utf8").on("data", (more: string) => {
+    text = (text + more).slice(-mostSaid);
+  });
+  return () => text;
+}
+
+async function executed(child: ChildProcess, report: Readable, name: string): Promise<void> {
+  const { ready, error = "it reported no error" } = await readReport(report);
+  if (ready) return;
+  killGroup(child);
+  throw new PodnetError("JAIL_FAILED", `The program ${name} cannot be confined: ${error}`, {
+    hint: "See docs/how-to/confinement.md",
+    details: { error },
+  });
+}

@@ -1,0 +1,48 @@
+import { dockerHub } from "../reference.ts";
+import { Json } from "../archive/json.ts";
+
+/** How podnet shows a registry who it is. */
+export interface Credential {
+  readonly user: string;
+  readonly password: string;
+}
+
+/**
+ * The credential for a registry in a `config.json` of docker or an `auth.json` of podman: `auths`
+ * by registry, or by the beginning of a repository, the longest first (containers-auth.json(5)).
+ * Undefined where there is none. Throws `IMAGE_UNREADABLE` for what is no such file.
+ */
+export function parseAuthFile(
+  bytes: Uint8Array,
+  registry: string,
+  repository: string,
+): Credential | undefined {
+  const auths = Json.of(bytes, "The file of credentials").get("auths");
+  if (auths === undefined) return undefined;
+  const path = `${registry}/${repository}`;
+  const fitting = auths.entries
+    .map(([key, entry]) => ({ key: plainKey(key), entry }))
+    .filter(({ key }) => path === key || path.startsWith(`${key}/`))
+    .toSorted((a, b) => b.key.length - a.key.length);
+  for (const { entry } of fitting) {
+    const auth = entry.get("auth")?.text;
+    const text = auth === undefined ? undefined : Buffer.from(auth, "base64").toString("utf8");
+    const [user, password] =
+      text === undefined
+        ? [entry.get("username")?.text, entry.get("password")?.text]
+        : splitAt(text.replaceAll(/\0+$/g, ""));
+    if (user !== undefined && password !== undefined) return { user, password };
+  }
+  return undefined;
+}
+
+function splitAt(text: string): [string?, string?] {
+  const colon = text.indexOf(":");
+  return colon < 1 ? [] : [text.slice(0, colon), text.slice(colon + 1)];
+}
+
+/** Docker writes URLs, and Docker Hub's by a name of old. */
+function plainKey(key: string): string {
+  const plain = key.replace(/^https?:\/\//, "").replace(/\/(?:v[12]\/?)?$/, "");
+  return plain === "index.docker.io" || plain === "registry-1.docker.io" ? dockerHub : plain;
+}
