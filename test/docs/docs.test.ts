@@ -32,6 +32,10 @@ const ranElsewhere: ReadonlyMap<string, string> = new Map([
     .filter(({ page }) => page === "docs/how-to/images.md")
     .flatMap(({ commands }) => commands)
     .map((command) => [command, "test/docs/images.test.ts"] as const),
+  ...snippets()
+    .filter(({ page }) => page === "docs/how-to/container-images.md")
+    .flatMap(({ commands }) => commands)
+    .map((command) => [command, "test/docs/container-images.test.ts"] as const),
 ]);
 
 test("every command of the pages is run by a test", (t) => {

@@ -66,7 +66,13 @@ export function writeLayout(directory: string, ...images: readonly ImageSource[]
         rootfs: { type: "layers", diff_ids: layers.map(sha256) },
       }),
     );
-    const manifest = add(json({ schemaVersion: 2, config: settings, layers: stored }));
+    const manifest = add(
+      json({
+        schemaVersion: 2,
+        config: { mediaType: "application/vnd.oci.image.config.v1+json", ...settings },
+        layers: stored,
+      }),
+    );
     return {
       mediaType: "application/vnd.oci.image.manifest.v1+json",
       ...manifest,
