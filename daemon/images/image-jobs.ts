@@ -298,7 +298,7 @@ export class ImageJobs implements AsyncDisposable {
       if (lent.length === 0 || !isPodnetError(thrown, "IMAGE_UNREADABLE")) throw thrown;
       // A layer that was kept may be damaged: all are fetched anew.
       for (const digest of lent) this.#layers.drop(digest);
-      perform("file", "empty job's directory", () => this.#makeDirectory(directory));
+      this.#makeDirectory(directory);
       return work(false);
     });
     const image = this.#store(made, join(directory, madeFile), names ?? made.names);
@@ -375,7 +375,7 @@ export class ImageJobs implements AsyncDisposable {
       try {
         putJob(db, id, clock.now());
         const directory = join(this.#directoryOf(id), "work");
-        perform("file", "make job's directory", () => this.#makeDirectory(directory));
+        this.#makeDirectory(directory);
         return await work(directory, ended);
       } catch (thrown) {
         throw noRoom(thrown);
@@ -395,9 +395,11 @@ export class ImageJobs implements AsyncDisposable {
 
   #makeDirectory(directory: string): void {
     const { uid } = this.#parts.worker;
-    rmSync(directory, { recursive: true, force: true });
-    mkdirSync(directory, { recursive: true, mode: 0o700 });
-    if (uid !== undefined) chownSync(directory, uid, uid);
+    perform("file", "make job's directory", () => {
+      rmSync(directory, { recursive: true, force: true });
+      mkdirSync(directory, { recursive: true, mode: 0o700 });
+      if (uid !== undefined) chownSync(directory, uid, uid);
+    });
   }
 
   async #turn(signal: AbortSignal): Promise<void> {

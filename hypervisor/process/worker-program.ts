@@ -1,6 +1,6 @@
 import type { ChildProcess } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
-import { performAsync } from "../../core/effect.ts";
+import { perform, performAsync } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { networkProgramArgv } from "../jail/argv.ts";
 import { findLauncher } from "../jail/launcher.ts";
@@ -85,8 +85,9 @@ export async function startWorker(start: WorkerStart): Promise<Worker> {
 /** The launcher's child is the first process of its namespace: all others end with it. */
 function killGroup(child: ChildProcess): void {
   if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+  const group = -child.pid;
   try {
-    process.kill(-child.pid, "SIGKILL");
+    perform("signal", "SIGKILL", () => process.kill(group, "SIGKILL"));
   } catch {
     // It has ended.
   }

@@ -30,7 +30,7 @@ export interface HadBlobs {
   readonly had: readonly string[];
 }
 
-export const stages = ["waiting", "reading", "fetching", "converting"] as const;
+const stages = ["waiting", "reading", "fetching", "converting"] as const;
 export type Stage = (typeof stages)[number];
 
 /** How far a stage is. */

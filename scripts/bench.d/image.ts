@@ -9,6 +9,7 @@ import path from "node:path";
 import { type Podnet, connectPodnet } from "../../api/client.ts";
 import { run as runCommand } from "../../linux/processes/command.ts";
 import { openLab } from "../../test/lab/lab.ts";
+import { umoci } from "../../test/lab/registry.ts";
 import { startPodnetd } from "../../test/lab/podnetd.ts";
 import { tarOf, writeLayout } from "../../test/unit/images/image-archive.ts";
 import { lastLine, row, summarise } from "../measure.ts";
@@ -18,7 +19,6 @@ export const setup = "--cni";
 export const description = "A container image's import next to umoci's unpacking";
 
 const top = path.resolve(import.meta.dirname, "../..");
-const umoci = path.join(top, "build/registry/usr/bin/umoci");
 /** Two layers of files as images have them: thousands of small ones, and programs. */
 const trees = ["/usr/lib/python3.11", "/usr/share/perl"];
 const limit = { timeoutMs: 300_000 };

@@ -7,6 +7,8 @@ import { until } from "./until.ts";
 
 /** Debian's docker-registry, as scripts/unpack-registry has unpacked it. */
 const program = path.resolve(import.meta.dirname, "../../build/registry/usr/bin/docker-registry");
+/** Debian's umoci, from there. */
+export const umoci = path.join(path.dirname(program), "umoci");
 
 export interface Registry extends AsyncDisposable {
   readonly host: string;

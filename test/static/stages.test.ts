@@ -10,7 +10,7 @@ const top = path.resolve(import.meta.dirname, "../..");
  * Where tests look for container runtimes and the plugins of others, which set-up unpacks when
  * asked so.
  */
-const unpacked = "test/lab/container-host.ts";
+const unpacked: readonly string[] = ["test/lab/container-host.ts", "test/lab/registry.ts"];
 
 const read = (file: string): string => readFileSync(path.join(top, file), "utf8");
 
@@ -34,16 +34,20 @@ test("a stage that runs alone has what its tests run", (t) => {
   );
   const needing = stages.filter(({ name, files }) => {
     const noticing = name === "planted" ? faults.map(({ noticedBy }) => noticedBy.file) : [];
-    return [...globSync(files, { cwd: top }), ...noticing].some((file) => leadsTo(file, unpacked));
+    return [...globSync(files, { cwd: top }), ...noticing].some((file) =>
+      unpacked.some((lab) => leadsTo(file, lab)),
+    );
   });
   t.deepEqual(words?.[1]?.split(" | ").toSorted(), needing.map(({ name }) => name).toSorted());
 });
 
 test("a benchmark names the set-up of what it runs", (t) => {
-  const needs = { "--cni": unpacked, "--etcd": "test/lab/etcd-member.ts" };
+  const needs = { "--cni": unpacked, "--etcd": ["test/lab/etcd-member.ts"] };
   for (const file of globSync("scripts/bench.d/*.ts", { cwd: top })) {
     const [, named = ""] = /^export const setup = "(.*)";$/m.exec(read(file)) ?? [];
-    const needed = Object.entries(needs).filter(([, lab]) => leadsTo(file, lab));
+    const needed = Object.entries(needs).filter(([, labs]) =>
+      labs.some((lab) => leadsTo(file, lab)),
+    );
     t.deepEqual(
       named.split(" ").filter((word) => word !== ""),
       needed.map(([option]) => option),
