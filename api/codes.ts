@@ -70,6 +70,7 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   AGENT_REFUSED: Code.Internal,
   AGENT_DISCONNECTED: Code.Unavailable,
   HOST_RESTARTED: Code.FailedPrecondition,
+  PROCESS_FAILED: Code.FailedPrecondition,
   ETCD_UNREACHABLE: Code.Unavailable,
   ETCD_DENIED: Code.FailedPrecondition,
   ETCD_COMPACTED: Code.OutOfRange,

@@ -21,6 +21,10 @@ export interface PodSpec {
   readonly policy?: InlineRules;
   /** Absent: none. */
   readonly files?: readonly FileSpec[];
+  /** Undefined: the image's, where there is one. */
+  readonly process?: ProcessSpec;
+  /** Undefined: the pod stays as it has ended. */
+  readonly restart?: RestartSpec;
   /** The VM is foreign: of `resources` and `boot` only `boot.agent` has a meaning. */
   readonly attached?: AttachSpec;
 }
@@ -90,6 +94,28 @@ export interface BootSpec {
   readonly agent?: "hyperstart" | "none";
   /** What the seed disk says; undefined: there is none. */
   readonly cloudInit?: CloudInitSpec;
+  /** An image in the store, whose files are the guest's root. */
+  readonly image?: string;
+}
+
+/** The main process; what is undefined is as the image has it. */
+export interface ProcessSpec {
+  readonly args?: readonly string[];
+  readonly entrypoint?: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly workdir?: string;
+  /** `user` or `user:group`. */
+  readonly user?: string;
+  readonly terminal: boolean;
+  readonly stdin: boolean;
+  readonly stopSignal?: number;
+  readonly stopTimeoutMs?: number;
+}
+
+export interface RestartSpec {
+  readonly policy: "on-failure" | "always";
+  /** Times in a row; undefined: without a limit. */
+  readonly max?: number;
 }
 
 export interface CloudInitSpec {

@@ -41,6 +41,8 @@ const pods: RolesOf<typeof PodService> = {
   followExec: "operator",
   console: "operator",
   openConsole: "operator",
+  logs: "operator",
+  attachProcess: "operator",
   verify: "operator",
   stop: "operator",
   pause: "operator",

@@ -12,6 +12,9 @@ import { addDown } from "./commands/down.ts";
 import { addExec } from "./commands/exec.ts";
 import { addExecs } from "./commands/execs.ts";
 import { addGet } from "./commands/pods/get.ts";
+import { addRun } from "./commands/process/run.ts";
+import { addWait } from "./commands/process/wait.ts";
+import { addAttachOutput } from "./commands/process/attach-output.ts";
 import { addImage } from "./commands/image/image.ts";
 import { addInfo } from "./commands/info.ts";
 import { addInterface } from "./commands/interface.ts";
@@ -96,6 +99,9 @@ export function buildProgram(context: Context): Command {
     addAttach,
     addDetach,
     addWatch,
+    addRun,
+    addWait,
+    addAttachOutput,
     addExec,
     addExecs,
     addConsole,
@@ -186,6 +192,9 @@ export async function runProgram(
     if (endless.has(args[0] ?? "") && isPodnetError(thrown, "CANCELLED")) return exitCodeOf(thrown);
     const code = report(io, thrown, formatOf(args));
     const isPlain = code === exitCodes.usage || code === exitCodes.timeout;
-    return args[0] === "exec" && !isPlain ? exitCodes.exec : code;
+    // A program that could not be started has its exit code.
+    if (context.exitCode !== exitCodes.ok) return context.exitCode;
+    const ofProgram = args[0] === "exec" || args[0] === "run";
+    return ofProgram && !isPlain ? exitCodes.exec : code;
   }
 }

@@ -73,6 +73,7 @@ export const errorCodes = [
   "AGENT_REFUSED",
   "AGENT_DISCONNECTED",
   "HOST_RESTARTED",
+  "PROCESS_FAILED",
   // etcd is not there, or not as podnet needs it.
   "ETCD_UNREACHABLE",
   "ETCD_DENIED",

@@ -55,10 +55,10 @@ function validateCloudInit({ userData }: wire.CloudInit): NonNullable<BootSpec["
 }
 
 /** Refuses a clone of a machine whose guest is not known to be the same as another's. */
-export function refuseClone({ agent, cloudInit, disks, factory }: BootSpec): void {
+export function refuseClone({ agent, cloudInit, disks, factory, image }: BootSpec): void {
   if (factory === undefined || factory === "cold") return;
   const why =
-    disks.length > 0
+    disks.length > 0 || image !== undefined
       ? "A machine with disks"
       : cloudInit !== undefined
         ? "A machine with a seed disk"

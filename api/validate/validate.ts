@@ -10,6 +10,7 @@ import { validateFiles } from "./files.ts";
 import { refuseClone, validateGuest } from "./guest.ts";
 import { validateInterfaces } from "./interfaces.ts";
 import { validatePorts } from "./ports.ts";
+import { validateImage, validateProcess, validateRestart } from "./process.ts";
 import { validateRoutes } from "./routes.ts";
 
 /** What the node fills in where a request says nothing. */
@@ -96,6 +97,22 @@ export function validateSpec(spec: wire.PodSpec | undefined, defaults: SpecDefau
     // (podnetd reads it when it plans: this module does not know what policies are.)
     ...(spec?.policy === undefined ? {} : { policy: spec.policy }),
     ...(files.length === 0 ? {} : { files }),
+    ...processOf(spec),
+  };
+}
+
+/** What the pod is there for, and what follows its end. */
+function processOf(spec: wire.PodSpec | undefined): Pick<PodSpec, "process" | "restart"> {
+  const { process, boot } = spec ?? {};
+  const restart = spec?.restart === undefined ? undefined : validateRestart(spec.restart);
+  const hasProcess = process !== undefined || (boot?.image ?? "") !== "";
+  if (restart !== undefined && !hasProcess)
+    throw invalid("restart", "The pod has no main process", "Give process, or an image");
+  if (process !== undefined && (boot?.agent ?? "") !== "")
+    throw invalid("process", "The agent that runs it is podnet's own", "Leave boot.agent out");
+  return {
+    ...(process === undefined ? {} : { process: validateProcess(process) }),
+    ...(restart === undefined ? {} : { restart }),
   };
 }
 
@@ -223,6 +240,7 @@ function validateBoot(boot: wire.Boot | undefined): BootSpec {
     disks: disks.map((disk, i) => validateDisk(disk, `boot.disks[${i}]`)),
     ...(factory === "" ? {} : { factory }),
     ...validateGuest(boot),
+    ...validateImage(boot),
   };
   checkForm(checked);
   refuseClone(checked);

@@ -4,8 +4,9 @@ import type { Podnet } from "../../api/client.ts";
 import type { ExecRequestSchema, ExecStartSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { CommonOptions, Context } from "../context.ts";
-import type { Io, SignalName } from "../io.ts";
+import type { Io } from "../io.ts";
 import { environmentOf } from "../env-text.ts";
+import { followSize, passInput, passSignals } from "../program-input.ts";
 import { collect, parseDuration } from "../parse.ts";
 import { Queue } from "../../core/queue.ts";
 import { usage } from "../usage.ts";
@@ -112,48 +113,4 @@ async function runExec(io: Io, podnet: Podnet, start: Start, options: Options): 
   throw new PodnetError("AGENT_DISCONNECTED", "The program's end was not reported", {
     hint: "See whether the pod still runs: podnet get",
   });
-}
-
-const forwarded = { SIGINT: 2, SIGTERM: 15, SIGHUP: 1, SIGQUIT: 3 } as const;
-
-/** Passes signals on to the program; a third ctrl-c ends the client. */
-function passSignals(io: Io, input: Queue<Message>, gaveUp: AbortController): Disposable {
-  const stack = new DisposableStack();
-  let interrupts = 0;
-  for (const [name, signal] of Object.entries(forwarded) as [SignalName, number][]) {
-    stack.use(
-      io.onSignal(name, () => {
-        if (name === "SIGINT" && ++interrupts === 3) gaveUp.abort();
-        else input.push({ input: { case: "signal", value: { signal } } });
-      }),
-    );
-  }
-  return stack;
-}
-
-function followSize(io: Io, input: Queue<Message>): Disposable {
-  return io.onSignal("SIGWINCH", () =>
-    input.push({ input: { case: "resize", value: sizeOf(io.stdout) } }),
-  );
-}
-
-/** Chunks of standard input that may wait to be sent. */
-const most = 16;
-
-function passInput(io: Io, input: Queue<Message>): Disposable {
-  const { stdin } = io;
-  const onData = (data: Uint8Array | string): void => {
-    input.push({ input: { case: "stdin", value: Buffer.from(data as Uint8Array) } });
-    if (input.length > most) stdin.pause();
-  };
-  const onEnd = (): void => input.push({ input: { case: "closeStdin", value: {} } });
-  input.onDrain = () => stdin.resume();
-  stdin.on("data", onData).on("end", onEnd);
-  return {
-    [Symbol.dispose]() {
-      input.onDrain = undefined;
-      stdin.off("data", onData).off("end", onEnd);
-      stdin.pause();
-    },
-  };
 }

@@ -6,33 +6,49 @@ import { isPodnetError } from "../../core/errors.ts";
 import { type CommonOptions, type Context, withPodnet } from "../context.ts";
 import type { Io } from "../io.ts";
 import { parseCount } from "../parse.ts";
+import { printLogs } from "./process/process-logs.ts";
 import { tamed, write } from "../terminal.ts";
 
 interface Options extends CommonOptions {
   readonly follow?: boolean;
   readonly tail?: string;
+  readonly console?: boolean;
+  readonly since?: string;
+  readonly timestamps?: boolean;
 }
 
 const more = `
-Prints the output of a guest's serial console. podnetd keeps the last MiB as long as the VM runs. With -f the output is
+Prints what the main process of a pod wrote, its errors to standard error; -f goes on over all its starts. Of a pod
+without one, and with --console, prints the output of a guest's serial console. podnetd keeps the last MiB as long as the VM runs. With -f the output is
 followed until the pod is deleted or you press ctrl-c; stops and starts of the pod are reported on standard error.
 On a terminal, control characters other than line ends and tabs are shown as \\u001b and the like.
 
 Examples:
   podnet logs web
+  podnet logs --since 10m --timestamps web
+  podnet logs --console web
   podnet logs -f --tail 20 web`;
 
 export function addLogs(program: Command, context: Context): void {
   program
     .command("logs")
-    .description("what a pod printed on its console")
+    .description("what a pod's main process wrote, or what it printed on its console")
     .argument("<pod>", "name or id")
     .option("-f, --follow", "go on with what follows")
     .option("-n, --tail <lines>", "only the last lines, this many")
+    .option("--since <time>", "only what the process wrote since 10m ago, or since a date")
+    .option("--timestamps", "a time before each line of the process")
+    .option("--console", "the guest's console, also where there is a main process")
     .addHelpText("after", more)
     .action(async (idOrName: string, options: Options) => {
       const lines = options.tail === undefined ? undefined : parseCount("--tail", options.tail);
       await withPodnet(context, options, async (podnet, signal) => {
+        if (options.console !== true && (await hasProcess(podnet, idOrName, signal))) {
+          const { follow: follows = false, since, timestamps = false } = options;
+          const wanted = { idOrName, follow: follows, lines, since, timestamps };
+          await printLogs(context.io, podnet, wanted, signal);
+          return;
+        }
         if (options.follow !== true) {
           await printConsole(context.io, podnet, { idOrName, noFollow: true, lines }, signal);
           return;
@@ -40,6 +56,11 @@ export function addLogs(program: Command, context: Context): void {
         await follow(context.io, podnet, { idOrName, lines }, signal);
       });
     });
+}
+
+async function hasProcess(podnet: Podnet, idOrName: string, signal: AbortSignal): Promise<boolean> {
+  const { pod } = await podnet.pods.get({ idOrName }, { signal });
+  return pod?.process !== undefined;
 }
 
 interface Printing {

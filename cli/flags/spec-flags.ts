@@ -32,6 +32,7 @@ export interface SpecFlags {
   readonly initrd?: string;
   readonly cmdline?: string;
   readonly disk?: readonly string[];
+  readonly image?: string;
   readonly factory?: string;
   readonly agent?: string;
   readonly cloudInit?: string;
@@ -94,6 +95,7 @@ export function addSpecFlags(command: Command): void {
     )
     .option("--initrd <path>", "initramfs on the host, or none; default podnet's")
     .option("--cmdline <words>", "words added to the kernel's command line")
+    .option("--image <name>", "an image in the store, whose files are the root and which it runs")
     .option("--disk <parts>", `a disk, may be repeated: ${diskHelp}`, collect)
     .option(
       "--copy <src:dst>",
@@ -161,20 +163,21 @@ export function specFromFlags(flags: SpecFlags, file: PodSpec | undefined): PodS
 }
 
 function setMachine(spec: PodSpec, flags: SpecFlags): void {
-  const { vcpu, memory, kernel, initrd, cmdline, factory, agent, cloudInit } = flags;
+  const { vcpu, memory, kernel, initrd, cmdline, factory, agent, cloudInit, image } = flags;
   if (vcpu !== undefined || memory !== undefined) {
     spec.resources ??= create(ResourcesSchema);
     if (vcpu !== undefined) spec.resources.vcpu = parseCount("--vcpu", vcpu);
     if (memory !== undefined) spec.resources.memoryMib = parseMemory(memory);
   }
   const disks = create(BootSchema, { disks: (flags.disk ?? []).map(disk) }).disks;
-  if (kernel ?? initrd ?? cmdline ?? factory ?? agent ?? cloudInit ?? disks[0]) {
+  if (image ?? kernel ?? initrd ?? cmdline ?? factory ?? agent ?? cloudInit ?? disks[0]) {
     spec.boot ??= create(BootSchema);
     spec.boot.kernel = kernel ?? spec.boot.kernel;
     spec.boot.initrd = initrd ?? spec.boot.initrd;
     spec.boot.cmdline = cmdline ?? spec.boot.cmdline;
     spec.boot.factory = factory ?? spec.boot.factory;
     spec.boot.agent = agent ?? spec.boot.agent;
+    spec.boot.image = image ?? spec.boot.image;
     if (cloudInit !== undefined)
       spec.boot.cloudInit = create(CloudInitSchema, { userData: readText(cloudInit) });
     spec.boot.disks.push(...disks);

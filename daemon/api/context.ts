@@ -90,6 +90,7 @@ export function viewPod(row: PodRow, { records, pods, host }: ServiceParts): Pod
   return podView(row, {
     run: records.run(row.id),
     live: pods.live(row.id),
+    process: records.process(row.id),
     networks: host.networks.list(),
     accelerators: host.driver.capabilities().accelerators,
   });

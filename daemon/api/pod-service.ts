@@ -21,6 +21,7 @@ import { podInterfaces } from "./pod-interfaces.ts";
 import { podLifecycle } from "./pod-lifecycle.ts";
 import { podLimits } from "./pod-limits.ts";
 import { podPackets } from "./pod-packets.ts";
+import { podProcess } from "./process/process-stream.ts";
 import { podPorts } from "./pod-ports.ts";
 import { podTraffic } from "./pod-traffic.ts";
 import { Queue } from "../../core/queue.ts";
@@ -111,6 +112,8 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
     watch: (request, context) => watchPods(request, parts, context.signal),
 
     console: (request, context) => streamConsole(request, parts, context.signal),
+
+    ...podProcess(parts),
 
     openConsole: (requests, context) => openConsole(requests, parts, context),
 

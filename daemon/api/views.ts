@@ -48,7 +48,9 @@ import { routesOf } from "../pods/interfaces/plan-routes.ts";
 import type { InterfacePlan } from "../pods/store/pod-plan.ts";
 import type { Span } from "../events/span.ts";
 import type { DamagedPod } from "../pods/store/pod-rows.ts";
+import { processSpecView, processView } from "./process/process-view.ts";
 import type { PodRow, PodState } from "../pods/store/pod-row.ts";
+import type { ProcessRow } from "../pods/store/process-rows.ts";
 import type { RunRow } from "../pods/store/runs.ts";
 
 export const podStates: Readonly<Record<PodState, wire.PodState>> = {
@@ -66,6 +68,7 @@ export const time = (ms: number): Timestamp => timestampFromMs(ms);
 export interface PodViewParts {
   readonly run: RunRow | undefined;
   readonly live: LivePod | undefined;
+  readonly process: ProcessRow | undefined;
   readonly accelerators: Capabilities["accelerators"];
   readonly networks: readonly NetworkDefinition[];
 }
@@ -73,7 +76,7 @@ export interface PodViewParts {
 /** A pod as the API shows it. */
 export function podView(
   row: PodRow,
-  { run, live, accelerators, networks }: PodViewParts,
+  { run, live, accelerators, networks, process }: PodViewParts,
 ): wire.Pod {
   const { plan, spec, failure, guest } = row;
   const kind = guestOf(plan);
@@ -124,6 +127,7 @@ export function podView(
           },
         }),
     spans: row.spans.map(spanView),
+    ...(plan.process === undefined ? {} : { process: processView(plan.process, process) }),
   });
 }
 
@@ -272,6 +276,7 @@ function specView(spec: PodSpec): WireSpec {
       factory: boot.factory ?? "",
       agent: boot.agent ?? "",
       ...(boot.cloudInit === undefined ? {} : { cloudInit: cloudInitView(boot.cloudInit) }),
+      image: boot.image ?? "",
     },
     interfaces: spec.interfaces.map(interfaceSpecView),
     hostname: spec.hostname ?? "",
@@ -282,6 +287,8 @@ function specView(spec: PodSpec): WireSpec {
     routes: spec.routes.map(routeView),
     ...(spec.policy === undefined ? {} : { policy: spec.policy as JsonObject }),
     files: (spec.files ?? []).map(fileView),
+    ...(spec.process === undefined ? {} : { process: processSpecView(spec.process) }),
+    ...(spec.restart === undefined ? {} : { restart: { ...spec.restart } }),
   });
 }
 

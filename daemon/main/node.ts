@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import { endText } from "../pods/process/process-end.ts";
 import type { Clock } from "../../core/clock.ts";
 import type { PodId } from "../../core/names.ts";
 import type { Driver } from "../../hypervisor/driver.ts";
@@ -203,6 +204,13 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     journal,
     log,
     metrics,
+    images: {
+      findImage: (reference) => {
+        const image = images.findImage(reference);
+        images.used(image);
+        return image;
+      },
+    },
   });
   metrics.followPool(pods.pool);
   // Pods that were taken over keep this process alive; a start that fails further on must let go of
@@ -367,6 +375,17 @@ function openHost(
     },
     learn: (live, text, next) => records.learn(live, text, next),
     recordRun: (plan, record) => records.started(plan.podId, record),
+    processes: {
+      logsDir: join(parts.config.stateDir, "logs"),
+      starts: (plan) => records.processStarts(plan),
+      ended: (plan, end) => {
+        try {
+          records.setProcess(plan, { end, endedMs: parts.clock.now() }, endText(end));
+        } catch (err) {
+          log.warn({ pod_id: plan.podId, err }, "Failed to record the end of the main process");
+        }
+      },
+    },
     timeouts: parts.config.timeouts,
   };
 }

@@ -7,6 +7,7 @@ import type { Addresses } from "../ipam/addresses.ts";
 import type { KnownNetworks } from "../networks/known-networks.ts";
 import type { Host } from "./lifecycle/host.ts";
 import type { KeptPlans } from "./store/kept-plans.ts";
+import type { FoundImage } from "./process/plan-process.ts";
 import type { PodRecords } from "./store/records.ts";
 
 /** The metrics of pods, in Prometheus' terms. */
@@ -33,4 +34,12 @@ export interface PodsParts {
   readonly journal: Journal;
   readonly log: Log;
   readonly metrics: PodMetrics;
+  /** The images that pods are made of. */
+  readonly images?: ImageStore;
+}
+
+/** The store of images, as far as pods need it. */
+interface ImageStore {
+  /** Throws `IMAGE_NOT_FOUND`, `INVALID_ARGUMENT`. */
+  findImage(reference: string): FoundImage;
 }

@@ -96,6 +96,7 @@ export class Pods implements RunningPorts {
       gone: (live) => this.#live.delete(live.plan.podId),
       held: (id) => this.#live.get(id),
       writeDown: (plan, write) => writeDown(plan, write, supervision),
+      restartLater: (id, pauseMs) => this.#restartLater(id, pauseMs),
     };
     this.#supervision = supervision;
     this.#pool = new MachinePool({
@@ -290,9 +291,21 @@ export class Pods implements RunningPorts {
     refuseOwners(row, "stop");
     const { id } = row;
     return this.#end(id, async () => {
+      this.#parts.records.forgetNextStart(row.plan);
       await stopPod(this.find(id), options.force, this.#supervision);
       return this.find(id);
     });
+  }
+
+  /** Starts a pod by its restart policy, unless it was stopped or deleted meanwhile. */
+  #restartLater(id: PodId, pauseMs: number): void {
+    const work = async (): Promise<void> => {
+      const isMeant = this.#parts.records.process(id)?.nextMs !== undefined;
+      if (!isMeant || this.#ending) return;
+      const progress = { started: () => {}, finished: () => {} };
+      await this.#starts.start(id, { signal: this.#over.signal, progress, byPolicy: true });
+    };
+    this.#retries.add(`pod ${id}: restart`, work, pauseMs);
   }
 
   #end<T>(id: PodId, end: () => Promise<T>): Promise<T> {

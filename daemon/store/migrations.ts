@@ -212,4 +212,18 @@ export const migrations: readonly Migration[] = [
     created_ms INTEGER NOT NULL
   ) STRICT, WITHOUT ROWID;
   `,
+  // The latest start of each pod's main process, and when its restart policy starts it again.
+  `
+  CREATE TABLE processes (
+    pod_id     TEXT PRIMARY KEY REFERENCES pods (id) ON DELETE CASCADE,
+    run        INTEGER NOT NULL,
+    started_ms INTEGER NOT NULL,
+    ended_ms   INTEGER,
+    exit_code  INTEGER,
+    signal     INTEGER,
+    restarts   INTEGER NOT NULL,
+    in_a_row   INTEGER NOT NULL,
+    next_ms    INTEGER
+  ) STRICT, WITHOUT ROWID;
+  `,
 ];

@@ -12,6 +12,7 @@ import { hello } from "./hello.ts";
 import { Interfaces } from "./network/interfaces.ts";
 import { Links } from "./network/links.ts";
 import { addRandomness, ensureMachineId, newEpoch, newMachineId } from "./machine.ts";
+import { MainProcess } from "./main-process/main-process.ts";
 import { Netlink } from "./network/netlink.ts";
 import { startPod } from "./pod.ts";
 import { type Loop, readable } from "./loop.ts";
@@ -45,6 +46,7 @@ export class Agent {
   readonly #control: Control;
   readonly #streams: Streams;
   readonly #processes: Processes;
+  readonly #main: MainProcess;
   readonly #links: Links;
   readonly #interfaces: Interfaces;
   #epoch = newEpoch();
@@ -59,17 +61,31 @@ export class Agent {
       loop,
       () => this.#streams,
       (code, payload) => this.#control.report(code, payload),
+      { ended: (child) => this.#main.ended(child), clogged: () => this.#main.clogged },
     );
+    this.#main = new MainProcess(loop, options.isInit, {
+      streams: () => this.#streams,
+      report: (code, payload) => this.#control.report(code, payload),
+      inputTaken: () => this.#processes.unclog(),
+    });
     this.#streams = new Streams(loop, () => findPort(options.tty), {
-      input: (stream, data) => this.#processes.input(stream, data),
-      drained: () => this.#processes.resume(),
+      input: (stream, data) =>
+        this.#main.input(stream, data) || this.#processes.input(stream, data),
+      drained: () => {
+        this.#main.resume();
+        this.#processes.resume();
+      },
+      lost: () => this.#main.unfollow(),
     });
     this.#control = new Control(loop, () => findPort(options.channel), this.#handlers(), {
       opened: () => {
         this.#streams.open();
         ready();
       },
-      lost: () => this.#links.giveUp(),
+      lost: () => {
+        this.#links.giveUp();
+        this.#main.unfollow();
+      },
     });
   }
 
@@ -103,6 +119,10 @@ export class Agent {
       [command.hello, (payload) => this.#hello(payload)],
       [command.awake, (payload) => this.#awake(payload)],
       [command.configure, (payload) => this.#configure(payload)],
+      [command.startMain, (payload) => this.#main.start(payload)],
+      [command.followMain, (payload) => this.#main.follow(payload)],
+      [command.signalMain, (payload) => this.#main.signal(payload)],
+      [command.resizeMain, (payload) => this.#main.resize(payload)],
       [command.destroyPod, () => ({ after: () => this.#powerOff() })],
     ]);
   }

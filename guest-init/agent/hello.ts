@@ -35,6 +35,7 @@ export function hello(payload: Uint8Array, { epoch, isInit }: Self): Reply {
         agentFeatures.attributes,
         agentFeatures.parking,
         agentFeatures.files,
+        agentFeatures.main,
       ],
     }),
   };

@@ -12,7 +12,7 @@ import type { Loop } from "./loop.ts";
 import { type Reply, done } from "./reply.ts";
 import { Session } from "./session.ts";
 import type { Streams } from "./streams.ts";
-import { sys } from "./sys.ts";
+import { type Ended, sys } from "./sys.ts";
 import { identify } from "./users.ts";
 
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -20,7 +20,7 @@ const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 const processLimit = 256;
 
 /** Environment of a process: what every one has, then what was asked for. */
-export function environment(spec: ProcessSpec, home: string): string[] {
+export function environment(spec: Pick<ProcessSpec, "terminal" | "envs">, home: string): string[] {
   const all = new Map<string, string>([
     ["PATH", searchPath],
     ["HOME", home],
@@ -28,6 +28,13 @@ export function environment(spec: ProcessSpec, home: string): string[] {
     ...spec.envs.map(({ env, value }) => [env, value] as const),
   ]);
   return Array.from(all, ([key, value]) => `${key}=${value}`);
+}
+
+/** The processes that EXECCMD did not start. */
+interface Others {
+  ended(child: Ended): void;
+  /** Whether the tty channel should wait for them to read. */
+  clogged(): boolean;
 }
 
 /**
@@ -40,12 +47,15 @@ export class Processes {
   readonly #report: (code: number, payload: Uint8Array) => void;
   readonly #byPid = new Map<number, Session>();
   readonly #byStream = new Map<bigint, Session>();
+  readonly #others: Others;
 
   constructor(
     loop: Loop,
     streams: () => Streams,
     report: (code: number, payload: Uint8Array) => void,
+    others: Others,
   ) {
+    this.#others = others;
     this.#loop = loop;
     this.#streams = streams;
     this.#report = report;
@@ -68,7 +78,7 @@ export class Processes {
     });
     const session = new Session(this.#loop, this.#streams(), container, spec, spawned, {
       finished: (status) => this.#finished(session, status),
-      inputTaken: () => this.#unclog(),
+      inputTaken: () => this.unclog(),
     });
     this.#byPid.set(session.pid, session);
     this.#byStream.set(spec.stdio, session);
@@ -97,7 +107,7 @@ export class Processes {
     const session = this.#byStream.get(stream);
     if (session === undefined) return false;
     session.input(data);
-    this.#unclog();
+    this.unclog();
     return true;
   }
 
@@ -105,8 +115,9 @@ export class Processes {
    * Streams have no flow control of their own: one process that leaves its input unread holds up
    * the channel.
    */
-  #unclog(): void {
-    this.#streams().reading(!Array.from(this.#byPid.values()).some((session) => session.clogged));
+  unclog(): void {
+    const clogged = Array.from(this.#byPid.values()).some((session) => session.clogged);
+    this.#streams().reading(!clogged && !this.#others.clogged());
   }
 
   /** There is room for output again. */
@@ -116,15 +127,18 @@ export class Processes {
 
   /** Collects children that have ended: ours, and as PID 1 everyone's. */
   reap(): void {
-    for (let child = sys.reap(); child !== undefined; child = sys.reap())
-      this.#byPid.get(child.pid)?.ended(child.status);
+    for (let child = sys.reap(); child !== undefined; child = sys.reap()) {
+      const session = this.#byPid.get(child.pid);
+      if (session === undefined) this.#others.ended(child);
+      else session.ended(child.status);
+    }
   }
 
   #finished(session: Session, status: number): void {
     const { container, spec } = session;
     this.#byPid.delete(session.pid);
     this.#byStream.delete(spec.stdio);
-    this.#unclog();
+    this.unclog();
     this.#streams().send(spec.stdio);
     this.#report(
       command.processAsyncEvent,

@@ -1,10 +1,9 @@
 import type { ProcessSpec } from "../protocol/process-messages.ts";
 import { type Loop, type Watch, readable } from "./loop.ts";
+import { ProcessInput } from "./process-input.ts";
 import type { Streams } from "./streams.ts";
 import { type Spawned, SysError, pollEvent, sys } from "./sys.ts";
 
-/** Input a process has not read, bytes: above it the tty channel waits. */
-const inputLimit = 256 * 1024;
 /**
  * Turns of reading in which a process that has ended left all of its output: a pipe holds at most 1
  * MiB (pipe-max-size), unless root made it larger. Later output is of others, who may never stop.
@@ -14,8 +13,6 @@ const drainTurns = 32;
 const fillMs = 1;
 /** Request of ioctl(2) that sets a terminal's size. */
 const tiocswinsz = 0x5414;
-/** Ends the input of a terminal: Ctrl-D. */
-const endOfTransmission = Uint8Array.of(4);
 
 interface Output {
   readonly fd: number;
@@ -39,10 +36,8 @@ export class Session {
   readonly #streams: Streams;
   readonly #events: SessionEvents;
   #outputs: Output[];
-  #stdin: number;
-  #input: Uint8Array[] = [];
-  #inputWatch: Watch | undefined;
-  #inputEnds = false;
+  readonly #stdin: number;
+  readonly #input: ProcessInput;
   #status: number | undefined;
 
   constructor(
@@ -60,6 +55,7 @@ export class Session {
     this.pid = spawned.pid;
     this.#events = events;
     this.#stdin = spawned.stdin;
+    this.#input = new ProcessInput(loop, spawned.stdin, spec.terminal, () => events.inputTaken());
     this.#outputs = [{ fd: spawned.stdout, stream: spec.stdio, watch: undefined }];
     if (spawned.stderr >= 0)
       this.#outputs.push({ fd: spawned.stderr, stream: spec.stderr, watch: undefined });
@@ -68,18 +64,12 @@ export class Session {
 
   /** Whether the tty channel should wait for this process to read. */
   get clogged(): boolean {
-    return this.#input.reduce((sum, part) => sum + part.length, 0) > inputLimit;
+    return this.#input.clogged;
   }
 
   /** Data for standard input; empty ends it. */
   input(data: Uint8Array): void {
-    if (this.#stdin < 0 || this.#inputEnds) return;
-    if (data.length > 0) this.#input.push(data);
-    else {
-      this.#inputEnds = true;
-      if (this.spec.terminal) this.#input.push(endOfTransmission);
-    }
-    this.#writeInput();
+    this.#input.push(data);
   }
 
   resize(rows: number, columns: number): void {
@@ -119,7 +109,7 @@ export class Session {
       }
       this.#close(output);
     }
-    this.#closeInput();
+    this.#input.close();
     this.#events.finished(this.#status ?? 0);
   }
 
@@ -158,36 +148,5 @@ export class Session {
     output.watch?.stop();
     this.#outputs = this.#outputs.filter((other) => other !== output);
     if (output.fd !== this.#stdin) sys.close(output.fd);
-  }
-
-  #writeInput(): void {
-    try {
-      for (let data = this.#input[0]; data !== undefined; data = this.#input[0]) {
-        const count = sys.write(this.#stdin, data);
-        if (count === undefined) break;
-        if (count === data.length) this.#input.shift();
-        else this.#input[0] = data.subarray(count);
-      }
-    } catch (thrown) {
-      if (!(thrown instanceof SysError)) throw thrown;
-      this.#input = [];
-      this.#inputEnds = true;
-    }
-    if (this.#input.length === 0) {
-      this.#inputWatch?.stop();
-      this.#inputWatch = undefined;
-      if (this.#inputEnds && !this.spec.terminal) this.#closeInput();
-      this.#events.inputTaken();
-    } else {
-      this.#inputWatch ??= this.#loop.watch(this.#stdin, pollEvent.out, () => this.#writeInput());
-    }
-  }
-
-  #closeInput(): void {
-    this.#inputWatch?.stop();
-    this.#inputWatch = undefined;
-    this.#input = [];
-    if (this.#stdin >= 0) sys.close(this.#stdin);
-    this.#stdin = -1;
   }
 }

@@ -17,6 +17,8 @@ export interface StreamHandlers {
   input(stream: bigint, data: Uint8Array): boolean;
   /** There is room for output again: the host has taken it, or is gone. */
   drained(): void;
+  /** The host is gone. */
+  lost(): void;
 }
 
 /** The tty channel: standard input and output of all processes, each by its stream number. */
@@ -37,6 +39,7 @@ export class Streams {
       readable: () => this.#read(),
       lost: () => {
         this.#forgetHalf();
+        this.#handlers.lost();
         // Output that waited for the host is void, so there is room: processes that waited for room
         // must not wait for ever.
         this.#handlers.drained();

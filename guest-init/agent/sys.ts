@@ -131,6 +131,8 @@ export interface Ended {
   readonly pid: number;
   /** Exit code; 128 + n for a process ended by signal n. */
   readonly status: number;
+  /** The signal that ended it; 0 when it exited. */
+  readonly signal: number;
 }
 
 /** Texts, each ended by NUL; a NUL inside one would split it. */
@@ -302,7 +304,9 @@ export const sys = {
     const out = new Int32Array(3);
     if (podnetSys.reap(out) !== 1) return undefined;
     const [pid = 0, killed = 0, value = 0] = out;
-    return { pid, status: killed === 1 ? 128 + value : value };
+    return killed === 1
+      ? { pid, status: 128 + value, signal: value }
+      : { pid, status: value, signal: 0 };
   },
   /** A negative pid is a process group. */
   kill: (pid: number, signal: number): number => checked("kill", podnetSys.kill(pid, signal)),

@@ -19,6 +19,8 @@ export interface ControlListener {
   ready(): void;
   /** Answers whether there is such a process. */
   processEvent(event: ProcessEvent): boolean;
+  /** Answers whether it is the process that is followed. */
+  mainEnded(payload: Uint8Array): boolean;
   /** Once: the channel is closed. */
   closed(reason: PodnetError): void;
 }
@@ -198,14 +200,17 @@ export class Control {
       case command.error:
         return this.#reply({ kind: code === command.ack ? "ack" : "error", payload });
       case command.processAsyncEvent:
-        return this.#processEvent(payload);
+        return this.#known(this.#listener.processEvent(parseProcessEvent(payload)));
+      case command.mainEnded:
+        return this.#known(this.#listener.mainEnded(payload));
       default:
         return this.#senseless(`an unknown ${commandName(code)}`);
     }
   }
 
-  #processEvent(payload: Uint8Array): void {
-    if (this.#listener.processEvent(parseProcessEvent(payload))) return;
+  /** A process has ended that is known, or not. */
+  #known(isKnown: boolean): void {
+    if (isKnown) return;
     this.counters.strayEvents++;
     if (!this.#strays.take())
       throw malformed("The guest reports the ends of processes that are not known");

@@ -1,8 +1,10 @@
 import type { Awakening, GuestConfig, ObservedGuest } from "../protocol/configure.ts";
 import type { UserAndGroup } from "../../core/user-text.ts";
 import type { PlacedFile } from "../protocol/file-messages.ts";
+import type { MainProcessSpec } from "../protocol/main-process.ts";
 import type { GuestTime } from "./guest-time.ts";
 import type { ChannelLimits } from "./limits.ts";
+import type { MainProcessAccess, MainProcessListener } from "./main-process.ts";
 
 /** Who is at the other end. */
 export interface GuestIdentity {
@@ -71,6 +73,21 @@ export interface Guest {
    * Starts a process. The signal ends the session too: the process is killed and `events` throws.
    */
   exec(request: ExecRequest, signal: AbortSignal): Promise<ExecSession>;
+  /**
+   * Starts the pod's main process; the one of this id runs already or has ended, where it was
+   * started before. Throws `AGENT_REFUSED` with the field at fault, `UNSUPPORTED`.
+   */
+  startMain(spec: MainProcessSpec, signal: AbortSignal): Promise<void>;
+  /**
+   * Has the output of the main process from a position on, and its end. Throws `AGENT_REFUSED` when
+   * the guest has no such process.
+   */
+  followMain(
+    id: string,
+    from: number,
+    listener: MainProcessListener,
+    signal: AbortSignal,
+  ): Promise<MainProcessAccess>;
   /** DESTROYPOD: the guest acknowledges and powers off. */
   powerOff(signal: AbortSignal): Promise<void>;
   /**

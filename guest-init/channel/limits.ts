@@ -57,6 +57,8 @@ export interface ChannelLimits {
   readonly execStallMs: number;
   /** After a process has ended: silence on its stream that counts as the end-of-stream frame. */
   readonly execEofMs: number;
+  /** Bytes that the output of a main process may cost in a second; more waits in the guest. */
+  readonly mainBytesPerS: number;
 }
 
 export const defaultLimits: ChannelLimits = {
@@ -80,4 +82,5 @@ export const defaultLimits: ChannelLimits = {
   execQueue: 256 * 1024,
   execStallMs: 30_000,
   execEofMs: 5_000,
+  mainBytesPerS: 4 * 1024 * 1024,
 };

@@ -12,6 +12,7 @@ import {
   type ObservedGuest,
   extensionVersion,
 } from "../protocol/configure.ts";
+import type { MainProcessSpec } from "../protocol/main-process.ts";
 import { abortable } from "../../core/aborting.ts";
 import { Control, type ControlCounters, noCounters } from "./control.ts";
 import type { Dialect } from "./dialect.ts";
@@ -30,6 +31,12 @@ import { identify } from "./identify.ts";
 import { refusal } from "../protocol/replies.ts";
 import { type ChannelLimits, defaultLimits } from "./limits.ts";
 import { connectWhenThere } from "./link.ts";
+import {
+  MainProcess,
+  type MainProcessAccess,
+  type MainProcessListener,
+  requireMain,
+} from "./main-process.ts";
 import { ourDialect } from "./ours.ts";
 import { Tty } from "./tty.ts";
 
@@ -38,6 +45,7 @@ interface Wires {
   readonly control: Control;
   readonly tty: Tty;
   readonly processes: Processes;
+  readonly main: MainProcess;
 }
 
 /**
@@ -141,6 +149,25 @@ export class GuestSession implements Guest {
     const { wires, dialect } = await this.#whenUp(signal);
     if (this.#options.ttyPath === undefined) throw noTty();
     return wires.processes.start(request, dialect.input, signal);
+  }
+
+  async startMain(spec: MainProcessSpec, signal: AbortSignal): Promise<void> {
+    await (await this.#main(signal)).start(spec, signal);
+  }
+
+  async followMain(
+    id: string,
+    from: number,
+    listener: MainProcessListener,
+    signal: AbortSignal,
+  ): Promise<MainProcessAccess> {
+    return (await this.#main(signal)).follow(id, from, listener, signal);
+  }
+
+  async #main(signal: AbortSignal): Promise<MainProcess> {
+    const { wires, identity } = await this.#whenUp(signal);
+    requireMain(identity.features, agentFeatures.main);
+    return wires.main;
   }
 
   async powerOff(signal: AbortSignal): Promise<void> {
@@ -262,11 +289,13 @@ export class GuestSession implements Guest {
       {
         ready: () => this.#onReadyFrame(),
         processEvent: (event) => processes.finished(event),
+        mainEnded: (payload) => main.ended(payload),
         closed: (reason) => this.#end(reason),
       },
     );
     const processes = new Processes(control, tty, { limits, time });
-    return { control, tty, processes };
+    const main = new MainProcess(control, tty, { limits, time });
+    return { control, tty, processes, main };
   }
 
   #onReadyFrame(): void {
@@ -299,6 +328,7 @@ export class GuestSession implements Guest {
     wires.tty.restart();
     wires.control.restart(reason);
     wires.processes.failAll(reason);
+    wires.main.forget();
     this.#identify(wires, { fresh: false });
   }
 
@@ -359,6 +389,7 @@ export class GuestSession implements Guest {
     if (state.kind === "up") state.life.abort(reason);
     wires?.control.abandon(reason);
     wires?.tty.close(reason);
+    wires?.main.forget();
     wires?.processes.failAll(reason);
     if (state.kind === "up") this.#up = Promise.withResolvers<Up>();
     this.#up.promise.catch(() => {});

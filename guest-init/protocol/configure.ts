@@ -4,13 +4,25 @@ import type { Cidr, Ip, IpPrefix, Mac } from "../../core/address.ts";
  * podnet's extension of hyperstart's protocol. The host asks with `HELLO` (100), which a hyperstart
  * answers with ERROR as it does any unknown code; our agent answers ACK with a `HelloReply`.
  */
-export const extensionCodes = { hello: 100, configure: 101, awake: 102, placeFile: 103 } as const;
+export const extensionCodes = {
+  hello: 100,
+  configure: 101,
+  awake: 102,
+  placeFile: 103,
+  startMain: 110,
+  followMain: 111,
+  signalMain: 112,
+  resizeMain: 113,
+  /** Guest to host, unasked. */
+  mainEnded: 114,
+} as const;
 /**
  * An agent's abilities beyond the version it agreed on; an agent of an earlier podnet names none.
  * `awake`: it is the guest's first process and obeys AWAKE, so that the guest can be cloned.
  * `loopback`: it takes addresses for `lo`. `attributes`: it understands the attributes that
  * `withoutAttributes` leaves out. `parking`: it gives a NIC another MAC, and lays its link down, so
- * that a template can have a NIC. `files`: it obeys PLACEFILE.
+ * that a template can have a NIC. `files`: it obeys PLACEFILE. `main`: it runs the pod's main
+ * process, and keeps the end of its output.
  */
 export const agentFeatures = {
   awake: "awake",
@@ -18,6 +30,7 @@ export const agentFeatures = {
   attributes: "attributes",
   parking: "parking",
   files: "files",
+  main: "main",
 } as const;
 /**
  * Version of the extension spoken here; a hello offers a list, the agent picks the highest it

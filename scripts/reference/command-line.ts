@@ -23,7 +23,6 @@ const pages: readonly {
       "update",
       "label",
       "delete",
-      "pool",
     ],
   },
   {
@@ -34,7 +33,7 @@ const pages: readonly {
   {
     file: "programs",
     title: "Programs in pods",
-    commands: ["exec", "execs"],
+    commands: ["run", "wait", "attach-output", "exec", "execs"],
   },
   {
     file: "interfaces",
@@ -52,8 +51,8 @@ const pages: readonly {
   },
   {
     file: "node",
-    title: "The CNI plugin and the node",
-    commands: ["cni", "down", "version", "completion"],
+    title: "The node, its pool of machines, and the CNI plugin",
+    commands: ["pool", "cni", "down", "version", "completion"],
   },
 ];
 

@@ -36,6 +36,10 @@ const ranElsewhere: ReadonlyMap<string, string> = new Map([
     .filter(({ page }) => page === "docs/how-to/container-images.md")
     .flatMap(({ commands }) => commands)
     .map((command) => [command, "test/docs/container-images.test.ts"] as const),
+  ...snippets()
+    .filter(({ page }) => page === "docs/how-to/run.md")
+    .flatMap(({ commands }) => commands)
+    .map((command) => [command, "test/docs/run.test.ts"] as const),
 ]);
 
 test("every command of the pages is run by a test", (t) => {

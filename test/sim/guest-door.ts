@@ -61,6 +61,8 @@ export function guestDoor(options: OpenGuestOptions, parts: GuestParts): Guest {
       wake = undefined;
       return await ask("ready", ({ identity }) => identity, signal);
     },
+    startMain: () => Promise.reject(new PodnetError("UNSUPPORTED", "No main processes here")),
+    followMain: () => Promise.reject(new PodnetError("UNSUPPORTED", "No main processes here")),
     configure: async (config, signal) => {
       const until = parts.time.monotonicMs + config.waitMs;
       return ask(

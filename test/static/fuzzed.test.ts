@@ -18,6 +18,8 @@ const elsewhere: Readonly<Record<string, string>> = {
   "cli/pod-file.ts: readText": "reads a file whole; looks at none of it",
   "daemon/containers/cni/read-body.ts: readBody":
     "reads a request's body whole; looks at none of it",
+  "daemon/pods/process/process-log.ts: readLog":
+    "test/unit/daemon/pods/process/process-log.test.ts has any bytes in a log",
   "daemon/store/commit-mark.ts: readMark":
     "a line of podnetd's own with its checksum, of a directory that is podnetd's alone",
   "guest-init/agent/files.ts: readFile": "reads a file whole; looks at none of it",

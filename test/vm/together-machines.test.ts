@@ -5,6 +5,7 @@ import "./jail-pods.test.ts";
 import "./disks.test.ts";
 import "./root-disk.test.ts";
 import "./files.test.ts";
+import "./main-process.test.ts";
 import "./jail-upgrade.test.ts";
 import "./jail-crash.test.ts";
 // Last: it ends podnetd.

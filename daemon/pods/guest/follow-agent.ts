@@ -6,6 +6,7 @@ import { guestMessage } from "../lifecycle/actions.ts";
 import { compareGuest } from "./compare-guest.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
+import { followAgain } from "../process/follow-end.ts";
 import { guestOf } from "./guest-of.ts";
 import { writeFilesAnew } from "./guest-files.ts";
 import { followPace } from "./guest-pace.ts";
@@ -162,6 +163,7 @@ async function reach(
     const why = anew ? "the agent may have started anew meanwhile" : undone;
     guard(live, watch, () => configureAgain(live, watch, why, signal));
   }
+  guard(live, watch, () => followAgain(live, watch, guest, signal));
   return guest;
 }
 
@@ -201,6 +203,7 @@ function untilLost(
           if (waitMs > 0) await delay(waitMs, undefined, { signal }).catch(() => {});
           configuredAt = clock.monotonic();
           await configureAgain(live, watch, why, signal, begun);
+          await followAgain(live, watch, guest, signal);
         });
       }),
     ];

@@ -15,6 +15,7 @@ import { freshEntropy, wakeOf } from "../guest/wake.ts";
 import { plannedKind, queuesOfTap } from "../interfaces/kinds/kind-of.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import type { Tap } from "../../../linux/tun.ts";
+import { startProcess } from "../process/start-process.ts";
 import { unmark } from "../pool/markers.ts";
 import type { Host } from "./host.ts";
 import { adoptVm, type LivePod, requireGuest } from "./live-pod.ts";
@@ -121,6 +122,8 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
       compareGuest(understood(guestConfigOf(live), live), live.observed);
     return "";
   },
+
+  "process.start": (_step, live, host, signal) => startProcess(live, host, signal),
 };
 
 async function startVm(live: LivePod, host: Host, signal: AbortSignal): Promise<RunningVm> {

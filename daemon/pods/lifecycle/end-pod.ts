@@ -3,7 +3,6 @@ import type { PodId } from "../../../core/names.ts";
 import type { PodRow } from "../store/pod-row.ts";
 import { dropSandboxes } from "../interfaces/act-sandboxes.ts";
 import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
-import type { PodPlan } from "../store/pod-plan.ts";
 import { attach } from "./run-steps.ts";
 import { supervise } from "./supervise.ts";
 import type { Supervision } from "./supervision.ts";
@@ -13,11 +12,6 @@ import { wrongState } from "./wrong-state.ts";
 /** The parts of podnetd that ending a pod needs. */
 export interface Ending extends Supervision {
   held(id: PodId): LivePod | undefined;
-  /**
-   * Writes down how a pod ended, and returns what was thrown. The host has changed by then, so a
-   * write that finds no room in the store is repeated until it succeeds.
-   */
-  writeDown(plan: PodPlan, write: () => void): unknown;
 }
 
 /**
@@ -34,7 +28,10 @@ export async function stopPod(row: PodRow, force: boolean, ending: Ending): Prom
     ending.writeDown(row.plan, () => records.state(row.plan, "failed", { error }));
     throw error;
   }
-  const unwritten = ending.writeDown(row.plan, () => records.state(row.plan, "stopped"));
+  const unwritten = ending.writeDown(row.plan, () => {
+    records.processGone(row.plan);
+    records.state(row.plan, "stopped");
+  });
   if (unwritten !== undefined) throw unwritten;
   log.info({ pod_id: row.id }, "Pod stopped");
 }

@@ -1,5 +1,6 @@
 import type { Clock } from "../../../core/clock.ts";
 import type { Guest, OpenGuestOptions } from "../../../guest-init/channel/guest.ts";
+import type { ProcessEnd } from "../../../guest-init/protocol/main-process.ts";
 import type { Driver, VmRecord } from "../../../hypervisor/driver.ts";
 import type { Confinement } from "../../../hypervisor/process/confinement.ts";
 import type { IfName } from "../../../core/names.ts";
@@ -46,6 +47,14 @@ export interface Host {
    * the pod may go back to.
    */
   learn(live: LivePod, text: string, next: (pod: PodContents) => PodPlan): void;
+  /** What podnetd keeps of main processes. */
+  readonly processes: {
+    readonly logsDir: string;
+    /** Records a start before it happens, and answers which one it is. */
+    starts(plan: PodPlan): number;
+    /** Records an end that the guest reports. Never throws. */
+    ended(plan: PodPlan, end: ProcessEnd): void;
+  };
   /** Makes a machine's record durable, before anything is built on it. */
   recordRun(plan: PodPlan, record: VmRecord): void;
   readonly timeouts: {

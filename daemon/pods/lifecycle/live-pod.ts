@@ -9,6 +9,7 @@ import { Execs } from "../execs/execs.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import type { ParkedMachine } from "../pool/parked-machine.ts";
+import type { FollowedProcess } from "../process/followed-process.ts";
 import type { PodPlan } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
@@ -30,6 +31,8 @@ export interface LivePod {
   observed: ObservedGuest | undefined;
   /** The epoch of the agent that has written the pod's files. */
   filesEpoch: string | undefined;
+  /** The main process, as far as the pod has one that was started. */
+  process: FollowedProcess | undefined;
   /** Taps not yet handed to the machine, by interface position. */
   readonly taps: Map<number, Tap>;
   /** Positions of plugged NICs. */
@@ -129,6 +132,7 @@ export function livePod(
     guest: machine?.guest,
     identity: machine?.identity,
     observed: undefined,
+    process: undefined,
     taps: new Map(),
     plugged: new Set(),
     ejected: new Set(),

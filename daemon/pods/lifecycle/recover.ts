@@ -17,6 +17,8 @@ import {
   takeOver,
   type TakeOver,
 } from "./take-over.ts";
+import { afterEnd } from "../process/after-end.ts";
+import { endText, failureOf } from "../process/process-end.ts";
 import { everyPort } from "../interfaces/pod-ports.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import { withCni, withNic } from "../store/pod-plan.ts";
@@ -74,6 +76,9 @@ export async function recoverPods(recovery: Recovery): Promise<readonly PodRow[]
   removeNamespaces(known, recovery);
   await removeLeft(known, recovery);
   logUnknownDisks(known, recovery);
+  for (const row of sound)
+    if ((row.state === "stopped" || row.state === "failed") && row.plan.process !== undefined)
+      restartAgain(row, recovery);
   return sound.flatMap((row) => (gone.has(row) ? row : (records.getUsable(row.id) ?? [])));
 }
 
@@ -175,8 +180,10 @@ async function recoverPod(row: PodRow, recovery: Recovery, limitMs: number): Pro
       return takeOver(row, recovery, limitMs);
     case "creating":
       await takeDown(row, recovery);
-      if (row.established) recovery.records.state(row.plan, "failed", { error: interrupted() });
-      else recovery.records.forget(row.plan, interrupted(), { interrupted: true });
+      if (row.established) {
+        recovery.records.state(row.plan, "failed", { error: interrupted() });
+        restartAgain(row, recovery);
+      } else recovery.records.forget(row.plan, interrupted(), { interrupted: true });
       return;
     case "deleting":
       await takeDown(row, recovery);
@@ -184,7 +191,7 @@ async function recoverPod(row: PodRow, recovery: Recovery, limitMs: number): Pro
       return;
     case "stopping":
       await takeDown(row, recovery);
-      recovery.records.state(row.plan, "stopped");
+      endStopping(row, recovery);
       return;
     case "stopped":
     case "failed":
@@ -192,6 +199,26 @@ async function recoverPod(row: PodRow, recovery: Recovery, limitMs: number): Pro
       await takeDown(row, recovery);
       return;
   }
+}
+
+/** A pod that was stopping ends as its main process did, if that was why. */
+function endStopping(row: PodRow, recovery: Recovery): void {
+  const { records } = recovery;
+  const end = records.process(row.id)?.end;
+  const byItself = end !== undefined && row.reason === endText(end);
+  const error = byItself ? failureOf(end) : undefined;
+  if (error === undefined) records.state(row.plan, "stopped");
+  else records.state(row.plan, "failed", { error });
+  if (byItself) afterEnd(row, recovery);
+  else records.processGone(row.plan);
+}
+
+/** Starts that the restart policy had decided on, and those that a podnetd before had begun. */
+function restartAgain(row: PodRow, recovery: Recovery): void {
+  const process = recovery.records.process(row.id);
+  if (process?.nextMs !== undefined)
+    recovery.restartLater(row.id, Math.max(0, process.nextMs - recovery.host.clock.now()));
+  else if (process?.endedMs === undefined) afterEnd(row, recovery);
 }
 
 /** Removes namespaces of pods without a row. */

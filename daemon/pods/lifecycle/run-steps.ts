@@ -47,6 +47,7 @@ export async function runFlow(flow: Flow, run: StepRun, signal: AbortSignal): Pr
     case "guest.answer":
     case "vm.go":
     case "guest.verify":
+    case "process.start":
       return runStep(flow, run, signal);
     default:
       return assertNever(flow);

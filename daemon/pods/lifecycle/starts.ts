@@ -30,6 +30,8 @@ export interface CreateOptions {
   readonly progress: Progress;
   /** The caller may name files of `access.image_paths` alone; unless given, any. */
   readonly imagesOnly?: boolean;
+  /** The start is the restart policy's, and is void when a caller has stopped the pod. */
+  readonly byPolicy?: boolean;
   /**
    * Takes one of the caller's slots until disposed, at the end of the work, which may outlast the
    * call.
@@ -131,6 +133,8 @@ export class Starts {
       const row = records.find(id);
       refuseOwners(row, "start");
       if (row.state === "running") return row;
+      if (options.byPolicy !== true) records.forgetNextStart(row.plan);
+      else if (records.process(id)?.nextMs === undefined) return row;
       if (row.state !== "stopped" && row.state !== "failed") {
         throw wrongState(row, "stopped");
       }
@@ -220,7 +224,10 @@ export class Starts {
     this.#parts.supervision.writeDown(plan, () => {
       if (result.kind === "undone" && !how.keep)
         records.forget(plan, result.error, { interrupted: this.#parts.ending() });
-      else records.state(plan, "failed", { error: result.error });
+      else {
+        records.state(plan, "failed", { error: result.error });
+        records.processGone(plan);
+      }
     });
     throw result.error;
   }

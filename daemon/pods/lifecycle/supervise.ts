@@ -5,6 +5,8 @@ import { keepTrying } from "./keep-trying.ts";
 import { consoleTailText, panicBeforeReset } from "../guest/console-tail.ts";
 import { followRunState } from "./lifecycle.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
+import { afterEnd } from "../process/after-end.ts";
+import { followEnd } from "../process/follow-end.ts";
 import { leftAtLast } from "../interfaces/live-leaving.ts";
 import { type LivePod, unsubscribe } from "./live-pod.ts";
 import { guard, type Supervision } from "./supervision.ts";
@@ -64,6 +66,7 @@ export function supervise(live: LivePod, watch: Supervision): void {
     );
   }
   followRunState(live, watch);
+  followEnd(live, watch);
   followAgent(live, watch);
   answerAgain(live, watch);
 }
@@ -106,6 +109,7 @@ async function recordEnd(live: LivePod, watch: Supervision, poweredOff: boolean)
   const ours = machineKindOf(plan.vm).isOwn;
   if (poweredOff && ours) watch.records.state(plan, "stopped", { reason: "the guest powered off" });
   else watch.records.state(plan, "failed", { error });
+  afterEnd(live, watch);
   watch.gone(live);
   const free = (): Promise<void> => freeHeld(live, watch);
   await free().catch((thrown: unknown) => {

@@ -4,6 +4,7 @@ import type { KeyedLock } from "../../reconcile/keyed-lock.ts";
 import type { WorkQueue } from "../../reconcile/work-queue.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
+import type { PodPlan } from "../store/pod-plan.ts";
 import type { PodRecords } from "../store/records.ts";
 
 /** The parts of podnetd that following running pods needs. */
@@ -25,6 +26,13 @@ export interface Supervision {
   dropped?(what: string): void;
   /** Counts bytes of a console that were overwritten by later ones. */
   overwritten?(bytes: number): void;
+  /**
+   * Writes down how a pod ended, and returns what was thrown. The host has changed by then, so a
+   * write that finds no room in the store is repeated until it succeeds.
+   */
+  writeDown(plan: PodPlan, write: () => void): unknown;
+  /** Has the pod started again by its restart policy, in so many milliseconds. */
+  restartLater(id: PodId, pauseMs: number): void;
   /** The pod has no machine any more. */
   gone(live: LivePod): void;
 }

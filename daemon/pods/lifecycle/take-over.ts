@@ -9,6 +9,7 @@ import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
 import { finishChanges } from "../interfaces/live-interfaces.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import { guestOf } from "../guest/guest-of.ts";
+import { afterEnd } from "../process/after-end.ts";
 import { sameServers } from "../interfaces/plan-servers.ts";
 import { portsOf } from "../interfaces/pod-ports.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
@@ -57,6 +58,7 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
     records.state(row.plan, "failed", {
       error: absent(row, record?.bootId === recovery.bootId),
     });
+    afterEnd(row, recovery);
     return;
   }
   const live = livePod(row, record);

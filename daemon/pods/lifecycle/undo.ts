@@ -5,6 +5,8 @@ import { everyPort } from "../interfaces/pod-ports.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
 import { guestOf } from "../guest/guest-of.ts";
+import { logDirectory, removeLog } from "../process/process-log.ts";
+import { stopProcess } from "../process/stop-process.ts";
 import { type UndoKind, type UndoOf, undoSteps } from "../plan/steps.ts";
 
 export interface UndoOptions {
@@ -54,8 +56,9 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
       await resumeForItsEnd(live);
       live.poweringOff = true;
     }
-    if (guest === undefined) return;
+    if (guest === undefined) return endProcess(live);
     try {
+      if (graceful) await stopMain(live);
       // An agent that never said who it is would not hear this either.
       if (graceful && identity !== undefined) {
         await resumeForItsEnd(live);
@@ -66,6 +69,7 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
       // A guest that does not power off is ended by the next step: nothing is lost by its silence.
     } finally {
       await guest.close();
+      endProcess(live);
     }
   },
 
@@ -105,6 +109,10 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     if (dropDisks !== undefined) await removeOverlays(plan.vm);
   },
 
+  "log.drop": async (_step, { plan }, host, { dropDisks }) => {
+    if (dropDisks !== undefined) removeLog(logDirectory(host.processes.logsDir, plan.podId));
+  },
+
   "tap.close": async (_step, live) => {
     const taps = [...live.taps.values()];
     live.taps.clear();
@@ -127,6 +135,19 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
       await host.network.remove({ kind: "connections", of: [everyPort(live.plan)] }, signal);
   },
 };
+
+/** Asks the main process to end. */
+async function stopMain(live: LivePod): Promise<void> {
+  if (live.process === undefined) return;
+  await resumeForItsEnd(live);
+  await stopProcess(live.process, live.plan);
+}
+
+/** Its output ends with the machine. */
+function endProcess(live: LivePod): void {
+  live.process?.[Symbol.dispose]();
+  live.process = undefined;
+}
 
 /** Resumes a paused machine, so that its guest can power off. */
 async function resumeForItsEnd({ vm, time }: LivePod): Promise<void> {

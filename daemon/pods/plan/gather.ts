@@ -22,6 +22,7 @@ import { fileSnapshots, realPath } from "./gather-files.ts";
 import { dnsSnapshot, type NetworksWorld, networkSnapshots } from "./gather-networks.ts";
 import { gatherPorts } from "../../published/gather-ports.ts";
 import { type ImageHolders, imageHolders } from "./image-holders.ts";
+import type { FoundImage } from "../process/plan-process.ts";
 import { defaultPodName } from "./plan.ts";
 import type { FoundSandbox } from "../interfaces/cni-plan.ts";
 import type { OnBridge, Snapshot } from "./snapshot.ts";
@@ -42,6 +43,8 @@ export interface World extends NetworksWorld {
   readonly usersTaken?: ReadonlySet<number>;
   /** The user of the machine that the pod is to have; one that is free unless given. */
   readonly uid?: number | undefined;
+  /** The image that the pod is made of. */
+  readonly image?: FoundImage;
   randomBytes(count: number): Uint8Array;
 }
 
@@ -55,7 +58,9 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
   const { kernel, initrd } = config.image;
   const within = (paths: readonly string[]): string[] | undefined =>
     world.imagesOnly ? [...new Set(paths.map(realPath))] : undefined;
-  const imagesWithin = within([...config.imagePaths, kernel, initrd]);
+  // Who may create pods may use each image of the store.
+  const ofImage = world.image === undefined ? [] : [world.image.file];
+  const imagesWithin = within([...config.imagePaths, kernel, initrd, ...ofImage]);
   const writeWithin = within(config.writeThroughPaths);
   // Looked up only for a spec that names files: it asks for every pod's files.
   let found: ImageHolders | undefined;
@@ -90,6 +95,7 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
     ...(spec.ports === undefined ? {} : { hostPorts: gatherPorts(spec.ports, world) }),
     ...(world.machine === undefined ? {} : { machine: world.machine }),
     driver: world.driver,
+    ...(world.image === undefined ? {} : { image: world.image }),
   };
 }
 

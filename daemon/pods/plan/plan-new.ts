@@ -1,10 +1,12 @@
 import type { PodSpec } from "../../../api/pod-spec.ts";
 import type { CreateSpec } from "../../../api/validate/validate.ts";
+import { PodnetError } from "../../../core/errors.ts";
 import { type PodId, podIdFromBytes } from "../../../core/names.ts";
 import { podIdByName } from "../store/pods.ts";
 import { attachedMachine } from "../machine/attach.ts";
 import { gatherSnapshot, type World } from "./gather.ts";
 import { namedLinks } from "./named-links.ts";
+import { type FoundImage, onImage } from "../process/plan-process.ts";
 import { defaultPodName, planPod } from "./plan.ts";
 import type { PodPlan } from "../store/pod-plan.ts";
 import type { PodsParts } from "../pods-parts.ts";
@@ -43,11 +45,43 @@ export function planNew(
     readonly usersTaken: ReadonlySet<number>;
   },
 ): PodPlan {
-  const world = { ...worldOf(parts, found, imagesOnly), usersTaken, uid: machine?.uid };
-  const snapshot = gatherSnapshot(spec, machine?.podId ?? freshId(parts), world);
+  const image = imageOf(spec, parts);
+  const seen = worldOf(parts, found, imagesOnly);
+  const world = {
+    ...seen,
+    usersTaken,
+    uid: machine?.uid,
+    ...(image === undefined ? {} : { image }),
+  };
+  const asked = onImage(spec, image);
+  const snapshot = gatherSnapshot(asked, machine?.podId ?? freshId(parts), world);
   for (const which of snapshot.cni?.passedOver ?? [])
     parts.log.warn({}, `Skipping a CNI configuration file: ${which}`);
-  return planPod(spec, snapshot);
+  return planPod(asked, snapshot);
+}
+
+/** Throws `IMAGE_NOT_FOUND`, and `UNSUPPORTED` for one of another architecture. */
+function imageOf({ boot }: PodSpec, { images, config }: PodsParts): FoundImage | undefined {
+  if (boot.image === undefined) return undefined;
+  if (images === undefined)
+    throw new PodnetError("UNSUPPORTED", "This podnetd has no store of images", {
+      field: "boot.image",
+      hint: "Convert the image, and give the file as a disk: podnet image convert --help",
+    });
+  const found = images.findImage(boot.image);
+  const { architecture } = found.config;
+  const own = config.qemu.arch === "arm64" ? "arm64" : "amd64";
+  if (found.type === "disk")
+    throw new PodnetError("UNSUPPORTED", `The image "${boot.image}" is a disk`, {
+      field: "boot.image",
+      hint: "Boot it with kernel none and the disk's file: see docs/how-to/images.md",
+    });
+  if (architecture === own) return found;
+  throw new PodnetError(
+    "UNSUPPORTED",
+    `The image "${boot.image}" is for ${architecture}; machines of this host are ${own}`,
+    { field: "boot.image", hint: "Use the image for this architecture" },
+  );
 }
 
 /** The sources of the planner's snapshot. */

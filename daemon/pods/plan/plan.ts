@@ -9,6 +9,7 @@ import { planInterfaces } from "../interfaces/plan-interfaces.ts";
 import { planPublished } from "../../published/plan-published.ts";
 import { planRoutes, routesOf } from "../interfaces/plan-routes.ts";
 import { planServers } from "../interfaces/plan-servers.ts";
+import { planProcess } from "../process/plan-process.ts";
 import { type PodPlan, planVersion } from "../store/pod-plan.ts";
 import type { Snapshot } from "./snapshot.ts";
 
@@ -47,6 +48,7 @@ export function planPod(spec: PodSpec, snapshot: Snapshot): PodPlan {
   const asked = spec.routes.map((route, i) => ({ ...route, field: `routes[${i}]` }));
   const interfaces = planInterfaces(spec.interfaces, fieldOf, { others: [], routes: asked }, world);
   const routes = planRoutes(spec, interfaces);
+  const process = planProcess(spec, snapshot.image);
   const plan: PodPlan = {
     version: planVersion,
     podId: snapshot.podId,
@@ -56,6 +58,7 @@ export function planPod(spec: PodSpec, snapshot: Snapshot): PodPlan {
     interfaces,
     routes,
     dns: planServers(spec, snapshot.dns),
+    ...(process === undefined ? {} : { process }),
   };
   kind.refuseDecided(spec, guestConfigOf({ plan, spec }), interfaces, snapshot.networks);
   const published = planPublished(

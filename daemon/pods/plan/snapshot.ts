@@ -7,6 +7,7 @@ import type { Confinement } from "../../../hypervisor/process/confinement.ts";
 import type { ImageUse } from "../../../hypervisor/disks/image-file.ts";
 import type { PlannedSandbox } from "../interfaces/cni-plan.ts";
 import type { AddressStatus } from "../../ipam/addresses.ts";
+import type { FoundImage } from "../process/plan-process.ts";
 import type { PortsSnapshot } from "../../published/ports-snapshot.ts";
 
 /** The state of the host that the planner decides by, gathered beforehand. Plain data. */
@@ -66,6 +67,8 @@ export interface Snapshot {
   readonly machine?: Pick<FoundMachine, "type" | "accelerator" | "vcpu" | "memoryMib" | "places">;
   /** The driver's capabilities. */
   readonly driver: Pick<Capabilities, "nicSlots">;
+  /** The image that the pod is made of. */
+  readonly image?: FoundImage;
 }
 
 /** An address that a pod has on a foreign bridge. */

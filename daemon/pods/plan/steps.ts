@@ -32,7 +32,9 @@ export type Step =
   | { readonly kind: "guest.answer"; readonly position: number }
   /** The machine has waited for its NICs. */
   | { readonly kind: "vm.go" }
-  | { readonly kind: "guest.verify" };
+  | { readonly kind: "guest.verify" }
+  /** The main process, once its network is there. */
+  | { readonly kind: "process.start" };
 
 export type StepKind = Step["kind"];
 export type StepOf<K extends StepKind> = Extract<Step, { readonly kind: K }>;
@@ -82,6 +84,7 @@ export function createSteps(
     together(...guest.configure, sequence(...nics.flatMap((each) => plugSteps(each, plan)))),
     ...(isHeld(plan) ? [{ kind: "vm.go" } as const] : []),
     ...guest.verify,
+    ...(plan.process === undefined ? [] : [{ kind: "process.start" } as const]),
   );
 }
 
@@ -97,6 +100,7 @@ export const plugSteps = (
 /** One effect of taking a pod down. */
 export type UndoStep =
   | { readonly kind: "port.detach" }
+  /** The main process is asked to end, then the guest. */
   | { readonly kind: "guest.power-off" }
   | { readonly kind: "vm.stop" }
   /** For a foreign machine: its guest is left as it is, and its NICs are unplugged. */
@@ -104,6 +108,8 @@ export type UndoStep =
   | { readonly kind: "vm.release" }
   /** Removes what the pod has written to its disks, when the pod is removed. */
   | { readonly kind: "disk.drop" }
+  /** Removes the log of the main process, when the pod is removed. */
+  | { readonly kind: "log.drop" }
   | { readonly kind: "tap.close" }
   /** The links of namespaces are their own again. */
   | { readonly kind: "netns.leave" }
@@ -137,6 +143,7 @@ export function undoSteps(plan: PodPlan): readonly UndoStep[] {
     ...(length === 0 ? [] : [{ kind: "port.forget" } as const]),
     // Last, as a pod's data cannot be restored.
     ...(overlaysOf(plan.vm).length === 0 ? [] : [{ kind: "disk.drop" } as const]),
+    ...(plan.process === undefined ? [] : [{ kind: "log.drop" } as const]),
   ];
 }
 
@@ -156,12 +163,14 @@ const titles: Readonly<Record<StepKind | UndoKind, string>> = {
   "guest.answer": "Answering the guest's questions",
   "vm.go": "Letting the machine run",
   "guest.verify": "Comparing the guest with the plan",
+  "process.start": "Starting the main process",
   "port.detach": "Leaving the bridge",
   "guest.power-off": "Powering the guest off",
   "vm.stop": "Ending the machine",
   "guest.leave": "Letting go of the guest",
   "vm.release": "Taking the NICs back",
   "disk.drop": "Removing the pod's own disk files",
+  "log.drop": "Removing the log of the main process",
   "tap.close": "Closing taps",
   "netns.leave": "Leaving network namespaces",
   "cni.delete": "Running CNI plugins' DEL",

@@ -210,6 +210,7 @@ export class MachinePool implements AsyncDisposable {
 
   /** Whether a pod is to come from the pool. */
   serves({ boot }: PodSpec): boolean {
+    if (boot.image !== undefined) return false;
     return (boot.factory ?? this.#parts.config.factory) === "pool";
   }
 

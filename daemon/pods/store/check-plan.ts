@@ -107,6 +107,18 @@ const plan = fields({
   published: optional(list(published)),
   withdrawn: optional(list(reachedAt)),
   hadLoopback: optional(flag),
+  process: optional(
+    fields({
+      args: list(text),
+      env: list(fields({ env: text, value: text })),
+      user: optional(text),
+      workdir: absolute,
+      terminal: flag,
+      stdin: flag,
+      stopSignal: whole,
+      stopTimeoutMs: whole,
+    }),
+  ),
 });
 
 const spec = fields({

@@ -8,6 +8,7 @@ import { damaged, parseJson } from "../../store/rows.ts";
 import { checkVersion } from "../../store/stored-version.ts";
 import { planTrouble } from "./check-plan.ts";
 import type { CniPlan } from "../interfaces/cni-plan.ts";
+import type { ProcessPlan } from "../process/plan-process.ts";
 import type { PublishedPlan } from "../../published/published-plan.ts";
 
 /** Version of the stored form. podnetd refuses versions that it does not know. */
@@ -51,6 +52,8 @@ export interface PodPlan {
    * those of its interfaces.
    */
   readonly hadLoopback?: true;
+  /** The main process, whose end is the pod's. */
+  readonly process?: ProcessPlan;
 }
 
 export interface InterfacePlan {

@@ -38,6 +38,7 @@ import { machineKindOf } from "../machine/machine-of.ts";
 import { planOfRows } from "./plan-of-rows.ts";
 import { withoutMachine } from "./pod-interfaces.ts";
 import type { PodPlan } from "./pod-plan.ts";
+import { getProcess, type ProcessRow, putProcess } from "./process-rows.ts";
 import type { Span } from "../../events/span.ts";
 
 /** Writes that end, stop or start an existing pod may use the store's reserve. */
@@ -320,6 +321,66 @@ export class PodRecords {
     const text = `${span.step} ${span.durationMs.toFixed(1)} ms`;
     const { podId, name: podName } = plan;
     this.#journal.emit({ kind: "step", podId, podName, data: { text, span } }, ofMachine);
+  }
+
+  process(id: PodId): ProcessRow | undefined {
+    return getProcess(this.#db, id);
+  }
+
+  /** The main process is about to be started: answers which start of it this is. */
+  processStarts({ podId, name }: PodPlan): number {
+    const last = this.process(podId);
+    const byPolicy = last?.nextMs !== undefined;
+    const run = (last?.run ?? 0) + 1;
+    this.#journal.transact(
+      "process",
+      (emit) => {
+        putProcess(this.#db, podId, {
+          run,
+          startedMs: this.#clock.now(),
+          endedMs: undefined,
+          end: undefined,
+          restarts: byPolicy ? last.restarts + 1 : 0,
+          inARow: byPolicy ? last.inARow : 0,
+          nextMs: undefined,
+        });
+        const data = { text: `main process starts (start ${run})` };
+        emit({ kind: "updated", podId, podName: name, data });
+      },
+      ofMachine,
+    );
+    return run;
+  }
+
+  /** The main process is not there any more, if there was one: it ended unseen, unless reported. */
+  processGone(plan: Pick<PodPlan, "podId" | "name">): void {
+    const row = this.process(plan.podId);
+    if (row === undefined || row.endedMs !== undefined) return;
+    this.setProcess(plan, { endedMs: this.#clock.now() }, "main process gone");
+  }
+
+  /** A caller decides what becomes of the pod: its restart policy does not, for now. */
+  forgetNextStart(plan: Pick<PodPlan, "podId" | "name">): void {
+    if (this.process(plan.podId)?.nextMs === undefined) return;
+    this.setProcess(plan, { nextMs: undefined }, "main process is not started again");
+  }
+
+  /** Changes what is known of the main process: its end, and its next start. */
+  setProcess(
+    { podId, name }: Pick<PodPlan, "podId" | "name">,
+    change: Partial<Pick<ProcessRow, "end" | "endedMs" | "inARow" | "nextMs">>,
+    text: string,
+  ): void {
+    const row = this.process(podId);
+    if (row === undefined) return;
+    this.#journal.transact(
+      "process",
+      (emit) => {
+        putProcess(this.#db, podId, { ...row, ...change });
+        emit({ kind: "updated", podId, podName: name, data: { text } });
+      },
+      essential,
+    );
   }
 
   running(live: LivePod, spans: readonly Span[]): void {

@@ -1,6 +1,7 @@
 import { deepStrictEqual } from "node:assert";
 import * as extension from "../../../guest-init/protocol/extension-messages.ts";
 import * as file from "../../../guest-init/protocol/file-messages.ts";
+import * as main from "../../../guest-init/protocol/main-process.ts";
 import * as network from "../../../guest-init/protocol/network-messages.ts";
 import * as pod from "../../../guest-init/protocol/pod-messages.ts";
 import * as process from "../../../guest-init/protocol/process-messages.ts";
@@ -186,6 +187,44 @@ const processMessages: Target = {
   ]),
 };
 
+const mainSpec = {
+  id: "start-1",
+  args: ["sh", "-c", "true"],
+  env: [{ env: "A", value: "1" }],
+  user: "web:logs",
+  workdir: "/",
+  terminal: true,
+  stdin: true,
+  rows: 24,
+  columns: 80,
+  addresses: ["10.0.0.2", "fd00::2"],
+};
+
+const mainMessages: Target = {
+  name: "main-process-messages",
+  files: [`${folder}/main-process.ts`],
+  seeds: [
+    chosen(0, json(mainSpec)),
+    chosen(0, json({ ...mainSpec, args: [] })),
+    chosen(1, json({ stdout: 3, stderr: 4, from: 0 })),
+    chosen(2, json({ id: "start-1", at: 512 })),
+    chosen(3, json({ signal: 15 })),
+    chosen(4, json({ rows: 24, columns: 80 })),
+    chosen(5, json({ id: "start-1", at: 512, code: 3 })),
+    chosen(5, json({ id: "start-1", at: 512, signal: 9 })),
+    chosen(5, json({ id: "start-1", at: 512, signal: 9, code: 3 })),
+  ],
+  words: Object.keys(mainSpec).concat("stdout", "stderr", "from", "at", "signal", "code"),
+  run: choosing([
+    returning(main.parseStartMain, main.encodeStartMain),
+    returning(main.parseFollowMain, main.encodeFollowMain),
+    returning(main.parseFollowedMain, main.encodeFollowedMain),
+    returning(main.parseSignalMain, main.encodeSignalMain),
+    returning(main.parseResizeMain, ({ rows, columns }) => main.encodeResizeMain(rows, columns)),
+    returning(main.parseMainEnded, main.encodeMainEnded),
+  ]),
+};
+
 const setup = {
   device: "eth0",
   newDeviceName: "net0",
@@ -279,6 +318,7 @@ export const guestMessages: readonly Target[] = [
   extensionMessages,
   replyMessages,
   processMessages,
+  mainMessages,
   networkMessages,
   podMessages,
 ];

@@ -16,7 +16,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod.proto.
  */
 export const file_podnet_v1_pod: GenFile = /*@__PURE__*/
-  fileDesc("ChNwb2RuZXQvdjEvcG9kLnByb3RvEglwb2RuZXQudjEi5wMKA1BvZBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEioKBmxhYmVscxgDIAMoCzIaLnBvZG5ldC52MS5Qb2QuTGFiZWxzRW50cnkSIgoFc3RhdGUYBCABKA4yEy5wb2RuZXQudjEuUG9kU3RhdGUSDgoGcmVhc29uGAUgASgJEiUKB2ZhaWx1cmUYBiABKAsyFC5wb2RuZXQudjEuRXJyb3JJbmZvEi4KCmNyZWF0ZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKBHNwZWMYCCABKAsyEi5wb2RuZXQudjEuUG9kU3BlYxIrCgppbnRlcmZhY2VzGAkgAygLMhcucG9kbmV0LnYxLlBvZEludGVyZmFjZRIZCgJ2bRgKIAEoCzINLnBvZG5ldC52MS5WbRIfCgVndWVzdBgLIAEoCzIQLnBvZG5ldC52MS5HdWVzdBIeCgVzcGFucxgMIAMoCzIPLnBvZG5ldC52MS5TcGFuEicKBXBvcnRzGA0gAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSDAoEaG9zdBgOIAEoCRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBItACCgxQb2RJbnRlcmZhY2USDwoHbmV0d29yaxgBIAEoCRISCgpndWVzdF9uYW1lGAIgASgJEgsKA21hYxgDIAEoCRILCgNtdHUYBCABKA0SEQoJYWRkcmVzc2VzGAUgAygJEg8KB2dhdGV3YXkYBiABKAkSCwoDdGFwGAcgASgJEg4KBmJyaWRnZRgIIAEoCRIMCgRzbG90GAkgASgNEigKBXN0YXRlGAogASgOMhkucG9kbmV0LnYxLkludGVyZmFjZVN0YXRlEhoKEm9ic2VydmVkX2FkZHJlc3NlcxgLIAMoCRIUCgxvYnNlcnZlZF9tdHUYDCABKA0SIAoGcm91dGVzGA0gAygLMhAucG9kbmV0LnYxLlJvdXRlEg0KBW5ldG5zGA4gASgJEiUKBmxpbWl0cxgPIAEoCzIVLnBvZG5ldC52MS5SYXRlTGltaXRzIsQBCgJWbRILCgNwaWQYASABKA0SEwoLYWNjZWxlcmF0b3IYAiABKAkSDAoEdmNwdRgDIAEoDRISCgptZW1vcnlfbWliGAQgASgNEi4KCnN0YXJ0ZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGF0dGFjaGVkGAYgASgIEhIKCnFtcF9zb2NrZXQYByABKAkSDAoEYXJjaBgIIAEoCRIWCg5ndWVzdF9yZXN0YXJ0cxgJIAEoDSJ9CgVHdWVzdBINCgVhZ2VudBgBIAEoCRILCgNhcGkYAiABKA0SEQoJZXh0ZW5zaW9uGAMgASgNEhAKCGhvc3RuYW1lGAQgASgJEhUKDWFnZW50X3Jzc19raWIYBSABKA0SDAoEa2luZBgGIAEoCRIOCgZjYW5ub3QYByADKAkiSwoEU3BhbhIMCgRzdGVwGAEgASgJEhAKCHN0YXJ0X21zGAIgASgBEhMKC2R1cmF0aW9uX21zGAMgASgBEg4KBmRldGFpbBgEIAEoCSJACgRQbGFuEg4KBnBvZF9pZBgBIAEoCRIoCghzZWN0aW9ucxgCIAMoCzIWLnBvZG5ldC52MS5QbGFuU2VjdGlvbiI5CgtQbGFuU2VjdGlvbhIMCgRzdGVwGAEgASgJEg0KBXRpdGxlGAIgASgJEg0KBWxpbmVzGAMgAygJKscBCghQb2RTdGF0ZRIZChVQT0RfU1RBVEVfVU5TUEVDSUZJRUQQABIWChJQT0RfU1RBVEVfQ1JFQVRJTkcQARIVChFQT0RfU1RBVEVfUlVOTklORxACEhQKEFBPRF9TVEFURV9QQVVTRUQQAxIWChJQT0RfU1RBVEVfU1RPUFBJTkcQBBIVChFQT0RfU1RBVEVfU1RPUFBFRBAFEhQKEFBPRF9TVEFURV9GQUlMRUQQBhIWChJQT0RfU1RBVEVfREVMRVRJTkcQByqvAQoOSW50ZXJmYWNlU3RhdGUSHwobSU5URVJGQUNFX1NUQVRFX1VOU1BFQ0lGSUVEEAASGwoXSU5URVJGQUNFX1NUQVRFX1BMQU5ORUQQARIbChdJTlRFUkZBQ0VfU1RBVEVfUExVR0dFRBACEh4KGklOVEVSRkFDRV9TVEFURV9DT05GSUdVUkVEEAMSIgoeSU5URVJGQUNFX1NUQVRFX1VOUExVR19QRU5ESU5HEARiBnByb3RvMw", [file_google_protobuf_timestamp, file_podnet_v1_error, file_podnet_v1_pod_spec]);
+  fileDesc("ChNwb2RuZXQvdjEvcG9kLnByb3RvEglwb2RuZXQudjEikAQKA1BvZBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEioKBmxhYmVscxgDIAMoCzIaLnBvZG5ldC52MS5Qb2QuTGFiZWxzRW50cnkSIgoFc3RhdGUYBCABKA4yEy5wb2RuZXQudjEuUG9kU3RhdGUSDgoGcmVhc29uGAUgASgJEiUKB2ZhaWx1cmUYBiABKAsyFC5wb2RuZXQudjEuRXJyb3JJbmZvEi4KCmNyZWF0ZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKBHNwZWMYCCABKAsyEi5wb2RuZXQudjEuUG9kU3BlYxIrCgppbnRlcmZhY2VzGAkgAygLMhcucG9kbmV0LnYxLlBvZEludGVyZmFjZRIZCgJ2bRgKIAEoCzINLnBvZG5ldC52MS5WbRIfCgVndWVzdBgLIAEoCzIQLnBvZG5ldC52MS5HdWVzdBIeCgVzcGFucxgMIAMoCzIPLnBvZG5ldC52MS5TcGFuEicKBXBvcnRzGA0gAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSDAoEaG9zdBgOIAEoCRInCgdwcm9jZXNzGA8gASgLMhYucG9kbmV0LnYxLk1haW5Qcm9jZXNzGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEinAIKC01haW5Qcm9jZXNzEgwKBGFyZ3MYASADKAkSDAoEdXNlchgCIAEoCRIPCgd3b3JrZGlyGAMgASgJEhQKDGltYWdlX2RpZ2VzdBgEIAEoCRIuCgpzdGFydGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoJZXhpdF9jb2RlGAcgASgNSACIAQESDgoGc2lnbmFsGAggASgNEhAKCHJlc3RhcnRzGAkgASgNEhIKCnJlc3RhcnRpbmcYCiABKAgSEAoIdGVybWluYWwYCyABKAhCDAoKX2V4aXRfY29kZSLQAgoMUG9kSW50ZXJmYWNlEg8KB25ldHdvcmsYASABKAkSEgoKZ3Vlc3RfbmFtZRgCIAEoCRILCgNtYWMYAyABKAkSCwoDbXR1GAQgASgNEhEKCWFkZHJlc3NlcxgFIAMoCRIPCgdnYXRld2F5GAYgASgJEgsKA3RhcBgHIAEoCRIOCgZicmlkZ2UYCCABKAkSDAoEc2xvdBgJIAEoDRIoCgVzdGF0ZRgKIAEoDjIZLnBvZG5ldC52MS5JbnRlcmZhY2VTdGF0ZRIaChJvYnNlcnZlZF9hZGRyZXNzZXMYCyADKAkSFAoMb2JzZXJ2ZWRfbXR1GAwgASgNEiAKBnJvdXRlcxgNIAMoCzIQLnBvZG5ldC52MS5Sb3V0ZRINCgVuZXRucxgOIAEoCRIlCgZsaW1pdHMYDyABKAsyFS5wb2RuZXQudjEuUmF0ZUxpbWl0cyLEAQoCVm0SCwoDcGlkGAEgASgNEhMKC2FjY2VsZXJhdG9yGAIgASgJEgwKBHZjcHUYAyABKA0SEgoKbWVtb3J5X21pYhgEIAEoDRIuCgpzdGFydGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghhdHRhY2hlZBgGIAEoCBISCgpxbXBfc29ja2V0GAcgASgJEgwKBGFyY2gYCCABKAkSFgoOZ3Vlc3RfcmVzdGFydHMYCSABKA0ifQoFR3Vlc3QSDQoFYWdlbnQYASABKAkSCwoDYXBpGAIgASgNEhEKCWV4dGVuc2lvbhgDIAEoDRIQCghob3N0bmFtZRgEIAEoCRIVCg1hZ2VudF9yc3Nfa2liGAUgASgNEgwKBGtpbmQYBiABKAkSDgoGY2Fubm90GAcgAygJIksKBFNwYW4SDAoEc3RlcBgBIAEoCRIQCghzdGFydF9tcxgCIAEoARITCgtkdXJhdGlvbl9tcxgDIAEoARIOCgZkZXRhaWwYBCABKAkiQAoEUGxhbhIOCgZwb2RfaWQYASABKAkSKAoIc2VjdGlvbnMYAiADKAsyFi5wb2RuZXQudjEuUGxhblNlY3Rpb24iOQoLUGxhblNlY3Rpb24SDAoEc3RlcBgBIAEoCRINCgV0aXRsZRgCIAEoCRINCgVsaW5lcxgDIAMoCSrHAQoIUG9kU3RhdGUSGQoVUE9EX1NUQVRFX1VOU1BFQ0lGSUVEEAASFgoSUE9EX1NUQVRFX0NSRUFUSU5HEAESFQoRUE9EX1NUQVRFX1JVTk5JTkcQAhIUChBQT0RfU1RBVEVfUEFVU0VEEAMSFgoSUE9EX1NUQVRFX1NUT1BQSU5HEAQSFQoRUE9EX1NUQVRFX1NUT1BQRUQQBRIUChBQT0RfU1RBVEVfRkFJTEVEEAYSFgoSUE9EX1NUQVRFX0RFTEVUSU5HEAcqrwEKDkludGVyZmFjZVN0YXRlEh8KG0lOVEVSRkFDRV9TVEFURV9VTlNQRUNJRklFRBAAEhsKF0lOVEVSRkFDRV9TVEFURV9QTEFOTkVEEAESGwoXSU5URVJGQUNFX1NUQVRFX1BMVUdHRUQQAhIeChpJTlRFUkZBQ0VfU1RBVEVfQ09ORklHVVJFRBADEiIKHklOVEVSRkFDRV9TVEFURV9VTlBMVUdfUEVORElORxAEYgZwcm90bzM", [file_google_protobuf_timestamp, file_podnet_v1_error, file_podnet_v1_pod_spec]);
 
 /**
  * A pod as it is.
@@ -112,6 +112,13 @@ export type Pod = Message<"podnet.v1.Pod"> & {
    * @generated from field: string host = 14;
    */
   host: string;
+
+  /**
+   * Absent for pods without a main process.
+   *
+   * @generated from field: podnet.v1.MainProcess process = 15;
+   */
+  process?: MainProcess | undefined;
 };
 
 /**
@@ -120,6 +127,92 @@ export type Pod = Message<"podnet.v1.Pod"> & {
  */
 export const PodSchema: GenMessage<Pod> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod, 0);
+
+/**
+ * The main process, as it was decided and as it is.
+ *
+ * @generated from message podnet.v1.MainProcess
+ */
+export type MainProcess = Message<"podnet.v1.MainProcess"> & {
+  /**
+   * @generated from field: repeated string args = 1;
+   */
+  args: string[];
+
+  /**
+   * Empty: root.
+   *
+   * @generated from field: string user = 2;
+   */
+  user: string;
+
+  /**
+   * @generated from field: string workdir = 3;
+   */
+  workdir: string;
+
+  /**
+   * The digest of the image of its files; empty when there is none.
+   *
+   * @generated from field: string image_digest = 4;
+   */
+  imageDigest: string;
+
+  /**
+   * Absent before its first start.
+   *
+   * @generated from field: google.protobuf.Timestamp started_at = 5;
+   */
+  startedAt?: Timestamp | undefined;
+
+  /**
+   * Absent while it runs.
+   *
+   * @generated from field: google.protobuf.Timestamp ended_at = 6;
+   */
+  endedAt?: Timestamp | undefined;
+
+  /**
+   * Exit code; 128 + n for one ended by signal n; 137 when it ended with its machine. Absent while
+   * it runs.
+   *
+   * @generated from field: optional uint32 exit_code = 7;
+   */
+  exitCode?: number | undefined;
+
+  /**
+   * The signal that ended it; 0 for an exit.
+   *
+   * @generated from field: uint32 signal = 8;
+   */
+  signal: number;
+
+  /**
+   * How often the restart policy has started it again since a caller did.
+   *
+   * @generated from field: uint32 restarts = 9;
+   */
+  restarts: number;
+
+  /**
+   * podnetd is to start it again.
+   *
+   * @generated from field: bool restarting = 10;
+   */
+  restarting: boolean;
+
+  /**
+   * @generated from field: bool terminal = 11;
+   */
+  terminal: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.MainProcess.
+ * Use `create(MainProcessSchema)` to create a new message.
+ */
+export const MainProcessSchema: GenMessage<MainProcess> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod, 1);
 
 /**
  * @generated from message podnet.v1.PodInterface
@@ -224,7 +317,7 @@ export type PodInterface = Message<"podnet.v1.PodInterface"> & {
  * Use `create(PodInterfaceSchema)` to create a new message.
  */
 export const PodInterfaceSchema: GenMessage<PodInterface> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod, 1);
+  messageDesc(file_podnet_v1_pod, 2);
 
 /**
  * @generated from message podnet.v1.Vm
@@ -293,7 +386,7 @@ export type Vm = Message<"podnet.v1.Vm"> & {
  * Use `create(VmSchema)` to create a new message.
  */
 export const VmSchema: GenMessage<Vm> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod, 2);
+  messageDesc(file_podnet_v1_pod, 3);
 
 /**
  * @generated from message podnet.v1.Guest
@@ -353,7 +446,7 @@ export type Guest = Message<"podnet.v1.Guest"> & {
  * Use `create(GuestSchema)` to create a new message.
  */
 export const GuestSchema: GenMessage<Guest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod, 3);
+  messageDesc(file_podnet_v1_pod, 4);
 
 /**
  * One finished step.
@@ -393,7 +486,7 @@ export type Span = Message<"podnet.v1.Span"> & {
  * Use `create(SpanSchema)` to create a new message.
  */
 export const SpanSchema: GenMessage<Span> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod, 4);
+  messageDesc(file_podnet_v1_pod, 5);
 
 /**
  * What a create would do, or did. Text is exactly what would be run or sent.
@@ -417,7 +510,7 @@ export type Plan = Message<"podnet.v1.Plan"> & {
  * Use `create(PlanSchema)` to create a new message.
  */
 export const PlanSchema: GenMessage<Plan> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod, 5);
+  messageDesc(file_podnet_v1_pod, 6);
 
 /**
  * @generated from message podnet.v1.PlanSection
@@ -450,7 +543,7 @@ export type PlanSection = Message<"podnet.v1.PlanSection"> & {
  * Use `create(PlanSectionSchema)` to create a new message.
  */
 export const PlanSectionSchema: GenMessage<PlanSection> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod, 6);
+  messageDesc(file_podnet_v1_pod, 7);
 
 /**
  * @generated from enum podnet.v1.PodState

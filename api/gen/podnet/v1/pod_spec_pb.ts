@@ -11,7 +11,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod_spec.proto.
  */
 export const file_podnet_v1_pod_spec: GenFile = /*@__PURE__*/
-  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSKwAwoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSJwoGcG9saWN5GAogASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIjCgVmaWxlcxgNIAMoCzIULnBvZG5ldC52MS5HdWVzdEZpbGUaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJPCglSZXNvdXJjZXMSEQoEdmNwdRgBIAEoDUgAiAEBEhcKCm1lbW9yeV9taWIYAiABKA1IAYgBAUIHCgVfdmNwdUINCgtfbWVtb3J5X21pYiKhAQoEQm9vdBIOCgZrZXJuZWwYASABKAkSDgoGaW5pdHJkGAIgASgJEg8KB2NtZGxpbmUYAyABKAkSHgoFZGlza3MYBCADKAsyDy5wb2RuZXQudjEuRGlzaxIPCgdmYWN0b3J5GAUgASgJEg0KBWFnZW50GAYgASgJEigKCmNsb3VkX2luaXQYByABKAsyFC5wb2RuZXQudjEuQ2xvdWRJbml0InAKBERpc2sSDAoEcGF0aBgBIAEoCRIOCgZmb3JtYXQYAiABKAkSEQoJcmVhZF9vbmx5GAMgASgIEhUKDXdyaXRlX3Rocm91Z2gYBCABKAgSFAoHbWF4X21pYhgFIAEoDUgAiAEBQgoKCF9tYXhfbWliIh4KCUNsb3VkSW5pdBIRCgl1c2VyX2RhdGEYASABKAkiYAoJR3Vlc3RGaWxlEgwKBHBhdGgYASABKAkSDwoHY29udGVudBgCIAEoDBIRCgRtb2RlGAMgASgNSACIAQESCwoDdWlkGAQgASgNEgsKA2dpZBgFIAEoDUIHCgVfbW9kZSKoAgoJSW50ZXJmYWNlEg8KB25ldHdvcmsYASABKAkSDwoHYWRkcmVzcxgCIAEoCRILCgNtYWMYAyABKAkSEAoDbXR1GAQgASgNSACIAQESDwoHZ2F0ZXdheRgFIAEoCRISCgpndWVzdF9uYW1lGAYgASgJEhEKCWFkZHJlc3NlcxgHIAMoCRIOCgZicmlkZ2UYCCABKAkSCwoDdGFwGAkgASgJEhAKCHRhcF9rZXB0GAogASgIEiMKBHBvcnQYCyABKAsyFS5wb2RuZXQudjEuQnJpZGdlUG9ydBIOCgZtZXRyaWMYDCABKA0SEAoIbG9vcGJhY2sYDSABKAgSJAoDY25pGA4gASgLMhcucG9kbmV0LnYxLkNuaUludGVyZmFjZUIGCgRfbXR1Iq0BCgxDbmlJbnRlcmZhY2USDQoFbmV0bnMYASABKAkSDAoEbGlzdBgCIAEoCRIMCgRsaW5rGAMgASgJEi8KBGFyZ3MYBCADKAsyIS5wb2RuZXQudjEuQ25pSW50ZXJmYWNlLkFyZ3NFbnRyeRIUCgxjYXBhYmlsaXRpZXMYBSABKAkaKwoJQXJnc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEitQEKCkJyaWRnZVBvcnQSEQoEdmxhbhgBIAEoDUgAiAEBEhUKCGlzb2xhdGVkGAIgASgISAGIAQESFQoIbGVhcm5pbmcYAyABKAhIAogBARISCgVndWFyZBgEIAEoCEgDiAEBEiUKBmxpbWl0cxgFIAEoCzIVLnBvZG5ldC52MS5SYXRlTGltaXRzQgcKBV92bGFuQgsKCV9pc29sYXRlZEILCglfbGVhcm5pbmdCCAoGX2d1YXJkIlEKClJhdGVMaW1pdHMSIAoCaW4YASABKAsyFC5wb2RuZXQudjEuUmF0ZUxpbWl0EiEKA291dBgCIAEoCzIULnBvZG5ldC52MS5SYXRlTGltaXQiPgoJUmF0ZUxpbWl0EhEKCWJhbmR3aWR0aBgBIAEoCRINCgVidXJzdBgCIAEoCRIPCgdwYWNrZXRzGAMgASgJIjcKA0RucxIPCgdzZXJ2ZXJzGAEgAygJEg4KBnNlYXJjaBgCIAMoCRIPCgdvcHRpb25zGAMgAygJIlAKBVJvdXRlEhMKC2Rlc3RpbmF0aW9uGAEgASgJEg8KB2dhdGV3YXkYAiABKAkSEQoJaW50ZXJmYWNlGAMgASgJEg4KBm1ldHJpYxgEIAEoDSJ1Cg1QdWJsaXNoZWRQb3J0Eg8KB2hvc3RfaXAYASABKAkSEQoJaG9zdF9wb3J0GAIgASgNEhAKCHBvZF9wb3J0GAMgASgNEhIKBWNvdW50GAQgASgNSACIAQESEAoIcHJvdG9jb2wYBSABKAlCCAoGX2NvdW50YgZwcm90bzM", [file_google_protobuf_struct]);
+  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSL6AwoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSJwoGcG9saWN5GAogASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIjCgVmaWxlcxgNIAMoCzIULnBvZG5ldC52MS5HdWVzdEZpbGUSIwoHcHJvY2VzcxgLIAEoCzISLnBvZG5ldC52MS5Qcm9jZXNzEiMKB3Jlc3RhcnQYDCABKAsyEi5wb2RuZXQudjEuUmVzdGFydBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIogCCgdQcm9jZXNzEgwKBGFyZ3MYASADKAkSEgoKZW50cnlwb2ludBgCIAMoCRIoCgNlbnYYAyADKAsyGy5wb2RuZXQudjEuUHJvY2Vzcy5FbnZFbnRyeRIPCgd3b3JrZGlyGAQgASgJEgwKBHVzZXIYBSABKAkSEAoIdGVybWluYWwYBiABKAgSDQoFc3RkaW4YByABKAgSEwoLc3RvcF9zaWduYWwYCCABKAkSHAoPc3RvcF90aW1lb3V0X21zGAkgASgNSACIAQEaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUISChBfc3RvcF90aW1lb3V0X21zIiYKB1Jlc3RhcnQSDgoGcG9saWN5GAEgASgJEgsKA21heBgCIAEoDSJPCglSZXNvdXJjZXMSEQoEdmNwdRgBIAEoDUgAiAEBEhcKCm1lbW9yeV9taWIYAiABKA1IAYgBAUIHCgVfdmNwdUINCgtfbWVtb3J5X21pYiKwAQoEQm9vdBIOCgZrZXJuZWwYASABKAkSDgoGaW5pdHJkGAIgASgJEg8KB2NtZGxpbmUYAyABKAkSHgoFZGlza3MYBCADKAsyDy5wb2RuZXQudjEuRGlzaxIPCgdmYWN0b3J5GAUgASgJEg0KBWFnZW50GAYgASgJEigKCmNsb3VkX2luaXQYByABKAsyFC5wb2RuZXQudjEuQ2xvdWRJbml0Eg0KBWltYWdlGAggASgJInAKBERpc2sSDAoEcGF0aBgBIAEoCRIOCgZmb3JtYXQYAiABKAkSEQoJcmVhZF9vbmx5GAMgASgIEhUKDXdyaXRlX3Rocm91Z2gYBCABKAgSFAoHbWF4X21pYhgFIAEoDUgAiAEBQgoKCF9tYXhfbWliIh4KCUNsb3VkSW5pdBIRCgl1c2VyX2RhdGEYASABKAkiYAoJR3Vlc3RGaWxlEgwKBHBhdGgYASABKAkSDwoHY29udGVudBgCIAEoDBIRCgRtb2RlGAMgASgNSACIAQESCwoDdWlkGAQgASgNEgsKA2dpZBgFIAEoDUIHCgVfbW9kZSKoAgoJSW50ZXJmYWNlEg8KB25ldHdvcmsYASABKAkSDwoHYWRkcmVzcxgCIAEoCRILCgNtYWMYAyABKAkSEAoDbXR1GAQgASgNSACIAQESDwoHZ2F0ZXdheRgFIAEoCRISCgpndWVzdF9uYW1lGAYgASgJEhEKCWFkZHJlc3NlcxgHIAMoCRIOCgZicmlkZ2UYCCABKAkSCwoDdGFwGAkgASgJEhAKCHRhcF9rZXB0GAogASgIEiMKBHBvcnQYCyABKAsyFS5wb2RuZXQudjEuQnJpZGdlUG9ydBIOCgZtZXRyaWMYDCABKA0SEAoIbG9vcGJhY2sYDSABKAgSJAoDY25pGA4gASgLMhcucG9kbmV0LnYxLkNuaUludGVyZmFjZUIGCgRfbXR1Iq0BCgxDbmlJbnRlcmZhY2USDQoFbmV0bnMYASABKAkSDAoEbGlzdBgCIAEoCRIMCgRsaW5rGAMgASgJEi8KBGFyZ3MYBCADKAsyIS5wb2RuZXQudjEuQ25pSW50ZXJmYWNlLkFyZ3NFbnRyeRIUCgxjYXBhYmlsaXRpZXMYBSABKAkaKwoJQXJnc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEitQEKCkJyaWRnZVBvcnQSEQoEdmxhbhgBIAEoDUgAiAEBEhUKCGlzb2xhdGVkGAIgASgISAGIAQESFQoIbGVhcm5pbmcYAyABKAhIAogBARISCgVndWFyZBgEIAEoCEgDiAEBEiUKBmxpbWl0cxgFIAEoCzIVLnBvZG5ldC52MS5SYXRlTGltaXRzQgcKBV92bGFuQgsKCV9pc29sYXRlZEILCglfbGVhcm5pbmdCCAoGX2d1YXJkIlEKClJhdGVMaW1pdHMSIAoCaW4YASABKAsyFC5wb2RuZXQudjEuUmF0ZUxpbWl0EiEKA291dBgCIAEoCzIULnBvZG5ldC52MS5SYXRlTGltaXQiPgoJUmF0ZUxpbWl0EhEKCWJhbmR3aWR0aBgBIAEoCRINCgVidXJzdBgCIAEoCRIPCgdwYWNrZXRzGAMgASgJIjcKA0RucxIPCgdzZXJ2ZXJzGAEgAygJEg4KBnNlYXJjaBgCIAMoCRIPCgdvcHRpb25zGAMgAygJIlAKBVJvdXRlEhMKC2Rlc3RpbmF0aW9uGAEgASgJEg8KB2dhdGV3YXkYAiABKAkSEQoJaW50ZXJmYWNlGAMgASgJEg4KBm1ldHJpYxgEIAEoDSJ1Cg1QdWJsaXNoZWRQb3J0Eg8KB2hvc3RfaXAYASABKAkSEQoJaG9zdF9wb3J0GAIgASgNEhAKCHBvZF9wb3J0GAMgASgNEhIKBWNvdW50GAQgASgNSACIAQESEAoIcHJvdG9jb2wYBSABKAlCCAoGX2NvdW50YgZwcm90bzM", [file_google_protobuf_struct]);
 
 /**
  * A pod as asked for. Every field may be left out; `{}` is a pod with one automatic interface.
@@ -93,6 +93,21 @@ export type PodSpec = Message<"podnet.v1.PodSpec"> & {
    * @generated from field: repeated podnet.v1.GuestFile files = 13;
    */
   files: GuestFile[];
+
+  /**
+   * What the pod is there for: the pod ends with it. Absent: the image's, where boot.image names
+   * one; else none, and the pod runs until it is stopped.
+   *
+   * @generated from field: podnet.v1.Process process = 11;
+   */
+  process?: Process | undefined;
+
+  /**
+   * What follows the end of the main process or of its machine. Absent: nothing.
+   *
+   * @generated from field: podnet.v1.Restart restart = 12;
+   */
+  restart?: Restart | undefined;
 };
 
 /**
@@ -101,6 +116,111 @@ export type PodSpec = Message<"podnet.v1.PodSpec"> & {
  */
 export const PodSpecSchema: GenMessage<PodSpec> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_spec, 0);
+
+/**
+ * The main process. What is left out is as the image has it.
+ *
+ * @generated from message podnet.v1.Process
+ */
+export type Process = Message<"podnet.v1.Process"> & {
+  /**
+   * Its arguments. With an entrypoint they follow it; else the first one is the program.
+   *
+   * @generated from field: repeated string args = 1;
+   */
+  args: string[];
+
+  /**
+   * Instead of the image's entrypoint, whose arguments then do not count either.
+   *
+   * @generated from field: repeated string entrypoint = 2;
+   */
+  entrypoint: string[];
+
+  /**
+   * Over the variables of the image.
+   *
+   * @generated from field: map<string, string> env = 3;
+   */
+  env: { [key: string]: string };
+
+  /**
+   * Absolute; made if it is missing. Empty: the image's, or /.
+   *
+   * @generated from field: string workdir = 4;
+   */
+  workdir: string;
+
+  /**
+   * `user` or `user:group`, by names or numbers of the guest. Empty: the image's, or root.
+   *
+   * @generated from field: string user = 5;
+   */
+  user: string;
+
+  /**
+   * It has a terminal, on which output and errors are one.
+   *
+   * @generated from field: bool terminal = 6;
+   */
+  terminal: boolean;
+
+  /**
+   * Callers of AttachProcess may give it input; else its input is at its end.
+   *
+   * @generated from field: bool stdin = 7;
+   */
+  stdin: boolean;
+
+  /**
+   * A number or a name, such as SIGTERM. Empty: the image's, or SIGTERM.
+   *
+   * @generated from field: string stop_signal = 8;
+   */
+  stopSignal: string;
+
+  /**
+   * Milliseconds that it has after this signal, at most 600000; then it is killed. Absent: 10000.
+   *
+   * @generated from field: optional uint32 stop_timeout_ms = 9;
+   */
+  stopTimeoutMs?: number | undefined;
+};
+
+/**
+ * Describes the message podnet.v1.Process.
+ * Use `create(ProcessSchema)` to create a new message.
+ */
+export const ProcessSchema: GenMessage<Process> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_spec, 1);
+
+/**
+ * @generated from message podnet.v1.Restart
+ */
+export type Restart = Message<"podnet.v1.Restart"> & {
+  /**
+   * `no`, `on-failure` (an exit code other than 0, or a lost machine) or `always`: the pod starts
+   * again, after a pause that grows from 100 ms to a minute and is short again once it ran for 10
+   * seconds. Not after a stop by a caller.
+   *
+   * @generated from field: string policy = 1;
+   */
+  policy: string;
+
+  /**
+   * With `on-failure`: so many times in a row. 0: without a limit.
+   *
+   * @generated from field: uint32 max = 2;
+   */
+  max: number;
+};
+
+/**
+ * Describes the message podnet.v1.Restart.
+ * Use `create(RestartSchema)` to create a new message.
+ */
+export const RestartSchema: GenMessage<Restart> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_spec, 2);
 
 /**
  * @generated from message podnet.v1.Resources
@@ -127,7 +247,7 @@ export type Resources = Message<"podnet.v1.Resources"> & {
  * Use `create(ResourcesSchema)` to create a new message.
  */
 export const ResourcesSchema: GenMessage<Resources> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 1);
+  messageDesc(file_podnet_v1_pod_spec, 3);
 
 /**
  * @generated from message podnet.v1.Boot
@@ -187,6 +307,15 @@ export type Boot = Message<"podnet.v1.Boot"> & {
    * @generated from field: podnet.v1.CloudInit cloud_init = 7;
    */
   cloudInit?: CloudInit | undefined;
+
+  /**
+   * An image in the store of images, by name or digest: its files are the root of the guest, on
+   * podnet's kernel with its agent, and are /dev/vda; `disks` follow. What the pod writes there is
+   * in memory and ends with its machine. Not with kernel, initrd, agent or cloud_init.
+   *
+   * @generated from field: string image = 8;
+   */
+  image: string;
 };
 
 /**
@@ -194,7 +323,7 @@ export type Boot = Message<"podnet.v1.Boot"> & {
  * Use `create(BootSchema)` to create a new message.
  */
 export const BootSchema: GenMessage<Boot> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 2);
+  messageDesc(file_podnet_v1_pod_spec, 4);
 
 /**
  * A disk is not changed by its pod: what the pod writes goes into a file of its own, which goes
@@ -245,7 +374,7 @@ export type Disk = Message<"podnet.v1.Disk"> & {
  * Use `create(DiskSchema)` to create a new message.
  */
 export const DiskSchema: GenMessage<Disk> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 3);
+  messageDesc(file_podnet_v1_pod_spec, 5);
 
 /**
  * A NoCloud seed disk with what cloud-init in the guest is to do; name, addresses, routes and DNS
@@ -267,7 +396,7 @@ export type CloudInit = Message<"podnet.v1.CloudInit"> & {
  * Use `create(CloudInitSchema)` to create a new message.
  */
 export const CloudInitSchema: GenMessage<CloudInit> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 4);
+  messageDesc(file_podnet_v1_pod_spec, 6);
 
 /**
  * A file in the guest, replaced whole; directories above it are made.
@@ -314,7 +443,7 @@ export type GuestFile = Message<"podnet.v1.GuestFile"> & {
  * Use `create(GuestFileSchema)` to create a new message.
  */
 export const GuestFileSchema: GenMessage<GuestFile> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 5);
+  messageDesc(file_podnet_v1_pod_spec, 7);
 
 /**
  * @generated from message podnet.v1.Interface
@@ -428,7 +557,7 @@ export type Interface = Message<"podnet.v1.Interface"> & {
  * Use `create(InterfaceSchema)` to create a new message.
  */
 export const InterfaceSchema: GenMessage<Interface> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 6);
+  messageDesc(file_podnet_v1_pod_spec, 8);
 
 /**
  * A link in a network namespace, whose MAC, MTU, addresses, routes and neighbours the guest takes
@@ -481,7 +610,7 @@ export type CniInterface = Message<"podnet.v1.CniInterface"> & {
  * Use `create(CniInterfaceSchema)` to create a new message.
  */
 export const CniInterfaceSchema: GenMessage<CniInterface> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 7);
+  messageDesc(file_podnet_v1_pod_spec, 9);
 
 /**
  * How the tap is a port of its bridge.
@@ -532,7 +661,7 @@ export type BridgePort = Message<"podnet.v1.BridgePort"> & {
  * Use `create(BridgePortSchema)` to create a new message.
  */
 export const BridgePortSchema: GenMessage<BridgePort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 8);
+  messageDesc(file_podnet_v1_pod_spec, 10);
 
 /**
  * The most that passes an interface, as the pod sees it.
@@ -560,7 +689,7 @@ export type RateLimits = Message<"podnet.v1.RateLimits"> & {
  * Use `create(RateLimitsSchema)` to create a new message.
  */
 export const RateLimitsSchema: GenMessage<RateLimits> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 9);
+  messageDesc(file_podnet_v1_pod_spec, 11);
 
 /**
  * A field that is empty is as the network says, or else unlimited; `none` is unlimited.
@@ -598,7 +727,7 @@ export type RateLimit = Message<"podnet.v1.RateLimit"> & {
  * Use `create(RateLimitSchema)` to create a new message.
  */
 export const RateLimitSchema: GenMessage<RateLimit> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 10);
+  messageDesc(file_podnet_v1_pod_spec, 12);
 
 /**
  * @generated from message podnet.v1.Dns
@@ -631,7 +760,7 @@ export type Dns = Message<"podnet.v1.Dns"> & {
  * Use `create(DnsSchema)` to create a new message.
  */
 export const DnsSchema: GenMessage<Dns> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 11);
+  messageDesc(file_podnet_v1_pod_spec, 13);
 
 /**
  * @generated from message podnet.v1.Route
@@ -672,7 +801,7 @@ export type Route = Message<"podnet.v1.Route"> & {
  * Use `create(RouteSchema)` to create a new message.
  */
 export const RouteSchema: GenMessage<Route> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 12);
+  messageDesc(file_podnet_v1_pod_spec, 14);
 
 /**
  * Ports of the pod that can be reached at the host: `count` of them, one after the other.
@@ -720,5 +849,5 @@ export type PublishedPort = Message<"podnet.v1.PublishedPort"> & {
  * Use `create(PublishedPortSchema)` to create a new message.
  */
 export const PublishedPortSchema: GenMessage<PublishedPort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 13);
+  messageDesc(file_podnet_v1_pod_spec, 15);
 

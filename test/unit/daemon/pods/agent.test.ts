@@ -58,6 +58,8 @@ function scene({ readyMs = 5000 } = {}) {
     log: openLog({ component: "test", level: "error" }),
     over: never,
     gone: () => {},
+    writeDown: (_plan: unknown, write: () => void): unknown => write(),
+    restartLater: () => {},
   };
   return {
     [Symbol.asyncDispose]: () => opened.disposeAsync(),

@@ -52,6 +52,7 @@ test("addresses, MTU, gateway, metric and routes are changed, and what is not na
     live: undefined,
     accelerators,
     networks: [],
+    process: undefined,
   });
   t.deepEqual(
     shown.interfaces[1]?.routes.map(({ destination, gateway, metric }) => [

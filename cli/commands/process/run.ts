@@ -1,0 +1,155 @@
+import { resolve } from "node:path";
+import { create } from "@bufbuild/protobuf";
+import type { Command } from "commander";
+import type { Podnet } from "../../../api/client.ts";
+import type { Pod } from "../../../api/gen/podnet/v1/pod_pb.ts";
+import {
+  BootSchema,
+  DiskSchema,
+  type PodSpec,
+  ProcessSchema,
+  RestartSchema,
+} from "../../../api/gen/podnet/v1/pod_spec_pb.ts";
+import { isPodnetError, PodnetError } from "../../../core/errors.ts";
+import { printable } from "../../../core/names.ts";
+import { type CommonOptions, type Context, withPodnet } from "../../context.ts";
+import { environmentOf } from "../../env-text.ts";
+import { type SpecFlags, addNetworkFlags, specFromFlags } from "../../flags/spec-flags.ts";
+import { collect, parseDuration } from "../../parse.ts";
+import { usage } from "../../usage.ts";
+import { runAttached } from "./attached.ts";
+
+interface Options extends CommonOptions, SpecFlags {
+  readonly interactive?: boolean;
+  readonly tty?: boolean;
+  readonly detach?: boolean;
+  readonly rm?: boolean;
+  readonly env?: readonly string[];
+  readonly envFile?: readonly string[];
+  readonly workdir?: string;
+  readonly user?: string;
+  readonly entrypoint?: string;
+  readonly restart?: string;
+  readonly stopSignal?: string;
+  readonly stopTimeout?: string;
+  readonly cpus?: string;
+}
+
+const more = `
+IMAGE is a name or digest in the store of images (podnet image list), or the path, with a /, of a squashfs that podnet
+image convert made. Write options before it: what follows it is the command, in the place of the image's.
+The exit code is the process's own; 128+n if signal n ended it; 125 if podnet itself failed; 126 if the program cannot be
+run; 127 if it does not exist. Signals are passed on; a third ctrl-c leaves the pod running.
+
+Examples:
+  podnet run --rm -it ./app.squashfs sh
+  podnet run -d --name web -p 8080:80 --restart always app:1
+  podnet run --rm -e COLOR=blue -u www-data app:1 env`;
+
+export function addRun(program: Command, context: Context): void {
+  const command = program
+    .command("run")
+    .description("run a program of a container image in a pod of its own")
+    .passThroughOptions()
+    .argument("<image>", "name, digest, or path of a squashfs")
+    .argument("[command...]", "program and its arguments; default the image's")
+    .option("-i, --interactive", "pass standard input on")
+    .option("-t, --tty", "give the program a terminal")
+    .option("-d, --detach", "do not wait: print the pod's id")
+    .option("--rm", "delete the pod when the program has ended")
+    .option("-e, --env <key[=value]>", "an environment variable; may be repeated", collect)
+    .option("--env-file <file>", "a file with one on each line; may be repeated", collect)
+    .option("-w, --workdir <path>", "working directory; default the image's")
+    .option("-u, --user <user[:group]>", "names or numbers in the image; default the image's")
+    .option("--entrypoint <program>", "in the place of the image's; empty for none")
+    .option("--restart <policy>", "no, on-failure[:MAX] or always; default no")
+    .option("--stop-signal <signal>", "asks it to end; default the image's, or SIGTERM")
+    .option("--stop-timeout <duration>", "kills it when it has not ended by then; default 10s")
+    .option("--memory <amount>", "memory in MiB, or with a unit: 256M, 1G; default 128M")
+    .option("--cpus <count>", "virtual processors; default 1");
+  addNetworkFlags(command)
+    .addHelpText("after", more)
+    .action(async (image: string, words: string[], options: Options) => {
+      const { tty = false, interactive = false, detach = false, rm = false } = options;
+      if (tty && interactive && !detach && context.io.stdin.isTTY !== true)
+        throw usage("Standard input is no terminal", "Leave out -t");
+      if (detach && rm) throw usage("--rm deletes the pod at the end", "Leave out -d or --rm");
+      if (rm && options.restart !== undefined && options.restart !== "no")
+        throw usage("A pod that starts again is not deleted", "Leave out --rm or --restart");
+      const spec = specOf(image, words, options, context.io.env);
+      const pod = await createPod(context, options, spec);
+      if (detach) {
+        context.io.stdout.write(`${pod.id}\n`);
+        return;
+      }
+      using podnet = await context.io.connect(options);
+      context.exitCode = await runAttached(context.io, podnet, {
+        idOrName: pod.id,
+        fromStart: true,
+        terminal: tty,
+        interactive,
+      });
+      if (rm) await podnet.pods.delete({ idOrName: pod.id });
+    });
+}
+
+/** The pod that is asked for. Throws `INVALID_ARGUMENT`. */
+function specOf(
+  image: string,
+  words: readonly string[],
+  options: Options,
+  own: Readonly<Record<string, string | undefined>>,
+): PodSpec {
+  const { tty = false, interactive = false, entrypoint, restart, stopTimeout, cpus } = options;
+  const flags = cpus === undefined ? options : { ...options, vcpu: cpus };
+  const spec = specFromFlags(flags, undefined);
+  spec.boot ??= create(BootSchema);
+  if (isPath(image)) {
+    spec.boot.cmdline = "podnet.root=vda";
+    spec.boot.disks = [create(DiskSchema, { path: absolute(image), readOnly: true })];
+  } else spec.boot.image = image;
+  spec.process = create(ProcessSchema, {
+    args: [...words],
+    entrypoint: entrypoint === undefined || entrypoint === "" ? [] : [entrypoint],
+    env: { ...(tty ? { TERM: own["TERM"] ?? "xterm" } : {}), ...environmentOf(options, own) },
+    workdir: options.workdir ?? "",
+    user: options.user ?? "",
+    terminal: tty,
+    stdin: interactive,
+    stopSignal: options.stopSignal ?? "",
+    ...(stopTimeout === undefined
+      ? {}
+      : { stopTimeoutMs: parseDuration("--stop-timeout", stopTimeout) }),
+  });
+  if (restart !== undefined) spec.restart = restartOf(restart);
+  return spec;
+}
+
+/** A name of an image begins with neither. */
+const isPath = (image: string): boolean => /^\.{0,2}\//.test(image);
+const absolute = (path: string): string => resolve(path);
+
+function restartOf(text: string) {
+  const [policy = "", max] = text.split(":", 2);
+  if (max === undefined) return create(RestartSchema, { policy });
+  if (policy !== "on-failure" || !/^[0-9]{1,6}$/.test(max))
+    throw usage(`--restart "${printable(text)}" is no policy`, "Write no, on-failure:3 or always");
+  return create(RestartSchema, { policy, max: Number(max) });
+}
+
+/** Creates the pod; a process that could not be started has its exit code. */
+async function createPod(context: Context, options: Options, spec: PodSpec): Promise<Pod> {
+  try {
+    return await withPodnet(context, options, (podnet, signal) => made(podnet, spec, signal));
+  } catch (thrown) {
+    const code = isPodnetError(thrown, "PROCESS_FAILED") ? thrown.details["exit_code"] : undefined;
+    if (code !== undefined) context.exitCode = Number(code);
+    throw thrown;
+  }
+}
+
+async function made(podnet: Podnet, spec: PodSpec, signal: AbortSignal): Promise<Pod> {
+  const { pod } = await podnet.pods.create({ spec }, { signal });
+  if (pod !== undefined) return pod;
+  throw new PodnetError("INTERNAL", "podnetd made no pod", { hint: "See its log" });
+}

@@ -1,0 +1,157 @@
+import { Queue } from "../../../core/queue.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import type {
+  MainProcessAccess,
+  MainProcessListener,
+} from "../../../guest-init/channel/main-process.ts";
+import type { Guest } from "../../../guest-init/channel/guest.ts";
+import type { ProcessEnd } from "../../../guest-init/protocol/main-process.ts";
+import type { ProcessLog } from "./process-log.ts";
+
+/** What those who are attached to a process get. */
+export type ProcessEvent =
+  | { readonly kind: "stdout"; readonly data: Uint8Array }
+  | { readonly kind: "stderr"; readonly data: Uint8Array }
+  | { readonly kind: "end"; readonly end: ProcessEnd | undefined };
+
+/** Output that waits for one who is attached, bytes: who is slower misses the rest. */
+const waitingBytes = 4 * 1024 * 1024;
+
+interface Attached {
+  readonly queue: Queue<ProcessEvent>;
+  waiting: number;
+}
+
+export interface FollowedOptions {
+  /** By which the guest knows this start of the process. */
+  readonly id: string;
+  readonly log: ProcessLog;
+  readonly terminal: boolean;
+  readonly now: () => number;
+  /** Called once, when the guest reports the end. */
+  readonly onEnd: (end: ProcessEnd) => void;
+}
+
+/**
+ * The main process of a running pod: its output goes to the log and to those who are attached. The
+ * channel to the guest may be lost and reached again meanwhile.
+ */
+export class FollowedProcess implements MainProcessListener, Disposable {
+  readonly #options: FollowedOptions;
+  readonly #attached = new Set<Attached>();
+  readonly #over = Promise.withResolvers<ProcessEnd | undefined>();
+  #access: MainProcessAccess | undefined;
+  #end: ProcessEnd | undefined;
+  #isOver = false;
+
+  constructor(options: FollowedOptions) {
+    this.#options = options;
+  }
+
+  get id(): string {
+    return this.#options.id;
+  }
+
+  get terminal(): boolean {
+    return this.#options.terminal;
+  }
+
+  /** How it ended; undefined while it runs. */
+  get end(): ProcessEnd | undefined {
+    return this.#end;
+  }
+
+  /** Resolves with its end; with undefined when it went with its machine, unseen. */
+  get over(): Promise<ProcessEnd | undefined> {
+    return this.#over.promise;
+  }
+
+  /** Has its output from the guest from now on: what the log lacks, as far as the guest kept it. */
+  async follow(guest: Guest, signal: AbortSignal): Promise<void> {
+    this.#access = undefined;
+    const { id, log } = this.#options;
+    this.#access = await guest.followMain(id, log.position, this, signal);
+  }
+
+  /** Throws `AGENT_DISCONNECTED` while there is no channel, `WRONG_STATE` after the end. */
+  get access(): MainProcessAccess {
+    if (this.#isOver)
+      throw new PodnetError("WRONG_STATE", "The main process has ended", {
+        hint: "Start the pod again",
+      });
+    if (this.#access !== undefined) return this.#access;
+    throw new PodnetError("AGENT_DISCONNECTED", "The agent of the pod is not connected", {
+      hint: "podnetd reaches it again as soon as it answers",
+    });
+  }
+
+  /** Sends a signal; false when it cannot be delivered. */
+  async trySignal(signal: number): Promise<boolean> {
+    try {
+      await this.access.signal(signal);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  output(stderr: boolean, data: Uint8Array, at: number): number {
+    for (const each of this.#attached) {
+      if (each.waiting > waitingBytes) {
+        this.#attached.delete(each);
+        each.queue.end();
+        continue;
+      }
+      each.waiting += data.length;
+      each.queue.push({ kind: stderr ? "stderr" : "stdout", data });
+    }
+    return this.#options.log.write(this.#options.now(), stderr, data, at);
+  }
+
+  ended(end: ProcessEnd): void {
+    if (this.#isOver) return;
+    this.#end = end;
+    this.#finish();
+    this.#options.onEnd(end);
+  }
+
+  /**
+   * Output from now on, and the end. It ends without an end when the caller reads so slowly that it
+   * would miss output, or when podnetd ends.
+   */
+  attach(signal: AbortSignal): AsyncGenerator<ProcessEvent> {
+    const attached: Attached = { queue: new Queue(), waiting: 0 };
+    if (this.#isOver) attached.queue.push({ kind: "end", end: this.#end });
+    // From this moment on, not from the first read on.
+    else this.#attached.add(attached);
+    return this.#events(attached, signal);
+  }
+
+  async *#events(attached: Attached, signal: AbortSignal): AsyncGenerator<ProcessEvent> {
+    const stop = (): void => attached.queue.end();
+    if (signal.aborted) stop();
+    signal.addEventListener("abort", stop, { once: true });
+    try {
+      for await (const event of attached.queue) {
+        if (event.kind !== "end") attached.waiting -= event.data.length;
+        yield event;
+        if (event.kind === "end") return;
+      }
+    } finally {
+      signal.removeEventListener("abort", stop);
+      this.#attached.delete(attached);
+    }
+  }
+
+  /** The machine is gone, or podnetd lets go of the pod. */
+  [Symbol.dispose](): void {
+    if (!this.#isOver) this.#finish();
+    this.#options.log.close();
+  }
+
+  #finish(): void {
+    this.#isOver = true;
+    for (const { queue } of this.#attached) queue.push({ kind: "end", end: this.#end });
+    this.#over.resolve(this.#end);
+  }
+}

@@ -1,0 +1,134 @@
+import { parseIp } from "../../core/address.ts";
+import type { Ip } from "../../core/address.ts";
+import {
+  type ParseValue,
+  asBoolean,
+  asInteger,
+  asObject,
+  asString,
+  asText,
+  encodeJson,
+  given,
+  malformed,
+  parseObject,
+} from "./fields.ts";
+
+/**
+ * The pod's main process: the one it is there for. The agent keeps the end of its output, so that a
+ * host that comes back misses nothing of it.
+ */
+export interface MainProcessSpec {
+  /** One word for this start of it: a repeated request starts nothing. */
+  readonly id: string;
+  readonly args: readonly string[];
+  readonly env: readonly { readonly env: string; readonly value: string }[];
+  /** `user`, `user:group`, each a name or a number. Absent: root. */
+  readonly user?: string;
+  /** Made if it is missing. */
+  readonly workdir: string;
+  readonly terminal: boolean;
+  /** Standard input is the host's to give; otherwise it is at its end. */
+  readonly stdin: boolean;
+  readonly rows?: number;
+  readonly columns?: number;
+  /** Addresses of the guest's own name in its /etc/hosts. */
+  readonly addresses: readonly Ip[];
+}
+
+/** Where the output goes, and from which byte of it on. */
+export interface FollowMain {
+  /** Tty streams. That of standard output takes the input, and has all output of a terminal. */
+  readonly stdout: bigint;
+  readonly stderr: bigint;
+  /** Bytes of output, of both streams together, that the host has already. */
+  readonly from: number;
+}
+
+/** ACK of following. */
+export interface FollowedMain {
+  readonly id: string;
+  /** The first byte that comes: later than asked for where the agent has no more of it. */
+  readonly at: number;
+}
+
+/** How a process ended. */
+export type ProcessEnd = { readonly code: number } | { readonly signal: number };
+
+/** Guest to host: the main process has ended, and has written `at` bytes. */
+export interface MainEnded {
+  readonly id: string;
+  readonly at: number;
+  readonly end: ProcessEnd;
+}
+
+const asWord: ParseValue<string> = (value, path) => {
+  const text = asString(value, path);
+  if (!/^[\x21-\x7e]{1,64}$/.test(text)) throw malformed(`"${path}" is not one word`, path);
+  return text;
+};
+const asSize = asInteger({ min: 1, max: 65535 });
+const asStream: ParseValue<bigint> = (value, path) => BigInt(asInteger({ min: 1 })(value, path));
+const asEnv = asObject((fields) => ({
+  env: fields.required("env", asString),
+  value: fields.required("value", asString),
+}));
+
+export const encodeStartMain = (spec: MainProcessSpec): Uint8Array => encodeJson(spec);
+/** Throws `AGENT_PROTOCOL`. */
+export const parseStartMain = (payload: Uint8Array): MainProcessSpec =>
+  parseObject<MainProcessSpec>(payload, (fields) => {
+    const args = fields.list("args", asString);
+    if (args.length === 0) throw malformed(`"args" is empty`, "args");
+    return {
+      id: fields.required("id", asWord),
+      args,
+      env: fields.list("env", asEnv),
+      ...given("user", fields.optional("user", asString)),
+      workdir: fields.required("workdir", asString),
+      terminal: fields.required("terminal", asBoolean),
+      stdin: fields.required("stdin", asBoolean),
+      ...given("rows", fields.optional("rows", asSize)),
+      ...given("columns", fields.optional("columns", asSize)),
+      addresses: fields.list("addresses", asText(parseIp)),
+    };
+  });
+
+export const encodeFollowMain = ({ stdout, stderr, from }: FollowMain): Uint8Array =>
+  encodeJson({ stdout: Number(stdout), stderr: Number(stderr), from });
+export const parseFollowMain = (payload: Uint8Array): FollowMain =>
+  parseObject(payload, (fields) => ({
+    stdout: fields.required("stdout", asStream),
+    stderr: fields.required("stderr", asStream),
+    from: fields.required("from", asInteger()),
+  }));
+
+export const encodeFollowedMain = (followed: FollowedMain): Uint8Array => encodeJson(followed);
+export const parseFollowedMain = (payload: Uint8Array): FollowedMain =>
+  parseObject(payload, (fields) => ({
+    id: fields.required("id", asWord),
+    at: fields.required("at", asInteger()),
+  }));
+
+export const encodeSignalMain = (signal: number): Uint8Array => encodeJson({ signal });
+export const parseSignalMain = (payload: Uint8Array): number =>
+  parseObject(payload, (fields) => fields.required("signal", asInteger({ min: 1, max: 64 })));
+
+export const encodeResizeMain = (rows: number, columns: number): Uint8Array =>
+  encodeJson({ rows, columns });
+export const parseResizeMain = (payload: Uint8Array): { rows: number; columns: number } =>
+  parseObject(payload, (fields) => ({
+    rows: fields.required("rows", asSize),
+    columns: fields.required("columns", asSize),
+  }));
+
+export const encodeMainEnded = ({ id, at, end }: MainEnded): Uint8Array =>
+  encodeJson({ id, at, ...end });
+/** Comes from a guest: throws `AGENT_PROTOCOL`. */
+export const parseMainEnded = (payload: Uint8Array): MainEnded =>
+  parseObject(payload, (fields) => {
+    const id = fields.required("id", asWord);
+    const at = fields.required("at", asInteger());
+    const signal = fields.optional("signal", asInteger({ min: 1, max: 64 }));
+    if (signal !== undefined) return { id, at, end: { signal } };
+    return { id, at, end: { code: fields.required("code", asInteger({ max: 255 })) } };
+  });
