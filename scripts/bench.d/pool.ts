@@ -1,19 +1,26 @@
 /**
- * What a pool saves: creates that take a machine of the pool, clone one and boot one, turn by turn;
- * the memory of machines that wait; and a hundred creates at once.
+ * What a pool saves: creates that take a machine of the pool, clone one and boot one, turn by turn
+ * with a container of podman's on Debian's bridge plugin; the memory of machines that wait, and of
+ * a clone that does nothing; and a hundred creates at once.
  *   scripts/bench pool [ROUNDS [BURST]]
  */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { connectPodnet, type Podnet } from "../../api/client.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { openContainerHost } from "../../test/lab/container-host.ts";
 import { firstEcho } from "../../test/lab/echo.ts";
 import { type Machine, openLab } from "../../test/lab/lab.ts";
+import { buildPauseImage, pauseImage } from "../../test/lab/pause-image.ts";
+import { openPodman } from "../../test/lab/podman.ts";
 import { type Podnetd, startPodnetd } from "../../test/lab/podnetd.ts";
 import { until } from "../../test/lab/until.ts";
 import { lastLine, row, summarise } from "../measure.ts";
 
-export const description = "Pods from the pool, cloned and booted: create, memory, a burst";
+export const description =
+  "Pods from the pool, cloned and booted, next to podman: create, memory, a burst";
+export const setup = "--cni";
 
 const ways = ["pool", "template", "cold"] as const;
 type Way = (typeof ways)[number];
@@ -85,6 +92,55 @@ async function create({ host, podnet }: Node, way: Way): Promise<number> {
   return ms;
 }
 
+/** How long a clone does nothing until its memory is read, milliseconds. */
+const idleMs = 2000;
+
+/** Memory of a clone that runs and does nothing, MiB. */
+async function idleMib({ podnet }: Node): Promise<number> {
+  const { pod } = await podnet.pods.create({ spec: { boot: { factory: "template" } } });
+  if (pod === undefined) throw new Error("The daemon answered without a pod");
+  await delay(idleMs);
+  const mib = ownMib(pod.id);
+  await podnet.pods.delete({ idOrName: pod.id });
+  return mib;
+}
+
+/** A host on which podman runs containers, each on Debian's bridge plugin. */
+interface Peer extends AsyncDisposable {
+  /** Milliseconds until `podman run` answers: the container runs, and has its network. */
+  run(): Promise<number>;
+}
+
+async function openPeer(directory: string): Promise<Peer> {
+  await using stack = new AsyncDisposableStack();
+  const host = stack.use(await openContainerHost(directory));
+  host.writeList("87-bench.conflist", {
+    cniVersion: "0.4.0",
+    name: "bench",
+    plugins: [
+      {
+        type: "bridge",
+        bridge: "bench0",
+        isGateway: true,
+        ipMasq: true,
+        ipam: { type: "host-local", ranges: [[{ subnet: "10.77.0.0/16" }]] },
+      },
+    ],
+  });
+  const podman = await openPodman(host, buildPauseImage(directory));
+  const held = stack.move();
+  return {
+    async run() {
+      const begin = performance.now();
+      const id = await podman("run", "--detach", "--network", "bench", pauseImage);
+      const ms = performance.now() - begin;
+      await podman("rm", "--force", "--time", "0", id.trim());
+      return ms;
+    },
+    [Symbol.asyncDispose]: () => held.disposeAsync(),
+  };
+}
+
 /** Memory of a machine that no other process has, MiB. */
 function ownMib(id: string): number {
   for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
@@ -103,12 +159,18 @@ function ownMib(id: string): number {
   throw new Error(`No machine ${id} runs`);
 }
 
-async function measureByTurns(
-  directory: string,
-  rounds: number,
-): Promise<{ readonly ms: Record<Way, number[]>; readonly mib: number[] }> {
-  const ms: Record<Way, number[]> = { pool: [], template: [], cold: [] };
+/** Samples: milliseconds of each way, MiB of machines that wait and of clones that run idle. */
+interface Turns {
+  readonly ms: Record<Way | "podman", number[]>;
+  readonly parked: readonly number[];
+  readonly idle: readonly number[];
+}
+
+async function measureByTurns(directory: string, rounds: number): Promise<Turns> {
+  const ms: Turns["ms"] = { pool: [], template: [], cold: [], podman: [] };
+  const idle: number[] = [];
   await using node = await openNode(directory, poolSize);
+  await using peer = await openPeer(path.join(directory, "podman"));
   // The first turns compile podnetd's code and do not count.
   for (let round = -3; round < rounds; round++) {
     for (const way of ways) {
@@ -117,9 +179,13 @@ async function measureByTurns(
       const took = await create(node, way);
       if (round >= 0) ms[way].push(took);
     }
+    await filled(directory, node, poolSize);
+    const took = await peer.run();
+    if (round >= 0) ms.podman.push(took);
+    if (round >= 0 && round % 3 === 0) idle.push(await idleMib(node));
   }
-  const mib = (await filled(directory, node, poolSize)).map(ownMib);
-  return { ms, mib };
+  const parked = (await filled(directory, node, poolSize)).map(ownMib);
+  return { ms, parked, idle };
 }
 
 interface Burst {
@@ -155,11 +221,13 @@ export async function run(rounds: number, burstOf: number): Promise<string> {
   // for it.
   const directory = mkdtempSync(path.resolve(import.meta.dirname, "../../build/bench-"));
   try {
-    const { ms, mib } = await measureByTurns(path.join(directory, "turns"), rounds);
+    const { ms, parked, idle } = await measureByTurns(path.join(directory, "turns"), rounds);
     const many = await burst(path.join(directory, "burst"), burstOf);
     row("API call → first ping reply, milliseconds", "median", "p99");
     for (const way of ways) row(way, summarise(ms[way]).median, summarise(ms[way]).p99);
-    row("a machine that waits, MiB of its own", summarise(mib).median);
+    row("podman run (until it answers)", summarise(ms.podman).median, summarise(ms.podman).p99);
+    row("a machine that waits, MiB of its own", summarise(parked).median);
+    row("a clone that runs idle, MiB of its own", summarise(idle).median);
     row(`${burstOf} creates at once → last ping reply`, many.ms);
     console.log(`${many.fromPool} of ${burstOf} came from the pool, ${many.failures} failed`);
     const warm = summarise(ms.pool);
@@ -168,9 +236,11 @@ export async function run(rounds: number, burstOf: number): Promise<string> {
       warm_p99_ms: warm.p99,
       clone_ms: summarise(ms.template).median,
       cold_ms: summarise(ms.cold).median,
-      parked_mib: summarise(mib).median,
+      parked_mib: summarise(parked).median,
+      idle_mib: summarise(idle).median,
       [`burst${burstOf}_ms`]: many.ms,
       burst_failures: many.failures,
+      podman_ratio: summarise(ms.podman).median / warm.median,
     });
   } finally {
     rmSync(directory, { recursive: true, force: true });
