@@ -5,6 +5,7 @@ import test from "ava";
 import { busyboxImage } from "../lab/busybox-root.ts";
 import { openLab } from "../lab/lab.ts";
 import { startPodnetd } from "../lab/podnetd.ts";
+import { tarOf, writeDockerArchive } from "../unit/images/image-archive.ts";
 import { snippets } from "./snippets.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
@@ -46,6 +47,25 @@ test("programs of an image run by what docs/how-to/run.md says, and exit as they
   t.regex(later.out, /sleep 1$/m);
   t.regex(later.out, /^143$/m);
   t.regex(later.out, /^Deleted web$/m);
+
+  // An image in the store says what to run; a pod has it until it is deleted.
+  const archive = path.join(directory, "app.tar");
+  writeDockerArchive(archive, {
+    layers: [tarOf(path.join(directory, "busybox"))],
+    config: {
+      Entrypoint: ["sh", "-c"],
+      Cmd: ["echo $COLOR; id -un; pwd"],
+      Env: ["COLOR=green", "PATH=/bin"],
+      User: "web:logs",
+      WorkingDir: "/srv",
+    },
+  });
+  t.is(shell(`podnet image import ${archive} app:1`).status, 0);
+  const asImage = shell("podnet run --name app app:1");
+  t.deepEqual([asImage.status, asImage.out], [0, "green\nweb\n/srv\n"], asImage.err);
+  t.is(shell("podnet image rm app:1").status, 5);
+  t.is(shell("podnet run --rm --entrypoint echo app:1 other").out, "other\n");
+  t.is(shell("podnet delete app && podnet image rm app:1").status, 0);
 
   // Exit codes, standard error, and what goes with --rm.
   const failed = shell('podnet run --rm --name gone "$image" sh -c "echo bad >&2; exit 42"');
