@@ -238,7 +238,7 @@ export const configSchema = z.strictObject({
     confine: z
       .enum(["on", "off"])
       .describe("Run each QEMU with its own user, namespaces, root filesystem and limits"),
-    uids: z.string().describe("User ids for VMs, one for each: FIRST-LAST"),
+    uids: z.string().describe("User ids for VMs, one for each, and two for helpers: FIRST-LAST"),
     memory_overhead_mib: count(32, 1024 * 1024).describe(
       "Memory that QEMU may use in addition to its guest's, MiB",
     ),

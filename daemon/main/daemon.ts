@@ -6,6 +6,7 @@ import { perform } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { guard } from "../../core/guard.ts";
 import { openGuest } from "../../guest-init/channel/session.ts";
+import { helperUids } from "../../hypervisor/jail/uids.ts";
 import { openQemuDriver, type QemuDriver } from "../../hypervisor/qemu/driver.ts";
 import { bootId } from "../../linux/processes/proc.ts";
 import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
@@ -116,8 +117,7 @@ export async function openDaemon(
         program: relayProgram(checkout, process.execPath),
         directory: join(config.runDir, "relay"),
         port: config.relayPort,
-        // Pods take ids from the first on.
-        uid: confinement?.uids.last,
+        uid: confinement === undefined ? undefined : helperUids(confinement.uids).relay,
       }),
       agentsLater: true,
       logOf,
@@ -210,8 +210,7 @@ export async function openDaemon(
       config: config.images,
       worker: {
         program: imagesProgram(checkout, process.execPath),
-        // Pods take ids from the first on; the last is the relay's.
-        uid: confinement === undefined ? undefined : confinement.uids.last - 1,
+        uid: confinement === undefined ? undefined : helperUids(confinement.uids).images,
       },
       architecture: config.qemu.arch === "x86_64" ? "amd64" : "arm64",
       clock: systemClock,

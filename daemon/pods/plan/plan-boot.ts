@@ -71,7 +71,7 @@ function jailOf(
   const { confinement, uid } = jail;
   if (uid !== undefined) return { jail: planJail(confinement, machine, uid) };
   const { first, last } = confinement.uids;
-  throw new PodnetError("POOL_EXHAUSTED", `All users from ${first} to ${last} are some pod's`, {
+  throw new PodnetError("POOL_EXHAUSTED", `No user from ${first} to ${last} is free for a VM`, {
     hint: "Delete a pod, or give qemu.uids a wider range",
     details: { first, last },
   });

@@ -77,6 +77,7 @@ const settings: readonly object[] = [
   { flags: { "network.accept_translated": "true" } },
   { flags: { publish_ports: "30000-32767" } },
   { flags: { "qemu.uids": "5000-4000" } },
+  { flags: { "qemu.uids": "5000-5001" } },
   { flags: { "qemu.uids": "100000-165535", "qemu.confine": "off" } },
 ];
 

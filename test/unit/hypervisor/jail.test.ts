@@ -10,7 +10,7 @@ import {
   planCgroups,
 } from "../../../hypervisor/jail/cgroup-layout.ts";
 import { parseReport } from "../../../hypervisor/jail/report.ts";
-import { freeUid, isMapped, parseUidRange } from "../../../hypervisor/jail/uids.ts";
+import { freeUid, helperUids, isMapped, parseUidRange } from "../../../hypervisor/jail/uids.ts";
 
 const podId = parsePodId("abcdefghijkl");
 const limits = { memoryMib: 384, pids: 97 };
@@ -201,12 +201,17 @@ test("users: ranges, the lowest free one, those a namespace has", (t) => {
     "a-b",
     "1000-2000-3000",
     "-1-5",
+    "1000-1001",
   ])
     t.throws(() => parseUidRange(text), { instanceOf: TypeError }, text);
+  t.deepEqual(parseUidRange("1000-1002"), { first: 1000, last: 1002 });
+  const all = { first: 1000, last: 1004 };
+  t.is(freeUid(all, new Set()), 1000);
+  t.is(freeUid(all, new Set([1000, 1002])), 1001);
+  // The last two are no machine's.
+  t.is(freeUid(all, new Set([1000, 1001, 1002])), undefined);
+  t.deepEqual(helperUids(all), { relay: 1004, images: 1003 });
   const few = { first: 1000, last: 1002 };
-  t.is(freeUid(few, new Set()), 1000);
-  t.is(freeUid(few, new Set([1000, 1002])), 1001);
-  t.is(freeUid(few, new Set([1000, 1001, 1002])), undefined);
   t.true(isMapped(range, "         0          0 4294967295\n"));
   t.false(isMapped(range, "         0     100000      65536\n"));
   t.true(isMapped(few, "0 100000 1000\n1000 5000 3\n"));
