@@ -1,9 +1,39 @@
 import type { Podnet } from "../api/client.ts";
 import { type Pod, PodSchema } from "../api/gen/podnet/v1/pod_pb.ts";
-import { PodnetError } from "../core/errors.ts";
+import { isPodnetError, PodnetError } from "../core/errors.ts";
 import { type Context, type OutputOptions, withPodnet } from "./context.ts";
+import type { Io } from "./io.ts";
 import { document, printDocument, toPlain } from "./output.ts";
 import { podLine } from "./views/pod-view.ts";
+import { report } from "./views/report.ts";
+
+/**
+ * Asks for something of each pod, one after the other, and prints the pods it is answered with. One
+ * that fails does not keep the others; the last failure decides the exit code.
+ */
+export async function askForPods(
+  context: Context,
+  options: OutputOptions,
+  named: readonly string[],
+  ask: (
+    pods: Podnet["pods"],
+    idOrName: string,
+    signal: AbortSignal,
+  ) => Promise<{ readonly pod?: Pod | undefined }>,
+): Promise<void> {
+  const { io } = context;
+  const several = named.length > 1;
+  await withPodnet(context, options, async (podnet, signal) => {
+    for (const idOrName of named) {
+      try {
+        await printPod(io, options, await ask(podnet.pods, idOrName, signal), several);
+      } catch (thrown) {
+        if (!several || isPodnetError(thrown, "DAEMON_UNREACHABLE", "CANCELLED")) throw thrown;
+        context.exitCode = report(io, thrown, options.output);
+      }
+    }
+  });
+}
 
 /** Asks for something of one pod, and prints the pod it is answered with. */
 export async function askForPod(
@@ -11,9 +41,18 @@ export async function askForPod(
   options: OutputOptions,
   ask: (pods: Podnet["pods"], signal: AbortSignal) => Promise<{ readonly pod?: Pod | undefined }>,
 ): Promise<void> {
-  const { io } = context;
-  const { pod } = await withPodnet(context, options, (podnet, signal) => ask(podnet.pods, signal));
+  const answer = await withPodnet(context, options, (podnet, signal) => ask(podnet.pods, signal));
+  await printPod(context.io, options, answer, false);
+}
+
+/** `several`: each is a document of its own, JSON on one line. */
+async function printPod(
+  io: Io,
+  options: OutputOptions,
+  { pod }: { readonly pod?: Pod | undefined },
+  several: boolean,
+): Promise<void> {
   if (pod === undefined) throw new PodnetError("INTERNAL", "podnetd answered without a pod");
   if (options.output === "table") io.stdout.write(`${podLine(io.stdout, pod)}\n`);
-  else await printDocument(io, options.output, document("Pod", toPlain(PodSchema, pod)));
+  else await printDocument(io, options.output, document("Pod", toPlain(PodSchema, pod)), several);
 }

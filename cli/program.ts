@@ -56,7 +56,7 @@ Over TCP: --url or PODNET_URL, with PEM files in PODNET_TLS_CA, PODNET_TLS_CERT 
 
 const epilogue = `
 Examples:
-  podnet create --name web            one pod on the default network
+  podnet create web                   one pod on the default network
   podnet list                         what there is
   podnet exec -it web sh              a shell in it
   podnet delete web

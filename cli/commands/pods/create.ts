@@ -7,10 +7,11 @@ import type { Output } from "../../io.ts";
 import { addRequestFlags, printMade, type RequestFlags, requestFrom } from "../../pod-request.ts";
 import { showProgress } from "../../views/progress.ts";
 import { addSpecFlags } from "../../flags/spec-flags.ts";
+import { usage } from "../../usage.ts";
 
 const examples = `
 Examples:
-  podnet create
+  podnet create web
   podnet create --name web --address 192.168.123.10 --memory 256M
   podnet create --name web --plan         show every link, rule, QMP command and guest message
   podnet create -f pod.yaml --name web-2  a file, with some of it changed
@@ -18,14 +19,24 @@ Examples:
   podnet create --interface lan,address=10.0.0.2 --route 10.0.0.0/8,via=10.0.0.1`;
 
 export function addCreate(program: Command, context: Context): void {
-  const command = program.command("create");
+  const command = program.command("create").argument("[name]", "as --name");
   command.description("create a pod and wait until its network works");
   addRequestFlags(command);
   addOutput(command);
   addSpecFlags(command);
-  command.addHelpText("after", examples).action(async (options: RequestFlags) => {
-    await createPod(context, options);
-  });
+  command
+    .addHelpText("after", examples)
+    .action(async (name: string | undefined, options: RequestFlags) => {
+      await createPod(context, named(options, name));
+    });
+}
+
+/** The options, with the name that stands alone in its option's place. */
+function named(options: RequestFlags, name: string | undefined): RequestFlags {
+  if (name === undefined) return options;
+  if (options.name !== undefined && options.name !== name)
+    throw usage("The pod has two names", "Name it once: podnet create NAME, or --name NAME");
+  return { ...options, name };
 }
 
 async function createPod(context: Context, options: RequestFlags): Promise<void> {

@@ -6,7 +6,9 @@ import { document, printDocument, toPlain } from "../../output.ts";
 import { podDetails } from "../../views/pod-view.ts";
 
 export function addGet(program: Command, context: Context): void {
-  addOutput(program.command("get").description("show one pod with all its details"))
+  addOutput(
+    program.command("get").alias("inspect").description("show one pod with all its details"),
+  )
     .argument("<pod>", "name or id")
     .action(async (idOrName: string, options: OutputOptions) => {
       const { io } = context;

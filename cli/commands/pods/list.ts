@@ -14,7 +14,7 @@ interface Options extends OutputOptions {
 }
 
 export function addList(program: Command, context: Context): void {
-  addOutput(program.command("list").alias("ls").description("list pods, oldest first"))
+  addOutput(program.command("list").aliases(["ls", "ps"]).description("list pods, oldest first"))
     .option("-l, --label <key=value>", "only pods with this label; may be repeated", collect)
     .option("-q, --quiet", "print only the ids")
     .option("--all-hosts", "also the pods of other hosts of an overlay")

@@ -28,6 +28,15 @@ test("create says where the pod is, and keeps progress for terminals", async (t)
   t.regex(plain(shown.err), /✓ {3}1\.43 s {2}Booting the VM {2}tcg\n/);
 });
 
+test("create takes the name alone, and not two names", async (t) => {
+  t.is((await podnet(["create", "alone", "-q"], here)).code, 0);
+  t.true(daemon.calls.creates.some(({ spec }) => spec?.name === "alone"));
+  t.is((await podnet(["create", "same", "--name", "same"], here)).code, 0);
+  const two = await podnet(["create", "one", "--name", "other"], here);
+  t.is(two.code, 2);
+  t.regex(two.err, /two names/);
+});
+
 test("create turns its flags into a spec", async (t) => {
   const args = `create --name all -l a=b --label c=d=e --vcpu 2 --memory 1G --kernel /k --initrd /i
     --disk /d.qcow2,format=qcow2,readonly --disk /e,ro --disk /g,max=2G --disk /f,write-through --network lan --address 10.0.0.2 --mac 52:54:00:00:00:09 --mtu 1400

@@ -40,6 +40,27 @@ test("stop, pause and resume show the pod as it is then", async (t) => {
   t.is((JSON.parse(forced.out) as { reason: string }).reason, "forced");
 });
 
+test("stop, start, pause and resume take several pods, and a failure keeps none of them", async (t) => {
+  for (const [command, pod] of [
+    ["stop", "web"],
+    ["start", "db"],
+    ["pause", "web"],
+    ["resume", "web"],
+  ] as const) {
+    const { code, out, err } = await podnet([command, pod, "missing", pod], here);
+    t.is(code, 4, command);
+    t.is(out.trim().split("\n").length, 2, command);
+    t.regex(err, /POD_NOT_FOUND/);
+    const json = await podnet([command, pod, pod, "-o", "json"], here);
+    t.is(json.code, 0);
+    const kinds = json.out
+      .trim()
+      .split("\n")
+      .map((line) => (JSON.parse(line) as { kind: string }).kind);
+    t.deepEqual(kinds, ["Pod", "Pod"]);
+  }
+});
+
 test("update passes what is asked for, and says why a change is refused", async (t) => {
   t.is((await podnet(["update", "web", "--vcpu", "1"], here)).code, 0);
   t.is((await podnet(["update", "web", "--memory", "128M"], here)).code, 0);
