@@ -51,11 +51,11 @@ for (const name of Object.keys(plants))
       "--seed",
       "1",
       "--histories",
-      "100",
+      "300",
       "--plant",
       name,
     );
-    t.is(failures, 1, "nothing was found in 100 histories");
+    t.is(failures, 1, "nothing was found in 300 histories");
     t.log(`after ${histories}: ${/^violation: (.*)$/m.exec(text)?.[1]}`);
     t.regex(text, /^replay: scripts\/node test\/sim\/run\.ts --seed \d+/m);
   });

@@ -1,15 +1,18 @@
+import { globSync } from "node:fs";
+import path from "node:path";
 import { create, type DescField, type DescMessage, ScalarType, toJson } from "@bufbuild/protobuf";
+import type { GenFile } from "@bufbuild/protobuf/codegenv2";
 import { reflect, type ReflectMessage } from "@bufbuild/protobuf/reflect";
 import test from "ava";
-import { file_podnet_v1_cni_service as cni } from "../../../api/gen/podnet/v1/cni_service_pb.ts";
-import { file_podnet_v1_network_service as networks } from "../../../api/gen/podnet/v1/network_service_pb.ts";
-import { file_podnet_v1_node_service as node } from "../../../api/gen/podnet/v1/node_service_pb.ts";
-import { file_podnet_v1_overlay_service as overlays } from "../../../api/gen/podnet/v1/overlay_service_pb.ts";
-import { file_podnet_v1_pod_service as pods } from "../../../api/gen/podnet/v1/pod_service_pb.ts";
-import { file_podnet_v1_policy_service as policies } from "../../../api/gen/podnet/v1/policy_service_pb.ts";
 import { differences, documentedCalls } from "./fixtures/openapi.ts";
 
-const files = [cni, networks, node, overlays, pods, policies];
+const gen = path.resolve(import.meta.dirname, "../../../api/gen/podnet/v1");
+const modules = globSync("*_service_pb.ts", { cwd: gen }).map((name) => path.join(gen, name));
+const exported = await Promise.all(modules.map((file) => import(file) as Promise<object>));
+const files = exported
+  .flatMap((each) => Object.entries(each))
+  .filter(([name]) => name.startsWith("file_"))
+  .map(([, file]) => file as GenFile);
 const methods = files.flatMap(({ services }) => services).flatMap(({ methods: all }) => all);
 
 test("every call that answers once is in the document, and no other", (t) => {
