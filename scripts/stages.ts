@@ -268,9 +268,16 @@ export const stages: readonly Stage[] = [
     budgetMinutes: 2,
     weight: 1,
     seconds: 3,
-    long: { docs: 97, profile: 45, quickstart: 40, monitoring: 15 },
+    long: {
+      docs: 97,
+      run: 100,
+      profile: 45,
+      quickstart: 40,
+      monitoring: 15,
+      "container-images": 15,
+    },
     takesTurns: true,
-    timeoutSeconds: 240,
+    timeoutSeconds: 300,
     // The quickstart's lab is in build/lab.
     oneAtATime: true,
     secondLook: true,

@@ -67,6 +67,15 @@ test("programs of an image run by what docs/how-to/run.md says, and exit as they
   t.is(shell("podnet run --rm --entrypoint echo app:1 other").out, "other\n");
   t.is(shell("podnet delete app && podnet image rm app:1").status, 0);
 
+  // An archive is sent to the store, once; a name that is nowhere is asked of its registry.
+  const sent = shell(`cd ${directory} && podnet run --rm app.tar && podnet run --rm ./app.tar`);
+  t.deepEqual([sent.status, sent.out], [0, "green\nweb\n/srv\n".repeat(2)], sent.err);
+  t.is(shell("podnet image list -o json | grep -c '\"digest\"'").out.trim(), "1");
+  const nowhere = shell("podnet run --rm 127.0.0.1:9/app:1");
+  t.is(nowhere.status, 125);
+  t.regex(nowhere.err, /REGISTRY_UNREACHABLE/);
+  t.regex(shell("podnet run --rm --pull never 127.0.0.1:9/app:1").err, /IMAGE_NOT_FOUND/);
+
   // Exit codes, standard error, and what goes with --rm.
   const failed = shell('podnet run --rm --name gone "$image" sh -c "echo bad >&2; exit 42"');
   t.deepEqual([failed.status, failed.out, failed.err], [42, "", "bad\n"]);

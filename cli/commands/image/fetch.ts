@@ -9,6 +9,7 @@ import {
   type ImportImageRequestSchema,
 } from "../../../api/gen/podnet/v1/image_service_pb.ts";
 import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { Podnet } from "../../../api/client.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
 import { document, printDocument, toPlain } from "../../output.ts";
@@ -47,7 +48,7 @@ export function addImageFetch(group: Command, context: Context): void {
     .action(async (reference: string, options: PullOptions) => {
       const { policy } = options;
       const image = await withPodnet(context, options, (podnet, signal) =>
-        follow(context, podnet.images.pull({ reference, policy }, { signal })),
+        pullImage(context, podnet, { reference, policy }, signal),
       );
       await printStored(context, options, image);
     });
@@ -59,16 +60,40 @@ export function addImageFetch(group: Command, context: Context): void {
     .addHelpText("after", aboutImport)
     .action(async (source: string, name: string | undefined, options: ImportOptions) => {
       const { choose = "", onHost = false } = options;
-      if (!onHost && source !== "-") await refuseDirectory(source);
       const start = { name: name ?? "", choose, path: onHost ? path.resolve(source) : "" };
       const image = await withPodnet(context, options, (podnet, signal) =>
-        follow(
-          context,
-          podnet.images.import(requests(context, start, onHost ? undefined : source), { signal }),
-        ),
+        importImage(context, podnet, start, onHost ? undefined : source, signal),
       );
       await printStored(context, options, image);
     });
+}
+
+/** Gets an image from its registry, with its progress on a terminal. */
+export const pullImage = (
+  context: Context,
+  podnet: Podnet,
+  request: { readonly reference: string; readonly policy: string },
+  signal: AbortSignal,
+): Promise<Image> => follow(context, podnet.images.pull(request, { signal }));
+
+interface ImportStart {
+  /** Empty: the names that the image has. */
+  readonly name: string;
+  readonly choose: string;
+  /** On podnetd's host; empty: what is sent. */
+  readonly path: string;
+}
+
+/** Takes an image: sends `source`, unless podnetd reads a path, with progress on a terminal. */
+export async function importImage(
+  context: Context,
+  podnet: Podnet,
+  start: ImportStart,
+  source: string | undefined,
+  signal: AbortSignal,
+): Promise<Image> {
+  if (source !== undefined && source !== "-") await refuseDirectory(source);
+  return follow(context, podnet.images.import(requests(context, start, source), { signal }));
 }
 
 async function refuseDirectory(source: string): Promise<void> {
@@ -87,7 +112,7 @@ async function refuseDirectory(source: string): Promise<void> {
 
 async function* requests(
   { io }: Context,
-  start: { readonly name: string; readonly choose: string; readonly path: string },
+  start: ImportStart,
   source: string | undefined,
 ): AsyncGenerator<MessageInitShape<typeof ImportImageRequestSchema>> {
   yield { input: { case: "start", value: start } };
@@ -101,10 +126,7 @@ async function* requests(
 }
 
 /** Shows progress on a terminal until the image is there. */
-async function follow(
-  { io }: Context,
-  progress: AsyncIterable<ImageProgress>,
-): Promise<Image | undefined> {
+async function follow({ io }: Context, progress: AsyncIterable<ImageProgress>): Promise<Image> {
   const isTerminal = io.stderr.isTTY === true;
   let image: Image | undefined;
   try {
@@ -115,7 +137,10 @@ async function follow(
   } finally {
     if (isTerminal) io.stderr.write("\r\u001b[K");
   }
-  return image;
+  if (image !== undefined) return image;
+  throw new PodnetError("INTERNAL", "podnetd reported no image", {
+    hint: "See podnet image list",
+  });
 }
 
 function lineOf({ stage, bytes, totalBytes, leftMs }: ImageProgress): string {
@@ -128,12 +153,8 @@ function lineOf({ stage, bytes, totalBytes, leftMs }: ImageProgress): string {
 async function printStored(
   { io }: Context,
   { output }: OutputOptions,
-  image: Image | undefined,
+  image: Image,
 ): Promise<void> {
-  if (image === undefined)
-    throw new PodnetError("INTERNAL", "podnetd reported no image", {
-      hint: "See podnet image list",
-    });
   if (output !== "table") {
     await printDocument(io, output, document("Image", toPlain(ImageSchema, image)));
     return;

@@ -1,6 +1,5 @@
-import { resolve } from "node:path";
 import { create } from "@bufbuild/protobuf";
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import type { Podnet } from "../../../api/client.ts";
 import type { Pod } from "../../../api/gen/podnet/v1/pod_pb.ts";
 import {
@@ -18,6 +17,7 @@ import { type SpecFlags, addNetworkFlags, specFromFlags } from "../../flags/spec
 import { collect, parseDuration } from "../../parse.ts";
 import { usage } from "../../usage.ts";
 import { runAttached } from "./attached.ts";
+import { type ImageToRun, imageToRun, type Pull } from "./image-to-run.ts";
 
 interface Options extends CommonOptions, SpecFlags {
   readonly interactive?: boolean;
@@ -33,16 +33,19 @@ interface Options extends CommonOptions, SpecFlags {
   readonly stopSignal?: string;
   readonly stopTimeout?: string;
   readonly cpus?: string;
+  readonly pull: Pull;
 }
 
 const more = `
-IMAGE is a name or digest in the store of images (podnet image list), or the path, with a /, of a squashfs that podnet
-image convert made. Write options before it: what follows it is the command, in the place of the image's.
+IMAGE is a name or digest in the store of images (podnet image list); a name that is not there is pulled. Or it is a file:
+an archive of docker save, podman save or skopeo, which is sent to the store, or a squashfs of podnet image convert. Write
+options before it: what follows it is the command, in the place of the image's.
 The exit code is the process's own; 128+n if signal n ended it; 125 if podnet itself failed; 126 if the program cannot be
 run; 127 if it does not exist. Signals are passed on; a third ctrl-c leaves the pod running.
 
 Examples:
-  podnet run --rm -it ./app.squashfs sh
+  podnet run --rm -it docker-archive.tar sh
+  podnet run --rm registry.example:5000/team/app:1
   podnet run -d --name web -p 8080:80 --restart always app:1
   podnet run --rm -e COLOR=blue -u www-data app:1 env`;
 
@@ -51,7 +54,7 @@ export function addRun(program: Command, context: Context): void {
     .command("run")
     .description("run a program of a container image in a pod of its own")
     .passThroughOptions()
-    .argument("<image>", "name, digest, or path of a squashfs")
+    .argument("<image>", "name, digest, or file")
     .argument("[command...]", "program and its arguments; default the image's")
     .option("-i, --interactive", "pass standard input on")
     .option("-t, --tty", "give the program a terminal")
@@ -65,6 +68,11 @@ export function addRun(program: Command, context: Context): void {
     .option("--restart <policy>", "no, on-failure[:MAX] or always; default no")
     .option("--stop-signal <signal>", "asks it to end; default the image's, or SIGTERM")
     .option("--stop-timeout <duration>", "kills it when it has not ended by then; default 10s")
+    .addOption(
+      new Option("--pull <policy>", "when to ask the registry of the image")
+        .choices(["missing", "always", "never"])
+        .default("missing"),
+    )
     .option("--memory <amount>", "memory in MiB, or with a unit: 256M, 1G; default 128M")
     .option("--cpus <count>", "virtual processors; default 1");
   addNetworkFlags(command)
@@ -76,8 +84,9 @@ export function addRun(program: Command, context: Context): void {
       if (detach && rm) throw usage("--rm deletes the pod at the end", "Leave out -d or --rm");
       if (rm && options.restart !== undefined && options.restart !== "no")
         throw usage("A pod that starts again is not deleted", "Leave out --rm or --restart");
-      const spec = specOf(image, words, options, context.io.env);
-      const pod = await createPod(context, options, spec);
+      // Options that are wrong are refused before anything is sent or pulled.
+      const spec = specOf(words, options, context.io.env);
+      const pod = await createPod(context, options, image, spec);
       if (detach) {
         context.io.stdout.write(`${pod.id}\n`);
         return;
@@ -93,9 +102,8 @@ export function addRun(program: Command, context: Context): void {
     });
 }
 
-/** The pod that is asked for. Throws `INVALID_ARGUMENT`. */
+/** The pod that is asked for, without its image. Throws `INVALID_ARGUMENT`. */
 function specOf(
-  image: string,
   words: readonly string[],
   options: Options,
   own: Readonly<Record<string, string | undefined>>,
@@ -103,11 +111,6 @@ function specOf(
   const { tty = false, interactive = false, entrypoint, restart, stopTimeout, cpus } = options;
   const flags = cpus === undefined ? options : { ...options, vcpu: cpus };
   const spec = specFromFlags(flags, undefined);
-  spec.boot ??= create(BootSchema);
-  if (isPath(image)) {
-    spec.boot.cmdline = "podnet.root=vda";
-    spec.boot.disks = [create(DiskSchema, { path: absolute(image), readOnly: true })];
-  } else spec.boot.image = image;
   spec.process = create(ProcessSchema, {
     args: [...words],
     entrypoint: entrypoint === undefined || entrypoint === "" ? [] : [entrypoint],
@@ -125,9 +128,14 @@ function specOf(
   return spec;
 }
 
-/** A name of an image begins with neither. */
-const isPath = (image: string): boolean => /^\.{0,2}\//.test(image);
-const absolute = (path: string): string => resolve(path);
+function setImage(spec: PodSpec, image: ImageToRun): void {
+  spec.boot ??= create(BootSchema);
+  if (image.kind === "stored") spec.boot.image = image.reference;
+  else {
+    spec.boot.cmdline = "podnet.root=vda";
+    spec.boot.disks = [create(DiskSchema, { path: image.path, readOnly: true })];
+  }
+}
 
 function restartOf(text: string) {
   const [policy = "", max] = text.split(":", 2);
@@ -138,9 +146,18 @@ function restartOf(text: string) {
 }
 
 /** Creates the pod; a process that could not be started has its exit code. */
-async function createPod(context: Context, options: Options, spec: PodSpec): Promise<Pod> {
+async function createPod(
+  context: Context,
+  options: Options,
+  image: string,
+  spec: PodSpec,
+): Promise<Pod> {
+  const { pull } = options;
   try {
-    return await withPodnet(context, options, (podnet, signal) => made(podnet, spec, signal));
+    return await withPodnet(context, options, async (podnet, signal) => {
+      setImage(spec, await imageToRun(context, podnet, { image, pull }, signal));
+      return made(podnet, spec, signal);
+    });
   } catch (thrown) {
     const code = isPodnetError(thrown, "PROCESS_FAILED") ? thrown.details["exit_code"] : undefined;
     if (code !== undefined) context.exitCode = Number(code);

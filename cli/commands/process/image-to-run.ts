@@ -1,0 +1,71 @@
+import { open } from "node:fs/promises";
+import { resolve } from "node:path";
+import type { Podnet } from "../../../api/client.ts";
+import { isPodnetError } from "../../../core/errors.ts";
+import type { Context } from "../../context.ts";
+import { importImage, pullImage } from "../image/fetch.ts";
+
+/** What a pod's root is made of. */
+export type ImageToRun =
+  /** A name or digest in the store. */
+  | { readonly kind: "stored"; readonly reference: string }
+  /** A squashfs on podnetd's host. */
+  | { readonly kind: "squashfs"; readonly path: string };
+
+/** When the registry is asked. */
+export type Pull = "missing" | "always" | "never";
+
+/** The first bytes of a squashfs: kernel.org, fs/squashfs/squashfs_fs.h. */
+const squashfsMagic = "hsqs";
+
+/**
+ * Makes sure that podnetd has what IMAGE means: a file is an archive that is sent, or a squashfs
+ * that podnetd reads itself; a name is pulled as `pull` says. Throws as ImageService's calls.
+ */
+export async function imageToRun(
+  context: Context,
+  podnet: Podnet,
+  { image, pull }: { readonly image: string; readonly pull: Pull },
+  signal: AbortSignal,
+): Promise<ImageToRun> {
+  const begin = mayBeFile(image) ? await firstBytes(image) : undefined;
+  // (A path that is not here may be on podnetd's own host.)
+  if (begin === squashfsMagic || (begin === undefined && isPath(image)))
+    return { kind: "squashfs", path: resolve(image) };
+  if (begin !== undefined) {
+    const start = { name: "", choose: "", path: "" };
+    const { digest } = await importImage(context, podnet, start, image, signal);
+    return { kind: "stored", reference: digest };
+  }
+  const isThere =
+    pull !== "always" && (pull === "never" || (await hasImage(podnet, image, signal)));
+  if (!isThere) await pullImage(context, podnet, { reference: image, policy: pull }, signal);
+  return { kind: "stored", reference: image };
+}
+
+/** A name of an image begins with neither. */
+const isPath = (image: string): boolean => /^\.{0,2}\//.test(image);
+
+const mayBeFile = (image: string): boolean =>
+  isPath(image) || /\.(?:tar(?:\.(?:gz|zst))?|tgz|squashfs)$/.test(image);
+
+/** Undefined where there is no such file. */
+async function firstBytes(path: string): Promise<string | undefined> {
+  try {
+    await using file = await open(path);
+    const { buffer } = await file.read(Buffer.alloc(squashfsMagic.length));
+    return buffer.toString("latin1");
+  } catch {
+    return undefined;
+  }
+}
+
+async function hasImage(podnet: Podnet, reference: string, signal: AbortSignal): Promise<boolean> {
+  try {
+    await podnet.images.get({ reference }, { signal });
+    return true;
+  } catch (thrown) {
+    if (isPodnetError(thrown, "IMAGE_NOT_FOUND")) return false;
+    throw thrown;
+  }
+}
