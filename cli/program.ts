@@ -11,6 +11,7 @@ import { addDiff } from "./commands/pods/diff.ts";
 import { addDown } from "./commands/down.ts";
 import { addExec } from "./commands/exec.ts";
 import { addExecs } from "./commands/execs.ts";
+import { addExplain } from "./commands/explain.ts";
 import { addGet } from "./commands/pods/get.ts";
 import { addRun } from "./commands/process/run.ts";
 import { addWait } from "./commands/process/wait.ts";
@@ -125,6 +126,7 @@ export function buildProgram(context: Context): Command {
     addImage,
     addCni,
     addInfo,
+    addExplain,
     addDiff,
     addUi,
     addDown,

@@ -47,7 +47,7 @@ const pages: readonly {
   {
     file: "observe",
     title: "Watch, measure and verify",
-    commands: ["watch", "stats", "capture", "verify", "diff", "info", "ui"],
+    commands: ["watch", "stats", "capture", "verify", "diff", "info", "explain", "ui"],
   },
   {
     file: "node",

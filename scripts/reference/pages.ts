@@ -1,9 +1,13 @@
 import { commandLinePages } from "./command-line.ts";
 import { configurationPage } from "./configuration.ts";
+import { errorTextsModule } from "./error-texts.ts";
 import { metricsPage } from "./metrics.ts";
 import { openApiDocument } from "./openapi.ts";
 
-/** Pages of docs/reference that are made from the code, by their path in the checkout. */
+/**
+ * Pages of docs/reference that are made from the code, and a module that is made from others of
+ * them, by their path in the checkout.
+ */
 export function referencePages(): ReadonlyMap<string, string> {
   const pages = [
     ["configuration.md", configurationPage()],
@@ -11,5 +15,8 @@ export function referencePages(): ReadonlyMap<string, string> {
     ["openapi.json", openApiDocument()],
     ...commandLinePages(),
   ] as const;
-  return new Map(pages.map(([page, text]) => [`docs/reference/${page}`, text]));
+  return new Map([
+    ...pages.map(([page, text]) => [`docs/reference/${page}`, text] as const),
+    ["cli/error-texts.ts", errorTextsModule()],
+  ]);
 }
