@@ -61,7 +61,7 @@ test("today's podnetd works with the agent of before: READY, version, identity, 
 });
 
 /** What is drawn anew each time: ids of processes and the nonce. */
-const drawn = /podnet-exec-[0-9a-f-]{36}|(?<="nonce":")[^"]+/g;
+const drawn = /podnet-exec-[0-9a-f-]{16,36}|(?<="nonce":")[^"]+/g;
 
 /**
  * Says what the agent of then said, when today's podnetd has said what its podnetd did. Answers
