@@ -16,6 +16,7 @@ import * as service from "../../../api/gen/podnet/v1/pod_service_pb.ts";
 import { parseJsonText, readJson, strictJson } from "../../../api/json.ts";
 import {
   validateExec,
+  validateExecId,
   validatePodRef,
   validateSignal,
   validateSize,
@@ -355,6 +356,9 @@ const execs: Target = {
     { args: ["a"], env: { "1": "x" } },
     { args: ["a"], workdir: "x" },
     { args: ["a"], rows: 5000 },
+    { args: ["a"], timeoutMs: 1000, user: "web:users" },
+    { args: ["a"], timeoutMs: 4_000_000_000 },
+    "0123456789abcdef",
     { args: ["a"] },
     { args: Array.from({ length: 300 }, () => "a") },
   ].map(json),
@@ -368,6 +372,8 @@ const execs: Target = {
       valueOf(refusals, () => validateSignal(request.rows));
     }
     valueOf(refusals, () => validatePodRef(textOf(bytes.subarray(0, 70))));
+    // (An id stands in quotes among the seeds.)
+    valueOf(refusals, () => validateExecId(textOf(bytes.subarray(1, 17))));
   },
 };
 

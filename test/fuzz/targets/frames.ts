@@ -42,7 +42,8 @@ const ctl: Format = {
 const tty: Format = {
   header: 12,
   lengthAt: 8,
-  decoder: () => new TtyDecoder(limit),
+  // As podnetd reads it, which is the reader of a guest.
+  decoder: () => new TtyDecoder(limit, { shares: true }),
   encode: (id, body) => encodeTtyFrame(BigInt(id), body),
   id: (header) => readU64(header, 0),
 };
@@ -105,12 +106,12 @@ function target(name: string, format: Format, files: readonly string[]): Target 
   };
   return {
     name,
-    files: ["guest-init/protocol/assembler.ts", "guest-init/protocol/bytes.ts", ...files],
+    files: ["guest-init/protocol/bytes.ts", ...files],
     // Limits come from the configuration, not from the peer.
     except:
       name === "frames-tty"
         ? ["u32Bytes", "joinBytes"]
-        : ["u32Bytes", "joinBytes", "readU64", "writeU64", "encodeNext"],
+        : ["CtlDecoder", "u32Bytes", "joinBytes", "readU64", "writeU64", "encodeNext"],
     seeds: [
       format.encode(1, body(0)),
       format.encode(9, body(40)),
@@ -141,5 +142,9 @@ function target(name: string, format: Format, files: readonly string[]): Target 
 
 export const frames: readonly Target[] = [
   target("frames-control", ctl, ["guest-init/protocol/ctl-frame.ts"]),
-  target("frames-tty", tty, ["guest-init/protocol/tty-frame.ts"]),
+  // What control frames do not use of the assembler, these do.
+  target("frames-tty", tty, [
+    "guest-init/protocol/assembler.ts",
+    "guest-init/protocol/tty-frame.ts",
+  ]),
 ];

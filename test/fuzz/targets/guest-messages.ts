@@ -287,6 +287,7 @@ const started = {
   routes: routes.routes,
   containers: [{ id: "c" }],
 };
+const placed = { path: "/etc/motd", mode: 0o644, uid: 0, gid: 7 };
 const podMessages: Target = {
   name: "pod-messages",
   files: [`${folder}/pod-messages.ts`, `${folder}/file-messages.ts`],
@@ -298,6 +299,8 @@ const podMessages: Target = {
     chosen(2, utf8("data without an object")),
     // Its name holds the brace that ends the object, in JSON's other way to write it.
     chosen(2, utf8('{"container":"c","file":"\\u007d"}')),
+    chosen(3, file.encodePlaceFile({ ...placed, data: utf8("data") })),
+    chosen(3, file.encodePlaceFile({ ...placed, mode: 0o10000, data: utf8("") })),
   ],
   words: [...Object.keys(started), "container", "file", "}", "{"],
   run: choosing([
