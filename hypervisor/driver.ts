@@ -189,13 +189,17 @@ export interface NicPlan {
   readonly bus?: string;
 }
 
-/** How to find a running VM again; stored as the pod's `runs` row. */
-export interface VmRecord {
+/** How to find a process again. */
+export interface ProcessRecord {
   readonly pid: number;
   /** Field 22 of /proc/PID/stat (clock ticks since boot): distinguishes a reused pid from ours. */
   readonly startTime: string;
   /** /proc/sys/kernel/random/boot_id at start. */
   readonly bootId: string;
+}
+
+/** How to find a running VM again; stored as the pod's `runs` row. */
+export interface VmRecord extends ProcessRecord {
   readonly uid: number;
   readonly runDir: string;
 }

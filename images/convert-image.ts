@@ -1,4 +1,5 @@
 import { access, rename, rm, stat } from "node:fs/promises";
+import { availableParallelism } from "node:os";
 import path from "node:path";
 import { PodnetError } from "../core/errors.ts";
 import { feed } from "../linux/processes/fed-command.ts";
@@ -77,9 +78,16 @@ export async function convertStored(
   return { image, paths: merged.paths, bytes: merged.bytes, squashfsBytes: size };
 }
 
+/** By itself it takes a quarter of the host's memory, and threads for each of its processors. */
+const packingMib = 256;
+const packingProcessors = 16;
+
 /** It takes no root directory from an archive, only by options. */
 const sqfstar = (root: TarEntry, file: string): readonly [string, ...string[]] => [
   "sqfstar",
+  ...`-mem ${packingMib}M -processors ${Math.min(availableParallelism(), packingProcessors)}`.split(
+    " ",
+  ),
   ...`-comp lz4 -quiet -no-progress -root-mode ${root.mode.toString(8)}`.split(" "),
   ...`-root-uid ${root.uid} -root-gid ${root.gid} -root-time ${root.mtime}`.split(" "),
   // (A path that begins with a dash is no option. Where podnetd runs this, only the directory that

@@ -18,6 +18,9 @@ import type { Clock } from "../../core/clock.ts";
 import { perform, performAsync } from "../../core/effect.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
+import type { CgroupPlan } from "../../hypervisor/driver.ts";
+import { makeCgroups } from "../../hypervisor/jail/cgroup.ts";
+import { endWorker } from "../../hypervisor/process/worker-program.ts";
 import { run } from "../../linux/processes/command.ts";
 import { readRegular } from "../../linux/files/regular-file.ts";
 import { fileError } from "../../linux/syscall-error.ts";
@@ -34,8 +37,16 @@ import type { ImagesConfig } from "../config/images.ts";
 import type { Database } from "../store/database.ts";
 import type { Images, StoredImageRow } from "./images.ts";
 import { LayerCache } from "./layer-cache.ts";
-import { runWorker, type WorkerHost } from "./run-worker.ts";
-import { deleteJob, listJobs, putImage, putJob, putName } from "./store.ts";
+import { runWorker, workerCgroups, type WorkerHost } from "./run-worker.ts";
+import {
+  deleteJob,
+  type ImageJobRow,
+  listJobs,
+  putImage,
+  putJob,
+  putName,
+  putWorker,
+} from "./store.ts";
 
 export interface ImageJobsParts {
   readonly db: Database;
@@ -67,6 +78,12 @@ const mostCaBytes = 4 * 2 ** 20;
 /** Bytes of an archive that are neither files nor names. */
 const archiveOverhead = 2 ** 31;
 
+/** Where a job does its work. */
+interface Place extends Omit<ImageJobRow, "worker"> {
+  /** Its worker's. */
+  readonly directory: string;
+}
+
 /** A pull that several callers wait for. */
 interface SharedPull {
   readonly done: Promise<StoredImageRow>;
@@ -76,8 +93,9 @@ interface SharedPull {
 }
 
 /**
- * Pulls and imports of images. A job's row is committed before its directory is made, and deleted
- * after it: `recover` removes what is left of jobs whose podnetd was killed.
+ * Pulls and imports of images. A job's row is committed before its directory and control groups are
+ * made, and deleted after them; its worker is recorded before it gets anything to do. `recover`
+ * ends workers of a podnetd that was killed, and removes what is left of their jobs.
  */
 export class ImageJobs implements AsyncDisposable {
   readonly #parts: ImageJobsParts;
@@ -94,8 +112,9 @@ export class ImageJobs implements AsyncDisposable {
     this.#layers = new LayerCache(join(directory, "layers"), mostLayerBytes);
   }
 
-  recover(): void {
-    for (const id of listJobs(this.#parts.db)) this.#removeJob(id);
+  /** Before anything else is asked of it. */
+  async recover(): Promise<void> {
+    for (const job of listJobs(this.#parts.db)) await this.#removeJob(job);
   }
 
   /**
@@ -159,8 +178,8 @@ export class ImageJobs implements AsyncDisposable {
     const { digest, tag } = reference;
     const name = referenceText({ ...reference, tag: digest === undefined ? tag : undefined });
     const done = this.#job(
-      (directory, signal) =>
-        this.#make({ job: job(), directory, fd: undefined, report, signal }, [name]),
+      (place, signal) =>
+        this.#make({ job: job(), ...place, fd: undefined, report, signal }, [name]),
       stop.signal,
       report,
     ).finally(() => this.#pulls.delete(key));
@@ -199,8 +218,8 @@ export class ImageJobs implements AsyncDisposable {
     const given = name === "" ? undefined : parseReference(name, "name");
     if (given?.digest !== undefined) throw noDigest();
     return this.#job(
-      async (directory, ended) => {
-        const fd = await this.#openSource(source, directory, report, ended);
+      async (place, ended) => {
+        const fd = await this.#openSource(source, place.directory, report, ended);
         try {
           const job: ImageJob = {
             architecture,
@@ -212,7 +231,7 @@ export class ImageJobs implements AsyncDisposable {
             },
           };
           const names = given === undefined ? undefined : [referenceText(given)];
-          return await this.#make({ job, directory, fd, report, signal: ended }, names);
+          return await this.#make({ job, ...place, fd, report, signal: ended }, names);
         } finally {
           closeSync(fd);
         }
@@ -266,15 +285,17 @@ export class ImageJobs implements AsyncDisposable {
   async #make(
     given: {
       readonly job: ImageJob;
+      readonly id: string;
       readonly directory: string;
+      readonly cgroups: readonly CgroupPlan[];
       readonly fd: number | undefined;
       readonly report: Report;
       readonly signal: AbortSignal;
     },
     names: readonly string[] | undefined,
   ): Promise<StoredImageRow> {
-    const { config, worker } = this.#parts;
-    const { job, directory, fd, report, signal } = given;
+    const { db, config, worker } = this.#parts;
+    const { job, id, directory, cgroups, fd, report, signal } = given;
     const fileBytes = this.#room();
     let lent: readonly Digest[] = [];
     let wanted: readonly Digest[] = [];
@@ -287,6 +308,8 @@ export class ImageJobs implements AsyncDisposable {
         fileBytes: Math.max(fileBytes, config.mostImageBytes),
         allBytes: fileBytes + config.mostImageBytes,
         progress: report,
+        cgroups,
+        started: (record) => putWorker(db, id, record),
         lend: (digests) => {
           wanted = digests;
           lent = isLending ? this.#layers.lend(digests, directory) : [];
@@ -361,26 +384,21 @@ export class ImageJobs implements AsyncDisposable {
 
   /** Does work in a directory of its own, when it is its turn. */
   async #job<T>(
-    work: (directory: string, signal: AbortSignal) => Promise<T>,
+    work: (place: Place, signal: AbortSignal) => Promise<T>,
     signal: AbortSignal,
     report: Report,
   ): Promise<T> {
-    const { db, clock, config } = this.#parts;
+    const { config } = this.#parts;
     const limit = AbortSignal.timeout(config.jobMs);
     const ended = AbortSignal.any([signal, this.#ended.signal, limit]);
     const job = async (): Promise<T> => {
       report({ stage: "waiting", done: 0, all: 0 });
       await this.#turn(ended);
-      const id = randomBytes(8).toString("hex");
       try {
-        putJob(db, id, clock.now());
-        const directory = join(this.#directoryOf(id), "work");
-        this.#makeDirectory(directory);
-        return await work(directory, ended);
+        return await this.#inPlace(work, ended);
       } catch (thrown) {
         throw noRoom(thrown);
       } finally {
-        this.#removeJob(id);
         this.#next();
       }
     };
@@ -393,8 +411,27 @@ export class ImageJobs implements AsyncDisposable {
     }
   }
 
+  async #inPlace<T>(
+    work: (place: Place, signal: AbortSignal) => Promise<T>,
+    signal: AbortSignal,
+  ): Promise<T> {
+    const { db, clock, worker } = this.#parts;
+    const id = randomBytes(8).toString("hex");
+    const cgroups = workerCgroups(worker, id);
+    putJob(db, { id, cgroups }, clock.now());
+    try {
+      const directory = join(this.#directoryOf(id), "work");
+      this.#makeDirectory(directory);
+      makeCgroups(cgroups);
+      return await work({ id, directory, cgroups }, signal);
+    } finally {
+      // (Its worker has ended.)
+      await this.#removeJob({ id, cgroups, worker: undefined });
+    }
+  }
+
   #makeDirectory(directory: string): void {
-    const { uid } = this.#parts.worker;
+    const uid = this.#parts.worker.jail?.uid;
     perform("file", "make job's directory", () => {
       rmSync(directory, { recursive: true, force: true });
       mkdirSync(directory, { recursive: true, mode: 0o700 });
@@ -434,7 +471,8 @@ export class ImageJobs implements AsyncDisposable {
     return join(this.#parts.config.directory, "jobs", id);
   }
 
-  #removeJob(id: string): void {
+  async #removeJob({ id, cgroups, worker }: ImageJobRow): Promise<void> {
+    await endWorker("podnet-images", worker, cgroups);
     perform("file", "remove job's directory", () =>
       rmSync(this.#directoryOf(id), { recursive: true, force: true }),
     );

@@ -3,6 +3,9 @@ import { join } from "node:path";
 import { abortError } from "../../core/aborting.ts";
 import { guard } from "../../core/guard.ts";
 import { PodnetError } from "../../core/errors.ts";
+import type { CgroupPlan, ProcessRecord } from "../../hypervisor/driver.ts";
+import { ranOutOfMemory } from "../../hypervisor/jail/cgroup.ts";
+import { type CgroupLayout, planCgroups } from "../../hypervisor/jail/cgroup-layout.ts";
 import { startWorker } from "../../hypervisor/process/worker-program.ts";
 import { findProgram } from "../../linux/processes/command.ts";
 import type { Digest } from "../../images/archive/digest.ts";
@@ -18,9 +21,22 @@ import {
 /** How workers are run on this host. */
 export interface WorkerHost {
   readonly program: ImagesProgram;
-  /** The user of workers; undefined: podnetd's own, where machines are not confined either. */
-  readonly uid: number | undefined;
+  /** How workers are confined; undefined: not at all, where machines are not either. */
+  readonly jail: WorkerJail | undefined;
 }
+
+interface WorkerJail {
+  readonly uid: number;
+  readonly cgroups: CgroupLayout;
+  /** Of each worker, its files in the kernel's cache apart. */
+  readonly memoryMib: number;
+}
+
+/** The control groups of a job's worker. */
+export const workerCgroups = ({ jail }: WorkerHost, job: string): readonly CgroupPlan[] =>
+  jail === undefined
+    ? []
+    : planCgroups(jail.cgroups, `images-${job}`, { memoryMib: jail.memoryMib, pids: processes });
 
 export interface WorkerRun {
   readonly host: WorkerHost;
@@ -35,11 +51,15 @@ export interface WorkerRun {
   readonly progress: (progress: StageProgress) => void;
   /** Puts the layers that are there into the directory, and returns their digests. */
   readonly lend: (wanted: readonly Digest[]) => readonly Digest[];
+  /** Groups that are there. */
+  readonly cgroups: readonly CgroupPlan[];
+  /** Records the worker before it gets anything to do. */
+  readonly started: (worker: ProcessRecord) => void;
   readonly signal: AbortSignal;
 }
 
 const openFiles = 256;
-/** Threads of all workers: Node's, and those that pack. */
+/** Threads of a worker, and of all of them: Node's, and those that pack. */
 const processes = 512;
 const lookMs = 1000;
 /** What finds a registry's address. */
@@ -56,8 +76,8 @@ const resolverFiles = [
  * Throws what the worker reports, `CANCELLED`, `LIMIT_REACHED`, `JAIL_FAILED`, `INTERNAL`.
  */
 export async function runWorker(run: WorkerRun): Promise<MadeImage> {
-  const { host, job, directory, fd, fileBytes, allBytes, signal } = run;
-  const { program, uid } = host;
+  const { host, job, directory, fd, fileBytes, allBytes, cgroups, signal } = run;
+  const { program, jail } = host;
   const packer = findProgram("sqfstar");
   if (packer === undefined)
     throw new PodnetError("COMMAND_FAILED", 'The command "sqfstar" is not installed', {
@@ -75,8 +95,18 @@ export async function runWorker(run: WorkerRun): Promise<MadeImage> {
     directory,
     fds: fd === undefined ? [] : [fd],
     fileBytes,
-    jail: uid === undefined ? undefined : { uid, files, openFiles, network, processes },
+    jail:
+      jail === undefined
+        ? undefined
+        : { uid: jail.uid, files, openFiles, network, processes, cgroups },
   });
+  try {
+    run.started(worker.record);
+  } catch (thrown) {
+    worker.kill();
+    await worker.ended;
+    throw thrown;
+  }
   let failure: PodnetError | undefined;
   const fail = (error: PodnetError): void => {
     failure ??= error;
@@ -114,6 +144,9 @@ export async function runWorker(run: WorkerRun): Promise<MadeImage> {
     if (made === undefined) worker.kill();
   }
   const { how, said } = await worker.ended;
+  // Its end, or that of the program that packs, may have been the kernel's doing.
+  const isUnexplained = failure === undefined || failure.code === "COMMAND_FAILED";
+  if (made === undefined && isUnexplained && ranOutOfMemory(cgroups)) throw outOfMemory(jail);
   if (failure !== undefined) throw failure;
   if (made !== undefined) return made;
   throw new PodnetError("INTERNAL", `The program podnet-images ended with ${how}`, {
@@ -125,6 +158,11 @@ export async function runWorker(run: WorkerRun): Promise<MadeImage> {
 const tooLarge = (): PodnetError =>
   new PodnetError("LIMIT_REACHED", "The image takes more room than images may", {
     hint: "Raise images.max_mib or images.image_max_mib, or remove images",
+  });
+
+const outOfMemory = (jail: WorkerJail | undefined): PodnetError =>
+  new PodnetError("LIMIT_REACHED", `Work on an image may use ${jail?.memoryMib} MiB of memory`, {
+    hint: "Make the image of fewer files",
   });
 
 function bytesIn(directory: string): number {

@@ -1,3 +1,4 @@
+import type { CgroupPlan, ProcessRecord } from "../../hypervisor/driver.ts";
 import type { Digest } from "../../images/archive/digest.ts";
 import type { ImageConfig } from "../../images/archive/image.ts";
 import type { Database } from "../store/database.ts";
@@ -117,12 +118,51 @@ export const touchImage = (db: Database, digest: Digest, nowMs: number): void =>
 };
 
 /** Work on an image that is under way, or was when podnetd ended: it has a directory. */
-export const putJob = (db: Database, id: string, nowMs: number): void => {
-  db.run("INSERT INTO image_jobs (id, created_ms) VALUES (?, ?)", id, nowMs);
+export interface ImageJobRow {
+  readonly id: string;
+  /** Of its worker. */
+  readonly cgroups: readonly CgroupPlan[];
+  /** Its worker, once that runs. */
+  readonly worker: ProcessRecord | undefined;
+}
+
+export const putJob = (
+  db: Database,
+  { id, cgroups }: Omit<ImageJobRow, "worker">,
+  nowMs: number,
+): void => {
+  db.run(
+    "INSERT INTO image_jobs (id, cgroups, created_ms) VALUES (?, ?, ?)",
+    id,
+    JSON.stringify(cgroups),
+    nowMs,
+  );
 };
 
-export const listJobs = (db: Database): readonly string[] =>
-  db.all("SELECT id FROM image_jobs ORDER BY id").map((row) => text(row, "id"));
+/** Records a job's worker. */
+export const putWorker = (db: Database, id: string, worker: ProcessRecord): void => {
+  db.run(
+    "UPDATE image_jobs SET pid = ?, start_time = ?, boot_id = ? WHERE id = ?",
+    worker.pid,
+    worker.startTime,
+    worker.bootId,
+    id,
+  );
+};
+
+export const listJobs = (db: Database): readonly ImageJobRow[] =>
+  db.all("SELECT * FROM image_jobs ORDER BY id").map((row) => ({
+    id: text(row, "id"),
+    cgroups: json<CgroupPlan[]>(row, "cgroups"),
+    worker:
+      row["pid"] === null
+        ? undefined
+        : {
+            pid: integer(row, "pid"),
+            startTime: text(row, "start_time"),
+            bootId: text(row, "boot_id"),
+          },
+  }));
 
 export const deleteJob = (db: Database, id: string): void => {
   db.run("DELETE FROM image_jobs WHERE id = ?", id);

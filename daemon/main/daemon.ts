@@ -22,7 +22,7 @@ import { obstacleHint, obstacleText } from "../../network/model/obstacle.ts";
 import { Defects } from "./defects.ts";
 import { lockCgroups, lockDisks, lockNetns, lockPlaces, lockState } from "../store/lock.ts";
 import { ImageJobs } from "../images/image-jobs.ts";
-import { imagesProgram } from "../../images/worker/program.ts";
+import { imagesProgram, workerMemoryMib } from "../../images/worker/program.ts";
 import { DriftWatch } from "../drift/drift.ts";
 import type { Log } from "../../linux/log.ts";
 import { oneLook } from "./metrics.ts";
@@ -210,13 +210,20 @@ export async function openDaemon(
       config: config.images,
       worker: {
         program: imagesProgram(checkout, process.execPath),
-        uid: confinement === undefined ? undefined : helperUids(confinement.uids).images,
+        jail:
+          confinement === undefined
+            ? undefined
+            : {
+                uid: helperUids(confinement.uids).images,
+                cgroups: confinement.cgroups,
+                memoryMib: workerMemoryMib,
+              },
       },
       architecture: config.qemu.arch === "x86_64" ? "amd64" : "arm64",
       clock: systemClock,
     }),
   );
-  imageJobs.recover();
+  await imageJobs.recover();
   const parts: ServiceParts = {
     ...node,
     installation,

@@ -226,4 +226,11 @@ export const migrations: readonly Migration[] = [
     next_ms    INTEGER
   ) STRICT, WITHOUT ROWID;
   `,
+  // The worker of a job on an image, and the control groups it is in.
+  `
+  ALTER TABLE image_jobs ADD COLUMN cgroups TEXT NOT NULL DEFAULT '[]';
+  ALTER TABLE image_jobs ADD COLUMN pid INTEGER;
+  ALTER TABLE image_jobs ADD COLUMN start_time TEXT;
+  ALTER TABLE image_jobs ADD COLUMN boot_id TEXT;
+  `,
 ];

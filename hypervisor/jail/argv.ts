@@ -1,5 +1,5 @@
 import { machineOomScore } from "../../linux/processes/oom-score.ts";
-import type { Accelerator, VmPlan } from "../driver.ts";
+import type { Accelerator, CgroupPlan, VmPlan } from "../driver.ts";
 
 /** Inputs of the launcher's arguments in addition to the plan. */
 export interface JailHost {
@@ -58,6 +58,8 @@ export interface NetworkProgram {
   readonly openFiles: number;
   /** Whether it has the host's network, or none; the host's unless given. */
   readonly network?: boolean;
+  /** Control groups that it joins. */
+  readonly cgroups?: readonly CgroupPlan[];
 }
 
 /** The part before the program's own command line. Pure. */
@@ -69,6 +71,7 @@ export const networkProgramArgv = (given: NetworkProgram): readonly string[] =>
     ["--report", `${given.reportFd}`],
     given.network === false ? [] : ["--network", "host"],
     ["--open-files", `${given.openFiles}`],
+    ...(given.cgroups ?? []).map(({ path }) => ["--cgroup", path]),
     given.files.flatMap((file) => ["--read", file]),
     ["--"],
   ].flat();

@@ -101,10 +101,13 @@ export const jailOf = ({ uid, cgroups }: JailPlan, podId: PodId): JailPlan => ({
   cgroups: cgroups.map(({ path, files }) => ({ path: join(dirname(path), podId), files })),
 });
 
-/** The control groups of a VM with what is written into them, in order. Pure. */
+/**
+ * The control groups of a VM, by its pod's id, or of a helper of podnetd's, with what is written
+ * into them, in order. Pure.
+ */
 export function planCgroups(
   layout: CgroupLayout,
-  podId: PodId,
+  name: PodId | `images-${string}`,
   limits: VmLimits,
 ): readonly CgroupPlan[] {
   const bytes = `${limits.memoryMib * 2 ** 20}`;
@@ -112,21 +115,21 @@ export function planCgroups(
   if (layout.version === 2) {
     return [
       {
-        path: `${layout.directory}/${podId}`,
-        // memory.oom.group: QEMU ends whole.
+        path: `${layout.directory}/${name}`,
+        // memory.oom.group: the VM or helper ends whole.
         files: [["memory.max", bytes], ["memory.swap.max", "0"], ["memory.oom.group", "1"], pids],
       },
     ];
   }
   return [
     {
-      path: `${layout.memory}/${podId}`,
+      path: `${layout.memory}/${name}`,
       files: [
         ["memory.limit_in_bytes", bytes],
         // With swap; it may not be below the one without, which is why that comes first.
         ...(layout.swap ? [["memory.memsw.limit_in_bytes", bytes] as const] : []),
       ],
     },
-    { path: `${layout.pids}/${podId}`, files: [pids] },
+    { path: `${layout.pids}/${name}`, files: [pids] },
   ];
 }

@@ -17,7 +17,7 @@ import { fileError } from "../../linux/syscall-error.ts";
 import type { PodId } from "../../core/names.ts";
 import { bootId, isSameProcess, processStartTime } from "../../linux/processes/proc.ts";
 import { raiseOomScore } from "../../linux/processes/oom-score.ts";
-import type { VmPlan, VmRecord } from "../driver.ts";
+import type { ProcessRecord, VmPlan, VmRecord } from "../driver.ts";
 import { membersOf } from "../jail/cgroup.ts";
 import { readReport } from "../jail/report.ts";
 import { vmFiles } from "../argv/argv.ts";
@@ -169,25 +169,30 @@ async function endOf(record: VmRecord, how: string): Promise<string> {
   }
 }
 
+/** The record of a process that was just started. */
+export const identifyProcess = (pid: number): ProcessRecord => ({
+  pid,
+  // A child that has ended already is a zombie until its exit is delivered, and still has a start
+  // time.
+  startTime: processStartTime(pid) ?? "0",
+  bootId: bootId(),
+});
+
 function identify(pid: number, { runDir, jail }: VmPlan): VmRecord {
   return {
-    pid,
-    // A child that has ended already is a zombie until its exit is delivered, and still has a start
-    // time.
-    startTime: processStartTime(pid) ?? "0",
-    bootId: bootId(),
+    ...identifyProcess(pid),
     uid: jail?.uid ?? process.getuid?.() ?? 0,
     runDir,
   };
 }
 
 /** Whether the process of a record still runs; never true for another one that got its pid. */
-export function isRunning(record: VmRecord): boolean {
+export function isRunning(record: ProcessRecord): boolean {
   return record.bootId === bootId() && isSameProcess(record.pid, record.startTime);
 }
 
 /** Sends a signal to the process of a record, unless it has ended. */
-export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): void {
+export function signalProcess(record: ProcessRecord, signal: "SIGTERM" | "SIGKILL"): void {
   if (!isRunning(record)) return;
   try {
     perform("signal", signal, () => process.kill(record.pid, signal));

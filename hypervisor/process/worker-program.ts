@@ -2,10 +2,20 @@ import type { ChildProcess } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
 import { perform, performAsync } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
+import type { CgroupPlan, ProcessRecord } from "../driver.ts";
 import { networkProgramArgv } from "../jail/argv.ts";
+import { removeCgroups } from "../jail/cgroup.ts";
 import { findLauncher } from "../jail/launcher.ts";
 import { readReport } from "../jail/report.ts";
-import { firstInheritedFd, hasStarted, launcherMissing, spawnStrictly } from "./process.ts";
+import {
+  firstInheritedFd,
+  hasStarted,
+  identifyProcess,
+  launcherMissing,
+  signalProcess,
+  spawnStrictly,
+} from "./process.ts";
+import { killProcess } from "./terminate.ts";
 
 /** A program that works for podnetd on input that may be hostile, and ends with its work. */
 export interface WorkerStart {
@@ -28,12 +38,16 @@ export interface WorkerStart {
         readonly network: boolean;
         /** Processes and threads that its user may have. */
         readonly processes: number;
+        /** Groups that are there, with its limits. */
+        readonly cgroups: readonly CgroupPlan[];
       }
     | undefined;
 }
 
 /** A worker that runs. */
 export interface Worker {
+  /** The first of its processes: where it is confined, the others end with it. */
+  readonly record: ProcessRecord;
   readonly input: Writable;
   readonly output: Readable;
   /** Resolves with the way it ended and what it wrote to standard error last. */
@@ -60,7 +74,7 @@ export async function startWorker(start: WorkerStart): Promise<Worker> {
       : networkProgramArgv({ launcher: findLauncher(), runDir: directory, reportFd, ...jail });
   const [program = "", ...args] = [...limits, ...launched, ...argv];
   const { promise: ended, resolve } = Promise.withResolvers<Awaited<Worker["ended"]>>();
-  const child = await performAsync("spawn", name, async () => {
+  const { child, record } = await performAsync("spawn", name, async () => {
     const started = spawnStrictly(program, args, {
       cwd: directory,
       // Its group is ended as one where it is not confined.
@@ -73,16 +87,36 @@ export async function startWorker(start: WorkerStart): Promise<Worker> {
       resolve({ how: signal ?? `exit code ${code}`, said: said() }),
     );
     await hasStarted(started, program, launcherMissing);
-    if (jail !== undefined) await executed(started, started.stdio[reportFd] as Readable, name);
-    return started;
+    const pid =
+      jail === undefined
+        ? started.pid
+        : await executed(started, started.stdio[reportFd] as Readable, name);
+    return { child: started, record: identifyProcess(pid as number) };
   });
   const input = child.stdin as Writable;
   // It may end before it has read all.
   input.on("error", () => {});
-  return { input, output: child.stdout as Readable, ended, kill: () => killGroup(child) };
+  const kill = (): void => {
+    // A hostile one may have left the group that it was started in (setsid(2)).
+    if (jail !== undefined) signalProcess(record, "SIGKILL");
+    killGroup(child);
+  };
+  return { record, input, output: child.stdout as Readable, ended, kill };
 }
 
-/** The launcher's child is the first process of its namespace: all others end with it. */
+/**
+ * Ends what is left of a worker whose podnetd was killed. Throws `INTERNAL` when it does not end.
+ */
+export async function endWorker(
+  name: string,
+  record: ProcessRecord | undefined,
+  cgroups: readonly CgroupPlan[],
+): Promise<void> {
+  if (record !== undefined) await killProcess(record, name, "its files");
+  // One that was never recorded is found there.
+  await removeCgroups(cgroups);
+}
+
 function killGroup(child: ChildProcess): void {
   if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
   const group = -child.pid;
@@ -101,9 +135,10 @@ function collected(stream: Readable | null): () => string {
   return () => text;
 }
 
-async function executed(child: ChildProcess, report: Readable, name: string): Promise<void> {
-  const { ready, error = "it reported no error" } = await readReport(report);
-  if (ready) return;
+/** Resolves to its pid once it is executed. */
+async function executed(child: ChildProcess, report: Readable, name: string): Promise<number> {
+  const { pid, ready, error = "it reported no error" } = await readReport(report);
+  if (ready && pid !== undefined) return pid;
   killGroup(child);
   throw new PodnetError("JAIL_FAILED", `The program ${name} cannot be confined: ${error}`, {
     hint: "See docs/how-to/confinement.md",

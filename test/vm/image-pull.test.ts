@@ -1,41 +1,27 @@
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import { connect, createServer as createProxy } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
-import { systemClock } from "../../core/clock.ts";
 import { isPodnetError, type PodnetError } from "../../core/errors.ts";
 import type { ImagesConfig } from "../../daemon/config/images.ts";
-import { ImageJobs } from "../../daemon/images/image-jobs.ts";
-import { Images } from "../../daemon/images/images.ts";
+import type { ImageJobs } from "../../daemon/images/image-jobs.ts";
 import { listJobs } from "../../daemon/images/store.ts";
-import { Database } from "../../daemon/store/database.ts";
 import type { Digest } from "../../images/archive/digest.ts";
 import type { StageProgress } from "../../images/worker/messages.ts";
-import { imagesProgram } from "../../images/worker/program.ts";
+import { never, openImageStore, removeImageStores } from "../lab/image-store.ts";
 import { blobFile, startRegistry } from "../lab/registry.ts";
 import { sha256, tarOf, unpack, writeLayout } from "../unit/images/image-archive.ts";
 
 // podnetd's pulls and imports, with their confined workers, from Debian's registry.
 
-const checkout = path.resolve(import.meta.dirname, "../..");
-const uid = 2_000_065_534;
 const silent = (): void => {};
-const never = new AbortController().signal;
 const top = mkdtempSync(path.join(tmpdir(), "podnet-pull-"));
 test.after.always(() => {
-  rmSync(top, { recursive: true, force: true });
+  removeImageStores(top);
 });
 let made = 0;
 const fresh = (): string => {
@@ -44,49 +30,7 @@ const fresh = (): string => {
   return directory;
 };
 
-function openStore(config: Partial<ImagesConfig> = {}, directory = fresh()) {
-  const db = Database.openIn(directory);
-  const whole: ImagesConfig = {
-    directory: path.join(directory, "image-store"),
-    registries: ["localhost:5001"],
-    insecure: [],
-    ca: undefined,
-    authFile: undefined,
-    mostBytes: 2 ** 30,
-    mostImageBytes: 2 ** 30,
-    mostLayerBytes: 2 ** 30,
-    evict: false,
-    jobMs: 60_000,
-    ...config,
-  };
-  const images = new Images({
-    db,
-    directory: whole.directory,
-    registry: whole.registries[0],
-    mostBytes: whole.mostBytes,
-    evict: whole.evict,
-    holders: () => [],
-    clock: systemClock,
-  });
-  images.recover();
-  const jobs = new ImageJobs({
-    db,
-    images,
-    config: whole,
-    worker: { program: imagesProgram(checkout, process.execPath), uid },
-    architecture: "amd64",
-    clock: systemClock,
-  });
-  jobs.recover();
-  /** Files that are neither images nor layers. */
-  const left = (): readonly string[] => {
-    const at = path.join(whole.directory, "jobs");
-    return existsSync(at) ? readdirSync(at) : [];
-  };
-  const pull = (name: string, reports: (progress: StageProgress) => void = silent) =>
-    jobs.pull(name, "always", true, reports, never);
-  return { db, images, jobs, left, pull, directory, config: whole };
-}
+const openStore = (config: Partial<ImagesConfig> = {}) => openImageStore(fresh(), config);
 
 /** A layout with an image of a few files, and its layers' archives. */
 function makeLayout(text: string, ...more: readonly Buffer[]) {
@@ -138,14 +82,14 @@ test.serial("an image is pulled by TLS with a password, and its layers are share
   const auth = Buffer.from(credential).toString("base64");
   writeFileSync(authFile, JSON.stringify({ auths: { "localhost:5001": { auth } } }));
 
-  const untrusting = openStore({ authFile });
+  const untrusting = await openStore({ authFile });
   const refused = await errorOf(untrusting.pull("team/app:1"));
   t.is(refused.code, "REGISTRY_UNREACHABLE");
   t.regex(refused.hint ?? "", /images\.ca/);
-  const unknown = openStore({ ca });
+  const unknown = await openStore({ ca });
   t.is((await errorOf(unknown.pull("team/app:1"))).code, "REGISTRY_DENIED");
 
-  const { pull, images, left, jobs } = openStore({ ca, authFile });
+  const { pull, images, left, jobs } = await openStore({ ca, authFile });
   const seen: StageProgress[] = [];
   const image = await pull("team/app:1", (progress) => seen.push(progress));
   t.is(image.digest, digest as Digest);
@@ -178,7 +122,7 @@ test.serial("an image is pulled by TLS with a password, and its layers are share
 test.serial("a tag that moves, a damaged layer, and a damaged layer that was kept", async (t) => {
   const directory = fresh();
   await using registry = await startRegistry({ directory, port: 5001 });
-  const { pull, images, config, left } = openStore({ insecure: ["localhost:5001"] });
+  const { pull, images, config, left } = await openStore({ insecure: ["localhost:5001"] });
   const big = bigLayer(500_000);
   await registry.push(makeLayout("one", big).layout, "app", "1");
   const first = await pull("app:1");
@@ -242,7 +186,7 @@ test.serial("a pull goes on where a connection was cut, once for all who ask", a
   await registry.push(makeLayout("cut", bigLayer(5_000_000)).layout, "app", "1");
   await using cutting = await openCutting(5002, 5001, 1_500_000);
   const registries = ["localhost:5002"] as const;
-  const { pull, db, left } = openStore({ insecure: registries, registries });
+  const { pull, db, left } = await openStore({ insecure: registries, registries });
   const [one, two] = await Promise.all([pull("app:1"), pull("localhost:5002/app:1")]);
   t.is(one.digest, two.digest);
   t.is(textIn(one.file), "cut");
@@ -256,7 +200,7 @@ test.serial("a pull that is given up, or has no room or time, leaves nothing", a
   await using registry = await startRegistry({ directory: fresh(), port: 5001 });
   await registry.push(makeLayout("x", bigLayer(6_000_000)).layout, "app", "1");
   const insecure = ["localhost:5001"];
-  const given = openStore({ insecure });
+  const given = await openStore({ insecure });
   const stop = new AbortController();
   const pulled = given.jobs.pull(
     "app:1",
@@ -271,16 +215,16 @@ test.serial("a pull that is given up, or has no room or time, leaves nothing", a
   await given.jobs[Symbol.asyncDispose]();
   t.deepEqual([given.left(), listJobs(given.db), given.images.list()], [[], [], []]);
 
-  const small = openStore({ insecure, mostImageBytes: 1_000_000 });
+  const small = await openStore({ insecure, mostImageBytes: 1_000_000 });
   t.is((await errorOf(small.pull("app:1"))).code, "LIMIT_REACHED");
-  const full = openStore({ insecure, mostBytes: 1_000_000 });
+  const full = await openStore({ insecure, mostBytes: 1_000_000 });
   t.is((await errorOf(full.pull("app:1"))).code, "LIMIT_REACHED");
-  const late = openStore({ insecure, jobMs: 50 });
+  const late = await openStore({ insecure, jobMs: 50 });
   t.is((await errorOf(late.pull("app:1"))).code, "DEADLINE_EXCEEDED");
   for (const { left, db, images } of [small, full, late])
     t.deepEqual([left(), listJobs(db), images.list()], [[], [], []]);
 
-  const evicting = openStore({ insecure, mostBytes: 9_000_000, evict: true });
+  const evicting = await openStore({ insecure, mostBytes: 9_000_000, evict: true });
   await evicting.pull("app:1");
   await registry.push(makeLayout("y", bigLayer(6_000_000)).layout, "app", "2");
   await evicting.pull("app:2");
@@ -315,7 +259,7 @@ test.serial("credentials do not follow a redirect to another host", async (t) =>
   const auth = Buffer.from("a:b").toString("base64");
   writeFileSync(authFile, JSON.stringify({ auths: { "localhost:5003": { auth } } }));
   const registries = ["localhost:5003"] as const;
-  const { pull } = openStore({ insecure: registries, registries, authFile });
+  const { pull } = await openStore({ insecure: registries, registries, authFile });
   t.is((await errorOf(pull("app"))).code, "IMAGE_NOT_FOUND");
   t.deepEqual(credentials, ["none"]);
   first.removeAllListeners("request").on("request", (_request, answer) => {
@@ -327,7 +271,7 @@ test.serial("credentials do not follow a redirect to another host", async (t) =>
 });
 
 test.serial("an upload, an archive, a layout and a root directory are imported", async (t) => {
-  const { jobs, left, images } = openStore();
+  const { jobs, left, images } = await openStore();
   const { layout, layers } = makeLayout("layout");
   const archive = path.join(fresh(), "image.tar");
   execFileSync("tar", ["-C", layout, "-cf", archive, "."]);

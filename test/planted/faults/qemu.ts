@@ -217,8 +217,8 @@ export const qemuFaults: readonly Fault[] = [
     kind: "mark",
     name: "whatever has a machine's pid is signalled",
     file: "hypervisor/process/process.ts",
-    find: 'export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): void {\n  if (!isRunning(record)) return;',
-    put: 'export function signalProcess(record: VmRecord, signal: "SIGTERM" | "SIGKILL"): void {',
+    find: 'export function signalProcess(record: ProcessRecord, signal: "SIGTERM" | "SIGKILL"): void {\n  if (!isRunning(record)) return;',
+    put: 'export function signalProcess(record: ProcessRecord, signal: "SIGTERM" | "SIGKILL"): void {',
     noticedBy: {
       file: standIns,
       title: "a deleting pod's pid that is a process which began at another time: never signalled",
