@@ -31,7 +31,7 @@ export function parseAuthFile(
       text === undefined
         ? [entry.get("username")?.text, entry.get("password")?.text]
         : splitAt(text.replaceAll(/\0+$/g, ""));
-    if (user !== undefined && password !== undefined) return { user, password };
+    if (user !== undefined && user !== "" && password !== undefined) return { user, password };
   }
   return undefined;
 }

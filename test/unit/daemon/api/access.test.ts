@@ -169,6 +169,8 @@ test("each role does what it is for, and no more", (t) => {
       "waitExec",
       "signalExec",
       "followExec",
+      "logs",
+      "attachProcess",
       "console",
       "openConsole",
       "verify",
