@@ -19,7 +19,7 @@ export function addUi(program: Command, context: Context): void {
     .command("ui")
     .description("show pods and networks in a browser, until interrupted")
     .option("--port <port>", "port of 127.0.0.1; default a free one")
-    .option("--allow-changes", "the page may start, stop, pause, resume and delete pods")
+    .option("--allow-changes", "the page may start, stop, pause and resume pods")
     .addHelpText("after", more)
     .action((options: Options) =>
       withPodnet(context, options, async (podnet, signal) => {

@@ -5,7 +5,7 @@
 import { cpSync, globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { run } from "../../linux/processes/command.ts";
-import type { Release } from "./deb.ts";
+import type { Release } from "./place-release.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
 

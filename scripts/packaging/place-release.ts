@@ -4,6 +4,13 @@ import { withTemporaryFile } from "../temporary-file.ts";
 
 const directory = path.resolve(import.meta.dirname, "../../build/release");
 
+/** What the builder of a package is given. */
+export interface Release {
+  readonly version: string;
+  /** Directory that the package is written to. */
+  readonly into: string;
+}
+
 /**
  * Has the files of a release made in a directory of their own, and moves them to build/release when
  * all are complete. Resolves to where they are.

@@ -39,7 +39,11 @@ test("the alerts and the dashboard name metrics and labels that podnetd has", (t
     ]),
   );
   t.true(known.size > 40);
-  for (const text of [...queries, ...(read("alerts.yaml").match(/expr: [^]*?(?=\n {8}\w)/g) ?? [])])
+  const alerts = read("alerts.yaml");
+  const conditions = alerts.match(/expr: [^]*?(?=\n {8}\w)/g) ?? [];
+  t.is(conditions.length, alerts.match(/- alert:/g)?.length ?? 0, "every alert is looked at");
+  t.true(conditions.length > 0);
+  for (const text of [...queries, ...conditions])
     for (const [, name = "", selector = ""] of text.matchAll(/\b(podnet_\w+)(?:\{([^}]*)\})?/g)) {
       const metric = known.get(name.replace(/_bucket$/, ""));
       t.not(metric, undefined, name);

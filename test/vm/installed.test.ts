@@ -4,20 +4,14 @@
  * package's dependencies are then those that are installed there.
  */
 import { execFile } from "node:child_process";
-import {
-  copyFileSync,
-  existsSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { copyFileSync, existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import ava, { type TestFn } from "ava";
 import { version } from "../../api/version.ts";
 import { configKeys } from "../../daemon/config/schema.ts";
+import { buildDeb } from "../../scripts/packaging/deb.ts";
 import { type InstalledHost, openInstalledHost } from "../lab/installed/installed-host.ts";
 
 const test = ava.serial as TestFn;
@@ -35,15 +29,9 @@ test.before(async (t) => {
   host = await openInstalledHost(process.env["PODNET_TEST_ROOT"] ?? "/");
   const built = path.join(top, `build/release/podnet_${version}_amd64.deb`);
   copyFileSync(built, path.join(host.root, "root/podnet.deb"));
-  // A later release: the package with another version.
-  const tree = path.join(directory, "tree");
-  await exec("dpkg-deb", ["-R", built, tree]);
-  const control = path.join(tree, "DEBIAN/control");
-  const changed = readFileSync(control, "utf8").replace(/^Version: .*$/m, `Version: ${later}`);
-  writeFileSync(control, changed);
-  const manifest = path.join(tree, "usr/lib/podnet/package.json");
-  writeFileSync(manifest, readFileSync(manifest, "utf8").replace(version, later));
-  await exec("dpkg-deb", ["-Zgzip", "-z1", "-b", tree, path.join(host.root, "root/later.deb")]);
+  // A later release is built, not edited: the command's snapshot has the version in it.
+  const next = await buildDeb({ version: later, into: directory });
+  copyFileSync(next, path.join(host.root, "root/later.deb"));
 });
 
 test.after.always("the host is given up", async () => {

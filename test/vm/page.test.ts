@@ -108,7 +108,7 @@ const picture = async (name: string): Promise<void> => {
 
 test("only the Host of the page is answered, and only who has its token or cookie", async (t) => {
   const { origin, port } = new URL(opened);
-  const list = "/podnet.v1.PodService/List";
+  const list = "/podnet.v1.NetworkService/List";
   const post = ["-d", "{}"];
   t.is((await curl(`${origin}/`)).status, 403);
   t.is((await curl(`${origin}/?token=wrong`)).status, 403);
@@ -145,14 +145,15 @@ test("a request of another site is refused, also with the cookie", async (t) => 
   const [cookie] = await page.context().cookies(origin);
   t.like(cookie, { httpOnly: true, sameSite: "Strict" });
   const own = ["-H", `Cookie: ${cookie?.name}=${cookie?.value}`, "-d", "{}"];
-  const list = `${origin}/podnet.v1.PodService/List`;
+  const list = `${origin}/podnet.v1.NetworkService/List`;
   t.is((await curl(list, ...own)).status, 200);
   t.is((await curl(list, ...own, "-H", "Origin: http://attacker.example")).status, 403);
   t.is((await curl(list, ...own, "-H", "Sec-Fetch-Site: cross-site")).status, 403);
   const stop = await curl(`${origin}/podnet.v1.PodService/Stop`, ...own);
   t.is(stop.status, 403);
   t.regex(stop.text, /--allow-changes/);
-  t.is((await curl(`${origin}/podnet.v1.NodeService/Down`, ...own)).status, 404);
+  for (const unused of ["NodeService/Down", "PodService/Delete", "PodService/List"])
+    t.is((await curl(`${origin}/podnet.v1.${unused}`, ...own)).status, 404, unused);
   t.is((await curl(list, ...own, "-d", "x".repeat(70_000))).status, 400);
 });
 
@@ -164,7 +165,6 @@ test("a chosen pod shows its interfaces, its waterfall and its console", async (
   const steps = await details.getByRole("img").getAttribute("aria-label");
   t.regex(steps ?? "", /guest\.configure \d/);
   await details.getByRole("button", { name: "Show the console" }).click();
-  await rig.client.pods.get({ idOrName: "web" });
   const running = rig.client.pods.exec(
     (async function* () {
       yield {
@@ -249,6 +249,8 @@ test("it is dark for who wants it", async (t) => {
 test("podnetd's absence is shown, and its return", async (t) => {
   t.timeout(60_000);
   const { origin } = new URL(opened);
+  await rig.daemon.kill();
+  await page.getByText("podnetd does not answer", { exact: true }).waitFor({ timeout: 30_000 });
   await rig.restart("kill");
   await page
     .getByText("healthy")

@@ -7,15 +7,14 @@ import { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { PolicyService } from "../../api/gen/podnet/v1/policy_service_pb.ts";
 import type { Podnet } from "../../api/client.ts";
 
-/** The calls that the page makes to look, and those that it makes with `--allow-changes`. */
+/**
+ * The calls that the page makes to look, and those that it makes with `--allow-changes`. It has no
+ * other: what it does not show, a page that was broken into cannot ask for.
+ */
 const looks = {
-  pods: [
-    PodService,
-    ["get", "list", "watch", "stats", "console", "guard"],
-    ["start", "stop", "pause", "resume", "delete"],
-  ],
+  pods: [PodService, ["watch", "stats", "console"], ["start", "stop", "pause", "resume"]],
   networks: [NetworkService, ["list"], []],
-  overlays: [OverlayService, ["list", "listNodes"], []],
+  overlays: [OverlayService, ["listNodes"], []],
   cni: [CniService, ["list"], []],
   policies: [PolicyService, ["list", "tail"], []],
   node: [NodeService, ["info", "health", "diff", "listPools"], []],

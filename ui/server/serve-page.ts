@@ -45,7 +45,7 @@ export interface PageOptions {
   readonly podnet: Podnet;
   /** 0: a free one. */
   readonly port: number;
-  /** Whether the page may start, stop, pause, resume and delete pods. */
+  /** Whether the page may start, stop, pause and resume pods. */
   readonly allowChanges: boolean;
 }
 
