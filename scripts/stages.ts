@@ -38,9 +38,10 @@ export interface Stage {
   readonly long?: Readonly<Record<string, number>>;
   /**
    * A short run of all stages takes the files whose turn is today, and each has its turn within
-   * some days (scripts/turns.ts).
+   * some days (scripts/turns.ts): all of the stage's files, or those whose paths end so. The others
+   * run each time.
    */
-  readonly takesTurns?: true;
+  readonly takesTurns?: true | readonly string[];
   /** Its files use one place and run one at a time. */
   readonly oneAtATime?: true;
   /** Its files run when nothing else does. */
@@ -294,9 +295,15 @@ export interface Batch {
 /** Files that take no longer in all share a run of ava: to start one takes half a second. */
 const batchSeconds = 25;
 
+const isCalled = (file: string, name: string): boolean => file.endsWith(`/${name}.test.ts`);
+
 /** How long a file of a stage takes, about. */
 export const secondsOf = ({ seconds, long = {} }: Stage, file: string): number =>
-  Object.entries(long).find(([name]) => file.endsWith(`/${name}.test.ts`))?.[1] ?? seconds;
+  Object.entries(long).find(([name]) => isCalled(file, name))?.[1] ?? seconds;
+
+/** Whether a short run takes a file of the stage on some days only. */
+export const hasTurn = ({ takesTurns = [] }: Stage, file: string): boolean =>
+  takesTurns === true || takesTurns.some((name) => isCalled(file, name));
 
 /** The files in batches, the longest first. */
 export function batchesOf(stage: Stage, files: readonly string[]): readonly Batch[] {

@@ -1,4 +1,4 @@
-import { runWith, secondsOf, type Stage } from "./stages.ts";
+import { hasTurn, runWith, secondsOf, type Stage } from "./stages.ts";
 
 /**
  * Days within which each test file has its turn: so many that a short run on two cores takes ten
@@ -17,16 +17,15 @@ export interface StageFiles {
 }
 
 /**
- * What a short run takes of the stages' files: all of a stage without turns; of the others the
- * files of this turn, and what runs a file of `changed`. All stages together take about the same
- * time in each turn.
+ * What a short run takes of the stages' files: those without turns, those of this turn, and what
+ * runs a file of `changed`. All stages together take about the same time in each turn.
  */
 export function inTurn(
   all: readonly StageFiles[],
   turn: number,
   changed: ReadonlySet<string> = new Set(),
 ): readonly StageFiles[] {
-  const turns = deal(all.filter(({ stage }) => stage.takesTurns === true));
+  const turns = deal(all);
   const isChanged = (file: string): boolean => runWith(file).some((each) => changed.has(each));
   return all.map(({ stage, files }) => ({
     stage,
@@ -38,7 +37,9 @@ export function inTurn(
 function deal(all: readonly StageFiles[]): ReadonlyMap<string, number> {
   const costs = all
     .flatMap(({ stage, files }) =>
-      files.map((file) => ({ file, cost: stage.weight * secondsOf(stage, file) })),
+      files
+        .filter((file) => hasTurn(stage, file))
+        .map((file) => ({ file, cost: stage.weight * secondsOf(stage, file) })),
     )
     .toSorted((a, b) => b.cost - a.cost || (a.file < b.file ? -1 : 1));
   const loads = Array.from({ length: days }, () => 0);

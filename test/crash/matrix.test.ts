@@ -15,7 +15,7 @@ import { full, log, random, seed, short, summarise } from "./stage.ts";
  * An operation is killed at one failpoint of so many, by chance: in a run of all stages at few, of
  * which the day draws others.
  */
-const killsOneOf = short ? 5 : 1;
+const killsOneOf = short ? 8 : 1;
 /** Cases of each operation alongside these kills. */
 const alongside = { error: 3, hang: 1 } as const;
 /** Cases of an operation in a short run whose kills are sampled, too. */
@@ -23,7 +23,7 @@ const few = { kill: short ? 2 : 4, error: 1, hang: 0 } as const;
 /** Cases of changes in a short run: kills of each, and of all of them the others. */
 const ofChanges = { kill: 1, error: 4, hang: 1 } as const;
 /** Kinds of changes that a short run takes of those there are. */
-const someChanges = short ? { plain: 5, mixed: 2 } : { plain: 9, mixed: 3 };
+const someChanges = short ? { plain: 3, mixed: 1 } : { plain: 9, mixed: 3 };
 /** Cases of changes of pods with foreign links. */
 const ofMixedPods = { kill: 1, error: 2, hang: 1 } as const;
 /** The cases that are visited with the other firewall driver, too. */
@@ -136,7 +136,7 @@ function onceEach(kills: readonly Case[], others = Number.POSITIVE_INFINITY): re
 }
 
 /** A run of all stages takes a create, and of the others so many, which the day draws. */
-const someOperations = 3;
+const someOperations = 2;
 const [creates, ...others] = operations;
 const taken =
   short && creates !== undefined

@@ -6,13 +6,12 @@ import { plants } from "./plants.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
 const full = process.env["PODNET_TEST_FULL"] === "1";
+/** A run of all stages, which has less time for this one. */
+const short = process.env["PODNET_TEST_SHORT"] === "1";
 const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 30));
 const workers = 2;
-/**
- * Of one worker: 10,000 histories in all, which take an hour or more, or as many as the stage's
- * minute allows.
- */
-const share = full ? { histories: 5000, seconds: 6 * 3600 } : { histories: 5000, seconds: 22 };
+/** Of one worker: 10,000 histories in all, which take an hour or more, or as many as time allows. */
+const share = { histories: 5000, seconds: full ? 6 * 3600 : short ? 12 : 22 };
 /** Milliseconds until a run of histories counts as hung. */
 const limitMs = (share.seconds + 120) * 1000;
 

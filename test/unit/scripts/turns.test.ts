@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
 import { changedTests } from "../../../scripts/changed-tests.ts";
-import { filesOf, secondsOf, stages } from "../../../scripts/stages.ts";
+import { filesOf, hasTurn, secondsOf, stages } from "../../../scripts/stages.ts";
 import { days, inTurn, turnOf } from "../../../scripts/turns.ts";
 import { faults } from "../../planted/faults.ts";
 
@@ -18,8 +18,16 @@ test("each file runs in one turn, or in each", (t) => {
   for (const turn of eachTurn)
     for (const file of filesIn(turn)) times.set(file, (times.get(file) ?? 0) + 1);
   for (const { stage, files } of all)
-    for (const file of files) t.is(times.get(file), stage.takesTurns === true ? 1 : days, file);
+    for (const file of files) t.is(times.get(file), hasTurn(stage, file) ? 1 : days, file);
   t.is(times.size, all.flatMap(({ files }) => files).length);
+});
+
+test("a name of a file that has a turn, or takes long, is that of one file", (t) => {
+  for (const { stage, files } of all) {
+    const turns = stage.takesTurns === true ? [] : (stage.takesTurns ?? []);
+    for (const name of [...turns, ...Object.keys(stage.long ?? {})])
+      t.is(files.filter((file) => file.endsWith(`/${name}.test.ts`)).length, 1, name);
+  }
 });
 
 test("the turns take about the same time", (t) => {
