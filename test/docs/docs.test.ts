@@ -72,7 +72,8 @@ const served = new AsyncDisposableStack();
 test.serial.before(async () => {
   lab = await openLab("docs-");
   await serveInternet(lab);
-  const config = `[dns]\nupstreams = ["${labAddresses.internet}"]\n`;
+  // Pods are clones: the boot of each would take most of the time.
+  const config = `factory = "template"\n[dns]\nupstreams = ["${labAddresses.internet}"]\n`;
   podnetd = await startPodnetd({ machine: lab.host, directory, config });
 });
 test.serial.after.always(async () => {
