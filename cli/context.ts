@@ -18,11 +18,11 @@ export interface OutputOptions extends CommonOptions {
   readonly output: Format;
 }
 
-/** Adds `-o`. */
-export const addOutput = (command: Command): Command =>
+/** Adds `-o`, with more formats than every command has. */
+export const addOutput = (command: Command, more: readonly string[] = []): Command =>
   command.addOption(
     new Option("-o, --output <format>", "how to print")
-      .choices(["table", "json", "yaml"])
+      .choices(["table", "json", "yaml", ...more])
       .default("table"),
   );
 

@@ -37,6 +37,8 @@ import { addVerify } from "./commands/verify.ts";
 import { addVersion } from "./commands/version.ts";
 import { addWatch } from "./commands/pods/watch.ts";
 import { addPause, addResume } from "./commands/pods/pause.ts";
+import { addRestart } from "./commands/pods/restart.ts";
+import { addShell } from "./commands/shell.ts";
 import { addStop } from "./commands/pods/stop.ts";
 import { addLabel } from "./commands/pods/label.ts";
 import { addUpdate } from "./commands/pods/update.ts";
@@ -59,7 +61,7 @@ const epilogue = `
 Examples:
   podnet create web                   one pod on the default network
   podnet list                         what there is
-  podnet exec -it web sh              a shell in it
+  podnet shell web                    a shell in it
   podnet delete web
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 podnetd unreachable, 4 not found, 5 conflict,
@@ -92,6 +94,7 @@ export function buildProgram(context: Context): Command {
     addList,
     addStart,
     addStop,
+    addRestart,
     addPause,
     addResume,
     addUpdate,
@@ -104,6 +107,7 @@ export function buildProgram(context: Context): Command {
     addWait,
     addAttachOutput,
     addExec,
+    addShell,
     addExecs,
     addConsole,
     addLogs,
@@ -196,7 +200,7 @@ export async function runProgram(
     const isPlain = code === exitCodes.usage || code === exitCodes.timeout;
     // A program that could not be started has its exit code.
     if (context.exitCode !== exitCodes.ok) return context.exitCode;
-    const ofProgram = args[0] === "exec" || args[0] === "run";
+    const ofProgram = ["exec", "shell", "run"].includes(args[0] ?? "");
     return ofProgram && !isPlain ? exitCodes.exec : code;
   }
 }

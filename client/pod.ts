@@ -49,9 +49,10 @@ export class Pod {
   }
 
   /**
-   * Waits until the pod is `running`, is `configured` (its guest has reported all addresses), or
-   * accepts a connection from here at a TCP port: `port:22`. Throws `DEADLINE_EXCEEDED`, the reason
-   * of a pod that fails, `POD_NOT_FOUND` for one that is deleted meanwhile.
+   * Waits until the pod is `running`, is `configured` (its guest has reported all addresses),
+   * accepts a connection from here at a TCP port (`port:22`), or is `stopped` (its VM has ended).
+   * Throws `DEADLINE_EXCEEDED`, the reason of a pod that fails, `POD_NOT_FOUND` for one that is
+   * deleted meanwhile.
    */
   async waitFor(condition: Condition, options: Waiting = {}): Promise<this> {
     this.record = await waitFor(this.#services, this.record, condition, options);

@@ -6,7 +6,7 @@ import { WatchPodsResponse_Kind as Kind } from "../api/gen/podnet/v1/pod_service
 import { fromErrorInfo } from "../api/codes.ts";
 import { PodnetError } from "../core/errors.ts";
 
-export type Condition = "running" | "configured" | `port:${number}`;
+export type Condition = "running" | "configured" | "stopped" | `port:${number}`;
 
 export interface Waiting {
   /** A minute when left out. */
@@ -28,8 +28,10 @@ export async function waitFor(
   const both = signal === undefined ? late : AbortSignal.any([late, signal]);
   try {
     if (condition === "running") return await stateOf(services, pod.id, both, isRunning);
+    if (condition === "stopped") return await stateOf(services, pod.id, both, isStopped);
+    const port = condition === "configured" ? undefined : portOf(condition);
     const configured = await stateOf(services, pod.id, both, isConfigured);
-    if (condition !== "configured") await answersAt(configured, portOf(condition), both);
+    if (port !== undefined) await answersAt(configured, port, both);
     return configured;
   } catch (thrown) {
     if (!late.aborted || signal?.aborted === true) throw thrown;
@@ -49,11 +51,15 @@ function portOf(condition: Condition): number {
   if (port <= 65_535) return port;
   throw new PodnetError("INVALID_ARGUMENT", `"${condition}" is not a condition`, {
     field: "condition",
-    hint: "Write running, configured, or port: and a number up to 65535",
+    hint: "Write running, configured, stopped, or port: and a number up to 65535",
   });
 }
 
 const isRunning = ({ state }: PodRecord): boolean => state === PodState.RUNNING;
+
+/** Its VM has ended, whatever ended it. */
+const isStopped = ({ state }: PodRecord): boolean =>
+  state === PodState.STOPPED || state === PodState.FAILED;
 
 const isConfigured = (pod: PodRecord): boolean =>
   isRunning(pod) && pod.interfaces.every(({ state }) => state === InterfaceState.CONFIGURED);

@@ -71,7 +71,7 @@ const rules: readonly Rule[] = [
   },
   {
     module: "cli/",
-    mayImport: ["core/", "api/", "images/", "ui/server/"],
+    mayImport: ["core/", "api/", "client/", "images/", "ui/server/"],
     packages: [
       "node:",
       "@bufbuild/protobuf",

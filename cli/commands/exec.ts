@@ -12,7 +12,8 @@ import { Queue } from "../../core/queue.ts";
 import { usage } from "../usage.ts";
 import { rawMode, sizeOf, write } from "../terminal.ts";
 
-interface Options extends CommonOptions {
+/** Options of the command; those of a shell are among them. */
+export interface ExecOptions extends CommonOptions {
   readonly interactive?: boolean;
   readonly tty?: boolean;
   readonly env?: readonly string[];
@@ -56,7 +57,7 @@ export function addExec(program: Command, context: Context): void {
     .option("--env-file <file>", "a file with one on each line; may be repeated", collect)
     .option("--timeout <duration>", "kill the program after it, and exit with 124")
     .addHelpText("after", more)
-    .action(async (pod: string, args: string[], options: Options) => {
+    .action(async (pod: string, args: string[], options: ExecOptions) => {
       const { io } = context;
       if (options.tty === true && options.interactive === true && io.stdin.isTTY !== true) {
         throw usage("Standard input is no terminal", "Leave out -t");
@@ -66,17 +67,26 @@ export function addExec(program: Command, context: Context): void {
       if (words.length === 0) throw usage("No program is named", "Write it after the pod's name");
       const { detach = false, interactive = false } = options;
       if (detach && interactive) throw usage("A detached program has no input", "Leave out -i");
-      const start = startOf(io, pod, words, options);
+      if (!detach) return execIn(context, pod, words, options);
       using podnet = await io.connect(options);
-      if (!detach) context.exitCode = await runExec(io, podnet, start, options);
-      else {
-        const { exec } = await podnet.pods.startExec({ start });
-        io.stdout.write(`${exec?.id ?? ""}\n`);
-      }
+      const { exec } = await podnet.pods.startExec({ start: startOf(io, pod, words, options) });
+      io.stdout.write(`${exec?.id ?? ""}\n`);
     });
 }
 
-function startOf(io: Io, idOrName: string, args: string[], options: Options): Start {
+/** Runs a program in a pod to its end; its exit code becomes the command's. */
+export async function execIn(
+  context: Context,
+  pod: string,
+  args: string[],
+  options: ExecOptions,
+): Promise<void> {
+  const { io } = context;
+  using podnet = await io.connect(options);
+  context.exitCode = await runExec(io, podnet, startOf(io, pod, args, options), options);
+}
+
+function startOf(io: Io, idOrName: string, args: string[], options: ExecOptions): Start {
   const { tty: terminal = false, workdir = "", user = "", timeout } = options;
   return {
     idOrName,
@@ -93,7 +103,12 @@ function startOf(io: Io, idOrName: string, args: string[], options: Options): St
   };
 }
 
-async function runExec(io: Io, podnet: Podnet, start: Start, options: Options): Promise<number> {
+async function runExec(
+  io: Io,
+  podnet: Podnet,
+  start: Start,
+  options: ExecOptions,
+): Promise<number> {
   const terminal = options.tty === true;
   const input = new Queue<Message>();
   input.push({ input: { case: "start", value: start } });

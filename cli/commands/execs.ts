@@ -13,7 +13,7 @@ import {
 import { document, printDocument, toPlain } from "../output.ts";
 import { parseSignal } from "../parse.ts";
 import { write } from "../terminal.ts";
-import { age, harmless, styled, table } from "../views/text.ts";
+import { age, harmless, styled, printTable } from "../views/text.ts";
 
 const about = `
 A program that podnet exec --detach started stays in the list when it has ended: the last 32 of a pod, with the last 64 KiB
@@ -47,7 +47,7 @@ function addExecsList(group: Command, context: Context): void {
       );
       if (options.output === "table") {
         const heading = "ID POD STATE AGE PROGRAM".split(" ");
-        io.stdout.write(table(heading, execs.map(rowOf)));
+        printTable(io.stdout, heading, execs.map(rowOf));
         return;
       }
       const items = execs.map((exec) => toPlain(ExecSchema, exec));

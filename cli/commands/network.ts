@@ -10,7 +10,7 @@ import {
   updatedSpec,
 } from "../flags/network-flags.ts";
 import { document, printDocument, toPlain } from "../output.ts";
-import { amount, harmless, table } from "../views/text.ts";
+import { amount, harmless, printTable } from "../views/text.ts";
 
 interface PlanOptions extends OutputOptions {
   readonly plan?: boolean;
@@ -80,7 +80,7 @@ async function printNetworks(
   // `network get` shows reserved and quarantined addresses: a line here fits a terminal of 100
   // columns.
   const heading = "NAME BRIDGE SUBNET GATEWAY MTU NAT ISOLATED USED FREE";
-  io.stdout.write(table(heading.split(" "), networks.flatMap(rowsOf)));
+  printTable(io.stdout, heading.split(" "), networks.flatMap(rowsOf));
 }
 
 const rowsOf = (network: Network): string[][] =>

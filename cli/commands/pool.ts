@@ -8,7 +8,7 @@ import {
   withPodnet,
 } from "../context.ts";
 import { document, printDocument, toPlain } from "../output.ts";
-import { count, harmless, size, styled, table } from "../views/text.ts";
+import { count, harmless, size, styled, printTable } from "../views/text.ts";
 
 const about = `
 Machines of a pool run already and wait for a pod: factory = "pool" in podnetd's configuration.
@@ -40,7 +40,7 @@ function addPoolList(group: Command, context: Context): void {
         return;
       }
       const heading = "IMAGE VCPU MEMORY READY SIZE HOST-MEMORY CLAIMED MISSED".split(" ");
-      io.stdout.write(table(heading, pools.map(rowOf)));
+      printTable(io.stdout, heading, pools.map(rowOf));
       if (unlike > 0n)
         io.stderr.write(`Creates that asked for a machine like none of these: ${unlike}\n`);
       if (drained) io.stderr.write("The pools are drained; podnet pool fill fills them\n");

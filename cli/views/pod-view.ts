@@ -9,6 +9,7 @@ import type { Route } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { quotesOf } from "./error-details.ts";
 import type { Output } from "../io.ts";
 import { limitsText } from "../flags/limit-flags.ts";
+import { portText } from "../../api/port-text.ts";
 import { portFacts } from "./port-view.ts";
 import { age, columns, duration, harmless, type Style, styled, table } from "./text.ts";
 
@@ -35,29 +36,56 @@ const bare = (address: string): string => address.replace(/\/\d+$/, "");
 
 export const addressesOf = (pod: Pod): string[] => pod.interfaces.flatMap((one) => one.addresses);
 
-const networksOf = (pod: Pod): string[] => [
+export const networksOf = (pod: Pod): string[] => [
   ...new Set(pod.interfaces.map(({ network, bridge }) => network || bridge).filter(Boolean)),
 ];
 
 const created = (pod: Pod, now: number): string =>
   pod.createdAt === undefined ? "" : age(now - timestampMs(pod.createdAt));
 
-/** All pods as a table; with `hosts` each with the host it is on. */
-export function podTable(pods: readonly Pod[], now: number, hosts = false): string {
-  return table(
-    ["NAME", "ID", "STATE", "AGE", ...(hosts ? ["HOST"] : []), "NETWORK", "ADDRESS", "REASON"],
-    pods.map((pod) => [
-      pod.name,
-      pod.id,
-      stateName(pod.state),
-      created(pod, now),
-      ...(hosts ? [pod.host === "" ? "(this host)" : harmless(pod.host)] : []),
-      networksOf(pod).join(","),
-      addressesOf(pod).map(bare).join(","),
-      harmless(pod.reason),
-    ]),
-  );
+/** What of pods is shown in columns. */
+interface Shown {
+  readonly heading: readonly string[];
+  readonly rows: readonly (readonly string[])[];
 }
+
+/** All pods as a table; with `hosts` each with the host it is on, `wide` with what it has. */
+export function podRows(
+  pods: readonly Pod[],
+  now: number,
+  { hosts = false, wide = false }: { readonly hosts?: boolean; readonly wide?: boolean },
+): Shown {
+  const columns: readonly (readonly [string, (pod: Pod) => string])[] = [
+    ["NAME", (pod) => pod.name],
+    ["ID", (pod) => pod.id],
+    ["STATE", (pod) => stateName(pod.state)],
+    ["AGE", (pod) => created(pod, now)],
+    ...(hosts ? [["HOST", hostOf] as const] : []),
+    ["NETWORK", (pod) => networksOf(pod).join(",")],
+    ["ADDRESS", (pod) => addressesOf(pod).map(bare).join(",")],
+    ...(wide ? wideColumns : []),
+    ["REASON", (pod) => harmless(pod.reason)],
+  ];
+  return {
+    heading: columns.map(([name]) => name),
+    rows: pods.map((pod) => columns.map(([, of]) => of(pod))),
+  };
+}
+
+const hostOf = (pod: Pod): string => (pod.host === "" ? "(this host)" : harmless(pod.host));
+
+const wideColumns: readonly (readonly [string, (pod: Pod) => string])[] = [
+  ["VCPU", ({ vm, spec }) => `${vm?.vcpu ?? spec?.resources?.vcpu ?? ""}`],
+  ["MEMORY", ({ vm, spec }) => `${vm?.memoryMib ?? spec?.resources?.memoryMib ?? ""}`],
+  ["PORTS", (pod) => pod.ports.map(portText).join(",")],
+  [
+    "LABELS",
+    ({ labels }) =>
+      Object.entries(labels)
+        .map(([key, value]) => `${key}=${harmless(value)}`)
+        .join(","),
+  ],
+];
 
 /** One line about a pod that has just come up. */
 export function podLine(out: Output, pod: Pod): string {

@@ -62,5 +62,30 @@ export function table(heading: readonly string[], rows: readonly (readonly strin
   return `${columns([heading, ...rows]).join("\n")}\n`;
 }
 
+/** Writes a table. A terminal gets of each line what fits into it, so that columns stay columns. */
+export function printTable(
+  out: Output,
+  heading: readonly string[],
+  rows: readonly (readonly string[])[],
+): void {
+  const width = (out.isTTY === true ? out.columns : undefined) ?? Number.POSITIVE_INFINITY;
+  const cut = (line: string): string =>
+    line.length > width ? `${line.slice(0, width - 1)}…` : line;
+  out.write(
+    `${columns([heading, ...rows])
+      .map(cut)
+      .join("\n")}\n`,
+  );
+}
+
+/** Rows as RFC 4180 has them: a value with a comma, a quote or a line end stands in quotes. */
+export const csv = (rows: readonly (readonly string[])[]): string =>
+  rows
+    .map((row) => row.map((value) => (/[",\r\n]/.test(value) ? quoted(value) : value)).join(","))
+    .map((line) => `${line}\r\n`)
+    .join("");
+
+const quoted = (value: string): string => `"${value.replaceAll('"', '""')}"`;
+
 /** `1 pod`, `2 pods`. */
 export const count = (n: number, noun: string): string => `${n} ${noun}${n === 1 ? "" : "s"}`;

@@ -18,6 +18,7 @@ const pages: readonly {
       "list",
       "start",
       "stop",
+      "restart",
       "pause",
       "resume",
       "update",
@@ -33,7 +34,7 @@ const pages: readonly {
   {
     file: "programs",
     title: "Programs in pods",
-    commands: ["run", "wait", "attach-output", "exec", "execs"],
+    commands: ["run", "wait", "attach-output", "exec", "shell", "execs"],
   },
   {
     file: "interfaces",

@@ -10,7 +10,7 @@ const full = process.env["PODNET_TEST_FULL"] === "1";
 const short = process.env["PODNET_TEST_SHORT"] === "1";
 const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 30));
 const workers = 2;
-/** Of one worker: 10,000 histories in all, which take an hour or more, or as many as time allows. */
+/** Of one worker: 10,000 histories in all, which take an hour or more, or what time allows. */
 const share = { histories: 5000, seconds: full ? 6 * 3600 : short ? 12 : 22 };
 /** Milliseconds until a run of histories counts as hung. */
 const limitMs = (share.seconds + 120) * 1000;

@@ -4,7 +4,7 @@ import { type Image, ImageSchema } from "../../../api/gen/podnet/v1/image_servic
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
 import { document, printDocument, toPlain } from "../../output.ts";
 import { collect } from "../../parse.ts";
-import { age, harmless, size, table } from "../../views/text.ts";
+import { age, harmless, size, printTable } from "../../views/text.ts";
 
 interface ListOptions extends OutputOptions {
   readonly name?: string;
@@ -55,7 +55,7 @@ export async function printImages(
       image.usedAt === undefined ? "-" : age(Date.now() - timestampMs(image.usedAt)),
     ]),
   );
-  io.stdout.write(table(["NAME", "DIGEST", "TYPE", "SIZE", "USED"], rows));
+  printTable(io.stdout, ["NAME", "DIGEST", "TYPE", "SIZE", "USED"], rows);
 }
 
 /** As much of a digest as people compare. */

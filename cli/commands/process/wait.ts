@@ -3,27 +3,71 @@ import type { Podnet } from "../../../api/client.ts";
 import { type Pod, PodState } from "../../../api/gen/podnet/v1/pod_pb.ts";
 import { WatchPodsResponse_Kind as Kind } from "../../../api/gen/podnet/v1/pod_service_pb.ts";
 import { PodnetError } from "../../../core/errors.ts";
+import { type Condition, waitFor } from "../../../client/wait-for.ts";
 import { type CommonOptions, type Context, withPodnet } from "../../context.ts";
+import { parseDuration } from "../../parse.ts";
+import { usage } from "../../usage.ts";
+import { podLine } from "../../views/pod-view.ts";
+
+interface Options extends CommonOptions {
+  readonly for?: string;
+  readonly timeout?: string;
+}
 
 const more = `
-Waits until the pod's machine has ended too, and is not to start again by its restart policy. Prints 128+n for signal n,
-and 137 for a process that ended with its machine.
+Without --for it waits for the end of the main process: until the pod's machine has ended too, and is not to start again
+by its restart policy. It prints 128+n for signal n, and 137 for a process that ended with its machine.
+Conditions of --for:
+  running      the pod's VM runs
+  configured   its guest has reported all addresses
+  port:N       it accepts TCP connections at port N, from here
+  stopped      its VM has ended
 
 Examples:
-  podnet wait job`;
+  podnet wait job
+  podnet wait web --for port:80 --timeout 30s`;
 
 export function addWait(program: Command, context: Context): void {
   program
     .command("wait")
-    .description("wait for the end of a pod's main process, and print its exit code")
+    .description("wait for the end of a pod's main process, or until a pod is ready")
     .argument("<pod>", "name or id")
+    .option("--for <condition>", "running, configured, stopped, or port:N")
+    .option("--timeout <duration>", "with --for: exit with 124 after it; default 1m")
     .addHelpText("after", more)
-    .action(async (idOrName: string, options: CommonOptions) => {
-      const code = await withPodnet(context, options, (podnet, signal) =>
-        exitCodeOf(podnet, idOrName, signal),
-      );
-      context.io.stdout.write(`${code}\n`);
+    .action((idOrName: string, options: Options) => {
+      if (options.for !== undefined) return waitForCondition(context, idOrName, options);
+      if (options.timeout !== undefined)
+        throw usage("--timeout needs --for", "Name what to wait for, such as --for running");
+      return waitForEnd(context, idOrName, options);
     });
+}
+
+async function waitForCondition(
+  context: Context,
+  idOrName: string,
+  options: Options,
+): Promise<void> {
+  const { io } = context;
+  const timeoutMs = parseDuration("--timeout", options.timeout ?? "1m");
+  const condition = options.for as Condition;
+  const pod = await withPodnet(context, options, async (podnet, signal) => {
+    const { pod } = await podnet.pods.get({ idOrName }, { signal });
+    if (pod === undefined) throw new PodnetError("INTERNAL", "podnetd answered without a pod");
+    return waitFor(podnet, pod, condition, { timeoutMs, signal });
+  });
+  io.stdout.write(`${podLine(io.stdout, pod)}\n`);
+}
+
+async function waitForEnd(
+  context: Context,
+  idOrName: string,
+  options: CommonOptions,
+): Promise<void> {
+  const code = await withPodnet(context, options, (podnet, signal) =>
+    exitCodeOf(podnet, idOrName, signal),
+  );
+  context.io.stdout.write(`${code}\n`);
 }
 
 async function exitCodeOf(podnet: Podnet, idOrName: string, signal: AbortSignal): Promise<number> {
