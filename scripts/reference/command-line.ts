@@ -12,19 +12,12 @@ const pages: readonly {
   {
     file: "pods",
     title: "Pods",
-    commands: [
-      "create",
-      "get",
-      "list",
-      "start",
-      "stop",
-      "restart",
-      "pause",
-      "resume",
-      "update",
-      "label",
-      "delete",
-    ],
+    commands: ["create", "get", "list", "update", "label", "delete"],
+  },
+  {
+    file: "lifecycle",
+    title: "Start, stop and pause pods",
+    commands: ["start", "stop", "restart", "pause", "resume", "wait"],
   },
   {
     file: "guests",
@@ -34,7 +27,7 @@ const pages: readonly {
   {
     file: "programs",
     title: "Programs in pods",
-    commands: ["run", "wait", "attach-output", "exec", "shell", "execs"],
+    commands: ["run", "attach-output", "exec", "shell", "execs"],
   },
   {
     file: "interfaces",
