@@ -8,6 +8,7 @@ import { addCreate } from "./commands/pods/create.ts";
 import { addDelete } from "./commands/pods/delete.ts";
 import { addDetach } from "./commands/detach.ts";
 import { addDiff } from "./commands/pods/diff.ts";
+import { addDoctor } from "./commands/host/doctor.ts";
 import { addDown } from "./commands/down.ts";
 import { addExec } from "./commands/exec.ts";
 import { addExecs } from "./commands/execs.ts";
@@ -131,6 +132,7 @@ export function buildProgram(context: Context): Command {
     addCni,
     addInfo,
     addExplain,
+    addDoctor,
     addDiff,
     addUi,
     addDown,

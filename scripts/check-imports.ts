@@ -71,7 +71,16 @@ const rules: readonly Rule[] = [
   },
   {
     module: "cli/",
-    mayImport: ["core/", "api/", "client/", "images/", "ui/server/"],
+    mayImport: [
+      "core/",
+      "api/",
+      "client/",
+      "images/",
+      "ui/server/",
+      // (podnet doctor decides about KVM as podnetd does.)
+      "hypervisor/argv/accelerator.ts",
+      "hypervisor/architecture.ts",
+    ],
     packages: [
       "node:",
       "@bufbuild/protobuf",
@@ -184,7 +193,11 @@ const reserved: readonly { readonly module: RegExp; readonly home: RegExp }[] = 
   { module: /^koffi$/, home: /^linux\// },
   { module: /^dns-packet$/, home: /^daemon\/dns\// },
   { module: /^execa$/, home: /^linux\/processes\/command\.ts$/ },
-  { module: /^node:child_process$/, home: /^(?:linux|hypervisor)\// },
+  // (The command podnet starts without execa, which its snapshot would hold.)
+  {
+    module: /^node:child_process$/,
+    home: /^(?:linux|hypervisor)\/|^cli\/doctor\/this-host\.ts$/,
+  },
   { module: /^node:sqlite$/, home: /^daemon\// },
 ];
 

@@ -33,20 +33,36 @@ export function chooseAccelerator(choice: KvmChoice, arch: Architecture): Accele
 /** The group that may open /dev/kvm: a QEMU in a jail is in it. */
 export const kvmGroup = (): number => statSync("/dev/kvm").gid;
 
+/** What is known of the host's KVM; read when it is asked for. */
+export interface KvmFacts {
+  /** The text of /proc/cpuinfo. */
+  readonly cpuinfo: () => string;
+  /** The name of the error that opening /dev/kvm gave, such as `ENOENT`. */
+  readonly openError: () => string | undefined;
+}
+
 /**
  * Why there is no KVM for these guests. On x86 /dev/kvm alone proves nothing: on some hosts without
  * vmx or svm it opens, and stock kernels hang in it. On arm64 the kernel makes the device where it
  * was started in hyp mode only.
  */
-function kvmMissing(arch: Architecture): string | undefined {
+export function kvmMissing(arch: Architecture, facts: KvmFacts = thisHost): string | undefined {
   if (arch !== hostArchitecture)
     return `the processor is of ${hostArchitecture}, and guests are of ${arch}`;
-  if (arch === "x86_64" && !hasVirtualisation(readFileSync("/proc/cpuinfo", "latin1")))
+  if (arch === "x86_64" && !hasVirtualisation(facts.cpuinfo()))
     return "the processor offers neither vmx nor svm";
-  try {
-    closeSync(openSync("/dev/kvm", "r+"));
-    return undefined;
-  } catch (error) {
-    return `/dev/kvm does not open (${(error as NodeJS.ErrnoException).code})`;
-  }
+  const errno = facts.openError();
+  return errno === undefined ? undefined : `/dev/kvm does not open (${errno})`;
 }
+
+const thisHost: KvmFacts = {
+  cpuinfo: () => readFileSync("/proc/cpuinfo", "latin1"),
+  openError() {
+    try {
+      closeSync(openSync("/dev/kvm", "r+"));
+      return undefined;
+    } catch (error) {
+      return (error as NodeJS.ErrnoException).code ?? "unknown";
+    }
+  },
+};

@@ -41,7 +41,7 @@ const pages: readonly {
   {
     file: "observe",
     title: "Watch, measure and verify",
-    commands: ["watch", "stats", "capture", "verify", "diff", "info", "explain", "ui"],
+    commands: ["watch", "stats", "capture", "verify", "diff", "info", "explain", "doctor", "ui"],
   },
   {
     file: "node",
