@@ -190,6 +190,8 @@ export const stages: readonly Stage[] = [
       installed: 110,
       "client-package": 25,
       page: 25,
+      "image-pool": 25,
+      "main-process": 35,
       hyperstart: 40,
       "daemon-state": 37,
       "daemon-lifecycle": 36,

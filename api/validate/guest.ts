@@ -55,16 +55,15 @@ function validateCloudInit({ userData }: wire.CloudInit): NonNullable<BootSpec["
 }
 
 /** Refuses a clone of a machine whose guest is not known to be the same as another's. */
-export function refuseClone({ agent, cloudInit, disks, factory, image }: BootSpec): void {
+export function refuseClone({ agent, cloudInit, disks, factory }: BootSpec): void {
   if (factory === undefined || factory === "cold") return;
-  const why =
-    disks.length > 0 || image !== undefined
-      ? "A machine with disks"
-      : cloudInit !== undefined
-        ? "A machine with a seed disk"
-        : agent !== undefined
-          ? "A guest without podnet's agent"
-          : undefined;
+  const why = disks.some(({ readOnly }) => !readOnly)
+    ? "A machine with a disk that it may write to"
+    : cloudInit !== undefined
+      ? "A machine with a seed disk"
+      : agent !== undefined
+        ? "A guest without podnet's agent"
+        : undefined;
   if (why === undefined) return;
   throw new PodnetError("UNSUPPORTED", `${why} cannot be cloned from a template`, {
     field: "boot.factory",

@@ -53,7 +53,7 @@ function addPoolList(group: Command, context: Context): void {
 }
 
 const rowOf = (pool: Pool): string[] => [
-  harmless(pool.initrd || pool.kernel) || "-",
+  harmless(pool.image || pool.initrd || pool.kernel) || "-",
   `${pool.vcpu}`,
   `${pool.memoryMib}MiB`,
   `${pool.ready}`,

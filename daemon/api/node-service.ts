@@ -65,11 +65,12 @@ export function nodeService(parts: ServiceParts): ServiceImpl<typeof wire.NodeSe
 
 async function poolViews(pool: MachinePool): Promise<wire.Pool[]> {
   if (!pool.isUsed) return [];
-  return (await pool.view()).map(({ image, error, memoryBytes, claimed, missed, ...now }) =>
+  return (await pool.view()).map(({ boots, image, error, memoryBytes, claimed, missed, ...now }) =>
     create(wire.PoolSchema, {
       ...now,
-      kernel: image?.kernel ?? "",
-      initrd: image?.initrd ?? "",
+      image: image ?? "",
+      kernel: boots?.kernel ?? "",
+      initrd: boots?.initrd ?? "",
       memoryBytes: BigInt(memoryBytes),
       claimed: BigInt(claimed),
       missed: BigInt(missed),

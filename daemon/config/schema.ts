@@ -292,7 +292,9 @@ export const configSchema = z.strictObject({
       .describe("Clones of the default size that wait for a pod, with factory pool"),
     classes: z
       .array(z.string())
-      .describe("Clones of other sizes that wait, VCPUSxMIB=COUNT each: 2x512=3"),
+      .describe(
+        "Clones of other sizes that wait, VCPUSxMIB=COUNT each, 2x512=3; of a container image with its name before it, app:1 1x128=2",
+      ),
     reserve_mib: z
       .int()
       .min(0)

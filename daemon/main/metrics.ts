@@ -5,7 +5,7 @@ import type { ResolverCounts } from "../dns/resolver.ts";
 import type { Resolvers } from "../dns/resolvers.ts";
 import { overlayMetrics } from "../overlays/overlay-metrics.ts";
 import { type PodUsage, podMetrics } from "./pod-metrics.ts";
-import { sizeText } from "../config/pool.ts";
+import { classText } from "../config/pool.ts";
 import type { SubnetStats } from "../ipam/addresses.ts";
 import type { Span } from "../events/span.ts";
 import type { Totals } from "../traffic/totals.ts";
@@ -221,11 +221,11 @@ export class Metrics {
   followPool(pool: Pick<MachinePool, "counts" | "unlike">): void {
     const machines = new Gauge({
       name: "podnet_pool_machines",
-      help: "Machines that wait for a pod, by size: VCPUSxMIB",
+      help: "Machines that wait for a pod, by size: VCPUSxMIB, or IMAGE VCPUSxMIB",
       labelNames: ["size"],
       registers: [],
       collect() {
-        for (const each of pool.counts()) this.set({ size: sizeText(each) }, each.ready);
+        for (const each of pool.counts()) this.set({ size: classText(each) }, each.ready);
       },
     });
     const claims = new Counter({
@@ -235,7 +235,7 @@ export class Metrics {
       registers: [],
       collect() {
         this.reset();
-        for (const each of pool.counts()) this.inc({ size: sizeText(each) }, each.claimed);
+        for (const each of pool.counts()) this.inc({ size: classText(each) }, each.claimed);
       },
     });
     const misses = new Counter({

@@ -460,10 +460,14 @@ export class Pods implements RunningPorts {
     this.#live.clear();
   }
 
-  /** The machine of a pod that nothing is asked of. */
-  #planMachine({ vcpu, memoryMib }: SizeClass): VmPlan {
+  /** The machine of a pod of which nothing but its size and image is asked. */
+  #planMachine({ image, vcpu, memoryMib }: SizeClass): VmPlan {
     const defaults = { network: this.#parts.config.network.name };
-    const asked = create(CreatePodRequestSchema, { spec: { resources: { vcpu, memoryMib } } });
+    // (An image that says of no program still has a machine.)
+    const ofImage = image === undefined ? {} : { boot: { image }, process: { args: ["/"] } };
+    const asked = create(CreatePodRequestSchema, {
+      spec: { resources: { vcpu, memoryMib }, ...ofImage },
+    });
     const { spec } = validateCreate(asked, defaults);
     const found = { links: {} };
     const usersTaken = this.#pool.users();

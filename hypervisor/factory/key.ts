@@ -20,7 +20,7 @@ export function withoutIdentity(plan: VmPlan): VmPlan {
  * pod. A replaced or rewritten file counts as another one.
  */
 export function templateKey(plan: VmPlan, qemu: string, argv: readonly string[]): TemplateKey {
-  const files = [qemu, plan.kernel, plan.initrd]
+  const files = [qemu, plan.kernel, plan.initrd, ...plan.disks.map(({ path }) => path)]
     .map((path) => (path === undefined ? "none" : identity(path)))
     .join(" ");
   // A clone has the NICs of its template, no more and no fewer.

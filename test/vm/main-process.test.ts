@@ -1,3 +1,6 @@
+import { execFileSync } from "node:child_process";
+import { rmSync, writeFileSync } from "node:fs";
+import path from "node:path";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import test from "ava";
 import type { Podnet } from "../../api/client.ts";
@@ -81,6 +84,41 @@ test.serial(
     t.regex(stdout, /^one$/m);
     // The log outlives the machine, and goes with the pod.
     await rig.client.pods.delete({ idOrName: "one" });
+  },
+);
+
+test.serial(
+  "pods of an image are clones, each with a root and randomness of its own, until the image changes",
+  async (t) => {
+    t.timeout(120_000);
+    const script =
+      "cat /proc/sys/kernel/random/uuid /etc/hostname; cat /srv/mine; echo mine >/srv/mine";
+    const said: string[] = [];
+    for (const name of ["first", "second"]) {
+      const pod = await run(name, sh(`${script}; cat /proc/uptime >/srv/up; sleep 1000`));
+      const detail = pod.spans.find(({ step }) => step === "vm.start")?.detail ?? "";
+      t.regex(detail, /a clone with its NIC/);
+      await untilLogged(name, "No such file");
+      said.push((await logs(name)).stdout);
+    }
+    const [first = "", second = ""] = said.map((text) => text.split("\n")[0]);
+    t.regex(first, /^[0-9a-f-]{36}$/);
+    t.not(first, second);
+    t.deepEqual(
+      said.map((text) => text.split("\n")[1]),
+      ["first", "second"],
+    );
+
+    // Of an image that was replaced there is a template of its own; pods that run keep the former.
+    const root = path.join(rig.directory, "busybox");
+    writeFileSync(path.join(root, "srv/version"), "2\n");
+    rmSync(image);
+    execFileSync("mksquashfs", [root, image, "-quiet", "-no-progress"]);
+    await run("third", sh("cat /srv/version; sleep 1000"));
+    await untilLogged("third", "2\n");
+    t.is((await execIn(rig.client, "first", "ls", "/srv")).output, "mine\nup\n");
+    for (const idOrName of ["first", "second", "third"])
+      await rig.client.pods.delete({ idOrName, force: true });
   },
 );
 

@@ -79,12 +79,15 @@ function jailOf(
 
 /**
  * How the machine is cloned, if it is. By default only podnet's own guest is, which is known to
- * bear it: of another guest that is unknown until its template has booted.
+ * bear it: of another guest that is unknown until its template has booted. Clones share disks that
+ * none of them can write to, such as the root of a container image.
  */
 function factoryOf({ boot }: PodSpec, { factory }: Snapshot): Pick<VmPlan, "factory"> {
   const ownImage = boot.kernel === undefined && boot.initrd === undefined;
   const asBuilt =
-    boot.disks.length === 0 && boot.agent === undefined && boot.cloudInit === undefined;
+    boot.disks.every(({ readOnly }) => readOnly) &&
+    boot.agent === undefined &&
+    boot.cloudInit === undefined;
   const unasked = ownImage && asBuilt ? factory : "cold";
   const how = boot.factory ?? unasked;
   return how === "cold" ? {} : { factory: how };

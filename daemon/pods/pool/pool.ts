@@ -8,7 +8,7 @@ import type { PodId } from "../../../core/names.ts";
 import { type NicPlan, templateNicMac, type VmPlan } from "../../../hypervisor/driver.ts";
 import type { Log } from "../../../linux/log.ts";
 import type { Config } from "../../config/config.ts";
-import type { SizeClass } from "../../config/pool.ts";
+import { imageName, type SizeClass } from "../../config/pool.ts";
 import type { Host } from "../lifecycle/host.ts";
 import { park, unpark } from "./park.ts";
 import type { MarkedMachine, ParkedMachine } from "./parked-machine.ts";
@@ -18,13 +18,16 @@ export interface PoolParts {
   readonly host: Host;
   readonly log: Log;
   /**
-   * Plans the machine of a pod that nothing but its size is asked of, as a create would now. Takes
-   * nothing; throws as a create does.
+   * Plans the machine of a pod that nothing but its size and image is asked of, as a create would
+   * now. Takes nothing; throws as a create does.
    */
   planMachine(size: SizeClass): VmPlan;
   /** Whether pods are being created: a burst has the host for itself. */
   isBusy(): boolean;
 }
+
+/** What a machine of the pool is chosen by. */
+type Asked = Pick<PodSpec, "boot" | "resources">;
 
 /** The machine that a create plans with: an id and a user that it has already. */
 export interface Offer {
@@ -47,7 +50,7 @@ export interface PoolView extends PoolCounts {
   /** Of the machines that wait. */
   readonly memoryBytes: number;
   /** What its machines boot; undefined while none can be planned. */
-  readonly image: Pick<VmPlan, "kernel" | "initrd"> | undefined;
+  readonly boots: Pick<VmPlan, "kernel" | "initrd"> | undefined;
   /** Why the last machine could not be made; undefined after a success. */
   readonly error: PodnetError | undefined;
 }
@@ -58,7 +61,7 @@ interface Waiting extends ParkedMachine {
   readonly of: Pool;
 }
 
-/** The machines of one size class. */
+/** The machines of one class. */
 interface Pool {
   readonly size: SizeClass;
   claimed: number;
@@ -74,11 +77,12 @@ const lookMs = 100;
 const burstMs = 5000;
 /** After a machine could not be parked, milliseconds. */
 const againMs = 5000;
+/** Between two looks whether the images of machines that wait are what they were, milliseconds. */
+const compareMs = 60_000;
 
 /**
- * Machines that were made before anyone asks for a pod, of the default image, a pool for each size
- * class. They have no rows: a podnetd that ends, ends them, and one that starts ends those of one
- * that was killed.
+ * Machines that were made before anyone asks for a pod, a pool for each size and image. They have
+ * no rows: a podnetd that ends, ends them, and one that starts ends those of one that was killed.
  */
 export class MachinePool implements AsyncDisposable {
   readonly #parts: PoolParts;
@@ -100,8 +104,12 @@ export class MachinePool implements AsyncDisposable {
   /** By an administrator. */
   #drained = false;
   #unlike = 0;
-  /** A machine did not fit: the image's files may have been replaced since it was made. */
-  #suspect = false;
+  /**
+   * When machines are compared with what a create would ask for, on `performance.now()`: a file of
+   * an image may be replaced, and a name may be given to another image. At once when one did not
+   * fit.
+   */
+  #compareAt = 0;
 
   constructor(parts: PoolParts) {
     this.#parts = parts;
@@ -163,7 +171,7 @@ export class MachinePool implements AsyncDisposable {
         return {
           ...(counts[i] as PoolCounts),
           memoryBytes: usages.reduce((sum, usage) => sum + (usage?.memoryBytes ?? 0), 0),
-          image: this.#image(pool),
+          boots: this.#boots(pool),
           error: pool.error,
         };
       }),
@@ -210,13 +218,13 @@ export class MachinePool implements AsyncDisposable {
 
   /** Whether a pod is to come from the pool. */
   serves({ boot }: PodSpec): boolean {
-    if (boot.image !== undefined) return false;
+    if (boot.disks.length > 0) return false;
     return (boot.factory ?? this.#parts.config.factory) === "pool";
   }
 
-  /** The machine to plan a pod with, if one of its size waits. */
-  offer({ resources }: PodSpec): Offer | undefined {
-    const next = this.#parked.find(({ of }) => isOfSize(of, resources));
+  /** The machine to plan a pod with, if one of its size and image waits. */
+  offer(spec: Asked): Offer | undefined {
+    const next = this.#parked.find(({ of }) => isLike(of, spec));
     return next && { podId: next.plan.podId, uid: next.plan.jail?.uid };
   }
 
@@ -241,9 +249,9 @@ export class MachinePool implements AsyncDisposable {
   }
 
   /** A pod that is to come from the pool does not, though it was offered a machine or not. */
-  missed({ resources }: PodSpec, offer: Offer | undefined): void {
-    const pool = this.#pools.find((each) => isOfSize(each, resources));
-    if (offer !== undefined) this.#suspect = true;
+  missed(spec: Asked, offer: Offer | undefined): void {
+    const pool = this.#pools.find((each) => isLike(each, spec));
+    if (offer !== undefined) this.#compareAt = 0;
     if (pool === undefined || offer !== undefined) this.#unlike++;
     else pool.missed++;
   }
@@ -284,7 +292,7 @@ export class MachinePool implements AsyncDisposable {
       .toSorted((a, b) => share(b) - share(a))[0];
   }
 
-  #image(pool: Pool): PoolView["image"] {
+  #boots(pool: Pool): PoolView["boots"] {
     try {
       return this.#waiting(pool)[0]?.plan ?? this.#parts.planMachine(pool.size);
     } catch {
@@ -324,8 +332,8 @@ export class MachinePool implements AsyncDisposable {
       return async () => void (await this.#end(this.#unended));
     if (isShort || this.#rests || this.#drained)
       return this.#parked.length === 0 ? undefined : async () => void (await this.#drain());
-    if (this.#suspect) {
-      this.#suspect = false;
+    if (this.#parked.length > 0 && now >= this.#compareAt) {
+      this.#compareAt = now + compareMs;
       return () => this.#endOutdated();
     }
     const pool = this.#emptiest(now);
@@ -339,17 +347,27 @@ export class MachinePool implements AsyncDisposable {
     return () => this.#fill(pool);
   }
 
-  /** Ends machines that no create will take: those of files that were replaced. */
+  /** Ends machines that no create will take: those of an image that was replaced or removed. */
   async #endOutdated(): Promise<void> {
-    const { host, log } = this.#parts;
+    const { log } = this.#parts;
     for (const pool of this.#pools) {
       if (this.#waiting(pool).length === 0) continue;
-      const key = host.driver.cloneKey?.(this.#parts.planMachine(pool.size));
+      const key = this.#keyNow(pool);
       const outdated = this.#waiting(pool).filter((machine) => machine.key !== key);
       for (const { plan } of outdated) this.#remove(plan.podId);
       if (outdated.length > 0)
         log.info({ ended: outdated.length }, "The image was replaced; podnetd replaces its pool");
       await this.#end(outdated);
+    }
+  }
+
+  /** The key of a machine that a create would ask for; undefined when there is no such image. */
+  #keyNow({ size }: Pool): string | undefined {
+    try {
+      return this.#parts.host.driver.cloneKey?.(this.#parts.planMachine(size));
+    } catch (thrown) {
+      if (isPodnetError(thrown, "IMAGE_NOT_FOUND", "IMAGE_MISSING")) return undefined;
+      throw thrown;
     }
   }
 
@@ -422,8 +440,10 @@ export class MachinePool implements AsyncDisposable {
   }
 }
 
-const isOfSize = ({ size }: Pool, { vcpu, memoryMib }: PodSpec["resources"]): boolean =>
-  size.vcpu === vcpu && size.memoryMib === memoryMib;
+function isLike({ size }: Pool, { boot, resources: { vcpu, memoryMib } }: Asked): boolean {
+  if (size.vcpu !== vcpu || size.memoryMib !== memoryMib) return false;
+  return size.image === (boot.image === undefined ? undefined : imageName(boot.image));
+}
 
 /** Memory that programs can have without swapping (proc(5)), MiB. */
 function availableMib(): number {

@@ -285,8 +285,10 @@ export type Boot = Message<"podnet.v1.Boot"> & {
 
   /**
    * `cold`: a boot of its own. `template`: a clone of a machine that booted the same before; not
-   * with disks. `pool`: a clone that waits for a pod, else one that is made now, else a boot.
-   * Empty: as the node is configured for pods of its default image without disks, else `cold`.
+   * with disks that it may write to. `pool`: a clone that waits for a pod, else one that is made
+   * now, else a boot.
+   * Empty: as the node is configured for pods of podnet's kernel without disks that they may write
+   * to, else `cold`.
    *
    * @generated from field: string factory = 5;
    */

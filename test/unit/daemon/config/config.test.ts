@@ -110,6 +110,18 @@ const bad: readonly (readonly [string, string, RegExp, string])[] = [
   ],
   ["a size class that is none", "[pool]\nclasses = ['2x512']", /VCPUSxMIB=COUNT/, "pool.classes"],
   ["too many machines", "[pool]\nclasses = ['2x512=1001']", /VCPUSxMIB=COUNT/, "pool.classes"],
+  [
+    "a class of no image's name",
+    "[pool]\nclasses = ['App 1x128=1']",
+    /not an image's name/,
+    "pool.classes",
+  ],
+  [
+    "an image twice",
+    "[pool]\nclasses = ['app 1x128=1', 'app:latest 1x128=1']",
+    /there twice/,
+    "pool.classes",
+  ],
   ["a size class twice", "[pool]\nclasses = ['2x512=1', '2x512=2']", /there twice/, "pool.classes"],
   ["the default size", "[pool]\nclasses = ['1x128=1']", /default size/, "pool.classes"],
   ["a class without memory", "[pool]\nclasses = ['1x8=1']", /No guest boots/, "pool.classes"],

@@ -114,7 +114,7 @@ test("a clone's plan says what makes it one", (t) => {
   );
 });
 
-test("unasked, pods of the default image without disks start as the node says, all others cold", (t) => {
+test("unasked, pods of podnet's guest start as the node says, and cold with a disk that they write to", (t) => {
   const factory = (boot: object): string | undefined =>
     plan({ boot }, { factory: "template" }).vm.factory;
   t.is(plan().vm.factory, undefined);
@@ -129,11 +129,13 @@ test("unasked, pods of the default image without disks start as the node says, a
     writable: true,
     usedBy: undefined,
   } as const;
-  const withDisk = plan(
-    { boot: { disks: [{ path: "/own/disk" }] } },
-    { factory: "template", disks: [{ ...disk, holders: [] }] },
-  );
-  t.is(withDisk.vm.factory, undefined);
+  const withDisk = (readOnly: boolean): string | undefined =>
+    plan(
+      { boot: { disks: [{ path: "/own/disk", readOnly }] } },
+      { factory: "template", disks: [{ ...disk, holders: [] }] },
+    ).vm.factory;
+  t.is(withDisk(false), undefined);
+  t.is(withDisk(true), "template");
   t.is(factory({ kernel: "/own/vmlinux" }), undefined);
   t.is(factory({ kernel: "/own/vmlinux", factory: "template" }), "template");
 });

@@ -7,16 +7,19 @@ import { parseIfName, podIdFromBytes } from "../../../../core/names.ts";
 import { MachinePool, type PoolParts } from "../../../../daemon/pods/pool/pool.ts";
 import { templateNicMac, type VmPlan } from "../../../../hypervisor/driver.ts";
 import { openLog } from "../../../../linux/log.ts";
+import { until } from "../../../lab/until.ts";
 
 /** What its driver and its guest do. */
 interface Behaviour {
+  /** Of a machine that is planned now; without one there is no such image. */
+  key?: string | undefined;
   ends: boolean;
   readonly starts: boolean;
   readonly rehearses: boolean;
 }
 
 /** A pool of one machine, whose driver does as it is behaviour. */
-function poolOf(behaviour: Behaviour) {
+function poolOf(behaviour: Behaviour, image?: string) {
   const directory = mkdtempSync(join(tmpdir(), "podnet-pool-"));
   const did: string[] = [];
   let ids = 0;
@@ -25,6 +28,8 @@ function poolOf(behaviour: Behaviour) {
     return behaviour.ends ? Promise.resolve() : Promise.reject(failure("ending"));
   };
   const planMachine = (): VmPlan => {
+    if ("key" in behaviour && behaviour.key === undefined)
+      throw new PodnetError("IMAGE_NOT_FOUND", "There is no image");
     const podId = podIdFromBytes(Buffer.alloc(12, ++ids));
     const nic = {
       nicId: "nic0",
@@ -53,7 +58,7 @@ function poolOf(behaviour: Behaviour) {
   };
   const host = {
     driver: {
-      cloneKey: () => "alike",
+      cloneKey: () => behaviour.key ?? "alike",
       start: () => (behaviour.starts ? Promise.resolve(vm) : Promise.reject(failure("starting"))),
       reap: end("reap"),
     },
@@ -66,7 +71,10 @@ function poolOf(behaviour: Behaviour) {
   const pool = new MachinePool({
     config: {
       factory: "pool",
-      pool: { classes: [{ vcpu: 1, memoryMib: 128, size: 1 }], reserveMib: 0 },
+      pool: {
+        classes: [{ ...(image === undefined ? {} : { image }), vcpu: 1, memoryMib: 128, size: 1 }],
+        reserveMib: 0,
+      },
     },
     host: host as unknown as PoolParts["host"],
     log: openLog({ component: "test", level: "silent" }),
@@ -116,5 +124,34 @@ test("a machine that fails while it is made has its marker until it has ended", 
     t.is(await made.pool.drain(), 0);
     t.deepEqual(made.did, [how, how]);
     t.deepEqual(made.markers(), []);
+  }
+});
+
+const asked = (image?: string) => ({
+  boot: { cmdline: "", disks: [], ...(image === undefined ? {} : { image }) },
+  resources: { vcpu: 1, memoryMib: 128 },
+});
+
+test("a machine of an image is offered for that image alone, however its name is written", async (t) => {
+  await using made = poolOf({ ends: true, starts: true, rehearses: true }, "app:latest");
+  await made.fill();
+  t.not(made.pool.offer(asked("app")), undefined);
+  t.not(made.pool.offer(asked("app:latest")), undefined);
+  for (const other of [undefined, "app:1", "registry.local/app"])
+    t.is(made.pool.offer(asked(other)), undefined, other);
+});
+
+test("machines of an image that was removed or means another one are ended", async (t) => {
+  for (const later of [undefined, "another"]) {
+    const behaviour: Behaviour = { ends: true, starts: true, rehearses: true, key: "first" };
+    await using made = poolOf(behaviour, "app:1");
+    await made.fill();
+    const offer = made.pool.offer(asked("app:1"));
+    behaviour.key = later;
+    made.pool.missed(asked("app:1"), offer);
+    await until("its end", () => made.did.includes("stop"));
+    if (later === undefined) t.deepEqual(made.markers(), []);
+    else await made.fill();
+    t.is(made.pool.counts()[0]?.ready, later === undefined ? 0 : 1);
   }
 });
