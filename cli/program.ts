@@ -8,6 +8,7 @@ import { addCreate } from "./commands/pods/create.ts";
 import { addDelete } from "./commands/pods/delete.ts";
 import { addDetach } from "./commands/detach.ts";
 import { addDiff } from "./commands/pods/diff.ts";
+import { addBugreport } from "./commands/host/bugreport.ts";
 import { addDoctor } from "./commands/host/doctor.ts";
 import { addDown } from "./commands/down.ts";
 import { addExec } from "./commands/exec.ts";
@@ -133,6 +134,7 @@ export function buildProgram(context: Context): Command {
     addInfo,
     addExplain,
     addDoctor,
+    addBugreport,
     addDiff,
     addUi,
     addDown,

@@ -41,7 +41,18 @@ const pages: readonly {
   {
     file: "observe",
     title: "Watch, measure and verify",
-    commands: ["watch", "stats", "capture", "verify", "diff", "info", "explain", "doctor", "ui"],
+    commands: [
+      "watch",
+      "stats",
+      "capture",
+      "verify",
+      "diff",
+      "info",
+      "explain",
+      "doctor",
+      "bugreport",
+      "ui",
+    ],
   },
   {
     file: "node",
