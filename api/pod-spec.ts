@@ -27,6 +27,26 @@ export interface PodSpec {
   readonly restart?: RestartSpec;
   /** The VM is foreign: of `resources` and `boot` only `boot.agent` has a meaning. */
   readonly attached?: AttachSpec;
+  /** The pod is a sandbox of Kubernetes' runtime interface; absent: it is not. */
+  readonly sandbox?: SandboxSpec;
+}
+
+/** What a caller of the runtime interface (CRI) said of a pod, returned to it unchanged. */
+export interface SandboxSpec {
+  readonly metadata: {
+    readonly name: string;
+    readonly uid: string;
+    readonly namespace: string;
+    readonly attempt: number;
+  };
+  readonly labels: Readonly<Record<string, string>>;
+  readonly annotations: Readonly<Record<string, string>>;
+  /** Empty: the usual one. */
+  readonly handler: string;
+  /** Where logs of its containers go. */
+  readonly logDirectory: string;
+  /** What of a pod's namespaces its containers share, by the interface's numbers. */
+  readonly namespaces: { readonly network: number; readonly pid: number; readonly ipc: number };
 }
 
 /** A file that the agent writes at each boot of the guest. */

@@ -18,6 +18,9 @@ const usual: RequestLimits = { bytes: 256 << 10, values: 1024 };
  */
 const large: RequestLimits = { bytes: 1 << 20, values: 4096 };
 
+/** Kubernetes' runtime interface: annotations of a pod alone may have 256 KiB. */
+const cri = "runtime.v1";
+
 const byMethod: ReadonlyMap<DescMethod, RequestLimits> = new Map(
   [
     ...(
@@ -28,4 +31,5 @@ const byMethod: ReadonlyMap<DescMethod, RequestLimits> = new Map(
 );
 
 /** How large a message of a request to this method may be. */
-export const limitsOf = (method: DescMethod): RequestLimits => byMethod.get(method) ?? usual;
+export const limitsOf = (method: DescMethod): RequestLimits =>
+  byMethod.get(method) ?? (method.parent.file.proto.package === cri ? large : usual);

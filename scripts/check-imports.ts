@@ -181,6 +181,7 @@ const orders: Readonly<Record<string, readonly string[]>> = {
     "trace",
     "salvage",
     "api",
+    "cri",
     "main",
   ],
 };

@@ -22,7 +22,7 @@ const root = resolve(import.meta.dirname, "..");
 const outputs = [
   { gen: "api/gen", module: "api", template: "buf.gen.yaml" },
   { gen: "etcd/gen", module: "etcd/proto", template: "buf.gen.etcd.yaml" },
-  { gen: "test/lab/cri/gen", module: "test/lab/cri/proto", template: "buf.gen.cri.yaml" },
+  { gen: "daemon/cri/gen", module: "daemon/cri/proto", template: "buf.gen.cri.yaml" },
 ] as const;
 // protoc-gen-es is a script that must run on our Node, whatever the machine has.
 const env = { ...process.env, PATH: `${dirname(process.execPath)}:${process.env["PATH"] ?? ""}` };

@@ -41,6 +41,11 @@ export interface ApiServerOptions {
   health(page: HealthPage): Promise<HealthAnswer>;
   /** Notified of everything refused or cut, by a reason from a small set. */
   refused(reason: string): void;
+  /**
+   * Texts of answers are sent as they are, and not made such that they may be shown: what a caller
+   * said has to come back unchanged.
+   */
+  readonly verbatim?: boolean;
 }
 
 /** gRPC, gRPC-Web and JSON on one socket, distinguished by the first bytes. */

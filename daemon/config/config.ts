@@ -82,6 +82,8 @@ export interface Config {
   readonly overlay: OverlayConfig | undefined;
   /** How container runtimes are served. */
   readonly cni: CniSettings;
+  /** Socket of Kubernetes' runtime interface; undefined: it is not served. */
+  readonly criSocket: string | undefined;
   /** Whether /metrics shows each pod. */
   readonly podMetrics: boolean;
   readonly firewall: "iptables" | "nftables";
@@ -296,8 +298,10 @@ type Values = Omit<
   | "network"
   | "overlay"
   | "cni"
+  | "cri"
   | "images"
 > & {
+  readonly cri?: z.infer<typeof configSchema>["cri"];
   readonly cni: CniValues;
   readonly overlay: OverlayValues;
   readonly images: ImagesValues;
@@ -354,6 +358,7 @@ function build(merged: Layer): Config {
     dns: dnsConfig(values.dns, read),
     overlay: overlayConfig(values.overlay, read),
     cni: cniSettings(values.cni, read),
+    criSocket: values.cri?.socket,
     podMetrics: values.metrics.pods,
     firewall: values.firewall,
     iptablesChain: read("iptables_chain", values.iptables_chain, parseChainName),

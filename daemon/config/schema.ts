@@ -199,6 +199,11 @@ export const configSchema = z.strictObject({
     vendor_dir: path.describe("Directory that is searched before cni.bin_dirs: DIR/PLUGIN/bin"),
     plugin_timeout_s: z.int().min(1).max(600).describe("Seconds that one CNI plugin may take"),
   }),
+  cri: z.strictObject({
+    socket: path.describe(
+      "Unix socket of Kubernetes' runtime interface (CRI), for root alone; not served when not given",
+    ),
+  }),
   metrics: z.strictObject({
     pods: z.boolean().describe("/metrics shows the usage of each pod, by its name"),
   }),

@@ -41,6 +41,7 @@ import { relayProgram } from "../../relay/program.ts";
 import { serveApi } from "../api/api-server.ts";
 import type { ServiceParts } from "../api/context.ts";
 import { healthPage } from "../api/http/health-pages.ts";
+import { serveCri } from "../cri/serve-cri.ts";
 import { addRoutes } from "../api/routes.ts";
 import { runDirProblem } from "../store/run-room.ts";
 import { Tally } from "../events/tally.ts";
@@ -287,7 +288,17 @@ export async function openDaemon(
     await cni?.close(0);
     throw thrown;
   });
-  node.metrics.followConnections(() => api.connections);
+  const { criSocket } = config;
+  const cri =
+    criSocket === undefined
+      ? undefined
+      : await serveCri(criSocket, parts, (reason) => refusals.count(reason)).catch(
+          async (thrown: unknown) => {
+            await Promise.all([api.close(0), cni?.close(0)]);
+            throw thrown;
+          },
+        );
+  node.metrics.followConnections(() => api.connections + (cri?.connections ?? 0));
   const held = opened.move();
   return {
     reported: () => overlays?.notified() ?? Promise.resolve(),
@@ -296,7 +307,7 @@ export async function openDaemon(
       watching?.[Symbol.dispose]();
       // Calls under way still get their answers; then the connections end.
       await Promise.all([node.pods.close(graceMs), node.attachments.close(graceMs)]);
-      await Promise.all([api.close(1000), cni?.close(1000)]);
+      await Promise.all([api.close(1000), cri?.close(1000), cni?.close(1000)]);
     },
   };
 }

@@ -8,7 +8,7 @@ import path from "node:path";
 import test from "ava";
 import { containerHostAddresses, openContainerHost } from "../lab/container-host.ts";
 import { startContainerd } from "../lab/containerd.ts";
-import { Protocol } from "../lab/cri/gen/cri_pb.ts";
+import { Protocol } from "../../daemon/cri/gen/cri_pb.ts";
 import {
   answerOfPause,
   askPause,

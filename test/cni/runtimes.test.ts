@@ -14,7 +14,7 @@ import {
   openContainerHost,
 } from "../lab/container-host.ts";
 import { startContainerd } from "../lab/containerd.ts";
-import { Protocol } from "../lab/cri/gen/cri_pb.ts";
+import { Protocol } from "../../daemon/cri/gen/cri_pb.ts";
 import type { Machine } from "../lab/lab.ts";
 import {
   answerOfPause,

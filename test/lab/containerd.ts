@@ -4,7 +4,7 @@ import path from "node:path";
 import type { Client } from "@connectrpc/connect";
 import { type ContainerHost, unpacked } from "./container-host.ts";
 import { connectCri } from "./cri/client.ts";
-import type { RuntimeService } from "./cri/gen/cri_pb.ts";
+import type { RuntimeService } from "../../daemon/cri/gen/cri_pb.ts";
 import { pauseImage } from "./pause-image.ts";
 import { until } from "./until.ts";
 

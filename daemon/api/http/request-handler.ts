@@ -41,6 +41,8 @@ export interface RequestHandlerOptions {
   /** Notified of everything refused or cut, by a reason from a small set. */
   refused(reason: string): void;
   readonly limits: ApiLimits;
+  /** Texts of answers are sent as they are. */
+  readonly verbatim?: boolean;
   readonly ending: AbortSignal;
 }
 
@@ -62,7 +64,7 @@ export function requestHandler(
     // Nothing is compressed: a small body cannot unpack to a large one, and no time is spent on it
     // over a unix socket.
     acceptCompression: [],
-    interceptors: [shownAnswers],
+    interceptors: options.verbatim === true ? [] : [shownAnswers],
     requestGate: (context) => gate(context, options),
   });
   options.routes(router);

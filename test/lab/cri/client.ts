@@ -1,15 +1,35 @@
 import { connect } from "node:net";
-import { type Client, createClient } from "@connectrpc/connect";
-import { createGrpcTransport } from "@connectrpc/connect-node";
-import { RuntimeService } from "./gen/cri_pb.ts";
+import { type Client, createClient, type Transport } from "@connectrpc/connect";
+import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+import { ImageService, RuntimeService } from "../../../daemon/cri/gen/cri_pb.ts";
+
+/** Both services of a runtime, until disposed. */
+export interface CriClients extends Disposable {
+  readonly runtime: Client<typeof RuntimeService>;
+  readonly images: Client<typeof ImageService>;
+}
+
+const baseUrl = "http://localhost";
 
 /** What kubelet speaks, on a runtime's unix socket. */
-export const connectCri = (socket: string): Client<typeof RuntimeService> =>
-  createClient(
-    RuntimeService,
-    createGrpcTransport({
-      baseUrl: "http://localhost",
-      defaultTimeoutMs: 60_000,
-      nodeOptions: { createConnection: () => connect(socket) },
-    }),
+export function openCri(socket: string): CriClients {
+  const sessionManager = new Http2SessionManager(
+    baseUrl,
+    {},
+    { createConnection: () => connect(socket) },
   );
+  const transport: Transport = createGrpcTransport({
+    baseUrl,
+    defaultTimeoutMs: 60_000,
+    sessionManager,
+  });
+  return {
+    runtime: createClient(RuntimeService, transport),
+    images: createClient(ImageService, transport),
+    [Symbol.dispose]: () => sessionManager.abort(),
+  };
+}
+
+/** The runtime alone, of a program whose end closes the connection. */
+export const connectCri = (socket: string): Client<typeof RuntimeService> =>
+  openCri(socket).runtime;

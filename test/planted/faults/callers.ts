@@ -211,11 +211,33 @@ export const callersFaults: readonly Fault[] = [
     kind: "escape",
     name: "answers carry a guest's texts as they came",
     file: "daemon/api/http/request-handler.ts",
-    find: "interceptors: [shownAnswers],",
+    find: "interceptors: options.verbatim === true ? [] : [shownAnswers],",
     put: "interceptors: [],",
     noticedBy: {
       file: "test/unit/daemon/api/server.test.ts",
       title: "every text of an answer is one that may be shown, in streams too",
+    },
+  },
+  {
+    kind: "escape",
+    name: "Kubernetes gets its annotations back changed",
+    file: "daemon/cri/serve-cri.ts",
+    find: "verbatim: true,",
+    put: "verbatim: false,",
+    noticedBy: {
+      file: "test/unit/daemon/cri/sandboxes.test.ts",
+      title: "a sandbox goes its way: run, status, list, stop, remove",
+    },
+  },
+  {
+    kind: "access",
+    name: "Kubernetes ends pods that are not its own",
+    file: "daemon/cri/sandboxes.ts",
+    find: "if (row !== undefined && row.id === id && isSandbox(row)) return row;",
+    put: "if (row !== undefined && row.id === id) return row;",
+    noticedBy: {
+      file: "test/unit/daemon/cri/sandboxes.test.ts",
+      title: "pods that are no sandboxes are neither seen nor ended",
     },
   },
   {

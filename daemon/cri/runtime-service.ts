@@ -1,0 +1,136 @@
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
+import { version as podnetVersion } from "../../api/version.ts";
+import { systemClock } from "../../core/clock.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
+import { shown } from "../../core/shown.ts";
+import { note, type ServiceParts } from "../api/context.ts";
+import { sampleMachines } from "../api/machine-stats.ts";
+import { callerKey } from "../listeners/callers.ts";
+import type { CreateOptions } from "../pods/lifecycle/starts.ts";
+import { checkPodCidr } from "./pod-cidr.ts";
+import { containerCalls } from "./container-calls.ts";
+import { CgroupDriver, type RuntimeService } from "./gen/cri_pb.ts";
+import { handlers, sandboxSpec } from "./sandbox-spec.ts";
+import { listView, matches, statsView, statusView } from "./sandbox-views.ts";
+import { type Sandbox, Sandboxes } from "./sandboxes.ts";
+
+/** Sandboxes of Kubernetes, each a pod of this node. */
+export function runtimeService(parts: ServiceParts): Partial<ServiceImpl<typeof RuntimeService>> {
+  const { pods, config } = parts;
+  const sandboxes = new Sandboxes(pods);
+  const stats = async (rows: readonly Sandbox[]) => {
+    const live = rows.map(({ id }) => pods.live(id)).filter((each) => each !== undefined);
+    const samples = await sampleMachines(live, systemClock);
+    return rows.map((row) => statsView(row, samples.get(row.id), systemClock.now()));
+  };
+  return {
+    version: () => ({
+      // Of kubelet's own interface to runtimes, and always this.
+      version: "0.1.0",
+      runtimeName: "podnet",
+      runtimeVersion: podnetVersion,
+      runtimeApiVersion: "v1",
+    }),
+
+    status: ({ verbose }) => status(parts, verbose),
+
+    // Machines are in control groups that podnetd makes itself, whatever systemd does.
+    runtimeConfig: () => ({ linux: { cgroupDriver: CgroupDriver.CGROUPFS } }),
+
+    updateRuntimeConfig({ runtimeConfig }) {
+      checkPodCidr(runtimeConfig?.networkConfig?.podCidr ?? "", config.network.subnets);
+      return {};
+    },
+
+    async runPodSandbox(request, context) {
+      const asked = sandboxSpec(request, { network: config.network.name });
+      note(parts, context, `run sandbox ${asked.spec.name ?? ""}`);
+      return { podSandboxId: (await sandboxes.run(asked, work(context))).id };
+    },
+
+    async stopPodSandbox({ podSandboxId }, context) {
+      note(parts, context, `stop sandbox ${printable(podSandboxId)}`);
+      await sandboxes.stop(podSandboxId);
+      return {};
+    },
+
+    async removePodSandbox({ podSandboxId }, context) {
+      note(parts, context, `remove sandbox ${printable(podSandboxId)}`);
+      await sandboxes.remove(podSandboxId);
+      return {};
+    },
+
+    podSandboxStatus({ podSandboxId, verbose }) {
+      const row = sandboxes.find(podSandboxId);
+      return { status: statusView(row), info: verbose ? { info: sandboxInfo(row) } : {} };
+    },
+
+    listPodSandbox: ({ filter }) => ({
+      items: sandboxes
+        .list()
+        .filter((row) => matches(row, filter))
+        .map(listView),
+    }),
+
+    async podSandboxStats({ podSandboxId }) {
+      const [found] = await stats([sandboxes.find(podSandboxId)]);
+      return found === undefined ? {} : { stats: found };
+    },
+
+    listPodSandboxStats: async ({ filter }) => ({
+      stats: await stats(sandboxes.list().filter((row) => matches(row, filter))),
+    }),
+
+    ...containerCalls,
+  };
+}
+
+/** The caller's end, its deadline say, undoes a run. */
+function work({ signal, values }: HandlerContext): CreateOptions {
+  const caller = values.get(callerKey);
+  const admit = caller === undefined ? {} : { admit: () => caller.create() };
+  return { signal, progress: { started: () => {}, finished: () => {} }, ...admit };
+}
+
+function status(parts: ServiceParts, verbose: boolean) {
+  const { qemu, networks, config } = parts;
+  const missing = qemu.missing();
+  const hasNetwork = networks.list().some(({ name }) => name === config.network.name);
+  const conditions = [
+    condition("RuntimeReady", missing),
+    condition(
+      "NetworkReady",
+      hasNetwork
+        ? undefined
+        : new PodnetError("NETWORK_NOT_FOUND", `There is no network "${config.network.name}"`),
+    ),
+  ];
+  const info = { factory: config.factory, network: config.network.name };
+  return {
+    status: { conditions },
+    runtimeHandlers: handlers.map((name) => ({ name })),
+    info: verbose ? { config: JSON.stringify(info) } : {},
+  };
+}
+
+const condition = (type: string, problem: PodnetError | undefined) => ({
+  type,
+  status: problem === undefined,
+  reason: problem?.code ?? "",
+  message: problem?.message ?? "",
+});
+
+/** Details of a sandbox for `crictl inspectp`. */
+const sandboxInfo = ({ name, state, reason, spec, plan }: Sandbox): string =>
+  JSON.stringify({
+    pod: name,
+    state,
+    // What a guest said may be in it, and crictl shows it on a terminal.
+    reason: shown(reason ?? ""),
+    hostname: spec.hostname ?? name,
+    dns: spec.dns ?? {},
+    vcpu: plan.vm.vcpu,
+    memoryMib: plan.vm.memoryMib,
+    logDirectory: spec.sandbox.logDirectory,
+  });
