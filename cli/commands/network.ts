@@ -1,11 +1,18 @@
+import { create } from "@bufbuild/protobuf";
 import type { Command } from "commander";
-import { type Network, NetworkSchema } from "../../api/gen/podnet/v1/network_service_pb.ts";
+import {
+  type Network,
+  NetworkSchema,
+  SubnetSpecSchema,
+} from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
+import { withFreeSubnet } from "../free-subnet.ts";
 import { limitsText } from "../flags/limit-flags.ts";
 import {
   addNetworkFlags,
   type NetworkFlags,
   refuseNothing,
+  refuseWithoutSubnet,
   specOf,
   updatedSpec,
 } from "../flags/network-flags.ts";
@@ -27,7 +34,10 @@ interface Outcome {
 }
 
 const createExamples = `
+Without --cidr it gets an IPv4 subnet that is free on this host.
+
 Examples:
+  podnet network create green
   podnet network create blue --cidr 10.20.0.0/24
   podnet network create dual --cidr 10.21.0.0/24 --cidr fd00:21::/64
   podnet network create lab --cidr 10.22.0.1/24 --isolated --no-nat --range 10.22.0.100-10.22.0.199`;
@@ -163,10 +173,17 @@ function addCreate(group: Command, context: Context): void {
   command
     .addHelpText("after", createExamples)
     .action(async (name: string, options: ChangeOptions) => {
-      const request = changeOf(options, await specOf(name, options));
-      const outcome = await withPodnet(context, options, (podnet, signal) =>
-        podnet.networks.create(request, { signal }),
-      );
+      if (options.cidr === undefined) refuseWithoutSubnet(options);
+      const spec = await specOf(name, options);
+      const outcome = await withPodnet(context, options, (podnet, signal) => {
+        const make = (): Promise<Outcome> =>
+          podnet.networks.create(changeOf(options, spec), { signal });
+        if (options.cidr !== undefined) return make();
+        return withFreeSubnet(podnet, signal, (cidr) => {
+          spec.subnets = [create(SubnetSpecSchema, { cidr })];
+          return make();
+        });
+      });
       await printOutcome(context, options, "Created", outcome);
     });
 }

@@ -94,14 +94,19 @@ export const addNetworkFlags = (command: Command): Command =>
 /** The network a create asks for. */
 export async function specOf(name: string, flags: NetworkFlags): Promise<NetworkSpec> {
   const { cidr = [], bridge = "" } = flags;
-  if (cidr.length === 0)
-    throw usage("A network needs addresses", "Give a subnet, such as --cidr 10.20.0.0/24");
   const spec = create(NetworkSpecSchema, {
     name,
     bridge,
     subnets: cidr.map((each) => ({ cidr: each })),
   });
   return overlay(spec, flags);
+}
+
+/** Throws when addresses of a subnet are named, and the subnet is not. */
+export function refuseWithoutSubnet({ range, reserve }: NetworkFlags): void {
+  const flag = range !== undefined ? "--range" : reserve !== undefined ? "--reserve" : undefined;
+  if (flag !== undefined)
+    throw usage(`${flag} needs --cidr`, "Give the subnet too, such as --cidr 10.20.0.0/24");
 }
 
 /** Throws when none of the flags is given. */

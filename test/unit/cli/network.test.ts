@@ -2,6 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import test from "ava";
 import {
   type CreateNetworkRequest,
+  type Network,
   type NetworkSpec,
   NetworkSchema,
   NetworkService,
@@ -30,17 +31,23 @@ const blue = create(NetworkSchema, {
   isolated: true,
 });
 
+const others: Network[] = [];
 const creates: CreateNetworkRequest[] = [];
 const updates: UpdateNetworkRequest[] = [];
 const server = await serve((router) =>
   addService(router, NetworkService, {
-    list: () => ({ networks: [blue] }),
+    list: () => ({ networks: [blue, ...others] }),
     get({ name }) {
       if (name === "blue") return { network: blue };
       throw new PodnetError("NETWORK_NOT_FOUND", `There is no network "${name}"`);
     },
     create(request) {
       creates.push(request);
+      const [subnet] = request.spec?.subnets ?? [];
+      // Of a host that has routes to these.
+      const isFull = request.spec?.name === "full";
+      if (isFull || (request.spec?.name === "green" && subnet?.cidr.startsWith("10.210.")))
+        throw new PodnetError("NETWORK_OVERLAP", `${subnet?.cidr} overlaps with a route`);
       return request.planOnly ? { plan: ["link pn-blue bridge", "address"] } : { network: blue };
     },
     update(request) {
@@ -104,7 +111,6 @@ test.serial(
     const request = creates.at(-1);
     t.false(request?.force);
     t.like(plain(request?.spec), { bridge: "", mtu: undefined, masquerade: true, isolated: false });
-    t.is((await podnet(["network", "create", "blue"], here)).code, 2);
   },
 );
 
@@ -194,3 +200,33 @@ test("an update of nothing is refused", async (t) => {
   t.is(code, 2);
   t.regex(err, /Nothing is to be changed/);
 });
+
+test.serial(
+  "create without a subnet takes one that is free, of networks and of the host",
+  async (t) => {
+    creates.length = 0;
+    others.push(create(NetworkSchema, { name: "red", subnets: [{ cidr: "172.29.0.0/24" }] }));
+    const { code, err } = await podnet(["network", "create", "green", "--isolated"], here);
+    t.is(code, 0, err);
+    const asked = creates.map(({ spec }) => plain(spec));
+    t.is(asked.length, 17, "each of the first block was refused");
+    t.like(asked.at(-1), { name: "green", isolated: true, subnets: [["172.29.1.0/24", [], []]] });
+  },
+);
+
+test.serial(
+  "create without a subnet gives up when none is free, or for another reason",
+  async (t) => {
+    creates.length = 0;
+    const { code, err } = await podnet(["network", "create", "full"], here);
+    t.is(code, 5);
+    t.is(creates.length, 47);
+    t.regex(err, /NETWORK_OVERLAP[^]+hint: Give one: --cidr/);
+    for (const flag of ["--range", "--reserve"]) {
+      const wrong = await podnet(["network", "create", "x", flag, "10.0.0.5"], here);
+      t.is(wrong.code, 2);
+      t.regex(wrong.err, new RegExp(`${flag} needs --cidr`));
+    }
+    t.is(creates.length, 47, "nothing was asked for");
+  },
+);
