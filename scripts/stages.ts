@@ -184,6 +184,7 @@ export const stages: readonly Stage[] = [
     weight: 0.67,
     seconds: 12,
     long: {
+      cri: 21,
       "together-pods": 97,
       "together-machines": 72,
       "debian-agent": 43,

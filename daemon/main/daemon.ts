@@ -273,6 +273,16 @@ export async function openDaemon(
   if (cni !== undefined) installation.present();
   // Callers who need a guest wait for its agent, which is being reached.
   node.pods.reachAgents();
+  const { criSocket } = config;
+  const cri =
+    criSocket === undefined
+      ? undefined
+      : await serveCri(criSocket, parts, (reason) => refusals.count(reason)).catch(
+          async (thrown: unknown) => {
+            await cni?.close(0);
+            throw thrown;
+          },
+        );
   // Last of all: callers of the API find podnetd complete, containers included.
   const api = await serveApi({
     unix: { path: config.socket, group: config.socketGroup },
@@ -285,19 +295,9 @@ export async function openDaemon(
     health: (page) => healthPage(parts, page),
   }).catch(async (thrown: unknown) => {
     // A caller must not be answered from a closed database.
-    await cni?.close(0);
+    await Promise.all([cri?.close(0), cni?.close(0)]);
     throw thrown;
   });
-  const { criSocket } = config;
-  const cri =
-    criSocket === undefined
-      ? undefined
-      : await serveCri(criSocket, parts, (reason) => refusals.count(reason)).catch(
-          async (thrown: unknown) => {
-            await Promise.all([api.close(0), cni?.close(0)]);
-            throw thrown;
-          },
-        );
   node.metrics.followConnections(() => api.connections + (cri?.connections ?? 0));
   const held = opened.move();
   return {
