@@ -43,6 +43,7 @@ import { addRestart } from "./commands/pods/restart.ts";
 import { addShell } from "./commands/shell.ts";
 import { addStop } from "./commands/pods/stop.ts";
 import { addLabel } from "./commands/pods/label.ts";
+import { addTop } from "./commands/pods/top.ts";
 import { addUpdate } from "./commands/pods/update.ts";
 import { addStats } from "./commands/stats.ts";
 import { addCapture } from "./commands/capture.ts";
@@ -115,6 +116,7 @@ export function buildProgram(context: Context): Command {
     addLogs,
     addCopy,
     addStats,
+    addTop,
     addCapture,
     addInterface,
     addLimit,
@@ -175,7 +177,7 @@ function formatOf(args: readonly string[]): Format {
   return wanted.at(-1) === "json" ? "json" : "table";
 }
 
-const endless: ReadonlySet<string> = new Set(["watch", "console", "logs", "stats", "ui"]);
+const endless: ReadonlySet<string> = new Set(["watch", "console", "logs", "stats", "top", "ui"]);
 
 /** Runs one command line, without the program's name, and returns the exit code. Never throws. */
 export function run(args: readonly string[], io: Io): Promise<number> {

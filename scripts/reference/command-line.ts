@@ -44,6 +44,7 @@ const pages: readonly {
     commands: [
       "watch",
       "stats",
+      "top",
       "capture",
       "verify",
       "diff",
