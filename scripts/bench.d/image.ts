@@ -1,7 +1,8 @@
 /**
  * What an import of a container image costs next to the least that others do with one: umoci, which
  * unpacks its layers into a directory and packs nothing. Both read the same layers from the same
- * disk, in turns; podnetd imports an archive of the layout, in its confined process.
+ * disk, in turns; podnetd imports an archive of the layout, in its confined process. Then what pods
+ * of an image cost until their main process speaks, next to podman.
  *   scripts/bench image [ROUNDS]
  */
 import { mkdirSync, mkdtempSync, rmSync, statSync } from "node:fs";
@@ -13,10 +14,12 @@ import { umoci } from "../../test/lab/registry.ts";
 import { startPodnetd } from "../../test/lab/podnetd.ts";
 import { tarOf, writeLayout } from "../../test/unit/images/image-archive.ts";
 import { lastLine, row, summarise } from "../measure.ts";
+import { measurePods, ways } from "./image/image-pods.ts";
 
 /** Options of scripts/setup: umoci. */
 export const setup = "--cni";
-export const description = "A container image's import next to umoci's unpacking";
+export const description =
+  "A container image: its import next to umoci's, its pods next to podman's containers";
 
 const top = path.resolve(import.meta.dirname, "../..");
 /** Two layers of files as images have them: thousands of small ones, and programs. */
@@ -91,9 +94,22 @@ async function run(rounds: number): Promise<string> {
     ["umoci unpack: layers to a directory", figures.umoci],
   ] as const)
     row(`  ${title}`, rate(times), summarise(times).median);
+  const pods = await measurePods(rounds, directory);
+  row("call → first byte of the main process, milliseconds", "median", "p99");
+  for (const way of ways)
+    row(`  ${way}`, summarise(pods.ms[way]).median, summarise(pods.ms[way]).p99);
+  const podman = summarise(pods.ms.podman);
+  row("  podman run, until it has ended", podman.median, podman.p99);
+  row("memory of the 2nd and of the 20th pod, MiB of its own", pods.second, pods.twentieth);
+  const median = (way: (typeof ways)[number]): number => summarise(pods.ms[way]).median;
   return lastLine("image", {
     import_mb_s: rate(figures.podnet),
     import_ratio: rate(figures.podnet) / rate(figures.umoci),
+    cold_ms: median("cold"),
+    clone_ms: median("template"),
+    pool_ms: median("pool"),
+    podman_ratio: podman.median / median("pool"),
+    pod20_mib: pods.twentieth,
   });
 }
 

@@ -4,19 +4,19 @@
  * a clone that does nothing; and a hundred creates at once.
  *   scripts/bench pool [ROUNDS [BURST]]
  */
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { connectPodnet, type Podnet } from "../../api/client.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
-import { openContainerHost } from "../../test/lab/container-host.ts";
 import { firstEcho } from "../../test/lab/echo.ts";
 import { type Machine, openLab } from "../../test/lab/lab.ts";
 import { buildPauseImage, pauseImage } from "../../test/lab/pause-image.ts";
-import { openPodman } from "../../test/lab/podman.ts";
 import { type Podnetd, startPodnetd } from "../../test/lab/podnetd.ts";
 import { until } from "../../test/lab/until.ts";
 import { lastLine, row, summarise } from "../measure.ts";
+import { ownMib } from "./pod/own-memory.ts";
+import { openPodmanOnBridge } from "./pod/podman-on-bridge.ts";
 
 export const description =
   "Pods from the pool, cloned and booted, next to podman: create, memory, a burst";
@@ -112,51 +112,17 @@ interface Peer extends AsyncDisposable {
 }
 
 async function openPeer(directory: string): Promise<Peer> {
-  await using stack = new AsyncDisposableStack();
-  const host = stack.use(await openContainerHost(directory));
-  host.writeList("87-bench.conflist", {
-    cniVersion: "0.4.0",
-    name: "bench",
-    plugins: [
-      {
-        type: "bridge",
-        bridge: "bench0",
-        isGateway: true,
-        ipMasq: true,
-        ipam: { type: "host-local", ranges: [[{ subnet: "10.77.0.0/16" }]] },
-      },
-    ],
-  });
-  const podman = await openPodman(host, buildPauseImage(directory));
-  const held = stack.move();
+  const peer = await openPodmanOnBridge(directory, buildPauseImage);
   return {
     async run() {
       const begin = performance.now();
-      const id = await podman("run", "--detach", "--network", "bench", pauseImage);
+      const id = await peer.podman("run", "--detach", "--network", peer.network, pauseImage);
       const ms = performance.now() - begin;
-      await podman("rm", "--force", "--time", "0", id.trim());
+      await peer.podman("rm", "--force", "--time", "0", id.trim());
       return ms;
     },
-    [Symbol.asyncDispose]: () => held.disposeAsync(),
+    [Symbol.asyncDispose]: () => peer[Symbol.asyncDispose](),
   };
-}
-
-/** Memory of a machine that no other process has, MiB. */
-function ownMib(id: string): number {
-  for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
-    try {
-      const words = readFileSync(`/proc/${pid}/cmdline`, "latin1").split("\0");
-      if (!words[0]?.includes("qemu") || !words.includes(`guest=podnet-${id},debug-threads=on`))
-        continue;
-      const rollup = readFileSync(`/proc/${pid}/smaps_rollup`, "latin1");
-      const kib = (key: string): number =>
-        Number(new RegExp(`^${key}:\\s*(\\d+) kB`, "m").exec(rollup)?.[1]);
-      return (kib("Private_Clean") + kib("Private_Dirty")) / 1024;
-    } catch {
-      // It ended while we looked.
-    }
-  }
-  throw new Error(`No machine ${id} runs`);
 }
 
 /** Samples: milliseconds of each way, MiB of machines that wait and of clones that run idle. */
