@@ -192,7 +192,6 @@ export const stages: readonly Stage[] = [
       "client-package": 25,
       page: 25,
       "image-pool": 25,
-      "main-process": 35,
       hyperstart: 40,
       "daemon-state": 37,
       "daemon-lifecycle": 36,
