@@ -13,13 +13,19 @@ export interface Job {
   readonly run: () => Promise<void>;
 }
 
+/** More than a core: it finds room only while little else runs, so it is not left for last. */
+const isHeavy = ({ weight }: Job): number => Number(weight > 1);
+
 /**
  * Runs all jobs, as many at a time as weigh no more than `capacity`; one that weighs more runs
  * alone.
  */
 export async function runPool(jobs: readonly Job[], capacity: number): Promise<void> {
   const waiting = jobs.toSorted(
-    (a, b) => Number(a.exclusive ?? false) - Number(b.exclusive ?? false) || b.seconds - a.seconds,
+    (a, b) =>
+      Number(a.exclusive ?? false) - Number(b.exclusive ?? false) ||
+      isHeavy(b) - isHeavy(a) ||
+      b.seconds - a.seconds,
   );
   const running = new Map<Job, Promise<void>>();
   const fits = (job: Job): boolean => {

@@ -262,6 +262,8 @@ async function killed(t: ExecutionContext, end: NodeJS.Signals): Promise<void> {
   const child = spawn(process.execPath, ["--input-type=module", "-e", holder], {
     stdio: ["ignore", "pipe", "inherit"],
   });
+  // Also where an assertion fails: the test's process would wait for it.
+  t.teardown(() => child.kill("SIGKILL"));
   const exited = once(child, "exit");
   await once(createInterface({ input: child.stdout }), "line");
   const [, name = ""] = /(podnet_trace_\w+)/.exec(await tables()) ?? [];

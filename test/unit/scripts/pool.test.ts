@@ -54,6 +54,14 @@ test("jobs run side by side up to the capacity, the longest first", async (t) =>
   t.false(it.together.get("long")?.has("short") ?? false);
 });
 
+test("a job of more than a core is not left for last, when nothing is there to fill the other", async (t) => {
+  const it = new Watched();
+  const light = Array.from({ length: 4 }, (_, i) => it.job(`light${i}`, 0.75, { seconds: 9 }));
+  await runPool([...light, it.job("heavy", 1.5, { seconds: 5 })], 2.3);
+  t.deepEqual(it.began.slice(0, 2), ["heavy", "light0"]);
+  t.true(it.together.get("heavy")?.has("light0"));
+});
+
 test("a job that weighs more than the capacity runs, alone", async (t) => {
   const it = new Watched();
   await runPool([it.job("heavy", 9, { seconds: 2 }), it.job("a", 1), it.job("b", 1)], 2);
