@@ -101,6 +101,9 @@ export const stages: readonly Stage[] = [
     budgetMinutes: 2.5,
     weight: 1,
     seconds: 12,
+    long: { "api-names": 36, "image-layers": 30, "parsers-policy": 30 },
+    // What these two search changes seldom.
+    takesTurns: ["api-names", "image-layers"],
     timeoutSeconds: 180,
     drawsByDay: true,
     closes: true,
