@@ -3,7 +3,7 @@ import type { Context } from "../context.ts";
 import { execIn, type ExecOptions } from "./exec.ts";
 import { usage } from "../usage.ts";
 
-type Options = Pick<ExecOptions, "socket" | "url" | "user" | "workdir" | "env" | "envFile">;
+type Options = Pick<ExecOptions, "socket" | "url" | "user" | "workdir">;
 
 /** bash where the guest has it, else the shell that each Unix has. */
 const loginShell = "command -v bash >/dev/null 2>&1 && exec bash -l; exec sh -l";

@@ -11,19 +11,16 @@ import {
   renameSync,
   rmSync,
 } from "node:fs";
-import { open } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { abortable } from "../../core/aborting.ts";
 import type { Clock } from "../../core/clock.ts";
-import { perform, performAsync } from "../../core/effect.ts";
+import { perform } from "../../core/effect.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import type { CgroupPlan } from "../../hypervisor/driver.ts";
 import { makeCgroups } from "../../hypervisor/jail/cgroup.ts";
 import { endWorker } from "../../hypervisor/process/worker-program.ts";
-import { run } from "../../linux/processes/command.ts";
 import { readRegular } from "../../linux/files/regular-file.ts";
-import { fileError } from "../../linux/syscall-error.ts";
 import type { Digest } from "../../images/archive/digest.ts";
 import { parseReference, referenceText, withRegistry } from "../../images/reference.ts";
 import { parseAuthFile } from "../../images/registry/auth-file.ts";
@@ -36,7 +33,10 @@ import {
 import type { ImagesConfig } from "../config/images.ts";
 import type { Database } from "../store/database.ts";
 import type { Images, StoredImageRow } from "./images.ts";
+import { type ImportSource, openSource } from "./import-source.ts";
+import { JobTurns } from "./job-turns.ts";
 import { LayerCache } from "./layer-cache.ts";
+import { noRoom } from "./no-room.ts";
 import { runWorker, workerCgroups, type WorkerHost } from "./run-worker.ts";
 import {
   deleteJob,
@@ -62,22 +62,11 @@ export interface ImageJobsParts {
 export const pullPolicies = ["missing", "always", "never"] as const;
 export type PullPolicy = (typeof pullPolicies)[number];
 
-/** Where an import comes from: a file or directory of the host, or what a caller sends. */
-export type ImportSource =
-  | { readonly path: string }
-  | { readonly upload: AsyncIterable<Uint8Array> };
-
 type Report = (progress: StageProgress) => void;
 
-/** Jobs at a time, and those that may wait. */
-const slots = 2;
-const mostWaiting = 32;
 const mostEntries = 500_000;
 const mostAuthBytes = 2 ** 20;
 const mostCaBytes = 4 * 2 ** 20;
-/** Bytes of an archive that are neither files nor names. */
-const archiveOverhead = 2 ** 31;
-
 /** Where a job does its work. */
 interface Place extends Omit<ImageJobRow, "worker"> {
   /** Its worker's. */
@@ -103,8 +92,7 @@ export class ImageJobs implements AsyncDisposable {
   readonly #pulls = new Map<string, SharedPull>();
   readonly #ended = new AbortController();
   readonly #running = new Set<Promise<unknown>>();
-  readonly #waiting: (() => void)[] = [];
-  #busy = 0;
+  readonly #turns = new JobTurns();
 
   constructor(parts: ImageJobsParts) {
     this.#parts = parts;
@@ -219,7 +207,13 @@ export class ImageJobs implements AsyncDisposable {
     if (given?.digest !== undefined) throw noDigest();
     return this.#job(
       async (place, ended) => {
-        const fd = await this.#openSource(source, place.directory, report, ended);
+        const fd = await openSource(source, {
+          copy: join(dirname(place.directory), "source"),
+          mostBytes: config.mostImageBytes,
+          timeoutMs: config.jobMs,
+          report,
+          signal: ended,
+        });
         try {
           const job: ImageJob = {
             architecture,
@@ -239,46 +233,6 @@ export class ImageJobs implements AsyncDisposable {
       signal,
       report,
     );
-  }
-
-  /** A descriptor of the archive. A directory and an upload become one first. */
-  async #openSource(
-    source: ImportSource,
-    directory: string,
-    report: Report,
-    signal: AbortSignal,
-  ): Promise<number> {
-    const copy = join(dirname(directory), "source");
-    if ("upload" in source) await this.#receive(source.upload, copy, report);
-    else {
-      const fd = openGiven(source.path);
-      if (fd !== undefined) return fd;
-      const { jobMs } = this.#parts.config;
-      const words = ["--numeric-owner", "--format=pax", "--xattrs", "--xattrs-include=*"];
-      // `--` and a path of its own: what a caller writes is no option.
-      const argv = ["tar", ...words, "--sparse", "--warning=no-file-ignored", "-cf", copy] as const;
-      await run([...argv, "-C", source.path, "--", "."], { signal, timeoutMs: jobMs });
-    }
-    return openSync(copy, constants.O_RDONLY | constants.O_NOFOLLOW);
-  }
-
-  async #receive(upload: AsyncIterable<Uint8Array>, copy: string, report: Report): Promise<void> {
-    const most = this.#parts.config.mostImageBytes + archiveOverhead;
-    await performAsync("file", "receive image", async () => {
-      await using file = await open(copy, "wx", 0o600);
-      let done = 0;
-      for await (const part of upload) {
-        done += part.length;
-        if (done > most)
-          throw new PodnetError("LIMIT_REACHED", "The archive is larger than images may be", {
-            hint: "Raise images.image_max_mib",
-          });
-        await file.write(part).catch((thrown: unknown) => {
-          throw noRoom(thrown);
-        });
-        report({ stage: "fetching", done, all: 0 });
-      }
-    });
   }
 
   /** Has a worker make the file, and stores it. */
@@ -393,13 +347,13 @@ export class ImageJobs implements AsyncDisposable {
     const ended = AbortSignal.any([signal, this.#ended.signal, limit]);
     const job = async (): Promise<T> => {
       report({ stage: "waiting", done: 0, all: 0 });
-      await this.#turn(ended);
+      await this.#turns.take(ended);
       try {
         return await this.#inPlace(work, ended);
       } catch (thrown) {
         throw noRoom(thrown);
       } finally {
-        this.#next();
+        this.#turns.giveUp();
       }
     };
     const running = job();
@@ -439,34 +393,6 @@ export class ImageJobs implements AsyncDisposable {
     });
   }
 
-  async #turn(signal: AbortSignal): Promise<void> {
-    if (this.#busy < slots) {
-      this.#busy += 1;
-      return;
-    }
-    if (this.#waiting.length >= mostWaiting)
-      throw new PodnetError("LIMIT_REACHED", "Too many pulls and imports wait already", {
-        hint: "Try again later",
-      });
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#waiting.push(resolve);
-    try {
-      await abortable(promise, signal, "The work on the image");
-    } catch (thrown) {
-      const at = this.#waiting.indexOf(resolve);
-      // Its turn may have come meanwhile.
-      if (at < 0) this.#next();
-      else this.#waiting.splice(at, 1);
-      throw thrown;
-    }
-  }
-
-  #next(): void {
-    const next = this.#waiting.shift();
-    if (next === undefined) this.#busy -= 1;
-    else next();
-  }
-
   #directoryOf(id: string): string {
     return join(this.#parts.config.directory, "jobs", id);
   }
@@ -483,29 +409,6 @@ export class ImageJobs implements AsyncDisposable {
     this.#ended.abort();
     await Promise.allSettled(this.#running);
   }
-}
-
-/** A regular file, open; undefined for a directory. Throws `IMAGE_MISSING`. */
-function openGiven(path: string): number | undefined {
-  const { O_RDONLY, O_NONBLOCK, O_NOCTTY } = constants;
-  const missing = (why: string, cause?: unknown): PodnetError =>
-    new PodnetError("IMAGE_MISSING", `There is no image at "${printable(path)}": ${why}`, {
-      field: "path",
-      hint: "Name an archive, an OCI layout or a root directory on podnetd's host",
-      ...(cause === undefined ? {} : { cause }),
-    });
-  if (!path.startsWith("/")) throw missing("the path is not absolute");
-  let fd: number;
-  try {
-    fd = openSync(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
-  } catch (cause) {
-    throw missing((cause as NodeJS.ErrnoException).code ?? "it cannot be opened", cause);
-  }
-  const found = fstatSync(fd);
-  if (found.isFile()) return fd;
-  closeSync(fd);
-  if (found.isDirectory()) return undefined;
-  throw missing("it is neither a file nor a directory");
 }
 
 function tryFind(images: Images, reference: string): StoredImageRow | undefined {
@@ -533,15 +436,3 @@ const noDigest = (): PodnetError =>
     field: "name",
     hint: "Write NAME:TAG",
   });
-
-/** What `node:fs` throws, in podnet's words. */
-function noRoom(thrown: unknown): unknown {
-  if (thrown instanceof PodnetError) return thrown;
-  const code = thrown instanceof Error && "code" in thrown ? thrown.code : undefined;
-  if (code === "ENOSPC" || code === "EDQUOT")
-    return new PodnetError("STATE_UNWRITABLE", "There is no room for the image", {
-      hint: "Make room in the state directory: podnet image prune removes images without a name",
-      cause: thrown,
-    });
-  return code === undefined ? thrown : fileError(thrown, "Cannot work on the image");
-}

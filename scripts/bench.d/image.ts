@@ -99,7 +99,7 @@ async function run(rounds: number): Promise<string> {
   for (const way of ways)
     row(`  ${way}`, summarise(pods.ms[way]).median, summarise(pods.ms[way]).p99);
   const podman = summarise(pods.ms.podman);
-  row("  podman run, until it has ended", podman.median, podman.p99);
+  row("  podman run", podman.median, podman.p99);
   row("memory of the 2nd and of the 20th pod, MiB of its own", pods.second, pods.twentieth);
   const median = (way: (typeof ways)[number]): number => summarise(pods.ms[way]).median;
   return lastLine("image", {

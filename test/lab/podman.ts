@@ -1,9 +1,15 @@
+import type { ChildProcess } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { type ContainerHost, unpacked } from "./container-host.ts";
 
-/** Runs `podman` with state of its own on the host; resolves to its standard output. */
-export type Podman = (...words: readonly string[]) => Promise<string>;
+/** `podman` with state of its own on a host. */
+export interface Podman {
+  /** Runs it to its end; resolves to its standard output. */
+  (...words: readonly string[]): Promise<string>;
+  /** Starts it, with its standard output as a pipe. */
+  spawn(...words: readonly string[]): ChildProcess;
+}
 
 /** podman with CNI for its networks, and the image in its store. */
 export async function openPodman(host: ContainerHost, image: string): Promise<Podman> {
@@ -38,8 +44,12 @@ network_config_dir = "/etc/cni/net.d"
     `CONTAINERS_CONF=${at("containers.conf")}`,
     `CONTAINERS_STORAGE_CONF=${at("storage.conf")}`,
   ];
-  const podman: Podman = (...words) =>
-    host.run("env", ...settings, `${unpacked}/usr/bin/podman`, ...words);
+  const argv = (words: readonly string[]) =>
+    ["env", ...settings, `${unpacked}/usr/bin/podman`, ...words] as const;
+  const podman: Podman = Object.assign((...words: readonly string[]) => host.run(...argv(words)), {
+    spawn: (...words: readonly string[]) =>
+      host.spawn(argv(words), { stdio: ["ignore", "pipe", "inherit"] }),
+  });
   await podman("load", "--input", image);
   return podman;
 }

@@ -2,7 +2,7 @@ import type { HandlerContext } from "@connectrpc/connect";
 import type * as wire from "../../../api/gen/podnet/v1/image_service_pb.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
-import type { ImportSource } from "../../images/image-jobs.ts";
+import type { ImportSource } from "../../images/import-source.ts";
 import { callerKey } from "../../listeners/callers.ts";
 import { note, type ServiceParts } from "../context.ts";
 import { progressStream } from "./progress-stream.ts";

@@ -396,8 +396,10 @@ export class MachinePool implements AsyncDisposable {
     } catch (thrown) {
       if (this.#closed.signal.aborted) return;
       const error = toPodnetError(thrown);
+      // One that stays, such as that there is no such image, is logged once.
+      if (pool.error?.message !== error.message)
+        log.warn({ err: error }, "Failed to make a machine for the pool; retrying");
       pool.error = error;
-      log.warn({ err: error }, "Failed to make a machine for the pool; retrying");
       // An image that cannot be cloned stays one that cannot.
       pool.notBefore = performance.now() + (isPodnetError(error, "UNSUPPORTED") ? 12 : 1) * againMs;
     } finally {

@@ -39,7 +39,7 @@ test("a list is sorted as asked, and the other way round", async (t) => {
 test("an unknown filter or order is refused, with the known ones", async (t) => {
   for (const [words, said] of [
     [["--filter", "stat=running"], /--filter "stat" is not known.*\n.*Did you mean state\?/],
-    [["--filter", "state=runnning"], /--filter state "runnning" is not known.*\n.*running/],
+    [["--filter", "state=up"], /--filter state "up" is not known.*\n.*running/],
     [["--filter", "name="], /has no value/],
     [["--filter", "constructor=x"], /is not known/],
     [["--sort", "adress"], /--sort "adress" is not known.*\n.*There are name, created/],

@@ -1,0 +1,89 @@
+import { closeSync, constants, fstatSync, openSync } from "node:fs";
+import { open } from "node:fs/promises";
+import { performAsync } from "../../core/effect.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
+import type { StageProgress } from "../../images/worker/messages.ts";
+import { run } from "../../linux/processes/command.ts";
+import { noRoom } from "./no-room.ts";
+
+/** Where an import comes from: a file or directory of the host, or what a caller sends. */
+export type ImportSource =
+  | { readonly path: string }
+  | { readonly upload: AsyncIterable<Uint8Array> };
+
+/** Bytes of an archive that are neither files nor names. */
+const archiveOverhead = 2 ** 31;
+
+export interface Opening {
+  /** Where a directory or an upload becomes an archive first: a path of the job's own. */
+  readonly copy: string;
+  /** Of the image. */
+  readonly mostBytes: number;
+  readonly timeoutMs: number;
+  readonly report: (progress: StageProgress) => void;
+  readonly signal: AbortSignal;
+}
+
+/**
+ * A descriptor of the archive that an import is of. Throws `IMAGE_MISSING`, `LIMIT_REACHED`,
+ * `STATE_UNWRITABLE`, `COMMAND_FAILED`, `CANCELLED`.
+ */
+export async function openSource(source: ImportSource, opening: Opening): Promise<number> {
+  const { copy, timeoutMs, signal } = opening;
+  if ("upload" in source) await receive(source.upload, opening);
+  else {
+    const fd = openGiven(source.path);
+    if (fd !== undefined) return fd;
+    const words = ["--numeric-owner", "--format=pax", "--xattrs", "--xattrs-include=*"];
+    // `--` and a path of its own: what a caller writes is no option.
+    const argv = ["tar", ...words, "--sparse", "--warning=no-file-ignored", "-cf", copy] as const;
+    await run([...argv, "-C", source.path, "--", "."], { signal, timeoutMs });
+  }
+  return openSync(copy, constants.O_RDONLY | constants.O_NOFOLLOW);
+}
+
+async function receive(
+  upload: AsyncIterable<Uint8Array>,
+  { copy, mostBytes, report }: Opening,
+): Promise<void> {
+  const most = mostBytes + archiveOverhead;
+  await performAsync("file", "receive image", async () => {
+    await using file = await open(copy, "wx", 0o600);
+    let done = 0;
+    for await (const part of upload) {
+      done += part.length;
+      if (done > most)
+        throw new PodnetError("LIMIT_REACHED", "The archive is larger than images may be", {
+          hint: "Raise images.image_max_mib",
+        });
+      await file.write(part).catch((thrown: unknown) => {
+        throw noRoom(thrown);
+      });
+      report({ stage: "fetching", done, all: 0 });
+    }
+  });
+}
+
+/** A regular file, open; undefined for a directory. Throws `IMAGE_MISSING`. */
+function openGiven(path: string): number | undefined {
+  const { O_RDONLY, O_NONBLOCK, O_NOCTTY } = constants;
+  const missing = (why: string, cause?: unknown): PodnetError =>
+    new PodnetError("IMAGE_MISSING", `There is no image at "${printable(path)}": ${why}`, {
+      field: "path",
+      hint: "Name an archive, an OCI layout or a root directory on podnetd's host",
+      ...(cause === undefined ? {} : { cause }),
+    });
+  if (!path.startsWith("/")) throw missing("the path is not absolute");
+  let fd: number;
+  try {
+    fd = openSync(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+  } catch (cause) {
+    throw missing((cause as NodeJS.ErrnoException).code ?? "it cannot be opened", cause);
+  }
+  const found = fstatSync(fd);
+  if (found.isFile()) return fd;
+  closeSync(fd);
+  if (found.isDirectory()) return undefined;
+  throw missing("it is neither a file nor a directory");
+}
