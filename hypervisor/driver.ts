@@ -189,6 +189,35 @@ export interface NicPlan {
   readonly bus?: string;
 }
 
+/**
+ * One disk to plug into a running machine. QEMU's ids and the guest's name for it derive from the
+ * pod's own name for it, so that recovery finds them again.
+ */
+export interface HotDiskPlan {
+  /** Id of QEMU's device and of its node: see `hotDiskId`. */
+  readonly id: string;
+  /** The disk's serial number, by which a guest finds it. */
+  readonly serial: string;
+  readonly path: string;
+  readonly format: DiskPlan["format"];
+  readonly readOnly: boolean;
+  /** From `firstDiskSlot` of `argv/machine-kinds.ts` on; reused after removal. */
+  readonly slot: number;
+  /**
+   * Real paths of the directories and files that it must lie in when it is opened; absent when it
+   * may lie anywhere.
+   */
+  readonly within?: readonly string[];
+}
+
+/** How the ids of plugged disks begin, before their names. */
+const hotDiskPrefix = "data-";
+
+export const hotDiskId = (name: string): string => `${hotDiskPrefix}${name}`;
+
+/** Whether QEMU's id is that of a plugged disk. */
+export const isHotDiskId = (id: string): boolean => id.startsWith(hotDiskPrefix);
+
 /** How to find a process again. */
 export interface ProcessRecord {
   readonly pid: number;
@@ -222,6 +251,8 @@ export type VmEvent =
   | { readonly kind: "exited"; readonly detail: string }
   /** A NIC left without being asked to, or after its unplug timed out. */
   | { readonly kind: "nic-removed"; readonly nicId: string; readonly expected: boolean }
+  /** A disk left without being asked to, or after its unplug timed out. */
+  | { readonly kind: "disk-removed"; readonly diskId: string; readonly expected: boolean }
   /** The agent opened or closed a channel port (QMP VSERPORT_CHANGE). */
   | { readonly kind: "channel"; readonly port: 0 | 1; readonly open: boolean }
   | { readonly kind: "guest-reset" }
@@ -299,6 +330,20 @@ export interface RunningVm {
   unplug(nic: NicPlan, signal: AbortSignal): Promise<"unplugged" | "pending">;
   /** Ids of the NICs the VM has now, for reattach and verification. */
   nics(signal: AbortSignal): Promise<readonly string[]>;
+  /**
+   * add-fd → blockdev-add → remove-fd → device_add. `fd` stays the caller's to close. A failure
+   * leaves neither device nor node nor descriptor behind, unless the guest keeps what it has seen:
+   * then the disk is as after a `pending` unplug.
+   */
+  plugDisk(disk: HotDiskPlan, fd: number, signal: AbortSignal): Promise<void>;
+  /**
+   * device_del → DEVICE_DELETED → blockdev-del. `pending` when the guest does not release the disk
+   * in time: it can use the disk until a `disk-removed` event or the VM's end. An absent disk
+   * answers `unplugged`.
+   */
+  unplugDisk(disk: Pick<HotDiskPlan, "id">, signal: AbortSignal): Promise<"unplugged" | "pending">;
+  /** Ids of the plugged disks the VM has now. */
+  hotDisks(signal: AbortSignal): Promise<readonly string[]>;
   pause(signal: AbortSignal): Promise<void>;
   resume(signal: AbortSignal): Promise<void>;
   /** Whether the processors run, with the hypervisor's word for how it is. */

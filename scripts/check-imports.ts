@@ -154,6 +154,7 @@ const orders: Readonly<Record<string, readonly string[]>> = {
     "argv",
     "process",
     "nics",
+    "hot-disks",
     "console",
     "factory",
     "attach",

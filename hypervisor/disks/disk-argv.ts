@@ -1,4 +1,5 @@
 import type { DiskPlan, OverlayPlan, VmPlan } from "../driver.ts";
+import type { BlockNode } from "../qmp/commands.ts";
 
 /** A disk's node and device, by its place in the plan. */
 export const diskNode = (index: number): string => `disk${index}`;
@@ -62,7 +63,10 @@ function seedWords(set: number): string[] {
  * As JSON, where nothing has to be escaped. Formats are never guessed from what a guest wrote, nor
  * are other files opened that an image names.
  */
-function imageNode({ path, format, readOnly, overlay }: DiskPlan, set: number): object {
+export function imageNode(
+  { path, format, readOnly, overlay }: DiskPlan,
+  set: number,
+): Omit<BlockNode, "node-name"> {
   const unchanged = readOnly || overlay !== undefined;
   return {
     driver: format,

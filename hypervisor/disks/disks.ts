@@ -3,8 +3,8 @@ import { perform } from "../../core/effect.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { fileError } from "../../linux/syscall-error.ts";
-import type { OverlayPlan, VmPlan } from "../driver.ts";
-import { checkDiskOpened } from "./allowed-files.ts";
+import type { HotDiskPlan, OverlayPlan, VmPlan } from "../driver.ts";
+import { checkDiskOpened, checkOpened, notAllowed, notWritable } from "./allowed-files.ts";
 import { imageMark } from "./image-file.ts";
 import { openSeed } from "./seed.ts";
 
@@ -43,13 +43,45 @@ export function openDisks(
   return { fds, [Symbol.dispose]: () => kept.dispose() };
 }
 
+/**
+ * Opens a disk that is to be plugged. Throws `SYSCALL_FAILED`, `PERMISSION_DENIED`, and
+ * `IMAGE_MISSING` for a file that is gone.
+ */
+export function openHotDisk({
+  path,
+  readOnly,
+  within,
+  serial,
+}: Pick<HotDiskPlan, "path" | "readOnly" | "within" | "serial">): Disposable & {
+  readonly fd: number;
+} {
+  using opened = new DisposableStack();
+  const fd = opened.adopt(
+    openThere(path, readOnly ? constants.O_RDONLY : constants.O_RDWR, `disk "${serial}"`),
+    closeSync,
+  );
+  const file = { path, field: "file" };
+  checkOpened(fd, file, within, readOnly ? notAllowed : notWritable);
+  const kept = opened.move();
+  return { fd, [Symbol.dispose]: () => kept.dispose() };
+}
+
 /** Of a pod that has run before what it wrote is not made anew. */
 function openOverlay(path: string, open: (path: string, flags: number) => number): number {
+  return orMissing(path, "the pod's disk", () =>
+    open(path, constants.O_RDWR | constants.O_NOFOLLOW),
+  );
+}
+
+const openThere = (path: string, flags: number, what: string): number =>
+  orMissing(path, what, () => openFile(path, flags));
+
+function orMissing(path: string, what: string, open: () => number): number {
   try {
-    return open(path, constants.O_RDWR | constants.O_NOFOLLOW);
+    return open();
   } catch (cause) {
     if (!isPodnetError(cause, "SYSCALL_FAILED") || cause.details["errno"] !== "ENOENT") throw cause;
-    throw new PodnetError("IMAGE_MISSING", `The data of the pod's disk is gone: "${path}"`, {
+    throw new PodnetError("IMAGE_MISSING", `The data of ${what} is gone: "${printable(path)}"`, {
       hint: "Put the file back; or delete the pod and create it again",
       details: { path },
       cause,

@@ -29,11 +29,11 @@ export async function undoPlug(
  */
 const busy = { againMs: 500, attempts: 12 } as const;
 
-/** Asks the guest to release the NIC; false when there is no such device. */
-export async function askToLeave(qmp: QmpClient, nicId: string): Promise<boolean> {
+/** Asks the guest to release a NIC or a disk; false when there is no such device. */
+export async function askToLeave(qmp: QmpClient, id: string): Promise<boolean> {
   for (let attempt = 1; ; attempt++) {
     try {
-      await qmp.execute("device_del", { id: nicId });
+      await qmp.execute("device_del", { id });
       return true;
     } catch (error) {
       if (!isPodnetError(error, "QMP_FAILED")) throw error;

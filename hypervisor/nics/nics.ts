@@ -2,6 +2,7 @@ import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts"
 import type { NicPlan } from "../driver.ts";
 import type { QmpClient } from "../qmp/client.ts";
 import { type MachineKind, nicSlots, slotOfPort } from "../argv/machine-kinds.ts";
+import { leftWithin, throwIfAborted } from "./leaving.ts";
 import { askToLeave, tolerateAbsence, undoPlug } from "./nic-removal.ts";
 import { fdNames, plugCommands } from "../argv/plug-commands.ts";
 
@@ -255,31 +256,4 @@ function newHeld({ nicId, netdevId, slot, bus }: Ids, state: Held["state"]): Hel
   const leaving = Promise.withResolvers<void>();
   const where = bus === undefined ? { slot } : { slot, bus };
   return { nicId, netdevId, ...where, state, left: false, leaving };
-}
-
-/**
- * Waits for the guest to let go; also ends when the time is up, the caller gives up, or the session
- * is lost.
- */
-async function leftWithin(
-  held: Held,
-  qmp: QmpClient,
-  ms: number,
-  signal: AbortSignal,
-): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const wake = (): void => resolve();
-  const timer = setTimeout(wake, ms);
-  const unsubscribe = qmp.onClose(wake);
-  signal.addEventListener("abort", wake, { once: true });
-  if (signal.aborted || qmp.closed !== undefined) wake();
-  await Promise.race([held.leaving.promise, promise]);
-  clearTimeout(timer);
-  unsubscribe();
-  signal.removeEventListener("abort", wake);
-}
-
-function throwIfAborted(signal: AbortSignal): void {
-  if (!signal.aborted) return;
-  throw new PodnetError("CANCELLED", "The caller gave up", { cause: signal.reason });
 }

@@ -2,6 +2,7 @@ import { join } from "node:path";
 import { PodnetError } from "../../core/errors.ts";
 import { guard, guarded } from "../../core/guard.ts";
 import {
+  type HotDiskPlan,
   type Keyboard,
   type NicPlace,
   type NicPlan,
@@ -26,6 +27,7 @@ import { kindOf } from "../argv/machine-kinds.ts";
 import { queuesOf } from "../argv/plug-commands.ts";
 import { Typing } from "../console/typing.ts";
 import type { Log } from "../process/log.ts";
+import { HotDisks } from "../hot-disks/hot-disks.ts";
 import { Nics } from "../nics/nics.ts";
 import { isRunning } from "../process/process.ts";
 import { removeRemains } from "../process/remains.ts";
@@ -68,6 +70,7 @@ export class QemuVm implements RunningVm {
   readonly #ring = new ConsoleRing();
   readonly #typing = new Typing();
   readonly #nics: Nics;
+  readonly #disks: HotDisks;
   readonly #events: VmEvents;
   readonly #connections: Connections;
   readonly #timers: NodeJS.Timeout[] = [];
@@ -92,6 +95,13 @@ export class QemuVm implements RunningVm {
       qmp: () => this.#session(),
       unplugMs: options.unplugMs,
       onRemoved: (nicId, expected) => this.#events.emit({ kind: "nic-removed", nicId, expected }),
+    });
+    this.#disks = new HotDisks({
+      kind: kindOf(plan),
+      qmp: () => this.#session(),
+      unplugMs: options.unplugMs,
+      onRemoved: (diskId, expected) =>
+        this.#events.emit({ kind: "disk-removed", diskId, expected }),
     });
     this.#connections = new Connections({
       plan,
@@ -118,7 +128,7 @@ export class QemuVm implements RunningVm {
         await options.restore(vm.#session(), signal);
         vm.asleep = true;
       }
-      await vm.#nics.observe(signal);
+      await vm.#observe(signal);
       const { status } = await vm.#session().execute("query-status", {}, { signal });
       if (status === "prelaunch" && options.plan.held !== true)
         await vm.#session().execute("cont", {}, { signal });
@@ -145,6 +155,21 @@ export class QemuVm implements RunningVm {
 
   nics(signal: AbortSignal): Promise<readonly string[]> {
     return this.#nics.list(signal);
+  }
+
+  plugDisk(disk: HotDiskPlan, fd: number, signal: AbortSignal): Promise<void> {
+    return this.#disks.plug(disk, fd, signal);
+  }
+
+  unplugDisk(
+    { id }: Pick<HotDiskPlan, "id">,
+    signal: AbortSignal,
+  ): Promise<"unplugged" | "pending"> {
+    return this.#disks.unplug(id, signal);
+  }
+
+  hotDisks(signal: AbortSignal): Promise<readonly string[]> {
+    return this.#disks.list(signal);
   }
 
   async places(signal: AbortSignal): Promise<readonly NicPlace[]> {
@@ -225,6 +250,12 @@ export class QemuVm implements RunningVm {
     return qmp;
   }
 
+  /** Learns what is plugged in; of a foreign machine only the NICs are podnet's. */
+  async #observe(signal: AbortSignal): Promise<void> {
+    await this.#nics.observe(signal);
+    if (this.#options.plan.attached === undefined) await this.#disks.observe(signal);
+  }
+
   #watch(): void {
     const { ended } = this.#options;
     if (ended !== undefined) void guard("qemu", () => ended.then((how) => this.#exited(how)));
@@ -253,6 +284,7 @@ export class QemuVm implements RunningVm {
   #take(event: QmpEvent): void {
     const deleted = eventData(event, "DEVICE_DELETED")?.device;
     if (deleted !== undefined && this.#nics.deviceDeleted(deleted)) return;
+    if (deleted !== undefined && this.#disks.deviceDeleted(deleted)) return;
     this.#events.emit(vmEventOf(event));
   }
 
@@ -271,7 +303,7 @@ export class QemuVm implements RunningVm {
     this.#connections.openQmpAgain(async (signal) => {
       // A session that cannot be used is lost as well, which opens the next: QEMU serves one at a
       // time.
-      await this.#nics.observe(signal).catch(() => this.#connections.qmp?.close());
+      await this.#observe(signal).catch(() => this.#connections.qmp?.close());
       // Events were missed while the session was down.
       this.#events.emit({ kind: "run-state" });
     });

@@ -161,7 +161,9 @@ export class QmpClient implements Disposable {
     return performAsync(
       "qmp",
       "getfd",
-      () => this.#passFd(name, fd, options),
+      async () => {
+        await this.#sendFd("getfd", { fdname: name }, fd, options);
+      },
       () => this.#limit(options),
     );
   }
@@ -170,14 +172,36 @@ export class QmpClient implements Disposable {
     return limited(deadlineMs, signal);
   }
 
-  async #passFd(name: string, fd: number, options: CommandOptions): Promise<void> {
+  /**
+   * `add-fd`: gives QEMU a copy of `fd` in a set of its own, and answers the set's number. `opaque`
+   * says whose it is. Runs alone on the wire, as `passFd`.
+   */
+  addFd(opaque: string, fd: number, options: CommandOptions = {}): Promise<number> {
+    return performAsync(
+      "qmp",
+      "add-fd",
+      async () => {
+        const { "fdset-id": set } = await this.#sendFd("add-fd", { opaque }, fd, options);
+        if (Number.isSafeInteger(set) && set >= 0) return set;
+        throw new PodnetError("QMP_PROTOCOL", "QEMU answered add-fd without the number of a set");
+      },
+      () => this.#limit(options),
+    );
+  }
+
+  async #sendFd<C extends "getfd" | "add-fd">(
+    command: C,
+    args: QmpArguments<C>,
+    fd: number,
+    options: CommandOptions,
+  ): Promise<QmpReturn<C>> {
     const before = this.#queue;
     const { promise: done, resolve: leave } = Promise.withResolvers<void>();
     this.#queue = done;
     const giveUp = this.#limit(options);
     let sent = before;
     try {
-      await this.#request("getfd", { fdname: name }, options, (line) => {
+      return await this.#request<QmpReturn<C>>(command, args, options, (line) => {
         sent = before.then(() => this.#connection.sendWithFd(line, fd, giveUp));
         return sent;
       });

@@ -29,9 +29,17 @@ interface QmpCommands {
   /** Goes through `QmpClient.passFd` alone, which sends the descriptor with it. */
   readonly getfd: Command<{ readonly fdname: string }, Nothing>;
   readonly closefd: Command<{ readonly fdname: string }, Nothing>;
+  /** Goes through `QmpClient.addFd` alone, which sends the descriptor with it. */
+  readonly "add-fd": Command<{ readonly opaque: string }, AddedFd>;
+  /** Nodes that have opened the descriptor keep their own. */
+  readonly "remove-fd": Command<{ readonly "fdset-id": number }, Nothing>;
+  /** `parseFdSets` reads what it is for. */
+  readonly "query-fdsets": Command<Nothing, readonly FdSet[]>;
+  readonly "blockdev-add": Command<BlockNode, Nothing>;
+  readonly "blockdev-del": Command<{ readonly "node-name": string }, Nothing>;
   readonly netdev_add: Command<TapNetdev, Nothing>;
   readonly netdev_del: Command<{ readonly id: string }, Nothing>;
-  readonly device_add: Command<VirtioNet, Nothing>;
+  readonly device_add: Command<VirtioNet | VirtioBlk, Nothing>;
   readonly device_del: Command<{ readonly id: string }, Nothing>;
   readonly "migrate-set-capabilities": Command<
     { readonly capabilities: readonly MigrationCapability[] },
@@ -114,6 +122,41 @@ interface VirtioNet {
   /** It has as many queues as its tap; `vectors` is then the number of its interrupts. */
   readonly mq?: boolean;
   readonly vectors?: number;
+}
+
+interface VirtioBlk {
+  readonly driver: "virtio-blk-pci";
+  readonly id: string;
+  readonly bus: string;
+  readonly addr: string;
+  /** The name of a node. */
+  readonly drive: string;
+  /** At most 20 bytes reach the guest. */
+  readonly serial: string;
+}
+
+interface AddedFd {
+  readonly "fdset-id": number;
+  readonly fd: number;
+}
+
+interface FdSet {
+  readonly "fdset-id": number;
+  readonly fds: readonly { readonly fd: number; readonly opaque?: string }[];
+}
+
+/** A disk's file and its format, as `-blockdev` has them too. */
+export interface BlockNode {
+  readonly "node-name": string;
+  readonly driver: "raw" | "qcow2";
+  readonly "read-only": boolean;
+  /** Of qcow2: nothing lies below it, whatever its header names. */
+  readonly backing?: null;
+  readonly file: {
+    readonly driver: "file" | "host_device";
+    readonly filename: string;
+    readonly "read-only": boolean;
+  };
 }
 
 export interface MigrationCapability {

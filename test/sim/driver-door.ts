@@ -104,6 +104,13 @@ function vmDoor(machine: Machine, machines: Machines, process: Process): Running
       return "unplugged";
     },
     nics: (signal) => ask("list nics", () => [...machine.nics.keys()], signal),
+    plugDisk: (disk, _fd, signal) =>
+      ask(`plug ${disk.id}`, () => void machine.disks.add(disk.id), signal),
+    unplugDisk: async ({ id }, signal) => {
+      await ask(`unplug ${id}`, () => machine.disks.delete(id), signal);
+      return "unplugged";
+    },
+    hotDisks: (signal) => ask("list disks", () => [...machine.disks], signal),
     pause: (signal) => ask("stop", () => machines.pause(machine, true), signal),
     resume: (signal) => ask("cont", () => machines.pause(machine, false), signal),
     runState: (signal) =>

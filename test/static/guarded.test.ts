@@ -67,7 +67,7 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "daemon/listeners/turn-away.ts: close": [1, "counts"],
   "daemon/listeners/unix-listener.ts: createServer": [1, "`onConnection`, which is guarded"],
   "daemon/listeners/unix-listener.ts: listenUnix": [1, "its own head"],
-  "hypervisor/nics/nics.ts: setTimeout": [1, "resolves"],
+  "hypervisor/nics/leaving.ts: setTimeout": [1, "resolves"],
   "hypervisor/process/network-program.ts: exit": [1, "resolves"],
   "hypervisor/process/process.ts: error": [1, "resolves"],
   "hypervisor/process/process.ts: exit": [1, "resolves"],

@@ -11,12 +11,14 @@ import type {
 } from "../../hypervisor/qmp/commands.ts";
 import { rig } from "./hypervisor-rig.ts";
 
-type Kind = "string" | "boolean" | "int" | "object" | "array" | "enum";
+type Kind = "string" | "boolean" | "int" | "object" | "array" | "enum" | "alternate";
 /**
  * The members of a type, each with its kind in QEMU's schema; tsc sees to it that none is
  * forgotten.
  */
-type Shape<T> = { readonly [M in keyof T & string]-?: Kind };
+type Shape<T> = { readonly [M in KeysOf<T> & string]-?: Kind };
+/** Of each type of a union. */
+type KeysOf<T> = T extends unknown ? keyof T : never;
 type ElementOf<T> = T extends readonly (infer E)[] ? E : T;
 
 /** Members that `commands.ts` gives each command's arguments. */
@@ -51,8 +53,23 @@ const argumentShapes: { readonly [C in QmpCommandName]: Shape<QmpArguments<C>> }
     guest_announce: "boolean",
     mq: "boolean",
     vectors: "int",
+    drive: "string",
+    serial: "string",
   },
   device_del: { id: "string" },
+  // The set's number may be left out.
+  "add-fd": { opaque: "string" },
+  // Without `fd` all of the set.
+  "remove-fd": { "fdset-id": "int" },
+  "query-fdsets": {},
+  "blockdev-add": {
+    "node-name": "string",
+    driver: "enum",
+    "read-only": "boolean",
+    backing: "alternate",
+    file: "alternate",
+  },
+  "blockdev-del": { "node-name": "string" },
   "migrate-set-capabilities": { capabilities: "array" },
   "migrate-set-parameters": { "announce-rounds": "int" },
   migrate: { uri: "string" },
@@ -65,7 +82,12 @@ const argumentShapes: { readonly [C in QmpCommandName]: Shape<QmpArguments<C>> }
   "qom-list": { path: "string" },
   "qom-get": { path: "string", property: "string" },
 };
-const deviceProperties = ["addr", "netdev", "mac", "romfile", "guest_announce", "mq", "vectors"];
+const deviceProperties = {
+  "virtio-net-pci": ["addr", "netdev", "mac", "romfile", "guest_announce", "mq", "vectors"],
+  "virtio-blk-pci": ["addr", "drive", "serial"],
+} as const;
+const isProperty = (name: string): boolean =>
+  Object.values(deviceProperties).some((names: readonly string[]) => names.includes(name));
 
 type Answering =
   | "query-version"
@@ -73,6 +95,8 @@ type Answering =
   | "query-kvm"
   | "query-chardev"
   | "query-blockstats"
+  | "query-fdsets"
+  | "add-fd"
   | "qom-list";
 const returnShapes: { readonly [C in Answering]: Shape<ElementOf<QmpReturn<C>>> } = {
   "query-version": { qemu: "object", package: "string" },
@@ -80,6 +104,8 @@ const returnShapes: { readonly [C in Answering]: Shape<ElementOf<QmpReturn<C>>> 
   "query-kvm": { enabled: "boolean", present: "boolean" },
   "query-chardev": { label: "string", filename: "string", "frontend-open": "boolean" },
   "query-blockstats": { "node-name": "string", stats: "object" },
+  "query-fdsets": { "fdset-id": "int", fds: "array" },
+  "add-fd": { "fdset-id": "int", fd: "int" },
   "qom-list": { name: "string", type: "string" },
 };
 const blockStats: Shape<BlockDeviceStats> = {
@@ -152,33 +178,45 @@ function compare(
   }
 }
 
-async function schemaOf(): Promise<{ schema: Schema; properties: string[] }> {
+type Properties = Readonly<Record<keyof typeof deviceProperties, readonly string[]>>;
+
+async function schemaOf(): Promise<{ schema: Schema; properties: Properties }> {
   await using it = await rig("deaf");
   const { vm } = await it.start();
   using observer = await QmpClient.open(vm.socketPath("verify"));
   const schema = new Schema(await observer.execute("query-qmp-schema", {}));
   const list = observer.execute as (name: string, args: object) => Promise<unknown>;
-  const properties = await list.call(observer, "device-list-properties", {
-    typename: "virtio-net-pci",
-  });
+  const propertiesOf = async (typename: string): Promise<string[]> => {
+    const found = await list.call(observer, "device-list-properties", { typename });
+    return (found as { name: string }[]).map(({ name }) => name);
+  };
+  const properties = {
+    "virtio-net-pci": await propertiesOf("virtio-net-pci"),
+    "virtio-blk-pci": await propertiesOf("virtio-blk-pci"),
+  };
   await vm.stop({ graceMs: 0 });
-  return { schema, properties: (properties as { name: string }[]).map(({ name }) => name) };
+  return { schema, properties };
 }
+
+/** Of commands whose arguments depend on one of them. */
+const variants: Readonly<Record<string, string>> = { netdev_add: "tap", "blockdev-add": "qcow2" };
 
 test("our types are QEMU's", async (t) => {
   const { schema, properties } = await schemaOf();
 
   for (const [command, shape] of Object.entries(argumentShapes)) {
     const type = schema.get(command, "command")["arg-type"] as string;
-    const members = schema.members(type, command === "netdev_add" ? "tap" : undefined);
+    const members = schema.members(type, variants[command]);
     const known = Object.entries(shape).filter(
-      ([name]) => command !== "device_add" || !deviceProperties.includes(name),
+      ([name]) => command !== "device_add" || !isProperty(name),
     );
     compare(t, schema, command, Object.fromEntries(known), members);
     for (const member of members)
       t.true("default" in member || member.name in shape, `${command} demands ${member.name}`);
   }
-  for (const property of deviceProperties) t.true(properties.includes(property), property);
+  for (const driver of ["virtio-net-pci", "virtio-blk-pci"] as const)
+    for (const property of deviceProperties[driver])
+      t.true(properties[driver].includes(property), property);
 
   for (const [command, shape] of Object.entries(returnShapes)) {
     const members = schema.members(schema.get(command, "command")["ret-type"] as string);

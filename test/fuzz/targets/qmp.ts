@@ -1,5 +1,6 @@
 import { deepStrictEqual } from "node:assert";
 import { parseBlockStats } from "../../../hypervisor/qmp/block-stats.ts";
+import { parseFdSets } from "../../../hypervisor/qmp/fd-sets.ts";
 import { eventData, type QmpEventName } from "../../../hypervisor/qmp/commands.ts";
 import { parseBridges, parseMachine } from "../../../hypervisor/attach/machine.ts";
 import { LineSplitter } from "../../../hypervisor/qmp/lines.ts";
@@ -131,6 +132,30 @@ const blockStats: Target = {
   },
 };
 
+const fdSets: Target = {
+  name: "qmp-fd-sets",
+  files: ["hypervisor/qmp/fd-sets.ts"],
+  seeds: [
+    [
+      { "fdset-id": 0, fds: [{ fd: 3, opaque: "/srv/disk" }] },
+      { "fdset-id": 1, fds: [{ fd: 9 }, { fd: 10, opaque: "data-one" }] },
+    ],
+    [{ "fdset-id": "1", fds: [{ opaque: "data-one" }] }],
+    [{ "fdset-id": 1, fds: [null, 1, "data-one"] }, null, {}],
+    {},
+  ].map(json),
+  words: ["fdset-id", "fds", "opaque", "data-one", "1e999", "-1", "1.5", "null"],
+  run: (bytes) => {
+    let answer: unknown;
+    try {
+      answer = JSON.parse(textOf(bytes));
+    } catch {
+      return;
+    }
+    for (const set of parseFdSets(answer, "data-one")) BigInt(set);
+  },
+};
+
 const others = {
   type: "pc-q35-7.2-machine",
   status: { running: true, status: "running" },
@@ -203,4 +228,4 @@ const othersMachine: Target = {
   },
 };
 
-export const qmp: readonly Target[] = [messages, splitting, blockStats, othersMachine];
+export const qmp: readonly Target[] = [messages, splitting, blockStats, fdSets, othersMachine];
