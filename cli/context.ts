@@ -1,6 +1,8 @@
 import { type Command, Option } from "commander";
 import type { Podnet } from "../api/client.ts";
 import { PodnetError } from "../core/errors.ts";
+import { exitCodes } from "./exit-codes.ts";
+import { GivenFlags } from "./flags/given.ts";
 import { type Io, interruption } from "./io.ts";
 import type { Format } from "./output.ts";
 import type { TargetOptions } from "./target.ts";
@@ -8,8 +10,16 @@ import type { TargetOptions } from "./target.ts";
 /** Shared by all parts of one run of the program. */
 export interface Context {
   readonly io: Io;
+  readonly given: GivenFlags;
   exitCode: number;
 }
+
+/** What one run of the program begins with. */
+export const contextOf = (io: Io): Context => ({
+  io,
+  given: new GivenFlags(),
+  exitCode: exitCodes.ok,
+});
 
 /** Options that every command takes. */
 export type CommonOptions = TargetOptions;

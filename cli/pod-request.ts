@@ -6,7 +6,8 @@ import type { Io } from "./io.ts";
 import { document, printDocument, toPlain } from "./output.ts";
 import { parseDuration } from "./parse.ts";
 import { planText } from "./views/plan-view.ts";
-import { readPodFile, readRulesFile } from "./pod-file.ts";
+import { FlagWriter, type GivenFlags } from "./flags/given.ts";
+import { readPodFile } from "./pod-file.ts";
 import { podLine } from "./views/pod-view.ts";
 import { type SpecFlags, specFromFlags } from "./flags/spec-flags.ts";
 
@@ -37,16 +38,19 @@ export function addRequestFlags(command: Command): Command {
 }
 
 /** Reads the file, if one is named, and what the flags change of it. Throws `INVALID_ARGUMENT`. */
-export async function requestFrom(options: RequestFlags): Promise<PodRequest> {
-  const { file, requestId = "", plan, timeout, policy } = options;
-  const spec = specFromFlags(options, file === undefined ? undefined : await readPodFile(file));
-  if (policy !== undefined) spec.policy = await readRulesFile(policy);
-  return {
-    spec,
-    requestId,
-    planOnly: plan === true,
-    timeoutMs: timeout === undefined ? 0 : parseDuration("--timeout", timeout),
-  };
+export async function requestFrom(options: RequestFlags, given: GivenFlags): Promise<PodRequest> {
+  const { file, plan } = options;
+  const fromFile = file === undefined ? undefined : await readPodFile(file);
+  const spec = await specFromFlags(options, fromFile, given);
+  const request = { spec, requestId: "", planOnly: plan === true, timeoutMs: 0 };
+  const flags = new FlagWriter(options, given);
+  flags.put("requestId", "request_id", (id) => {
+    request.requestId = id;
+  });
+  flags.put("timeout", "timeout_ms", (text) => {
+    request.timeoutMs = parseDuration("--timeout", text);
+  });
+  return request;
 }
 
 /** Shows the pod that was made, or the plan of it. */

@@ -48,7 +48,7 @@ import { addUpdate } from "./commands/pods/update.ts";
 import { addStats } from "./commands/stats.ts";
 import { addCapture } from "./commands/capture.ts";
 import { addCompletion } from "./completion.ts";
-import type { Context } from "./context.ts";
+import { type Context, contextOf } from "./context.ts";
 import { isPodnetError } from "../core/errors.ts";
 import { exitCodeOf, exitCodes } from "./exit-codes.ts";
 import type { Io } from "./io.ts";
@@ -181,7 +181,7 @@ const endless: ReadonlySet<string> = new Set(["watch", "console", "logs", "stats
 
 /** Runs one command line, without the program's name, and returns the exit code. Never throws. */
 export function run(args: readonly string[], io: Io): Promise<number> {
-  const context: Context = { io, exitCode: exitCodes.ok };
+  const context = contextOf(io);
   return runProgram(buildProgram(context), context, args);
 }
 
@@ -202,7 +202,7 @@ export async function runProgram(
     }
     // Interrupting an endless stream is its normal end, not an error.
     if (endless.has(args[0] ?? "") && isPodnetError(thrown, "CANCELLED")) return exitCodeOf(thrown);
-    const code = report(io, thrown, formatOf(args));
+    const code = report(io, thrown, formatOf(args), context.given);
     const isPlain = code === exitCodes.usage || code === exitCodes.timeout;
     // A program that could not be started has its exit code.
     if (context.exitCode !== exitCodes.ok) return context.exitCode;

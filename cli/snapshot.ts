@@ -5,21 +5,19 @@
 import { startupSnapshot } from "node:v8";
 import { Headers } from "headers-polyfill";
 import { connectPodnet } from "../api/client.ts";
-import type { Context } from "./context.ts";
+import { contextOf } from "./context.ts";
 import { endWith } from "./end-with.ts";
-import { exitCodes } from "./exit-codes.ts";
 import { processIo } from "./io.ts";
 import { buildProgram, runProgram } from "./program.ts";
 import { targetOf } from "./target.ts";
 
-const context: Context = {
+const context = contextOf(
   // (The API's client is part of the snapshot too; io.ts would load it when it is needed.)
-  io: Object.assign(processIo(), {
+  Object.assign(processIo(), {
     connect: async (options: Parameters<typeof targetOf>[0]) =>
       connectPodnet(targetOf(options, process.env)),
   }),
-  exitCode: exitCodes.ok,
-};
+);
 (globalThis as { Headers: unknown }).Headers = Headers;
 const program = buildProgram(context);
 

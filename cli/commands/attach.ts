@@ -3,6 +3,7 @@ import type { Command } from "commander";
 import { PodnetError } from "../../core/errors.ts";
 import { addOutput, type Context, withPodnet } from "../context.ts";
 import { addRequestFlags, printMade, type RequestFlags, requestFrom } from "../pod-request.ts";
+import { FlagWriter } from "../flags/given.ts";
 import { addNetworkFlags } from "../flags/spec-flags.ts";
 
 interface Options extends RequestFlags {
@@ -38,13 +39,17 @@ export function addAttach(program: Command, context: Context): void {
 }
 
 async function attach(context: Context, options: Options): Promise<void> {
-  const { qmp, channel, tty } = options;
   const request = {
-    ...(await requestFrom(options)),
-    qmpSocket: resolve(qmp),
-    channelSocket: channel === undefined ? "" : resolve(channel),
-    ttySocket: tty === undefined ? "" : resolve(tty),
+    ...(await requestFrom(options, context.given)),
+    qmpSocket: "",
+    channelSocket: "",
+    ttySocket: "",
   };
+  const flags = new FlagWriter(options, context.given);
+  for (const key of ["qmp", "channel", "tty"] as const)
+    flags.put(key, `${key}_socket`, (path) => {
+      request[`${key}Socket`] = resolve(path);
+    });
   const { pod, plan } = await withPodnet(context, options, (podnet, signal) =>
     podnet.pods.attach(request, { signal }),
   );

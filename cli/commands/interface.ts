@@ -1,7 +1,10 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Command } from "commander";
 import { type Plan, PlanSchema, type Pod, PodSchema } from "../../api/gen/podnet/v1/pod_pb.ts";
+import type { UpdateInterfaceRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../context.ts";
+import { FlagWriter, type GivenFlags } from "../flags/given.ts";
 import { interfaceFrom, interfaceHelp, routeFrom } from "../flags/interface-flags.ts";
 import { document, printDocument, toPlain } from "../output.ts";
 import { collect, parseCount } from "../parse.ts";
@@ -81,10 +84,14 @@ function addAdd(group: Command, context: Context): void {
     )
     .addHelpText("after", addExamples)
     .action(async (idOrName: string, parts: string | undefined, options: AddOptions) => {
+      const routes: ReturnType<typeof routeFrom>[] = [];
+      new FlagWriter(options, context.given).append("route", "routes", routes, (text) =>
+        routeFrom("--route", text),
+      );
       const request = {
         idOrName,
         interface: interfaceFrom("interface", parts ?? ""),
-        routes: (options.route ?? []).map((text) => routeFrom("--route", text)),
+        routes,
         planOnly: options.plan === true,
       };
       const { pod, plan } = await withPodnet(context, options, (podnet, signal) =>
@@ -109,23 +116,10 @@ function addSet(group: Command, context: Context): void {
     )
     .addHelpText("after", setExamples)
     .action(async (idOrName: string, guestName: string, options: SetOptions) => {
-      const { address, mtu, gateway, metric, route } = options;
-      if ([address, mtu, gateway, metric, route].every((flag) => flag === undefined))
-        throw usage(
-          "Nothing is to be changed",
-          "Give --address, --mtu, --gateway, --metric or --route",
-        );
-      const routes = route?.length === 1 && route[0] === "none" ? [] : route;
       const request = {
+        ...changeOf(options, context.given),
         idOrName,
         guestName,
-        ...(address === undefined ? {} : { addresses: { addresses: [...address] } }),
-        ...(mtu === undefined ? {} : { mtu: parseCount("--mtu", mtu) }),
-        ...(gateway === undefined ? {} : { gateway: gateway === "none" ? "" : gateway }),
-        ...(metric === undefined ? {} : { metric: parseCount("--metric", metric) }),
-        ...(routes === undefined
-          ? {}
-          : { routes: { routes: routes.map((text) => routeFrom("--route", text)) } }),
         planOnly: options.plan === true,
       };
       const { pod, plan } = await withPodnet(context, options, (podnet, signal) =>
@@ -133,6 +127,37 @@ function addSet(group: Command, context: Context): void {
       );
       await answer(context, options, plan ?? pod);
     });
+}
+
+type Change = MessageInitShape<typeof UpdateInterfaceRequestSchema>;
+
+/** What the flags change of an interface. */
+function changeOf(options: SetOptions, given: GivenFlags): Change {
+  const { address, mtu, gateway, metric, route } = options;
+  if ([address, mtu, gateway, metric, route].every((flag) => flag === undefined))
+    throw usage(
+      "Nothing is to be changed",
+      "Give --address, --mtu, --gateway, --metric or --route",
+    );
+  const change: Change = {};
+  const flags = new FlagWriter(options, given);
+  flags.put("address", "addresses", (addresses) => {
+    change.addresses = { addresses: [...addresses] };
+  });
+  flags.put("mtu", "mtu", (text) => {
+    change.mtu = parseCount("--mtu", text);
+  });
+  flags.put("gateway", "gateway", (text) => {
+    change.gateway = text === "none" ? "" : text;
+  });
+  flags.put("metric", "metric", (text) => {
+    change.metric = parseCount("--metric", text);
+  });
+  flags.put("route", "routes", (texts) => {
+    const meant = texts.length === 1 && texts[0] === "none" ? [] : texts;
+    change.routes = { routes: meant.map((text) => routeFrom("--route", text)) };
+  });
+  return change;
 }
 
 function addRemove(group: Command, context: Context): void {

@@ -59,7 +59,7 @@ async function change(context: Context, idOrName: string, options: LimitOptions)
   const request = {
     idOrName,
     guestName: options.interface ?? "",
-    limits: limitsFrom(options),
+    limits: limitsFrom(options, undefined, context.given),
     planOnly: options.plan === true,
   };
   const { pod, plan } = await withPodnet(context, options, (podnet, signal) =>

@@ -174,7 +174,7 @@ function addCreate(group: Command, context: Context): void {
     .addHelpText("after", createExamples)
     .action(async (name: string, options: ChangeOptions) => {
       if (options.cidr === undefined) refuseWithoutSubnet(options);
-      const spec = await specOf(name, options);
+      const spec = await specOf(name, options, context.given);
       const outcome = await withPodnet(context, options, (podnet, signal) => {
         const make = (): Promise<Outcome> =>
           podnet.networks.create(changeOf(options, spec), { signal });
@@ -206,7 +206,7 @@ function addUpdate(group: Command, context: Context): void {
       refuseNothing(options);
       const outcome = await withPodnet(context, options, async (podnet, signal) => {
         const { network } = await podnet.networks.get({ name }, { signal });
-        const spec = await updatedSpec(network, options);
+        const spec = await updatedSpec(network, options, context.given);
         return podnet.networks.update(changeOf(options, spec), { signal });
       });
       await printOutcome(context, options, "Updated", outcome);

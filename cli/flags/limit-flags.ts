@@ -1,5 +1,6 @@
 import type { Command } from "commander";
 import type { RateLimits } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
+import { FlagWriter, GivenFlags } from "./given.ts";
 import { parseParts } from "../parse.ts";
 import { usage } from "../usage.ts";
 
@@ -68,24 +69,26 @@ type Limits = {
   readonly [Direction in "in" | "out"]: Readonly<Record<"bandwidth" | "burst" | "packets", string>>;
 };
 
+/** The flags that give a part of a limit; the first one that is given counts. */
+const sources = {
+  in: { bandwidth: ["in"], burst: ["inBurst", "burst"], packets: ["inPps", "pps"] },
+  out: { bandwidth: ["out"], burst: ["outBurst", "burst"], packets: ["outPps", "pps"] },
+} as const;
+
 /** Limits with what is named in the place of what they had. */
-export function limitsFrom(parts: LimitParts, before?: RateLimits): Limits {
-  const had = { bandwidth: "", burst: "", packets: "" };
-  const way = (
-    direction: "in" | "out",
-    own: { readonly burst?: string | undefined; readonly pps?: string | undefined },
-  ): Limits["in"] => {
-    const was = before?.[direction] ?? had;
-    return {
-      bandwidth: parts[direction] ?? was.bandwidth,
-      burst: own.burst ?? parts.burst ?? was.burst,
-      packets: own.pps ?? parts.pps ?? was.packets,
-    };
+export function limitsFrom(parts: LimitParts, before?: RateLimits, record?: GivenFlags): Limits {
+  const flags = new FlagWriter(parts, record ?? new GivenFlags());
+  const way = (direction: "in" | "out"): Limits["in"] => {
+    const limit = { bandwidth: "", burst: "", packets: "", ...before?.[direction] };
+    for (const part of ["bandwidth", "burst", "packets"] as const)
+      for (const key of sources[direction][part].toReversed())
+        flags.put(key, `limits.${direction}.${part}`, (text) => {
+          limit[part] = text;
+        });
+    const { bandwidth, burst, packets } = limit;
+    return { bandwidth, burst, packets };
   };
-  return {
-    in: way("in", { burst: parts.inBurst, pps: parts.inPps }),
-    out: way("out", { burst: parts.outBurst, pps: parts.outPps }),
-  };
+  return { in: way("in"), out: way("out") };
 }
 
 /** Limits in one line: `in 100mbit, 10000 packets/s; out 50mbit`; empty without any. */

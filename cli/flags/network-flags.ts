@@ -8,6 +8,7 @@ import {
   SubnetSpecSchema,
 } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import { RateLimitsSchema } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
+import { FlagWriter, type GivenFlags } from "./given.ts";
 import { limitPartsFrom, limitsFrom } from "./limit-flags.ts";
 import { collect, parseCount } from "../parse.ts";
 import { readRulesFile } from "../pod-file.ts";
@@ -92,14 +93,18 @@ export const addNetworkFlags = (command: Command): Command =>
     );
 
 /** The network a create asks for. */
-export async function specOf(name: string, flags: NetworkFlags): Promise<NetworkSpec> {
+export async function specOf(
+  name: string,
+  flags: NetworkFlags,
+  record: GivenFlags,
+): Promise<NetworkSpec> {
   const { cidr = [], bridge = "" } = flags;
   const spec = create(NetworkSpecSchema, {
     name,
     bridge,
     subnets: cidr.map((each) => ({ cidr: each })),
   });
-  return overlay(spec, flags);
+  return overlay(spec, flags, record);
 }
 
 /** Throws when addresses of a subnet are named, and the subnet is not. */
@@ -125,6 +130,7 @@ export function refuseNothing(flags: NetworkFlags): void {
 export async function updatedSpec(
   network: Network | undefined,
   flags: NetworkFlags,
+  record: GivenFlags,
 ): Promise<NetworkSpec> {
   const { name, mtu, dns, dnsSearch, masquerade, isolated, vlanFiltering, resolver } =
     network ?? {};
@@ -157,34 +163,69 @@ export async function updatedSpec(
     ...(network?.policy === undefined ? {} : { policy: network.policy }),
     ...(resolver === undefined ? {} : { resolver }),
   });
-  return overlay(spec, flags);
+  return overlay(spec, flags, record);
 }
 
-async function overlay(spec: NetworkSpec, flags: NetworkFlags): Promise<NetworkSpec> {
-  const { range, reserve, mtu, dns, dnsSearch, nat, isolated, vlanFiltering, resolver } = flags;
-  if (range !== undefined) divide(spec.subnets, "ranges", range, "--range");
-  if (reserve !== undefined) divide(spec.subnets, "reserved", reserve, "--reserve");
-  if (mtu !== undefined) spec.mtu = parseCount("--mtu", mtu);
-  if (dns !== undefined) spec.dns = listed(dns);
-  if (dnsSearch !== undefined) spec.dnsSearch = listed(dnsSearch);
-  if (nat !== undefined) spec.masquerade = nat;
-  if (isolated !== undefined) spec.isolated = isolated;
-  if (vlanFiltering !== undefined) spec.vlanFiltering = vlanFiltering;
-  if (resolver !== undefined) spec.resolver = resolver;
-  if (flags.cloudMetadata !== undefined) spec.cloudMetadata = flags.cloudMetadata;
-  if (flags.acceptTranslated !== undefined) spec.acceptTranslated = flags.acceptTranslated;
-  if (flags.admit !== undefined) spec.admit = listed(flags.admit);
-  if (flags.hostAccess !== undefined) spec.hostAccess = listed(flags.hostAccess);
-  if (flags.connections !== undefined)
-    spec.connections = parseCount("--connections", flags.connections);
-  if (flags.limit !== undefined) {
-    const parts = limitPartsFrom("--limit", flags.limit);
+/** Flags that are on or off, and lists that `none` empties, each with its field. */
+const switches = [
+  ["nat", "masquerade", "masquerade"],
+  ["isolated", "isolated", "isolated"],
+  ["vlanFiltering", "vlanFiltering", "vlan_filtering"],
+  ["resolver", "resolver", "resolver"],
+  ["cloudMetadata", "cloudMetadata", "cloud_metadata"],
+  ["acceptTranslated", "acceptTranslated", "accept_translated"],
+] as const;
+const lists = [
+  ["dns", "dns", "dns"],
+  ["dnsSearch", "dnsSearch", "dns_search"],
+  ["admit", "admit", "admit"],
+  ["hostAccess", "hostAccess", "host_access"],
+] as const;
+
+async function overlay(
+  spec: NetworkSpec,
+  given: NetworkFlags,
+  record: GivenFlags,
+): Promise<NetworkSpec> {
+  const flags = new FlagWriter(given, record);
+  flags.put("bridge", "bridge", () => {});
+  flags.put("cidr", "subnets", () => {});
+  for (const [key, into, field] of switches)
+    flags.put(key, field, (value) => {
+      spec[into] = value;
+    });
+  for (const [key, into, field] of lists)
+    flags.put(key, field, (values) => {
+      spec[into] = listed(values);
+    });
+  flags.put("range", perSubnet(spec, "ranges"), (values) =>
+    divide(spec.subnets, "ranges", values, "--range"),
+  );
+  flags.put("reserve", perSubnet(spec, "reserved"), (values) =>
+    divide(spec.subnets, "reserved", values, "--reserve"),
+  );
+  flags.put("mtu", "mtu", (text) => {
+    spec.mtu = parseCount("--mtu", text);
+  });
+  flags.put("connections", "connections", (text) => {
+    spec.connections = parseCount("--connections", text);
+  });
+  flags.put("limit", "limits", (text) => {
+    const parts = limitPartsFrom("--limit", text);
     spec.limits = create(RateLimitsSchema, limitsFrom(parts, spec.limits));
-  }
-  if (flags.policy === "none") delete spec.policy;
-  else if (flags.policy !== undefined) spec.policy = await readRulesFile(flags.policy);
+  });
+  const { policy } = given;
+  const rules = policy === undefined || policy === "none" ? undefined : await readRulesFile(policy);
+  flags.put("policy", "policy", () => {
+    if (rules === undefined) delete spec.policy;
+    else spec.policy = rules;
+  });
   return spec;
 }
+
+/** A field of each subnet. */
+const perSubnet = (spec: NetworkSpec, key: "ranges" | "reserved"): string[] =>
+  spec.subnets.map((_, i) => `subnets[${i}].${key}`);
 
 /** `none` alone is an empty list. */
 const listed = (values: readonly string[]): string[] =>

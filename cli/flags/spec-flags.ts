@@ -3,14 +3,17 @@ import type { Command } from "commander";
 import {
   BootSchema,
   CloudInitSchema,
-  type DiskSchema,
+  DiskSchema,
   DnsSchema,
+  GuestFileSchema,
   InterfaceSchema,
   type PodSpec,
   PodSpecSchema,
   ResourcesSchema,
+  RouteSchema,
 } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { copyHelp, fileFrom } from "./file-flags.ts";
+import { FlagWriter, type GivenFlags } from "./given.ts";
 import {
   interfaceFrom,
   interfaceHelp,
@@ -18,7 +21,7 @@ import {
   overlay,
   routeFrom,
 } from "./interface-flags.ts";
-import { readText } from "../pod-file.ts";
+import { readRulesFile, readText } from "../pod-file.ts";
 import { collect, parseCount, parseMemory, parsePairs, parseParts } from "../parse.ts";
 import { portFromText } from "../views/port-view.ts";
 
@@ -27,6 +30,8 @@ export interface SpecFlags {
   readonly name?: string;
   readonly label?: readonly string[];
   readonly vcpu?: string;
+  /** As vcpu; the name that `podnet run` has for it. */
+  readonly cpus?: string;
   readonly memory?: string;
   readonly kernel?: string;
   readonly initrd?: string;
@@ -110,24 +115,30 @@ export function addSpecFlags(command: Command): void {
     .option("--cloud-init <file>", "a NoCloud seed disk with this user data");
 }
 
-function setInterfaces(spec: PodSpec, flags: SpecFlags): void {
-  const { network, address, mac, mtu, gateway, guestName: name } = flags;
-  const first = Object.fromEntries(
-    Object.entries({ network, address, mac, mtu, gateway, name }).filter(
-      ([, v]) => v !== undefined,
-    ),
-  ) as InterfaceParts;
-  if (Object.keys(first).length > 0) {
-    spec.interfaces[0] = overlay(spec.interfaces[0] ?? create(InterfaceSchema), first);
-  }
-  for (const text of flags.interface ?? [])
-    spec.interfaces.push(interfaceFrom("--interface", text));
+/** Flags of the first interface, with the part of it that each gives, and the field. */
+const ofFirst = [
+  ["network", "network", "network"],
+  ["address", "address", "address"],
+  ["mac", "mac", "mac"],
+  ["mtu", "mtu", "mtu"],
+  ["gateway", "gateway", "gateway"],
+  ["guestName", "name", "guest_name"],
+] as const satisfies readonly (readonly [keyof SpecFlags, keyof InterfaceParts, string])[];
+
+function putInterfaces(spec: PodSpec, flags: FlagWriter<SpecFlags>): void {
+  for (const [key, part, field] of ofFirst)
+    flags.put(key, `interfaces[0].${field}`, (text) => {
+      spec.interfaces[0] = overlay(spec.interfaces[0] ?? create(InterfaceSchema), { [part]: text });
+    });
+  flags.append("interface", "interfaces", spec.interfaces, (text) =>
+    interfaceFrom("--interface", text),
+  );
 }
 
 const diskHelp = "PATH[,format=raw|qcow2][,max=AMOUNT][,ro][,write-through]";
 const diskWords = ["ro", "readonly", "write-through"];
 
-function disk(text: string): MessageInitShape<typeof DiskSchema> {
+function diskFrom(text: string): MessageInitShape<typeof DiskSchema> {
   const { first, rest } = parseParts("--disk", text, ["format", "path", "max"], diskWords);
   return {
     path: rest["path"] ?? first,
@@ -138,48 +149,77 @@ function disk(text: string): MessageInitShape<typeof DiskSchema> {
   };
 }
 
-/** The flags' pod: a file's spec, where there is one, with each flag given in its place. */
-export function specFromFlags(flags: SpecFlags, file: PodSpec | undefined): PodSpec {
+/**
+ * The pod that flags ask for: a file's spec, where there is one, with each flag given in its place.
+ * Throws `INVALID_ARGUMENT`.
+ */
+export async function specFromFlags(
+  given: SpecFlags,
+  file: PodSpec | undefined,
+  record: GivenFlags,
+): Promise<PodSpec> {
   const spec = file ?? create(PodSpecSchema);
-  if (flags.name !== undefined) spec.name = flags.name;
-  if (flags.hostname !== undefined) spec.hostname = flags.hostname;
-  Object.assign(spec.labels, parsePairs("--label", flags.label ?? []));
-  setInterfaces(spec, flags);
-  setMachine(spec, flags);
-  const { dns, dnsSearch, dnsOption } = flags;
-  if (dns !== undefined || dnsSearch !== undefined || dnsOption !== undefined) {
-    spec.dns ??= create(DnsSchema);
-    if (dns !== undefined) spec.dns.servers = [...dns];
-    if (dnsSearch !== undefined) spec.dns.search = [...dnsSearch];
-    if (dnsOption !== undefined) spec.dns.options = [...dnsOption];
-  }
-  spec.ports.push(...(flags.publish ?? []).map((text) => portFromText(text, "--publish")));
-  const routes = create(PodSpecSchema, {
-    routes: (flags.route ?? []).map((text) => routeFrom("--route", text)),
-  }).routes;
-  spec.routes.push(...routes);
-  spec.files.push(...create(PodSpecSchema, { files: (flags.copy ?? []).map(fileFrom) }).files);
+  const flags = new FlagWriter(given, record);
+  flags.put("name", "name", (name) => {
+    spec.name = name;
+  });
+  flags.put("hostname", "hostname", (name) => {
+    spec.hostname = name;
+  });
+  const labels = (given.label ?? []).map((text) => `labels["${text.split("=", 1)[0]}"]`);
+  flags.put("label", labels, (texts) => {
+    Object.assign(spec.labels, parsePairs("--label", texts));
+  });
+  putInterfaces(spec, flags);
+  putMachine(spec, flags);
+  putDns(spec, flags);
+  flags.append("publish", "ports", spec.ports, (text) => portFromText(text, "--publish"));
+  flags.append("route", "routes", spec.routes, (text) =>
+    create(RouteSchema, routeFrom("--route", text)),
+  );
+  flags.append("copy", "files", spec.files, (text) => create(GuestFileSchema, fileFrom(text)));
+  const rules = given.policy === undefined ? undefined : await readRulesFile(given.policy);
+  flags.put("policy", "policy", () => {
+    spec.policy = rules ?? {};
+  });
   return spec;
 }
 
-function setMachine(spec: PodSpec, flags: SpecFlags): void {
-  const { vcpu, memory, kernel, initrd, cmdline, factory, agent, cloudInit, image } = flags;
-  if (vcpu !== undefined || memory !== undefined) {
-    spec.resources ??= create(ResourcesSchema);
-    if (vcpu !== undefined) spec.resources.vcpu = parseCount("--vcpu", vcpu);
-    if (memory !== undefined) spec.resources.memoryMib = parseMemory(memory);
-  }
-  const disks = create(BootSchema, { disks: (flags.disk ?? []).map(disk) }).disks;
-  if (image ?? kernel ?? initrd ?? cmdline ?? factory ?? agent ?? cloudInit ?? disks[0]) {
-    spec.boot ??= create(BootSchema);
-    spec.boot.kernel = kernel ?? spec.boot.kernel;
-    spec.boot.initrd = initrd ?? spec.boot.initrd;
-    spec.boot.cmdline = cmdline ?? spec.boot.cmdline;
-    spec.boot.factory = factory ?? spec.boot.factory;
-    spec.boot.agent = agent ?? spec.boot.agent;
-    spec.boot.image = image ?? spec.boot.image;
-    if (cloudInit !== undefined)
-      spec.boot.cloudInit = create(CloudInitSchema, { userData: readText(cloudInit) });
-    spec.boot.disks.push(...disks);
-  }
+function putDns(spec: PodSpec, flags: FlagWriter<SpecFlags>): void {
+  const dns = () => (spec.dns ??= create(DnsSchema));
+  flags.put("dns", "dns.servers", (servers) => {
+    dns().servers = [...servers];
+  });
+  flags.put("dnsSearch", "dns.search", (domains) => {
+    dns().search = [...domains];
+  });
+  flags.put("dnsOption", "dns.options", (options) => {
+    dns().options = [...options];
+  });
+}
+
+/** Flags that are a text of the boot each, and its field. */
+const ofBoot = ["image", "kernel", "initrd", "cmdline", "factory", "agent"] as const;
+
+function putMachine(spec: PodSpec, flags: FlagWriter<SpecFlags>): void {
+  const resources = () => (spec.resources ??= create(ResourcesSchema));
+  const boot = () => (spec.boot ??= create(BootSchema));
+  for (const key of ["vcpu", "cpus"] as const)
+    flags.put(key, "resources.vcpu", (text) => {
+      resources().vcpu = parseCount(`--${key}`, text);
+    });
+  flags.put("memory", "resources.memory_mib", (text) => {
+    resources().memoryMib = parseMemory(text);
+  });
+  for (const key of ofBoot)
+    flags.put(key, `boot.${key}`, (text) => {
+      boot()[key] = text;
+    });
+  flags.put("cloudInit", "boot.cloud_init", (file) => {
+    boot().cloudInit = create(CloudInitSchema, { userData: readText(file) });
+  });
+  flags.put("disk", [], () => boot());
+  flags.append("disk", "boot.disks", spec.boot?.disks ?? [], (text) =>
+    create(DiskSchema, diskFrom(text)),
+  );
 }

@@ -1,5 +1,6 @@
 import { Writable } from "node:stream";
 import type { Command } from "commander";
+import { contextOf } from "../../cli/context.ts";
 import { buildProgram } from "../../cli/program.ts";
 import { podnetdProgram } from "../../daemon/main/command.ts";
 
@@ -101,7 +102,7 @@ function* index(command: Command, path: string, file: string): Generator<string>
 export function commandLinePages(): ReadonlyMap<string, string> {
   const nothing = new Writable({ write: (_chunk, _encoding, done) => done() });
   const io = { stdout: nothing, stderr: nothing } as never;
-  const program = buildProgram({ io, exitCode: 0 });
+  const program = buildProgram(contextOf(io));
   const find = (name: string): Command => {
     const found = program.commands.find((command) => command.name() === name);
     if (found === undefined) throw new Error(`There is no command "${name}"`);

@@ -2,6 +2,7 @@ import { globSync, readFileSync } from "node:fs";
 import path from "node:path";
 import test from "ava";
 import { WatchPodsResponse_Kind } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { contextOf } from "../../cli/context.ts";
 import { buildProgram } from "../../cli/program.ts";
 import { podnetdProgram } from "../../daemon/main/command.ts";
 
@@ -59,7 +60,7 @@ test("every page of docs is linked from docs/README.md or from a page that is", 
 
 test("every command that a page names is one", (t) => {
   const known = new Map(
-    [buildProgram({ io: {} as never, exitCode: 0 }), podnetdProgram()].map((program) => [
+    [buildProgram(contextOf({} as never)), podnetdProgram()].map((program) => [
       program.name(),
       new Set(program.commands.map((command) => command.name())),
     ]),

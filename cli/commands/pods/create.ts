@@ -41,7 +41,7 @@ function named(options: RequestFlags, name: string | undefined): RequestFlags {
 
 async function createPod(context: Context, options: RequestFlags): Promise<void> {
   const { io } = context;
-  const request = await requestFrom(options);
+  const request = await requestFrom(options, context.given);
   const made = await withPodnet(context, options, (podnet, signal) =>
     follow(podnet, request, io.stderr, signal),
   ).catch((thrown: unknown) => {

@@ -1,5 +1,6 @@
 import type { Command } from "commander";
 import { addOutput, type Context, type OutputOptions } from "../../context.ts";
+import { FlagWriter } from "../../flags/given.ts";
 import { parseCount, parseMemory } from "../../parse.ts";
 import { askForPod } from "../../pod-answer.ts";
 import { usage } from "../../usage.ts";
@@ -22,10 +23,14 @@ export function addUpdate(program: Command, context: Context): void {
     .action((idOrName: string, { vcpu, memory, ...options }: Options) => {
       if (vcpu === undefined && memory === undefined)
         throw usage("Nothing is to be updated", "Give --vcpu or --memory");
-      const resources = {
-        ...(vcpu === undefined ? {} : { vcpu: parseCount("--vcpu", vcpu) }),
-        ...(memory === undefined ? {} : { memoryMib: parseMemory(memory) }),
-      };
+      const resources: { vcpu?: number; memoryMib?: number } = {};
+      const flags = new FlagWriter({ vcpu, memory }, context.given);
+      flags.put("vcpu", "resources.vcpu", (text) => {
+        resources.vcpu = parseCount("--vcpu", text);
+      });
+      flags.put("memory", "resources.memory_mib", (text) => {
+        resources.memoryMib = parseMemory(text);
+      });
       return askForPod(context, options, (pods, signal) =>
         pods.update({ idOrName, resources }, { signal }),
       );

@@ -13,6 +13,7 @@ import { isPodnetError, PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
 import { type CommonOptions, type Context, withPodnet } from "../../context.ts";
 import { environmentOf } from "../../env-text.ts";
+import { FlagWriter } from "../../flags/given.ts";
 import { type SpecFlags, addNetworkFlags, specFromFlags } from "../../flags/spec-flags.ts";
 import { collect, parseDuration } from "../../parse.ts";
 import { usage } from "../../usage.ts";
@@ -32,7 +33,6 @@ interface Options extends CommonOptions, SpecFlags {
   readonly restart?: string;
   readonly stopSignal?: string;
   readonly stopTimeout?: string;
-  readonly cpus?: string;
   readonly pull: Pull;
 }
 
@@ -85,7 +85,7 @@ export function addRun(program: Command, context: Context): void {
       if (rm && options.restart !== undefined && options.restart !== "no")
         throw usage("A pod that starts again is not deleted", "Leave out --rm or --restart");
       // Options that are wrong are refused before anything is sent or pulled.
-      const spec = specOf(words, options, context.io.env);
+      const spec = await specOf(words, options, context);
       const pod = await createPod(context, options, image, spec);
       if (detach) {
         context.io.stdout.write(`${pod.id}\n`);
@@ -103,28 +103,39 @@ export function addRun(program: Command, context: Context): void {
 }
 
 /** The pod that is asked for, without its image. Throws `INVALID_ARGUMENT`. */
-function specOf(
+async function specOf(
   words: readonly string[],
   options: Options,
-  own: Readonly<Record<string, string | undefined>>,
-): PodSpec {
-  const { tty = false, interactive = false, entrypoint, restart, stopTimeout, cpus } = options;
-  const flags = cpus === undefined ? options : { ...options, vcpu: cpus };
-  const spec = specFromFlags(flags, undefined);
-  spec.process = create(ProcessSchema, {
+  { io, given }: Context,
+): Promise<PodSpec> {
+  const { tty = false, interactive = false } = options;
+  const spec = await specFromFlags(options, undefined, given);
+  const terminal = tty ? { TERM: io.env["TERM"] ?? "xterm" } : {};
+  const process = create(ProcessSchema, {
     args: [...words],
-    entrypoint: entrypoint === undefined || entrypoint === "" ? [] : [entrypoint],
-    env: { ...(tty ? { TERM: own["TERM"] ?? "xterm" } : {}), ...environmentOf(options, own) },
-    workdir: options.workdir ?? "",
-    user: options.user ?? "",
+    env: { ...terminal, ...environmentOf(options, io.env) },
     terminal: tty,
     stdin: interactive,
-    stopSignal: options.stopSignal ?? "",
-    ...(stopTimeout === undefined
-      ? {}
-      : { stopTimeoutMs: parseDuration("--stop-timeout", stopTimeout) }),
   });
-  if (restart !== undefined) spec.restart = restartOf(restart);
+  spec.process = process;
+  const flags = new FlagWriter(options, given);
+  for (const key of ["env", "envFile"] as const) flags.put(key, "process.env", () => {});
+  flags.put("entrypoint", "process.entrypoint", (program) => {
+    process.entrypoint = program === "" ? [] : [program];
+  });
+  for (const key of ["workdir", "user"] as const)
+    flags.put(key, `process.${key}`, (text) => {
+      process[key] = text;
+    });
+  flags.put("stopSignal", "process.stop_signal", (signal) => {
+    process.stopSignal = signal;
+  });
+  flags.put("stopTimeout", "process.stop_timeout_ms", (text) => {
+    process.stopTimeoutMs = parseDuration("--stop-timeout", text);
+  });
+  flags.put("restart", "restart", (text) => {
+    spec.restart = restartOf(text);
+  });
   return spec;
 }
 

@@ -70,7 +70,7 @@ test("errors: one line, what to do, an exit code of their own, no stack", async 
     [
       ["create", "--name", "taken"],
       5,
-      /NAME_IN_USE\)\n {2}field: name\n {2}hint: Choose another\n$/,
+      /NAME_IN_USE\)\n {2}flag: --name\n {2}field: name\n {2}hint: Choose another\n$/,
     ],
     [["create", "--mac", "01:00:00:00:00:00"], 2, /MAC_INVALID/],
     [["create", "--mtu", "100"], 2, /MTU_OUT_OF_RANGE/],

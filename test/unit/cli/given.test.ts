@@ -1,0 +1,108 @@
+import { writeFileSync } from "node:fs";
+import path from "node:path";
+import test from "ava";
+import { GivenFlags } from "../../../cli/flags/given.ts";
+import { serve } from "../api/fixtures/server.ts";
+import { playDaemon } from "./fixtures/daemon.ts";
+import { podnet } from "./fixtures/io.ts";
+
+const daemon = playDaemon();
+const server = await serve(daemon.routes);
+const here = { socket: server.h2 };
+test.after.always(() => server.kill());
+
+const file = (name: string, text: string): string => {
+  const made = path.join(server.folder, name);
+  writeFileSync(made, text);
+  return made;
+};
+
+const two = file("two.yaml", "interfaces: [{address: 10.0.0.1}, {mtu: 7}]\n");
+const memory = file("memory.yaml", "resources: {memory_mib: 7}\n");
+
+test("an error names the flag that gave the field its value", async (t) => {
+  for (const [args, flag, field] of [
+    ["--vcpu 99", "--vcpu", "resources.vcpu"],
+    ["--memory 7", "--memory", "resources.memory_mib"],
+    ["--address 300.1.1.1", "--address", "interfaces[0].address"],
+    ["--guest-name a/b", "--guest-name", "interfaces[0].guest_name"],
+    ["--dns-search -", "--dns-search", "dns.search[0]"],
+    ["--kernel vmlinux", "--kernel", "boot.kernel"],
+    ["--disk /a --disk b", "--disk b", "boot.disks[1].path"],
+    ["--interface a --interface b,mac=x", "--interface b,mac=x", "interfaces[1].mac"],
+    ["--network lan --interface b,mac=x", "--interface b,mac=x", "interfaces[1].mac"],
+    ["--label =.x=1 -l .x=1", undefined, undefined],
+    ["-l ok=1 --label .x=1", "--label", 'labels[".x"]'],
+    ["--publish 1:2 -p 1:3", "--publish 1:3", "ports[1]"],
+    ["--timeout 1ms", "--timeout", "timeout_ms"],
+    ["--request-id é", "--request-id", "request_id"],
+    ["taken --name taken", "--name", "name"],
+    // Of a file with two interfaces, the flag's is the third.
+    [`-f ${two}`, undefined, "interfaces[1].mtu"],
+    [`-f ${two} --interface a,mtu=8`, undefined, "interfaces[1].mtu"],
+    [`-f ${two} --mtu 8`, "--mtu", "interfaces[0].mtu"],
+    [`-f ${memory}`, undefined, "resources.memory_mib"],
+    [`-f ${memory} --vcpu 2`, undefined, "resources.memory_mib"],
+    [`-f ${memory} --memory 8`, "--memory", "resources.memory_mib"],
+  ] as [string, string | undefined, string | undefined][]) {
+    const done = await podnet(["create", ...args.split(" ")], here);
+    t.not(done.code, 0, args);
+    t.is(/^ {2}flag: (.*)$/m.exec(done.err)?.[1], flag, `${args}\n${done.err}`);
+    if (field !== undefined)
+      t.true(/^ {2}field: (.*)$/m.exec(done.err)?.[1]?.startsWith(field), `${args}\n${done.err}`);
+  }
+});
+
+test("run names its flags, and gives the pod its own policy", async (t) => {
+  const rules = file("rules.yaml", "default: deny\n");
+  const run = (...args: string[]) => podnet(["run", "-d", ...args, "/nowhere.squashfs"], here);
+  t.is((await run("--name", "guarded", "--policy", rules, "--cpus", "2")).code, 0);
+  const { spec } = daemon.calls.creates.find((each) => each.spec?.name === "guarded") ?? {};
+  t.like(spec, { policy: { default: "deny" }, resources: { vcpu: 2 } });
+  for (const [flag, value] of [
+    ["--cpus", "99"],
+    ["--workdir", "here"],
+    ["--user", "a b"],
+    ["--stop-timeout", "20m"],
+    ["--env", "A B=1"],
+  ] as const) {
+    const { code, err } = await run(flag, value);
+    t.not(code, 0, err);
+    t.true(err.includes(`  flag: ${flag}\n`), err);
+  }
+});
+
+test("programs get the flag too", async (t) => {
+  const { err } = await podnet(["create", "--vcpu", "0", "-o", "json"], here);
+  t.like(JSON.parse(err), { error: { field: "resources.vcpu", flag: "--vcpu" } });
+  const other = await podnet(["get", "nosuch", "-o", "json"], here);
+  t.like(JSON.parse(other.err), { error: { field: "id_or_name", flag: "" } });
+});
+
+test("a value that a terminal would obey is shown", async (t) => {
+  const { err } = await podnet(["create", "--disk", "\u001b]0;x\u0007"], here);
+  t.regex(err, /flag: --disk \\u001b/);
+  t.false(err.includes("\u001b]"));
+});
+
+test("the flag of a field: its own, of what it is part of, or of its only part", (t) => {
+  const given = new GivenFlags();
+  given.add("interfaces[0].mtu", "--mtu");
+  given.add("interfaces[1]", "--interface b");
+  given.add("dns.servers", "--dns");
+  given.add("dns.search", "--dns-search");
+  given.add("name", "--name");
+  for (const [field, flag] of [
+    ["interfaces[0].mtu", "--mtu"],
+    ["interfaces[0]", "--mtu"],
+    ["interfaces[1].port.vlan", "--interface b"],
+    ["interfaces[10].mtu", undefined],
+    ["interfaces[0].mtus", undefined],
+    ["interfaces", undefined],
+    ["dns.servers[2]", "--dns"],
+    ["dns", undefined],
+    ["names", undefined],
+    ["", undefined],
+  ] as [string, string | undefined][])
+    t.is(given.flagOf(field), flag, field);
+});
