@@ -1,8 +1,10 @@
-import { closeSync, constants, fstatSync, openSync } from "node:fs";
+import { closeSync, constants, fstatSync, lstatSync, openSync, readdirSync } from "node:fs";
 import { open } from "node:fs/promises";
+import { join } from "node:path";
 import { performAsync } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
+import { noImage } from "../../images/archive/recognize.ts";
 import type { StageProgress } from "../../images/worker/messages.ts";
 import { run } from "../../linux/processes/command.ts";
 import { noRoom } from "./no-room.ts";
@@ -35,6 +37,7 @@ export async function openSource(source: ImportSource, opening: Opening): Promis
   else {
     const fd = openGiven(source.path);
     if (fd !== undefined) return fd;
+    refuseNoRoot(source.path);
     const words = ["--numeric-owner", "--format=pax", "--xattrs", "--xattrs-include=*"];
     // `--` and a path of its own: what a caller writes is no option.
     const argv = ["tar", ...words, "--sparse", "--warning=no-file-ignored", "-cf", copy] as const;
@@ -63,6 +66,33 @@ async function receive(
       report({ stage: "fetching", done, all: 0 });
     }
   });
+}
+
+/** Directories that a root directory has some of (Filesystem Hierarchy Standard). */
+const rootNames = "bin sbin usr lib lib64 etc opt srv var".split(" ");
+
+/**
+ * Refuses a directory that is neither an OCI layout nor a root directory, such as one of archives
+ * or a user's home. One whose top has a program is a root directory, too.
+ */
+function refuseNoRoot(directory: string): void {
+  const entries = readdirSync(directory, { withFileTypes: true });
+  const names = entries.map(({ name }) => name);
+  if (names.includes("index.json") || names.includes("manifest.json")) return;
+  if (names.includes("oci-layout"))
+    throw noImage("an OCI layout without its index.json", "Copy it whole", "The directory");
+  const isRoot = entries.some(
+    (entry) =>
+      rootNames.includes(entry.name) ||
+      (entry.isFile() && (lstatSync(join(directory, entry.name)).mode & 0o111) !== 0),
+  );
+  if (isRoot) return;
+  const what = names.length === 0 ? "empty" : "neither an OCI layout nor a root directory";
+  throw noImage(
+    what,
+    "Name the archive in it; or send its files as they are: tar -C DIR -c . | podnet image import -",
+    "The directory",
+  );
 }
 
 /** A regular file, open; undefined for a directory. Throws `IMAGE_MISSING`. */

@@ -2,9 +2,11 @@ import { createReadStream } from "node:fs";
 import { open, stat } from "node:fs/promises";
 import path from "node:path";
 import { PodnetError } from "../../core/errors.ts";
-import { FileSource, type ReadableFile } from "../tar/byte-source.ts";
+import { FileSource, rangeOf, type ReadableFile } from "../tar/byte-source.ts";
 import { readTar } from "../tar/read-tar.ts";
 import { quoted, unreadable } from "../unreadable.ts";
+import type { Compression } from "./compression.ts";
+import { checkArchive } from "./recognize.ts";
 
 /** The files that an image is stored as: those of a directory, or of an archive of one. */
 export interface StoredFiles extends AsyncDisposable {
@@ -32,12 +34,21 @@ export async function openStored(location: string): Promise<StoredFiles> {
   if (found.isDirectory()) return directoryAt(location);
   const file = await open(location);
   try {
+    const compression = await checkArchive(file, found.size);
+    if (compression !== undefined) throw compressedImage(compression);
     return { ...(await openArchive(file, found.size)), [Symbol.asyncDispose]: () => file.close() };
   } catch (thrown) {
     await file.close();
     throw thrown;
   }
 }
+
+/** The refusal of an archive that is to be uncompressed first: its files are read at any place. */
+export const compressedImage = (compression: Compression): PodnetError =>
+  unreadable(
+    `The archive of an image is compressed by ${compression}, as a whole`,
+    `Uncompress it first: ${compression} -dc FILE | podnet image import -`,
+  );
 
 /** A directory. Names in it are those of the OCI layout, which have no `..`. */
 function directoryAt(location: string): StoredFiles {
@@ -99,13 +110,4 @@ function placeOf(
   for (let links = 0; place?.kind === "link" && links < mostLinks; links += 1)
     place = places.get(path.posix.normalize(place.to));
   return place?.kind === "file" ? place : undefined;
-}
-
-export async function* rangeOf(
-  file: ReadableFile,
-  begin: number,
-  bytes: number,
-): AsyncGenerator<Uint8Array> {
-  const source = new FileSource(file, begin, begin + bytes);
-  while (source.position < begin + bytes) yield await source.some(2 ** 18);
 }

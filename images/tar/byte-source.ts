@@ -119,3 +119,13 @@ export class FileSource implements ByteSource {
     return Promise.resolve();
   }
 }
+
+/** Bytes of a part of a file. */
+export async function* rangeOf(
+  file: ReadableFile,
+  begin: number,
+  bytes: number,
+): AsyncGenerator<Uint8Array> {
+  const source = new FileSource(file, begin, begin + bytes);
+  while (source.position < begin + bytes) yield await source.some(2 ** 18);
+}

@@ -9,6 +9,7 @@ import { createInterface } from "node:readline";
 import { promisify } from "node:util";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { readImage } from "../archive/image.ts";
+import { checkArchive } from "../archive/recognize.ts";
 import { rootfsImage } from "../archive/rootfs.ts";
 import { openArchive, type StoredFiles } from "../archive/stored-files.ts";
 import { convertStored } from "../convert-image.ts";
@@ -51,6 +52,7 @@ async function openGiven(
     read: (buffer, offset, length, position) => readAt(archiveFd, buffer, offset, length, position),
   };
   const size = Math.min(bytes, fstatSync(archiveFd).size);
+  const compression = await checkArchive(file, size);
   const stored = await openArchive(file, size).catch((thrown: unknown) => {
     if (thrown instanceof PodnetError && thrown.code === "IMAGE_UNREADABLE") return undefined;
     throw thrown;
@@ -59,7 +61,11 @@ async function openGiven(
     (await stored?.open("manifest.json")) !== undefined ||
     (await stored?.open("index.json")) !== undefined;
   if (stored === undefined || !isImage)
-    return rootfsImage(file, size, architecture, limits.bytes + overhead);
+    return rootfsImage(file, size, {
+      architecture,
+      compression,
+      mostBytes: limits.bytes + overhead,
+    });
   return { stored, image: await readImage(stored, { name, architecture }) };
 }
 

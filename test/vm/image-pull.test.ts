@@ -297,6 +297,35 @@ test.serial("an upload, an archive, a layout and a root directory are imported",
     ["/dev/null", "IMAGE_MISSING"],
   ] as const)
     t.is((await errorOf(importIt({ path: at }, "x"))).code, code);
+  const at = fresh();
+  for (const name of ["empty", "archives", "cut", "program"]) mkdirSync(path.join(at, name));
+  writeFileSync(path.join(at, "archives/image.tar"), "");
+  writeFileSync(path.join(at, "cut/oci-layout"), "{}");
+  writeFileSync(path.join(at, "program/app"), "#!/bin/sh\n", { mode: 0o755 });
+  writeFileSync(path.join(at, "disk.qcow2"), "QFI\u00fb".padEnd(4096), "latin1");
+  writeFileSync(path.join(at, "nothing"), "");
+  for (const [name, what] of [
+    ["empty", /^The directory is empty, not a container image$/],
+    ["archives", /^The directory is neither an OCI layout nor a root directory, not/],
+    ["cut", /^The directory is an OCI layout without its index\.json/],
+    ["disk.qcow2", /^The file is a qcow2 disk, not a container image$/],
+    ["nothing", /^The file is empty, not a container image$/],
+  ] as const) {
+    const {
+      code,
+      message,
+      hint = "",
+    } = await errorOf(importIt({ path: path.join(at, name) }, "x"));
+    t.is(code, "IMAGE_UNREADABLE", name);
+    t.regex(message, what);
+    t.regex(hint, /^Expected an OCI layout/);
+  }
+  t.truthy(await importIt({ path: path.join(at, "program") }, "program"));
+  const nothing = (async function* parts() {})();
+  t.is(
+    (await errorOf(importIt({ upload: nothing }, "x"))).message,
+    "The file is empty, not a container image",
+  );
   const hostile = path.join(fresh(), "hostile.tar");
   execFileSync("tar", [
     "-P",

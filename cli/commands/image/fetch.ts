@@ -1,5 +1,5 @@
 import { createReadStream } from "node:fs";
-import { stat } from "node:fs/promises";
+import { open, stat } from "node:fs/promises";
 import path from "node:path";
 import { type Command, Option } from "commander";
 import {
@@ -11,6 +11,7 @@ import {
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Podnet } from "../../../api/client.ts";
 import { PodnetError } from "../../../core/errors.ts";
+import { checkArchive } from "../../../images/archive/recognize.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
 import { document, printDocument, toPlain } from "../../output.ts";
 import { duration, harmless, size } from "../../views/text.ts";
@@ -92,11 +93,12 @@ export async function importImage(
   source: string | undefined,
   signal: AbortSignal,
 ): Promise<Image> {
-  if (source !== undefined && source !== "-") await refuseDirectory(source);
+  if (source !== undefined && source !== "-") await refuseNoImage(source);
   return follow(context, podnet.images.import(requests(context, start, source), { signal }));
 }
 
-async function refuseDirectory(source: string): Promise<void> {
+/** Before the file is sent: it may be large. */
+async function refuseNoImage(source: string): Promise<void> {
   const found = await stat(source).catch((cause: unknown) => {
     throw new PodnetError("IMAGE_MISSING", `There is no image at "${harmless(source)}"`, {
       hint: "Name an archive, or a path of podnetd's host with --on-host",
@@ -108,6 +110,10 @@ async function refuseDirectory(source: string): Promise<void> {
       field: "source",
       hint: "Name its path on podnetd's host with --on-host, or send an archive: tar -C DIR -c . | podnet image import - NAME",
     });
+  // (A pipe is read once only: podnetd refuses what comes of it.)
+  if (!found.isFile()) return;
+  await using file = await open(source);
+  await checkArchive(file, found.size);
 }
 
 async function* requests(

@@ -1,5 +1,6 @@
 import { deepStrictEqual, ok } from "node:assert";
 import { parseDigest } from "../../../images/archive/digest.ts";
+import { formatOf } from "../../../images/archive/recognize.ts";
 import { decodeHeader, encodeHeader, paxOf } from "../../../images/tar/header.ts";
 import { decodePax, encodePax, type PaxRecords } from "../../../images/tar/pax.ts";
 import { choosing, chosen, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
@@ -73,11 +74,15 @@ export const imageArchives: Target = {
     chosen(1, utf8("5 ab\n6 a=b\n")),
     chosen(2, utf8(`sha256:${"0".repeat(64)}`)),
     chosen(2, utf8("sha256:0")),
+    chosen(3, utf8("KDMV")),
+    chosen(3, utf8(" <html>")),
+    chosen(3, utf8("{")),
   ],
   words: ["ustar\0", "path=", "SCHILY.xattr.", "\n", " ", "=", "sha512:"],
   run: choosing([
     checkHeader,
     checkPax,
     (bytes) => void valueOf(["IMAGE_UNREADABLE"], () => parseDigest(textOf(bytes))),
+    (bytes) => void formatOf(bytes),
   ]),
 };

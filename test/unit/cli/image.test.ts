@@ -39,3 +39,16 @@ test("image convert makes a disk without podnetd, and shows what the image runs"
   const missing = await podnet(["image", "convert", at("nothing"), at("out")], here);
   t.regex(missing.err, /There is no image at .*nothing" \(IMAGE_MISSING\)/);
 });
+
+test("image import refuses what is no image before anything is sent", async (t) => {
+  const directory = mkdtempSync(path.join(tmpdir(), "podnet-cli-image-"));
+  t.teardown(() => {
+    rmSync(directory, { recursive: true, force: true });
+  });
+  const disk = path.join(directory, "disk.qcow2");
+  writeFileSync(disk, "QFI\u00fb".padEnd(4096), "latin1");
+  const { err, code } = await podnet(["image", "import", disk, "app"], here);
+  t.is(code, 6);
+  t.regex(err, /The file is a qcow2 disk, not a container image \(IMAGE_UNREADABLE\)/);
+  t.regex(err, /Expected an OCI layout[^]*podnet create --disk FILE/);
+});
