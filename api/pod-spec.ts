@@ -29,6 +29,19 @@ export interface PodSpec {
   readonly attached?: AttachSpec;
   /** The pod is a sandbox of Kubernetes' runtime interface; absent: it is not. */
   readonly sandbox?: SandboxSpec;
+  /** The pod was created by hyperd's API; absent: it was not. */
+  readonly hyperd?: HyperdSpec;
+}
+
+/** What a caller of hyperd's API said of a pod, returned to it unchanged. */
+export interface HyperdSpec {
+  /** Absent: the pod's name. */
+  readonly id?: string;
+  readonly container?: {
+    readonly name: string;
+    readonly image: string;
+    readonly labels: Readonly<Record<string, string>>;
+  };
 }
 
 /** What a caller of the runtime interface (CRI) said of a pod, returned to it unchanged. */

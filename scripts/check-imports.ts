@@ -183,6 +183,7 @@ const orders: Readonly<Record<string, readonly string[]>> = {
     "salvage",
     "api",
     "cri",
+    "hyperd",
     "main",
   ],
 };

@@ -23,7 +23,7 @@ import { Callers } from "../listeners/callers.ts";
 import { Connections } from "../listeners/connections.ts";
 import type { HealthAnswer, HealthPage } from "./http/health-pages.ts";
 import { tlsPeer, unixPeer } from "../listeners/peer.ts";
-import { requestHandler } from "./http/request-handler.ts";
+import { type PlainRequest, requestHandler } from "./http/request-handler.ts";
 import { headerBytes } from "./http/request-headers.ts";
 import { sniff } from "../listeners/sniff.ts";
 import { listenTls } from "../listeners/tls-listener.ts";
@@ -39,6 +39,8 @@ export interface ApiServerOptions {
   metrics(): Promise<{ readonly type: string; readonly text: string }>;
   /** The answer to `GET /healthz` and `GET /readyz`. */
   health(page: HealthPage): Promise<HealthAnswer>;
+  /** Answers paths that are no methods, instead of the metrics and the health pages. */
+  plain?(request: PlainRequest): Promise<void>;
   /** Notified of everything refused or cut, by a reason from a small set. */
   refused(reason: string): void;
   /**

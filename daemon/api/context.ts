@@ -75,7 +75,7 @@ export interface ServiceParts {
 /** Who asked for what, for the log. */
 export function note(
   { log }: Pick<ServiceParts, "log">,
-  context: HandlerContext,
+  context: Pick<HandlerContext, "values">,
   what: string,
 ): void {
   log.info({ caller: context.values.get(peerKey) }, what.trim());

@@ -84,6 +84,8 @@ export interface Config {
   readonly cni: CniSettings;
   /** Socket of Kubernetes' runtime interface; undefined: it is not served. */
   readonly criSocket: string | undefined;
+  /** Socket of hyperd's REST API; undefined: it is not served. */
+  readonly hyperdSocket: string | undefined;
   /** Whether /metrics shows each pod. */
   readonly podMetrics: boolean;
   readonly firewall: "iptables" | "nftables";
@@ -299,9 +301,11 @@ type Values = Omit<
   | "overlay"
   | "cni"
   | "cri"
+  | "hyperd"
   | "images"
 > & {
   readonly cri?: z.infer<typeof configSchema>["cri"];
+  readonly hyperd?: z.infer<typeof configSchema>["hyperd"];
   readonly cni: CniValues;
   readonly overlay: OverlayValues;
   readonly images: ImagesValues;
@@ -359,6 +363,7 @@ function build(merged: Layer): Config {
     overlay: overlayConfig(values.overlay, read),
     cni: cniSettings(values.cni, read),
     criSocket: values.cri?.socket,
+    hyperdSocket: values.hyperd?.socket,
     podMetrics: values.metrics.pods,
     firewall: values.firewall,
     iptablesChain: read("iptables_chain", values.iptables_chain, parseChainName),

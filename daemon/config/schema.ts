@@ -204,6 +204,11 @@ export const configSchema = z.strictObject({
       "Unix socket of Kubernetes' runtime interface (CRI), for root alone; not served when not given",
     ),
   }),
+  hyperd: z.strictObject({
+    socket: path.describe(
+      "Unix socket of hyperd's REST API, for root, socket_group and who has a role; not served when not given",
+    ),
+  }),
   metrics: z.strictObject({
     pods: z.boolean().describe("/metrics shows the usage of each pod, by its name"),
   }),

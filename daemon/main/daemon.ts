@@ -42,6 +42,7 @@ import { serveApi } from "../api/api-server.ts";
 import type { ServiceParts } from "../api/context.ts";
 import { healthPage } from "../api/http/health-pages.ts";
 import { serveCri } from "../cri/serve-cri.ts";
+import { serveHyperd } from "../hyperd/serve-hyperd.ts";
 import { addRoutes } from "../api/routes.ts";
 import { runDirProblem } from "../store/run-room.ts";
 import { Tally } from "../events/tally.ts";
@@ -283,6 +284,16 @@ export async function openDaemon(
             throw thrown;
           },
         );
+  const { hyperdSocket } = config;
+  const hyperd =
+    hyperdSocket === undefined
+      ? undefined
+      : await serveHyperd(hyperdSocket, parts, (reason) => refusals.count(reason)).catch(
+          async (thrown: unknown) => {
+            await Promise.all([cri?.close(0), cni?.close(0)]);
+            throw thrown;
+          },
+        );
   // Last of all: callers of the API find podnetd complete, containers included.
   const api = await serveApi({
     unix: { path: config.socket, group: config.socketGroup },
@@ -295,10 +306,12 @@ export async function openDaemon(
     health: (page) => healthPage(parts, page),
   }).catch(async (thrown: unknown) => {
     // A caller must not be answered from a closed database.
-    await Promise.all([cri?.close(0), cni?.close(0)]);
+    await Promise.all([hyperd?.close(0), cri?.close(0), cni?.close(0)]);
     throw thrown;
   });
-  node.metrics.followConnections(() => api.connections + (cri?.connections ?? 0));
+  node.metrics.followConnections(
+    () => api.connections + (cri?.connections ?? 0) + (hyperd?.connections ?? 0),
+  );
   const held = opened.move();
   return {
     reported: () => overlays?.notified() ?? Promise.resolve(),
@@ -307,7 +320,8 @@ export async function openDaemon(
       watching?.[Symbol.dispose]();
       // Calls under way still get their answers; then the connections end.
       await Promise.all([node.pods.close(graceMs), node.attachments.close(graceMs)]);
-      await Promise.all([api.close(1000), cri?.close(1000), cni?.close(1000)]);
+      const others = [hyperd, cri, cni].map((each) => each?.close(1000));
+      await Promise.all([api.close(1000), ...others]);
     },
   };
 }

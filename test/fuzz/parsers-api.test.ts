@@ -1,11 +1,13 @@
 import { fuzz } from "./engine/suite.ts";
 
 fuzz("api", async () => {
-  const [{ api }, { networkSpecs }, { settingTexts }, { storedPlans }] = await Promise.all([
-    import("./targets/api.ts"),
-    import("./targets/networks.ts"),
-    import("./targets/settings.ts"),
-    import("./targets/stored-plans.ts"),
-  ]);
-  return [...api, networkSpecs, ...settingTexts, storedPlans];
+  const [{ api }, { hyperd }, { networkSpecs }, { settingTexts }, { storedPlans }] =
+    await Promise.all([
+      import("./targets/api.ts"),
+      import("./targets/hyperd.ts"),
+      import("./targets/networks.ts"),
+      import("./targets/settings.ts"),
+      import("./targets/stored-plans.ts"),
+    ]);
+  return [...api, ...hyperd, networkSpecs, ...settingTexts, storedPlans];
 });

@@ -41,9 +41,23 @@ export interface RequestHandlerOptions {
   /** Notified of everything refused or cut, by a reason from a small set. */
   refused(reason: string): void;
   readonly limits: ApiLimits;
+  /** Answers paths that are no methods, instead of the metrics and the health pages. */
+  plain?(request: PlainRequest): Promise<void>;
   /** Texts of answers are sent as they are. */
   readonly verbatim?: boolean;
   readonly ending: AbortSignal;
+}
+
+/** A request for a path that is no method. */
+export interface PlainRequest {
+  readonly request: Request;
+  readonly response: Response;
+  readonly caller: Caller;
+  /** Why this very request is refused. */
+  readonly refusal: PodnetError | undefined;
+  /** Resolves when the request is over: its answer is sent, or its caller has gone. */
+  readonly closed: Promise<void>;
+  readonly rest: RequestRest;
 }
 
 /** Why this very request is refused; the gate reports it in the caller's protocol. */
@@ -105,8 +119,8 @@ export function requestHandler(
       return;
     }
     if (handler === undefined) {
-      const plain = { options, caller, refusal, rest };
-      void guard("api", () => answerPlain(request, response, plain), drop);
+      const plain = { request, response, caller, refusal, closed, rest };
+      void guard("api", () => options.plain?.(plain) ?? answerPlain(plain, options), drop);
       return;
     }
     if (!URL.canParse(request.url ?? "", `http://${authority(request)}`)) {
@@ -232,16 +246,9 @@ const healthPages: ReadonlyMap<string, HealthPage> = new Map([
 
 /** Answers paths that are not methods: the metrics, the health pages, or nothing. */
 async function answerPlain(
-  request: Request,
-  response: Response,
-  how: {
-    readonly options: RequestHandlerOptions;
-    readonly caller: Caller;
-    readonly refusal: PodnetError | undefined;
-    readonly rest: RequestRest;
-  },
+  { request, response, caller, refusal, rest }: PlainRequest,
+  options: RequestHandlerOptions,
 ): Promise<void> {
-  const { options, caller, refusal, rest } = how;
   await rest.ended();
   try {
     if (refusal !== undefined) throw refusal;

@@ -144,7 +144,7 @@ async function* streamProcess(
   const { idOrName, fromStart } = first.value.input.value;
   const row = parts.pods.find(validatePodRef(idOrName));
   requireProcess(row);
-  note(parts, { signal, ...context }, `attach to the main process of ${idOrName}`);
+  note(parts, context, `attach to the main process of ${idOrName}`);
   const response = (output: Answer["output"] & {}): AttachProcessResponse =>
     create(AttachProcessResponseSchema, { output });
   const followed = parts.pods.live(row.id)?.process;

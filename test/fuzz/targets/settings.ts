@@ -78,7 +78,7 @@ const settings: readonly object[] = [
   { flags: { publish_ports: "30000-32767" } },
   { flags: { "network.limit_in": "10M", "network.packets_out": "none" } },
   { flags: { "network.limit_out": "much" } },
-  { flags: { policy_log: "/l", policy_log_mib: "3", "cri.socket": "/c" } },
+  { flags: { policy_log: "/l", policy_log_mib: "3", "cri.socket": "/c", "hyperd.socket": "/h" } },
   { env: { RUNTIME_DIRECTORY: "run", STATE_DIRECTORY: "" } },
   { flags: { "qemu.uids": "5000-4000" } },
   { flags: { "qemu.uids": "5000-5001" } },

@@ -1,0 +1,54 @@
+import { ipOf } from "../../core/address.ts";
+import type { ServiceParts } from "../api/context.ts";
+import type { PodRow, PodState } from "../pods/store/pod-row.ts";
+import { json } from "./answers.ts";
+import { containerStatus, containerView } from "./container-info.ts";
+import { idOf, type KnownPods, vmOf } from "./known-pods.ts";
+
+const phases: Readonly<Record<PodState, string>> = {
+  creating: "Pending",
+  running: "Running",
+  paused: "Paused",
+  stopping: "Running",
+  stopped: "Failed",
+  failed: "Failed",
+  deleting: "Running",
+};
+
+/** A pod as `GET /pod/info` has it. Its addresses are those of the plan, while it has a machine. */
+export function podInfo(row: PodRow, { records, networks }: ServiceParts, known: KnownPods) {
+  const containers = known.containers([row]);
+  const statuses = containers.map((each) => containerStatus(each, records.process(row.id)));
+  const isUp = row.state === "running" || row.state === "paused";
+  const succeeded = row.state === "stopped" && statuses.some((each) => each.phase === "succeeded");
+  const network = networks
+    .list()
+    .find(({ name }) => row.plan.interfaces.some((each) => each.network === name));
+  const gateway = network?.subnets[0]?.gateway;
+  const startedMs = records.run(row.id)?.startedMs;
+  return json({
+    podID: idOf(row),
+    podName: idOf(row),
+    kind: "Pod",
+    apiVersion: "1.17",
+    vm: vmOf(row),
+    createdAt: Math.floor(row.createdMs / 1000),
+    spec: {
+      volumes: [],
+      containers: containers.map(containerView),
+      labels: row.spec.labels,
+      vcpu: row.plan.vm.vcpu,
+      memory: row.plan.vm.memoryMib,
+    },
+    status: {
+      phase: succeeded ? "Succeeded" : phases[row.state],
+      message: "",
+      reason: "",
+      hostIP: gateway === undefined ? "" : ipOf(gateway),
+      podIP: isUp ? row.plan.interfaces.flatMap(({ addresses }) => addresses) : [],
+      startTime: startedMs === undefined ? "" : new Date(startedMs).toISOString(),
+      containerStatus: statuses,
+      finishTime: "",
+    },
+  });
+}

@@ -1,0 +1,40 @@
+import { PodnetError } from "../../core/errors.ts";
+import type { Route } from "./routes.ts";
+
+const refused = (
+  method: Route["method"],
+  path: string,
+  what: string,
+  hint = "See docs/reference/hyperd.md for the calls that work",
+): Route => ({
+  method,
+  path,
+  role: "viewer",
+  answer: () => {
+    throw new PodnetError("UNSUPPORTED", `podnet ${what}`, { hint });
+  },
+});
+
+const one = "runs one container in a pod, which comes and goes with it";
+const services = "has no services of hyperd's kind";
+const machines = "makes a machine with its pod, and none without";
+const images = "does not build, load, save or push images for hyperctl";
+
+/** What hyperd answers and podnet does not. */
+export const refusedCalls: readonly Route[] = [
+  refused("POST", "/container/create", one, "Create another pod"),
+  refused("POST", "/container/remove", one, "Remove the pod"),
+  refused("POST", "/container/rename", "does not rename containers"),
+  refused("POST", "/container/commit", "does not make images of containers"),
+  refused("GET", "/service/list", services),
+  refused("POST", "/service/add", services),
+  refused("POST", "/service/update", services),
+  refused("DELETE", "/service", services),
+  refused("POST", "/vm/create", machines),
+  refused("DELETE", "/vm", machines),
+  refused("POST", "/image/build", images, "Import an archive: podnet image import"),
+  refused("POST", "/image/load", images, "Import an archive: podnet image import"),
+  refused("POST", "/image/push", images),
+  refused("GET", "/images/save", images),
+  refused("POST", "/auth", "does not take credentials", "Put them into images.auth_file"),
+];
