@@ -202,7 +202,7 @@ export class ImageJobs implements AsyncDisposable {
     report: Report,
     signal: AbortSignal,
   ): Promise<StoredImageRow> {
-    const { config, architecture } = this.#parts;
+    const { db, config, worker, architecture } = this.#parts;
     const given = name === "" ? undefined : parseReference(name, "name");
     if (given?.digest !== undefined) throw noDigest();
     return this.#job(
@@ -210,9 +210,14 @@ export class ImageJobs implements AsyncDisposable {
         const fd = await openSource(source, {
           copy: join(dirname(place.directory), "source"),
           mostBytes: config.mostImageBytes,
-          timeoutMs: config.jobMs,
           report,
-          signal: ended,
+          packing: {
+            host: worker,
+            directory: place.directory,
+            cgroups: place.cgroups,
+            started: (record) => putWorker(db, place.id, record),
+            signal: ended,
+          },
         });
         try {
           const job: ImageJob = {

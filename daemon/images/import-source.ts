@@ -6,8 +6,8 @@ import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { noImage } from "../../images/archive/recognize.ts";
 import type { StageProgress } from "../../images/worker/messages.ts";
-import { run } from "../../linux/processes/command.ts";
 import { noRoom } from "./no-room.ts";
+import { packDirectory, type Packing } from "./pack-directory.ts";
 
 /** Where an import comes from: a file or directory of the host, or what a caller sends. */
 export type ImportSource =
@@ -22,26 +22,23 @@ export interface Opening {
   readonly copy: string;
   /** Of the image. */
   readonly mostBytes: number;
-  readonly timeoutMs: number;
   readonly report: (progress: StageProgress) => void;
-  readonly signal: AbortSignal;
+  /** Of a directory. */
+  readonly packing: Omit<Packing, "mostBytes">;
 }
 
 /**
  * A descriptor of the archive that an import is of. Throws `IMAGE_MISSING`, `LIMIT_REACHED`,
- * `STATE_UNWRITABLE`, `COMMAND_FAILED`, `CANCELLED`.
+ * `STATE_UNWRITABLE`, `COMMAND_FAILED`, `IMAGE_UNREADABLE`, `CANCELLED`.
  */
 export async function openSource(source: ImportSource, opening: Opening): Promise<number> {
-  const { copy, timeoutMs, signal } = opening;
+  const { copy, mostBytes, packing } = opening;
   if ("upload" in source) await receive(source.upload, opening);
   else {
     const fd = openGiven(source.path);
     if (fd !== undefined) return fd;
     refuseNoRoot(source.path);
-    const words = ["--numeric-owner", "--format=pax", "--xattrs", "--xattrs-include=*"];
-    // `--` and a path of its own: what a caller writes is no option.
-    const argv = ["tar", ...words, "--sparse", "--warning=no-file-ignored", "-cf", copy] as const;
-    await run([...argv, "-C", source.path, "--", "."], { signal, timeoutMs });
+    await packDirectory(source.path, copy, { ...packing, mostBytes: mostBytes + archiveOverhead });
   }
   return openSync(copy, constants.O_RDONLY | constants.O_NOFOLLOW);
 }

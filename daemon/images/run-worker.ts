@@ -160,7 +160,7 @@ const tooLarge = (): PodnetError =>
     hint: "Raise images.max_mib or images.image_max_mib, or remove images",
   });
 
-const outOfMemory = (jail: WorkerJail | undefined): PodnetError =>
+export const outOfMemory = (jail: WorkerJail | undefined): PodnetError =>
   new PodnetError("LIMIT_REACHED", `Work on an image may use ${jail?.memoryMib} MiB of memory`, {
     hint: "Make the image of fewer files",
   });

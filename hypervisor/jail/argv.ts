@@ -60,7 +60,15 @@ export interface NetworkProgram {
   readonly network?: boolean;
   /** Control groups that it joins. */
   readonly cgroups?: readonly CgroupPlan[];
+  /**
+   * A directory that it sees as `treePlace`: its file system without those mounted below,
+   * read-only. It may read all files there, whosever they are, if podnetd may.
+   */
+  readonly tree?: string | undefined;
 }
+
+/** Where a program sees its tree. */
+export const treePlace = "/podnet-tree";
 
 /** The part before the program's own command line. Pure. */
 export const networkProgramArgv = (given: NetworkProgram): readonly string[] =>
@@ -73,5 +81,6 @@ export const networkProgramArgv = (given: NetworkProgram): readonly string[] =>
     ["--open-files", `${given.openFiles}`],
     ...(given.cgroups ?? []).map(({ path }) => ["--cgroup", path]),
     given.files.flatMap((file) => ["--read", file]),
+    given.tree === undefined ? [] : ["--tree", given.tree],
     ["--"],
   ].flat();

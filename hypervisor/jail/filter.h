@@ -34,6 +34,8 @@ static void install_filter(void) {
         /* Namespaces and mounts. */
         DENY(unshare), DENY(setns), DENY(chroot), DENY(pivot_root), DENY(mount), DENY(umount2), DENY(open_tree),
         DENY(move_mount), DENY(fsopen), DENY(fsmount), DENY(fspick), DENY(fsconfig), DENY(mount_setattr),
+        /* Files by numbers instead of paths: those that it does not see. */
+        DENY(name_to_handle_at), DENY(open_by_handle_at),
         /* In its directory a machine has sockets and nothing that podnetd could stumble over. */
         DENY(mkdirat), DENY(symlinkat), DENY(linkat), DENY(mknodat),
 #ifdef SYS_mkdir

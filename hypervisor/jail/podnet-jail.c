@@ -3,7 +3,12 @@
  * paths in its arguments.
  *
  * podnet-jail --uid N --run DIR --report FD [--oom-score N] [--cgroup DIR]... [--read PATH]...
- *   [--device PATH]... [--group GID] [--network host] [--open-files N] -- PROGRAM [ARGUMENT]...
+ *   [--device PATH]... [--group GID] [--network host] [--open-files N] [--tree DIR]
+ *   -- PROGRAM [ARGUMENT]...
+ *
+ * With --tree the program sees the file system of DIR, and none that is mounted below, as
+ * /podnet-tree. It may read all files there, whosever they are (CAP_DAC_READ_SEARCH), if the
+ * launcher may.
  *
  * The program inherits only the descriptors 0 to FD - 1. The launcher writes to FD: `pid N`, the
  * pid seen from the host, then `ready` right before it executes the program, or `error TEXT`; the
@@ -41,8 +46,9 @@
 #define UMOUNT_DETACH 2
 #define MANY 64
 #define FAILED 125
+#define TREE_PLACE "/podnet-tree"
 
-enum kind { READ, DEVICE, RUN };
+enum kind { READ, DEVICE, RUN, TREE };
 
 /* A mount to be: taken from the host's files before the root changes, put in place after. */
 struct piece {
@@ -55,7 +61,7 @@ struct piece {
 
 static struct {
     unsigned uid, group, open_files;
-    int has_group, host_network, report, cgroups, pieces, oom_score;
+    int has_group, has_tree, host_network, report, cgroups, pieces, oom_score;
     const char *run, *cgroup[MANY];
     struct piece piece[MANY];
 } jail = {.report = -1, .open_files = 4096};
@@ -107,6 +113,7 @@ static char **parse(char **word) {
         else if (!strcmp(option, "--run")) jail.run = value;
         else if (!strcmp(option, "--read")) add(value, READ);
         else if (!strcmp(option, "--device")) add(value, DEVICE);
+        else if (!strcmp(option, "--tree") && !jail.has_tree) add(value, TREE), jail.has_tree = 1;
         else if (!strcmp(option, "--cgroup") && jail.cgroups < MANY) jail.cgroup[jail.cgroups++] = value;
         else fail("read option", option);
     }
@@ -151,19 +158,22 @@ static void take(struct piece *piece, int optional) {
         check(length, "read link", piece->path);
         return;
     }
-    piece->tree = (int)syscall(SYS_open_tree, AT_FDCWD, piece->path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+    unsigned all = piece->kind == TREE ? 0 : AT_RECURSIVE;
+    piece->tree = (int)syscall(SYS_open_tree, AT_FDCWD, piece->path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | all);
     check(piece->tree, "open", piece->path);
     check(fstat(piece->tree, &is), "look at", piece->path);
     piece->directory = S_ISDIR(is.st_mode);
     /* The plan names files; a directory put in a file's place would expose everything below it. */
     errno = EISDIR;
     if (!optional && piece->kind == READ && !S_ISREG(is.st_mode)) fail("show", piece->path);
+    errno = ENOTDIR;
+    if (piece->kind == TREE && !piece->directory) fail("show", piece->path);
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID};
     if (piece->kind != DEVICE) attr.attr_set |= MOUNT_ATTR_NODEV;
     if (piece->kind != RUN) attr.attr_set |= MOUNT_ATTR_RDONLY;
     if (piece->kind != READ) attr.attr_set |= MOUNT_ATTR_NOEXEC;
-    check(syscall(SYS_mount_setattr, piece->tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof attr),
-          "protect", piece->path);
+    check(syscall(SYS_mount_setattr, piece->tree, "", AT_EMPTY_PATH | all, &attr, sizeof attr), "protect", piece->path);
+    if (piece->kind == TREE) piece->path = TREE_PLACE;
 }
 
 static int filesystem(const char *type, const char *key, const char *value, unsigned attributes) {
@@ -251,13 +261,32 @@ static void drop_capabilities(void) {
     check(syscall(SYS_capset, &header, none), "drop", "capabilities");
 }
 
+/*
+ * The right to read all files that can be seen: made inheritable while the bounding set has it,
+ * then ambient, which outlives the execution.
+ */
+static void keep_reading(int ambient) {
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct now[2] = {{0}};
+    check(syscall(SYS_capget, &header, now), "look at", "capabilities");
+    unsigned kept = now[0].permitted & 1u << CAP_DAC_READ_SEARCH;
+    now[0].inheritable |= kept;
+    struct __user_cap_data_struct reading[2] = {{kept, kept, kept}};
+    check(syscall(SYS_capset, &header, ambient ? reading : now), "keep", "capabilities");
+    if (ambient && kept)
+        check(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, 0, 0), "keep", "a capability");
+}
+
 static void drop_privileges(void) {
+    if (jail.has_tree) keep_reading(0);
     for (unsigned long each = 0; prctl(PR_CAPBSET_READ, each, 0, 0, 0) >= 0; each++)
         check(prctl(PR_CAPBSET_DROP, each, 0, 0, 0), "drop", "the bounding set");
     check(setgroups((size_t)jail.has_group, &jail.group), "set", "groups");
+    check(prctl(PR_SET_KEEPCAPS, jail.has_tree, 0, 0, 0), "keep", "capabilities");
     check(setresgid(jail.uid, jail.uid, jail.uid), "become", "group");
     check(setresuid(jail.uid, jail.uid, jail.uid), "become", "user");
-    drop_capabilities();
+    if (jail.has_tree) keep_reading(1);
+    else drop_capabilities();
     check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set", "no_new_privs");
     errno = 0;
     if (getuid() != jail.uid || setuid(0) == 0) fail("become", "user");

@@ -40,6 +40,8 @@ export interface WorkerStart {
         readonly processes: number;
         /** Groups that are there, with its limits. */
         readonly cgroups: readonly CgroupPlan[];
+        /** A directory that it reads, at `treePlace`: all of it that podnetd may read. */
+        readonly tree?: string;
       }
     | undefined;
 }

@@ -16,7 +16,7 @@ import { type ImagesProgram, imagesProgram } from "../../images/worker/program.t
 const checkout = path.resolve(import.meta.dirname, "../..");
 const mounts = parseCgroupMounts(readFileSync("/proc/self/mountinfo", "utf8"));
 const memoryMib = 512;
-const uid = 2_000_065_534;
+export const workerUid = 2_000_065_534;
 
 /** Where the control groups of workers are made whose stores are in directories below `top`. */
 function layoutOf(top: string): CgroupLayout {
@@ -75,7 +75,7 @@ export async function openImageStore(directory: string, options: ImageStoreOptio
     db,
     images,
     config,
-    worker: { program, jail: { uid, cgroups, memoryMib: given.memoryMib ?? memoryMib } },
+    worker: { program, jail: { uid: workerUid, cgroups, memoryMib: given.memoryMib ?? memoryMib } },
     architecture: "amd64",
     clock: systemClock,
   });

@@ -143,6 +143,12 @@ static int attempt(const char *name, const char *argument) {
         char parameters[256] = {0};
         return closed((int)syscall(SYS_io_uring_setup, 1, parameters));
     }
+    if (!strcmp(name, "handle")) {
+        struct { struct file_handle handle; char bytes[128]; } of = {.handle.handle_bytes = sizeof of.bytes};
+        int mount, root = open("/", O_RDONLY | O_DIRECTORY);
+        if (name_to_handle_at(AT_FDCWD, argument, &of.handle, &mount, 0) < 0) return -1;
+        return closed(open_by_handle_at(root, &of.handle, O_RDONLY));
+    }
     if (!strcmp(name, "sleep")) return (int)sleep((unsigned)n);
     if (!strcmp(name, "bomb")) return bomb(n);
     if (!strcmp(name, "fill")) return fill((size_t)n);
@@ -150,16 +156,35 @@ static int attempt(const char *name, const char *argument) {
     return -1;
 }
 
+static void carry_out(const char *word, FILE *to) {
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+    const char *equals = strchr(word, '=');
+    errno = 0;
+    int result = attempt(name, equals ? equals + 1 : "");
+    fprintf(to, "%s: %s\n", word, result < 0 ? strerror(errno) : "ok");
+    fflush(to);
+}
+
+/* In tar's place it makes the attempts that the directory after -C has a list of, a line each. */
+static int in_place_of_tar(char **words) {
+    while (*words && strcmp(*words, "-C")) words++;
+    char path[4096], line[4096];
+    snprintf(path, sizeof path, "%s/attempts", *words && words[1] ? words[1] : "");
+    FILE *list = fopen(path, "r");
+    if (!list) return perror(path), 1;
+    while (fgets(line, sizeof line, list)) {
+        line[strcspn(line, "\n")] = 0;
+        carry_out(line, stderr);
+    }
+    fprintf(stderr, "user %u\n", getuid());
+    return 3;
+}
+
 int main(int count, char **words) {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    for (int i = 1; i < count; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(words[i], "="), words[i]);
-        const char *equals = strchr(words[i], '=');
-        errno = 0;
-        int result = attempt(name, equals ? equals + 1 : "");
-        printf("%s: %s\n", words[i], result < 0 ? strerror(errno) : "ok");
-        fflush(stdout);
-    }
+    const char *base = strrchr(words[0], '/');
+    if (!strcmp(base ? base + 1 : words[0], "tar")) return in_place_of_tar(words);
+    for (int i = 1; i < count; i++) carry_out(words[i], stdout);
     return 0;
 }

@@ -5,6 +5,11 @@ const readers = {
   title: "a pod does not write to what another pod or the node boots from",
 };
 
+const packing = {
+  file: "test/vm/image-worker.test.ts",
+  title: "a directory is packed by a program that reads it, and nothing else",
+};
+
 /** Files that pods boot from, read and write to. */
 export const imagesFaults: readonly Fault[] = [
   {
@@ -34,6 +39,36 @@ export const imagesFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/unit/daemon/pods/plan-disks.test.ts",
       title: "a pod does not write to what it boots from itself",
+    },
+  },
+  {
+    kind: "access",
+    name: "what packs a directory sees what is mounted below it",
+    file: "hypervisor/jail/podnet-jail.c",
+    find: "unsigned all = piece->kind == TREE ? 0 : AT_RECURSIVE;",
+    put: "unsigned all = AT_RECURSIVE;",
+    build: "jail",
+    noticedBy: packing,
+    slow: true,
+  },
+  {
+    kind: "access",
+    name: "what packs a directory has the host's network",
+    file: "daemon/images/pack-directory.ts",
+    find: "network: false,",
+    put: "network: true,",
+    noticedBy: packing,
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "a file system whose first block is zeros is an archive without files",
+    file: "images/archive/recognize.ts",
+    find: "begin.every((byte) => byte === 0)",
+    put: "begin.subarray(0, blockBytes).every((byte) => byte === 0)",
+    noticedBy: {
+      file: "test/unit/images/recognize.test.ts",
+      title: "what is no image is refused by its name, with what was expected and what to do",
     },
   },
   {

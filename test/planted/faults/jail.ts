@@ -94,7 +94,7 @@ export const jailFaults: readonly Fault[] = [
     kind: "access",
     name: "the jail keeps capabilities",
     file: launcher,
-    find: "    drop_capabilities();\n    check(prctl(PR_SET_NO_NEW_PRIVS",
+    find: "    else drop_capabilities();\n    check(prctl(PR_SET_NO_NEW_PRIVS",
     put: "    check(prctl(PR_SET_NO_NEW_PRIVS",
     build: "jail",
     noticedBy: {
