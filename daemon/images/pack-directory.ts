@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, renameSync } from "node:fs";
+import { chmodSync, chownSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { abortError } from "../../core/aborting.ts";
 import { perform } from "../../core/effect.ts";
@@ -24,6 +24,8 @@ export interface Packing {
 }
 
 const archive = "source.tar";
+/** What tar writes at a time. */
+const blockBytes = 20 * 512;
 const openFiles = 256;
 const processes = 16;
 
@@ -76,7 +78,7 @@ export async function packDirectory(from: string, to: string, packing: Packing):
   if (signal.aborted) throw abortError(signal, "The work on the image");
   if (how !== "exit code 0") {
     if (ranOutOfMemory(cgroups)) throw outOfMemory(jail);
-    throw failure(from, how, said);
+    throw failure(from, how, said, sizeOf(join(directory, archive)) + blockBytes > mostBytes);
   }
   perform("file", "take archive of directory", () => {
     const made = join(directory, archive);
@@ -113,13 +115,17 @@ function endOf({ input, output, ended }: Worker): Worker["ended"] {
   return ended;
 }
 
-function failure(from: string, how: string, said: string): PodnetError {
-  if (how === "SIGXFSZ" || /File too large/i.test(said))
+const sizeOf = (file: string): number => statSync(file, { throwIfNoEntry: false })?.size ?? 0;
+
+/** A write that is cut short has met the limit of its file, or the end of the room. */
+function failure(from: string, how: string, said: string, isAtLimit: boolean): PodnetError {
+  const isCut = /Wrote only \d+ of/.test(said);
+  if (how === "SIGXFSZ" || /File too large/i.test(said) || (isCut && isAtLimit))
     return new PodnetError("LIMIT_REACHED", "The directory is larger than images may be", {
       hint: "Raise images.image_max_mib",
       details: { said },
     });
-  if (/No space left|quota exceeded/i.test(said)) return roomMissing();
+  if (isCut || /No space left|quota exceeded/i.test(said)) return roomMissing();
   const [first = how] = said.split("\n");
   return new PodnetError(
     "IMAGE_UNREADABLE",

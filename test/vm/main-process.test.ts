@@ -87,6 +87,18 @@ test.serial(
   },
 );
 
+test.serial("a pod that fills its root has no room there, and goes on", async (t) => {
+  const fill = "busybox dd if=/dev/zero of=/srv/fill bs=1M count=500 2>&1";
+  await run(
+    "full",
+    sh(`${fill}; busybox rm /srv/fill; echo room >/srv/after; cat /srv/after; sleep 1000`),
+  );
+  await untilLogged("full", "room");
+  t.regex((await logs("full")).stdout, /No space left on device/);
+  t.is((await execIn(rig.client, "full", "cat", "/srv/after")).output, "room\n");
+  await rig.client.pods.delete({ idOrName: "full", force: true });
+});
+
 test.serial(
   "pods of an image are clones, each with a root and randomness of its own, until the image changes",
   async (t) => {
