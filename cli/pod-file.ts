@@ -15,16 +15,20 @@ export async function readDocuments(file: string): Promise<readonly unknown[]> {
   const text = readText(file);
   const { parseAllDocuments } = await import("yaml");
   const documents = [...parseAllDocuments(text, { prettyErrors: true })];
-  const error = documents.flatMap(({ errors }) => errors).at(0);
-  if (error !== undefined)
+  try {
+    const [error] = documents.flatMap(({ errors }) => errors);
+    if (error !== undefined) throw error;
+    // Aliases could blow a small file up.
+    return documents
+      .map((each): unknown => each.toJS({ maxAliasCount: 100 }))
+      .filter((value) => value !== null);
+  } catch (cause) {
     throw new PodnetError(
       "INVALID_ARGUMENT",
-      `"${printable(file)}" is neither YAML nor JSON: ${error.message.split("\n")[0]}`,
-      { hint: "See docs/how-to/policies.md for a policy file", cause: error },
+      `"${printable(file)}" is neither YAML nor JSON: ${(cause as Error).message.split("\n")[0]}`,
+      { hint: "See docs/how-to/policies.md and docs/how-to/apply.md for files", cause },
     );
-  return documents
-    .map((each): unknown => each.toJS({ maxAliasCount: 100 }))
-    .filter((value) => value !== null);
+  }
 }
 
 /**

@@ -1,5 +1,6 @@
 import { Command, CommanderError } from "commander";
 import { version } from "../api/version.ts";
+import { addApply } from "./commands/apply/apply.ts";
 import { addAttach } from "./commands/attach.ts";
 import { addCni } from "./commands/cni.ts";
 import { addConsole } from "./commands/console.ts";
@@ -102,6 +103,7 @@ export function buildProgram(context: Context): Command {
     addResume,
     addUpdate,
     addLabel,
+    addApply,
     addDelete,
     addAttach,
     addDetach,

@@ -161,6 +161,7 @@ export const stages: readonly Stage[] = [
       "standin-together": 88,
       "standin-cni": 40,
       "standin-ports": 27,
+      "standin-apply": 20,
       "standin-bad": 18,
       "standin-running": 17,
       "standin-ports-killed": 16,

@@ -13,7 +13,7 @@ const pages: readonly {
   {
     file: "pods",
     title: "Pods",
-    commands: ["create", "get", "list", "update", "label", "delete"],
+    commands: ["create", "get", "list", "update", "label", "apply", "delete"],
   },
   {
     file: "lifecycle",

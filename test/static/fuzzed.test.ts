@@ -11,6 +11,7 @@ const reader = /^export (?:async )?(?:function\*? |const )((?:parse|decode|read)
 
 /** Readers that no fuzz target feeds by name, each with why. */
 const elsewhere: Readonly<Record<string, string>> = {
+  "cli/commands/apply/documents.ts: readAsked": "npm's yaml and `readJson` parse what it is given",
   "cli/pod-file.ts: readDocuments":
     "reads a file; npm's yaml parses it, and podnetd reads the rest",
   "cli/pod-file.ts: readPodFile": "reads a file; npm's yaml and `readJson` parse it",

@@ -209,14 +209,17 @@ function refuseUnpublished(
 ): void {
   const kept = new Set(made?.addresses.map(ipOf));
   const lost = was.addresses.map(ipOf).filter((ip) => !kept.has(ip));
-  const held = published.find(({ at }) => at.some(({ podIp }) => lost.includes(podIp)));
-  if (held === undefined) return;
+  const ports = published
+    .filter(({ at }) => at.some(({ podIp }) => lost.includes(podIp)))
+    .map(({ hostPort }) => hostPort);
+  if (ports.length === 0) return;
   throw new PodnetError(
     "ADDRESS_IN_USE",
-    `Published port ${held.hostPort} leads to an address of interface "${was.guestName}"`,
+    `Published port ${ports[0]} leads to an address of interface "${was.guestName}"`,
     {
       field: made === undefined ? "guest_name" : "addresses",
       hint: "Unpublish its ports first: podnet unpublish",
+      details: { host_ports: ports.join(" ") },
     },
   );
 }
