@@ -5,23 +5,26 @@ import { perform } from "../../core/effect.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { bootId } from "../../linux/processes/proc.ts";
 import { CommitMark } from "./commit-mark.ts";
+import { LogFlush } from "./log-flush.ts";
 import { commitsIn, commitsOf, makeNew, refuseLost, refuseUnfit, upgrade } from "./found.ts";
 import { type Migration, migrations } from "./migrations.ts";
 import type { Reserve } from "./reserve.ts";
-import { lacksRoom, openError, writeError } from "./sqlite-error.ts";
+import { lacksRoom, openError, unwritableError, writeError } from "./sqlite-error.ts";
 import { connectWithoutRoom } from "./without-room.ts";
 import type { Row } from "./rows.ts";
 
 /**
  * Durability of a commit that has returned. `always`: it survives a loss of power too. `boot`: it
  * survives any end of this process; a loss of power may remove it, together with all later commits.
- * Then it does not wait for the disk.
+ * Then it does not wait for the disk, and `flushed` makes it last without holding up the thread.
  */
 export type Lasting = "always" | "boot";
 
 export interface OpenOptions {
   /** An administrator goes on with a state that has fewer commits than it had. */
   readonly evenOlder?: boolean;
+  /** Flushes the log instead of the kernel's own call, for tests that play the time. */
+  readonly flushFile?: (fd: number) => Promise<void>;
 }
 
 /**
@@ -51,15 +54,26 @@ export class Database implements Disposable {
   readonly #path: string;
   /** Of all its life; see `CommitMark`. */
   #commits: number;
+  /** So many of them survive a loss of power. */
+  #lastingCommits = 0;
+  readonly #flushFile: OpenOptions["flushFile"];
+  #flush: LogFlush;
   /** Commits since the log was copied. */
   #uncopied = 0;
   #mark: CommitMark | undefined;
 
-  private constructor(connection: DatabaseSync, path: string, cramped: boolean) {
+  private constructor(
+    connection: DatabaseSync,
+    path: string,
+    cramped: boolean,
+    { flushFile }: OpenOptions = {},
+  ) {
     this.#connection = connection;
     this.#path = path;
     this.#cramped = cramped;
     this.#commits = commitsIn(connection);
+    this.#flushFile = flushFile;
+    this.#flush = new LogFlush(path, flushFile);
     this.#openMark();
   }
 
@@ -73,7 +87,7 @@ export class Database implements Disposable {
     steps: readonly Migration[] = migrations,
     options: OpenOptions = {},
   ): Database {
-    return new Database(openConnection(path, steps, options), path, false);
+    return new Database(openConnection(path, steps, options), path, false, options);
   }
 
   /**
@@ -127,8 +141,10 @@ export class Database implements Disposable {
   #openAnew(): void {
     this.#statements.clear();
     this.#lasting = "always";
-    // It may have the file to itself.
+    // It may have the file to itself. Its log goes with the last connection.
     this.#connection.close();
+    this.#flush[Symbol.dispose]();
+    this.#flush = new LogFlush(this.#path, this.#flushFile);
     try {
       this.#connection = openConnection(this.#path, migrations);
       this.#commits = commitsIn(this.#connection);
@@ -263,6 +279,7 @@ export class Database implements Disposable {
     this.#connection.exec("COMMIT");
     if (this.#changes.size === 0) return;
     this.#commits++;
+    if (this.#lasting === "always") this.#lastingCommits = this.#commits;
     this.#uncopied++;
     this.#writeMark();
   }
@@ -286,6 +303,21 @@ export class Database implements Disposable {
     } catch {
       // There was no room to write it: the commit exists, and a lower mark causes no error.
     }
+  }
+
+  /**
+   * Resolves once all commits so far survive a loss of power. All that wait share a flush, which
+   * another thread carries out. Rejects with `STATE_UNWRITABLE`.
+   */
+  async flushed(): Promise<void> {
+    const commits = this.#commits;
+    if (this.#lastingCommits >= commits) return;
+    try {
+      await this.#flush.wait();
+    } catch (cause) {
+      throw unwritableError(cause);
+    }
+    this.#lastingCommits = Math.max(this.#lastingCommits, commits);
   }
 
   /** How many commits it has had. */
@@ -328,6 +360,7 @@ export class Database implements Disposable {
     if (this.#connection.isOpen)
       perform("commit", "close", () => {
         this.#connection.close();
+        this.#flush[Symbol.dispose]();
         this.#mark?.[Symbol.dispose]();
       });
   }

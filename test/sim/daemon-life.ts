@@ -82,7 +82,10 @@ export function startLife(options: LifeOptions): Life {
     },
     atAsync: () => Promise.resolve(),
   });
-  const db = Database.openIn(config.stateDir);
+  const db = Database.openIn(config.stateDir, undefined, {
+    // The kernel's own call would end in its own time.
+    flushFile: () => new Promise((resolve) => void setTimeout(resolve, 1)),
+  });
   state.db = db;
   const parts: NodeParts = {
     config,

@@ -24,15 +24,17 @@ export interface BringUpOptions {
   elapsed(): number;
   /** Called before what a failed step leaves is undone. */
   undoing(): void;
+  /** Makes it durable that the pod is to run: before anything that outlasts a loss of power. */
+  begin(): Promise<void>;
   /** Makes it durable that the pod runs: the last step, undone like any other when it fails. */
-  commit(spans: readonly Span[]): void;
+  commit(spans: readonly Span[]): Promise<void>;
 }
 
 /** Runs the steps of a pod whose row is written, and undoes them when one fails. Never throws. */
 export async function bringUp(
   live: LivePod,
   host: Host,
-  { progress, fresh, elapsed, undoing, commit }: BringUpOptions,
+  { progress, fresh, elapsed, undoing, begin, commit }: BringUpOptions,
   signal: AbortSignal,
 ): Promise<BringUp> {
   const spans: Span[] = [];
@@ -45,9 +47,10 @@ export async function bringUp(
   };
   const ordered = (): readonly Span[] => spans.toSorted((a, b) => a.startMs - b.startMs);
   try {
+    await begin();
     const stop = AbortSignal.any([signal, live.ended.signal]);
     await runFlow(createSteps(live, { fresh }), { live, host, progress: noted, elapsed }, stop);
-    commit(ordered());
+    await commit(ordered());
     return { kind: "up", spans: ordered() };
   } catch (thrown) {
     unsubscribe(live);

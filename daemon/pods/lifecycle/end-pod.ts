@@ -79,6 +79,8 @@ async function takeAway(
   const live = ending.held(id) ?? livePod(row, records.run(id));
   try {
     records.state(plan, state);
+    // A disk that is gone must not belong to a pod that is to run.
+    if (state === "deleting") await records.flushed();
   } catch (thrown) {
     const unwritable = state === "deleting" && isPodnetError(thrown, "STATE_UNWRITABLE");
     if (!unwritable || graceful) {

@@ -5,6 +5,7 @@ import { reportOfEnd } from "./deadlines.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
 import type { Span } from "../../events/span.ts";
+import { stepTurns } from "../../reconcile/step-turns.ts";
 import type { Flow, Step, StepKind, StepOf } from "../plan/steps.ts";
 
 /** Notified of every step. */
@@ -94,6 +95,7 @@ export function attach(first: unknown, others: readonly unknown[]): PodnetError 
 }
 
 async function runStep(step: Step, run: StepRun, signal: AbortSignal): Promise<void> {
+  await stepTurns.enter(run.host.clock);
   const startMs = run.elapsed();
   run.progress.started(step.kind, startMs);
   try {

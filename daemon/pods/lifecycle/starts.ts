@@ -201,7 +201,14 @@ export class Starts {
         fresh: how.fresh,
         elapsed,
         undoing: isOver,
-        commit: (spans) => records.running(live, spans),
+        // A pod that has run before is stopped after a loss of power, whether or not this is.
+        begin: async () => {
+          if (how.fresh) await records.flushed();
+        },
+        commit: async (spans) => {
+          records.running(live, spans);
+          await records.flushed();
+        },
       },
       AbortSignal.any([stop.signal, limit.signal, abandoned.signal]),
     );

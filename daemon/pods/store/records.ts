@@ -45,6 +45,11 @@ import type { Span } from "../../events/span.ts";
 const essential = { need: "essential" } as const;
 /** Writes that concern only a machine need no flush: a power loss ends the machine too. */
 const ofMachine = { lasting: "boot", need: "essential" } as const;
+/** Writes whose caller waits for `flushed` before what relies on them, while others go on. */
+const flushedLater = { lasting: "boot" } as const;
+
+const isOnTheWay = (state: PodState): boolean =>
+  state === "creating" || state === "stopping" || state === "deleting";
 
 /** A create that may be asked for again. */
 export interface RequestKey {
@@ -88,6 +93,11 @@ export class PodRecords {
     this.#clock = parts.clock;
     this.#published = parts.published;
     this.#kept = parts.kept;
+  }
+
+  /** Resolves once all written so far survives a loss of power. Rejects with `STATE_UNWRITABLE`. */
+  flushed(): Promise<void> {
+    return this.#db.flushed();
   }
 
   /** Throws `STATE_CORRUPT` when the record is unreadable. */
@@ -165,7 +175,7 @@ export class PodRecords {
 
   /**
    * Takes name, addresses and MACs: from here on the pod exists, and nothing on the host has
-   * changed yet.
+   * changed yet. Not flushed.
    */
   claim(plan: PodPlan, spec: PodSpec, request: RequestKey | undefined): void {
     const now = this.#clock.now();
@@ -178,7 +188,7 @@ export class PodRecords {
         const { podId, name: podName } = plan;
         emit({ kind: "created", podId, podName, data: { text: "creating" } });
       },
-      { need: "new" },
+      { ...flushedLater, need: "new" },
     );
     this.#addresses.taken(plan);
     this.#keep({ plan, spec });
@@ -383,6 +393,7 @@ export class PodRecords {
     );
   }
 
+  /** A pod that was brought up runs. Not flushed. */
   running(live: LivePod, spans: readonly Span[]): void {
     const { podId, name } = live.plan;
     this.#journal.transact(
@@ -395,7 +406,7 @@ export class PodRecords {
         finishRequestsOf(this.#db, podId, undefined);
         emit({ kind: "updated", podId, podName: name, data: { text: "running" } });
       },
-      essential,
+      { ...essential, ...flushedLater },
     );
   }
 
@@ -455,7 +466,10 @@ export class PodRecords {
     this.#journal.emit({ kind: "updated", podId, podName: name, data: { text } });
   }
 
-  /** Sets a state; `failed` and `stopped` also forget the run, whose machine is gone. */
+  /**
+   * Sets a state; `failed` and `stopped` also forget the run, whose machine is gone. States on the
+   * way to others are not flushed.
+   */
   state(
     plan: PodPlan,
     state: PodState,
@@ -494,7 +508,7 @@ export class PodRecords {
           data: { text, ...(failure === undefined ? {} : { error: failure }) },
         });
       },
-      state === "stopping" ? ofMachine : essential,
+      isOnTheWay(state) ? { ...essential, ...flushedLater } : essential,
     );
     exchanged();
     if (rest !== undefined) this.#keep(rest);

@@ -48,7 +48,7 @@ const quiet = { started: () => {}, finished: () => {} };
 const up = (
   { live, host }: Scene,
   signal = new AbortController().signal,
-  commit = (): void => {},
+  commit = async (): Promise<void> => {},
 ) =>
   bringUp(
     live,
@@ -58,6 +58,7 @@ const up = (
       fresh: true,
       elapsed: () => systemClock.monotonic(),
       undoing: () => {},
+      begin: async () => {},
       commit,
     },
     signal,
@@ -76,7 +77,14 @@ test("host and machine come up side by side", async (t) => {
   await bringUp(
     live,
     host,
-    { progress, fresh: true, elapsed, undoing: () => {}, commit: () => {} },
+    {
+      progress,
+      fresh: true,
+      elapsed,
+      undoing: () => {},
+      begin: async () => {},
+      commit: async () => {},
+    },
     new AbortController().signal,
   );
   const at = (what: string): number => reported.indexOf(what);
