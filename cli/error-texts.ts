@@ -373,10 +373,36 @@ podnetd requests a new one by itself.`,
 etcd refused for another reason: no space left, or a request that is too large.
 
 The message is etcd's own; see its log.`,
+  KUBERNETES_UNREACHABLE: `
+The API server did not answer, or is overloaded.
+
+Check that it runs, and that this host reaches the address in the kubeconfig. Routes to other hosts
+stay as they are meanwhile.`,
+  KUBERNETES_DENIED: `
+The API server and this host do not trust each other's certificates, or the token or the RBAC rules
+of podnetd's user are not sufficient. Or a file with a token or a certificate cannot be read.
+
+The message is the API server's own, and names the missing right. The rights that podnetd
+needs. podnetd reads its token and
+certificates for each request, so that new ones need no restart.`,
+  KUBERNETES_EXPIRED: `
+The API server has discarded the changes after a version.
+
+podnetd lists all Nodes again by itself.`,
+  KUBERNETES_CONFLICT: `
+Another program changed this host's Node at the same time, several times in a row.
+
+podnetd reads the Node and decides again by itself. If the problem stays, look for a second program
+that writes flannel's annotations of this Node.`,
+  KUBERNETES_FAILED: `
+The API server refused for another reason, or its answer is not one of an API server.
+
+The message is the API server's own; see its log. Check the address in the kubeconfig.`,
   OVERLAY_NOT_FOUND: `
 This host is in no overlay with this name, or in none at all.
 
-See podnet overlay list. overlay.etcd.endpoints in the configuration makes the host part of one.`,
+See podnet overlay list. overlay.etcd.endpoints or overlay.subnet_manager in the
+configuration makes the host part of one.`,
   OVERLAY_NOT_READY: `
 The network takes its addresses from an overlay in which this host has no subnet yet, no longer has
 one, or is about to get another one.
@@ -385,7 +411,7 @@ details.phase says which. Wait; see podnet overlay list for problems; or use
 podnet overlay join after a leave. If the overlay's range changed, the network follows when the
 last pod on the former subnet is gone. Running pods continue.`,
   OVERLAY_CONFIG_INVALID: `
-The overlay's configuration in etcd breaks one of flannel's rules.
+The overlay's configuration, in etcd or in net-conf.json, breaks one of flannel's rules.
 
 field is the key, and details.rule is the rule. Correct the configuration; podnetd looks again
 by itself.`,

@@ -27,7 +27,9 @@ export type Boundary =
   /** A frame to the guest's agent, or what is typed on its console. */
   | "channel"
   /** A call to etcd. */
-  | "etcd";
+  | "etcd"
+  /** A request to Kubernetes' API server. */
+  | "kubernetes";
 
 export type Side = "before" | "after";
 

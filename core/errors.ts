@@ -80,6 +80,12 @@ export const errorCodes = [
   "ETCD_COMPACTED",
   "ETCD_LEASE_GONE",
   "ETCD_FAILED",
+  // Kubernetes' API server is not there, or not as podnet needs it.
+  "KUBERNETES_UNREACHABLE",
+  "KUBERNETES_DENIED",
+  "KUBERNETES_EXPIRED",
+  "KUBERNETES_CONFLICT",
+  "KUBERNETES_FAILED",
   // Many hosts.
   "OVERLAY_NOT_FOUND",
   "OVERLAY_NOT_READY",

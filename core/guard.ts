@@ -32,6 +32,8 @@ export type Place =
   | "guest"
   /** Events of etcd. */
   | "etcd"
+  /** Events of Kubernetes' API server. */
+  | "kubernetes"
   /** Events of pods that policies follow. */
   | "policies"
   /** Connections of pods that the relay passes on. */

@@ -1,12 +1,12 @@
 import { assertNever } from "../core/brand.ts";
-import type { Clock } from "../core/clock.ts";
 import { PodnetError, toPodnetError } from "../core/errors.ts";
 import { Queue } from "../core/queue.ts";
 import { guard, guarded } from "../core/guard.ts";
 import type { Host } from "./claim.ts";
-import { configOrTrouble, type OverlayConfig } from "./flannel/config.ts";
+import { configOrTrouble } from "./flannel/config.ts";
 import type { Subnets } from "./flannel/key.ts";
 import { configKey, leasesPrefix } from "./flannel/prefix.ts";
+import type { HostLease, HostLeaseParts, HostLeaseState } from "./host-lease.ts";
 import {
   beginning,
   type LeaseCommand,
@@ -16,31 +16,14 @@ import {
   type Request,
 } from "./lease-state.ts";
 import { step } from "./lease.ts";
+import { hostLeaseState } from "./lease-view.ts";
 import type { OwnerId } from "./owner.ts";
 import { type EntryChange, Registry } from "./registry.ts";
 import type { LeaseStore, LeaseTransaction, StoreUpdate } from "./store.ts";
 
-export interface LeaseDriverParts {
+export interface LeaseDriverParts extends HostLeaseParts {
   readonly store: LeaseStore;
   readonly settings: LeaseSettings;
-  readonly host: Host;
-  /** The host's subnets according to `subnet.env` or the record. */
-  readonly previous: Subnets | undefined;
-  readonly clock: Clock;
-  readonly random: () => number;
-  /** Called with the lease's state after each event. */
-  readonly onState: (state: LeaseState) => void;
-  /** Called with the changes of leases, of this host and of others. */
-  readonly onLeases: (changes: readonly EntryChange[], registry: Registry) => void;
-  /** Called when `unread` may have changed. */
-  readonly onUnread: (reasons: readonly unknown[]) => void;
-  /**
-   * Returns the reason why a configuration cannot be used on this host; called again from time to
-   * time. By default no configuration is refused.
-   */
-  readonly refuse?: (config: OverlayConfig) => Promise<PodnetError | undefined>;
-  /** Empties the subnets and resolves; given up with the signal when they are to stay after all. */
-  readonly drain: (subnets: Subnets, signal: AbortSignal) => Promise<void>;
 }
 
 type ConfigEvent = LeaseEvent & { readonly kind: "config" };
@@ -59,7 +42,7 @@ const longestWaitMs = 3_600_000;
  * Carries out the decisions of `step` about one host's lease on a store, until it is stopped. The
  * lease itself stays.
  */
-export class LeaseDriver {
+export class LeaseDriver implements HostLease {
   readonly registry = new Registry();
   readonly #parts: LeaseDriverParts;
   readonly #events = new Queue<LeaseEvent>();
@@ -81,6 +64,10 @@ export class LeaseDriver {
     return this.#state;
   }
 
+  get view(): HostLeaseState {
+    return hostLeaseState(this.#state);
+  }
+
   /** The reasons why configuration and leases are not followed; empty while they are. */
   get unread(): readonly unknown[] {
     return [...this.#unread.values()];
@@ -99,6 +86,9 @@ export class LeaseDriver {
   become(host: Host): void {
     this.#events.push({ kind: "host", host });
   }
+
+  /** In etcd a lease says nothing of it. */
+  ready(): void {}
 
   /** Gives the subnets up, once they are empty. */
   leave(): void {
@@ -147,7 +137,7 @@ export class LeaseDriver {
     this.#state = next.state;
     for (const command of next.commands) this.#do(command);
     this.#wakeAt(next.state.wakeAt);
-    onState(next.state);
+    onState(this.view);
   }
 
   #wakeAt(at: number | undefined): void {

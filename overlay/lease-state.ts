@@ -47,7 +47,8 @@ export interface Own {
 
 /** The reasons why a host's lease is not as planned. */
 export type Trouble =
-  | { readonly kind: "config-missing" }
+  /** `file`: where it is looked for, if not in etcd. */
+  | { readonly kind: "config-missing"; readonly file?: string }
   | { readonly kind: "config-invalid"; readonly error: PodnetError }
   | { readonly kind: "exhausted" }
   /** The key is gone: it is being registered again. */
@@ -58,6 +59,16 @@ export type Trouble =
   | { readonly kind: "no-address"; readonly family: 4 | 6 }
   /** The configuration has changed and no longer contains these subnets. */
   | { readonly kind: "misfit"; readonly subnets: Subnets }
+  /** Kubernetes has no Node of this host. */
+  | { readonly kind: "node-missing"; readonly node: string }
+  /** Kubernetes has given this host's Node no podCIDR, or one that is of no use to the overlay. */
+  | { readonly kind: "no-pod-cidr"; readonly node: string; readonly reason?: string }
+  /** Nodes that want to take part and are given no routes: some of them, with the reasons. */
+  | {
+      readonly kind: "nodes-refused";
+      readonly count: number;
+      readonly some: readonly (readonly [node: string, reason: string])[];
+    }
   /** A call of the store has failed; it is tried again. */
   | { readonly kind: "failing"; readonly error: unknown };
 

@@ -45,7 +45,7 @@ const rules: readonly Rule[] = [
     mayImport: ["core/"],
     packages: ["node:", "@bufbuild/protobuf", "@connectrpc/"],
   },
-  { module: "overlay/", mayImport: ["core/", "etcd/"], packages: "none" },
+  { module: "overlay/", mayImport: ["core/", "etcd/", "kubernetes/"], packages: "none" },
   { module: "cni/protocol/", mayImport: ["core/"], packages: "none" },
   { module: "cni/plugin/", mayImport: ["core/", "cni/protocol/"], packages: "none" },
   {
@@ -58,6 +58,7 @@ const rules: readonly Rule[] = [
     mayImport: ["core/"],
     packages: ["node:", "@bufbuild/protobuf", "@connectrpc/"],
   },
+  { module: "kubernetes/", mayImport: ["core/"], packages: ["node:", "yaml"] },
   {
     module: "client/",
     mayImport: ["core/", "api/"],
@@ -110,6 +111,7 @@ const rules: readonly Rule[] = [
       "images/",
       "api/",
       "etcd/",
+      "kubernetes/",
       "overlay/",
       "cni/protocol/",
       "cni/runtime/",
@@ -300,7 +302,7 @@ function crowdedFolders(files: readonly string[]): string[] {
 }
 
 const files = globSync(
-  "{core,ipallocator,policy,relay,linux,network,hypervisor,guest-init,images,api,etcd,overlay,cni,client,cli,daemon,ui}/**/*.{ts,tsx}",
+  "{core,ipallocator,policy,relay,linux,network,hypervisor,guest-init,images,api,etcd,kubernetes,overlay,cni,client,cli,daemon,ui}/**/*.{ts,tsx}",
   { cwd: top },
 ).filter((file) => !/^(?:api|etcd)\/gen\//.test(file));
 const wrong = files.flatMap(violations);

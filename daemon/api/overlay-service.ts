@@ -22,8 +22,8 @@ export function overlayService(
   parts: Pick<ServiceParts, "overlays" | "hostRecords" | "log">,
 ): ServiceImpl<typeof wire.OverlayService> {
   const { overlays, hostRecords } = parts;
-  const nameOf = ({ self, key }: OverlayPeerView): string =>
-    self ? hostname() : (hostRecords?.remote.hostOf(key) ?? "");
+  const nameOf = ({ self, key, host }: OverlayPeerView): string =>
+    self ? hostname() : (host ?? hostRecords?.remote.hostOf(key) ?? "");
   const chosen = (asked: string) => choose(overlays, asked);
   return {
     list: () => ({
@@ -103,7 +103,7 @@ function choose(control: OverlayControl | undefined, asked: string): Chosen {
         field: "overlay",
         hint:
           control === undefined
-            ? "Name etcd's endpoints in the configuration: overlay.etcd.endpoints"
+            ? "Name etcd's endpoints in the configuration, or Kubernetes: overlay.etcd.endpoints, overlay.subnet_manager"
             : "See podnet overlay list",
       },
     );

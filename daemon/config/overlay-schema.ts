@@ -5,6 +5,9 @@ const texts = z.array(z.string());
 
 /** The keys of `[overlay]`: how this host joins others. */
 export const overlaySchema = z.strictObject({
+  subnet_manager: z
+    .enum(["etcd", "kubernetes"])
+    .describe("Who gives the hosts their subnets: leases in etcd, or Kubernetes' Nodes"),
   etcd: z.strictObject({
     endpoints: texts.describe("Endpoints of etcd, http:// or https:// each; no overlay when empty"),
     prefix: z.string().describe("Prefix of the overlay's keys in etcd; flannel's by default"),
@@ -13,6 +16,22 @@ export const overlaySchema = z.strictObject({
     key: path.describe("Private key of the client certificate, PEM"),
     username: z.string().min(1).describe("User name for etcd"),
     password_file: path.describe("File with the password of etcd.username, on one line"),
+  }),
+  kubernetes: z.strictObject({
+    kubeconfig: path.describe(
+      "How Kubernetes' API server is reached; when not given, as a pod reaches it",
+    ),
+    node_name: z
+      .string()
+      .min(1)
+      .describe("Name of this host's Node; NODE_NAME or the host's name when not given"),
+    net_conf: path.describe("File with the overlay's configuration, in flannel's format"),
+    annotation_prefix: z
+      .string()
+      .describe("Prefix of the annotations of Nodes; flannel's by default"),
+    network_condition: z
+      .boolean()
+      .describe("Set the Node's condition NetworkUnavailable to False once the network works"),
   }),
   names: texts.describe(
     "Names of several overlays, each configured in etcd at PREFIX/NAME; the one at PREFIX when empty",

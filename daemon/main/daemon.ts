@@ -150,13 +150,14 @@ export async function openDaemon(
   const overlays = await openOverlays(config, db, node, logOf("overlay"));
   if (overlays !== undefined) opened.use(overlays);
   const records =
-    overlays === undefined || config.overlay === undefined
+    overlays?.records === undefined || config.overlay === undefined
       ? {}
       : {
           hostRecords: opened.use(
             openHostRecords({
               config,
               prefix: config.overlay.prefix,
+              etcd: overlays.records,
               overlays,
               db,
               journal: node.journal,

@@ -176,6 +176,7 @@ const failures: Readonly<Record<Boundary, readonly [code: ErrorCode, errno: stri
   qmp: ["QMP_FAILED", "EIO"],
   channel: ["AGENT_DISCONNECTED", "EPIPE"],
   etcd: ["ETCD_UNREACHABLE", "ECONNRESET"],
+  kubernetes: ["KUBERNETES_UNREACHABLE", "ECONNRESET"],
 };
 
 function injected({ boundary, what }: Effect): PodnetError {

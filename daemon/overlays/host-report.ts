@@ -1,12 +1,13 @@
 import type { Clock } from "../../core/clock.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { Overlays } from "../../network/overlay/overlays.ts";
-import type { LeaseDriver } from "../../overlay/drive-lease.ts";
+import type { HostLease } from "../../overlay/host-lease.ts";
 import type { LeasePhase } from "../../overlay/lease-status.ts";
 import type { GrantId } from "../../overlay/store.ts";
 import { recordedSubnets } from "./store.ts";
 import type { LocalEndpoint } from "./local-endpoint.ts";
 import { nodeViews, overlayView } from "./host-view.ts";
+import type { SubnetManager } from "./managers/subnet-manager.ts";
 import type { KernelFollower } from "./kernel/kernel-follower.ts";
 import type { LastHeard } from "./probes/last-heard.ts";
 import type { LeaseEnd, LeaseEnds } from "./lease/lease-ends.ts";
@@ -26,7 +27,8 @@ export interface HostReportParts {
   readonly name: string;
   readonly network: NetworkName;
   readonly clock: Clock;
-  readonly driver: Pick<LeaseDriver, "state" | "registry">;
+  readonly manager: Pick<SubnetManager, "name" | "hostOf">;
+  readonly lease: Pick<HostLease, "view" | "registry">;
   readonly memory: Pick<OverlayMemory, "record">;
   readonly heard: Pick<LastHeard, "staleMs">;
   readonly known: Pick<PeerMemory, "former">;
@@ -51,8 +53,9 @@ export class HostReport {
   }
 
   view(phase: LeasePhase, mtu: number): OverlayView {
-    const { name, network, clock, driver, memory, heard, known, endpoint, others } = this.#parts;
-    const { kernel, leased, watch, unread, refused, shared, tunnels } = this.#parts;
+    const { name, network, manager, clock, lease, memory, heard, known } = this.#parts;
+    const { endpoint, others, kernel, leased, watch, unread, refused, shared, tunnels } =
+      this.#parts;
     const { error } = kernel;
     const recalled = this.#recalled;
     return overlayView({
@@ -64,7 +67,7 @@ export class HostReport {
       peers: others.peers,
       recalled,
       staleMs: heard.staleMs,
-      state: driver.state,
+      state: lease.view,
       stored: phase === "left" ? undefined : recordedSubnets(memory.record),
       uplink: endpoint.uplink,
       placed: endpoint.uplink !== undefined && endpoint.backend !== undefined,
@@ -77,7 +80,7 @@ export class HostReport {
         ...shared.troubles,
         ...others.conflicts,
         ...refused.troubles,
-        ...recalledText(recalled, known.former, this.#forgotten),
+        ...recalledText(manager.name, recalled, known.former, this.#forgotten),
         ...(error === undefined ? [] : [error.message]),
       ],
     });
@@ -95,9 +98,15 @@ export class HostReport {
   }
 
   #nodes(ends: ReadonlyMap<GrantId, LeaseEnd>): readonly OverlayPeerView[] {
-    const { driver, clock, watch } = this.#parts;
-    const { registry, state } = driver;
-    return nodeViews(registry, { state, clock, ends, probe: (key) => watch.of(key) });
+    const { manager, lease, clock, watch } = this.#parts;
+    const { registry, view: state } = lease;
+    return nodeViews(registry, {
+      state,
+      clock,
+      ends,
+      probe: (key) => watch.of(key),
+      hostOf: (key) => manager.hostOf(key),
+    });
   }
 
   /**
@@ -105,16 +114,16 @@ export class HostReport {
    * started.
    */
   get #forgotten(): boolean {
-    const { driver, memory } = this.#parts;
+    const { lease, memory } = this.#parts;
     const { desired } = memory.record;
-    return !driver.state.listed && desired !== undefined && ownsTable(desired);
+    return !lease.view.listed && desired !== undefined && ownsTable(desired);
   }
 
   /** Other hosts that packets are sent to although etcd has not reported of them in this boot. */
   get #recalled(): number {
-    const { driver, kernel } = this.#parts;
+    const { lease, kernel } = this.#parts;
     const { wanted } = kernel;
-    if (driver.state.listed || wanted === undefined) return 0;
+    if (lease.view.listed || wanted === undefined) return 0;
     return Math.max(0, ...wanted.sides.map(({ peers }) => peers.length));
   }
 }

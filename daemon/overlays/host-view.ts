@@ -1,7 +1,7 @@
 import type { Clock } from "../../core/clock.ts";
 import type { NetworkName } from "../../core/names.ts";
-import type { LeaseState } from "../../overlay/lease-state.ts";
-import { type LeasePhase, leaseStatus } from "../../overlay/lease-status.ts";
+import type { HostLeaseState } from "../../overlay/host-lease.ts";
+import type { LeasePhase } from "../../overlay/lease-status.ts";
 import type { Subnets } from "../../overlay/flannel/key.ts";
 import type { Peers } from "../../overlay/peers.ts";
 import type { Lease, Leases } from "../../overlay/registry.ts";
@@ -17,7 +17,7 @@ import type { OverlayPeerView, OverlayView } from "./view.ts";
 export interface HostKnowledge {
   readonly name: string;
   readonly network: NetworkName;
-  readonly state: LeaseState;
+  readonly state: HostLeaseState;
   readonly phase: LeasePhase;
   /** The host's subnets when podnetd last knew them, if it knows nothing newer. */
   readonly stored: Subnets | undefined;
@@ -37,28 +37,18 @@ export interface HostKnowledge {
 }
 
 /** When this host's lease ends unless it is renewed; undefined when it does not. */
-function ownEnd({ own, settings }: LeaseState, clock: Clock): LeaseEnd | undefined {
-  if (own === undefined || own.grant === 0n) return undefined;
-  const renewedAt = Math.round(clock.now() - (clock.monotonic() - own.grantedAt));
-  return { renewedAt, endsAt: renewedAt + settings.ttlSeconds * 1000 };
-}
-
-/**
- * The phase of the lease. An overlay counts as left only after the keys of an earlier start were
- * read from etcd and given up.
- */
-export function knownPhase(state: LeaseState): LeasePhase {
-  const { phase } = leaseStatus(state);
-  const unsure = phase === "left" && (!state.listed || state.request !== undefined);
-  return unsure ? "waiting" : phase;
+function ownEnd({ time }: HostLeaseState, clock: Clock): LeaseEnd | undefined {
+  if (time === undefined) return undefined;
+  const { renewedAt, endsAt } = time;
+  const at = Math.round(clock.now() - (clock.monotonic() - renewedAt));
+  return { renewedAt: at, endsAt: at + (endsAt - renewedAt) };
 }
 
 /** The view of an overlay on this host, for the API. */
 export function overlayView(known: HostKnowledge): OverlayView {
   const { name, network, state, phase, uplink, mtu, peers, clock } = known;
   const { config } = state;
-  const status = leaseStatus(state);
-  const subnets = status.subnets ?? known.stored;
+  const subnets = state.subnets ?? known.stored;
   const ends = ownEnd(state, clock)?.endsAt;
   const { unreadable, ...others } = peers.passedOver;
   return {
@@ -75,9 +65,9 @@ export function overlayView(known: HostKnowledge): OverlayView {
     mtu,
     ...(known.staleMs === undefined ? {} : { staleMs: known.staleMs }),
     ...(ends === undefined ? {} : { expiresAt: ends }),
-    reserved: status.reserved,
+    reserved: state.reserved,
     troubles: [
-      ...status.troubles
+      ...state.troubles
         // A host without a local endpoint has no address yet; `known.troubles` gives the reason.
         .filter(({ kind }) => known.placed || kind !== "no-address")
         .map(troubleText),
@@ -90,7 +80,7 @@ export function overlayView(known: HostKnowledge): OverlayView {
   };
 }
 
-const spaces = ({ v4, v6 }: NonNullable<LeaseState["config"]>): OverlayView["networks"] =>
+const spaces = ({ v4, v6 }: NonNullable<HostLeaseState["config"]>): OverlayView["networks"] =>
   [v4, v6].flatMap((space) => (space === undefined ? [] : [space.network]));
 
 /** Every host that has a lease, by subnet, this one among them. */
@@ -101,11 +91,14 @@ export function nodeViews(
     clock,
     probe,
     ends,
+    hostOf,
   }: Pick<HostKnowledge, "state" | "clock"> & {
     /** The ends of other hosts' leases, as far as they are known. */
     readonly ends: ReadonlyMap<GrantId, LeaseEnd>;
     /** The result of the last probe of a host, by its key. */
     readonly probe: (key: string) => Probe | undefined;
+    /** The name of a host, by its key, where the key says it. */
+    readonly hostOf: (key: string) => string | undefined;
   },
 ): OverlayPeerView[] {
   return [...leases]
@@ -114,9 +107,11 @@ export function nodeViews(
     .map(({ key, subnets, value, grant }): OverlayPeerView => {
       const self = key === state.own?.key;
       const probed = self ? undefined : probe(key);
+      const host = hostOf(key);
       const end = self ? ownEnd(state, clock) : ends.get(grant);
       return {
         key,
+        ...(host === undefined ? {} : { host }),
         subnets: cidrsOf(subnets),
         publicIps: [value.publicIp, value.publicIp6].filter((ip) => ip !== undefined),
         backend: value.backendType,

@@ -7,10 +7,10 @@ import type { Overlays } from "../../network/overlay/overlays.ts";
 import type { OverlayConfig } from "../../overlay/flannel/config.ts";
 import type { Prefix } from "../../overlay/flannel/prefix.ts";
 import type { OwnerId } from "../../overlay/owner.ts";
-import type { LeaseStore } from "../../overlay/store.ts";
 import type { OverlayConfig as OverlaySettings } from "../config/overlay.ts";
 import type { Networks } from "../networks/networks.ts";
 import type { Database } from "../store/database.ts";
+import type { SubnetManager } from "./managers/subnet-manager.ts";
 
 export interface OverlayHostOptions {
   readonly name: string;
@@ -20,7 +20,7 @@ export interface OverlayHostOptions {
   readonly subnetFile: string;
   readonly settings: OverlaySettings;
   readonly owner: OwnerId;
-  readonly store: LeaseStore;
+  readonly manager: SubnetManager;
   readonly overlays: Overlays;
   readonly networks: Networks;
   readonly db: Database;

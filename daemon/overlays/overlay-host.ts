@@ -6,11 +6,10 @@ import type { OverlayConfig } from "../../overlay/flannel/config.ts";
 import { subnetsText } from "../../overlay/flannel/key.ts";
 import type { Prefix } from "../../overlay/flannel/prefix.ts";
 import type { OwnerId } from "../../overlay/owner.ts";
-import type { LeaseState } from "../../overlay/lease-state.ts";
+import type { HostLeaseState } from "../../overlay/host-lease.ts";
 import type { LeasePhase } from "../../overlay/lease-status.ts";
 import type { EntryChange, Registry } from "../../overlay/registry.ts";
 import { subnetsRecord } from "./store.ts";
-import { knownPhase } from "./host-view.ts";
 import { cidrsOf, makeDesired, makeShape, subnetEnvOf } from "./kernel/make-desired.ts";
 import { LeaveWaiters } from "./lease/leave-waiters.ts";
 import { refuseOverlap } from "./lease/refuse-overlap.ts";
@@ -40,9 +39,9 @@ export class OverlayHost implements AsyncDisposable {
       notified: () => this.#notified.resolve(),
       made: (shape) => this.#made(shape),
       hostKnown: (host) => {
-        this.#parts.driver.become(host);
+        this.#parts.lease.become(host);
         this.#applied = "";
-        this.#onState(this.#parts.driver.state);
+        this.#onState(this.#parts.lease.view);
       },
       state: (state) => this.#onState(state),
       leases: (changes) => this.#onLeases(changes),
@@ -68,8 +67,8 @@ export class OverlayHost implements AsyncDisposable {
       if (recalled !== undefined) this.#parts.kernel.recall(recalled);
     }
     this.#started = true;
-    this.#parts.driver.start();
-    if (left) this.#parts.driver.leave();
+    this.#parts.lease.start();
+    if (left) this.#parts.lease.leave();
   }
 
   /**
@@ -86,9 +85,7 @@ export class OverlayHost implements AsyncDisposable {
   }
 
   get phase(): LeasePhase {
-    const { state } = this.#parts.driver;
-    if (!this.#started) return "left";
-    return knownPhase(state);
+    return this.#started ? this.#parts.lease.view.phase : "left";
   }
 
   /** Times that the kernel could not be made as wanted. */
@@ -115,13 +112,13 @@ export class OverlayHost implements AsyncDisposable {
     readonly config: OverlayConfig;
     readonly registry: Registry;
   } {
-    const { config } = this.#parts.driver.state;
+    const { config } = this.#parts.lease.view;
     if (config === undefined)
       throw new PodnetError("OVERLAY_NOT_READY", "The overlay's configuration is not known yet", {
         hint: "What is in the way: podnet overlay list",
         details: { overlay: this.name, phase: this.phase },
       });
-    return { prefix: this.#options.prefix, config, registry: this.#parts.driver.registry };
+    return { prefix: this.#options.prefix, config, registry: this.#parts.lease.registry };
   }
 
   async diff(signal: AbortSignal): Promise<readonly string[]> {
@@ -167,7 +164,7 @@ export class OverlayHost implements AsyncDisposable {
   /** Leaves because the overlay was removed: should it come again, this host takes part again. */
   async end(signal: AbortSignal): Promise<void> {
     if (!this.#started) return;
-    this.#parts.driver.leave();
+    this.#parts.lease.leave();
     await this.#leaveWaiters.wait(signal);
   }
 
@@ -178,10 +175,10 @@ export class OverlayHost implements AsyncDisposable {
 
   join(takeOver: boolean): void {
     this.#parts.memory.remember({ left: false });
-    this.#parts.driver.join(takeOver);
+    this.#parts.lease.join(takeOver);
     if (this.#started) return;
     this.#started = true;
-    this.#parts.driver.start();
+    this.#parts.lease.start();
   }
 
   /** Ends every task. Lease, device, routes and rules stay. */
@@ -189,7 +186,7 @@ export class OverlayHost implements AsyncDisposable {
     await closeParts(this.#parts);
   }
 
-  #onState(state: LeaseState): void {
+  #onState(state: HostLeaseState): void {
     const { config, own } = state;
     this.#parts.heard.follow(state);
     if (config !== this.#config) {
@@ -232,7 +229,7 @@ export class OverlayHost implements AsyncDisposable {
   }
 
   /** The lease is another one, or fares otherwise: the network follows, and the kernel. */
-  #follow({ own }: LeaseState, phase: LeasePhase): void {
+  #follow({ own }: HostLeaseState, phase: LeasePhase): void {
     const { log } = this.#options;
     const subnet = own && subnetsText(own.subnets);
     log[phase === "lost" ? "error" : "info"]({ overlay: this.name, phase, subnet }, "Lease");
@@ -263,7 +260,7 @@ export class OverlayHost implements AsyncDisposable {
   }
 
   async #drain(): Promise<void> {
-    const phase = this.#parts.driver.state.intended === "leave" ? "draining" : "moving";
+    const phase = this.#parts.lease.view.leaving ? "draining" : "moving";
     const drained = await this.#parts.leased.become({ subnets: [], mtu: this.#networkMtu }, phase);
     if (!drained) throw new PodnetError("CANCELLED", "The subnets are to stay after all");
   }
@@ -284,7 +281,7 @@ export class OverlayHost implements AsyncDisposable {
 
   #program(): void {
     const { name, settings } = this.#options;
-    const { own } = this.#parts.driver.state;
+    const { own } = this.#parts.lease.view;
     const { backend, uplink, macs } = this.#parts.endpoint;
     if (own === undefined || this.#config === undefined) return;
     if (backend === undefined || uplink === undefined) return;
@@ -301,6 +298,7 @@ export class OverlayHost implements AsyncDisposable {
     this.#parts.memory.note({ desired: makeDesired(shape, []) });
     this.#parts.known.note(shape, () => this.#parts.kernel.wanted);
     this.#notify(shape);
+    this.#parts.lease.ready();
     void guard("overlay", () => this.#parts.shared.look(this.#parts.leased.subnets));
     const backend = this.#config?.backend.type;
     if (backend !== undefined)

@@ -5,18 +5,17 @@ import type { OverlayDesired } from "../../network/model/overlay.ts";
 import { Overlays } from "../../network/overlay/overlays.ts";
 import type { OverlayRules } from "../../network/bridge/overlay-rules.ts";
 import type { Etcd } from "../../etcd/etcd.ts";
-import { EtcdStore } from "../../overlay/etcd-store.ts";
 import type { Subnets } from "../../overlay/flannel/key.ts";
 import { networkPrefix, type Prefix } from "../../overlay/flannel/prefix.ts";
 import type { OwnerId } from "../../overlay/owner.ts";
 import type { Reservation } from "../../overlay/reservations.ts";
-import type { LeaseStore } from "../../overlay/store.ts";
 import type { Config } from "../config/config.ts";
 import { knownOverlays } from "./store.ts";
 import { type Claims, conflictWith } from "./lease/conflicts.ts";
-import { openEtcd } from "./etcd-access.ts";
 import { describeDesired } from "./kernel/describe-desired.ts";
 import { Leftovers } from "./kernel/leftovers.ts";
+import { openManager } from "./managers/open-manager.ts";
+import type { SubnetManager } from "./managers/subnet-manager.ts";
 import { Membership } from "./lease/membership.ts";
 import { OverlayHost } from "./overlay-host.ts";
 import type { OverlayHostOptions } from "./overlay-host-options.ts";
@@ -24,7 +23,6 @@ import { dropOverlayNetwork, ensureOverlayNetwork } from "./lease/overlay-networ
 import { OverlayMemory } from "./records/overlay-memory.ts";
 import { OverlayWatch } from "./overlay-watch.ts";
 import { ownerId } from "./records/owner-id.ts";
-import { keptIn, reserveSubnet, unreserveSubnet } from "./lease/reserve-subnet.ts";
 import { subnetFilePath } from "./kernel/subnet-file.ts";
 import { Unread } from "./records/unread.ts";
 import type { OverlayControl, OverlayPeerView, OverlayView, ReservationRequest } from "./view.ts";
@@ -51,9 +49,7 @@ export const singleName = parseNetworkName("flannel");
 export class OverlayHosts implements OverlayControl, AsyncDisposable {
   readonly #parts: OverlayHostsParts;
   readonly #overlays: Overlays;
-  readonly #store: LeaseStore;
-  /** The client of etcd that all of them share. */
-  readonly etcd: Etcd & Disposable;
+  readonly #manager: SubnetManager;
   /** Called when this host's part in one of them is another. */
   onChange: () => void = () => {};
   /** The reasons why hosts do not know each other's pods. */
@@ -70,10 +66,9 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   /** Whether the hosts take part yet. */
   #begun = false;
 
-  private constructor(parts: OverlayHostsParts) {
+  private constructor(parts: OverlayHostsParts, manager: SubnetManager) {
     this.#parts = parts;
-    this.etcd = openEtcd(parts.settings.etcd);
-    this.#store = new EtcdStore(this.etcd);
+    this.#manager = manager;
     this.#overlays = new Overlays(parts.rules);
     this.#leftovers = new Leftovers({
       overlays: this.#overlays,
@@ -91,10 +86,11 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
 
   /**
    * Removes what earlier configurations left, and starts taking part. Does not wait for other hosts
-   * or for etcd.
+   * or for the subnet manager.
    */
   static async open(parts: OverlayHostsParts): Promise<OverlayHosts> {
-    const hosts = new OverlayHosts(parts);
+    const manager = await openManager(parts.settings.manager, parts.clock);
+    const hosts = new OverlayHosts(parts, manager);
     try {
       await hosts.#begin();
       return hosts;
@@ -107,6 +103,11 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
   /** Resolves once programs on the host have been notified of every subnet of this host. */
   async notified(): Promise<void> {
     await Promise.all(Array.from(this.#hosts.values(), (host) => host.notified));
+  }
+
+  /** Where this host publishes its pods to the others; undefined where hosts do not. */
+  get records(): Etcd | undefined {
+    return this.#manager.records;
   }
 
   list(): readonly OverlayView[] {
@@ -153,15 +154,15 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
 
   async reservations(name: string, signal: AbortSignal): Promise<readonly Reservation[]> {
     signal.throwIfAborted();
-    return keptIn(this.#host(name).place);
+    return this.#manager.reservations(this.#host(name).place);
   }
 
   reserve(name: string, request: ReservationRequest, signal: AbortSignal): Promise<Reservation> {
-    return reserveSubnet(this.#host(name).place, request, this.#store, signal);
+    return this.#manager.reserve(this.#host(name).place, request, signal);
   }
 
   unreserve(name: string, subnets: Subnets, signal: AbortSignal): Promise<boolean> {
-    return unreserveSubnet(this.#host(name).place, subnets, this.#store, signal);
+    return this.#manager.unreserve(this.#host(name).place, subnets, signal);
   }
 
   /** Times that the kernel could not be made as wanted, by overlay. */
@@ -189,7 +190,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     await Promise.all(Array.from(this.#hosts.values(), (host) => host[Symbol.asyncDispose]()));
     await this.#leftovers[Symbol.asyncDispose]();
     await this.#overlays[Symbol.asyncDispose]();
-    this.etcd[Symbol.dispose]();
+    this.#manager[Symbol.dispose]();
   }
 
   async #begin(): Promise<void> {
@@ -213,9 +214,10 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     );
     for (const host of this.#hosts.values()) host.start();
     this.#begun = true;
-    if (discover)
+    const { names: store } = this.#manager;
+    if (discover && store !== undefined)
       this.#membership.follow({
-        store: this.#store,
+        store,
         prefix,
         always: names,
         onUnread: (reasons) => this.#unread.set(reasons),
@@ -257,7 +259,7 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
       subnetFile: subnetFilePath(settings, several),
       settings,
       owner: ownerId(config.stateDir),
-      store: this.#store,
+      manager: this.#manager,
       overlays: this.#overlays,
       conflict: (wanted) => conflictWith(wanted, this.#claims, name),
       onChange: () => this.onChange(),

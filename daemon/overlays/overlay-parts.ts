@@ -1,9 +1,8 @@
 import type { Host } from "../../overlay/claim.ts";
 import type { PodnetError } from "../../core/errors.ts";
 import type { OverlayShape } from "../../network/model/overlay.ts";
-import { LeaseDriver } from "../../overlay/drive-lease.ts";
 import type { OverlayConfig } from "../../overlay/flannel/config.ts";
-import type { LeaseState } from "../../overlay/lease-state.ts";
+import type { HostLease, HostLeaseState } from "../../overlay/host-lease.ts";
 import type { LeasePhase } from "../../overlay/lease-status.ts";
 import type { EntryChange } from "../../overlay/registry.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
@@ -46,7 +45,7 @@ export interface OverlayParts {
   readonly known: PeerMemory;
   /** When etcd was heard last. */
   readonly heard: LastHeard;
-  readonly driver: LeaseDriver;
+  readonly lease: HostLease;
   readonly endpoint: LocalEndpoint;
   readonly others: OtherHosts;
   readonly kernel: KernelFollower;
@@ -70,7 +69,7 @@ export interface OverlayEvents {
   made(shape: OverlayShape): void;
   /** What other hosts are to know of this one is known, or has changed. */
   hostKnown(host: Host): void;
-  state(state: LeaseState): void;
+  state(state: HostLeaseState): void;
   leases(changes: readonly EntryChange[]): void;
   /** Resolves when no address of the lease is used any more. */
   drain(): Promise<void>;
@@ -129,11 +128,8 @@ export function openParts(options: OverlayHostOptions, on: OverlayEvents): Overl
     foreignMac: (device) => options.overlays.foreignMac(device),
     onHost: on.hostKnown,
   });
-  const { prefix, store } = options;
-  const { ttlSeconds, marginSeconds } = settings;
-  const driver = new LeaseDriver({
-    store,
-    settings: { prefix, ttlSeconds, marginSeconds, misfit: "drain" },
+  const { prefix, manager } = options;
+  const lease = manager.open(prefix, {
     host: { owner, ...unknownHost },
     previous: recordedSubnets(memory.record) ?? subnetEnv.former()?.subnets,
     clock,
@@ -142,11 +138,12 @@ export function openParts(options: OverlayHostOptions, on: OverlayEvents): Overl
     onUnread: (reasons) => unread.set(reasons),
     onLeases: on.leases,
     drain: on.drain,
+    wasKnown: (network, macs) => known.had(network, macs),
     ...(settings.allowOverlap ? {} : { refuse: on.refuse }),
   });
-  const others = new OtherHosts(driver.registry);
+  const others = new OtherHosts(lease.registry);
   const departed = new DepartedHosts({
-    leases: driver.registry,
+    leases: lease.registry,
     addresses: () =>
       [endpoint.uplink?.publicIp, endpoint.uplink?.publicIp6].filter((ip) => ip !== undefined),
     onDeparted: (owners) => {
@@ -154,15 +151,24 @@ export function openParts(options: OverlayHostOptions, on: OverlayEvents): Overl
         { overlay: name, hosts: owners.size },
         "Leases of hosts that are gone may be taken over",
       );
-      driver.departed(owners);
+      lease.departed(owners);
     },
   });
   const watch = new TunnelWatch({ settings, log, onDamage: on.damage });
   const { tunnels } = options.overlays;
-  const ends = new LeaseEnds({ store, clock });
-  const seen = { driver, memory, heard, known, endpoint, others, kernel, leased, watch };
+  const ends = new LeaseEnds({ store: manager, clock });
+  const seen = { lease, memory, heard, known, endpoint, others, kernel, leased, watch };
   const troubles = { unread, refused, shared };
-  const report = new HostReport({ name, network, clock, ...seen, ...troubles, ends, tunnels });
+  const report = new HostReport({
+    name,
+    network,
+    manager,
+    clock,
+    ...seen,
+    ...troubles,
+    ends,
+    tunnels,
+  });
   const leaving = new WorkQueue<"left">({
     name: "overlay-remains",
     backoff,
@@ -178,7 +184,7 @@ export async function closeParts(parts: OverlayParts): Promise<void> {
   // A drain of the lease waits for the network.
   await Promise.all([
     parts.leased[Symbol.asyncDispose](),
-    parts.driver[Symbol.asyncDispose](),
+    parts.lease[Symbol.asyncDispose](),
     parts.leaving.close(),
   ]);
   await parts.endpoint[Symbol.asyncDispose]();

@@ -8,7 +8,9 @@ import type { Conflict } from "../../overlay/peers.ts";
 export function troubleText(trouble: Trouble): string {
   switch (trouble.kind) {
     case "config-missing":
-      return "etcd has no configuration of the overlay yet";
+      return trouble.file === undefined
+        ? "etcd has no configuration of the overlay yet"
+        : `${trouble.file}, the overlay's configuration, is not there yet`;
     case "config-invalid":
       return trouble.error.message;
     case "exhausted":
@@ -23,6 +25,14 @@ export function troubleText(trouble: Trouble): string {
       return `this host has no address of IPv${trouble.family} for others to send to`;
     case "misfit":
       return `${subnetsText(trouble.subnets)} is none of the overlay's subnets any more`;
+    case "node-missing":
+      return `Kubernetes has no node ${trouble.node}: see overlay.kubernetes.node_name, and whether the kubelet has registered this host`;
+    case "no-pod-cidr":
+      return trouble.reason === undefined
+        ? `Kubernetes has given node ${trouble.node} no podCIDR of the overlay's families: see kube-controller-manager's options allocate-node-cidrs and cluster-cidr`
+        : `the podCIDR of node ${trouble.node} is of no use: ${trouble.reason}`;
+    case "nodes-refused":
+      return refusedText(trouble);
     case "failing":
       return hinted(toPodnetError(trouble.error));
     default:
@@ -30,30 +40,40 @@ export function troubleText(trouble: Trouble): string {
   }
 }
 
-/**
- * Why changes in etcd are not received, one line each. An unreachable etcd is left out: another
- * line reports it, with its duration.
- */
+function refusedText({ count, some }: Trouble & { kind: "nodes-refused" }): string {
+  const named = some.map(([node, reason]) => `${node}: ${reason}`).join("; ");
+  const more = count > some.length ? `; and ${count - some.length} more` : "";
+  return `${count === 1 ? "a node is" : `${count} nodes are`} refused: ${named}${more}`;
+}
+
+/** An unreachable manager is left out: another line reports it, with its duration. */
+const isAway = ({ code }: PodnetError): boolean =>
+  code === "ETCD_UNREACHABLE" || code === "KUBERNETES_UNREACHABLE";
+
+/** Why changes of the other hosts are not received, one line each. */
 export const unreadTexts = (reasons: readonly unknown[]): readonly string[] => {
   const errors = reasons.map((reason) => toPodnetError(reason));
-  return [...new Set(errors.filter(({ code }) => code !== "ETCD_UNREACHABLE").map(hinted))];
+  return [...new Set(errors.filter((error) => !isAway(error)).map(hinted))];
 };
 
-/** The hint is included: the reader of a permission error has to fix it in etcd. */
+/** The hint is included: the reader of a permission error has to fix it elsewhere. */
 const hinted = ({ code, message, hint }: PodnetError): string =>
-  code === "ETCD_DENIED" && hint !== undefined ? `${message}; ${hint}` : message;
+  (code === "ETCD_DENIED" || code === "KUBERNETES_DENIED") && hint !== undefined
+    ? `${message}; ${hint}`
+    : message;
 
 /**
  * The line that says that packets are sent to other hosts as an earlier podnetd knew them, or to
- * none. Undefined once etcd has listed the hosts, or while the kernel still has them.
+ * none. Undefined once the manager has listed the hosts, or while the kernel still has them.
  */
 export function recalledText(
+  manager: string,
   hosts: number,
   former: { readonly writtenMs: number; readonly sameBoot: boolean } | undefined,
   forgotten: boolean,
 ): readonly string[] {
   const since = former?.sameBoot === false ? "this host was booted" : "podnetd started";
-  const silence = `etcd has not been heard since ${since}`;
+  const silence = `${manager} has not been heard since ${since}`;
   if (hosts === 0 || former === undefined)
     return forgotten
       ? [`${silence}, and no other host is remembered: packets to other hosts are dropped`]

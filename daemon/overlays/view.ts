@@ -6,8 +6,10 @@ import type { Reservation } from "../../overlay/reservations.ts";
 
 /** A host of an overlay as this one knows it. */
 export interface OverlayPeerView {
-  /** The key of its lease in etcd, which identifies it. */
+  /** The key of its lease, which identifies it: in etcd, or by its Node's name. */
   readonly key: string;
+  /** Its name, where the subnet manager knows it. */
+  readonly host?: string;
   /** Its part of the overlay: one of each family that the overlay has. */
   readonly subnets: readonly Cidr[];
   /** The addresses to which packets for its subnets are sent. */

@@ -50,7 +50,7 @@ export function leaseValue(
   publicIp6: Ipv6 | undefined,
   attributes: BackendAttributes,
 ): string {
-  const { type, v4, v6 } = written(attributes);
+  const { type, v4, v6 } = wireData(attributes);
   return goJson({
     PublicIP: publicIp ?? unspecified,
     PublicIPv6: publicIp6 ?? null,
@@ -60,13 +60,15 @@ export function leaseValue(
   });
 }
 
-interface Written {
+/** A backend's type and data as JSON has them; undefined is not written. */
+interface WireData {
   readonly type: string | undefined;
   readonly v4?: unknown;
   readonly v6?: unknown;
 }
 
-function written(attributes: BackendAttributes): Written {
+/** What flannel writes of a backend. */
+export function wireData(attributes: BackendAttributes): WireData {
   switch (attributes.type) {
     case "vxlan": {
       const data = (of: VxlanData | undefined): unknown => of && { VNI: of.vni, VtepMAC: of.mac };

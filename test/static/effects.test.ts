@@ -6,7 +6,7 @@ const top = path.resolve(import.meta.dirname, "../..");
 
 /** The rooms of podnetd. Agent, image builder and command line have no failpoints. */
 const moduleFolders =
-  "{core,ipallocator,linux,network,hypervisor,etcd,overlay,daemon,guest-init/channel}/**/*.ts";
+  "{core,ipallocator,linux,network,hypervisor,etcd,kubernetes,overlay,daemon,guest-init/channel}/**/*.ts";
 
 /**
  * By module: its functions that change something outside of the process, or send something there.

@@ -18,7 +18,7 @@ const withoutOwnErrors = (text: string): string =>
 
 /** Every source a user runs, but for the list of codes and the tables that map them. */
 const sources = globSync(
-  "{core,ipallocator,policy,relay,linux,network,hypervisor,guest-init,images,api,etcd,overlay,daemon,cli}/**/*.ts",
+  "{core,ipallocator,policy,relay,linux,network,hypervisor,guest-init,images,api,etcd,kubernetes,overlay,daemon,cli}/**/*.ts",
   {
     cwd: top,
     exclude: ["api/gen/**", "etcd/gen/**", "core/errors.ts", "api/codes.ts", "cli/exit-codes.ts"],

@@ -6,7 +6,7 @@ import type { Target } from "../fuzz/engine/target.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
 const moduleFolders =
-  "{core,ipallocator,policy,relay,linux,network,hypervisor,guest-init,images,api,etcd,overlay,cni,cli,daemon}/**/*.ts";
+  "{core,ipallocator,policy,relay,linux,network,hypervisor,guest-init,images,api,etcd,kubernetes,overlay,cni,cli,daemon}/**/*.ts";
 const reader = /^export (?:async )?(?:function\*? |const )((?:parse|decode|read)[A-Z]\w*)/gm;
 
 /** Readers that no fuzz target feeds by name, each with why. */
@@ -34,6 +34,12 @@ const elsewhere: Readonly<Record<string, string>> = {
   "images/tar/sparse.ts: readSparse": "test/fuzz/image-layers.test.ts feeds it, for it waits",
   "ipallocator/space.ts: parseIpv4":
     "test/unit/ipallocator/parts.test.ts compares it with `parseIp`",
+  "kubernetes/access.ts: readSource": "reads a file whole; looks at none of it",
+  "kubernetes/access.ts: readToken": "a file of the administrator's, against one pattern",
+  "kubernetes/access.ts: parseServer":
+    "node's URL parses it; test/unit/kubernetes/kubeconfig.test.ts has what it refuses",
+  "kubernetes/kubeconfig.ts: parseKubeconfig":
+    "a file of the administrator's; npm's yaml parses it, and it waits",
   "linux/files/regular-file.ts: readRegular": "reads a file whole; looks at none of it",
   "linux/sysctl.ts: readSysctl": "a line of the kernel's without its end",
   "network/bridge/observe.ts: readOptional": "`readSysctl`, if there is such a setting",

@@ -9,7 +9,7 @@ const top = path.resolve(import.meta.dirname, "../..");
  * verify` are programs of their own.
  */
 const moduleFolders =
-  "{core,linux,network,hypervisor,etcd,overlay,daemon,relay,guest-init/channel}/**/*.ts" as const;
+  "{core,linux,network,hypervisor,etcd,kubernetes,overlay,daemon,relay,guest-init/channel}/**/*.ts" as const;
 const others = /^daemon\/verify\/(?:host|rules|sockets|vm)-source/;
 
 /**

@@ -1,6 +1,6 @@
 import { guarded } from "../../../core/guard.ts";
 import type { Clock } from "../../../core/clock.ts";
-import type { LeaseState } from "../../../overlay/lease-state.ts";
+import type { HostLeaseState } from "../../../overlay/host-lease.ts";
 import type { OverlayMemory } from "../records/overlay-memory.ts";
 
 /**
@@ -9,7 +9,7 @@ import type { OverlayMemory } from "../records/overlay-memory.ts";
  */
 const noteMs = 60_000;
 
-type Heard = Pick<LeaseState, "listed" | "staleSince">;
+type Heard = Pick<HostLeaseState, "listed" | "staleSince">;
 
 /** When etcd was last heard, also by an earlier podnetd. */
 export class LastHeard implements Disposable {

@@ -21,8 +21,8 @@ export interface HostRecordsSources {
   readonly config: Pick<Config, "stateDir">;
   /** The overlays' prefix: their keys in etcd are at or below it. */
   readonly prefix: NonNullable<Config["overlay"]>["prefix"];
+  readonly etcd: Etcd;
   readonly overlays: {
-    readonly etcd: Etcd;
     list(): readonly OverlayView[];
     onChange: () => void;
     recordTroubles: () => readonly string[];
@@ -36,7 +36,7 @@ export interface HostRecordsSources {
 
 /** Starts publishing this host's pods to other hosts, from the database and after each change. */
 export function openHostRecords(sources: HostRecordsSources): HostRecords {
-  const { config, prefix, overlays, db, journal, clock, log } = sources;
+  const { config, prefix, etcd, overlays, db, journal, clock, log } = sources;
   const recordOf = (row: PodRow): PodRecord => {
     const all = overlays.list();
     return podRecordOf(
@@ -45,7 +45,7 @@ export function openHostRecords(sources: HostRecordsSources): HostRecords {
     );
   };
   const records = new HostRecords({
-    etcd: overlays.etcd,
+    etcd,
     prefix: recordsPrefix(prefix),
     host: hostIdOf(ownerId(config.stateDir), hostname()),
     clock,

@@ -1,3 +1,4 @@
+import type { Cidr, Mac } from "../../../core/address.ts";
 import { guarded } from "../../../core/guard.ts";
 import type { Clock } from "../../../core/clock.ts";
 import { toPodnetError } from "../../../core/errors.ts";
@@ -40,6 +41,8 @@ export interface PeerMemoryParts {
 export class PeerMemory implements Disposable {
   readonly #parts: PeerMemoryParts;
   readonly #former: KnownPeers | undefined;
+  /** The MACs of the former peers by their subnets, once they are asked for. */
+  #formerMacs: ReadonlyMap<Cidr, Mac | undefined> | undefined;
   /** Made in this boot, and not written yet. */
   #made: (() => OverlayDesired | undefined) | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -72,6 +75,17 @@ export class PeerMemory implements Disposable {
       return { ...side, peers: known?.peers ?? [] };
     });
     return { ...desired, sides };
+  }
+
+  /** Whether an earlier podnetd knew a host by a subnet, with one of these MACs or none. */
+  had(network: Cidr, macs: readonly Mac[]): boolean {
+    this.#formerMacs ??= new Map(
+      (this.#former?.sides ?? []).flatMap(({ peers }) =>
+        peers.map(({ subnet, vtepMac }) => [subnet, vtepMac]),
+      ),
+    );
+    const mac = this.#formerMacs.get(network);
+    return this.#formerMacs.has(network) && (mac === undefined || macs.includes(mac));
   }
 
   /** Peers are made: `whole` has them when they are written down, after a while or at the end. */

@@ -6,7 +6,7 @@ import type { OverlayConfig as OverlayNetworks } from "../../../overlay/flannel/
 import { parseConfig } from "../../../overlay/flannel/config.ts";
 import { parsePrefix } from "../../../overlay/flannel/prefix.ts";
 import { LeaseDriver } from "../../../overlay/drive-lease.ts";
-import type { LeaseState } from "../../../overlay/lease-state.ts";
+import type { HostLeaseState } from "../../../overlay/host-lease.ts";
 import type { OwnerId } from "../../../overlay/owner.ts";
 import type { LeaseStore, StoreUpdate } from "../../../overlay/store.ts";
 import { PodnetError } from "../../../core/errors.ts";
@@ -57,7 +57,7 @@ test("a configuration that is refused is reported, and the last good one stays i
         events: [{ kind: "put", at: at(textOf("192.0.2.0/24"), 2n) }],
       };
   }
-  let state: LeaseState | undefined;
+  let state: HostLeaseState | undefined;
   const never = (_what: unknown, more: AbortSignal | number, limit?: AbortSignal) =>
     new Promise((_resolve, reject) => {
       const signal = limit ?? (more as AbortSignal);

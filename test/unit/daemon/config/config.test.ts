@@ -257,12 +257,41 @@ test("the socket's group are operators until another is configured", (t) => {
 test("there is no overlay until an etcd is named, and then flannel's defaults hold", (t) => {
   t.is(resolve("[overlay]\nmasquerade = true\n").config.overlay, undefined);
   const { overlay } = resolve('[overlay]\netcd.endpoints = ["http://10.0.0.1:2379"]\n').config;
+  const manager = overlay?.manager;
   t.is(overlay?.prefix, "/coreos.com/network" as never);
   t.is(overlay?.subnetFile, "/run/flannel/subnet.env");
-  t.is(overlay?.ttlSeconds, 86_400);
-  t.is(overlay?.marginSeconds, 3600);
+  t.is(manager?.kind === "etcd" && manager.ttlSeconds, 86_400);
+  t.is(manager?.kind === "etcd" && manager.marginSeconds, 3600);
   t.is(overlay?.masquerade, undefined);
   t.true(overlay?.forward);
+});
+
+test("Kubernetes as subnet manager has flannel's defaults, and needs no etcd", (t) => {
+  const { overlay } = resolve('[overlay]\nsubnet_manager = "kubernetes"\n').config;
+  t.deepEqual(overlay?.manager, {
+    kind: "kubernetes",
+    kubeconfig: undefined,
+    node: undefined,
+    netConf: "/etc/kube-flannel/net-conf.json",
+    annotationPrefix: "flannel.alpha.coreos.com",
+    writesCondition: true,
+  });
+  const toml = `[overlay]
+subnet_manager = "kubernetes"
+kubernetes.kubeconfig = "/etc/podnet/kubeconfig"
+kubernetes.node_name = "worker-1.example.org"
+kubernetes.annotation_prefix = "net.example.org/"
+kubernetes.network_condition = false
+`;
+  const { manager } = resolve(toml).config.overlay ?? {};
+  if (manager?.kind !== "kubernetes") {
+    t.fail();
+    return;
+  }
+  t.is(manager.kubeconfig, "/etc/podnet/kubeconfig");
+  t.is(manager.node, "worker-1.example.org");
+  t.is(manager.annotationPrefix, "net.example.org");
+  t.false(manager.writesCondition);
 });
 
 test("keys of tables in tables come from file, environment and flag", (t) => {
@@ -287,6 +316,28 @@ for (const [what, toml, field] of [
   ],
   ["a certificate without a key", '[overlay.etcd]\ncert = "/a.pem"', "overlay.etcd.cert"],
   ["a key without a certificate", '[overlay.etcd]\nkey = "/a.pem"', "overlay.etcd.key"],
+  ...(
+    [
+      ["etcd as well", 'etcd.endpoints = ["http://10.0.0.1:2379"]', "overlay.etcd.endpoints"],
+      ["names of overlays", 'names = ["blue"]', "overlay.names"],
+      ["overlays to discover", "discover = true", "overlay.discover"],
+      ["a name that no Node has", 'kubernetes.node_name = "../x"', "overlay.kubernetes.node_name"],
+      [
+        "annotations without a prefix",
+        'kubernetes.annotation_prefix = "/"',
+        "overlay.kubernetes.annotation_prefix",
+      ],
+      ["a relative path", 'kubernetes.kubeconfig = "config"', "overlay.kubernetes.kubeconfig"],
+    ] as const
+  ).map(
+    ([what, line, key]) =>
+      [
+        `${what} with Kubernetes`,
+        `[overlay]\nsubnet_manager = "kubernetes"\n${line}`,
+        key,
+      ] as const,
+  ),
+  ["another subnet manager", '[overlay]\nsubnet_manager = "consul"', "overlay.subnet_manager"],
   ["a user without a password", '[overlay.etcd]\nusername = "root"', "overlay.etcd.username"],
   ["no margin", "[overlay]\nrenew_margin_m = 0", "overlay.renew_margin_m"],
   ["a margin of a day", "[overlay]\nrenew_margin_m = 1440", "overlay.renew_margin_m"],

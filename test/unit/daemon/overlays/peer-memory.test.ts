@@ -61,14 +61,14 @@ test("peers that podnetd itself sends to are written within a second or so, for 
 test("what is said of recalled hosts names since when etcd is silent, and that none are remembered", (t) => {
   const writtenMs = Date.UTC(2026, 10, 1);
   const at = "at 2026-11-01T00:00:00.000Z";
-  t.deepEqual(recalledText(2, { writtenMs, sameBoot: false }, false), [
+  t.deepEqual(recalledText("etcd", 2, { writtenMs, sameBoot: false }, false), [
     `etcd has not been heard since this host was booted: 2 other hosts are as they were ${at}`,
   ]);
-  t.deepEqual(recalledText(1, { writtenMs, sameBoot: true }, true), [
+  t.deepEqual(recalledText("etcd", 1, { writtenMs, sameBoot: true }, true), [
     `etcd has not been heard since podnetd started: 1 other host is as it was ${at}`,
   ]);
-  t.deepEqual(recalledText(0, undefined, true), [
+  t.deepEqual(recalledText("etcd", 0, undefined, true), [
     "etcd has not been heard since podnetd started, and no other host is remembered: packets to other hosts are dropped",
   ]);
-  t.deepEqual(recalledText(0, undefined, false), []);
+  t.deepEqual(recalledText("etcd", 0, undefined, false), []);
 });

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
-import { PodnetError } from "../../core/errors.ts";
-import { connectEtcd, type EtcdOptions } from "../../etcd/client.ts";
-import type { EtcdConfig } from "../config/overlay.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import { connectEtcd, type EtcdOptions } from "../../../etcd/client.ts";
+import type { EtcdConfig } from "../../config/overlay.ts";
 
 /**
  * A client of the configured etcd; it sends nothing yet. Throws `CONFIG_INVALID` if one of its

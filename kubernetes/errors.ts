@@ -1,0 +1,92 @@
+import { type ErrorCode, PodnetError } from "../core/errors.ts";
+import { fieldOf, parseJson, textOf } from "./json.ts";
+
+/** The errors of this module. */
+export type KubernetesCode = Extract<ErrorCode, `KUBERNETES_${string}`>;
+
+const hints: Readonly<Record<KubernetesCode, string>> = {
+  KUBERNETES_UNREACHABLE:
+    "See whether the API server runs, and whether this host reaches it at the address in the kubeconfig",
+  KUBERNETES_DENIED:
+    "See the authority, certificate or token that podnetd uses, and the RBAC rules of its user",
+  KUBERNETES_EXPIRED: "List the objects again, and watch from there",
+  KUBERNETES_CONFLICT: "Read the object again, and decide anew",
+  KUBERNETES_FAILED: "See the API server's log",
+};
+
+/** One of the errors of this module. */
+export const kubernetesError = (
+  code: KubernetesCode,
+  message: string,
+  {
+    details = {},
+    cause,
+    hint = hints[code],
+  }: {
+    readonly details?: PodnetError["details"];
+    readonly cause?: unknown;
+    readonly hint?: string;
+  } = {},
+): PodnetError =>
+  new PodnetError(code, message, { hint, details, ...(cause === undefined ? {} : { cause }) });
+
+const statusCodes: Readonly<Partial<Record<number, KubernetesCode>>> = {
+  401: "KUBERNETES_DENIED",
+  403: "KUBERNETES_DENIED",
+  409: "KUBERNETES_CONFLICT",
+  410: "KUBERNETES_EXPIRED",
+  // The API server is overloaded, is starting, or a proxy before it has lost it.
+  429: "KUBERNETES_UNREACHABLE",
+  502: "KUBERNETES_UNREACHABLE",
+  503: "KUBERNETES_UNREACHABLE",
+  504: "KUBERNETES_UNREACHABLE",
+};
+
+/**
+ * A version that the API server has not reached: its data were restored from an older copy. Waiting
+ * for it could take for ever, so it is as good as expired.
+ */
+const restored = /too large resource version/i;
+
+/** The error of an answer that is not a success; `body` is a `Status` object, or any text. */
+export function answerError(status: number, body: string, what: string): PodnetError {
+  return statusError(parseJson(body), status, what, body.trim());
+}
+
+/** The error that a `Status` object describes, as the body of an answer or in a watch. */
+export function statusError(
+  object: unknown,
+  otherwise: number,
+  what: string,
+  text = "",
+): PodnetError {
+  const number = fieldOf(object, "code");
+  const status = typeof number === "number" && Number.isInteger(number) ? number : otherwise;
+  const reason = textOf(object, "reason") ?? "";
+  const message = textOf(object, "message") ?? text;
+  const code = restored.test(message)
+    ? "KUBERNETES_EXPIRED"
+    : (statusCodes[status] ?? "KUBERNETES_FAILED");
+  const said = message === "" ? `status ${status}` : message.slice(0, 1024);
+  return kubernetesError(code, `Kubernetes' API server cannot ${what}: ${said}`, {
+    details: { status, reason },
+  });
+}
+
+/** The error of a connection that could not be made, or broke. */
+export function connectionError(thrown: unknown, server: string): PodnetError {
+  if (thrown instanceof PodnetError) return thrown;
+  const errno =
+    thrown instanceof Error && "code" in thrown && typeof thrown.code === "string"
+      ? thrown.code
+      : "";
+  const untrusted = /SSL|TLS|CERT|SIGNATURE|ISSUER|INVALID_CHAR/.test(errno);
+  const message = thrown instanceof Error ? thrown.message : String(thrown);
+  // OpenSSL's reason stands between numbers and lines of its own source.
+  const reason = /SSL routines:[^:]*:([^:]+)/.exec(message)?.[1] ?? message;
+  return kubernetesError(
+    untrusted ? "KUBERNETES_DENIED" : "KUBERNETES_UNREACHABLE",
+    `Kubernetes' API server at ${server}: ${reason}`,
+    { details: { server, errno }, cause: thrown },
+  );
+}
