@@ -143,6 +143,8 @@ export interface ProcessSpec {
   readonly stdin: boolean;
   readonly stopSignal?: number;
   readonly stopTimeoutMs?: number;
+  /** A create does not start it: a start of the pod, which runs by then, does. */
+  readonly deferred?: true;
 }
 
 export interface RestartSpec {

@@ -19,14 +19,16 @@ import { guarded } from "../../core/guard.ts";
 import type { AccessConfig } from "../config/access.ts";
 import type { TcpConfig } from "../config/config.ts";
 import type { ApiLimits } from "../config/limits.ts";
-import { Callers } from "../listeners/callers.ts";
+import { type Caller, Callers } from "../listeners/callers.ts";
 import { Connections } from "../listeners/connections.ts";
 import type { HealthAnswer, HealthPage } from "./http/health-pages.ts";
 import { tlsPeer, unixPeer } from "../listeners/peer.ts";
 import { type PlainRequest, requestHandler } from "./http/request-handler.ts";
+import type { Request } from "../listeners/http.ts";
 import { headerBytes } from "./http/request-headers.ts";
 import { sniff } from "../listeners/sniff.ts";
 import { listenTls } from "../listeners/tls-listener.ts";
+import { upgradeHandler, type UpgradeRequest } from "./http/upgrade.ts";
 import { listenUnix, type UnixListenerOptions } from "../listeners/unix-listener.ts";
 
 export interface ApiServerOptions {
@@ -41,6 +43,8 @@ export interface ApiServerOptions {
   health(page: HealthPage): Promise<HealthAnswer>;
   /** Answers paths that are no methods, instead of the metrics and the health pages. */
   plain?(request: PlainRequest): Promise<void>;
+  /** Takes over connections of HTTP/1.1 that ask for it; absent: such a request is like others. */
+  upgrade?(request: UpgradeRequest): Promise<void>;
   /** Notified of everything refused or cut, by a reason from a small set. */
   refused(reason: string): void;
   /**
@@ -95,6 +99,7 @@ export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
   );
   const http1 = createHttp1(http1Options(limits), handler);
   followHttp1(http1, connections, refused);
+  offerUpgrade(http1, options, connections, ending.signal);
   const http2 = createHttp2(http2Options(limits), handler);
   followHttp2(http2, refused);
   const accept = (socket: Socket): void => {
@@ -152,6 +157,23 @@ export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
       await connections.drain(graceMs);
     },
   };
+}
+
+/** Without a listener Node takes a request to upgrade for any other one. */
+function offerUpgrade(
+  server: Http1Server,
+  { upgrade }: Pick<ApiServerOptions, "upgrade">,
+  connections: Connections,
+  ending: AbortSignal,
+): void {
+  if (upgrade === undefined) return;
+  const callerOf = (request: Request): Caller => connections.callerOf(request);
+  server.on(
+    "upgrade",
+    guarded("api", upgradeHandler({ upgrade, callerOf, ending }), (_request, socket) =>
+      socket.destroy(),
+    ),
+  );
 }
 
 /**

@@ -1,10 +1,10 @@
 import type { ErrorCode, PodnetError } from "../../core/errors.ts";
 
-/** An answer, whole. */
+/** An answer, whole or piece by piece. */
 export interface Answer {
   readonly status: number;
-  readonly type: "application/json" | "text/plain; charset=utf-8";
-  readonly body: string;
+  readonly type: string;
+  readonly body: string | AsyncIterable<Uint8Array>;
 }
 
 /** JSON as Go's encoder ends it. */
@@ -22,13 +22,13 @@ export const env = (values: Readonly<Record<string, unknown>>, status = 200): An
 export const done = (id: string, status = 200, code = 0): Answer =>
   env({ ID: id, Code: code, Cause: "" }, status);
 
-export const nothing: Answer = { status: 204, type: "text/plain; charset=utf-8", body: "" };
-
 export const plain = (body: string, status = 200): Answer => ({
   status,
   type: "text/plain; charset=utf-8",
   body,
 });
+
+export const nothing = plain("", 204);
 
 /**
  * hyperd's statuses: 404 for what hyperctl goes on after, which pulls an image and creates again.
@@ -42,7 +42,11 @@ const statuses: Readonly<Partial<Record<ErrorCode, number>>> = {
 };
 
 /** An error as hyperd sends it: a sentence in plain text. podnet's code and hint are below it. */
-export function errorAnswer({ code, message, hint, details }: PodnetError): Answer {
-  const status = details["limit"] === "request_bytes" ? 413 : (statuses[code] ?? 500);
-  return plain(`${message}\n${code}${hint === undefined ? "" : `: ${hint}`}\n`, status);
-}
+export const errorAnswer = (error: PodnetError): Answer =>
+  plain(
+    errorText(error),
+    error.details["limit"] === "request_bytes" ? 413 : (statuses[error.code] ?? 500),
+  );
+
+export const errorText = ({ code, message, hint }: PodnetError): string =>
+  `${message}\n${code}${hint === undefined ? "" : `: ${hint}`}\n`;

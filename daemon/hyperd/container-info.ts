@@ -1,5 +1,9 @@
 import type { PodSpec } from "../../api/pod-spec.ts";
+import { PodnetError } from "../../core/errors.ts";
+import type { ServiceParts } from "../api/context.ts";
+import type { FollowedProcess } from "../pods/process/followed-process.ts";
 import { exitCodeOf } from "../pods/process/process-end.ts";
+import type { PodRow } from "../pods/store/pod-row.ts";
 import type { ProcessRow } from "../pods/store/process-rows.ts";
 import type { Container } from "./known-pods.ts";
 
@@ -64,4 +68,21 @@ export function containerStatus({ id, name, row }: Container, process: ProcessRo
       finishedAt: time(process.endedMs ?? row.changedMs),
     },
   };
+}
+
+/**
+ * A container's process; undefined where it has not been started, or has ended with its machine.
+ * Throws `AGENT_DISCONNECTED` when it runs and podnetd, which has just begun, cannot reach it yet.
+ */
+export function heldProcess(
+  { id, name, state }: PodRow,
+  { pods, records }: Pick<ServiceParts, "pods" | "records">,
+): FollowedProcess | undefined {
+  const process = pods.live(id)?.process;
+  if (process !== undefined) return process;
+  const row = records.process(id);
+  if (row === undefined || row.endedMs !== undefined || state !== "running") return undefined;
+  throw new PodnetError("AGENT_DISCONNECTED", `The agent of pod "${name}" is not connected yet`, {
+    hint: "Try again: podnetd reaches it as soon as it answers",
+  });
 }

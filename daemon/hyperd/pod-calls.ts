@@ -7,13 +7,13 @@ import { refuseOthersLinks } from "../api/others-links.ts";
 import { callerKey } from "../listeners/callers.ts";
 import type { CreateOptions } from "../pods/lifecycle/starts.ts";
 import { done, nothing } from "./answers.ts";
-import { readGo } from "./go-json.ts";
+import { readGo } from "./requests/go-json.ts";
 import { idOf, type KnownPods } from "./known-pods.ts";
 import { podInfo } from "./pod-info.ts";
 import { inHyperdsWords } from "./port-calls.ts";
-import { podRequest } from "./pod-request.ts";
+import { podRequest } from "./requests/pod-request.ts";
 import { type Call, parameter, type Route, saysYes } from "./routes.ts";
-import { userPod } from "./user-pod.ts";
+import { userPod } from "./requests/user-pod.ts";
 
 /** runv's code for a machine that has been ended (E_VM_SHUTDOWN), which hyperctl waits for. */
 const machineEnded = 2;
@@ -107,10 +107,11 @@ const lifeCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
 async function createPod(call: Call, parts: ServiceParts) {
   const { pods, networks, config } = parts;
   const { values } = call.context;
-  if (!/^application\/json\s*(?:;|$)/i.test(call.type))
+  const type = call.header("content-type");
+  if (!/^application\/json\s*(?:;|$)/i.test(type))
     throw new PodnetError(
       "INVALID_ARGUMENT",
-      `Content-Type specified (${printable(call.type)}) must be 'application/json'`,
+      `Content-Type specified (${printable(type)}) must be 'application/json'`,
       { field: "Content-Type", hint: "Send the pod as JSON" },
     );
   if (saysYes(call, "remove"))
@@ -148,7 +149,7 @@ async function labelPod(call: Call, parts: ServiceParts, known: KnownPods) {
 }
 
 /** The caller's end undoes a create, and fails a start. */
-function work({ context: { signal, values } }: Call): CreateOptions {
+export function work({ context: { signal, values } }: Call): CreateOptions {
   const caller = values.get(callerKey);
   return {
     signal,

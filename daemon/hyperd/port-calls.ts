@@ -4,9 +4,9 @@ import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { note, type ServiceParts } from "../api/context.ts";
 import { type Answer, env, nothing, plain } from "./answers.ts";
-import { readGo } from "./go-json.ts";
+import { readGo } from "./requests/go-json.ts";
 import type { KnownPods } from "./known-pods.ts";
-import { isMapped, mappingView, portMappings, publishedOf } from "./port-mappings.ts";
+import { isMapped, mappingView, portMappings, publishedOf } from "./requests/port-mappings.ts";
 import type { Call, Route } from "./routes.ts";
 
 /** Port mappings of pods: listed, added and deleted while they run. */

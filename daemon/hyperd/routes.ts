@@ -1,25 +1,44 @@
 import type { HandlerContext } from "@connectrpc/connect";
 import type { Role } from "../../api/roles.ts";
 import type { Answer } from "./answers.ts";
+import type { Written } from "./stdcopy.ts";
 
 /** A request whose caller may have it answered. */
 export interface Call {
   readonly query: URLSearchParams;
   /** What stands in the path where the route has braces. */
   readonly open: readonly string[];
-  readonly type: string;
+  header(name: string): string;
   /** The body. Throws `LIMIT_REACHED`. */
   body(): Promise<string>;
   /** The caller, and its end. */
   readonly context: Pick<HandlerContext, "values" | "signal">;
 }
 
-export interface Route {
+interface AnyRoute {
   readonly method: "GET" | "POST" | "PUT" | "DELETE";
   /** Without the version. A part in braces may be anything. */
   readonly path: string;
   readonly role: Role;
+}
+
+/** A call with one answer. */
+export interface Route extends AnyRoute {
   answer(call: Call): Answer | Promise<Answer>;
+}
+
+/** A program whose input and output are the connection's. */
+export interface OpenStream {
+  readonly terminal: boolean;
+  /** Ends with the program. */
+  readonly output: AsyncIterable<Written>;
+  write(data: Uint8Array): Promise<void>;
+  closeInput(): Promise<void>;
+}
+
+/** A call that takes over its connection. */
+export interface StreamRoute extends AnyRoute {
+  open(call: Call): Promise<OpenStream>;
 }
 
 /** A parameter's first value, as Go has it; empty when it is absent. */
@@ -43,7 +62,7 @@ export function readTarget(target: string): {
 }
 
 /** The route of a method and path, and what stands in its braces. Pure. */
-export function findRoute<Any extends Pick<Route, "method" | "path">>(
+export function findRoute<Any extends Pick<AnyRoute, "method" | "path">>(
   routes: readonly Any[],
   method: string,
   path: string,

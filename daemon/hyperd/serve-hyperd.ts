@@ -1,13 +1,21 @@
 import { type ApiServer, serveApi } from "../api/api-server.ts";
 import type { ServiceParts } from "../api/context.ts";
 import { healthPage } from "../api/http/health-pages.ts";
+import { attachCalls } from "./attach-calls.ts";
+import { containerCalls } from "./container-calls.ts";
+import { execCalls } from "./exec-calls.ts";
+import { hijackHandler } from "./hijack.ts";
+import { imageCalls } from "./image-calls.ts";
+import { KnownExecs } from "./known-execs.ts";
 import { KnownPods } from "./known-pods.ts";
 import { listCalls } from "./list-calls.ts";
+import { logCalls } from "./log-calls.ts";
 import { podCalls } from "./pod-calls.ts";
 import { portCalls } from "./port-calls.ts";
 import { refusedCalls } from "./refused-calls.ts";
 import { restHandler } from "./rest.ts";
-import type { Route } from "./routes.ts";
+import type { Route, StreamRoute } from "./routes.ts";
+import { statsCalls } from "./stats-calls.ts";
 import { systemCalls } from "./system-calls.ts";
 
 /** hyperd's REST API and nothing else, on a socket whose callers have the roles of podnet's API. */
@@ -18,6 +26,7 @@ export const serveHyperd = (
 ): Promise<ApiServer> => {
   const { config } = parts;
   const { limits } = config;
+  const rest = { ...hyperdRoutes(parts), limits, refused };
   return serveApi({
     unix: { path, group: config.socketGroup, of: "hyperd" },
     tcp: undefined,
@@ -25,20 +34,34 @@ export const serveHyperd = (
     limits,
     refused,
     routes: () => {},
-    plain: restHandler({ routes: hyperdRoutes(parts), limits, refused }),
+    plain: restHandler(rest),
+    upgrade: hijackHandler(rest),
     metrics: () => Promise.resolve({ type: "text/plain", text: "" }),
     health: (page) => healthPage(parts, page),
   });
 };
 
 /** All that is answered. */
-function hyperdRoutes(parts: ServiceParts): readonly Route[] {
+function hyperdRoutes(parts: ServiceParts): {
+  readonly routes: readonly Route[];
+  readonly streams: readonly StreamRoute[];
+} {
   const known = new KnownPods(parts.pods);
-  return [
-    ...systemCalls(parts, known),
-    ...listCalls(parts, known),
-    ...podCalls(parts, known),
-    ...portCalls(parts, known),
-    ...refusedCalls,
-  ];
+  const execs = new KnownExecs();
+  const exec = execCalls(parts, known, execs);
+  return {
+    routes: [
+      ...systemCalls(parts, known),
+      ...listCalls(parts, known),
+      ...podCalls(parts, known),
+      ...portCalls(parts, known),
+      ...containerCalls(parts, known, execs),
+      ...exec.routes,
+      ...logCalls(parts, known),
+      ...imageCalls(parts),
+      ...statsCalls(parts, known),
+      ...refusedCalls,
+    ],
+    streams: [...exec.streams, ...attachCalls(parts, known)],
+  };
 }

@@ -6,7 +6,7 @@ import { abortable, throwIfAborted } from "../../core/aborting.ts";
 import { perform, performAsync } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
-import { connect, fcntl, getsockopt, lastErrno, socket } from "../ffi/libc.ts";
+import { connect, fcntl, getsockopt, lastErrno, send, socket } from "../ffi/libc.ts";
 import { pollFd } from "../ffi/poll.ts";
 import { sendRights } from "../ffi/scm-rights.ts";
 import { errnoName } from "../rtnetlink/errno.ts";
@@ -236,4 +236,17 @@ export function descriptorOf(connection: Socket): number | undefined {
   const handle = (connection as unknown as { readonly _handle?: { readonly fd?: number } | null })
     ._handle;
   return handle?.fd !== undefined && handle.fd >= 0 ? handle.fd : undefined;
+}
+
+const MSG_NOSIGNAL = 0x4000;
+const none = new Uint8Array(0);
+
+/**
+ * Whether the other end of a unix connection is closed. Node reports the end of what comes, which
+ * is the same for one that has closed its half alone and waits for an answer. Sending nothing fails
+ * where there is no receiver.
+ */
+export function isClosedThere(connection: Socket): boolean {
+  const fd = descriptorOf(connection);
+  return fd === undefined || send(fd, none, 0, MSG_NOSIGNAL) < 0;
 }

@@ -14,6 +14,7 @@ import {
   validateSize,
 } from "../../../api/validate/exec.ts";
 import type { ExecEvent, ExecSession } from "../../../guest-init/channel/guest.ts";
+import type { Begun } from "../../pods/execs/execs.ts";
 import { type LivePod, requireGuest } from "../../pods/lifecycle/live-pod.ts";
 import { guestOf } from "../../pods/guest/guest-of.ts";
 import type { ServiceParts } from "../context.ts";
@@ -45,18 +46,32 @@ export async function* streamExec(
     });
     // A program may wait in silence for the very input that fails: the failure has to end it.
     pump(incoming, session).catch((thrown: unknown) => stop.abort(thrown));
-    for await (const event of session.events) {
-      if (event.kind === "exit") exec.exited(event.code);
-      yield eventView(event);
-    }
+    for await (const event of eventsOf({ exec, session })) yield eventView(event);
   } catch (thrown) {
-    exec.failed(thrown);
     throw stop.signal.aborted ? stop.signal.reason : thrown;
   } finally {
     // Of a caller that went away; otherwise it is known already how the program ended.
-    exec.failed(new PodnetError("CANCELLED", "The program's caller went away"));
+    exec.failed(callerGone());
   }
 }
+
+/** What an attached program writes, and its end, which the program's record learns here. */
+export async function* eventsOf({ exec, session }: Begun): AsyncGenerator<ExecEvent> {
+  try {
+    for await (const event of session.events) {
+      if (event.kind === "exit") exec.exited(event.code);
+      yield event;
+    }
+  } catch (thrown) {
+    exec.failed(thrown);
+    throw thrown;
+  } finally {
+    exec.failed(callerGone());
+  }
+}
+
+const callerGone = (): PodnetError =>
+  new PodnetError("CANCELLED", "The program's caller went away");
 
 /** Refuses a pod in which nothing can be run. Throws `UNSUPPORTED`. */
 export function requireAgent({ plan }: LivePod): void {

@@ -23,7 +23,7 @@ import { note, type ServiceParts } from "../context.ts";
 
 type Methods = Pick<ServiceImpl<typeof PodService>, "logs" | "attachProcess">;
 type Answer = MessageInitShape<typeof AttachProcessResponseSchema>;
-type Output = Extract<LogLine, { readonly kind: "output" }>;
+export type Output = Extract<LogLine, { readonly kind: "output" }>;
 
 /** What the main process of a pod writes, and the way to it. */
 export const podProcess = (parts: ServiceParts): Methods => ({
@@ -40,7 +40,11 @@ function requireProcess(row: PodRow): void {
 }
 
 /** The kept lines that were asked for: of the latest start, since a time, the last of them. */
-function keptLines(id: PodId, request: LogsRequest, { host }: ServiceParts): Output[] {
+export function keptLines(
+  id: PodId,
+  request: Pick<LogsRequest, "latestStart" | "since" | "tailLines">,
+  { host }: ServiceParts,
+): Output[] {
   const all = readLog(logDirectory(host.processes.logsDir, id));
   const lines = request.latestStart ? latestStart(all) : all;
   const since = request.since === undefined ? 0 : timestampMs(request.since);
@@ -96,7 +100,7 @@ async function* streamLogs(
 }
 
 /** Waits for another start of the main process; undefined when the pod is deleted. */
-async function nextProcess(
+export async function nextProcess(
   id: PodId,
   last: FollowedProcess | undefined,
   { pods, journal, records }: ServiceParts,
@@ -151,8 +155,7 @@ async function* streamProcess(
   const stop = new AbortController();
   const ended = AbortSignal.any([signal, stop.signal]);
   const events = followed?.attach(ended);
-  const kept = { idOrName, follow: false, latestStart: true } as LogsRequest;
-  const before = fromStart ? keptLines(row.id, kept, parts) : [];
+  const before = fromStart ? keptLines(row.id, { latestStart: true }, parts) : [];
   yield response({ case: "started", value: { podId: row.id } });
   for (const { stderr, data } of before)
     yield response({ case: stderr ? "stderr" : "stdout", value: own(data) });

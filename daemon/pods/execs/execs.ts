@@ -151,7 +151,8 @@ export class Execs {
   }
 }
 
-interface Begun {
+/** A program that runs, and the way to it. */
+export interface Begun {
   readonly exec: Exec;
   readonly session: ExecSession;
 }

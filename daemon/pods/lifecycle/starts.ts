@@ -12,17 +12,19 @@ import type { Ending } from "./end-pod.ts";
 import { type LivePod, livePod } from "./live-pod.ts";
 import { type Found, findNamed, planNew } from "../plan/plan-new.ts";
 import { machineOf } from "../plan/plan-seed.ts";
+import { startOfProcess } from "../plan/steps.ts";
 import { unmark } from "../pool/markers.ts";
+import { followEnd } from "../process/follow-end.ts";
 import type { ParkedMachine } from "../pool/parked-machine.ts";
 import type { MachinePool } from "../pool/pool.ts";
 import type { PodPlan } from "../store/pod-plan.ts";
 import type { PodsParts } from "../pods-parts.ts";
 import type { RequestKey } from "../store/records.ts";
 import { Requests } from "../store/requests.ts";
-import type { Progress } from "./run-steps.ts";
+import { type Progress, runFlow } from "./run-steps.ts";
 import { supervise } from "./supervise.ts";
 import { undoPod } from "./undo.ts";
-import { wrongState } from "./wrong-state.ts";
+import { notHeld, wrongState } from "./wrong-state.ts";
 
 export interface CreateOptions {
   /** The caller's: without a request id its end undoes the create. */
@@ -121,7 +123,10 @@ export class Starts {
     return plan;
   }
 
-  /** Starts a stopped or failed pod again, with its addresses. */
+  /**
+   * Starts a stopped or failed pod again, with its addresses; or the deferred main process of a pod
+   * that runs.
+   */
   async start(idOrName: string, options: CreateOptions): Promise<PodRow> {
     using _place = options.admit?.();
     const { host, records, locks } = this.#parts;
@@ -132,7 +137,7 @@ export class Starts {
       this.#parts.refuseEnding();
       const row = records.find(id);
       refuseOwners(row, "start");
-      if (row.state === "running") return row;
+      if (row.state === "running") return await this.#startDeferred(row, started, options);
       if (options.byPolicy !== true) records.forgetNextStart(row.plan);
       else if (records.process(id)?.nextMs === undefined) return row;
       if (row.state !== "stopped" && row.state !== "failed") {
@@ -154,6 +159,30 @@ export class Starts {
         fresh: !row.established || row.failure?.step === "disk.drop",
       });
     });
+  }
+
+  /** Starts the main process of a pod that runs without it. The pod ends when that fails. */
+  async #startDeferred(
+    row: PodRow,
+    started: number,
+    { signal, progress }: CreateOptions,
+  ): Promise<PodRow> {
+    const { host, records, config, supervision } = this.#parts;
+    if (row.plan.process === undefined || records.process(row.id) !== undefined) return row;
+    const live = supervision.held(row.id);
+    if (live === undefined) throw notHeld(row);
+    const elapsed = (): number => host.clock.monotonic() - started;
+    using limit = deadlineOf(config.timeouts.createMs, elapsed());
+    using abandoned = cancelled(signal);
+    const stop = AbortSignal.any([limit.signal, abandoned.signal, live.ended.signal]);
+    try {
+      await runFlow(startOfProcess, { live, host, progress, elapsed }, stop);
+    } catch (thrown) {
+      live.ended.abort(thrown);
+      throw thrown;
+    }
+    followEnd(live, supervision);
+    return records.find(row.id);
   }
 
   async #bringUp(

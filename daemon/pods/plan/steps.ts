@@ -84,9 +84,13 @@ export function createSteps(
     together(...guest.configure, sequence(...nics.flatMap((each) => plugSteps(each, plan)))),
     ...(isHeld(plan) ? [{ kind: "vm.go" } as const] : []),
     ...guest.verify,
-    ...(plan.process === undefined ? [] : [{ kind: "process.start" } as const]),
+    ...(plan.process === undefined || (fresh && spec.process?.deferred === true)
+      ? []
+      : [startOfProcess]),
   );
 }
+
+export const startOfProcess = { kind: "process.start" } as const satisfies Step;
 
 /** Plugging a NIC, and answering DHCP requests by it. */
 export const plugSteps = (

@@ -1,14 +1,14 @@
 import { validatePorts } from "../../../api/validate/ports.ts";
-import { readGo } from "../../../daemon/hyperd/go-json.ts";
-import { podRequest } from "../../../daemon/hyperd/pod-request.ts";
+import { readGo } from "../../../daemon/hyperd/requests/go-json.ts";
+import { podRequest } from "../../../daemon/hyperd/requests/pod-request.ts";
 import {
   isMapped,
   mappingView,
   portMappings,
   publishedOf,
-} from "../../../daemon/hyperd/port-mappings.ts";
+} from "../../../daemon/hyperd/requests/port-mappings.ts";
 import { findRoute, readTarget } from "../../../daemon/hyperd/routes.ts";
-import { userPod } from "../../../daemon/hyperd/user-pod.ts";
+import { userPod } from "../../../daemon/hyperd/requests/user-pod.ts";
 import { choosing, chosen, json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
 /** All that a pod of hyperd may be refused with. */
@@ -162,11 +162,11 @@ export const hyperd: readonly Target[] = [
   {
     name: "hyperd-requests",
     files: [
-      "daemon/hyperd/go-json.ts",
-      "daemon/hyperd/pod-files.ts",
-      "daemon/hyperd/pod-request.ts",
-      "daemon/hyperd/port-mappings.ts",
-      "daemon/hyperd/refusals.ts",
+      "daemon/hyperd/requests/go-json.ts",
+      "daemon/hyperd/requests/pod-files.ts",
+      "daemon/hyperd/requests/pod-request.ts",
+      "daemon/hyperd/requests/port-mappings.ts",
+      "daemon/hyperd/requests/refusals.ts",
       "daemon/hyperd/routes.ts",
     ],
     only: [

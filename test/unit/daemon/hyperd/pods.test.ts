@@ -4,7 +4,8 @@ import test from "ava";
 import { CreatePodRequestSchema } from "../../../../api/gen/podnet/v1/pod_service_pb.ts";
 import type { SandboxSpec } from "../../../../api/pod-spec.ts";
 import { validateCreate } from "../../../../api/validate/validate.ts";
-import { podOne, request, startHyperd } from "./rig.ts";
+import { request } from "../../../lab/hyperctl.ts";
+import { podOne, startHyperd } from "./rig.ts";
 
 test("a pod goes hyperd's way: create, list, info, stop, start, rm, each answered as hyperd does", async (t) => {
   await using rig = await startHyperd();

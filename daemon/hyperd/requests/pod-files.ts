@@ -1,8 +1,8 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import type { GuestFileSchema } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
-import { invalid } from "../../api/fields.ts";
-import { PodnetError } from "../../core/errors.ts";
-import { printable } from "../../core/names.ts";
+import type { GuestFileSchema } from "../../../api/gen/podnet/v1/pod_spec_pb.ts";
+import { invalid } from "../../../api/fields.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import { printable } from "../../../core/names.ts";
 import type { UserContainer, UserFile } from "./user-pod.ts";
 
 type Reference = UserContainer["files"][number];

@@ -1,9 +1,9 @@
 import { create } from "@bufbuild/protobuf";
-import { type PublishedPort, PublishedPortSchema } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
-import { invalid } from "../../api/fields.ts";
-import { PodnetError } from "../../core/errors.ts";
-import { printable } from "../../core/names.ts";
-import type { PortSpec } from "../../api/pod-spec.ts";
+import { type PublishedPort, PublishedPortSchema } from "../../../api/gen/podnet/v1/pod_spec_pb.ts";
+import { invalid } from "../../../api/fields.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import { printable } from "../../../core/names.ts";
+import type { PortSpec } from "../../../api/pod-spec.ts";
 import { goObject, list, text } from "./go-json.ts";
 
 /** A port mapping of a pod: ports are texts, `80` or `8000-8009`. */

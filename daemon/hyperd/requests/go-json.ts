@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { PodnetError } from "../../core/errors.ts";
-import { printable } from "../../core/names.ts";
-import { countJson } from "../../api/count-values.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import { printable } from "../../../core/names.ts";
+import { countJson } from "../../../api/count-values.ts";
 
 /** Fields, list entries and map entries of one body. */
 const mostValues = 4096;

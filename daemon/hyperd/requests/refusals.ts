@@ -1,4 +1,4 @@
-import { PodnetError } from "../../core/errors.ts";
+import { PodnetError } from "../../../core/errors.ts";
 import type { UserContainer, UserPod } from "./user-pod.ts";
 
 type Refusal = readonly [isGiven: boolean, field: string, message: string, hint: string];

@@ -1,11 +1,15 @@
 import { createHash } from "node:crypto";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import { CreatePodRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import type { PodSpecSchema } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
-import { invalid } from "../../api/fields.ts";
-import type { HyperdSpec } from "../../api/pod-spec.ts";
-import { type CreateSpec, type SpecDefaults, validateCreate } from "../../api/validate/validate.ts";
-import { isDnsLabel, printable } from "../../core/names.ts";
+import { CreatePodRequestSchema } from "../../../api/gen/podnet/v1/pod_service_pb.ts";
+import type { PodSpecSchema } from "../../../api/gen/podnet/v1/pod_spec_pb.ts";
+import { invalid } from "../../../api/fields.ts";
+import type { HyperdSpec } from "../../../api/pod-spec.ts";
+import {
+  type CreateSpec,
+  type SpecDefaults,
+  validateCreate,
+} from "../../../api/validate/validate.ts";
+import { isDnsLabel, printable } from "../../../core/names.ts";
 import { filesOf } from "./pod-files.ts";
 import { publishedOf } from "./port-mappings.ts";
 import { refuseUnsupported } from "./refusals.ts";
@@ -50,7 +54,16 @@ export function podRequest(
     ...(container === undefined ? {} : containerOf(container, pod)),
   };
   const asked = validateCreate(create(CreatePodRequestSchema, { spec }), defaults);
-  return { ...asked, spec: { ...asked.spec, hyperd: hyperdOf(pod, id) } };
+  const { process } = asked.spec;
+  return {
+    ...asked,
+    spec: {
+      ...asked.spec,
+      hyperd: hyperdOf(pod, id),
+      // hyperd's create boots the machine, and its start the container.
+      ...(process === undefined ? {} : { process: { ...process, deferred: true } }),
+    },
+  };
 }
 
 /**

@@ -1,0 +1,160 @@
+import { validateSignal, validateSize } from "../../api/validate/exec.ts";
+import { invalid } from "../../api/fields.ts";
+import { PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
+import { note, type ServiceParts } from "../api/context.ts";
+import type { FollowedProcess } from "../pods/process/followed-process.ts";
+import { exitCodeOf } from "../pods/process/process-end.ts";
+import type { PodRow } from "../pods/store/pod-row.ts";
+import { env, json, nothing, plain } from "./answers.ts";
+import { containerStatus, containerView, heldProcess } from "./container-info.ts";
+import { endOf, exitCodeOfExec, type KnownExecs } from "./known-execs.ts";
+import { type Container, idOf, type KnownPods } from "./known-pods.ts";
+import { work } from "./pod-calls.ts";
+import { type Call, parameter, type Route } from "./routes.ts";
+
+const sigterm = 15;
+
+/** Containers: each is its pod's main process. */
+export const containerCalls = (
+  parts: ServiceParts,
+  known: KnownPods,
+  execs: KnownExecs,
+): readonly Route[] => [
+  {
+    method: "GET",
+    path: "/container/info",
+    role: "viewer",
+    answer(call) {
+      const found = known.container(parameter(call, "container"));
+      const { row } = found;
+      return json({
+        podID: idOf(row),
+        createdAt: Math.floor(row.createdMs / 1000),
+        container: containerView(found),
+        status: containerStatus(found, parts.records.process(row.id)),
+      });
+    },
+  },
+  ...endCalls(parts, known),
+  {
+    method: "GET",
+    path: "/exitcode",
+    role: "operator",
+    async answer(call) {
+      const found = known.container(parameter(call, "container"));
+      const id = parameter(call, "exec");
+      const { signal } = call.context;
+      if (id === "") return json(await exitCode(found, parts, signal));
+      const live = parts.pods.live(found.row.id);
+      return json(await exitCodeOfExec(execs.find(live, id, found.name), signal));
+    },
+  },
+  {
+    method: "POST",
+    path: "/tty/resize",
+    role: "operator",
+    async answer(call) {
+      const { name, row } = known.container(parameter(call, "container"));
+      const { rows, columns } = validateSize({
+        rows: numberOf(call, "h", 0),
+        columns: numberOf(call, "w", 0),
+      });
+      const id = parameter(call, "exec");
+      if (id === "") await processOf(row, parts).access.resize(rows, columns);
+      else await execs.find(parts.pods.live(row.id), id, name).begun?.session.resize(rows, columns);
+      return plain("");
+    },
+  },
+];
+
+const endCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
+  {
+    method: "POST",
+    path: "/container/start",
+    role: "operator",
+    async answer(call) {
+      const { row } = known.container(parameter(call, "container"));
+      note(parts, call.context, `start ${row.name}`);
+      await parts.pods.start(row.id, work(call));
+      return nothing;
+    },
+  },
+  {
+    method: "POST",
+    path: "/container/stop",
+    role: "operator",
+    async answer(call) {
+      const { row } = known.container(parameter(call, "container"));
+      note(parts, call.context, `stop ${row.name}`);
+      await parts.pods.stop(row.id, { force: false });
+      return env({}, 201);
+    },
+  },
+  {
+    method: "POST",
+    path: "/container/kill",
+    role: "operator",
+    async answer(call) {
+      await kill(known.container(parameter(call, "container")).row, call, parts);
+      return env({}, 201);
+    },
+  },
+  {
+    method: "POST",
+    path: "/pod/kill",
+    role: "operator",
+    async answer(call) {
+      const row = known.find(parameter(call, "podName"), (id) => `can not find pod ${id}`);
+      const wanted = parameter(call, "container");
+      const found = known
+        .containers([row])
+        .find(({ id, name }) => wanted === "" || id === wanted || name === wanted);
+      if (found === undefined)
+        throw new PodnetError("POD_NOT_FOUND", `can not find container ${printable(wanted)}`, {
+          hint: "hyperctl list container shows those there are",
+        });
+      await kill(row, call, parts);
+      return env({});
+    },
+  },
+];
+
+async function kill(row: PodRow, call: Call, parts: ServiceParts): Promise<void> {
+  const signal = validateSignal(numberOf(call, "signal", sigterm));
+  const process = processOf(row, parts);
+  note(parts, call.context, `signal ${signal} to the main process of ${row.name}`);
+  await process.access.signal(signal);
+}
+
+/** The process of a container that runs. Throws `WRONG_STATE` with hyperd's sentence. */
+function processOf(row: PodRow, parts: ServiceParts): FollowedProcess {
+  const process = heldProcess(row, parts);
+  if (process !== undefined && process.end === undefined) return process;
+  throw new PodnetError("WRONG_STATE", `container ${idOf(row)} is stopped`, {
+    hint: "Start its pod",
+  });
+}
+
+/** The exit code of a container once it has ended; 137 when it was killed with its machine. */
+async function exitCode(
+  { row, name }: Container,
+  { pods, records }: ServiceParts,
+  signal: AbortSignal,
+): Promise<number> {
+  const process = pods.live(row.id)?.process;
+  if (process !== undefined) await endOf(process.over, signal);
+  const ended = records.process(row.id);
+  if (ended?.end !== undefined || ended?.endedMs !== undefined) return exitCodeOf(ended.end);
+  throw new PodnetError("WRONG_STATE", `container ${name} has not ended`, {
+    hint: ended === undefined ? "Start its pod" : "It runs on: ask again",
+  });
+}
+
+/** A parameter that is a number. hyperd takes what is none for the usual one. */
+function numberOf(call: Call, name: string, usual: number): number {
+  const text = parameter(call, name);
+  if (text === "") return usual;
+  if (/^\d{1,5}$/.test(text)) return Number(text);
+  throw invalid(name, `"${printable(text)}" is not a number`, "Write digits alone");
+}

@@ -1,0 +1,131 @@
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
+import type { ImageProgress } from "../../api/gen/podnet/v1/image_service_pb.ts";
+import { note, type ServiceParts } from "../api/context.ts";
+import { progressStream } from "../api/images/progress-stream.ts";
+import type { StoredImageRow } from "../images/images.ts";
+import { callerKey } from "../listeners/callers.ts";
+import { type Answer, env } from "./answers.ts";
+import { type Call, parameter, type Route } from "./routes.ts";
+
+/** Images of podnet's own store. */
+export const imageCalls = (parts: ServiceParts): readonly Route[] => [
+  {
+    method: "GET",
+    path: "/images/get",
+    role: "viewer",
+    answer: () => env({ imagesList: parts.images.list().flatMap(imageLines) }),
+  },
+  {
+    method: "POST",
+    path: "/image/create",
+    role: "operator",
+    answer: (call) => pull(call, parts),
+  },
+  {
+    method: "DELETE",
+    path: "/image",
+    role: "operator",
+    answer(call) {
+      const reference = parameter(call, "imageId");
+      if (reference.trim() === "")
+        throw new PodnetError("INVALID_ARGUMENT", "image name cannot be blank", {
+          field: "imageId",
+          hint: "Give a name or an id",
+        });
+      note(parts, call.context, `remove image ${printable(reference)}`);
+      return env({ imagesList: remove(reference, parts) });
+    },
+  },
+];
+
+/** A line for each name, or one for an image without any, as colons divide them. */
+function imageLines({ names, digest, createdMs, bytes }: StoredImageRow): readonly string[] {
+  const rest = [idOf(digest), String(Math.floor(createdMs / 1000)), String(bytes)];
+  const tagged = names.filter((name) => !name.includes("@"));
+  if (tagged.length > 0) return tagged.map((name) => [shortName(name), ...rest].join(":"));
+  const [repository = "<none>"] = (names[0] ?? "").split("@");
+  return [[shortName(repository), "<none>", ...rest].join(":")];
+}
+
+const idOf = (digest: string): string => digest.replace("sha256:", "");
+/** Without the registry that docker leaves out. */
+const shortName = (name: string): string => name.replace(/^docker\.io\/(?:library\/)?/, "");
+
+/** As docker does it: of several names one goes, and with the last one the image. */
+function remove(reference: string, { images }: ServiceParts) {
+  const found = images.findImage(reference);
+  const byId = found.digest.startsWith(reference) || idOf(found.digest).startsWith(reference);
+  if (!byId && found.names.length > 1 && images.untag(reference))
+    return [{ untaged: reference, deleted: "" }];
+  const { digest, names } = images.remove(found.digest);
+  return [
+    ...names.map((name) => ({ untaged: shortName(name), deleted: "" })),
+    { untaged: "", deleted: digest },
+  ];
+}
+
+function pull(call: Call, parts: ServiceParts): Answer {
+  const name = parameter(call, "imageName").replace(/:$/, "");
+  if (name === "")
+    throw new PodnetError("UNSUPPORTED", "podnet does not import images by hyperctl", {
+      field: "imageName",
+      hint: "Import an archive: podnet image import",
+    });
+  refuseCredentials(call.header("x-registry-auth"));
+  const tag = parameter(call, "tag");
+  const reference = `${name}${tag === "" ? "" : tag.startsWith("sha256:") ? `@${tag}` : `:${tag}`}`;
+  const mayAll = call.context.values.get(callerKey)?.role === "admin";
+  note(parts, call.context, `pull image ${printable(reference)}`);
+  const progress = progressStream(
+    (report, signal) => parts.imageJobs.pull(reference, "always", mayAll, report, signal),
+    call.context.signal,
+  );
+  return { status: 200, type: "application/json", body: messages(reference, progress) };
+}
+
+const message = (value: object): Uint8Array => Buffer.from(`${JSON.stringify(value)}\r\n`);
+
+/** A pull as docker's clients show it. An error is the last message, after the status was sent. */
+async function* messages(
+  reference: string,
+  progress: AsyncIterable<ImageProgress>,
+): AsyncGenerator<Uint8Array> {
+  yield message({ status: `Pulling ${printable(reference)}` });
+  try {
+    for await (const { stage, bytes, totalBytes, image } of progress)
+      yield message(
+        image === undefined
+          ? {
+              status: stage,
+              id: "image",
+              progressDetail: { current: Number(bytes), total: Number(totalBytes) },
+            }
+          : { status: `Digest: ${image.digest}` },
+      );
+  } catch (thrown) {
+    const error = toPodnetError(thrown);
+    const text = `${error.message} (${error.code})`;
+    yield message({ errorDetail: { message: text }, error: text });
+    return;
+  }
+  yield message({ status: `Status: Downloaded image for ${printable(reference)}` });
+}
+
+/** hyperctl sends what it has of credentials, which may be nothing. */
+function refuseCredentials(header: string): void {
+  if (header === "") return;
+  let given: unknown;
+  try {
+    given = JSON.parse(Buffer.from(header, "base64url").toString("utf8"));
+  } catch {
+    given = { auth: "unreadable" };
+  }
+  const fields = typeof given === "object" && given !== null ? Object.entries(given) : [];
+  const secret = fields.find(([key, value]) => key !== "serveraddress" && value !== "");
+  if (secret !== undefined)
+    throw new PodnetError("UNSUPPORTED", "podnet cannot take the credentials of a call", {
+      field: "X-Registry-Auth",
+      hint: "Put the registry's credentials into the file that images.auth_file names",
+    });
+}

@@ -1,0 +1,94 @@
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { invalid } from "../../api/fields.ts";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
+import type { ServiceParts } from "../api/context.ts";
+import { keptLines } from "../api/process/process-stream.ts";
+import { type Answer, errorText, plain } from "./answers.ts";
+import type { Container, KnownPods } from "./known-pods.ts";
+import { type Call, parameter, type Route } from "./routes.ts";
+import { encoded, type Written } from "./stdcopy.ts";
+
+/** What containers have written. */
+export const logCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
+  {
+    method: "GET",
+    path: "/container/logs",
+    role: "operator",
+    answer(call): Answer {
+      const kinds = ["stdout", "stderr"].filter((kind) => isSet(call, kind));
+      if (kinds.length === 0)
+        return plain("Bad parameters: you must choose at least one stream\n", 400);
+      const container = known.container(parameter(call, "container"));
+      const terminal = container.row.plan.process?.terminal === true;
+      return {
+        status: 200,
+        type: "application/vnd.docker.raw-stream",
+        body: piecesOf(linesOf(container, call, parts), { kinds, terminal }),
+      };
+    },
+  },
+];
+
+interface Line extends Written {
+  readonly time: string;
+}
+
+/** docker's parameters say no by a word, or by being absent. */
+const isSet = (call: Call, name: string): boolean =>
+  !["", "0", "no", "false", "none"].includes(parameter(call, name).trim().toLowerCase());
+
+async function* piecesOf(
+  lines: AsyncIterable<Line>,
+  { kinds, terminal }: { readonly kinds: readonly string[]; readonly terminal: boolean },
+): AsyncGenerator<Uint8Array> {
+  try {
+    for await (const line of lines) if (kinds.includes(line.kind)) yield encoded(line, terminal);
+  } catch (thrown) {
+    if (!isPodnetError(thrown)) throw thrown;
+    // The status has been sent: the output has the sentence, as with hyperd.
+    const data = Buffer.from(`Error running logs job: ${errorText(thrown)}`);
+    yield encoded({ kind: "stderr", data }, terminal);
+  }
+}
+
+/** The kept lines, and with `follow` those that come until the container ends. */
+function linesOf({ row }: Container, call: Call, parts: ServiceParts): AsyncIterable<Line> {
+  const { signal } = call.context;
+  const stamped = isSet(call, "timestamps");
+  const process = isSet(call, "follow") ? parts.pods.live(row.id)?.process : undefined;
+  // Attached before the log is read: the log has what comes meanwhile.
+  const events = process?.attach(signal);
+  const kept = keptLines(row.id, { latestStart: false, ...wantedOf(call) }, parts);
+  return (async function* () {
+    for (const { time, stderr, data } of kept)
+      yield line(stamped, { kind: stderr ? "stderr" : "stdout", time, data });
+    for await (const event of events ?? []) {
+      if (event.kind === "end") return;
+      yield line(stamped, { ...event, time: new Date(parts.host.clock.now()).toISOString() });
+    }
+    if (events !== undefined && !signal.aborted)
+      throw new PodnetError("EVENTS_LOST", "The output was not read in time, or podnetd ends", {
+        hint: "Ask again",
+      });
+  })();
+}
+
+/** A time as docker writes it, with nine digits of a second, stands before a line. */
+const line = (stamped: boolean, { kind, time, data }: Line): Line => {
+  const stamp = time.replace(/\.(\d+)Z$/, (_all, digits: string) => `.${digits.padEnd(9, "0")}Z`);
+  return { kind, time, data: stamped ? Buffer.concat([Buffer.from(`${stamp} `), data]) : data };
+};
+
+/** Since when, and how many of the last lines; `all`, or what is no number, is all of them. */
+function wantedOf(call: Call) {
+  const since = parameter(call, "since");
+  const tail = parameter(call, "tail");
+  const ms = /^\d{1,12}(?:\.\d{1,9})?$/.test(since) ? Number(since) * 1000 : Date.parse(since);
+  if (since !== "" && Number.isNaN(ms))
+    throw invalid("since", `"${printable(since)}" is not a time`, "Write seconds since 1970");
+  return {
+    ...(since === "" ? {} : { since: timestampFromMs(Math.floor(ms)) }),
+    ...(/^\d{1,9}$/.test(tail) ? { tailLines: Number(tail) } : {}),
+  };
+}
