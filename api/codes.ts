@@ -27,6 +27,7 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   POLICY_NOT_FOUND: Code.NotFound,
   IMAGE_NOT_FOUND: Code.NotFound,
   INTERFACE_NOT_FOUND: Code.NotFound,
+  DISK_NOT_FOUND: Code.NotFound,
   EXEC_NOT_FOUND: Code.NotFound,
   NETWORK_IN_USE: Code.FailedPrecondition,
   NETWORK_OVERLAP: Code.FailedPrecondition,

@@ -53,6 +53,9 @@ const pods: RolesOf<typeof PodService> = {
   addInterface: "operator",
   updateInterface: "operator",
   removeInterface: "operator",
+  // Of files that operators may name.
+  addDisk: "operator",
+  removeDisk: "operator",
   limit: "operator",
   publishPorts: "operator",
   unpublishPorts: "operator",

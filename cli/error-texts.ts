@@ -102,6 +102,12 @@ it has no attachment with this name, or its interface was renamed or moved insid
 
 See podnet interface list POD or podnet cni list. Give a container's interface its name back, or
 end the container.`,
+  DISK_NOT_FOUND: `
+The pod has no plugged disk with this name. Disks that a pod boots with cannot be removed. As the
+reason of a pod: the disk is not in the VM any more, because the guest or another program took it
+out.
+
+See podnet disk list POD. Remove the disk and add it again, or restart the pod.`,
   EXEC_NOT_FOUND: `
 No program has this id. Ids end with the pod's machine, and with podnetd. A pod keeps the last 32
 programs that podnet exec --detach started.

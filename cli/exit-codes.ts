@@ -31,6 +31,7 @@ const byCode: Readonly<Partial<Record<ErrorCode, number>>> = {
   POLICY_NOT_FOUND: exitCodes.notFound,
   IMAGE_NOT_FOUND: exitCodes.notFound,
   INTERFACE_NOT_FOUND: exitCodes.notFound,
+  DISK_NOT_FOUND: exitCodes.notFound,
   EXEC_NOT_FOUND: exitCodes.notFound,
   OVERLAY_NOT_FOUND: exitCodes.notFound,
   NETWORK_IN_USE: exitCodes.conflict,

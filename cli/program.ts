@@ -21,6 +21,7 @@ import { addWait } from "./commands/process/wait.ts";
 import { addAttachOutput } from "./commands/process/attach-output.ts";
 import { addImage } from "./commands/image/image.ts";
 import { addInfo } from "./commands/info.ts";
+import { addDisk } from "./commands/pods/disk.ts";
 import { addInterface } from "./commands/interface.ts";
 import { addLimit } from "./commands/limit.ts";
 import { addList } from "./commands/pods/list.ts";
@@ -121,6 +122,7 @@ export function buildProgram(context: Context): Command {
     addTop,
     addCapture,
     addInterface,
+    addDisk,
     addLimit,
     addPublish,
     addUnpublish,

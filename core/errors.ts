@@ -28,6 +28,7 @@ export const errorCodes = [
   "POLICY_NOT_FOUND",
   "IMAGE_NOT_FOUND",
   "INTERFACE_NOT_FOUND",
+  "DISK_NOT_FOUND",
   "EXEC_NOT_FOUND",
   "NETWORK_IN_USE",
   "NETWORK_OVERLAP",

@@ -189,19 +189,14 @@ export interface NicPlan {
   readonly bus?: string;
 }
 
-/**
- * One disk to plug into a running machine. QEMU's ids and the guest's name for it derive from the
- * pod's own name for it, so that recovery finds them again.
- */
+/** One disk to plug into a running machine; QEMU's ids derive from its name: see `HotDisks`. */
 export interface HotDiskPlan {
-  /** Id of QEMU's device and of its node: see `hotDiskId`. */
-  readonly id: string;
-  /** The disk's serial number, by which a guest finds it. */
-  readonly serial: string;
+  /** At most 20 bytes: the disk's serial number, by which a guest finds it. */
+  readonly name: string;
   readonly path: string;
   readonly format: DiskPlan["format"];
   readonly readOnly: boolean;
-  /** From `firstDiskSlot` of `argv/machine-kinds.ts` on; reused after removal. */
+  /** `firstDiskSlot` to `Capabilities.nicSlots`; reused after removal. */
   readonly slot: number;
   /**
    * Real paths of the directories and files that it must lie in when it is opened; absent when it
@@ -210,13 +205,8 @@ export interface HotDiskPlan {
   readonly within?: readonly string[];
 }
 
-/** How the ids of plugged disks begin, before their names. */
-const hotDiskPrefix = "data-";
-
-export const hotDiskId = (name: string): string => `${hotDiskPrefix}${name}`;
-
-/** Whether QEMU's id is that of a plugged disk. */
-export const isHotDiskId = (id: string): boolean => id.startsWith(hotDiskPrefix);
+/** The first of a machine's slots that are for disks; NICs have those before. */
+export const firstDiskSlot = 25;
 
 /** How to find a process again. */
 export interface ProcessRecord {
@@ -252,7 +242,7 @@ export type VmEvent =
   /** A NIC left without being asked to, or after its unplug timed out. */
   | { readonly kind: "nic-removed"; readonly nicId: string; readonly expected: boolean }
   /** A disk left without being asked to, or after its unplug timed out. */
-  | { readonly kind: "disk-removed"; readonly diskId: string; readonly expected: boolean }
+  | { readonly kind: "disk-removed"; readonly disk: string; readonly expected: boolean }
   /** The agent opened or closed a channel port (QMP VSERPORT_CHANGE). */
   | { readonly kind: "channel"; readonly port: 0 | 1; readonly open: boolean }
   | { readonly kind: "guest-reset" }
@@ -341,8 +331,8 @@ export interface RunningVm {
    * in time: it can use the disk until a `disk-removed` event or the VM's end. An absent disk
    * answers `unplugged`.
    */
-  unplugDisk(disk: Pick<HotDiskPlan, "id">, signal: AbortSignal): Promise<"unplugged" | "pending">;
-  /** Ids of the plugged disks the VM has now. */
+  unplugDisk(name: string, signal: AbortSignal): Promise<"unplugged" | "pending">;
+  /** Names of the plugged disks the VM has now. */
   hotDisks(signal: AbortSignal): Promise<readonly string[]>;
   pause(signal: AbortSignal): Promise<void>;
   resume(signal: AbortSignal): Promise<void>;

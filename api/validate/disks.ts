@@ -22,16 +22,16 @@ export function absolutePath(path: string, field: string): string {
 export const pathOrNone = (path: string, field: string): string =>
   path === "none" ? path : absolutePath(path, field);
 
+/** Empty: raw. */
+export function diskFormat(text: string, field: string): BootSpec["disks"][number]["format"] {
+  const format = text === "" ? "raw" : text;
+  if (format === "raw" || format === "qcow2") return format;
+  throw invalid(field, `Disk format "${printable(format)}" is not known`, "Use raw or qcow2");
+}
+
 export function validateDisk(disk: wire.Disk, field: string): BootSpec["disks"][number] {
   const { readOnly, writeThrough, maxMib } = disk;
-  const format = disk.format === "" ? "raw" : disk.format;
-  if (format !== "raw" && format !== "qcow2") {
-    throw invalid(
-      `${field}.format`,
-      `Disk format "${printable(format)}" is not known`,
-      "Use raw or qcow2",
-    );
-  }
+  const format = diskFormat(disk.format, `${field}.format`);
   if (readOnly && writeThrough) {
     throw invalid(
       `${field}.write_through`,

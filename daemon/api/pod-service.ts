@@ -17,6 +17,7 @@ import { openConsole, streamConsole } from "./console-stream.ts";
 import { podExecs } from "./execs/pod-execs.ts";
 import { refuseOthersLinks, refuseRules } from "./others-links.ts";
 import { podAttach } from "./pod-attach.ts";
+import { podDisks } from "./disks/pod-disks.ts";
 import { podInterfaces } from "./pod-interfaces.ts";
 import { podLifecycle } from "./pod-lifecycle.ts";
 import { podLimits } from "./pod-limits.ts";
@@ -139,6 +140,7 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
     ...podExecs(parts),
     ...podLifecycle(parts),
     ...podInterfaces(parts),
+    ...podDisks(parts),
     ...podLimits(parts),
     ...podPorts(parts),
     ...podTraffic(parts),

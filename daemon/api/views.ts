@@ -46,6 +46,7 @@ import type { PlanSection } from "../pods/plan/plan-text.ts";
 import { ratesOf } from "../pods/interfaces/pod-ports.ts";
 import { routesOf } from "../pods/interfaces/plan-routes.ts";
 import type { InterfacePlan } from "../pods/store/pod-plan.ts";
+import { diskView } from "./disks/disk-view.ts";
 import type { Span } from "../events/span.ts";
 import type { DamagedPod } from "../pods/store/pod-rows.ts";
 import { processSpecView, processView } from "./process/process-view.ts";
@@ -127,6 +128,7 @@ export function podView(
           },
         }),
     spans: row.spans.map(spanView),
+    disks: (plan.disks ?? []).map((disk) => diskView(disk, live)),
     ...(plan.process === undefined ? {} : { process: processView(plan.process, process) }),
   });
 }

@@ -118,6 +118,7 @@ export class Pods implements RunningPorts {
       supervision,
       running: (idOrName) => this.running(idOrName),
       change: (idOrName, work) => this.change(idOrName, work),
+      turn: (idOrName, work) => this.#turn(idOrName, work),
     });
   }
 

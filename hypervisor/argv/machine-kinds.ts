@@ -4,9 +4,6 @@ import type { Accelerator, NicPlan, VmPlan } from "../driver.ts";
 /** NICs a machine takes, in slots from 1 on. */
 export const nicSlots = 31;
 
-/** Slots from here to `nicSlots` hold disks that are plugged into a running machine. */
-export const firstDiskSlot = 25;
-
 /** The bus of machines that have one for all NICs. */
 export const hotplugBridge = "br0";
 

@@ -71,8 +71,11 @@ function writeEmpty({ path, bytes, maxBytes }: OverlayPlan): void {
  * Removes them, with what the pod wrote, and their directory when nothing else is in it. Absent
  * means success.
  */
-export async function removeOverlays(plan: Disks): Promise<void> {
-  const paths = overlaysOf(plan).map(({ path }) => path);
+export const removeOverlays = (plan: Disks): Promise<void> =>
+  removeOwnFiles(overlaysOf(plan).map(({ path }) => path));
+
+/** As above, of files of the pod's own that are named. */
+export async function removeOwnFiles(paths: readonly string[]): Promise<void> {
   for (const path of paths)
     await performAsync("file", "remove overlay", () => unlink(path)).catch(
       unless(["ENOENT"], path),
@@ -81,6 +84,32 @@ export async function removeOverlays(plan: Disks): Promise<void> {
     await performAsync("file", "remove overlay directory", () => rmdir(directory)).catch(
       unless(["ENOENT", "ENOTEMPTY"], directory),
     );
+}
+
+/**
+ * Makes an empty disk of the pod's own, which takes room as it is written to; what was there of an
+ * earlier attempt goes.
+ */
+export async function makeEmptyDisk(path: string, bytes: number): Promise<void> {
+  const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
+  try {
+    await performAsync("file", "make overlay directory", () =>
+      mkdir(dirname(path), { recursive: true, mode: 0o700 }),
+    );
+    const fd = perform("file", "make overlay", () =>
+      openSync(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o600),
+    );
+    try {
+      perform("file", "write overlay", () => {
+        ftruncateSync(fd, bytes);
+        fsyncSync(fd);
+      });
+    } finally {
+      closeSync(fd);
+    }
+  } catch (error) {
+    throw fileError(error, `Cannot make the pod's disk "${path}"`, roomHint(error));
+  }
 }
 
 /** The directories of `directory`, in which each pod has its own, by the pod's id. */

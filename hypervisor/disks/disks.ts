@@ -47,17 +47,17 @@ export function openDisks(
  * Opens a disk that is to be plugged. Throws `SYSCALL_FAILED`, `PERMISSION_DENIED`, and
  * `IMAGE_MISSING` for a file that is gone.
  */
-export function openHotDisk({
-  path,
-  readOnly,
-  within,
-  serial,
-}: Pick<HotDiskPlan, "path" | "readOnly" | "within" | "serial">): Disposable & {
+export function openHotDisk({ path, readOnly, within, name }: HotDiskPlan): Disposable & {
   readonly fd: number;
 } {
   using opened = new DisposableStack();
+  const flags = readOnly ? constants.O_RDONLY : constants.O_RDWR;
+  const missing = {
+    what: `disk "${name}"`,
+    hint: "Put the file back, or remove the disk: podnet disk remove",
+  };
   const fd = opened.adopt(
-    openThere(path, readOnly ? constants.O_RDONLY : constants.O_RDWR, `disk "${serial}"`),
+    orMissing(path, missing, () => openFile(path, flags)),
     closeSync,
   );
   const file = { path, field: "file" };
@@ -68,21 +68,24 @@ export function openHotDisk({
 
 /** Of a pod that has run before what it wrote is not made anew. */
 function openOverlay(path: string, open: (path: string, flags: number) => number): number {
-  return orMissing(path, "the pod's disk", () =>
-    open(path, constants.O_RDWR | constants.O_NOFOLLOW),
-  );
+  const missing = {
+    what: "the pod's disk",
+    hint: "Put the file back; or delete the pod and create it again",
+  };
+  return orMissing(path, missing, () => open(path, constants.O_RDWR | constants.O_NOFOLLOW));
 }
 
-const openThere = (path: string, flags: number, what: string): number =>
-  orMissing(path, what, () => openFile(path, flags));
-
-function orMissing(path: string, what: string, open: () => number): number {
+function orMissing(
+  path: string,
+  { what, hint }: { readonly what: string; readonly hint: string },
+  open: () => number,
+): number {
   try {
     return open();
   } catch (cause) {
     if (!isPodnetError(cause, "SYSCALL_FAILED") || cause.details["errno"] !== "ENOENT") throw cause;
     throw new PodnetError("IMAGE_MISSING", `The data of ${what} is gone: "${printable(path)}"`, {
-      hint: "Put the file back; or delete the pod and create it again",
+      hint,
       details: { path },
       cause,
     });

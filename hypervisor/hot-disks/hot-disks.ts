@@ -1,8 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { MachineKind } from "../argv/machine-kinds.ts";
-import { plugDiskCommands } from "../argv/plug-disk-commands.ts";
-import { type HotDiskPlan, isHotDiskId } from "../driver.ts";
+import { diskId, diskName, plugDiskCommands } from "../argv/plug-disk-commands.ts";
+import type { HotDiskPlan } from "../driver.ts";
 import { leftWithin, throwIfAborted } from "../nics/leaving.ts";
 import { askToLeave } from "../nics/nic-removal.ts";
 import type { QmpClient } from "../qmp/client.ts";
@@ -22,7 +22,7 @@ export interface HotDisksOptions {
   /** Milliseconds a guest gets to let go of a disk. */
   readonly unplugMs: number;
   /** As `NicsOptions.onRemoved`. */
-  readonly onRemoved: (diskId: string, expected: boolean) => void;
+  readonly onRemoved: (name: string, expected: boolean) => void;
 }
 
 /**
@@ -34,7 +34,7 @@ const inUse = { againMs: 50, attempts: 20 } as const;
 /** The disks plugged into one running VM. Its owner makes one change of a disk at a time. */
 export class HotDisks {
   readonly #options: HotDisksOptions;
-  /** By id. */
+  /** By name. */
   readonly #held = new Map<string, Held>();
 
   constructor(options: HotDisksOptions) {
@@ -43,16 +43,16 @@ export class HotDisks {
 
   /** See `RunningVm.plugDisk`. */
   async plug(disk: HotDiskPlan, fd: number, signal: AbortSignal): Promise<void> {
-    const { id } = disk;
-    const known = this.#held.get(id);
-    if (known !== undefined) throw refused(id, known.state);
+    const { name } = disk;
+    const known = this.#held.get(name);
+    if (known !== undefined) throw refused(name, known.state);
     const held = newHeld("plugging");
-    this.#held.set(id, held);
+    this.#held.set(name, held);
     try {
       // A command on its way is always awaited: only then is it known what has to be undone.
       const qmp = this.#options.qmp();
       throwIfAborted(signal);
-      const set = await qmp.addFd(id, fd);
+      const set = await qmp.addFd(diskId(name), fd);
       const commands = plugDiskCommands(disk, this.#options.kind, set);
       throwIfAborted(signal);
       await qmp.execute("blockdev-add", commands["blockdev-add"]);
@@ -62,81 +62,86 @@ export class HotDisks {
       await qmp.execute("device_add", commands.device_add);
     } catch (error) {
       // What cannot be taken back now ends with the machine, and is taken back by its owner's undo.
-      await this.#takeOut(id, held, AbortSignal.timeout(this.#options.unplugMs)).catch(() => {});
-      throw toPodnetError(error).with({ step: "disk.plug", details: { disk: id } });
+      await this.#takeOut(name, held, AbortSignal.timeout(this.#options.unplugMs)).catch(() => {});
+      throw toPodnetError(error).with({ step: "disk.plug", details: { disk: name } });
     }
     held.state = "plugged";
-    if (held.left) await this.#ejected(id, held);
+    if (held.left) await this.#ejected(name, held);
   }
 
   /** See `RunningVm.unplugDisk`. */
-  async unplug(id: string, signal: AbortSignal): Promise<"unplugged" | "pending"> {
-    const held = this.#held.get(id) ?? newHeld("plugged");
-    this.#held.set(id, held);
+  async unplug(name: string, signal: AbortSignal): Promise<"unplugged" | "pending"> {
+    const held = this.#held.get(name) ?? newHeld("plugged");
+    this.#held.set(name, held);
     try {
-      return await this.#takeOut(id, held, signal);
+      return await this.#takeOut(name, held, signal);
     } catch (error) {
-      throw toPodnetError(error).with({ step: "disk.unplug", details: { disk: id } });
+      throw toPodnetError(error).with({ step: "disk.unplug", details: { disk: name } });
     }
   }
 
   /** Takes out whatever there is of a disk: device, node and descriptor. Absent is success. */
-  async #takeOut(id: string, held: Held, signal: AbortSignal): Promise<"unplugged" | "pending"> {
+  async #takeOut(name: string, held: Held, signal: AbortSignal): Promise<"unplugged" | "pending"> {
     held.state = "unplugging";
     try {
       const qmp = this.#options.qmp();
-      const there = !held.left && (await askToLeave(qmp, id));
+      const there = !held.left && (await askToLeave(qmp, diskId(name)));
       if (there) await leftWithin(held, qmp, this.#options.unplugMs, signal);
       if (there && !held.left) {
         throwIfAborted(signal);
         return "pending";
       }
-      await removeNode(qmp, id);
-      this.#held.delete(id);
+      await removeNode(qmp, diskId(name));
+      this.#held.delete(name);
       return "unplugged";
     } finally {
-      if (this.#held.get(id) === held) held.state = "pending";
+      if (this.#held.get(name) === held) held.state = "pending";
     }
   }
 
-  /** Disks QEMU has now, in the order it names them. */
+  /** Names of the disks QEMU has now, in its order. */
   async list(signal?: AbortSignal): Promise<readonly string[]> {
     const options = signal === undefined ? {} : { signal };
     const children = await this.#options
       .qmp()
       .execute("qom-list", { path: "/machine/peripheral" }, options);
-    return children
-      .filter(({ name, type }) => type === "child<virtio-blk-pci>" && isHotDiskId(name))
-      .map(({ name }) => name);
+    return children.flatMap(({ name, type }) =>
+      type === "child<virtio-blk-pci>" ? (diskName(name) ?? []) : [],
+    );
   }
 
   /** Learns which disks there are, as `Nics.observe`. */
   async observe(signal?: AbortSignal): Promise<void> {
     const there = await this.list(signal);
-    for (const [id, { state }] of this.#held)
-      if (state !== "plugging" && !there.includes(id)) this.deviceDeleted(id);
-    for (const id of there) if (!this.#held.has(id)) this.#held.set(id, newHeld("plugged"));
+    for (const [name, { state }] of this.#held)
+      if (state !== "plugging" && !there.includes(name)) this.#left(name);
+    for (const name of there) if (!this.#held.has(name)) this.#held.set(name, newHeld("plugged"));
   }
 
   /** DEVICE_DELETED with this `device` has arrived; answers whether it reported a disk. */
   deviceDeleted(id: string): boolean {
-    const held = this.#held.get(id);
+    const name = diskName(id);
+    return name !== undefined && this.#left(name);
+  }
+
+  #left(name: string): boolean {
+    const held = this.#held.get(name);
     if (held === undefined || held.left) return false;
     held.left = true;
     held.leaving.resolve();
     // A session lost meanwhile takes the answer with it; the node is then removed with the disk.
     if (held.state === "pending" || held.state === "plugged")
-      void this.#ejected(id, held).catch(() => {});
+      void this.#ejected(name, held).catch(() => {});
     return true;
   }
 
-  async #ejected(id: string, held: Held): Promise<void> {
+  async #ejected(name: string, held: Held): Promise<void> {
     const expected = held.state === "pending";
     try {
-      await removeNode(this.#options.qmp(), id);
+      await removeNode(this.#options.qmp(), diskId(name));
     } finally {
-      if (this.#held.get(id) === held) this.#held.delete(id);
-      this.#options.onRemoved(id, expected);
+      if (this.#held.get(name) === held) this.#held.delete(name);
+      this.#options.onRemoved(name, expected);
     }
   }
 }
@@ -164,8 +169,8 @@ const newHeld = (state: Held["state"]): Held => ({
   leaving: Promise.withResolvers<void>(),
 });
 
-const refused = (id: string, state: Held["state"]): PodnetError =>
-  new PodnetError("WRONG_STATE", `Disk "${id}" is ${state}`, {
+const refused = (name: string, state: Held["state"]): PodnetError =>
+  new PodnetError("WRONG_STATE", `Disk "${name}" is ${state}`, {
     step: "disk.plug",
     hint: "Use another name, or wait until the guest has let go of it",
   });

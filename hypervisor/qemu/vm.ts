@@ -100,8 +100,7 @@ export class QemuVm implements RunningVm {
       kind: kindOf(plan),
       qmp: () => this.#session(),
       unplugMs: options.unplugMs,
-      onRemoved: (diskId, expected) =>
-        this.#events.emit({ kind: "disk-removed", diskId, expected }),
+      onRemoved: (disk, expected) => this.#events.emit({ kind: "disk-removed", disk, expected }),
     });
     this.#connections = new Connections({
       plan,
@@ -161,11 +160,8 @@ export class QemuVm implements RunningVm {
     return this.#disks.plug(disk, fd, signal);
   }
 
-  unplugDisk(
-    { id }: Pick<HotDiskPlan, "id">,
-    signal: AbortSignal,
-  ): Promise<"unplugged" | "pending"> {
-    return this.#disks.unplug(id, signal);
+  unplugDisk(name: string, signal: AbortSignal): Promise<"unplugged" | "pending"> {
+    return this.#disks.unplug(name, signal);
   }
 
   hotDisks(signal: AbortSignal): Promise<readonly string[]> {

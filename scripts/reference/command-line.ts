@@ -32,8 +32,8 @@ const pages: readonly {
   },
   {
     file: "interfaces",
-    title: "Interfaces and published ports",
-    commands: ["interface", "limit", "publish", "unpublish", "ports"],
+    title: "Interfaces, disks and published ports",
+    commands: ["interface", "disk", "limit", "publish", "unpublish", "ports"],
   },
   { file: "images", title: "Images", commands: ["image"] },
   { file: "networks", title: "Networks", commands: ["network"] },

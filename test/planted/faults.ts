@@ -38,6 +38,7 @@ import { promisedFaults } from "./faults/promised.ts";
 import { qemuFaults } from "./faults/qemu.ts";
 import { ratesFaults } from "./faults/rates.ts";
 import { recoveryFaults } from "./faults/recovery.ts";
+import { dataDiskFaults } from "./faults/data-disks.ts";
 import { roomFaults } from "./faults/room.ts";
 import { stateFaults } from "./faults/state.ts";
 import { templatesFaults } from "./faults/templates.ts";
@@ -64,6 +65,7 @@ export const faults: readonly Fault[] = [
   ...ratesFaults,
   ...recoveryFaults,
   ...roomFaults,
+  ...dataDiskFaults,
   ...stateFaults,
   ...memoryFaults,
   ...networkFaults,

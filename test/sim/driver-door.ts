@@ -105,9 +105,9 @@ function vmDoor(machine: Machine, machines: Machines, process: Process): Running
     },
     nics: (signal) => ask("list nics", () => [...machine.nics.keys()], signal),
     plugDisk: (disk, _fd, signal) =>
-      ask(`plug ${disk.id}`, () => void machine.disks.add(disk.id), signal),
-    unplugDisk: async ({ id }, signal) => {
-      await ask(`unplug ${id}`, () => machine.disks.delete(id), signal);
+      ask(`plug ${disk.name}`, () => void machine.disks.add(disk.name), signal),
+    unplugDisk: async (name, signal) => {
+      await ask(`unplug ${name}`, () => machine.disks.delete(name), signal);
       return "unplugged";
     },
     hotDisks: (signal) => ask("list disks", () => [...machine.disks], signal),

@@ -26,7 +26,7 @@ export class Machine {
   readonly character: Character;
   /** Descriptors of its taps, by NIC. */
   readonly nics = new Map<string, { readonly nic: NicPlan; readonly fd: number }>();
-  /** Ids of plugged disks. */
+  /** Names of plugged disks. */
   readonly disks = new Set<string>();
   readonly listeners = new Set<(event: VmEvent) => void>();
   /** Called when the agent is ready anew, and when its channel is lost. */

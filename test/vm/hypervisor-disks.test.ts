@@ -8,8 +8,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import test, { type ExecutionContext } from "ava";
-import { firstDiskSlot } from "../../hypervisor/argv/machine-kinds.ts";
-import { type HotDiskPlan, hotDiskId, type RunningVm } from "../../hypervisor/driver.ts";
+import { firstDiskSlot, type HotDiskPlan, type RunningVm } from "../../hypervisor/driver.ts";
 import { openHotDisk } from "../../hypervisor/disks/disks.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
 import { never, type Rig, rig } from "./hypervisor-rig.ts";
@@ -20,7 +19,7 @@ function diskOf(it: Rig, name: string, slot = firstDiskSlot): HotDiskPlan {
   const fd = openSync(path, "w");
   ftruncateSync(fd, 1 << 20);
   closeSync(fd);
-  return { id: hotDiskId(name), serial: name, path, format: "raw", readOnly: false, slot };
+  return { name, path, format: "raw", readOnly: false, slot };
 }
 
 async function plug(vm: RunningVm, disk: HotDiskPlan): Promise<void> {
@@ -55,21 +54,21 @@ test("disks are plugged and unplugged many times, and QEMU keeps nothing of them
   const disk = diskOf(it, "one");
   for (let round = 0; round < 5; round++) {
     await plug(vm, disk);
-    t.deepEqual(await vm.hotDisks(never), ["data-one"]);
+    t.deepEqual(await vm.hotDisks(never), ["one"]);
     t.deepEqual(await kept(vm, it), ["data-one", disk.path]);
-    t.is(await vm.unplugDisk(disk, never), "unplugged");
+    t.is(await vm.unplugDisk(disk.name, never), "unplugged");
     await nothingLeft(t, vm, it);
   }
-  t.is(await vm.unplugDisk(disk, never), "unplugged", "absent means unplugged");
+  t.is(await vm.unplugDisk(disk.name, never), "unplugged", "absent means unplugged");
   const all = Array.from({ length: 7 }, (_, n) => firstDiskSlot + n).map((slot) =>
     diskOf(it, `disk-${slot}`, slot),
   );
   for (const each of all) await plug(vm, each);
   t.deepEqual(
     (await vm.hotDisks(never)).toSorted(),
-    all.map(({ id }) => id),
+    all.map(({ name }) => name),
   );
-  for (const each of all) t.is(await vm.unplugDisk(each, never), "unplugged");
+  for (const each of all) t.is(await vm.unplugDisk(each.name, never), "unplugged");
   await nothingLeft(t, vm, it);
   t.deepEqual(events.seen, []);
   await vm.stop({ graceMs: 0 });
@@ -94,8 +93,8 @@ test("a disk that QEMU refuses leaves nothing, and its name and slot can be used
   const late = t.throwsAsync(vm.plugDisk({ ...second, slot: firstDiskSlot + 1 }, file.fd, signal));
   t.like(await late, { code: "CANCELLED" });
   await plug(vm, { ...second, slot: firstDiskSlot + 1 });
-  await vm.unplugDisk(first, never);
-  await vm.unplugDisk(second, never);
+  await vm.unplugDisk(first.name, never);
+  await vm.unplugDisk(second.name, never);
   await nothingLeft(t, vm, it);
   await vm.stop({ graceMs: 0 });
 });
@@ -106,21 +105,26 @@ test("what a podnetd that ended left of a disk is taken out by its id", async (t
   const disk = diskOf(it, "left");
   using observer = await QmpClient.open(vm.socketPath("verify"));
   using file = openHotDisk(disk);
-  await observer.addFd(disk.id, file.fd);
-  t.is(await vm.unplugDisk(disk, never), "unplugged", "a descriptor without a node");
-  const set = await observer.addFd(disk.id, file.fd);
+  await observer.addFd("data-left", file.fd);
+  t.is(await vm.unplugDisk(disk.name, never), "unplugged", "a descriptor without a node");
+  const set = await observer.addFd("data-left", file.fd);
   const inSet = { driver: "file", filename: `/dev/fdset/${set}`, "read-only": false } as const;
-  const node = { driver: "raw", "node-name": disk.id, "read-only": false, file: inSet } as const;
+  const node = {
+    driver: "raw",
+    "node-name": "data-left",
+    "read-only": false,
+    file: inSet,
+  } as const;
   await observer.execute("blockdev-add", node);
   observer.close();
-  t.is(await vm.unplugDisk(disk, never), "unplugged", "a node without a device");
+  t.is(await vm.unplugDisk(disk.name, never), "unplugged", "a node without a device");
   await nothingLeft(t, vm, it);
   await plug(vm, disk);
   await vm.detach();
   const again = await it.driver.reattach(vm.record, it.plan, never);
   if (again === undefined) throw new Error("The machine has ended");
-  t.deepEqual(await again.hotDisks(never), [disk.id]);
-  t.is(await again.unplugDisk(disk, never), "unplugged", "a disk of the one before");
+  t.deepEqual(await again.hotDisks(never), [disk.name]);
+  t.is(await again.unplugDisk(disk.name, never), "unplugged", "a disk of the one before");
   await nothingLeft(t, again, it);
   await again.stop({ graceMs: 0 });
 });
@@ -132,10 +136,10 @@ test("a disk that another program takes out is reported, and its file is let go 
   await plug(vm, disk);
   {
     using observer = await QmpClient.open(vm.socketPath("verify"));
-    await observer.execute("device_del", { id: disk.id });
+    await observer.execute("device_del", { id: "data-taken" });
     t.deepEqual(await events.next("disk-removed"), {
       kind: "disk-removed",
-      diskId: disk.id,
+      disk: disk.name,
       expected: false,
     });
   }
@@ -149,16 +153,16 @@ test("a guest that keeps a disk has it until it lets go, which is reported", asy
   const { vm, events } = await it.start();
   const disk = diskOf(it, "kept");
   await plug(vm, disk);
-  t.is(await vm.unplugDisk(disk, never), "pending");
-  t.is(await vm.unplugDisk(disk, never), "pending", "asked again");
-  t.deepEqual(await kept(vm, it), [disk.id, disk.path]);
+  t.is(await vm.unplugDisk(disk.name, never), "pending");
+  t.is(await vm.unplugDisk(disk.name, never), "pending", "asked again");
+  t.deepEqual(await kept(vm, it), ["data-kept", disk.path]);
   t.like(await t.throwsAsync(plug(vm, disk)), { code: "WRONG_STATE" });
   {
     // A reset lets go of what was asked for.
     using observer = await QmpClient.open(vm.socketPath("verify"));
     await observer.execute("system_reset", {});
   }
-  t.like(await events.next("disk-removed"), { diskId: disk.id, expected: true });
+  t.like(await events.next("disk-removed"), { disk: disk.name, expected: true });
   await nothingLeft(t, vm, it);
   await vm.stop({ graceMs: 0 });
 });

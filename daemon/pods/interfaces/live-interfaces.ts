@@ -275,7 +275,7 @@ async function forgetGivenUp(had: PodPlan, has: PodPlan, { host }: Supervision):
 }
 
 /** Ends a change in time, with its machine, or when its pod is let go of. */
-function changeStop(live: LivePod): Disposable & { readonly signal: AbortSignal } {
+export function changeStop(live: LivePod): Disposable & { readonly signal: AbortSignal } {
   const letGo = new AbortController();
   const end = (): void =>
     letGo.abort(new PodnetError("CANCELLED", "The pod is let go of", { hint: "Try again" }));

@@ -7,6 +7,7 @@ import { makeOverlays, overlaysOf } from "../../../hypervisor/disks/copy-on-writ
 import { addSandboxes, joinSandboxes } from "../interfaces/act-sandboxes.ts";
 import { answerPort } from "../interfaces/answer-guest.ts";
 import { portsOf } from "../interfaces/pod-ports.ts";
+import { plugDisk } from "../disks/act-disks.ts";
 import { compareGuest } from "../guest/compare-guest.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { writeFiles } from "../guest/guest-files.ts";
@@ -108,6 +109,8 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
     const { nic } = await plugNic(interfaceAt(live, position), live, signal);
     return `${nic.mac} in slot ${nic.slot}`;
   },
+
+  "disk.plug": ({ name }, live, _host, signal) => plugDisk(live, name, signal),
 
   "guest.answer": async ({ position }, live, host) =>
     answerPort(live, interfaceAt(live, position), host),

@@ -1,4 +1,5 @@
 import type { PortSpec } from "../../../api/pod-spec.ts";
+import type { AddDisk } from "../../../api/validate/disk-change.ts";
 import type { InterfaceChange } from "../../../api/validate/interface-change.ts";
 import type { LimitsChange } from "../../../core/rate-limits.ts";
 import type { IfName } from "../../../core/names.ts";
@@ -8,8 +9,10 @@ import { gatherSnapshot } from "../plan/gather.ts";
 import { followServers } from "../plan/gather-networks.ts";
 import type { PortsWorld } from "../../published/gather-ports.ts";
 import { changeLimits, withLimits } from "./limit.ts";
+import { addDisk, removeDisk } from "../disks/live-disks.ts";
+import { findDisk, freeBytesOf, planDisk, specOfDisk } from "../disks/plan-disk.ts";
 import { changeInterfaces } from "../interfaces/live-interfaces.ts";
-import type { LivePod } from "./live-pod.ts";
+import { type LivePod, livePod } from "./live-pod.ts";
 import { placesNow } from "../machine/attach.ts";
 import { namedLinks } from "../plan/named-links.ts";
 import { askedBy, planChange } from "../plan/plan-change.ts";
@@ -29,9 +32,11 @@ export interface ChangesParts extends PodsParts {
   readonly supervision: Ending;
   running(idOrName: string): LivePod;
   change<T>(idOrName: string, work: (live: LivePod, row: PodRow) => Promise<T>): Promise<T>;
+  /** Does the work in the pod's turn, whatever its state, and answers the row of then. */
+  turn(idOrName: string, work: (row: PodRow) => Promise<void>): Promise<PodRow>;
 }
 
-/** Changes of pods that run: their interfaces and published ports. */
+/** Changes of pods that run: their interfaces, disks and published ports. */
 export class Changes {
   readonly #parts: ChangesParts;
 
@@ -71,6 +76,34 @@ export class Changes {
     const snapshot = gatherSnapshot({ ...spec, interfaces: asked }, row.id, world);
     const next = planChange(row, change, snapshot);
     return { ...next, plan: followServers(next, this.#parts.networks) };
+  }
+
+  /**
+   * Plugs a disk into a running pod, and answers its name too. With `filesOnly` the caller may give
+   * only files of `access.write_through_paths` and `access.image_paths`.
+   */
+  addDisk(
+    idOrName: string,
+    asked: AddDisk,
+    filesOnly: boolean,
+  ): Promise<{ readonly row: PodRow; readonly name: string }> {
+    return this.#parts.change(idOrName, async (live, row) => {
+      const world = worldOf(this.#parts, { links: {} }, filesOnly);
+      const snapshot = gatherSnapshot(specOfDisk(row.spec, asked), row.id, world);
+      const disk = planDisk(row, asked, snapshot, freeBytesOf(snapshot.disksDir));
+      await addDisk(live, disk, this.#parts.supervision);
+      return { row: this.#parts.records.find(row.id), name: disk.name };
+    });
+  }
+
+  /** Removes a plugged disk of a pod that runs, or that has no machine. */
+  removeDisk(idOrName: string, name: string): Promise<PodRow> {
+    return this.#parts.turn(idOrName, async (row) => {
+      const disk = findDisk(row, name);
+      const isOff = row.state === "stopped" || row.state === "failed";
+      const live = isOff ? livePod(row) : this.#parts.running(row.id);
+      await removeDisk(live, disk, this.#parts.supervision);
+    });
   }
 
   /** Plans the publishing of ports of a running pod. Takes nothing. */

@@ -16,15 +16,21 @@ export interface WrittenFile {
   readonly freeBytes: number;
 }
 
+interface DisksOfPod {
+  readonly vm: Pick<VmPlan, "disks">;
+  readonly disks?: readonly (DiskPlan & { readonly name: string })[];
+}
+
 /**
  * Why QEMU has stopped a machine at an error of a disk (`io-error`), for people: which disk has no
  * room, and where. Looks at the host's files.
  */
-export function diskTrouble({ disks }: Pick<VmPlan, "disks">): string {
-  for (const [i, disk] of disks.entries()) {
+export function diskTrouble({ vm, disks: plugged = [] }: DisksOfPod): string {
+  const booted = vm.disks.map((disk, i) => ({ ...disk, name: `${i}` }));
+  for (const { name, ...disk } of [...booted, ...plugged]) {
     const path = disk.overlay?.path ?? disk.path;
     const why = disk.readOnly ? undefined : fullness(look(path, disk), dirname(path));
-    if (why !== undefined) return `disk ${i} is full: ${why}`;
+    if (why !== undefined) return `disk ${name} is full: ${why}`;
   }
   return "a disk failed (io-error)";
 }

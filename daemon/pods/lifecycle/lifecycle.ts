@@ -137,7 +137,7 @@ function noteRunState(
  * QEMU stops a machine when a write finds no room: the guest would take an error for a broken disk.
  */
 const stoppedBy = (status: string, { plan }: LivePod): string =>
-  status === "io-error" ? diskTrouble(plan.vm) : `${stopped} (${status})`;
+  status === "io-error" ? diskTrouble(plan) : `${stopped} (${status})`;
 
 /**
  * Runs `noteRunState`, and again later when the store has no room: the pod is followed in any case.

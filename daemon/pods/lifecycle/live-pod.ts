@@ -39,6 +39,8 @@ export interface LivePod {
   readonly plugged: Set<number>;
   /** Positions of NICs that the guest has ejected, while the machine runs on. */
   readonly ejected: Set<number>;
+  /** Names of plugged disks. */
+  readonly disks: Set<string>;
   /** The DHCP servers of a guest without an agent, by interface position. */
   readonly answers: Map<number, Disposable>;
   /** Programs that podnet started in it. */
@@ -74,6 +76,7 @@ export function adoptVm(live: LivePod, vm: RunningVm): void {
         if (left !== undefined && live.plugged.delete(left.position))
           live.ejected.add(left.position);
       }
+      if (event.kind === "disk-removed") live.disks.delete(event.disk);
       if (event.kind === "exited") {
         live.ended.abort(
           new PodnetError("QEMU_EXITED", `The machine ended: ${event.detail}`, {
@@ -136,6 +139,7 @@ export function livePod(
     taps: new Map(),
     plugged: new Set(),
     ejected: new Set(),
+    disks: new Set(),
     answers: new Map(),
     execs: new Execs(time),
     time,

@@ -45,6 +45,7 @@ export async function runFlow(flow: Flow, run: StepRun, signal: AbortSignal): Pr
     case "guest.write":
     case "guest.configure":
     case "nic.plug":
+    case "disk.plug":
     case "guest.answer":
     case "vm.go":
     case "guest.verify":

@@ -149,7 +149,8 @@ export class Starts {
       if (left !== undefined) throw left;
       records.state(row.plan, "creating", { reason: "starting" });
       const limitMs = this.#parts.config.timeouts.createMs;
-      return this.#bringUp(row, {
+      // (What was left may have been a change of the pod's disks.)
+      return this.#bringUp(records.find(id), {
         started,
         limitMs,
         progress: options.progress,

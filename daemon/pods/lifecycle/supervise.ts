@@ -7,6 +7,7 @@ import { followRunState } from "./lifecycle.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import { afterEnd } from "../process/after-end.ts";
 import { followEnd } from "../process/follow-end.ts";
+import { diskLeft } from "../disks/live-disks.ts";
 import { leftAtLast } from "../interfaces/live-leaving.ts";
 import { type LivePod, unsubscribe } from "./live-pod.ts";
 import { guard, type Supervision } from "./supervision.ts";
@@ -62,6 +63,8 @@ export function supervise(live: LivePod, watch: Supervision): void {
           note(`the guest let go of ${event.nicId}`);
         if (event.kind === "nic-removed" && event.expected)
           guard(live, watch, () => leftAtLast(live, event.nicId, watch));
+        if (event.kind === "disk-removed")
+          guard(live, watch, () => diskLeft(live, event.disk, watch));
       }),
     );
   }

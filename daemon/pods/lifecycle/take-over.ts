@@ -6,6 +6,7 @@ import type { PodRow } from "../store/pod-row.ts";
 import { keepTrying } from "./keep-trying.ts";
 import { clockBehind, noteRunStateOrLater } from "./lifecycle.ts";
 import { adoptVm, type LivePod, livePod, unsubscribe } from "./live-pod.ts";
+import { finishDisks, reportAbsent } from "../disks/live-disks.ts";
 import { finishChanges } from "../interfaces/live-interfaces.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import { guestOf } from "../guest/guest-of.ts";
@@ -13,6 +14,7 @@ import { afterEnd } from "../process/after-end.ts";
 import { sameServers } from "../interfaces/plan-servers.ts";
 import { portsOf } from "../interfaces/pod-ports.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
+import { changingDisks } from "../store/data-disks.ts";
 import { type InterfacePlan, withNic } from "../store/pod-plan.ts";
 import { supervise } from "./supervise.ts";
 import { guard, type Supervision } from "./supervision.ts";
@@ -71,6 +73,7 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   let ports: PodFragment;
   try {
     const nics = await vm.nics(signal);
+    for (const name of await disksIn(live, signal)) live.disks.add(name);
     ports = pluggedPorts(live, nics, portsOf((row.before ?? row).plan, host.networks.list()));
     noteRunStateOrLater(live, await vm.runState(signal), recovery);
   } catch (thrown) {
@@ -82,8 +85,11 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   records.keep(row);
   // The machine's traffic does not depend on its agent, which is reached meanwhile.
   supervise(live, recovery);
+  reportAbsent(live, absentDisks(live), recovery);
   const changing = ({ leaving }: InterfacePlan): boolean => leaving === true;
   const isChanging = row.before !== undefined || row.plan.interfaces.some(changing);
+  if (changingDisks(live.plan).length > 0)
+    guard(live, recovery, () => recovery.locks.run(row.id, () => finishDisks(live, recovery)));
   if (isChanging)
     guard(live, recovery, () => recovery.locks.run(row.id, () => finishChanges(live, recovery)));
   // (What the change under way does to the ports is not to be undone by a later repair.)
@@ -174,6 +180,17 @@ function pluggedPorts(live: LivePod, there: readonly string[], fragment: PodFrag
     ports: fragment.ports.filter(({ tap }) => plugged.some(({ nic }) => nic.tap === tap)),
   };
 }
+
+/** The pod's plugged disks that its machine has. */
+async function disksIn({ plan, vm }: LivePod, signal: AbortSignal): Promise<readonly string[]> {
+  if (plan.disks === undefined) return [];
+  return (await vm?.hotDisks(signal)) ?? [];
+}
+
+const absentDisks = ({ plan, disks }: LivePod): string[] =>
+  (plan.disks ?? []).flatMap(({ name, change }) =>
+    change === undefined && !disks.has(name) ? [name] : [],
+  );
 
 /** Whether the guest's name servers at its last configuration differ from those in its plan. */
 function asksOtherwise({ plan, spec, observed }: PodRow): boolean {

@@ -1,5 +1,5 @@
 import { toPodnetError } from "../../../core/errors.ts";
-import { removeOverlays } from "../../../hypervisor/disks/copy-on-write.ts";
+import { dropChanging, dropDisks } from "../disks/act-disks.ts";
 import { leaveSandboxes, releaseSandboxes } from "../interfaces/act-sandboxes.ts";
 import { everyPort } from "../interfaces/pod-ports.ts";
 import type { Host } from "./host.ts";
@@ -88,6 +88,7 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     }
     live.record = undefined;
     live.plugged.clear();
+    live.disks.clear();
   },
 
   "guest.leave": async (_step, live) => {
@@ -103,11 +104,11 @@ const undoActions: { readonly [K in UndoKind]: UndoAction<K> } = {
     else await vm.stop({ graceMs: 0 });
     live.record = undefined;
     live.plugged.clear();
+    live.disks.clear();
   },
 
-  "disk.drop": async (_step, { plan }, _host, { dropDisks }) => {
-    if (dropDisks !== undefined) await removeOverlays(plan.vm);
-  },
+  "disk.drop": (_step, live, host, options) =>
+    options.dropDisks === undefined ? dropChanging(live, host) : dropDisks(live),
 
   "log.drop": async (_step, { plan }, host, { dropDisks }) => {
     if (dropDisks !== undefined) removeLog(logDirectory(host.processes.logsDir, plan.podId));

@@ -17,14 +17,18 @@ type Found = Extract<DiskSnapshot, { readonly kind: "disk" }>;
  * Throws `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `IMAGE_IN_USE`, `PERMISSION_DENIED`,
  * `INVALID_ARGUMENT`.
  */
-export function planDisks({ boot }: PodSpec, snapshot: Snapshot): DiskPlan[] {
+export function planDisks(
+  { boot }: PodSpec,
+  snapshot: Snapshot,
+  fieldOf = (i: number): string => `boot.disks[${i}].path`,
+): DiskPlan[] {
   // The machine reads its boot files, too.
   const bootFiles = Object.values(snapshot.files).flatMap((file) =>
     file.kind === "file" && file.image !== undefined ? [file.image] : [],
   );
   const uses = new Map<string, ImageUse>(bootFiles.map((image) => [image, "reads"]));
   return boot.disks.map((spec, i) => {
-    const field = `boot.disks[${i}].path`;
+    const field = fieldOf(i);
     const found = snapshot.disks[i] ?? { kind: "missing" };
     if (found.kind === "outside" && spec.writeThrough === true)
       throw notWritable({ path: spec.path, field }, snapshot.writeWithin ?? []);

@@ -4,6 +4,7 @@ import { guestOf } from "../guest/guest-of.ts";
 import { plannedKind } from "../interfaces/kinds/kind-of.ts";
 import { isHeld } from "../machine/held.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
+import { changingDisks, madeFiles } from "../store/data-disks.ts";
 import { type NicInterface, type PodPlan, withCni, withNic } from "../store/pod-plan.ts";
 import type { PodContents } from "../store/pod-row.ts";
 
@@ -28,6 +29,8 @@ export type Step =
   | { readonly kind: "guest.write" }
   | { readonly kind: "guest.configure" }
   | { readonly kind: "nic.plug"; readonly position: number }
+  /** A disk that was plugged in earlier. */
+  | { readonly kind: "disk.plug"; readonly name: string }
   /** A guest without an agent asks by DHCP for what an agent would be sent. */
   | { readonly kind: "guest.answer"; readonly position: number }
   /** The machine has waited for its NICs. */
@@ -81,7 +84,13 @@ export function createSteps(
     // Without NICs the host has no part.
     nics.length === 0 ? machine : order(host, machine),
     ...(spec.files === undefined ? [] : guest.files),
-    together(...guest.configure, sequence(...nics.flatMap((each) => plugSteps(each, plan)))),
+    together(
+      ...guest.configure,
+      sequence(
+        ...nics.flatMap((each) => plugSteps(each, plan)),
+        ...(plan.disks ?? []).map(({ name }) => ({ kind: "disk.plug", name }) as const),
+      ),
+    ),
     ...(isHeld(plan) ? [{ kind: "vm.go" } as const] : []),
     ...guest.verify,
     ...(plan.process === undefined || (fresh && spec.process?.deferred === true)
@@ -110,7 +119,10 @@ export type UndoStep =
   /** For a foreign machine: its guest is left as it is, and its NICs are unplugged. */
   | { readonly kind: "guest.leave" }
   | { readonly kind: "vm.release" }
-  /** Removes what the pod has written to its disks, when the pod is removed. */
+  /**
+   * Removes what the pod has written to its disks, when the pod is removed; of a pod that stays the
+   * disks whose change was under way.
+   */
   | { readonly kind: "disk.drop" }
   /** Removes the log of the main process, when the pod is removed. */
   | { readonly kind: "log.drop" }
@@ -146,7 +158,9 @@ export function undoSteps(plan: PodPlan): readonly UndoStep[] {
       : []),
     ...(length === 0 ? [] : [{ kind: "port.forget" } as const]),
     // Last, as a pod's data cannot be restored.
-    ...(overlaysOf(plan.vm).length === 0 ? [] : [{ kind: "disk.drop" } as const]),
+    ...(overlaysOf(plan.vm).length + madeFiles(plan.disks).length + changingDisks(plan).length === 0
+      ? []
+      : [{ kind: "disk.drop" } as const]),
     ...(plan.process === undefined ? [] : [{ kind: "log.drop" } as const]),
   ];
 }
@@ -164,6 +178,7 @@ const titles: Readonly<Record<StepKind | UndoKind, string>> = {
   "guest.write": "Writing files in the guest",
   "guest.configure": "Configuring the guest",
   "nic.plug": "Plugging a NIC",
+  "disk.plug": "Plugging a disk",
   "guest.answer": "Answering the guest's questions",
   "vm.go": "Letting the machine run",
   "guest.verify": "Comparing the guest with the plan",

@@ -1,3 +1,4 @@
+import { dirname } from "node:path";
 import {
   absolute,
   fields,
@@ -13,6 +14,7 @@ import {
   u32,
   whole,
 } from "../../store/check.ts";
+import { type DataDiskPlan, madeFiles } from "./data-disks.ts";
 
 const route = fields({ destination: text, interface: text, gateway: optional(ip) });
 const neighbour = fields({ interface: text, address: ip, mac: text });
@@ -97,6 +99,17 @@ const networkInterface = fields({
   cni: optional(cni),
 });
 
+const dataDisk = fields({
+  name: text,
+  path: absolute,
+  format: text,
+  readOnly: flag,
+  slot: whole,
+  within: optional(list(text)),
+  madeMib: optional(whole),
+  change: optional(text),
+});
+
 const plan = fields({
   podId: text,
   name: text,
@@ -107,6 +120,7 @@ const plan = fields({
   published: optional(list(published)),
   withdrawn: optional(list(reachedAt)),
   hadLoopback: optional(flag),
+  disks: optional(list(dataDisk)),
   process: optional(
     fields({
       args: list(text),
@@ -140,8 +154,13 @@ const spec = fields({
 export function planTrouble(stored: unknown): string | undefined {
   const wrong = plan(stored);
   if (wrong !== undefined) return `plan${wrong}`;
-  const { podId, vm: machine } = stored as {
+  const {
+    podId,
+    vm: machine,
+    disks = [],
+  } = stored as {
     readonly podId: string;
+    readonly disks?: readonly DataDiskPlan[];
     readonly vm: {
       readonly podId: string;
       readonly runDir: string;
@@ -149,7 +168,11 @@ export function planTrouble(stored: unknown): string | undefined {
     };
   };
   if (machine.podId !== podId) return "plan is of two pods";
-  const its = [machine.runDir, ...(machine.jail?.cgroups ?? []).map(({ path }) => path)];
+  const its = [
+    machine.runDir,
+    ...(machine.jail?.cgroups ?? []).map(({ path }) => path),
+    ...madeFiles(disks).map((path) => dirname(path)),
+  ];
   const other = its.find((path) => !path.endsWith(`/${podId}`));
   return other === undefined
     ? undefined

@@ -7,6 +7,7 @@ import type { PublishedDesired } from "../../../network/model/desired.ts";
 import { damaged, parseJson } from "../../store/rows.ts";
 import { checkVersion } from "../../store/stored-version.ts";
 import { planTrouble } from "./check-plan.ts";
+import type { DataDiskPlan } from "./data-disks.ts";
 import type { CniPlan } from "../interfaces/cni-plan.ts";
 import type { ProcessPlan } from "../process/plan-process.ts";
 import type { PublishedPlan } from "../../published/published-plan.ts";
@@ -54,6 +55,8 @@ export interface PodPlan {
   readonly hadLoopback?: true;
   /** The main process, whose end is the pod's. */
   readonly process?: ProcessPlan;
+  /** Disks that were plugged in, in addition to those that the machine boots with. */
+  readonly disks?: readonly DataDiskPlan[];
 }
 
 export interface InterfacePlan {

@@ -250,7 +250,12 @@ export class PodRecords {
    * Applies to a pod's plan what was observed while it was brought up or taken down, and to the
    * plan that it may go back to.
    */
-  learn(live: LivePod, text: string, next: (pod: PodContents) => PodPlan): void {
+  learn(
+    live: LivePod,
+    text: string,
+    next: (pod: PodContents) => PodPlan,
+    options: { readonly need: "usual" | "essential" } = essential,
+  ): void {
     const { podId, name } = live.plan;
     const become = ({ plan, spec }: PodContents): PodContents => ({
       plan: next({ plan, spec }),
@@ -267,7 +272,7 @@ export class PodRecords {
         exchanged = this.#exchange(row, now, back);
         emit({ kind: "updated", podId, podName: name, data: { text } });
       },
-      essential,
+      options,
     );
     exchanged();
     live.plan = become({ plan: live.plan, spec: row.spec }).plan;

@@ -55,6 +55,9 @@ export function filesOfPods(db: Database): FileOfPod[] {
        UNION ALL
        SELECT pod, disk ->> '$.overlay.path', 1 FROM disks WHERE disk -> '$.overlay' IS NOT NULL
        UNION ALL
+       SELECT name, disk.value ->> '$.path', disk.value ->> '$.readOnly' = 0
+         FROM ${pods} AS pods, json_each(pods.plan, '$.disks') AS disk WHERE disk.type = 'object'
+       UNION ALL
        SELECT name, plan ->> '$.vm.kernel', 0 FROM ${pods} WHERE plan ->> '$.vm.kernel' IS NOT NULL
        UNION ALL
        SELECT name, plan ->> '$.vm.initrd', 0 FROM ${pods} WHERE plan ->> '$.vm.initrd' IS NOT NULL`,

@@ -102,7 +102,7 @@ export const roomFaults: readonly Fault[] = [
     kind: "record",
     name: "a pod whose disk is full does not say so",
     file: "daemon/pods/lifecycle/lifecycle.ts",
-    find: 'status === "io-error" ? diskTrouble(plan.vm) :',
+    find: 'status === "io-error" ? diskTrouble(plan) :',
     put: "",
     noticedBy: {
       file: "test/vm/disks-full.test.ts",

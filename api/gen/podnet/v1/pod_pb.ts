@@ -16,7 +16,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod.proto.
  */
 export const file_podnet_v1_pod: GenFile = /*@__PURE__*/
-  fileDesc("ChNwb2RuZXQvdjEvcG9kLnByb3RvEglwb2RuZXQudjEikAQKA1BvZBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEioKBmxhYmVscxgDIAMoCzIaLnBvZG5ldC52MS5Qb2QuTGFiZWxzRW50cnkSIgoFc3RhdGUYBCABKA4yEy5wb2RuZXQudjEuUG9kU3RhdGUSDgoGcmVhc29uGAUgASgJEiUKB2ZhaWx1cmUYBiABKAsyFC5wb2RuZXQudjEuRXJyb3JJbmZvEi4KCmNyZWF0ZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKBHNwZWMYCCABKAsyEi5wb2RuZXQudjEuUG9kU3BlYxIrCgppbnRlcmZhY2VzGAkgAygLMhcucG9kbmV0LnYxLlBvZEludGVyZmFjZRIZCgJ2bRgKIAEoCzINLnBvZG5ldC52MS5WbRIfCgVndWVzdBgLIAEoCzIQLnBvZG5ldC52MS5HdWVzdBIeCgVzcGFucxgMIAMoCzIPLnBvZG5ldC52MS5TcGFuEicKBXBvcnRzGA0gAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSDAoEaG9zdBgOIAEoCRInCgdwcm9jZXNzGA8gASgLMhYucG9kbmV0LnYxLk1haW5Qcm9jZXNzGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEinAIKC01haW5Qcm9jZXNzEgwKBGFyZ3MYASADKAkSDAoEdXNlchgCIAEoCRIPCgd3b3JrZGlyGAMgASgJEhQKDGltYWdlX2RpZ2VzdBgEIAEoCRIuCgpzdGFydGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoJZXhpdF9jb2RlGAcgASgNSACIAQESDgoGc2lnbmFsGAggASgNEhAKCHJlc3RhcnRzGAkgASgNEhIKCnJlc3RhcnRpbmcYCiABKAgSEAoIdGVybWluYWwYCyABKAhCDAoKX2V4aXRfY29kZSLQAgoMUG9kSW50ZXJmYWNlEg8KB25ldHdvcmsYASABKAkSEgoKZ3Vlc3RfbmFtZRgCIAEoCRILCgNtYWMYAyABKAkSCwoDbXR1GAQgASgNEhEKCWFkZHJlc3NlcxgFIAMoCRIPCgdnYXRld2F5GAYgASgJEgsKA3RhcBgHIAEoCRIOCgZicmlkZ2UYCCABKAkSDAoEc2xvdBgJIAEoDRIoCgVzdGF0ZRgKIAEoDjIZLnBvZG5ldC52MS5JbnRlcmZhY2VTdGF0ZRIaChJvYnNlcnZlZF9hZGRyZXNzZXMYCyADKAkSFAoMb2JzZXJ2ZWRfbXR1GAwgASgNEiAKBnJvdXRlcxgNIAMoCzIQLnBvZG5ldC52MS5Sb3V0ZRINCgVuZXRucxgOIAEoCRIlCgZsaW1pdHMYDyABKAsyFS5wb2RuZXQudjEuUmF0ZUxpbWl0cyLEAQoCVm0SCwoDcGlkGAEgASgNEhMKC2FjY2VsZXJhdG9yGAIgASgJEgwKBHZjcHUYAyABKA0SEgoKbWVtb3J5X21pYhgEIAEoDRIuCgpzdGFydGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghhdHRhY2hlZBgGIAEoCBISCgpxbXBfc29ja2V0GAcgASgJEgwKBGFyY2gYCCABKAkSFgoOZ3Vlc3RfcmVzdGFydHMYCSABKA0ifQoFR3Vlc3QSDQoFYWdlbnQYASABKAkSCwoDYXBpGAIgASgNEhEKCWV4dGVuc2lvbhgDIAEoDRIQCghob3N0bmFtZRgEIAEoCRIVCg1hZ2VudF9yc3Nfa2liGAUgASgNEgwKBGtpbmQYBiABKAkSDgoGY2Fubm90GAcgAygJIksKBFNwYW4SDAoEc3RlcBgBIAEoCRIQCghzdGFydF9tcxgCIAEoARITCgtkdXJhdGlvbl9tcxgDIAEoARIOCgZkZXRhaWwYBCABKAkiQAoEUGxhbhIOCgZwb2RfaWQYASABKAkSKAoIc2VjdGlvbnMYAiADKAsyFi5wb2RuZXQudjEuUGxhblNlY3Rpb24iOQoLUGxhblNlY3Rpb24SDAoEc3RlcBgBIAEoCRINCgV0aXRsZRgCIAEoCRINCgVsaW5lcxgDIAMoCSrHAQoIUG9kU3RhdGUSGQoVUE9EX1NUQVRFX1VOU1BFQ0lGSUVEEAASFgoSUE9EX1NUQVRFX0NSRUFUSU5HEAESFQoRUE9EX1NUQVRFX1JVTk5JTkcQAhIUChBQT0RfU1RBVEVfUEFVU0VEEAMSFgoSUE9EX1NUQVRFX1NUT1BQSU5HEAQSFQoRUE9EX1NUQVRFX1NUT1BQRUQQBRIUChBQT0RfU1RBVEVfRkFJTEVEEAYSFgoSUE9EX1NUQVRFX0RFTEVUSU5HEAcqrwEKDkludGVyZmFjZVN0YXRlEh8KG0lOVEVSRkFDRV9TVEFURV9VTlNQRUNJRklFRBAAEhsKF0lOVEVSRkFDRV9TVEFURV9QTEFOTkVEEAESGwoXSU5URVJGQUNFX1NUQVRFX1BMVUdHRUQQAhIeChpJTlRFUkZBQ0VfU1RBVEVfQ09ORklHVVJFRBADEiIKHklOVEVSRkFDRV9TVEFURV9VTlBMVUdfUEVORElORxAEYgZwcm90bzM", [file_google_protobuf_timestamp, file_podnet_v1_error, file_podnet_v1_pod_spec]);
+  fileDesc("ChNwb2RuZXQvdjEvcG9kLnByb3RvEglwb2RuZXQudjEiswQKA1BvZBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEioKBmxhYmVscxgDIAMoCzIaLnBvZG5ldC52MS5Qb2QuTGFiZWxzRW50cnkSIgoFc3RhdGUYBCABKA4yEy5wb2RuZXQudjEuUG9kU3RhdGUSDgoGcmVhc29uGAUgASgJEiUKB2ZhaWx1cmUYBiABKAsyFC5wb2RuZXQudjEuRXJyb3JJbmZvEi4KCmNyZWF0ZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKBHNwZWMYCCABKAsyEi5wb2RuZXQudjEuUG9kU3BlYxIrCgppbnRlcmZhY2VzGAkgAygLMhcucG9kbmV0LnYxLlBvZEludGVyZmFjZRIZCgJ2bRgKIAEoCzINLnBvZG5ldC52MS5WbRIfCgVndWVzdBgLIAEoCzIQLnBvZG5ldC52MS5HdWVzdBIeCgVzcGFucxgMIAMoCzIPLnBvZG5ldC52MS5TcGFuEicKBXBvcnRzGA0gAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSDAoEaG9zdBgOIAEoCRInCgdwcm9jZXNzGA8gASgLMhYucG9kbmV0LnYxLk1haW5Qcm9jZXNzEiEKBWRpc2tzGBAgAygLMhIucG9kbmV0LnYxLlBvZERpc2saLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJ/CgdQb2REaXNrEgwKBG5hbWUYASABKAkSDAoEcGF0aBgCIAEoCRIOCgZmb3JtYXQYAyABKAkSEQoJcmVhZF9vbmx5GAQgASgIEhAKCG1hZGVfbWliGAUgASgNEiMKBXN0YXRlGAYgASgOMhQucG9kbmV0LnYxLkRpc2tTdGF0ZSKcAgoLTWFpblByb2Nlc3MSDAoEYXJncxgBIAMoCRIMCgR1c2VyGAIgASgJEg8KB3dvcmtkaXIYAyABKAkSFAoMaW1hZ2VfZGlnZXN0GAQgASgJEi4KCnN0YXJ0ZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGVuZGVkX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCglleGl0X2NvZGUYByABKA1IAIgBARIOCgZzaWduYWwYCCABKA0SEAoIcmVzdGFydHMYCSABKA0SEgoKcmVzdGFydGluZxgKIAEoCBIQCgh0ZXJtaW5hbBgLIAEoCEIMCgpfZXhpdF9jb2RlItACCgxQb2RJbnRlcmZhY2USDwoHbmV0d29yaxgBIAEoCRISCgpndWVzdF9uYW1lGAIgASgJEgsKA21hYxgDIAEoCRILCgNtdHUYBCABKA0SEQoJYWRkcmVzc2VzGAUgAygJEg8KB2dhdGV3YXkYBiABKAkSCwoDdGFwGAcgASgJEg4KBmJyaWRnZRgIIAEoCRIMCgRzbG90GAkgASgNEigKBXN0YXRlGAogASgOMhkucG9kbmV0LnYxLkludGVyZmFjZVN0YXRlEhoKEm9ic2VydmVkX2FkZHJlc3NlcxgLIAMoCRIUCgxvYnNlcnZlZF9tdHUYDCABKA0SIAoGcm91dGVzGA0gAygLMhAucG9kbmV0LnYxLlJvdXRlEg0KBW5ldG5zGA4gASgJEiUKBmxpbWl0cxgPIAEoCzIVLnBvZG5ldC52MS5SYXRlTGltaXRzIsQBCgJWbRILCgNwaWQYASABKA0SEwoLYWNjZWxlcmF0b3IYAiABKAkSDAoEdmNwdRgDIAEoDRISCgptZW1vcnlfbWliGAQgASgNEi4KCnN0YXJ0ZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGF0dGFjaGVkGAYgASgIEhIKCnFtcF9zb2NrZXQYByABKAkSDAoEYXJjaBgIIAEoCRIWCg5ndWVzdF9yZXN0YXJ0cxgJIAEoDSJ9CgVHdWVzdBINCgVhZ2VudBgBIAEoCRILCgNhcGkYAiABKA0SEQoJZXh0ZW5zaW9uGAMgASgNEhAKCGhvc3RuYW1lGAQgASgJEhUKDWFnZW50X3Jzc19raWIYBSABKA0SDAoEa2luZBgGIAEoCRIOCgZjYW5ub3QYByADKAkiSwoEU3BhbhIMCgRzdGVwGAEgASgJEhAKCHN0YXJ0X21zGAIgASgBEhMKC2R1cmF0aW9uX21zGAMgASgBEg4KBmRldGFpbBgEIAEoCSJACgRQbGFuEg4KBnBvZF9pZBgBIAEoCRIoCghzZWN0aW9ucxgCIAMoCzIWLnBvZG5ldC52MS5QbGFuU2VjdGlvbiI5CgtQbGFuU2VjdGlvbhIMCgRzdGVwGAEgASgJEg0KBXRpdGxlGAIgASgJEg0KBWxpbmVzGAMgAygJKnYKCURpc2tTdGF0ZRIaChZESVNLX1NUQVRFX1VOU1BFQ0lGSUVEEAASFgoSRElTS19TVEFURV9QTEFOTkVEEAESFgoSRElTS19TVEFURV9QTFVHR0VEEAISHQoZRElTS19TVEFURV9VTlBMVUdfUEVORElORxADKscBCghQb2RTdGF0ZRIZChVQT0RfU1RBVEVfVU5TUEVDSUZJRUQQABIWChJQT0RfU1RBVEVfQ1JFQVRJTkcQARIVChFQT0RfU1RBVEVfUlVOTklORxACEhQKEFBPRF9TVEFURV9QQVVTRUQQAxIWChJQT0RfU1RBVEVfU1RPUFBJTkcQBBIVChFQT0RfU1RBVEVfU1RPUFBFRBAFEhQKEFBPRF9TVEFURV9GQUlMRUQQBhIWChJQT0RfU1RBVEVfREVMRVRJTkcQByqvAQoOSW50ZXJmYWNlU3RhdGUSHwobSU5URVJGQUNFX1NUQVRFX1VOU1BFQ0lGSUVEEAASGwoXSU5URVJGQUNFX1NUQVRFX1BMQU5ORUQQARIbChdJTlRFUkZBQ0VfU1RBVEVfUExVR0dFRBACEh4KGklOVEVSRkFDRV9TVEFURV9DT05GSUdVUkVEEAMSIgoeSU5URVJGQUNFX1NUQVRFX1VOUExVR19QRU5ESU5HEARiBnByb3RvMw", [file_google_protobuf_timestamp, file_podnet_v1_error, file_podnet_v1_pod_spec]);
 
 /**
  * A pod as it is.
@@ -119,6 +119,13 @@ export type Pod = Message<"podnet.v1.Pod"> & {
    * @generated from field: podnet.v1.MainProcess process = 15;
    */
   process?: MainProcess | undefined;
+
+  /**
+   * Disks of AddDisk, in addition to those of `spec.boot`.
+   *
+   * @generated from field: repeated podnet.v1.PodDisk disks = 16;
+   */
+  disks: PodDisk[];
 };
 
 /**
@@ -127,6 +134,54 @@ export type Pod = Message<"podnet.v1.Pod"> & {
  */
 export const PodSchema: GenMessage<Pod> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod, 0);
+
+/**
+ * @generated from message podnet.v1.PodDisk
+ */
+export type PodDisk = Message<"podnet.v1.PodDisk"> & {
+  /**
+   * Its serial number in the guest.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * The file on the host.
+   *
+   * @generated from field: string path = 2;
+   */
+  path: string;
+
+  /**
+   * @generated from field: string format = 3;
+   */
+  format: string;
+
+  /**
+   * @generated from field: bool read_only = 4;
+   */
+  readOnly: boolean;
+
+  /**
+   * podnetd made the file, and removes it with the disk. 0: the file was given.
+   *
+   * @generated from field: uint32 made_mib = 5;
+   */
+  madeMib: number;
+
+  /**
+   * @generated from field: podnet.v1.DiskState state = 6;
+   */
+  state: DiskState;
+};
+
+/**
+ * Describes the message podnet.v1.PodDisk.
+ * Use `create(PodDiskSchema)` to create a new message.
+ */
+export const PodDiskSchema: GenMessage<PodDisk> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod, 1);
 
 /**
  * The main process, as it was decided and as it is.
@@ -212,7 +267,7 @@ export type MainProcess = Message<"podnet.v1.MainProcess"> & {
  * Use `create(MainProcessSchema)` to create a new message.
  */
 export const MainProcessSchema: GenMessage<MainProcess> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod, 1);
+  messageDesc(file_podnet_v1_pod, 2);
 
 /**
  * @generated from message podnet.v1.PodInterface
@@ -317,7 +372,7 @@ export type PodInterface = Message<"podnet.v1.PodInterface"> & {
  * Use `create(PodInterfaceSchema)` to create a new message.
  */
 export const PodInterfaceSchema: GenMessage<PodInterface> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod, 2);
+  messageDesc(file_podnet_v1_pod, 3);
 
 /**
  * @generated from message podnet.v1.Vm
@@ -386,7 +441,7 @@ export type Vm = Message<"podnet.v1.Vm"> & {
  * Use `create(VmSchema)` to create a new message.
  */
 export const VmSchema: GenMessage<Vm> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod, 3);
+  messageDesc(file_podnet_v1_pod, 4);
 
 /**
  * @generated from message podnet.v1.Guest
@@ -446,7 +501,7 @@ export type Guest = Message<"podnet.v1.Guest"> & {
  * Use `create(GuestSchema)` to create a new message.
  */
 export const GuestSchema: GenMessage<Guest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod, 4);
+  messageDesc(file_podnet_v1_pod, 5);
 
 /**
  * One finished step.
@@ -486,7 +541,7 @@ export type Span = Message<"podnet.v1.Span"> & {
  * Use `create(SpanSchema)` to create a new message.
  */
 export const SpanSchema: GenMessage<Span> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod, 5);
+  messageDesc(file_podnet_v1_pod, 6);
 
 /**
  * What a create would do, or did. Text is exactly what would be run or sent.
@@ -510,7 +565,7 @@ export type Plan = Message<"podnet.v1.Plan"> & {
  * Use `create(PlanSchema)` to create a new message.
  */
 export const PlanSchema: GenMessage<Plan> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod, 6);
+  messageDesc(file_podnet_v1_pod, 7);
 
 /**
  * @generated from message podnet.v1.PlanSection
@@ -543,7 +598,47 @@ export type PlanSection = Message<"podnet.v1.PlanSection"> & {
  * Use `create(PlanSectionSchema)` to create a new message.
  */
 export const PlanSectionSchema: GenMessage<PlanSection> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod, 7);
+  messageDesc(file_podnet_v1_pod, 8);
+
+/**
+ * @generated from enum podnet.v1.DiskState
+ */
+export const DiskState = {
+  /**
+   * @generated from enum value: DISK_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED: 0,
+
+  /**
+   * The VM does not have it: the pod does not run, or its guest or another program took it out.
+   *
+   * @generated from enum value: DISK_STATE_PLANNED = 1;
+   */
+  PLANNED: 1,
+
+  /**
+   * @generated from enum value: DISK_STATE_PLUGGED = 2;
+   */
+  PLUGGED: 2,
+
+  /**
+   * It has been removed; the guest keeps it for now.
+   *
+   * @generated from enum value: DISK_STATE_UNPLUG_PENDING = 3;
+   */
+  UNPLUG_PENDING: 3,
+} as const;
+
+/**
+ * @generated from enum podnet.v1.DiskState
+ */
+export type DiskState = (typeof DiskState)[keyof typeof DiskState] | UnknownEnum;
+
+/**
+ * Describes the enum podnet.v1.DiskState.
+ */
+export const DiskStateSchema: GenEnum<DiskState> = /*@__PURE__*/
+  enumDesc(file_podnet_v1_pod, 0);
 
 /**
  * @generated from enum podnet.v1.PodState
@@ -603,7 +698,7 @@ export type PodState = (typeof PodState)[keyof typeof PodState] | UnknownEnum;
  * Describes the enum podnet.v1.PodState.
  */
 export const PodStateSchema: GenEnum<PodState> = /*@__PURE__*/
-  enumDesc(file_podnet_v1_pod, 0);
+  enumDesc(file_podnet_v1_pod, 1);
 
 /**
  * @generated from enum podnet.v1.InterfaceState
@@ -653,5 +748,5 @@ export type InterfaceState = (typeof InterfaceState)[keyof typeof InterfaceState
  * Describes the enum podnet.v1.InterfaceState.
  */
 export const InterfaceStateSchema: GenEnum<InterfaceState> = /*@__PURE__*/
-  enumDesc(file_podnet_v1_pod, 1);
+  enumDesc(file_podnet_v1_pod, 2);
 

@@ -1,0 +1,43 @@
+import type { Fault } from "../fault.ts";
+
+const live = "test/unit/daemon/pods/live-disks.test.ts";
+
+/** Disks of running pods. */
+export const dataDiskFaults: readonly Fault[] = [
+  {
+    kind: "record",
+    name: "a disk's row does not say that it is being added",
+    file: "daemon/pods/disks/live-disks.ts",
+    find: '({ plan }) => withDisk(plan, { ...disk, change: "adding" }),',
+    put: "({ plan }) => withDisk(plan, disk),",
+    noticedBy: {
+      file: live,
+      title:
+        "a disk is added after its row and removed after its row, with the file that podnetd made",
+    },
+  },
+  {
+    kind: "undo",
+    name: "a disk's file stays when a guest has kept the disk until its machine's end",
+    file: "daemon/pods/disks/act-disks.ts",
+    find: "for (const disk of changingDisks(live.plan)) {\n    await removeOwnFiles(madeFiles([disk]));",
+    put: "for (const disk of changingDisks(live.plan)) {",
+    noticedBy: {
+      file: live,
+      title:
+        "a guest that keeps a disk has it, with its file, until it lets go or its machine ends",
+    },
+  },
+  {
+    kind: "bound",
+    name: "the file of a disk is not looked at again when it is opened",
+    file: "hypervisor/disks/disks.ts",
+    find: "checkOpened(fd, file, within, readOnly ? notAllowed : notWritable);",
+    put: "",
+    noticedBy: {
+      file: live,
+      title:
+        "callers below admin give files of the configured directories alone, whatever leads there",
+    },
+  },
+];
