@@ -13,6 +13,7 @@ import { firewallFaults } from "./faults/firewall.ts";
 import { guardFaults } from "./faults/guard.ts";
 import { guestsFaults } from "./faults/guests.ts";
 import { hostGuardFaults } from "./faults/host-guard.ts";
+import { hyperdFaults } from "./faults/hyperd.ts";
 import { imagesFaults } from "./faults/images.ts";
 import { jailFaults } from "./faults/jail.ts";
 import { lifecycleFaults } from "./faults/lifecycle.ts";
@@ -89,6 +90,7 @@ export const faults: readonly Fault[] = [
   ...limitsFaults,
   ...lifecycleFaults,
   ...callersFaults,
+  ...hyperdFaults,
   ...copyFaults,
   ...crashFaults,
   ...overlayFaults,

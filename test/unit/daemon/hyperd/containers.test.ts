@@ -1,4 +1,5 @@
 import test from "ava";
+import { freePort } from "../../api/fixtures/free-port.ts";
 import { until } from "../../../lab/until.ts";
 import { digest, podOne, type HyperRig, startHyperd, storeImage } from "./rig.ts";
 
@@ -69,6 +70,35 @@ test("a create boots the machine, and the start begins the container", async (t)
   t.like(JSON.parse((await rig.call("GET", "/pod/info?podName=pod-web")).body), {
     status: { containerStatus: [{ phase: "running" }] },
   });
+});
+
+test("starts at once begin the container once", async (t) => {
+  await using rig = await startHyperd();
+  storeImage(rig);
+  await rig.send("POST", "/pod/create", web());
+  const starts = [1, 2, 3, 4].map(() => rig.call("POST", "/pod/start?podId=pod-web"));
+  for (const { status } of await Promise.all(starts)) t.is(status, 200);
+  t.is(rig.guest.started.length, 1);
+});
+
+test("ports of a container are published, those with a protocol too", async (t) => {
+  // hyperd refused or dropped each port that named its protocol, and its users lost --publish.
+  await using rig = await startHyperd();
+  storeImage(rig);
+  const [one, two] = [await freePort(), await freePort()];
+  const ports = [
+    { hostPort: one, containerPort: 80, protocol: "TCP" },
+    { hostPort: two, containerPort: 53, protocol: "udp" },
+  ];
+  t.is((await rig.send("POST", "/pod/create", web({ ports }))).status, 201);
+  const { portMappings } = JSON.parse(
+    (await rig.call("GET", "/pod/pod-web/portmappings")).body,
+  ) as { readonly portMappings: readonly object[] };
+  t.deepEqual(portMappings, [
+    { containerPort: "80", hostPort: String(one), protocol: "tcp" },
+    { containerPort: "53", hostPort: String(two), protocol: "udp" },
+  ]);
+  await rig.call("DELETE", "/pod?podId=pod-web");
 });
 
 test("a container that has not been started is there after a start of podnetd, and starts then", async (t) => {

@@ -1,0 +1,94 @@
+import type { Fault } from "../fault.ts";
+
+const pods = "test/unit/daemon/hyperd/pods.test.ts";
+const ports = "test/unit/daemon/hyperd/ports.test.ts";
+const containers = "test/unit/daemon/hyperd/containers.test.ts";
+const access = "test/unit/daemon/hyperd/access.test.ts";
+
+/** hyperd's API: who may do what by it, and what it answers. */
+export const hyperdFaults: readonly Fault[] = [
+  {
+    kind: "access",
+    name: "hyperd's callers end pods of Kubernetes",
+    file: "daemon/hyperd/known-pods.ts",
+    find: "if (row !== undefined && row.spec.sandbox === undefined) return row;",
+    put: "if (row !== undefined) return row;",
+    noticedBy: { file: pods, title: "pods of Kubernetes are neither seen nor ended" },
+  },
+  {
+    kind: "access",
+    name: "calls of hyperd's API ask for no role",
+    file: "daemon/hyperd/calls.ts",
+    find: "demand(caller.peer, caller.role, route.role, `${route.method} ${route.path}`);",
+    put: "void demand;",
+    noticedBy: {
+      file: access,
+      title: "callers have the roles of podnet's API: a viewer lists, and an operator creates",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a field that hyperd's API does not know is passed over",
+    file: "daemon/hyperd/requests/go-json.ts",
+    find: "z.strictObject(shape)",
+    put: "z.object(shape)",
+    noticedBy: {
+      file: pods,
+      title: "what podnet cannot honour in a pod is refused with a sentence, and leaves nothing",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a body for hyperd's API is read however long it is",
+    file: "daemon/hyperd/calls.ts",
+    find: "if (length > mostBytes) throw tooLarge();",
+    put: "void tooLarge;",
+    noticedBy: { file: pods, title: "a body that is no pod is refused, however it is sent" },
+  },
+  {
+    kind: "record",
+    name: "a mapping that is not there is deleted in silence",
+    file: "daemon/hyperd/port-calls.ts",
+    find: "if (missing >= 0) {",
+    put: "if (missing > 99) {",
+    noticedBy: {
+      file: ports,
+      title: "a deletion names mappings that are there, or deletes none",
+    },
+  },
+  {
+    kind: "record",
+    name: "hyperd's create starts the container as well",
+    file: "daemon/pods/plan/steps.ts",
+    find: "(fresh && spec.process?.deferred === true)",
+    put: "(fresh && spec.process === undefined)",
+    noticedBy: {
+      file: containers,
+      title: "a create boots the machine, and the start begins the container",
+    },
+  },
+  {
+    kind: "release",
+    name: "a pod whose container cannot be started runs on without it",
+    file: "daemon/pods/lifecycle/starts.ts",
+    find: "live.ended.abort(thrown);\n      throw thrown;",
+    put: "throw thrown;",
+    noticedBy: {
+      file: containers,
+      title: "a container that cannot be started fails the start, and ends its pod",
+    },
+    slow: true,
+  },
+  {
+    kind: "release",
+    name: "a program outlives the caller whose connection it has",
+    file: "daemon/api/http/upgrade.ts",
+    find: "if (isClosedThere(socket)) socket.destroy();",
+    put: "void isClosedThere;",
+    noticedBy: {
+      file: containers,
+      title: "a caller that goes takes its program with it, and no other",
+    },
+    slow: true,
+  },
+];
