@@ -1,10 +1,10 @@
-import { type Command, Option } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 import type { Podnet } from "../api/client.ts";
 import { PodnetError } from "../core/errors.ts";
 import { exitCodes } from "./exit-codes.ts";
 import { GivenFlags } from "./flags/given.ts";
 import { type Io, interruption } from "./io.ts";
-import type { Format } from "./output.ts";
+import { type Format, isTemplate } from "./output.ts";
 import type { TargetOptions } from "./target.ts";
 
 /** Shared by all parts of one run of the program. */
@@ -28,11 +28,20 @@ export interface OutputOptions extends CommonOptions {
   readonly output: Format;
 }
 
+const formats = ["table", "json", "yaml", "jsonpath=TEMPLATE"];
+
+/** Checks the value of `-o`. Throws what commander reports as wrong usage. */
+function formatOf(text: string, choices: readonly string[]): string {
+  if (isTemplate(text) || (choices.includes(text) && text !== formats[3])) return text;
+  throw new InvalidArgumentError(`Allowed choices are ${choices.join(", ")}.`);
+}
+
 /** Adds `-o`, with more formats than every command has. */
 export const addOutput = (command: Command, more: readonly string[] = []): Command =>
   command.addOption(
     new Option("-o, --output <format>", "how to print")
-      .choices(["table", "json", "yaml", ...more])
+      .choices([...formats, ...more])
+      .argParser((text) => formatOf(text, [...formats, ...more]))
       .default("table"),
   );
 

@@ -1,7 +1,22 @@
 import { type DescMessage, type JsonValue, type MessageShape, toJson } from "@bufbuild/protobuf";
 import type { Io } from "./io.ts";
+import { parseTemplate } from "./jsonpath/parse.ts";
+import { textOfTemplate } from "./jsonpath/print.ts";
+import { harmless } from "./views/text.ts";
 
-export type Format = "table" | "json" | "yaml";
+const jsonpath = "jsonpath=";
+
+/** How documents are printed; the text behind `jsonpath=` is a template. */
+export type DocumentFormat = "json" | "yaml" | `${typeof jsonpath}${string}`;
+
+export type Format = "table" | DocumentFormat;
+
+/** Whether `-o` asks for a template, which is checked before podnetd is asked anything. */
+export function isTemplate(format: string): format is `${typeof jsonpath}${string}` {
+  if (!format.startsWith(jsonpath)) return false;
+  parseTemplate(format.slice(jsonpath.length));
+  return true;
+}
 
 /**
  * Keys whose values are enums of podnet.v1, which programs get as `running`, not
@@ -50,12 +65,20 @@ export const document = (
  */
 export async function printDocument(
   io: Io,
-  format: "json" | "yaml",
+  format: DocumentFormat,
   value: JsonValue,
   lines = false,
 ): Promise<void> {
   if (format === "json") {
     io.stdout.write(`${JSON.stringify(value, undefined, lines ? 0 : 2)}\n`);
+    return;
+  }
+  if (isTemplate(format)) {
+    const isTerminal = io.stdout.isTTY === true;
+    const parts = parseTemplate(format.slice(jsonpath.length));
+    const text = textOfTemplate(parts, value, isTerminal ? harmless : undefined);
+    // (As kubectl does, without a line end of its own; a prompt is to begin a line.)
+    io.stdout.write(isTerminal && !text.endsWith("\n") ? `${text}\n` : text);
     return;
   }
   const { stringify } = await import("yaml");

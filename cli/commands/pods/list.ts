@@ -60,7 +60,7 @@ async function print(
   { cursor, staleMs, skippedRecords }: ListPodsResponse,
   pods: readonly Pod[],
 ): Promise<void> {
-  if (output === "json" || output === "yaml") {
+  if (output !== "table" && output !== "wide" && output !== "csv") {
     const items = pods.map((pod) => toPlain(PodSchema, pod));
     const others = {
       ...(staleMs === undefined ? {} : { staleMs: staleMs.toString() }),
