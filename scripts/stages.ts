@@ -250,6 +250,7 @@ export const stages: readonly Stage[] = [
       "hosts-as-senders": 27,
       "daemon-join": 25,
       "hosts-joined": 24,
+      "kube-hosts": 20,
       "daemon-udp": 17,
       "hosts-odd": 17,
       "etcd-follow": 15,

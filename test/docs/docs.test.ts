@@ -45,8 +45,8 @@ const ranElsewhere: ReadonlyMap<string, string> = new Map([
 test("every command of the pages is run by a test", (t) => {
   for (const { page, line, where, commands } of snippets()) {
     // (Those for several hosts are run by test/overlay/daemon-pods.test.ts, those about etcd's
-    // users by etcd-rights.test.ts there.)
-    if (["lab", "hosts", "rights"].includes(where)) continue;
+    // users by etcd-rights.test.ts, those about Kubernetes by kube-hosts.test.ts there.)
+    if (["lab", "hosts", "rights", "cluster"].includes(where)) continue;
     t.is(where, "", `${page}:${line}: unknown kind of block`);
     for (const command of commands) {
       t.true(ranElsewhere.has(command), `${page}:${line}: no test runs "${command}"`);

@@ -9,7 +9,8 @@ export interface Snippet {
   readonly line: number;
   /**
    * The word after `sh`: `lab` blocks run against a lab's daemon, `hosts` blocks against one of
-   * several in an overlay, `rights` blocks against an etcd with users, and blocks without a word
+   * several in an overlay, `rights` blocks against an etcd with users, `cluster` blocks
+   * against Nodes of Kubernetes, and blocks without a word
    * stand in `ranElsewhere`.
    */
   readonly where: string;

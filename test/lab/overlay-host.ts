@@ -22,6 +22,8 @@ export interface HostSettings {
   readonly ttlSeconds: number;
   /** TOML put below podnetd's own, tables first closed by it. */
   readonly podnetConfig: string;
+  /** Lines of podnetd's table `[overlay]` about its subnet manager; etcd's unless given. */
+  readonly manager?: (n: number) => string;
 }
 
 /** What a subnet.env says. */
@@ -212,16 +214,21 @@ export class OverlayLabHost implements AsyncDisposable {
   }
 
   #podnetConfig(): string {
-    const { prefix, client, tls, ttlSeconds, podnetConfig } = this.#settings;
-    const text = (value: unknown): string => JSON.stringify(value);
+    const { podnetConfig, manager = () => this.#etcdLines() } = this.#settings;
     return `${podnetConfig}
 [overlay]
-etcd.endpoints = ${text(client.endpoints)}
+${manager(this.n)}
+interface = ["eth0"]
+subnet_file = ${JSON.stringify(this.subnetFile)}
+`;
+  }
+
+  #etcdLines(): string {
+    const { prefix, client, tls, ttlSeconds } = this.#settings;
+    const text = (value: unknown): string => JSON.stringify(value);
+    return `etcd.endpoints = ${text(client.endpoints)}
 etcd.prefix = ${text(prefix)}
 ${tls === undefined ? "" : `etcd.ca = ${text(tls.ca)}\netcd.cert = ${text(tls.cert)}\netcd.key = ${text(tls.key)}`}
-interface = ["eth0"]
-lease_ttl_s = ${ttlSeconds}
-subnet_file = ${text(this.subnetFile)}
-`;
+lease_ttl_s = ${ttlSeconds}`;
   }
 }

@@ -56,6 +56,9 @@ export class Nodes {
 
   /** Makes a Node, as a kubelet and the controller of podCIDRs do. */
   create(name: string, more: NodePart = {}): NodeJson {
+    const wrong = wrongIn(more);
+    if (wrong.length > 0 || !/^[a-z0-9][a-z0-9.-]*$/.test(name))
+      throw new Refused(400, "BadRequest", `strict decoding error: ${name} ${wrong.join(", ")}`);
     if (this.#nodes.has(name)) throw new Refused(409, "AlreadyExists", `nodes "${name}" exists`);
     const created = `${new Date().toISOString().slice(0, 19)}Z`;
     return this.#store("ADDED", {

@@ -6,9 +6,9 @@ import { type NodePart, Nodes, Refused } from "./nodes.ts";
 /** What a token may do, and until when. */
 export interface Account {
   readonly user: string;
-  /** Wall clock, milliseconds. */
-  expiresAt: number;
-  /** `get nodes`, `list nodes`, `watch nodes`, `patch nodes/status`. */
+  /** Wall clock, milliseconds; absent: without end. */
+  expiresAt?: number;
+  /** Such as `get nodes`, `patch nodes/status`; `*`: everything. */
   readonly rights: readonly string[];
 }
 
@@ -23,22 +23,30 @@ export interface Options {
   readonly chunk?: (left: number) => number;
   /** The time between bookmarks, milliseconds. A server's is a minute. */
   readonly bookmarkMs?: number;
+  /** The accounts by their tokens, read for each request; the server's own `accounts` otherwise. */
+  readonly accounts?: () => ReadonlyMap<string, Account>;
 }
 
-const known: Readonly<Record<string, readonly string[]>> = {
-  list: ["limit", "continue", "resourceVersion"],
+type Verb = "list" | "watch" | "get" | "patch" | "create" | "delete";
+
+const known: Readonly<Record<Verb, readonly string[]>> = {
+  list: ["limit", "continue", "resourceVersion", "fieldSelector"],
   watch: ["watch", "resourceVersion", "allowWatchBookmarks", "timeoutSeconds"],
   get: [],
   patch: ["fieldManager", "fieldValidation"],
+  create: ["fieldManager", "fieldValidation"],
+  delete: [],
 };
+
+const patchTypes = ["application/strategic-merge-patch+json", "application/merge-patch+json"];
 
 /**
  * An API server of Kubernetes, played: none can be installed here. It is written from Kubernetes'
- * published API (its OpenAPI and the documents on API concepts), without a view of podnet's client,
- * and knows Nodes alone. It is stricter than a server: unknown fields and query parameters are
- * refused. Lists have pages, watches are cut into chunks anywhere and go on from a version, what is
- * older than the last compaction is 410, a write under a condition that does not hold is 409, and
- * tokens expire.
+ * published API (its OpenAPI, and its documents on API concepts) by the author of podnet's client;
+ * Debian's kubectl works with it, too (`test/lab/kube.ts`). It knows Nodes alone, and is stricter
+ * than a server: unknown fields and query parameters are refused. Lists have pages, watches are cut
+ * into chunks anywhere and go on from a version, what is older than the last compaction is 410, a
+ * write under a condition that does not hold is 409, and tokens expire.
  */
 export class KubeApiServer implements AsyncDisposable {
   readonly nodes = new Nodes();
@@ -72,7 +80,7 @@ export class KubeApiServer implements AsyncDisposable {
       this.#sockets.add(socket);
       socket.on("close", () => this.#sockets.delete(socket));
     });
-    this.accounts.set("token-1", { user: "podnetd", expiresAt: Infinity, rights: allRights });
+    this.accounts.set("token-1", { user: "podnetd", rights: allRights });
   }
 
   static async open(options: Options = {}): Promise<KubeApiServer> {
@@ -142,50 +150,46 @@ export class KubeApiServer implements AsyncDisposable {
 
   #route(request: http.IncomingMessage, response: http.ServerResponse, body: string): void {
     const url = new URL(request.url ?? "", "http://server");
-    const [, name, subresource] =
-      /^\/api\/v1\/nodes(?:\/([^/]+)(?:\/(status))?)?$/.exec(url.pathname) ?? fail404(url.pathname);
-    const watches = url.searchParams.get("watch") === "true";
-    const verb =
-      request.method === "PATCH"
-        ? "patch"
-        : name !== undefined
-          ? "get"
-          : watches
-            ? "watch"
-            : "list";
-    if (!["GET", "PATCH"].includes(request.method ?? ""))
-      throw new Refused(405, "MethodNotAllowed", "the server does not allow this method");
     if (!/application\/json|\*\/\*/.test(request.headers.accept ?? ""))
       throw new Refused(406, "NotAcceptable", "only application/json is served");
+    const discovered = discovery[url.pathname];
+    if (discovered !== undefined) return answer(response, 200, discovered);
+    const [, name, subresource] =
+      /^\/api\/v1\/nodes(?:\/([^/]+)(?:\/(status))?)?$/.exec(url.pathname) ?? fail404(url.pathname);
+    const verb = verbOf(request.method ?? "", name, url.searchParams.get("watch") === "true");
     this.#authorize(request, verb, subresource === undefined ? "nodes" : `nodes/${subresource}`);
     for (const key of url.searchParams.keys())
-      if (!known[verb]?.includes(key))
+      if (!known[verb].includes(key))
         throw new Refused(400, "BadRequest", `unknown query parameter "${key}"`);
     if (verb === "watch") return this.#watch(url.searchParams, response);
     if (verb === "list") return answer(response, 200, this.#list(url.searchParams));
-    const node = decodeURIComponent(name as string);
-    if (verb === "get") {
-      const found = this.nodes.get(node);
-      if (found === undefined) throw new Refused(404, "NotFound", `nodes "${node}" not found`);
-      return answer(response, 200, found);
+    if (verb === "create") {
+      const made = parsed(body);
+      return answer(response, 201, this.nodes.create(made.metadata?.name ?? "", made));
     }
-    const type = request.headers["content-type"];
-    if (type !== "application/strategic-merge-patch+json")
+    const node = decodeURIComponent(name as string);
+    const found = this.nodes.get(node);
+    if (found === undefined) throw new Refused(404, "NotFound", `nodes "${node}" not found`);
+    if (verb === "delete") this.nodes.delete(node);
+    if (verb !== "patch") return answer(response, 200, found);
+    const type = request.headers["content-type"] ?? "";
+    if (!patchTypes.includes(type))
       throw new Refused(415, "UnsupportedMediaType", `the body is ${type}`);
-    const patch = parsed(body);
-    answer(response, 200, this.nodes.patch(node, patch, subresource as "status" | undefined));
+    const patched = this.nodes.patch(node, parsed(body), subresource as "status" | undefined);
+    answer(response, 200, patched);
   }
 
   #authorize(request: http.IncomingMessage, verb: string, resource: string): void {
     const [, token = ""] = /^Bearer (.+)$/.exec(request.headers.authorization ?? "") ?? [];
-    const account = this.accounts.get(token);
-    if (account === undefined || account.expiresAt <= Date.now())
+    const account = (this.#options.accounts?.() ?? this.accounts).get(token);
+    const { expiresAt = Infinity, rights = [], user = "" } = account ?? {};
+    if (account === undefined || expiresAt <= Date.now())
       throw new Refused(401, "Unauthorized", "Unauthorized");
-    if (!account.rights.includes(`${verb} ${resource}`))
+    if (!rights.includes(`${verb} ${resource}`) && !rights.includes("*"))
       throw new Refused(
         403,
         "Forbidden",
-        `nodes is forbidden: User "${account.user}" cannot ${verb} resource "${resource}" in API group "" at the cluster scope`,
+        `nodes is forbidden: User "${user}" cannot ${verb} resource "${resource}" in API group "" at the cluster scope`,
       );
   }
 
@@ -201,7 +205,10 @@ export class KubeApiServer implements AsyncDisposable {
           });
     if (version < this.nodes.compacted)
       throw new Refused(410, "Expired", "The provided continue parameter is too old");
-    const rest = this.nodes.all().filter(({ metadata }) => metadata.name > after);
+    const [, only] = /^metadata\.name=(.+)$/.exec(query.get("fieldSelector") ?? "") ?? [];
+    const rest = this.nodes
+      .all()
+      .filter(({ metadata: { name } }) => name > after && (only === undefined || name === only));
     const items = limit === 0 ? rest : rest.slice(0, limit);
     const more = rest.length > items.length;
     const last: string = items.at(-1)?.metadata.name ?? "";
@@ -275,6 +282,38 @@ export class KubeApiServer implements AsyncDisposable {
       from += length;
     }
   }
+}
+
+/** What a client asks for before it knows which resources there are. */
+const discovery: Readonly<Record<string, object>> = {
+  "/api": { kind: "APIVersions", versions: ["v1"] },
+  "/apis": { kind: "APIGroupList", apiVersion: "v1", groups: [] },
+  "/version": { major: "1", minor: "30", gitVersion: "v1.30.0" },
+  "/api/v1": {
+    kind: "APIResourceList",
+    groupVersion: "v1",
+    resources: [
+      {
+        name: "nodes",
+        singularName: "node",
+        namespaced: false,
+        kind: "Node",
+        shortNames: ["no"],
+        verbs: ["create", "delete", "get", "list", "patch", "watch"],
+      },
+      { name: "nodes/status", namespaced: false, kind: "Node", verbs: ["patch"] },
+    ],
+  },
+};
+
+function verbOf(method: string, name: string | undefined, watches: boolean): Verb {
+  const verbs: Readonly<Record<string, Verb | undefined>> =
+    name === undefined
+      ? { GET: watches ? "watch" : "list", POST: "create" }
+      : { GET: "get", PATCH: "patch", DELETE: "delete" };
+  const verb = verbs[method];
+  if (verb !== undefined) return verb;
+  throw new Refused(405, "MethodNotAllowed", "the server does not allow this method");
 }
 
 function answer(response: http.ServerResponse, code: number, body: object): void {

@@ -82,7 +82,7 @@ test("a token that has expired is read again from its file", async (t) => {
   });
   const account = server.accounts.get("token-1");
   if (account !== undefined) account.expiresAt = 0;
-  server.accounts.set("token-2", { user: "podnetd", expiresAt: Infinity, rights: allRights });
+  server.accounts.set("token-2", { user: "podnetd", rights: allRights });
   const found = await client.get(`${nodesPath}/a`, "get node", never);
   t.is(found?.name, "a");
   t.is(server.asked.length, 2);
@@ -99,7 +99,7 @@ test("an expired token without a newer one is refused once, and said so", async 
 
 test("a missing right is named", async (t) => {
   await using server = await KubeApiServer.open();
-  server.accounts.set("token-1", { user: "podnetd", expiresAt: Infinity, rights: ["get nodes"] });
+  server.accounts.set("token-1", { user: "podnetd", rights: ["get nodes"] });
   const error = await failure(clientOf(server).list(nodesPath, "list nodes", never));
   t.is(error.code, "KUBERNETES_DENIED");
   t.regex(error.message, /User "podnetd" cannot list resource "nodes"/);

@@ -112,7 +112,7 @@ test("a follower whose token expires reports it, and goes on with the next one",
   await until("the refusal", () => reader.stale === "KUBERNETES_DENIED");
   server.nodes.create("c");
   token = "token-2";
-  server.accounts.set(token, { user: "podnetd", expiresAt: Infinity, rights: allRights });
+  server.accounts.set(token, { user: "podnetd", rights: allRights });
   await agree(server, reader);
   t.is(reader.kinds.filter((kind) => kind === "snapshot").length, 1);
 });

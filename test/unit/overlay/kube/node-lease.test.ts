@@ -239,7 +239,7 @@ test("a configuration that is missing, broken or refused is said, and the last g
 test("a missing right is said with the API server's words, and the host keeps its podCIDR", async (t) => {
   await using server = await KubeApiServer.open();
   server.nodes.create("node-1", spec(1));
-  const account = { user: "podnetd", expiresAt: Infinity };
+  const account = { user: "podnetd" };
   const rights = allRights.filter((right) => !right.startsWith("patch"));
   server.accounts.set("token-1", { ...account, rights });
   await using host = new HostOf(server);
