@@ -1,6 +1,12 @@
 import { connect as netConnect, type Socket } from "node:net";
 import type { DescMethod, DescService } from "@bufbuild/protobuf";
-import { type Client, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import {
+  type Client,
+  ConnectError,
+  createClient,
+  type Interceptor,
+  type Transport,
+} from "@connectrpc/connect";
 import { createConnectTransport, Http2SessionManager } from "@connectrpc/connect-node";
 import { isPodnetError, PodnetError } from "../core/errors.ts";
 import { fromConnectError } from "./codes.ts";
@@ -12,6 +18,7 @@ import { NodeService } from "./gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "./gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "./gen/podnet/v1/pod_service_pb.ts";
 import { PolicyService } from "./gen/podnet/v1/policy_service_pb.ts";
+import { traceHeader } from "./telemetry/trace-context.ts";
 import { defaultSocket, openSocketPath } from "./socket-path.ts";
 
 export interface ConnectOptions {
@@ -21,6 +28,8 @@ export interface ConnectOptions {
   readonly url?: string;
   /** Who we are and whom we trust, PEM; with `url`. */
   readonly tls?: { readonly ca: string; readonly cert: string; readonly key: string };
+  /** The place in a trace that calls are a part of: a `traceparent` of W3C Trace Context. */
+  readonly traceparent?: string;
   /** Deadline of each unary call, milliseconds, unless the call has one of its own. */
   readonly timeoutMs?: number;
 }
@@ -151,6 +160,14 @@ function connectSocket(socket: string): Socket {
   return connection.once("connect", done).once("close", done);
 }
 
+const withHeader =
+  (traceparent: string): Interceptor =>
+  (next) =>
+  (request) => {
+    request.header.set(traceHeader, traceparent);
+    return next(request);
+  };
+
 /** Clients for the daemon; nothing is sent, and no connection made, before the first call. */
 export function connectPodnet(options: ConnectOptions = {}): Podnet {
   // An empty variable is no socket's name.
@@ -169,6 +186,7 @@ export function connectPodnet(options: ConnectOptions = {}): Podnet {
     httpVersion: "2",
     sessionManager,
     ...(options.timeoutMs === undefined ? {} : { defaultTimeoutMs: options.timeoutMs }),
+    interceptors: options.traceparent === undefined ? [] : [withHeader(options.traceparent)],
   });
   const close = (): void => sessionManager.abort();
   return {

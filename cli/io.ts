@@ -1,4 +1,5 @@
 import type { Podnet } from "../api/client.ts";
+import type { CommandTrace } from "./command-trace.ts";
 import { type TargetOptions, targetOf } from "./target.ts";
 
 /** A stream to write to, which may be a terminal. */
@@ -25,13 +26,15 @@ export interface Io {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** Calls back on a signal instead of its default action, until disposed. */
   onSignal(name: SignalName, listener: () => void): Disposable;
+  /** The trace that this run is a part of, if any. */
+  trace?: CommandTrace | undefined;
   /** Opens the API; loads it only now, so that help and usage errors are quick. */
   connect(options: TargetOptions): Promise<Podnet>;
 }
 
 /** This process, asked when it is needed: a snapshot (`snapshot.ts`) is of another one. */
 export function processIo(): Io {
-  return {
+  const io: Io = {
     get stdin() {
       return process.stdin;
     },
@@ -50,9 +53,10 @@ export function processIo(): Io {
     },
     async connect(options) {
       const { connectPodnet } = await import("../api/client.ts");
-      return connectPodnet(targetOf(options, process.env));
+      return connectPodnet(targetOf(options, process.env, io.trace));
     },
   };
+  return io;
 }
 
 /** An `AbortSignal` that follows SIGINT and SIGTERM. The reason is the signal's number. */

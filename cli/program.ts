@@ -50,6 +50,7 @@ import { addUpdate } from "./commands/pods/update.ts";
 import { addStats } from "./commands/stats.ts";
 import { addCapture } from "./commands/capture.ts";
 import { addCompletion } from "./completion.ts";
+import { commandTrace } from "./command-trace.ts";
 import { type Context, contextOf } from "./context.ts";
 import { isPodnetError } from "../core/errors.ts";
 import { exitCodeOf, exitCodes } from "./exit-codes.ts";
@@ -191,6 +192,28 @@ export function run(args: readonly string[], io: Io): Promise<number> {
 
 /** As `run`, with a program that was built for this context, and that runs once. */
 export async function runProgram(
+  program: Command,
+  context: Context,
+  args: readonly string[],
+): Promise<number> {
+  const { io } = context;
+  const trace = commandTrace(io.env);
+  if (trace === undefined) return runTree(program, context, args);
+  let command = program.name();
+  program.hook("preAction", (_program, action) => {
+    command = pathOf(action);
+  });
+  io.trace = trace;
+  const code = await runTree(program, context, args);
+  await trace.end(command, code);
+  return code;
+}
+
+/** A command with those that it is below: `podnet network create`. */
+const pathOf = (command: Command): string =>
+  command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
+
+async function runTree(
   program: Command,
   context: Context,
   args: readonly string[],

@@ -11,11 +11,12 @@ import { processIo } from "./io.ts";
 import { buildProgram, runProgram } from "./program.ts";
 import { targetOf } from "./target.ts";
 
+const io = processIo();
 const context = contextOf(
   // (The API's client is part of the snapshot too; io.ts would load it when it is needed.)
-  Object.assign(processIo(), {
+  Object.assign(io, {
     connect: async (options: Parameters<typeof targetOf>[0]) =>
-      connectPodnet(targetOf(options, process.env)),
+      connectPodnet(targetOf(options, process.env, io.trace)),
   }),
 );
 (globalThis as { Headers: unknown }).Headers = Headers;

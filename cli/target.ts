@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import type { ConnectOptions } from "../api/client.ts";
 import { PodnetError } from "../core/errors.ts";
 import { printable } from "../core/names.ts";
+import type { CommandTrace } from "./command-trace.ts";
 import { usage } from "./usage.ts";
 
 /** Options that say how to reach podnetd. */
@@ -30,8 +31,20 @@ function pem(env: Environment, variable: string): string {
   }
 }
 
-/** Where to connect: --socket, then --url, then PODNET_URL, then PODNET_SOCKET and the default. */
-export function targetOf(options: TargetOptions, env: Environment): ConnectOptions {
+/**
+ * Where to connect: --socket, then --url, then PODNET_URL, then PODNET_SOCKET and the default. The
+ * calls are parts of `trace`.
+ */
+export function targetOf(
+  options: TargetOptions,
+  env: Environment,
+  trace?: Pick<CommandTrace, "traceparent">,
+): ConnectOptions {
+  const { traceparent } = trace ?? {};
+  return { ...placeOf(options, env), ...(traceparent === undefined ? {} : { traceparent }) };
+}
+
+function placeOf(options: TargetOptions, env: Environment): ConnectOptions {
   if (options.socket !== undefined) {
     if (options.url === undefined) return { socket: options.socket };
     throw usage("--socket and --url are both given", "Give one of them");

@@ -182,6 +182,7 @@ const orders: Readonly<Record<string, readonly string[]>> = {
     "policies",
     "overlays",
     "trace",
+    "telemetry",
     "salvage",
     "api",
     "cri",

@@ -162,6 +162,7 @@ export const stages: readonly Stage[] = [
       "standin-cni": 40,
       "standin-ports": 27,
       "standin-apply": 20,
+      "standin-telemetry": 8,
       "standin-bad": 18,
       "standin-running": 17,
       "standin-ports-killed": 16,

@@ -12,7 +12,7 @@ import {
 } from "node:http2";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import type { ConnectRouter } from "@connectrpc/connect";
+import type { ConnectRouter, Interceptor } from "@connectrpc/connect";
 import { systemClock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { guarded } from "../../core/guard.ts";
@@ -41,6 +41,8 @@ export interface ApiServerOptions {
   metrics(): Promise<{ readonly type: string; readonly text: string }>;
   /** The answer to `GET /healthz` and `GET /readyz`. */
   health(page: HealthPage): Promise<HealthAnswer>;
+  /** Around each call of a method. */
+  readonly interceptors?: readonly Interceptor[];
   /** Answers paths that are no methods, instead of the metrics and the health pages. */
   plain?(request: PlainRequest): Promise<void>;
   /** Takes over connections of HTTP/1.1 that ask for it; absent: such a request is like others. */

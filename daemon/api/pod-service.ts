@@ -10,6 +10,7 @@ import { describePlan } from "../pods/plan/plan-text.ts";
 import type { CreateOptions } from "../pods/lifecycle/starts.ts";
 import type { Progress } from "../pods/lifecycle/run-steps.ts";
 import { stepTitle } from "../pods/plan/steps.ts";
+import { callSpanKey } from "../telemetry/call-span.ts";
 import { callerKey } from "../listeners/callers.ts";
 import { isDamaged } from "../pods/store/pod-rows.ts";
 import { note, type ServiceParts, viewAnyPod, viewPod } from "./context.ts";
@@ -39,7 +40,15 @@ const silent: Progress = { started: () => {}, finished: () => {} };
 function work({ signal, values }: HandlerContext, progress: Progress): CreateOptions {
   const caller = values.get(callerKey);
   const admit = caller === undefined ? {} : { admit: () => caller.create() };
-  return { signal, progress, imagesOnly: imagesOnly(values), ...admit };
+  const span = values.get(callSpanKey);
+  const traced: Progress = {
+    started: (step, startMs) => progress.started(step, startMs),
+    finished: (finished) => {
+      span?.step(finished);
+      progress.finished(finished);
+    },
+  };
+  return { signal, progress: traced, imagesOnly: imagesOnly(values), ...admit };
 }
 
 /**

@@ -4,6 +4,7 @@ import { dirname, join } from "node:path";
 import type { z } from "zod";
 import type { Role } from "../../api/roles.ts";
 import { parseIp } from "../../core/address.ts";
+import { tracesUrl } from "../../api/telemetry/collector-url.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import { parsePortRange, type PortRange } from "../../linux/sockets/port-range.ts";
 import { type Architecture, hostArchitecture } from "../../hypervisor/architecture.ts";
@@ -86,6 +87,8 @@ export interface Config {
   readonly criSocket: string | undefined;
   /** Socket of hyperd's REST API; undefined: it is not served. */
   readonly hyperdSocket: string | undefined;
+  /** Where spans of calls are sent; undefined: none are made. */
+  readonly tracesUrl: URL | undefined;
   /** Whether /metrics shows each pod. */
   readonly podMetrics: boolean;
   readonly firewall: "iptables" | "nftables";
@@ -302,10 +305,12 @@ type Values = Omit<
   | "cni"
   | "cri"
   | "hyperd"
+  | "tracing"
   | "images"
 > & {
   readonly cri?: z.infer<typeof configSchema>["cri"];
   readonly hyperd?: z.infer<typeof configSchema>["hyperd"];
+  readonly tracing?: z.infer<typeof configSchema>["tracing"];
   readonly cni: CniValues;
   readonly overlay: OverlayValues;
   readonly images: ImagesValues;
@@ -364,6 +369,10 @@ function build(merged: Layer): Config {
     cni: cniSettings(values.cni, read),
     criSocket: values.cri?.socket,
     hyperdSocket: values.hyperd?.socket,
+    tracesUrl:
+      values.tracing === undefined
+        ? undefined
+        : read("tracing.endpoint", values.tracing.endpoint, tracesUrl),
     podMetrics: values.metrics.pods,
     firewall: values.firewall,
     iptablesChain: read("iptables_chain", values.iptables_chain, parseChainName),

@@ -204,6 +204,14 @@ export const configSchema = z.strictObject({
       "Unix socket of Kubernetes' runtime interface (CRI), for root alone; not served when not given",
     ),
   }),
+  tracing: z.strictObject({
+    endpoint: z
+      .string()
+      .min(1)
+      .describe(
+        "Base URL of a collector of OpenTelemetry that takes spans by HTTP (OTLP); none are made when not given",
+      ),
+  }),
   hyperd: z.strictObject({
     socket: path.describe(
       "Unix socket of hyperd's REST API, for root, socket_group and who has a role; not served when not given",

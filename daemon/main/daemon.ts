@@ -45,6 +45,8 @@ import { serveCri } from "../cri/serve-cri.ts";
 import { serveHyperd } from "../hyperd/serve-hyperd.ts";
 import { addRoutes } from "../api/routes.ts";
 import { runDirProblem } from "../store/run-room.ts";
+import { Exporter } from "../telemetry/exporter.ts";
+import { tracedCalls } from "../telemetry/traced-calls.ts";
 import { Tally } from "../events/tally.ts";
 import { placedCounters, tapsOf } from "../traffic/counters.ts";
 import { TrafficTotals } from "../traffic/totals.ts";
@@ -295,6 +297,11 @@ export async function openDaemon(
             throw thrown;
           },
         );
+  const exporter =
+    config.tracesUrl === undefined
+      ? undefined
+      : opened.use(new Exporter({ url: config.tracesUrl, log: logOf("telemetry") }));
+  if (exporter !== undefined) node.metrics.followSpans(() => exporter.dropped);
   // Last of all: callers of the API find podnetd complete, containers included.
   const api = await serveApi({
     unix: { path: config.socket, group: config.socketGroup },
@@ -303,6 +310,7 @@ export async function openDaemon(
     limits: config.limits,
     refused: (reason) => refusals.count(reason),
     routes: (router) => addRoutes(router, parts),
+    interceptors: exporter === undefined ? [] : [tracedCalls(exporter, systemClock)],
     metrics: () => node.metrics.render(),
     health: (page) => healthPage(parts, page),
   }).catch(async (thrown: unknown) => {

@@ -152,6 +152,20 @@ export class Metrics {
     this.#registry.registerMetric(counter);
   }
 
+  /** Shows how many spans the collector of OpenTelemetry did not get. */
+  followSpans(dropped: () => number): void {
+    const counter = new Counter({
+      name: "podnet_spans_dropped_total",
+      help: "Spans that tracing.endpoint did not get: it was away for too long, or refused them",
+      registers: [],
+      collect() {
+        this.reset();
+        this.inc(dropped());
+      },
+    });
+    this.#registry.registerMetric(counter);
+  }
+
   /** Shows how many keys of each work queue failed last, and wait for another try. */
   followQueues(degraded: () => ReadonlyMap<QueueName, number>): void {
     const gauge = new Gauge({

@@ -11,6 +11,8 @@ const reader = /^export (?:async )?(?:function\*? |const )((?:parse|decode|read)
 
 /** Readers that no fuzz target feeds by name, each with why. */
 const elsewhere: Readonly<Record<string, string>> = {
+  "api/telemetry/trace-context.ts: parseTraceparent":
+    "one pattern; test/unit/api/telemetry/telemetry.test.ts gives it any text",
   "cli/commands/apply/documents.ts: readAsked": "npm's yaml and `readJson` parse what it is given",
   "cli/pod-file.ts: readDocuments":
     "reads a file; npm's yaml parses it, and podnetd reads the rest",

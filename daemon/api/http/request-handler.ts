@@ -6,6 +6,7 @@ import {
   createContextKey,
   createContextValues,
   type HandlerContext,
+  type Interceptor,
 } from "@connectrpc/connect";
 import {
   universalRequestFromNodeRequest,
@@ -41,6 +42,8 @@ export interface RequestHandlerOptions {
   /** Notified of everything refused or cut, by a reason from a small set. */
   refused(reason: string): void;
   readonly limits: ApiLimits;
+  /** Around each call of a method. */
+  readonly interceptors?: readonly Interceptor[];
   /** Answers paths that are no methods, instead of the metrics and the health pages. */
   plain?(request: PlainRequest): Promise<void>;
   /** Texts of answers are sent as they are. */
@@ -78,7 +81,10 @@ export function requestHandler(
     // Nothing is compressed: a small body cannot unpack to a large one, and no time is spent on it
     // over a unix socket.
     acceptCompression: [],
-    interceptors: options.verbatim === true ? [] : [shownAnswers],
+    interceptors: [
+      ...(options.interceptors ?? []),
+      ...(options.verbatim === true ? [] : [shownAnswers]),
+    ],
     requestGate: (context) => gate(context, options),
   });
   options.routes(router);

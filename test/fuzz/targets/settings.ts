@@ -79,6 +79,8 @@ const settings: readonly object[] = [
   { flags: { "network.limit_in": "10M", "network.packets_out": "none" } },
   { flags: { "network.limit_out": "much" } },
   { flags: { policy_log: "/l", policy_log_mib: "3", "cri.socket": "/c", "hyperd.socket": "/h" } },
+  { flags: { "tracing.endpoint": "http://127.0.0.1:4318/in/" } },
+  { flags: { "tracing.endpoint": "http://u@a" } },
   { env: { RUNTIME_DIRECTORY: "run", STATE_DIRECTORY: "" } },
   { flags: { "qemu.uids": "5000-4000" } },
   { flags: { "qemu.uids": "5000-5001" } },

@@ -211,8 +211,8 @@ export const callersFaults: readonly Fault[] = [
     kind: "escape",
     name: "answers carry a guest's texts as they came",
     file: "daemon/api/http/request-handler.ts",
-    find: "interceptors: options.verbatim === true ? [] : [shownAnswers],",
-    put: "interceptors: [],",
+    find: "...(options.verbatim === true ? [] : [shownAnswers]),",
+    put: "",
     noticedBy: {
       file: "test/unit/daemon/api/server.test.ts",
       title: "every text of an answer is one that may be shown, in streams too",
