@@ -25,6 +25,8 @@ export interface PodSpec {
   readonly process?: ProcessSpec;
   /** Undefined: the pod stays as it has ended. */
   readonly restart?: RestartSpec;
+  /** Undefined: the pod ends by no time. */
+  readonly lifetime?: LifetimeSpec;
   /** The VM is foreign: of `resources` and `boot` only `boot.agent` has a meaning. */
   readonly attached?: AttachSpec;
   /** The pod is a sandbox of Kubernetes' runtime interface; absent: it is not. */
@@ -60,6 +62,16 @@ export interface SandboxSpec {
   readonly logDirectory: string;
   /** What of a pod's namespaces its containers share, by the interface's numbers. */
   readonly namespaces: { readonly network: number; readonly pid: number; readonly ipc: number };
+}
+
+/** What ends a pod by itself. */
+export interface LifetimeSpec {
+  /** From the create, and from each start by a caller. */
+  readonly ttlMs?: number;
+  /** The pod is deleted then; else it is stopped. */
+  readonly ttlDelete: boolean;
+  /** Without traffic or callers, while it runs. */
+  readonly idleStopMs?: number;
 }
 
 /** A file that the agent writes at each boot of the guest. */

@@ -9,6 +9,7 @@ import { validateDns } from "./dns.ts";
 import { validateFiles } from "./files.ts";
 import { refuseClone, validateGuest } from "./guest.ts";
 import { validateInterfaces } from "./interfaces.ts";
+import { validateLifetime } from "./lifetime.ts";
 import { validatePorts } from "./ports.ts";
 import { validateImage, validateProcess, validateRestart } from "./process.ts";
 import { validateRoutes } from "./routes.ts";
@@ -84,6 +85,7 @@ export function validateSpec(spec: wire.PodSpec | undefined, defaults: SpecDefau
   const hostname = spec?.hostname ?? "";
   const ports = validatePorts(spec?.ports ?? []);
   const files = validateFiles(spec?.files ?? []);
+  const lifetime = spec?.lifetime === undefined ? undefined : validateLifetime(spec.lifetime);
   return {
     ...(name === "" ? {} : { name: parsePodName(name) }),
     labels: validateLabels(spec?.labels ?? {}),
@@ -98,6 +100,7 @@ export function validateSpec(spec: wire.PodSpec | undefined, defaults: SpecDefau
     ...(spec?.policy === undefined ? {} : { policy: spec.policy }),
     ...(files.length === 0 ? {} : { files }),
     ...processOf(spec),
+    ...(lifetime === undefined ? {} : { lifetime }),
   };
 }
 

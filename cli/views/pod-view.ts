@@ -1,4 +1,4 @@
-import { timestampMs } from "@bufbuild/protobuf/wkt";
+import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
 import {
   InterfaceState,
   type Pod,
@@ -55,7 +55,7 @@ export function podRows(
   now: number,
   { hosts = false, wide = false }: { readonly hosts?: boolean; readonly wide?: boolean },
 ): Shown {
-  const columns: readonly (readonly [string, (pod: Pod) => string])[] = [
+  const columns: readonly Column[] = [
     ["NAME", (pod) => pod.name],
     ["ID", (pod) => pod.id],
     ["STATE", (pod) => stateName(pod.state)],
@@ -68,13 +68,29 @@ export function podRows(
   ];
   return {
     heading: columns.map(([name]) => name),
-    rows: pods.map((pod) => columns.map(([, of]) => of(pod))),
+    rows: pods.map((pod) => columns.map(([, of]) => of(pod, now))),
   };
 }
 
 const hostOf = (pod: Pod): string => (pod.host === "" ? "(this host)" : harmless(pod.host));
 
-const wideColumns: readonly (readonly [string, (pod: Pod) => string])[] = [
+const since = (time: Timestamp, now: number): string => age(now - timestampMs(time));
+const inTime = (time: Timestamp, now: number): string => `in ${age(timestampMs(time) - now)}`;
+
+/** What podnetd will do with the pod by itself. */
+function lifetimeText({ spec, expiresAt, idleSince }: Pod, now: number): string {
+  const { ttlDelete = false, idleStopS = 0 } = spec?.lifetime ?? {};
+  const end = ttlDelete ? "is deleted" : "is stopped";
+  const idle = idleSince === undefined ? "" : `, idle for ${since(idleSince, now)}`;
+  return [
+    ...(expiresAt === undefined ? [] : [`${end} ${inTime(expiresAt, now)}`]),
+    ...(idleStopS === 0 ? [] : [`is stopped when idle for ${age(idleStopS * 1000)}${idle}`]),
+  ].join("; ");
+}
+
+type Column = readonly [string, (pod: Pod, now: number) => string];
+
+const wideColumns: readonly Column[] = [
   ["VCPU", ({ vm, spec }) => `${vm?.vcpu ?? spec?.resources?.vcpu ?? ""}`],
   ["MEMORY", ({ vm, spec }) => `${vm?.memoryMib ?? spec?.resources?.memoryMib ?? ""}`],
   ["PORTS", (pod) => pod.ports.map(portText).join(",")],
@@ -85,6 +101,8 @@ const wideColumns: readonly (readonly [string, (pod: Pod) => string])[] = [
         .map(([key, value]) => `${key}=${harmless(value)}`)
         .join(","),
   ],
+  ["EXPIRES", ({ expiresAt }, now) => (expiresAt === undefined ? "" : inTime(expiresAt, now))],
+  ["IDLE", ({ idleSince }, now) => (idleSince === undefined ? "" : since(idleSince, now))],
 ];
 
 /** One line about a pod that has just come up. */
@@ -185,6 +203,7 @@ export function podDetails(out: Output, pod: Pod, now: number): string {
       ),
       ["Age", created(pod, now)],
       ["Labels", labels.join(" ")],
+      ["Lifetime", lifetimeText(pod, now)],
       ["Policy", pod.spec?.policy === undefined ? "" : `pod:${pod.name}, rules of its own`],
       [
         "VM",

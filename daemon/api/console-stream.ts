@@ -9,6 +9,7 @@ import {
 import { validatePodRef } from "../../api/validate/exec.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { Keyboard, RunningVm } from "../../hypervisor/driver.ts";
+import type { LivePod } from "../pods/lifecycle/live-pod.ts";
 import { machineKindOf } from "../pods/machine/machine-of.ts";
 import type { ServiceParts } from "./context.ts";
 import { peerKey, peerText } from "../listeners/peer.ts";
@@ -22,7 +23,7 @@ export async function* streamConsole(
   parts: ServiceParts,
   signal: AbortSignal,
 ): AsyncGenerator<ConsoleResponse> {
-  const vm = machineOf(request, parts);
+  const { vm } = machineOf(request, parts);
   if (request.noFollow) yield response(cut(vm.consoleTail(), request));
   else yield* follow(vm, request, signal);
 }
@@ -43,7 +44,8 @@ export async function* openConsole(
       hint: "Use Console to read the kept output",
     });
   }
-  const vm = machineOf(request, parts);
+  const { vm, activity } = machineOf(request, parts);
+  using _use = activity.begin();
   using keyboard = vm.takeKeyboard(peerText(values.get(peerKey)));
   const stop = new AbortController();
   const ended = AbortSignal.any([signal, stop.signal]);
@@ -83,11 +85,14 @@ const outOfTurn = (how: "not " | "sent "): PodnetError =>
     { field: "open", hint: "Send `open` first, and then `data`" },
   );
 
-function machineOf({ idOrName }: ConsoleRequest, { pods }: ServiceParts): RunningVm {
-  const { vm, plan } = pods.withMachine(validatePodRef(idOrName));
+function machineOf(
+  { idOrName }: ConsoleRequest,
+  { pods }: ServiceParts,
+): Pick<LivePod, "activity"> & { readonly vm: RunningVm } {
+  const { vm, plan, activity } = pods.withMachine(validatePodRef(idOrName));
   // Also of what is kept: an empty answer would say that the guest printed nothing.
   if (!machineKindOf(plan.vm).hasConsole) throw noConsole();
-  if (vm !== undefined) return vm;
+  if (vm !== undefined) return { vm, activity };
   throw new PodnetError("WRONG_STATE", "The pod has no machine", {
     hint: `Start it: podnet start ${idOrName}`,
   });

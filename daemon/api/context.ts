@@ -91,6 +91,8 @@ export function viewPod(row: PodRow, { records, pods, host }: ServiceParts): Pod
     run: records.run(row.id),
     live: pods.live(row.id),
     process: records.process(row.id),
+    expiresMs: records.expiry(row.id),
+    nowMs: host.clock.now(),
     networks: host.networks.list(),
     accelerators: host.driver.capabilities().accelerators,
   });

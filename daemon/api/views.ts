@@ -4,6 +4,7 @@ import type {
   CloudInitSpec,
   CniSpec,
   FileSpec,
+  LifetimeSpec,
   InterfaceSpec,
   PodSpec,
   PortChoices,
@@ -20,6 +21,7 @@ import {
   type CniInterfaceSchema,
   type GuestFileSchema,
   type InterfaceSchema,
+  type LifetimeSchema,
   PodSpecSchema,
   type PodSpec as WireSpec,
   type PublishedPort as WirePort,
@@ -70,6 +72,9 @@ export interface PodViewParts {
   readonly run: RunRow | undefined;
   readonly live: LivePod | undefined;
   readonly process: ProcessRow | undefined;
+  /** When its time is over. */
+  readonly expiresMs: number | undefined;
+  readonly nowMs: number;
   readonly accelerators: Capabilities["accelerators"];
   readonly networks: readonly NetworkDefinition[];
 }
@@ -77,11 +82,12 @@ export interface PodViewParts {
 /** A pod as the API shows it. */
 export function podView(
   row: PodRow,
-  { run, live, accelerators, networks, process }: PodViewParts,
+  { run, live, accelerators, networks, process, expiresMs, nowMs }: PodViewParts,
 ): wire.Pod {
   const { plan, spec, failure, guest } = row;
   const kind = guestOf(plan);
   const machine = machineKindOf(plan.vm);
+  const idleMs = live?.activity.idleMs;
   return create(wire.PodSchema, {
     id: row.id,
     name: row.name,
@@ -130,6 +136,8 @@ export function podView(
     spans: row.spans.map(spanView),
     disks: (plan.disks ?? []).map((disk) => diskView(disk, live)),
     ...(plan.process === undefined ? {} : { process: processView(plan.process, process) }),
+    ...(expiresMs === undefined ? {} : { expiresAt: time(expiresMs) }),
+    ...(idleMs === undefined ? {} : { idleSince: time(nowMs - idleMs) }),
   });
 }
 
@@ -291,8 +299,19 @@ function specView(spec: PodSpec): WireSpec {
     files: (spec.files ?? []).map(fileView),
     ...(spec.process === undefined ? {} : { process: processSpecView(spec.process) }),
     ...(spec.restart === undefined ? {} : { restart: { ...spec.restart } }),
+    ...(spec.lifetime === undefined ? {} : { lifetime: lifetimeView(spec.lifetime) }),
   });
 }
+
+const lifetimeView = ({
+  ttlMs = 0,
+  ttlDelete,
+  idleStopMs = 0,
+}: LifetimeSpec): MessageInitShape<typeof LifetimeSchema> => ({
+  ttlS: ttlMs / 1000,
+  ttlDelete,
+  idleStopS: idleStopMs / 1000,
+});
 
 /** A file may hold secrets: viewers of pods see only its size, which a create refuses. */
 const fileView = ({ content, ...file }: FileSpec): MessageInitShape<typeof GuestFileSchema> => ({

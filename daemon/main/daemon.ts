@@ -48,6 +48,8 @@ import { runDirProblem } from "../store/run-room.ts";
 import { Exporter } from "../telemetry/exporter.ts";
 import { tracedCalls } from "../telemetry/traced-calls.ts";
 import { Tally } from "../events/tally.ts";
+import { Lifetimes } from "../pods/lifetime/lifetimes.ts";
+import { packetsOf } from "./pod-packets.ts";
 import { placedCounters, tapsOf } from "../traffic/counters.ts";
 import { TrafficTotals } from "../traffic/totals.ts";
 import { keepSafe } from "../store/keep-safe.ts";
@@ -188,6 +190,14 @@ export async function openDaemon(
   };
   await countPods();
   node.metrics.followTraffic(countPods);
+  opened.use(
+    new Lifetimes({
+      ...node,
+      count: async (pods) => packetsOf(pods, await countLinks()),
+      clock: systemClock,
+      log: logOf("pod"),
+    }),
+  );
   // (Where rules cannot be read, the other metrics are shown.)
   const lookAtRefusals = async () => {
     const { observe } = node.network;

@@ -28,7 +28,7 @@ import { refuseOwners, requireAttached } from "./machine/attach.ts";
 import { Changes } from "./lifecycle/changes.ts";
 import { deleteDamaged } from "./lifecycle/damaged-pod.ts";
 import { timer } from "./lifecycle/deadlines.ts";
-import { deletePod, type Ending, stopPod } from "./lifecycle/end-pod.ts";
+import { deletePod, type Ending, stopPod, type StopOptions } from "./lifecycle/end-pod.ts";
 import type { KnownNetworks } from "../networks/known-networks.ts";
 import { pausePod, resumePod } from "./lifecycle/lifecycle.ts";
 import { podBackoff } from "./lifecycle/keep-trying.ts";
@@ -287,13 +287,13 @@ export class Pods implements RunningPorts {
    * Ends a pod's machine; the pod stays, with its addresses. A stopped one is. `force` does not ask
    * the guest.
    */
-  async stop(idOrName: string, options: { readonly force: boolean }): Promise<PodRow> {
+  async stop(idOrName: string, options: StopOptions): Promise<PodRow> {
     const row = this.find(idOrName);
     refuseOwners(row, "stop");
     const { id } = row;
     return this.#end(id, async () => {
       this.#parts.records.forgetNextStart(row.plan);
-      await stopPod(this.find(id), options.force, this.#supervision);
+      await stopPod(this.find(id), options, this.#supervision);
       return this.find(id);
     });
   }

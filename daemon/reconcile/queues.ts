@@ -5,6 +5,7 @@ import type { Place } from "../../core/guard.ts";
  */
 export const queuePlaces = {
   pods: "qemu",
+  lifetimes: "qemu",
   "container-releases": "cni",
   "container-links": "cni",
   "container-ports": "cni",

@@ -233,4 +233,12 @@ export const migrations: readonly Migration[] = [
   ALTER TABLE image_jobs ADD COLUMN start_time TEXT;
   ALTER TABLE image_jobs ADD COLUMN boot_id TEXT;
   `,
+  // When pods are to end by themselves.
+  `
+  CREATE TABLE expiries (
+    pod_id     TEXT PRIMARY KEY REFERENCES pods (id) ON DELETE CASCADE,
+    expires_ms INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX expiries_by_time ON expiries (expires_ms);
+  `,
 ];

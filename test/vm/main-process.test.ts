@@ -244,3 +244,50 @@ test.serial("a flood of output is bounded, and the pod still answers", async (t)
   await rig.client.pods.delete({ idOrName: "flood", force: true });
   t.deepEqual(await rig.changes(), []);
 });
+
+test.serial(
+  "a pod whose time is over is stopped, though podnetd was killed meanwhile",
+  async (t) => {
+    const boot = { cmdline: "podnet.root=vda", disks: [{ path: image, readOnly: true }] };
+    const spec = { boot, process: sh("sleep 1000"), restart: { policy: "always" } };
+    const short = { ...spec, name: "short", lifetime: { ttlS: 5 } };
+    const { pod } = await rig.client.pods.create({ spec: short });
+    t.is(Number(pod?.expiresAt?.seconds) - Number(pod?.createdAt?.seconds), 5);
+    await rig.client.pods.create({
+      spec: { ...spec, name: "gone", lifetime: { ttlS: 5, ttlDelete: true } },
+    });
+    await rig.restart("kill");
+    const over = await until(rig.client, "short", ({ state }) => state === PodState.STOPPED);
+    t.is(over.reason, "its time of 5 s is over");
+    t.false(over.process?.restarting);
+    t.is(over.vm, undefined);
+    while ((await rig.client.pods.list({})).pods.some(({ name }) => name === "gone"))
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    await rig.client.pods.delete({ idOrName: "short" });
+  },
+);
+
+test.serial("a pod without traffic and callers is stopped, one that sends is not", async (t) => {
+  t.timeout(60_000);
+  const idle = { boot: { cmdline: "podnet.root=vda", disks: [{ path: image, readOnly: true }] } };
+  const lifetime = { idleStopS: 10 };
+  const send = "while :; do busybox nc -w 1 192.0.2.1 9; sleep 2; done";
+  for (const [name, script] of [
+    ["quiet", "sleep 1000"],
+    ["called", "sleep 1000"],
+    ["sends", send],
+  ] as const)
+    await rig.client.pods.create({ spec: { ...idle, name, process: sh(script), lifetime } });
+  const caller = execIn(rig.client, "called", "sleep", "1000");
+  const cut = t.throwsAsync(caller);
+  const { reason } = await until(rig.client, "quiet", ({ state }) => state === PodState.STOPPED);
+  t.is(reason, "idle for 10 s");
+  for (const idOrName of ["called", "sends"]) {
+    const { pod } = await rig.client.pods.get({ idOrName });
+    t.is(pod?.state, PodState.RUNNING, idOrName);
+    t.truthy(pod?.idleSince);
+  }
+  for (const idOrName of ["quiet", "called", "sends"])
+    await rig.client.pods.delete({ idOrName, force: true });
+  await cut;
+});

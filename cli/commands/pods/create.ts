@@ -6,6 +6,7 @@ import { addOutput, type Context, withPodnet } from "../../context.ts";
 import type { Output } from "../../io.ts";
 import { addRequestFlags, printMade, type RequestFlags, requestFrom } from "../../pod-request.ts";
 import { showProgress } from "../../views/progress.ts";
+import { addLifetimeFlags, type LifetimeFlags, putLifetime } from "../../flags/lifetime-flags.ts";
 import { addSpecFlags } from "../../flags/spec-flags.ts";
 import { usage } from "../../usage.ts";
 
@@ -18,30 +19,39 @@ Examples:
   podnet create --name web -p 8080:80     port 80 of the pod at 127.0.0.1 and ::1 port 8080
   podnet create --interface lan,address=10.0.0.2 --route 10.0.0.0/8,via=10.0.0.1`;
 
+type CreateFlags = RequestFlags & LifetimeFlags;
+
 export function addCreate(program: Command, context: Context): void {
   const command = program.command("create").argument("[name]", "as --name");
   command.description("create a pod and wait until its network works");
   addRequestFlags(command);
   addOutput(command);
   addSpecFlags(command);
+  addLifetimeFlags(command.optionsGroup("Lifetime:")).option(
+    "--rm",
+    "delete the pod once its --ttl is over, instead of stopping it",
+  );
   command
     .addHelpText("after", examples)
-    .action(async (name: string | undefined, options: RequestFlags) => {
+    .action(async (name: string | undefined, options: CreateFlags) => {
+      if (options.rm === true && options.ttl === undefined)
+        throw usage("--rm deletes the pod when its time is over", "Give --ttl, too");
       await createPod(context, named(options, name));
     });
 }
 
 /** The options, with the name that stands alone in its option's place. */
-function named(options: RequestFlags, name: string | undefined): RequestFlags {
+function named(options: CreateFlags, name: string | undefined): CreateFlags {
   if (name === undefined) return options;
   if (options.name !== undefined && options.name !== name)
     throw usage("The pod has two names", "Name it once: podnet create NAME, or --name NAME");
   return { ...options, name };
 }
 
-async function createPod(context: Context, options: RequestFlags): Promise<void> {
+async function createPod(context: Context, options: CreateFlags): Promise<void> {
   const { io } = context;
   const request = await requestFrom(options, context.given);
+  putLifetime(request.spec, options, context.given);
   const made = await withPodnet(context, options, (podnet, signal) =>
     follow(podnet, request, io.stderr, signal),
   ).catch((thrown: unknown) => {

@@ -14,6 +14,7 @@ import { printable } from "../../../core/names.ts";
 import { type CommonOptions, type Context, withPodnet } from "../../context.ts";
 import { environmentOf } from "../../env-text.ts";
 import { FlagWriter } from "../../flags/given.ts";
+import { addLifetimeFlags, putLifetime } from "../../flags/lifetime-flags.ts";
 import { type SpecFlags, addNetworkFlags, specFromFlags } from "../../flags/spec-flags.ts";
 import { collect, parseDuration } from "../../parse.ts";
 import { usage } from "../../usage.ts";
@@ -33,6 +34,8 @@ interface Options extends CommonOptions, SpecFlags {
   readonly restart?: string;
   readonly stopSignal?: string;
   readonly stopTimeout?: string;
+  readonly ttl?: string;
+  readonly idleStop?: string;
   readonly pull: Pull;
 }
 
@@ -47,7 +50,8 @@ Examples:
   podnet run --rm -it docker-archive.tar sh
   podnet run --rm registry.example:5000/team/app:1
   podnet run -d --name web -p 8080:80 --restart always app:1
-  podnet run --rm -e COLOR=blue -u www-data app:1 env`;
+  podnet run --rm -e COLOR=blue -u www-data app:1 env
+  podnet run -d --rm --ttl 2h --idle-stop 10m app:1`;
 
 export function addRun(program: Command, context: Context): void {
   const command = program
@@ -59,7 +63,7 @@ export function addRun(program: Command, context: Context): void {
     .option("-i, --interactive", "pass standard input on")
     .option("-t, --tty", "give the program a terminal")
     .option("-d, --detach", "do not wait: print the pod's id")
-    .option("--rm", "delete the pod when the program has ended")
+    .option("--rm", "delete the pod when the program has ended, or its --ttl is over")
     .option("-e, --env <key[=value]>", "an environment variable; may be repeated", collect)
     .option("--env-file <file>", "a file with one on each line; may be repeated", collect)
     .option("-w, --workdir <path>", "working directory; default the image's")
@@ -75,13 +79,15 @@ export function addRun(program: Command, context: Context): void {
     )
     .option("--memory <amount>", "memory in MiB, or with a unit: 256M, 1G; default 128M")
     .option("--cpus <count>", "virtual processors; default 1");
+  addLifetimeFlags(command);
   addNetworkFlags(command)
     .addHelpText("after", more)
     .action(async (image: string, words: string[], options: Options) => {
       const { tty = false, interactive = false, detach = false, rm = false } = options;
       if (tty && interactive && !detach && context.io.stdin.isTTY !== true)
         throw usage("Standard input is no terminal", "Leave out -t");
-      if (detach && rm) throw usage("--rm deletes the pod at the end", "Leave out -d or --rm");
+      if (detach && rm && options.ttl === undefined)
+        throw usage("--rm deletes the pod at the end", "Leave out -d or --rm, or give --ttl");
       if (rm && options.restart !== undefined && options.restart !== "no")
         throw usage("A pod that starts again is not deleted", "Leave out --rm or --restart");
       // Options that are wrong are refused before anything is sent or pulled.
@@ -136,6 +142,7 @@ async function specOf(
   flags.put("restart", "restart", (text) => {
     spec.restart = restartOf(text);
   });
+  putLifetime(spec, options, given);
   return spec;
 }
 

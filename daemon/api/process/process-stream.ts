@@ -151,7 +151,9 @@ async function* streamProcess(
   note(parts, context, `attach to the main process of ${idOrName}`);
   const response = (output: Answer["output"] & {}): AttachProcessResponse =>
     create(AttachProcessResponseSchema, { output });
-  const followed = parts.pods.live(row.id)?.process;
+  const live = parts.pods.live(row.id);
+  const followed = live?.process;
+  using _use = live?.activity.begin();
   const stop = new AbortController();
   const ended = AbortSignal.any([signal, stop.signal]);
   const events = followed?.attach(ended);

@@ -2,6 +2,7 @@ import type { ExecSpec } from "../../../api/validate/exec.ts";
 import { PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { ExecSession, Guest } from "../../../guest-init/channel/guest.ts";
 import type { GuestTime } from "../../../guest-init/channel/guest-time.ts";
+import type { Activity } from "../lifetime/activity.ts";
 import { KeptOutput } from "./kept-output.ts";
 
 /** How a program goes: its exit code is what the guest says. */
@@ -69,12 +70,15 @@ export class Exec {
  */
 export class Execs {
   readonly #time: GuestTime;
+  /** A pod with a program is used. */
+  readonly #activity: Pick<Activity, "begin">;
   readonly #all = new Map<string, Exec>();
   /** Detached ones that are being started. */
   #starting = 0;
 
-  constructor(time: GuestTime) {
+  constructor(time: GuestTime, activity: Pick<Activity, "begin">) {
     this.#time = time;
+    this.#activity = activity;
   }
 
   /** Oldest first. */
@@ -126,6 +130,8 @@ export class Execs {
     const session = await guest.exec(spec, AbortSignal.any([signal, late.signal]));
     const exec = new Exec(spec, session, { detached });
     this.#all.set(exec.id, exec);
+    const use = this.#activity.begin();
+    void exec.over.then(() => use[Symbol.dispose]());
     const { timeoutMs } = spec;
     if (timeoutMs !== undefined) {
       const timer = this.#time.after(timeoutMs, () => late.abort(tooLate(timeoutMs)));

@@ -14,12 +14,23 @@ export interface Ending extends Supervision {
   held(id: PodId): LivePod | undefined;
 }
 
+export interface StopOptions {
+  /** The guest is not asked. */
+  readonly force: boolean;
+  /** Why, where no caller requested it. */
+  readonly reason?: string;
+}
+
 /**
  * Ends a pod's machine and keeps the pod's resources, so that it can be started again. A guest
  * whose machine is paused is cut off from the network and resumed, so that it can power off. A pod
  * without a running machine is stopped. The caller has the pod's turn.
  */
-export async function stopPod(row: PodRow, force: boolean, ending: Ending): Promise<void> {
+export async function stopPod(
+  row: PodRow,
+  { force, reason }: StopOptions,
+  ending: Ending,
+): Promise<void> {
   if (row.state === "stopped") return;
   if (row.state === "creating" || row.state === "deleting") throw wrongState(row, "running");
   const { records, log } = ending;
@@ -30,7 +41,7 @@ export async function stopPod(row: PodRow, force: boolean, ending: Ending): Prom
   }
   const unwritten = ending.writeDown(row.plan, () => {
     records.processGone(row.plan);
-    records.state(row.plan, "stopped");
+    records.state(row.plan, "stopped", reason === undefined ? {} : { reason });
   });
   if (unwritten !== undefined) throw unwritten;
   log.info({ pod_id: row.id }, "Pod stopped");

@@ -7,6 +7,7 @@ import type { RunningVm, VmRecord } from "../../../hypervisor/driver.ts";
 import type { Tap } from "../../../linux/tun.ts";
 import { Execs } from "../execs/execs.ts";
 import { guestOf } from "../guest/guest-of.ts";
+import { Activity } from "../lifetime/activity.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
 import type { ParkedMachine } from "../pool/parked-machine.ts";
 import type { FollowedProcess } from "../process/followed-process.ts";
@@ -45,6 +46,8 @@ export interface LivePod {
   readonly answers: Map<number, Disposable>;
   /** Programs that podnet started in it. */
   readonly execs: Execs;
+  /** When it was used last. */
+  readonly activity: Activity;
   /** Stands while its machine is paused. */
   readonly time: GuestTime;
   /** The machine was paused since the guest was last configured: the guest's clock is behind. */
@@ -127,6 +130,7 @@ export function livePod(
   machine?: ParkedMachine,
 ): LivePod {
   const time = machine?.time ?? new GuestTime();
+  const activity = new Activity();
   const live: LivePod = {
     plan,
     spec,
@@ -141,7 +145,8 @@ export function livePod(
     ejected: new Set(),
     disks: new Set(),
     answers: new Map(),
-    execs: new Execs(time),
+    execs: new Execs(time, activity),
+    activity,
     time,
     stood: false,
     needsReconfiguration: false,

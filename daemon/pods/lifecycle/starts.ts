@@ -147,6 +147,7 @@ export class Starts {
       // reported again.
       const [left] = await undoPod(livePod(row, records.run(id)), host, { graceful: false });
       if (left !== undefined) throw left;
+      if (options.byPolicy !== true) records.renewExpiry(row);
       records.state(row.plan, "creating", { reason: "starting" });
       const limitMs = this.#parts.config.timeouts.createMs;
       // (What was left may have been a change of the pod's disks.)

@@ -31,6 +31,7 @@ import { deleteRun, getRun, podsWithRun, putRun, type RunRow } from "./runs.ts";
 import type { Addresses } from "../../ipam/addresses.ts";
 import { type ErrorRecord, recordError } from "../../events/error-record.ts";
 import { exchangeClaims, insertClaims } from "./claims.ts";
+import { deleteExpiry, expiredPods, getExpiry, putExpiry } from "./expiry-rows.ts";
 import type { KeptPlans } from "./kept-plans.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
 import type { HeldPorts } from "../../published/held-ports.ts";
@@ -184,6 +185,8 @@ export class PodRecords {
       (emit) => {
         insertPod(this.#db, plan, spec, now);
         insertClaims({ db: this.#db, addresses: this.#addresses }, plan);
+        const { ttlMs } = spec.lifetime ?? {};
+        if (ttlMs !== undefined) putExpiry(this.#db, plan.podId, now + ttlMs);
         if (request !== undefined) insertRequest(this.#db, { ...request, podId: plan.podId }, now);
         const { podId, name: podName } = plan;
         emit({ kind: "created", podId, podName, data: { text: "creating" } });
@@ -378,6 +381,43 @@ export class PodRecords {
   forgetNextStart(plan: Pick<PodPlan, "podId" | "name">): void {
     if (this.process(plan.podId)?.nextMs === undefined) return;
     this.setProcess(plan, { nextMs: undefined }, "main process is not started again");
+  }
+
+  /** When a pod's time is over; undefined: never, or it was ended by it. */
+  expiry(id: PodId): number | undefined {
+    return getExpiry(this.#db, id);
+  }
+
+  /** The pods whose time is over. */
+  expired(): PodId[] {
+    return expiredPods(this.#db, this.#clock.now());
+  }
+
+  /** A caller starts the pod: its time begins anew. */
+  renewExpiry({ id, name, spec }: Pick<PodRow, "id" | "name" | "spec">): void {
+    const { ttlMs } = spec.lifetime ?? {};
+    if (ttlMs === undefined) return;
+    this.#journal.transact(
+      "expiry",
+      (emit) => {
+        putExpiry(this.#db, id, this.#clock.now() + ttlMs);
+        const text = `its time begins anew: ${ttlMs / 1000} s`;
+        emit({ kind: "updated", podId: id, podName: name, data: { text } });
+      },
+      essential,
+    );
+  }
+
+  /** The pod has been ended by its time. */
+  dropExpiry({ id, name }: Pick<PodRow, "id" | "name">, text: string): void {
+    this.#journal.transact(
+      "expiry",
+      (emit) => {
+        deleteExpiry(this.#db, id);
+        emit({ kind: "updated", podId: id, podName: name, data: { text } });
+      },
+      essential,
+    );
   }
 
   /** Changes what is known of the main process: its end, and its next start. */

@@ -141,3 +141,24 @@ test("create --plan prints the plan, harmlessly", async (t) => {
   const { out: json } = await podnet(["create", "--plan", "-o", "json"], here);
   t.like(JSON.parse(json), { apiVersion: "podnet.v1", kind: "Plan", podId: "abcdefghijkl" });
 });
+
+test("create and run turn times into a lifetime, and refuse what has no meaning", async (t) => {
+  const run = async (words: string) => podnet(words.split(" "), here);
+  t.is((await run("create old -q --ttl 2h --idle-stop 10m --rm")).code, 0);
+  const found = daemon.calls.creates.find(({ spec }) => spec?.name === "old");
+  t.like(found?.spec?.lifetime, { ttlS: 7200, ttlDelete: true, idleStopS: 600 });
+  t.is((await run("create idle -q --idle-stop 1m")).code, 0);
+  const idle = daemon.calls.creates.find(({ spec }) => spec?.name === "idle");
+  t.like(idle?.spec?.lifetime, { ttlS: 0, ttlDelete: false, idleStopS: 60 });
+  for (const [words, why] of [
+    ["create --rm", /Give --ttl/],
+    ["create --ttl 1500ms", /--ttl takes whole seconds/],
+    ["create --ttl soon", /is not a duration/],
+    ["create --idle-stop 0", /no time/],
+    ["run -d --rm app:1", /or give --ttl/],
+  ] as const) {
+    const { code, err } = await run(words);
+    t.is(code, 2, words);
+    t.regex(err, why);
+  }
+});

@@ -52,11 +52,20 @@ test("an unknown filter or order is refused, with the known ones", async (t) => 
 
 test("a wide list and a CSV file have what a pod has", async (t) => {
   const [heading = "", first = ""] = (await podnet(["list", "-o", "wide"], here)).out.split("\n");
-  t.regex(heading, /ADDRESS +VCPU +MEMORY +PORTS +LABELS +REASON$/);
+  t.regex(heading, /ADDRESS +VCPU +MEMORY +PORTS +LABELS +EXPIRES +IDLE +REASON$/);
   t.regex(first, /192\.168\.123\.2 +1 +128 .*app=shop/);
   const rows = (await podnet(["list", "-o", "csv"], here)).out.split("\r\n");
-  t.is(rows[0], "NAME,ID,STATE,AGE,NETWORK,ADDRESS,VCPU,MEMORY,PORTS,LABELS,REASON");
+  t.is(rows[0], "NAME,ID,STATE,AGE,NETWORK,ADDRESS,VCPU,MEMORY,PORTS,LABELS,EXPIRES,IDLE,REASON");
   t.is(rows.length, 4);
+});
+
+test("a wide list and a pod's page say when podnetd ends the pod", async (t) => {
+  const wide = (await podnet(["list", "-o", "wide"], here)).out;
+  t.regex(wide, /^db .* in (?:59|60) min +5 min/m);
+  t.regex(
+    (await podnet(["get", "db"], here)).out,
+    /Lifetime +is deleted in \d+ min; is stopped when idle for 10 min, idle for/,
+  );
 });
 
 test("a table fits the terminal, and is whole elsewhere", async (t) => {

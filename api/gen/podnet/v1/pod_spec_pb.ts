@@ -11,7 +11,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod_spec.proto.
  */
 export const file_podnet_v1_pod_spec: GenFile = /*@__PURE__*/
-  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSL6AwoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSJwoGcG9saWN5GAogASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIjCgVmaWxlcxgNIAMoCzIULnBvZG5ldC52MS5HdWVzdEZpbGUSIwoHcHJvY2VzcxgLIAEoCzISLnBvZG5ldC52MS5Qcm9jZXNzEiMKB3Jlc3RhcnQYDCABKAsyEi5wb2RuZXQudjEuUmVzdGFydBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIogCCgdQcm9jZXNzEgwKBGFyZ3MYASADKAkSEgoKZW50cnlwb2ludBgCIAMoCRIoCgNlbnYYAyADKAsyGy5wb2RuZXQudjEuUHJvY2Vzcy5FbnZFbnRyeRIPCgd3b3JrZGlyGAQgASgJEgwKBHVzZXIYBSABKAkSEAoIdGVybWluYWwYBiABKAgSDQoFc3RkaW4YByABKAgSEwoLc3RvcF9zaWduYWwYCCABKAkSHAoPc3RvcF90aW1lb3V0X21zGAkgASgNSACIAQEaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUISChBfc3RvcF90aW1lb3V0X21zIiYKB1Jlc3RhcnQSDgoGcG9saWN5GAEgASgJEgsKA21heBgCIAEoDSJPCglSZXNvdXJjZXMSEQoEdmNwdRgBIAEoDUgAiAEBEhcKCm1lbW9yeV9taWIYAiABKA1IAYgBAUIHCgVfdmNwdUINCgtfbWVtb3J5X21pYiKwAQoEQm9vdBIOCgZrZXJuZWwYASABKAkSDgoGaW5pdHJkGAIgASgJEg8KB2NtZGxpbmUYAyABKAkSHgoFZGlza3MYBCADKAsyDy5wb2RuZXQudjEuRGlzaxIPCgdmYWN0b3J5GAUgASgJEg0KBWFnZW50GAYgASgJEigKCmNsb3VkX2luaXQYByABKAsyFC5wb2RuZXQudjEuQ2xvdWRJbml0Eg0KBWltYWdlGAggASgJInAKBERpc2sSDAoEcGF0aBgBIAEoCRIOCgZmb3JtYXQYAiABKAkSEQoJcmVhZF9vbmx5GAMgASgIEhUKDXdyaXRlX3Rocm91Z2gYBCABKAgSFAoHbWF4X21pYhgFIAEoDUgAiAEBQgoKCF9tYXhfbWliIh4KCUNsb3VkSW5pdBIRCgl1c2VyX2RhdGEYASABKAkiYAoJR3Vlc3RGaWxlEgwKBHBhdGgYASABKAkSDwoHY29udGVudBgCIAEoDBIRCgRtb2RlGAMgASgNSACIAQESCwoDdWlkGAQgASgNEgsKA2dpZBgFIAEoDUIHCgVfbW9kZSKoAgoJSW50ZXJmYWNlEg8KB25ldHdvcmsYASABKAkSDwoHYWRkcmVzcxgCIAEoCRILCgNtYWMYAyABKAkSEAoDbXR1GAQgASgNSACIAQESDwoHZ2F0ZXdheRgFIAEoCRISCgpndWVzdF9uYW1lGAYgASgJEhEKCWFkZHJlc3NlcxgHIAMoCRIOCgZicmlkZ2UYCCABKAkSCwoDdGFwGAkgASgJEhAKCHRhcF9rZXB0GAogASgIEiMKBHBvcnQYCyABKAsyFS5wb2RuZXQudjEuQnJpZGdlUG9ydBIOCgZtZXRyaWMYDCABKA0SEAoIbG9vcGJhY2sYDSABKAgSJAoDY25pGA4gASgLMhcucG9kbmV0LnYxLkNuaUludGVyZmFjZUIGCgRfbXR1Iq0BCgxDbmlJbnRlcmZhY2USDQoFbmV0bnMYASABKAkSDAoEbGlzdBgCIAEoCRIMCgRsaW5rGAMgASgJEi8KBGFyZ3MYBCADKAsyIS5wb2RuZXQudjEuQ25pSW50ZXJmYWNlLkFyZ3NFbnRyeRIUCgxjYXBhYmlsaXRpZXMYBSABKAkaKwoJQXJnc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEitQEKCkJyaWRnZVBvcnQSEQoEdmxhbhgBIAEoDUgAiAEBEhUKCGlzb2xhdGVkGAIgASgISAGIAQESFQoIbGVhcm5pbmcYAyABKAhIAogBARISCgVndWFyZBgEIAEoCEgDiAEBEiUKBmxpbWl0cxgFIAEoCzIVLnBvZG5ldC52MS5SYXRlTGltaXRzQgcKBV92bGFuQgsKCV9pc29sYXRlZEILCglfbGVhcm5pbmdCCAoGX2d1YXJkIlEKClJhdGVMaW1pdHMSIAoCaW4YASABKAsyFC5wb2RuZXQudjEuUmF0ZUxpbWl0EiEKA291dBgCIAEoCzIULnBvZG5ldC52MS5SYXRlTGltaXQiPgoJUmF0ZUxpbWl0EhEKCWJhbmR3aWR0aBgBIAEoCRINCgVidXJzdBgCIAEoCRIPCgdwYWNrZXRzGAMgASgJIjcKA0RucxIPCgdzZXJ2ZXJzGAEgAygJEg4KBnNlYXJjaBgCIAMoCRIPCgdvcHRpb25zGAMgAygJIlAKBVJvdXRlEhMKC2Rlc3RpbmF0aW9uGAEgASgJEg8KB2dhdGV3YXkYAiABKAkSEQoJaW50ZXJmYWNlGAMgASgJEg4KBm1ldHJpYxgEIAEoDSJ1Cg1QdWJsaXNoZWRQb3J0Eg8KB2hvc3RfaXAYASABKAkSEQoJaG9zdF9wb3J0GAIgASgNEhAKCHBvZF9wb3J0GAMgASgNEhIKBWNvdW50GAQgASgNSACIAQESEAoIcHJvdG9jb2wYBSABKAlCCAoGX2NvdW50YgZwcm90bzM", [file_google_protobuf_struct]);
+  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSKhBAoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSJwoGcG9saWN5GAogASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIjCgVmaWxlcxgNIAMoCzIULnBvZG5ldC52MS5HdWVzdEZpbGUSIwoHcHJvY2VzcxgLIAEoCzISLnBvZG5ldC52MS5Qcm9jZXNzEiMKB3Jlc3RhcnQYDCABKAsyEi5wb2RuZXQudjEuUmVzdGFydBIlCghsaWZldGltZRgOIAEoCzITLnBvZG5ldC52MS5MaWZldGltZRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIkIKCExpZmV0aW1lEg0KBXR0bF9zGAEgASgNEhIKCnR0bF9kZWxldGUYAiABKAgSEwoLaWRsZV9zdG9wX3MYAyABKA0iiAIKB1Byb2Nlc3MSDAoEYXJncxgBIAMoCRISCgplbnRyeXBvaW50GAIgAygJEigKA2VudhgDIAMoCzIbLnBvZG5ldC52MS5Qcm9jZXNzLkVudkVudHJ5Eg8KB3dvcmtkaXIYBCABKAkSDAoEdXNlchgFIAEoCRIQCgh0ZXJtaW5hbBgGIAEoCBINCgVzdGRpbhgHIAEoCBITCgtzdG9wX3NpZ25hbBgIIAEoCRIcCg9zdG9wX3RpbWVvdXRfbXMYCSABKA1IAIgBARoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQhIKEF9zdG9wX3RpbWVvdXRfbXMiJgoHUmVzdGFydBIOCgZwb2xpY3kYASABKAkSCwoDbWF4GAIgASgNIk8KCVJlc291cmNlcxIRCgR2Y3B1GAEgASgNSACIAQESFwoKbWVtb3J5X21pYhgCIAEoDUgBiAEBQgcKBV92Y3B1Qg0KC19tZW1vcnlfbWliIrABCgRCb290Eg4KBmtlcm5lbBgBIAEoCRIOCgZpbml0cmQYAiABKAkSDwoHY21kbGluZRgDIAEoCRIeCgVkaXNrcxgEIAMoCzIPLnBvZG5ldC52MS5EaXNrEg8KB2ZhY3RvcnkYBSABKAkSDQoFYWdlbnQYBiABKAkSKAoKY2xvdWRfaW5pdBgHIAEoCzIULnBvZG5ldC52MS5DbG91ZEluaXQSDQoFaW1hZ2UYCCABKAkicAoERGlzaxIMCgRwYXRoGAEgASgJEg4KBmZvcm1hdBgCIAEoCRIRCglyZWFkX29ubHkYAyABKAgSFQoNd3JpdGVfdGhyb3VnaBgEIAEoCBIUCgdtYXhfbWliGAUgASgNSACIAQFCCgoIX21heF9taWIiHgoJQ2xvdWRJbml0EhEKCXVzZXJfZGF0YRgBIAEoCSJgCglHdWVzdEZpbGUSDAoEcGF0aBgBIAEoCRIPCgdjb250ZW50GAIgASgMEhEKBG1vZGUYAyABKA1IAIgBARILCgN1aWQYBCABKA0SCwoDZ2lkGAUgASgNQgcKBV9tb2RlIqgCCglJbnRlcmZhY2USDwoHbmV0d29yaxgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEgsKA21hYxgDIAEoCRIQCgNtdHUYBCABKA1IAIgBARIPCgdnYXRld2F5GAUgASgJEhIKCmd1ZXN0X25hbWUYBiABKAkSEQoJYWRkcmVzc2VzGAcgAygJEg4KBmJyaWRnZRgIIAEoCRILCgN0YXAYCSABKAkSEAoIdGFwX2tlcHQYCiABKAgSIwoEcG9ydBgLIAEoCzIVLnBvZG5ldC52MS5CcmlkZ2VQb3J0Eg4KBm1ldHJpYxgMIAEoDRIQCghsb29wYmFjaxgNIAEoCBIkCgNjbmkYDiABKAsyFy5wb2RuZXQudjEuQ25pSW50ZXJmYWNlQgYKBF9tdHUirQEKDENuaUludGVyZmFjZRINCgVuZXRucxgBIAEoCRIMCgRsaXN0GAIgASgJEgwKBGxpbmsYAyABKAkSLwoEYXJncxgEIAMoCzIhLnBvZG5ldC52MS5DbmlJbnRlcmZhY2UuQXJnc0VudHJ5EhQKDGNhcGFiaWxpdGllcxgFIAEoCRorCglBcmdzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASK1AQoKQnJpZGdlUG9ydBIRCgR2bGFuGAEgASgNSACIAQESFQoIaXNvbGF0ZWQYAiABKAhIAYgBARIVCghsZWFybmluZxgDIAEoCEgCiAEBEhIKBWd1YXJkGAQgASgISAOIAQESJQoGbGltaXRzGAUgASgLMhUucG9kbmV0LnYxLlJhdGVMaW1pdHNCBwoFX3ZsYW5CCwoJX2lzb2xhdGVkQgsKCV9sZWFybmluZ0IICgZfZ3VhcmQiUQoKUmF0ZUxpbWl0cxIgCgJpbhgBIAEoCzIULnBvZG5ldC52MS5SYXRlTGltaXQSIQoDb3V0GAIgASgLMhQucG9kbmV0LnYxLlJhdGVMaW1pdCI+CglSYXRlTGltaXQSEQoJYmFuZHdpZHRoGAEgASgJEg0KBWJ1cnN0GAIgASgJEg8KB3BhY2tldHMYAyABKAkiNwoDRG5zEg8KB3NlcnZlcnMYASADKAkSDgoGc2VhcmNoGAIgAygJEg8KB29wdGlvbnMYAyADKAkiUAoFUm91dGUSEwoLZGVzdGluYXRpb24YASABKAkSDwoHZ2F0ZXdheRgCIAEoCRIRCglpbnRlcmZhY2UYAyABKAkSDgoGbWV0cmljGAQgASgNInUKDVB1Ymxpc2hlZFBvcnQSDwoHaG9zdF9pcBgBIAEoCRIRCglob3N0X3BvcnQYAiABKA0SEAoIcG9kX3BvcnQYAyABKA0SEgoFY291bnQYBCABKA1IAIgBARIQCghwcm90b2NvbBgFIAEoCUIICgZfY291bnRiBnByb3RvMw", [file_google_protobuf_struct]);
 
 /**
  * A pod as asked for. Every field may be left out; `{}` is a pod with one automatic interface.
@@ -108,6 +108,13 @@ export type PodSpec = Message<"podnet.v1.PodSpec"> & {
    * @generated from field: podnet.v1.Restart restart = 12;
    */
   restart?: Restart | undefined;
+
+  /**
+   * When podnetd ends the pod by itself. Absent: never.
+   *
+   * @generated from field: podnet.v1.Lifetime lifetime = 14;
+   */
+  lifetime?: Lifetime | undefined;
 };
 
 /**
@@ -116,6 +123,43 @@ export type PodSpec = Message<"podnet.v1.PodSpec"> & {
  */
 export const PodSpecSchema: GenMessage<PodSpec> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_spec, 0);
+
+/**
+ * What ends a pod by itself.
+ *
+ * @generated from message podnet.v1.Lifetime
+ */
+export type Lifetime = Message<"podnet.v1.Lifetime"> & {
+  /**
+   * Seconds from the create, and anew from each start by a caller: then the pod is stopped,
+   * whatever its restart policy says. At most 315360000. 0: no such time.
+   *
+   * @generated from field: uint32 ttl_s = 1;
+   */
+  ttlS: number;
+
+  /**
+   * When ttl_s is over the pod is deleted instead of stopped, also one that has ended before.
+   *
+   * @generated from field: bool ttl_delete = 2;
+   */
+  ttlDelete: boolean;
+
+  /**
+   * A running pod is stopped when it has gone so many seconds without traffic, a program of exec or
+   * an attached caller. 10 to 315360000. 0: never.
+   *
+   * @generated from field: uint32 idle_stop_s = 3;
+   */
+  idleStopS: number;
+};
+
+/**
+ * Describes the message podnet.v1.Lifetime.
+ * Use `create(LifetimeSchema)` to create a new message.
+ */
+export const LifetimeSchema: GenMessage<Lifetime> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_spec, 1);
 
 /**
  * The main process. What is left out is as the image has it.
@@ -192,7 +236,7 @@ export type Process = Message<"podnet.v1.Process"> & {
  * Use `create(ProcessSchema)` to create a new message.
  */
 export const ProcessSchema: GenMessage<Process> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 1);
+  messageDesc(file_podnet_v1_pod_spec, 2);
 
 /**
  * @generated from message podnet.v1.Restart
@@ -220,7 +264,7 @@ export type Restart = Message<"podnet.v1.Restart"> & {
  * Use `create(RestartSchema)` to create a new message.
  */
 export const RestartSchema: GenMessage<Restart> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 2);
+  messageDesc(file_podnet_v1_pod_spec, 3);
 
 /**
  * @generated from message podnet.v1.Resources
@@ -247,7 +291,7 @@ export type Resources = Message<"podnet.v1.Resources"> & {
  * Use `create(ResourcesSchema)` to create a new message.
  */
 export const ResourcesSchema: GenMessage<Resources> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 3);
+  messageDesc(file_podnet_v1_pod_spec, 4);
 
 /**
  * @generated from message podnet.v1.Boot
@@ -325,7 +369,7 @@ export type Boot = Message<"podnet.v1.Boot"> & {
  * Use `create(BootSchema)` to create a new message.
  */
 export const BootSchema: GenMessage<Boot> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 4);
+  messageDesc(file_podnet_v1_pod_spec, 5);
 
 /**
  * A disk is not changed by its pod: what the pod writes goes into a file of its own, which goes
@@ -376,7 +420,7 @@ export type Disk = Message<"podnet.v1.Disk"> & {
  * Use `create(DiskSchema)` to create a new message.
  */
 export const DiskSchema: GenMessage<Disk> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 5);
+  messageDesc(file_podnet_v1_pod_spec, 6);
 
 /**
  * A NoCloud seed disk with what cloud-init in the guest is to do; name, addresses, routes and DNS
@@ -398,7 +442,7 @@ export type CloudInit = Message<"podnet.v1.CloudInit"> & {
  * Use `create(CloudInitSchema)` to create a new message.
  */
 export const CloudInitSchema: GenMessage<CloudInit> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 6);
+  messageDesc(file_podnet_v1_pod_spec, 7);
 
 /**
  * A file in the guest, replaced whole; directories above it are made.
@@ -445,7 +489,7 @@ export type GuestFile = Message<"podnet.v1.GuestFile"> & {
  * Use `create(GuestFileSchema)` to create a new message.
  */
 export const GuestFileSchema: GenMessage<GuestFile> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 7);
+  messageDesc(file_podnet_v1_pod_spec, 8);
 
 /**
  * @generated from message podnet.v1.Interface
@@ -559,7 +603,7 @@ export type Interface = Message<"podnet.v1.Interface"> & {
  * Use `create(InterfaceSchema)` to create a new message.
  */
 export const InterfaceSchema: GenMessage<Interface> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 8);
+  messageDesc(file_podnet_v1_pod_spec, 9);
 
 /**
  * A link in a network namespace, whose MAC, MTU, addresses, routes and neighbours the guest takes
@@ -612,7 +656,7 @@ export type CniInterface = Message<"podnet.v1.CniInterface"> & {
  * Use `create(CniInterfaceSchema)` to create a new message.
  */
 export const CniInterfaceSchema: GenMessage<CniInterface> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 9);
+  messageDesc(file_podnet_v1_pod_spec, 10);
 
 /**
  * How the tap is a port of its bridge.
@@ -663,7 +707,7 @@ export type BridgePort = Message<"podnet.v1.BridgePort"> & {
  * Use `create(BridgePortSchema)` to create a new message.
  */
 export const BridgePortSchema: GenMessage<BridgePort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 10);
+  messageDesc(file_podnet_v1_pod_spec, 11);
 
 /**
  * The most that passes an interface, as the pod sees it.
@@ -691,7 +735,7 @@ export type RateLimits = Message<"podnet.v1.RateLimits"> & {
  * Use `create(RateLimitsSchema)` to create a new message.
  */
 export const RateLimitsSchema: GenMessage<RateLimits> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 11);
+  messageDesc(file_podnet_v1_pod_spec, 12);
 
 /**
  * A field that is empty is as the network says, or else unlimited; `none` is unlimited.
@@ -729,7 +773,7 @@ export type RateLimit = Message<"podnet.v1.RateLimit"> & {
  * Use `create(RateLimitSchema)` to create a new message.
  */
 export const RateLimitSchema: GenMessage<RateLimit> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 12);
+  messageDesc(file_podnet_v1_pod_spec, 13);
 
 /**
  * @generated from message podnet.v1.Dns
@@ -762,7 +806,7 @@ export type Dns = Message<"podnet.v1.Dns"> & {
  * Use `create(DnsSchema)` to create a new message.
  */
 export const DnsSchema: GenMessage<Dns> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 13);
+  messageDesc(file_podnet_v1_pod_spec, 14);
 
 /**
  * @generated from message podnet.v1.Route
@@ -803,7 +847,7 @@ export type Route = Message<"podnet.v1.Route"> & {
  * Use `create(RouteSchema)` to create a new message.
  */
 export const RouteSchema: GenMessage<Route> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 14);
+  messageDesc(file_podnet_v1_pod_spec, 15);
 
 /**
  * Ports of the pod that can be reached at the host: `count` of them, one after the other.
@@ -851,5 +895,5 @@ export type PublishedPort = Message<"podnet.v1.PublishedPort"> & {
  * Use `create(PublishedPortSchema)` to create a new message.
  */
 export const PublishedPortSchema: GenMessage<PublishedPort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 15);
+  messageDesc(file_podnet_v1_pod_spec, 16);
 

@@ -53,6 +53,8 @@ test("addresses, MTU, gateway, metric and routes are changed, and what is not na
     accelerators,
     networks: [],
     process: undefined,
+    expiresMs: undefined,
+    nowMs: 0,
   });
   t.deepEqual(
     shown.interfaces[1]?.routes.map(({ destination, gateway, metric }) => [
