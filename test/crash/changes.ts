@@ -1,7 +1,7 @@
 import type { Network } from "../../api/gen/podnet/v1/network_service_pb.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { Acts } from "./acts.ts";
-import { type DiskChange, diskChanges } from "./disks.ts";
+import { type DiskChange, diskChanges, disksText, disksWhole } from "./disks.ts";
 import { type AgentlessChange, agentlessChanges } from "./agentless.ts";
 import { type AttachedChange, attachedChanges } from "./attached.ts";
 import type { Worker } from "./worker.ts";
@@ -193,6 +193,7 @@ export const whole: Readonly<Record<Change, readonly string[]>> = {
   "disk-create": [plainPod],
   "disk-start": [plainPod],
   "disk-delete": [plainPod],
+  ...disksWhole,
   "names-apply": [plainPod],
   "names-delete": [plainPod],
   "rules-apply": [plainPod],
@@ -205,7 +206,9 @@ export const whole: Readonly<Record<Change, readonly string[]>> = {
   detach: [plainPod],
 };
 
-export function podText(change: Change, { interfaces, ports }: Pod): string {
+export function podText(change: Change, pod: Pod): string {
+  const { interfaces, ports } = pod;
+  if (change in disksWhole) return disksText(pod);
   if (change !== "interface-set") return `${interfaces.length} interfaces, ${ports.length} ports`;
   const [, changed] = interfaces;
   return `${changed?.addresses.join(" ")} mtu ${changed?.mtu}`;

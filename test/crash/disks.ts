@@ -1,11 +1,19 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
+import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { Acts } from "./acts.ts";
 import type { Worker } from "./worker.ts";
-import { subject } from "./pods.ts";
+import { create as createPlain, subject } from "./pods.ts";
 
-/** Changes of a pod that writes over an image in files of its own. */
-export type DiskChange = "disk-create" | "disk-start" | "disk-delete";
+/** Changes of a pod that writes over an image in files of its own, and of disks plugged into it. */
+export type DiskChange =
+  | "disk-create"
+  | "disk-start"
+  | "disk-delete"
+  /** Of a pod that runs: a disk that podnetd makes, and one of a file. */
+  | "disk-add"
+  | "disk-remove"
+  | "disk-again";
 
 const pod = { idOrName: subject };
 
@@ -14,6 +22,14 @@ function create({ client, directory }: Worker): Promise<unknown> {
   writeFileSync(image, Buffer.alloc(1 << 20));
   const disks = [{ path: image }, { path: image }, { path: image, readOnly: true }];
   return client.pods.create({ spec: { name: subject, boot: { disks } } });
+}
+
+const add = ({ client }: Worker): Promise<unknown> =>
+  client.pods.addDisk({ ...pod, name: "data", sizeMib: 1 });
+
+async function plugged(worker: Worker): Promise<void> {
+  await createPlain(worker, subject);
+  await add(worker);
 }
 
 export const diskChanges: Readonly<Record<DiskChange, Acts>> = {
@@ -39,4 +55,36 @@ export const diskChanges: Readonly<Record<DiskChange, Acts>> = {
     prepare: create,
     change: ({ client }) => client.pods.delete(pod),
   },
+  "disk-add": {
+    stays: "pod",
+    from: "commit:learn:before",
+    prepare: (worker) => createPlain(worker, subject),
+    change: add,
+  },
+  "disk-remove": {
+    stays: "pod",
+    from: "commit:learn:before",
+    prepare: plugged,
+    change: ({ client }) => client.pods.removeDisk({ ...pod, name: "data" }),
+  },
+  // Its disks are plugged in again.
+  "disk-again": {
+    stays: "pod",
+    from: "commit:creating:before",
+    prepare: async (worker) => {
+      await plugged(worker);
+      await worker.client.pods.stop(pod);
+    },
+    change: ({ client }) => client.pods.start(pod),
+  },
 };
+
+/** The plugged disks that the subject may have afterwards. */
+export const disksWhole = {
+  "disk-add": ["", "data 1 MiB"],
+  "disk-remove": ["", "data 1 MiB"],
+  "disk-again": ["data 1 MiB"],
+} as const;
+
+export const disksText = ({ disks }: Pod): string =>
+  disks.map(({ name, madeMib }) => `${name} ${madeMib} MiB`).join(", ");

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { type Pod, PodState as State } from "../../api/gen/podnet/v1/pod_pb.ts";
+import { DiskState, type Pod, PodState as State } from "../../api/gen/podnet/v1/pod_pb.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { learned, unreadable } from "./audit.ts";
 import { type Change, changes, extra, networkText, podText, whole } from "./changes.ts";
@@ -119,7 +119,10 @@ async function converged({ client }: Worker): Promise<readonly Pod[]> {
     const over = pods.every(
       (pod) =>
         !passing.includes(pod.state) &&
-        (pod.state !== State.RUNNING || (pod.reason === "" && unlikeItsRow(pod).length === 0)),
+        (pod.state !== State.RUNNING ||
+          (pod.reason === "" &&
+            unlikeItsRow(pod).length === 0 &&
+            pod.disks.every(({ state }) => state === DiskState.PLUGGED))),
     );
     if (over || performance.now() > deadline) return pods;
   }

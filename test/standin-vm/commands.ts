@@ -1,5 +1,6 @@
 import { checkArguments, checkId, type Json, type Shape } from "./arguments.ts";
-import { hotplugBridge, type Machine, nicDriver } from "./machine.ts";
+import { addDisk, addFd, addNode, removeFd, removeNode } from "./disk-commands.ts";
+import { diskDriver, hotplugBridge, type Machine, nicDriver } from "./machine.ts";
 import { getProperty, listObjects } from "./objects.ts";
 import { QmpError } from "./qmp-error.ts";
 
@@ -69,6 +70,20 @@ const commands: Readonly<Record<string, Command>> = {
     run: addNetdev,
   },
   device_add: { takes: {}, run: addDevice },
+  "add-fd": { takes: { opaque: "string?" }, run: addFd },
+  "remove-fd": { takes: { "fdset-id": "any" }, run: removeFd },
+  "query-fdsets": simple(({ machine }) => machine.diskFiles.list()),
+  "blockdev-add": {
+    takes: {
+      driver: "string",
+      "node-name": "string",
+      "read-only": "any",
+      backing: "any",
+      file: "any",
+    },
+    run: addNode,
+  },
+  "blockdev-del": { takes: { "node-name": "string" }, run: removeNode },
   "query-migrate": simple(() => done),
   "query-memory-size-summary": simple(({ machine }) => ({
     "base-memory": machine.memoryMib * 2 ** 20,
@@ -127,15 +142,18 @@ const knownProperties = [
   "vectors",
 ];
 
-function addDevice(args: Json, { machine }: CommandContext): unknown {
-  if (args["driver"] === undefined) throw new QmpError("Parameter 'driver' is missing");
-  if (args["driver"] !== nicDriver)
+function addDevice(args: Json, context: CommandContext): unknown {
+  const { machine } = context;
+  const { driver } = args;
+  if (driver === undefined) throw new QmpError("Parameter 'driver' is missing");
+  if (driver !== nicDriver && driver !== diskDriver)
     throw new QmpError(`'${plain(args["driver"])}' is not a valid device model name`);
   const bridge = machine.fixed.find((device) => device.driver === hotplugBridge);
   if (args["bus"] !== bridge?.id) throw new QmpError(`Bus '${plain(args["bus"])}' not found`);
   const id = text(args, "id");
   checkId(id);
   if (machine.hasId(id)) throw new QmpError(`Duplicate device ID '${id}'`);
+  if (driver === diskDriver) return addDisk(args, slotOf(args["addr"]), context);
   const surplus = Object.keys(args).find((name) => !knownProperties.includes(name));
   if (surplus !== undefined) throw new QmpError(`Property '${nicDriver}.${surplus}' not found`);
   const slot = slotOf(args["addr"]);

@@ -2,6 +2,7 @@ import { closeSync } from "node:fs";
 import { lastErrno, ioctlPointer } from "../../linux/ffi/libc.ts";
 import type { CommandLine, Device } from "./command-line.ts";
 import type { Json } from "./arguments.ts";
+import { DiskFiles } from "./disk-files.ts";
 import { noDevice, QmpError } from "./qmp-error.ts";
 
 /** A NIC on the hot-plug bridge. */
@@ -18,6 +19,15 @@ export interface Nic {
   askedAt: number | undefined;
 }
 
+/** A disk on the hot-plug bridge. */
+export interface Disk {
+  readonly id: string;
+  readonly slot: number;
+  /** Its node. */
+  readonly drive: string;
+  askedAt: number | undefined;
+}
+
 /** What the machine sends to its guest, and outside. */
 export interface MachineListener {
   event(name: string, data?: Json): void;
@@ -27,13 +37,14 @@ export interface MachineListener {
   powerButton(): void;
   /** A NIC has come, with the tap's descriptor behind it. */
   plugged(nic: Nic, tapFd: number): void;
-  /** The guest is asked to let go of a NIC; it answers with `eject`. */
-  askedToLeave(nic: Nic): void;
+  /** The guest is asked to let go of a NIC or a disk; it answers with `eject`. */
+  askedToLeave(device: Nic | Disk): void;
   unplugged(nic: Nic): void;
 }
 
 /** The type of the devices that are NICs. */
 export const nicDriver = "virtio-net-pci";
+export const diskDriver = "virtio-blk-pci";
 export const hotplugBridge = "pcie-pci-bridge";
 /**
  * An unplug asked for again within this time is refused, milliseconds (ACPI hot-plug of QEMU 7.2).
@@ -53,6 +64,8 @@ export class Machine {
   readonly #listener: MachineListener;
   readonly fixed: readonly Device[];
   readonly nics = new Map<string, Nic>();
+  readonly disks = new Map<string, Disk>();
+  readonly diskFiles = new DiskFiles();
   readonly #files = new Map<string, number>();
   readonly #netdevs = new Map<string, number>();
   status: "prelaunch" | "running" | "paused";
@@ -85,8 +98,8 @@ export class Machine {
     this.status = "running";
     this.#listener.event("RESUME");
     this.#listener.running();
-    for (const nic of this.nics.values())
-      if (nic.askedAt !== undefined) this.#listener.askedToLeave(nic);
+    for (const device of this.#plugged())
+      if (device.askedAt !== undefined) this.#listener.askedToLeave(device);
   }
 
   stop(): void {
@@ -99,8 +112,8 @@ export class Machine {
     const reason = guest ? "guest-reset" : "host-qmp-system-reset";
     this.#listener.event("RESET", { guest, reason });
     // A reset lets go of what was asked for.
-    const leaving = [...this.nics.values()].filter(({ askedAt }) => askedAt !== undefined);
-    setImmediate(() => leaving.forEach((nic) => this.#remove(nic)));
+    const leaving = this.#plugged().filter(({ askedAt }) => askedAt !== undefined);
+    setImmediate(() => leaving.forEach((device) => this.#remove(device)));
     this.#listener.reset();
   }
 
@@ -167,18 +180,33 @@ export class Machine {
   addNic(nic: Omit<Nic, "index" | "askedAt" | "backed">): void {
     // It is on the bus before its place there is looked at.
     const index = this.#indices++;
-    const holder = [...this.nics.values()].find(({ slot }) => slot === nic.slot);
-    if (holder !== undefined)
-      throw new QmpError(
-        `PCI: slot ${nic.slot} function 0 not available for virtio-net-pci, in use by virtio-net-pci,id=${holder.id}`,
-      );
+    this.#checkSlot(nic.slot, nicDriver);
     const added = { ...nic, index, backed: true, askedAt: undefined };
     this.nics.set(nic.id, added);
     this.#listener.plugged(added, this.#netdevs.get(nic.netdev) as number);
   }
 
+  addDisk(disk: Omit<Disk, "askedAt">): void {
+    this.#indices++;
+    this.#checkSlot(disk.slot, diskDriver);
+    this.disks.set(disk.id, { ...disk, askedAt: undefined });
+  }
+
+  #plugged(): (Nic | Disk)[] {
+    return [...this.nics.values(), ...this.disks.values()];
+  }
+
+  #checkSlot(slot: number, driver: string): void {
+    const holder = this.#plugged().find((device) => device.slot === slot);
+    if (holder === undefined) return;
+    const held = this.disks.has(holder.id) ? diskDriver : nicDriver;
+    throw new QmpError(
+      `PCI: slot ${slot} function 0 not available for ${driver}, in use by ${held},id=${holder.id}`,
+    );
+  }
+
   hasId(id: string): boolean {
-    return this.nics.has(id) || this.fixed.some((device) => device.id === id);
+    return this.nics.has(id) || this.disks.has(id) || this.fixed.some((device) => device.id === id);
   }
 
   /** By id, or by path in the object tree. */
@@ -186,25 +214,27 @@ export class Machine {
     const id = name.replace(/^\/machine\/peripheral\//, "");
     const fixed = this.fixed.find((device) => device.id === id);
     if (fixed !== undefined) throw new QmpError(`Bus '${fixed.bus}' does not support hotplugging`);
-    const nic = this.nics.get(id);
-    if (nic === undefined) throw noDevice(name);
-    const { askedAt } = nic;
-    nic.askedAt = performance.now();
-    if (askedAt !== undefined && nic.askedAt - askedAt < unplugAgainMs)
+    const device = this.nics.get(id) ?? this.disks.get(id);
+    if (device === undefined) throw noDevice(name);
+    const { askedAt } = device;
+    device.askedAt = performance.now();
+    if (askedAt !== undefined && device.askedAt - askedAt < unplugAgainMs)
       throw new QmpError(`Device ${id} is already in the process of unplug`);
-    if (this.status === "running") this.#listener.askedToLeave(nic);
+    if (this.status === "running") this.#listener.askedToLeave(device);
   }
 
-  /** The guest lets go of a NIC, asked or not. */
-  eject(nic: Nic): void {
-    if (this.nics.get(nic.id) === nic && this.status === "running") this.#remove(nic);
+  /** The guest lets go of a NIC or a disk, asked or not. */
+  eject(device: Nic | Disk): void {
+    const there = this.nics.get(device.id) ?? this.disks.get(device.id);
+    if (there === device && this.status === "running") this.#remove(device);
   }
 
-  #remove(nic: Nic): void {
-    if (!this.nics.delete(nic.id)) return;
-    if (nic.backed) this.#listener.unplugged(nic);
-    const path = `/machine/peripheral/${nic.id}`;
+  #remove(device: Nic | Disk): void {
+    const nic = this.nics.get(device.id);
+    if (!this.nics.delete(device.id) && !this.disks.delete(device.id)) return;
+    if (nic?.backed === true) this.#listener.unplugged(nic);
+    const path = `/machine/peripheral/${device.id}`;
     this.#listener.event("DEVICE_DELETED", { path: `${path}/virtio-backend` });
-    this.#listener.event("DEVICE_DELETED", { device: nic.id, path });
+    this.#listener.event("DEVICE_DELETED", { device: device.id, path });
   }
 }

@@ -1,5 +1,5 @@
 import type { Json } from "./arguments.ts";
-import { hotplugBridge, type Machine, type Nic, nicDriver } from "./machine.ts";
+import { diskDriver, hotplugBridge, type Machine, type Nic, nicDriver } from "./machine.ts";
 import { noDevice, QmpError } from "./qmp-error.ts";
 
 /** What `type` of /machine is for `-machine q35`. */
@@ -53,10 +53,11 @@ function thingAt(machine: Machine, path: string): Thing {
   return { type: "device", properties: [typeName] };
 }
 
-const inPeripheral = ({ fixed, nics }: Machine): readonly Property[] => [
+const inPeripheral = ({ fixed, nics, disks }: Machine): readonly Property[] => [
   typeName,
   ...fixed.map(({ id, driver }) => child(id, driver)),
   ...[...nics.keys()].map((id) => child(id, nicDriver)),
+  ...[...disks.keys()].map((id) => child(id, diskDriver)),
 ];
 
 const ofBus = ({ nics }: Machine): readonly Property[] => [

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { mkdir, open, readFile, rm } from "node:fs/promises";
 import { type ChildProcess, spawn } from "node:child_process";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { parseIfName } from "../../core/names.ts";
@@ -96,6 +97,12 @@ async function send(connection: UnixConnection, line: Line, index: number): Prom
   } else if (line.with === "file") {
     await using file = await open("/dev/null");
     await connection.sendWithFd(bytes, file.fd);
+  } else if (line.with === "disk") {
+    const path = join(tmpdir(), `podnet-dialogue-${process.pid}`);
+    await using file = await open(path, "w+");
+    await rm(path);
+    await file.truncate(1 << 20);
+    await connection.sendWithFd(bytes, file.fd);
   } else connection.socket.write(bytes);
 }
 
@@ -172,5 +179,6 @@ function normalised(line: Json): string {
   const thread = /(\\"thread-id\\":)\d+/;
   return `< ${JSON.stringify(rest)
     .replace(/ on FD \d+/, " on FD N")
+    .replaceAll(/(\\?"fd\\?":)\d+/g, "$1N")
     .replace(thread, "$1N")}`;
 }

@@ -9,7 +9,13 @@ import { ownNetns } from "../lab/netns.ts";
 import { standInQemu } from "../lab/standin.ts";
 import { type tinyGuests, writeTinyGuest } from "../peers/tiny-guest.ts";
 import { type BareMachine, converse, startBare } from "./standin-dialogue.ts";
-import { deafScript, type Line, monitorScript, ownersScript } from "./standin-script.ts";
+import {
+  deafScript,
+  disksScript,
+  type Line,
+  monitorScript,
+  ownersScript,
+} from "./standin-script.ts";
 
 const realQemu = findProgram("qemu-system-x86_64") ?? "qemu-system-x86_64";
 
@@ -76,6 +82,8 @@ compare(
   "deaf",
   "standin.agent=silent standin.qemu=keep-nics",
 );
+
+compare("disks, plugged and unplugged", disksScript, "polite", "standin.agent=silent");
 
 compare("a machine with a NIC of its owner's", ownersScript, "polite", "standin.agent=silent", [
   "-device",

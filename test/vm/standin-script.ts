@@ -1,8 +1,8 @@
 /** One line sent to a monitor. */
 export interface Line {
   readonly send: string;
-  /** A descriptor that goes along: a tap, or a file that is none. */
-  readonly with?: "tap" | "file";
+  /** A descriptor that goes along: a tap, a file that is none, or a disk of 1 MiB. */
+  readonly with?: "tap" | "file" | "disk";
   /** Events that must have come before the next line is sent, by name. */
   readonly until?: readonly string[];
   /** Milliseconds to wait before. */
@@ -254,6 +254,60 @@ export const deafScript: readonly Line[] = [
   command("device_del", { id: "nic2" }),
   command("netdev_del", { id: "netdev1" }),
   command("system_reset", undefined, { until: [...gone, "RESET"] }),
+  command("quit", undefined, { until: ["SHUTDOWN"] }),
+];
+
+const disk = (slot: number, more: object = {}): object => ({
+  driver: "virtio-blk-pci",
+  id: "data-one",
+  bus: "br0",
+  addr: `0x${slot.toString(16)}`,
+  drive: "data-one",
+  serial: "one",
+  ...more,
+});
+const node = (set: number, name = "data-one"): object => ({
+  driver: "raw",
+  "node-name": name,
+  "read-only": false,
+  file: { driver: "file", filename: `/dev/fdset/${set}`, "read-only": false },
+});
+const add = (opaque = "data-one"): Line => command("add-fd", { opaque }, { with: "disk" });
+
+/** Disks that are plugged and unplugged, with a guest that lets go of them. */
+export const disksScript: readonly Line[] = [
+  command("qmp_capabilities"),
+  command("cont", undefined, { until: ["RESUME"] }),
+  command("query-fdsets"),
+  command("add-fd", { opaque: "data-one" }),
+  command("remove-fd", { "fdset-id": 0 }),
+  add(),
+  command("query-fdsets"),
+  command("blockdev-add", node(0)),
+  command("blockdev-add", node(0)),
+  command("remove-fd", { "fdset-id": 0 }),
+  command("query-fdsets"),
+  command("blockdev-del", { "node-name": "data-two" }),
+  command("device_add", disk(25, { drive: "data-two" })),
+  command("device_add", disk(25, { bus: "br9" })),
+  command("device_add", disk(25)),
+  command("device_add", disk(26)),
+  command("qom-list", { path: "/machine/peripheral" }),
+  command("blockdev-del", { "node-name": "data-one" }),
+  // The number of a set is free when its node has gone.
+  add("data-two"),
+  command("blockdev-add", node(1, "data-two")),
+  command("device_add", disk(25, { id: "data-two", drive: "data-two" })),
+  command("blockdev-del", { "node-name": "data-two" }),
+  command("query-fdsets"),
+  command("remove-fd", { "fdset-id": 1 }),
+  command("query-fdsets"),
+  command("device_del", { id: "data-one" }, { until: gone }),
+  command("device_del", { id: "data-one" }),
+  command("blockdev-del", { "node-name": "data-one" }),
+  command("blockdev-del", { "node-name": "data-one" }),
+  command("query-fdsets"),
+  command("qom-list", { path: "/machine/peripheral" }),
   command("quit", undefined, { until: ["SHUTDOWN"] }),
 ];
 

@@ -8,6 +8,7 @@ import "./daemon-logs.test.ts";
 import "./interfaces-churn.test.ts";
 import "./interfaces-many.test.ts";
 import "./interfaces-queues.test.ts";
+import "./data-disks.test.ts";
 import "./daemon-uninterrupted.test.ts";
 import "./interfaces.test.ts";
 // Last: its host restarts, and podnet goes down.
