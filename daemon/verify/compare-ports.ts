@@ -39,6 +39,8 @@ export function compareRules(
         (one) =>
           one.protocol === protocol &&
           one.podIp === podIp &&
+          one.mark === undefined &&
+          (one.bridge === undefined || one.bridge === bridge) &&
           one.first <= podPort + i &&
           podPort + i <= one.last,
       ),
@@ -84,7 +86,8 @@ export function compareSockets(
   });
 }
 
-const familyText = (ip: string): "4" | "6" => (ip.includes(":") ? "6" : "4");
+/** The family of an address that a source has reported. */
+export const familyText = (ip: string): "4" | "6" => (ip.includes(":") ? "6" : "4");
 
 const portsText = (first: number, count: number): string =>
   count === 1 ? `${first}` : `${first}-${first + count - 1}`;

@@ -1,10 +1,10 @@
-import { familyOf } from "../../core/address.ts";
-import { run } from "../../linux/processes/command.ts";
+import { type Family, familyOf } from "../../core/address.ts";
+import { findProgram, run } from "../../linux/processes/command.ts";
 import type { FirewallFacts } from "../../network/firewall/driver.ts";
 import { rulesOf } from "../pods/interfaces/pod-ports.ts";
 import type { PodPlan } from "../pods/store/pod-plan.ts";
 import type { Check } from "./check.ts";
-import { compareRules, compareSockets, type RulesSource } from "./compare-ports.ts";
+import { compareRules, compareSockets, familyText, type RulesSource } from "./compare-ports.ts";
 import { listed } from "./query-guard-source.ts";
 import { runSource } from "./run-source.ts";
 import { parseRulesReport, parseSocketsReport, type RulesReport } from "./source-reports.ts";
@@ -52,26 +52,53 @@ export async function hearRules(
     const report = await understood("nftables", await listed("inet podnet", signal), signal);
     return { source: "nft", report };
   }
+  // What is published stands in a table of nftables; in the chains where the host can have none.
+  if (findProgram("nft") === undefined) return undefined;
+  const table = await listed("inet podnet_published", signal);
   const variants = firewall === "ambiguous" ? ["nft", "legacy"] : [firewall];
-  const programs = variants.flatMap((variant) => [
-    ...(of.four ? [`iptables-${variant}-save`] : []),
-    ...(of.six ? [`ip6tables-${variant}-save`] : []),
+  const saved = async (command: string): Promise<readonly RulesReport[]> =>
+    Promise.all(
+      variants.map(async (variant) => {
+        const { stdout } = await run([`${command}-${variant}-save`], { timeoutMs: listMs, signal });
+        return understood("iptables", stdout, signal);
+      }),
+    );
+  const [mapped, four, six] = await Promise.all([
+    understood("nftables", table, signal),
+    of.four ? saved("iptables") : [],
+    of.six ? saved("ip6tables") : [],
   ]);
-  const heard = await Promise.all(
-    programs.map(async (program) => {
-      const { stdout } = await run([program], { timeoutMs: listMs, signal });
-      return understood("iptables", stdout, signal);
-    }),
-  );
+  const chains = [...four, ...six];
+  const all = [mapped, ...chains];
   return {
-    source: "iptables-save",
+    source: table === "" ? "iptables-save" : "nft",
     report: {
-      translations: heard.flatMap(({ translations }) => translations),
-      opened: heard.flatMap(({ opened }) => opened),
-      hairpins: heard.flatMap(({ hairpins }) => hairpins),
+      translations: all.flatMap(({ translations }) => translations),
+      opened: [
+        ...letIn(mapped, 4, four),
+        ...letIn(mapped, 6, six),
+        ...chains.flatMap(({ opened }) => opened),
+      ],
+      hairpins: all.flatMap(({ hairpins }) => hairpins),
+      accepted: [],
     },
   };
 }
+
+/** The ports whose packets are marked, as far as the chains of their family accept the mark. */
+const letIn = (
+  { opened }: RulesReport,
+  family: Family,
+  chains: readonly RulesReport[],
+): RulesReport["opened"] =>
+  opened
+    .filter(({ podIp }) => familyText(podIp) === `${family}`)
+    .flatMap(({ mark, ...port }) =>
+      chains
+        .flatMap(({ accepted }) => accepted)
+        .filter((by) => by.mark === mark)
+        .map(({ bridge }) => (bridge === undefined ? port : { ...port, bridge })),
+    );
 
 const understood = async (
   kind: "iptables" | "nftables",

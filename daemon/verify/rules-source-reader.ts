@@ -20,6 +20,14 @@ interface Opened {
   readonly podIp: string;
   readonly first: number;
   readonly last: number;
+  /** Packets are not accepted there, but marked so. */
+  readonly mark?: number;
+}
+/** A rule that accepts marked packets. */
+interface Accepted {
+  readonly mark: number;
+  /** Absent: to every bridge. */
+  readonly bridge?: string;
 }
 interface Hairpin {
   readonly subnet: string;
@@ -31,9 +39,10 @@ interface Report {
   readonly translations: Translation[];
   readonly opened: Opened[];
   readonly hairpins: Hairpin[];
+  readonly accepted: Accepted[];
 }
 
-const nothing = (): Report => ({ translations: [], opened: [], hairpins: [] });
+const nothing = (): Report => ({ translations: [], opened: [], hairpins: [], accepted: [] });
 
 /** The chains that one can get to from others. */
 export function reached(
@@ -107,6 +116,13 @@ export function readSavedRules(text: string): Report {
     const [target, protocol, ports, podIp] = [["-j"], ["-p"], ["--dport"], ["-d"]].map((names) =>
       after(words, ...names),
     );
+    const mark = after(words, "--mark")?.split("/")[0];
+    if (target === "ACCEPT" && mark !== undefined) {
+      const bridge = after(words, "-o");
+      if (Number.isSafeInteger(Number(mark)))
+        found.accepted.push({ mark: Number(mark), ...(bridge === undefined ? {} : { bridge }) });
+      continue;
+    }
     if (target !== "ACCEPT" || protocol === undefined || ports === undefined) continue;
     const [first, last] = range(ports, ":");
     found.opened.push({ protocol, podIp: bare(podIp ?? ""), first, last });
@@ -141,6 +157,12 @@ export function plain(value: unknown): string[] {
     return [`${wordOf(inside(prefix, "addr"))}/${wordOf(inside(prefix, "len"))}`];
   return [wordOf(value)];
 }
+
+/** The bit that a rule sets in a packet's mark, and leaves the others. */
+const markSet = (rule: string): string | undefined =>
+  /"mangle":\{"key":\{"meta":\{"key":"mark"\}\},"value":\{"\|":\[\{"meta":\{"key":"mark"\}\},(\d{1,10})\]\}\}/.exec(
+    rule,
+  )?.[1];
 
 const protocols: Readonly<Record<string, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
 const protocolOf = (word = ""): string => protocols[word] ?? word;
@@ -201,16 +223,26 @@ export function readListedRules(text: string): Report {
       podPort: Number(podPort),
     });
   }
-  for (const element of decided("forward", (text) => text.includes('"accept"'))) {
-    const [protocol, podIp, port] = plain(element);
-    if (podIp === undefined || port === undefined) continue;
-    const first = Number(port);
-    found.opened.push({ protocol: protocolOf(protocol), podIp, first, last: first });
-  }
+  const opens = (decides: (expression: string) => boolean, mark?: number): void => {
+    for (const element of decided("forward", decides)) {
+      const [protocol, podIp, port] = plain(element);
+      if (podIp === undefined || port === undefined) continue;
+      const first = Number(port);
+      const by = mark === undefined ? {} : { mark };
+      found.opened.push({ protocol: protocolOf(protocol), podIp, first, last: first, ...by });
+    }
+  };
+  opens((text) => text.includes('"accept"'));
+  const isMarking = (text: string, mark: string): boolean => markSet(text) === mark;
+  const texts = rules.map(({ expr }) => JSON.stringify(expr ?? []));
+  for (const mark of new Set(texts.flatMap((text) => markSet(text) ?? [])))
+    opens((text) => isMarking(text, mark), Number(mark));
   const answered = (text: string): boolean =>
     text.includes('"masquerade"') && text.includes('"dnat"');
   for (const element of decided("postrouting", answered)) {
     const [subnet = "", bridge = "", podIp] = plain(element);
+    // Another set of such a rule, of the ports that it is about.
+    if (!subnet.includes("/")) continue;
     found.hairpins.push({ subnet, bridge, ...(podIp === undefined ? {} : { podIp }) });
   }
   return found;

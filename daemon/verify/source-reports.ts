@@ -106,7 +106,16 @@ const rulesReport = z.strictObject({
     }),
   ),
   opened: z.array(
-    z.strictObject({ protocol: z.string(), podIp: z.string(), first: port, last: port }),
+    z.strictObject({
+      protocol: z.string(),
+      podIp: z.string(),
+      first: port,
+      last: port,
+      /** Packets are not accepted there, but marked so. */
+      mark: z.int().min(0).optional(),
+      /** Absent: by every bridge. */
+      bridge: z.string().optional(),
+    }),
   ),
   hairpins: z.array(
     z.strictObject({
@@ -114,6 +123,13 @@ const rulesReport = z.strictObject({
       bridge: z.string(),
       /** Absent: for all pods there. */
       podIp: z.string().optional(),
+    }),
+  ),
+  /** Marks that are accepted. */
+  accepted: z.array(
+    z.strictObject({
+      mark: z.int().min(0),
+      /** Absent: to every bridge. */ bridge: z.string().optional(),
     }),
   ),
 });

@@ -2,6 +2,7 @@ import { constants, type Stats } from "node:fs";
 import { access, type FileHandle, open } from "node:fs/promises";
 import { type ErrorContext, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
+import { fileError } from "../../linux/syscall-error.ts";
 import { architectureOf } from "../architecture.ts";
 import type { VmPlan } from "../driver.ts";
 import { checkDiskOpened, checkOpened } from "../disks/allowed-files.ts";
@@ -115,6 +116,9 @@ async function readHead(
     file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
+    // No fault of the file's.
+    if (code === "EMFILE" || code === "ENFILE")
+      throw fileError(error, `Cannot open image "${printable(path)}"`, { field });
     if (code !== "ENOENT" && code !== "ENOTDIR")
       throw unreadable(path, field, `does not open (${code})`, { cause: error });
     throw missing(path, field, "image", error);

@@ -4,11 +4,13 @@ import { IptablesDriver } from "./iptables/driver.ts";
 import { type Variant, mainTableName } from "../model/rules.ts";
 import type { HostKernel } from "../kernel/kernel.ts";
 import type { Memory } from "../kernel/memory.ts";
+import { MappedDriver, mapDriver } from "./mapped.ts";
 import { NftablesDriver } from "./nftables/driver.ts";
 import { guardTables } from "./nftables/guard-tables.ts";
 import { learnTable } from "./nftables/learn-table.ts";
 import { policedPortsTable } from "./nftables/policed-ports.ts";
 import { policyTable } from "./nftables/policy-table.ts";
+import { publishedTable } from "./nftables/published-table.ts";
 import { sendersTable } from "./nftables/senders-table.ts";
 import { Ledger, RuleTable } from "./nftables/rule-table.ts";
 import type { FirewallDriver } from "./driver.ts";
@@ -59,13 +61,14 @@ export function openFirewall(options: FirewallOptions): Firewall {
     (model) => new RuleTable(ledger, memory, model),
   );
   const guard = new Guard(tables, memory, { off, hostSeed });
+  const published = new RuleTable(ledger, memory, publishedTable);
   const policies = {
     flows: new RuleTable(ledger, memory, policyTable),
     ports: new RuleTable(ledger, memory, policedPortsTable),
     learn: new RuleTable(ledger, memory, learnTable),
   };
   const guarding: Pick<Firewall, "guardTables" | "guardLacking" | "refusals"> = {
-    guardTables: [...tables, ...Object.values(policies)],
+    guardTables: [...tables, ...Object.values(policies), published],
     guardLacking: () => [
       ...guard.lacking,
       ...[policies.ports.lacking, policies.flows.reduced].flatMap((why) => why ?? []),
@@ -77,26 +80,28 @@ export function openFirewall(options: FirewallOptions): Firewall {
   if (firewall === "nftables" && !off) {
     return {
       firewall: restricted(nftables(true)),
-      formerRules: (signal) => formerChains(options, signal),
+      formerRules: async (signal) => [
+        ...(await formerChains(options, signal)),
+        ...(await mapDriver(published, memory).compareRemoval(everybody, signal)),
+      ],
       switching: () => madeChains(memory),
       ruleTable,
       ...guarding,
     };
   }
   const former = nftables(false);
+  const lostMemory = !madeChains(memory);
+  const chains = new IptablesDriver({ ...kernel, configured: iptables, chain, memory, lostMemory });
+  const mapped = new MappedDriver({ chains, table: published, memory, off });
   return {
-    firewall: restricted(
-      new IptablesDriver({
-        ...kernel,
-        configured: iptables,
-        chain,
-        memory,
-        lostMemory: !madeChains(memory),
-      }),
-    ),
+    firewall: restricted(mapped),
     // When switched off, podnet only looks for objects that its records name.
-    formerRules: async (signal) =>
-      off && !memory.madeTable(mainTableName) ? [] : former.compareRemoval(everybody, signal),
+    formerRules: async (signal) => [
+      ...(off && !memory.madeTable(mainTableName)
+        ? []
+        : await former.compareRemoval(everybody, signal)),
+      ...(await mapped.compareFormer(signal)),
+    ],
     switching: () => !off && memory.madeTable(mainTableName),
     ruleTable,
     ...guarding,

@@ -4,11 +4,13 @@ import { mainTable, tableMark } from "./nftables/base.ts";
 import { modelOf } from "./nftables/guard-tables.ts";
 import { policedPortsTable } from "./nftables/policed-ports.ts";
 import { policyTable } from "./nftables/policy-table.ts";
+import { publishedTable } from "./nftables/published-table.ts";
 import { bridgeGuard } from "./nftables/port-guard.ts";
 import { hostGuard } from "./nftables/host-guard.ts";
 import { sendersTable } from "./nftables/senders-table.ts";
 import { sharesTable } from "./nftables/shares-table.ts";
 import type { RuleText } from "./rule-texts.ts";
+import { openedMark } from "./traffic.ts";
 
 /** A rule that a packet matched. */
 export interface MatchedRule extends RuleText {
@@ -40,6 +42,10 @@ const meanings: Readonly<Record<string, Meanings>> = {
   ],
   [policedPortsTable.name]: [[/./, "policy: between ports"]],
   [sendersTable.name]: [[/./, "overlay"]],
+  [publishedTable.name]: [
+    [/masquerade/, "hairpin"],
+    [/./, "published"],
+  ],
   [policyTable.name]: [
     [/@relay/, "relay"],
     [/@holder|@denied|mark set 0|reject/, denial],
@@ -67,6 +73,7 @@ const ofIptables: Meanings = [
   [/-j MASQUERADE/, "masquerade"],
   [/ESTABLISHED/, "answers"],
   [/--ctstate DNAT/, "published"],
+  [new RegExp(`--mark ${openedMark}/`), "published"],
   [/! -i .*-j DROP/, "networks"],
   [/-j DROP/, "isolated"],
   [/-s .*-j ACCEPT/, "admit"],

@@ -12,6 +12,15 @@ export const passMark = "0x4000";
  */
 export const senderMark = "0x1000";
 
+/**
+ * Set on translated packets to what a pod has published, between two of our chains that forward
+ * (`nftables/published-table.ts`): rules of iptables accept it.
+ */
+export const openedMark = "0x2000";
+
+/** The bits of a mark without one of these. */
+export const allBut = (bit: string): string => `0x${(0xffff_ffff - Number(bit)).toString(16)}`;
+
 /** Groups: packets to them must not be answered to another address. */
 export const multicast: Readonly<Record<Family, Cidr>> = {
   4: parseCidr("224.0.0.0/4"),

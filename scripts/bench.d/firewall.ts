@@ -1,8 +1,9 @@
 /**
  * What publishing and unpublishing a port costs the firewall's driver, with nothing else published
- * and with 899 pods that have: nftables in this process, one iptables-restore a table, and the
- * ancestor's way, an iptables process a rule. Each in a network namespace of its own; rounds take
- * turns, so that the machine's noise falls on all of them.
+ * and with 899 pods that have: nftables in this process, as both drivers do; one iptables-restore a
+ * table, as the driver iptables does without libnftables; and the ancestor's way, an iptables
+ * process a rule. Each in a network namespace of its own; rounds take turns, so that the machine's
+ * noise falls on all of them.
  *   scripts/bench firewall [ROUNDS]
  */
 import type { Cidr, Ip } from "../../core/address.ts";
@@ -15,6 +16,8 @@ import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import { publishedRules } from "../../network/firewall/iptables/published-rules.ts";
 import type { Rule } from "../../network/firewall/iptables/rule.ts";
 import { joinWords } from "../../network/firewall/iptables/save-format.ts";
+import { openHostKernel } from "../../network/kernel/kernel.ts";
+import { chainsAlone } from "../../test/lab/firewall-drivers.ts";
 import { networkFragment, podIdOf } from "../../test/lab/network.ts";
 import { lastLine, row, summarise } from "../measure.ts";
 
@@ -54,7 +57,8 @@ interface Writer extends AsyncDisposable {
 
 async function openDriver(firewall: "nftables" | "iptables"): Promise<HostNetwork> {
   unshareNetns();
-  const host = openHostNetwork({ firewall, iptables: "nft", chain });
+  const kernel = firewall === "iptables" ? chainsAlone.kernel?.(openHostKernel()) : undefined;
+  const host = openHostNetwork({ firewall, iptables: "nft", chain, ...(kernel && { kernel }) });
   await host.apply(networkFragment(), signal);
   return host;
 }

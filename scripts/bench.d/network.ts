@@ -103,6 +103,8 @@ function report(
     publish_growth: growth("nftables", "publish"),
     nic_add_ms: of("nftables crowded", "add").median,
     nic_growth: growth("nftables", "add"),
+    iptables_publish_ms: of("iptables crowded", "publish").median,
+    iptables_publish_growth: growth("iptables", "publish"),
     vs_ancestor: crowded.median / publish,
   });
 }

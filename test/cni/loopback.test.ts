@@ -41,21 +41,16 @@ async function holdPort(t: ExecutionContext, host: Machine): Promise<void> {
   await new Promise((resolve) => held.stdout?.once("data", resolve));
 }
 
+const tableOf = (firewall: string): string =>
+  firewall === "nftables" ? "podnet" : "podnet_published";
+
 const rulesIn = (host: Machine, firewall: string): Promise<string> =>
-  firewall === "nftables"
-    ? host.run("nft", "list", "table", "inet", "podnet")
-    : host.run("sh", "-c", "(iptables-save -t nat; ip6tables-save -t nat) | grep -v '^#'");
+  host.run("nft", "list", "table", "inet", tableOf(firewall));
 
 /** Removes what redirects TCP at 127.0.0.1, as another program may. */
 async function removeRedirect(host: Machine, firewall: string): Promise<void> {
-  if (firewall === "nftables") {
-    const element = "{ tcp . 127.0.0.1 . 8081 }";
-    await host.run("nft", "delete", "element", "inet", "podnet", "loopback4", element);
-    return;
-  }
-  const saved = await host.run("iptables-save", "-t", "nat");
-  const rule = /^-A (OUTPUT -d 127\.0\.0\.1.* -p tcp .*--dport 8081 .*)$/m.exec(saved)?.[1];
-  await host.run("sh", "-c", `iptables -t nat -D ${rule ?? "none"}`);
+  const element = "{ tcp . 127.0.0.1 . 8081 }";
+  await host.run("nft", "delete", "element", "inet", tableOf(firewall), "loopback4", element);
 }
 
 /** The sockets of podnetd's that are bound to loopback: protocol, address and port. */

@@ -244,18 +244,18 @@ for (const firewall of ["iptables", "nftables"])
     },
   );
 
-const rulesOf = (firewall: string): [string, ...string[]] =>
-  firewall === "nftables" ? ["nft", "list", "table", "inet", "podnet"] : ["iptables-save"];
+/** Where what containers take is written. */
+const tableOf = (firewall: string): string =>
+  firewall === "nftables" ? "podnet" : "podnet_published";
+
+const rulesOf = (firewall: string): [string, ...string[]] => [
+  ...(["nft", "list", "table", "inet"] as const),
+  tableOf(firewall),
+];
 
 async function removeAcceptOf(host: Machine, firewall: string, address: string): Promise<void> {
-  if (firewall === "nftables") {
-    await host.run("nft", "delete", "element", "inet", "podnet", "translated4", `{ ${address} }`);
-    return;
-  }
-  const rule = /^-A (HYPER -d 192\.168\.123\.2\/32 .*-j ACCEPT)$/m.exec(
-    await host.run("iptables-save"),
-  );
-  await host.run("sh", "-c", `iptables -D ${rule?.[1] ?? "none"}`);
+  const set = [tableOf(firewall), "translated4"];
+  await host.run("nft", "delete", "element", "inet", ...set, `{ ${address} }`);
 }
 
 test.serial("podman, with Debian's plugins after podnet's", async (t) => {

@@ -70,6 +70,7 @@ async function everything(): Promise<string> {
     ["ip", "-o", "address"],
     ["ip", "neighbour"],
     ["iptables-nft-save"],
+    ["nft", "list", "table", "inet", "podnet_published"],
     ["bridge", "link"],
   ] as const;
   const shown = await Promise.all(commands.map(async (argv) => (await run(argv)).stdout));

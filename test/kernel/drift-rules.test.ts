@@ -9,8 +9,9 @@ import { openLog } from "../../linux/log.ts";
 import type { PodFragment } from "../../network/model/desired.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { type HostNetwork } from "../../network/bridge/host-network.ts";
+import { openHostKernel } from "../../network/kernel/kernel.ts";
 import { podRuleMark } from "../../network/model/ownership.ts";
-import { type DriverUnderTest, driversUnderTest } from "../lab/firewall-drivers.ts";
+import { chainsAlone, type DriverUnderTest, driversUnderTest } from "../lab/firewall-drivers.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { networkFragment, podIdOf, publishedPort } from "../lab/network.ts";
 import { noContainers } from "../lab/no-containers.ts";
@@ -39,30 +40,33 @@ const taps = pods.map(
 
 test.before(ownNetns);
 
+/** Where a driver has published ports. */
+const tableOf = ({ options }: DriverUnderTest): string =>
+  options.firewall === "nftables" ? "podnet" : "podnet_published";
+
 /** The line that translates a pod's port; empty when there is none. */
 async function ruleOf(driver: DriverUnderTest, { published }: PodFragment): Promise<string> {
   const port = published?.[0]?.hostPort;
-  const isNftables = driver.options.firewall === "nftables";
+  const inChains = driver === chainsAlone;
   const { stdout } = await run(
-    isNftables
-      ? ["nft", "list", "map", "inet", "podnet", "everywhere4"]
-      : [`${driver.name}-save`, "-t", "nat"],
+    inChains
+      ? ["iptables-nft-save", "-t", "nat"]
+      : ["nft", "list", "map", "inet", tableOf(driver), "everywhere4"],
   );
-  const words = isNftables ? `tcp . ${port} ` : `--dport ${port} `;
+  const words = inChains ? `--dport ${port} ` : `tcp . ${port} `;
   return stdout.split(/[\n,]/).find((line) => line.includes(words)) ?? "";
 }
 
 /** Takes one rule of a pod's away, as another program would. */
 async function takeRule(driver: DriverUnderTest, pod: PodFragment): Promise<void> {
-  const [port] = pod.published ?? [];
-  if (driver.options.firewall === "nftables") {
-    const key = `{ 6 . ${port?.hostPort} }`;
-    await run(["nft", "delete", "element", "inet", "podnet", "everywhere4", key]);
+  if (driver !== chainsAlone) {
+    const key = `{ 6 . ${pod.published?.[0]?.hostPort} }`;
+    await run(["nft", "delete", "element", "inet", tableOf(driver), "everywhere4", key]);
     return;
   }
   const rule = await ruleOf(driver, pod);
   const words = rule.replaceAll('"', "").replace(/^-A/, "-D").split(" ");
-  await run([driver.name, "-w", "-t", "nat", ...words]);
+  await run(["iptables-nft", "-w", "-t", "nat", ...words]);
 }
 
 /** A watch over these rules, which looks often; `looks` counts, and `reported` has the repairs. */
@@ -104,12 +108,17 @@ function watched(host: HostNetwork) {
   return { seen, watch };
 }
 
-for (const driver of driversUnderTest)
+for (const driver of [...driversUnderTest, chainsAlone])
   test.serial(
     `one rule of ${count} pods is back after the next look: ${driver.name}`,
     async (t) => {
       t.timeout(300_000);
-      await using host = openHostNetwork({ chain: "HYPER", hostSeed: "test", ...driver.options });
+      await using host = openHostNetwork({
+        chain: "HYPER",
+        hostSeed: "test",
+        ...driver.options,
+        ...(driver.kernel && { kernel: driver.kernel(openHostKernel()) }),
+      });
       await host.apply(network, signal);
       const begun = performance.now();
       const missing = await host.inspectRules(

@@ -73,7 +73,7 @@ for (const { name, options } of driversUnderTest) {
       const ours = /podnet:|^:HYPER|^Bridge/;
       const theirs = (text: string): string =>
         text
-          .replaceAll(/^table inet podnet(?:_guard|_shares)? \{[^]*?^\}\n/gm, "")
+          .replaceAll(/^table inet podnet(?:_guard|_shares|_published)? \{[^]*?^\}\n/gm, "")
           .split("\n")
           .filter((line) => !ours.test(line))
           .join("\n");

@@ -1,10 +1,11 @@
 import test from "ava";
-import type { IpPrefix } from "../../core/address.ts";
+import type { Cidr, IpPrefix } from "../../core/address.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/processes/command.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { type HostNetwork } from "../../network/bridge/host-network.ts";
+import { publishedTable } from "../../network/firewall/nftables/published-table.ts";
 import { type Variant, variants } from "../../network/model/rules.ts";
 import { dualNetwork, dualPod, published } from "../lab/firewall-site.ts";
 import { ownNetns } from "../lab/netns.ts";
@@ -33,13 +34,10 @@ async function saved(command: "iptables" | "ip6tables", variant: Variant): Promi
 }
 
 const golden = (family: 4 | 6): string => {
-  const [subnet, of, to, loopback] =
-    family === 4
-      ? ["192.168.123.0/24", "192.168.123.2/32", "192.168.123.2", "127.0.0.0/8"]
-      : ["fd00:123::/64", "fd00:123::2/128", "[fd00:123::2]", "::1/128"];
+  const [subnet, loopback] =
+    family === 4 ? ["192.168.123.0/24", "127.0.0.0/8"] : ["fd00:123::/64", "::1/128"];
   const network = '-m comment --comment "podnet:network:default"';
   const chain = '-m comment --comment "podnet:chain:HYPER"';
-  const own = '-m comment --comment "podnet:pod:podaaaaaaaa2"';
   const state = "-m conntrack --ctstate";
   return `*filter
 :INPUT ACCEPT [0:0]
@@ -49,8 +47,7 @@ const golden = (family: 4 | 6): string => {
 -A FORWARD -o hyper0 ${state} RELATED,ESTABLISHED ${network} -j ACCEPT
 -A FORWARD -o hyper0 ${network} -j HYPER
 -A FORWARD -i hyper0 ${network} -j ACCEPT
--A HYPER -d ${of} -p tcp -m tcp --dport 80 ${state} DNAT ${own} -j ACCEPT
--A HYPER -d ${of} -p udp -m udp --dport 7000:7002 ${state} DNAT ${own} -j ACCEPT
+-A HYPER -o hyper0 -m mark --mark 0x2000/0x2000 ${network} -j ACCEPT
 -A HYPER ! -i hyper0 -o hyper0 ${network} -j DROP
 COMMIT
 *nat
@@ -61,10 +58,7 @@ COMMIT
 :HYPER - [0:0]
 -A PREROUTING -m addrtype --dst-type LOCAL ${chain} -j HYPER
 -A OUTPUT ! -d ${loopback} -m addrtype --dst-type LOCAL ${chain} -j HYPER
--A POSTROUTING -s ${subnet} -d ${of} -o hyper0 ${state} DNAT ${own} -j MASQUERADE
 -A POSTROUTING -s ${subnet} ! -o hyper0 ${network} -j MASQUERADE
--A HYPER -p tcp -m tcp --dport 8080 ${own} -j DNAT --to-destination ${to}:80
--A HYPER -p udp -m udp --dport 9000:9002 ${own} -j DNAT --to-destination ${to}:7000-7002/9000
 -A HYPER ${chain} -j RETURN
 COMMIT
 `;
@@ -75,8 +69,7 @@ for (const variant of variants)
     await ownNetns();
     await using host = open(variant);
     await ip("link add name tap2 type veth peer name pod2");
-    await host.apply(dualNetwork(), signal);
-    const changes = await host.apply(pod, signal);
+    const changes = await host.apply(dualNetwork(), signal);
     t.deepEqual(
       changes
         .filter((change) => change.kind === "iptables")
@@ -84,6 +77,12 @@ for (const variant of variants)
       ["4 filter", "4 nat", "6 filter", "6 nat"],
       "one commit a table",
     );
+    const ofPod = await host.apply(pod, signal);
+    t.deepEqual(
+      ofPod.flatMap((change) => (change.kind === "nftables" ? [change.table] : [])),
+      ["bridge podnet", publishedTable.name],
+    );
+    t.false(ofPod.some(({ kind }) => kind === "iptables"));
     t.is(await saved("iptables", variant), golden(4));
     t.is(await saved("ip6tables", variant), golden(6));
     // What is reported of a fragment is what is made of it.
@@ -116,7 +115,6 @@ test.serial(
     await before.apply(pod, signal);
     await using after = open("nft");
     await after.apply(dualNetwork(), signal);
-    t.regex(await saved("iptables", "legacy"), /podnet:pod:/, "control: the pod's are still there");
     await after.apply(pod, signal);
     t.is(await saved("iptables", "nft"), golden(4));
     t.is(await saved("ip6tables", "nft"), golden(6));
@@ -154,7 +152,7 @@ test.serial("A foreign chain of our name among those of IPv6 is theirs", async (
 });
 
 test.serial(
-  "A pod that has never published anything costs no command of the firewall",
+  "A pod costs no command of the firewall, whatever it publishes; a network does",
   async (t) => {
     await ownNetns();
     await using host = open("nft");
@@ -164,8 +162,10 @@ test.serial(
     process.env["PATH"] = "/nowhere";
     try {
       await host.apply(dualPod(2), signal);
-      await host.remove(dualPod(2), signal);
-      await t.throwsAsync(host.apply(pod, signal), undefined, "control: one that has does");
+      await t.notThrowsAsync(host.apply(pod, signal));
+      await t.notThrowsAsync(host.apply({ ...pod, published: [] }, signal));
+      await t.notThrowsAsync(host.remove(pod, signal));
+      await t.throwsAsync(host.apply(networkFragment({ admit: ["192.0.2.0/24" as Cidr] }), signal));
     } finally {
       process.env["PATH"] = before;
     }

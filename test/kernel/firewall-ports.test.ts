@@ -1,6 +1,8 @@
 import test from "ava";
 import type { IfName } from "../../core/names.ts";
-import { driversUnderTest } from "../lab/firewall-drivers.ts";
+import { run } from "../../linux/processes/command.ts";
+import { publishedTable } from "../../network/firewall/nftables/published-table.ts";
+import { chainsAlone, driversUnderTest, refusing } from "../lab/firewall-drivers.ts";
 import {
   blueNetwork,
   bridgeNf,
@@ -15,12 +17,12 @@ import {
 
 const { signal } = new AbortController();
 
-for (const { name, options } of driversUnderTest)
-  for (const nf of ["0", "1"] as const)
+for (const { name, options, kernel } of [...driversUnderTest, chainsAlone])
+  for (const nf of name === chainsAlone.name ? (["0"] as const) : (["0", "1"] as const))
     test.serial(
       `${name}, bridge-nf ${nf}: what is published is reached from everywhere, and nothing else of the pod`,
       async (t) => {
-        await using site = await FirewallSite.open(options);
+        await using site = await FirewallSite.open(options, kernel && { kernel });
         bridgeNf(nf);
         await site.ensure(dualNetwork(), blueNetwork());
         for (const n of [2, 3]) await site.pod(n);
@@ -105,3 +107,56 @@ for (const { name, options } of driversUnderTest)
       t.is(await site.ask("outside", "tcp", outer, 8080), `${outsideAddress[4]} 80`);
     },
   );
+
+const markers = {
+  forged: "type filter hook prerouting priority -150; meta mark set meta mark or 0x2000",
+  // Behind all of podnet's.
+  left: "type filter hook postrouting priority 300; meta mark and 0x2000 == 0x2000 counter",
+};
+
+test.serial(
+  "a packet that another program has marked as podnet does is not let in, and none leaves with the mark",
+  async (t) => {
+    await using site = await FirewallSite.open({ iptables: "nft" });
+    await site.ensure(dualNetwork());
+    await site.pod(2);
+    await site.ensure(dualPod(2, [published(2, 4, { hostPort: 8080, podPort: 80 })]));
+    await site.serve("pod2", "tcp", 80);
+    const { outer } = hostAddresses[4];
+    const marker = async (chain: keyof typeof markers): Promise<void> => {
+      const [hook, rule] = markers[chain].split("; ");
+      await run(["nft", "-f", "-"], {
+        stdin: `table ip others { chain ${chain} { ${hook}; ${rule}; }; }\n`,
+      });
+    };
+    await marker("left");
+    t.is(await site.ask("outside", "tcp", outer, 8080), `${outsideAddress[4]} 80`);
+    const left = (await run(["nft", "list", "chain", "ip", "others", "left"])).stdout;
+    t.regex(left, /counter packets 0 /);
+    await marker("forged");
+    t.is(await site.askInVain("outside", "tcp", podAddress(2, 4), 80), "silence");
+    t.is(await site.ask("outside", "tcp", outer, 8080), `${outsideAddress[4]} 80`);
+    // Control: nothing else keeps it away.
+    await run(["nft", "flush", "chain", "inet", "podnet_published", "arriving"]);
+    t.is(await site.ask("outside", "tcp", podAddress(2, 4), 80), `${outsideAddress[4]} 80`);
+  },
+);
+
+test.serial("a kernel that refuses the table of ports has them in iptables' chains", async (t) => {
+  await using site = await FirewallSite.open(
+    { iptables: "nft" },
+    { kernel: refusing(publishedTable.name) },
+  );
+  await site.pod(2);
+  await site.serve("pod2", "tcp", 80);
+  await site.ensure(dualNetwork());
+  const pod = dualPod(2, [published(2, 4, { hostPort: 8080, podPort: 80 })]);
+  await site.ensure(pod);
+  const { outer } = hostAddresses[4];
+  t.is(await site.ask("outside", "tcp", outer, 8080), `${outsideAddress[4]} 80`);
+  t.regex((await run(["iptables-nft-save"])).stdout, /--dport 8080 .*podnet:pod:.* -j DNAT/);
+  t.deepEqual(site.host.observe.guardLacking, [], "nothing is lacking");
+  t.deepEqual(await site.host.diff(pod, signal), []);
+  await site.ensure({ ...pod, published: [] });
+  t.is(await site.ask("outside", "tcp", outer, 8080), "refused");
+});

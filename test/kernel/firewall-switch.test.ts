@@ -5,8 +5,9 @@ import test from "ava";
 import { run } from "../../linux/processes/command.ts";
 import type { PublishedDesired } from "../../network/model/desired.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import { openHostKernel } from "../../network/kernel/kernel.ts";
 import { type HostNetwork } from "../../network/bridge/host-network.ts";
-import { type DriverUnderTest, driversUnderTest } from "../lab/firewall-drivers.ts";
+import { chainsAlone, type DriverUnderTest, driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
   dualNetwork,
   dualPod,
@@ -80,13 +81,14 @@ async function whereRulesAre(): Promise<string[]> {
 
 /** What podnetd does at its start, with the rows of before. */
 async function start(
-  { options }: DriverUnderTest,
+  { options, kernel }: DriverUnderTest,
   before: HostNetwork | undefined,
 ): Promise<HostNetwork> {
   const host = openHostNetwork({
     chain: "HYPER",
     hostSeed: "test",
     ...options,
+    ...(kernel && { kernel: kernel(openHostKernel()) }),
     remembered: before?.remembered,
   });
   await host.apply({ kind: "running-pods", pods: [dualPod(2, ports)] }, signal);
@@ -144,6 +146,74 @@ for (const other of ["iptables-nft", "iptables-legacy"])
       t.deepEqual(await whereRulesAre(), []);
     },
   );
+
+/** All rules of published ports in iptables' chains, a line each. */
+async function portRules(variant: string): Promise<string[]> {
+  const saves = ["iptables", "ip6tables"].map((command) => `${command}-${variant}-save`);
+  const texts = await Promise.all(saves.map(async (save) => (await run([save])).stdout));
+  return texts.flatMap((text) => text.match(/^-A .*podnet:pod:.*$/gm) ?? []);
+}
+
+for (const variant of ["nft", "legacy"] as const)
+  test.serial(
+    `from a podnet whose ports stood in the chains of iptables-${variant} there is no gap, and none stays there`,
+    async (t) => {
+      const current = driver(`iptables-${variant}`);
+      const former: DriverUnderTest = { ...chainsAlone, options: current.options };
+      await using site = await FirewallSite.open(former.options, {
+        ...(chainsAlone.kernel && { kernel: chainsAlone.kernel }),
+      });
+      await site.ensure(network);
+      await site.pod(2);
+      await site.ensure(dualPod(2, ports));
+      await site.serve("pod2", "udp", 80);
+      await site.serve("outside", "udp", 7000);
+      t.is((await portRules(variant)).length, 6);
+      let host = site.host;
+      const asked = await whileAsking(site, async () => {
+        // (Back, too: the library may be removed.)
+        const starts = [current, former, current, current];
+        for (const [i, now] of starts.entries()) {
+          // An earlier podnet has no rule for marks.
+          if ((starts[i - 1] ?? former) === former)
+            for (const command of ["iptables", "ip6tables"])
+              await run(["sh", "-c", unmarking(`${command}-${variant}`)]);
+          const next = await start(now, host);
+          if (host !== site.host) await host[Symbol.asyncDispose]();
+          host = next;
+          t.is((await portRules(variant)).length, now === current ? 0 : 6);
+        }
+      });
+      for (const { times, otherwise } of asked) {
+        t.true(times > 3);
+        t.deepEqual(otherwise, []);
+      }
+      // Rules of an old dump that another program restores are drift.
+      const mark = `-m comment --comment podnet:pod:${dualPod(2).key}`;
+      const rule = `-p udp --dport 9999 ${mark} -j DNAT --to-destination ${podAddress(2, 4)}:80`;
+      await run([`iptables-${variant}`, "-t", "nat", "-I", "HYPER", ...rule.split(" ")]);
+      const heal = async (): Promise<number> => {
+        const pods = [dualPod(2, ports)];
+        return (
+          await host.inspectRules(
+            () => pods,
+            () => true,
+            signal,
+          )
+        ).size;
+      };
+      t.deepEqual([await heal(), await heal()], [1, 0]);
+      t.deepEqual(await portRules(variant), []);
+      await host.remove({ kind: "everything" }, signal);
+      await host[Symbol.asyncDispose]();
+      t.deepEqual(await whereRulesAre(), []);
+      t.notRegex((await run(["nft", "list", "tables"])).stdout, /podnet/);
+    },
+  );
+
+/** The command that removes the rule for marks, if it is there. */
+const unmarking = (program: string): string =>
+  `${program}-save -t filter | sed -n 's/^-A \\(HYPER .*--mark .*\\)/-D \\1/p' | while read -r rule; do eval ${program} "$rule"; done`;
 
 test.serial("what a lost memory does not report is taken away all the same", async (t) => {
   await using site = await FirewallSite.open(driver("nftables").options);

@@ -247,6 +247,7 @@ const golden = `*filter
 -A FORWARD -o hyper0 -m conntrack --ctstate RELATED,ESTABLISHED -m comment --comment "podnet:network:default" -j ACCEPT
 -A FORWARD -o hyper0 -m comment --comment "podnet:network:default" -j HYPER
 -A FORWARD -i hyper0 -m comment --comment "podnet:network:default" -j ACCEPT
+-A HYPER -o hyper0 -m mark --mark 0x2000/0x2000 -m comment --comment "podnet:network:default" -j ACCEPT
 -A HYPER ! -i hyper0 -o hyper0 -m comment --comment "podnet:network:default" -j DROP
 COMMIT
 *nat

@@ -128,7 +128,7 @@ test.serial(
     const results = await Promise.all([1, 2, 3].map(() => host.apply(networkFragment(), signal)));
     t.deepEqual(
       results.map((changes) => changes.length),
-      [9, 0, 0],
+      [10, 0, 0],
     );
     const gone = new AbortController();
     gone.abort();

@@ -304,12 +304,13 @@ for (const variant of ["nft", "legacy"] as const)
       t.is(await site.tcp(undefined, "pod2", "192.0.2.1", 8080), "192.0.2.1");
       t.false(await site.reaches("lan", to), "what is not published stays closed");
       const known = { pods: new Set([pod, podFragment(3).key]), networks: new Set(["default"]) };
-      t.deepEqual(await site.host.remove({ kind: "orphans", known }, signal), []);
-      const changes = await site.host.remove(
-        { kind: "orphans", known: { ...known, pods: new Set([podFragment(3).key]) } },
-        signal,
+      // At a start of podnetd: published ports stand elsewhere by now.
+      const changes = await site.host.remove({ kind: "orphans", known }, signal);
+      t.deepEqual(
+        changes.map(({ kind }) => kind),
+        ["iptables", "iptables"],
       );
-      t.is(changes.filter((change) => change.kind === "iptables").length, 2);
+      t.deepEqual(await site.host.remove({ kind: "orphans", known }, signal), []);
       t.deepEqual(await site.host.diff(networkFragment(), signal), []);
     },
   );

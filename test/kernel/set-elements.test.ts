@@ -10,6 +10,7 @@ import { guardTables } from "../../network/firewall/nftables/guard-tables.ts";
 import { learnTable } from "../../network/firewall/nftables/learn-table.ts";
 import { policedPortsTable } from "../../network/firewall/nftables/policed-ports.ts";
 import { policyTable } from "../../network/firewall/nftables/policy-table.ts";
+import { publishedTable } from "../../network/firewall/nftables/published-table.ts";
 import { sendersTable } from "../../network/firewall/nftables/senders-table.ts";
 import { kindOf, type SetName } from "../../network/model/nftables-sets.ts";
 import { ownNetns } from "../lab/netns.ts";
@@ -19,6 +20,7 @@ const tables: readonly TableModel[] = [
   mainTable,
   ...guardTables,
   sendersTable,
+  publishedTable,
   policyTable,
   policedPortsTable,
   learnTable,

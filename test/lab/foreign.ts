@@ -96,7 +96,7 @@ const words = (command: string): [string, ...string[]] =>
 
 const links = String.raw`hyper0|pn[a-z2-7]{12}[0-9]|our[0-9]+`;
 const ours = new RegExp(
-  String.raw`\b(?:${links})\b|\btable (?:bridge podnet|inet podnet_(?:guard|shares|hosts)) |podnet:(?:network|chain|pod):[a-zA-Z0-9]|\bHYPER\b(?!"|2)`,
+  String.raw`\b(?:${links})\b|\btable (?:bridge podnet|inet podnet_(?:guard|shares|hosts|published)) |podnet:(?:network|chain|pod):[a-zA-Z0-9]|\bHYPER\b(?!"|2)`,
 );
 /** Follow net.ipv4.ip_forward, which podnet sets while it works. */
 const forwarding =

@@ -17,10 +17,13 @@ import {
   portGroup,
 } from "../../network/model/desired.ts";
 import { networkRules, sharedRules } from "../../network/firewall/iptables/network-rules.ts";
-import { publishedRules } from "../../network/firewall/iptables/published-rules.ts";
 import { commentOf, type Rule, ruleKey } from "../../network/firewall/iptables/rule.ts";
 import { parseSave } from "../../network/firewall/iptables/save-format.ts";
 import { variants } from "../../network/model/rules.ts";
+import {
+  publishedTable,
+  publishingElements,
+} from "../../network/firewall/nftables/published-table.ts";
 import { mainTable, ruleComments, type TableModel } from "../../network/firewall/nftables/base.ts";
 import {
   hostGuardElements,
@@ -269,10 +272,7 @@ export function networkViolations(
   const published = publishedNow(node).filter((each) => !passed.has(publishedMark(each)));
   const isPassed = (line: string): boolean => skipped.some((owner) => line.includes(owner));
   for (const family of [4, 6] as const) {
-    const rules = [
-      ...fragments.flatMap((fragment) => networkRules(fragment, family)),
-      ...published.flatMap((pod) => publishedRules(pod, config.iptablesChain, family)),
-    ];
+    const rules = fragments.flatMap((fragment) => networkRules(fragment, family));
     // Once it is there for a family, the way into the chain stays until podnet goes down.
     const shared = sharedRules(config.iptablesChain, family);
     if (family === 4) rules.push(...shared);
@@ -377,9 +377,12 @@ function tableViolations(
       published.flatMap(sharingChains),
     ),
   ];
-  if (!wanted) return [...guards, ...(nftables.exists ? ["there is a table of nftables"] : [])];
-  const main = [...fragments.flatMap(networkElements), ...published.flatMap(podElements)];
-  return [...guards, ...held(mainTable, main)];
+  const ofPods = published.flatMap(podElements);
+  const [model, other, ofNetworks] = wanted
+    ? [mainTable, publishedTable, networkElements]
+    : [publishedTable, mainTable, publishingElements];
+  const left = nftables.names.includes(other.name) ? [`${other.name} is there`] : [];
+  return [...guards, ...held(model, [...fragments.flatMap(ofNetworks), ...ofPods]), ...left];
 }
 
 /** Pods and containers whose published ports are on the host. */

@@ -20,9 +20,9 @@ test.serial.afterEach.always(async () => {
 
 const held = (port: number): Promise<boolean> => socketAt(rig.lab.host, port);
 
-/** All rules that are the pod's. */
+/** All elements that are the pod's, by which it is reached. */
 const rulesOf = async (id: string | undefined): Promise<string[]> =>
-  (await rig.lab.host.run("iptables-save"))
+  (await rig.lab.host.run("nft", "list", "table", "inet", "podnet_published"))
     .split("\n")
     .filter((line) => line.includes(`podnet:pod:${id}`));
 
@@ -32,11 +32,12 @@ for (const [point, durable] of [
   ["socket:hold a TCP port:after#2", false],
   ["commit:replan:before#1", false],
   ["commit:replan:after#1", true],
-  ["command:iptables-nft-restore:before#1", true],
-  ["command:iptables-nft-restore:after#1", true],
+  ["netlink:nftables add elements:before#1", true],
+  ["netlink:nftables add elements:after#1", true],
 ] as const) {
   // (A commit that fails although it is there counts, and the publish goes on.)
-  const actions = point === "commit:replan:after#1" ? ["kill"] : ["error", "kill"];
+  const counts = durable && point.endsWith(":after#1");
+  const actions = counts ? ["kill"] : ["error", "kill"];
   for (const action of actions) {
     // What counts is what is written down: a podnetd that ended does not say which it was, and the
     // next one completes it.
@@ -48,7 +49,7 @@ for (const [point, durable] of [
       });
       // Rules that are refused are looked at anew and tried once more, for another program may have
       // changed them.
-      const points = [point, ...(point.startsWith("command:") ? [point.replace("#1", "#2")] : [])];
+      const points = [point, ...(point.includes("nftables") ? [point.replace("#1", "#2")] : [])];
       const armed = points.map((each) => `${each}=${action}`);
       const from = "from:socket:ask for an address of the host:before";
       await rig.restart("stop", { PODNET_FAILPOINTS: [from, ...armed].join(";") });

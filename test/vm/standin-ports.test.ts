@@ -242,7 +242,9 @@ test.serial(
     t.deepEqual(plan?.sections[0]?.lines, ["unpublish *:8096-8098:1-3"]);
     const lines = plan?.sections.flatMap((section) => section.lines) ?? [];
     t.true(
-      lines.some((line) => line.startsWith("iptables nat -D HYPER ")),
+      lines.some((line) =>
+        line.startsWith("nft delete element inet podnet_published everywhere4 "),
+      ),
       lines.join("\n"),
     );
     t.true(lines.some((line) => line.startsWith("let go of tcp 0.0.0.0:8096-8098")));
@@ -309,15 +311,22 @@ test.serial(
     const { client, lab } = rig;
     const { pod } = await create("web", "*:8102:80");
     const rules = async (): Promise<string> =>
-      (await lab.host.run("iptables-save"))
-        .split("\n")
+      (await lab.host.run("nft", "list", "map", "inet", "podnet_published", "everywhere4"))
+        .split(/[\n,]/)
         .filter((line) => line.includes(`podnet:pod:${pod?.id}`))
         .join("\n");
     const before = await rules();
     t.true(before.includes("8102"));
-    const [line = ""] = before.split("\n").filter((each) => each.includes("8102"));
-    const words = line.replace(/^-A/, "-D").replaceAll('"', "").split(" ");
-    await lab.host.run("iptables", "-t", "nat", ...words);
+    const element = "{ tcp . 8102 }";
+    await lab.host.run(
+      "nft",
+      "delete",
+      "element",
+      "inet",
+      "podnet_published",
+      "everywhere4",
+      element,
+    );
     t.not(await rules(), before);
     const deadline = performance.now() + 20_000;
     while ((await rules()) !== before && performance.now() < deadline) await delay(100);

@@ -32,7 +32,8 @@ const create = async (from: number, to: number): Promise<void> => {
 };
 
 const podRules = async (): Promise<number> =>
-  (await rig.lab.host.run("iptables-save")).split("podnet:pod:").length - 1;
+  (await rig.lab.host.run("nft", "list", "table", "inet", "podnet_published")).split("podnet:pod:")
+    .length - 1;
 
 /** Starts podnetd again and answers the commands it has run until it takes connections. */
 async function commandsOfStart(how: "stop" | "kill"): Promise<string[]> {

@@ -9,7 +9,7 @@ import {
 import type { FirewallDriver, FirewallFacts } from "../driver.ts";
 import type { Memory } from "../../kernel/memory.ts";
 import { type OverlayRuled, sideOf } from "../../model/overlay.ts";
-import type { Owner } from "../../model/ownership.ts";
+import { type Owner, parseOwner, publishedMark } from "../../model/ownership.ts";
 import {
   diffFirewallRemoval,
   diffNetworkFirewall,
@@ -20,12 +20,14 @@ import {
   variantInUse,
 } from "./diff-owners.ts";
 import { deviatingPods } from "./deviating.ts";
+import { marksIn } from "./diff.ts";
 import { firewallFingerprint, observeFirewall, type ObservedFirewall } from "./firewall.ts";
 import { networkRules, sharedRules } from "./network-rules.ts";
 import { overlayRules } from "./overlay-rules.ts";
 import type { IptablesPrograms } from "../../kernel/iptables-programs.ts";
 import { publishedRules } from "./published-rules.ts";
-import { type Rule, ruleText } from "./rule.ts";
+import { commentOf, type Rule, ruleText } from "./rule.ts";
+import { splitWords } from "./save-format.ts";
 import type { Variant } from "../../model/rules.ts";
 
 export interface IptablesOptions {
@@ -49,6 +51,8 @@ const families: readonly Family[] = [4, 6];
 export class IptablesDriver implements FirewallDriver {
   readonly #options: IptablesOptions;
   #lostMemory: boolean;
+  /** The marks of rules by family, as last seen, and of those written since. */
+  readonly #seen = new Map<Family, Set<string>>();
 
   constructor(options: IptablesOptions) {
     this.#options = options;
@@ -91,6 +95,35 @@ export class IptablesDriver implements FirewallDriver {
       ),
     );
     return fragments.filter((fragment) => found.has(fragment));
+  }
+
+  /** Of these pods, those that have rules, by one look. */
+  async ruled(
+    fragments: readonly PluggedFragment[],
+    signal: AbortSignal,
+  ): Promise<readonly PluggedFragment[]> {
+    const { configured } = this.#options;
+    if (configured === "off" || fragments.length === 0) return [];
+    await Promise.all(this.#observe(configured, false, signal));
+    return fragments.filter((fragment) => this.hasSeen(publishedMark(fragment)));
+  }
+
+  /** Whether rules with this mark were seen by the last look, or written since. */
+  hasSeen(mark: string): boolean {
+    return [...this.#seen.values()].some((marks) => marks.has(mark));
+  }
+
+  /** Whether such an owner may have rules: none was seen of it, and all were looked at. */
+  mayHave(removed: (owner: Owner) => boolean): boolean {
+    const { memory } = this.#options;
+    if (this.#lostMemory || !this.#seen.has(4)) return true;
+    if (memory.chains(6).any && !this.#seen.has(6)) return true;
+    return [...this.#seen.values()].some((marks) =>
+      [...marks].some((mark) => {
+        const owner = parseOwner(mark);
+        return owner !== undefined && removed(owner);
+      }),
+    );
   }
 
   async compareOverlay(overlay: OverlayRuled, signal: AbortSignal): Promise<Change[]> {
@@ -181,9 +214,15 @@ export class IptablesDriver implements FirewallDriver {
     signal: AbortSignal,
     diff: (observed: ObservedFirewall, context: FirewallContext) => Change[],
   ): Promise<Change[]> {
-    return (await Promise.all(this.#observe(configured, wants6, signal))).flatMap((observed) =>
-      diff(observed, this.#context(configured, observed.family)),
-    );
+    return (await Promise.all(this.#observe(configured, wants6, signal))).flatMap((observed) => {
+      const changes = diff(observed, this.#context(configured, observed.family));
+      for (const change of changes)
+        for (const line of change.kind === "iptables" ? change.lines : []) {
+          const mark = line.startsWith("-I ") ? commentOf(splitWords(line)) : undefined;
+          if (mark !== undefined) this.#seen.get(observed.family)?.add(mark);
+        }
+      return changes;
+    });
   }
 
   #observe(
@@ -191,7 +230,12 @@ export class IptablesDriver implements FirewallDriver {
     wants6: boolean,
     signal: AbortSignal,
   ): Promise<ObservedFirewall>[] {
-    return this.#programs(wants6).map((programs) => observeFirewall(programs, signal, configured));
+    return this.#programs(wants6).map(async (programs) => {
+      const observed = await observeFirewall(programs, signal, configured);
+      const marks = Object.values(observed.saved).flatMap((saved) => [...marksIn(saved)]);
+      this.#seen.set(observed.family, new Set(marks));
+      return observed;
+    });
   }
 
   /**

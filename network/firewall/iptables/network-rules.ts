@@ -2,7 +2,7 @@ import { type Cidr, type Family, familyOf, lengthOf } from "../../../core/addres
 import { PodnetError } from "../../../core/errors.ts";
 import { hasFamily, type NetworkFragment } from "../../model/desired.ts";
 import { chainMark, networkMark } from "../../model/ownership.ts";
-import { outermost } from "../traffic.ts";
+import { openedMark, outermost } from "../traffic.ts";
 import type { Rule } from "./rule.ts";
 
 const comment = (mark: string): string[] => ["-m", "comment", "--comment", mark];
@@ -13,7 +13,8 @@ const comment = (mark: string): string[] => ["-m", "comment", "--comment", mark]
  * that no network lets its pods into another one before that network's chain was asked, and the
  * chain ends in a DROP for new connections from elsewhere. Packets from the bridge itself are not
  * from elsewhere: with bridge-nf-call-iptables=1 the kernel shows frames between two pods to
- * FORWARD, and the pods of one network may talk unless it is isolated.
+ * FORWARD, and the pods of one network may talk unless it is isolated. What pods publish is marked
+ * before (`nftables/published-table.ts`).
  */
 export function networkRules(network: NetworkFragment, family: Family): Rule[] {
   if (!network.firewall || !hasFamily(network, family)) return [];
@@ -22,12 +23,14 @@ export function networkRules(network: NetworkFragment, family: Family): Rule[] {
   const ours = comment(networkMark(network.key));
   const established = ["-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED"];
   const translated = ["-m", "conntrack", "--ctstate", "DNAT"];
+  const opened = ["-m", "mark", "--mark", `${openedMark}/${openedMark}`];
   const elsewhere = network.isolated === true ? [] : ["!", "-i", bridge];
   const filter = (chain: string, ...args: string[]): Rule => ({ table: "filter", chain, args });
   return [
     filter("FORWARD", "-o", bridge, ...established, ...ours, "-j", "ACCEPT"),
     filter("FORWARD", "-o", bridge, ...ours, "-j", chain),
     filter("FORWARD", "-i", bridge, ...ours, "-j", "ACCEPT"),
+    filter(chain, "-o", bridge, ...opened, ...ours, "-j", "ACCEPT"),
     ...(network.acceptTranslated === true
       ? [filter(chain, "-o", bridge, ...translated, ...ours, "-j", "ACCEPT")]
       : []),

@@ -14,9 +14,10 @@ export interface TableModel {
   readonly chains: Readonly<Record<string, Chain>>;
   /**
    * A host without the required kernel features works without the table; `does` says what is then
-   * missing.
+   * missing. `replaced`: rules elsewhere do the same. A failure that shows that it is missing is
+   * thrown then, so that those are compared.
    */
-  readonly optional?: { readonly does: string };
+  readonly optional?: { readonly does: string; readonly replaced?: true };
   /** The table for a host without some kernel features; `does` says what is then missing. */
   readonly without?: { readonly does: string; readonly table: TableModel };
   /** Other chains of ours are named so: elements lead to them, and come and go with them. */
@@ -51,11 +52,54 @@ interface Chain {
 }
 
 /**
+ * The chains by which connections to published ports are translated, at this priority: those to the
+ * host's own addresses, on loopback only those to a redirected port of podnetd.
+ */
+export const translatingChains = (priority: number) =>
+  ({
+    prerouting: {
+      hook: { type: "nat", hook: "prerouting", priority },
+      rules: ["fib daddr type local jump published"],
+    },
+    output: {
+      hook: { type: "nat", hook: "output", priority },
+      rules: [
+        'oifname "lo" dnat ip to meta l4proto . ip daddr . th dport map @loopback4',
+        'oifname "lo" dnat ip6 to meta l4proto . ip6 daddr . th dport map @loopback6',
+        "ip daddr 127.0.0.0/8 return",
+        "ip6 daddr ::1 return",
+        "fib daddr type local jump published",
+      ],
+    },
+    published: {
+      rules: [
+        "dnat ip to meta l4proto . ip daddr . th dport map @published4",
+        "dnat ip to meta l4proto . th dport map @everywhere4",
+        "dnat ip6 to meta l4proto . ip6 daddr . th dport map @published6",
+        "dnat ip6 to meta l4proto . th dport map @everywhere6",
+      ],
+    },
+  }) as const satisfies Readonly<Record<string, Chain>>;
+
+/** What returns translated to a pod's network, on a foreign bridge, is answered by the host. */
+export const hairpinRules = [
+  "ct status dnat ip saddr . oifname . ip daddr @hairpin4 masquerade",
+  "ct status dnat ip6 saddr . oifname . ip6 daddr @hairpin6 masquerade",
+] as const;
+
+/** Translated packets that a pod takes: to what it publishes, and what others translate to it. */
+export const translatedMatches = [
+  "ct status dnat meta l4proto . ip daddr . th dport @opened4",
+  "ct status dnat meta l4proto . ip6 daddr . th dport @opened6",
+  "ct status dnat ip daddr @translated4",
+  "ct status dnat ip6 daddr @translated6",
+] as const;
+
+/**
  * Rules that do not vary with the host or with the number of networks and pods: sets hold the
  * networks, pods and addresses that they apply to. Packets to one of our bridges pass if they
  * belong to a tracked connection, were translated to a port that a pod has published, or come from
- * that bridge. Connections to the host's own addresses are translated; on loopback only those to a
- * redirected port of podnetd. Packets that leave a network are masqueraded, and so are packets that
+ * that bridge. Packets that leave a network are masqueraded, and so are packets that
  * return to it translated. The last chain identifies interfaces by addresses, because the bridge
  * gives it no incoming interface (br_nf_post_routing, 6.1). (A packet accepted here can still be
  * dropped by a foreign table.)
@@ -68,10 +112,7 @@ const chains: Readonly<Record<ChainName, Chain>> = {
   arriving: {
     rules: [
       "ct state established,related accept",
-      "ct status dnat meta l4proto . ip daddr . th dport @opened4 accept",
-      "ct status dnat meta l4proto . ip6 daddr . th dport @opened6 accept",
-      "ct status dnat ip daddr @translated4 accept",
-      "ct status dnat ip6 daddr @translated6 accept",
+      ...translatedMatches.map((match) => `${match} accept`),
       "ct status dnat oifname @translating accept",
       "iifname . oifname @within accept",
       // Traffic from the bridge of an isolated network, whatever its source.
@@ -86,35 +127,13 @@ const chains: Readonly<Record<ChainName, Chain>> = {
       "drop",
     ],
   },
-  prerouting: {
-    hook: { type: "nat", hook: "prerouting", priority: -100 },
-    rules: ["fib daddr type local jump published"],
-  },
-  output: {
-    hook: { type: "nat", hook: "output", priority: -100 },
-    rules: [
-      'oifname "lo" dnat ip to meta l4proto . ip daddr . th dport map @loopback4',
-      'oifname "lo" dnat ip6 to meta l4proto . ip6 daddr . th dport map @loopback6',
-      "ip daddr 127.0.0.0/8 return",
-      "ip6 daddr ::1 return",
-      "fib daddr type local jump published",
-    ],
-  },
-  published: {
-    rules: [
-      "dnat ip to meta l4proto . ip daddr . th dport map @published4",
-      "dnat ip to meta l4proto . th dport map @everywhere4",
-      "dnat ip6 to meta l4proto . ip6 daddr . th dport map @published6",
-      "dnat ip6 to meta l4proto . th dport map @everywhere6",
-    ],
-  },
+  ...translatingChains(-100),
   postrouting: {
     hook: { type: "nat", hook: "postrouting", priority: 100 },
     rules: [
       "ct status dnat ip saddr . oifname @own4 masquerade",
       "ct status dnat ip6 saddr . oifname @own6 masquerade",
-      "ct status dnat ip saddr . oifname . ip daddr @hairpin4 masquerade",
-      "ct status dnat ip6 saddr . oifname . ip6 daddr @hairpin6 masquerade",
+      ...hairpinRules,
       "ip saddr . oifname @own4 return",
       "ip6 saddr . oifname @own6 return",
       "ip saddr . iifname @masqueraded4 masquerade",

@@ -174,7 +174,8 @@ export class NftablesDriver implements FirewallDriver {
       return some.filter((each) => !texts.has(`${each.set} ${elementText(each)}`)).map(named);
     };
     const edit = { remove: without(had, has), add: without(has, had) };
-    return commands({ base: "keep", ...edit }).map((command) => `nft ${command}`);
+    const { model } = this.#options.table;
+    return commands({ base: "keep", ...edit }, model).map((command) => `nft ${command}`);
   }
 
   #compare(

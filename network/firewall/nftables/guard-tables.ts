@@ -2,6 +2,7 @@ import { mainTable, type TableModel } from "./base.ts";
 import { learnTable } from "./learn-table.ts";
 import { policedPortsTable } from "./policed-ports.ts";
 import { policyTable } from "./policy-table.ts";
+import { publishedTable } from "./published-table.ts";
 import { bridgeGuard } from "./port-guard.ts";
 import { sendersTable } from "./senders-table.ts";
 import { hostGuard } from "./host-guard.ts";
@@ -10,9 +11,15 @@ import { sharesTable } from "./shares-table.ts";
 export const guardTables = [bridgeGuard, hostGuard, sharesTable] as const;
 
 const models: ReadonlyMap<string, TableModel> = new Map(
-  [mainTable, ...guardTables, sendersTable, policyTable, policedPortsTable, learnTable].map(
-    (model) => [model.name, model],
-  ),
+  [
+    mainTable,
+    publishedTable,
+    ...guardTables,
+    sendersTable,
+    policyTable,
+    policedPortsTable,
+    learnTable,
+  ].map((model) => [model.name, model]),
 );
 
 /** One of our tables by its name; by default the main one. */

@@ -226,6 +226,7 @@ export class RuleTable {
       this.#seen = undefined;
       if (!this.#doesWithout(error, edit.base)) throw error;
       this.#memory.forgetTable(this.#model.name);
+      if (this.#model.optional?.replaced === true) throw error;
       return;
     }
     if (edit.base === "delete" || edit.base === "remake") {

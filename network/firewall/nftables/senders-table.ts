@@ -1,16 +1,14 @@
 import { type Cidr, familyOf, type Ip } from "../../../core/address.ts";
 import type { OverlayRuled } from "../../model/overlay.ts";
 import type { SenderChange } from "../../model/overlay-senders.ts";
-import { senderMark } from "../traffic.ts";
+import { allBut, senderMark } from "../traffic.ts";
 import { overlayMark } from "../../model/ownership.ts";
 import type { TableModel } from "./base.ts";
 import { type Element, type SetName, senderSets } from "../../model/nftables-sets.ts";
 
-const withoutMark = `0x${(0xffff_ffff - Number(senderMark)).toString(16)}`;
-
 const clearMark = [
-  `ip daddr @lease4 meta mark set meta mark and ${withoutMark}`,
-  `ip6 daddr @lease6 meta mark set meta mark and ${withoutMark}`,
+  `ip daddr @lease4 meta mark set meta mark and ${allBut(senderMark)}`,
+  `ip6 daddr @lease6 meta mark set meta mark and ${allBut(senderMark)}`,
 ];
 
 /**

@@ -340,7 +340,11 @@ const rulesSaid = {
     { protocol: "tcp", hostIp: "h", first: 1, last: 2, podIp: "p", podPort: 3 },
     { protocol: "udp", first: 1, last: 1, podIp: "p", podPort: 3 },
   ],
-  opened: [{ protocol: "tcp", podIp: "p", first: 1, last: 2 }],
+  opened: [
+    { protocol: "tcp", podIp: "p", first: 1, last: 2 },
+    { protocol: "tcp", podIp: "p", first: 1, last: 2, mark: 8, bridge: "b" },
+  ],
+  accepted: [{ mark: 8 }, { mark: 8, bridge: "b" }],
   hairpins: [{ subnet: "s", bridge: "b", podIp: "p" }],
 };
 const socketsSaid = { sockets: [{ protocol: "tcp", ip: "i", port: 1, own: true }] };

@@ -28,6 +28,9 @@ COMMIT
 -A HYPER -p tcp --dport 80:90 -j ACCEPT
 -A HYPER -p tcp -j ACCEPT
 -A HYPER --dport 80 -j ACCEPT
+-A HYPER -o hyper0 -m mark --mark 0x2000/0x2000 -j ACCEPT
+-A HYPER -m mark --mark 8 -j ACCEPT
+-A HYPER -m mark --mark x -j ACCEPT
 -A HYPER -j DROP
 COMMIT
 `;
@@ -36,6 +39,11 @@ const rule = (chain: string, ...expr: readonly unknown[]): object => ({ rule: { 
 const set = (name: string, ...elem: readonly unknown[]): object => ({ set: { name, elem } });
 const nft = (...entries: readonly object[]): Uint8Array => json({ nftables: entries });
 const forwards = { family: "ip", table: "wall", name: "ahead", hook: "forward", policy: "drop" };
+
+const marks = (bit: unknown): object => {
+  const mark = { meta: { key: "mark" } };
+  return { mangle: { key: mark, value: { "|": [mark, bit] } } };
+};
 
 const decided = nft(
   { chain: { name: "pre", hook: "prerouting" } },
@@ -48,6 +56,8 @@ const decided = nft(
   rule("sub", { goto: { target: "pre" } }),
   rule("sub", { dnat: { addr: { map: { key: 1, data: "@places" } } } }),
   rule("fwd", { match: { right: "@open" } }, { accept: null }),
+  rule("fwd", { match: { right: "@open" } }, marks(8192)),
+  rule("fwd", marks("x")),
   rule(
     "post",
     { match: { left: { ct: "status" }, right: "dnat" } },

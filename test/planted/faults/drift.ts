@@ -26,7 +26,7 @@ export const driftFaults: readonly Fault[] = [
     file: "network/firewall/iptables/deviating.ts",
     find: "return pods.filter((pod) => {",
     put: "return pods.slice(1, 17).filter((pod) => {",
-    noticedBy: { file: ruled, title: oneBack("iptables-nft") },
+    noticedBy: { file: ruled, title: oneBack("iptables-nft alone") },
     slow: true,
   },
   {

@@ -172,7 +172,43 @@ export const firewallFaults: readonly Fault[] = [
     noticedBy: {
       file: "test/kernel/firewall-ports.test.ts",
       title:
-        "iptables-nft, bridge-nf 0: what is published is reached from everywhere, and nothing else of the pod",
+        "iptables-nft alone, bridge-nf 0: what is published is reached from everywhere, and nothing else of the pod",
+    },
+  },
+  {
+    kind: "escape",
+    name: "a mark of another program opens a pod",
+    file: "network/firewall/nftables/published-table.ts",
+    find: "        clearMark,\n        ...translatedMatches",
+    put: "        ...translatedMatches",
+    noticedBy: {
+      file: "test/kernel/firewall-ports.test.ts",
+      title:
+        "a packet that another program has marked as podnet does is not let in, and none leaves with the mark",
+    },
+  },
+  {
+    kind: "release",
+    name: "ports of an earlier podnet stay in iptables' chains",
+    file: "network/firewall/open.ts",
+    find: "...(await mapped.compareFormer(signal)),",
+    put: "",
+    noticedBy: {
+      file: "test/kernel/firewall-switch.test.ts",
+      title:
+        "from a podnet whose ports stood in the chains of iptables-nft there is no gap, and none stays there",
+    },
+    slow: true,
+  },
+  {
+    kind: "undo",
+    name: "a table of ports that the kernel refuses leaves them unpublished",
+    file: "network/firewall/nftables/rule-table.ts",
+    find: "if (this.#model.optional?.replaced === true) throw error;",
+    put: "",
+    noticedBy: {
+      file: "test/kernel/firewall-ports.test.ts",
+      title: "a kernel that refuses the table of ports has them in iptables' chains",
     },
   },
   {

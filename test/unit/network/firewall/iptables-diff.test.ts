@@ -58,6 +58,7 @@ test("The rules of a network, golden", (t) => {
     "filter -A FORWARD -o hyper0 -m conntrack --ctstate RELATED,ESTABLISHED -m comment --comment podnet:network:default -j ACCEPT",
     "filter -A FORWARD -o hyper0 -m comment --comment podnet:network:default -j HYPER",
     "filter -A FORWARD -i hyper0 -m comment --comment podnet:network:default -j ACCEPT",
+    "filter -A HYPER -o hyper0 -m mark --mark 0x2000/0x2000 -m comment --comment podnet:network:default -j ACCEPT",
     "filter -A HYPER ! -i hyper0 -o hyper0 -m comment --comment podnet:network:default -j DROP",
     "nat -A POSTROUTING -s 192.168.123.0/24 ! -o hyper0 -m comment --comment podnet:network:default -j MASQUERADE",
     "nat -A PREROUTING -m addrtype --dst-type LOCAL -m comment --comment podnet:chain:HYPER -j HYPER",
@@ -82,7 +83,8 @@ test("The commits for an untouched host, golden", (t) => {
 -I FORWARD 1 -o hyper0 -m conntrack --ctstate RELATED,ESTABLISHED -m comment --comment podnet:network:default -j ACCEPT
 -I FORWARD 2 -o hyper0 -m comment --comment podnet:network:default -j HYPER
 -I FORWARD 3 -i hyper0 -m comment --comment podnet:network:default -j ACCEPT
--I HYPER 1 ! -i hyper0 -o hyper0 -m comment --comment podnet:network:default -j DROP
+-I HYPER 1 -o hyper0 -m mark --mark 0x2000/0x2000 -m comment --comment podnet:network:default -j ACCEPT
+-I HYPER 2 ! -i hyper0 -o hyper0 -m comment --comment podnet:network:default -j DROP
 COMMIT
 `,
       `*nat

@@ -1,12 +1,13 @@
 import test from "ava";
 import { IptablesDriver } from "../../../../network/firewall/iptables/driver.ts";
+import { mainTable } from "../../../../network/firewall/nftables/base.ts";
 import { NftablesDriver } from "../../../../network/firewall/nftables/driver.ts";
 import type { FirewallDriver } from "../../../../network/firewall/driver.ts";
 import { podFragment, publishedPort } from "../../../lab/network.ts";
 
 // The text of a publish's plan: by drivers that can look at nothing.
 const iptables = new IptablesDriver({ configured: "nft", chain: "HYPER" } as never);
-const nftables = new NftablesDriver({} as never);
+const nftables = new NftablesDriver({ table: { model: mainTable } } as never);
 
 const web = publishedPort();
 const also = publishedPort({ hostPort: 8081 });

@@ -9,6 +9,7 @@ import { hostGuard } from "../../../../network/firewall/nftables/host-guard.ts";
 import { policedPortsTable } from "../../../../network/firewall/nftables/policed-ports.ts";
 import { policyTable } from "../../../../network/firewall/nftables/policy-table.ts";
 import { bridgeGuard } from "../../../../network/firewall/nftables/port-guard.ts";
+import { publishedTable } from "../../../../network/firewall/nftables/published-table.ts";
 import { sendersTable } from "../../../../network/firewall/nftables/senders-table.ts";
 import { parseRuleTexts } from "../../../../network/firewall/rule-texts.ts";
 import { standsFor } from "../../../../network/firewall/stands-for.ts";
@@ -24,7 +25,14 @@ const everyRule = (model: TableModel): string[] =>
   );
 
 test("every rule of podnet's tables stands for something, and every kind of the guard is named", (t) => {
-  const all = [mainTable, ...guardTables, policyTable, policedPortsTable, sendersTable];
+  const all = [
+    mainTable,
+    ...guardTables,
+    policyTable,
+    policedPortsTable,
+    sendersTable,
+    publishedTable,
+  ];
   for (const model of all) t.false(everyRule(model).includes(""), model.name);
   const guard = new Set(everyRule(bridgeGuard));
   for (const kind of Object.keys(dropKinds)) t.true(guard.has(`guard: ${kind}`), kind);
@@ -54,6 +62,7 @@ test("a rule is podnet's by its comment, in a table of podnet's", (t) => {
   const mark = "podnet:network:default";
   t.is(said("ip filter", mark, `! -i hyper0 -o hyper0 -m comment -j DROP`), "networks");
   t.is(said("ip filter", mark, `-o hyper0 -m comment -j DROP`), "isolated");
+  t.is(said("ip filter", mark, `-o hyper0 -m mark --mark 0x2000/0x2000 -j ACCEPT`), "published");
   t.is(said("ip nat", mark, `-s 10.0.0.0/24 ! -o hyper0 -j MASQUERADE`), "masquerade");
   t.is(said("ip nat", "podnet:pod:abcdefghijkl", `-j MASQUERADE`), "hairpin");
   t.is(said("ip nat", "podnet:pod:abcdefghijkl", `-p tcp -j DNAT --to 10.0.0.2:80`), "published");
