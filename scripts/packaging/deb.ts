@@ -119,6 +119,7 @@ export async function buildDeb({ version, into }: Release): Promise<string> {
   copy("scripts/packaging/debian/tmpfiles.conf", "usr/lib/tmpfiles.d/podnet.conf", 0o644);
   text("etc/podnet/config.toml", commentedConfig());
   text("usr/share/bash-completion/completions/podnet", await completion("bash"));
+  text("usr/share/zsh/vendor-completions/_podnet", await completion("zsh"));
   text("usr/share/fish/vendor_completions.d/podnet.fish", await completion("fish"));
   copy("LICENSE", "usr/share/doc/podnet/copyright", 0o644);
   text("usr/share/doc/podnet/licenses", licensedBinaries + licensesOf([...used, ...packages]));

@@ -109,7 +109,10 @@ export function commandLinePages(): ReadonlyMap<string, string> {
     return found;
   };
   const shownNames = new Set(pages.flatMap(({ commands }) => commands));
-  const left = program.commands.map((each) => each.name()).filter((each) => !shownNames.has(each));
+  const left = program.commands
+    .map((each) => each.name())
+    // (Hidden commands, which are for scripts.)
+    .filter((each) => !shownNames.has(each) && !each.startsWith("__"));
   if (left.length > 0)
     throw new Error(`No page shows ${left.join()}: name them in ${import.meta.filename}`);
 

@@ -222,15 +222,6 @@ test("a group of commands names them, and each explains itself", async (t) => {
   }
 });
 
-test("completion scripts are understood by their shell", async (t) => {
-  const { out } = await podnet(["completion", "bash"]);
-  const script = `${out}\nCOMP_WORDS=(podnet cr); COMP_CWORD=1; _podnet; echo "\${COMPREPLY[@]}"
-    COMP_WORDS=(podnet create --dns-s); COMP_CWORD=2; _podnet; echo "\${COMPREPLY[@]}"`;
-  const { stdout } = await execute("bash", ["-c", script]);
-  t.is(stdout, "create\n--dns-search\n");
-  t.regex((await podnet(["completion", "fish"])).out, /^complete -c podnet -f$/m);
-});
-
 test("the launcher: through a symbolic link, exit codes, broken pipes, real streams", async (t) => {
   const link = path.join(server.folder, "podnet");
   symlinkSync(launcher, link);
