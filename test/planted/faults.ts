@@ -19,6 +19,7 @@ import { jailFaults } from "./faults/jail.ts";
 import { lifecycleFaults } from "./faults/lifecycle.ts";
 import { limitsFaults } from "./faults/limits.ts";
 import { liveTraceFaults } from "./faults/live-trace.ts";
+import { mainProcessFaults } from "./faults/main-process.ts";
 import { memoryFaults } from "./faults/memory.ts";
 import { namesFaults } from "./faults/names.ts";
 import { networkFaults } from "./faults/network.ts";
@@ -80,6 +81,7 @@ export const faults: readonly Fault[] = [
   ...driftFaults,
   ...qemuFaults,
   ...imagesFaults,
+  ...mainProcessFaults,
   ...jailFaults,
   ...templatesFaults,
   ...channelFaults,

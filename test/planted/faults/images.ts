@@ -61,6 +61,52 @@ export const imagesFaults: readonly Fault[] = [
     slow: true,
   },
   {
+    kind: "undo",
+    name: "a conversion that fails leaves the part that it has written",
+    file: "images/convert-image.ts",
+    find: "await rm(unfinished, { force: true });",
+    put: "void rm;",
+    noticedBy: {
+      file: "test/unit/images/convert.test.ts",
+      title: "limits and an interruption end a conversion, and leave nothing",
+    },
+  },
+  {
+    kind: "record",
+    name: "the bytes of a layer are not compared with its digest",
+    file: "images/archive/layer-bytes.ts",
+    find: 'if (digest.endsWith(`:${hash.digest("hex")}`)) return;',
+    put: 'if (hash.digest("hex") !== "") return;',
+    noticedBy: {
+      file: "test/unit/images/convert.test.ts",
+      title: "a damaged image leaves nothing, and the error names what is damaged",
+    },
+  },
+  {
+    kind: "undo",
+    name: "a podnetd that was killed leaves the directory of its import",
+    file: "daemon/images/image-jobs.ts",
+    find: "for (const job of listJobs(this.#parts.db)) await this.#removeJob(job);",
+    put: "for (const job of listJobs(this.#parts.db)) deleteJob(this.#parts.db, job.id);",
+    noticedBy: {
+      file: "test/vm/image-worker.test.ts",
+      title: "a podnetd that was killed within a pull or an import leaves nothing",
+    },
+    slow: true,
+  },
+  {
+    kind: "repair",
+    name: "a directory that meets a full disk is answered as one that cannot be read",
+    file: "daemon/images/pack-directory.ts",
+    find: "if (isCut || /No space left|quota exceeded/i.test(said))",
+    put: "if (/No space left|quota exceeded/i.test(said))",
+    noticedBy: {
+      file: "test/vm/image-full.test.ts",
+      title: "an image that finds no room leaves nothing, and says so",
+    },
+    slow: true,
+  },
+  {
     kind: "bound",
     name: "a file system whose first block is zeros is an archive without files",
     file: "images/archive/recognize.ts",

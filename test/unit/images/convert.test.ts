@@ -215,6 +215,15 @@ test("a damaged image leaves nothing, and the error names what is damaged", asyn
     t.regex(thrown?.message ?? "", new RegExp(said), said);
     t.is((thrown as Error & { code?: string }).code, "IMAGE_UNREADABLE");
   }
+  // A file's bytes that are others make no archive wrong: the digest alone says so.
+  const plain = path.join(top, "oci-plain");
+  writeLayout(plain, { layers, compression: "none" });
+  const blobs = path.join(plain, "blobs/sha256");
+  const [blob = ""] = readdirSync(blobs)
+    .map((name) => path.join(blobs, name))
+    .filter((name) => lstatSync(name).size > 300_000);
+  writeFileSync(blob, Buffer.from(readFileSync(blob)).fill(8, 100_000, 100_001));
+  await t.throwsAsync(convert(plain, to), { message: /its digest is another/ });
   t.deepEqual(
     readdirSync(top).filter((name) => name.startsWith("out")),
     [],

@@ -198,6 +198,7 @@ test("a pod that is idle for long is stopped, and says why; one that is used is 
 test("a paused pod is not idle, nor is one whose traffic cannot be counted", async (t) => {
   const { node, time, state, close } = open();
   const { id } = await node.create({ spec: { name: "pod", lifetime: { idleStopS: 60 } } });
+  await time.pass(10);
   await node.pods.pause(id);
   await time.pass(600);
   await node.pods.resume(id);

@@ -1,4 +1,12 @@
-import { appendFileSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import {
+  appendFileSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
@@ -94,4 +102,25 @@ test("a write that fails costs its output alone", (t) => {
   log.write(0, false, bytes("lost\n"), 0);
   t.is(log.lost, 5);
   t.is(log.position, 5);
+});
+
+test("output that a full disk did not take is missing, and the next podnetd knows the position", (t) => {
+  const small = mkdtempSync(join(directory, "small-"));
+  execFileSync("mount", ["-n", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small]);
+  t.teardown(() => execFileSync("umount", ["-n", small]));
+  const path = join(small, "log");
+  const log = new ProcessLog(path, 1);
+  log.write(0, false, bytes("first\n"), 0);
+  const filler = join(small, "filler");
+  t.throws(() => writeFileSync(filler, Buffer.alloc(2 ** 20)), { code: "ENOSPC" });
+  const large = `${"x".repeat(20_000)}\n`;
+  log.write(0, false, bytes(large), 6);
+  t.is(log.lost, large.length);
+  rmSync(filler);
+  log.write(0, false, bytes("third\n"), 6 + large.length);
+  log.close();
+  const next = new ProcessLog(path, 1);
+  t.is(next.position, 12 + large.length);
+  next.close();
+  t.is(textOf(path), "first\nthird\n");
 });
