@@ -18,13 +18,16 @@ export function addNodes(program: Command, context: Context): void {
     .action(async (options: OutputOptions & OverlayOptions) => {
       const { io } = context;
       const { overlay = "", output } = options;
-      const { nodes, staleMs } = await withPodnet(context, options, (podnet, signal) =>
-        podnet.overlays.listNodes({ overlay }, { signal }),
+      const { nodes, staleMs, subnetManager } = await withPodnet(
+        context,
+        options,
+        (podnet, signal) => podnet.overlays.listNodes({ overlay }, { signal }),
       );
       if (output !== "table") {
         const items = nodes.map((node) => toPlain(OverlayNodeSchema, node));
         const stale = staleMs === undefined ? {} : { staleMs: staleMs.toString() };
-        await printDocument(io, output, document("NodeList", { ...stale, items }));
+        const more = { subnetManager, ...stale };
+        await printDocument(io, output, document("NodeList", { ...more, items }));
         return;
       }
       const heading = "HOST SUBNET PUBLIC-IP BACKEND LEASE REACHABLE RTT".split(" ");
@@ -35,7 +38,7 @@ export function addNodes(program: Command, context: Context): void {
           nodes.map((node) => rowOf(node, now)),
         ),
       );
-      reportStale(io, staleMs);
+      reportStale(io, staleMs, harmless(subnetManager));
     });
 }
 

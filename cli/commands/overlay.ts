@@ -50,13 +50,15 @@ function addList(group: Command, context: Context): void {
       if (overlays.length > 0) io.stdout.write(overlayTable(overlays, Date.now()));
       for (const trouble of troubles) io.stdout.write(`${harmless(trouble)}\n`);
       if (overlays.length + troubles.length === 0)
-        io.stderr.write("This host is in no overlay: see overlay.etcd.endpoints\n");
+        io.stderr.write(
+          "This host is in no overlay: see overlay.etcd.endpoints and overlay.subnet_manager\n",
+        );
     },
   );
 }
 
 function overlayTable(overlays: readonly Overlay[], now: number): string {
-  const heading = "NAME PHASE NETWORK RANGE SUBNET BACKEND MTU PUBLIC-IP HOSTS LEASE ETCD";
+  const heading = "NAME PHASE NETWORK RANGE SUBNET BACKEND MTU PUBLIC-IP HOSTS LEASE MANAGER";
   const rows = overlays.map((each) => [
     each.name,
     lower(OverlayPhase, each.phase),
@@ -72,7 +74,9 @@ function overlayTable(overlays: readonly Overlay[], now: number): string {
       : each.expiresAt === undefined
         ? "-"
         : `${age(timestampMs(each.expiresAt) - now)} left`,
-    each.staleMs === undefined ? "heard" : `away for ${age(Number(each.staleMs))}`,
+    each.staleMs === undefined
+      ? harmless(each.subnetManager)
+      : `${harmless(each.subnetManager)}, away for ${age(Number(each.staleMs))}`,
   ]);
   const notes = overlays.flatMap(({ name, troubles, skippedKeys, tunnel }) => [
     ...troubles.map((trouble) => [`${name}:`, harmless(trouble)]),
@@ -81,7 +85,7 @@ function overlayTable(overlays: readonly Overlay[], now: number): string {
       : [
           [
             `${name}:`,
-            `${skippedKeys} ${skippedKeys === 1 ? "key in etcd is" : "keys in etcd are"} passed over`,
+            `${skippedKeys} ${skippedKeys === 1 ? "lease is" : "leases are"} passed over`,
           ],
         ]),
     ...(tunnel === undefined ? [] : [[`${name}:`, harmless(tunnelText(tunnel))]]),

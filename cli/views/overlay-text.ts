@@ -2,10 +2,11 @@ import type { OverlayTunnel } from "../../api/gen/podnet/v1/overlay_service_pb.t
 import type { Io } from "../io.ts";
 import { age, size } from "./text.ts";
 
-/** Says how old what is reported of other hosts is, where etcd is away. */
-export function reportStale(io: Io, staleMs: bigint | undefined): void {
-  if (staleMs !== undefined)
-    io.stderr.write(`etcd has not been heard for ${age(Number(staleMs))}: others are as of then\n`);
+/** Says how old what is reported of other hosts is, where the subnet manager is away. */
+export function reportStale(io: Io, staleMs: bigint | undefined, manager = "etcd"): void {
+  if (staleMs === undefined) return;
+  const since = age(Number(staleMs));
+  io.stderr.write(`${manager} has not been heard for ${since}: others are as of then\n`);
 }
 
 /** Packets that podnetd's own tunnel sent, received and dropped, in one line. */

@@ -34,7 +34,8 @@ export function overlayService(
     async listNodes({ overlay }) {
       const { control, name, view } = chosen(overlay);
       const found = await control.leasedNodes(name);
-      return { nodes: found.map((peer) => nodeView(peer, nameOf(peer))), ...stale(view) };
+      const nodes = found.map((peer) => nodeView(peer, nameOf(peer)));
+      return { nodes, subnetManager: view.manager, ...stale(view) };
     },
 
     async diff({ overlay }, { signal }) {
@@ -145,6 +146,7 @@ const overlayView = (view: OverlayView): wire.Overlay =>
     troubles: [...view.troubles],
     peers: view.peers,
     skippedKeys: view.skippedKeys,
+    subnetManager: view.manager,
     network: view.network,
     ...(view.tunnel === undefined ? {} : { tunnel: tunnelView(view.tunnel) }),
   });

@@ -60,6 +60,7 @@ export class HostReport {
     const recalled = this.#recalled;
     return overlayView({
       name,
+      manager: manager.name,
       network,
       phase,
       clock,

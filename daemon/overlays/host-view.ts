@@ -16,6 +16,8 @@ import type { OverlayPeerView, OverlayView } from "./view.ts";
 /** The knowledge about an overlay on this host. */
 export interface HostKnowledge {
   readonly name: string;
+  /** The name of the subnet manager. */
+  readonly manager: string;
   readonly network: NetworkName;
   readonly state: HostLeaseState;
   readonly phase: LeasePhase;
@@ -26,7 +28,7 @@ export interface HostKnowledge {
   readonly placed: boolean;
   readonly mtu: number;
   readonly peers: Pick<Peers, "size" | "passedOver">;
-  /** For how long etcd has not been heard, milliseconds; undefined while it is. */
+  /** For how long the manager has not been heard, milliseconds; undefined while it is. */
   readonly staleMs: number | undefined;
   /** The number of peers known from another boot, while etcd has reported none in this one. */
   readonly recalled: number;
@@ -54,6 +56,7 @@ export function overlayView(known: HostKnowledge): OverlayView {
   return {
     name,
     phase,
+    manager: known.manager,
     networks: config === undefined ? [] : spaces(config),
     subnets: subnets === undefined ? [] : cidrsOf(subnets),
     ...(state.own === undefined ? {} : { leaseKey: state.own.key }),

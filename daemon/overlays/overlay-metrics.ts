@@ -43,7 +43,7 @@ export function overlayMetrics(
     }),
     each(
       "stale_seconds",
-      "Seconds since etcd was last heard; 0 while it answers",
+      "Seconds since the subnet manager was last heard; 0 while it answers",
       ({ staleMs = 0 }) => staleMs / 1000,
     ),
     each("peers", "Other hosts that this host sends packets to", ({ peers }) => peers),

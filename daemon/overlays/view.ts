@@ -37,6 +37,8 @@ export interface OverlayPeerView {
 export interface OverlayView {
   readonly name: string;
   readonly phase: LeasePhase;
+  /** Who gives the hosts their subnets: `etcd`, `Kubernetes`. */
+  readonly manager: string;
   /** The overlay's networks; empty until its configuration has been read. */
   readonly networks: readonly Cidr[];
   /** This host's subnets; empty before it has a lease. */
@@ -49,7 +51,7 @@ export interface OverlayView {
   readonly publicIps: readonly Ip[];
   /** The MTU between pods of different hosts; 0 until it is known. */
   readonly mtu: number;
-  /** For how long etcd has not been heard, milliseconds; absent while it is. */
+  /** For how long the manager has not been heard, milliseconds; absent while it is. */
   readonly staleMs?: number;
   /** When this host's lease ends unless it is renewed, wall clock, milliseconds. */
   readonly expiresAt?: number;

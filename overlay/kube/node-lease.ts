@@ -127,6 +127,8 @@ export class NodeLease implements HostLease {
 
   leave(): void {
     this.#leaving = true;
+    // The network is made anew after a join.
+    this.#isReady = false;
     this.#converge();
   }
 

@@ -41,6 +41,9 @@ kubernetes.node_name = "worker-${n}"`;
   return { kube, hosts, underlay, [Symbol.asyncDispose]: () => owned.disposeAsync() };
 }
 
+/** The number of items in a list that a command prints. */
+const countOf = (text: string): number => (JSON.parse(text) as { items: unknown[] }).items.length;
+
 const key = (name: string, value: string): string => `flannel.alpha.coreos.com/${name}=${value}`;
 
 /** Says of a Node what flannel would. */
@@ -136,6 +139,11 @@ test("hosts whose subnets Kubernetes gives reach each other, and a hostile Node 
   );
   await overwritten(a.address);
   await reaches(...([containers[0], containers[1].address] as const));
+
+  const reserve = ["overlay", "reserve", "10.244.9.0/24", "--public-ip", "192.0.2.9"];
+  const refused = await a.podnetd.tryPodnet(...reserve);
+  t.regex(refused.stderr, /Kubernetes gives each host its subnet.*UNSUPPORTED/);
+  t.is(await a.podnetd.podnet("overlay", "reservations", "-o", "json").then(countOf), 0);
 
   // The API server away, packets flow; what is new comes when it is back.
   await cluster.underlay.cut(1, "store");

@@ -27,6 +27,7 @@ import { networksFaults } from "./faults/networks.ts";
 import { nftablesFaults } from "./faults/nftables.ts";
 import { overlayFaults } from "./faults/overlay.ts";
 import { overlayHostsFaults } from "./faults/overlay-hosts.ts";
+import { overlayKubeFaults } from "./faults/overlay-kube.ts";
 import { peersFaults } from "./faults/peers.ts";
 import { policyFaults } from "./faults/policy.ts";
 import { policyEffectsFaults } from "./faults/policy-effects.ts";
@@ -97,6 +98,7 @@ export const faults: readonly Fault[] = [
   ...crashFaults,
   ...overlayFaults,
   ...overlayHostsFaults,
+  ...overlayKubeFaults,
   ...peersFaults,
   ...tunnelFaults,
 ];

@@ -39,7 +39,7 @@ type Judgement = readonly [status: wire.HealthCheck_Status, message: string, hin
 const see = "See more: podnet overlay list";
 
 function judge(view: OverlayView): Judgement {
-  const { phase, subnets, networks, backend, peers, staleMs, troubles } = view;
+  const { phase, subnets, networks, backend, peers, staleMs, manager, troubles } = view;
   const part = [subnets, networks]
     .flatMap((cidrs) => (cidrs.length === 0 ? [] : [cidrs.join(" and ")]))
     .join(" of ");
@@ -51,8 +51,8 @@ function judge(view: OverlayView): Judgement {
     const none = subnets.length === 0 ? ", and there is no subnet yet" : "";
     return [
       WARNING,
-      `stale: etcd has not been heard for ${Math.round(staleMs / 1000)} s${none}${why}`,
-      "Bring etcd back, or put right what it says: pods go on meanwhile, and hosts that come or move are not heard of",
+      `stale: ${manager} has not been heard for ${Math.round(staleMs / 1000)} s${none}${why}`,
+      `Bring ${manager} back, or put right what it says: pods go on meanwhile, and hosts that come or move are not heard of`,
     ];
   }
   if (phase === "waiting" || phase === "acquiring")

@@ -20,7 +20,7 @@ const mostBytes = 1 << 20;
 
 /** Subnets as podCIDRs of Kubernetes' Nodes, alongside flannel's. */
 export class KubernetesManager implements SubnetManager {
-  readonly name = "Kubernetes' API server";
+  readonly name = "Kubernetes";
   /** An overlay is what a cluster has one of. */
   readonly names = undefined;
   /** Kubernetes has names of its own for pods. */

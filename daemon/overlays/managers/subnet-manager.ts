@@ -19,7 +19,7 @@ export interface LeaseParts extends HostLeaseParts {
  * for each kind: etcd, Kubernetes.
  */
 export interface SubnetManager extends Disposable {
-  /** Its name in messages. */
+  /** Its name in reports and messages. */
   readonly name: string;
   /** Opens this host's lease in an overlay. Nothing happens before it is started. */
   open(prefix: Prefix, parts: LeaseParts): HostLease;

@@ -1,7 +1,12 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import test from "ava";
 import { isPodnetError, type PodnetError } from "../../../core/errors.ts";
+import { KubeClient } from "../../../kubernetes/client.ts";
 import type { WatchEvent } from "../../../kubernetes/objects.ts";
 import { allRights, KubeApiServer } from "../../peers/kube-api/server.ts";
+import { makeCertificates } from "../api/fixtures/certificates.ts";
 import { clientOf, never, nodesPath } from "./fixtures.ts";
 
 const failure = async (call: Promise<unknown>): Promise<PodnetError> => {
@@ -144,6 +149,53 @@ test("a server that is not there is unreachable", async (t) => {
   const error = await failure(client.get(`${nodesPath}/a`, "get node", never));
   t.is(error.code, "KUBERNETES_UNREACHABLE");
   t.is(error.details["errno"], "ECONNREFUSED");
+});
+
+test("a server of another authority is not spoken to, and is sent no token", async (t) => {
+  const [ours, theirs] = await Promise.all(
+    ["ours", "theirs"].map(async () => {
+      const folder = mkdtempSync(path.join(tmpdir(), "podnet-kube-tls-"));
+      t.teardown(() => rmSync(folder, { recursive: true }));
+      return makeCertificates(folder, "IP:127.0.0.1");
+    }),
+  );
+  if (ours === undefined || theirs === undefined) throw new Error("No certificates");
+  await using server = await KubeApiServer.open({ tls: ours.server });
+  server.nodes.create("a");
+  const of = (ca: string, serverName?: string) =>
+    new KubeClient({
+      server: new URL(server.url),
+      insecure: false,
+      credentials: () => ({ token: "token-1", ca }),
+      ...(serverName === undefined ? {} : { serverName }),
+    });
+  const call = (client: KubeClient) => client.get(`${nodesPath}/a`, "get node", never);
+  const foreign = await failure(call(of(theirs.ca)));
+  t.is(foreign.code, "KUBERNETES_DENIED");
+  const misnamed = await failure(call(of(ours.ca, "api.example.org")));
+  t.is(misnamed.code, "KUBERNETES_DENIED");
+  t.deepEqual(server.asked, []);
+  t.is((await call(of(ours.ca)))?.name, "a");
+});
+
+test("a client certificate is shown to a server that asks for one", async (t) => {
+  const folder = mkdtempSync(path.join(tmpdir(), "podnet-kube-tls-"));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const { ca, server: pair, client: own } = await makeCertificates(folder, "IP:127.0.0.1");
+  await using server = await KubeApiServer.open({ tls: { ...pair, ca } });
+  server.nodes.create("a");
+  const of = (more: object) =>
+    new KubeClient({
+      server: new URL(server.url),
+      insecure: false,
+      credentials: () => ({ ca, token: "token-1", ...more }),
+    });
+  t.is((await of(own).get(`${nodesPath}/a`, "get node", never))?.name, "a");
+  await failure(of({}).get(`${nodesPath}/a`, "get node", never));
+  const broken = await failure(
+    of({ cert: "x", key: "x" }).get(`${nodesPath}/a`, "get node", never),
+  );
+  t.is(broken.code, "KUBERNETES_DENIED");
 });
 
 test("a watch reports changes after a version, whatever its chunks are, and bookmarks", async (t) => {

@@ -35,6 +35,7 @@ const hour = 3_600_000;
 const flannel: OverlayView = {
   name: "flannel",
   phase: "held",
+  manager: "etcd",
   networks: [parseCidr("10.5.0.0/16")],
   subnets: [parseCidr("10.5.34.0/24")],
   backend: "vxlan",
@@ -280,8 +281,11 @@ test("podnet overlay list: a line each, troubles below, and programs get it all"
     },
   ];
   const { out } = await one.run("overlay", "list");
-  t.regex(out, /flannel +waiting +default +- +- +- +- +192\.0\.2\.1 +2 +20 h left +away for 5 s\n/);
-  t.regex(out, /flannel: +etcd has no configuration\nflannel: +3 keys in etcd are passed over\n/);
+  t.regex(
+    out,
+    /flannel +waiting +default +- +- +- +- +192\.0\.2\.1 +2 +20 h left +etcd, away for 5 s\n/,
+  );
+  t.regex(out, /flannel: +etcd has no configuration\nflannel: +3 leases are passed over\n/);
   const { items } = JSON.parse((await one.run("overlays", "-o", "json")).out);
   t.like(items[0], { phase: "waiting", staleMs: "5000", skippedKeys: 3, network: "default" });
   const [overlay] = (await one.overlays.list({})).overlays;

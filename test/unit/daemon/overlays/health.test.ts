@@ -10,6 +10,7 @@ const { OK, WARNING, FAILED } = wire.HealthCheck_Status;
 const held: OverlayView = {
   name: "flannel",
   phase: "held",
+  manager: "etcd",
   networks: [parseCidr("10.5.0.0/16")],
   subnets: [parseCidr("10.5.34.0/24")],
   backend: "vxlan",

@@ -5,7 +5,7 @@ import { troubleText } from "../../../../daemon/overlays/trouble-text.ts";
 import { subnetsText } from "../../../../overlay/flannel/key.ts";
 import type { HostLeaseState } from "../../../../overlay/host-lease.ts";
 import { NodeLease, type NodeLeaseParts } from "../../../../overlay/kube/node-lease.ts";
-import { KubeNodes } from "../../../../overlay/kube/node-store.ts";
+import { KubeNodes, type NodeStore } from "../../../../overlay/kube/node-store.ts";
 import { Peers } from "../../../../overlay/peers.ts";
 import { until } from "../../../lab/until.ts";
 import { allRights, KubeApiServer } from "../../../peers/kube-api/server.ts";
@@ -21,9 +21,14 @@ class HostOf implements AsyncDisposable {
   states: string[] = [];
   refusal: PodnetError | undefined;
 
-  constructor(server: KubeApiServer, n = 1, more: Partial<NodeLeaseParts["settings"]> = {}) {
+  constructor(
+    server: KubeApiServer,
+    n = 1,
+    more: Partial<NodeLeaseParts["settings"]> = {},
+    store: NodeStore = new KubeNodes(clientOf(server), systemClock),
+  ) {
     this.lease = new NodeLease({
-      store: new KubeNodes(clientOf(server), systemClock),
+      store,
       settings: {
         node: `node-${n}`,
         annotationPrefix: prefix,
@@ -200,6 +205,32 @@ test("a write that another one overtakes is decided anew", async (t) => {
   t.deepEqual(host.troubles, []);
 });
 
+test("a write names the version and the uid of the Node that it was decided for", async (t) => {
+  await using server = await KubeApiServer.open();
+  server.nodes.create("node-1", spec(1));
+  const known = server.nodes.get("node-1")?.metadata;
+  const sent: string[] = [];
+  const store = new KubeNodes(clientOf(server), systemClock);
+  await using host = new HostOf(
+    server,
+    1,
+    {},
+    {
+      follow: (signal) => store.follow(signal),
+      read: (name, signal) => store.read(name, signal),
+      patch: (name, patch, signal) => {
+        sent.push(JSON.stringify(patch));
+        return store.patch(name, patch, signal);
+      },
+    },
+  );
+  await annotated(server, "node-1");
+  t.is(host.view.phase, "held");
+  const { metadata } = JSON.parse(sent[0] ?? "") as { metadata: typeof known };
+  t.is(metadata?.resourceVersion, known?.resourceVersion);
+  t.is(metadata?.uid, known?.uid);
+});
+
 for (const [what, create, trouble] of [
   ["has no Node", undefined, /no node node-1/],
   ["has no podCIDR", {}, /no podCIDR of the overlay's families/],
@@ -263,6 +294,11 @@ test("a Node that is gone, or has another podCIDR, takes nothing from pods that 
   t.is(host.subnet, "10.244.1.0-24");
   server.nodes.create("node-1", spec(7));
   await host.is("draining");
+  // Whatever else happens meanwhile.
+  server.nodes.create("node-2", spec(2));
+  server.nodes.annotate("node-2", annotationsOf(2));
+  await until("the other host", () => host.peers.size === 1);
+  t.is(host.view.phase, "draining");
   t.is(host.subnet, "10.244.1.0-24");
   host.drained[0]?.();
   await host.is("held");
@@ -286,7 +322,9 @@ test("a host that leaves is drained first, and takes its annotations away", asyn
   t.deepEqual(server.nodes.annotations("node-1"), { "public-ip-overwrite": "203.0.113.1" });
   t.is(conditionOf(server, "node-1")?.status, "True");
   host.lease.join();
-  await host.is("held");
+  await annotated(server, "node-1");
+  t.is(conditionOf(server, "node-1")?.status, "True");
+  host.lease.ready();
   await until("the condition", () => conditionOf(server, "node-1")?.status === "False");
 });
 
