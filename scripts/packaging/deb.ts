@@ -128,7 +128,7 @@ export async function buildDeb({ version, into }: Release): Promise<string> {
   const changes = gzipSync(readFileSync(path.join(top, "CHANGELOG.md")), { level: 9 });
   mkdirSync(at("usr/share/doc/podnet"), { recursive: true });
   writeFileSync(at("usr/share/doc/podnet/changelog.gz"), changes, { mode: 0o644 });
-  for (const page of globSync("man/*.[0-9]", { cwd: top })) {
+  for (const page of globSync("man/**/*.[0-9]", { cwd: top })) {
     const name = `usr/share/man/man${page.at(-1)}/${path.basename(page)}.gz`;
     mkdirSync(path.dirname(at(name)), { recursive: true });
     writeFileSync(at(name), gzipSync(readFileSync(path.join(top, page)), { level: 9 }));

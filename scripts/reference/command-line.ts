@@ -5,7 +5,7 @@ import { buildProgram } from "../../cli/program.ts";
 import { podnetdProgram } from "../../daemon/main/command.ts";
 
 /** The pages of the command line, and the commands that each of them shows. */
-const pages: readonly {
+export const commandPages: readonly {
   readonly file: string;
   readonly title: string;
   readonly commands: readonly string[];
@@ -108,7 +108,7 @@ export function commandLinePages(): ReadonlyMap<string, string> {
     if (found === undefined) throw new Error(`There is no command "${name}"`);
     return found;
   };
-  const shownNames = new Set(pages.flatMap(({ commands }) => commands));
+  const shownNames = new Set(commandPages.flatMap(({ commands }) => commands));
   const left = program.commands
     .map((each) => each.name())
     // (Hidden commands, which are for scripts.)
@@ -117,14 +117,14 @@ export function commandLinePages(): ReadonlyMap<string, string> {
     throw new Error(`No page shows ${left.join()}: name them in ${import.meta.filename}`);
 
   const made = new Map<string, string>();
-  for (const { file, title, commands } of pages) {
+  for (const { file, title, commands } of commandPages) {
     const text = commands.flatMap((name) => [...sections(find(name), `podnet ${name}`)]).join("\n");
     made.set(
       `command-line/${file}.md`,
       `# ${title}\n\nEach command also has [the options of all commands](../command-line.md).\n\n${text}`,
     );
   }
-  const rows = pages.flatMap(({ file, commands }) =>
+  const rows = commandPages.flatMap(({ file, commands }) =>
     commands.flatMap((name) => [...index(find(name), `podnet ${name}`, file)]),
   );
   made.set(

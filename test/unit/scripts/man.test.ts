@@ -1,0 +1,46 @@
+import { execFile } from "node:child_process";
+import { globSync } from "node:fs";
+import path from "node:path";
+import { promisify } from "node:util";
+import test from "ava";
+import { contextOf } from "../../../cli/context.ts";
+import { buildProgram } from "../../../cli/program.ts";
+
+const top = path.resolve(import.meta.dirname, "../../..");
+const pages = globSync("man/**/*.[0-9]", { cwd: top }).sort();
+
+const shown = async (files: readonly string[]) => {
+  const env = { ...process.env, MANWIDTH: "100", MANPAGER: "cat", LC_ALL: "C.UTF-8" };
+  const args = ["--warnings", "--encoding=UTF-8", "--local-file", ...files];
+  const { stdout, stderr } = await promisify(execFile)("man", args, {
+    cwd: top,
+    env,
+    maxBuffer: 1 << 24,
+  });
+  return { text: stdout.replaceAll(/.\u0008/g, ""), stderr };
+};
+
+test("every command has a manual page, and man prints all of them without a warning", async (t) => {
+  const { text, stderr } = await shown(pages);
+  t.is(stderr, "");
+  for (const command of buildProgram(contextOf({} as never)).commands) {
+    if (command.name().startsWith("__")) continue;
+    const page = pages.find((each) => path.basename(each) === `podnet-${command.name()}.1`);
+    t.truthy(page, command.name());
+    t.regex(text, new RegExp(`^PODNET-${command.name().toUpperCase()}\\(1\\)`, "m"));
+  }
+  t.true(pages.includes("man/podnet.1") && pages.includes("man/podnetd.8"));
+});
+
+test("a page has what the help has: names, options, examples, and no option of all commands", async (t) => {
+  const { text } = await shown(["man/pods/podnet-create.1"]);
+  for (const part of [
+    /^NAME\n +podnet-create - create a pod and wait until its network works$/m,
+    /^SYNOPSIS\n +podnet create \[options\] \[name\]$/m,
+    /^ +-p, --publish <spec>\n +a port to publish: \[\[IP:\]HOST:\]POD\[\/tcp\|udp\|sctp\]/m,
+    /^EXAMPLES\n +podnet create web$/m,
+    /^SEE ALSO\n +podnet\(1\)/m,
+  ])
+    t.regex(text, part);
+  t.notRegex(text, /--socket/);
+});
