@@ -246,12 +246,12 @@ export const stages: readonly Stage[] = [
     weight: 0.67,
     seconds: 8,
     long: {
+      "kube-hosts": 35,
       "daemon-pods": 30,
       "hosts-anew": 28,
       "hosts-as-senders": 27,
       "daemon-join": 25,
       "hosts-joined": 24,
-      "kube-hosts": 20,
       "daemon-udp": 17,
       "hosts-odd": 17,
       "etcd-follow": 15,

@@ -19,7 +19,7 @@ export interface KubeLab extends AsyncDisposable {
   /** Runs Debian's kubectl as an administrator. */
   kubectl(...words: readonly string[]): Promise<string>;
   /** Makes a Node, as a kubelet and kube-controller-manager do. */
-  createNode(name: string, podCIDR: string): Promise<void>;
+  createNode(name: string, ...podCIDRs: readonly string[]): Promise<void>;
   /** flannel's annotations of a Node, by the names behind the prefix. */
   annotations(name: string): Promise<Readonly<Record<string, string>>>;
   /** The status of a Node's condition NetworkUnavailable; "" if it has none. */
@@ -67,12 +67,12 @@ export async function startKube(machine: Machine, address: string): Promise<Kube
   return {
     kubeconfig: kubeconfig("podnetd.conf", "tokenFile: token"),
     kubectl,
-    async createNode(name, podCIDR) {
+    async createNode(name, ...podCIDRs) {
       const node = {
         apiVersion: "v1",
         kind: "Node",
         metadata: { name },
-        spec: { podCIDR, podCIDRs: [podCIDR] },
+        spec: { podCIDR: podCIDRs[0], podCIDRs },
         status: { conditions: [{ type: "NetworkUnavailable", status: "True" }] },
       };
       writeFileSync(file(`${name}.json`), JSON.stringify(node));
