@@ -5,6 +5,7 @@ import { parseAwakening } from "../protocol/extension-messages.ts";
 import { encodeVersion } from "../protocol/replies.ts";
 import { findPort, onlineAll, rescanPci } from "./boot.ts";
 import { configure } from "./configure.ts";
+import { Containers } from "./containers/containers.ts";
 import { Control } from "./control.ts";
 import { watchDevices } from "./devices.ts";
 import { placeGuestFile, readGuestFile, writeGuestFile } from "./guest-files.ts";
@@ -12,7 +13,7 @@ import { hello } from "./hello.ts";
 import { Interfaces } from "./network/interfaces.ts";
 import { Links } from "./network/links.ts";
 import { addRandomness, ensureMachineId, newEpoch, newMachineId } from "./machine.ts";
-import { MainProcess } from "./main-process/main-process.ts";
+import { type Around, MainProcess } from "./main-process/main-process.ts";
 import { Netlink } from "./network/netlink.ts";
 import { startPod } from "./pod.ts";
 import { type Loop, readable } from "./loop.ts";
@@ -33,11 +34,16 @@ function getVersion(payload: Uint8Array): Reply {
 }
 
 const noContainers = (): never => {
-  throw new PodnetError("UNSUPPORTED", "Containers are not supported by this agent");
+  throw new PodnetError("UNSUPPORTED", "hyperstart's containers are not supported by this agent");
 };
 const noContainer = (): never => {
   throw noSuch("container");
 };
+
+interface AgentHooks {
+  readonly ready: () => void;
+  readonly loadModules: () => void;
+}
 
 /** Everything the agent is made of, and which command leads where. */
 export class Agent {
@@ -47,12 +53,17 @@ export class Agent {
   readonly #streams: Streams;
   readonly #processes: Processes;
   readonly #main: MainProcess;
+  readonly #containers: Containers;
   readonly #links: Links;
   readonly #interfaces: Interfaces;
   #epoch = newEpoch();
 
-  /** `ready`: READY has been said. */
-  constructor(loop: Loop, options: Options, ready: () => void = () => undefined) {
+  /** `ready`: READY has been said. `loadModules`: what containers need of the kernel. */
+  constructor(
+    loop: Loop,
+    options: Options,
+    { ready = () => undefined, loadModules = () => undefined }: Partial<AgentHooks> = {},
+  ) {
     this.#loop = loop;
     this.#options = options;
     this.#links = new Links(loop, new Netlink(), options.channel === portNames.control);
@@ -61,21 +72,33 @@ export class Agent {
       loop,
       () => this.#streams,
       (code, payload) => this.#control.report(code, payload),
-      { ended: (child) => this.#main.ended(child), clogged: () => this.#main.clogged },
+      {
+        placeOf: (container) => this.#containers.placeOf(container),
+        ended: (child) => {
+          this.#main.ended(child);
+          this.#containers.ended(child);
+        },
+        clogged: () => this.#main.clogged || this.#containers.clogged,
+      },
     );
-    this.#main = new MainProcess(loop, options.isInit, {
+    const around: Around = {
       streams: () => this.#streams,
       report: (code, payload) => this.#control.report(code, payload),
       inputTaken: () => this.#processes.unclog(),
-    });
+    };
+    this.#main = new MainProcess(loop, options.isInit, around);
+    this.#containers = new Containers(loop, around, loadModules);
     this.#streams = new Streams(loop, () => findPort(options.tty), {
       input: (stream, data) =>
-        this.#main.input(stream, data) || this.#processes.input(stream, data),
+        this.#main.input(stream, data) ||
+        this.#containers.input(stream, data) ||
+        this.#processes.input(stream, data),
       drained: () => {
         this.#main.resume();
+        this.#containers.resume();
         this.#processes.resume();
       },
-      lost: () => this.#main.unfollow(),
+      lost: () => this.#unfollow(),
     });
     this.#control = new Control(loop, () => findPort(options.channel), this.#handlers(), {
       opened: () => {
@@ -84,7 +107,7 @@ export class Agent {
       },
       lost: () => {
         this.#links.giveUp();
-        this.#main.unfollow();
+        this.#unfollow();
       },
     });
   }
@@ -95,6 +118,11 @@ export class Agent {
     const stop = watchDevices(this.#loop, () => {
       if (this.#control.open() && this.#streams.open()) stop();
     });
+  }
+
+  #unfollow(): void {
+    this.#main.unfollow();
+    this.#containers.unfollow();
   }
 
   #handlers(): ReadonlyMap<number, Handler> {
@@ -123,6 +151,7 @@ export class Agent {
       [command.followMain, (payload) => this.#main.follow(payload)],
       [command.signalMain, (payload) => this.#main.signal(payload)],
       [command.resizeMain, (payload) => this.#main.resize(payload)],
+      ...(this.#options.isInit ? this.#containers.handlers() : []),
       [command.destroyPod, () => ({ after: () => this.#powerOff() })],
     ]);
   }

@@ -30,7 +30,7 @@ export function hello(payload: Uint8Array, { epoch, isInit }: Self): Reply {
       epoch,
       nonce,
       features: [
-        ...(isInit ? [agentFeatures.awake] : []),
+        ...(isInit ? [agentFeatures.awake, agentFeatures.containers] : []),
         agentFeatures.loopback,
         agentFeatures.attributes,
         agentFeatures.parking,

@@ -37,7 +37,13 @@ function start(options: Options): void {
     loadRest();
     if (!enterRootOf(root)) return endMachine(loop, "power-off");
   }
-  const agent = new Agent(loop, options, () => loop.after(0, loadRest));
+  const agent = new Agent(loop, options, {
+    ready: () => loop.after(0, loadRest),
+    // Below another root they are loaded already, and the image's files are not to be.
+    loadModules: () => {
+      if (root === undefined) loadModules("root");
+    },
+  });
   agent.open();
   if (root === undefined) loadModules("console");
   loop.after(portWaitMs, loadRest);

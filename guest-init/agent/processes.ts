@@ -12,8 +12,8 @@ import type { Loop } from "./loop.ts";
 import { type Reply, done } from "./reply.ts";
 import { Session } from "./session.ts";
 import type { Streams } from "./streams.ts";
-import { type Ended, sys } from "./sys.ts";
-import { identify } from "./users.ts";
+import { type Confinement, type Ended, sys } from "./sys.ts";
+import { type Accounts, identify } from "./users.ts";
 
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /** Processes at a time; each takes descriptors and memory of PID 1. */
@@ -30,16 +30,36 @@ export function environment(spec: Pick<ProcessSpec, "terminal" | "envs">, home: 
   return Array.from(all, ([key, value]) => `${key}=${value}`);
 }
 
+/** Where a process runs that EXECCMD starts. */
+export interface ExecPlace {
+  readonly accounts: Accounts;
+  readonly confinement?: Confinement;
+  /** What the container's own process has. */
+  readonly envs: ProcessSpec["envs"];
+  readonly directory: string;
+}
+
+const ownPlace: ExecPlace = {
+  accounts: {
+    passwd: () => readText("/etc/passwd") ?? "",
+    group: () => readText("/etc/group") ?? "",
+  },
+  envs: [],
+  directory: "",
+};
+
 /** The processes that EXECCMD did not start. */
 interface Others {
+  /** Undefined for a container that does not run. */
+  placeOf(container: string): ExecPlace | undefined;
   ended(child: Ended): void;
   /** Whether the tty channel should wait for them to read. */
   clogged(): boolean;
 }
 
 /**
- * Processes started by EXECCMD, in the agent's own namespaces: the container hyperstart calls
- * `hyperstart`.
+ * Processes started by EXECCMD, in a container or in the agent's own namespaces: the container
+ * hyperstart calls `hyperstart`.
  */
 export class Processes {
   readonly #loop: Loop;
@@ -63,18 +83,18 @@ export class Processes {
 
   exec(payload: Uint8Array): Reply {
     const { container, process: spec } = parseExecCmd(payload);
-    onlyAgent(container);
-    this.#checkFree(spec);
-    const identity = identify(spec, {
-      passwd: () => readText("/etc/passwd") ?? "",
-      group: () => readText("/etc/group") ?? "",
-    });
+    const place = container === agentContainer ? ownPlace : this.#others.placeOf(container);
+    if (place === undefined) throw noSuch("container");
+    this.#checkFree(container, spec);
+    const identity = identify(spec, place.accounts);
+    const envs = [...place.envs, ...spec.envs];
     const spawned = sys.spawn({
       args: spec.args,
-      env: environment(spec, identity.home),
-      directory: spec.workdir ?? "",
+      env: environment({ terminal: spec.terminal, envs }, identity.home),
+      directory: spec.workdir ?? place.directory,
       ...identity,
       terminal: spec.terminal,
+      ...(place.confinement === undefined ? {} : { confinement: place.confinement }),
     });
     const session = new Session(this.#loop, this.#streams(), container, spec, spawned, {
       finished: (status) => this.#finished(session, status),
@@ -147,27 +167,28 @@ export class Processes {
   }
 
   #find(container: string, id: string): Session {
-    onlyAgent(container);
-    for (const session of this.#byPid.values()) if (session.spec.id === id) return session;
+    for (const session of this.#byPid.values())
+      if (session.container === container && session.spec.id === id) return session;
     throw noSuch("process");
   }
 
-  #checkFree(spec: ProcessSpec): void {
+  #checkFree(container: string, spec: ProcessSpec): void {
     const refuse = (message: string): never => {
       throw new PodnetError("INVALID_ARGUMENT", message);
     };
     if (!this.#streams().isOpen) refuse("The tty channel is not open");
     if (this.#byPid.size >= processLimit) refuse(`${processLimit} processes run already`);
     if (this.#byStream.has(spec.stdio)) refuse(`Stream ${spec.stdio} is in use`);
-    for (const { spec: other } of this.#byPid.values())
-      if (spec.id !== "" && other.id === spec.id) refuse(`Process "${spec.id}" runs already`);
+    for (const other of this.#byPid.values())
+      if (spec.id !== "" && other.container === container && other.spec.id === spec.id)
+        refuse(`Process "${spec.id}" runs already`);
   }
 }
 
 export const noSuch = (what: "container" | "process"): PodnetError =>
   new PodnetError("INVALID_ARGUMENT", `no such ${what}`);
 
-/** The only container here is the agent's own. */
+/** Files are the agent's own alone. */
 export function onlyAgent(container: string): void {
   if (container !== agentContainer) throw noSuch("container");
 }

@@ -32,6 +32,9 @@ interface Native {
   mode(path: string): number;
   readdir(path: string, out: Uint8Array): number;
   mount(source: string, target: string, type: string, flags: number, data: string): number;
+  unmount(path: string): number;
+  rmdir(path: string): number;
+  openIn(root: string, path: string, flags: number, mode: number): number;
   enterRoot(path: string): number;
   finitModule(fd: number, parameters: string): number;
   setHostname(name: string): number;
@@ -62,6 +65,13 @@ interface Native {
     groups: Uint32Array,
     terminal: number,
     out: Int32Array,
+    masked: Uint8Array,
+    root: string,
+    shelf: string,
+    readOnly: Uint8Array,
+    neighbour: number,
+    withheld: Uint8Array,
+    noNewPrivileges: number,
   ): number;
   reap(out: Int32Array): number;
   kill(pid: number, signal: number): number;
@@ -102,10 +112,31 @@ export const openFlag = {
   truncate: 0o1000,
   append: 0o2000,
   nonBlock: 0o4000,
+  /** Only names the file: it is not read, and a device or a pipe not opened. */
+  path: 0o10000000,
 } as const;
 
 /** Events of poll(2). */
 export const pollEvent = { in: 1, out: 4, error: 8, hangUp: 16 } as const;
+
+/** Where a process of a container runs, and what it may do. */
+export interface Confinement {
+  readonly place:
+    | {
+        /** The first one: it makes the namespaces. */
+        readonly kind: "first";
+        /** The mounted root, and the mount that has the roots of all containers. */
+        readonly root: string;
+        readonly shelf: string;
+        readonly maskedPaths: readonly string[];
+        readonly readOnlyPaths: readonly string[];
+      }
+    /** In the namespaces of the first one. */
+    | { readonly kind: "joined"; readonly pid: number };
+  /** Numbers of those that root has; undefined: all. */
+  readonly capabilities: readonly number[] | undefined;
+  readonly noNewPrivileges: boolean;
+}
 
 export interface SpawnRequest {
   readonly args: readonly string[];
@@ -117,6 +148,8 @@ export interface SpawnRequest {
   readonly gid: number;
   readonly groups: readonly number[];
   readonly terminal: boolean;
+  /** Absent: in the agent's own namespaces. */
+  readonly confinement?: Confinement;
 }
 
 export interface Spawned {
@@ -140,6 +173,8 @@ function block(texts: readonly string[]): Uint8Array {
   for (const text of texts) if (text.includes("\0")) throw new SysError("NUL in an argument", 22);
   return encodeUtf8(texts.length === 0 ? "" : `${texts.join("\0")}\0`);
 }
+
+const everyCapability = Array.from({ length: 64 }, (_, number) => number);
 
 const unblock = (bytes: Uint8Array): string[] => decodeUtf8(bytes).split("\0").slice(0, -1);
 
@@ -233,6 +268,12 @@ export const sys = {
 
   mount: (source: string, target: string, type: string, flags: number, data: string): number =>
     checked(target, podnetSys.mount(source, target, type, flags, data)),
+  /** Lets go of a mount and all below it, at once. */
+  unmount: (path: string): number => checked(path, podnetSys.unmount(path)),
+  rmdir: (path: string): number => checked(path, podnetSys.rmdir(path)),
+  /** Opens a path as a process sees it whose root is `root`: no link leads outside. */
+  openIn: (root: string, path: string, flags: number, mode = 0): number =>
+    checked(path, podnetSys.openIn(root, path, flags, mode)),
   /** Moves the mount at `path` to `/`, and makes it the root of the agent and all it starts. */
   enterRoot: (path: string): number => checked(path, podnetSys.enterRoot(path)),
   finitModule: (fd: number): number => checked("finit_module", podnetSys.finitModule(fd, "")),
@@ -285,6 +326,9 @@ export const sys = {
 
   spawn(request: SpawnRequest): Spawned {
     const out = new Int32Array(4);
+    const { place, capabilities, noNewPrivileges = false } = request.confinement ?? {};
+    const first = place?.kind === "first" ? place : undefined;
+    const withheld = everyCapability.filter((each) => capabilities?.includes(each) === false);
     const result = podnetSys.spawn(
       block(request.args),
       block(request.env),
@@ -294,6 +338,13 @@ export const sys = {
       Uint32Array.from(request.groups),
       request.terminal ? 1 : 0,
       out,
+      block(first?.maskedPaths ?? []),
+      first?.root ?? "",
+      first?.shelf ?? "",
+      block(first?.readOnlyPaths ?? []),
+      place?.kind === "joined" ? place.pid : 0,
+      Uint8Array.from(withheld),
+      noNewPrivileges ? 1 : 0,
     );
     checked("spawn", result);
     const [pid = 0, stdin = -1, stdout = -1, stderr = -1] = out;

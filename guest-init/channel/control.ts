@@ -4,6 +4,7 @@ import { noBytes } from "../protocol/bytes.ts";
 import { command, commandName } from "../protocol/codes.ts";
 import { CtlDecoder, type CtlItem, encodeCtlFrame } from "../protocol/ctl-frame.ts";
 import { malformed } from "../protocol/fields.ts";
+import { type MainEnded, parseMainEnded } from "../protocol/main-process.ts";
 import { type ProcessEvent, parseProcessEvent } from "../protocol/process-messages.ts";
 import { parseNext, refusal } from "../protocol/replies.ts";
 import { abortError } from "../../core/aborting.ts";
@@ -20,7 +21,9 @@ export interface ControlListener {
   /** Answers whether there is such a process. */
   processEvent(event: ProcessEvent): boolean;
   /** Answers whether it is the process that is followed. */
-  mainEnded(payload: Uint8Array): boolean;
+  mainEnded(end: MainEnded): boolean;
+  /** Answers whether it is a container that is followed. */
+  containerEnded(end: MainEnded): boolean;
   /** Once: the channel is closed. */
   closed(reason: PodnetError): void;
 }
@@ -202,7 +205,9 @@ export class Control {
       case command.processAsyncEvent:
         return this.#known(this.#listener.processEvent(parseProcessEvent(payload)));
       case command.mainEnded:
-        return this.#known(this.#listener.mainEnded(payload));
+        return this.#known(this.#listener.mainEnded(parseMainEnded(payload)));
+      case command.containerEnded:
+        return this.#known(this.#listener.containerEnded(parseMainEnded(payload)));
       default:
         return this.#senseless(`an unknown ${commandName(code)}`);
     }

@@ -41,7 +41,8 @@ export class Processes {
   }
 
   /**
-   * EXECCMD in the agent's own namespaces. Throws `AGENT_REFUSED`, and what `Control.call` throws.
+   * EXECCMD in a container or in the agent's own namespaces. Throws `AGENT_REFUSED`, and what
+   * `Control.call` throws.
    */
   async start(request: ExecRequest, input: InputStyle, signal: AbortSignal): Promise<ExecSession> {
     if (signal.aborted) throw abortError(signal, "Starting a process");
@@ -56,7 +57,7 @@ export class Processes {
     const session = this.#open(request, input, signal);
     try {
       const payload = encodeExecCmd({
-        container: agentContainer,
+        container: request.container ?? agentContainer,
         process: {
           id: session.process,
           ...request.user,
@@ -66,7 +67,9 @@ export class Processes {
           stderr: session.stderr,
           args: request.args,
           envs: Object.entries(request.env).map(([env, value]) => ({ env, value })),
-          workdir: request.workdir === "" ? "/" : request.workdir,
+          // In a container it is then that of the container's own process.
+          workdir:
+            request.workdir === "" && request.container === undefined ? "/" : request.workdir,
         },
       });
       await this.#call(command.execCmd, payload, signal, `to run "${request.args[0] ?? ""}"`);
@@ -97,7 +100,7 @@ export class Processes {
   #open(request: ExecRequest, input: InputStyle, signal: AbortSignal): ProcessSession {
     const id = randomBytes(8).toString("hex");
     const process = `podnet-exec-${id}`;
-    const target = { container: agentContainer, process };
+    const target = { container: request.container ?? agentContainer, process };
     const session = new ProcessSession({
       id,
       process,

@@ -2,6 +2,7 @@ import type { Awakening, GuestConfig, ObservedGuest } from "../protocol/configur
 import type { UserAndGroup } from "../../core/user-text.ts";
 import type { PlacedFile } from "../protocol/file-messages.ts";
 import type { MainProcessSpec } from "../protocol/main-process.ts";
+import type { GuestContainers } from "./containers.ts";
 import type { GuestTime } from "./guest-time.ts";
 import type { ChannelLimits } from "./limits.ts";
 import type { MainProcessAccess, MainProcessListener } from "./main-process.ts";
@@ -30,6 +31,8 @@ export type ExecEvent =
   | { readonly kind: "exit"; readonly code: number };
 
 export interface ExecRequest {
+  /** In this container; absent: alongside the pod's own programs. */
+  readonly container?: string;
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly workdir: string;
@@ -88,6 +91,8 @@ export interface Guest {
     listener: MainProcessListener,
     signal: AbortSignal,
   ): Promise<MainProcessAccess>;
+  /** The containers of the guest. `UNSUPPORTED` for one whose agent runs none. */
+  containers(signal: AbortSignal): Promise<GuestContainers>;
   /** DESTROYPOD: the guest acknowledges and powers off. */
   powerOff(signal: AbortSignal): Promise<void>;
   /**

@@ -3,6 +3,8 @@ import { noBytes } from "../protocol/bytes.ts";
 import { command } from "../protocol/codes.ts";
 import { malformed } from "../protocol/fields.ts";
 import {
+  type FollowMain,
+  type MainEnded,
   type MainProcessSpec,
   type ProcessEnd,
   encodeFollowMain,
@@ -10,7 +12,6 @@ import {
   encodeSignalMain,
   encodeStartMain,
   parseFollowedMain,
-  parseMainEnded,
 } from "../protocol/main-process.ts";
 import { ttyHeaderSize, ttyLimit } from "../protocol/tty-frame.ts";
 import type { CallOptions, Control } from "./control.ts";
@@ -50,14 +51,29 @@ interface Following {
   end: { readonly at: number; readonly end: ProcessEnd } | undefined;
 }
 
+/** How the guest is asked about one process: each command's code and payload. */
+export interface ProcessCommands {
+  readonly follow: (streams: FollowMain) => Asked;
+  readonly signal: (signal: number) => Asked;
+  readonly resize: (rows: number, columns: number) => Asked;
+}
+type Asked = readonly [code: number, payload: Uint8Array];
+
+const mainCommands: ProcessCommands = {
+  follow: (streams) => [command.followMain, encodeFollowMain(streams)],
+  signal: (signal) => [command.signalMain, encodeSignalMain(signal)],
+  resize: (rows, columns) => [command.resizeMain, encodeResizeMain(rows, columns)],
+};
+
 const inputFrame = ttyLimit.extension - ttyHeaderSize;
 
-/** The main process of a guest, as one host follows it. */
+/** The main process of a guest or of a container in it, as one host follows it. */
 export class MainProcess {
   readonly #control: Control;
   readonly #tty: Tty;
   readonly #limits: ChannelLimits;
   readonly #time: GuestTime;
+  readonly #commands: ProcessCommands;
   #following: Following | undefined;
   #window = { since: 0, bytes: 0 };
   #endTimer: Disposable | undefined;
@@ -66,7 +82,9 @@ export class MainProcess {
     control: Control,
     tty: Tty,
     { limits, time }: { readonly limits: ChannelLimits; readonly time: GuestTime },
+    commands: ProcessCommands = mainCommands,
   ) {
+    this.#commands = commands;
     this.#control = control;
     this.#tty = tty;
     this.#limits = limits;
@@ -76,7 +94,7 @@ export class MainProcess {
   /** Throws `AGENT_REFUSED` with the field at fault, and what `Control.call` throws. */
   async start(spec: MainProcessSpec, signal: AbortSignal): Promise<void> {
     const what = `to run "${spec.args[0] ?? ""}"`;
-    await this.#call(command.startMain, encodeStartMain(spec), what, signal);
+    await this.#call([command.startMain, encodeStartMain(spec)], what, signal);
   }
 
   /** Follows the output from a position on; who followed it before is not called any more. */
@@ -101,8 +119,8 @@ export class MainProcess {
     this.#tty.listen(stdout, (data) => this.#output(following, false, data));
     this.#tty.listen(stderr, (data) => this.#output(following, true, data));
     try {
-      const request = encodeFollowMain({ stdout, stderr, from });
-      const answer = await this.#call(command.followMain, request, "to follow its output", signal);
+      const request = this.#commands.follow({ stdout, stderr, from });
+      const answer = await this.#call(request, "to follow its output", signal);
       const followed = parseFollowedMain(answer);
       if (followed.id !== id || followed.at < from)
         throw malformed("The guest follows another process than the one asked for");
@@ -115,8 +133,7 @@ export class MainProcess {
   }
 
   /** The guest reports an end. Answers whether it concerns the process that is followed. */
-  ended(payload: Uint8Array): boolean {
-    const { id, at, end } = parseMainEnded(payload);
+  ended({ id, at, end }: MainEnded): boolean {
     const following = this.#following;
     if (following?.id !== id || following.end !== undefined) return false;
     following.end = { at, end };
@@ -197,21 +214,15 @@ export class MainProcess {
       },
       closeInput: () => this.#tty.write(stdout, noBytes),
       signal: async (signal) => {
-        await this.#call(command.signalMain, encodeSignalMain(signal), `signal ${signal}`, never);
+        await this.#call(this.#commands.signal(signal), `signal ${signal}`, never);
       },
       resize: async (rows, columns) => {
-        const size = encodeResizeMain(rows, columns);
-        await this.#call(command.resizeMain, size, "to resize a terminal", never);
+        await this.#call(this.#commands.resize(rows, columns), "to resize a terminal", never);
       },
     };
   }
 
-  async #call(
-    code: number,
-    payload: Uint8Array,
-    what: string,
-    signal: AbortSignal,
-  ): Promise<Uint8Array> {
+  async #call([code, payload]: Asked, what: string, signal: AbortSignal): Promise<Uint8Array> {
     const options: CallOptions = { deadlineMs: this.#limits.commandMs, signal, what };
     return this.#control.call(code, payload, options);
   }

@@ -14,6 +14,7 @@ import {
 } from "../protocol/configure.ts";
 import type { MainProcessSpec } from "../protocol/main-process.ts";
 import { abortable } from "../../core/aborting.ts";
+import { Containers, type GuestContainers, requireContainers } from "./containers.ts";
 import { Control, type ControlCounters, noCounters } from "./control.ts";
 import type { Dialect } from "./dialect.ts";
 import { Processes } from "./exec.ts";
@@ -46,6 +47,7 @@ interface Wires {
   readonly tty: Tty;
   readonly processes: Processes;
   readonly main: MainProcess;
+  readonly containers: Containers;
 }
 
 /**
@@ -162,6 +164,12 @@ export class GuestSession implements Guest {
     signal: AbortSignal,
   ): Promise<MainProcessAccess> {
     return (await this.#main(signal)).follow(id, from, listener, signal);
+  }
+
+  async containers(signal: AbortSignal): Promise<GuestContainers> {
+    const { wires, identity } = await this.#whenUp(signal);
+    requireContainers(identity.features);
+    return wires.containers;
   }
 
   async #main(signal: AbortSignal): Promise<MainProcess> {
@@ -289,13 +297,15 @@ export class GuestSession implements Guest {
       {
         ready: () => this.#onReadyFrame(),
         processEvent: (event) => processes.finished(event),
-        mainEnded: (payload) => main.ended(payload),
+        mainEnded: (end) => main.ended(end),
+        containerEnded: (end) => containers.ended(end),
         closed: (reason) => this.#end(reason),
       },
     );
     const processes = new Processes(control, tty, { limits, time });
     const main = new MainProcess(control, tty, { limits, time });
-    return { control, tty, processes, main };
+    const containers = new Containers(control, tty, { limits, time });
+    return { control, tty, processes, main, containers };
   }
 
   #onReadyFrame(): void {
@@ -329,6 +339,7 @@ export class GuestSession implements Guest {
     wires.control.restart(reason);
     wires.processes.failAll(reason);
     wires.main.forget();
+    wires.containers.forget();
     this.#identify(wires, { fresh: false });
   }
 
@@ -390,6 +401,7 @@ export class GuestSession implements Guest {
     wires?.control.abandon(reason);
     wires?.tty.close(reason);
     wires?.main.forget();
+    wires?.containers.forget();
     wires?.processes.failAll(reason);
     if (state.kind === "up") this.#up = Promise.withResolvers<Up>();
     this.#up.promise.catch(() => {});

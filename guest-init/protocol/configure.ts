@@ -15,6 +15,17 @@ export const extensionCodes = {
   resizeMain: 113,
   /** Guest to host, unasked. */
   mainEnded: 114,
+  createContainer: 120,
+  containerFile: 121,
+  startContainer: 122,
+  followContainer: 123,
+  signalContainer: 124,
+  resizeContainer: 125,
+  /** Removes one whatever its state is; an absent one is removed. */
+  endContainer: 126,
+  listContainers: 127,
+  /** Guest to host, unasked. */
+  containerEnded: 128,
 } as const;
 /**
  * An agent's abilities beyond the version it agreed on; an agent of an earlier podnet names none.
@@ -22,7 +33,7 @@ export const extensionCodes = {
  * `loopback`: it takes addresses for `lo`. `attributes`: it understands the attributes that
  * `withoutAttributes` leaves out. `parking`: it gives a NIC another MAC, and lays its link down, so
  * that a template can have a NIC. `files`: it obeys PLACEFILE. `main`: it runs the pod's main
- * process, and keeps the end of its output.
+ * process, and keeps the end of its output. `containers`: it runs containers alongside it.
  */
 export const agentFeatures = {
   awake: "awake",
@@ -31,6 +42,7 @@ export const agentFeatures = {
   parking: "parking",
   files: "files",
   main: "main",
+  containers: "containers",
 } as const;
 /**
  * Version of the extension spoken here; a hello offers a list, the agent picks the highest it

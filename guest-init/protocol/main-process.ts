@@ -1,6 +1,7 @@
 import { parseIp } from "../../core/address.ts";
 import type { Ip } from "../../core/address.ts";
 import {
+  type Fields,
   type ParseValue,
   asBoolean,
   asInteger,
@@ -67,7 +68,8 @@ const asWord: ParseValue<string> = (value, path) => {
   return text;
 };
 const asSize = asInteger({ min: 1, max: 65535 });
-const asStream: ParseValue<bigint> = (value, path) => BigInt(asInteger({ min: 1 })(value, path));
+export const asStream: ParseValue<bigint> = (value, path) =>
+  BigInt(asInteger({ min: 1 })(value, path));
 const asEnv = asObject((fields) => ({
   env: fields.required("env", asString),
   value: fields.required("value", asString),
@@ -128,7 +130,12 @@ export const parseMainEnded = (payload: Uint8Array): MainEnded =>
   parseObject(payload, (fields) => {
     const id = fields.required("id", asWord);
     const at = fields.required("at", asInteger());
-    const signal = fields.optional("signal", asInteger({ min: 1, max: 64 }));
-    if (signal !== undefined) return { id, at, end: { signal } };
-    return { id, at, end: { code: fields.required("code", asInteger({ max: 255 })) } };
+    return { id, at, end: readProcessEnd(fields) };
   });
+
+/** The keys `signal` or `code` of an object. */
+export function readProcessEnd(fields: Fields): ProcessEnd {
+  const signal = fields.optional("signal", asInteger({ min: 1, max: 64 }));
+  if (signal !== undefined) return { signal };
+  return { code: fields.required("code", asInteger({ max: 255 })) };
+}

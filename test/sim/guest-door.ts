@@ -63,6 +63,7 @@ export function guestDoor(options: OpenGuestOptions, parts: GuestParts): Guest {
     },
     startMain: () => Promise.reject(new PodnetError("UNSUPPORTED", "No main processes here")),
     followMain: () => Promise.reject(new PodnetError("UNSUPPORTED", "No main processes here")),
+    containers: () => Promise.reject(new PodnetError("UNSUPPORTED", "No containers here")),
     configure: async (config, signal) => {
       const until = parts.time.monotonicMs + config.waitMs;
       return ask(

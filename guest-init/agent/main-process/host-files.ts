@@ -14,7 +14,7 @@ const usual = [
 ] as const;
 
 /** The content of /etc/hosts: a pod finds its own name at its addresses. */
-const hostsText = (name: string, addresses: readonly Ip[]): string =>
+export const hostsText = (name: string, addresses: readonly Ip[]): string =>
   [...usual, ...addresses.map((address) => `${address}\t${name}`), ""].join("\n");
 
 /** Writes /etc/hosts and /etc/hostname over those of the image; failures are on the console. */

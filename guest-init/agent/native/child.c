@@ -18,6 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,7 +28,10 @@ struct child {
   struct child *next;
   struct program is;
   char **argv, **env;
-  /* 1 once it leads its own process group: signals can reach it from then on. */
+  /*
+   * 1 once it leads its own process group, and a container has its namespaces: signals can reach it
+   * from then on.
+   */
   int begun;
   /* The kernel writes 0 when it has left the agent's memory. */
   int here;
@@ -40,22 +45,32 @@ static struct child *children;
 /* --- in the child ----------------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
-static long raw(long number, long a, long b, long c, long d) {
+static long raw5(long number, long a, long b, long c, long d, long e) {
   register long fourth __asm__("r10") = d;
-  __asm__ volatile("syscall" : "+a"(number) : "D"(a), "S"(b), "d"(c), "r"(fourth) : "rcx", "r11", "memory");
+  register long fifth __asm__("r8") = e;
+  __asm__ volatile("syscall"
+                   : "+a"(number)
+                   : "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth)
+                   : "rcx", "r11", "memory");
   return number;
 }
 #elif defined(__aarch64__)
-static long raw(long number, long a, long b, long c, long d) {
+static long raw5(long number, long a, long b, long c, long d, long e) {
   register long eighth __asm__("x8") = number;
   register long first __asm__("x0") = a;
   register long second __asm__("x1") = b;
   register long third __asm__("x2") = c;
   register long fourth __asm__("x3") = d;
-  __asm__ volatile("svc 0" : "+r"(first) : "r"(eighth), "r"(second), "r"(third), "r"(fourth) : "memory");
+  register long fifth __asm__("x4") = e;
+  __asm__ volatile("svc 0"
+                   : "+r"(first)
+                   : "r"(eighth), "r"(second), "r"(third), "r"(fourth), "r"(fifth)
+                   : "memory");
   return first;
 }
 #endif
+
+static long raw(long number, long a, long b, long c, long d) { return raw5(number, a, b, c, d, 0); }
 
 static void complain(struct child *child, const char *what, long why) {
   int length = snprintf(child->path, sizeof child->path, "podnet-guest: %s: %s\n", what, strerror((int)-why));
@@ -105,12 +120,65 @@ static void await_size(void) {
   raw(SYS_rt_sigtimedwait, (long)&wanted, 0, (long)&longest, sizeof wanted);
 }
 
+static long raw_mount(const char *source, const char *target, const char *type, unsigned long flags) {
+  return raw5(SYS_mount, (long)source, (long)target, (long)type, (long)flags, 0);
+}
+
+/* In a container alone: paths are those of its image, and lead nowhere else. Some may be absent. */
+static long restrict_paths(const struct program *is) {
+  const unsigned long bare = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  long why = 0;
+  const char *path = (const char *)is->masked.data, *end = path + is->masked.length;
+  for (; path < end && why >= 0; path += strlen(path) + 1) {
+    why = raw_mount("/dev/null", path, "", MS_BIND);
+    if (why == -ENOTDIR) why = raw_mount("tmpfs", path, "tmpfs", bare | MS_RDONLY);
+    if (why == -ENOENT) why = 0;
+  }
+  path = (const char *)is->read_only.data, end = path + is->read_only.length;
+  for (; path < end && why >= 0; path += strlen(path) + 1) {
+    why = raw_mount(path, path, "", MS_BIND | MS_REC);
+    if (why == -ENOENT) why = 0;
+    else if (why >= 0) why = raw_mount("", path, "", MS_BIND | MS_REMOUNT | MS_RDONLY | bare);
+  }
+  return why;
+}
+
+/*
+ * Makes the container's root that of its mount namespace, which is new, and lets go of the others':
+ * what is mounted here keeps disks busy. The process leads a new process namespace, which its /proc
+ * shows.
+ */
+static long enter_container(const struct program *is) {
+  long shelf = raw(SYS_openat, AT_FDCWD, (long)is->shelf, O_PATH | O_DIRECTORY | O_CLOEXEC, 0), why;
+  if (shelf < 0) return shelf;
+  if ((why = raw(SYS_chdir, (long)is->root, 0, 0, 0)) < 0) return why;
+  if ((why = raw_mount(".", "/", "", MS_MOVE)) < 0) return why;
+  if ((why = raw(SYS_chroot, (long)".", 0, 0, 0)) < 0) return why;
+  if ((why = raw(SYS_fchdir, shelf, 0, 0, 0)) < 0) return why;
+  if ((why = raw(SYS_umount2, (long)".", MNT_DETACH, 0, 0)) < 0) return why;
+  if ((why = raw(SYS_chdir, (long)"/", 0, 0, 0)) < 0) return why;
+  raw(SYS_close, shelf, 0, 0, 0);
+  if ((why = raw_mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)) < 0) return why;
+  return restrict_paths(is);
+}
+
+/* What root may do in a container, now and after each execve(2). */
+static void limit_capabilities(uint64_t allowed) {
+  for (int each = 0; each < 64; each++)
+    if (!(allowed >> each & 1)) raw(SYS_prctl, PR_CAPBSET_DROP, each, 0, 0);
+}
+
+/* The agent goes on. */
+static void begin(struct child *child) {
+  __atomic_store_n(&child->begun, 1, __ATOMIC_RELEASE);
+  raw(SYS_futex, (long)&child->begun, FUTEX_WAKE, 1, 0);
+}
+
 static int run(void *argument) {
   struct child *child = argument;
   const struct program *is = &child->is;
   raw(SYS_setsid, 0, 0, 0, 0);
-  __atomic_store_n(&child->begun, 1, __ATOMIC_RELEASE);
-  raw(SYS_futex, (long)&child->begun, FUTEX_WAKE, 1, 0);
+  if (!is->root[0]) begin(child);
   /*
    * The agent's own: what it ignores would stay ignored, and its answers to a trap are not for a
    * child.
@@ -128,7 +196,17 @@ static int run(void *argument) {
   raw(SYS_dup3, is->in, 0, 0, 0);
   raw(SYS_dup3, is->out, 1, 0, 0);
   raw(SYS_dup3, is->err, 2, 0, 0);
-  long why = raw(SYS_setgroups, is->groups.length / sizeof(gid_t), (long)is->groups.data, 0, 0);
+  long why = 0;
+  if (is->root[0]) why = enter_container(is);
+  else if (is->joins >= 0) why = raw(SYS_setns, is->joins, CLONE_NEWNS, 0, 0);
+  if (why < 0) {
+    complain(child, "container", why);
+    leave(125);
+  }
+  /* Who joins its namespaces now finds them as they are to be. */
+  if (is->root[0]) begin(child);
+  limit_capabilities(is->capabilities);
+  why = raw(SYS_setgroups, is->groups.length / sizeof(gid_t), (long)is->groups.data, 0, 0);
   if (why < 0 && is->uid != 0) complain(child, "setgroups", why);
   if ((why = raw(SYS_setgid, is->gid, 0, 0, 0)) < 0 || (why = raw(SYS_setuid, is->uid, 0, 0, 0)) < 0) {
     complain(child, "setuid", why);
@@ -138,6 +216,7 @@ static int run(void *argument) {
     complain(child, is->directory, why);
     leave(125);
   }
+  if (is->no_new_privileges) raw5(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   /* Until here no signal has found the agent's handlers; one that came meanwhile is due now. */
   const unsigned long none = 0;
   raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, sizeof none);
@@ -172,6 +251,8 @@ static char **vector(struct bytes block) {
 
 static void discard(struct child *child) {
   free(child->is.args.data), free(child->is.env.data), free(child->is.groups.data), free((char *)child->is.directory);
+  free((char *)child->is.root), free((char *)child->is.shelf);
+  free(child->is.masked.data), free(child->is.read_only.data);
   free(child->argv), free(child->env), free(child);
 }
 
@@ -195,15 +276,22 @@ static struct child *prepare(const struct program *program) {
   child->is.env = copy_bytes(program->env);
   child->is.groups = copy_bytes(program->groups);
   child->is.directory = strdup(program->directory);
+  child->is.root = strdup(program->root);
+  child->is.shelf = strdup(program->shelf);
+  child->is.masked = copy_bytes(program->masked);
+  child->is.read_only = copy_bytes(program->read_only);
   child->begun = 0;
   child->argv = child->is.args.data ? vector(child->is.args) : NULL;
   child->env = child->is.env.data ? vector(child->is.env) : NULL;
-  if (child->argv && child->env && child->is.groups.data && child->is.directory) return child;
+  const struct program *is = &child->is;
+  if (child->argv && child->env && is->groups.data && is->directory && is->root && is->shelf && is->masked.data &&
+      is->read_only.data)
+    return child;
   discard(child);
   return NULL;
 }
 
-/* Waits until it leads its group, or is gone before. */
+/* Waits until it has begun, or is gone before. */
 static void await_begin(struct child *child) {
   const struct timespec while_here = {.tv_nsec = 50000000};
   while (!__atomic_load_n(&child->begun, __ATOMIC_ACQUIRE) && __atomic_load_n(&child->here, __ATOMIC_ACQUIRE))
@@ -220,8 +308,8 @@ pid_t start_child(const struct program *program) {
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &ours);
     child->here = 1;
-    pid = clone(run, child->stack + sizeof child->stack, CLONE_VM | CLONE_CHILD_CLEARTID | SIGCHLD, child, NULL, NULL,
-                &child->here);
+    int flags = CLONE_VM | CLONE_CHILD_CLEARTID | SIGCHLD | (program->root[0] ? CLONE_NEWNS | CLONE_NEWPID : 0);
+    pid = clone(run, child->stack + sizeof child->stack, flags, child, NULL, NULL, &child->here);
     if (pid < 0) pid = -errno;
     sigprocmask(SIG_SETMASK, &ours, NULL);
   }

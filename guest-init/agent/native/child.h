@@ -22,11 +22,23 @@ struct program {
   struct bytes groups;
   int in, out, err;
   int terminal;
+  /*
+   * Not "": it is the first process of namespaces of its own for mounts and processes, and this
+   * mounted directory is its root. `shelf` is the mount that has the roots of all containers.
+   */
+  const char *root, *shelf;
+  /* Paths that end with NUL each, hidden or not to be written to. */
+  struct bytes masked, read_only;
+  /* The mount namespace that it joins; -1 without. */
+  int joins;
+  /* Bits of the capabilities that it and all it starts can have. */
+  uint64_t capabilities;
+  int no_new_privileges;
 };
 
 /*
- * Starts a process, which leads its own process group when this returns: its number, or the
- * negative errno.
+ * Starts a process, which leads its own process group when this returns, in the namespaces where it
+ * stays: its number, or the negative errno.
  */
 pid_t start_child(const struct program *program);
 

@@ -160,6 +160,22 @@ CALL(readdir) {
 /* --- the machine ------------------------------------------------------------------------------ */
 
 CALL(mount) { return or_errno(mount(TEXT(0), TEXT(1), TEXT(2), (unsigned long)INT(3), TEXT(4))); }
+/* Lets go of a mount and of all below it, at once. Links are not followed. */
+CALL(unmount) { return or_errno(umount2(TEXT(0), MNT_DETACH | UMOUNT_NOFOLLOW)); }
+CALL(rmdir) { return or_errno(rmdir(TEXT(0))); }
+/*
+ * Opens a path as a process sees it whose root is the directory `root`: no link leads outside.
+ */
+CALL(openIn) {
+  struct {
+    uint64_t flags, mode, resolve;
+  } how = {(uint64_t)INT(2) | O_CLOEXEC, (uint64_t)INT(3), 0x10 /* RESOLVE_IN_ROOT */ | 0x02 /* no magic */};
+  int root = open(TEXT(0), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (root < 0) return -errno;
+  double result = or_errno(syscall(437 /* openat2 */, root, TEXT(1), &how, sizeof how));
+  close(root);
+  return result;
+}
 /* A mounted file system becomes the root of the agent, and of all it starts. */
 CALL(enterRoot) {
   if (chdir(TEXT(0)) < 0 || mount(".", "/", "", MS_MOVE, "") < 0 || chroot(".") < 0) return -errno;
@@ -277,6 +293,9 @@ const struct native sys_functions[] = {
     {"mode", sys_mode},
     {"readdir", sys_readdir},
     {"mount", sys_mount},
+    {"unmount", sys_unmount},
+    {"rmdir", sys_rmdir},
+    {"openIn", sys_openIn},
     {"enterRoot", sys_enterRoot},
     {"finitModule", sys_finitModule},
     {"setHostname", sys_setHostname},

@@ -1,4 +1,5 @@
 import { deepStrictEqual } from "node:assert";
+import * as container from "../../../guest-init/protocol/container-messages.ts";
 import * as extension from "../../../guest-init/protocol/extension-messages.ts";
 import * as file from "../../../guest-init/protocol/file-messages.ts";
 import * as main from "../../../guest-init/protocol/main-process.ts";
@@ -225,6 +226,101 @@ const mainMessages: Target = {
   ]),
 };
 
+const containerStart = {
+  id: "web-1",
+  args: ["sh", "-c", "true"],
+  env: [{ env: "A", value: "1" }],
+  user: "web:logs",
+  groups: [7, 44],
+  workdir: "/srv",
+  terminal: false,
+  stdin: true,
+  readOnly: true,
+  capabilities: [0, 10, 40],
+  noNewPrivileges: true,
+  maskedPaths: ["/proc/kcore"],
+  readOnlyPaths: ["/proc/sys"],
+};
+const containerCreate = { id: "web-1", disk: "image", addresses: ["10.0.0.2"], waitMs: 5000 };
+const containerFile = { id: "web-1", path: "/etc/motd", mode: 0o644, readOnly: true };
+
+const repeated = (length: number): object[] =>
+  Array.from({ length }, () => ({ id: "a", state: "created", at: 0 }));
+
+const containerMessages: Target = {
+  name: "container-messages",
+  files: [`${folder}/container-messages.ts`],
+  seeds: [
+    chosen(0, json(containerCreate)),
+    chosen(0, json({ ...containerCreate, id: "hyperstart" })),
+    chosen(0, json({ ...containerCreate, id: "../x" })),
+    chosen(0, json({ ...containerCreate, disk: "d".repeat(21) })),
+    chosen(0, json({ ...containerCreate, waitMs: 10_001 })),
+    chosen(1, container.encodeContainerFile({ ...containerFile, data: utf8("data") })),
+    chosen(1, container.encodeContainerFile({ ...containerFile, path: "/a/../b", data: utf8("") })),
+    chosen(1, container.encodeContainerFile({ ...containerFile, path: "/", data: utf8("") })),
+    chosen(1, Uint8Array.of(255, 255, 255, 255, 123)),
+    chosen(2, json(containerStart)),
+    chosen(2, json({ ...containerStart, args: [] })),
+    chosen(2, json({ ...containerStart, capabilities: [41] })),
+    chosen(
+      2,
+      json({ ...containerStart, maskedPaths: Array.from({ length: 65 }, () => "/proc/x") }),
+    ),
+    chosen(2, json({ ...containerStart, readOnlyPaths: [`/${"x".repeat(4001)}`] })),
+    chosen(3, json({ id: "a", stdout: 3, stderr: 4, from: 0 })),
+    chosen(4, json({ id: "a", signal: 15 })),
+    chosen(5, json({ id: "a", rows: 24, columns: 80 })),
+    chosen(6, json({ id: "a" })),
+    chosen(
+      7,
+      json({
+        containers: [
+          { id: "a", state: "created", at: 0 },
+          { id: "b", state: "running", at: 9 },
+          { id: "c", state: "ended", at: 9, code: 3 },
+          { id: "d", state: "ended", at: 9, signal: 9 },
+        ],
+      }),
+    ),
+    chosen(7, json({ containers: repeated(2) })),
+    chosen(7, json({ containers: repeated(33) })),
+    chosen(7, json({ containers: [{ id: "a", state: "gone", at: 0 }] })),
+  ],
+  words: [
+    ...Object.keys(containerStart),
+    ...Object.keys(containerCreate),
+    "path",
+    "mode",
+    "stdout",
+    "stderr",
+    "from",
+    "signal",
+    "rows",
+    "columns",
+    "containers",
+    "state",
+    "at",
+    "created",
+    "running",
+    "ended",
+    "code",
+    "..",
+    "/",
+    "hyperstart",
+  ],
+  run: choosing([
+    returning(container.parseCreateContainer, container.encodeCreateContainer),
+    returning(container.parseContainerFile, container.encodeContainerFile),
+    returning(container.parseStartContainer, container.encodeStartContainer),
+    returning(container.parseFollowContainer, container.encodeFollowContainer),
+    returning(container.parseSignalContainer, container.encodeSignalContainer),
+    returning(container.parseResizeContainer, container.encodeResizeContainer),
+    returning(container.parseContainerId, container.encodeContainerId),
+    returning(container.parseContainerList, container.encodeContainerList),
+  ]),
+};
+
 const setup = {
   device: "eth0",
   newDeviceName: "net0",
@@ -322,6 +418,7 @@ export const guestMessages: readonly Target[] = [
   replyMessages,
   processMessages,
   mainMessages,
+  containerMessages,
   networkMessages,
   podMessages,
 ];

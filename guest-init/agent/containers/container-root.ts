@@ -1,0 +1,298 @@
+import { PodnetError } from "../../../core/errors.ts";
+import { encodeUtf8 } from "../../../core/utf8.ts";
+import type { ContainerFile, CreateContainer } from "../../protocol/container-messages.ts";
+import { makeDirectories, readText, writeFile } from "../files.ts";
+import { hostname } from "../machine.ts";
+import { hostsText } from "../main-process/host-files.ts";
+import { SysError, failedWith, openFlag, sys } from "../sys.ts";
+import type { Accounts } from "../users.ts";
+
+/**
+ * The mount that has all containers' directories. It is in memory, and out of other users' reach: a
+ * container lets go of it as a whole.
+ */
+export const shelf = "/run/podnet/containers";
+
+/** Flags of mount(2). */
+const flag = {
+  readOnly: 1,
+  nosuid: 2,
+  nodev: 4,
+  noexec: 8,
+  remount: 32,
+  bind: 4096,
+  recursive: 16384,
+} as const;
+
+/** Devices of the guest that each container has. */
+const devices = ["null", "zero", "full", "random", "urandom", "tty"] as const;
+const deviceLinks = [
+  ["/proc/self/fd", "fd"],
+  ["/proc/self/fd/0", "stdin"],
+  ["/proc/self/fd/1", "stdout"],
+  ["/proc/self/fd/2", "stderr"],
+  ["pts/ptmx", "ptmx"],
+] as const;
+
+/** By which another function of the kernel knows an open file. */
+const byDescriptor = (fd: number): string => `/proc/self/fd/${fd}`;
+
+const mountsOf = (pid: number): string => `/proc/${pid}/ns/mnt`;
+
+/** Device of the disk with this serial number; undefined while there is none. */
+export function findDisk(serial: string): string | undefined {
+  const name = sys
+    .readdir("/sys/block")
+    .find((each) => readText(`/sys/block/${each}/serial`)?.trim() === serial);
+  return name === undefined ? undefined : `/dev/${name}`;
+}
+
+/** Makes the mount of all containers' directories, once. */
+export function openShelf(): void {
+  if (readText("/proc/self/mounts")?.includes(` ${shelf} `) === true) return;
+  makeDirectories(shelf);
+  sys.mount("podnet", shelf, "tmpfs", flag.nosuid | flag.nodev, "mode=0700,size=1m");
+}
+
+/**
+ * The files of one container. Paths in it are those of an image, which may be foreign: they are
+ * resolved as its own processes resolve them, so that no link leads out.
+ */
+export class ContainerRoot {
+  readonly #directory: string;
+  #files = 0;
+
+  constructor(id: string) {
+    this.#directory = `${shelf}/${id}`;
+  }
+
+  /** Where it is mounted. */
+  get path(): string {
+    return `${this.#directory}/root`;
+  }
+
+  get accounts(): Accounts {
+    return {
+      passwd: () => this.#read("/etc/passwd"),
+      group: () => this.#read("/etc/group"),
+    };
+  }
+
+  /** Mounts everything but /proc, which is of the processes. What failed half-way is undone. */
+  make(disk: string, { addresses }: Pick<CreateContainer, "addresses">): void {
+    const base = this.#directory;
+    sys.mkdir(base, 0o700);
+    try {
+      // All that this container has of memory is in here: its writes, files and devices' names.
+      sys.mount("podnet", base, "tmpfs", flag.nodev, "mode=0755,size=50%");
+      for (const name of ["image", "upper", "work", "root", "files", "dev"])
+        sys.mkdir(`${base}/${name}`);
+      sys.mount(disk, `${base}/image`, "squashfs", flag.readOnly | flag.nodev, "");
+      const layers = `lowerdir=${base}/image,upperdir=${base}/upper,workdir=${base}/work`;
+      sys.mount("podnet", this.path, "overlay", flag.nodev, layers);
+      this.#makeDevices();
+      this.#mountAt("/dev", (at) =>
+        sys.mount(`${base}/dev`, at, "", flag.bind | flag.recursive, ""),
+      );
+      const bare = flag.nosuid | flag.nodev | flag.noexec;
+      this.#mountAt("/sys", (at) => sys.mount("sysfs", at, "sysfs", bare | flag.readOnly, ""));
+      this.makeDirectories("/proc");
+      const name = hostname();
+      this.#layOver("/etc/hosts", encodeUtf8(hostsText(name, addresses)));
+      this.#layOver("/etc/hostname", encodeUtf8(`${name}\n`));
+      this.#layOver("/etc/resolv.conf", encodeUtf8(readText("/etc/resolv.conf") ?? ""));
+    } catch (thrown) {
+      this.remove();
+      throw thrown;
+    }
+  }
+
+  /** Lays a file over that of the image. */
+  place({ path, mode, readOnly, data }: ContainerFile): void {
+    this.#layOver(path, data, mode, readOnly);
+  }
+
+  /** Nothing of the image can be written to from now on. */
+  makeReadOnly(): void {
+    const flags = flag.remount | flag.bind | flag.readOnly | flag.nodev;
+    sys.mount("", this.path, "", flags, "");
+  }
+
+  /** Type and permissions of a file; undefined without it. */
+  mode(path: string): number | undefined {
+    const fd = this.#tryOpen(path);
+    if (fd === undefined) return undefined;
+    const mode = sys.mode(byDescriptor(fd));
+    sys.close(fd);
+    return mode;
+  }
+
+  /** Makes a directory and those above it. */
+  makeDirectories(path: string): void {
+    const parts = path.split("/").filter((part) => part !== "");
+    for (const i of parts.keys()) this.#makeDirectory(`/${parts.slice(0, i + 1).join("/")}`);
+  }
+
+  /** Writes down which process is its first, for an agent that starts anew. */
+  mark(pid: number): void {
+    writeFile(this.#mark, encodeUtf8(`${pid} ${sys.readlink(mountsOf(pid))}`));
+  }
+
+  /**
+   * Lets go of everything. Its first process has ended, unless an agent before this one started it:
+   * then it is killed.
+   */
+  remove(): void {
+    this.#killMarked();
+    try {
+      sys.unmount(this.#directory);
+    } catch (thrown) {
+      // Not mounted, or not even made.
+      if (!failedWith(thrown, "EINVAL", "ENOENT")) throw thrown;
+    }
+    try {
+      sys.rmdir(this.#directory);
+    } catch (thrown) {
+      if (!failedWith(thrown, "ENOENT")) throw thrown;
+    }
+  }
+
+  get #mark(): string {
+    return `${this.#directory}.process`;
+  }
+
+  #killMarked(): void {
+    const marked = readText(this.#mark);
+    if (marked === undefined) return;
+    const [pid = "", mounts] = marked.split(" ");
+    try {
+      // The number may be another process's by now.
+      if (sys.readlink(mountsOf(Number(pid))) === mounts) sys.kill(Number(pid), 9);
+    } catch (thrown) {
+      if (!failedWith(thrown, "ENOENT", "ESRCH")) throw thrown;
+    }
+    sys.unlink(this.#mark);
+  }
+
+  #makeDevices(): void {
+    const at = `${this.#directory}/dev`;
+    // Device files work on this mount alone.
+    sys.mount("podnet", at, "tmpfs", flag.nosuid | flag.noexec, "mode=0755,size=64k");
+    for (const name of devices) {
+      writeFile(`${at}/${name}`, new Uint8Array());
+      sys.mount(`/dev/${name}`, `${at}/${name}`, "", flag.bind, "");
+    }
+    for (const [target, name] of deviceLinks) sys.symlink(target, `${at}/${name}`);
+    for (const name of ["pts", "shm"]) sys.mkdir(`${at}/${name}`);
+    const options = "newinstance,ptmxmode=0666,mode=0620,gid=5";
+    sys.mount("devpts", `${at}/pts`, "devpts", flag.nosuid | flag.noexec, options);
+    // Containers of a pod share memory, as they share its network.
+    sys.mount("/dev/shm", `${at}/shm`, "", flag.bind, "");
+  }
+
+  #layOver(path: string, data: Uint8Array, mode = 0o644, readOnly = false): void {
+    const file = `${this.#directory}/files/${this.#files++}`;
+    writeFile(file, data);
+    const fd = sys.open(file, openFlag.write);
+    try {
+      sys.setOwner(fd, 0, 0, mode);
+    } finally {
+      sys.close(fd);
+    }
+    this.#makeFile(path);
+    this.#mountAt(path, (at) => {
+      sys.mount(file, at, "", flag.bind, "");
+    });
+    if (!readOnly) return;
+    // The path leads to the new mount now.
+    this.#mountAt(path, (at) => {
+      sys.mount("", at, "", flag.remount | flag.bind | flag.readOnly | flag.nodev, "");
+    });
+  }
+
+  /** An empty file, where there is nothing. */
+  #makeFile(path: string): void {
+    this.makeDirectories(path.slice(0, path.lastIndexOf("/")));
+    if (this.mode(path) !== undefined) return;
+    const { write, create, exclusive } = openFlag;
+    this.#inParent(path, (at) => {
+      unlinkIfThere(at);
+      sys.close(sys.open(at, write | create | exclusive));
+    });
+  }
+
+  #makeDirectory(path: string): void {
+    if (this.mode(path) !== undefined) return;
+    this.#inParent(path, (at) => {
+      unlinkIfThere(at);
+      sys.mkdir(at);
+    });
+  }
+
+  /**
+   * Calls with a path of the guest's for the name itself, not for what it links to. A link that
+   * leads nowhere gives way: many images have one as /etc/resolv.conf.
+   */
+  #inParent(path: string, act: (at: string) => void): void {
+    const cut = path.lastIndexOf("/");
+    const above = this.#open(cut === 0 ? "/" : path.slice(0, cut));
+    try {
+      act(`${byDescriptor(above)}/${path.slice(cut + 1)}`);
+    } finally {
+      sys.close(above);
+    }
+  }
+
+  /** Mounts at a path of the container's; directories are made, files have to be there. */
+  #mountAt(path: string, mount: (at: string) => unknown): void {
+    if (this.mode(path) === undefined) this.makeDirectories(path);
+    const fd = this.#open(path);
+    try {
+      mount(byDescriptor(fd));
+    } finally {
+      sys.close(fd);
+    }
+  }
+
+  #open(path: string): number {
+    return sys.openIn(this.path, path, openFlag.path);
+  }
+
+  #tryOpen(path: string): number | undefined {
+    try {
+      return this.#open(path);
+    } catch (thrown) {
+      if (failedWith(thrown, "ENOENT", "ENOTDIR", "ELOOP", "EACCES")) return undefined;
+      throw thrown;
+    }
+  }
+
+  #read(path: string): string {
+    const fd = this.#tryOpen(path);
+    if (fd === undefined) return "";
+    const text = readText(byDescriptor(fd)) ?? "";
+    sys.close(fd);
+    return text;
+  }
+}
+
+function unlinkIfThere(path: string): void {
+  try {
+    sys.unlink(path);
+  } catch (thrown) {
+    if (!failedWith(thrown, "ENOENT")) throw thrown;
+  }
+}
+
+/** What a mount refuses, for the host. */
+export function notMounted(disk: string, thrown: unknown): unknown {
+  if (!(thrown instanceof SysError)) return thrown;
+  return new PodnetError(
+    "INVALID_ARGUMENT",
+    `The disk "${disk}" cannot be a container's root: ${thrown.message}`,
+    {
+      field: "disk",
+      details: { errno: thrown.code },
+    },
+  );
+}

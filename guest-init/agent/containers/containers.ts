@@ -1,0 +1,292 @@
+import { PodnetError } from "../../../core/errors.ts";
+import { command } from "../../protocol/codes.ts";
+import {
+  type ContainerState,
+  type StartContainer,
+  containerLimit,
+  encodeContainerList,
+  parseContainerFile,
+  parseContainerId,
+  parseCreateContainer,
+  parseFollowContainer,
+  parseResizeContainer,
+  parseSignalContainer,
+  parseStartContainer,
+} from "../../protocol/container-messages.ts";
+import { encodeFollowedMain, encodeMainEnded } from "../../protocol/main-process.ts";
+import type { Loop } from "../loop.ts";
+import { hostname } from "../machine.ts";
+import { KeptProcess } from "../main-process/kept-process.ts";
+import { type Around, splitUser } from "../main-process/main-process.ts";
+import { refuseUnlessProgram } from "../main-process/program.ts";
+import { type ExecPlace, environment, noSuch } from "../processes.ts";
+import { type Handler, type Reply, done } from "../reply.ts";
+import { type Ended, sys } from "../sys.ts";
+import { identify } from "../users.ts";
+import { ContainerRoot, findDisk, notMounted, openShelf, shelf } from "./container-root.ts";
+
+/** Bytes of output of a container that are kept for a host that comes back. */
+const keptBytes = 256 * 1024;
+/** Between two looks for a disk, milliseconds. */
+const lookMs = 10;
+const kill = 9;
+
+interface Container {
+  readonly id: string;
+  readonly disk: string;
+  readonly root: ContainerRoot;
+  started: { readonly spec: StartContainer; readonly process: KeptProcess } | undefined;
+  /** Called when its first process has ended. */
+  readonly waiting: Set<() => void>;
+}
+
+/** The containers of this guest. */
+export class Containers {
+  readonly #loop: Loop;
+  readonly #around: Around;
+  readonly #loadModules: () => void;
+  readonly #all = new Map<string, Container>();
+
+  /** `loadModules`: what squashfs and overlays need of the kernel. */
+  constructor(loop: Loop, around: Around, loadModules: () => void) {
+    this.#loop = loop;
+    this.#around = around;
+    this.#loadModules = loadModules;
+  }
+
+  /** Whether the tty channel should wait for one of them to read. */
+  get clogged(): boolean {
+    return this.#processes().some((process) => process.clogged);
+  }
+
+  /** Which command leads where. */
+  handlers(): [number, Handler][] {
+    return [
+      [command.createContainer, (payload) => this.#create(payload)],
+      [command.containerFile, (payload) => this.#file(payload)],
+      [command.startContainer, (payload) => this.#start(payload)],
+      [command.followContainer, (payload) => this.#follow(payload)],
+      [command.signalContainer, (payload) => this.#signal(payload)],
+      [command.resizeContainer, (payload) => this.#resize(payload)],
+      [command.endContainer, (payload) => this.#remove(payload)],
+      [command.listContainers, () => this.#list()],
+    ];
+  }
+
+  /** Makes one. The same request again finds what it made. */
+  async #create(payload: Uint8Array): Promise<Reply> {
+    const request = parseCreateContainer(payload);
+    const { id } = request;
+    const there = this.#all.get(id);
+    if (there !== undefined) {
+      if (there.disk === request.disk && there.started === undefined) return done;
+      throw refused(`Container "${id}" is there already`, "id");
+    }
+    if (this.#all.size >= containerLimit)
+      throw refused(`There are ${containerLimit} containers already`, "id");
+    try {
+      const disk = await this.#awaitDisk(request.disk, request.waitMs);
+      this.#loadModules();
+      openShelf();
+      const root = new ContainerRoot(id);
+      // Of an agent that has started anew.
+      root.remove();
+      root.make(disk, request);
+      this.#all.set(id, { id, disk: request.disk, root, started: undefined, waiting: new Set() });
+      return done;
+    } catch (thrown) {
+      throw notMounted(request.disk, thrown);
+    }
+  }
+
+  /** Lays a file into one that has not started yet. */
+  #file(payload: Uint8Array): Reply {
+    const file = parseContainerFile(payload);
+    const container = this.#find(file.id);
+    if (container.started !== undefined)
+      throw refused(`Container "${file.id}" has started already`, "id");
+    container.root.place(file);
+    return done;
+  }
+
+  /** Starts it. Refuses with `ENOENT` or `EACCES` what is no program. */
+  #start(payload: Uint8Array): Reply {
+    const spec = parseStartContainer(payload);
+    const container = this.#find(spec.id);
+    if (container.started !== undefined) {
+      if (container.started.process.end === undefined) return done;
+      throw refused(`Container "${spec.id}" has ended`, "id");
+    }
+    const { root } = container;
+    const { groups, ...identity } = identify(
+      { ...splitUser(spec.user), additionalGroups: [] },
+      root.accounts,
+    );
+    root.makeDirectories(spec.workdir);
+    const { args, terminal, stdin, workdir: directory, noNewPrivileges, capabilities } = spec;
+    const env = containerEnvironment(spec, identity.home);
+    refuseUnlessProgram(args[0] ?? "", env, directory, (path) => root.mode(path));
+    if (spec.readOnly) root.makeReadOnly();
+    const { maskedPaths, readOnlyPaths } = spec;
+    const spawned = sys.spawn({
+      args,
+      env,
+      directory,
+      ...identity,
+      groups: [...new Set([...groups, ...spec.groups])],
+      terminal,
+      confinement: {
+        place: { kind: "first", root: root.path, shelf, maskedPaths, readOnlyPaths },
+        capabilities,
+        noNewPrivileges,
+      },
+    });
+    const { inputTaken, streams, report } = this.#around;
+    const process = new KeptProcess(this.#loop, {
+      spawned,
+      terminal,
+      stdin,
+      keptBytes,
+      streams: streams(),
+      inputTaken,
+      ended: (at, end) => report(command.containerEnded, encodeMainEnded({ id: spec.id, at, end })),
+    });
+    root.mark(spawned.pid);
+    container.started = { spec, process };
+    process.resume();
+    return done;
+  }
+
+  /** Sends the output to these streams from now on, and after all of it the container's end. */
+  #follow(payload: Uint8Array): Reply {
+    const { id, stdout, stderr, from } = parseFollowContainer(payload);
+    const process = this.#started(id);
+    const at = process.follow(stdout, stderr, from);
+    return { payload: encodeFollowedMain({ id, at }), after: () => process.resume() };
+  }
+
+  #signal(payload: Uint8Array): Reply {
+    const { id, signal } = parseSignalContainer(payload);
+    this.#started(id).signal(signal);
+    return done;
+  }
+
+  #resize(payload: Uint8Array): Reply {
+    const { id, rows, columns } = parseResizeContainer(payload);
+    this.#started(id).resize(rows, columns);
+    return done;
+  }
+
+  /**
+   * Removes one: what runs in it is killed, and nothing of it is left. An absent one is removed.
+   * Without a disk in use its device can be taken out.
+   */
+  async #remove(payload: Uint8Array): Promise<Reply> {
+    const id = parseContainerId(payload);
+    const container = this.#all.get(id);
+    const process = container?.started?.process;
+    if (container !== undefined && process !== undefined && process.end === undefined) {
+      // With its first process all of its processes end.
+      process.signal(kill);
+      await new Promise<void>((resolve) => container.waiting.add(resolve));
+    }
+    new ContainerRoot(id).remove();
+    this.#all.delete(id);
+    return done;
+  }
+
+  #list(): Reply {
+    const list = Array.from(this.#all.values(), ({ id, started }) => ({
+      id,
+      state: stateOf(started?.process),
+      at: started?.process.written ?? 0,
+    }));
+    return { payload: encodeContainerList(list) };
+  }
+
+  /** Where a program runs that is started in a container; undefined when it does not run. */
+  placeOf(id: string): ExecPlace | undefined {
+    const container = this.#all.get(id);
+    const started = container?.started;
+    if (container === undefined || started === undefined || started.process.end !== undefined)
+      return undefined;
+    const { capabilities, noNewPrivileges } = started.spec;
+    const place = { kind: "joined", pid: started.process.pid } as const;
+    return {
+      accounts: container.root.accounts,
+      confinement: { place, capabilities, noNewPrivileges },
+      envs: started.spec.env,
+      directory: started.spec.workdir,
+    };
+  }
+
+  /** Data from the host; false when the stream is another's. */
+  input(stream: bigint, data: Uint8Array): boolean {
+    return this.#processes().some((process) => process.input(stream, data));
+  }
+
+  /** A process that EXECCMD did not start has ended. */
+  ended(child: Ended): void {
+    for (const { started, waiting } of this.#all.values()) {
+      if (started?.process.pid !== child.pid || started.process.end !== undefined) continue;
+      started.process.ended(child);
+      for (const wake of waiting) wake();
+      waiting.clear();
+    }
+  }
+
+  /** The host is gone. */
+  unfollow(): void {
+    for (const process of this.#processes()) process.unfollow();
+  }
+
+  /** Goes on with what waited for the host. */
+  resume(): void {
+    for (const process of this.#processes()) process.resume();
+  }
+
+  #processes(): KeptProcess[] {
+    return Array.from(this.#all.values()).flatMap(({ started }) => started?.process ?? []);
+  }
+
+  async #awaitDisk(serial: string, waitMs: number): Promise<string> {
+    const until = sys.monotonic() + waitMs;
+    for (;;) {
+      const found = findDisk(serial);
+      if (found !== undefined) return found;
+      if (sys.monotonic() >= until)
+        throw new PodnetError("INVALID_ARGUMENT", `There is no disk "${serial}"`, {
+          field: "disk",
+          details: { errno: "ENODEV" },
+        });
+      await this.#loop.sleep(lookMs);
+    }
+  }
+
+  #find(id: string): Container {
+    const container = this.#all.get(id);
+    if (container !== undefined) return container;
+    throw noSuch("container");
+  }
+
+  #started(id: string): KeptProcess {
+    const { started } = this.#find(id);
+    if (started !== undefined) return started.process;
+    throw refused(`Container "${id}" has not started`, "id");
+  }
+}
+
+const containerEnvironment = (
+  { terminal, env }: Pick<StartContainer, "terminal" | "env">,
+  home: string,
+): string[] =>
+  environment({ terminal, envs: [{ env: "HOSTNAME", value: hostname() }, ...env] }, home);
+
+function stateOf(process: KeptProcess | undefined): ContainerState {
+  if (process === undefined) return { kind: "created" };
+  const { end } = process;
+  return end === undefined ? { kind: "running" } : { kind: "ended", end };
+}
+
+const refused = (message: string, field: string): PodnetError =>
+  new PodnetError("INVALID_ARGUMENT", message, { field });

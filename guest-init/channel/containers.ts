@@ -1,0 +1,157 @@
+import { PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
+import { noBytes } from "../protocol/bytes.ts";
+import { command } from "../protocol/codes.ts";
+import { agentFeatures } from "../protocol/configure.ts";
+import {
+  type ContainerFile,
+  type CreateContainer,
+  type ListedContainer,
+  type StartContainer,
+  encodeContainerFile,
+  encodeContainerId,
+  encodeCreateContainer,
+  encodeFollowContainer,
+  encodeResizeContainer,
+  encodeSignalContainer,
+  encodeStartContainer,
+  parseContainerList,
+} from "../protocol/container-messages.ts";
+import type { MainEnded } from "../protocol/main-process.ts";
+import type { Control } from "./control.ts";
+import type { GuestTime } from "./guest-time.ts";
+import type { ChannelLimits } from "./limits.ts";
+import {
+  MainProcess,
+  type MainProcessAccess,
+  type MainProcessListener,
+  type ProcessCommands,
+} from "./main-process.ts";
+import type { Tty } from "./tty.ts";
+
+/**
+ * The containers of a guest. Every failure is a `PodnetError`; what the guest refuses is
+ * `AGENT_REFUSED`, with the field at fault and the guest's `errno` where it has one.
+ */
+export interface GuestContainers {
+  /** Makes one of a disk that is plugged in; the same request again finds it. */
+  create(request: CreateContainer, signal: AbortSignal): Promise<void>;
+  /** Lays a file over that of the image, before the start. */
+  placeFile(file: ContainerFile, signal: AbortSignal): Promise<void>;
+  /** Starts its first process; one that runs already is fine. */
+  start(request: StartContainer, signal: AbortSignal): Promise<void>;
+  /** Has its output from a position on, and its end. */
+  follow(
+    id: string,
+    from: number,
+    listener: MainProcessListener,
+    signal: AbortSignal,
+  ): Promise<MainProcessAccess>;
+  signal(id: string, number: number, signal: AbortSignal): Promise<void>;
+  /** Kills what runs in it and removes it; an absent one is removed. Then its disk is free. */
+  remove(id: string, signal: AbortSignal): Promise<void>;
+  list(signal: AbortSignal): Promise<readonly ListedContainer[]>;
+}
+
+/** The host's side of them. */
+export class Containers implements GuestContainers {
+  readonly #control: Control;
+  readonly #tty: Tty;
+  readonly #options: { readonly limits: ChannelLimits; readonly time: GuestTime };
+  readonly #followed = new Map<string, MainProcess>();
+
+  constructor(
+    control: Control,
+    tty: Tty,
+    options: { readonly limits: ChannelLimits; readonly time: GuestTime },
+  ) {
+    this.#control = control;
+    this.#tty = tty;
+    this.#options = options;
+  }
+
+  async create(request: CreateContainer, signal: AbortSignal): Promise<void> {
+    const payload = encodeCreateContainer(request);
+    const what = `container "${request.id}"`;
+    await this.#call(command.createContainer, payload, what, signal, request.waitMs);
+  }
+
+  async placeFile(file: ContainerFile, signal: AbortSignal): Promise<void> {
+    const what = `file "${printable(file.path)}" of a container`;
+    await this.#call(command.containerFile, encodeContainerFile(file), what, signal);
+  }
+
+  async start(request: StartContainer, signal: AbortSignal): Promise<void> {
+    const what = `to run "${printable(request.args[0] ?? "")}" in a container`;
+    await this.#call(command.startContainer, encodeStartContainer(request), what, signal);
+  }
+
+  follow(
+    id: string,
+    from: number,
+    listener: MainProcessListener,
+    signal: AbortSignal,
+  ): Promise<MainProcessAccess> {
+    this.#followed.get(id)?.forget();
+    const followed = new MainProcess(this.#control, this.#tty, this.#options, commandsOf(id));
+    this.#followed.set(id, followed);
+    return followed.follow(id, from, listener, signal);
+  }
+
+  async signal(id: string, number: number, signal: AbortSignal): Promise<void> {
+    const payload = encodeSignalContainer({ id, signal: number });
+    await this.#call(command.signalContainer, payload, `signal ${number}`, signal);
+  }
+
+  async remove(id: string, signal: AbortSignal): Promise<void> {
+    const what = `to remove container "${id}"`;
+    await this.#call(command.endContainer, encodeContainerId(id), what, signal);
+    this.#followed.get(id)?.forget();
+    this.#followed.delete(id);
+  }
+
+  async list(signal: AbortSignal): Promise<readonly ListedContainer[]> {
+    const answer = await this.#call(command.listContainers, noBytes, "its containers", signal);
+    return parseContainerList(answer);
+  }
+
+  /** The guest reports an end. Answers whether it concerns one that is followed. */
+  ended(end: MainEnded): boolean {
+    return this.#followed.get(end.id)?.ended(end) ?? false;
+  }
+
+  /** Follows none of them any more. */
+  forget(): void {
+    for (const followed of this.#followed.values()) followed.forget();
+    this.#followed.clear();
+  }
+
+  #call(
+    code: number,
+    payload: Uint8Array,
+    what: string,
+    signal: AbortSignal,
+    waitMs = 0,
+  ): Promise<Uint8Array> {
+    const deadlineMs = this.#options.limits.commandMs + waitMs;
+    return this.#control.call(code, payload, { deadlineMs, signal, what });
+  }
+}
+
+const commandsOf = (id: string): ProcessCommands => ({
+  follow: (streams) => [command.followContainer, encodeFollowContainer({ id, ...streams })],
+  signal: (signal) => [command.signalContainer, encodeSignalContainer({ id, signal })],
+  resize: (rows, columns) => [
+    command.resizeContainer,
+    encodeResizeContainer({ id, rows, columns }),
+  ],
+});
+
+/** Throws `UNSUPPORTED` unless the agent runs containers. */
+export function requireContainers(features: readonly string[] | undefined): void {
+  if (features?.includes(agentFeatures.containers) === true) return;
+  throw new PodnetError("UNSUPPORTED", "The guest's agent runs no containers", {
+    field: "containers",
+    hint: "Use podnet's own kernel and initramfs, and the agent of this podnet",
+  });
+}

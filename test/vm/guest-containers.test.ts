@@ -1,0 +1,434 @@
+import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import test, { type ExecutionContext } from "ava";
+import { parseIp } from "../../core/address.ts";
+import type { ExecRequest, Guest } from "../../guest-init/channel/guest.ts";
+import type { GuestContainers } from "../../guest-init/channel/containers.ts";
+import type { MainProcessListener } from "../../guest-init/channel/main-process.ts";
+import { openGuest } from "../../guest-init/channel/session.ts";
+import type { StartContainer } from "../../guest-init/protocol/container-messages.ts";
+import type { ProcessEnd } from "../../guest-init/protocol/main-process.ts";
+import { openHotDisk } from "../../hypervisor/disks/disks.ts";
+import { firstDiskSlot, type HotDiskPlan, type RunningVm } from "../../hypervisor/driver.ts";
+import { busyboxImage } from "../lab/busybox-root.ts";
+import { ownNetns } from "../lab/netns.ts";
+import { debianGuest, never, type Rig, rig } from "./hypervisor-rig.ts";
+
+// Both ends of the protocol and a real kernel: one machine for all tests, in their order.
+
+let it: Rig;
+let vm: RunningVm;
+let guest: Guest;
+let containers: GuestContainers;
+let disk: HotDiskPlan;
+
+const open = (reattach: boolean): Guest =>
+  openGuest({
+    channelPath: vm.socketPath("channel"),
+    ttyPath: vm.socketPath("tty"),
+    reattach,
+  });
+
+test.before(async () => {
+  await ownNetns();
+  it = await rig(debianGuest);
+  ({ vm } = await it.start());
+  guest = open(false);
+  await guest.ready(never);
+  await guest.configure(
+    {
+      requestId: "c",
+      hostname: "sandbox",
+      dns: { servers: [parseIp("10.0.0.53")], search: [], options: [] },
+      interfaces: [],
+      routes: [],
+      neighbours: [],
+      waitMs: 0,
+    },
+    never,
+  );
+  containers = await guest.containers(never);
+  const path = busyboxImage(it.directory);
+  disk = { name: "image", path, format: "raw", readOnly: true, slot: firstDiskSlot };
+  using file = openHotDisk(disk);
+  await vm.plugDisk(disk, file.fd, never);
+});
+test.after.always(async () => {
+  await guest?.close();
+  await it?.[Symbol.asyncDispose]();
+});
+
+const started = (id: string, args: readonly string[]): StartContainer => ({
+  id,
+  args,
+  env: [],
+  groups: [],
+  workdir: "/",
+  terminal: false,
+  stdin: false,
+  readOnly: false,
+  noNewPrivileges: false,
+  maskedPaths: [],
+  readOnlyPaths: [],
+});
+
+const create = (id: string): Promise<void> =>
+  containers.create({ id, disk: "image", addresses: [parseIp("10.0.0.2")], waitMs: 5000 }, never);
+
+/** Everything a container writes, and how it ends. */
+class Output implements MainProcessListener {
+  readonly out: Buffer[] = [];
+  readonly err: Buffer[] = [];
+  readonly #over = Promise.withResolvers<ProcessEnd>();
+  readonly over: Promise<ProcessEnd> = this.#over.promise;
+  end = 0;
+
+  output(stderr: boolean, data: Uint8Array, at: number): number {
+    (stderr ? this.err : this.out).push(Buffer.from(data));
+    this.end = at + data.length;
+    return data.length;
+  }
+
+  ended(end: ProcessEnd): void {
+    this.#over.resolve(end);
+  }
+
+  get text(): string {
+    return Buffer.concat(this.out).toString();
+  }
+}
+
+/** Runs a script as the first process of a new container, to its end. */
+async function runNew(
+  id: string,
+  script: string,
+  more: Partial<StartContainer> = {},
+): Promise<{ readonly text: string; readonly end: ProcessEnd }> {
+  await create(id);
+  await containers.start({ ...started(id, ["sh", "-c", `exec 2>&1; ${script}`]), ...more }, never);
+  const output = new Output();
+  await containers.follow(id, 0, output, never);
+  const end = await output.over;
+  await containers.remove(id, never);
+  return { text: output.text.trimEnd(), end };
+}
+
+async function exec(args: readonly string[], more: Partial<ExecRequest> = {}) {
+  const request = { args, env: {}, workdir: "", terminal: false, ...more };
+  const session = await guest.exec(request, never);
+  await session.closeInput();
+  let text = "";
+  for await (const event of session.events) {
+    if (event.kind === "exit") return { text: text.trimEnd(), code: event.code };
+    text += Buffer.from(event.data).toString();
+  }
+  throw new Error("No exit");
+}
+
+const shell = async (script: string): Promise<string> => (await exec(["sh", "-c", script])).text;
+
+/** Nothing of a container is in the guest. */
+async function nothingLeft(t: ExecutionContext): Promise<void> {
+  t.is(await shell("grep -c podnet/containers/ /proc/mounts; ls /run/podnet/containers"), "0");
+  t.deepEqual(await containers.list(never), []);
+}
+
+test.serial("a container runs a program of its image, and its exit code comes", async (t) => {
+  const { text, end } = await runNew("first", "echo out; cat /proc/1/comm; exit 3");
+  t.is(text, "out\nsh");
+  t.deepEqual(end, { code: 3 });
+  await nothingLeft(t);
+});
+
+test.serial(
+  "its files, processes and mounts are its own; network and name the guest's",
+  async (t) => {
+    const { text } = await runNew(
+      "own",
+      [
+        "echo $(ls /)",
+        "echo $(ls /proc | grep -c '^[0-9]')",
+        "cat /etc/hostname /proc/sys/kernel/hostname",
+        "grep sandbox /etc/hosts",
+        "cat /etc/resolv.conf",
+        "grep -c ' /run' /proc/mounts",
+        "echo $(ls /dev)",
+        "echo $(ls /sys/class/net)",
+        "echo x > /new && cat /new",
+        "echo y > /dev/null; head -c 3 /dev/zero | grep -c .",
+        "id -u; echo $HOME; echo $HOSTNAME",
+      ].join("; "),
+    );
+    const lines = text.split("\n");
+    t.is(lines[0], "bin dev etc proc srv sys tmp");
+    t.true(Number(lines[1]) <= 4, `${lines[1]} processes`);
+    t.deepEqual(lines.slice(2, 4), ["sandbox", "sandbox"]);
+    t.is(lines[4], "10.0.0.2\tsandbox");
+    t.is(lines[5], "nameserver 10.0.0.53");
+    t.is(lines[6], "0");
+    t.is(lines[7], "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero");
+    t.is(lines[8], "lo");
+    t.is(lines[9], "x");
+    t.deepEqual(lines.slice(-3), ["0", "/root", "sandbox"]);
+    t.is(await shell("ls /new 2>/dev/null; echo $?"), "1");
+    await nothingLeft(t);
+  },
+);
+
+test.serial(
+  "two share network and memory, and see neither files nor processes of each other",
+  async (t) => {
+    await create("server");
+    await create("client");
+    const serve = "echo of-server > /mine; echo shared > /dev/shm/both; exec sleep 1000";
+    await containers.start(started("server", ["sh", "-c", serve]), never);
+    await containers.start(started("client", ["sleep", "1000"]), never);
+    t.deepEqual(
+      (await containers.list(never)).map(({ id, state }) => [id, state.kind]),
+      [
+        ["server", "running"],
+        ["client", "running"],
+      ],
+    );
+    const look =
+      "until [ -e /dev/shm/both ]; do sleep 0.02; done; cat /mine 2>/dev/null; cat /dev/shm/both; ps | grep -c 'sleep 100[0]'; readlink /proc/self/ns/net";
+    const [one, two] = await Promise.all(
+      ["server", "client"].map((container) => exec(["sh", "-c", look], { container })),
+    );
+    const net = await shell("readlink /proc/self/ns/net");
+    t.is(one?.text, `of-server\nshared\n1\n${net}`);
+    t.is(two?.text, `shared\n1\n${net}`);
+    // The end of one says nothing about the other, whose mounts do not keep its own.
+    await containers.remove("server", never);
+    t.is(await shell("grep -c containers/server /proc/mounts"), "0");
+    t.is((await exec(["true"], { container: "client" })).code, 0);
+    t.like(await t.throwsAsync(exec(["true"], { container: "server" })), { code: "AGENT_REFUSED" });
+    await containers.remove("client", never);
+    await shell("rm /dev/shm/both");
+    await nothingLeft(t);
+  },
+);
+
+test.serial("users, groups and capabilities are as asked for", async (t) => {
+  const status =
+    "grep -E '^(Uid|Gid|Groups|CapEff|CapBnd|NoNewPrivs)' /proc/self/status | tr -s '\\t ' ' '";
+  const asked = { user: "web", groups: [7], capabilities: [10], noNewPrivileges: true };
+  const { text } = await runNew("as-web", status.replace("tr -s '\\t ' ' '", "cat"), asked);
+  const words = text.replaceAll(/\s+/g, " ");
+  t.regex(words, /Uid: 1000 1000 1000 1000 Gid: 100 100 100 100 Groups: 7 44 100/);
+  t.regex(words, /CapEff: 0{16} CapBnd: 0000000000000400 NoNewPrivs: 1/);
+  const root = await runNew("as-root", "grep -E '^Cap(Eff|Bnd)' /proc/self/status", {
+    capabilities: [0, 10],
+  });
+  t.regex(root.text.replaceAll(/\s+/g, " "), /CapEff: 0{13}401 CapBnd: 0{13}401/);
+  const missing = runNew("no-such", "true", { user: "missing" });
+  t.like(await t.throwsAsync(missing), { code: "AGENT_REFUSED" });
+  await containers.remove("no-such", never);
+  await nothingLeft(t);
+});
+
+test.serial("what cannot be started is refused before, and can be removed", async (t) => {
+  for (const [args, errno] of [
+    [["/missing"], "ENOENT"],
+    [["/bin/plain"], "EACCES"],
+  ] as const) {
+    await create("bad");
+    const thrown = await t.throwsAsync(containers.start(started("bad", args), never));
+    t.like(thrown, { code: "AGENT_REFUSED", field: "args[0]", details: { errno } });
+    t.is((await containers.list(never))[0]?.state.kind, "created");
+    await containers.remove("bad", never);
+  }
+  const absent = { id: "bad", disk: "absent", addresses: [], waitMs: 50 };
+  t.like(await t.throwsAsync(containers.create(absent, never)), { field: "disk" });
+  await containers.remove("bad", never);
+  await nothingLeft(t);
+});
+
+test.serial("files are laid over the image's, and no link of it leads outside", async (t) => {
+  const data = Buffer.from("given\n");
+  const file = { id: "files", mode: 0o440, readOnly: true, data };
+  await create("files");
+  await containers.placeFile({ ...file, path: "/var/run/secrets/token" }, never);
+  // bin/sh is a link to busybox: what the link leads to is laid over, in the container.
+  await containers.placeFile({ ...file, path: "/etc/passwd", readOnly: false }, never);
+  const script =
+    "cat /var/run/secrets/token /etc/passwd; echo x > /var/run/secrets/token; echo $?; " +
+    "echo more >> /etc/passwd; cat /etc/passwd";
+  await containers.start(started("files", ["sh", "-c", script]), never);
+  const output = new Output();
+  await containers.follow("files", 0, output, never);
+  await output.over;
+  t.is(output.text, "given\ngiven\n1\ngiven\nmore\n");
+  t.like(
+    await t.throwsAsync(containers.placeFile({ ...file, path: "/late" }, never)),
+    { code: "AGENT_REFUSED" },
+    "it has started",
+  );
+  await containers.remove("files", never);
+  await nothingLeft(t);
+});
+
+test.serial(
+  "a root that is read-only, hidden paths, and those that cannot be written to",
+  async (t) => {
+    const { text } = await runNew(
+      "shut",
+      "echo x > /new; echo $?; echo x > /proc/sys/kernel/hostname; echo $?; cat /proc/kcore | head -c 1; ls /proc/bus; echo end",
+      {
+        readOnly: true,
+        maskedPaths: ["/proc/kcore", "/proc/bus", "/proc/no-such"],
+        readOnlyPaths: ["/proc/sys", "/proc/none"],
+      },
+    );
+    t.deepEqual(
+      text.split("\n").filter((line) => !line.startsWith("sh:")),
+      ["1", "1", "end"],
+    );
+    t.is(await shell("cat /proc/sys/kernel/hostname"), "sandbox");
+    await nothingLeft(t);
+  },
+);
+
+test.serial("links of a hostile image lead nowhere but into itself", async (t) => {
+  const path = busyboxImage(it.directory, "hostile", (root) => {
+    rmSync(join(root, "etc"), { recursive: true });
+    mkdirSync(join(root, "conf"));
+    for (const [target, name] of [
+      ["/../../../../conf", "etc"],
+      ["../run/systemd/resolve/stub-resolv.conf", "conf/resolv.conf"],
+      ["/../../init", "conf/hosts"],
+      ["/../../../../srv", "dev"],
+      ["../../../../../../srv", "sys"],
+      ["/tmp", "proc"],
+      ["/run/podnet", "var"],
+    ] as const)
+      symlinkSync(target, join(root, name));
+  });
+  const hostile = { ...disk, name: "hostile", path, slot: firstDiskSlot + 1 };
+  using file = openHotDisk(hostile);
+  await vm.plugDisk(hostile, file.fd, never);
+  // Made with the first container.
+  const before = await shell("ls -lR /etc /run | grep -v total; cksum /init");
+  await containers.create({ id: "hostile", disk: "hostile", addresses: [], waitMs: 5000 }, never);
+  const placed = { id: "hostile", mode: 0o600, readOnly: true, data: Buffer.from("given\n") };
+  await containers.placeFile({ ...placed, path: "/var/secret/token" }, never);
+  const look = "cat /var/secret/token /etc/resolv.conf; cat /tmp/1/comm; pwd";
+  const spec = { ...started("hostile", ["sh", "-c", look]), workdir: "/var/work" };
+  await containers.start(spec, never);
+  const output = new Output();
+  await containers.follow("hostile", 0, output, never);
+  await output.over;
+  t.is(output.text, "given\nnameserver 10.0.0.53\nsh\n/var/work\n");
+  await containers.remove("hostile", never);
+  t.is(await shell("ls -lR /etc /run | grep -v total; cksum /init"), before);
+  await nothingLeft(t);
+  t.is(await vm.unplugDisk(hostile.name, never), "unplugged");
+});
+
+test.serial("a disk that is no squashfs makes no container", async (t) => {
+  const path = join(it.directory, "zeros.raw");
+  writeFileSync(path, Buffer.alloc(1 << 20));
+  const zeros = { ...disk, name: "zeros", path, slot: firstDiskSlot + 1 };
+  using file = openHotDisk(zeros);
+  await vm.plugDisk(zeros, file.fd, never);
+  const made = containers.create(
+    { id: "zeros", disk: "zeros", addresses: [], waitMs: 5000 },
+    never,
+  );
+  const thrown = await t.throwsAsync(made);
+  t.like(thrown, { code: "AGENT_REFUSED", field: "disk", details: { errno: "EINVAL" } });
+  await nothingLeft(t);
+  t.is(await vm.unplugDisk(zeros.name, never), "unplugged");
+});
+
+test.serial("output of a flood comes whole, and holds up no other", async (t) => {
+  await create("flood");
+  await create("calm");
+  const lines = 20_000;
+  await containers.start(started("flood", ["sh", "-c", `seq ${lines}`]), never);
+  await containers.start(started("calm", ["echo", "calm"]), never);
+  const [flood, calm] = [new Output(), new Output()];
+  await containers.follow("flood", 0, flood, never);
+  await containers.follow("calm", 0, calm, never);
+  await calm.over;
+  await flood.over;
+  t.is(calm.text, "calm\n");
+  t.is(flood.text.split("\n").length, lines + 1);
+  for (const container of ["flood", "calm"]) await containers.remove(container, never);
+  await nothingLeft(t);
+});
+
+test.serial("signals, and an end that came while none followed it", async (t) => {
+  await create("signalled");
+  const trap = "trap 'echo term; exit 7' TERM; echo ready; while :; do sleep 1; done";
+  await containers.start(started("signalled", ["sh", "-c", trap]), never);
+  const output = new Output();
+  await containers.follow("signalled", 0, output, never);
+  while (!output.text.includes("ready")) await new Promise((resolve) => setTimeout(resolve, 20));
+  // Another podnetd: its output goes on where it was.
+  await guest.close();
+  await comeBack(t);
+  await containers.signal("signalled", 15, never);
+  const rest = new Output();
+  await containers.follow("signalled", output.end, rest, never);
+  t.deepEqual(await rest.over, { code: 7 });
+  t.is(rest.text, "term\n");
+  t.deepEqual((await containers.list(never))[0], {
+    id: "signalled",
+    state: { kind: "ended", end: { code: 7 } },
+    at: 11,
+  });
+  // It has ended, and can still be read and asked for.
+  const again = new Output();
+  await containers.follow("signalled", 0, again, never);
+  await again.over;
+  t.is(again.text, "ready\nterm\n");
+  t.like(await t.throwsAsync(containers.signal("signalled", 15, never)), { code: "AGENT_REFUSED" });
+  await containers.remove("signalled", never);
+  await nothingLeft(t);
+});
+
+/** A host that comes back. */
+async function comeBack(t: ExecutionContext): Promise<void> {
+  guest = open(true);
+  const identity = await guest.ready(never);
+  t.true(identity.features?.includes("containers"));
+  containers = await guest.containers(never);
+}
+
+test.serial(
+  "an agent that starts anew has no containers, and its remove ends those of before",
+  async (t) => {
+    await create("before");
+    await containers.start(started("before", ["sleep", "1000"]), never);
+    const again = new Promise<void>((resolve) => guest.onReady(() => resolve()));
+    // The engine takes the signal for a stack used up, and starts over.
+    await t.throwsAsync(exec(["sh", "-c", "kill -SEGV 1; sleep 10"]), {
+      code: "AGENT_DISCONNECTED",
+    });
+    await again;
+    t.deepEqual(await containers.list(never), []);
+    t.is(await shell("ps | grep -c 'sleep 100[0]'"), "1");
+    await create("before");
+    t.is(await shell("ps | grep -c 'sleep 100[0]'"), "0");
+    await containers.remove("before", never);
+    await nothingLeft(t);
+  },
+);
+
+test.serial("removal kills all that runs in it, and its disk can be taken out", async (t) => {
+  await create("busy");
+  const fork = "for i in 1 2 3; do sleep 1000 & done; trap '' TERM; wait";
+  await containers.start(started("busy", ["sh", "-c", fork]), never);
+  const also = exec(["sleep", "1000"], { container: "busy" });
+  t.is((await exec(["true"], { container: "busy" })).code, 0);
+  await containers.remove("busy", never);
+  t.is((await also).code, 137);
+  await containers.remove("busy", never);
+  t.is(await shell("ps | grep -c 'sleep 100[0]'"), "0");
+  await nothingLeft(t);
+  t.is(await vm.unplugDisk(disk.name, never), "unplugged");
+  t.is(await shell("ls /sys/block"), "");
+  const console = Buffer.from(vm.consoleTail()).toString();
+  t.notRegex(console, /error|WARN|BUG/i);
+});
