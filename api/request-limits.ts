@@ -18,8 +18,8 @@ const usual: RequestLimits = { bytes: 256 << 10, values: 1024 };
  */
 const large: RequestLimits = { bytes: 1 << 20, values: 4096 };
 
-/** Kubernetes' runtime interface: annotations of a pod alone may have 256 KiB. */
-const cri = "runtime.v1";
+/** Kubernetes' runtime interface, where annotations of a pod may have 256 KiB, and hyperd's. */
+const foreign: readonly string[] = ["runtime.v1", "types"];
 
 const byMethod: ReadonlyMap<DescMethod, RequestLimits> = new Map(
   [
@@ -32,4 +32,4 @@ const byMethod: ReadonlyMap<DescMethod, RequestLimits> = new Map(
 
 /** How large a message of a request to this method may be. */
 export const limitsOf = (method: DescMethod): RequestLimits =>
-  byMethod.get(method) ?? (method.parent.file.proto.package === cri ? large : usual);
+  byMethod.get(method) ?? (foreign.includes(method.parent.file.proto.package) ? large : usual);

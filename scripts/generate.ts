@@ -23,6 +23,7 @@ const outputs = [
   { gen: "api/gen", module: "api", template: "buf.gen.yaml" },
   { gen: "etcd/gen", module: "etcd/proto", template: "buf.gen.etcd.yaml" },
   { gen: "daemon/cri/gen", module: "daemon/cri/proto", template: "buf.gen.cri.yaml" },
+  { gen: "daemon/hyperd/gen", module: "daemon/hyperd/proto", template: "buf.gen.hyperd.yaml" },
 ] as const;
 // protoc-gen-es is a script that must run on our Node, whatever the machine has.
 const env = { ...process.env, PATH: `${dirname(process.execPath)}:${process.env["PATH"] ?? ""}` };

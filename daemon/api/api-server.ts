@@ -12,7 +12,9 @@ import {
 } from "node:http2";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import type { DescMethod } from "@bufbuild/protobuf";
 import type { ConnectRouter, Interceptor } from "@connectrpc/connect";
+import type { Role } from "../../api/roles.ts";
 import { systemClock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { guarded } from "../../core/guard.ts";
@@ -37,6 +39,8 @@ export interface ApiServerOptions {
   readonly access: AccessConfig;
   readonly limits: ApiLimits;
   routes(router: ConnectRouter): void;
+  /** The least role that may call a method; unless given, as podnet's API has it. */
+  roleFor?(method: DescMethod): Role;
   /** The answer to `GET /metrics`, in Prometheus' text format. */
   metrics(): Promise<{ readonly type: string; readonly text: string }>;
   /** The answer to `GET /healthz` and `GET /readyz`. */

@@ -214,7 +214,7 @@ export const configSchema = z.strictObject({
   }),
   hyperd: z.strictObject({
     socket: path.describe(
-      "Unix socket of hyperd's REST API, for root, socket_group and who has a role; not served when not given",
+      "Unix socket of hyperd's REST and gRPC APIs, for root and socket_group; not served when not given",
     ),
   }),
   metrics: z.strictObject({

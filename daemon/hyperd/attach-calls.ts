@@ -5,7 +5,7 @@ import type { MainProcessAccess } from "../../guest-init/channel/main-process.ts
 import type { FollowedProcess } from "../pods/process/followed-process.ts";
 import { heldProcess } from "./container-info.ts";
 import type { Container, KnownPods } from "./known-pods.ts";
-import { type OpenStream, parameter, type StreamRoute } from "./routes.ts";
+import { type Asking, type OpenStream, parameter, type StreamRoute } from "./routes.ts";
 import type { Written } from "./stdcopy.ts";
 
 /** The input and output of containers. */
@@ -16,8 +16,7 @@ export const attachCalls = (parts: ServiceParts, known: KnownPods): readonly Str
     role: "operator",
     open(call) {
       const container = known.container(parameter(call, "container"));
-      note(parts, call.context, `attach to the main process of ${container.row.name}`);
-      return Promise.resolve(attach(container, parts, call.context.signal));
+      return Promise.resolve(attach(container, call.context, parts));
     },
   },
 ];
@@ -26,13 +25,14 @@ export const attachCalls = (parts: ServiceParts, known: KnownPods): readonly Str
  * A container's output from now on, and its end. One that has not been started is waited for, and
  * has all of its output read: `hyperctl run` attaches before it starts.
  */
-function attach({ row }: Container, parts: ServiceParts, caller: AbortSignal): OpenStream {
+export function attach({ row }: Container, context: Asking, parts: ServiceParts): OpenStream {
   const live = parts.pods.live(row.id);
   if (live === undefined)
     throw new PodnetError("WRONG_STATE", `The container of pod ${row.name} does not run`, {
       hint: "Start its pod",
     });
-  const signal = AbortSignal.any([caller, live.ended.signal]);
+  note(parts, context, `attach to the main process of ${row.name}`);
+  const signal = AbortSignal.any([context.signal, live.ended.signal]);
   const there = heldProcess(row, parts);
   // From this moment on, not from the first read on.
   const events = there?.attach(signal);

@@ -11,7 +11,7 @@ import { containerStatus, containerView, heldProcess } from "./container-info.ts
 import { endOf, exitCodeOfExec, type KnownExecs } from "./known-execs.ts";
 import { type Container, idOf, type KnownPods } from "./known-pods.ts";
 import { work } from "./pod-calls.ts";
-import { type Call, parameter, type Route } from "./routes.ts";
+import { type Asking, type Call, parameter, type Route } from "./routes.ts";
 
 const sigterm = 15;
 
@@ -26,14 +26,7 @@ export const containerCalls = (
     path: "/container/info",
     role: "viewer",
     answer(call) {
-      const found = known.container(parameter(call, "container"));
-      const { row } = found;
-      return json({
-        podID: idOf(row),
-        createdAt: Math.floor(row.createdMs / 1000),
-        container: containerView(found),
-        status: containerStatus(found, parts.records.process(row.id)),
-      });
+      return json(containerInfo(known.container(parameter(call, "container")), parts));
     },
   },
   ...endCalls(parts, known),
@@ -45,8 +38,11 @@ export const containerCalls = (
       const found = known.container(parameter(call, "container"));
       const id = parameter(call, "exec");
       const { signal } = call.context;
-      if (id === "") return json(await exitCode(found, parts, signal));
       const live = parts.pods.live(found.row.id);
+      if (id === "") {
+        if (live?.process !== undefined) await endOf(live.process.over, signal);
+        return json(exitCodeOfContainer(found, parts));
+      }
       return json(await exitCodeOfExec(execs.find(live, id, found.name), signal));
     },
   },
@@ -55,14 +51,9 @@ export const containerCalls = (
     path: "/tty/resize",
     role: "operator",
     async answer(call) {
-      const { name, row } = known.container(parameter(call, "container"));
-      const { rows, columns } = validateSize({
-        rows: numberOf(call, "h", 0),
-        columns: numberOf(call, "w", 0),
-      });
-      const id = parameter(call, "exec");
-      if (id === "") await processOf(row, parts).access.resize(rows, columns);
-      else await execs.find(parts.pods.live(row.id), id, name).begun?.session.resize(rows, columns);
+      const found = known.container(parameter(call, "container"));
+      const size = { rows: numberOf(call, "h", 0), columns: numberOf(call, "w", 0) };
+      await resize(found, { id: parameter(call, "exec"), ...size }, parts, execs);
       return plain("");
     },
   },
@@ -76,7 +67,7 @@ const endCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
     async answer(call) {
       const { row } = known.container(parameter(call, "container"));
       note(parts, call.context, `start ${row.name}`);
-      await parts.pods.start(row.id, work(call));
+      await parts.pods.start(row.id, work(call.context));
       return nothing;
     },
   },
@@ -96,7 +87,8 @@ const endCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
     path: "/container/kill",
     role: "operator",
     async answer(call) {
-      await kill(known.container(parameter(call, "container")).row, call, parts);
+      const { row } = known.container(parameter(call, "container"));
+      await kill(row, numberOf(call, "signal", sigterm), call.context, parts);
       return env({}, 201);
     },
   },
@@ -114,17 +106,43 @@ const endCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
         throw new PodnetError("POD_NOT_FOUND", `can not find container ${printable(wanted)}`, {
           hint: "hyperctl list container shows those there are",
         });
-      await kill(row, call, parts);
+      await kill(row, numberOf(call, "signal", sigterm), call.context, parts);
       return env({});
     },
   },
 ];
 
-async function kill(row: PodRow, call: Call, parts: ServiceParts): Promise<void> {
-  const signal = validateSignal(numberOf(call, "signal", sigterm));
+/** A container as hyperd shows it. */
+export const containerInfo = (found: Container, { records }: Pick<ServiceParts, "records">) => ({
+  podID: idOf(found.row),
+  createdAt: Math.floor(found.row.createdMs / 1000),
+  container: containerView(found),
+  status: containerStatus(found, records.process(found.row.id)),
+});
+
+/** Sends a signal to a container. */
+export async function kill(
+  row: PodRow,
+  number: number,
+  context: Asking,
+  parts: ServiceParts,
+): Promise<void> {
+  const signal = validateSignal(number);
   const process = processOf(row, parts);
-  note(parts, call.context, `signal ${signal} to the main process of ${row.name}`);
+  note(parts, context, `signal ${signal} to the main process of ${row.name}`);
   await process.access.signal(signal);
+}
+
+/** Sets the size of a terminal: of a program with an id, or of a container. */
+export async function resize(
+  { row, name }: Container,
+  { id, ...size }: { readonly id: string; readonly rows: number; readonly columns: number },
+  parts: ServiceParts,
+  execs: KnownExecs,
+): Promise<void> {
+  const { rows, columns } = validateSize(size);
+  if (id === "") await processOf(row, parts).access.resize(rows, columns);
+  else await execs.find(parts.pods.live(row.id), id, name).begun?.session.resize(rows, columns);
 }
 
 /** The process of a container that runs. Throws `WRONG_STATE` with hyperd's sentence. */
@@ -136,16 +154,16 @@ function processOf(row: PodRow, parts: ServiceParts): FollowedProcess {
   });
 }
 
-/** The exit code of a container once it has ended; 137 when it was killed with its machine. */
-async function exitCode(
+/**
+ * The exit code of a container that has ended; 137 when it was killed with its machine. Throws
+ * `WRONG_STATE` before.
+ */
+export function exitCodeOfContainer(
   { row, name }: Container,
-  { pods, records }: ServiceParts,
-  signal: AbortSignal,
-): Promise<number> {
-  const process = pods.live(row.id)?.process;
-  if (process !== undefined) await endOf(process.over, signal);
+  { records }: Pick<ServiceParts, "records">,
+): number {
   const ended = records.process(row.id);
-  if (ended?.end !== undefined || ended?.endedMs !== undefined) return exitCodeOf(ended.end);
+  if (ended?.endedMs !== undefined) return exitCodeOf(ended.end);
   throw new PodnetError("WRONG_STATE", `container ${name} has not ended`, {
     hint: ended === undefined ? "Start its pod" : "It runs on: ask again",
   });

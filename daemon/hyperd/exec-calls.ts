@@ -8,11 +8,13 @@ import { eventsOf, requireAgent } from "../api/execs/exec-stream.ts";
 import type { Begun } from "../pods/execs/execs.ts";
 import { type LivePod, requireGuest } from "../pods/lifecycle/live-pod.ts";
 import type { ProcessPlan } from "../pods/process/plan-process.ts";
+import type { PodRow } from "../pods/store/pod-row.ts";
 import { json } from "./answers.ts";
-import type { KnownExecs } from "./known-execs.ts";
-import type { KnownPods } from "./known-pods.ts";
+import type { CreatedExec, KnownExecs } from "./known-execs.ts";
+import type { Container, KnownPods } from "./known-pods.ts";
 import { readGo } from "./requests/go-json.ts";
 import {
+  type Asking,
   type Call,
   type OpenStream,
   parameter,
@@ -35,11 +37,8 @@ export const execCalls = (parts: ServiceParts, known: KnownPods, execs: KnownExe
       path: "/exec/create",
       role: "operator",
       answer(call) {
-        const { row } = known.container(parameter(call, "container"));
-        const spec = execSpec(call, row.plan.process);
-        const live = parts.pods.running(row.id);
-        requireAgent(live);
-        return json(execs.create(live, spec).id, 201);
+        const found = known.container(parameter(call, "container"));
+        return json(createExec(found, asked(call), parts, execs).id, 201);
       },
     },
   ],
@@ -49,55 +48,99 @@ export const execCalls = (parts: ServiceParts, known: KnownPods, execs: KnownExe
       path: "/exec/start",
       role: "operator",
       async open(call) {
-        const container = parameter(call, "container");
-        const { row } = known.container(container);
-        const live = parts.pods.running(row.id);
-        const created = execs.find(live, parameter(call, "exec"), container);
-        if (created.begun !== undefined)
-          throw new PodnetError("WRONG_STATE", `exec ${created.id} has been started already`, {
-            hint: "Create another",
-          });
-        note(parts, call.context, `exec ${row.name}`);
-        const begun = await begin(live, created.spec, call);
-        created.begun = begun;
-        return stream(begun);
+        const found = known.container(parameter(call, "container"));
+        return streamOf(
+          await startExec(found, parameter(call, "exec"), call.context, parts, execs),
+        );
       },
     },
     {
       method: "POST",
       path: "/execvm",
       role: "operator",
-      async open(call) {
-        const row = known.find(parameter(call, "pod"));
-        const spec = execSpec(call, undefined);
-        note(parts, call.context, `exec ${row.name}`);
-        return stream(await begin(parts.pods.running(row.id), spec, call));
-      },
+      open: async (call) =>
+        streamOf(
+          await execInVm(known.find(parameter(call, "pod")), asked(call), call.context, parts),
+        ),
     },
   ],
 });
 
+/** What is to run. */
+interface Program {
+  readonly args: readonly string[];
+  readonly terminal: boolean;
+}
+
+const asked = (call: Call): Program => ({
+  args: readGo(z.array(z.string()), parameter(call, "command"), "command"),
+  terminal: saysYes(call, "tty"),
+});
+
+export function createExec(
+  { row }: Container,
+  program: Program,
+  { pods }: Pick<ServiceParts, "pods">,
+  execs: KnownExecs,
+): CreatedExec {
+  const spec = execSpec(program, row.plan.process);
+  const live = pods.running(row.id);
+  requireAgent(live);
+  return execs.create(live, spec);
+}
+
+/** Starts a program that was created, once. */
+export async function startExec(
+  { row, name }: Container,
+  id: string,
+  context: Asking,
+  parts: ServiceParts,
+  execs: KnownExecs,
+): Promise<Begun> {
+  const live = parts.pods.running(row.id);
+  const created = execs.find(live, id, name);
+  if (created.begun !== undefined)
+    throw new PodnetError("WRONG_STATE", `exec ${created.id} has been started already`, {
+      hint: "Create another",
+    });
+  note(parts, context, `exec ${row.name}`);
+  const begun = await begin(live, created.spec, context);
+  created.begun = begun;
+  return begun;
+}
+
+/** Runs a program in a pod's machine, as root. */
+export async function execInVm(
+  row: PodRow,
+  program: Program,
+  context: Asking,
+  parts: ServiceParts,
+): Promise<Begun> {
+  const spec = execSpec(program, undefined);
+  note(parts, context, `exec ${row.name}`);
+  return await begin(parts.pods.running(row.id), spec, context);
+}
+
 /** A program as a container's own process runs, by its user and with its variables. */
-function execSpec(call: Call, process: ProcessPlan | undefined): ExecSpec {
-  const args = readGo(z.array(z.string()), parameter(call, "command"), "command");
+function execSpec({ args, terminal }: Program, process: ProcessPlan | undefined): ExecSpec {
   const { env = [], workdir = "", user = "" } = process ?? {};
   return validateExec(
     create(ExecStartSchema, {
-      args,
+      args: [...args],
       env: Object.fromEntries(env.map((each) => [each.env, each.value])),
       workdir,
       user,
-      terminal: saysYes(call, "tty"),
+      terminal,
     }),
   );
 }
 
-async function begin(live: LivePod, spec: ExecSpec, { context }: Call): Promise<Begun> {
+async function begin(live: LivePod, spec: ExecSpec, { signal }: Asking): Promise<Begun> {
   requireAgent(live);
-  return await live.execs.attach(requireGuest(live), spec, context.signal);
+  return await live.execs.attach(requireGuest(live), spec, signal);
 }
 
-function stream(begun: Begun): OpenStream {
+export function streamOf(begun: Begun): OpenStream {
   const { session, exec } = begun;
   return {
     terminal: exec.spec.terminal,

@@ -6,7 +6,7 @@ import { progressStream } from "../api/images/progress-stream.ts";
 import type { StoredImageRow } from "../images/images.ts";
 import { callerKey } from "../listeners/callers.ts";
 import { type Answer, env } from "./answers.ts";
-import { type Call, parameter, type Route } from "./routes.ts";
+import { type Asking, type Call, parameter, type Route } from "./routes.ts";
 
 /** Images of podnet's own store. */
 export const imageCalls = (parts: ServiceParts): readonly Route[] => [
@@ -33,29 +33,29 @@ export const imageCalls = (parts: ServiceParts): readonly Route[] => [
           field: "imageId",
           hint: "Give a name or an id",
         });
-      note(parts, call.context, `remove image ${printable(reference)}`);
-      return env({ imagesList: remove(reference, parts) });
+      return env({ imagesList: removeImage(reference, call.context, parts) });
     },
   },
 ];
 
 /** A line for each name, or one for an image without any, as colons divide them. */
 function imageLines({ names, digest, createdMs, bytes }: StoredImageRow): readonly string[] {
-  const rest = [idOf(digest), String(Math.floor(createdMs / 1000)), String(bytes)];
+  const rest = [imageId(digest), String(Math.floor(createdMs / 1000)), String(bytes)];
   const tagged = names.filter((name) => !name.includes("@"));
   if (tagged.length > 0) return tagged.map((name) => [shortName(name), ...rest].join(":"));
   const [repository = "<none>"] = (names[0] ?? "").split("@");
   return [[shortName(repository), "<none>", ...rest].join(":")];
 }
 
-const idOf = (digest: string): string => digest.replace("sha256:", "");
+export const imageId = (digest: string): string => digest.replace("sha256:", "");
 /** Without the registry that docker leaves out. */
-const shortName = (name: string): string => name.replace(/^docker\.io\/(?:library\/)?/, "");
+export const shortName = (name: string): string => name.replace(/^docker\.io\/(?:library\/)?/, "");
 
 /** As docker does it: of several names one goes, and with the last one the image. */
-function remove(reference: string, { images }: ServiceParts) {
+export function removeImage(reference: string, context: Asking, { images, log }: ServiceParts) {
+  note({ log }, context, `remove image ${printable(reference)}`);
   const found = images.findImage(reference);
-  const byId = found.digest.startsWith(reference) || idOf(found.digest).startsWith(reference);
+  const byId = found.digest.startsWith(reference) || imageId(found.digest).startsWith(reference);
   if (!byId && found.names.length > 1 && images.untag(reference))
     return [{ untaged: reference, deleted: "" }];
   const { digest, names } = images.remove(found.digest);
@@ -66,22 +66,33 @@ function remove(reference: string, { images }: ServiceParts) {
 }
 
 function pull(call: Call, parts: ServiceParts): Answer {
-  const name = parameter(call, "imageName").replace(/:$/, "");
+  refuseCredentials(call.header("x-registry-auth"));
+  const name = parameter(call, "imageName");
+  const body = pullImage(name, parameter(call, "tag"), call.context, parts);
+  return { status: 200, type: "application/json", body };
+}
+
+/** Pulls an image; answers messages of JSON, as docker's clients show them. */
+export function pullImage(
+  image: string,
+  tag: string,
+  context: Asking,
+  parts: ServiceParts,
+): AsyncIterable<Uint8Array> {
+  const name = image.replace(/:$/, "");
   if (name === "")
     throw new PodnetError("UNSUPPORTED", "podnet does not import images by hyperctl", {
       field: "imageName",
       hint: "Import an archive: podnet image import",
     });
-  refuseCredentials(call.header("x-registry-auth"));
-  const tag = parameter(call, "tag");
   const reference = `${name}${tag === "" ? "" : tag.startsWith("sha256:") ? `@${tag}` : `:${tag}`}`;
-  const mayAll = call.context.values.get(callerKey)?.role === "admin";
-  note(parts, call.context, `pull image ${printable(reference)}`);
+  const mayAll = context.values.get(callerKey)?.role === "admin";
+  note(parts, context, `pull image ${printable(reference)}`);
   const progress = progressStream(
     (report, signal) => parts.imageJobs.pull(reference, "always", mayAll, report, signal),
-    call.context.signal,
+    context.signal,
   );
-  return { status: 200, type: "application/json", body: messages(reference, progress) };
+  return messages(reference, progress);
 }
 
 const message = (value: object): Uint8Array => Buffer.from(`${JSON.stringify(value)}\r\n`);
@@ -121,11 +132,15 @@ function refuseCredentials(header: string): void {
   } catch {
     given = { auth: "unreadable" };
   }
-  const fields = typeof given === "object" && given !== null ? Object.entries(given) : [];
-  const secret = fields.find(([key, value]) => key !== "serveraddress" && value !== "");
-  if (secret !== undefined)
-    throw new PodnetError("UNSUPPORTED", "podnet cannot take the credentials of a call", {
-      field: "X-Registry-Auth",
-      hint: "Put the registry's credentials into the file that images.auth_file names",
-    });
+  if (typeof given === "object" && given !== null) refuseAuth(given);
+}
+
+/** Refuses credentials of whatever kind. */
+export function refuseAuth(auth: object): void {
+  const given = Object.entries(auth).filter(([key]) => !/^(?:serveraddress|\$\w+)$/.test(key));
+  if (given.every(([, value]) => value === "")) return;
+  throw new PodnetError("UNSUPPORTED", "podnet cannot take the credentials of a call", {
+    field: "X-Registry-Auth",
+    hint: "Put the registry's credentials into the file that images.auth_file names",
+  });
 }

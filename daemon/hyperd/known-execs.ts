@@ -78,10 +78,14 @@ export async function exitCodeOfExec(
   });
 }
 
-/** Waits for an end as long as hyperd does. */
-export async function endOf(over: Promise<unknown>, signal: AbortSignal): Promise<void> {
+/** Waits for an end, for so long at most; unless given, as long as hyperd does. */
+export async function endOf(
+  over: Promise<unknown>,
+  signal: AbortSignal,
+  ms = waitMs,
+): Promise<void> {
   const stop = new AbortController();
-  const waiting = delay(waitMs, undefined, { signal: AbortSignal.any([signal, stop.signal]) });
+  const waiting = delay(ms, undefined, { signal: AbortSignal.any([signal, stop.signal]) });
   await Promise.race([over, waiting.catch(() => {})]);
   stop.abort();
 }

@@ -38,25 +38,16 @@ function listed(
   parts: ServiceParts,
   known: KnownPods,
 ): Answer {
-  // Created, as hyperd has it.
-  const answer = (key: string, lines: readonly string[]): Answer =>
-    env({ item, [key]: lines }, 201);
+  // Created, as hyperd has it. Each entry is a line, whose values colons divide.
+  const answer = (key: string, entries: readonly object[]): Answer =>
+    env({ item, [key]: entries.map((each) => Object.values(each).join(":")) }, 201);
   switch (item) {
     case "pod":
-      return answer("podData", pods.map(podLine));
+      return answer("podData", pods.map(podEntry));
     case "vm":
-      return answer(
-        "vmData",
-        pods.flatMap((row) => (vmOf(row) === "" ? [] : [vmLine(row)])),
-      );
+      return answer("vmData", vmEntries(pods));
     case "container":
-      return answer(
-        "cData",
-        known.containers(pods).map((each) => {
-          const { phase } = containerStatus(each, parts.records.process(each.row.id));
-          return [each.id, each.name, idOf(each.row), phase].join(":");
-        }),
-      );
+      return answer("cData", containerEntries(pods, parts, known));
     default:
       throw new PodnetError("INVALID_ARGUMENT", `Can not support ${printable(item)} list!`, {
         field: "item",
@@ -65,14 +56,38 @@ function listed(
   }
 }
 
-const podLine = (row: AnyPod): string =>
-  [idOf(row), idOf(row), vmOf(row), statuses[stateOf(row).state]].join(":");
+/** A pod in a list. The order of values is that of a line. */
+export const podEntry = (row: AnyPod) => ({
+  podID: idOf(row),
+  podName: idOf(row),
+  vmID: vmOf(row),
+  status: statuses[stateOf(row).state],
+});
 
-const vmLine = (row: AnyPod): string =>
-  [vmOf(row), idOf(row), stateOf(row).state === "paused" ? "paused" : "associated"].join(":");
+/** Pods that have machines. */
+export const vmEntries = (pods: readonly AnyPod[]) =>
+  pods
+    .filter((row) => vmOf(row) !== "")
+    .map((row) => ({
+      vmID: vmOf(row),
+      podID: idOf(row),
+      status: stateOf(row).state === "paused" ? "paused" : "associated",
+    }));
+
+export const containerEntries = (
+  pods: readonly AnyPod[],
+  { records }: Pick<ServiceParts, "records">,
+  known: KnownPods,
+) =>
+  known.containers(pods).map((each) => ({
+    containerID: each.id,
+    containerName: each.name,
+    podID: idOf(each.row),
+    status: containerStatus(each, records.process(each.row.id)).phase,
+  }));
 
 /** The pods that are asked for: all, or the one with an id, or in a machine. */
-function chosen(known: KnownPods, pod: string, vm: string): readonly AnyPod[] {
+export function chosen(known: KnownPods, pod: string, vm: string): readonly AnyPod[] {
   const pods =
     pod === "" ? known.list() : [known.find(pod, (id) => `Cannot find specified pod ${id}`)];
   if (vm === "") return pods;

@@ -9,6 +9,15 @@ import type { Container, KnownPods } from "./known-pods.ts";
 import { type Call, parameter, type Route } from "./routes.ts";
 import { encoded, type Written } from "./stdcopy.ts";
 
+/** Which part of a container's output is wanted. */
+export interface WantedLogs {
+  readonly kinds: readonly string[];
+  readonly follow: boolean;
+  readonly timestamps: boolean;
+  readonly since: string;
+  readonly tail: string;
+}
+
 /** What containers have written. */
 export const logCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
   {
@@ -16,15 +25,20 @@ export const logCalls = (parts: ServiceParts, known: KnownPods): readonly Route[
     path: "/container/logs",
     role: "operator",
     answer(call): Answer {
-      const kinds = ["stdout", "stderr"].filter((kind) => isSet(call, kind));
-      if (kinds.length === 0)
+      const wanted: WantedLogs = {
+        kinds: ["stdout", "stderr"].filter((kind) => isSet(call, kind)),
+        follow: isSet(call, "follow"),
+        timestamps: isSet(call, "timestamps"),
+        since: parameter(call, "since"),
+        tail: parameter(call, "tail"),
+      };
+      if (wanted.kinds.length === 0)
         return plain("Bad parameters: you must choose at least one stream\n", 400);
       const container = known.container(parameter(call, "container"));
-      const terminal = container.row.plan.process?.terminal === true;
       return {
         status: 200,
         type: "application/vnd.docker.raw-stream",
-        body: piecesOf(linesOf(container, call, parts), { kinds, terminal }),
+        body: piecesOf(logsOf(container, wanted, parts, call.context.signal)),
       };
     },
   },
@@ -38,28 +52,44 @@ interface Line extends Written {
 const isSet = (call: Call, name: string): boolean =>
   !["", "0", "no", "false", "none"].includes(parameter(call, name).trim().toLowerCase());
 
-async function* piecesOf(
-  lines: AsyncIterable<Line>,
-  { kinds, terminal }: { readonly kinds: readonly string[]; readonly terminal: boolean },
-): AsyncGenerator<Uint8Array> {
+/** The status has been sent: the output has the sentence of an error, as with hyperd. */
+async function* piecesOf(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   try {
-    for await (const line of lines) if (kinds.includes(line.kind)) yield encoded(line, terminal);
+    yield* pieces;
   } catch (thrown) {
     if (!isPodnetError(thrown)) throw thrown;
-    // The status has been sent: the output has the sentence, as with hyperd.
     const data = Buffer.from(`Error running logs job: ${errorText(thrown)}`);
-    yield encoded({ kind: "stderr", data }, terminal);
+    yield encoded({ kind: "stderr", data }, false);
   }
 }
 
+/** A container's output, in frames unless it has a terminal. */
+export function logsOf(
+  container: Container,
+  wanted: WantedLogs,
+  parts: ServiceParts,
+  signal: AbortSignal,
+): AsyncIterable<Uint8Array> {
+  const terminal = container.row.plan.process?.terminal === true;
+  const lines = linesOf(container, wanted, parts, signal);
+  return (async function* () {
+    for await (const line of lines)
+      if (wanted.kinds.includes(line.kind)) yield encoded(line, terminal);
+  })();
+}
+
 /** The kept lines, and with `follow` those that come until the container ends. */
-function linesOf({ row }: Container, call: Call, parts: ServiceParts): AsyncIterable<Line> {
-  const { signal } = call.context;
-  const stamped = isSet(call, "timestamps");
-  const process = isSet(call, "follow") ? parts.pods.live(row.id)?.process : undefined;
+function linesOf(
+  { row }: Container,
+  wanted: WantedLogs,
+  parts: ServiceParts,
+  signal: AbortSignal,
+): AsyncIterable<Line> {
+  const { timestamps: stamped, follow } = wanted;
+  const process = follow ? parts.pods.live(row.id)?.process : undefined;
   // Attached before the log is read: the log has what comes meanwhile.
   const events = process?.attach(signal);
-  const kept = keptLines(row.id, { latestStart: false, ...wantedOf(call) }, parts);
+  const kept = keptLines(row.id, { latestStart: false, ...chosenOf(wanted) }, parts);
   return (async function* () {
     for (const { time, stderr, data } of kept)
       yield line(stamped, { kind: stderr ? "stderr" : "stdout", time, data });
@@ -81,9 +111,7 @@ const line = (stamped: boolean, { kind, time, data }: Line): Line => {
 };
 
 /** Since when, and how many of the last lines; `all`, or what is no number, is all of them. */
-function wantedOf(call: Call) {
-  const since = parameter(call, "since");
-  const tail = parameter(call, "tail");
+function chosenOf({ since, tail }: Pick<WantedLogs, "since" | "tail">) {
   const ms = /^\d{1,12}(?:\.\d{1,9})?$/.test(since) ? Number(since) * 1000 : Date.parse(since);
   if (since !== "" && Number.isNaN(ms))
     throw invalid("since", `"${printable(since)}" is not a time`, "Write seconds since 1970");

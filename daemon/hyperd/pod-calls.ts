@@ -6,17 +6,18 @@ import { note, type ServiceParts } from "../api/context.ts";
 import { refuseOthersLinks } from "../api/others-links.ts";
 import { callerKey } from "../listeners/callers.ts";
 import type { CreateOptions } from "../pods/lifecycle/starts.ts";
-import { done, nothing } from "./answers.ts";
+import type { PodRow } from "../pods/store/pod-row.ts";
+import { done, json, nothing } from "./answers.ts";
 import { readGo } from "./requests/go-json.ts";
 import { idOf, type KnownPods } from "./known-pods.ts";
-import { podInfo } from "./pod-info.ts";
+import { podInfoView } from "./pod-info.ts";
 import { inHyperdsWords } from "./port-calls.ts";
 import { podRequest } from "./requests/pod-request.ts";
-import { type Call, parameter, type Route, saysYes } from "./routes.ts";
-import { userPod } from "./requests/user-pod.ts";
+import { type Asking, type Call, parameter, type Route, saysYes } from "./routes.ts";
+import { type UserPod, userPod } from "./requests/user-pod.ts";
 
 /** runv's code for a machine that has been ended (E_VM_SHUTDOWN), which hyperctl waits for. */
-const machineEnded = 2;
+export const machineEnded = 2;
 
 /** The life of pods. */
 export const podCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
@@ -24,7 +25,7 @@ export const podCalls = (parts: ServiceParts, known: KnownPods): readonly Route[
     method: "GET",
     path: "/pod/info",
     role: "viewer",
-    answer: (call) => podInfo(known.find(parameter(call, "podName")), parts, known),
+    answer: (call) => json(podInfoView(known.find(parameter(call, "podName")), parts, known)),
   },
   {
     method: "POST",
@@ -49,7 +50,7 @@ const lifeCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
     async answer(call) {
       const row = known.find(parameter(call, "podId"));
       note(parts, call.context, `start ${row.name}`);
-      await parts.pods.start(row.id, work(call));
+      await parts.pods.start(row.id, work(call.context));
       return done(idOf(row));
     },
   },
@@ -105,8 +106,6 @@ const lifeCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
 ];
 
 async function createPod(call: Call, parts: ServiceParts) {
-  const { pods, networks, config } = parts;
-  const { values } = call.context;
   const type = call.header("content-type");
   if (!/^application\/json\s*(?:;|$)/i.test(type))
     throw new PodnetError(
@@ -119,37 +118,55 @@ async function createPod(call: Call, parts: ServiceParts) {
       field: "remove",
       hint: "Remove it afterwards, as hyperctl of hyperd 1.1 does",
     });
+  const pod = readGo(userPod, await call.body(), "The pod");
+  return done(idOf(await create(pod, call.context, parts)), 201);
+}
+
+/** Creates a pod of hyperd's. */
+export async function create(
+  pod: UserPod,
+  context: Asking,
+  { pods, networks, config, log }: ServiceParts,
+): Promise<PodRow> {
   const asked = podRequest(
-    readGo(userPod, await call.body(), "The pod"),
+    pod,
     networks.list().map(({ name, bridge }) => ({ name, bridge })),
     { network: config.network.name },
   );
-  refuseOthersLinks(asked.spec.interfaces, values, (i) => `interfaces[${i}]`);
-  note(parts, call.context, `create ${asked.spec.name ?? ""}`);
-  const row = await inHyperdsWords(() => pods.create(asked, work(call)));
-  return done(idOf(row), 201);
+  refuseOthersLinks(asked.spec.interfaces, context.values, (i) => `interfaces[${i}]`);
+  note({ log }, context, `create ${asked.spec.name ?? ""}`);
+  return await inHyperdsWords(() => pods.create(asked, work(context)));
 }
 
 async function labelPod(call: Call, parts: ServiceParts, known: KnownPods) {
-  const { pods, policies } = parts;
   const row = known.find(parameter(call, "podId"));
   const set = readGo(z.record(z.string(), z.string()), parameter(call, "labels"), "labels");
+  await label(row, { set, override: saysYes(call, "override") }, call.context, parts);
+  return done(idOf(row), 201);
+}
+
+/** Sets labels of a pod; those that it has are changed with `override` alone. */
+export async function label(
+  row: PodRow,
+  { set, override }: { readonly set: Readonly<Record<string, string>>; readonly override: boolean },
+  context: Asking,
+  { pods, policies, log }: ServiceParts,
+): Promise<void> {
   const [taken] = Object.keys(set).filter((key) => Object.hasOwn(row.spec.labels, key));
-  if (taken !== undefined && !saysYes(call, "override"))
+  if (taken !== undefined && !override)
     throw new PodnetError(
       "INVALID_ARGUMENT",
       `Can't update label ${printable(taken)} without override flag`,
       { field: "labels", hint: "Add override=true" },
     );
   const change = validateLabelsChange({ set, remove: [] });
-  note(parts, call.context, `label ${row.name}`);
+  note({ log }, context, `label ${row.name}`);
   await pods.setLabels(row.id, change);
   await policies.labelled();
-  return done(idOf(row), 201);
 }
 
 /** The caller's end undoes a create, and fails a start. */
-export function work({ context: { signal, values } }: Call): CreateOptions {
+export function work({ signal, values }: Asking): CreateOptions {
   const caller = values.get(callerKey);
   return {
     signal,

@@ -1,7 +1,6 @@
 import { ipOf } from "../../core/address.ts";
 import type { ServiceParts } from "../api/context.ts";
 import type { PodRow, PodState } from "../pods/store/pod-row.ts";
-import { json } from "./answers.ts";
 import { containerStatus, containerView } from "./container-info.ts";
 import { idOf, type KnownPods, vmOf } from "./known-pods.ts";
 
@@ -15,8 +14,8 @@ const phases: Readonly<Record<PodState, string>> = {
   deleting: "Running",
 };
 
-/** A pod as `GET /pod/info` has it. Its addresses are those of the plan, while it has a machine. */
-export function podInfo(row: PodRow, { records, networks }: ServiceParts, known: KnownPods) {
+/** A pod as hyperd shows it. Its addresses are those of the plan, while it has a machine. */
+export function podInfoView(row: PodRow, { records, networks }: ServiceParts, known: KnownPods) {
   const containers = known.containers([row]);
   const statuses = containers.map((each) => containerStatus(each, records.process(row.id)));
   const isUp = row.state === "running" || row.state === "paused";
@@ -26,7 +25,7 @@ export function podInfo(row: PodRow, { records, networks }: ServiceParts, known:
     .find(({ name }) => row.plan.interfaces.some((each) => each.network === name));
   const gateway = network?.subnets[0]?.gateway;
   const startedMs = records.run(row.id)?.startedMs;
-  return json({
+  return {
     podID: idOf(row),
     podName: idOf(row),
     kind: "Pod",
@@ -50,5 +49,5 @@ export function podInfo(row: PodRow, { records, networks }: ServiceParts, known:
       containerStatus: statuses,
       finishTime: "",
     },
-  });
+  };
 }

@@ -3,11 +3,18 @@ import { validatePorts } from "../../api/validate/ports.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { note, type ServiceParts } from "../api/context.ts";
-import { type Answer, env, nothing, plain } from "./answers.ts";
+import type { PodRow } from "../pods/store/pod-row.ts";
+import { env, nothing, plain } from "./answers.ts";
 import { readGo } from "./requests/go-json.ts";
 import type { KnownPods } from "./known-pods.ts";
-import { isMapped, mappingView, portMappings, publishedOf } from "./requests/port-mappings.ts";
-import type { Call, Route } from "./routes.ts";
+import {
+  isMapped,
+  mappingView,
+  type PortMapping,
+  portMappings,
+  publishedOf,
+} from "./requests/port-mappings.ts";
+import type { Asking, Route } from "./routes.ts";
 
 /** Port mappings of pods: listed, added and deleted while they run. */
 export const portCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
@@ -15,37 +22,37 @@ export const portCalls = (parts: ServiceParts, known: KnownPods): readonly Route
     method: "GET",
     path: "/pod/{id}/portmappings",
     role: "viewer",
-    answer: ({ open: [id = ""] }) =>
-      env({ portMappings: (known.find(id).plan.published ?? []).map(mappingView) }),
+    answer: ({ open: [id = ""] }) => env({ portMappings: mappingsOf(known.find(id)) }),
   },
   {
     method: "PUT",
     path: "/pod/{id}/portmappings/{action}",
     role: "operator",
-    async answer(call) {
-      const [id = "", action] = call.open;
-      if (action === "add") return await addPorts(id, call, parts, known);
-      if (action === "delete") return await deletePorts(id, call, parts, known);
-      return plain("Only add or delete operation are permitted", 400);
+    async answer({ open: [id = "", action], body, context }) {
+      if (action !== "add" && action !== "delete")
+        return plain("Only add or delete operation are permitted", 400);
+      const row = known.find(id);
+      const mappings = readGo(portMappings, await body(), "The port mappings");
+      const change = action === "add" ? addPorts : deletePorts;
+      await change(row, mappings, context, parts);
+      return nothing;
     },
   },
 ];
 
-async function addPorts(
-  id: string,
-  call: Call,
+export const mappingsOf = ({ plan }: PodRow): readonly PortMapping[] =>
+  (plan.published ?? []).map(mappingView);
+
+/** Publishes ports, all of them or none. */
+export async function addPorts(
+  row: PodRow,
+  mappings: readonly PortMapping[],
+  context: Asking,
   parts: ServiceParts,
-  known: KnownPods,
-): Promise<Answer> {
-  const row = known.find(id);
-  const mappings = readGo(portMappings, await call.body(), "The port mappings");
-  const ports = validatePorts(
-    mappings.map((each, i) => publishedOf(each, `[${i}]`)),
-    "ports",
-  );
-  note(parts, call.context, `publish ${row.name}`);
+): Promise<void> {
+  const ports = validatePorts(mappings.map((each, i) => publishedOf(each, `[${i}]`)));
+  note(parts, context, `publish ${row.name}`);
   await inHyperdsWords(() => parts.pods.changes.publish(row.id, ports));
-  return nothing;
 }
 
 /** A host port that is taken has hyperd's sentence, in its spelling, which scripts look for. */
@@ -64,14 +71,12 @@ export async function inHyperdsWords<T>(work: () => Promise<T>): Promise<T> {
 }
 
 /** Deletes mappings, all of them or none. One that is not there is an error. */
-async function deletePorts(
-  id: string,
-  call: Call,
+export async function deletePorts(
+  row: PodRow,
+  mappings: readonly PortMapping[],
+  context: Asking,
   parts: ServiceParts,
-  known: KnownPods,
-): Promise<Answer> {
-  const row = known.find(id);
-  const mappings = readGo(portMappings, await call.body(), "The port mappings");
+): Promise<void> {
   const wanted = mappings.map((each, i) => publishedOf(each, `[${i}]`));
   const { published = [] } = row.plan;
   const missing = wanted.findIndex((one) => !published.some((has) => isMapped(has, one)));
@@ -84,7 +89,6 @@ async function deletePorts(
     );
   }
   const going = published.filter((has) => wanted.some((one) => isMapped(has, one)));
-  note(parts, call.context, `unpublish ${row.name}`);
+  note(parts, context, `unpublish ${row.name}`);
   await parts.pods.changes.unpublish(row.id, going);
-  return nothing;
 }

@@ -3,6 +3,9 @@ import type { Role } from "../../api/roles.ts";
 import type { Answer } from "./answers.ts";
 import type { Written } from "./stdcopy.ts";
 
+/** Who asks, and until when. */
+export type Asking = Pick<HandlerContext, "values" | "signal">;
+
 /** A request whose caller may have it answered. */
 export interface Call {
   readonly query: URLSearchParams;
@@ -11,8 +14,7 @@ export interface Call {
   header(name: string): string;
   /** The body. Throws `LIMIT_REACHED`. */
   body(): Promise<string>;
-  /** The caller, and its end. */
-  readonly context: Pick<HandlerContext, "values" | "signal">;
+  readonly context: Asking;
 }
 
 interface AnyRoute {

@@ -1,9 +1,13 @@
+import { addService } from "../../api/service.ts";
 import { type ApiServer, serveApi } from "../api/api-server.ts";
 import type { ServiceParts } from "../api/context.ts";
 import { healthPage } from "../api/http/health-pages.ts";
 import { attachCalls } from "./attach-calls.ts";
 import { containerCalls } from "./container-calls.ts";
 import { execCalls } from "./exec-calls.ts";
+import { PublicAPI } from "./gen/hyperd_pb.ts";
+import { publicApi } from "./grpc/public-api.ts";
+import { publicRoleFor } from "./grpc/roles.ts";
 import { hijackHandler } from "./hijack.ts";
 import { imageCalls } from "./image-calls.ts";
 import { KnownExecs } from "./known-execs.ts";
@@ -18,7 +22,10 @@ import type { Route, StreamRoute } from "./routes.ts";
 import { statsCalls } from "./stats-calls.ts";
 import { systemCalls } from "./system-calls.ts";
 
-/** hyperd's REST API and nothing else, on a socket whose callers have the roles of podnet's API. */
+/**
+ * hyperd's REST and gRPC APIs and nothing else, on a socket whose callers have the roles of
+ * podnet's API.
+ */
 export const serveHyperd = (
   path: string,
   parts: ServiceParts,
@@ -26,14 +33,19 @@ export const serveHyperd = (
 ): Promise<ApiServer> => {
   const { config } = parts;
   const { limits } = config;
-  const rest = { ...hyperdRoutes(parts), limits, refused };
+  const known = new KnownPods(parts.pods);
+  const execs = new KnownExecs();
+  const rest = { ...hyperdRoutes(parts, known, execs), limits, refused };
   return serveApi({
     unix: { path, group: config.socketGroup, of: "hyperd" },
     tcp: undefined,
     access: config.access,
     limits,
     refused,
-    routes: () => {},
+    // Callers get their own labels back, whatever is in them.
+    verbatim: true,
+    routes: (router) => addService(router, PublicAPI, publicApi(parts, known, execs)),
+    roleFor: publicRoleFor,
     plain: restHandler(rest),
     upgrade: hijackHandler(rest),
     metrics: () => Promise.resolve({ type: "text/plain", text: "" }),
@@ -41,13 +53,12 @@ export const serveHyperd = (
   });
 };
 
-/** All that is answered. */
-function hyperdRoutes(parts: ServiceParts): {
-  readonly routes: readonly Route[];
-  readonly streams: readonly StreamRoute[];
-} {
-  const known = new KnownPods(parts.pods);
-  const execs = new KnownExecs();
+/** All that is answered by REST. */
+function hyperdRoutes(
+  parts: ServiceParts,
+  known: KnownPods,
+  execs: KnownExecs,
+): { readonly routes: readonly Route[]; readonly streams: readonly StreamRoute[] } {
   const exec = execCalls(parts, known, execs);
   return {
     routes: [

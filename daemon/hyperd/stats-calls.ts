@@ -6,7 +6,8 @@ import { printable } from "../../core/names.ts";
 import type { ServiceParts } from "../api/context.ts";
 import { streamStats } from "../api/stats-stream.ts";
 import { json } from "./answers.ts";
-import type { KnownPods } from "./known-pods.ts";
+import type { PodRow } from "../pods/store/pod-row.ts";
+import { idOf, type KnownPods } from "./known-pods.ts";
 import { parameter, type Route } from "./routes.ts";
 
 /** What pods use; hyperd with QEMU had no such answer. */
@@ -15,23 +16,25 @@ export const statsCalls = (parts: ServiceParts, known: KnownPods): readonly Rout
     method: "GET",
     path: "/pod/stats",
     role: "viewer",
-    async answer(call) {
-      const id = parameter(call, "podId");
-      const row = known.find(id);
-      const request = create(StatsRequestSchema, { idOrName: row.id });
-      for await (const { pods, time } of streamStats(request, parts, call.context.signal)) {
-        const [pod] = pods;
-        if (pod?.machine === undefined) break;
-        return json(statsView(pod, time === undefined ? 0 : timestampMs(time)));
-      }
-      throw new PodnetError(
-        "WRONG_STATE",
-        `Can not get pod stats for non-running pod (${printable(id)})`,
-        { hint: "Start it" },
-      );
-    },
+    answer: async (call) =>
+      json(await statsOf(known.find(parameter(call, "podId")), parts, call.context.signal)),
   },
 ];
+
+/** What a pod uses now. Throws `WRONG_STATE` with hyperd's sentence when it does not run. */
+export async function statsOf(row: PodRow, parts: ServiceParts, signal: AbortSignal) {
+  const request = create(StatsRequestSchema, { idOrName: row.id });
+  for await (const { pods, time } of streamStats(request, parts, signal)) {
+    const [pod] = pods;
+    if (pod?.machine === undefined) break;
+    return statsView(pod, time === undefined ? 0 : timestampMs(time));
+  }
+  throw new PodnetError(
+    "WRONG_STATE",
+    `Can not get pod stats for non-running pod (${printable(idOf(row))})`,
+    { hint: "Start it" },
+  );
+}
 
 /** Times are nanoseconds. What podnet does not count is left out. */
 const statsView = ({ machine, interfaces }: PodStats, atMs: number) => ({

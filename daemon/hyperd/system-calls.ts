@@ -6,40 +6,56 @@ import type { KnownPods } from "./known-pods.ts";
 import type { Route } from "./routes.ts";
 
 /** The hyperd whose API this is. */
-const hyperdVersion = "1.1.0";
+export const hyperdVersion = "1.1.0";
 
 /** What the host is, and whether podnetd answers. */
-export const systemCalls = (
-  { config, host, images }: ServiceParts,
-  known: KnownPods,
-): readonly Route[] => [
+export const systemCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
   { method: "GET", path: "/_ping", role: "viewer", answer: () => plain("OK") },
   {
     method: "GET",
     path: "/version",
     role: "viewer",
-    answer: () => env({ ID: `podnet-${version}`, Version: hyperdVersion }),
+    answer: () => env({ ID: nodeId, Version: hyperdVersion }),
   },
   {
     method: "GET",
     path: "/info",
     role: "viewer",
     answer: () => {
-      const pods = known.list();
+      const info = systemInfo(parts, known);
       return env({
-        ID: `podnet-${version}`,
-        Containers: known.containers(pods).length,
-        Images: images.list().length,
-        Pods: pods.length,
-        Driver: "squashfs",
+        ID: info.ID,
+        Containers: info.containers,
+        Images: info.images,
+        Pods: info.pods,
+        Driver: info.driver,
         DriverStatus: [],
-        DockerRootDir: config.images.directory,
-        IndexServerAddress: config.images.registries[0],
-        ExecutionDriver: host.driver.name,
-        MemTotal: totalmem(),
-        "Operating System": `${type()} ${release()}`,
-        Name: hostname(),
+        DockerRootDir: info.dockerRootDir,
+        IndexServerAddress: info.indexServerAddress,
+        ExecutionDriver: info.executionDriver,
+        MemTotal: info.memTotal,
+        "Operating System": info.operatingSystem,
+        Name: info.name,
       });
     },
   },
 ];
+
+const nodeId = `podnet-${version}`;
+
+export function systemInfo({ config, host, images }: ServiceParts, known: KnownPods) {
+  const pods = known.list();
+  return {
+    ID: nodeId,
+    containers: known.containers(pods).length,
+    images: images.list().length,
+    pods: pods.length,
+    driver: "squashfs",
+    dockerRootDir: config.images.directory,
+    indexServerAddress: config.images.registries[0] ?? "",
+    executionDriver: host.driver.name ?? "",
+    memTotal: totalmem(),
+    operatingSystem: `${type()} ${release()}`,
+    name: hostname(),
+  };
+}

@@ -1,5 +1,4 @@
-import type { DescMethod } from "@bufbuild/protobuf";
-import { type Role, roleFor, roles, suffices } from "../../api/roles.ts";
+import { type Role, roles, suffices } from "../../api/roles.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import type { AccessConfig, AccessEntry } from "../config/access.ts";
@@ -22,14 +21,8 @@ function fits(entry: AccessEntry, peer: Peer): boolean {
 }
 
 /**
- * Throws `UNAUTHENTICATED` or `PERMISSION_DENIED` unless the caller's role suffices for a method.
- */
-export function authorize(peer: Peer, role: Role | undefined, method: DescMethod): void {
-  demand(peer, role, roleFor(method), `${method.parent.name}.${method.name}`);
-}
-
-/**
- * Requires a role for a request that is not a method of a service; `what` is named in the message.
+ * Requires a role for `what`, which is named in the message. Throws `UNAUTHENTICATED`,
+ * `PERMISSION_DENIED`.
  */
 export function demand(peer: Peer, role: Role | undefined, needed: Role, what: string): void {
   if (role !== undefined && suffices(role, needed)) return;

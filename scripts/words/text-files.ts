@@ -4,7 +4,7 @@ import path from "node:path";
 export const top = path.resolve(import.meta.dirname, "../..");
 
 const foreign =
-  /^(?:node_modules|build|api\/gen|etcd\/gen|daemon\/cri\/gen|test\/fuzz\/corpus)\/|^scripts\/words\//;
+  /^(?:node_modules|build|api\/gen|etcd\/gen|daemon\/(?:cri|hyperd)\/gen|test\/fuzz\/corpus)\/|^scripts\/words\//;
 
 /** The text that we write, sorted: programs, tests, protobuf definitions and Markdown. */
 export function textFiles(): readonly string[] {

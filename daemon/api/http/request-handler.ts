@@ -1,4 +1,5 @@
 import type { ServerResponse } from "node:http";
+import type { DescMethod } from "@bufbuild/protobuf";
 import {
   Code,
   type ConnectRouter,
@@ -16,11 +17,12 @@ import type { UniversalHandler } from "@connectrpc/connect/protocol";
 import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
 import { checkedBody } from "../../../api/validate/checked-body.ts";
 import { connectCodes, toConnectError } from "../../../api/codes.ts";
+import { type Role, roleFor } from "../../../api/roles.ts";
 import { shownAnswers } from "../../../api/shown-answers.ts";
 import { PodnetError, toPodnetError } from "../../../core/errors.ts";
 import { guard } from "../../../core/guard.ts";
 import type { ApiLimits } from "../../config/limits.ts";
-import { authorize, demand } from "../../listeners/access.ts";
+import { demand } from "../../listeners/access.ts";
 import { answeredKey } from "./answered.ts";
 import { arriving } from "./arriving.ts";
 import { type Caller, callerKey } from "../../listeners/callers.ts";
@@ -46,6 +48,8 @@ export interface RequestHandlerOptions {
   readonly interceptors?: readonly Interceptor[];
   /** Answers paths that are no methods, instead of the metrics and the health pages. */
   plain?(request: PlainRequest): Promise<void>;
+  /** The least role that may call a method; unless given, as podnet's API has it. */
+  roleFor?(method: DescMethod): Role;
   /** Texts of answers are sent as they are. */
   readonly verbatim?: boolean;
   readonly ending: AbortSignal;
@@ -225,13 +229,15 @@ const tooSlow = (ms: number): PodnetError =>
   });
 
 /** Lets a call through, or throws its refusal as the caller's protocol sends it. */
-function gate(context: HandlerContext, { refused }: RequestHandlerOptions): void {
+function gate(context: HandlerContext, options: RequestHandlerOptions): void {
+  const { refused, roleFor: roleOf = roleFor } = options;
   const caller = context.values.get(callerKey);
   const peer = context.values.get(peerKey);
   try {
     const refusal = context.values.get(refusalKey);
     if (refusal !== undefined) throw refusal;
-    authorize(peer, caller?.role, context.method);
+    const { method } = context;
+    demand(peer, caller?.role, roleOf(method), `${method.parent.name}.${method.name}`);
     checkHeaders(context);
   } catch (thrown) {
     refused(reasonOf(toPodnetError(thrown)));

@@ -58,6 +58,22 @@ test("callers have the roles of podnet's API: a viewer lists, and an operator cr
   t.true(rig.refusals.includes("permission_denied"));
 });
 
+test("methods of gRPC take the roles of their likes in REST", async (t) => {
+  await using rig = await startHyperd(configuration({ "access.viewer": "uid:61001" }));
+  chmodSync(path.dirname(rig.socket), 0o755);
+  chmodSync(rig.socket, 0o666);
+  for (const [uid, method, status] of [
+    [61_001, "PodList", 200],
+    [61_001, "PodCreate", 403],
+    [61_001, "ExecCreate", 403],
+    [61_003, "Ping", 403],
+  ] as const) {
+    const target = `/types.PublicAPI/${method}`;
+    const called = await callAs(rig, uid, "POST", target, "{}");
+    t.is(called.status, status, `${uid} ${method}: ${called.text}`);
+  }
+});
+
 test("a caller who takes a connection over has its role looked at first", async (t) => {
   await using rig = await startHyperd(configuration({ "access.viewer": "uid:61001" }));
   chmodSync(path.dirname(rig.socket), 0o755);
