@@ -17,6 +17,7 @@ import { NetworkService } from "./gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "./gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "./gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "./gen/podnet/v1/pod_service_pb.ts";
+import { ServiceService } from "./gen/podnet/v1/service_service_pb.ts";
 import { PolicyService } from "./gen/podnet/v1/policy_service_pb.ts";
 import { traceHeader } from "./telemetry/trace-context.ts";
 import { defaultSocket, openSocketPath } from "./socket-path.ts";
@@ -41,6 +42,7 @@ export interface Podnet extends Disposable {
   readonly overlays: Client<typeof OverlayService>;
   readonly cni: Client<typeof CniService>;
   readonly policies: Client<typeof PolicyService>;
+  readonly services: Client<typeof ServiceService>;
   readonly images: Client<typeof ImageService>;
   readonly node: Client<typeof NodeService>;
   /** The socket or URL in use. */
@@ -195,6 +197,7 @@ export function connectPodnet(options: ConnectOptions = {}): Podnet {
     overlays: typedClient(OverlayService, transport, target),
     cni: typedClient(CniService, transport, target),
     policies: typedClient(PolicyService, transport, target),
+    services: typedClient(ServiceService, transport, target),
     images: typedClient(ImageService, transport, target),
     node: typedClient(NodeService, transport, target),
     target,

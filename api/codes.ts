@@ -25,6 +25,7 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   POD_NOT_FOUND: Code.NotFound,
   NETWORK_NOT_FOUND: Code.NotFound,
   POLICY_NOT_FOUND: Code.NotFound,
+  SERVICE_NOT_FOUND: Code.NotFound,
   IMAGE_NOT_FOUND: Code.NotFound,
   INTERFACE_NOT_FOUND: Code.NotFound,
   DISK_NOT_FOUND: Code.NotFound,

@@ -7,6 +7,7 @@ import { NetworkService } from "./gen/podnet/v1/network_service_pb.ts";
 import { NodeService } from "./gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "./gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "./gen/podnet/v1/pod_service_pb.ts";
+import { ServiceService } from "./gen/podnet/v1/service_service_pb.ts";
 import { PolicyService } from "./gen/podnet/v1/policy_service_pb.ts";
 
 /** What a caller may do; each role may do what those before it may. */
@@ -106,6 +107,14 @@ const policies: RolesOf<typeof PolicyService> = {
   tail: "viewer",
   learn: "admin",
 };
+// A service leads pods of a network to others of it, and opens nothing.
+const services: RolesOf<typeof ServiceService> = {
+  get: "viewer",
+  list: "viewer",
+  create: "operator",
+  update: "operator",
+  delete: "operator",
+};
 // What an operator removes, pods of others may be about to use: one that is used is refused.
 const images: RolesOf<typeof ImageService> = {
   // From registries and paths that are not configured: admin.
@@ -137,6 +146,7 @@ const byService: Readonly<Record<string, Readonly<Record<string, Role>>>> = {
   [OverlayService.typeName]: overlays,
   [CniService.typeName]: cni,
   [PolicyService.typeName]: policies,
+  [ServiceService.typeName]: services,
   [ImageService.typeName]: images,
   [NodeService.typeName]: node,
   [Health.typeName]: health,

@@ -92,6 +92,10 @@ See podnet network list.`,
 No policy has this name.
 
 See podnet policy list.`,
+  SERVICE_NOT_FOUND: `
+No service has this name.
+
+See podnet service list.`,
   IMAGE_NOT_FOUND: `
 No image of this host has this name or digest.
 

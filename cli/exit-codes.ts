@@ -29,6 +29,7 @@ const byCode: Readonly<Partial<Record<ErrorCode, number>>> = {
   POD_NOT_FOUND: exitCodes.notFound,
   NETWORK_NOT_FOUND: exitCodes.notFound,
   POLICY_NOT_FOUND: exitCodes.notFound,
+  SERVICE_NOT_FOUND: exitCodes.notFound,
   IMAGE_NOT_FOUND: exitCodes.notFound,
   INTERFACE_NOT_FOUND: exitCodes.notFound,
   DISK_NOT_FOUND: exitCodes.notFound,

@@ -32,6 +32,7 @@ import { addTrace } from "./commands/policy/trace.ts";
 import { addPolicy } from "./commands/policy/policy.ts";
 import { addNodes } from "./commands/nodes.ts";
 import { addOverlay } from "./commands/overlay.ts";
+import { addService } from "./commands/service/service.ts";
 import { addStart } from "./commands/pods/start.ts";
 import { addPool } from "./commands/pool.ts";
 import { addPorts } from "./commands/ports.ts";
@@ -131,6 +132,7 @@ export function buildProgram(context: Context): Command {
     addVerify,
     addNetwork,
     addPolicy,
+    addService,
     addGuard,
     addTrace,
     addNodes,

@@ -36,6 +36,8 @@ export type Place =
   | "kubernetes"
   /** Events of pods that policies follow. */
   | "policies"
+  /** Events of pods that services follow. */
+  | "services"
   /** Connections of pods that the relay passes on. */
   | "relay"
   /** Echoes and tunnels of overlays. */

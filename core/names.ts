@@ -13,6 +13,8 @@ export type PodId = Brand<string, "PodId">;
 export type PodName = Brand<string, "PodName">;
 /** A network's name: a DNS label of at most 63 characters. */
 export type NetworkName = Brand<string, "NetworkName">;
+/** A service's name: a DNS label of at most 63 characters. */
+export type ServiceName = Brand<string, "ServiceName">;
 
 /** Whether the text is one label of a host's name, in lower case (RFC 1123 section 2.1). */
 export const isDnsLabel = (text: string): boolean => dnsLabel.test(text);
@@ -70,6 +72,10 @@ export function parsePodName(text: string, field = "name"): PodName {
 
 export function parseNetworkName(text: string, field = "network"): NetworkName {
   return parseDnsLabel(text, "Network name", field) as NetworkName;
+}
+
+export function parseServiceName(text: string, field = "name"): ServiceName {
+  return parseDnsLabel(text, "Service name", field) as ServiceName;
 }
 
 /** A hostname for the guest: DNS labels joined by dots, at most 63 characters (hyperd's limit). */

@@ -180,6 +180,7 @@ const orders: Readonly<Record<string, readonly string[]>> = {
     "verify",
     "containers",
     "policies",
+    "services",
     "overlays",
     "trace",
     "telemetry",

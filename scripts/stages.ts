@@ -158,7 +158,7 @@ export const stages: readonly Stage[] = [
     weight: 0.5,
     seconds: 6,
     long: {
-      "standin-together": 88,
+      "standin-together": 98,
       "standin-cni": 40,
       "standin-ports": 27,
       "standin-apply": 20,

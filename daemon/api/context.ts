@@ -18,6 +18,7 @@ import type { Networks } from "../networks/networks.ts";
 import type { Denials } from "../policies/denials.ts";
 import type { Learning } from "../policies/learning.ts";
 import type { Policies } from "../policies/policies.ts";
+import type { Services } from "../services/services.ts";
 import type { Verdicts } from "../policies/verdicts.ts";
 import type { Log } from "../../linux/log.ts";
 import type { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
@@ -51,6 +52,7 @@ export interface ServiceParts {
   readonly netlink: Pick<Rtnetlink, "answers" | "routesTo">;
   readonly networks: Networks;
   readonly policies: Policies;
+  readonly services: Services;
   readonly denials: Pick<Denials, "list">;
   readonly verdicts: Pick<Verdicts, "last" | "watch">;
   readonly learning: Pick<Learning, "learn">;

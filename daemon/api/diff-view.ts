@@ -14,22 +14,24 @@ import {
   type Part,
   partNow,
   portParts,
+  servicesParts,
 } from "../drift/parts.ts";
 import { overlayDeviation } from "../overlays/kernel/kernel-follower.ts";
 import type { ServiceParts } from "./context.ts";
 
 /** How the host differs from what is planned for it, part by part. Changes nothing. */
 export async function diffHost(
-  { networks, pods, attachments, network, overlays }: ServiceParts,
+  { networks, pods, attachments, services, network, overlays }: ServiceParts,
   signal: AbortSignal,
 ): Promise<wire.DiffResponse> {
   const parts: wire.PartDiff[] = [];
-  const live = { networks, pods, attachments, network };
+  const live = { networks, pods, attachments, services, network };
   const all = [
     ...networkParts(networks),
     ...portParts(pods),
     ...attachmentParts(attachments),
     ...joinParts(pods),
+    ...servicesParts(services),
   ];
   for (const part of all) {
     const options = { heal: onlyLook, linksOnly: false, inside: true };
@@ -81,6 +83,7 @@ function plannedText(
     const join = live.pods.joinNow(part);
     return join && joinText(join);
   }
+  if (part.kind === "services") return live.services.describe();
   const fragment = partNow(part, live);
   return fragment && network.describe(fragment);
 }

@@ -14,7 +14,7 @@ import { note, type ServiceParts } from "./context.ts";
 
 /** The network service: this node's networks with their pools. */
 export function networkService(parts: ServiceParts): ServiceImpl<typeof wire.NetworkService> {
-  const { networks, policies } = parts;
+  const { networks, policies, services } = parts;
   return {
     get: ({ name }) => ({ network: networkView(networks.find(name), parts) }),
 
@@ -34,6 +34,7 @@ export function networkService(parts: ServiceParts): ServiceImpl<typeof wire.Net
       const { policy } = networks.find(asked.name);
       const updated = await networks.update(asked, { force });
       if (JSON.stringify(policy) !== JSON.stringify(updated.policy)) await policies.changed();
+      await services.changed();
       return { network: networkView(updated, parts) };
     },
 

@@ -137,6 +137,7 @@ function downPlan({
   network,
   overlays,
   installation,
+  services,
 }: ServiceParts): string[] {
   const rows = pods.listAny();
   const left = overlayDirectories(config.disksDir).filter(
@@ -148,6 +149,7 @@ function downPlan({
     ...installation.paths(),
     ...left.map((id) => `what pod ${id} wrote, of which there is no record`),
     ...networks.fragments().flatMap((fragment) => [...network.describe(fragment)]),
+    ...services.describe(),
     ...(overlays?.list() ?? []).flatMap(({ name }) => [...(overlays?.planned(name) ?? [])]),
   ];
 }
@@ -188,7 +190,8 @@ async function down(parts: ServiceParts): Promise<string[]> {
 const withdrawMs = 3000;
 
 async function takeDown(parts: ServiceParts): Promise<string[]> {
-  const { config, pods, attachments, network, networks, overlays, installation, log } = parts;
+  const { config, pods, attachments, network, networks, services } = parts;
+  const { overlays, installation, log } = parts;
   const rows = pods.listAny();
   const ends = await Promise.allSettled(
     rows.map(async ({ id }) => {
@@ -206,6 +209,7 @@ async function takeDown(parts: ServiceParts): Promise<string[]> {
   const plugin = installation.uninstall({ force: true });
   await removeLeftOverlays(config.disksDir);
   const ofOverlays = (await overlays?.down()) ?? [];
+  services.forget();
   const changes = await networks.down(() =>
     network.remove({ kind: "everything" }, AbortSignal.timeout(60_000)),
   );

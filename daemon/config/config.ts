@@ -3,7 +3,7 @@ import { dockerHub } from "../../images/reference.ts";
 import { dirname, join } from "node:path";
 import type { z } from "zod";
 import type { Role } from "../../api/roles.ts";
-import { parseIp } from "../../core/address.ts";
+import { type Cidr, parseIp } from "../../core/address.ts";
 import { tracesUrl } from "../../api/telemetry/collector-url.ts";
 import { toPodnetError } from "../../core/errors.ts";
 import { parsePortRange, type PortRange } from "../../linux/sockets/port-range.ts";
@@ -27,6 +27,7 @@ import {
   type OverlayValues,
 } from "./overlay.ts";
 import { type ConfigKey, configKeys, type configSchema } from "./schema.ts";
+import { serviceCidrs } from "./service-cidrs.ts";
 import { type PoolConfig, poolConfig } from "./pool.ts";
 import type { Reader } from "./reader.ts";
 
@@ -94,6 +95,8 @@ export interface Config {
   readonly firewall: "iptables" | "nftables";
   readonly iptablesChain: string;
   readonly iptablesVariant: "auto" | "nft" | "legacy";
+  /** Where addresses of services come from: at most one of each family, IPv4 first. */
+  readonly serviceCidrs: readonly Cidr[];
   readonly disableIptables: boolean;
   readonly guardEthertypes: readonly number[];
   /** Where the relay takes connections whose name decides. */
@@ -198,6 +201,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     firewall: "iptables",
     iptables_chain: "HYPER",
     iptables_variant: "auto",
+    service_cidrs: ["10.73.0.0/16"],
     disable_iptables: false,
     guard_ethertypes: [],
     relay_port: usualRelayPort,
@@ -377,6 +381,7 @@ function build(merged: Layer): Config {
     firewall: values.firewall,
     iptablesChain: read("iptables_chain", values.iptables_chain, parseChainName),
     iptablesVariant: values.iptables_variant,
+    serviceCidrs: read("service_cidrs", values.service_cidrs, serviceCidrs),
     disableIptables: values.disable_iptables,
     guardEthertypes: values.guard_ethertypes,
     relayPort: values.relay_port,

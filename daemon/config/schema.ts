@@ -232,6 +232,10 @@ export const configSchema = z.strictObject({
     .describe(
       "Host ports that podnet may choose, FIRST-LAST; the kernel's ephemeral range when not given",
     ),
+  service_cidrs: z
+    .array(z.string())
+    .max(2)
+    .describe("Subnets that addresses of services come from, one of each address family"),
   disable_iptables: z.boolean().describe("Make no firewall rules: no NAT, no filtering"),
   guard_ethertypes: z
     .array(z.int().min(0x600).max(0xffff))

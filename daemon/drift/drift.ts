@@ -17,6 +17,7 @@ import {
   type Part,
   networkParts,
   portParts,
+  servicesParts,
 } from "./parts.ts";
 import { RepairBackoff } from "../reconcile/repair-backoff.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
@@ -199,10 +200,14 @@ export class DriftWatch implements AsyncDisposable {
     { rules, joinsAlone }: { readonly rules: boolean; readonly joinsAlone: boolean },
     signal: AbortSignal,
   ): Promise<void> {
-    const { pods, networks, attachments } = this.#parts;
+    const { pods, networks, attachments, services } = this.#parts;
     const joins = joinParts(pods);
+    const serving = servicesParts(services);
     const all = [...portParts(pods), ...attachmentParts(attachments), ...joins];
-    this.#forgetAllBut([...networkParts(networks), ...all]);
+    this.#forgetAllBut([...networkParts(networks), ...all, ...serving]);
+    for (const part of serving)
+      if (rules || this.#degraded.has(part))
+        await this.#inspect(part, { linksOnly: false, inside: false }, signal);
     const ports = joinsAlone ? joins : all;
     const visited = new Set(suspects.rules ? this.#nextInside(ports) : []);
     const ruled: Part[] = [];

@@ -14,9 +14,9 @@ import type { AttachmentId } from "../store/holder.ts";
 
 /**
  * A part that is looked at and repaired by itself: a network, one port of a running pod, or a
- * container's, or a pod's place elsewhere.
+ * container's, or a pod's place elsewhere; and the rules of all services.
  */
-export type Part = NetworkPart | PortPart | AttachmentPart | JoinPart;
+export type Part = NetworkPart | PortPart | AttachmentPart | JoinPart | ServicesPart;
 
 /** One that is looked at by who has the kernel follow it (`overlay/kernel-follower.ts`). */
 export interface OverlayPart {
@@ -60,6 +60,22 @@ export interface JoinPart extends RunningJoin {
   readonly kind: "join";
   readonly key: string;
   readonly hasRules?: never;
+}
+
+/** The rules of all services, which are one table of the host's. */
+export interface ServicesPart {
+  readonly kind: "services";
+  readonly key: "services";
+}
+
+/** The services, as far as drift is concerned. */
+export interface LiveServices {
+  /** Their desired state. */
+  desired(): readonly unknown[];
+  /** Looks at their rules, and repairs them if asked to. */
+  inspect(heal: LookOptions["heal"], signal: AbortSignal): Promise<Inspection>;
+  /** Their planned rules, a line each. */
+  describe(): readonly string[];
 }
 
 /** The running pods, as far as drift is concerned. */
@@ -125,6 +141,7 @@ export interface LiveParts {
   readonly pods: RunningPorts;
   readonly networks: LiveNetworks;
   readonly attachments: { readonly ready: RunningAttachments };
+  readonly services: LiveServices;
 }
 
 /** Everything that parts are of, and the host on which they are inspected. */
@@ -148,6 +165,10 @@ export const attachmentParts = (attachments: LiveParts["attachments"]): Attachme
 export const joinParts = (pods: RunningPorts): JoinPart[] =>
   pods.runningJoins().map((join) => ({ ...join, kind: "join", key: `joined port ${join.tap}` }));
 
+/** None while there is no service. */
+export const servicesParts = (services: LiveServices): ServicesPart[] =>
+  services.desired().length === 0 ? [] : [{ kind: "services", key: "services" }];
+
 /**
  * Whether the host's kernel reports no changes of the part, so that parts of its kind are inspected
  * in turn.
@@ -163,6 +184,7 @@ export const inspectPart = (
 ): Promise<Inspection> => {
   if (part.kind === "attachment") return live.attachments.ready.inspect(part.id, options, signal);
   if (part.kind === "join") return live.pods.inspectJoin(part, options, signal);
+  if (part.kind === "services") return live.services.inspect(options.heal, signal);
   return live.network.inspect(() => partNow(part, live), options, signal);
 };
 
@@ -173,7 +195,7 @@ export const inspectPart = (
  * are not drift.
  */
 export const partNow = (
-  part: Exclude<Part, JoinPart>,
+  part: Exclude<Part, JoinPart | ServicesPart>,
   { pods, networks, attachments }: LiveParts,
 ): Fragment | undefined => {
   switch (part.kind) {

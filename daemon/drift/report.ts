@@ -59,6 +59,8 @@ function namesOf(part: Part | OverlayPart): Readonly<Record<string, string>> {
   switch (part.kind) {
     case "network":
       return { network: part.fragment.key };
+    case "services":
+      return {};
     case "overlay":
       return { overlay: part.name };
     case "port":

@@ -19,7 +19,7 @@ export async function inspectRules(
   const partOf = new Map<PluggedFragment, Part>();
   const now = (): readonly PluggedFragment[] => {
     for (const part of parts) {
-      if (part.kind === "join") continue;
+      if (part.kind === "join" || part.kind === "services") continue;
       const fragment = part.kind === "port" ? live.pods.rulesNow(part) : partNow(part, live);
       if (fragment !== undefined && fragment.kind !== "network") partOf.set(fragment, part);
     }

@@ -35,6 +35,8 @@ import { Denials } from "../policies/denials.ts";
 import { Learning } from "../policies/learning.ts";
 import { Policies } from "../policies/policies.ts";
 import type { RelayProcess } from "../policies/relayed-pods.ts";
+import { Services } from "../services/services.ts";
+import { listServices } from "../services/store.ts";
 import { Verdicts } from "../policies/verdicts.ts";
 import { Pods } from "../pods/pods.ts";
 import { PluginCalls } from "../pods/interfaces/plugin-calls.ts";
@@ -99,6 +101,7 @@ export interface Node extends AsyncDisposable {
   readonly resolvers: Resolvers;
   readonly metrics: Metrics;
   readonly policies: Policies;
+  readonly services: Services;
   readonly denials: Denials;
   readonly verdicts: Verdicts;
   readonly learning: Learning;
@@ -268,6 +271,10 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     }),
   );
   policies.start();
+  const services: Services = opened.use(
+    new Services({ db, config, network, networks, journal, clock, log: networkLog }),
+  );
+  services.start();
   // Not before: who has published port 53 keeps it.
   await networks.answerNames();
   await networks.followServers();
@@ -285,6 +292,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     resolvers,
     metrics,
     policies,
+    services,
     denials,
     verdicts,
     learning,
@@ -422,6 +430,7 @@ async function sweep(network: HostNetwork, records: PodRecords, db: Database): P
     ruled: new Set<string>(records.listWithMachine().map(({ id }) => id)),
     networks: new Set<string>(listNetworks(db).map(({ definition }) => definition.name)),
     attachments: attachmentIds(db),
+    services: new Set<string>(listServices(db).map(({ name }) => name)),
   };
   await network.remove({ kind: "orphans", known }, AbortSignal.timeout(60_000));
 }

@@ -5,7 +5,7 @@ import { goneSubnets } from "./refuse-update.ts";
 
 /** How this node makes rules. */
 export type FirewallConfig = Pick<Config, "disableIptables" | "iptablesChain"> &
-  Partial<Pick<Config, "guardEthertypes">>;
+  Partial<Pick<Config, "guardEthertypes" | "serviceCidrs">>;
 
 /** The desired state of a network on the host. */
 export function networkFragment(

@@ -7,7 +7,12 @@ import { type NetworkDefinition, sameSubnets } from "../config/network-definitio
 import type { GatewayNames } from "./gateway-names.ts";
 import type { NetworkEntries, NetworkEntry } from "./network-entries.ts";
 import { type Asked, hostMs, type NetworksParts } from "./networks-parts.ts";
-import { overlapsOfNetworks, planNetwork, refuseOverlaps } from "./plan-network.ts";
+import {
+  overlapsOfNetworks,
+  overlapsOfServices,
+  planNetwork,
+  refuseOverlaps,
+} from "./plan-network.ts";
 import { configuredError, leasedError, refuseInUse, refuseUpdate } from "./refuse-update.ts";
 
 /** Networks of a node: each costs some ten rules. */
@@ -136,6 +141,8 @@ export class NetworkPlans {
     const cidrs = definition.subnets.map(({ cidr }) => cidr);
     const ours = overlapsOfNetworks(cidrs, others);
     refuseOverlaps(cidrs, ours);
+    const { serviceCidrs = [] } = this.#parts.config;
+    refuseOverlaps(cidrs, overlapsOfServices(cidrs, serviceCidrs));
     refuseOverlaps(cidrs, await this.#parts.host.observe.overlaps(this.#entries.plain(definition)));
   }
 

@@ -85,6 +85,17 @@ export const overlapsOfNetworks = (
     ),
   );
 
+/** Subnets of services' addresses that these overlap with. Pure. */
+export const overlapsOfServices = (
+  subnets: readonly Cidr[],
+  serviceCidrs: readonly Cidr[],
+): Overlap[] =>
+  serviceCidrs.flatMap((cidr) =>
+    subnets
+      .filter((each) => overlaps(each, cidr))
+      .map((subnet) => ({ subnet, with: `service_cidrs (${cidr})` })),
+  );
+
 /** Throws `NETWORK_OVERLAP` naming the first of them. */
 export function refuseOverlaps(subnets: readonly Cidr[], found: readonly Overlap[]): void {
   const [first] = found;

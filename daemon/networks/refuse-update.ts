@@ -3,7 +3,7 @@ import { PodnetError } from "../../core/errors.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { Database } from "../store/database.ts";
 import { listLeases } from "../ipam/store.ts";
-import { containersOnNetwork, podsOnNetwork } from "./store.ts";
+import { containersOnNetwork, podsOnNetwork, servicesOnNetwork } from "./store.ts";
 import type { SentMtu } from "./sent-mtus.ts";
 import {
   carried,
@@ -92,20 +92,27 @@ export const leasedError = ({ name }: NetworkDefinition): PodnetError =>
   });
 
 /**
- * Refuses to delete a network that pods or containers use. Throws `NETWORK_IN_USE`, naming them.
+ * Refuses to delete a network that pods, containers or services use. Throws `NETWORK_IN_USE`,
+ * naming them.
  */
 export function refuseInUse(db: Database, { name }: NetworkDefinition): void {
   const pods = podsOnNetwork(db, name);
   const containers = containersOnNetwork(db, name);
-  if (pods.length + containers.length === 0) return;
-  const used = [...someOf("pod", pods), ...someOf("container", containers)].join(" and ");
+  const services = servicesOnNetwork(db, name);
+  const count = pods.length + containers.length + services.length;
+  if (count === 0) return;
+  const used = [
+    ...someOf("pod", pods),
+    ...someOf("container", containers),
+    ...someOf("service", services),
+  ].join(" and ");
   throw new PodnetError("NETWORK_IN_USE", `Network "${name}" is used by ${used}`, {
     field: "name",
-    hint: "Delete those pods and end those containers, or take pods' interfaces off the network",
+    hint: "Delete those pods and services and end those containers, or take pods' interfaces off the network",
     details: {
       network: name,
       pods: [...pods, ...containers].slice(0, 8).join(", "),
-      count: pods.length + containers.length,
+      count,
     },
   });
 }

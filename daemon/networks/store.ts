@@ -129,6 +129,12 @@ export function podsOnNetwork(db: Database, name: NetworkName): PodName[] {
     .map((row) => text<PodName>(row, "name"));
 }
 
+/** The services of a network, in order. */
+export const servicesOnNetwork = (db: Database, network: NetworkName): string[] =>
+  db
+    .all("SELECT name FROM services WHERE network = ? ORDER BY name", network)
+    .map((row) => text(row, "name"));
+
 /** The containers on a network, by their ids, in order. */
 export function containersOnNetwork(db: Database, network: NetworkName): string[] {
   return db

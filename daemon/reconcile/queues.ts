@@ -11,6 +11,7 @@ export const queuePlaces = {
   "container-ports": "cni",
   "container-rules": "cni",
   policies: "policies",
+  services: "services",
   denials: "netlink",
   drift: "netlink",
   counters: "netlink",

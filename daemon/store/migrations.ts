@@ -241,4 +241,14 @@ export const migrations: readonly Migration[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX expiries_by_time ON expiries (expires_ms);
   `,
+  // Services, each with all that was decided about it.
+  `
+  CREATE TABLE services (
+    name       TEXT PRIMARY KEY,
+    network    TEXT NOT NULL,
+    definition TEXT NOT NULL,
+    created_ms INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX services_by_network ON services (network);
+  `,
 ];

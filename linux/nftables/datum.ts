@@ -23,7 +23,7 @@ const ofPackets: Readonly<Record<string, number>> = {
 };
 
 /** Numbers in the machine's order: the kernel makes them itself (src/meta.c of nft 1.0.6). */
-const ofKernel = new Set(["devgroup", "mark", "classid"]);
+const ofKernel = new Set(["devgroup", "mark", "classid", "numgen inc mod 2"]);
 
 /**
  * Encodes a value of one of nft's types as a register of nf_tables has it: a word of nft's

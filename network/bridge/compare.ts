@@ -8,7 +8,8 @@ import {
   type PluggedFragment,
   type PortDesired,
 } from "../model/desired.ts";
-import type { PolicedDriver, PolicyOf } from "../firewall/policed.ts";
+import type { PolicyOf } from "../firewall/policed.ts";
+import type { ServicedDriver } from "../firewall/serviced.ts";
 import { comparePoliced } from "./compare-policed.ts";
 import { diffBridgeFilter, withBridgeFilter } from "./bridge-filter.ts";
 import { bridgeSettings, diffNetwork, ipForwardKey, ipv6ForwardKey } from "./diff-network.ts";
@@ -21,7 +22,7 @@ import type { ObservedPod } from "../model/observed.ts";
 
 /** The interfaces to observe the host with, and the configuration. */
 export interface View extends Kernel {
-  readonly firewall: PolicedDriver;
+  readonly firewall: ServicedDriver;
   readonly policyOf: PolicyOf;
   /** Why parts of the guard are not in force, a line each. */
   readonly guardLacking: () => readonly string[];

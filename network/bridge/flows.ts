@@ -18,14 +18,17 @@ const protocols = { tcp: 6, udp: 17, sctp: 132 } as const;
 /**
  * Deletes the conntrack entries of pods' addresses that the host translates: the next holder of an
  * address would inherit them. An established connection needs no rule, and lives as long as either
- * end sends.
+ * end sends. `served`: services may lead to any of them.
  */
 export async function endFlows(
   pods: readonly PluggedFragment[],
   conntrack: HostConntrack,
+  served: boolean,
 ): Promise<void> {
   const began = addressesOf(pods);
-  const answers = addressesOf(pods.filter(({ published }) => published !== undefined));
+  const answers = addressesOf(
+    served ? pods : pods.filter(({ published }) => published !== undefined),
+  );
   await conntrack.forget(await conntrack.flows("original", began));
   await conntrack.forget(await conntrack.flows("reply", answers));
   const redirects = pods.flatMap(({ loopback = [] }) => loopback);

@@ -5,6 +5,7 @@ import type { HostKernel } from "../kernel/kernel.ts";
 import type { Remembered } from "../kernel/memory.ts";
 import type { Change } from "../model/change.ts";
 import type { Fragment, PluggedFragment } from "../model/desired.ts";
+import type { ServiceDesired } from "../model/service.ts";
 import type { Variant } from "../model/rules.ts";
 import type { Inspection, InspectOptions } from "./inspect.ts";
 import type { HealRules } from "./inspect-rules.ts";
@@ -36,7 +37,7 @@ export interface HostNetworkOptions {
 }
 
 /** Desired state of a part of the host. */
-export type Desired = Fragment | RunningPods | PolicyChange | Learning;
+export type Desired = Fragment | RunningPods | PolicyChange | Learning | ServiceChange;
 
 /**
  * The rules of these pods' and containers' policies as they are now, in one transaction, and no
@@ -46,6 +47,15 @@ export type Desired = Fragment | RunningPods | PolicyChange | Learning;
 interface PolicyChange {
   readonly kind: "policies";
   readonly now: () => readonly PluggedFragment[];
+}
+
+/**
+ * The rules of these services, and of no others, in one transaction. `now` is called when it is
+ * this change's turn.
+ */
+interface ServiceChange {
+  readonly kind: "services";
+  readonly now: () => readonly ServiceDesired[];
 }
 
 /** The connections of this pod are noted, of no other; without a pod none are. */
@@ -107,6 +117,14 @@ export interface HostNetwork extends AsyncDisposable {
     heal: HealRules,
     signal: AbortSignal,
   ): Promise<ReadonlyMap<PluggedFragment, Inspection>>;
+  /** Looks for drift of the rules of services, and repairs it if requested, as `inspect` does. */
+  inspectServices(
+    now: () => readonly ServiceDesired[],
+    heal: InspectOptions["heal"],
+    signal: AbortSignal,
+  ): Promise<Inspection>;
+  /** The desired rules of a service as text, without a look at the host. */
+  describeService(service: ServiceDesired): readonly string[];
   /**
    * Removes what an owner has of the host, or a part of it. Absence is success, and what bears no
    * mark is never touched. Goes on past failures and throws the first of them, with the others as

@@ -97,7 +97,13 @@ const inspectOne = (
 ): Promise<Inspection> =>
   // A container's links are looked at in its own turn: here they might be on their way out, and
   // would be brought back.
-  inspectBy(compareRules(view, fragment), view, fragment, (found) => heal(fragment, found), signal);
+  inspectBy(
+    compareRules(view, fragment),
+    view,
+    fragment.ports,
+    (found) => heal(fragment, found),
+    signal,
+  );
 
 async function inspectTogether(
   view: View,

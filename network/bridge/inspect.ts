@@ -2,7 +2,7 @@ import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts"
 import { applyAll } from "./apply.ts";
 import type { Change, ChangeOf } from "../model/change.ts";
 import { type Comparison, compareFragment, compareLinks, type View } from "./compare.ts";
-import type { Fragment } from "../model/desired.ts";
+import type { Fragment, PortDesired } from "../model/desired.ts";
 import { type Deviation, deviations, needsSight } from "../model/deviation.ts";
 import { observeLinks } from "./observe.ts";
 
@@ -65,14 +65,15 @@ export function inspect(
   signal: AbortSignal,
 ): Promise<Inspection> {
   const compare = linksOnly ? compareLinks(view, fragment) : compareFragment(view, fragment);
-  return inspectBy(compare, view, fragment, heal, signal);
+  const ports = fragment.kind === "network" ? [] : fragment.ports;
+  return inspectBy(compare, view, ports, heal, signal);
 }
 
-/** Inspects, as `inspect` does, the objects that `compare` compares. */
+/** Inspects, as `inspect` does, the objects that `compare` compares; `ports` are among them. */
 export async function inspectBy(
   compare: Comparison,
   view: View,
-  fragment: Fragment,
+  ports: readonly PortDesired[],
   heal: InspectOptions["heal"],
   signal: AbortSignal,
 ): Promise<Inspection> {
@@ -82,7 +83,7 @@ export async function inspectBy(
       const changes = await compare(signal);
       if (changes.length === 0) return { ...nothingFound, found };
       found = await describe(changes, view);
-      refuseUnmarked(fragment, changes);
+      refuseUnmarked(ports, changes);
       if (!heal(found)) return { found, healed: false, error: undefined };
       const others = changes.find(isOthers);
       const own = changes.filter((change) => !isOthers(change));
@@ -126,14 +127,13 @@ async function describe(changes: readonly Change[], { netlink }: View): Promise<
  * of ours has both from the moment its pod was made. A create must take a link without marks; a
  * repair must not.
  */
-function refuseUnmarked(fragment: Fragment, changes: readonly Change[]): void {
-  if (fragment.kind === "network") return;
+function refuseUnmarked(ports: readonly PortDesired[], changes: readonly Change[]): void {
   const strange = changes.find(
     (change) =>
       change.kind === "set-link" &&
       change.set.alias !== undefined &&
       change.set.group !== undefined &&
-      fragment.ports.some(({ tap }) => tap === change.name),
+      ports.some(({ tap }) => tap === change.name),
   );
   if (strange?.kind !== "set-link") return;
   throw new PodnetError("NAME_IN_USE", `Link "${strange.name}" belongs to another program now`, {

@@ -7,6 +7,7 @@ import { Memory, type Remembered } from "../kernel/memory.ts";
 import { SerialQueue } from "../kernel/queue.ts";
 import type { Change } from "../model/change.ts";
 import type { Fragment, PluggedFragment } from "../model/desired.ts";
+import type { ServiceDesired } from "../model/service.ts";
 import type { OverlayRuled } from "../model/overlay.ts";
 import { applyAll, throwFailures } from "./apply.ts";
 import {
@@ -19,7 +20,13 @@ import {
 import { describeFragment } from "./describe.ts";
 import { endDenied, endFlows, endWithdrawn } from "./flows.ts";
 import type { Desired, HostNetwork, HostNetworkOptions } from "./host-network.ts";
-import { type Inspection, inspect, type InspectOptions, nothingFound } from "./inspect.ts";
+import {
+  type Inspection,
+  inspect,
+  inspectBy,
+  type InspectOptions,
+  nothingFound,
+} from "./inspect.ts";
 import { type HealRules, inspectRules } from "./inspect-rules.ts";
 import { type HostObservations, hostObservations } from "./observations.ts";
 import type { OverlayRules } from "./overlay-rules.ts";
@@ -105,14 +112,17 @@ class OpenHostNetwork implements HostNetwork {
             ? this.#police(desired.now(), signal)
             : desired.kind === "learning"
               ? this.#learn(desired.pod, signal)
-              : this.#apply(desired, signal),
+              : desired.kind === "services"
+                ? this.#serve(desired.now(), signal)
+                : this.#apply(desired, signal),
       signal,
     );
   }
 
   async remove(target: Removal, signal: AbortSignal): Promise<readonly Change[]> {
     // Not in the queue: it changes nothing that is compared, and takes the kernel long.
-    if (target.kind === "connections") await endFlows(target.of, this.#view.conntrack);
+    if (target.kind === "connections")
+      await endFlows(target.of, this.#view.conntrack, this.#view.firewall.serves());
     else if (target.kind === "withdrawn-connections")
       await endWithdrawn(target.of, this.#view.conntrack);
     else if (target.kind === "denied-connections")
@@ -150,6 +160,22 @@ class OpenHostNetwork implements HostNetwork {
     signal: AbortSignal,
   ): Promise<ReadonlyMap<PluggedFragment, Inspection>> {
     return this.#queue.run(() => inspectRules(this.#view, now(), heal, signal), signal);
+  }
+
+  inspectServices(
+    now: () => readonly ServiceDesired[],
+    heal: InspectOptions["heal"],
+    signal: AbortSignal,
+  ): Promise<Inspection> {
+    return this.#queue.run(() => {
+      const services = now();
+      const compare: Comparison = () => this.#view.firewall.compareServices(services, signal);
+      return inspectBy(compare, this.#view, [], heal, signal);
+    }, signal);
+  }
+
+  describeService(service: ServiceDesired): readonly string[] {
+    return this.#view.firewall.describeService(service);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -223,6 +249,16 @@ class OpenHostNetwork implements HostNetwork {
     const done: Change[] = [];
     const { firewall } = this.#view;
     await this.#converge(() => firewall.compareLearning(pod, signal), done, false, signal);
+    return done;
+  }
+
+  async #serve(
+    services: readonly ServiceDesired[],
+    signal: AbortSignal,
+  ): Promise<readonly Change[]> {
+    const done: Change[] = [];
+    const { firewall } = this.#view;
+    await this.#converge(() => firewall.compareServices(services, signal), done, false, signal);
     return done;
   }
 

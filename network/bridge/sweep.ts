@@ -15,6 +15,8 @@ export interface Known {
   readonly overlays?: ReadonlySet<string>;
   /** Attachments. */
   readonly attachments?: ReadonlySet<string>;
+  /** The services that stay. Default: all. */
+  readonly services?: ReadonlySet<string>;
 }
 
 export const nothingKnown: Known = {
@@ -22,6 +24,7 @@ export const nothingKnown: Known = {
   networks: new Set(),
   overlays: new Set(),
   attachments: new Set(),
+  services: new Set(),
 };
 
 /**
@@ -38,6 +41,8 @@ export function isOrphan(owner: Owner, known: Known): boolean {
       return known.overlays !== undefined && !known.overlays.has(owner.key);
     case "attachment":
       return known.attachments !== undefined && !known.attachments.has(owner.key);
+    case "service":
+      return known.services !== undefined && !known.services.has(owner.key);
     case "chain":
       return false;
     default:

@@ -11,11 +11,13 @@ import { learnTable } from "./nftables/learn-table.ts";
 import { policedPortsTable } from "./nftables/policed-ports.ts";
 import { policyTable } from "./nftables/policy-table.ts";
 import { publishedTable } from "./nftables/published-table.ts";
+import { serviceTable } from "./nftables/service-table.ts";
 import { sendersTable } from "./nftables/senders-table.ts";
 import { Ledger, RuleTable } from "./nftables/rule-table.ts";
 import type { FirewallDriver } from "./driver.ts";
 import { Guard, guarded } from "./guarded.ts";
-import { policed, type PolicedDriver, type PolicyOf } from "./policed.ts";
+import { policed, type PolicyOf } from "./policed.ts";
+import { serviced, type ServicedDriver } from "./serviced.ts";
 
 /** The drivers for the host's rules. */
 export type FirewallName = "iptables" | "nftables";
@@ -33,7 +35,7 @@ export interface FirewallOptions {
 }
 
 export interface Firewall {
-  readonly firewall: PolicedDriver;
+  readonly firewall: ServicedDriver;
   /** Looks for what the other driver left when it was configured, and takes all of it away. */
   readonly formerRules: (signal: AbortSignal) => Promise<Change[]>;
   /** Whether the other driver's rules are in force, as far as is remembered. */
@@ -67,16 +69,23 @@ export function openFirewall(options: FirewallOptions): Firewall {
     ports: new RuleTable(ledger, memory, policedPortsTable),
     learn: new RuleTable(ledger, memory, learnTable),
   };
+  const services = new RuleTable(ledger, memory, serviceTable);
   const guarding: Pick<Firewall, "guardTables" | "guardLacking" | "refusals"> = {
-    guardTables: [...tables, ...Object.values(policies), published],
+    guardTables: [...tables, ...Object.values(policies), published, services],
     guardLacking: () => [
       ...guard.lacking,
       ...[policies.ports.lacking, policies.flows.reduced].flatMap((why) => why ?? []),
     ],
     refusals: (links) => guard.refusals(links),
   };
-  const restricted = (driver: FirewallDriver): PolicedDriver =>
-    policed({ driver: guarded(driver, guard), tables: policies, memory, policyOf, relayPort });
+  const restricted = (driver: FirewallDriver): ServicedDriver => {
+    const policing = { driver: guarded(driver, guard), tables: policies };
+    return serviced({
+      driver: policed({ ...policing, memory, policyOf, relayPort }),
+      table: services,
+      memory,
+    });
+  };
   if (firewall === "nftables" && !off) {
     return {
       firewall: restricted(nftables(true)),

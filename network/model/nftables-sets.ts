@@ -89,6 +89,8 @@ export interface SetKind {
   readonly interval?: true;
   /** The fields that the elements are of, where these have no type of their own. */
   readonly fields?: string;
+  /** The fields that the values of a map are of, where its key is of `fields`. */
+  readonly valueFields?: string;
   /** The kernel adds elements itself, and counts packets by them. */
   readonly counted?: true;
   /** The most of them, unless it is the usual number. */
@@ -205,6 +207,42 @@ export const policedPortSets = {
   policed: { type: "ifname" },
 } as const satisfies Readonly<Record<string, SetKind>>;
 
+const slots = <Type extends string>(address: Type, valueFields: string) =>
+  ({
+    type: "integer",
+    fields: "numgen inc mod 2",
+    value: `${address} . inet_service`,
+    valueFields,
+  }) as const;
+
+/**
+ * The sets and maps of the table of services (`service-table.ts`), which has `own4` and `own6` as
+ * well.
+ */
+export const serviceSets = {
+  own4: sets.own4,
+  own6: sets.own6,
+  /** Addresses of services. */
+  virtual4: { type: "ipv4_addr" },
+  virtual6: { type: "ipv6_addr" },
+  /** Bridges from which a service is reached, its address and port, and the chain that chooses. */
+  services4: { type: "ifname . inet_proto . ipv4_addr . inet_service", value: "verdict" },
+  services6: { type: "ifname . inet_proto . ipv6_addr . inet_service", value: "verdict" },
+  /** As above, for connections of this host. */
+  local4: { type: "inet_proto . ipv4_addr . inet_service", value: "verdict" },
+  local6: { type: "inet_proto . ipv6_addr . inet_service", value: "verdict" },
+  /**
+   * Backends, by the numbers of their slots. (nft 1.0.6 has no type for a map of several
+   * protocols.)
+   */
+  tcp4: slots("ipv4_addr", "ip daddr . tcp dport"),
+  tcp6: slots("ipv6_addr", "ip6 daddr . tcp dport"),
+  udp4: slots("ipv4_addr", "ip daddr . udp dport"),
+  udp6: slots("ipv6_addr", "ip6 daddr . udp dport"),
+  sctp4: slots("ipv4_addr", "ip daddr . sctp dport"),
+  sctp6: slots("ipv6_addr", "ip6 daddr . sctp dport"),
+} as const satisfies Readonly<Record<string, SetKind>>;
+
 /** The sets of the table in which is noted what a pod opens (`learn-table.ts`). */
 export const learnSets = {
   /** The pod's bridges and addresses. */
@@ -226,6 +264,7 @@ const everySet = {
   ...policySets,
   ...policedPortSets,
   ...learnSets,
+  ...serviceSets,
 };
 
 export type SetName = keyof typeof everySet;

@@ -3,10 +3,10 @@ import { mark, type PluggedFragment } from "./desired.ts";
 
 /**
  * The owner of a marked object: `podnet:network:default`, `podnet:pod:abcdefghijkl:0`,
- * `podnet:chain:HYPER`, `podnet:overlay:default`, `podnet:attachment:17`.
+ * `podnet:chain:HYPER`, `podnet:overlay:default`, `podnet:attachment:17`, `podnet:service:db`.
  */
 export interface Owner {
-  readonly kind: "network" | "pod" | "chain" | "overlay" | "attachment";
+  readonly kind: "network" | "pod" | "chain" | "overlay" | "attachment" | "service";
   readonly key: string;
   /** A pod's interface. */
   readonly index?: number;
@@ -31,6 +31,9 @@ export const isPlugged = ({ kind }: Owner): boolean => kind === "pod" || kind ==
 /** The mark of an overlay's devices and rules. */
 export const overlayMark = (name: string): string => `${mark.alias}overlay:${name}`;
 
+/** The mark of a service's rules. */
+export const serviceMark = (name: string): string => `${mark.alias}service:${name}`;
+
 /** The mark of an attachment's links and rules. */
 export const attachmentMark = (key: string): string => `${mark.alias}attachment:${key}`;
 
@@ -45,7 +48,7 @@ export const attachmentIfb = (key: string): IfName => parseIfName(`pi${key}`);
 export const chainMark = (chain: string): string => `${mark.alias}chain:${chain}`;
 
 const pattern =
-  /^podnet:(?:(network|chain|overlay|attachment):([A-Za-z0-9_.-]+)|pod:([a-z2-7]{1,63})(?::([0-9]{1,4}))?)$/;
+  /^podnet:(?:(network|chain|overlay|attachment|service):([A-Za-z0-9_.-]+)|pod:([a-z2-7]{1,63})(?::([0-9]{1,4}))?)$/;
 
 /** Reads a link alias or a rule comment; undefined when it is not one of our marks. */
 export function parseOwner(text: string | undefined): Owner | undefined {

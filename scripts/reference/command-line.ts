@@ -37,6 +37,7 @@ export const commandPages: readonly {
   },
   { file: "images", title: "Images", commands: ["image"] },
   { file: "networks", title: "Networks", commands: ["network"] },
+  { file: "services", title: "Services", commands: ["service"] },
   { file: "overlays", title: "Overlays and their hosts", commands: ["overlay", "nodes"] },
   { file: "policies", title: "Policies and the guard", commands: ["policy", "guard", "trace"] },
   {

@@ -9,6 +9,7 @@ import type { Inspection } from "../../network/bridge/inspect.ts";
 import { openLog } from "../../linux/log.ts";
 import { noContainers } from "../lab/no-containers.ts";
 import { noPods } from "../lab/no-pods.ts";
+import { noServices } from "../lab/no-services.ts";
 import { ownNetns } from "../lab/netns.ts";
 import { ip, networkFragment } from "../lab/network.ts";
 
@@ -39,6 +40,7 @@ function watched(everyMs = oftenMs): Watched {
   const seen = { looks: 0, linkLooks: 0, wholeLooks: 0, ruleLooks: 0, reported: [] as string[] };
   const played = { finds: well, rules: "as they were", ports: [] as RunningPort[] };
   const watch = DriftWatch.open({
+    services: noServices,
     attachments: { ready: noContainers },
     networks: {
       fragments: () => [networkFragment()],

@@ -16,6 +16,7 @@ import { ownNetns } from "../lab/netns.ts";
 import { networkFragment, podIdOf, publishedPort } from "../lab/network.ts";
 import { noContainers } from "../lab/no-containers.ts";
 import { noPods } from "../lab/no-pods.ts";
+import { noServices } from "../lab/no-services.ts";
 import { until } from "../lab/until.ts";
 
 const full = process.env["PODNET_TEST_FULL"] === "1";
@@ -73,6 +74,7 @@ async function takeRule(driver: DriverUnderTest, pod: PodFragment): Promise<void
 function watched(host: HostNetwork) {
   const seen = { looks: 0, reported: [] as string[] };
   const watch = DriftWatch.open({
+    services: noServices,
     attachments: { ready: noContainers },
     networks: {
       fragments: () => [network],

@@ -9,6 +9,7 @@ import { NodeService } from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { OverlayService } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
 import { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { PolicyService } from "../../api/gen/podnet/v1/policy_service_pb.ts";
+import { ServiceService } from "../../api/gen/podnet/v1/service_service_pb.ts";
 
 const page = readFileSync(new URL("../../docs/reference/api.md", import.meta.url), "utf8");
 
@@ -17,6 +18,7 @@ test("docs/reference/api.md lists every call of every service, and no other", (t
     PodService,
     NetworkService,
     PolicyService,
+    ServiceService,
     OverlayService,
     CniService,
     ImageService,

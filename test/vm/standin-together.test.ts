@@ -8,5 +8,6 @@ import "./standin-hyperstart.test.ts";
 import "./standin-interfaces.test.ts";
 import "./standin-killed.test.ts";
 import "./standin-restarts.test.ts";
+import "./standin-services.test.ts";
 // Last: it takes podnet down.
 import "./standin-disks.test.ts";

@@ -226,12 +226,14 @@ export const deleteBase = ({ name }: TableModel): string[] => [`delete table ${n
 const mostCounted = 65_535;
 
 function declareSet(name: string, set: SetName): string {
-  const { type, value, interval, fields, counted, size = mostCounted } = kindOf(set);
-  const [kind, gives] = value === undefined ? ["set", ""] : ["map", ` : ${value}`];
+  const kind = kindOf(set);
+  const { type, value, valueFields = value, interval, fields, counted } = kind;
+  const { size = mostCounted } = kind;
+  const [word, gives] = value === undefined ? ["set", ""] : ["map", ` : ${valueFields}`];
   const flags = interval === true ? " flags interval;" : "";
   const grows = counted === true ? ` size ${size}; flags dynamic;` : "";
   const of = fields === undefined ? `type ${type}` : `typeof ${fields}`;
-  return `add ${kind} ${name} ${set} { ${of}${gives};${flags}${grows} comment "${tableMark}${set}"; }`;
+  return `add ${word} ${name} ${set} { ${of}${gives};${flags}${grows} comment "${tableMark}${set}"; }`;
 }
 
 function declareChain(chain: string, model: TableModel): string {

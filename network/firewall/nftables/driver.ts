@@ -119,6 +119,22 @@ export class NftablesDriver implements FirewallDriver {
     return this.#compareElements(owned, wanted);
   }
 
+  /**
+   * The changes that give the table these elements and chains, and no others of podnet's. Throws as
+   * `compareNetwork`.
+   */
+  async compareWhole(
+    wanted: readonly Element[],
+    chains: readonly PolicyChain[],
+    signal: AbortSignal,
+  ): Promise<Change[]> {
+    if (wanted.length === 0) return this.compareRemoval(() => true, signal);
+    const { table } = this.#options;
+    await table.look(signal);
+    const owned = table.elements.owners().flatMap(({ mark }) => table.elements.of(mark));
+    return this.#compareElements(owned, wanted, chains);
+  }
+
   async compareRemoval(
     removed: (owner: MarkedOwner) => boolean,
     signal: AbortSignal,

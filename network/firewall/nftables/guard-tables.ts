@@ -4,6 +4,7 @@ import { policedPortsTable } from "./policed-ports.ts";
 import { policyTable } from "./policy-table.ts";
 import { publishedTable } from "./published-table.ts";
 import { bridgeGuard } from "./port-guard.ts";
+import { serviceTable } from "./service-table.ts";
 import { sendersTable } from "./senders-table.ts";
 import { hostGuard } from "./host-guard.ts";
 import { sharesTable } from "./shares-table.ts";
@@ -19,6 +20,7 @@ const models: ReadonlyMap<string, TableModel> = new Map(
     policyTable,
     policedPortsTable,
     learnTable,
+    serviceTable,
   ].map((model) => [model.name, model]),
 );
 

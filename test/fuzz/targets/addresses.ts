@@ -145,6 +145,7 @@ const strings: Target = {
     canonical((text) => names.parsePodId(text)),
     canonical((text) => names.parsePodName(text)),
     canonical((text) => names.parseNetworkName(text)),
+    canonical((text) => names.parseServiceName(text)),
     canonical((text) => names.parseHostname(text)),
     (bytes) => {
       const text = names.printable(textOf(bytes));

@@ -13,8 +13,8 @@ export const callersFaults: readonly Fault[] = [
     kind: "access",
     name: "a viewer may delete",
     file: "api/roles.ts",
-    find: 'delete: "operator",',
-    put: 'delete: "viewer",',
+    find: 'delete: "operator",\n  watch',
+    put: 'delete: "viewer",\n  watch',
     noticedBy: { file: access, title: "each role does what it is for, and no more" },
   },
   {

@@ -13,7 +13,7 @@ export const driftFaults: readonly Fault[] = [
     kind: "mark",
     name: "a link of a port's name is healed though it is another's",
     file: "network/bridge/inspect.ts",
-    find: "refuseUnmarked(fragment, changes);",
+    find: "refuseUnmarked(ports, changes);",
     put: "void refuseUnmarked;",
     noticedBy: {
       file: inspect,

@@ -92,8 +92,8 @@ export const networkFaults: readonly Fault[] = [
     kind: "mark",
     name: "an alias that begins like ours is a mark",
     file: "network/model/ownership.ts",
-    find: "(network|chain|overlay|attachment):([A-Za-z0-9_.-]+)",
-    put: "(network|chain|overlay|attachment):([A-Za-z0-9_. \\n-]+)",
+    find: "(network|chain|overlay|attachment|service):([A-Za-z0-9_.-]+)",
+    put: "(network|chain|overlay|attachment|service):([A-Za-z0-9_. \\n-]+)",
     noticedBy: {
       file: diff,
       title: "Marks are read back as they were written, and nothing else is a mark",

@@ -138,8 +138,8 @@ export const portsFaults: readonly Fault[] = [
     kind: "release",
     name: "flows of a pod that has gone are left to who has its address next",
     file: "network/bridge/open-host-network.ts",
-    find: "await endFlows(target.of, this.#view.conntrack);",
-    put: "await endFlows([], this.#view.conntrack);",
+    find: "await endFlows(target.of, ",
+    put: "await endFlows([], ",
     noticedBy: {
       file: flows,
       title: "a pod that is removed leaves no flow of its addresses, whoever began it",

@@ -9,6 +9,7 @@ import type { watchRtnetlink } from "../../../../linux/netlink/rtnetlink-events.
 import type { NetworkFragment } from "../../../../network/model/desired.ts";
 import { noContainers } from "../../../lab/no-containers.ts";
 import { noPods } from "../../../lab/no-pods.ts";
+import { noServices } from "../../../lab/no-services.ts";
 
 const mtu = [{ subject: "link hyper0 mtu", found: "1400", wanted: "1500" }];
 const rules = [{ subject: "iptables-nft nat", found: "absent", wanted: "-A" }];
@@ -52,6 +53,7 @@ test("what a look that breaks off has not come to is looked at next time", async
   const fragment = { key: "default", bridge: "hyper0" } as unknown as NetworkFragment;
   const port = { podId: "a", podName: "a", tap: "tap0" } as unknown as RunningPort;
   await using _watch = DriftWatch.open({
+    services: noServices,
     attachments: { ready: noContainers },
     networks: {
       fragments: () => [fragment],

@@ -6,12 +6,14 @@ import { openLog } from "../../../../linux/log.ts";
 import { nothingFound } from "../../../../network/bridge/inspect.ts";
 import { noContainers } from "../../../lab/no-containers.ts";
 import { noPods } from "../../../lab/no-pods.ts";
+import { noServices } from "../../../lab/no-services.ts";
 
 test("all containers are looked into in turn, so many at a look", async (t) => {
   const all = Array.from({ length: 150 }, (_, n) => `c${n}`);
   const looks: string[][] = [];
   let ports = 0;
   await using _watch = DriftWatch.open({
+    services: noServices,
     attachments: {
       ready: {
         ...noContainers,

@@ -1,0 +1,30 @@
+import type { Ip } from "../core/address.ts";
+import type { NetworkName, PodName, ServiceName } from "../core/names.ts";
+
+/** A service as asked for, every field checked by itself. */
+export interface ServiceSpec {
+  readonly name: ServiceName;
+  readonly network: NetworkName;
+  /** At most one of each family, IPv4 first; none: podnet chooses. */
+  readonly addresses: readonly Ip[];
+  readonly ports: readonly ServicePortSpec[];
+  readonly backends: readonly BackendSpec[];
+  /** Labels that more of its backends have, all of them. Absent: it has no more. */
+  readonly select?: Readonly<Record<string, string>>;
+}
+
+export interface ServicePortSpec {
+  readonly protocol: "tcp" | "udp" | "sctp";
+  readonly port: number;
+  readonly target: number;
+}
+
+export type BackendSpec = (
+  | { readonly pod: PodName; readonly address?: never }
+  | { readonly address: Ip; readonly pod?: never }
+) & {
+  /** 0 to 100. */
+  readonly weight: number;
+  /** In place of the target of the service's one port. */
+  readonly port?: number;
+};

@@ -1,0 +1,100 @@
+import { create } from "@bufbuild/protobuf";
+import type { Command } from "commander";
+import {
+  type Service,
+  type ServiceBackend,
+  ServiceBackendSchema,
+  type ServiceSpec,
+  ServicePortSchema,
+  ServiceSpecSchema,
+} from "../../../api/gen/podnet/v1/service_service_pb.ts";
+import { parseBackend, parseServicePort } from "../../../api/service-text.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import { collect, parsePairs } from "../../parse.ts";
+
+export interface ServiceFlags {
+  readonly address?: readonly string[];
+  readonly port?: readonly string[];
+  readonly backend?: readonly string[];
+  readonly select?: readonly string[];
+}
+
+export interface ChangeFlags extends ServiceFlags {
+  readonly addBackend?: readonly string[];
+  readonly removeBackend?: readonly string[];
+}
+
+/** The flags that say what a service is. */
+export const addServiceFlags = (command: Command): Command =>
+  command
+    .option(
+      "--port <port>",
+      "PORT[:TARGET][/udp|sctp]: its port, and that of the backends; repeatable",
+      collect,
+    )
+    .option(
+      "--backend <backend>",
+      "POD or ADDRESS, with :PORT and =WEIGHT (0 to 100); repeatable",
+      collect,
+    )
+    .option("--select <key=value>", "pods that have all these labels are backends too", collect)
+    .option("--address <ip>", "its address, of service_cidrs; repeatable", collect);
+
+const portsOf = (texts: readonly string[] = []) =>
+  texts.map((text) => create(ServicePortSchema, parseServicePort(text, "port")));
+
+const backendsOf = (texts: readonly string[] = []) =>
+  texts.map((text) => create(ServiceBackendSchema, parseBackend(text, "backend")));
+
+/** A new service. */
+export const specOf = (
+  name: string,
+  network: string | undefined,
+  { address = [], port, backend, select = [] }: ServiceFlags,
+): ServiceSpec =>
+  create(ServiceSpecSchema, {
+    name,
+    network: network ?? "",
+    addresses: [...address],
+    ports: portsOf(port),
+    backends: backendsOf(backend),
+    select: parsePairs("--select", select),
+  });
+
+/** What a service becomes: what no flag names stays, and `none` empties a list. */
+export function changedSpec(service: Service | undefined, flags: ChangeFlags): ServiceSpec {
+  const { name = "", network = "", addresses = [] } = service ?? {};
+  const { ports = [], backends = [], select = {} } = service ?? {};
+  const given = <T>(
+    texts: readonly string[] | undefined,
+    was: T,
+    read: (some: string[]) => T,
+  ): T => (texts === undefined ? was : read(texts.filter((text) => text !== "none")));
+  const kept = given(flags.backend, backends, backendsOf).filter(
+    (each) => flags.removeBackend?.includes(each.pod || each.address) !== true,
+  );
+  refuseMissing(flags.removeBackend ?? [], backends);
+  const added = backendsOf(flags.addBackend);
+  const isAdded = ({ pod, address }: ServiceBackend): boolean =>
+    added.some((each) => each.pod === pod && each.address === address);
+  return create(ServiceSpecSchema, {
+    name,
+    network,
+    addresses: given(flags.address, addresses, (some) => some),
+    ports: given(flags.port, ports, portsOf),
+    // One that is there already gets its new port and weight.
+    backends: [...kept.filter((each) => !isAdded(each)), ...added],
+    select: given(flags.select, select, (some) => parsePairs("--select", some)),
+  });
+}
+
+function refuseMissing(removed: readonly string[], backends: readonly ServiceBackend[]): void {
+  const missing = removed.find(
+    (name) => !backends.some(({ pod, address }) => (pod || address) === name),
+  );
+  if (missing === undefined) return;
+  throw new PodnetError("INVALID_ARGUMENT", `"${missing}" is not a backend that was named`, {
+    field: "remove-backend",
+    hint: "See podnet service inspect; what --select chooses goes with its label",
+  });
+}

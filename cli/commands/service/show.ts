@@ -1,0 +1,73 @@
+import {
+  type Service,
+  type ServiceEndpoint,
+  type ServicePort,
+  ServiceSchema,
+} from "../../../api/gen/podnet/v1/service_service_pb.ts";
+import type { Context, OutputOptions } from "../../context.ts";
+import { document, printDocument, toPlain } from "../../output.ts";
+import { harmless, table } from "../../views/text.ts";
+
+/** Prints services, a line each. */
+export async function printServices(
+  { io }: Context,
+  { output }: OutputOptions,
+  services: readonly Service[],
+): Promise<void> {
+  if (output !== "table") {
+    const items = services.map((each) => toPlain(ServiceSchema, each));
+    return printDocument(io, output, document("ServiceList", { items }));
+  }
+  const rows = services.map(({ name, network, addresses, ports, endpoints }) =>
+    [
+      name,
+      network,
+      addresses.join(", "),
+      ports.map(portText).join(", "),
+      `${endpoints.filter(({ weight }) => weight > 0).length}`,
+    ].map(harmless),
+  );
+  io.stdout.write(table(["NAME", "NETWORK", "ADDRESS", "PORTS", "BACKENDS"], rows));
+}
+
+/** Prints all of one service. */
+export async function printService(
+  { io }: Context,
+  { output }: OutputOptions,
+  service: Service,
+): Promise<void> {
+  if (output !== "table")
+    return printDocument(io, output, document("Service", toPlain(ServiceSchema, service)));
+  const { name, network, addresses, ports, select, endpoints, notices } = service;
+  const labels = Object.entries(select).map(([key, value]) => `${key}=${value}`);
+  const rows = [
+    ["Name", name],
+    ["Network", network],
+    ["Address", addresses.join(", ")],
+    ["Ports", ports.map(portText).join(", ")],
+    ["Selects", labels.join(", ") || "nothing"],
+    ...endpoints.map((each, i) => [i === 0 ? "Backends" : "", endpointText(each)]),
+    ...notices.map((each) => ["Notice", each]),
+  ] as [string, string][];
+  io.stdout.write(rows.map(([key, value]) => `${key.padEnd(12)}${harmless(value)}\n`).join(""));
+}
+
+/** Prints the lines of a plan. */
+export async function printPlan(
+  { io }: Context,
+  { output }: OutputOptions,
+  plan: readonly string[],
+): Promise<void> {
+  if (output !== "table")
+    return printDocument(io, output, document("ServicePlan", { plan: [...plan] }));
+  io.stdout.write(plan.map((line) => `${harmless(line)}\n`).join(""));
+}
+
+const portText = ({ protocol, port, targetPort }: ServicePort): string =>
+  `${port}${targetPort === port ? "" : `:${targetPort}`}/${protocol}`;
+
+function endpointText({ pod, container, address, weight, port }: ServiceEndpoint): string {
+  const at = port === 0 ? address : `${address} port ${port}`;
+  const who = pod || container;
+  return `${who === "" ? at : `${who} (${at})`}, weight ${weight}`;
+}

@@ -1,0 +1,60 @@
+import { create } from "@bufbuild/protobuf";
+import type { ServiceImpl } from "@connectrpc/connect";
+import * as wire from "../../api/gen/podnet/v1/service_service_pb.ts";
+import { validateService } from "../../api/validate/service.ts";
+import { printable } from "../../core/names.ts";
+import type { ServiceNow } from "../services/services.ts";
+import { note, type ServiceParts } from "./context.ts";
+
+/** The service of services: virtual addresses that lead to several pods. */
+export function serviceService(parts: ServiceParts): ServiceImpl<typeof wire.ServiceService> {
+  const { services, config } = parts;
+  const defaults = { network: config.network.name };
+  return {
+    get: ({ name }) => ({ service: serviceView(services.get(name)) }),
+
+    list: () => ({ services: services.list().map(serviceView) }),
+
+    async create({ spec, planOnly }, context) {
+      const asked = validateService(spec, defaults);
+      if (planOnly) return planView(services.plan(asked, true));
+      note(parts, context, `create service ${asked.name}`);
+      return { service: serviceView(await services.create(asked)) };
+    },
+
+    async update({ spec, planOnly }, context) {
+      const found = services.get(spec?.name ?? "");
+      const asked = validateService(spec, { network: found.network });
+      if (planOnly) return planView(services.plan(asked, false));
+      note(parts, context, `update service ${asked.name}`);
+      return { service: serviceView(await services.update(asked)) };
+    },
+
+    async delete({ name }, context) {
+      note(parts, context, `delete service ${printable(name)}`);
+      return { existed: await services.delete(name) };
+    },
+  };
+}
+
+const planView = ({
+  service,
+  rules,
+}: {
+  readonly service: ServiceNow;
+  readonly rules: readonly string[];
+}) => ({ service: serviceView(service), plan: [...rules] });
+
+const serviceView = (service: ServiceNow): wire.Service => {
+  const { name, network, addresses, ports, backends, select = {}, endpoints, notices } = service;
+  return create(wire.ServiceSchema, {
+    name,
+    network,
+    addresses: [...addresses],
+    ports: ports.map(({ protocol, port, target }) => ({ protocol, port, targetPort: target })),
+    backends: backends.map((each) => ({ ...each })),
+    select: { ...select },
+    endpoints: endpoints.map((each) => ({ ...each })),
+    notices: [...notices],
+  });
+};

@@ -1,0 +1,221 @@
+import test from "ava";
+import type { BackendSpec, ServiceSpec } from "../../../../api/service-spec.ts";
+import { type Cidr, contains, type Ip, type IpPrefix } from "../../../../core/address.ts";
+import { type ErrorCode, isPodnetError } from "../../../../core/errors.ts";
+import type { IfName, NetworkName, PodName, ServiceName } from "../../../../core/names.ts";
+import type { NetworkDefinition } from "../../../../daemon/config/network-definition.ts";
+import { serviceCidrs } from "../../../../daemon/config/service-cidrs.ts";
+import { chooseAddress } from "../../../../daemon/services/choose-address.ts";
+import {
+  type Candidate,
+  desiredService,
+  endpointsOf,
+  noticesOf,
+} from "../../../../daemon/services/endpoints.ts";
+import { planService, type ServiceSurroundings } from "../../../../daemon/services/plan-service.ts";
+import { slotsOf } from "../../../../network/model/service.ts";
+
+const network = (name: string, subnets: readonly string[], more = {}): NetworkDefinition => ({
+  name: name as NetworkName,
+  bridge: `pn-${name}` as IfName,
+  subnets: subnets.map((cidr) => ({
+    cidr: cidr as Cidr,
+    gateway: cidr.replace(/0\/|::\//, (end) => (end === "0/" ? "1/" : "::1/")) as IpPrefix,
+    ranges: [],
+    reserved: [],
+  })),
+  mtu: 1500,
+  dns: [],
+  dnsSearch: [],
+  masquerade: true,
+  isolated: false,
+  vlanFiltering: false,
+  mayOverlap: false,
+  ...more,
+});
+
+const networks = [
+  network("green", ["10.20.0.0/24", "fd00:20::/64"]),
+  network("blue", ["10.21.0.0/24"]),
+];
+const around: ServiceSurroundings = {
+  networks,
+  others: [],
+  cidrs: ["10.73.0.0/16", "fd73::/64"] as Cidr[],
+  holderOf: () => undefined,
+};
+const spec = (more: Partial<ServiceSpec> = {}): ServiceSpec => ({
+  name: "web" as ServiceName,
+  network: "green" as NetworkName,
+  addresses: [],
+  ports: [{ protocol: "tcp", port: 80, target: 8080 }],
+  backends: [],
+  ...more,
+});
+const at = (address: string, more: Partial<BackendSpec> = {}): BackendSpec =>
+  ({ address: address as Ip, weight: 1, ...more }) as BackendSpec;
+const pod = (name: string, more: Partial<BackendSpec> = {}): BackendSpec =>
+  ({ pod: name as PodName, weight: 1, ...more }) as BackendSpec;
+
+test("a service gets an address of each family that its network has", (t) => {
+  const both = planService(spec(), undefined, around);
+  t.deepEqual(
+    both.addresses.map((ip) => around.cidrs.findIndex((cidr) => contains(cidr, ip))),
+    [0, 1],
+  );
+  const { addresses } = planService(spec({ network: "blue" as NetworkName }), undefined, around);
+  t.is(addresses.length, 1);
+  t.deepEqual(planService(spec(), undefined, around).addresses, both.addresses, "by its name");
+  const others = [{ ...both, name: "first" as ServiceName }];
+  const next = planService(spec(), undefined, { ...around, others });
+  t.true(next.addresses.every((ip) => !both.addresses.includes(ip)));
+  t.deepEqual(planService(spec(), both, { ...around, cidrs: [] }).addresses, both.addresses);
+});
+
+test("an address is chosen as long as there is one, and not the subnet's own", (t) => {
+  const cidr = "10.73.0.0/28" as Cidr;
+  const taken = new Set<Ip>();
+  for (let n = 0; n < 14; n++) taken.add(chooseAddress(cidr, "web", taken));
+  t.is(taken.size, 14);
+  t.false(taken.has("10.73.0.0" as Ip) || taken.has("10.73.0.15" as Ip));
+  t.throws(() => chooseAddress(cidr, "web", taken), { code: "POOL_EXHAUSTED" });
+});
+
+test("each port of a service on this host has a number of its own, and keeps it", (t) => {
+  const first = planService(spec(), undefined, around);
+  const others = [{ ...first, name: "first" as ServiceName }];
+  const ports = [
+    { protocol: "tcp", port: 80, target: 80 },
+    { protocol: "udp", port: 80, target: 80 },
+  ] as const;
+  const second = planService(spec({ ports }), undefined, { ...around, others });
+  t.deepEqual(
+    [...first.ports, ...second.ports].map(({ number }) => number),
+    [1, 2, 3],
+  );
+  const changed = planService(
+    spec({ ports: [{ protocol: "sctp", port: 1, target: 1 }, ports[1]] }),
+    second,
+    { ...around, others },
+  );
+  t.deepEqual(
+    changed.ports.map(({ number }) => number),
+    [4, 3],
+  );
+});
+
+for (const [code, field, asked, more] of [
+  ["NETWORK_NOT_FOUND", "network", { network: "red" }, {}],
+  ["ADDRESS_OUT_OF_RANGE", "addresses[0]", { addresses: ["10.74.0.1"] }, {}],
+  ["ADDRESS_RESERVED", "addresses[0]", { addresses: ["10.73.0.0"] }, {}],
+  ["ADDRESS_IN_USE", "addresses[0]", { addresses: ["10.73.0.9"] }, { holderOf: () => 'pod "a"' }],
+  ["INVALID_ARGUMENT", "addresses[0]", { network: "blue", addresses: ["fd73::1"] }, {}],
+  ["NETWORK_OVERLAP", "addresses", {}, { cidrs: ["10.0.0.0/8"] }],
+  ["NETWORK_OVERLAP", "addresses", { addresses: ["10.9.9.9"] }, { cidrs: ["10.0.0.0/8"] }],
+  ["INVALID_ARGUMENT", "network", {}, { cidrs: [] }],
+  ["INVALID_ARGUMENT", "backends[0].address", { backends: [at("10.21.0.9")] }, {}],
+  ["INVALID_ARGUMENT", "backends[0].address", { backends: [at("10.73.0.9")] }, {}],
+] as const)
+  test(`${code} for ${field}: ${JSON.stringify({ ...asked, ...more })}`, (t) => {
+    const surroundings = { ...around, ...(more as Partial<ServiceSurroundings>) };
+    const thrown = t.throws(() =>
+      planService(spec(asked as Partial<ServiceSpec>), undefined, surroundings),
+    );
+    if (!isPodnetError(thrown)) throw new Error("Another error", { cause: thrown });
+    t.is(thrown.code, code satisfies ErrorCode, thrown.message);
+    t.is(thrown.field, field);
+    t.truthy(thrown.hint);
+  });
+
+test("subnets of services are of a usable length and place, one of each family", (t) => {
+  t.deepEqual(serviceCidrs(["fd73::/64", "10.73.0.0/16"]), ["10.73.0.0/16", "fd73::/64"]);
+  t.deepEqual(serviceCidrs([]), []);
+  for (const bad of [["10.73.0.0/30"], ["127.0.0.0/8"], ["10.0.0.0/16", "10.1.0.0/16"], ["x"]])
+    t.throws(() => serviceCidrs(bad), { name: "PodnetError" }, bad.join());
+});
+
+const candidate = (shown: string, ip: string, more: Partial<Candidate> = {}): Candidate => ({
+  kind: "pod",
+  shown,
+  labels: {},
+  addresses: [{ network: "green", ip: ip as Ip }],
+  ...more,
+});
+
+test("backends are the named and chosen pods of the network, and what is outside", (t) => {
+  const select = { app: "web" };
+  const service = planService(
+    spec({ select, backends: [pod("a", { weight: 5 }), pod("gone"), at("192.0.2.9")] }),
+    undefined,
+    around,
+  );
+  const blue = [{ network: "blue", ip: "10.21.0.7" as Ip }];
+  const candidates = [
+    candidate("a", "10.20.0.2", { labels: select }),
+    candidate("b", "10.20.0.3", { labels: { app: "web", more: "1" } }),
+    candidate("c", "10.20.0.4", { labels: { app: "db" } }),
+    candidate("d", "10.21.0.7", { labels: select, addresses: blue }),
+    candidate("ns/e", "fd00:20::5", { kind: "container", labels: select }),
+    // A container has the name of a pod, but is none.
+    candidate("gone", "10.20.0.6", { kind: "container" }),
+  ];
+  const found = endpointsOf(service, candidates, networks);
+  t.deepEqual(
+    found.map(({ pod, container, address, weight }) => [pod ?? container, address, weight]),
+    [
+      ["a", "10.20.0.2", 5],
+      ["b", "10.20.0.3", 1],
+      ["ns/e", "fd00:20::5", 1],
+      [undefined, "192.0.2.9", 1],
+    ],
+  );
+  t.deepEqual(noticesOf(service, found, networks), []);
+  const isolated = [network("green", ["10.20.0.0/24", "fd00:20::/64"], { isolated: true })];
+  t.deepEqual(
+    endpointsOf(service, candidates, isolated).map(({ address }) => address),
+    ["192.0.2.9"],
+    "pods of an isolated network do not reach each other",
+  );
+  const grown = [...networks, network("later", ["192.0.2.0/24"])];
+  t.false(
+    endpointsOf(service, candidates, grown).some(({ address }) => address === "192.0.2.9"),
+    "a network that came later has the address",
+  );
+  t.is(desiredService(service, found, []), undefined);
+});
+
+test("a service without a backend says why", (t) => {
+  const says = (more: Partial<ServiceSpec>, endpoints = 0, all = networks): string => {
+    const service = planService(spec(more), undefined, around);
+    const drained = Array.from({ length: endpoints }, () => ({
+      address: "192.0.2.9" as Ip,
+      weight: 0,
+    }));
+    return noticesOf(service, drained, all).join();
+  };
+  t.regex(says({}), /names no backends/);
+  t.regex(says({ backends: [pod("a")] }), /No backend of "web" runs on network "green"/);
+  t.regex(says({ backends: [at("192.0.2.9", { weight: 0 })] }, 1), /have weight 0/);
+  t.regex(says({ select: { a: "b" } }, 0, []), /no network "green" any more/);
+  const isolated = [network("green", ["10.20.0.0/24"], { isolated: true })];
+  t.regex(says({ backends: [pod("a")] }, 0, isolated), /isolated network "green"/);
+});
+
+test("weights become slots, divided by what they have in common", (t) => {
+  const backend = (address: string, weight: number) => ({
+    address: address as Ip,
+    port: 1,
+    weight,
+  });
+  const slots = (...weights: number[]): string =>
+    slotsOf(
+      [...weights.map((weight, i) => backend(`10.0.0.${i}`, weight)), backend("fd00::1", 7)],
+      4,
+    )
+      .map(({ address }) => address.at(-1))
+      .join("");
+  t.is(slots(100, 50), "001");
+  t.is(slots(3, 2), "00011");
+  t.is(slots(7, 0), "0");
+  t.is(slots(0), "");
+});
