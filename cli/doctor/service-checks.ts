@@ -11,6 +11,7 @@ export async function serviceChecks(host: Host, settings: Settings): Promise<Fin
     ...(await roomChecks(host, settings)),
     await clockCheck(host),
     ...(await etcdChecks(host, settings.etcd)),
+    ...(await kubernetesChecks(host, settings.kubernetes)),
   ];
 }
 
@@ -136,3 +137,18 @@ async function etcdChecks(host: Host, endpoints: readonly string[]): Promise<Fin
     }),
   );
 }
+
+/** (The files are not read: a report would keep the token that may be in one.) */
+const kubernetesChecks = (host: Host, files: readonly string[]): Promise<Finding[]> =>
+  Promise.all(
+    files.map(async (file) => {
+      const facts = await host.stat(file);
+      return facts?.kind === "file"
+        ? ok("kubernetes", `${file} is there`)
+        : failed(
+            "kubernetes",
+            `${file} is not there`,
+            "podnetd joins no other host without it: see overlay.kubernetes in podnetd config",
+          );
+    }),
+  );

@@ -7,6 +7,8 @@ export interface Settings {
   readonly socket: string;
   /** Endpoints of etcd; empty where podnetd is in no overlay. */
   readonly etcd: readonly string[];
+  /** Files by which podnetd joins the hosts of a Kubernetes cluster; empty where it does not. */
+  readonly kubernetes: readonly string[];
   /** Why podnetd refuses its configuration, in its own words. */
   readonly refused?: string;
 }
@@ -54,5 +56,11 @@ function from(values: ReadonlyMap<string, unknown>): Settings {
     runDir: text("run_dir", "/run/podnet"),
     socket: text("socket", "/run/podnet/podnet.sock"),
     etcd: [...new Set(etcd)],
+    kubernetes:
+      values.get("overlay.subnet_manager") === "kubernetes"
+        ? ["overlay.kubernetes.kubeconfig", "overlay.kubernetes.net_conf"].flatMap(
+            (key) => text(key, "") || [],
+          )
+        : [],
   };
 }

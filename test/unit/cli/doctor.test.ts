@@ -20,6 +20,13 @@ const config = `state_dir = "/data"   # file /etc/podnet/config.toml
 overlay.endpoints = ["http://10.9.9.9:2379"]   # file /etc/podnet/config.toml
 `;
 
+/** That of a host whose subnets Kubernetes gives. */
+const cluster = `state_dir = "/data"   # file /etc/podnet/config.toml
+overlay.subnet_manager = "kubernetes"   # file /etc/podnet/config.toml
+overlay.kubernetes.kubeconfig = "/etc/podnet/kubeconfig"   # file /etc/podnet/config.toml
+overlay.kubernetes.net_conf = "/etc/kube-flannel/net-conf.json"   # default
+`;
+
 /** A host where all is well: what a healthy one answers. */
 const well: Answers = {
   "self []": { uid: 0, groups: [0], nowMs: Date.UTC(2026, 1, 1) },
@@ -215,6 +222,17 @@ for (const [what, changes, name, status, said] of [
     "etcd",
     "failed",
     /^10\.9\.9\.9:2379 does not accept connections \(ECONNREFUSED\)/,
+  ],
+  [
+    "no net-conf.json in a cluster",
+    {
+      'run [["podnetd","config","--resolved"]]': ran(cluster),
+      'stat ["/etc/podnet/kubeconfig"]': { mode: 0o600, uid: 0, gid: 0, kind: "file" },
+      'stat ["/etc/kube-flannel/net-conf.json"]': null,
+    },
+    "kubernetes",
+    "failed",
+    /^\/etc\/kube-flannel\/net-conf\.json is not there/,
   ],
   [
     "a refused configuration",
