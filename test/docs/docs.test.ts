@@ -46,7 +46,7 @@ test("every command of the pages is run by a test", (t) => {
   for (const { page, line, where, commands } of snippets()) {
     // (Those for several hosts are run by test/overlay/daemon-pods.test.ts, those about etcd's
     // users by etcd-rights.test.ts, those about Kubernetes by kube-hosts.test.ts there.)
-    if (["lab", "hosts", "rights", "cluster"].includes(where)) continue;
+    if (["lab", "everyday", "hosts", "rights", "cluster"].includes(where)) continue;
     t.is(where, "", `${page}:${line}: unknown kind of block`);
     for (const command of commands) {
       t.true(ranElsewhere.has(command), `${page}:${line}: no test runs "${command}"`);
@@ -95,6 +95,17 @@ async function serveInternet({ internet: machine }: Awaited<ReturnType<typeof op
   );
 }
 
+/** Runs a shell script on the lab's host. */
+function inLab(script: string) {
+  const env = {
+    ...process.env,
+    PATH: `${top}/bin:${process.env["PATH"]}`,
+    PODNET_SOCKET: podnetd?.socket,
+  };
+  const shell = ["netns", "exec", lab?.host.name ?? "", "sh", "-euxc", script];
+  return promisify(execFile)("ip", shell, { cwd: top, env });
+}
+
 const labBlocks = Map.groupBy(
   snippets().filter(({ where }) => where === "lab"),
   ({ page }) => page,
@@ -106,15 +117,25 @@ for (const [page, blocks] of labBlocks) {
       `echo "${page}:${line}" >&2`,
       ...commands,
     ]);
-    const env = {
-      ...process.env,
-      PATH: `${top}/bin:${process.env["PATH"]}`,
-      PODNET_SOCKET: podnetd?.socket,
-    };
-    const shell = ["netns", "exec", lab?.host.name ?? "", "sh", "-euxc", script.join("\n")];
-    await t.notThrowsAsync(promisify(execFile)("ip", shell, { cwd: top, env }));
+    await t.notThrowsAsync(inLab(script.join("\n")));
   });
 }
+
+test.serial("everyday tasks take one command each, as written", async (t) => {
+  const blocks = snippets().filter(({ where }) => where === "everyday");
+  const commands = blocks.flatMap((block) => block.commands);
+  t.is(commands.length, 12);
+  // The pod that is traced to: the page has made it by then.
+  await inLab("podnet create friend");
+  for (const command of commands) {
+    const [words = "", task = ""] = command.split("#");
+    t.regex(words, /^podnet [^;&|<>]+$/);
+    const began = performance.now();
+    await t.notThrowsAsync(inLab(words));
+    t.log(`${((performance.now() - began) / 1000).toFixed(2)} s ${task.trim()}: ${words.trim()}`);
+  }
+  await inLab("podnet delete friend");
+});
 
 test.serial("the pages leave no pod and no network behind", async (t) => {
   for (const what of [["list"], ["network", "list"]]) {
