@@ -136,6 +136,8 @@ const node: RolesOf<typeof NodeService> = {
   // The memory and the processors of the host are its administrator's.
   fillPools: "admin",
   drainPools: "admin",
+  // A log of more lines fills the disk, one of fewer hides what others did.
+  logLevel: "admin",
 };
 const health: RolesOf<typeof Health> = { check: "viewer", watch: "viewer" };
 const reflection: RolesOf<typeof ServerReflection> = { serverReflectionInfo: "viewer" };

@@ -20,6 +20,7 @@ import { addRun } from "./commands/process/run.ts";
 import { addWait } from "./commands/process/wait.ts";
 import { addAttachOutput } from "./commands/process/attach-output.ts";
 import { addImage } from "./commands/image/image.ts";
+import { addLogLevel } from "./commands/host/log-level.ts";
 import { addInfo } from "./commands/info.ts";
 import { addDisk } from "./commands/pods/disk.ts";
 import { addInterface } from "./commands/interface.ts";
@@ -141,6 +142,7 @@ export function buildProgram(context: Context): Command {
     addImage,
     addCni,
     addInfo,
+    addLogLevel,
     addExplain,
     addDoctor,
     addBugreport,

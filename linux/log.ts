@@ -13,7 +13,10 @@ export interface LogFields {
   readonly [field: string]: unknown;
 }
 
-type LogLevel = "trace" | "debug" | "info" | "warn" | "error" | "silent";
+/** From the lowest; a log writes lines of its level and of those behind it. */
+const levels = ["trace", "debug", "info", "warn", "error", "silent"] as const;
+
+export type LogLevel = (typeof levels)[number];
 
 export interface Log {
   debug(fields: LogFields, msg: string): void;
@@ -27,13 +30,27 @@ export interface Log {
 /** Where lines go: standard error's descriptor, a file's, or anything with `write`. */
 export interface LogOptions {
   readonly component: string;
-  /** `info` unless given. */
-  readonly level?: LogLevel;
+  /** `info` unless given; a threshold's level may change at any time. */
+  readonly level?: LogLevel | LogThreshold;
   /**
    * A descriptor or a stream; standard error unless given. Written synchronously: a crash loses no
    * line.
    */
   readonly to?: number | DestinationStream;
+}
+
+/** The level of all logs that are opened with it. */
+export class LogThreshold {
+  level: LogLevel;
+
+  constructor(level: LogLevel) {
+    this.level = level;
+  }
+
+  /** Whether lines of a level are written now. */
+  passes(level: LogLevel): boolean {
+    return levels.indexOf(level) >= levels.indexOf(this.level);
+  }
 }
 
 /**
@@ -42,10 +59,13 @@ export interface LogOptions {
  */
 export function openLog(options: LogOptions): Log {
   const to = options.to ?? 2;
+  const { level = "info" } = options;
+  const threshold = typeof level === "string" ? new LogThreshold(level) : level;
   const destination = typeof to === "number" ? pino.destination({ fd: to, sync: true }) : to;
   const logger = pino(
     {
-      level: options.level ?? "info",
+      // (A child of pino's keeps the level that its parent had; the threshold is everybody's.)
+      level: "trace",
       base: { component: options.component },
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: (level) => ({ level }) },
@@ -53,34 +73,36 @@ export function openLog(options: LogOptions): Log {
     },
     destination,
   );
-  return new PinoLog(logger);
+  return new PinoLog(logger, threshold);
 }
 
 class PinoLog implements Log {
   readonly #logger: Logger;
+  readonly #threshold: LogThreshold;
 
-  constructor(logger: Logger) {
+  constructor(logger: Logger, threshold: LogThreshold) {
     this.#logger = logger;
+    this.#threshold = threshold;
   }
 
   debug(fields: LogFields, msg: string): void {
-    this.#logger.debug(shownFields(fields), shown(msg));
+    if (this.#threshold.passes("debug")) this.#logger.debug(shownFields(fields), shown(msg));
   }
 
   info(fields: LogFields, msg: string): void {
-    this.#logger.info(shownFields(fields), shown(msg));
+    if (this.#threshold.passes("info")) this.#logger.info(shownFields(fields), shown(msg));
   }
 
   warn(fields: LogFields, msg: string): void {
-    this.#logger.warn(shownFields(fields), shown(msg));
+    if (this.#threshold.passes("warn")) this.#logger.warn(shownFields(fields), shown(msg));
   }
 
   error(fields: LogFields, msg: string): void {
-    this.#logger.error(shownFields(fields), shown(msg));
+    if (this.#threshold.passes("error")) this.#logger.error(shownFields(fields), shown(msg));
   }
 
   with(fields: LogFields): Log {
-    return new PinoLog(this.#logger.child(shownFields(fields)));
+    return new PinoLog(this.#logger.child(shownFields(fields)), this.#threshold);
   }
 }
 

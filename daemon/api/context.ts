@@ -20,7 +20,7 @@ import type { Learning } from "../policies/learning.ts";
 import type { Policies } from "../policies/policies.ts";
 import type { Services } from "../services/services.ts";
 import type { Verdicts } from "../policies/verdicts.ts";
-import type { Log } from "../../linux/log.ts";
+import type { Log, LogThreshold } from "../../linux/log.ts";
 import type { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
@@ -63,6 +63,8 @@ export interface ServiceParts {
   readonly qemu: QemuOfHost;
   readonly resolvers: Pick<Resolvers, "error" | "domain">;
   readonly log: Log;
+  /** Of all logs of podnetd. */
+  readonly logLevel: LogThreshold;
   /** Absent when the host is configured to be in none. */
   readonly overlays?: OverlayControl;
   /** Pods reported by other hosts. Absent as the overlays are. */

@@ -3,7 +3,8 @@ import { create } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/node_service_pb.ts";
 import { toErrorInfo } from "../../api/codes.ts";
-import { toPodnetError } from "../../core/errors.ts";
+import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
 import { overlayDirectories, removeLeftOverlays } from "../../hypervisor/disks/copy-on-write.ts";
 import { changesText } from "../../network/bridge/change-text.ts";
 import { version } from "../../api/version.ts";
@@ -60,7 +61,31 @@ export function nodeService(parts: ServiceParts): ServiceImpl<typeof wire.NodeSe
       note(parts, context, "drain the pools");
       return { ended: await parts.pods.pool.drain() };
     },
+    logLevel({ level }, context) {
+      const { logLevel, config } = parts;
+      if (level !== "") {
+        const next = validateLogLevel(level);
+        const before = logLevel.level;
+        // Whatever the levels are, the log says who changed them.
+        logLevel.level = "info";
+        note(parts, context, `log level ${next} instead of ${before}`);
+        logLevel.level = next;
+      }
+      return { level: logLevel.level, configured: config.logLevel };
+    },
   };
+}
+
+/** Levels that a log can have; it cannot be silenced. */
+const logLevels = ["trace", "debug", "info", "warn", "error"] as const;
+
+function validateLogLevel(text: string): (typeof logLevels)[number] {
+  const level = logLevels.find((each) => each === text);
+  if (level !== undefined) return level;
+  throw new PodnetError("INVALID_ARGUMENT", `"${printable(text)}" is no log level`, {
+    field: "level",
+    hint: `Levels are ${logLevels.join(", ")}`,
+  });
 }
 
 async function poolViews(pool: MachinePool): Promise<wire.Pool[]> {

@@ -1,6 +1,6 @@
 import path from "node:path";
 import { Command } from "commander";
-import { type Log, openLog } from "../../linux/log.ts";
+import { type Log, LogThreshold, openLog } from "../../linux/log.ts";
 import { endAtOnce } from "../../linux/processes/process-end.ts";
 import {
   type ServiceState,
@@ -161,7 +161,7 @@ async function serve(options: Record<string, unknown>): Promise<void> {
   try {
     armFailpoints(process.env["PODNET_FAILPOINTS"]);
     const { config } = resolve(options);
-    const level = config.logLevel;
+    const level = new LogThreshold(config.logLevel);
     const main = openLog({ component: "main", level });
     log = main;
     warnOfClientSocket(main, config.socket);
@@ -174,7 +174,7 @@ async function serve(options: Record<string, unknown>): Promise<void> {
     const begin = performance.now();
     daemon = await openDaemon(
       config,
-      (component) => openLog({ component, level }),
+      { level, of: (component) => openLog({ component, level }) },
       (error) => {
         // A repeated `podnet down` does not hurry the end; a second signal would.
         if (stopping) return;

@@ -24,7 +24,7 @@ import { lockCgroups, lockDisks, lockNetns, lockPlaces, lockState } from "../sto
 import { ImageJobs } from "../images/image-jobs.ts";
 import { imagesProgram, workerMemoryMib } from "../../images/worker/program.ts";
 import { DriftWatch } from "../drift/drift.ts";
-import type { Log } from "../../linux/log.ts";
+import type { Log, LogThreshold } from "../../linux/log.ts";
 import { oneLook } from "./metrics.ts";
 import { openNode } from "./node.ts";
 import { usageOfPods } from "./pod-metrics.ts";
@@ -67,6 +67,12 @@ const obstaclesMs = 10_000;
 /** Longest that a look at what was refused may wait for changes of the host, milliseconds. */
 const refusalsMs = 5000;
 
+/** The logs of podnetd's components, and the level that all of them have. */
+export interface Logs {
+  readonly level: LogThreshold;
+  readonly of: (component: string) => Log;
+}
+
 export interface Daemon {
   /** Resolves when programs on the host have been notified of the subnets that overlays gave it. */
   reported(): Promise<void>;
@@ -83,7 +89,7 @@ export interface Daemon {
  */
 export async function openDaemon(
   configured: Config,
-  logOf: (component: string) => Log,
+  { of: logOf, level: logLevel }: Logs,
   end: (why?: PodnetError) => void,
 ): Promise<Daemon> {
   const startedMs = systemClock.now();
@@ -252,6 +258,7 @@ export async function openDaemon(
     db,
     log: logOf("api"),
     startedMs,
+    logLevel,
     end: () => end(),
   };
   const refusals = new Tally(logOf("api"), "Callers refused or disconnected", (reason) =>

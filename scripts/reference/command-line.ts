@@ -60,7 +60,7 @@ export const commandPages: readonly {
   {
     file: "node",
     title: "The node, its pool of machines, and the CNI plugin",
-    commands: ["pool", "cni", "down", "version", "completion"],
+    commands: ["pool", "cni", "log-level", "down", "version", "completion"],
   },
 ];
 

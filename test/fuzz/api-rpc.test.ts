@@ -64,6 +64,7 @@ const changing = [
   "Down",
   "FillPools",
   "DrainPools",
+  "LogLevel",
   "Update",
   "Stop",
   "Pause",

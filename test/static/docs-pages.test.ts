@@ -67,7 +67,9 @@ test("every command that a page names is one", (t) => {
   );
   for (const page of pages) {
     if (page.startsWith("docs/decisions/")) continue;
-    for (const [, name = "", command = ""] of read(page).matchAll(/`(podnetd?) ([a-z]+)\b/g))
+    for (const [, name = "", command = ""] of read(page).matchAll(
+      /`(podnetd?) ([a-z]+(?:-[a-z]+)*)\b/g,
+    ))
       t.true(known.get(name)?.has(command), `${page}: ${name} ${command}`);
   }
 });

@@ -1,6 +1,6 @@
 import test from "ava";
 import { PodnetError } from "../../../core/errors.ts";
-import { type Log, type LogOptions, openLog } from "../../../linux/log.ts";
+import { type Log, type LogOptions, LogThreshold, openLog } from "../../../linux/log.ts";
 
 function capture(options: Partial<LogOptions> = {}): {
   log: Log;
@@ -44,6 +44,25 @@ test("lower levels are left out, fields are inherited", (t) => {
       ["warn", "abcdefghijkl"],
       ["error", "abcdefghijkl"],
     ],
+  );
+});
+
+test("a threshold is that of all logs that have it, also of those made before it changed", (t) => {
+  const level = new LogThreshold("info");
+  const { log, lines } = capture({ level });
+  const pod = log.with({ pod_id: "abcdefghijkl" });
+  pod.debug({}, "no");
+  level.level = "debug";
+  pod.debug({}, "yes");
+  log.debug({}, "yes");
+  level.level = "error";
+  pod.warn({}, "no");
+  pod.with({}).error({}, "yes");
+  level.level = "silent";
+  log.error({}, "no");
+  t.deepEqual(
+    lines.map(({ msg }) => msg),
+    ["yes", "yes", "yes"],
   );
 });
 

@@ -16,7 +16,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/node_service.proto.
  */
 export const file_podnet_v1_node_service: GenFile = /*@__PURE__*/
-  fileDesc("Chxwb2RuZXQvdjEvbm9kZV9zZXJ2aWNlLnByb3RvEglwb2RuZXQudjEiDQoLSW5mb1JlcXVlc3QilAQKDEluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEgsKA3BpZBgCIAEoDRIuCgpzdGFydGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghob3N0bmFtZRgEIAEoCRIOCgZrZXJuZWwYBSABKAkSDAoEYXJjaBgGIAEoCRIUCgxub2RlX3ZlcnNpb24YByABKAkSDgoGZHJpdmVyGAggASgJEhQKDHFlbXVfdmVyc2lvbhgJIAEoCRITCgthY2NlbGVyYXRvchgKIAEoCRIQCghmaXJld2FsbBgLIAEoCRIRCglzdGF0ZV9kaXIYDCABKAkSDwoHcnVuX2RpchgNIAEoCRIXCg9kZWZhdWx0X25ldHdvcmsYDiABKAkSFgoOZGVmYXVsdF9rZXJuZWwYDyABKAkSFgoOZGVmYXVsdF9pbml0cmQYECABKAkSEQoJbmljX3Nsb3RzGBEgASgNEi8KBHBvZHMYEiADKAsyIS5wb2RuZXQudjEuSW5mb1Jlc3BvbnNlLlBvZHNFbnRyeRIOCgZjYWxsZXIYEyABKAkSDAoEcm9sZRgUIAEoCRIUCgxtYWNoaW5lX2FyY2gYFSABKAkSEQoJZGlza3NfZGlyGBYgASgJGisKCVBvZHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKA06AjgBIg8KDUhlYWx0aFJlcXVlc3QiRAoOSGVhbHRoUmVzcG9uc2USCgoCb2sYASABKAgSJgoGY2hlY2tzGAIgAygLMhYucG9kbmV0LnYxLkhlYWx0aENoZWNrIsEBCgtIZWFsdGhDaGVjaxIMCgRuYW1lGAEgASgJEi0KBnN0YXR1cxgCIAEoDjIdLnBvZG5ldC52MS5IZWFsdGhDaGVjay5TdGF0dXMSDwoHbWVzc2FnZRgDIAEoCRIMCgRoaW50GAQgASgJIlYKBlN0YXR1cxIWChJTVEFUVVNfVU5TUEVDSUZJRUQQABINCglTVEFUVVNfT0sQARISCg5TVEFUVVNfV0FSTklORxACEhEKDVNUQVRVU19GQUlMRUQQAyINCgtEaWZmUmVxdWVzdCJBCgxEaWZmUmVzcG9uc2USDQoFZHJpZnQYASABKAgSIgoFcGFydHMYAiADKAsyEy5wb2RuZXQudjEuUGFydERpZmYigAEKCFBhcnREaWZmEgwKBHBhcnQYASABKAkSCwoDcG9kGAIgASgJEg8KB3BsYW5uZWQYAyADKAkSIwoFZm91bmQYBCADKAsyFC5wb2RuZXQudjEuRGV2aWF0aW9uEiMKBWVycm9yGAUgASgLMhQucG9kbmV0LnYxLkVycm9ySW5mbyIgCgtEb3duUmVxdWVzdBIRCglwbGFuX29ubHkYASABKAgiHwoMRG93blJlc3BvbnNlEg8KB3JlbW92ZWQYASADKAki0AEKBFBvb2wSDgoGa2VybmVsGAEgASgJEg4KBmluaXRyZBgCIAEoCRIMCgR2Y3B1GAMgASgNEhIKCm1lbW9yeV9taWIYBCABKA0SDAoEc2l6ZRgFIAEoDRINCgVyZWFkeRgGIAEoDRIUCgxtZW1vcnlfYnl0ZXMYByABKAQSDwoHY2xhaW1lZBgIIAEoBBIOCgZtaXNzZWQYCSABKAQSIwoFZXJyb3IYCiABKAsyFC5wb2RuZXQudjEuRXJyb3JJbmZvEg0KBWltYWdlGAsgASgJIhIKEExpc3RQb29sc1JlcXVlc3QiVAoRTGlzdFBvb2xzUmVzcG9uc2USHgoFcG9vbHMYASADKAsyDy5wb2RuZXQudjEuUG9vbBIPCgdkcmFpbmVkGAIgASgIEg4KBnVubGlrZRgDIAEoBCISChBGaWxsUG9vbHNSZXF1ZXN0IjMKEUZpbGxQb29sc1Jlc3BvbnNlEh4KBXBvb2xzGAEgAygLMg8ucG9kbmV0LnYxLlBvb2wiEwoRRHJhaW5Qb29sc1JlcXVlc3QiIwoSRHJhaW5Qb29sc1Jlc3BvbnNlEg0KBWVuZGVkGAEgASgNMtIDCgtOb2RlU2VydmljZRI3CgRJbmZvEhYucG9kbmV0LnYxLkluZm9SZXF1ZXN0GhcucG9kbmV0LnYxLkluZm9SZXNwb25zZRI9CgZIZWFsdGgSGC5wb2RuZXQudjEuSGVhbHRoUmVxdWVzdBoZLnBvZG5ldC52MS5IZWFsdGhSZXNwb25zZRI3CgREaWZmEhYucG9kbmV0LnYxLkRpZmZSZXF1ZXN0GhcucG9kbmV0LnYxLkRpZmZSZXNwb25zZRI3CgREb3duEhYucG9kbmV0LnYxLkRvd25SZXF1ZXN0GhcucG9kbmV0LnYxLkRvd25SZXNwb25zZRJGCglMaXN0UG9vbHMSGy5wb2RuZXQudjEuTGlzdFBvb2xzUmVxdWVzdBocLnBvZG5ldC52MS5MaXN0UG9vbHNSZXNwb25zZRJGCglGaWxsUG9vbHMSGy5wb2RuZXQudjEuRmlsbFBvb2xzUmVxdWVzdBocLnBvZG5ldC52MS5GaWxsUG9vbHNSZXNwb25zZRJJCgpEcmFpblBvb2xzEhwucG9kbmV0LnYxLkRyYWluUG9vbHNSZXF1ZXN0Gh0ucG9kbmV0LnYxLkRyYWluUG9vbHNSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_timestamp, file_podnet_v1_drift, file_podnet_v1_error]);
+  fileDesc("Chxwb2RuZXQvdjEvbm9kZV9zZXJ2aWNlLnByb3RvEglwb2RuZXQudjEiDQoLSW5mb1JlcXVlc3QilAQKDEluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEgsKA3BpZBgCIAEoDRIuCgpzdGFydGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghob3N0bmFtZRgEIAEoCRIOCgZrZXJuZWwYBSABKAkSDAoEYXJjaBgGIAEoCRIUCgxub2RlX3ZlcnNpb24YByABKAkSDgoGZHJpdmVyGAggASgJEhQKDHFlbXVfdmVyc2lvbhgJIAEoCRITCgthY2NlbGVyYXRvchgKIAEoCRIQCghmaXJld2FsbBgLIAEoCRIRCglzdGF0ZV9kaXIYDCABKAkSDwoHcnVuX2RpchgNIAEoCRIXCg9kZWZhdWx0X25ldHdvcmsYDiABKAkSFgoOZGVmYXVsdF9rZXJuZWwYDyABKAkSFgoOZGVmYXVsdF9pbml0cmQYECABKAkSEQoJbmljX3Nsb3RzGBEgASgNEi8KBHBvZHMYEiADKAsyIS5wb2RuZXQudjEuSW5mb1Jlc3BvbnNlLlBvZHNFbnRyeRIOCgZjYWxsZXIYEyABKAkSDAoEcm9sZRgUIAEoCRIUCgxtYWNoaW5lX2FyY2gYFSABKAkSEQoJZGlza3NfZGlyGBYgASgJGisKCVBvZHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKA06AjgBIg8KDUhlYWx0aFJlcXVlc3QiRAoOSGVhbHRoUmVzcG9uc2USCgoCb2sYASABKAgSJgoGY2hlY2tzGAIgAygLMhYucG9kbmV0LnYxLkhlYWx0aENoZWNrIsEBCgtIZWFsdGhDaGVjaxIMCgRuYW1lGAEgASgJEi0KBnN0YXR1cxgCIAEoDjIdLnBvZG5ldC52MS5IZWFsdGhDaGVjay5TdGF0dXMSDwoHbWVzc2FnZRgDIAEoCRIMCgRoaW50GAQgASgJIlYKBlN0YXR1cxIWChJTVEFUVVNfVU5TUEVDSUZJRUQQABINCglTVEFUVVNfT0sQARISCg5TVEFUVVNfV0FSTklORxACEhEKDVNUQVRVU19GQUlMRUQQAyINCgtEaWZmUmVxdWVzdCJBCgxEaWZmUmVzcG9uc2USDQoFZHJpZnQYASABKAgSIgoFcGFydHMYAiADKAsyEy5wb2RuZXQudjEuUGFydERpZmYigAEKCFBhcnREaWZmEgwKBHBhcnQYASABKAkSCwoDcG9kGAIgASgJEg8KB3BsYW5uZWQYAyADKAkSIwoFZm91bmQYBCADKAsyFC5wb2RuZXQudjEuRGV2aWF0aW9uEiMKBWVycm9yGAUgASgLMhQucG9kbmV0LnYxLkVycm9ySW5mbyIgCgtEb3duUmVxdWVzdBIRCglwbGFuX29ubHkYASABKAgiHwoMRG93blJlc3BvbnNlEg8KB3JlbW92ZWQYASADKAki0AEKBFBvb2wSDgoGa2VybmVsGAEgASgJEg4KBmluaXRyZBgCIAEoCRIMCgR2Y3B1GAMgASgNEhIKCm1lbW9yeV9taWIYBCABKA0SDAoEc2l6ZRgFIAEoDRINCgVyZWFkeRgGIAEoDRIUCgxtZW1vcnlfYnl0ZXMYByABKAQSDwoHY2xhaW1lZBgIIAEoBBIOCgZtaXNzZWQYCSABKAQSIwoFZXJyb3IYCiABKAsyFC5wb2RuZXQudjEuRXJyb3JJbmZvEg0KBWltYWdlGAsgASgJIhIKEExpc3RQb29sc1JlcXVlc3QiVAoRTGlzdFBvb2xzUmVzcG9uc2USHgoFcG9vbHMYASADKAsyDy5wb2RuZXQudjEuUG9vbBIPCgdkcmFpbmVkGAIgASgIEg4KBnVubGlrZRgDIAEoBCISChBGaWxsUG9vbHNSZXF1ZXN0IjMKEUZpbGxQb29sc1Jlc3BvbnNlEh4KBXBvb2xzGAEgAygLMg8ucG9kbmV0LnYxLlBvb2wiIAoPTG9nTGV2ZWxSZXF1ZXN0Eg0KBWxldmVsGAEgASgJIjUKEExvZ0xldmVsUmVzcG9uc2USDQoFbGV2ZWwYASABKAkSEgoKY29uZmlndXJlZBgCIAEoCSITChFEcmFpblBvb2xzUmVxdWVzdCIjChJEcmFpblBvb2xzUmVzcG9uc2USDQoFZW5kZWQYASABKA0ylwQKC05vZGVTZXJ2aWNlEjcKBEluZm8SFi5wb2RuZXQudjEuSW5mb1JlcXVlc3QaFy5wb2RuZXQudjEuSW5mb1Jlc3BvbnNlEj0KBkhlYWx0aBIYLnBvZG5ldC52MS5IZWFsdGhSZXF1ZXN0GhkucG9kbmV0LnYxLkhlYWx0aFJlc3BvbnNlEjcKBERpZmYSFi5wb2RuZXQudjEuRGlmZlJlcXVlc3QaFy5wb2RuZXQudjEuRGlmZlJlc3BvbnNlEjcKBERvd24SFi5wb2RuZXQudjEuRG93blJlcXVlc3QaFy5wb2RuZXQudjEuRG93blJlc3BvbnNlEkYKCUxpc3RQb29scxIbLnBvZG5ldC52MS5MaXN0UG9vbHNSZXF1ZXN0GhwucG9kbmV0LnYxLkxpc3RQb29sc1Jlc3BvbnNlEkYKCUZpbGxQb29scxIbLnBvZG5ldC52MS5GaWxsUG9vbHNSZXF1ZXN0GhwucG9kbmV0LnYxLkZpbGxQb29sc1Jlc3BvbnNlEkkKCkRyYWluUG9vbHMSHC5wb2RuZXQudjEuRHJhaW5Qb29sc1JlcXVlc3QaHS5wb2RuZXQudjEuRHJhaW5Qb29sc1Jlc3BvbnNlEkMKCExvZ0xldmVsEhoucG9kbmV0LnYxLkxvZ0xldmVsUmVxdWVzdBobLnBvZG5ldC52MS5Mb2dMZXZlbFJlc3BvbnNlYgZwcm90bzM", [file_google_protobuf_timestamp, file_podnet_v1_drift, file_podnet_v1_error]);
 
 /**
  * @generated from message podnet.v1.InfoRequest
@@ -563,6 +563,51 @@ export const FillPoolsResponseSchema: GenMessage<FillPoolsResponse> = /*@__PURE_
   messageDesc(file_podnet_v1_node_service, 14);
 
 /**
+ * @generated from message podnet.v1.LogLevelRequest
+ */
+export type LogLevelRequest = Message<"podnet.v1.LogLevelRequest"> & {
+  /**
+   * `trace`, `debug`, `info`, `warn` or `error`. Empty: it stays.
+   *
+   * @generated from field: string level = 1;
+   */
+  level: string;
+};
+
+/**
+ * Describes the message podnet.v1.LogLevelRequest.
+ * Use `create(LogLevelRequestSchema)` to create a new message.
+ */
+export const LogLevelRequestSchema: GenMessage<LogLevelRequest> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_node_service, 15);
+
+/**
+ * @generated from message podnet.v1.LogLevelResponse
+ */
+export type LogLevelResponse = Message<"podnet.v1.LogLevelResponse"> & {
+  /**
+   * Lines of this level and above are logged now.
+   *
+   * @generated from field: string level = 1;
+   */
+  level: string;
+
+  /**
+   * The level of the configuration, which the next start has again.
+   *
+   * @generated from field: string configured = 2;
+   */
+  configured: string;
+};
+
+/**
+ * Describes the message podnet.v1.LogLevelResponse.
+ * Use `create(LogLevelResponseSchema)` to create a new message.
+ */
+export const LogLevelResponseSchema: GenMessage<LogLevelResponse> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_node_service, 16);
+
+/**
  * @generated from message podnet.v1.DrainPoolsRequest
  */
 export type DrainPoolsRequest = Message<"podnet.v1.DrainPoolsRequest"> & {
@@ -573,7 +618,7 @@ export type DrainPoolsRequest = Message<"podnet.v1.DrainPoolsRequest"> & {
  * Use `create(DrainPoolsRequestSchema)` to create a new message.
  */
 export const DrainPoolsRequestSchema: GenMessage<DrainPoolsRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_node_service, 15);
+  messageDesc(file_podnet_v1_node_service, 17);
 
 /**
  * @generated from message podnet.v1.DrainPoolsResponse
@@ -592,7 +637,7 @@ export type DrainPoolsResponse = Message<"podnet.v1.DrainPoolsResponse"> & {
  * Use `create(DrainPoolsResponseSchema)` to create a new message.
  */
 export const DrainPoolsResponseSchema: GenMessage<DrainPoolsResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_node_service, 16);
+  messageDesc(file_podnet_v1_node_service, 18);
 
 /**
  * @generated from service podnet.v1.NodeService
@@ -668,6 +713,16 @@ export const NodeService: GenService<{
     methodKind: "unary";
     input: typeof DrainPoolsRequestSchema;
     output: typeof DrainPoolsResponseSchema;
+  },
+  /**
+   * Shows the level of podnetd's log, and changes it until podnetd ends.
+   *
+   * @generated from rpc podnet.v1.NodeService.LogLevel
+   */
+  logLevel: {
+    methodKind: "unary";
+    input: typeof LogLevelRequestSchema;
+    output: typeof LogLevelResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_podnet_v1_node_service, 0);
