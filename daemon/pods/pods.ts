@@ -254,7 +254,7 @@ export class Pods implements RunningPorts {
    */
   async delete(idOrName: string, options: { readonly force: boolean }): Promise<Deleted> {
     const { records } = this.#parts;
-    const asked = records.search(idOrName);
+    const asked = records.searchWhole(idOrName);
     if (asked === undefined) return { id: "", name: idOrName, existed: false };
     const { id, name } = asked;
     this.#starts.abort(
@@ -278,7 +278,7 @@ export class Pods implements RunningPorts {
    * Detaches a pod from a foreign machine, which runs on. Throws `WRONG_STATE` for podnet's own.
    */
   async detach(idOrName: string, options: { readonly force: boolean }): Promise<Deleted> {
-    const row = this.#parts.records.search(idOrName);
+    const row = this.#parts.records.searchWhole(idOrName);
     if (row !== undefined) requireAttached(usable(row));
     return await this.delete(idOrName, options);
   }
@@ -288,6 +288,7 @@ export class Pods implements RunningPorts {
    * the guest.
    */
   async stop(idOrName: string, options: StopOptions): Promise<PodRow> {
+    this.#parts.records.searchWhole(idOrName);
     const row = this.find(idOrName);
     refuseOwners(row, "stop");
     const { id } = row;

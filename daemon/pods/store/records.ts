@@ -175,6 +175,20 @@ export class PodRecords {
   }
 
   /**
+   * As `search`, for calls that end a pod: the beginning of an id, which may be another pod's name
+   * with a mistake, is refused.
+   */
+  searchWhole(idOrName: string): PodRow | DamagedPod | undefined {
+    const found = this.search(idOrName);
+    if (found === undefined || found.id === idOrName || found.name === idOrName) return found;
+    throw new PodnetError(
+      "INVALID_ARGUMENT",
+      `"${idOrName}" is only the beginning of the id of pod "${found.name}"`,
+      { field: "id_or_name", hint: `Write the whole id, ${found.id}, or the name` },
+    );
+  }
+
+  /**
    * Takes name, addresses and MACs: from here on the pod exists, and nothing on the host has
    * changed yet. Not flushed.
    */

@@ -304,6 +304,8 @@ export const StartPodResponseSchema: GenMessage<StartPodResponse> = /*@__PURE__*
  */
 export type DeletePodRequest = Message<"podnet.v1.DeletePodRequest"> & {
   /**
+   * A name or a whole id.
+   *
    * @generated from field: string id_or_name = 1;
    */
   idOrName: string;
@@ -1518,6 +1520,8 @@ export const VerifyCheckSchema: GenMessage<VerifyCheck> = /*@__PURE__*/
  */
 export type StopPodRequest = Message<"podnet.v1.StopPodRequest"> & {
   /**
+   * A name or a whole id.
+   *
    * @generated from field: string id_or_name = 1;
    */
   idOrName: string;
@@ -2707,6 +2711,8 @@ export const AttachPodResponseSchema: GenMessage<AttachPodResponse> = /*@__PURE_
  */
 export type DetachPodRequest = Message<"podnet.v1.DetachPodRequest"> & {
   /**
+   * A name or a whole id.
+   *
    * @generated from field: string id_or_name = 1;
    */
   idOrName: string;

@@ -43,6 +43,32 @@ test("nothing happens on the host before what allows to undo it is stored", asyn
   t.deepEqual(node.stored("SELECT * FROM pods"), []);
 });
 
+test("the beginning of an id shows a pod, and does not stop, detach or delete it", async (t) => {
+  using node = openNode(configuration({}));
+  const { id, name } = await node.create();
+  const beginning = id.slice(0, 6);
+  t.is(node.pods.find(beginning).id, id);
+  const refused = {
+    code: "INVALID_ARGUMENT",
+    field: "id_or_name",
+    hint: `Write the whole id, ${id}, or the name`,
+  };
+  for (const end of [
+    () => node.pods.delete(beginning, { force: true }),
+    () => node.pods.detach(beginning, { force: true }),
+    () => node.pods.stop(beginning, { force: true, timeoutMs: 1000 } as never),
+  ]) {
+    const error = await t.throwsAsync(end);
+    t.like(error, refused);
+    t.true(error?.message.includes(name));
+  }
+  t.is(node.pods.find(id).state, "running");
+  // What is neither a name nor the beginning of an id is gone.
+  const gone = node.pods.delete(id.startsWith("zzzz") ? "yyyy" : "zzzz", { force: false });
+  t.false((await gone).existed);
+  t.true((await node.pods.delete(id, { force: false })).existed);
+});
+
 test("a port is looked after from when its pod runs until its end begins: podnet's own work is no drift", async (t) => {
   using node = openNode(configuration({}));
   const ports = (): number =>
