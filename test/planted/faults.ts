@@ -16,6 +16,7 @@ import { hostGuardFaults } from "./faults/host-guard.ts";
 import { hyperdFaults } from "./faults/hyperd.ts";
 import { imagesFaults } from "./faults/images.ts";
 import { jailFaults } from "./faults/jail.ts";
+import { commandLineFaults } from "./faults/command-line.ts";
 import { lifecycleFaults } from "./faults/lifecycle.ts";
 import { limitsFaults } from "./faults/limits.ts";
 import { liveTraceFaults } from "./faults/live-trace.ts";
@@ -91,6 +92,7 @@ export const faults: readonly Fault[] = [
   ...guestsFaults,
   ...guardFaults,
   ...limitsFaults,
+  ...commandLineFaults,
   ...lifecycleFaults,
   ...callersFaults,
   ...hyperdFaults,
