@@ -94,8 +94,8 @@ export function viewPod(row: PodRow, { records, pods, host }: ServiceParts): Pod
   return podView(row, {
     run: records.run(row.id),
     live: pods.live(row.id),
-    process: records.process(row.id),
-    expiresMs: records.expiry(row.id),
+    process: records.processes.get(row.id),
+    expiresMs: records.expiries.of(row.id),
     nowMs: host.clock.now(),
     networks: host.networks.list(),
     accelerators: host.driver.capabilities().accelerators,

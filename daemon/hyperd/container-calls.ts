@@ -117,7 +117,7 @@ export const containerInfo = (found: Container, { records }: Pick<ServiceParts, 
   podID: idOf(found.row),
   createdAt: Math.floor(found.row.createdMs / 1000),
   container: containerView(found),
-  status: containerStatus(found, records.process(found.row.id)),
+  status: containerStatus(found, records.processes.get(found.row.id)),
 });
 
 /** Sends a signal to a container. */
@@ -162,7 +162,7 @@ export function exitCodeOfContainer(
   { row, name }: Container,
   { records }: Pick<ServiceParts, "records">,
 ): number {
-  const ended = records.process(row.id);
+  const ended = records.processes.get(row.id);
   if (ended?.endedMs !== undefined) return exitCodeOf(ended.end);
   throw new PodnetError("WRONG_STATE", `container ${name} has not ended`, {
     hint: ended === undefined ? "Start its pod" : "It runs on: ask again",

@@ -80,7 +80,7 @@ export function heldProcess(
 ): FollowedProcess | undefined {
   const process = pods.live(id)?.process;
   if (process !== undefined) return process;
-  const row = records.process(id);
+  const row = records.processes.get(id);
   if (row === undefined || row.endedMs !== undefined || state !== "running") return undefined;
   throw new PodnetError("AGENT_DISCONNECTED", `The agent of pod "${name}" is not connected yet`, {
     hint: "Try again: podnetd reaches it as soon as it answers",

@@ -83,7 +83,7 @@ export const containerEntries = (
     containerID: each.id,
     containerName: each.name,
     podID: idOf(each.row),
-    status: containerStatus(each, records.process(each.row.id)).phase,
+    status: containerStatus(each, records.processes.get(each.row.id)).phase,
   }));
 
 /** The pods that are asked for: all, or the one with an id, or in a machine. */

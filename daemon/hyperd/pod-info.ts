@@ -17,7 +17,7 @@ const phases: Readonly<Record<PodState, string>> = {
 /** A pod as hyperd shows it. Its addresses are those of the plan, while it has a machine. */
 export function podInfoView(row: PodRow, { records, networks }: ServiceParts, known: KnownPods) {
   const containers = known.containers([row]);
-  const statuses = containers.map((each) => containerStatus(each, records.process(row.id)));
+  const statuses = containers.map((each) => containerStatus(each, records.processes.get(row.id)));
   const isUp = row.state === "running" || row.state === "paused";
   const succeeded = row.state === "stopped" && statuses.some((each) => each.phase === "succeeded");
   const network = networks

@@ -385,10 +385,10 @@ function openHost(
     recordRun: (plan, record) => records.started(plan.podId, record),
     processes: {
       logsDir: join(parts.config.stateDir, "logs"),
-      starts: (plan) => records.processStarts(plan),
+      starts: (plan) => records.processes.starts(plan),
       ended: (plan, end) => {
         try {
-          records.setProcess(plan, { end, endedMs: parts.clock.now() }, endText(end));
+          records.processes.set(plan, { end, endedMs: parts.clock.now() }, endText(end));
         } catch (err) {
           log.warn({ pod_id: plan.podId, err }, "Failed to record the end of the main process");
         }

@@ -293,7 +293,7 @@ export class Pods implements RunningPorts {
     refuseOwners(row, "stop");
     const { id } = row;
     return this.#end(id, async () => {
-      this.#parts.records.forgetNextStart(row.plan);
+      this.#parts.records.processes.forgetNextStart(row.plan);
       await stopPod(this.find(id), options, this.#supervision);
       return this.find(id);
     });
@@ -302,7 +302,7 @@ export class Pods implements RunningPorts {
   /** Starts a pod by its restart policy, unless it was stopped or deleted meanwhile. */
   #restartLater(id: PodId, pauseMs: number): void {
     const work = async (): Promise<void> => {
-      const isMeant = this.#parts.records.process(id)?.nextMs !== undefined;
+      const isMeant = this.#parts.records.processes.get(id)?.nextMs !== undefined;
       if (!isMeant || this.#ending) return;
       const progress = { started: () => {}, finished: () => {} };
       await this.#starts.start(id, { signal: this.#over.signal, progress, byPolicy: true });

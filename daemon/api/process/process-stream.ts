@@ -163,7 +163,7 @@ async function* streamProcess(
     yield response({ case: stderr ? "stderr" : "stdout", value: own(data) });
   const exit = (code: number): AttachProcessResponse => response({ case: "exit", value: { code } });
   if (events === undefined || followed === undefined) {
-    const process = parts.records.process(row.id);
+    const process = parts.records.processes.get(row.id);
     if (!fromStart || process?.endedMs === undefined) throw noProcess(row);
     yield exit(exitCodeOf(process.end));
     return;

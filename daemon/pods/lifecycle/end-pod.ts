@@ -40,7 +40,7 @@ export async function stopPod(
     throw error;
   }
   const unwritten = ending.writeDown(row.plan, () => {
-    records.processGone(row.plan);
+    records.processes.gone(row.plan);
     records.state(row.plan, "stopped", reason === undefined ? {} : { reason });
   });
   if (unwritten !== undefined) throw unwritten;

@@ -204,18 +204,18 @@ async function recoverPod(row: PodRow, recovery: Recovery, limitMs: number): Pro
 /** A pod that was stopping ends as its main process did, if that was why. */
 function endStopping(row: PodRow, recovery: Recovery): void {
   const { records } = recovery;
-  const end = records.process(row.id)?.end;
+  const end = records.processes.get(row.id)?.end;
   const byItself = end !== undefined && row.reason === endText(end);
   const error = byItself ? failureOf(end) : undefined;
   if (error === undefined) records.state(row.plan, "stopped");
   else records.state(row.plan, "failed", { error });
   if (byItself) afterEnd(row, recovery);
-  else records.processGone(row.plan);
+  else records.processes.gone(row.plan);
 }
 
 /** Starts that the restart policy had decided on, and those that a podnetd before had begun. */
 function restartAgain(row: PodRow, recovery: Recovery): void {
-  const process = recovery.records.process(row.id);
+  const process = recovery.records.processes.get(row.id);
   if (process?.nextMs !== undefined)
     recovery.restartLater(row.id, Math.max(0, process.nextMs - recovery.host.clock.now()));
   else if (process?.endedMs === undefined) afterEnd(row, recovery);

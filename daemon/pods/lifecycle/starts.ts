@@ -138,8 +138,8 @@ export class Starts {
       const row = records.find(id);
       refuseOwners(row, "start");
       if (row.state === "running") return await this.#startDeferred(row, started, options);
-      if (options.byPolicy !== true) records.forgetNextStart(row.plan);
-      else if (records.process(id)?.nextMs === undefined) return row;
+      if (options.byPolicy !== true) records.processes.forgetNextStart(row.plan);
+      else if (records.processes.get(id)?.nextMs === undefined) return row;
       if (row.state !== "stopped" && row.state !== "failed") {
         throw wrongState(row, "stopped");
       }
@@ -147,7 +147,7 @@ export class Starts {
       // reported again.
       const [left] = await undoPod(livePod(row, records.run(id)), host, { graceful: false });
       if (left !== undefined) throw left;
-      if (options.byPolicy !== true) records.renewExpiry(row);
+      if (options.byPolicy !== true) records.expiries.renew(row);
       records.state(row.plan, "creating", { reason: "starting" });
       const limitMs = this.#parts.config.timeouts.createMs;
       // (What was left may have been a change of the pod's disks.)
@@ -170,7 +170,7 @@ export class Starts {
     { signal, progress }: CreateOptions,
   ): Promise<PodRow> {
     const { host, records, config, supervision } = this.#parts;
-    if (row.plan.process === undefined || records.process(row.id) !== undefined) return row;
+    if (row.plan.process === undefined || records.processes.get(row.id) !== undefined) return row;
     const live = supervision.held(row.id);
     if (live === undefined) throw notHeld(row);
     const elapsed = (): number => host.clock.monotonic() - started;
@@ -264,7 +264,7 @@ export class Starts {
         records.forget(plan, result.error, { interrupted: this.#parts.ending() });
       else {
         records.state(plan, "failed", { error: result.error });
-        records.processGone(plan);
+        records.processes.gone(plan);
       }
     });
     throw result.error;

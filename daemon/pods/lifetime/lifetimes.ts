@@ -54,7 +54,7 @@ export class Lifetimes implements AsyncDisposable {
 
   async #lookAtTimes(): Promise<void> {
     this.#queue.add("times", () => this.#lookAtTimes(), everyMs.times);
-    for (const id of this.#parts.records.expired())
+    for (const id of this.#parts.records.expiries.over())
       this.#queue.add(`pod ${id}`, () => this.#endOld(id));
   }
 
@@ -62,7 +62,7 @@ export class Lifetimes implements AsyncDisposable {
     const { pods, records, log } = this.#parts;
     const row = records.getUsable(id);
     // (A start or a create may have been before this.)
-    if (row === undefined || !records.expired().includes(id)) return;
+    if (row === undefined || !records.expiries.over().includes(id)) return;
     const { ttlMs = 0, ttlDelete = false } = row.spec.lifetime ?? {};
     const reason = `its time of ${ttlMs / 1000} s is over`;
     log.info({ pod_id: id, deleted: ttlDelete }, "The pod's time is over");
@@ -71,9 +71,10 @@ export class Lifetimes implements AsyncDisposable {
       await pods.delete(id, { force: false });
       return;
     }
-    if (row.state === "stopped" || row.state === "failed") records.forgetNextStart(row.plan);
+    if (row.state === "stopped" || row.state === "failed")
+      records.processes.forgetNextStart(row.plan);
     else await this.#stop(id, reason);
-    records.dropExpiry(row, reason);
+    records.expiries.drop(row, reason);
   }
 
   async #lookAtTraffic(): Promise<void> {

@@ -11,7 +11,7 @@ export function afterEnd(
   { plan, spec }: PodContents,
   { records, host, restartLater }: Pick<Supervision, "records" | "host" | "restartLater">,
 ): void {
-  const row = records.process(plan.podId);
+  const row = records.processes.get(plan.podId);
   if (plan.process === undefined || row === undefined) return;
   const now = host.clock.now();
   const endedMs = row.endedMs ?? now;
@@ -21,9 +21,9 @@ export function afterEnd(
     ranMs: endedMs - row.startedMs,
     success,
   });
-  if (next === undefined) return records.processGone(plan);
+  if (next === undefined) return records.processes.gone(plan);
   const { inARow, pauseMs } = next;
   const text = `main process starts again in ${pauseMs} ms`;
-  records.setProcess(plan, { endedMs, inARow, nextMs: now + pauseMs }, text);
+  records.processes.set(plan, { endedMs, inARow, nextMs: now + pauseMs }, text);
   restartLater(plan.podId, pauseMs);
 }

@@ -33,7 +33,7 @@ export async function followAgain(
   guest: Guest,
   signal: AbortSignal,
 ): Promise<void> {
-  const run = watch.records.process(live.plan.podId)?.run;
+  const run = watch.records.processes.get(live.plan.podId)?.run;
   if (live.plan.process === undefined || run === undefined) return;
   const isNew = live.process === undefined;
   live.process ??= openProcess(live, watch.host, run);

@@ -6,18 +6,10 @@ import type { VmPlan, VmRecord } from "../../../hypervisor/driver.ts";
 import type { Journal } from "../../events/journal.ts";
 import type { Database } from "../../store/database.ts";
 import { getNetwork } from "../../networks/store.ts";
-import { type DamagedPod, usable } from "./pod-rows.ts";
+import type { DamagedPod } from "./pod-rows.ts";
 import {
   deletePod,
-  findPods,
-  getAnyPod,
-  getPod,
-  getUsablePod,
   insertPod,
-  listAnyPods,
-  listPods,
-  listPodsWithMachine,
-  podIds,
   setPodContents,
   setPodGuest,
   setPodObserved,
@@ -27,11 +19,10 @@ import {
 } from "./pods.ts";
 import { type PodContents, type PodRow, type PodState } from "./pod-row.ts";
 import { dropRequestsOf, finishRequestsOf, insertRequest } from "./request-rows.ts";
-import { deleteRun, getRun, podsWithRun, putRun, type RunRow } from "./runs.ts";
+import { deleteRun, putRun } from "./runs.ts";
 import type { Addresses } from "../../ipam/addresses.ts";
 import { type ErrorRecord, recordError } from "../../events/error-record.ts";
 import { exchangeClaims, insertClaims } from "./claims.ts";
-import { deleteExpiry, expiredPods, getExpiry, putExpiry } from "./expiry-rows.ts";
 import type { KeptPlans } from "./kept-plans.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
 import type { HeldPorts } from "../../published/held-ports.ts";
@@ -39,15 +30,12 @@ import { machineKindOf } from "../machine/machine-of.ts";
 import { planOfRows } from "./plan-of-rows.ts";
 import { withoutMachine } from "./pod-interfaces.ts";
 import type { PodPlan } from "./pod-plan.ts";
-import { getProcess, type ProcessRow, putProcess } from "./process-rows.ts";
+import { essential, flushedLater, ofMachine } from "./commit-kinds.ts";
+import { putExpiry } from "./expiry-rows.ts";
+import { ExpiryRecords } from "./expiry-records.ts";
+import { PodReader } from "./pod-reader.ts";
+import { ProcessRecords } from "./process-records.ts";
 import type { Span } from "../../events/span.ts";
-
-/** Writes that end, stop or start an existing pod may use the store's reserve. */
-const essential = { need: "essential" } as const;
-/** Writes that concern only a machine need no flush: a power loss ends the machine too. */
-const ofMachine = { lasting: "boot", need: "essential" } as const;
-/** Writes whose caller waits for `flushed` before what relies on them, while others go on. */
-const flushedLater = { lasting: "boot" } as const;
 
 const isOnTheWay = (state: PodState): boolean =>
   state === "creating" || state === "stopping" || state === "deleting";
@@ -72,13 +60,14 @@ export interface ForgetOptions {
 }
 
 /** The records of pods, durably. Each method is one transaction with the event that reports it. */
-export class PodRecords {
-  readonly #db: Database;
+export class PodRecords extends PodReader {
   readonly #journal: Journal;
   readonly #addresses: Addresses;
   readonly #clock: Clock;
   readonly #published: Pick<HeldPorts, "release">;
   readonly #kept: KeptPlans;
+  readonly processes: ProcessRecords;
+  readonly expiries: ExpiryRecords;
 
   constructor(parts: {
     db: Database;
@@ -88,90 +77,19 @@ export class PodRecords {
     published: Pick<HeldPorts, "release">;
     kept: KeptPlans;
   }) {
-    this.#db = parts.db;
+    super(parts.db);
     this.#journal = parts.journal;
     this.#addresses = parts.addresses;
     this.#clock = parts.clock;
     this.#published = parts.published;
     this.#kept = parts.kept;
+    this.processes = new ProcessRecords(parts);
+    this.expiries = new ExpiryRecords(parts);
   }
 
   /** Resolves once all written so far survives a loss of power. Rejects with `STATE_UNWRITABLE`. */
   flushed(): Promise<void> {
-    return this.#db.flushed();
-  }
-
-  /** Throws `STATE_CORRUPT` when the record is unreadable. */
-  get(id: PodId): PodRow | undefined {
-    return getPod(this.#db, id);
-  }
-
-  /** Also a pod with an unreadable record. */
-  getAny(id: PodId): PodRow | DamagedPod | undefined {
-    return getAnyPod(this.#db, id);
-  }
-
-  /** Undefined also for an unreadable record: for callers that go on with other pods. */
-  getUsable(id: PodId): PodRow | undefined {
-    return getUsablePod(this.#db, id);
-  }
-
-  /** Pods that can be worked with: all but the damaged ones. */
-  list(): PodRow[] {
-    return listPods(this.#db);
-  }
-
-  /** Of these pods, those that have a machine, running or paused. */
-  listWithMachine(): PodRow[] {
-    return listPodsWithMachine(this.#db);
-  }
-
-  listAny(): (PodRow | DamagedPod)[] {
-    return listAnyPods(this.#db);
-  }
-
-  /**
-   * The ids of all pods, damaged ones too: nothing that bears one is left over from a pod that is
-   * gone.
-   */
-  ids(): Set<string> {
-    return podIds(this.#db);
-  }
-
-  run(id: PodId): RunRow | undefined {
-    return getRun(this.#db, id);
-  }
-
-  /** The pods that have a recorded machine. */
-  withRun(): Set<string> {
-    return podsWithRun(this.#db);
-  }
-
-  /**
-   * The pod meant by a name, an id or the start of an id. Throws `POD_NOT_FOUND`, and
-   * `STATE_CORRUPT` when its record is damaged.
-   */
-  find(idOrName: string): PodRow {
-    return usable(this.findAny(idOrName));
-  }
-
-  /** Also a pod with an unreadable record. Throws `POD_NOT_FOUND`. */
-  findAny(idOrName: string): PodRow | DamagedPod {
-    const found = this.search(idOrName);
-    if (found !== undefined) return found;
-    throw new PodnetError("POD_NOT_FOUND", `There is no pod "${idOrName}"`, {
-      field: "id_or_name",
-      hint: "See `podnet list`",
-    });
-  }
-
-  search(idOrName: string): PodRow | DamagedPod | undefined {
-    const [first, second] = findPods(this.#db, idOrName);
-    if (second === undefined) return first;
-    throw new PodnetError("INVALID_ARGUMENT", `More than one pod id starts with "${idOrName}"`, {
-      field: "id_or_name",
-      hint: "Write more of the id, or the name",
-    });
+    return this.db.flushed();
   }
 
   /**
@@ -197,11 +115,11 @@ export class PodRecords {
     this.#journal.transact(
       "claim",
       (emit) => {
-        insertPod(this.#db, plan, spec, now);
-        insertClaims({ db: this.#db, addresses: this.#addresses }, plan);
+        insertPod(this.db, plan, spec, now);
+        insertClaims({ db: this.db, addresses: this.#addresses }, plan);
         const { ttlMs } = spec.lifetime ?? {};
-        if (ttlMs !== undefined) putExpiry(this.#db, plan.podId, now + ttlMs);
-        if (request !== undefined) insertRequest(this.#db, { ...request, podId: plan.podId }, now);
+        if (ttlMs !== undefined) putExpiry(this.db, plan.podId, now + ttlMs);
+        if (request !== undefined) insertRequest(this.db, { ...request, podId: plan.podId }, now);
         const { podId, name: podName } = plan;
         emit({ kind: "created", podId, podName, data: { text: "creating" } });
       },
@@ -256,7 +174,7 @@ export class PodRecords {
     const back = row.before && become(row.before);
     const text = `${what} changed`;
     this.#journal.transact(what, (emit) => {
-      setPodContents(this.#db, row.id, now, back);
+      setPodContents(this.db, row.id, now, back);
       emit({ kind: "updated", podId: row.id, podName: row.name, data: { text } });
     });
     if (live !== undefined) live.spec = now.spec;
@@ -302,9 +220,9 @@ export class PodRecords {
    */
   #exchange(row: PodRow, { spec, plan }: PodContents, back: PodContents | undefined): () => void {
     const before = back === undefined ? undefined : { spec: back.spec, plan: back.plan };
-    setPodContents(this.#db, row.id, { spec, plan }, before);
+    setPodContents(this.db, row.id, { spec, plan }, before);
     return exchangeClaims(
-      { db: this.#db, addresses: this.#addresses },
+      { db: this.db, addresses: this.#addresses },
       { now: row.plan, before: row.before?.plan },
       { now: plan, before: back?.plan },
     );
@@ -319,7 +237,7 @@ export class PodRecords {
       "confirmed",
       (emit) => {
         if (row?.before !== undefined) exchanged = this.#exchange(row, row, undefined);
-        if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
+        if (live.identity !== undefined) setPodGuest(this.db, podId, live.identity, live.observed);
         emit({ kind: "updated", podId, podName: name, data: { text } });
       },
       essential,
@@ -335,14 +253,14 @@ export class PodRecords {
 
   #keep({ plan, spec }: PodContents, left = false): void {
     const names = new Set(plan.interfaces.flatMap(({ network }) => network ?? []));
-    const networks = Array.from(names, (name) => getNetwork(this.#db, name)?.definition);
+    const networks = Array.from(names, (name) => getNetwork(this.db, name)?.definition);
     this.#kept.put({ plan, spec, networks: networks.filter((each) => each !== undefined) }, left);
   }
 
   /** Before anything is built on the machine, so that it is found again. */
   started(podId: PodId, record: VmRecord): void {
-    const write = (): void => putRun(this.#db, podId, record, this.#clock.now());
-    this.#db.transaction(write, undefined, ofMachine.lasting, ofMachine.need);
+    const write = (): void => putRun(this.db, podId, record, this.#clock.now());
+    this.db.transaction(write, undefined, ofMachine.lasting, ofMachine.need);
   }
 
   /**
@@ -355,114 +273,17 @@ export class PodRecords {
     this.#journal.emit({ kind: "step", podId, podName, data: { text, span } }, ofMachine);
   }
 
-  process(id: PodId): ProcessRow | undefined {
-    return getProcess(this.#db, id);
-  }
-
-  /** The main process is about to be started: answers which start of it this is. */
-  processStarts({ podId, name }: PodPlan): number {
-    const last = this.process(podId);
-    const byPolicy = last?.nextMs !== undefined;
-    const run = (last?.run ?? 0) + 1;
-    this.#journal.transact(
-      "process",
-      (emit) => {
-        putProcess(this.#db, podId, {
-          run,
-          startedMs: this.#clock.now(),
-          endedMs: undefined,
-          end: undefined,
-          restarts: byPolicy ? last.restarts + 1 : 0,
-          inARow: byPolicy ? last.inARow : 0,
-          nextMs: undefined,
-        });
-        const data = { text: `main process starts (start ${run})` };
-        emit({ kind: "updated", podId, podName: name, data });
-      },
-      ofMachine,
-    );
-    return run;
-  }
-
-  /** The main process is not there any more, if there was one: it ended unseen, unless reported. */
-  processGone(plan: Pick<PodPlan, "podId" | "name">): void {
-    const row = this.process(plan.podId);
-    if (row === undefined || row.endedMs !== undefined) return;
-    this.setProcess(plan, { endedMs: this.#clock.now() }, "main process gone");
-  }
-
-  /** A caller decides what becomes of the pod: its restart policy does not, for now. */
-  forgetNextStart(plan: Pick<PodPlan, "podId" | "name">): void {
-    if (this.process(plan.podId)?.nextMs === undefined) return;
-    this.setProcess(plan, { nextMs: undefined }, "main process is not started again");
-  }
-
-  /** When a pod's time is over; undefined: never, or it was ended by it. */
-  expiry(id: PodId): number | undefined {
-    return getExpiry(this.#db, id);
-  }
-
-  /** The pods whose time is over. */
-  expired(): PodId[] {
-    return expiredPods(this.#db, this.#clock.now());
-  }
-
-  /** A caller starts the pod: its time begins anew. */
-  renewExpiry({ id, name, spec }: Pick<PodRow, "id" | "name" | "spec">): void {
-    const { ttlMs } = spec.lifetime ?? {};
-    if (ttlMs === undefined) return;
-    this.#journal.transact(
-      "expiry",
-      (emit) => {
-        putExpiry(this.#db, id, this.#clock.now() + ttlMs);
-        const text = `its time begins anew: ${ttlMs / 1000} s`;
-        emit({ kind: "updated", podId: id, podName: name, data: { text } });
-      },
-      essential,
-    );
-  }
-
-  /** The pod has been ended by its time. */
-  dropExpiry({ id, name }: Pick<PodRow, "id" | "name">, text: string): void {
-    this.#journal.transact(
-      "expiry",
-      (emit) => {
-        deleteExpiry(this.#db, id);
-        emit({ kind: "updated", podId: id, podName: name, data: { text } });
-      },
-      essential,
-    );
-  }
-
-  /** Changes what is known of the main process: its end, and its next start. */
-  setProcess(
-    { podId, name }: Pick<PodPlan, "podId" | "name">,
-    change: Partial<Pick<ProcessRow, "end" | "endedMs" | "inARow" | "nextMs">>,
-    text: string,
-  ): void {
-    const row = this.process(podId);
-    if (row === undefined) return;
-    this.#journal.transact(
-      "process",
-      (emit) => {
-        putProcess(this.#db, podId, { ...row, ...change });
-        emit({ kind: "updated", podId, podName: name, data: { text } });
-      },
-      essential,
-    );
-  }
-
   /** A pod that was brought up runs. Not flushed. */
   running(live: LivePod, spans: readonly Span[]): void {
     const { podId, name } = live.plan;
     this.#journal.transact(
       "running",
       (emit) => {
-        if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
-        else setPodObserved(this.#db, podId, live.observed);
-        setPodSpans(this.#db, podId, spans);
-        setPodState(this.#db, podId, { state: "running" }, this.#clock.now());
-        finishRequestsOf(this.#db, podId, undefined);
+        if (live.identity !== undefined) setPodGuest(this.db, podId, live.identity, live.observed);
+        else setPodObserved(this.db, podId, live.observed);
+        setPodSpans(this.db, podId, spans);
+        setPodState(this.db, podId, { state: "running" }, this.#clock.now());
+        finishRequestsOf(this.db, podId, undefined);
         emit({ kind: "updated", podId, podName: name, data: { text: "running" } });
       },
       { ...essential, ...flushedLater },
@@ -475,8 +296,8 @@ export class PodRecords {
   configured(live: LivePod, text: string): void {
     const { podId, name } = live.plan;
     this.#journal.transact("configured", (emit) => {
-      if (live.identity !== undefined) setPodGuest(this.#db, podId, live.identity, live.observed);
-      setPodReason(this.#db, podId, undefined);
+      if (live.identity !== undefined) setPodGuest(this.db, podId, live.identity, live.observed);
+      setPodReason(this.db, podId, undefined);
       emit({ kind: "updated", podId, podName: name, data: { text } });
     });
   }
@@ -490,7 +311,7 @@ export class PodRecords {
     const reason = `${what}: ${error.message}`;
     if (this.get(podId)?.reason === reason) return;
     this.#journal.transact("degraded", (emit) => {
-      setPodReason(this.#db, podId, reason);
+      setPodReason(this.db, podId, reason);
       emit({ kind: "updated", podId, podName: name, data: { text: reason, error } });
     });
   }
@@ -503,7 +324,7 @@ export class PodRecords {
     const row = this.get(podId);
     if (row?.reason === undefined) return;
     this.#journal.transact("recovered", (emit) => {
-      setPodReason(this.#db, podId, row.failure?.message);
+      setPodReason(this.db, podId, row.failure?.message);
       emit({ kind: "updated", podId, podName: name, data: { text } });
     });
   }
@@ -515,7 +336,7 @@ export class PodRecords {
     // For a pod that is being created this is written when it runs.
     if (state !== "running" && state !== "paused") return;
     this.#journal.transact("shown", (emit) => {
-      setPodObserved(this.#db, podId, live.observed);
+      setPodObserved(this.db, podId, live.observed);
       emit({ kind: "updated", podId, podName: name, data: { text } });
     });
   }
@@ -547,7 +368,7 @@ export class PodRecords {
         if (rest !== undefined && row !== undefined)
           exchanged = this.#exchange(row, rest, undefined);
         setPodState(
-          this.#db,
+          this.db,
           podId,
           {
             state,
@@ -557,8 +378,8 @@ export class PodRecords {
           this.#clock.now(),
         );
         // A foreign machine may run on, with what could not be undone.
-        if (over && machineKindOf(plan.vm).isOwn) deleteRun(this.#db, podId);
-        if (state === "failed") finishRequestsOf(this.#db, podId, JSON.stringify(failure));
+        if (over && machineKindOf(plan.vm).isOwn) deleteRun(this.db, podId);
+        if (state === "failed") finishRequestsOf(this.db, podId, JSON.stringify(failure));
         const text = reason === undefined ? state : `${state}: ${reason}`;
         emit({
           kind: "updated",
@@ -600,7 +421,7 @@ export class PodRecords {
 
   /** A plan made of a pod's other rows: its addresses and its taps. */
   remains(pod: DamagedPod, vm: VmPlan): PodPlan {
-    return planOfRows(this.#db, pod, vm);
+    return planOfRows(this.db, pod, vm);
   }
 
   #forget(
@@ -618,14 +439,10 @@ export class PodRecords {
       "forget",
       (emit) => {
         this.#addresses.free(plans);
-        deletePod(this.#db, podId);
-        if (interrupted) dropRequestsOf(this.#db, podId);
+        deletePod(this.db, podId);
+        if (interrupted) dropRequestsOf(this.db, podId);
         else
-          finishRequestsOf(
-            this.#db,
-            podId,
-            error === undefined ? undefined : JSON.stringify(error),
-          );
+          finishRequestsOf(this.db, podId, error === undefined ? undefined : JSON.stringify(error));
         const text = error === undefined ? "deleted" : `not created: ${error.message}`;
         emit({
           kind: "deleted",

@@ -89,7 +89,7 @@ export const mainProcessFaults: readonly Fault[] = [
     kind: "record",
     name: "the time of a pod has no row",
     file: "daemon/pods/store/records.ts",
-    find: "if (ttlMs !== undefined) putExpiry(this.#db, plan.podId, now + ttlMs);",
+    find: "if (ttlMs !== undefined) putExpiry(this.db, plan.podId, now + ttlMs);",
     put: "void ttlMs;",
     noticedBy: {
       file: lifetimes,
@@ -100,7 +100,7 @@ export const mainProcessFaults: readonly Fault[] = [
     kind: "record",
     name: "a start by a caller does not begin a pod's time anew",
     file: "daemon/pods/lifecycle/starts.ts",
-    find: "if (options.byPolicy !== true) records.renewExpiry(row);",
+    find: "if (options.byPolicy !== true) records.expiries.renew(row);",
     put: "",
     noticedBy: { file: lifetimes, title: "a start by a caller begins a pod's time anew" },
   },

@@ -84,7 +84,7 @@ export const memoryFaults: readonly Fault[] = [
     kind: "record",
     name: "a create is not remembered by its request's id",
     file: "daemon/pods/store/records.ts",
-    find: "if (request !== undefined) insertRequest(this.#db, { ...request, podId: plan.podId }, now);",
+    find: "if (request !== undefined) insertRequest(this.db, { ...request, podId: plan.podId }, now);",
     put: "void request;",
     noticedBy: {
       file: pods,

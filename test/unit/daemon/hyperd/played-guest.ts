@@ -92,8 +92,8 @@ export function playGuest(node: Node): PlayedGuest {
   const { records } = node;
   const processes: Host["processes"] = {
     logsDir: mkdtempSync(join(tmpdir(), "podnet-logs-")),
-    starts: (plan) => records.processStarts(plan),
-    ended: (plan, end) => records.setProcess(plan, { end, endedMs: Date.now() }, "ended"),
+    starts: (plan) => records.processes.starts(plan),
+    ended: (plan, end) => records.processes.set(plan, { end, endedMs: Date.now() }, "ended"),
   };
   Object.assign(node.host, { processes });
   return played;

@@ -104,7 +104,7 @@ test("a pod whose time is over is stopped, or deleted, in whatever state it is",
   });
   await node.create({ spec: { name: "other" } });
   await node.pods.stop(gone.id, { force: false });
-  t.is(node.records.expiry(node.pods.find("stop").id), time.now() + 60_000);
+  t.is(node.records.expiries.of(node.pods.find("stop").id), time.now() + 60_000);
   await time.pass(58);
   t.true(
     await until(node, { stop: "running", delete: "running", gone: "stopped", other: "running" }),
@@ -113,7 +113,7 @@ test("a pod whose time is over is stopped, or deleted, in whatever state it is",
   t.true(await until(node, { stop: "stopped", other: "running" }));
   const { id, reason } = node.pods.find("stop");
   t.is(reason, "its time of 60 s is over");
-  t.is(node.records.expiry(id), undefined);
+  t.is(node.records.expiries.of(id), undefined);
   await time.pass(3600);
   t.true(await until(node, { stop: "stopped", other: "running" }));
   await close();
@@ -129,13 +129,13 @@ test("a start by a caller begins a pod's time anew", async (t) => {
   await time.pass(50);
   await node.pods.stop(id, { force: false });
   await node.pods.start(id, options);
-  t.is(node.records.expiry(id), time.now() + 60_000);
+  t.is(node.records.expiries.of(id), time.now() + 60_000);
   await time.pass(50);
   t.true(await until(node, { pod: "running" }));
   await time.pass(12);
   t.true(await until(node, { pod: "stopped" }));
   await node.pods.start(id, options);
-  t.is(node.records.expiry(id), time.now() + 60_000, "also after it was over");
+  t.is(node.records.expiries.of(id), time.now() + 60_000, "also after it was over");
   await close();
 });
 
