@@ -41,15 +41,19 @@ test("no step begins before its row is durable, and no row goes before what it s
   await create(worker, subject);
   const made = since();
   t.deepEqual(made.slice(0, 2), ["commit:claim:before#1", "commit:claim:after#1"]);
+  // No step begins before the claim survives a loss of power.
+  before(made, "commit:flush:after#1", "spawn:qemu:before#1");
   before(made, "spawn:qemu:after#1", "commit:insert runs:before#1");
   before(made, "commit:insert runs:after#1", "socket:connect channel.sock:before#1");
   before(made, "commit:insert runs:after#1", "qmp:getfd:before#1");
   before(made, "qmp:device_add:after#1", "commit:running:before#1");
   before(made, "ioctl:close tap:after#1", "commit:running:before#1");
-  t.is(made.at(-1), "commit:running:after#1");
+  before(made, "commit:running:after#1", "commit:flush:before#2");
+  t.is(made.at(-1), "commit:flush:after#2");
 
   await remove(worker, subject);
   const removed = since();
   t.deepEqual(removed.slice(0, 2), ["commit:deleting:before#1", "commit:deleting:after#1"]);
+  before(removed, "commit:deleting:after#1", "commit:flush:before#3");
   t.deepEqual(removed.slice(-2), ["commit:forget:before#1", "commit:forget:after#1"]);
 });
