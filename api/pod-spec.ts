@@ -27,6 +27,8 @@ export interface PodSpec {
   readonly restart?: RestartSpec;
   /** Undefined: the pod ends by no time. */
   readonly lifetime?: LifetimeSpec;
+  /** In addition to those of `boot`. Absent: none. What the pod has of them now its plan says. */
+  readonly disks?: readonly DataDiskSpec[];
   /** The VM is foreign: of `resources` and `boot` only `boot.agent` has a meaning. */
   readonly attached?: AttachSpec;
   /** The pod is a sandbox of Kubernetes' runtime interface; absent: it is not. */
@@ -141,6 +143,16 @@ export interface BootSpec {
   readonly cloudInit?: CloudInitSpec;
   /** An image in the store, whose files are the guest's root. */
   readonly image?: string;
+}
+
+/** A disk that is plugged into a running pod: a file, or an empty one that podnetd makes. */
+export interface DataDiskSpec {
+  /** Undefined: podnetd chooses. */
+  readonly name?: string;
+  readonly file?: Pick<BootSpec["disks"][number], "path" | "format">;
+  /** Instead of a file. */
+  readonly sizeMib?: number;
+  readonly readOnly: boolean;
 }
 
 /** The main process; what is undefined is as the image has it. */

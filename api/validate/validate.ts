@@ -6,6 +6,7 @@ import type { BootSpec, PodSpec } from "../pod-spec.ts";
 import { checkCount, invalid } from "../fields.ts";
 import { checkForm, pathOrNone, validateDisk } from "./disks.ts";
 import { validateDns } from "./dns.ts";
+import { validateDataDisks } from "./data-disks.ts";
 import { validateFiles } from "./files.ts";
 import { refuseClone, validateGuest } from "./guest.ts";
 import { validateInterfaces } from "./interfaces.ts";
@@ -85,6 +86,7 @@ export function validateSpec(spec: wire.PodSpec | undefined, defaults: SpecDefau
   const hostname = spec?.hostname ?? "";
   const ports = validatePorts(spec?.ports ?? []);
   const files = validateFiles(spec?.files ?? []);
+  const disks = validateDataDisks(spec?.disks ?? []);
   const lifetime = spec?.lifetime === undefined ? undefined : validateLifetime(spec.lifetime);
   return {
     ...(name === "" ? {} : { name: parsePodName(name) }),
@@ -99,6 +101,7 @@ export function validateSpec(spec: wire.PodSpec | undefined, defaults: SpecDefau
     // (podnetd reads it when it plans: this module does not know what policies are.)
     ...(spec?.policy === undefined ? {} : { policy: spec.policy }),
     ...(files.length === 0 ? {} : { files }),
+    ...(disks.length === 0 ? {} : { disks }),
     ...processOf(spec),
     ...(lifetime === undefined ? {} : { lifetime }),
   };

@@ -48,7 +48,7 @@ import type { PlanSection } from "../pods/plan/plan-text.ts";
 import { ratesOf } from "../pods/interfaces/pod-ports.ts";
 import { routesOf } from "../pods/interfaces/plan-routes.ts";
 import type { InterfacePlan } from "../pods/store/pod-plan.ts";
-import { diskView } from "./disks/disk-view.ts";
+import { diskSpecViews, diskView } from "./disks/disk-view.ts";
 import type { Span } from "../events/span.ts";
 import type { DamagedPod } from "../pods/store/pod-rows.ts";
 import { processSpecView, processView } from "./process/process-view.ts";
@@ -96,7 +96,7 @@ export function podView(
     reason: row.reason ?? live?.restarts.text ?? "",
     ...(failure === undefined ? {} : { failure: toErrorInfo(errorFromRecord(failure)) }),
     createdAt: time(row.createdMs),
-    spec: specView(spec),
+    spec: { ...specView(spec), disks: diskSpecViews(plan) },
     interfaces: plan.interfaces.map((each) => interfaceView(each, row, live, networks)),
     ports: (plan.published ?? []).map(portView),
     ...(run === undefined

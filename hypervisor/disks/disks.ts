@@ -60,7 +60,7 @@ export function openHotDisk({ path, readOnly, within, name }: HotDiskPlan): Disp
     orMissing(path, missing, () => openFile(path, flags)),
     closeSync,
   );
-  const file = { path, field: "file" };
+  const file = { path, field: `disks[${name}].file` };
   checkOpened(fd, file, within, readOnly ? notAllowed : notWritable);
   const kept = opened.move();
   return { fd, [Symbol.dispose]: () => kept.dispose() };

@@ -21,11 +21,12 @@ function create({ client, directory }: Worker): Promise<unknown> {
   const image = path.join(directory, "disk.raw");
   writeFileSync(image, Buffer.alloc(1 << 20));
   const disks = [{ path: image }, { path: image }, { path: image, readOnly: true }];
-  return client.pods.create({ spec: { name: subject, boot: { disks } } });
+  const plugged = [{ sizeMib: 1 }];
+  return client.pods.create({ spec: { name: subject, boot: { disks }, disks: plugged } });
 }
 
 const add = ({ client }: Worker): Promise<unknown> =>
-  client.pods.addDisk({ ...pod, name: "data", sizeMib: 1 });
+  client.pods.addDisk({ ...pod, disk: { name: "data", sizeMib: 1 } });
 
 async function plugged(worker: Worker): Promise<void> {
   await createPlain(worker, subject);

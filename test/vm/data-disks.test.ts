@@ -31,7 +31,7 @@ const stateName = (state: DiskState): string =>
 const find = (name: string): string =>
   `disk=$(grep -lx ${name} /sys/block/vd*/serial | cut -d/ -f4)`;
 
-const add = (asked: object) => rig.client.pods.addDisk({ idOrName: "web", ...asked });
+const add = (disk: object) => rig.client.pods.addDisk({ idOrName: "web", disk });
 const remove = (name: string) => rig.client.pods.removeDisk({ idOrName: "web", name });
 const get = async (): Promise<Pod> => {
   const { pod } = await rig.client.pods.get({ idOrName: "web" });
@@ -59,7 +59,7 @@ test.serial("disks come and go in a running guest, which writes to its own alone
   t.regex(await shell(t, `${find("given")}; echo x > /dev/$disk || echo refused`), /refused$/);
 
   const taken = add({ name: "writer", file });
-  t.like(await t.throwsAsync(taken), { code: "IMAGE_IN_USE", field: "file" });
+  t.like(await t.throwsAsync(taken), { code: "IMAGE_IN_USE", field: "disk.file" });
   for (const name of ["given", "also"]) await remove(name);
   t.true(existsSync(file));
   await add({ name: "given", file });
@@ -84,9 +84,9 @@ test.serial("disks come and go in a running guest, which writes to its own alone
 
 test.serial("a disk that another program took out is reported, also after a restart", async (t) => {
   const before = await rig.inventory();
-  await rig.client.pods.create({ spec: { name: "web" } });
-  await add({ name: "one", sizeMib: 1 });
-  await add({ name: "two", sizeMib: 1 });
+  const disks = ["one", "two"].map((name) => ({ name, sizeMib: 1 }));
+  await rig.client.pods.create({ spec: { name: "web", disks } });
+  t.deepEqual(await states(), ["one PLUGGED", "two PLUGGED"]);
   const socket = join(rig.directory, "run", "pods", (await get()).id, "witness.sock");
   const takeOut = async (name: string): Promise<void> => {
     using monitor = await QmpClient.open(socket);

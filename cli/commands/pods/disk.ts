@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import type { Command } from "commander";
 import { DiskState, type Pod, type PodDisk, PodSchema } from "../../../api/gen/podnet/v1/pod_pb.ts";
-import { AddDiskRequestSchema } from "../../../api/gen/podnet/v1/pod_service_pb.ts";
+import { DataDiskSchema } from "../../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
 import { FlagWriter } from "../../flags/given.ts";
@@ -71,15 +71,15 @@ function addAdd(group: Command, context: Context): void {
     .action(async (idOrName: string, options: AddOptions) => {
       if ((options.file === undefined) === (options.size === undefined))
         throw usage("A disk is a file, or an empty one of a size", "Give --file or --size");
-      const request = create(AddDiskRequestSchema, { idOrName });
+      const disk = create(DataDiskSchema);
       const flags = new FlagWriter(options, context.given);
-      flags.put("file", "file", (path) => (request.file = path));
-      flags.put("size", "size_mib", (size) => (request.sizeMib = parseMemory(size, "--size")));
-      flags.put("format", "format", (format) => (request.format = format));
-      flags.put("readOnly", "read_only", (readOnly) => (request.readOnly = readOnly));
-      flags.put("name", "name", (name) => (request.name = name));
+      flags.put("file", "disk.file", (path) => (disk.file = path));
+      flags.put("size", "disk.size_mib", (size) => (disk.sizeMib = parseMemory(size, "--size")));
+      flags.put("format", "disk.format", (format) => (disk.format = format));
+      flags.put("readOnly", "disk.read_only", (readOnly) => (disk.readOnly = readOnly));
+      flags.put("name", "disk.name", (name) => (disk.name = name));
       const { pod } = await withPodnet(context, options, (podnet, signal) =>
-        podnet.pods.addDisk(request, { signal }),
+        podnet.pods.addDisk({ idOrName, disk }, { signal }),
       );
       await answer(context, options, pod);
     });

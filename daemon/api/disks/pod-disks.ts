@@ -1,6 +1,6 @@
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { PodService } from "../../../api/gen/podnet/v1/pod_service_pb.ts";
-import { parseDiskName, validateAddDisk } from "../../../api/validate/disk-change.ts";
+import { parseDiskName, validateAddDisk } from "../../../api/validate/data-disks.ts";
 import { validatePodRef } from "../../../api/validate/exec.ts";
 import { callerKey } from "../../listeners/callers.ts";
 import { note, type ServiceParts, viewPod } from "../context.ts";
@@ -15,7 +15,7 @@ export function podDisks(parts: ServiceParts): Methods {
       const ref = validatePodRef(request.idOrName);
       const asked = validateAddDisk(request);
       const filesOnly = context.values.get(callerKey)?.role !== "admin";
-      note(parts, context, `add disk ${request.idOrName} ${request.name}`);
+      note(parts, context, `add disk ${request.idOrName} ${asked.name ?? ""}`);
       const { row, name } = await changes.addDisk(ref, asked, filesOnly);
       return { pod: viewPod(row, parts), name };
     },

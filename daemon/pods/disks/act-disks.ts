@@ -1,9 +1,27 @@
 import { PodnetError } from "../../../core/errors.ts";
-import { removeOverlays, removeOwnFiles } from "../../../hypervisor/disks/copy-on-write.ts";
+import {
+  makeEmptyDisk,
+  makeOverlays,
+  overlaysOf,
+  removeOverlays,
+  removeOwnFiles,
+} from "../../../hypervisor/disks/copy-on-write.ts";
 import { openHotDisk } from "../../../hypervisor/disks/disks.ts";
 import type { Host } from "../lifecycle/host.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
 import { changingDisks, type DataDiskPlan, madeFiles, withoutDisk } from "../store/data-disks.ts";
+
+/** Makes the files of the pod's own, empty; answers them, for people. */
+export async function makeDisks({ plan }: LivePod): Promise<string> {
+  await makeOverlays(plan.vm);
+  for (const disk of plan.disks ?? []) await makeFile(disk);
+  return [...overlaysOf(plan.vm).map(({ path }) => path), ...madeFiles(plan.disks)].join(" ");
+}
+
+/** Makes a disk's file, if podnetd is to. */
+export async function makeFile({ path, madeMib }: DataDiskPlan): Promise<void> {
+  if (madeMib !== undefined) await makeEmptyDisk(path, madeMib * 2 ** 20);
+}
 
 /** Plugs a disk of the plan; answers its file, for people. */
 export async function plugDisk(live: LivePod, name: string, signal: AbortSignal): Promise<string> {

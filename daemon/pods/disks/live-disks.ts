@@ -1,11 +1,10 @@
 import { PodnetError, toPodnetError } from "../../../core/errors.ts";
-import { makeEmptyDisk } from "../../../hypervisor/disks/copy-on-write.ts";
 import { changeStop } from "../interfaces/live-interfaces.ts";
 import { keepTrying } from "../lifecycle/keep-trying.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
 import type { Supervision } from "../lifecycle/supervision.ts";
 import { changingDisks, type DataDiskPlan, withDisk, withoutDisk } from "../store/data-disks.ts";
-import { plugDisk, takeOut } from "./act-disks.ts";
+import { makeFile, plugDisk, takeOut } from "./act-disks.ts";
 
 /** Longest that unplugging a disk may take, milliseconds. */
 const takeOutMs = 20_000;
@@ -19,7 +18,7 @@ export async function addDisk(
   disk: DataDiskPlan,
   watch: Supervision,
 ): Promise<void> {
-  const { name, path, madeMib } = disk;
+  const { name } = disk;
   const { records } = watch;
   records.learn(
     live,
@@ -29,7 +28,7 @@ export async function addDisk(
   );
   using stop = changeStop(live);
   try {
-    if (madeMib !== undefined) await makeEmptyDisk(path, madeMib * 2 ** 20);
+    await makeFile(disk);
     await plugDisk(live, name, stop.signal);
     records.learn(live, `disk ${name} added`, ({ plan }) => withDisk(plan, disk));
   } catch (thrown) {

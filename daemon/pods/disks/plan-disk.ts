@@ -1,94 +1,76 @@
-import { statfsSync } from "node:fs";
 import { join } from "node:path";
-import type { AddDisk } from "../../../api/validate/disk-change.ts";
-import type { PodSpec } from "../../../api/pod-spec.ts";
+import type { DataDiskSpec, PodSpec } from "../../../api/pod-spec.ts";
 import { isPodnetError, PodnetError } from "../../../core/errors.ts";
-import { firstDiskSlot } from "../../../hypervisor/driver.ts";
-import { refuseOwners } from "../machine/attach.ts";
+import { type DiskPlan, firstDiskSlot } from "../../../hypervisor/driver.ts";
 import { planDisks } from "../plan/plan-disks.ts";
 import type { Snapshot } from "../plan/snapshot.ts";
 import type { DataDiskPlan } from "../store/data-disks.ts";
-import type { PodPlan } from "../store/pod-plan.ts";
 import type { PodRow } from "../store/pod-row.ts";
 
-/** The spec of a pod that asks for no more than the disk's file, for `gatherSnapshot`. */
-export const specOfDisk = (
-  { ports: _ports, ...spec }: PodSpec,
-  { file, readOnly }: AddDisk,
-): PodSpec => ({
+/** The spec of a pod that asks for no more than a disk, for `gatherSnapshot`. */
+export const specOfDisk = ({ ports: _ports, ...spec }: PodSpec, asked: DataDiskSpec): PodSpec => ({
   ...spec,
   interfaces: [],
-  boot: {
-    cmdline: "",
-    disks: file === undefined ? [] : [{ ...file, readOnly, ...(readOnly ? {} : through) }],
-  },
+  boot: { cmdline: "", disks: [] },
+  disks: [asked],
 });
 
-const through = { writeThrough: true } as const;
-
 /**
- * Bytes that are free where podnetd makes disks; without a limit where that is not known, as making
- * the file says what is wrong then.
- */
-export function freeBytesOf(directory: string): number {
-  try {
-    const { bavail, bsize } = statfsSync(directory);
-    return bavail * bsize;
-  } catch {
-    return Infinity;
-  }
-}
-
-/**
- * Decides a disk that is to be plugged into a pod. A pod writes to the file that is given, and to
- * no other: so it is the file's only user then. Pure. Throws `NAME_IN_USE`, `UNSUPPORTED`,
+ * Decides the disks that a spec has plugged in, for a pod that has these. A pod writes to a file
+ * that is given, and to no other: so it is the file's only user then. Pure. Throws `NAME_IN_USE`,
  * `INVALID_ARGUMENT`, and as `planDisks`.
  */
-export function planDisk(
-  row: Pick<PodRow, "name" | "plan">,
-  asked: AddDisk,
+export function planDataDisks(
+  spec: PodSpec,
   snapshot: Snapshot,
-  freeBytes: number,
-): DataDiskPlan {
-  refuseOwners(row as PodRow, "plug disks into");
-  const { disks = [] } = row.plan;
-  const slot = freeSlot(row.plan, snapshot);
-  const name = asked.name ?? freeName(disks);
-  if (disks.some((each) => each.name === name))
-    throw new PodnetError("NAME_IN_USE", `Pod "${row.name}" has a disk "${name}" already`, {
-      field: "name",
-      hint: "Choose another name, or leave it out",
-      details: { holder: row.name },
-    });
-  if (asked.file === undefined) {
-    const madeMib = sizeOf(asked, snapshot, freeBytes);
-    const path = join(snapshot.disksDir, snapshot.podId, `data-${name}.raw`);
-    return { name, path, format: "raw", readOnly: false, slot, madeMib };
+  had: readonly DataDiskPlan[] = [],
+): DataDiskPlan[] {
+  const asked = spec.disks ?? [];
+  if (asked.length === 0) return [];
+  const files = filesOf(spec, snapshot);
+  const made: DataDiskPlan[] = [];
+  const named = new Set([...had, ...asked].flatMap(({ name }) => name ?? []));
+  for (const [i, each] of asked.entries()) {
+    const field = `disks[${i}]`;
+    const all = [...had, ...made];
+    const slot = freeSlot(all, snapshot, field);
+    const name = each.name ?? freeName(named);
+    named.add(name);
+    if (all.some((other) => other.name === name)) throw nameInUse(name, `${field}.name`);
+    const file = each.file === undefined ? undefined : files.shift();
+    made.push({ name, slot, ...(file ?? madeFile(name, each, snapshot, field)) });
   }
-  const { path, format, readOnly } = fileOf(specOfDisk(noSpec, asked), snapshot);
-  const within = readOnly ? snapshot.imagesWithin : snapshot.writeWithin;
-  return { name, path, format, readOnly, slot, ...(within === undefined ? {} : { within }) };
+  return made;
 }
 
-const noSpec: PodSpec = {
-  labels: {},
-  resources: { vcpu: 1, memoryMib: 1 },
-  boot: { cmdline: "", disks: [] },
-  interfaces: [],
-  routes: [],
-};
+const nameInUse = (name: string, field: string): PodnetError =>
+  new PodnetError("NAME_IN_USE", `The pod has a disk "${name}" already`, {
+    field,
+    hint: "Choose another name, or leave it out",
+  });
 
-/** Refusals of boot disks name an option that this request does not have. */
-function fileOf(spec: PodSpec, snapshot: Snapshot): ReturnType<typeof planDisks>[number] {
+/** The disks of the spec that are files. */
+function filesOf(
+  spec: PodSpec,
+  snapshot: Snapshot,
+): Pick<DataDiskPlan, "path" | "format" | "readOnly" | "within">[] {
+  const { imagesWithin, writeWithin } = snapshot;
+  return plannedFiles(spec, snapshot).map(({ path, format, readOnly }) => {
+    const within = readOnly ? imagesWithin : writeWithin;
+    return { path, format, readOnly, ...(within === undefined ? {} : { within }) };
+  });
+}
+
+/** Refusals of boot disks name an option that these disks do not have. */
+function plannedFiles(spec: PodSpec, snapshot: Snapshot): readonly DiskPlan[] {
   try {
-    const [disk] = planDisks(spec, snapshot, () => "file");
-    if (disk === undefined) throw new RangeError("One file gives one disk");
-    return disk;
+    return planDisks(spec, snapshot).slice(spec.boot.disks.length);
   } catch (thrown) {
-    const readOnly = spec.boot.disks[0]?.readOnly === true;
-    if (readOnly || !isPodnetError(thrown, "PERMISSION_DENIED", "IMAGE_IN_USE", "IMAGE_UNREADABLE"))
-      throw thrown;
-    throw thrown.with({
+    const codes = ["PERMISSION_DENIED", "IMAGE_IN_USE", "IMAGE_UNREADABLE"] as const;
+    if (!isPodnetError(thrown, ...codes)) throw thrown;
+    const [, i] = /^disks\[(\d+)\]/.exec(thrown.field ?? "") ?? [];
+    if (i === undefined || spec.disks?.[Number(i)]?.readOnly !== false) throw thrown;
+    throw instead(thrown, {
       hint: isPodnetError(thrown, "IMAGE_IN_USE")
         ? "A pod that writes to a file is its only user: plug it in read-only, or take a copy"
         : isPodnetError(thrown, "PERMISSION_DENIED")
@@ -98,39 +80,76 @@ function fileOf(spec: PodSpec, snapshot: Snapshot): ReturnType<typeof planDisks>
   }
 }
 
+/** A refusal with another field or hint. */
+function instead(
+  error: PodnetError,
+  other: { readonly field?: string; readonly hint?: string },
+): PodnetError {
+  const { code, message, hint, field, details, cause } = error;
+  return new PodnetError(code, message, {
+    ...(hint === undefined ? {} : { hint }),
+    ...(field === undefined ? {} : { field }),
+    ...other,
+    details,
+    cause,
+  });
+}
+
+/** Decides the one disk of `specOfDisk`. Fields of errors are those of AddDisk. */
+export function planDisk(
+  spec: PodSpec,
+  snapshot: Snapshot,
+  had: readonly DataDiskPlan[] = [],
+): DataDiskPlan {
+  try {
+    const [disk] = planDataDisks(spec, snapshot, had);
+    if (disk === undefined) throw new RangeError("One request gives one disk");
+    return disk;
+  } catch (thrown) {
+    if (!isPodnetError(thrown) || thrown.field === undefined) throw thrown;
+    throw instead(thrown, { field: thrown.field.replace("disks[0]", "disk") });
+  }
+}
+
 /** The slots beyond those that NICs may have. */
-function freeSlot({ disks = [] }: PodPlan, { driver }: Snapshot): number {
+function freeSlot(disks: readonly DataDiskPlan[], { driver }: Snapshot, field: string): number {
   const taken = new Set(disks.map(({ slot }) => slot));
   for (let slot = firstDiskSlot; slot <= driver.nicSlots; slot++) if (!taken.has(slot)) return slot;
   throw new PodnetError("INVALID_ARGUMENT", `The pod has ${disks.length} plugged disks`, {
-    field: "id_or_name",
+    field,
     hint: "It can have no more: remove one first",
   });
 }
 
 /** `data`, or with the first number that is free. */
-function freeName(disks: readonly DataDiskPlan[]): string {
-  const taken = new Set(disks.map(({ name }) => name));
+function freeName(taken: ReadonlySet<string>): string {
   for (let n = 1; ; n++) {
     const name = n === 1 ? "data" : `data-${n}`;
     if (!taken.has(name)) return name;
   }
 }
 
-function sizeOf({ sizeMib = 0 }: AddDisk, { diskMaxMib = 0 }: Snapshot, free: number): number {
+function madeFile(
+  name: string,
+  { sizeMib = 0 }: DataDiskSpec,
+  { diskMaxMib = 0, diskFreeBytes = Infinity, disksDir, podId }: Snapshot,
+  of: string,
+): Pick<DataDiskPlan, "path" | "format" | "readOnly" | "madeMib"> {
+  const field = `${of}.size_mib`;
   if (diskMaxMib > 0 && sizeMib > diskMaxMib)
     throw new PodnetError("INVALID_ARGUMENT", `${sizeMib} MiB are more than a disk may have`, {
-      field: "size_mib",
+      field,
       hint: `Ask for ${diskMaxMib} MiB at most, or have disk_max_mib set to more`,
     });
-  const freeMib = Math.floor(free / 2 ** 20);
+  const freeMib = Math.floor(diskFreeBytes / 2 ** 20);
   if (sizeMib > freeMib)
     throw new PodnetError("INVALID_ARGUMENT", `There are ${freeMib} MiB free for a disk`, {
-      field: "size_mib",
+      field,
       hint: "Ask for less, or make room in disks_dir",
       details: { wanted: sizeMib, free: freeMib },
     });
-  return sizeMib;
+  const path = join(disksDir, podId, `data-${name}.raw`);
+  return { path, format: "raw", readOnly: false, madeMib: sizeMib };
 }
 
 /** The disk of this name that was plugged into the pod. Throws `DISK_NOT_FOUND`. */

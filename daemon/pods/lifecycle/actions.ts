@@ -3,11 +3,10 @@ import { PodnetError } from "../../../core/errors.ts";
 import { withoutAttributes } from "../../../guest-init/protocol/attributes.ts";
 import { agentFeatures, type GuestConfig } from "../../../guest-init/protocol/configure.ts";
 import { type RunningVm, templateNicMac } from "../../../hypervisor/driver.ts";
-import { makeOverlays, overlaysOf } from "../../../hypervisor/disks/copy-on-write.ts";
 import { addSandboxes, joinSandboxes } from "../interfaces/act-sandboxes.ts";
 import { answerPort } from "../interfaces/answer-guest.ts";
 import { portsOf } from "../interfaces/pod-ports.ts";
-import { plugDisk } from "../disks/act-disks.ts";
+import { makeDisks, plugDisk } from "../disks/act-disks.ts";
 import { compareGuest } from "../guest/compare-guest.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { writeFiles } from "../guest/guest-files.ts";
@@ -60,12 +59,7 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
     return [...new Set(fragment.ports.map(({ bridge }) => bridge))].join(" ");
   },
 
-  "disk.make": async (_step, { plan }) => {
-    await makeOverlays(plan.vm);
-    return overlaysOf(plan.vm)
-      .map(({ path }) => path)
-      .join(" ");
-  },
+  "disk.make": (_step, live) => makeDisks(live),
 
   "vm.start": async (_step, live, host, signal) => {
     if (live.vm !== undefined) return claimVm(live, live.vm, host);

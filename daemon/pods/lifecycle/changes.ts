@@ -1,5 +1,4 @@
-import type { PortSpec } from "../../../api/pod-spec.ts";
-import type { AddDisk } from "../../../api/validate/disk-change.ts";
+import type { DataDiskSpec, PortSpec } from "../../../api/pod-spec.ts";
 import type { InterfaceChange } from "../../../api/validate/interface-change.ts";
 import type { LimitsChange } from "../../../core/rate-limits.ts";
 import type { IfName } from "../../../core/names.ts";
@@ -10,10 +9,10 @@ import { followServers } from "../plan/gather-networks.ts";
 import type { PortsWorld } from "../../published/gather-ports.ts";
 import { changeLimits, withLimits } from "./limit.ts";
 import { addDisk, removeDisk } from "../disks/live-disks.ts";
-import { findDisk, freeBytesOf, planDisk, specOfDisk } from "../disks/plan-disk.ts";
+import { findDisk, planDisk, specOfDisk } from "../disks/plan-disk.ts";
 import { changeInterfaces } from "../interfaces/live-interfaces.ts";
 import { type LivePod, livePod } from "./live-pod.ts";
-import { placesNow } from "../machine/attach.ts";
+import { placesNow, refuseOwners } from "../machine/attach.ts";
 import { namedLinks } from "../plan/named-links.ts";
 import { askedBy, planChange } from "../plan/plan-change.ts";
 import { worldOf } from "../plan/plan-new.ts";
@@ -84,13 +83,14 @@ export class Changes {
    */
   addDisk(
     idOrName: string,
-    asked: AddDisk,
+    asked: DataDiskSpec,
     filesOnly: boolean,
   ): Promise<{ readonly row: PodRow; readonly name: string }> {
     return this.#parts.change(idOrName, async (live, row) => {
+      refuseOwners(row, "plug disks into");
       const world = worldOf(this.#parts, { links: {} }, filesOnly);
-      const snapshot = gatherSnapshot(specOfDisk(row.spec, asked), row.id, world);
-      const disk = planDisk(row, asked, snapshot, freeBytesOf(snapshot.disksDir));
+      const spec = specOfDisk(row.spec, asked);
+      const disk = planDisk(spec, gatherSnapshot(spec, row.id, world), row.plan.disks);
       await addDisk(live, disk, this.#parts.supervision);
       return { row: this.#parts.records.find(row.id), name: disk.name };
     });

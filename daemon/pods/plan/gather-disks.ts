@@ -1,9 +1,10 @@
-import { accessSync, constants } from "node:fs";
+import { accessSync, constants, statfsSync } from "node:fs";
 import type { PodSpec } from "../../../api/pod-spec.ts";
 import { isAllowed } from "../../../hypervisor/disks/allowed-files.ts";
 import { lookAtDisk } from "../../../hypervisor/disks/image-file.ts";
 import { realPath } from "./gather-files.ts";
 import { imageAt, type ImageHolders } from "./image-holders.ts";
+import { disksAsked } from "./plan-disks.ts";
 import type { DiskSnapshot } from "./snapshot.ts";
 
 /**
@@ -11,12 +12,12 @@ import type { DiskSnapshot } from "./snapshot.ts";
  * matter which other users may read them.
  */
 export function diskSnapshots(
-  { boot }: PodSpec,
+  spec: PodSpec,
   holders: () => ImageHolders,
   imagesWithin: readonly string[] | undefined,
   writeWithin: readonly string[] | undefined,
 ): DiskSnapshot[] {
-  return boot.disks.map(({ path, format, writeThrough }) => {
+  return disksAsked(spec).map(({ path, format, writeThrough }) => {
     const within = writeThrough === true ? writeWithin : imagesWithin;
     const real = within === undefined ? path : realPath(path);
     // The answer does not reveal whether a file exists that the caller may not name.
@@ -33,6 +34,19 @@ export function diskSnapshots(
       holders: holders().get(image) ?? [],
     };
   });
+}
+
+/**
+ * Bytes that are free where podnetd makes disks; undefined where that is not known: making one says
+ * then what is wrong.
+ */
+export function freeBytesOf(directory: string): number | undefined {
+  try {
+    const { bavail, bsize } = statfsSync(directory);
+    return bavail * bsize;
+  } catch {
+    return undefined;
+  }
 }
 
 function isWritable(path: string): boolean {

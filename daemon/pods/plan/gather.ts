@@ -17,7 +17,7 @@ import type { Database } from "../../store/database.ts";
 import { podByMac, podByTap } from "../store/interfaces.ts";
 import { podIdByName, podIds, podNameById } from "../store/pods.ts";
 import { addressesOnBridge, uidsOfPods } from "../store/stored-plans.ts";
-import { diskSnapshots } from "./gather-disks.ts";
+import { diskSnapshots, freeBytesOf } from "./gather-disks.ts";
 import { fileSnapshots, realPath } from "./gather-files.ts";
 import { dnsSnapshot, type NetworksWorld, networkSnapshots } from "./gather-networks.ts";
 import { gatherPorts } from "../../published/gather-ports.ts";
@@ -87,6 +87,7 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
       holders,
     }),
     disks: diskSnapshots(spec, holders, imagesWithin, writeWithin),
+    ...diskRoom(spec, config),
     ...(imagesWithin === undefined ? {} : { imagesWithin }),
     ...(writeWithin === undefined ? {} : { writeWithin }),
     ...jailSnapshot(world),
@@ -97,6 +98,13 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
     driver: world.driver,
     ...(world.image === undefined ? {} : { image: world.image }),
   };
+}
+
+/** Looked at only for a spec that podnetd is to make disks for. */
+function diskRoom({ disks = [] }: PodSpec, { disksDir }: Config): Pick<Snapshot, "diskFreeBytes"> {
+  if (disks.every(({ sizeMib }) => sizeMib === undefined)) return {};
+  const diskFreeBytes = freeBytesOf(disksDir);
+  return diskFreeBytes === undefined ? {} : { diskFreeBytes };
 }
 
 /** Throws `CONFIG_INVALID` with the field when there is no such list. */

@@ -19,7 +19,7 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
   if (kernel === undefined) checkBootsDisks(snapshot);
   const kernelFile = fileOf(snapshot, kernel, "boot.kernel", "kernel");
   const initrdFile = fileOf(snapshot, initrd, "boot.initrd", "initramfs");
-  const disks = planDisks(spec, snapshot);
+  const disks = planDisks(spec, snapshot).slice(0, spec.boot.disks.length);
   const ownImage = spec.boot.kernel === undefined && spec.boot.initrd === undefined;
   // A foreign image's need is not known: it must at least fit, unpacked, alongside the kernel.
   const needed = ownImage

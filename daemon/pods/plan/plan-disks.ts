@@ -10,25 +10,42 @@ import { refuseFile } from "./plan-files.ts";
 import type { DiskSnapshot, Snapshot } from "./snapshot.ts";
 
 type DiskSpec = PodSpec["boot"]["disks"][number];
+type AskedDisk = DiskSpec & { readonly field: string };
 type Found = Extract<DiskSnapshot, { readonly kind: "disk" }>;
 
 /**
- * Decides the disks: writes go into files of the pod's own, unless the spec has them go through.
- * Throws `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `IMAGE_IN_USE`, `PERMISSION_DENIED`,
- * `INVALID_ARGUMENT`.
+ * The disks of a spec that are files of the host: those of the boot, then those that are plugged
+ * in, each with the field of its path. What is plugged in is written to directly.
  */
-export function planDisks(
-  { boot }: PodSpec,
-  snapshot: Snapshot,
-  fieldOf = (i: number): string => `boot.disks[${i}].path`,
-): DiskPlan[] {
+export const disksAsked = ({ boot, disks = [] }: Pick<PodSpec, "boot" | "disks">): AskedDisk[] => [
+  ...boot.disks.map((disk, i) => ({ ...disk, field: `boot.disks[${i}].path` })),
+  ...disks.flatMap(({ file, readOnly }, i) =>
+    file === undefined
+      ? []
+      : [
+          {
+            ...file,
+            readOnly,
+            ...(readOnly ? {} : { writeThrough: true as const }),
+            field: `disks[${i}].file`,
+          },
+        ],
+  ),
+];
+
+/**
+ * Decides the disks: writes go into files of the pod's own, unless the spec has them go through.
+ * In the order of `disksAsked`. Throws `IMAGE_MISSING`, `IMAGE_UNREADABLE`, `IMAGE_IN_USE`,
+ * `PERMISSION_DENIED`, `INVALID_ARGUMENT`.
+ */
+export function planDisks(asked: PodSpec, snapshot: Snapshot): DiskPlan[] {
   // The machine reads its boot files, too.
   const bootFiles = Object.values(snapshot.files).flatMap((file) =>
     file.kind === "file" && file.image !== undefined ? [file.image] : [],
   );
   const uses = new Map<string, ImageUse>(bootFiles.map((image) => [image, "reads"]));
-  return boot.disks.map((spec, i) => {
-    const field = fieldOf(i);
+  return disksAsked(asked).map((spec, i) => {
+    const { field } = spec;
     const found = snapshot.disks[i] ?? { kind: "missing" };
     if (found.kind === "outside" && spec.writeThrough === true)
       throw notWritable({ path: spec.path, field }, snapshot.writeWithin ?? []);

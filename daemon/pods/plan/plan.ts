@@ -4,6 +4,7 @@ import { type PodName, parsePodName } from "../../../core/names.ts";
 import { readInlineRules } from "../../../policy/read-document.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { agentOf, guestOf } from "../guest/guest-of.ts";
+import { planDataDisks } from "../disks/plan-disk.ts";
 import { planMachine } from "../machine/plan-machine.ts";
 import { planInterfaces } from "../interfaces/plan-interfaces.ts";
 import { planPublished } from "../../published/plan-published.ts";
@@ -49,6 +50,7 @@ export function planPod(spec: PodSpec, snapshot: Snapshot): PodPlan {
   const interfaces = planInterfaces(spec.interfaces, fieldOf, { others: [], routes: asked }, world);
   const routes = planRoutes(spec, interfaces);
   const process = planProcess(spec, snapshot.image);
+  const disks = planDataDisks(spec, snapshot);
   const plan: PodPlan = {
     version: planVersion,
     podId: snapshot.podId,
@@ -59,6 +61,7 @@ export function planPod(spec: PodSpec, snapshot: Snapshot): PodPlan {
     routes,
     dns: planServers(spec, snapshot.dns),
     ...(process === undefined ? {} : { process }),
+    ...(disks.length === 0 ? {} : { disks }),
   };
   kind.refuseDecided(spec, guestConfigOf({ plan, spec }), interfaces, snapshot.networks);
   const published = planPublished(

@@ -42,7 +42,9 @@ export interface Snapshot {
   readonly factory: "cold" | "template" | "pool";
   /** Kernel and initrd, by path. */
   readonly files: Readonly<Record<string, FileSnapshot>>;
-  /** The spec's disks, in its order. */
+  /** Bytes that are free in `disksDir`; absent where that does not matter or is not known. */
+  readonly diskFreeBytes?: number;
+  /** The spec's disks that are files, in the order of `disksAsked`. */
   readonly disks: readonly DiskSnapshot[];
   /** The directories of allowed files, as real paths; absent when all files are allowed. */
   readonly imagesWithin?: readonly string[];

@@ -70,7 +70,7 @@ export function createSteps(
     ...(joined.length === 0 ? [] : [{ kind: "netns.join" } as const]),
   );
   const machine = sequence(
-    ...(fresh && overlaysOf(plan.vm).length > 0 ? [{ kind: "disk.make" } as const] : []),
+    ...(fresh && ownFiles(plan).length > 0 ? [{ kind: "disk.make" } as const] : []),
     machineKindOf(plan.vm).steps.begin,
     ...guest.boot,
   );
@@ -100,6 +100,12 @@ export function createSteps(
 }
 
 export const startOfProcess = { kind: "process.start" } as const satisfies Step;
+
+/** The files of the pod's own that its disks write to. */
+const ownFiles = ({ vm, disks }: PodPlan): string[] => [
+  ...overlaysOf(vm).map(({ path }) => path),
+  ...madeFiles(disks),
+];
 
 /** Plugging a NIC, and answering DHCP requests by it. */
 export const plugSteps = (
@@ -158,7 +164,7 @@ export function undoSteps(plan: PodPlan): readonly UndoStep[] {
       : []),
     ...(length === 0 ? [] : [{ kind: "port.forget" } as const]),
     // Last, as a pod's data cannot be restored.
-    ...(overlaysOf(plan.vm).length + madeFiles(plan.disks).length + changingDisks(plan).length === 0
+    ...(ownFiles(plan).length + changingDisks(plan).length === 0
       ? []
       : [{ kind: "disk.drop" } as const]),
     ...(plan.process === undefined ? [] : [{ kind: "log.drop" } as const]),

@@ -143,6 +143,7 @@ const spec = fields({
   routes: list(fields({ destination: text })),
   ports: optional(list(fields({ hostPort: whole, podPort: whole, count: whole }))),
   policy: optional(record),
+  disks: optional(list(record)),
   files: optional(list(fields({ path: text, content: text, mode: whole, uid: u32, gid: u32 }))),
 });
 

@@ -1,6 +1,6 @@
 import { fromJson } from "@bufbuild/protobuf";
 import { AddDiskRequestSchema } from "../../../api/gen/podnet/v1/pod_service_pb.ts";
-import { parseDiskName, validateAddDisk } from "../../../api/validate/disk-change.ts";
+import { parseDiskName, validateAddDisk } from "../../../api/validate/data-disks.ts";
 import { json, type Target, textOf, utf8, valueOf } from "../engine/target.ts";
 
 const refusals = ["INVALID_ARGUMENT"] as const;
@@ -35,22 +35,34 @@ function diskName(bytes: Uint8Array): void {
 export const disks: readonly Target[] = [
   {
     name: "api-add-disk",
-    files: ["api/validate/disk-change.ts"],
+    files: ["api/validate/data-disks.ts"],
     except: ["parseDiskName"],
     seeds: [
-      { idOrName: "web", name: "data", sizeMib: 64 },
-      { idOrName: "web", file: "/srv/a.raw", readOnly: true },
+      { name: "data", sizeMib: 64 },
+      { file: "/srv/a.raw", readOnly: true },
       { file: "/srv/a.qcow2", format: "qcow2", name: "disk0" },
       { file: "/srv/a", sizeMib: 1 },
       { sizeMib: 4_294_967_295 },
       { sizeMib: 1, format: "raw", readOnly: true },
-    ].map(json),
-    words: ["name", "file", "format", "sizeMib", "readOnly", "qcow2", "/", "seed", "..", "\u0000"],
+    ].map((disk) => json({ idOrName: "web", disk })),
+    words: [
+      "disk",
+      "name",
+      "file",
+      "format",
+      "sizeMib",
+      "readOnly",
+      "qcow2",
+      "/",
+      "seed",
+      "..",
+      "\u0000",
+    ],
     run: request,
   },
   {
     name: "api-disk-name",
-    files: ["api/validate/disk-change.ts"],
+    files: ["api/validate/data-disks.ts"],
     only: ["parseDiskName"],
     seeds: ["data", "data-2", "disk0", "disk-0", "seed", "a".repeat(20), "a".repeat(21)].map(utf8),
     words: ["-", "disk", "seed", "0", "\n", ",", "="],

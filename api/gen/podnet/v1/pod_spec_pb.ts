@@ -11,7 +11,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod_spec.proto.
  */
 export const file_podnet_v1_pod_spec: GenFile = /*@__PURE__*/
-  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSKhBAoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSJwoGcG9saWN5GAogASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIjCgVmaWxlcxgNIAMoCzIULnBvZG5ldC52MS5HdWVzdEZpbGUSIwoHcHJvY2VzcxgLIAEoCzISLnBvZG5ldC52MS5Qcm9jZXNzEiMKB3Jlc3RhcnQYDCABKAsyEi5wb2RuZXQudjEuUmVzdGFydBIlCghsaWZldGltZRgOIAEoCzITLnBvZG5ldC52MS5MaWZldGltZRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIkIKCExpZmV0aW1lEg0KBXR0bF9zGAEgASgNEhIKCnR0bF9kZWxldGUYAiABKAgSEwoLaWRsZV9zdG9wX3MYAyABKA0iiAIKB1Byb2Nlc3MSDAoEYXJncxgBIAMoCRISCgplbnRyeXBvaW50GAIgAygJEigKA2VudhgDIAMoCzIbLnBvZG5ldC52MS5Qcm9jZXNzLkVudkVudHJ5Eg8KB3dvcmtkaXIYBCABKAkSDAoEdXNlchgFIAEoCRIQCgh0ZXJtaW5hbBgGIAEoCBINCgVzdGRpbhgHIAEoCBITCgtzdG9wX3NpZ25hbBgIIAEoCRIcCg9zdG9wX3RpbWVvdXRfbXMYCSABKA1IAIgBARoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQhIKEF9zdG9wX3RpbWVvdXRfbXMiJgoHUmVzdGFydBIOCgZwb2xpY3kYASABKAkSCwoDbWF4GAIgASgNIk8KCVJlc291cmNlcxIRCgR2Y3B1GAEgASgNSACIAQESFwoKbWVtb3J5X21pYhgCIAEoDUgBiAEBQgcKBV92Y3B1Qg0KC19tZW1vcnlfbWliIrABCgRCb290Eg4KBmtlcm5lbBgBIAEoCRIOCgZpbml0cmQYAiABKAkSDwoHY21kbGluZRgDIAEoCRIeCgVkaXNrcxgEIAMoCzIPLnBvZG5ldC52MS5EaXNrEg8KB2ZhY3RvcnkYBSABKAkSDQoFYWdlbnQYBiABKAkSKAoKY2xvdWRfaW5pdBgHIAEoCzIULnBvZG5ldC52MS5DbG91ZEluaXQSDQoFaW1hZ2UYCCABKAkicAoERGlzaxIMCgRwYXRoGAEgASgJEg4KBmZvcm1hdBgCIAEoCRIRCglyZWFkX29ubHkYAyABKAgSFQoNd3JpdGVfdGhyb3VnaBgEIAEoCBIUCgdtYXhfbWliGAUgASgNSACIAQFCCgoIX21heF9taWIiHgoJQ2xvdWRJbml0EhEKCXVzZXJfZGF0YRgBIAEoCSJgCglHdWVzdEZpbGUSDAoEcGF0aBgBIAEoCRIPCgdjb250ZW50GAIgASgMEhEKBG1vZGUYAyABKA1IAIgBARILCgN1aWQYBCABKA0SCwoDZ2lkGAUgASgNQgcKBV9tb2RlIqgCCglJbnRlcmZhY2USDwoHbmV0d29yaxgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEgsKA21hYxgDIAEoCRIQCgNtdHUYBCABKA1IAIgBARIPCgdnYXRld2F5GAUgASgJEhIKCmd1ZXN0X25hbWUYBiABKAkSEQoJYWRkcmVzc2VzGAcgAygJEg4KBmJyaWRnZRgIIAEoCRILCgN0YXAYCSABKAkSEAoIdGFwX2tlcHQYCiABKAgSIwoEcG9ydBgLIAEoCzIVLnBvZG5ldC52MS5CcmlkZ2VQb3J0Eg4KBm1ldHJpYxgMIAEoDRIQCghsb29wYmFjaxgNIAEoCBIkCgNjbmkYDiABKAsyFy5wb2RuZXQudjEuQ25pSW50ZXJmYWNlQgYKBF9tdHUirQEKDENuaUludGVyZmFjZRINCgVuZXRucxgBIAEoCRIMCgRsaXN0GAIgASgJEgwKBGxpbmsYAyABKAkSLwoEYXJncxgEIAMoCzIhLnBvZG5ldC52MS5DbmlJbnRlcmZhY2UuQXJnc0VudHJ5EhQKDGNhcGFiaWxpdGllcxgFIAEoCRorCglBcmdzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASK1AQoKQnJpZGdlUG9ydBIRCgR2bGFuGAEgASgNSACIAQESFQoIaXNvbGF0ZWQYAiABKAhIAYgBARIVCghsZWFybmluZxgDIAEoCEgCiAEBEhIKBWd1YXJkGAQgASgISAOIAQESJQoGbGltaXRzGAUgASgLMhUucG9kbmV0LnYxLlJhdGVMaW1pdHNCBwoFX3ZsYW5CCwoJX2lzb2xhdGVkQgsKCV9sZWFybmluZ0IICgZfZ3VhcmQiUQoKUmF0ZUxpbWl0cxIgCgJpbhgBIAEoCzIULnBvZG5ldC52MS5SYXRlTGltaXQSIQoDb3V0GAIgASgLMhQucG9kbmV0LnYxLlJhdGVMaW1pdCI+CglSYXRlTGltaXQSEQoJYmFuZHdpZHRoGAEgASgJEg0KBWJ1cnN0GAIgASgJEg8KB3BhY2tldHMYAyABKAkiNwoDRG5zEg8KB3NlcnZlcnMYASADKAkSDgoGc2VhcmNoGAIgAygJEg8KB29wdGlvbnMYAyADKAkiUAoFUm91dGUSEwoLZGVzdGluYXRpb24YASABKAkSDwoHZ2F0ZXdheRgCIAEoCRIRCglpbnRlcmZhY2UYAyABKAkSDgoGbWV0cmljGAQgASgNInUKDVB1Ymxpc2hlZFBvcnQSDwoHaG9zdF9pcBgBIAEoCRIRCglob3N0X3BvcnQYAiABKA0SEAoIcG9kX3BvcnQYAyABKA0SEgoFY291bnQYBCABKA1IAIgBARIQCghwcm90b2NvbBgFIAEoCUIICgZfY291bnRiBnByb3RvMw", [file_google_protobuf_struct]);
+  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSLFBAoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSJwoGcG9saWN5GAogASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIjCgVmaWxlcxgNIAMoCzIULnBvZG5ldC52MS5HdWVzdEZpbGUSIwoHcHJvY2VzcxgLIAEoCzISLnBvZG5ldC52MS5Qcm9jZXNzEiMKB3Jlc3RhcnQYDCABKAsyEi5wb2RuZXQudjEuUmVzdGFydBIlCghsaWZldGltZRgOIAEoCzITLnBvZG5ldC52MS5MaWZldGltZRIiCgVkaXNrcxgPIAMoCzITLnBvZG5ldC52MS5EYXRhRGlzaxotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIlsKCERhdGFEaXNrEgwKBG5hbWUYASABKAkSDAoEZmlsZRgCIAEoCRIOCgZmb3JtYXQYAyABKAkSEAoIc2l6ZV9taWIYBCABKA0SEQoJcmVhZF9vbmx5GAUgASgIIkIKCExpZmV0aW1lEg0KBXR0bF9zGAEgASgNEhIKCnR0bF9kZWxldGUYAiABKAgSEwoLaWRsZV9zdG9wX3MYAyABKA0iiAIKB1Byb2Nlc3MSDAoEYXJncxgBIAMoCRISCgplbnRyeXBvaW50GAIgAygJEigKA2VudhgDIAMoCzIbLnBvZG5ldC52MS5Qcm9jZXNzLkVudkVudHJ5Eg8KB3dvcmtkaXIYBCABKAkSDAoEdXNlchgFIAEoCRIQCgh0ZXJtaW5hbBgGIAEoCBINCgVzdGRpbhgHIAEoCBITCgtzdG9wX3NpZ25hbBgIIAEoCRIcCg9zdG9wX3RpbWVvdXRfbXMYCSABKA1IAIgBARoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQhIKEF9zdG9wX3RpbWVvdXRfbXMiJgoHUmVzdGFydBIOCgZwb2xpY3kYASABKAkSCwoDbWF4GAIgASgNIk8KCVJlc291cmNlcxIRCgR2Y3B1GAEgASgNSACIAQESFwoKbWVtb3J5X21pYhgCIAEoDUgBiAEBQgcKBV92Y3B1Qg0KC19tZW1vcnlfbWliIrABCgRCb290Eg4KBmtlcm5lbBgBIAEoCRIOCgZpbml0cmQYAiABKAkSDwoHY21kbGluZRgDIAEoCRIeCgVkaXNrcxgEIAMoCzIPLnBvZG5ldC52MS5EaXNrEg8KB2ZhY3RvcnkYBSABKAkSDQoFYWdlbnQYBiABKAkSKAoKY2xvdWRfaW5pdBgHIAEoCzIULnBvZG5ldC52MS5DbG91ZEluaXQSDQoFaW1hZ2UYCCABKAkicAoERGlzaxIMCgRwYXRoGAEgASgJEg4KBmZvcm1hdBgCIAEoCRIRCglyZWFkX29ubHkYAyABKAgSFQoNd3JpdGVfdGhyb3VnaBgEIAEoCBIUCgdtYXhfbWliGAUgASgNSACIAQFCCgoIX21heF9taWIiHgoJQ2xvdWRJbml0EhEKCXVzZXJfZGF0YRgBIAEoCSJgCglHdWVzdEZpbGUSDAoEcGF0aBgBIAEoCRIPCgdjb250ZW50GAIgASgMEhEKBG1vZGUYAyABKA1IAIgBARILCgN1aWQYBCABKA0SCwoDZ2lkGAUgASgNQgcKBV9tb2RlIqgCCglJbnRlcmZhY2USDwoHbmV0d29yaxgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEgsKA21hYxgDIAEoCRIQCgNtdHUYBCABKA1IAIgBARIPCgdnYXRld2F5GAUgASgJEhIKCmd1ZXN0X25hbWUYBiABKAkSEQoJYWRkcmVzc2VzGAcgAygJEg4KBmJyaWRnZRgIIAEoCRILCgN0YXAYCSABKAkSEAoIdGFwX2tlcHQYCiABKAgSIwoEcG9ydBgLIAEoCzIVLnBvZG5ldC52MS5CcmlkZ2VQb3J0Eg4KBm1ldHJpYxgMIAEoDRIQCghsb29wYmFjaxgNIAEoCBIkCgNjbmkYDiABKAsyFy5wb2RuZXQudjEuQ25pSW50ZXJmYWNlQgYKBF9tdHUirQEKDENuaUludGVyZmFjZRINCgVuZXRucxgBIAEoCRIMCgRsaXN0GAIgASgJEgwKBGxpbmsYAyABKAkSLwoEYXJncxgEIAMoCzIhLnBvZG5ldC52MS5DbmlJbnRlcmZhY2UuQXJnc0VudHJ5EhQKDGNhcGFiaWxpdGllcxgFIAEoCRorCglBcmdzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASK1AQoKQnJpZGdlUG9ydBIRCgR2bGFuGAEgASgNSACIAQESFQoIaXNvbGF0ZWQYAiABKAhIAYgBARIVCghsZWFybmluZxgDIAEoCEgCiAEBEhIKBWd1YXJkGAQgASgISAOIAQESJQoGbGltaXRzGAUgASgLMhUucG9kbmV0LnYxLlJhdGVMaW1pdHNCBwoFX3ZsYW5CCwoJX2lzb2xhdGVkQgsKCV9sZWFybmluZ0IICgZfZ3VhcmQiUQoKUmF0ZUxpbWl0cxIgCgJpbhgBIAEoCzIULnBvZG5ldC52MS5SYXRlTGltaXQSIQoDb3V0GAIgASgLMhQucG9kbmV0LnYxLlJhdGVMaW1pdCI+CglSYXRlTGltaXQSEQoJYmFuZHdpZHRoGAEgASgJEg0KBWJ1cnN0GAIgASgJEg8KB3BhY2tldHMYAyABKAkiNwoDRG5zEg8KB3NlcnZlcnMYASADKAkSDgoGc2VhcmNoGAIgAygJEg8KB29wdGlvbnMYAyADKAkiUAoFUm91dGUSEwoLZGVzdGluYXRpb24YASABKAkSDwoHZ2F0ZXdheRgCIAEoCRIRCglpbnRlcmZhY2UYAyABKAkSDgoGbWV0cmljGAQgASgNInUKDVB1Ymxpc2hlZFBvcnQSDwoHaG9zdF9pcBgBIAEoCRIRCglob3N0X3BvcnQYAiABKA0SEAoIcG9kX3BvcnQYAyABKA0SEgoFY291bnQYBCABKA1IAIgBARIQCghwcm90b2NvbBgFIAEoCUIICgZfY291bnRiBnByb3RvMw", [file_google_protobuf_struct]);
 
 /**
  * A pod as asked for. Every field may be left out; `{}` is a pod with one automatic interface.
@@ -115,6 +115,14 @@ export type PodSpec = Message<"podnet.v1.PodSpec"> & {
    * @generated from field: podnet.v1.Lifetime lifetime = 14;
    */
   lifetime?: Lifetime | undefined;
+
+  /**
+   * At most 7, in addition to those of `boot`: as AddDisk plugs them, at each start of the pod. In
+   * answers those that the pod has.
+   *
+   * @generated from field: repeated podnet.v1.DataDisk disks = 15;
+   */
+  disks: DataDisk[];
 };
 
 /**
@@ -123,6 +131,55 @@ export type PodSpec = Message<"podnet.v1.PodSpec"> & {
  */
 export const PodSpecSchema: GenMessage<PodSpec> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_spec, 0);
+
+/**
+ * A disk that is plugged into the pod.
+ *
+ * @generated from message podnet.v1.DataDisk
+ */
+export type DataDisk = Message<"podnet.v1.DataDisk"> & {
+  /**
+   * The disk's serial number in the guest: 1 to 20 characters from a-z, 0-9 and -. Empty: `data`,
+   * or `data-2` and so on.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * A file or block device on the host, by its full path, which the pod writes to. Callers below
+   * admin may give files of access.write_through_paths and, with read_only, access.image_paths.
+   *
+   * @generated from field: string file = 2;
+   */
+  file: string;
+
+  /**
+   * raw or qcow2; empty: raw.
+   *
+   * @generated from field: string format = 3;
+   */
+  format: string;
+
+  /**
+   * Instead of a file: podnetd makes an empty disk, and removes it with the disk or the pod.
+   *
+   * @generated from field: uint32 size_mib = 4;
+   */
+  sizeMib: number;
+
+  /**
+   * @generated from field: bool read_only = 5;
+   */
+  readOnly: boolean;
+};
+
+/**
+ * Describes the message podnet.v1.DataDisk.
+ * Use `create(DataDiskSchema)` to create a new message.
+ */
+export const DataDiskSchema: GenMessage<DataDisk> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_spec, 1);
 
 /**
  * What ends a pod by itself.
@@ -159,7 +216,7 @@ export type Lifetime = Message<"podnet.v1.Lifetime"> & {
  * Use `create(LifetimeSchema)` to create a new message.
  */
 export const LifetimeSchema: GenMessage<Lifetime> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 1);
+  messageDesc(file_podnet_v1_pod_spec, 2);
 
 /**
  * The main process. What is left out is as the image has it.
@@ -236,7 +293,7 @@ export type Process = Message<"podnet.v1.Process"> & {
  * Use `create(ProcessSchema)` to create a new message.
  */
 export const ProcessSchema: GenMessage<Process> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 2);
+  messageDesc(file_podnet_v1_pod_spec, 3);
 
 /**
  * @generated from message podnet.v1.Restart
@@ -264,7 +321,7 @@ export type Restart = Message<"podnet.v1.Restart"> & {
  * Use `create(RestartSchema)` to create a new message.
  */
 export const RestartSchema: GenMessage<Restart> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 3);
+  messageDesc(file_podnet_v1_pod_spec, 4);
 
 /**
  * @generated from message podnet.v1.Resources
@@ -291,7 +348,7 @@ export type Resources = Message<"podnet.v1.Resources"> & {
  * Use `create(ResourcesSchema)` to create a new message.
  */
 export const ResourcesSchema: GenMessage<Resources> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 4);
+  messageDesc(file_podnet_v1_pod_spec, 5);
 
 /**
  * @generated from message podnet.v1.Boot
@@ -369,7 +426,7 @@ export type Boot = Message<"podnet.v1.Boot"> & {
  * Use `create(BootSchema)` to create a new message.
  */
 export const BootSchema: GenMessage<Boot> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 5);
+  messageDesc(file_podnet_v1_pod_spec, 6);
 
 /**
  * A disk is not changed by its pod: what the pod writes goes into a file of its own, which goes
@@ -420,7 +477,7 @@ export type Disk = Message<"podnet.v1.Disk"> & {
  * Use `create(DiskSchema)` to create a new message.
  */
 export const DiskSchema: GenMessage<Disk> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 6);
+  messageDesc(file_podnet_v1_pod_spec, 7);
 
 /**
  * A NoCloud seed disk with what cloud-init in the guest is to do; name, addresses, routes and DNS
@@ -442,7 +499,7 @@ export type CloudInit = Message<"podnet.v1.CloudInit"> & {
  * Use `create(CloudInitSchema)` to create a new message.
  */
 export const CloudInitSchema: GenMessage<CloudInit> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 7);
+  messageDesc(file_podnet_v1_pod_spec, 8);
 
 /**
  * A file in the guest, replaced whole; directories above it are made.
@@ -489,7 +546,7 @@ export type GuestFile = Message<"podnet.v1.GuestFile"> & {
  * Use `create(GuestFileSchema)` to create a new message.
  */
 export const GuestFileSchema: GenMessage<GuestFile> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 8);
+  messageDesc(file_podnet_v1_pod_spec, 9);
 
 /**
  * @generated from message podnet.v1.Interface
@@ -603,7 +660,7 @@ export type Interface = Message<"podnet.v1.Interface"> & {
  * Use `create(InterfaceSchema)` to create a new message.
  */
 export const InterfaceSchema: GenMessage<Interface> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 9);
+  messageDesc(file_podnet_v1_pod_spec, 10);
 
 /**
  * A link in a network namespace, whose MAC, MTU, addresses, routes and neighbours the guest takes
@@ -656,7 +713,7 @@ export type CniInterface = Message<"podnet.v1.CniInterface"> & {
  * Use `create(CniInterfaceSchema)` to create a new message.
  */
 export const CniInterfaceSchema: GenMessage<CniInterface> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 10);
+  messageDesc(file_podnet_v1_pod_spec, 11);
 
 /**
  * How the tap is a port of its bridge.
@@ -707,7 +764,7 @@ export type BridgePort = Message<"podnet.v1.BridgePort"> & {
  * Use `create(BridgePortSchema)` to create a new message.
  */
 export const BridgePortSchema: GenMessage<BridgePort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 11);
+  messageDesc(file_podnet_v1_pod_spec, 12);
 
 /**
  * The most that passes an interface, as the pod sees it.
@@ -735,7 +792,7 @@ export type RateLimits = Message<"podnet.v1.RateLimits"> & {
  * Use `create(RateLimitsSchema)` to create a new message.
  */
 export const RateLimitsSchema: GenMessage<RateLimits> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 12);
+  messageDesc(file_podnet_v1_pod_spec, 13);
 
 /**
  * A field that is empty is as the network says, or else unlimited; `none` is unlimited.
@@ -773,7 +830,7 @@ export type RateLimit = Message<"podnet.v1.RateLimit"> & {
  * Use `create(RateLimitSchema)` to create a new message.
  */
 export const RateLimitSchema: GenMessage<RateLimit> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 13);
+  messageDesc(file_podnet_v1_pod_spec, 14);
 
 /**
  * @generated from message podnet.v1.Dns
@@ -806,7 +863,7 @@ export type Dns = Message<"podnet.v1.Dns"> & {
  * Use `create(DnsSchema)` to create a new message.
  */
 export const DnsSchema: GenMessage<Dns> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 14);
+  messageDesc(file_podnet_v1_pod_spec, 15);
 
 /**
  * @generated from message podnet.v1.Route
@@ -847,7 +904,7 @@ export type Route = Message<"podnet.v1.Route"> & {
  * Use `create(RouteSchema)` to create a new message.
  */
 export const RouteSchema: GenMessage<Route> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 15);
+  messageDesc(file_podnet_v1_pod_spec, 16);
 
 /**
  * Ports of the pod that can be reached at the host: `count` of them, one after the other.
@@ -895,5 +952,5 @@ export type PublishedPort = Message<"podnet.v1.PublishedPort"> & {
  * Use `create(PublishedPortSchema)` to create a new message.
  */
 export const PublishedPortSchema: GenMessage<PublishedPort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 16);
+  messageDesc(file_podnet_v1_pod_spec, 17);
 

@@ -47,6 +47,8 @@ const bad: readonly [SpecInit, ErrorCode, string][] = [
   [{ boot: { kernel: "vmlinux" } }, "INVALID_ARGUMENT", "boot.kernel"],
   [{ boot: { initrd: "/a\0b" } }, "INVALID_ARGUMENT", "boot.initrd"],
   [{ files: times(65, { path: "/f" }) }, "INVALID_ARGUMENT", "files"],
+  [{ disks: times(8, { sizeMib: 1 }) }, "INVALID_ARGUMENT", "disks"],
+  [{ disks: [{ sizeMib: 1 }, {}] }, "INVALID_ARGUMENT", "disks[1].file"],
   [
     { files: [{ path: "/a" }, { path: "/b" }, { path: "/a" }] },
     "INVALID_ARGUMENT",

@@ -1,6 +1,7 @@
 import {
   existsSync,
   mkdirSync,
+  readdirSync,
   readFileSync,
   renameSync,
   statSync,
@@ -11,14 +12,16 @@ import {
 import { dirname, join } from "node:path";
 import test, { type ExecutionContext } from "ava";
 import { maxInterfaces } from "../../../../api/validate/interfaces.ts";
-import type { AddDisk } from "../../../../api/validate/disk-change.ts";
+import { maxDataDisks } from "../../../../api/validate/data-disks.ts";
+import type { DataDiskSpec } from "../../../../api/pod-spec.ts";
+import { nicSlots } from "../../../../hypervisor/argv/machine-kinds.ts";
 import { firstDiskSlot } from "../../../../hypervisor/driver.ts";
 import { configuration, openNode } from "../fixtures/node.ts";
 
 type Node = ReturnType<typeof openNode>;
 
-const sized = (name: string, sizeMib = 1): AddDisk => ({ name, sizeMib, readOnly: false });
-const given = (path: string, readOnly = false): AddDisk => ({
+const sized = (name: string, sizeMib = 1): DataDiskSpec => ({ name, sizeMib, readOnly: false });
+const given = (path: string, readOnly = false): DataDiskSpec => ({
   file: { path, format: "raw" },
   readOnly,
 });
@@ -32,6 +35,8 @@ const fileOf = (node: Node, id: string, name: string): string =>
 const stopped = async (node: Node, id: string): Promise<void> => {
   await node.pods.stop(id, { force: true });
 };
+const onlyUser =
+  "A pod that writes to a file is its only user: plug it in read-only, or take a copy";
 const silent = {
   signal: new AbortController().signal,
   progress: { started: () => {}, finished: () => {} },
@@ -72,6 +77,7 @@ test("disks have slots that no NIC can have, and no more disks than these slots"
   using node = openNode(configuration({}));
   const { id } = await node.create();
   t.true(maxInterfaces < firstDiskSlot);
+  t.is(firstDiskSlot + maxDataDisks - 1, nicSlots);
   for (let n = 1; n <= 7; n++)
     await node.pods.changes.addDisk(id, { sizeMib: 1, readOnly: false }, false);
   t.deepEqual(disksOf(node, id).slice(0, 2), ["data 25 there", "data-2 26 there"]);
@@ -194,7 +200,8 @@ test("a file has one pod that writes to it, and any number that read it", async 
   for (const readOnly of [true, false])
     await refusal(t, changes.addDisk(two.id, given(path, readOnly), false), {
       code: "IMAGE_IN_USE",
-      field: "file",
+      field: "disk.file",
+      ...(readOnly ? {} : { hint: onlyUser }),
       details: { path, holder: "one" },
     });
   // Nor may a pod have it twice, or write to what podnetd made for another.
@@ -219,7 +226,7 @@ test("callers below admin give files of the configured directories alone, whatev
   symlinkSync(elsewhere, join(images, "out"));
   const { id } = await node.create();
   const { changes } = node.pods;
-  const denied = { code: "PERMISSION_DENIED", field: "file" };
+  const denied = { code: "PERMISSION_DENIED", field: "disk.file" };
   for (const path of [
     join(elsewhere, "a.raw"),
     join(images, "a.raw"),
@@ -237,7 +244,11 @@ test("callers below admin give files of the configured directories alone, whatev
   await stopped(node, id);
   unlinkSync(join(written, "a.raw"));
   renameSync(join(written, "out.raw"), join(written, "a.raw"));
-  await refusal(t, node.pods.start(id, silent), { ...denied, step: "disk.plug" });
+  await refusal(t, node.pods.start(id, silent), {
+    ...denied,
+    field: "disks[data].file",
+    step: "disk.plug",
+  });
   await node.pods.close(0);
 });
 
@@ -247,7 +258,7 @@ test("a size beyond what is allowed or free is refused", async (t) => {
   const { changes } = node.pods;
   await refusal(t, changes.addDisk(id, sized("one", 9), false), {
     code: "INVALID_ARGUMENT",
-    field: "size_mib",
+    field: "disk.size_mib",
     hint: "Ask for 8 MiB at most, or have disk_max_mib set to more",
   });
   await changes.addDisk(id, sized("one", 8), false);
@@ -257,7 +268,7 @@ test("a size beyond what is allowed or free is refused", async (t) => {
   const pod = await other.create();
   await refusal(t, other.pods.changes.addDisk(pod.id, sized("one", 2 ** 30), false), {
     code: "INVALID_ARGUMENT",
-    field: "size_mib",
+    field: "disk.size_mib",
     hint: "Ask for less, or make room in disks_dir",
   });
   t.deepEqual(disksOf(other, pod.id), []);
@@ -272,5 +283,76 @@ test("a paused pod's disks stay as they are", async (t) => {
   await refusal(t, node.pods.changes.addDisk(id, sized("two"), false), { code: "WRONG_STATE" });
   await refusal(t, node.pods.changes.removeDisk(id, "one"), { code: "WRONG_STATE" });
   t.deepEqual(disksOf(node, id), ["one 25 there"]);
+  await node.pods.close(0);
+});
+
+test("disks of a spec are made, plugged in and shown, and go with the pod", async (t) => {
+  using node = openNode(configuration({}));
+  const path = join(node.config.stateDir, "given.raw");
+  writeFileSync(path, Buffer.alloc(1 << 20));
+  const disks = [{ sizeMib: 1 }, { name: "set", file: path, readOnly: true }, { sizeMib: 2 }];
+  const { id } = await node.create({ spec: { disks } });
+  t.deepEqual(disksOf(node, id), ["data 25 there", "set 26 there", "data-2 27 there"]);
+  t.deepEqual(
+    node.calls.filter((call) => /^plug (?!nic)/.test(call)),
+    ["plug data", "plug set", "plug data-2"],
+  );
+  writeFileSync(fileOf(node, id, "data"), "written", { flag: "r+" });
+  await node.pods.changes.removeDisk(id, "data-2");
+  await stopped(node, id);
+  await node.pods.start(id, silent);
+  t.is(readFileSync(fileOf(node, id, "data"), "latin1").slice(0, 7), "written");
+  t.deepEqual(disksOf(node, id), ["data 25 there", "set 26 there"]);
+  await node.pods.delete(id, { force: false });
+  t.false(existsSync(fileOf(node, id, "data")));
+  t.true(existsSync(path));
+  await node.pods.close(0);
+});
+
+test("a create whose disk cannot be plugged leaves none of its files", async (t) => {
+  using node = openNode(configuration({}));
+  node.failing.add("plug bad");
+  const disks = [{ sizeMib: 1 }, { name: "bad", sizeMib: 1 }];
+  await refusal(t, node.create({ spec: { disks } }), { step: "disk.plug" });
+  t.deepEqual(node.pods.list(), []);
+  t.deepEqual(readdirSync(node.config.disksDir), []);
+  await node.pods.close(0);
+});
+
+test("disks of a spec that cannot be are refused, with their field, before anything is made", async (t) => {
+  using node = openNode(configuration({}));
+  const path = join(node.config.stateDir, "given.raw");
+  writeFileSync(path, Buffer.alloc(1 << 20));
+  const disk = { file: path };
+  const refused = (spec: object, like: object): Promise<void> =>
+    refusal(
+      t,
+      Promise.resolve().then(() => node.create({ spec })),
+      like,
+    );
+  await refused({ disks: [disk, disk] }, { code: "INVALID_ARGUMENT", field: "disks[1].file" });
+  await refused(
+    { boot: { disks: [{ path }] }, disks: [{ ...disk, name: "same" }] },
+    { code: "INVALID_ARGUMENT", field: "disks[0].file" },
+  );
+  await refused(
+    {
+      disks: [
+        { name: "a", sizeMib: 1 },
+        { name: "a", sizeMib: 1 },
+      ],
+    },
+    { code: "NAME_IN_USE", field: "disks[1].name" },
+  );
+  await refused(
+    { disks: Array.from({ length: 8 }, () => ({ sizeMib: 1 })) },
+    { code: "INVALID_ARGUMENT", field: "disks" },
+  );
+  await refused(
+    { disks: [{ sizeMib: 1 }, { file: "/no/such" }] },
+    { code: "IMAGE_MISSING", field: "disks[1].file" },
+  );
+  t.deepEqual(node.calls, []);
+  t.false(existsSync(node.config.disksDir));
   await node.pods.close(0);
 });

@@ -1,9 +1,9 @@
 import { create } from "@bufbuild/protobuf";
 import test from "ava";
 import { AddDiskRequestSchema } from "../../../../api/gen/podnet/v1/pod_service_pb.ts";
-import { parseDiskName, validateAddDisk } from "../../../../api/validate/disk-change.ts";
+import { parseDiskName, validateAddDisk } from "../../../../api/validate/data-disks.ts";
 
-const asked = (request: object) => validateAddDisk(create(AddDiskRequestSchema, request));
+const asked = (disk: object) => validateAddDisk(create(AddDiskRequestSchema, { disk }));
 
 test("a disk is a file or a size, and what is left out is chosen", (t) => {
   t.deepEqual(asked({ sizeMib: 64 }), { sizeMib: 64, readOnly: false });
@@ -33,7 +33,7 @@ const refused: readonly (readonly [object, string])[] = [
 for (const [request, field] of refused)
   test(`${JSON.stringify(request).slice(0, 60)} is refused`, (t) => {
     const error = t.throws(() => asked(request));
-    t.like(error, { code: "INVALID_ARGUMENT", field } as never);
+    t.like(error, { code: "INVALID_ARGUMENT", field: `disk.${field}` } as never);
   });
 
 test("names are what a serial number and QEMU's ids can hold, and none of a disk of the boot", (t) => {
