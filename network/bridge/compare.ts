@@ -7,6 +7,7 @@ import {
   type NetworkFragment,
   type PluggedFragment,
   type PortDesired,
+  type PublishedDesired,
 } from "../model/desired.ts";
 import type { PolicyOf } from "../firewall/policed.ts";
 import type { ServicedDriver } from "../firewall/serviced.ts";
@@ -16,7 +17,7 @@ import { bridgeSettings, diffNetwork, ipForwardKey, ipv6ForwardKey } from "./dif
 import { diffPod } from "./diff-pod.ts";
 import type { FirewallFacts } from "../firewall/driver.ts";
 import type { Firewall } from "../firewall/open.ts";
-import { bridgeNf, diffHairpin, portsOnBridges } from "./hairpin.ts";
+import { bridgeNf, diffHairpin, portsOnBridges, sameReflecting } from "./hairpin.ts";
 import { observeLinks, observeNetwork, observePod, readOptional } from "./observe.ts";
 import type { ObservedPod } from "../model/observed.ts";
 
@@ -63,6 +64,24 @@ export function compareRules(view: View, fragment: PluggedFragment): Comparison 
       ...diffHairpin(portsOnBridges(fragment, observed), observed, passes),
       ...(await compareOwnRules(view, fragment, signal)),
     ];
+  };
+}
+
+/**
+ * The rules of what a pod publishes, which was `had` before; its links are looked at only if one of
+ * them may have to reflect frames from now on, or no more.
+ */
+export function comparePublished(
+  view: View,
+  fragment: PluggedFragment,
+  had: readonly PublishedDesired[],
+): Comparison {
+  return async (signal) => {
+    const isSame = sameReflecting({ ...fragment, published: had }, fragment);
+    const hairpins = isSame
+      ? new Map<PluggedFragment, Change[]>()
+      : await compareHairpins(view, [fragment]);
+    return [...(hairpins.get(fragment) ?? []), ...(await compareOwnRules(view, fragment, signal))];
   };
 }
 

@@ -1,7 +1,7 @@
 import { type Family, familyOf, ipOf } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { Change } from "../model/change.ts";
-import type { PluggedFragment } from "../model/desired.ts";
+import type { PluggedFragment, PortDesired, PublishedDesired } from "../model/desired.ts";
 import type { HostSysctl } from "../kernel/kernel.ts";
 import { readOptional } from "./observe.ts";
 import type { ObservedPod } from "../model/observed.ts";
@@ -47,12 +47,28 @@ export function diffHairpin(
     if (everywhere === undefined) return false;
     return everywhere || observed.get(bridge)?.nfCall === true;
   };
-  return ports.flatMap(({ tap, bridge, isolated, guestAddresses }): Change[] => {
-    const held = guestAddresses.map(ipOf);
-    const wanted =
-      !isolated &&
-      published.some(({ podIp }) => held.includes(podIp) && passes(bridge, familyOf(podIp)));
+  return ports.flatMap((port): Change[] => {
+    const { tap, bridge } = port;
+    const wanted = reachedFamilies(port, published).some((family) => passes(bridge, family));
     const found = observed.get(tap)?.hairpin === true;
     return found === wanted ? [] : [{ kind: "set-port", link: tap, set: { hairpin: wanted } }];
   });
 }
+
+/** The families in which a pod may reach what it publishes by a port of its own. */
+function reachedFamilies(
+  { isolated, guestAddresses }: PortDesired,
+  published: readonly PublishedDesired[],
+): readonly Family[] {
+  if (isolated) return [];
+  const held = guestAddresses.map(ipOf);
+  const reached = published.flatMap(({ podIp }) => (held.includes(podIp) ? [familyOf(podIp)] : []));
+  return [...new Set(reached)].toSorted();
+}
+
+/** Whether a pod's ports have to reflect the same frames, whatever the host's settings. Pure. */
+export const sameReflecting = (before: PluggedFragment, after: PluggedFragment): boolean => {
+  const reached = (port: PortDesired, { published = [] }: PluggedFragment): string =>
+    reachedFamilies(port, published).join();
+  return after.ports.every((port) => reached(port, before) === reached(port, after));
+};

@@ -4,7 +4,7 @@ import type { PolicyOf } from "../firewall/policed.ts";
 import type { HostKernel } from "../kernel/kernel.ts";
 import type { Remembered } from "../kernel/memory.ts";
 import type { Change } from "../model/change.ts";
-import type { Fragment, PluggedFragment } from "../model/desired.ts";
+import type { Fragment, PluggedFragment, PublishedDesired } from "../model/desired.ts";
 import type { ServiceDesired } from "../model/service.ts";
 import type { Variant } from "../model/rules.ts";
 import type { Inspection, InspectOptions } from "./inspect.ts";
@@ -37,7 +37,24 @@ export interface HostNetworkOptions {
 }
 
 /** Desired state of a part of the host. */
-export type Desired = Fragment | RunningPods | PolicyChange | Learning | ServiceChange;
+export type Desired =
+  | Fragment
+  | RunningPods
+  | PolicyChange
+  | Learning
+  | ServiceChange
+  | PublishedChange;
+
+/**
+ * What a pod publishes has changed: its rules for that are made, and the settings of ports that
+ * depend on it. All else of the pod is as it was, and is not looked at.
+ */
+interface PublishedChange {
+  readonly kind: "published";
+  readonly pod: PluggedFragment;
+  /** What it had published before. */
+  readonly had: readonly PublishedDesired[];
+}
 
 /**
  * The rules of these pods' and containers' policies as they are now, in one transaction, and no

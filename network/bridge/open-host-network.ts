@@ -14,6 +14,7 @@ import {
   compareFilters,
   compareFragment,
   compareHairpins,
+  comparePublished,
   type Comparison,
   type View,
 } from "./compare.ts";
@@ -114,7 +115,9 @@ class OpenHostNetwork implements HostNetwork {
               ? this.#learn(desired.pod, signal)
               : desired.kind === "services"
                 ? this.#serve(desired.now(), signal)
-                : this.#apply(desired, signal),
+                : desired.kind === "published"
+                  ? this.#converged(comparePublished(this.#view, desired.pod, desired.had), signal)
+                  : this.#apply(desired, signal),
       signal,
     );
   }
@@ -246,9 +249,14 @@ class OpenHostNetwork implements HostNetwork {
   }
 
   async #learn(pod: PluggedFragment | undefined, signal: AbortSignal): Promise<readonly Change[]> {
-    const done: Change[] = [];
     const { firewall } = this.#view;
-    await this.#converge(() => firewall.compareLearning(pod, signal), done, false, signal);
+    return this.#converged(() => firewall.compareLearning(pod, signal), signal);
+  }
+
+  /** The changes that one comparison led to. */
+  async #converged(compare: Comparison, signal: AbortSignal): Promise<readonly Change[]> {
+    const done: Change[] = [];
+    await this.#converge(compare, done, false, signal);
     return done;
   }
 

@@ -2,6 +2,7 @@ import test from "ava";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/processes/command.ts";
 import { publishedTable } from "../../network/firewall/nftables/published-table.ts";
+import type { PublishedDesired } from "../../network/model/desired.ts";
 import { chainsAlone, driversUnderTest, refusing } from "../lab/firewall-drivers.ts";
 import {
   blueNetwork,
@@ -105,6 +106,41 @@ for (const { name, options } of driversUnderTest)
         message: /"gone0"/,
       });
       t.is(await site.ask("outside", "tcp", outer, 8080), `${outsideAddress[4]} 80`);
+    },
+  );
+
+for (const { name, options } of driversUnderTest)
+  test.serial(
+    `${name}: a port that is published alone costs no look at links, but for the first and the last`,
+    async (t) => {
+      await using site = await FirewallSite.open(options);
+      bridgeNf("1");
+      await site.ensure(dualNetwork());
+      await site.pod(2);
+      await site.serve("pod2", "tcp", 80, 81);
+      await site.ensure(dualPod(2));
+      const { outer } = hostAddresses[4];
+      const [first, second] = [8080, 8081].map((hostPort, i) =>
+        published(2, 4, { hostPort, podPort: 80 + i }),
+      ) as [PublishedDesired, PublishedDesired];
+      const change = async (
+        had: readonly PublishedDesired[],
+        has: readonly PublishedDesired[],
+      ): Promise<string[]> => {
+        const pod = dualPod(2, has);
+        const changes = await site.host.apply({ kind: "published", pod, had }, signal);
+        t.deepEqual(await site.host.diff(pod, signal), []);
+        return changes.map(({ kind }) => kind);
+      };
+      t.deepEqual(await change([], [first]), ["set-port", "nftables"]);
+      t.is(await site.ask("pod2", "tcp", outer, 8080), `${hostAddresses[4].gateway} 80`);
+      t.deepEqual(await change([first], [first, second]), ["nftables"]);
+      t.is(await site.ask("outside", "tcp", outer, 8081), `${outsideAddress[4]} 81`);
+      t.deepEqual(await change([first, second], [second]), ["nftables"]);
+      t.is(await site.ask("outside", "tcp", outer, 8080), "refused");
+      t.deepEqual(await change([second], []), ["set-port", "nftables"]);
+      t.is(await site.ask("outside", "tcp", outer, 8081), "refused");
+      t.deepEqual(await change([], []), []);
     },
   );
 

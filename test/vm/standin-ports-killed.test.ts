@@ -32,6 +32,7 @@ for (const [point, durable] of [
   ["socket:hold a TCP port:after#2", false],
   ["commit:replan:before#1", false],
   ["commit:replan:after#1", true],
+  ["commit:flush:before#1", true],
   ["netlink:nftables add elements:before#1", true],
   ["netlink:nftables add elements:after#1", true],
 ] as const) {

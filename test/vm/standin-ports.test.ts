@@ -327,9 +327,10 @@ test.serial(
       "everywhere4",
       element,
     );
-    t.not(await rules(), before);
+    const reported = /"component":"drift"[^\n]*everywhere4/;
     const deadline = performance.now() + 20_000;
-    while ((await rules()) !== before && performance.now() < deadline) await delay(100);
+    while (!reported.test(rig.daemon.log()) && performance.now() < deadline) await delay(100);
+    t.regex(rig.daemon.log(), reported);
     t.is(await rules(), before);
     const { drift, parts } = await client.node.diff({});
     t.false(drift);

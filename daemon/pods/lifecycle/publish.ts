@@ -1,5 +1,6 @@
 import type { PodSpec, PortSpec } from "../../../api/pod-spec.ts";
 import { checkPortCount } from "../../../api/validate/ports.ts";
+import type { PodFragment } from "../../../network/model/desired.ts";
 import { toPodnetError } from "../../../core/errors.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { gatherPorts, type PortsWorld } from "../../published/gather-ports.ts";
@@ -77,8 +78,9 @@ function withPublished(plan: PodPlan, published: readonly PublishedPlan[]): PodP
 /**
  * Publishes the ports that `next` has in addition, all or none. Sockets are opened first: they end
  * with this process in any case, and are refused most often. Then comes the only commit, and the
- * rules after it. Rules that fail are undone, and a start makes missing ones. `stillFree` throws
- * when another pod has got one of the ports meanwhile.
+ * rules after it, while the commit is flushed: a loss of power ends the rules, too. What fails is
+ * undone, and a start makes missing rules. `stillFree` throws when another pod has got one of the
+ * ports meanwhile.
  */
 export async function publish(
   live: LivePod,
@@ -93,14 +95,13 @@ export async function publish(
   await host.published.hold(podId, next.plan.published, published?.length);
   try {
     stillFree();
-    records.replan(live, { ...next, text: "ports published" });
+    records.replan(live, { ...next, text: "ports published", flushedLater: true });
   } catch (thrown) {
     host.published.keep(podId, published);
     throw thrown;
   }
-  if (!ruled) return;
   try {
-    await ensureRules(live, watch);
+    await ended([records.flushed(), ruled ? ensurePublished(live, row.plan, watch) : undefined]);
   } catch (thrown) {
     const error = toPodnetError(thrown);
     const plan: PodPlan = { ...row.plan, published: published ?? [], withdrawn: [] };
@@ -127,10 +128,10 @@ export async function unpublish(
 ): Promise<void> {
   const { records, host } = watch;
   const ruled = rulesDiffer(row.plan, next.plan);
-  records.replan(live, { ...next, text: "ports unpublished" });
+  records.replan(live, { ...next, text: "ports unpublished", flushedLater: true });
   const complete = async (): Promise<void> => {
     if (ruled) {
-      await ensureRules(live, watch);
+      await ensurePublished(live, row.plan, watch);
       const { published = [] } = rulesOf(live.plan);
       await host.network.remove(
         {
@@ -142,19 +143,40 @@ export async function unpublish(
     }
     host.published.keep(row.id, live.plan.published);
   };
-  await complete().catch((thrown: unknown) => {
+  const completed = complete().catch((thrown: unknown) => {
     keepTrying(row, "a port is still published", thrown, watch, complete);
   });
+  await ended([records.flushed(), completed]);
+}
+
+/** Waits for all of them, and throws why the first that failed did. */
+async function ended(works: readonly unknown[]): Promise<void> {
+  const failed = (await Promise.allSettled(works)).find(({ status }) => status === "rejected");
+  if (failed?.status === "rejected") throw failed.reason;
 }
 
 /** Applies a pod's current rules to the host, alongside the ports that it has already. */
-export async function ensureRules(live: LivePod, { host }: Supervision): Promise<void> {
+export async function ensureRules(live: LivePod, watch: Supervision): Promise<void> {
+  await watch.host.network.apply(pluggedPart(live, watch), AbortSignal.timeout(rulesMs));
+}
+
+/** Applies what a pod publishes now to the host, and nothing else. */
+async function ensurePublished(live: LivePod, before: PodPlan, watch: Supervision): Promise<void> {
+  const had = rulesOf(before).published ?? [];
+  await watch.host.network.apply(
+    { kind: "published", pod: pluggedPart(live, watch), had },
+    AbortSignal.timeout(rulesMs),
+  );
+}
+
+/** A pod's fragment with those of its ports that are plugged. */
+function pluggedPart(live: LivePod, { host }: Supervision): PodFragment {
   const fragment = portsOf(live.plan, host.networks.list());
   const plugged = withNic(live.plan.interfaces).filter(({ position }) =>
     live.plugged.has(position),
   );
   const ports = fragment.ports.filter(({ tap }) => plugged.some(({ nic }) => nic.tap === tap));
-  await host.network.apply({ ...fragment, ports }, AbortSignal.timeout(rulesMs));
+  return { ...fragment, ports };
 }
 
 /** Applies a pod's rules to the host when they differ from those of `before`. */

@@ -3,7 +3,7 @@ import type { Clock } from "../../../core/clock.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { PodId } from "../../../core/names.ts";
 import type { VmPlan, VmRecord } from "../../../hypervisor/driver.ts";
-import type { Journal } from "../../events/journal.ts";
+import type { Journal, NewEvent } from "../../events/journal.ts";
 import type { Database } from "../../store/database.ts";
 import { getNetwork } from "../../networks/store.ts";
 import type { DamagedPod } from "./pod-rows.ts";
@@ -52,6 +52,8 @@ export interface Replan extends PodContents {
   readonly text: string;
   /** Its effect may fail: the row keeps the earlier contents until the change is complete. */
   readonly reverting?: boolean;
+  /** The caller waits for `flushed` before it answers. */
+  readonly flushedLater?: true;
 }
 
 export interface ForgetOptions {
@@ -140,10 +142,11 @@ export class PodRecords extends PodReader {
     if (row === undefined) throw new PodnetError("POD_NOT_FOUND", `There is no pod "${name}"`);
     const back = next.reverting === true ? (row.before ?? row) : undefined;
     let exchanged = (): void => {};
-    this.#journal.transact("replan", (emit) => {
+    const write = (emit: (event: NewEvent) => void): void => {
       exchanged = this.#exchange(row, next, back);
       emit({ kind: "updated", podId, podName: name, data: { text: next.text } });
-    });
+    };
+    this.#journal.transact("replan", write, next.flushedLater === true ? flushedLater : {});
     exchanged();
     live.plan = next.plan;
     live.spec = next.spec;

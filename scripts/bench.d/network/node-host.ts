@@ -1,3 +1,5 @@
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { tmpdir } from "node:os";
 import path from "node:path";
 import { connectPodnet } from "../../../api/client.ts";
 import type { FirewallName } from "../../../network/firewall/open.ts";
@@ -36,6 +38,11 @@ export async function openNodeHost(options: NodeHostOptions): Promise<NodeHost> 
   const { directory, driver, crowded } = options;
   await using stack = new AsyncDisposableStack();
   const { host } = stack.use(await openLab(`net${opened++}-`));
+  // As /run of a host is: in memory.
+  const runDir = mkdtempSync(path.join(tmpdir(), "podnet-run-"));
+  stack.defer(() => rmSync(runDir, { recursive: true, force: true }));
+  mkdirSync(directory, { recursive: true });
+  symlinkSync(runDir, path.join(directory, "run"));
   const config = `drift_s = 3600
 firewall = "${driver}"
 limits.requests_per_s = 1000000

@@ -31,12 +31,12 @@ const publishStages: readonly Stage[] = [
   { title: "planned, committed", until: "commit:replan:after", party: "daemon" },
   { title: "plan kept in a file", until: "file:keep plan:after", party: "daemon" },
   {
-    title: "host looked at",
+    title: "port reflects frames",
     until: "netlink:set the bridge port settings of link:after",
     party: "daemon",
   },
-  { title: "rules (nftables)", until: "netlink:nftables add elements:after", party: "daemon" },
-  { title: "rules (iptables)", until: "command:iptables-nft-restore:after", party: "daemon" },
+  { title: "rules", until: "netlink:nftables add elements:after", party: "daemon" },
+  { title: "commit flushed meanwhile", until: "commit:flush:after", party: "daemon" },
   { title: "answer", party: "daemon" },
 ];
 
