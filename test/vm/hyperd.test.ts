@@ -81,7 +81,9 @@ test.serial(
     });
     t.is((await hyper.call("GET", "/exitcode?container=web")).body, "137\n");
     t.is((await hyper.call("DELETE", "/pod?podId=pod-web")).status, 200);
-    t.deepEqual(await rig.changes(before), []);
+    // (What the import left to be tidied up may go meanwhile.)
+    const left = (await rig.changes(before)).filter((change) => change.startsWith("+"));
+    t.deepEqual(left, []);
     t.is((await hyper.call("DELETE", "/image?imageId=app:1")).status, 200);
   },
 );
