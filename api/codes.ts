@@ -30,6 +30,7 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   INTERFACE_NOT_FOUND: Code.NotFound,
   DISK_NOT_FOUND: Code.NotFound,
   EXEC_NOT_FOUND: Code.NotFound,
+  CONTAINER_NOT_FOUND: Code.NotFound,
   NETWORK_IN_USE: Code.FailedPrecondition,
   NETWORK_OVERLAP: Code.FailedPrecondition,
   WRONG_STATE: Code.FailedPrecondition,

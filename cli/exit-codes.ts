@@ -34,6 +34,7 @@ const byCode: Readonly<Partial<Record<ErrorCode, number>>> = {
   INTERFACE_NOT_FOUND: exitCodes.notFound,
   DISK_NOT_FOUND: exitCodes.notFound,
   EXEC_NOT_FOUND: exitCodes.notFound,
+  CONTAINER_NOT_FOUND: exitCodes.notFound,
   OVERLAY_NOT_FOUND: exitCodes.notFound,
   NETWORK_IN_USE: exitCodes.conflict,
   NETWORK_OVERLAP: exitCodes.conflict,

@@ -190,6 +190,7 @@ export const stages: readonly Stage[] = [
     seconds: 12,
     long: {
       cri: 21,
+      "cri-containers": 25,
       "together-pods": 97,
       "together-machines": 72,
       "debian-agent": 43,

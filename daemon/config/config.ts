@@ -86,6 +86,8 @@ export interface Config {
   readonly cni: CniSettings;
   /** Socket of Kubernetes' runtime interface; undefined: it is not served. */
   readonly criSocket: string | undefined;
+  /** Where containers of sandboxes have their logs, and their files from. */
+  readonly cri: { readonly logPath: string; readonly mountPaths: readonly string[] };
   /** Socket of hyperd's REST API; undefined: it is not served. */
   readonly hyperdSocket: string | undefined;
   /** Where spans of calls are sent; undefined: none are made. */
@@ -197,6 +199,8 @@ function defaultLayer(sources: ConfigSources): Layer {
     "cni.bin_dirs": ["/opt/cni/bin", "/usr/lib/cni"],
     "cni.vendor_dir": "/opt",
     "cni.plugin_timeout_s": 30,
+    "cri.log_path": "/var/log/pods",
+    "cri.mount_paths": ["/var/lib/kubelet/pods"],
     "metrics.pods": true,
     firewall: "iptables",
     iptables_chain: "HYPER",
@@ -312,7 +316,7 @@ type Values = Omit<
   | "tracing"
   | "images"
 > & {
-  readonly cri?: z.infer<typeof configSchema>["cri"];
+  readonly cri: Omit<z.infer<typeof configSchema>["cri"], "socket"> & { readonly socket?: string };
   readonly hyperd?: z.infer<typeof configSchema>["hyperd"];
   readonly tracing?: z.infer<typeof configSchema>["tracing"];
   readonly cni: CniValues;
@@ -371,7 +375,8 @@ function build(merged: Layer): Config {
     dns: dnsConfig(values.dns, read),
     overlay: overlayConfig(values.overlay, read),
     cni: cniSettings(values.cni, read),
-    criSocket: values.cri?.socket,
+    criSocket: values.cri.socket,
+    cri: { logPath: values.cri.log_path, mountPaths: values.cri.mount_paths },
     hyperdSocket: values.hyperd?.socket,
     tracesUrl:
       values.tracing === undefined

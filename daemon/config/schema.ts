@@ -203,6 +203,12 @@ export const configSchema = z.strictObject({
     socket: path.describe(
       "Unix socket of Kubernetes' runtime interface (CRI), for root alone; not served when not given",
     ),
+    log_path: path.describe("Directory that the logs of containers must be in, kubelet's own"),
+    mount_paths: z
+      .array(path)
+      .describe(
+        "Directories of the host whose files containers get copies of, where Kubernetes mounts them",
+      ),
   }),
   tracing: z.strictObject({
     endpoint: z

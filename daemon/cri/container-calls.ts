@@ -1,7 +1,20 @@
 import type { ServiceImpl } from "@connectrpc/connect";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
-import type { ContainerRequest, RuntimeService } from "./gen/cri_pb.ts";
+import { note, type ServiceParts } from "../api/context.ts";
+import { logFile } from "./containers/container-log.ts";
+import { planContainer } from "./containers/container-spec.ts";
+import { execSync } from "./containers/exec-sync.ts";
+import { mountedFiles } from "./containers/mounted-files.ts";
+import type { SandboxContainers } from "./containers/sandbox-containers.ts";
+import {
+  containerStats,
+  containerStatus,
+  containerView,
+  matchesContainer,
+} from "./containers/views.ts";
+import type { RuntimeService } from "./gen/cri_pb.ts";
+import { isReady, type Sandboxes } from "./sandboxes.ts";
 
 type Calls = Partial<ServiceImpl<typeof RuntimeService>>;
 
@@ -11,34 +24,99 @@ const cannot = (what: string) => (): never => {
   });
 };
 
-const noContainer = ({ containerId }: ContainerRequest): never => {
-  throw new PodnetError("POD_NOT_FOUND", `There is no container "${printable(containerId)}"`, {
-    hint: "podnet runs no containers in its sandboxes yet",
-  });
-};
+/** The annotation that has the path of the termination log. */
+const terminationPath = "io.kubernetes.container.terminationMessagePath";
+const usualTermination = "/dev/termination-log";
 
-/**
- * Calls about containers: sandboxes have none. Lists are empty, the end of an absent one has come,
- * and what would need one fails.
- */
-export const containerCalls: Calls = {
-  createContainer: cannot("run containers in a sandbox"),
-  startContainer: noContainer,
-  stopContainer: () => ({}),
-  removeContainer: () => ({}),
-  listContainers: () => ({}),
-  containerStatus: noContainer,
-  updateContainerResources: noContainer,
-  reopenContainerLog: noContainer,
-  execSync: noContainer,
-  exec: noContainer,
-  attach: noContainer,
-  containerStats: noContainer,
-  listContainerStats: () => ({}),
-  checkpointContainer: noContainer,
-  getContainerEvents: cannot("report events of containers"),
-  portForward: cannot("forward ports into a sandbox"),
-  updatePodSandboxResources: cannot("change the processors and memory of a sandbox"),
-  listMetricDescriptors: cannot("describe metrics by this interface; GET /metrics has them"),
-  listPodSandboxMetrics: cannot("list metrics by this interface; GET /metrics has them"),
-};
+/** Calls about the containers of sandboxes. */
+export function containerCalls(
+  parts: ServiceParts,
+  sandboxes: Sandboxes,
+  containers: SandboxContainers,
+): Calls {
+  const { images, config } = parts;
+  return {
+    async createContainer({ podSandboxId, config: asked }, context) {
+      const sandbox = sandboxes.find(podSandboxId);
+      note(parts, context, `create container in sandbox ${printable(podSandboxId)}`);
+      if (asked === undefined)
+        throw new PodnetError("INVALID_ARGUMENT", "The container has no configuration", {
+          field: "config",
+          hint: "Give config with metadata and image",
+        });
+      if (!isReady(sandbox))
+        throw new PodnetError("WRONG_STATE", `Sandbox ${sandbox.id} is not ready`, {
+          field: "pod_sandbox_id",
+          hint: "Run another sandbox",
+        });
+      const image = images.findImage(asked.image?.image ?? "");
+      const { logPath, mountPaths } = config.cri;
+      const log = logFile(sandbox.spec.sandbox.logDirectory, asked.logPath, logPath);
+      const plan = planContainer(asked, image, log);
+      const last = asked.annotations[terminationPath] ?? usualTermination;
+      const files = mountedFiles(asked.mounts, mountPaths, [last]);
+      return { containerId: (await containers.create(sandbox.id, plan, image, files)).id };
+    },
+
+    async startContainer({ containerId }, context) {
+      note(parts, context, `start container ${printable(containerId)}`);
+      await containers.start(containerId);
+      return {};
+    },
+
+    async stopContainer({ containerId, timeout }, context) {
+      note(parts, context, `stop container ${printable(containerId)}`);
+      await containers.stop(containerId, Number(timeout) * 1000);
+      return {};
+    },
+
+    async removeContainer({ containerId }, context) {
+      note(parts, context, `remove container ${printable(containerId)}`);
+      await containers.remove(containerId);
+      return {};
+    },
+
+    listContainers: ({ filter }) => ({
+      containers: containers
+        .list()
+        .filter((row) => row.state !== "creating" && matchesContainer(row, filter))
+        .map(containerView),
+    }),
+
+    containerStatus: ({ containerId }) => ({
+      status: containerStatus(containers.find(containerId)),
+      info: {},
+    }),
+
+    async execSync({ containerId, cmd, timeout }, context) {
+      note(parts, context, `run a program in container ${printable(containerId)}`);
+      const { row, live } = containers.running(containerId);
+      return await execSync(live, row, cmd, Number(timeout) * 1000, context.signal);
+    },
+
+    reopenContainerLog({ containerId }, context) {
+      note(parts, context, `reopen log of container ${printable(containerId)}`);
+      containers.reopenLog(containerId);
+      return {};
+    },
+
+    containerStats: ({ containerId }) => ({ stats: containerStats(containers.find(containerId)) }),
+
+    listContainerStats: ({ filter }) => ({
+      stats: containers
+        .list()
+        .filter((row) => row.state === "running" && matchesContainer(row, filter))
+        .map(containerStats),
+    }),
+
+    updateContainerResources: cannot("limit single containers of a machine"),
+    exec: cannot("stream the input and output of a program in a container"),
+    attach: cannot("attach to a container"),
+    checkpointContainer: cannot("checkpoint a container"),
+    getContainerEvents: cannot("report events of containers"),
+    portForward: cannot("forward ports into a sandbox"),
+    updatePodSandboxResources: cannot("change the processors and memory of a sandbox"),
+    listMetricDescriptors: cannot("describe metrics by this interface; GET /metrics has them"),
+    listPodSandboxMetrics: cannot("list metrics by this interface; GET /metrics has them"),
+  };
+}

@@ -10,13 +10,17 @@ import { callerKey } from "../listeners/callers.ts";
 import type { CreateOptions } from "../pods/lifecycle/starts.ts";
 import { checkPodCidr } from "./pod-cidr.ts";
 import { containerCalls } from "./container-calls.ts";
+import type { SandboxContainers } from "./containers/sandbox-containers.ts";
 import { CgroupDriver, type RuntimeService } from "./gen/cri_pb.ts";
 import { handlers, sandboxSpec } from "./sandbox-spec.ts";
 import { listView, matches, statsView, statusView } from "./sandbox-views.ts";
 import { type Sandbox, Sandboxes } from "./sandboxes.ts";
 
 /** Sandboxes of Kubernetes, each a pod of this node. */
-export function runtimeService(parts: ServiceParts): Partial<ServiceImpl<typeof RuntimeService>> {
+export function runtimeService(
+  parts: ServiceParts,
+  containers: SandboxContainers,
+): Partial<ServiceImpl<typeof RuntimeService>> {
   const { pods, config } = parts;
   const sandboxes = new Sandboxes(pods);
   const stats = async (rows: readonly Sandbox[]) => {
@@ -58,6 +62,7 @@ export function runtimeService(parts: ServiceParts): Partial<ServiceImpl<typeof 
     async removePodSandbox({ podSandboxId }, context) {
       note(parts, context, `remove sandbox ${printable(podSandboxId)}`);
       await sandboxes.remove(podSandboxId);
+      containers.forget(podSandboxId);
       return {};
     },
 
@@ -82,7 +87,7 @@ export function runtimeService(parts: ServiceParts): Partial<ServiceImpl<typeof 
       stats: await stats(sandboxes.list().filter((row) => matches(row, filter))),
     }),
 
-    ...containerCalls,
+    ...containerCalls(parts, sandboxes, containers),
   };
 }
 

@@ -1,19 +1,30 @@
+import { join } from "node:path";
 import type { ConnectRouter } from "@connectrpc/connect";
 import { addService } from "../../api/service.ts";
 import { type ApiServer, serveApi } from "../api/api-server.ts";
 import type { ServiceParts } from "../api/context.ts";
 import { healthPage } from "../api/http/health-pages.ts";
+import { SandboxContainers } from "./containers/sandbox-containers.ts";
 import { ImageService, RuntimeService } from "./gen/cri_pb.ts";
 import { imageService } from "./image-service.ts";
 import { runtimeService } from "./runtime-service.ts";
 
 /** Kubernetes' runtime interface and nothing else, on a socket that root alone may connect to. */
-export const serveCri = (
+export async function serveCri(
   path: string,
   parts: ServiceParts,
   refused: (reason: string) => void,
-): Promise<ApiServer> =>
-  serveApi({
+): Promise<ApiServer> {
+  const { db, pods, host, log, config } = parts;
+  const containers = new SandboxContainers({
+    db,
+    pods,
+    clock: host.clock,
+    log,
+    recordsDir: join(config.stateDir, "container-logs"),
+    logRoot: config.cri.logPath,
+  });
+  const server = await serveApi({
     unix: { path, group: undefined, mode: 0o600, of: "CRI" },
     tcp: undefined,
     access: { viewer: [], operator: [], admin: [] },
@@ -21,13 +32,24 @@ export const serveCri = (
     refused,
     // Kubernetes gets its own labels and annotations back, whatever is in them.
     verbatim: true,
-    routes: (router) => addCri(router, parts),
+    routes: (router) => addCri(router, parts, containers),
     metrics: () => Promise.resolve({ type: "text/plain", text: "" }),
     health: (page) => healthPage(parts, page),
   });
+  containers.recover();
+  return {
+    get connections() {
+      return server.connections;
+    },
+    close: async (graceMs) => {
+      await server.close(graceMs);
+      await containers[Symbol.asyncDispose]();
+    },
+  };
+}
 
 /** Adds both services of the interface. */
-function addCri(router: ConnectRouter, parts: ServiceParts): void {
-  addService(router, RuntimeService, runtimeService(parts));
+function addCri(router: ConnectRouter, parts: ServiceParts, containers: SandboxContainers): void {
+  addService(router, RuntimeService, runtimeService(parts, containers));
   addService(router, ImageService, imageService(parts));
 }

@@ -251,4 +251,21 @@ export const migrations: readonly Migration[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX services_by_network ON services (network);
   `,
+  // Containers in the machines of sandboxes.
+  `
+  CREATE TABLE sandbox_containers (
+    id         TEXT PRIMARY KEY,
+    pod_id     TEXT NOT NULL REFERENCES pods (id) ON DELETE CASCADE,
+    state      TEXT NOT NULL CHECK (state IN ('creating','created','running','ended','removing')),
+    plan       TEXT NOT NULL,
+    machine    TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    started_ms INTEGER,
+    ended_ms   INTEGER,
+    exit_code  INTEGER,
+    signal     INTEGER,
+    message    TEXT
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX sandbox_containers_by_pod ON sandbox_containers (pod_id);
+  `,
 ];

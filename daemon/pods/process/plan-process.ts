@@ -85,7 +85,7 @@ const signalOf = (text: string): number =>
   text === "" ? defaults.stopSignal : signalFromText(text, "boot.image");
 
 /** The image's variables with those asked for over them. */
-function environmentOf(
+export function environmentOf(
   ofImage: readonly string[],
   asked: Readonly<Record<string, string>>,
 ): ProcessPlan["env"] {

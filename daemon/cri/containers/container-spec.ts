@@ -1,0 +1,169 @@
+import { createHash } from "node:crypto";
+import { isAbsolute } from "node:path";
+import { signalFromText } from "../../../api/validate/process.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import { parseUserText } from "../../../core/user-text.ts";
+import type { StartContainer } from "../../../guest-init/protocol/container-messages.ts";
+import { environmentOf, type FoundImage } from "../../pods/process/plan-process.ts";
+import {
+  type ContainerConfig,
+  type LinuxContainerSecurityContext,
+  NamespaceMode,
+  ProfileType,
+} from "../gen/cri_pb.ts";
+import { capabilitiesOf } from "./capabilities.ts";
+import type { ContainerPlan } from "./rows.ts";
+
+const termSignal = 15;
+
+/**
+ * The container that Kubernetes asks for. Throws `INVALID_ARGUMENT`, and `UNSUPPORTED` for what a
+ * container in a machine cannot have. Pure.
+ */
+export function planContainer(
+  config: ContainerConfig,
+  image: FoundImage,
+  log: string | undefined,
+): ContainerPlan {
+  const { metadata, linux } = config;
+  if (metadata === undefined || metadata.name === "")
+    throw new PodnetError("INVALID_ARGUMENT", "The container has no name", {
+      field: "config.metadata",
+      hint: "Give metadata with name and attempt",
+    });
+  if (image.type !== "root")
+    throw new PodnetError("INVALID_ARGUMENT", "The image is a disk with a system of its own", {
+      field: "config.image",
+      hint: "Use an image of a container",
+    });
+  if (config.devices.length + config.cdiDevices.length > 0)
+    throw cannot("give a container devices of the host", "devices");
+  const context = linux?.securityContext;
+  refuseContext(context);
+  const stop = image.config.stopSignal;
+  return {
+    metadata: { name: metadata.name, attempt: metadata.attempt },
+    labels: config.labels,
+    annotations: config.annotations,
+    image: config.image?.image ?? "",
+    digest: image.digest,
+    disk: diskOf(image.digest),
+    ...(log === undefined ? {} : { log }),
+    logPath: config.logPath,
+    mounts: config.mounts.map(({ containerPath, hostPath, readonly }) => ({
+      containerPath,
+      hostPath,
+      readonly,
+    })),
+    stopSignal: stop === "" ? termSignal : signalFromText(stop, "config.image"),
+    start: startOf(config, image, context),
+  };
+}
+
+/** A disk's name has 20 characters at most. */
+const diskOf = (digest: string): string =>
+  `image-${createHash("sha256").update(digest).digest("hex").slice(0, 14)}`;
+
+function startOf(
+  config: ContainerConfig,
+  { config: ofImage }: FoundImage,
+  context: LinuxContainerSecurityContext | undefined,
+): Omit<StartContainer, "id"> {
+  const { command, args, workingDir, envs } = config;
+  // A command replaces the image's entrypoint, and its command with it.
+  const rest = args.length > 0 || command.length > 0 ? args : ofImage.command;
+  const all = [...(command.length > 0 ? command : ofImage.entrypoint), ...rest];
+  if (all.length === 0 || all[0] === "")
+    throw new PodnetError("INVALID_ARGUMENT", "Nothing says which program the container runs", {
+      field: "config.command",
+      hint: "The image has neither an entrypoint nor a command: give one",
+    });
+  const asked = Object.fromEntries(envs.map(({ key, value }) => [key, value]));
+  const directory = workingDir === "" ? ofImage.directory : workingDir;
+  const user = userOf(context, ofImage.user);
+  const capabilities =
+    context?.privileged === true ? undefined : capabilitiesOf(context?.capabilities);
+  return {
+    args: all,
+    env: environmentOf(ofImage.environment, asked),
+    ...(user === "" ? {} : { user }),
+    groups: (context?.supplementalGroups ?? []).map((group) => idOf(group, "supplemental_groups")),
+    workdir: isAbsolute(directory) ? directory : `/${directory}`,
+    terminal: config.tty,
+    stdin: false,
+    readOnly: context?.readonlyRootfs ?? false,
+    ...(capabilities === undefined ? {} : { capabilities }),
+    noNewPrivileges: context?.noNewPrivs ?? false,
+    maskedPaths: pathsOf(context?.maskedPaths ?? [], "masked_paths"),
+    readOnlyPaths: pathsOf(context?.readonlyPaths ?? [], "readonly_paths"),
+  };
+}
+
+const of = (field: string): string => `config.linux.security_context.${field}`;
+
+const cannot = (what: string, field: string, hint = "Leave it out of the pod"): PodnetError =>
+  new PodnetError("UNSUPPORTED", `podnet cannot ${what}`, { field: `config.${field}`, hint });
+
+/** What the machine already is, and what it cannot be. */
+function refuseContext(context: LinuxContainerSecurityContext | undefined): void {
+  if (context === undefined) return;
+  const { network, pid, ipc } = context.namespaceOptions ?? {};
+  for (const [which, mode] of [
+    ["network", network],
+    ["ipc", ipc],
+  ] as const)
+    if (mode !== undefined && mode !== NamespaceMode.POD)
+      throw cannot(
+        `give a container a ${which} namespace other than its pod's`,
+        `linux.security_context.namespace_options.${which}`,
+      );
+  if (pid !== undefined && pid !== NamespaceMode.CONTAINER)
+    throw cannot(
+      "share the processes of containers",
+      "linux.security_context.namespace_options.pid",
+      "Leave shareProcessNamespace and hostPID out of the pod",
+    );
+  for (const which of ["seccomp", "apparmor"] as const) {
+    const profile = context[which];
+    if (profile !== undefined && profile.profileType !== ProfileType.UNCONFINED)
+      throw cannot(
+        `confine a container by ${which}`,
+        `linux.security_context.${which}`,
+        "Its machine confines it: use the profile Unconfined, or none",
+      );
+  }
+}
+
+/** `user` or `user:group`. */
+function userOf(context: LinuxContainerSecurityContext | undefined, ofImage: string): string {
+  const { runAsUser, runAsUsername = "", runAsGroup } = context ?? {};
+  const named =
+    runAsUser === undefined ? runAsUsername : String(idOf(runAsUser.value, "run_as_user"));
+  if (runAsGroup !== undefined && named === "")
+    throw new PodnetError("INVALID_ARGUMENT", "A group is given without a user", {
+      field: of("run_as_group"),
+      hint: "Give run_as_user too",
+    });
+  const text =
+    runAsGroup === undefined ? named : `${named}:${idOf(runAsGroup.value, "run_as_group")}`;
+  const user = text === "" ? ofImage : text;
+  parseUserText(user, of("run_as_username"));
+  return user;
+}
+
+function idOf(value: bigint, field: string): number {
+  if (value >= 0n && value <= 0xfffffffen) return Number(value);
+  throw new PodnetError("INVALID_ARGUMENT", `${value} is not a user or group`, {
+    field: of(field),
+    hint: "Use 0 to 4294967294",
+  });
+}
+
+function pathsOf(paths: readonly string[], field: string): string[] {
+  if (paths.length > 64 || paths.some((path) => !/^(?:\/(?!\.{1,2}(?:\/|$))[^/\0]+)+$/.test(path)))
+    throw new PodnetError("INVALID_ARGUMENT", "A path is not absolute, or there are too many", {
+      field: of(field),
+      hint: 'Give at most 64 absolute paths without "." and ".."',
+    });
+  return [...paths];
+}

@@ -1,0 +1,53 @@
+import { PodnetError } from "../../../core/errors.ts";
+import { parseUserText } from "../../../core/user-text.ts";
+import { type LivePod, requireGuest } from "../../pods/lifecycle/live-pod.ts";
+import type { ContainerRow } from "./rows.ts";
+
+/** Output of one program, bytes: a message of gRPC carries 16 MiB for kubelet. */
+const mostBytes = 8 * 1024 * 1024;
+
+/**
+ * Runs a program in a container to its end, as its own process's user. `timeoutMs` 0 sets no limit.
+ * Throws `DEADLINE_EXCEEDED`, `LIMIT_REACHED`: the program is killed then.
+ */
+export async function execSync(
+  live: LivePod,
+  { id, plan }: ContainerRow,
+  args: readonly string[],
+  timeoutMs: number,
+  caller: AbortSignal,
+): Promise<{ stdout: Uint8Array; stderr: Uint8Array; exitCode: number }> {
+  if (args.length === 0 || args[0] === "")
+    throw new PodnetError("INVALID_ARGUMENT", "No program is named", {
+      field: "cmd",
+      hint: "Give the program and its arguments",
+    });
+  const stop = new AbortController();
+  const user = parseUserText(plan.start.user ?? "", "container_id");
+  const request = { container: id, args, env: {}, workdir: "", user, terminal: false };
+  const late = timeoutMs > 0 ? [AbortSignal.timeout(timeoutMs)] : [];
+  const signal = AbortSignal.any([caller, stop.signal, ...late]);
+  const session = await requireGuest(live).exec(request, signal);
+  // (A failure ends the events, too.)
+  session.closeInput().catch(() => {});
+  const output = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] };
+  let bytes = 0;
+  for await (const event of session.events) {
+    if (event.kind === "exit")
+      return {
+        stdout: Buffer.concat(output.stdout),
+        stderr: Buffer.concat(output.stderr),
+        exitCode: event.code,
+      };
+    output[event.kind].push(event.data);
+    bytes += event.data.length;
+    if (bytes > mostBytes) stop.abort(tooMuch());
+  }
+  throw new PodnetError("AGENT_DISCONNECTED", "The guest did not say how the program ended");
+}
+
+const tooMuch = (): PodnetError =>
+  new PodnetError("LIMIT_REACHED", `The program wrote more than ${mostBytes} bytes`, {
+    hint: "Write to a file, or to the container's own output",
+    details: { limit: mostBytes },
+  });

@@ -1,0 +1,105 @@
+import { setTimeout as delay } from "node:timers/promises";
+import type { Clock } from "../../../core/clock.ts";
+import { isPodnetError } from "../../../core/errors.ts";
+import type { MainProcessListener } from "../../../guest-init/channel/main-process.ts";
+import type { ProcessEnd } from "../../../guest-init/protocol/main-process.ts";
+import type { Log } from "../../../linux/log.ts";
+import type { LivePod } from "../../pods/lifecycle/live-pod.ts";
+import { ContainerLog } from "./container-log.ts";
+import type { ContainerRow } from "./rows.ts";
+
+/** Before the guest is asked again, milliseconds. */
+const againMs = 250;
+
+/** How it ended; `gone` with its machine, `lost` when the guest knows of no such container. */
+type FollowEnd = ProcessEnd | "gone" | "lost";
+
+export interface FollowedOptions {
+  readonly row: ContainerRow;
+  /** The file that says how far its log goes. */
+  readonly record: string;
+  readonly logRoot: string;
+  readonly clock: Clock;
+  readonly log: Pick<Log, "warn">;
+  /** The machine that it is in; undefined when that has ended. */
+  readonly machine: () => LivePod | undefined;
+}
+
+/** A container that runs: its output goes to its log, and its end is awaited. */
+export class FollowedContainer implements Disposable {
+  readonly over: Promise<FollowEnd>;
+  readonly #options: FollowedOptions;
+  readonly #stop = new AbortController();
+  readonly #log: ContainerLog | undefined;
+  /** Without a log. */
+  #position = 0;
+
+  constructor(options: FollowedOptions) {
+    this.#options = options;
+    this.#log = this.#openLog();
+    this.over = this.#follow().finally(() => this.#log?.close());
+  }
+
+  reopenLog(): void {
+    this.#log?.reopen();
+  }
+
+  /** Follows it no more: its end is another's to see. */
+  [Symbol.dispose](): void {
+    this.#stop.abort();
+  }
+
+  #openLog(): ContainerLog | undefined {
+    const { row, record, logRoot, log } = this.#options;
+    if (row.plan.log === undefined) return undefined;
+    try {
+      return new ContainerLog(row.plan.log, logRoot, record);
+    } catch (thrown) {
+      log.warn({ err: thrown, container: row.id }, "A container runs without its log");
+      return undefined;
+    }
+  }
+
+  async #follow(): Promise<FollowEnd> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      const live = this.#options.machine();
+      if (live === undefined) return "gone";
+      try {
+        const end = await this.#once(live);
+        if (end !== undefined) return end;
+      } catch (thrown) {
+        if (isPodnetError(thrown, "AGENT_REFUSED")) return "lost";
+      }
+      await delay(againMs, undefined, { signal, ref: false }).catch(() => {});
+    }
+    return "gone";
+  }
+
+  /** Follows it over one connection; undefined when that is lost, or is not there. */
+  async #once({ guest, ended }: LivePod): Promise<ProcessEnd | undefined> {
+    if (guest === undefined) return undefined;
+    const { row, clock } = this.#options;
+    const over = Promise.withResolvers<ProcessEnd | undefined>();
+    const giveUp = (): void => over.resolve(undefined);
+    const listener: MainProcessListener = {
+      output: (stderr, data, at) => {
+        this.#position = at + data.length;
+        return this.#log?.write(clock.now(), stderr, data, at) ?? data.length;
+      },
+      ended: (end) => over.resolve(end),
+    };
+    using _ends = new DisposableStack();
+    _ends.defer(guest.onReady(giveUp));
+    _ends.defer(guest.onClose(giveUp));
+    for (const signal of [this.#stop.signal, ended.signal]) {
+      if (signal.aborted) return undefined;
+      signal.addEventListener("abort", giveUp, { once: true });
+      _ends.defer(() => signal.removeEventListener("abort", giveUp));
+    }
+    const containers = await guest.containers(this.#stop.signal);
+    const from = this.#log?.position ?? this.#position;
+    await containers.follow(row.id, from, listener, this.#stop.signal);
+    return await over.promise;
+  }
+}

@@ -1,0 +1,358 @@
+import { randomBytes } from "node:crypto";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { isDeepStrictEqual } from "node:util";
+import { ipOf } from "../../../core/address.ts";
+import type { Clock } from "../../../core/clock.ts";
+import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
+import { printable } from "../../../core/names.ts";
+import {
+  type ContainerFile,
+  containerLimit,
+} from "../../../guest-init/protocol/container-messages.ts";
+import type { ProcessEnd } from "../../../guest-init/protocol/main-process.ts";
+import type { Log } from "../../../linux/log.ts";
+import type { LivePod } from "../../pods/lifecycle/live-pod.ts";
+import type { Pods } from "../../pods/pods.ts";
+import { staying } from "../../pods/store/pod-plan.ts";
+import { KeyedLock } from "../../reconcile/keyed-lock.ts";
+import type { Database } from "../../store/database.ts";
+import { beginRecord, dropRecord, sweepRecords } from "./container-log.ts";
+import { FollowedContainer } from "./followed-container.ts";
+import { asStored, containersOf, guestMs, machineOf, wrongState } from "./machine-of.ts";
+import {
+  type ContainerPlan,
+  type ContainerRow,
+  deleteContainer,
+  getContainer,
+  listContainers,
+  putContainer,
+} from "./rows.ts";
+
+/** How long a guest may take to see its disk, milliseconds. */
+const diskMs = 8000;
+/** How long a killed container may take to end, milliseconds. */
+const killedMs = 5000;
+/** Between two tries of what a guest did not do, milliseconds. */
+const againMs = 1000;
+const killSignal = 9;
+/** Of a container that ended unseen, as if it was killed. */
+const lost: ProcessEnd = { signal: 9 };
+
+export interface ContainersParts {
+  readonly db: Database;
+  readonly pods: Pods;
+  readonly clock: Clock;
+  readonly log: Pick<Log, "warn">;
+  /** Where podnetd keeps how far logs go. */
+  readonly recordsDir: string;
+  /** The directory that logs must be in. */
+  readonly logRoot: string;
+}
+
+/** The containers of sandboxes: rows first, then the guest. */
+export class SandboxContainers implements AsyncDisposable {
+  readonly #parts: ContainersParts;
+  readonly #locks = new KeyedLock<string>();
+  readonly #followed = new Map<string, FollowedContainer>();
+  readonly #over = new AbortController();
+
+  constructor(parts: ContainersParts) {
+    this.#parts = parts;
+  }
+
+  /** Takes over what a podnetd before has left: completes removals, and follows what runs. */
+  recover(): void {
+    const { db, recordsDir } = this.#parts;
+    // Deleted pods left theirs.
+    sweepRecords(recordsDir, new Set(listContainers(db).map(({ id }) => id)));
+    for (const row of listContainers(db)) {
+      if (row.state === "running") this.#follow(row);
+      // The call that made it got no answer.
+      if (row.state === "creating" || row.state === "removing") void this.#removeLater(row.id);
+    }
+  }
+
+  /** Newest first. */
+  list(): ContainerRow[] {
+    return listContainers(this.#parts.db).map((row) => this.#asItIs(row));
+  }
+
+  /** Throws `CONTAINER_NOT_FOUND`. */
+  find(id: string): ContainerRow {
+    const row = this.search(id);
+    if (row !== undefined) return row;
+    throw new PodnetError("CONTAINER_NOT_FOUND", `There is no container "${printable(id)}"`, {
+      field: "container_id",
+      hint: "Give the whole id, as ListContainers has it",
+    });
+  }
+
+  search(id: string): ContainerRow | undefined {
+    const row = getContainer(this.#parts.db, id);
+    return row === undefined ? undefined : this.#asItIs(row);
+  }
+
+  /**
+   * Makes a container in a sandbox that is ready. Asked again for the same, whose answer was lost
+   * say, it is that one. Throws `NAME_IN_USE`, `LIMIT_REACHED`, and as plugging a disk does.
+   */
+  create(
+    podId: string,
+    plan: ContainerPlan,
+    image: { readonly file: string },
+    files: readonly Omit<ContainerFile, "id">[],
+  ): Promise<ContainerRow> {
+    return this.#locks.run(podId, async () => {
+      const { db, pods, clock } = this.#parts;
+      const others = this.list().filter((row) => row.podId === podId);
+      const there = others.find((row) => isDeepStrictEqual(row.plan.metadata, plan.metadata));
+      if (there?.state === "created" && isDeepStrictEqual(there.plan, asStored(plan))) return there;
+      if (there !== undefined)
+        throw new PodnetError("NAME_IN_USE", `Container ${there.id} has this name and attempt`, {
+          field: "config.metadata",
+          hint: "Remove that container first, or raise attempt",
+        });
+      if (others.length >= containerLimit)
+        throw new PodnetError("LIMIT_REACHED", `The sandbox has ${others.length} containers`, {
+          hint: "Remove one first",
+          details: { limit: containerLimit },
+        });
+      const live = pods.running(podId);
+      const containers = await containersOf(live);
+      const id = randomBytes(32).toString("hex");
+      const row: ContainerRow = {
+        id,
+        podId: live.plan.podId,
+        state: "creating",
+        plan,
+        machine: machineOf(live),
+        createdMs: clock.now(),
+        startedMs: undefined,
+        endedMs: undefined,
+        end: undefined,
+        message: undefined,
+      };
+      putContainer(db, row);
+      try {
+        if (plan.log !== undefined) beginRecord(this.#recordOf(id));
+        await this.#plug(live, plan.disk, image.file);
+        const addresses = staying(live.plan.interfaces).flatMap((each) => each.addresses.map(ipOf));
+        const request = { id, disk: plan.disk, addresses, waitMs: diskMs };
+        await containers.create(request, AbortSignal.timeout(diskMs + guestMs));
+        for (const file of files)
+          await containers.placeFile({ ...file, id }, AbortSignal.timeout(guestMs));
+        return this.#become(row, { state: "created" });
+      } catch (thrown) {
+        await this.#takeAway(row).catch(() => void this.#removeLater(id));
+        throw toPodnetError(thrown);
+      }
+    });
+  }
+
+  /** Starts a container that was made. Throws `WRONG_STATE`, `PROCESS_FAILED`. */
+  start(id: string): Promise<void> {
+    return this.#locks.run(id, async () => {
+      const row = this.find(id);
+      if (row.state === "running") return;
+      if (row.state !== "created") throw wrongState(row, "created");
+      const { pods, clock } = this.#parts;
+      const containers = await containersOf(pods.running(row.podId));
+      const running = this.#become(row, { state: "running", startedMs: clock.now() });
+      try {
+        const { start } = row.plan;
+        await containers.start({ ...start, id }, AbortSignal.timeout(guestMs));
+      } catch (thrown) {
+        const { message } = toPodnetError(thrown);
+        this.#become(running, {
+          state: "ended",
+          endedMs: clock.now(),
+          end: { code: 128 },
+          message,
+        });
+        // It may have started although no answer came.
+        await containers.signal(id, killSignal, AbortSignal.timeout(guestMs)).catch(() => {});
+        throw isPodnetError(thrown, "AGENT_REFUSED")
+          ? new PodnetError("PROCESS_FAILED", `The container cannot be started: ${message}`, {
+              field: "container_id",
+              hint: "See that the image has the program, the user and the working directory",
+              cause: thrown,
+            })
+          : thrown;
+      }
+      this.#follow(running);
+    });
+  }
+
+  /**
+   * Ends a container: with the signal of its image, and after `timeoutMs` by killing it. One that
+   * does not run has ended.
+   */
+  stop(id: string, timeoutMs: number): Promise<void> {
+    return this.#locks.run(id, async () => {
+      const { plan } = this.search(id) ?? {};
+      if (plan === undefined) return;
+      const signals = [
+        ...(timeoutMs > 0 ? [[plan.stopSignal, timeoutMs] as const] : []),
+        [killSignal, killedMs] as const,
+      ];
+      for (const [signal, waitMs] of signals) {
+        const row = this.search(id);
+        if (row?.state !== "running") return;
+        const containers = await containersOf(this.#parts.pods.running(row.podId));
+        await containers
+          .signal(id, signal, AbortSignal.timeout(guestMs))
+          .catch((thrown: unknown) => {
+            // It may have ended just now.
+            if (!isPodnetError(thrown, "AGENT_REFUSED")) throw thrown;
+          });
+        await this.#ended(id, waitMs);
+      }
+      const row = this.search(id);
+      if (row?.state === "running")
+        throw new PodnetError("DEADLINE_EXCEEDED", `Container ${id} does not end`, {
+          hint: "Try again, or stop its sandbox",
+        });
+    });
+  }
+
+  /** Kills a container and removes all that there is of it. An absent one is removed. */
+  remove(id: string): Promise<void> {
+    return this.#locks.run(id, async () => {
+      const row = this.search(id);
+      if (row === undefined) return;
+      await this.#locks.run(row.podId, () => this.#takeAway(row));
+    });
+  }
+
+  /** Removes the containers of a sandbox that is being removed: they go with its machine. */
+  forget(podId: string): void {
+    for (const row of listContainers(this.#parts.db)) if (row.podId === podId) this.#drop(row);
+  }
+
+  /** The connections of a container that runs. Throws `WRONG_STATE`. */
+  running(id: string): { readonly row: ContainerRow; readonly live: LivePod } {
+    const row = this.find(id);
+    if (row.state !== "running") throw wrongState(row, "running");
+    return { row, live: this.#parts.pods.running(row.podId) };
+  }
+
+  /** Goes on with the log of a container in a new file. */
+  reopenLog(id: string): void {
+    const { row } = this.running(id);
+    this.#followed.get(row.id)?.reopenLog();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#over.abort();
+    for (const followed of this.#followed.values()) followed[Symbol.dispose]();
+    this.#followed.clear();
+    await this.#locks.idle();
+  }
+
+  /** A row as it is by now: with its machine a container has ended. */
+  #asItIs(row: ContainerRow): ContainerRow {
+    if (row.state !== "created" && row.state !== "running") return row;
+    if (this.#machineOf(row) !== undefined) return row;
+    return this.#end(row.id, lost, "The machine of its sandbox has ended") ?? row;
+  }
+
+  /** What this podnetd holds of the machine that a container is in; undefined without it. */
+  #machineOf(row: ContainerRow): LivePod | undefined {
+    const live = this.#parts.pods.live(row.podId);
+    return live?.vm !== undefined && machineOf(live) === row.machine ? live : undefined;
+  }
+
+  #become(row: ContainerRow, change: Partial<ContainerRow>): ContainerRow {
+    const next = { ...row, ...change };
+    putContainer(this.#parts.db, next);
+    return next;
+  }
+
+  /** Records an end, once. */
+  #end(id: string, end: ProcessEnd, message?: string): ContainerRow | undefined {
+    const row = getContainer(this.#parts.db, id);
+    if (row === undefined || (row.state !== "running" && row.state !== "created")) return row;
+    const endedMs = this.#parts.clock.now();
+    return this.#become(row, { state: "ended", endedMs, end, message });
+  }
+
+  #follow(row: ContainerRow): void {
+    const { clock, log, logRoot } = this.#parts;
+    if (this.#followed.has(row.id)) return;
+    const followed = new FollowedContainer({
+      row,
+      record: this.#recordOf(row.id),
+      logRoot,
+      clock,
+      log,
+      machine: () => this.#machineOf(row),
+    });
+    this.#followed.set(row.id, followed);
+    void followed.over.then((end) => {
+      this.#followed.delete(row.id);
+      if (this.#over.signal.aborted) return;
+      if (end === "lost") this.#end(row.id, lost, "The guest has lost the container");
+      else if (end === "gone") this.#asItIs(row);
+      else this.#end(row.id, end);
+    });
+  }
+
+  /** Waits for the end of a container, at most so long. */
+  async #ended(id: string, ms: number): Promise<void> {
+    const followed = this.#followed.get(id);
+    if (followed === undefined) return;
+    const limit = new AbortController();
+    const late = delay(ms, undefined, { signal: limit.signal }).catch(() => {});
+    await Promise.race([followed.over, late]);
+    limit.abort();
+  }
+
+  /** Plugs in the disk of an image, unless it is. */
+  async #plug({ plan }: LivePod, name: string, path: string): Promise<void> {
+    const there = plan.disks?.find((disk) => disk.name === name);
+    if (there !== undefined && there.change === undefined) return;
+    const disk = { name, file: { path, format: "raw" as const }, readOnly: true };
+    await this.#parts.pods.changes.addDisk(plan.podId, disk, false);
+  }
+
+  /** Removes a container and, with the last one of its image, the disk. */
+  async #takeAway(row: ContainerRow): Promise<void> {
+    const { pods, db } = this.#parts;
+    const removing = this.#become(row, { state: "removing" });
+    const live = this.#machineOf(removing);
+    if (live !== undefined) {
+      const containers = await containersOf(live);
+      await containers.remove(row.id, AbortSignal.timeout(guestMs));
+      const { disk } = row.plan;
+      const isUsed = listContainers(db).some(
+        (each) => each.id !== row.id && each.podId === row.podId && each.plan.disk === disk,
+      );
+      const isPlugged = live.plan.disks?.some(({ name }) => name === disk) === true;
+      if (!isUsed && isPlugged) await pods.changes.removeDisk(row.podId, disk);
+    }
+    this.#drop(row);
+  }
+
+  #drop(row: Pick<ContainerRow, "id">): void {
+    this.#followed.get(row.id)?.[Symbol.dispose]();
+    this.#followed.delete(row.id);
+    dropRecord(this.#recordOf(row.id));
+    deleteContainer(this.#parts.db, row.id);
+  }
+
+  /** Removes one in the background, as soon as its guest can be reached. */
+  async #removeLater(id: string): Promise<void> {
+    while (!this.#over.signal.aborted) {
+      try {
+        return await this.remove(id);
+      } catch {
+        await delay(againMs, undefined, { signal: this.#over.signal, ref: false }).catch(() => {});
+      }
+    }
+  }
+
+  #recordOf(id: string): string {
+    return join(this.#parts.recordsDir, id);
+  }
+}

@@ -1,0 +1,300 @@
+import { mkdirSync, mkdtempSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Code } from "@connectrpc/connect";
+import test from "ava";
+import { systemClock } from "../../../../core/clock.ts";
+import { SandboxContainers } from "../../../../daemon/cri/containers/sandbox-containers.ts";
+import {
+  ContainerState,
+  MountPropagation,
+  NamespaceMode,
+} from "../../../../daemon/cri/gen/cri_pb.ts";
+import { putImage, putName } from "../../../../daemon/images/store.ts";
+import type { Digest } from "../../../../images/archive/digest.ts";
+import { until } from "../../../lab/until.ts";
+import { configuration } from "../fixtures/node.ts";
+import { type CriRig, nginx, startCri } from "./rig.ts";
+
+const digest = `sha256:${"a".repeat(64)}` as Digest;
+
+interface Started extends AsyncDisposable {
+  readonly rig: CriRig;
+  readonly logs: string;
+  readonly mounts: string;
+  readonly podSandboxId: string;
+}
+
+/** A sandbox that is ready, and an image that containers can be of. */
+async function started(): Promise<Started> {
+  const directory = mkdtempSync(join(tmpdir(), "podnet-cri-"));
+  const [logs, mounts] = [join(directory, "logs"), join(directory, "kubelet")];
+  for (const path of [logs, mounts]) mkdirSync(path);
+  const config = configuration({ "cri.log_path": logs });
+  const rig = await startCri({ ...config, cri: { logPath: logs, mountPaths: [mounts] } });
+  const image = {
+    architecture: "amd64",
+    entrypoint: ["/app"],
+    command: ["serve"],
+    environment: ["A=image", "B=image"],
+    directory: "srv",
+    user: "web:logs",
+    stopSignal: "SIGINT",
+    exposedPorts: [],
+    labels: {},
+  };
+  const row = { digest, type: "root", state: "ready", config: image, bytes: 4096 } as const;
+  putImage(rig.node.db, { ...row, createdMs: 1, usedMs: 1 });
+  putName(rig.node.db, "docker.io/library/app:1", digest);
+  const { file } = { file: join(rig.config.images.directory, `${digest.replace(":", "-")}.img`) };
+  mkdirSync(rig.config.images.directory, { recursive: true });
+  writeFileSync(file, Buffer.alloc(4096));
+  const sandbox = nginx({ logDirectory: join(logs, "pod") });
+  const { podSandboxId } = await rig.cri.runPodSandbox(sandbox);
+  return {
+    rig,
+    logs,
+    mounts,
+    podSandboxId,
+    [Symbol.asyncDispose]: () => rig[Symbol.asyncDispose](),
+  };
+}
+
+const asked = (podSandboxId: string, more: object = {}) => ({
+  podSandboxId,
+  config: {
+    metadata: { name: "app", attempt: 0 },
+    image: { image: "app:1" },
+    logPath: "app/0.log",
+    labels: { app: "one" },
+    ...more,
+  },
+});
+
+const context = (more: object) => ({ linux: { securityContext: more } });
+
+test("a container goes its way: create, start, log, end, remove", async (t) => {
+  await using it = await started();
+  const { rig, podSandboxId, logs } = it;
+  const { cri, node } = rig;
+  const asking = asked(podSandboxId, { envs: [{ key: "B", value: "asked" }], args: ["run"] });
+  const { containerId } = await cri.createContainer(asking);
+  t.is((await cri.createContainer(asking)).containerId, containerId, "an answer that was lost");
+  await t.throwsAsync(cri.createContainer(asked(podSandboxId)), { code: Code.AlreadyExists });
+  const stateOf = async () => (await cri.containerStatus({ containerId })).status;
+  t.like(await stateOf(), { state: ContainerState.CONTAINER_CREATED, startedAt: 0n });
+  const plan = JSON.parse(
+    String(node.stored("SELECT plan FROM sandbox_containers")[0]?.["plan"]),
+  ) as object;
+  t.like(plan, {
+    stopSignal: 2,
+    digest,
+    start: {
+      args: ["/app", "run"],
+      env: [
+        { env: "A", value: "image" },
+        { env: "B", value: "asked" },
+      ],
+      user: "web:logs",
+      workdir: "/srv",
+    },
+  });
+  await cri.startContainer({ containerId });
+  t.like(await stateOf(), { state: ContainerState.CONTAINER_RUNNING });
+  node.containers.write(containerId, "one\ntwo");
+  const file = join(logs, "pod/app/0.log");
+  await until("the log", () => Promise.resolve(readFileSync(file, "utf8").includes("two")));
+  t.deepEqual(
+    readFileSync(file, "utf8")
+      .trimEnd()
+      .split("\n")
+      .map((line) => line.replace(/^\S+ /, "")),
+    ["stdout F one", "stdout P two"],
+  );
+  const ids = async (filter: object) =>
+    (await cri.listContainers({ filter })).containers.map(({ id }) => id);
+  t.deepEqual(await ids({ podSandboxId, labelSelector: { app: "one" } }), [containerId]);
+  t.deepEqual(await ids({ labelSelector: { app: "two" } }), []);
+  t.deepEqual(await ids({ state: { state: ContainerState.CONTAINER_EXITED } }), []);
+  node.containers.end(containerId, { code: 3 });
+  await until("its end", async () => (await stateOf())?.state === ContainerState.CONTAINER_EXITED);
+  t.like(await stateOf(), { exitCode: 3, reason: "Error", logPath: file });
+  await t.throwsAsync(cri.startContainer({ containerId }), { code: Code.FailedPrecondition });
+  await t.throwsAsync(cri.execSync({ containerId, cmd: ["true"] }), {
+    code: Code.FailedPrecondition,
+  });
+  await cri.stopContainer({ containerId });
+  await cri.removeContainer({ containerId });
+  await cri.removeContainer({ containerId });
+  await cri.stopContainer({ containerId });
+  await t.throwsAsync(cri.containerStatus({ containerId }), { code: Code.NotFound });
+  t.deepEqual(node.pods.find(podSandboxId).plan.disks, [], "the image's disk is out");
+});
+
+test("a container that is not there is found by none", async (t) => {
+  await using it = await started();
+  const { db, pods } = it.rig.node;
+  await using containers = new SandboxContainers({
+    db,
+    pods,
+    clock: systemClock,
+    log: { warn: () => {} },
+    recordsDir: it.logs,
+    logRoot: it.logs,
+  });
+  t.throws(() => containers.find("a".repeat(64)), { code: "CONTAINER_NOT_FOUND" });
+  t.is(containers.search(""), undefined);
+});
+
+test("a container is stopped by its image's signal, then killed", async (t) => {
+  await using it = await started();
+  const { cri, node } = it.rig;
+  const { containerId } = await cri.createContainer(asked(it.podSandboxId));
+  await cri.startContainer({ containerId });
+  node.containers.deafTo = 2;
+  await cri.stopContainer({ containerId, timeout: 1n });
+  t.deepEqual(
+    node.calls.filter((call) => call.startsWith("container signal")),
+    ["container signal 2", "container signal 9"],
+  );
+  t.is((await cri.containerStatus({ containerId })).status?.exitCode, 137);
+});
+
+for (const at of ["container create", "container file", "plug image"])
+  test(`a create that fails at "${at}" leaves neither row nor disk`, async (t) => {
+    await using it = await started();
+    const { cri, node } = it.rig;
+    writeFileSync(join(it.mounts, "conf"), "x");
+    const mounts = [{ containerPath: "/conf", hostPath: join(it.mounts, "conf"), readonly: true }];
+    node.failing.add(at);
+    await t.throwsAsync(cri.createContainer(asked(it.podSandboxId, { mounts })));
+    node.failing.clear();
+    t.deepEqual((await cri.listContainers({})).containers, []);
+    await until("nothing to be left", () =>
+      Promise.resolve(
+        node.stored("SELECT id FROM sandbox_containers").length === 0 &&
+          (node.pods.find(it.podSandboxId).plan.disks ?? []).length === 0,
+      ),
+    );
+    t.is(node.containers.all.size, 0);
+    await cri.createContainer(asked(it.podSandboxId, { mounts }));
+  });
+
+test("a program that is not there fails the start, and the container has ended", async (t) => {
+  await using it = await started();
+  const { cri } = it.rig;
+  const { containerId } = await cri.createContainer(
+    asked(it.podSandboxId, { command: ["/missing"] }),
+  );
+  await t.throwsAsync(cri.startContainer({ containerId }), { code: Code.FailedPrecondition });
+  const { status } = await cri.containerStatus({ containerId });
+  t.like(status, { state: ContainerState.CONTAINER_EXITED, exitCode: 128 });
+  t.regex(status?.message ?? "", /does not exist/);
+});
+
+test("with its machine a container has ended, and with its sandbox it is gone", async (t) => {
+  await using it = await started();
+  const { cri, node } = it.rig;
+  const { podSandboxId } = it;
+  const { containerId } = await cri.createContainer(asked(podSandboxId));
+  await cri.startContainer({ containerId });
+  await cri.stopPodSandbox({ podSandboxId });
+  t.like((await cri.containerStatus({ containerId })).status, {
+    state: ContainerState.CONTAINER_EXITED,
+    exitCode: 137,
+  });
+  await t.throwsAsync(
+    cri.createContainer(asked(podSandboxId, { metadata: { name: "b", attempt: 0 } })),
+    { code: Code.FailedPrecondition },
+  );
+  await cri.removePodSandbox({ podSandboxId });
+  t.deepEqual((await cri.listContainers({})).containers, []);
+  t.deepEqual(node.stored("SELECT id FROM sandbox_containers"), []);
+});
+
+test("what a machine's container cannot be is refused by name, and nothing is made", async (t) => {
+  await using it = await started();
+  const { cri, node } = it.rig;
+  const file = join(it.mounts, "conf");
+  const outside = join(it.mounts, "..", "outside");
+  for (const path of [file, outside]) writeFileSync(path, "x");
+  symlinkSync(outside, join(it.mounts, "link"));
+  mkdirSync(join(it.mounts, "dir"));
+  symlinkSync(outside, join(it.mounts, "dir/link"));
+  writeFileSync(join(it.mounts, "large"), Buffer.alloc(513 * 1024));
+  const mount = (more: object) => ({
+    mounts: [{ containerPath: "/x", hostPath: file, readonly: true, ...more }],
+  });
+  const { Unimplemented, InvalidArgument, PermissionDenied, NotFound } = Code;
+  for (const [more, code] of [
+    [{ metadata: undefined }, InvalidArgument],
+    [{ image: { image: "absent:1" } }, NotFound],
+    [{ devices: [{ hostPath: "/dev/kvm" }] }, Unimplemented],
+    [{ cdiDevices: [{ name: "gpu" }] }, Unimplemented],
+    [context({ namespaceOptions: { pid: NamespaceMode.NODE } }), Unimplemented],
+    [context({ namespaceOptions: { pid: NamespaceMode.POD } }), Unimplemented],
+    [context({ namespaceOptions: { pid: 1, network: NamespaceMode.NODE } }), Unimplemented],
+    [context({ namespaceOptions: { pid: 1, ipc: NamespaceMode.CONTAINER } }), Unimplemented],
+    [context({ seccomp: { profileType: 0 } }), Unimplemented],
+    [context({ apparmor: { profileType: 2, localhostRef: "x" } }), Unimplemented],
+    [context({ capabilities: { addAmbientCapabilities: ["KILL"] } }), Unimplemented],
+    [context({ capabilities: { addCapabilities: ["FLY"] } }), InvalidArgument],
+    [context({ runAsUser: { value: -1n } }), InvalidArgument],
+    [context({ runAsGroup: { value: 7n } }), InvalidArgument],
+    [context({ runAsUsername: "a:b:c" }), InvalidArgument],
+    [context({ maskedPaths: ["/proc/../x"] }), InvalidArgument],
+    [{ logPath: "../../../etc/passwd" }, PermissionDenied],
+    [mount({ hostPath: outside }), PermissionDenied],
+    [mount({ hostPath: join(it.mounts, "link") }), PermissionDenied],
+    [mount({ hostPath: join(it.mounts, "dir") }), Unimplemented],
+    [mount({ hostPath: "relative" }), InvalidArgument],
+    [mount({ hostPath: join(it.mounts, "none") }), InvalidArgument],
+    [mount({ hostPath: join(it.mounts, "large") }), Code.ResourceExhausted],
+    [mount({ containerPath: "relative" }), InvalidArgument],
+    [mount({ containerPath: "/" }), InvalidArgument],
+    [mount({ readonly: false }), Unimplemented],
+    [mount({ propagation: MountPropagation.PROPAGATION_BIDIRECTIONAL }), Unimplemented],
+  ] as const)
+    await t.throwsAsync(
+      cri.createContainer(asked(it.podSandboxId, more)),
+      { code },
+      JSON.stringify(more, (_key, value: unknown) =>
+        typeof value === "bigint" ? `${value}` : value,
+      ),
+    );
+  t.deepEqual(node.stored("SELECT id FROM sandbox_containers"), []);
+  t.deepEqual(
+    node.calls.filter((call) => call.startsWith("container")),
+    [],
+  );
+});
+
+test("capabilities are the usual ones, with what is added and without what is dropped", async (t) => {
+  await using it = await started();
+  const { cri, node } = it.rig;
+  let attempt = 0;
+  const given = async (securityContext: object): Promise<unknown> => {
+    const metadata = { name: "app", attempt: attempt++ };
+    await cri.createContainer(asked(it.podSandboxId, { metadata, ...context(securityContext) }));
+    const rows = node.stored("SELECT plan FROM sandbox_containers");
+    const plans = rows.map(
+      ({ plan }) =>
+        JSON.parse(String(plan)) as {
+          metadata: { attempt: number };
+          start: { capabilities?: number[] };
+        },
+    );
+    return plans.find((plan) => plan.metadata.attempt === metadata.attempt)?.start.capabilities;
+  };
+  const usual = [0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31];
+  t.deepEqual(await given({}), usual);
+  t.deepEqual(await given({ capabilities: { dropCapabilities: ["ALL"] } }), []);
+  const all = { dropCapabilities: ["ALL"], addCapabilities: ["NET_BIND_SERVICE"] };
+  t.deepEqual(await given({ capabilities: all }), [10]);
+  const some = { dropCapabilities: ["CAP_KILL"], addCapabilities: ["net_admin"] };
+  t.deepEqual(
+    await given({ capabilities: some }),
+    [...usual.filter((each) => each !== 5), 12].toSorted((a, b) => a - b),
+  );
+  t.is(await given({ privileged: true }), undefined, "all");
+});

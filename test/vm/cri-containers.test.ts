@@ -1,0 +1,226 @@
+import {
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Code } from "@connectrpc/connect";
+import test from "ava";
+import { ContainerState, NamespaceMode } from "../../daemon/cri/gen/cri_pb.ts";
+import { busyboxImage } from "../lab/busybox-root.ts";
+import { type CriClients, openCri } from "../lab/cri/client.ts";
+import { until } from "../lab/until.ts";
+import { tarOf, writeDockerArchive } from "../unit/images/image-archive.ts";
+import { openRig, type Rig } from "./daemon-rig.ts";
+
+// Containers of one sandbox as kubelet asks for them, in a real machine.
+
+let directory: string;
+let socket: string;
+let rig: Rig;
+let cri: CriClients;
+let podSandboxId = "";
+
+const sandbox = () => ({
+  metadata: { name: "web", uid: "u-1", namespace: "default", attempt: 0 },
+  hostname: "web-0",
+  logDirectory: join(directory, "logs/default_web_u-1"),
+  dnsConfig: { servers: ["10.96.0.10"], searches: [], options: [] },
+});
+
+test.serial.before(async () => {
+  directory = mkdtempSync(join(tmpdir(), "podnet-cri-"));
+  mkdirSync(join(directory, "logs"));
+  mkdirSync(join(directory, "kubelet"));
+  socket = join(directory, "cri.sock");
+  const paths = `log_path = "${directory}/logs"\nmount_paths = ["${directory}/kubelet"]\n`;
+  rig = await openRig(`quarantine_s = 0\n[cri]\nsocket = "${socket}"\n${paths}`);
+  busyboxImage(directory);
+  const archive = join(directory, "app.tar");
+  const config = { Entrypoint: ["sh", "-c"], Cmd: ["sleep 1000"], Env: ["OF=image"], User: "web" };
+  writeDockerArchive(archive, { layers: [tarOf(join(directory, "busybox"))], config });
+  await rig.daemon.podnet("image", "import", archive, "app:1");
+  cri = openCri(socket);
+  ({ podSandboxId } = await cri.runtime.runPodSandbox({ config: sandbox() }));
+});
+test.serial.after.always(async () => {
+  cri?.[Symbol.dispose]();
+  await rig?.[Symbol.asyncDispose]();
+  rmSync(directory, { recursive: true, force: true });
+});
+
+const asked = (name: string, more: object = {}) => ({
+  podSandboxId,
+  config: {
+    metadata: { name, attempt: 0 },
+    image: { image: "app:1" },
+    logPath: `${name}/0.log`,
+    labels: { "io.kubernetes.container.name": name },
+    linux: { securityContext: { namespaceOptions: { pid: NamespaceMode.CONTAINER } } },
+    ...more,
+  },
+  sandboxConfig: sandbox(),
+});
+
+const logOf = (name: string): string => join(sandbox().logDirectory, name, "0.log");
+const lines = (name: string): string[] =>
+  readFileSync(logOf(name), "utf8")
+    .trimEnd()
+    .split("\n")
+    .filter((line) => line !== "");
+
+async function start(name: string, more: object = {}): Promise<string> {
+  const { containerId } = await cri.runtime.createContainer(asked(name, more));
+  await cri.runtime.startContainer({ containerId });
+  return containerId;
+}
+
+const statusOf = async (containerId: string) =>
+  (await cri.runtime.containerStatus({ containerId })).status;
+
+const exited = (containerId: string) =>
+  until("the container to end", async () => {
+    const status = await statusOf(containerId);
+    return status?.state === ContainerState.CONTAINER_EXITED && status;
+  });
+
+const shell = async (containerId: string, script: string): Promise<string> => {
+  const { stdout, stderr } = await cri.runtime.execSync({ containerId, cmd: ["sh", "-c", script] });
+  return Buffer.concat([stdout, stderr]).toString().trimEnd();
+};
+
+test.serial("a container of an image runs, logs in CRI's format, and ends", async (t) => {
+  const script = "echo out; echo err >&2; echo $OF $MORE; id -u; cat /etc/hostname; exit 3";
+  const containerId = await start("first", {
+    args: [script],
+    envs: [{ key: "MORE", value: "asked" }],
+  });
+  const status = await exited(containerId);
+  t.like(status, { exitCode: 3, reason: "Error", logPath: logOf("first") });
+  t.like(status.metadata, { name: "first", attempt: 0 });
+  t.true(status.createdAt <= status.startedAt && status.startedAt <= status.finishedAt);
+  const time = "\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d\\.\\d+Z";
+  for (const line of lines("first"))
+    t.regex(line, new RegExp(`^${time} (stdout|stderr) F .`), "nothing but output");
+  const of = (stream: string): string[] =>
+    lines("first").flatMap((line) => line.split(` ${stream} F `)[1] ?? []);
+  t.deepEqual(of("stdout"), ["out", "image asked", "1000", "web-0"]);
+  t.deepEqual(of("stderr"), ["err"]);
+  await cri.runtime.removeContainer({ containerId });
+  await cri.runtime.removeContainer({ containerId });
+  await t.throwsAsync(cri.runtime.containerStatus({ containerId }), { code: Code.NotFound });
+});
+
+test.serial(
+  "two containers of a sandbox share its network, and a disk; files are their own",
+  async (t) => {
+    const server = await start("server", {
+      args: ["echo mine > /tmp/mine; trap 'echo bye; exit 0' TERM; while :; do sleep 0.1; done"],
+      linux: { securityContext: { runAsUser: { value: 0n } } },
+    });
+    const client = await start("client");
+    t.is(await shell(client, "ls /tmp; cat /proc/sys/kernel/hostname; id -un"), "web-0\nweb");
+    t.is(await shell(server, "cat /tmp/mine; id -u"), "mine\n0");
+    const net = "readlink /proc/self/ns/net; cat /proc/net/dev | grep -c eth0";
+    t.is(await shell(server, net), await shell(client, net));
+    t.regex(await shell(server, "grep web-0 /etc/hosts; cat /etc/resolv.conf"), /10\.96\.0\.10/);
+    const { pod } = await rig.client.pods.get({ idOrName: podSandboxId });
+    t.is(pod?.disks.length, 1, "one disk for both");
+    t.deepEqual(
+      (await cri.runtime.listContainers({ filter: { state: { state: 1 } } })).containers.map(
+        ({ metadata }) => metadata?.name,
+      ),
+      ["client", "server"],
+    );
+    await t.throwsAsync(
+      cri.runtime.execSync({ containerId: client, cmd: ["sleep", "100"], timeout: 1n }),
+      { code: Code.DeadlineExceeded },
+    );
+    await cri.runtime.stopContainer({ containerId: server, timeout: 10n });
+    t.like(await statusOf(server), { exitCode: 0, reason: "Completed" });
+    t.regex(lines("server").at(-1) ?? "", /stdout F bye$/);
+    await cri.runtime.removeContainer({ containerId: server });
+    t.is((await cri.runtime.execSync({ containerId: client, cmd: ["true"] })).exitCode, 0);
+    // It has no handler of the signal, and is killed when its time is over.
+    await cri.runtime.stopContainer({ containerId: client, timeout: 1n });
+    t.like(await statusOf(client), { exitCode: 137 });
+    await cri.runtime.removeContainer({ containerId: client });
+    t.deepEqual((await rig.client.pods.get({ idOrName: podSandboxId })).pod?.disks, []);
+  },
+);
+
+test.serial("files of the host are copied, and nothing else of it is mounted", async (t) => {
+  const volume = join(directory, "kubelet/volume");
+  mkdirSync(join(volume, "..data"), { recursive: true });
+  writeFileSync(join(volume, "..data/token"), "secret\n");
+  symlinkSync("..data/token", join(volume, "token"));
+  writeFileSync(join(directory, "kubelet/hosts"), "10.9.9.9\tgiven\n");
+  const mounts = [
+    { containerPath: "/var/run/secrets", hostPath: volume, readonly: true },
+    { containerPath: "/etc/hosts", hostPath: join(directory, "kubelet/hosts") },
+  ];
+  const containerId = await start("files", { mounts });
+  t.is(
+    await shell(containerId, "cat /var/run/secrets/token /etc/hosts"),
+    "secret\n10.9.9.9\tgiven",
+  );
+  t.regex(await shell(containerId, "echo x > /var/run/secrets/token"), /Read-only file system/);
+  await cri.runtime.removeContainer({ containerId });
+  for (const [mount, code] of [
+    [{ containerPath: "/x", hostPath: "/etc/passwd", readonly: true }, Code.PermissionDenied],
+    [{ containerPath: "/x", hostPath: volume }, Code.Unimplemented],
+    [{ containerPath: "/x", hostPath: join(directory, "none") }, Code.InvalidArgument],
+  ] as const)
+    await t.throwsAsync(cri.runtime.createContainer(asked("bad", { mounts: [mount] })), { code });
+  t.deepEqual((await cri.runtime.listContainers({})).containers, []);
+});
+
+test.serial(
+  "containers run on through a kill of podnetd, and no byte of a log is lost",
+  async (t) => {
+    const script = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.02; done";
+    const containerId = await start("steady", { args: [script] });
+    await until("output", () => Promise.resolve(lines("steady").length > 5));
+    cri[Symbol.dispose]();
+    await rig.restart("kill");
+    cri = openCri(socket);
+    t.like(await statusOf(containerId), { state: ContainerState.CONTAINER_RUNNING });
+    const before = lines("steady").length;
+    await until("more output", () => Promise.resolve(lines("steady").length > before + 20));
+    // As kubelet rotates.
+    renameSync(logOf("steady"), `${logOf("steady")}.1`);
+    await cri.runtime.reopenContainerLog({ containerId });
+    await until("the new file", () => Promise.resolve(lines("steady").length > 5));
+    await cri.runtime.stopContainer({ containerId, timeout: 0n });
+    const all = [`${logOf("steady")}.1`, logOf("steady")]
+      .flatMap((file) => readFileSync(file, "utf8").trimEnd().split("\n"))
+      .map((line) => line.replace(/^\S+ stdout [FP] /, ""));
+    t.deepEqual(
+      all,
+      Array.from(all, (_, i) => `line ${i + 1}`),
+    );
+    await cri.runtime.removeContainer({ containerId });
+  },
+);
+
+test.serial("what cannot be started says why, and the rest goes with the sandbox", async (t) => {
+  const { containerId } = await cri.runtime.createContainer(
+    asked("bad", { command: ["/no/such"] }),
+  );
+  await t.throwsAsync(cri.runtime.startContainer({ containerId }), {
+    code: Code.FailedPrecondition,
+    message: /no\/such/,
+  });
+  t.like(await statusOf(containerId), { state: ContainerState.CONTAINER_EXITED, exitCode: 128 });
+  const left = await start("left");
+  await cri.runtime.stopPodSandbox({ podSandboxId });
+  t.like(await exited(left), { exitCode: 137, reason: "Error" });
+  await cri.runtime.removePodSandbox({ podSandboxId });
+  t.deepEqual((await cri.runtime.listContainers({})).containers, []);
+  t.is(readFileSync(logOf("left"), "utf8"), "", "kubelet's to remove");
+});
