@@ -5,7 +5,7 @@ import { note, type ServiceParts } from "../api/context.ts";
 import { logFile } from "./containers/container-log.ts";
 import { planContainer } from "./containers/container-spec.ts";
 import { execSync } from "./containers/exec-sync.ts";
-import { mountedFiles } from "./containers/mounted-files.ts";
+import { guestMounts } from "./containers/guest-mounts.ts";
 import type { SandboxContainers } from "./containers/sandbox-containers.ts";
 import {
   containerStats,
@@ -54,8 +54,8 @@ export function containerCalls(
       const log = logFile(sandbox.spec.sandbox.logDirectory, asked.logPath, logPath);
       const plan = planContainer(asked, image, log);
       const last = asked.annotations[terminationPath] ?? usualTermination;
-      const files = mountedFiles(asked.mounts, mountPaths, [last]);
-      return { containerId: (await containers.create(sandbox.id, plan, image, files)).id };
+      const mounts = guestMounts(asked.mounts, mountPaths, [last]);
+      return { containerId: (await containers.create(sandbox.id, plan, image, mounts)).id };
     },
 
     async startContainer({ containerId }, context) {

@@ -5,11 +5,13 @@ import { command } from "../protocol/codes.ts";
 import { agentFeatures } from "../protocol/configure.ts";
 import {
   type ContainerFile,
+  type ContainerVolume,
   type CreateContainer,
   type ListedContainer,
   type StartContainer,
   encodeContainerFile,
   encodeContainerId,
+  encodeContainerVolume,
   encodeCreateContainer,
   encodeFollowContainer,
   encodeResizeContainer,
@@ -38,6 +40,8 @@ export interface GuestContainers {
   create(request: CreateContainer, signal: AbortSignal): Promise<void>;
   /** Lays a file over that of the image, before the start. */
   placeFile(file: ContainerFile, signal: AbortSignal): Promise<void>;
+  /** Lays a directory over that of the image that other containers share, before the start. */
+  share(volume: ContainerVolume, signal: AbortSignal): Promise<void>;
   /** Starts its first process; one that runs already is fine. */
   start(request: StartContainer, signal: AbortSignal): Promise<void>;
   /** Has its output from a position on, and its end. */
@@ -79,6 +83,11 @@ export class Containers implements GuestContainers {
   async placeFile(file: ContainerFile, signal: AbortSignal): Promise<void> {
     const what = `file "${printable(file.path)}" of a container`;
     await this.#call(command.containerFile, encodeContainerFile(file), what, signal);
+  }
+
+  async share(volume: ContainerVolume, signal: AbortSignal): Promise<void> {
+    const what = `directory "${printable(volume.path)}" of a container`;
+    await this.#call(command.containerVolume, encodeContainerVolume(volume), what, signal);
   }
 
   async start(request: StartContainer, signal: AbortSignal): Promise<void> {

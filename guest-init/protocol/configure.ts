@@ -26,6 +26,7 @@ export const extensionCodes = {
   listContainers: 127,
   /** Guest to host, unasked. */
   containerEnded: 128,
+  containerVolume: 129,
 } as const;
 /**
  * An agent's abilities beyond the version it agreed on; an agent of an earlier podnet names none.

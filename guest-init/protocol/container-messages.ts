@@ -42,6 +42,22 @@ export interface ContainerFile {
   readonly data: Uint8Array;
 }
 
+/**
+ * A directory in the guest's memory that containers share, laid over one of the image. It is made
+ * for the first of them, and ends with the guest.
+ */
+export interface ContainerVolume {
+  readonly id: string;
+  readonly path: string;
+  /** Its name among those of the guest. */
+  readonly volume: string;
+  readonly readOnly: boolean;
+  /** For the first container. */
+  readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
+}
+
 /** The first process of a container. */
 export interface StartContainer {
   readonly id: string;
@@ -149,6 +165,18 @@ export function parseContainerFile(payload: Uint8Array): ContainerFile {
   }));
   return { ...about, data: payload.slice(end) };
 }
+
+export const encodeContainerVolume = (request: ContainerVolume): Uint8Array => encodeJson(request);
+export const parseContainerVolume = (payload: Uint8Array): ContainerVolume =>
+  parseObject(payload, (fields) => ({
+    ...readId(fields),
+    path: fields.required("path", asPath),
+    volume: fields.required("volume", asId),
+    readOnly: fields.required("readOnly", asBoolean),
+    mode: fields.required("mode", asInteger({ max: 0o7777 })),
+    uid: fields.required("uid", asNumber),
+    gid: fields.required("gid", asNumber),
+  }));
 
 export const encodeStartContainer = (request: StartContainer): Uint8Array => encodeJson(request);
 export const parseStartContainer = (payload: Uint8Array): StartContainer =>

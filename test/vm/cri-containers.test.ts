@@ -1,6 +1,8 @@
 import {
+  chmodSync,
   mkdirSync,
   mkdtempSync,
+  readdirSync,
   readFileSync,
   renameSync,
   rmSync,
@@ -171,6 +173,16 @@ test.serial("files of the host are copied, and nothing else of it is mounted", a
   );
   t.regex(await shell(containerId, "echo x > /var/run/secrets/token"), /Read-only file system/);
   await cri.runtime.removeContainer({ containerId });
+  // An emptyDir of the pod.
+  const cache = join(directory, "kubelet/cache");
+  mkdirSync(cache);
+  chmodSync(cache, 0o777);
+  const shared = { mounts: [{ containerPath: "/cache", hostPath: cache }] };
+  const writer = await start("writer", { ...shared, args: ["echo shared > /cache/x; sleep 1000"] });
+  const reader = await start("reader", shared);
+  t.is(await shell(reader, "until [ -s /cache/x ]; do sleep 0.02; done; cat /cache/x"), "shared");
+  t.deepEqual(readdirSync(cache), [], "the host's stays empty");
+  for (const id of [writer, reader]) await cri.runtime.removeContainer({ containerId: id });
   for (const [mount, code] of [
     [{ containerPath: "/x", hostPath: "/etc/passwd", readonly: true }, Code.PermissionDenied],
     [{ containerPath: "/x", hostPath: volume }, Code.Unimplemented],

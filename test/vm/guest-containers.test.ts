@@ -129,7 +129,7 @@ const shell = async (script: string): Promise<string> => (await exec(["sh", "-c"
 
 /** Nothing of a container is in the guest. */
 async function nothingLeft(t: ExecutionContext): Promise<void> {
-  t.is(await shell("grep -c podnet/containers/ /proc/mounts; ls /run/podnet/containers"), "0");
+  t.is(await shell("grep -c podnet/containers/[^.] /proc/mounts; ls /run/podnet/containers"), "0");
   t.deepEqual(await containers.list(never), []);
 }
 
@@ -226,6 +226,39 @@ test.serial("users, groups and capabilities are as asked for", async (t) => {
   await containers.remove("no-such", never);
   await nothingLeft(t);
 });
+
+test.serial(
+  "a volume is shared by the containers that have it, and one may only read it",
+  async (t) => {
+    const volume = { volume: "cache", mode: 0o2770, uid: 0, gid: 44, readOnly: false };
+    await create("writer");
+    await containers.share({ ...volume, id: "writer", path: "/var/cache/app" }, never);
+    await containers.start(
+      {
+        ...started("writer", ["sh", "-c", "echo of-writer > /var/cache/app/x; sleep 1000"]),
+        user: "web",
+      },
+      never,
+    );
+    await create("reader");
+    await containers.share(
+      { ...volume, id: "reader", path: "/cache", readOnly: true, mode: 0 },
+      never,
+    );
+    const look =
+      "until [ -s /cache/x ]; do sleep 0.02; done; cat /cache/x; [ -g /cache ] && echo group; " +
+      "echo y > /cache/y; echo $?";
+    await containers.start(started("reader", ["sh", "-c", look]), never);
+    const output = new Output();
+    await containers.follow("reader", 0, output, never);
+    await output.over;
+    t.is(output.text, "of-writer\ngroup\n1\n");
+    const late = containers.share({ ...volume, id: "writer", path: "/late" }, never);
+    t.like(await t.throwsAsync(late), { code: "AGENT_REFUSED" }, "it has started");
+    for (const id of ["writer", "reader"]) await containers.remove(id, never);
+    await nothingLeft(t);
+  },
+);
 
 test.serial("what cannot be started is refused before, and can be removed", async (t) => {
   for (const [args, errno] of [

@@ -6,10 +6,7 @@ import { ipOf } from "../../../core/address.ts";
 import type { Clock } from "../../../core/clock.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
-import {
-  type ContainerFile,
-  containerLimit,
-} from "../../../guest-init/protocol/container-messages.ts";
+import { containerLimit } from "../../../guest-init/protocol/container-messages.ts";
 import type { ProcessEnd } from "../../../guest-init/protocol/main-process.ts";
 import type { Log } from "../../../linux/log.ts";
 import type { LivePod } from "../../pods/lifecycle/live-pod.ts";
@@ -19,6 +16,7 @@ import { KeyedLock } from "../../reconcile/keyed-lock.ts";
 import type { Database } from "../../store/database.ts";
 import { beginRecord, dropRecord, sweepRecords } from "./container-log.ts";
 import { FollowedContainer } from "./followed-container.ts";
+import type { GuestMounts } from "./guest-mounts.ts";
 import { asStored, containersOf, guestMs, machineOf, wrongState } from "./machine-of.ts";
 import {
   type ContainerPlan,
@@ -101,7 +99,7 @@ export class SandboxContainers implements AsyncDisposable {
     podId: string,
     plan: ContainerPlan,
     image: { readonly file: string },
-    files: readonly Omit<ContainerFile, "id">[],
+    { files, volumes }: GuestMounts,
   ): Promise<ContainerRow> {
     return this.#locks.run(podId, async () => {
       const { db, pods, clock } = this.#parts;
@@ -140,6 +138,8 @@ export class SandboxContainers implements AsyncDisposable {
         const addresses = staying(live.plan.interfaces).flatMap((each) => each.addresses.map(ipOf));
         const request = { id, disk: plan.disk, addresses, waitMs: diskMs };
         await containers.create(request, AbortSignal.timeout(diskMs + guestMs));
+        for (const volume of volumes)
+          await containers.share({ ...volume, id }, AbortSignal.timeout(guestMs));
         for (const file of files)
           await containers.placeFile({ ...file, id }, AbortSignal.timeout(guestMs));
         return this.#become(row, { state: "created" });

@@ -1,6 +1,10 @@
 import { PodnetError } from "../../../core/errors.ts";
 import { encodeUtf8 } from "../../../core/utf8.ts";
-import type { ContainerFile, CreateContainer } from "../../protocol/container-messages.ts";
+import type {
+  ContainerFile,
+  ContainerVolume,
+  CreateContainer,
+} from "../../protocol/container-messages.ts";
 import { makeDirectories, readText, writeFile } from "../files.ts";
 import { hostname } from "../machine.ts";
 import { hostsText } from "../main-process/host-files.ts";
@@ -12,6 +16,9 @@ import type { Accounts } from "../users.ts";
  * container lets go of it as a whole.
  */
 export const shelf = "/run/podnet/containers";
+
+/** What containers share; no id of one begins so. */
+const volumes = `${shelf}/.volumes`;
 
 /** Flags of mount(2). */
 const flag = {
@@ -52,6 +59,8 @@ export function openShelf(): void {
   if (readText("/proc/self/mounts")?.includes(` ${shelf} `) === true) return;
   makeDirectories(shelf);
   sys.mount("podnet", shelf, "tmpfs", flag.nosuid | flag.nodev, "mode=0700,size=1m");
+  sys.mkdir(volumes, 0o700);
+  sys.mount("podnet", volumes, "tmpfs", flag.nosuid | flag.nodev, "mode=0700,size=50%");
 }
 
 /**
@@ -110,6 +119,22 @@ export class ContainerRoot {
   /** Lays a file over that of the image. */
   place({ path, mode, readOnly, data }: ContainerFile): void {
     this.#layOver(path, data, mode, readOnly);
+  }
+
+  /** Lays a shared directory over one of the image. */
+  share({ path, volume, readOnly, mode, uid, gid }: ContainerVolume): void {
+    const directory = `${volumes}/${volume}`;
+    if (sys.mode(directory) === undefined) {
+      sys.mkdir(directory, 0o700);
+      const fd = sys.open(directory, openFlag.read);
+      try {
+        sys.setOwner(fd, uid, gid, mode);
+      } finally {
+        sys.close(fd);
+      }
+    }
+    this.makeDirectories(path);
+    this.#layMount(path, directory, readOnly);
   }
 
   /** Nothing of the image can be written to from now on. */
@@ -200,14 +225,15 @@ export class ContainerRoot {
       sys.close(fd);
     }
     this.#makeFile(path);
-    this.#mountAt(path, (at) => {
-      sys.mount(file, at, "", flag.bind, "");
-    });
+    this.#layMount(path, file, readOnly);
+  }
+
+  #layMount(path: string, source: string, readOnly: boolean): void {
+    this.#mountAt(path, (at) => sys.mount(source, at, "", flag.bind, ""));
     if (!readOnly) return;
     // The path leads to the new mount now.
-    this.#mountAt(path, (at) => {
-      sys.mount("", at, "", flag.remount | flag.bind | flag.readOnly | flag.nodev, "");
-    });
+    const flags = flag.remount | flag.bind | flag.readOnly | flag.nosuid | flag.nodev;
+    this.#mountAt(path, (at) => sys.mount("", at, "", flags, ""));
   }
 
   /** An empty file, where there is nothing. */

@@ -7,6 +7,7 @@ import {
   encodeContainerList,
   parseContainerFile,
   parseContainerId,
+  parseContainerVolume,
   parseCreateContainer,
   parseFollowContainer,
   parseResizeContainer,
@@ -64,6 +65,7 @@ export class Containers {
     return [
       [command.createContainer, (payload) => this.#create(payload)],
       [command.containerFile, (payload) => this.#file(payload)],
+      [command.containerVolume, (payload) => this.#volume(payload)],
       [command.startContainer, (payload) => this.#start(payload)],
       [command.followContainer, (payload) => this.#follow(payload)],
       [command.signalContainer, (payload) => this.#signal(payload)],
@@ -102,11 +104,21 @@ export class Containers {
   /** Lays a file into one that has not started yet. */
   #file(payload: Uint8Array): Reply {
     const file = parseContainerFile(payload);
-    const container = this.#find(file.id);
-    if (container.started !== undefined)
-      throw refused(`Container "${file.id}" has started already`, "id");
-    container.root.place(file);
+    this.#fresh(file.id).root.place(file);
     return done;
+  }
+
+  /** Lays a shared directory into one that has not started yet. */
+  #volume(payload: Uint8Array): Reply {
+    const volume = parseContainerVolume(payload);
+    this.#fresh(volume.id).root.share(volume);
+    return done;
+  }
+
+  #fresh(id: string): Container {
+    const container = this.#find(id);
+    if (container.started === undefined) return container;
+    throw refused(`Container "${id}" has started already`, "id");
   }
 
   /** Starts it. Refuses with `ENOENT` or `EACCES` what is no program. */

@@ -244,6 +244,16 @@ const containerStart = {
 const containerCreate = { id: "web-1", disk: "image", addresses: ["10.0.0.2"], waitMs: 5000 };
 const containerFile = { id: "web-1", path: "/etc/motd", mode: 0o644, readOnly: true };
 
+const containerVolume = {
+  id: "web-1",
+  path: "/cache",
+  volume: "v-1",
+  readOnly: false,
+  mode: 0o777,
+  uid: 0,
+  gid: 7,
+};
+
 const repeated = (length: number): object[] =>
   Array.from({ length }, () => ({ id: "a", state: "created", at: 0 }));
 
@@ -286,10 +296,14 @@ const containerMessages: Target = {
     chosen(7, json({ containers: repeated(2) })),
     chosen(7, json({ containers: repeated(33) })),
     chosen(7, json({ containers: [{ id: "a", state: "gone", at: 0 }] })),
+    chosen(8, json(containerVolume)),
+    chosen(8, json({ ...containerVolume, volume: "../up" })),
+    chosen(8, json({ ...containerVolume, mode: 0o10000 })),
   ],
   words: [
     ...Object.keys(containerStart),
     ...Object.keys(containerCreate),
+    ...Object.keys(containerVolume),
     "path",
     "mode",
     "stdout",
@@ -318,6 +332,7 @@ const containerMessages: Target = {
     returning(container.parseResizeContainer, container.encodeResizeContainer),
     returning(container.parseContainerId, container.encodeContainerId),
     returning(container.parseContainerList, container.encodeContainerList),
+    returning(container.parseContainerVolume, container.encodeContainerVolume),
   ]),
 };
 

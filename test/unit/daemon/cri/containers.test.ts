@@ -180,6 +180,28 @@ for (const at of ["container create", "container file", "plug image"])
     await cri.createContainer(asked(it.podSandboxId, { mounts }));
   });
 
+test("an empty directory is one that containers share, until it has something in it", async (t) => {
+  await using it = await started();
+  const { cri, node } = it.rig;
+  const cache = join(it.mounts, "cache");
+  const part = join(it.mounts, "volume-subpaths/cache");
+  for (const path of [cache, part]) mkdirSync(path, { recursive: true });
+  const named = (name: string, containerPath: string, hostPath = cache) =>
+    asked(it.podSandboxId, {
+      metadata: { name, attempt: 0 },
+      mounts: [{ containerPath, hostPath, readonly: name === "reader" }],
+    });
+  await cri.createContainer(named("writer", "/a"));
+  await cri.createContainer(named("reader", "/b"));
+  const { volumes } = node.containers;
+  t.is(volumes.get("/a"), volumes.get("/b"));
+  await t.throwsAsync(cri.createContainer(named("part", "/c", part)), {
+    code: Code.Unimplemented,
+  });
+  writeFileSync(join(cache, "of-the-host"), "x");
+  await t.throwsAsync(cri.createContainer(named("late", "/c")), { code: Code.Unimplemented });
+});
+
 test("a program that is not there fails the start, and the container has ended", async (t) => {
   await using it = await started();
   const { cri } = it.rig;
@@ -253,6 +275,7 @@ test("what a machine's container cannot be is refused by name, and nothing is ma
     [mount({ containerPath: "relative" }), InvalidArgument],
     [mount({ containerPath: "/" }), InvalidArgument],
     [mount({ readonly: false }), Unimplemented],
+    [mount({ readonly: false, hostPath: join(it.mounts, "dir") }), Unimplemented],
     [mount({ propagation: MountPropagation.PROPAGATION_BIDIRECTIONAL }), Unimplemented],
   ] as const)
     await t.throwsAsync(

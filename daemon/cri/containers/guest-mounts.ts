@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import {
   closeSync,
   constants,
@@ -6,12 +7,16 @@ import {
   readdirSync,
   readFileSync,
   realpathSync,
+  statSync,
 } from "node:fs";
 import { isAbsolute, join, normalize, relative } from "node:path";
 import { PodnetError } from "../../../core/errors.ts";
 import { perform } from "../../../core/effect.ts";
 import { printable } from "../../../core/names.ts";
-import type { ContainerFile } from "../../../guest-init/protocol/container-messages.ts";
+import type {
+  ContainerFile,
+  ContainerVolume,
+} from "../../../guest-init/protocol/container-messages.ts";
 import { type Mount, MountPropagation } from "../gen/cri_pb.ts";
 
 /** What is copied of the host for one container. */
@@ -21,18 +26,28 @@ const most = { files: 256, fileBytes: 512 * 1024, bytes: 8 * 1024 * 1024, depth:
 const ownCopies = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 
 type CopiedFile = Omit<ContainerFile, "id">;
+type SharedVolume = Omit<ContainerVolume, "id">;
+
+/** What mounts of the host are for a container in a machine. */
+export interface GuestMounts {
+  /** Copies, made now. */
+  readonly files: readonly CopiedFile[];
+  /** Directories in the guest's memory, in the place of empty ones of the host. */
+  readonly volumes: readonly SharedVolume[];
+}
 
 /**
- * The files that mounts of the host are for a container: copies, made now. `within` are the
+ * What is laid into a container for mounts of the host. `within` are the
  * directories that may be copied from; `writable` are further paths that the container may write
  * to. Throws `UNSUPPORTED` for what cannot be a copy, `PERMISSION_DENIED`.
  */
-export function mountedFiles(
+export function guestMounts(
   mounts: readonly Mount[],
   within: readonly string[],
   writable: readonly string[],
-): CopiedFile[] {
+): GuestMounts {
   const files: CopiedFile[] = [];
+  const volumes: SharedVolume[] = [];
   mounts.forEach((mount, i) => {
     const field = `config.mounts[${i}]`;
     const { containerPath, hostPath, readonly } = mount;
@@ -55,6 +70,11 @@ export function mountedFiles(
           hint: "Files are copied from the directories in cri.mount_paths alone",
         },
       );
+    const volume = volumeOf(source, target, readonly);
+    if (volume !== undefined) {
+      volumes.push(volume);
+      return;
+    }
     const own = [...ownCopies, ...writable].includes(target);
     const copied = copy(source, source, target, readonly || !own, field, 0);
     const isFile = copied.length === 1 && copied[0]?.path === target;
@@ -72,7 +92,21 @@ export function mountedFiles(
         hint: `Use at most ${most.files} files and ${most.bytes} bytes`,
       },
     );
-  return files;
+  return { files, volumes };
+}
+
+/**
+ * An empty directory is one that containers share, such as Kubernetes' emptyDir: by the host's path
+ * they all mean one in their machine. Undefined for anything else.
+ */
+function volumeOf(source: string, path: string, readOnly: boolean): SharedVolume | undefined {
+  const { mode, uid, gid } = perform("file", "look at mount", () => statSync(source));
+  // Part of another volume, whose content is in the guest.
+  if ((mode & constants.S_IFMT) !== constants.S_IFDIR || source.includes("/volume-subpaths/"))
+    return undefined;
+  if (perform("file", "list mount", () => readdirSync(source)).length > 0) return undefined;
+  const hash = createHash("sha256").update(source).digest("hex");
+  return { path, volume: hash.slice(0, 32), readOnly, mode: mode & 0o7777, uid, gid };
 }
 
 const cannot = (what: string, field: string): PodnetError =>
