@@ -45,6 +45,7 @@ import { recoveryFaults } from "./faults/recovery.ts";
 import { dataDiskFaults } from "./faults/data-disks.ts";
 import { roomFaults } from "./faults/room.ts";
 import { stateFaults } from "./faults/state.ts";
+import { sandboxContainerFaults } from "./faults/sandbox-containers.ts";
 import { templatesFaults } from "./faults/templates.ts";
 import { tunnelFaults } from "./faults/tunnels.ts";
 import { verifyGuardFaults } from "./faults/verify-guard.ts";
@@ -95,6 +96,7 @@ export const faults: readonly Fault[] = [
   ...commandLineFaults,
   ...lifecycleFaults,
   ...callersFaults,
+  ...sandboxContainerFaults,
   ...hyperdFaults,
   ...copyFaults,
   ...crashFaults,

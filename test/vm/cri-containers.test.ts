@@ -18,7 +18,7 @@ import { busyboxImage } from "../lab/busybox-root.ts";
 import { type CriClients, openCri } from "../lab/cri/client.ts";
 import { until } from "../lab/until.ts";
 import { tarOf, writeDockerArchive } from "../unit/images/image-archive.ts";
-import { openRig, type Rig } from "./daemon-rig.ts";
+import { execIn, openRig, type Rig } from "./daemon-rig.ts";
 
 // Containers of one sandbox as kubelet asks for them, in a real machine.
 
@@ -219,6 +219,37 @@ test.serial(
     await cri.runtime.removeContainer({ containerId });
   },
 );
+
+for (const point of ["qmp:device_add:after#1", "channel:createContainer:after#1"])
+  test.serial(
+    `podnetd killed at ${point} leaves no container that none was promised`,
+    async (t) => {
+      const restart = async (env: Readonly<Record<string, string>> = {}): Promise<void> => {
+        cri[Symbol.dispose]();
+        await rig.restart("kill", env);
+        cri = openCri(socket);
+      };
+      await restart({ PODNET_FAILPOINTS: `${point}=kill` });
+      await t.throwsAsync(cri.runtime.createContainer(asked("cut")));
+      await restart();
+      await until("nothing to be left", async () => {
+        const { pod } = await rig.client.pods.get({ idOrName: podSandboxId });
+        const { output } = await execIn(rig.client, podSandboxId, "ls", "/run/podnet/containers");
+        return pod?.disks.length === 0 && output === "";
+      });
+      t.deepEqual((await cri.runtime.listContainers({})).containers, []);
+      // A removal that is cut short is completed.
+      const containerId = await start("cut");
+      await restart({ PODNET_FAILPOINTS: "channel:endContainer:after#1=kill" });
+      await t.throwsAsync(cri.runtime.removeContainer({ containerId }));
+      await restart();
+      await until("it to be gone", async () => {
+        const { containers } = await cri.runtime.listContainers({});
+        return containers.length === 0;
+      });
+      await cri.runtime.removeContainer({ containerId });
+    },
+  );
 
 test.serial("what cannot be started says why, and the rest goes with the sandbox", async (t) => {
   const { containerId } = await cri.runtime.createContainer(

@@ -161,7 +161,7 @@ test("a container is stopped by its image's signal, then killed", async (t) => {
 });
 
 for (const at of ["container create", "container file", "plug image"])
-  test(`a create that fails at "${at}" leaves neither row nor disk`, async (t) => {
+  test(`a create that fails at ${at} leaves neither row nor disk`, async (t) => {
     await using it = await started();
     const { cri, node } = it.rig;
     writeFileSync(join(it.mounts, "conf"), "x");
