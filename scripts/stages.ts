@@ -191,7 +191,7 @@ export const stages: readonly Stage[] = [
     long: {
       cri: 21,
       "cri-containers": 25,
-      "together-pods": 97,
+      "together-pods": 118,
       "together-machines": 72,
       "debian-agent": 43,
       installed: 110,

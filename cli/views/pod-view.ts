@@ -1,7 +1,9 @@
 import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
 import {
+  DiskState,
   InterfaceState,
   type Pod,
+  type PodDisk,
   type PodInterface,
   PodState,
 } from "../../api/gen/podnet/v1/pod_pb.ts";
@@ -186,6 +188,10 @@ function waterfall(pod: Pod, width: number): string[] {
   );
 }
 
+/** A plugged disk. */
+const diskText = ({ name, state, path }: PodDisk): string =>
+  `${harmless(name)} (${lower(DiskState, state)}, ${harmless(path)})`;
+
 /** Everything about one pod. */
 export function podDetails(out: Output, pod: Pod, now: number): string {
   const labels = Object.entries(pod.labels).map(([key, value]) => `${key}=${harmless(value)}`);
@@ -211,6 +217,7 @@ export function podDetails(out: Output, pod: Pod, now: number): string {
           ? ""
           : `pid ${vm.pid}, ${vm.accelerator}, ${vm.vcpu} vcpu, ${vm.memoryMib} MiB`,
       ],
+      ["Disks", pod.disks.map(diskText).join(", ")],
       ["Restarts", vm === undefined || vm.guestRestarts === 0 ? "" : `${vm.guestRestarts}`],
       ["Machine", vm?.attached === true ? `foreign, by ${harmless(vm.qmpSocket)}` : ""],
       [
