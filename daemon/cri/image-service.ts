@@ -1,9 +1,12 @@
 import { readdirSync } from "node:fs";
 import { create } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
+import { type CallCredential, validateCredential } from "../../api/validate/credential.ts";
 import { systemClock } from "../../core/clock.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
+import { parseReference, withRegistry } from "../../images/reference.ts";
+import { credentialFrom, plainKey } from "../../images/registry/auth-file.ts";
 import { note, type ServiceParts } from "../api/context.ts";
 import type { StoredImageRow } from "../images/images.ts";
 import { type AuthConfig, type ImageService, ImageSchema, type ImageSpec } from "./gen/cri_pb.ts";
@@ -34,9 +37,14 @@ export function imageService(parts: ServiceParts): ServiceImpl<typeof ImageServi
 
     async pullImage({ image, auth }, context) {
       const reference = referenceOf(image);
-      refuseAuth(auth);
+      const usual = config.images.registries[0];
+      const credential = credentialOf(
+        auth,
+        withRegistry(parseReference(reference), usual).registry,
+      );
       note(parts, context, `pull image ${printable(reference)}`);
-      const pulled = await imageJobs.pull(reference, "always", true, () => {}, context.signal);
+      const options = { policy: "always", mayPullFromAll: true, credential } as const;
+      const pulled = await imageJobs.pull(reference, options, () => {}, context.signal);
       return { imageRef: pulled.digest };
     },
 
@@ -76,14 +84,33 @@ function referenceOf(spec: ImageSpec | undefined): string {
   });
 }
 
-/** Credentials come from one place, whose owner is the host's administrator. */
-function refuseAuth(auth: AuthConfig | undefined): void {
-  const given = [auth?.username, auth?.password, auth?.auth, auth?.identityToken];
-  if (![...given, auth?.registryToken].some((each) => each !== undefined && each !== "")) return;
-  throw new PodnetError("UNSUPPORTED", "podnet cannot take the credentials of a call yet", {
-    field: "auth",
-    hint: "Put the registry's credentials into the file that images.auth_file names",
-  });
+/**
+ * The credential of a call, where it is for this registry: kubelet sends those of a pod's secrets.
+ * As in containerd, one for another server is left out.
+ */
+function credentialOf(
+  auth: AuthConfig | undefined,
+  registry: string | undefined,
+): CallCredential | undefined {
+  if (auth === undefined) return undefined;
+  if (auth.identityToken !== "" || auth.registryToken !== "")
+    throw new PodnetError("UNSUPPORTED", "podnet takes users with passwords, and no tokens", {
+      field: "auth",
+      hint: "Put username and password into the secret",
+    });
+  if (auth.serverAddress !== "" && plainKey(auth.serverAddress) !== registry) return undefined;
+  const [given, username, password] = [auth.auth, auth.username, auth.password].map((text) =>
+    text === "" ? undefined : text,
+  );
+  const found = credentialFrom({ auth: given, username, password });
+  if (found === undefined) {
+    if (given === undefined && username === undefined && password === undefined) return undefined;
+    throw new PodnetError("INVALID_ARGUMENT", "The credential has no user or no password", {
+      field: "auth",
+      hint: "Give username and password, or auth: USER:PASSWORD in base64",
+    });
+  }
+  return validateCredential({ username: found.user, password: found.password });
 }
 
 /** An image; without a user in it, root runs it, which kubelet has to know (runAsNonRoot). */

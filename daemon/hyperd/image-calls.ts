@@ -86,10 +86,11 @@ export function pullImage(
       hint: "Import an archive: podnet image import",
     });
   const reference = `${name}${tag === "" ? "" : tag.startsWith("sha256:") ? `@${tag}` : `:${tag}`}`;
-  const mayAll = context.values.get(callerKey)?.role === "admin";
+  const mayPullFromAll = context.values.get(callerKey)?.role === "admin";
+  const options = { policy: "always", mayPullFromAll } as const;
   note(parts, context, `pull image ${printable(reference)}`);
   const progress = progressStream(
-    (report, signal) => parts.imageJobs.pull(reference, "always", mayAll, report, signal),
+    (report, signal) => parts.imageJobs.pull(reference, options, report, signal),
     context.signal,
   );
   return messages(reference, progress);

@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import {
   chmodSync,
   chownSync,
@@ -23,7 +23,7 @@ import { endWorker } from "../../hypervisor/process/worker-program.ts";
 import { readRegular } from "../../linux/files/regular-file.ts";
 import type { Digest } from "../../images/archive/digest.ts";
 import { parseReference, referenceText, withRegistry } from "../../images/reference.ts";
-import { parseAuthFile } from "../../images/registry/auth-file.ts";
+import { type Credential, parseAuthFile } from "../../images/registry/auth-file.ts";
 import {
   type ImageJob,
   madeFile,
@@ -60,7 +60,15 @@ export interface ImageJobsParts {
 
 /** When a registry is asked. */
 export const pullPolicies = ["missing", "always", "never"] as const;
-export type PullPolicy = (typeof pullPolicies)[number];
+type PullPolicy = (typeof pullPolicies)[number];
+
+export interface PullOptions {
+  readonly policy: PullPolicy;
+  /** The caller is an administrator. */
+  readonly mayPullFromAll: boolean;
+  /** The caller's own, in the place of podnetd's. It is in memory alone, until the pull ends. */
+  readonly credential?: Credential | undefined;
+}
 
 type Report = (progress: StageProgress) => void;
 
@@ -112,8 +120,7 @@ export class ImageJobs implements AsyncDisposable {
    */
   async pull(
     asked: string,
-    policy: PullPolicy,
-    mayPullFromAll: boolean,
+    { policy, mayPullFromAll, credential }: PullOptions,
     report: Report,
     signal: AbortSignal,
   ): Promise<StoredImageRow> {
@@ -131,8 +138,9 @@ export class ImageJobs implements AsyncDisposable {
         `Only an administrator may pull from ${printable(registry)}`,
         { field: "reference", hint: "Have the registry added to images.registries" },
       );
-    const key = `${referenceText(reference)} ${reference.digest}`;
-    const pull = this.#pulls.get(key) ?? this.#startPull(key, reference);
+    // Callers share a pull only if they are the same to the registry.
+    const key = `${referenceText(reference)} ${reference.digest} ${markOf(credential)}`;
+    const pull = this.#pulls.get(key) ?? this.#startPull(key, reference, credential);
     pull.reports.add(report);
     if (pull.last !== undefined) report(pull.last);
     try {
@@ -144,14 +152,18 @@ export class ImageJobs implements AsyncDisposable {
     }
   }
 
-  #startPull(key: string, reference: ReturnType<typeof parseReference>): SharedPull {
+  #startPull(
+    key: string,
+    reference: ReturnType<typeof parseReference>,
+    credential: Credential | undefined,
+  ): SharedPull {
     const { config, architecture } = this.#parts;
     const stop = new AbortController();
     const reports = new Set<Report>();
     const job = (): ImageJob => ({
       architecture,
       limits: { entries: mostEntries, bytes: config.mostImageBytes },
-      source: { kind: "registry", reference, access: this.#accessTo(reference) },
+      source: { kind: "registry", reference, access: this.#accessTo(reference, credential) },
     });
     const shared: Pick<SharedPull, "last" | "reports" | "stop"> = {
       reports,
@@ -177,7 +189,10 @@ export class ImageJobs implements AsyncDisposable {
     return pull;
   }
 
-  #accessTo({ registry = "", repository }: ReturnType<typeof parseReference>) {
+  #accessTo(
+    { registry = "", repository }: ReturnType<typeof parseReference>,
+    given: Credential | undefined,
+  ) {
     const { insecure, ca, authFile } = this.#parts.config;
     const read = (file: string, most: number): Buffer => readRegular(file, most, { follow: true });
     return {
@@ -185,8 +200,8 @@ export class ImageJobs implements AsyncDisposable {
       insecure: insecure.includes(registry),
       ca: ca === undefined ? undefined : read(ca, mostCaBytes).toString("utf8"),
       credential:
-        authFile === undefined
-          ? undefined
+        given !== undefined || authFile === undefined
+          ? given
           : parseAuthFile(read(authFile, mostAuthBytes), registry, repository),
     };
   }
@@ -424,6 +439,12 @@ function tryFind(images: Images, reference: string): StoredImageRow | undefined 
     throw thrown;
   }
 }
+
+/** Tells credentials apart without having them. */
+const markOf = (credential: Credential | undefined): string =>
+  credential === undefined
+    ? ""
+    : createHash("sha256").update(JSON.stringify(credential)).digest("hex");
 
 /** Names that podnet can use; an archive may have others, such as a tag alone. */
 const usable = (names: readonly string[]): readonly string[] =>

@@ -25,15 +25,28 @@ export function parseAuthFile(
     .filter(({ key }) => path === key || path.startsWith(`${key}/`))
     .toSorted((a, b) => b.key.length - a.key.length);
   for (const { entry } of fitting) {
-    const auth = entry.get("auth")?.text;
-    const text = auth === undefined ? undefined : Buffer.from(auth, "base64").toString("utf8");
-    const [user, password] =
-      text === undefined
-        ? [entry.get("username")?.text, entry.get("password")?.text]
-        : splitAt(text.replaceAll(/\0+$/g, ""));
-    if (user !== undefined && user !== "" && password !== undefined) return { user, password };
+    const [auth, username, password] = (["auth", "username", "password"] as const).map(
+      (key) => entry.get(key)?.text,
+    );
+    const found = credentialFrom({ auth, username, password });
+    if (found !== undefined) return found;
   }
   return undefined;
+}
+
+/** The credential in docker's fields: `auth`, in base64, before the others. */
+export function credentialFrom(given: {
+  readonly auth: string | undefined;
+  readonly username: string | undefined;
+  readonly password: string | undefined;
+}): Credential | undefined {
+  const { auth, username, password: plain } = given;
+  const text = auth === undefined ? undefined : Buffer.from(auth, "base64").toString("utf8");
+  const [user, password] =
+    text === undefined ? [username, plain] : splitAt(text.replaceAll(/\0+$/g, ""));
+  return user === undefined || user === "" || password === undefined
+    ? undefined
+    : { user, password };
 }
 
 function splitAt(text: string): [string?, string?] {
@@ -41,8 +54,8 @@ function splitAt(text: string): [string?, string?] {
   return colon < 1 ? [] : [text.slice(0, colon), text.slice(colon + 1)];
 }
 
-/** Docker writes URLs, and Docker Hub's by a name of old. */
-function plainKey(key: string): string {
+/** The registry of a key. Docker writes URLs, and Docker Hub's by a name of old. */
+export function plainKey(key: string): string {
   const plain = key.replace(/^https?:\/\//, "").replace(/\/(?:v[12]\/?)?$/, "");
   return plain === "index.docker.io" || plain === "registry-1.docker.io" ? dockerHub : plain;
 }

@@ -10,6 +10,7 @@ import {
   chooseCgroups,
   parseCgroupMounts,
 } from "../../hypervisor/jail/cgroup-layout.ts";
+import type { Credential } from "../../images/registry/auth-file.ts";
 import type { StageProgress } from "../../images/worker/messages.ts";
 import { type ImagesProgram, imagesProgram } from "../../images/worker/program.ts";
 
@@ -87,8 +88,11 @@ export async function openImageStore(directory: string, options: ImageStoreOptio
       .flatMap(namesIn)
       .filter((name) => name.startsWith("images-")),
   ];
-  const pull = (name: string, reports: (progress: StageProgress) => void = silent) =>
-    jobs.pull(name, "always", true, reports, never);
+  const pull = (
+    name: string,
+    reports: (progress: StageProgress) => void = silent,
+    credential?: Credential,
+  ) => jobs.pull(name, { policy: "always", mayPullFromAll: true, credential }, reports, never);
   const importIt = (
     source: Parameters<ImageJobs["import"]>[0],
     name: string,

@@ -1,10 +1,11 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import { connect, createServer as createProxy } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { inspect } from "node:util";
 import test from "ava";
 import { isPodnetError, type PodnetError } from "../../core/errors.ts";
 import type { ImagesConfig } from "../../daemon/config/images.ts";
@@ -19,6 +20,8 @@ import { sha256, tarOf, unpack, writeLayout } from "../unit/images/image-archive
 // podnetd's pulls and imports, with their confined workers, from Debian's registry.
 
 const silent = (): void => {};
+const neverAll = { policy: "never", mayPullFromAll: false } as const;
+const missing = { policy: "missing", mayPullFromAll: false } as const;
 const top = mkdtempSync(path.join(tmpdir(), "podnet-pull-"));
 test.after.always(() => {
   removeImageStores(top);
@@ -54,6 +57,10 @@ function bigLayer(bytes: number): Buffer {
   writeFileSync(path.join(directory, "big"), randomBytes(bytes));
   return tarOf(directory);
 }
+
+/** Whether a text is in any file below a directory. */
+const isIn = (directory: string, text: string): boolean =>
+  spawnSync("grep", ["-raqF", text, directory]).status === 0;
 
 const textIn = (file: string): string => {
   const into = path.join(fresh(), "root");
@@ -110,12 +117,12 @@ test.serial("an image is pulled by TLS with a password, and its layers are share
   t.deepEqual(left(), []);
   t.is(images.list().length, 2);
   // Only what is not there is asked for.
-  const missing = await errorOf(pull("team/app:3"));
-  t.is(missing.code, "IMAGE_NOT_FOUND");
-  t.is((await jobs.pull("team/app:1", "never", false, silent, never)).digest, digest as Digest);
-  const never1 = errorOf(jobs.pull("team/other", "never", false, silent, never));
+  const absent = await errorOf(pull("team/app:3"));
+  t.is(absent.code, "IMAGE_NOT_FOUND");
+  t.is((await jobs.pull("team/app:1", neverAll, silent, never)).digest, digest as Digest);
+  const never1 = errorOf(jobs.pull("team/other", neverAll, silent, never));
   t.is((await never1).code, "IMAGE_NOT_FOUND");
-  const foreign = errorOf(jobs.pull("b.example/x", "missing", false, silent, never));
+  const foreign = errorOf(jobs.pull("b.example/x", missing, silent, never));
   t.is((await foreign).code, "PERMISSION_DENIED");
 });
 
@@ -204,8 +211,7 @@ test.serial("a pull that is given up, or has no room or time, leaves nothing", a
   const stop = new AbortController();
   const pulled = given.jobs.pull(
     "app:1",
-    "always",
-    true,
+    { policy: "always", mayPullFromAll: true },
     ({ stage, done }) => {
       if (stage === "fetching" && done > 0) stop.abort();
     },
@@ -233,6 +239,54 @@ test.serial("a pull that is given up, or has no room or time, leaves nothing", a
     ["localhost:5001/app:2"],
   );
 });
+
+test.serial(
+  "the credential of a call is for that call alone, and is nowhere afterwards",
+  async (t) => {
+    const directory = fresh();
+    const credential = "podnet:of-the-call-alone";
+    const given = { user: "podnet", password: "of-the-call-alone" };
+    await using registry = await startRegistry({ directory, port: 5001, tls: true, credential });
+    await registry.push(makeLayout("one", bigLayer(3_000_000)).layout, "team/app", "1");
+    const authFile = path.join(directory, "auth.json");
+    const wrong = Buffer.from("podnet:other").toString("base64");
+    writeFileSync(authFile, JSON.stringify({ auths: { "localhost:5001": { auth: wrong } } }));
+    const store = await openStore({ ca: path.join(directory, "registry.crt"), authFile });
+    const { pull, left } = store;
+    t.is((await errorOf(pull("team/app:1"))).code, "REGISTRY_DENIED");
+    const bad = await errorOf(pull("team/app:1", silent, { user: "podnet", password: "not-this" }));
+    t.is(bad.code, "REGISTRY_DENIED");
+    t.false(inspect(bad, { depth: 9 }).includes("not-this"));
+
+    // Meanwhile no process has it on its command line, and no file of podnetd's has it.
+    const seen: string[] = [];
+    const look = (): void => {
+      const words = execFileSync(
+        "sh",
+        ["-c", "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ; true"],
+        {
+          encoding: "latin1",
+          stdio: ["ignore", "pipe", "ignore"],
+        },
+      );
+      if (words.includes(given.password)) seen.push("process");
+      if (isIn(store.directory, given.password)) seen.push("file");
+    };
+    const secret = pull("team/app:1", look, given);
+    // One without it does not join, and is not served by it.
+    const others = errorOf(pull("team/app:1"));
+    t.is(textIn((await secret).file), "one");
+    t.is((await others).code, "REGISTRY_DENIED");
+    look();
+    t.deepEqual(seen, []);
+    t.is(
+      (await errorOf(pull("team/app:1"))).code,
+      "REGISTRY_DENIED",
+      "the next call has podnetd's",
+    );
+    t.deepEqual(left(), []);
+  },
+);
 
 test.serial("credentials do not follow a redirect to another host", async (t) => {
   const credentials: string[] = [];

@@ -7,17 +7,19 @@ import {
   type ImageProgress,
   ImageSchema,
   type ImportImageRequestSchema,
+  type PullImageRequestSchema,
 } from "../../../api/gen/podnet/v1/image_service_pb.ts";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Podnet } from "../../../api/client.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { checkArchive } from "../../../images/archive/recognize.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
+import { type CredentialFlags, credentialOf } from "../../registry-password.ts";
 import { document, printDocument, toPlain } from "../../output.ts";
 import { duration, harmless, size } from "../../views/text.ts";
 import { shortDigest } from "./list.ts";
 
-interface PullOptions extends OutputOptions {
+interface PullOptions extends OutputOptions, CredentialFlags {
   readonly policy: string;
 }
 
@@ -25,6 +27,14 @@ interface ImportOptions extends OutputOptions {
   readonly choose?: string;
   readonly onHost?: boolean;
 }
+
+const aboutPull = `
+Without --username podnetd shows the registry the credentials in its images.auth_file. Those of a call are used once:
+podnetd neither stores nor logs them. The image is then there for all callers of podnetd.
+
+Examples:
+  podnet image pull registry.example:5000/team/app:1
+  podnet image pull -u ci --password-stdin registry.example:5000/team/app:1 < token`;
 
 const aboutImport = `
 SOURCE is an archive of docker save, podman save or skopeo, an archive of an OCI layout, or the tar archive of a root
@@ -46,10 +56,15 @@ export function addImageFetch(group: Command, context: Context): void {
         .choices(["missing", "always", "never"])
         .default("missing"),
     )
+    .option("-u, --username <name>", "the registry's user, for this pull alone")
+    .option("--password-stdin", "read the user's password or token from standard input")
+    .addHelpText("after", aboutPull)
     .action(async (reference: string, options: PullOptions) => {
       const { policy } = options;
+      const credential = await credentialOf(options, context.io.stdin);
+      const request = { reference, policy, ...(credential === undefined ? {} : { credential }) };
       const image = await withPodnet(context, options, (podnet, signal) =>
-        pullImage(context, podnet, { reference, policy }, signal),
+        pullImage(context, podnet, request, signal),
       );
       await printStored(context, options, image);
     });
@@ -73,7 +88,7 @@ export function addImageFetch(group: Command, context: Context): void {
 export const pullImage = (
   context: Context,
   podnet: Podnet,
-  request: { readonly reference: string; readonly policy: string },
+  request: MessageInitShape<typeof PullImageRequestSchema>,
   signal: AbortSignal,
 ): Promise<Image> => follow(context, podnet.images.pull(request, { signal }));
 

@@ -1,6 +1,7 @@
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import type { ServiceImpl } from "@connectrpc/connect";
 import type * as wire from "../../../api/gen/podnet/v1/image_service_pb.ts";
+import { validateCredential } from "../../../api/validate/credential.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
 import { pullPolicies } from "../../images/image-jobs.ts";
@@ -13,7 +14,7 @@ import { progressStream } from "./progress-stream.ts";
 export function imageService(parts: ServiceParts): ServiceImpl<typeof wire.ImageService> {
   const { images } = parts;
   return {
-    pull({ reference, policy }, context) {
+    pull({ reference, policy, credential: given }, context) {
       const chosen = pullPolicies.find((each) => each === (policy || "missing"));
       if (chosen === undefined)
         throw new PodnetError("INVALID_ARGUMENT", `"${printable(policy)}" is no pull policy`, {
@@ -21,9 +22,10 @@ export function imageService(parts: ServiceParts): ServiceImpl<typeof wire.Image
           hint: `Write ${pullPolicies.join(", ")}`,
         });
       note(parts, context, `pull image ${printable(reference)}`);
-      const mayAll = isAdmin(context);
+      const credential = given === undefined ? undefined : validateCredential(given);
+      const options = { policy: chosen, mayPullFromAll: isAdmin(context), credential };
       return progressStream(
-        (report, signal) => parts.imageJobs.pull(reference, chosen, mayAll, report, signal),
+        (report, signal) => parts.imageJobs.pull(reference, options, report, signal),
         context.signal,
       );
     },

@@ -107,6 +107,29 @@ export const imagesFaults: readonly Fault[] = [
     slow: true,
   },
   {
+    kind: "access",
+    name: "a caller without a credential joins a pull that has one",
+    file: "daemon/images/image-jobs.ts",
+    find: " ${markOf(credential)}`;",
+    put: "`;\n    void markOf;",
+    noticedBy: {
+      file: "test/vm/image-pull.test.ts",
+      title: "the credential of a call is for that call alone, and is nowhere afterwards",
+    },
+    slow: true,
+  },
+  {
+    kind: "access",
+    name: "kubelet's credential goes to a registry that it is not for",
+    file: "daemon/cri/image-service.ts",
+    find: 'auth.serverAddress !== "" && plainKey(auth.serverAddress) !== registry',
+    put: 'auth.serverAddress === "never" && plainKey(auth.serverAddress) !== registry',
+    noticedBy: {
+      file: "test/unit/daemon/cri/images.test.ts",
+      title: "kubelet's credential is used for the registry that it is for, and is not logged",
+    },
+  },
+  {
     kind: "bound",
     name: "a file system whose first block is zeros is an archive without files",
     file: "images/archive/recognize.ts",

@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/image_service.proto.
  */
 export const file_podnet_v1_image_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch1wb2RuZXQvdjEvaW1hZ2Vfc2VydmljZS5wcm90bxIJcG9kbmV0LnYxIsgBCgVJbWFnZRIOCgZkaWdlc3QYASABKAkSDQoFbmFtZXMYAiADKAkSDAoEdHlwZRgDIAEoCRINCgVieXRlcxgEIAEoBBIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIrCgd1c2VkX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBImCgZjb25maWcYByABKAsyFi5wb2RuZXQudjEuSW1hZ2VDb25maWcijQIKC0ltYWdlQ29uZmlnEhQKDGFyY2hpdGVjdHVyZRgBIAEoCRISCgplbnRyeXBvaW50GAIgAygJEg8KB2NvbW1hbmQYAyADKAkSEwoLZW52aXJvbm1lbnQYBCADKAkSEQoJZGlyZWN0b3J5GAUgASgJEgwKBHVzZXIYBiABKAkSEwoLc3RvcF9zaWduYWwYByABKAkSFQoNZXhwb3NlZF9wb3J0cxgIIAMoCRIyCgZsYWJlbHMYCSADKAsyIi5wb2RuZXQudjEuSW1hZ2VDb25maWcuTGFiZWxzRW50cnkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASI1ChBQdWxsSW1hZ2VSZXF1ZXN0EhEKCXJlZmVyZW5jZRgBIAEoCRIOCgZwb2xpY3kYAiABKAkiVgoSSW1wb3J0SW1hZ2VSZXF1ZXN0EicKBXN0YXJ0GAEgASgLMhYucG9kbmV0LnYxLkltcG9ydFN0YXJ0SAASDgoEZGF0YRgCIAEoDEgAQgcKBWlucHV0IjkKC0ltcG9ydFN0YXJ0EgwKBG5hbWUYASABKAkSDgoGY2hvb3NlGAIgASgJEgwKBHBhdGgYAyABKAkimQEKDUltYWdlUHJvZ3Jlc3MSDQoFc3RhZ2UYASABKAkSDQoFYnl0ZXMYAiABKAQSEwoLdG90YWxfYnl0ZXMYAyABKAQSEgoKZWxhcHNlZF9tcxgEIAEoBBIUCgdsZWZ0X21zGAUgASgESACIAQESHwoFaW1hZ2UYBiABKAsyEC5wb2RuZXQudjEuSW1hZ2VCCgoIX2xlZnRfbXMiQwoRTGlzdEltYWdlc1JlcXVlc3QSDAoEbmFtZRgBIAEoCRIOCgZsYWJlbHMYAiADKAkSEAoIZGFuZ2xpbmcYAyABKAgiNgoSTGlzdEltYWdlc1Jlc3BvbnNlEiAKBmltYWdlcxgBIAMoCzIQLnBvZG5ldC52MS5JbWFnZSIkCg9HZXRJbWFnZVJlcXVlc3QSEQoJcmVmZXJlbmNlGAEgASgJIjMKEEdldEltYWdlUmVzcG9uc2USHwoFaW1hZ2UYASABKAsyEC5wb2RuZXQudjEuSW1hZ2UiMgoPVGFnSW1hZ2VSZXF1ZXN0EhEKCXJlZmVyZW5jZRgBIAEoCRIMCgRuYW1lGAIgASgJIjMKEFRhZ0ltYWdlUmVzcG9uc2USHwoFaW1hZ2UYASABKAsyEC5wb2RuZXQudjEuSW1hZ2UiIQoRVW50YWdJbWFnZVJlcXVlc3QSDAoEbmFtZRgBIAEoCSIlChJVbnRhZ0ltYWdlUmVzcG9uc2USDwoHZXhpc3RlZBgBIAEoCCInChJSZW1vdmVJbWFnZVJlcXVlc3QSEQoJcmVmZXJlbmNlGAEgASgJIjYKE1JlbW92ZUltYWdlUmVzcG9uc2USHwoFaW1hZ2UYASABKAsyEC5wb2RuZXQudjEuSW1hZ2UiXwoSUHJ1bmVJbWFnZXNSZXF1ZXN0EgsKA2FsbBgBIAEoCBIpCgV1bnRpbBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJcGxhbl9vbmx5GAMgASgIIjcKE1BydW5lSW1hZ2VzUmVzcG9uc2USIAoGaW1hZ2VzGAEgAygLMhAucG9kbmV0LnYxLkltYWdlMrIECgxJbWFnZVNlcnZpY2USPwoEUHVsbBIbLnBvZG5ldC52MS5QdWxsSW1hZ2VSZXF1ZXN0GhgucG9kbmV0LnYxLkltYWdlUHJvZ3Jlc3MwARJFCgZJbXBvcnQSHS5wb2RuZXQudjEuSW1wb3J0SW1hZ2VSZXF1ZXN0GhgucG9kbmV0LnYxLkltYWdlUHJvZ3Jlc3MoATABEkMKBExpc3QSHC5wb2RuZXQudjEuTGlzdEltYWdlc1JlcXVlc3QaHS5wb2RuZXQudjEuTGlzdEltYWdlc1Jlc3BvbnNlEj4KA0dldBIaLnBvZG5ldC52MS5HZXRJbWFnZVJlcXVlc3QaGy5wb2RuZXQudjEuR2V0SW1hZ2VSZXNwb25zZRI+CgNUYWcSGi5wb2RuZXQudjEuVGFnSW1hZ2VSZXF1ZXN0GhsucG9kbmV0LnYxLlRhZ0ltYWdlUmVzcG9uc2USRAoFVW50YWcSHC5wb2RuZXQudjEuVW50YWdJbWFnZVJlcXVlc3QaHS5wb2RuZXQudjEuVW50YWdJbWFnZVJlc3BvbnNlEkcKBlJlbW92ZRIdLnBvZG5ldC52MS5SZW1vdmVJbWFnZVJlcXVlc3QaHi5wb2RuZXQudjEuUmVtb3ZlSW1hZ2VSZXNwb25zZRJGCgVQcnVuZRIdLnBvZG5ldC52MS5QcnVuZUltYWdlc1JlcXVlc3QaHi5wb2RuZXQudjEuUHJ1bmVJbWFnZXNSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_timestamp]);
+  fileDesc("Ch1wb2RuZXQvdjEvaW1hZ2Vfc2VydmljZS5wcm90bxIJcG9kbmV0LnYxIsgBCgVJbWFnZRIOCgZkaWdlc3QYASABKAkSDQoFbmFtZXMYAiADKAkSDAoEdHlwZRgDIAEoCRINCgVieXRlcxgEIAEoBBIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIrCgd1c2VkX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBImCgZjb25maWcYByABKAsyFi5wb2RuZXQudjEuSW1hZ2VDb25maWcijQIKC0ltYWdlQ29uZmlnEhQKDGFyY2hpdGVjdHVyZRgBIAEoCRISCgplbnRyeXBvaW50GAIgAygJEg8KB2NvbW1hbmQYAyADKAkSEwoLZW52aXJvbm1lbnQYBCADKAkSEQoJZGlyZWN0b3J5GAUgASgJEgwKBHVzZXIYBiABKAkSEwoLc3RvcF9zaWduYWwYByABKAkSFQoNZXhwb3NlZF9wb3J0cxgIIAMoCRIyCgZsYWJlbHMYCSADKAsyIi5wb2RuZXQudjEuSW1hZ2VDb25maWcuTGFiZWxzRW50cnkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJoChBQdWxsSW1hZ2VSZXF1ZXN0EhEKCXJlZmVyZW5jZRgBIAEoCRIOCgZwb2xpY3kYAiABKAkSMQoKY3JlZGVudGlhbBgDIAEoCzIdLnBvZG5ldC52MS5SZWdpc3RyeUNyZWRlbnRpYWwiPQoSUmVnaXN0cnlDcmVkZW50aWFsEhAKCHVzZXJuYW1lGAEgASgJEhUKCHBhc3N3b3JkGAIgASgJQgOAAQEiVgoSSW1wb3J0SW1hZ2VSZXF1ZXN0EicKBXN0YXJ0GAEgASgLMhYucG9kbmV0LnYxLkltcG9ydFN0YXJ0SAASDgoEZGF0YRgCIAEoDEgAQgcKBWlucHV0IjkKC0ltcG9ydFN0YXJ0EgwKBG5hbWUYASABKAkSDgoGY2hvb3NlGAIgASgJEgwKBHBhdGgYAyABKAkimQEKDUltYWdlUHJvZ3Jlc3MSDQoFc3RhZ2UYASABKAkSDQoFYnl0ZXMYAiABKAQSEwoLdG90YWxfYnl0ZXMYAyABKAQSEgoKZWxhcHNlZF9tcxgEIAEoBBIUCgdsZWZ0X21zGAUgASgESACIAQESHwoFaW1hZ2UYBiABKAsyEC5wb2RuZXQudjEuSW1hZ2VCCgoIX2xlZnRfbXMiQwoRTGlzdEltYWdlc1JlcXVlc3QSDAoEbmFtZRgBIAEoCRIOCgZsYWJlbHMYAiADKAkSEAoIZGFuZ2xpbmcYAyABKAgiNgoSTGlzdEltYWdlc1Jlc3BvbnNlEiAKBmltYWdlcxgBIAMoCzIQLnBvZG5ldC52MS5JbWFnZSIkCg9HZXRJbWFnZVJlcXVlc3QSEQoJcmVmZXJlbmNlGAEgASgJIjMKEEdldEltYWdlUmVzcG9uc2USHwoFaW1hZ2UYASABKAsyEC5wb2RuZXQudjEuSW1hZ2UiMgoPVGFnSW1hZ2VSZXF1ZXN0EhEKCXJlZmVyZW5jZRgBIAEoCRIMCgRuYW1lGAIgASgJIjMKEFRhZ0ltYWdlUmVzcG9uc2USHwoFaW1hZ2UYASABKAsyEC5wb2RuZXQudjEuSW1hZ2UiIQoRVW50YWdJbWFnZVJlcXVlc3QSDAoEbmFtZRgBIAEoCSIlChJVbnRhZ0ltYWdlUmVzcG9uc2USDwoHZXhpc3RlZBgBIAEoCCInChJSZW1vdmVJbWFnZVJlcXVlc3QSEQoJcmVmZXJlbmNlGAEgASgJIjYKE1JlbW92ZUltYWdlUmVzcG9uc2USHwoFaW1hZ2UYASABKAsyEC5wb2RuZXQudjEuSW1hZ2UiXwoSUHJ1bmVJbWFnZXNSZXF1ZXN0EgsKA2FsbBgBIAEoCBIpCgV1bnRpbBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJcGxhbl9vbmx5GAMgASgIIjcKE1BydW5lSW1hZ2VzUmVzcG9uc2USIAoGaW1hZ2VzGAEgAygLMhAucG9kbmV0LnYxLkltYWdlMrIECgxJbWFnZVNlcnZpY2USPwoEUHVsbBIbLnBvZG5ldC52MS5QdWxsSW1hZ2VSZXF1ZXN0GhgucG9kbmV0LnYxLkltYWdlUHJvZ3Jlc3MwARJFCgZJbXBvcnQSHS5wb2RuZXQudjEuSW1wb3J0SW1hZ2VSZXF1ZXN0GhgucG9kbmV0LnYxLkltYWdlUHJvZ3Jlc3MoATABEkMKBExpc3QSHC5wb2RuZXQudjEuTGlzdEltYWdlc1JlcXVlc3QaHS5wb2RuZXQudjEuTGlzdEltYWdlc1Jlc3BvbnNlEj4KA0dldBIaLnBvZG5ldC52MS5HZXRJbWFnZVJlcXVlc3QaGy5wb2RuZXQudjEuR2V0SW1hZ2VSZXNwb25zZRI+CgNUYWcSGi5wb2RuZXQudjEuVGFnSW1hZ2VSZXF1ZXN0GhsucG9kbmV0LnYxLlRhZ0ltYWdlUmVzcG9uc2USRAoFVW50YWcSHC5wb2RuZXQudjEuVW50YWdJbWFnZVJlcXVlc3QaHS5wb2RuZXQudjEuVW50YWdJbWFnZVJlc3BvbnNlEkcKBlJlbW92ZRIdLnBvZG5ldC52MS5SZW1vdmVJbWFnZVJlcXVlc3QaHi5wb2RuZXQudjEuUmVtb3ZlSW1hZ2VSZXNwb25zZRJGCgVQcnVuZRIdLnBvZG5ldC52MS5QcnVuZUltYWdlc1JlcXVlc3QaHi5wb2RuZXQudjEuUHJ1bmVJbWFnZXNSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_timestamp]);
 
 /**
  * @generated from message podnet.v1.Image
@@ -154,6 +154,14 @@ export type PullImageRequest = Message<"podnet.v1.PullImageRequest"> & {
    * @generated from field: string policy = 2;
    */
   policy: string;
+
+  /**
+   * Instead of those that podnetd has for the registry, for this call alone: podnetd neither stores
+   * nor logs them. Absent: podnetd's own.
+   *
+   * @generated from field: podnet.v1.RegistryCredential credential = 3;
+   */
+  credential?: RegistryCredential | undefined;
 };
 
 /**
@@ -162,6 +170,32 @@ export type PullImageRequest = Message<"podnet.v1.PullImageRequest"> & {
  */
 export const PullImageRequestSchema: GenMessage<PullImageRequest> = /*@__PURE__*/
   messageDesc(file_podnet_v1_image_service, 2);
+
+/**
+ * @generated from message podnet.v1.RegistryCredential
+ */
+export type RegistryCredential = Message<"podnet.v1.RegistryCredential"> & {
+  /**
+   * At most 256 characters, without `:`.
+   *
+   * @generated from field: string username = 1;
+   */
+  username: string;
+
+  /**
+   * Or a token that the registry takes as one; at most 16384 bytes.
+   *
+   * @generated from field: string password = 2;
+   */
+  password: string;
+};
+
+/**
+ * Describes the message podnet.v1.RegistryCredential.
+ * Use `create(RegistryCredentialSchema)` to create a new message.
+ */
+export const RegistryCredentialSchema: GenMessage<RegistryCredential> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_image_service, 3);
 
 /**
  * What an import comes from, first; then its bytes unless it is a path.
@@ -192,7 +226,7 @@ export type ImportImageRequest = Message<"podnet.v1.ImportImageRequest"> & {
  * Use `create(ImportImageRequestSchema)` to create a new message.
  */
 export const ImportImageRequestSchema: GenMessage<ImportImageRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 3);
+  messageDesc(file_podnet_v1_image_service, 4);
 
 /**
  * @generated from message podnet.v1.ImportStart
@@ -226,7 +260,7 @@ export type ImportStart = Message<"podnet.v1.ImportStart"> & {
  * Use `create(ImportStartSchema)` to create a new message.
  */
 export const ImportStartSchema: GenMessage<ImportStart> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 4);
+  messageDesc(file_podnet_v1_image_service, 5);
 
 /**
  * @generated from message podnet.v1.ImageProgress
@@ -276,7 +310,7 @@ export type ImageProgress = Message<"podnet.v1.ImageProgress"> & {
  * Use `create(ImageProgressSchema)` to create a new message.
  */
 export const ImageProgressSchema: GenMessage<ImageProgress> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 5);
+  messageDesc(file_podnet_v1_image_service, 6);
 
 /**
  * @generated from message podnet.v1.ListImagesRequest
@@ -309,7 +343,7 @@ export type ListImagesRequest = Message<"podnet.v1.ListImagesRequest"> & {
  * Use `create(ListImagesRequestSchema)` to create a new message.
  */
 export const ListImagesRequestSchema: GenMessage<ListImagesRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 6);
+  messageDesc(file_podnet_v1_image_service, 7);
 
 /**
  * @generated from message podnet.v1.ListImagesResponse
@@ -328,7 +362,7 @@ export type ListImagesResponse = Message<"podnet.v1.ListImagesResponse"> & {
  * Use `create(ListImagesResponseSchema)` to create a new message.
  */
 export const ListImagesResponseSchema: GenMessage<ListImagesResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 7);
+  messageDesc(file_podnet_v1_image_service, 8);
 
 /**
  * @generated from message podnet.v1.GetImageRequest
@@ -347,7 +381,7 @@ export type GetImageRequest = Message<"podnet.v1.GetImageRequest"> & {
  * Use `create(GetImageRequestSchema)` to create a new message.
  */
 export const GetImageRequestSchema: GenMessage<GetImageRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 8);
+  messageDesc(file_podnet_v1_image_service, 9);
 
 /**
  * @generated from message podnet.v1.GetImageResponse
@@ -364,7 +398,7 @@ export type GetImageResponse = Message<"podnet.v1.GetImageResponse"> & {
  * Use `create(GetImageResponseSchema)` to create a new message.
  */
 export const GetImageResponseSchema: GenMessage<GetImageResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 9);
+  messageDesc(file_podnet_v1_image_service, 10);
 
 /**
  * @generated from message podnet.v1.TagImageRequest
@@ -388,7 +422,7 @@ export type TagImageRequest = Message<"podnet.v1.TagImageRequest"> & {
  * Use `create(TagImageRequestSchema)` to create a new message.
  */
 export const TagImageRequestSchema: GenMessage<TagImageRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 10);
+  messageDesc(file_podnet_v1_image_service, 11);
 
 /**
  * @generated from message podnet.v1.TagImageResponse
@@ -405,7 +439,7 @@ export type TagImageResponse = Message<"podnet.v1.TagImageResponse"> & {
  * Use `create(TagImageResponseSchema)` to create a new message.
  */
 export const TagImageResponseSchema: GenMessage<TagImageResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 11);
+  messageDesc(file_podnet_v1_image_service, 12);
 
 /**
  * @generated from message podnet.v1.UntagImageRequest
@@ -422,7 +456,7 @@ export type UntagImageRequest = Message<"podnet.v1.UntagImageRequest"> & {
  * Use `create(UntagImageRequestSchema)` to create a new message.
  */
 export const UntagImageRequestSchema: GenMessage<UntagImageRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 12);
+  messageDesc(file_podnet_v1_image_service, 13);
 
 /**
  * @generated from message podnet.v1.UntagImageResponse
@@ -439,7 +473,7 @@ export type UntagImageResponse = Message<"podnet.v1.UntagImageResponse"> & {
  * Use `create(UntagImageResponseSchema)` to create a new message.
  */
 export const UntagImageResponseSchema: GenMessage<UntagImageResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 13);
+  messageDesc(file_podnet_v1_image_service, 14);
 
 /**
  * @generated from message podnet.v1.RemoveImageRequest
@@ -456,7 +490,7 @@ export type RemoveImageRequest = Message<"podnet.v1.RemoveImageRequest"> & {
  * Use `create(RemoveImageRequestSchema)` to create a new message.
  */
 export const RemoveImageRequestSchema: GenMessage<RemoveImageRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 14);
+  messageDesc(file_podnet_v1_image_service, 15);
 
 /**
  * @generated from message podnet.v1.RemoveImageResponse
@@ -475,7 +509,7 @@ export type RemoveImageResponse = Message<"podnet.v1.RemoveImageResponse"> & {
  * Use `create(RemoveImageResponseSchema)` to create a new message.
  */
 export const RemoveImageResponseSchema: GenMessage<RemoveImageResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 15);
+  messageDesc(file_podnet_v1_image_service, 16);
 
 /**
  * @generated from message podnet.v1.PruneImagesRequest
@@ -508,7 +542,7 @@ export type PruneImagesRequest = Message<"podnet.v1.PruneImagesRequest"> & {
  * Use `create(PruneImagesRequestSchema)` to create a new message.
  */
 export const PruneImagesRequestSchema: GenMessage<PruneImagesRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 16);
+  messageDesc(file_podnet_v1_image_service, 17);
 
 /**
  * @generated from message podnet.v1.PruneImagesResponse
@@ -525,7 +559,7 @@ export type PruneImagesResponse = Message<"podnet.v1.PruneImagesResponse"> & {
  * Use `create(PruneImagesResponseSchema)` to create a new message.
  */
 export const PruneImagesResponseSchema: GenMessage<PruneImagesResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_image_service, 17);
+  messageDesc(file_podnet_v1_image_service, 18);
 
 /**
  * Images of containers, and disks, that pods start from.

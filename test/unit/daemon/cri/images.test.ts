@@ -66,8 +66,43 @@ for (const [user, uid, username] of [
 test("credentials and names that cannot be used are refused", async (t) => {
   await using rig = await startCri();
   const image = { image: name };
-  for (const auth of [{ username: "u", password: "p" }, { auth: "dTpw" }, { registryToken: "t" }])
+  for (const auth of [{ identityToken: "t" }, { registryToken: "t" }])
     await t.throwsAsync(rig.images.pullImage({ image, auth }), { code: Code.Unimplemented });
+  for (const auth of [
+    { username: "u" },
+    { password: "p" },
+    { auth: Buffer.from("no colon").toString("base64") },
+  ])
+    await t.throwsAsync(rig.images.pullImage({ image, auth }), {
+      code: Code.InvalidArgument,
+      message: /no user or no password/,
+    });
   for (const call of [rig.images.pullImage({}), rig.images.imageStatus({ image: {} })])
     await t.throwsAsync(call, { code: Code.InvalidArgument, message: /No image is named/ });
+});
+
+test("kubelet's credential is used for the registry that it is for, and is not logged", async (t) => {
+  await using rig = await startCri();
+  const image = { image: "registry.example:5000/team/app:1" };
+  const both = { username: "ci", password: "hidden" };
+  const auth = Buffer.from("ci:hidden").toString("base64");
+  const used = { user: "ci", password: "hidden" };
+  for (const [given, credential] of [
+    [undefined, undefined],
+    [{}, undefined],
+    [both, used],
+    [{ auth }, used],
+    [{ ...both, serverAddress: "https://registry.example:5000/v2/" }, used],
+    [{ ...both, serverAddress: "registry.example:5000" }, used],
+    [{ ...both, serverAddress: "other.example" }, undefined],
+    [{ ...both, serverAddress: "registry.example" }, undefined],
+  ] as const) {
+    await rig.images.pullImage(given === undefined ? { image } : { image, auth: given });
+    t.deepEqual(rig.pulls.at(-1)?.credential, credential, JSON.stringify(given));
+  }
+  const hub = { ...both, serverAddress: "https://index.docker.io/v1/" };
+  await rig.images.pullImage({ image: { image: "app" }, auth: hub });
+  t.deepEqual(rig.pulls.at(-1)?.credential, used);
+  t.true(rig.logged.length > 0);
+  t.false(rig.logged.some((line) => /hidden|Y2k6/.test(line)));
 });

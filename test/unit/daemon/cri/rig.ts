@@ -5,6 +5,7 @@ import type { Client } from "@connectrpc/connect";
 import type { ServiceParts } from "../../../../daemon/api/context.ts";
 import type { Config } from "../../../../daemon/config/config.ts";
 import type { ImageService, RuntimeService } from "../../../../daemon/cri/gen/cri_pb.ts";
+import type { PullOptions } from "../../../../daemon/images/image-jobs.ts";
 import { Images } from "../../../../daemon/images/images.ts";
 import { systemClock } from "../../../../core/clock.ts";
 import { serveCri } from "../../../../daemon/cri/serve-cri.ts";
@@ -18,7 +19,12 @@ export interface CriRig extends AsyncDisposable {
   readonly node: Node;
   readonly socket: string;
   readonly config: Config;
+  /** What the store was asked to pull. */
+  readonly pulls: readonly CriPull[];
+  readonly logged: readonly string[];
 }
+
+type CriPull = PullOptions & { readonly reference: string };
 
 /** With the configuration of an earlier one, podnetd starts again on its state. */
 export async function startCri(config = configuration({})): Promise<CriRig> {
@@ -36,13 +42,21 @@ export async function startCri(config = configuration({})): Promise<CriRig> {
     clock: systemClock,
   });
   images.recover();
+  const pulls: CriPull[] = [];
+  const logged: string[] = [];
   const parts = {
     ...node,
     config,
     networks: { list: () => node.definitions },
     qemu: { missing: () => undefined },
     images: images,
-    log: { info: () => {} },
+    imageJobs: {
+      pull: (reference: string, options: PullOptions) => {
+        pulls.push({ reference, ...options });
+        return Promise.resolve({ digest: "sha256:pulled" });
+      },
+    },
+    log: { info: (...words: readonly unknown[]) => void logged.push(JSON.stringify(words)) },
   } as unknown as ServiceParts;
   const socket = join(mkdtempSync(join(tmpdir(), "podnet-cri-")), "cri.sock");
   const server = await serveCri(socket, parts, () => {});
@@ -52,6 +66,8 @@ export async function startCri(config = configuration({})): Promise<CriRig> {
   return {
     cri: clients.runtime,
     images: clients.images,
+    pulls,
+    logged,
     node,
     socket,
     config,
