@@ -221,6 +221,25 @@ export function contains(network: Cidr, ip: Ip): boolean {
   return value >= first && value <= last;
 }
 
+/**
+ * Finds the first of these networks that holds an address. Their ranges are computed once, which
+ * counts where many addresses are looked up.
+ */
+export function networkFinder(networks: readonly Cidr[]): (ip: Ip) => Cidr | undefined {
+  const ranges = networks.map((network) => ({
+    network,
+    family: familyOf(network),
+    ...rangeOf(network),
+  }));
+  return (ip) => {
+    const [family, value] = [familyOf(ip), ipToBigInt(ip)];
+    const found = ranges.find(
+      (each) => each.family === family && each.first <= value && value <= each.last,
+    );
+    return found?.network;
+  };
+}
+
 /** Whether two networks share an address; false across families. */
 export function overlaps(a: Cidr, b: Cidr): boolean {
   if (familyOf(a) !== familyOf(b)) return false;

@@ -5,6 +5,7 @@ import {
   type Ip,
   ipFromBytes,
   ipToBytes,
+  networkFinder,
   parseCidr,
 } from "./address.ts";
 import { type IpRange, parseIpRange } from "./ip-range.ts";
@@ -78,17 +79,19 @@ export function isInternal(ip: Ip): boolean {
 }
 
 /** This network, loopback, link-local with the clouds' metadata, multicast and reserved. */
-const unroutable: readonly Cidr[] = networks(
-  "0.0.0.0/8",
-  "127.0.0.0/8",
-  "169.254.0.0/16",
-  "224.0.0.0/3",
-  "::/96",
-  "::ffff:0.0.0.0/96",
-  "fe80::/10",
-  "ff00::/8",
-);
+const unroutable = networkFinder([
+  ...networks(
+    "0.0.0.0/8",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "224.0.0.0/3",
+    "::/96",
+    "::ffff:0.0.0.0/96",
+    "fe80::/10",
+    "ff00::/8",
+  ),
+  ...metadata6,
+]);
 
 /** Whether no router takes packets to the address, or only to a cloud's metadata. */
-export const isUnroutable = (ip: Ip): boolean =>
-  [...unroutable, ...metadata6].some((network) => contains(network, ip));
+export const isUnroutable = (ip: Ip): boolean => unroutable(ip) !== undefined;

@@ -65,9 +65,10 @@ export function endpointsOf(
   networks: readonly NetworkDefinition[],
 ): readonly Endpoint[] {
   const families = new Set(addresses.map(familyOf));
+  const networkOf = networkOfAddress(networks);
   const outside = backends.flatMap(({ address, weight, port }): Endpoint[] =>
     // (A network may have come since it was asked for.)
-    address === undefined || networkOfAddress(address, networks) !== undefined
+    address === undefined || networkOf(address) !== undefined
       ? []
       : [{ address, weight, ...(port !== undefined && { port }) }],
   );

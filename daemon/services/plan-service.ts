@@ -6,6 +6,7 @@ import {
   familyOf,
   type Ip,
   ipToBigInt,
+  networkFinder,
   overlaps,
 } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
@@ -51,8 +52,13 @@ export function planService(
       hint: "See podnet network list",
     });
   const addresses = planAddresses(spec, before, network, around);
+  const places: Places = {
+    families: addresses.map(familyOf),
+    ofServices: networkFinder(around.cidrs),
+    networkOf: networkOfAddress(networks),
+  };
   for (const [i, backend] of spec.backends.entries())
-    refuseBackend(backend, `backends[${i}]`, addresses, around);
+    refuseBackend(backend, `backends[${i}].address`, places);
   return { ...spec, addresses, ports: planPorts(spec, before, others) };
 }
 
@@ -139,39 +145,53 @@ function refuseOverlap(cidr: Cidr, networks: readonly NetworkDefinition[]): void
         );
 }
 
-function refuseBackend(
-  { address }: BackendSpec,
-  field: string,
-  addresses: readonly Ip[],
-  { cidrs, networks }: ServiceSurroundings,
-): void {
+/** Where addresses of backends may not be. */
+interface Places {
+  /** Of the service. */
+  readonly families: readonly Family[];
+  readonly ofServices: (address: Ip) => Cidr | undefined;
+  readonly networkOf: (address: Ip) => string | undefined;
+}
+
+function refuseBackend({ address }: BackendSpec, field: string, places: Places): void {
   if (address === undefined) return;
-  const family = familyOf(address);
-  if (addresses.every((each) => familyOf(each) !== family))
-    throw new PodnetError("INVALID_ARGUMENT", `The service has no address of IPv${family}`, {
-      field: `${field}.address`,
-      hint: "Give the service an address of that family, or take a backend of the other one",
-    });
-  if (cidrs.some((cidr) => contains(cidr, address)))
+  const { families, ofServices, networkOf } = places;
+  if (!families.includes(familyOf(address)))
+    throw new PodnetError(
+      "INVALID_ARGUMENT",
+      `The service has no address of IPv${familyOf(address)}`,
+      {
+        field,
+        hint: "Give the service an address of that family, or take a backend of the other one",
+      },
+    );
+  if (ofServices(address) !== undefined)
     throw new PodnetError("INVALID_ARGUMENT", `${address} is an address of services`, {
-      field: `${field}.address`,
+      field,
       hint: "Give the backends of that service instead",
     });
-  const inside = networkOfAddress(address, networks);
+  const inside = networkOf(address);
   if (inside !== undefined)
     throw new PodnetError("INVALID_ARGUMENT", `${address} is in network "${inside}"`, {
-      field: `${field}.address`,
+      field,
       hint: "Name the pod instead: a service leads to pods of its own network, and to addresses outside of all networks",
       details: { network: inside },
     });
 }
 
-/** The network of podnet's that an address is in. Pure. */
-export const networkOfAddress = (
-  address: Ip,
+/** Finds the network of podnet's that an address is in. Pure. */
+export function networkOfAddress(
   networks: readonly NetworkDefinition[],
-): string | undefined =>
-  networks.find(({ subnets }) => subnets.some(({ cidr }) => contains(cidr, address)))?.name;
+): (address: Ip) => string | undefined {
+  const names = new Map(
+    networks.flatMap(({ name, subnets }) => subnets.map(({ cidr }) => [cidr, name] as const)),
+  );
+  const find = networkFinder([...names.keys()]);
+  return (address) => {
+    const cidr = find(address);
+    return cidr && names.get(cidr);
+  };
+}
 
 /** A port keeps its number. */
 function planPorts(

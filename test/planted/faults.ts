@@ -44,6 +44,7 @@ import { ratesFaults } from "./faults/rates.ts";
 import { recoveryFaults } from "./faults/recovery.ts";
 import { dataDiskFaults } from "./faults/data-disks.ts";
 import { roomFaults } from "./faults/room.ts";
+import { servicesFaults } from "./faults/services.ts";
 import { stateFaults } from "./faults/state.ts";
 import { sandboxContainerFaults } from "./faults/sandbox-containers.ts";
 import { templatesFaults } from "./faults/templates.ts";
@@ -55,6 +56,7 @@ import { verifyGuardFaults } from "./faults/verify-guard.ts";
  * length, a release — each with the test that has to notice it.
  */
 export const faults: readonly Fault[] = [
+  ...servicesFaults,
   ...liveTraceFaults,
   ...verifyGuardFaults,
   ...policyEffectsFaults,

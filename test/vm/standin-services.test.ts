@@ -131,7 +131,7 @@ test.serial("a restart keeps services, and drift of their rules is repaired", as
   await until("the rules", async () => (await nft("list", "tables")).includes("podnet_services"));
   t.deepEqual(await slots(), [`${one} . 80`], "made again by the start");
   await nft("flush", "map", "inet", "podnet_services", "tcp4");
-  await until("repaired by the look for drift", async () => (await slots()).length === 1);
+  await until("the look for drift", async () => (await slots()).length === 1, 90_000);
 });
 
 test.serial("bad services are refused with what was wrong, and leave nothing", async (t) => {
@@ -171,6 +171,15 @@ test.serial("bad services are refused with what was wrong, and leave nothing", a
   await t.throwsAsync(rig.client.services.update({ spec: specOf("bad", {}) }), {
     code: "SERVICE_NOT_FOUND",
   });
+});
+
+test.serial("a service has as many backends as it may have, and no more", async (t) => {
+  const backends = (count: number): string[] =>
+    Array.from({ length: count }, (_, i) => `100.64.${i >> 7}.${(i & 127) + 1}:${i + 1}=1`);
+  const { endpoints } = await make("many", { backends: backends(1024) });
+  t.is(endpoints.length, 1024);
+  t.is((await slots()).length, 1024);
+  await refused(t, "INVALID_ARGUMENT", "backends", { backends: backends(1025) });
 });
 
 test.serial("no network takes the addresses of services, nor goes from under one", async (t) => {

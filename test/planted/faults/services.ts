@@ -1,0 +1,46 @@
+import type { Fault } from "../fault.ts";
+
+const unit = "test/unit/daemon/services/plan-service.test.ts";
+const kernel = "test/kernel/services.test.ts";
+
+/** Services: where they lead, who reaches them, and that they open nothing. */
+export const servicesFaults: readonly Fault[] = [
+  {
+    kind: "access",
+    name: "pods of an isolated network reach each other by a service",
+    file: "daemon/services/endpoints.ts",
+    find: "if (own === undefined || own.isolated) return outside;",
+    put: "if (own === undefined) return outside;",
+    noticedBy: {
+      file: unit,
+      title: "backends are the named and chosen pods of the network, and what is outside",
+    },
+  },
+  {
+    kind: "bound",
+    name: "the last slot is never drawn",
+    file: "network/firewall/nftables/service-table.ts",
+    find: "numgen random mod ${count} offset",
+    put: "numgen random mod ${Math.max(1, count - 1)} offset",
+    noticedBy: { file: kernel, title: "connections to a service go to all of its pods (…)" },
+  },
+  {
+    kind: "access",
+    name: "other networks and the LAN reach a service's address",
+    file: "network/firewall/nftables/service-table.ts",
+    find: 'hook: { type: "filter", hook: "forward", priority: -10 },\n      rules: ["ip daddr @virtual4 goto unmet"',
+    put: 'hook: { type: "filter", hook: "forward", priority: -10 },\n      rules: ["ip daddr @virtual4 counter"',
+    noticedBy: {
+      file: kernel,
+      title: "policies decide by the backend's address, as isolation does",
+    },
+  },
+  {
+    kind: "access",
+    name: "a backend of the client's own network answers it directly",
+    file: "network/firewall/nftables/service-table.ts",
+    find: "ip saddr . oifname @own4 masquerade",
+    put: "ip saddr . oifname @own4 counter",
+    noticedBy: { file: kernel, title: "connections to a service go to all of its pods (…)" },
+  },
+];
