@@ -31,6 +31,8 @@ const keptBytes = 256 * 1024;
 /** Between two looks for a disk, milliseconds. */
 const lookMs = 10;
 const kill = 9;
+/** How long a killed one may take to end, milliseconds: nothing else is obeyed meanwhile. */
+const killedMs = 5000;
 
 interface Container {
   readonly id: string;
@@ -200,11 +202,23 @@ export class Containers {
     if (container !== undefined && process !== undefined && process.end === undefined) {
       // With its first process all of its processes end.
       process.signal(kill);
-      await new Promise<void>((resolve) => container.waiting.add(resolve));
+      if (!(await this.#endWithin(container, killedMs)))
+        throw refused(`Container "${id}" was killed, and does not end`, "id");
     }
     new ContainerRoot(id).remove();
     this.#all.delete(id);
     return done;
+  }
+
+  /** Whether its first process ends in time: one that waits for a disk may not. */
+  #endWithin({ waiting }: Container, ms: number): Promise<boolean> {
+    return new Promise((resolve) => {
+      const stop = this.#loop.after(ms, () => resolve(false));
+      waiting.add(() => {
+        stop();
+        resolve(true);
+      });
+    });
   }
 
   #list(): Reply {
