@@ -7,19 +7,19 @@ import { QmpClient } from "../../hypervisor/qmp/client.ts";
 import { execIn, joinRig, type Rig } from "./daemon-rig.ts";
 import { whenReported } from "./standin-rig.ts";
 
+/** No pod of the files that share the rig. */
+const subject = "plugged";
+
 let rig: Rig;
 test.serial.before(async () => {
   rig = await joinRig();
-});
-test.serial.afterEach.always(async () => {
-  await rig.client.pods.delete({ idOrName: "web", force: true });
 });
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
 
 async function shell(t: ExecutionContext, script: string): Promise<string> {
-  const { output, code } = await execIn(rig.client, "web", "sh", "-c", `exec 2>&1; ${script}`);
+  const { output, code } = await execIn(rig.client, subject, "sh", "-c", `exec 2>&1; ${script}`);
   t.is(code, 0, `${script}: ${output}`);
   return output.trimEnd();
 }
@@ -27,14 +27,25 @@ async function shell(t: ExecutionContext, script: string): Promise<string> {
 const stateName = (state: DiskState): string =>
   Object.entries(DiskState).find(([, value]) => value === state)?.[0] ?? `${state}`;
 
-/** The device of a disk in the guest. */
-const find = (name: string): string =>
-  `disk=$(grep -lx ${name} /sys/block/vd*/serial | cut -d/ -f4)`;
+/** Removes the pod of a test that fails. */
+const removeLater = (t: ExecutionContext): void =>
+  t.teardown(async () => {
+    await rig.client.pods.delete({ idOrName: subject, force: true });
+  });
 
-const add = (disk: object) => rig.client.pods.addDisk({ idOrName: "web", disk });
-const remove = (name: string) => rig.client.pods.removeDisk({ idOrName: "web", name });
+/** The device of a disk in the guest, which notices it a moment after it was plugged in. */
+const find = (name: string): string =>
+  `for i in $(seq 100); do
+     disk=$(grep -lx ${name} /sys/block/vd*/serial | cut -d/ -f4)
+     [ -z "$disk" ] || break
+     sleep 0.1
+   done
+   [ -n "$disk" ] || exit 9`;
+
+const add = (disk: object) => rig.client.pods.addDisk({ idOrName: subject, disk });
+const remove = (name: string) => rig.client.pods.removeDisk({ idOrName: subject, name });
 const get = async (): Promise<Pod> => {
-  const { pod } = await rig.client.pods.get({ idOrName: "web" });
+  const { pod } = await rig.client.pods.get({ idOrName: subject });
   if (pod === undefined) throw new Error("There is no pod");
   return pod;
 };
@@ -44,8 +55,9 @@ const made = (): string[] =>
   readdirSync(join(rig.daemon.stateDir, "disks"), { recursive: true }) as string[];
 
 test.serial("disks come and go in a running guest, which writes to its own alone", async (t) => {
+  removeLater(t);
   const before = await rig.inventory();
-  await rig.client.pods.create({ spec: { name: "web" } });
+  await rig.client.pods.create({ spec: { name: subject } });
   const file = join(rig.directory, "given.raw");
   writeFileSync(file, Buffer.alloc(1 << 20, "of the host "), { mode: 0o600 });
   const { name } = await add({ sizeMib: 64 });
@@ -67,9 +79,9 @@ test.serial("disks come and go in a running guest, which writes to its own alone
   await remove("given");
   t.is(readFileSync(file, "latin1").slice(0, 10), "of the pod");
 
-  await rig.client.pods.stop({ idOrName: "web" });
+  await rig.client.pods.stop({ idOrName: subject });
   t.deepEqual(await states(), ["data PLANNED"]);
-  await rig.client.pods.start({ idOrName: "web" });
+  await rig.client.pods.start({ idOrName: subject });
   t.is(await shell(t, `${find("data")}; head -c 7 /dev/$disk`), "written");
   t.is(made().filter((path) => path.endsWith("data.raw")).length, 1);
   await remove("data");
@@ -77,15 +89,16 @@ test.serial("disks come and go in a running guest, which writes to its own alone
   t.deepEqual(made(), []);
 
   await add({ name: "last", sizeMib: 1 });
-  await rig.client.pods.delete({ idOrName: "web" });
+  await rig.client.pods.delete({ idOrName: subject });
   t.deepEqual(made(), []);
   t.deepEqual(await rig.changes(before), []);
 });
 
 test.serial("a disk that another program took out is reported, also after a restart", async (t) => {
+  removeLater(t);
   const before = await rig.inventory();
   const disks = ["one", "two"].map((name) => ({ name, sizeMib: 1 }));
-  await rig.client.pods.create({ spec: { name: "web", disks } });
+  await rig.client.pods.create({ spec: { name: subject, disks } });
   t.deepEqual(await states(), ["one PLUGGED", "two PLUGGED"]);
   const socket = join(rig.directory, "run", "pods", (await get()).id, "witness.sock");
   const takeOut = async (name: string): Promise<void> => {
@@ -98,7 +111,7 @@ test.serial("a disk that another program took out is reported, also after a rest
     await left.promise;
   };
   await takeOut("one");
-  await whenReported(rig.client, "web", /disk one is not in its machine.* DISK_NOT_FOUND/);
+  await whenReported(rig.client, subject, /disk one is not in its machine.* DISK_NOT_FOUND/);
   t.deepEqual(await states(), ["one PLANNED", "two PLUGGED"]);
   t.regex((await get()).reason, /disk one is not in its machine/);
   await remove("one");
@@ -107,12 +120,12 @@ test.serial("a disk that another program took out is reported, also after a rest
   await rig.daemon.stop();
   await takeOut("two");
   await rig.restart("stop");
-  await whenReported(rig.client, "web", /disk two is not in its machine/);
+  await whenReported(rig.client, subject, /disk two is not in its machine/);
   t.deepEqual(await states(), ["two PLANNED"]);
-  await rig.client.pods.stop({ idOrName: "web" });
-  await rig.client.pods.start({ idOrName: "web" });
+  await rig.client.pods.stop({ idOrName: subject });
+  await rig.client.pods.start({ idOrName: subject });
   t.deepEqual(await states(), ["two PLUGGED"]);
-  await rig.client.pods.delete({ idOrName: "web" });
+  await rig.client.pods.delete({ idOrName: subject });
   t.deepEqual(await rig.changes(before), []);
 });
 
@@ -126,8 +139,9 @@ async function untilGone(t: ExecutionContext): Promise<void> {
 // visits with a stand-in.)
 for (const point of ["commit:learn:after#1", "qmp:device_add:after#1"])
   test.serial(`podnetd killed at ${point} of an add leaves nothing of the disk`, async (t) => {
+    removeLater(t);
     const before = await rig.inventory();
-    await rig.client.pods.create({ spec: { name: "web", boot: { factory: "cold" } } });
+    await rig.client.pods.create({ spec: { name: subject, boot: { factory: "cold" } } });
     await rig.restart("kill", { PODNET_FAILPOINTS: `${point}=kill` });
     await t.throwsAsync(add({ name: "cut", sizeMib: 1 }));
     await rig.restart("kill");
@@ -139,7 +153,7 @@ for (const point of ["commit:learn:after#1", "qmp:device_add:after#1"])
     await t.throwsAsync(remove("cut"));
     await rig.restart("kill");
     await untilGone(t);
-    await rig.client.pods.delete({ idOrName: "web" });
+    await rig.client.pods.delete({ idOrName: subject });
     t.deepEqual(made(), []);
     t.deepEqual(await rig.changes(before), []);
   });
