@@ -26,6 +26,8 @@ export interface KnownNames {
    * their runtime calls so.
    */
   addressesOf(network: NetworkName, pod: string): readonly Ip[] | undefined;
+  /** Addresses of a service of a network, if there is one. */
+  serviceAddresses?(network: NetworkName, service: string): readonly Ip[] | undefined;
   /** The pod that runs on a network with an address. */
   nameAt(network: NetworkName, ip: Ip): string | undefined;
   /** The holder of a network's address, whether it runs or not. */
@@ -255,6 +257,7 @@ export class Resolvers implements Disposable {
         pools: () =>
           (this.#networks ?? []).flatMap(({ subnets }) => subnets.map(({ cidr }) => cidr)),
         addressesOf: names.addressesOf,
+        serviceAddresses: names.serviceAddresses,
         nameAt: names.nameAt,
         others: this.#otherHosts,
       }),

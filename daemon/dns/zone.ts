@@ -50,6 +50,10 @@ export interface Zone {
   pools(): readonly Cidr[];
   /** The addresses of a pod that runs on a network; undefined when there is none. */
   addressesOf(network: NetworkName, pod: string): readonly Ip[] | undefined;
+  /** The addresses of a service of a network; undefined when there is none. */
+  serviceAddresses?:
+    | ((network: NetworkName, service: string) => readonly Ip[] | undefined)
+    | undefined;
   /** The pod that runs on a network with this address. */
   nameAt(network: NetworkName, ip: Ip): string | undefined;
   /** Used where none of this host's pods has the name or the address. */
@@ -89,7 +93,12 @@ export function lookUp({ name, type, class: asked }: Query, zone: Zone): Found {
 
 const elsewhere: Found = { kind: "elsewhere" };
 
-/** `POD.DOMAIN`, `POD.NETWORK.DOMAIN`, and `POD`. */
+/**
+ * The label between a service's name and the domain, unless the asker has a network of that name.
+ */
+const serviceLabel = "service";
+
+/** `POD.DOMAIN`, `POD.NETWORK.DOMAIN`, `POD`, and `SERVICE.service.DOMAIN`. */
 function forward(wanted: string, name: string, type: number, zone: Zone): Found {
   const { domain } = zone;
   const soa = authority(domain);
@@ -113,11 +122,19 @@ function forward(wanted: string, name: string, type: number, zone: Zone): Found 
       const addresses = addressesOf(network, pod);
       return addresses === undefined ? [] : [addresses];
     });
-  const own = knownTo(zone);
+  const { serviceAddresses } = zone;
+  const isService =
+    rest.join(".") === serviceLabel && networks.every((each) => each !== serviceLabel);
+  const own = isService
+    ? networks.flatMap((network) => {
+        const addresses = serviceAddresses?.(network, pod);
+        return addresses === undefined ? [] : [addresses];
+      })
+    : knownTo(zone);
   const found = own.length === 0 && zone.others !== undefined ? knownTo(zone.others) : own;
   if (found.length === 0)
-    // Names may end with a network's.
-    return networks.some((each) => each === above)
+    // Names may end with a network's, and with the label of services.
+    return [...networks, serviceLabel].some((each) => each === above)
       ? { kind: "no-data", soa }
       : { kind: "no-name", soa };
   const addresses = [...new Set(found.flat())];

@@ -36,7 +36,7 @@ import { Learning } from "../policies/learning.ts";
 import { Policies } from "../policies/policies.ts";
 import type { RelayProcess } from "../policies/relayed-pods.ts";
 import { Services } from "../services/services.ts";
-import { listServices } from "../services/store.ts";
+import { getService, listServices } from "../services/store.ts";
 import { Verdicts } from "../policies/verdicts.ts";
 import { Pods } from "../pods/pods.ts";
 import { PluginCalls } from "../pods/interfaces/plugin-calls.ts";
@@ -131,7 +131,13 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   const resolvers = opened.use(
     new Resolvers({
       config: config.dns,
-      names: knownNames(db, addresses, containerNames),
+      names: {
+        ...knownNames(db, addresses, containerNames),
+        serviceAddresses(network, name) {
+          const service = getService(db, name);
+          return service?.network === network ? service.addresses : undefined;
+        },
+      },
       clock,
       journal,
       log: logOf("dns"),

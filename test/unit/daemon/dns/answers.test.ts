@@ -50,6 +50,8 @@ function resolver(
       networks: () => (asker === web ? (networks as readonly NetworkName[]) : []),
       pools: () => pools,
       addressesOf: (network, pod) => pods[network]?.[pod] as readonly Ip[] | undefined,
+      serviceAddresses: (network, service) =>
+        network === "blue" && service === "db" ? [parseIp("10.73.0.9")] : undefined,
       nameAt: (network, ip) =>
         Object.keys(pods[network] ?? {}).find((pod) => pods[network]?.[pod]?.includes(ip)),
       others,
@@ -99,6 +101,18 @@ async function said(name: string, type = "A", other = resolver()): Promise<strin
     ...authorities.map((each) => each.type),
   ].join(" ");
 }
+
+test("a service has a name on its network, which a network of that name takes", async (t) => {
+  t.is(await said("db.service.podnet"), 'NOERROR "10.73.0.9"');
+  t.is(await said("db.service.podnet", "AAAA"), "NOERROR SOA");
+  t.is(await said("none.service.podnet"), "NXDOMAIN SOA");
+  // There are names below it.
+  t.is(await said("service.podnet"), "NOERROR SOA");
+  t.is(await said("db.podnet"), "NXDOMAIN SOA", "not as a pod");
+  t.is(await said("db.service.podnet", "A", resolver(undefined, ["red"])), "NXDOMAIN SOA");
+  const both = resolver(undefined, ["blue", "service"]);
+  t.is(await said("db.service.podnet", "A", both), "NXDOMAIN SOA");
+});
 
 test("what is asked of pods is answered as it is, or is not", async (t) => {
   const wanted: readonly (readonly [name: string, type: string, answer: string])[] = [
