@@ -1,15 +1,13 @@
 import { readdirSync } from "node:fs";
 import { create } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
-import { type CallCredential, validateCredential } from "../../api/validate/credential.ts";
 import { systemClock } from "../../core/clock.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
-import { parseReference, withRegistry } from "../../images/reference.ts";
-import { credentialFrom, plainKey } from "../../images/registry/auth-file.ts";
 import { note, type ServiceParts } from "../api/context.ts";
+import { credentialOf } from "../images/call-credential.ts";
 import type { StoredImageRow } from "../images/images.ts";
-import { type AuthConfig, type ImageService, ImageSchema, type ImageSpec } from "./gen/cri_pb.ts";
+import { type ImageService, ImageSchema, type ImageSpec } from "./gen/cri_pb.ts";
 import { nanoseconds } from "./sandbox-views.ts";
 
 /** podnet's store of images as kubelet sees it. */
@@ -37,11 +35,7 @@ export function imageService(parts: ServiceParts): ServiceImpl<typeof ImageServi
 
     async pullImage({ image, auth }, context) {
       const reference = referenceOf(image);
-      const usual = config.images.registries[0];
-      const credential = credentialOf(
-        auth,
-        withRegistry(parseReference(reference), usual).registry,
-      );
+      const credential = credentialOf(auth, reference, config.images.registries[0]);
       note(parts, context, `pull image ${printable(reference)}`);
       const options = { policy: "always", mayPullFromAll: true, credential } as const;
       const pulled = await imageJobs.pull(reference, options, () => {}, context.signal);
@@ -82,35 +76,6 @@ function referenceOf(spec: ImageSpec | undefined): string {
     field: "image.image",
     hint: "Give a name, such as registry.example.org/app:1, or a digest",
   });
-}
-
-/**
- * The credential of a call, where it is for this registry: kubelet sends those of a pod's secrets.
- * As in containerd, one for another server is left out.
- */
-function credentialOf(
-  auth: AuthConfig | undefined,
-  registry: string | undefined,
-): CallCredential | undefined {
-  if (auth === undefined) return undefined;
-  if (auth.identityToken !== "" || auth.registryToken !== "")
-    throw new PodnetError("UNSUPPORTED", "podnet takes users with passwords, and no tokens", {
-      field: "auth",
-      hint: "Put username and password into the secret",
-    });
-  if (auth.serverAddress !== "" && plainKey(auth.serverAddress) !== registry) return undefined;
-  const [given, username, password] = [auth.auth, auth.username, auth.password].map((text) =>
-    text === "" ? undefined : text,
-  );
-  const found = credentialFrom({ auth: given, username, password });
-  if (found === undefined) {
-    if (given === undefined && username === undefined && password === undefined) return undefined;
-    throw new PodnetError("INVALID_ARGUMENT", "The credential has no user or no password", {
-      field: "auth",
-      hint: "Give username and password, or auth: USER:PASSWORD in base64",
-    });
-  }
-  return validateCredential({ username: found.user, password: found.password });
 }
 
 /** An image; without a user in it, root runs it, which kubelet has to know (runAsNonRoot). */

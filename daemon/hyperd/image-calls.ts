@@ -3,6 +3,7 @@ import { printable } from "../../core/names.ts";
 import type { ImageProgress } from "../../api/gen/podnet/v1/image_service_pb.ts";
 import { note, type ServiceParts } from "../api/context.ts";
 import { progressStream } from "../api/images/progress-stream.ts";
+import { credentialOf, type SentAuth } from "../images/call-credential.ts";
 import type { StoredImageRow } from "../images/images.ts";
 import { callerKey } from "../listeners/callers.ts";
 import { type Answer, env } from "./answers.ts";
@@ -66,16 +67,24 @@ export function removeImage(reference: string, context: Asking, { images, log }:
 }
 
 function pull(call: Call, parts: ServiceParts): Answer {
-  refuseCredentials(call.header("x-registry-auth"));
-  const name = parameter(call, "imageName");
-  const body = pullImage(name, parameter(call, "tag"), call.context, parts);
+  const asked = {
+    image: parameter(call, "imageName"),
+    tag: parameter(call, "tag"),
+    auth: authOf(call.header("x-registry-auth")),
+  };
+  const body = pullImage(asked, call.context, parts);
   return { status: 200, type: "application/json", body };
+}
+
+export interface AskedPull {
+  readonly image: string;
+  readonly tag: string;
+  readonly auth?: SentAuth | undefined;
 }
 
 /** Pulls an image; answers messages of JSON, as docker's clients show them. */
 export function pullImage(
-  image: string,
-  tag: string,
+  { image, tag, auth }: AskedPull,
   context: Asking,
   parts: ServiceParts,
 ): AsyncIterable<Uint8Array> {
@@ -87,7 +96,8 @@ export function pullImage(
     });
   const reference = `${name}${tag === "" ? "" : tag.startsWith("sha256:") ? `@${tag}` : `:${tag}`}`;
   const mayPullFromAll = context.values.get(callerKey)?.role === "admin";
-  const options = { policy: "always", mayPullFromAll } as const;
+  const credential = credentialOf(auth, reference, parts.config.images.registries[0]);
+  const options = { policy: "always", mayPullFromAll, credential } as const;
   note(parts, context, `pull image ${printable(reference)}`);
   const progress = progressStream(
     (report, signal) => parts.imageJobs.pull(reference, options, report, signal),
@@ -124,24 +134,33 @@ async function* messages(
   yield message({ status: `Status: Downloaded image for ${printable(reference)}` });
 }
 
-/** hyperctl sends what it has of credentials, which may be nothing. */
-function refuseCredentials(header: string): void {
-  if (header === "") return;
+/** hyperctl sends what it has of credentials, which may be nothing, as JSON in base64. */
+function authOf(header: string): SentAuth | undefined {
+  if (header === "") return undefined;
   let given: unknown;
   try {
     given = JSON.parse(Buffer.from(header, "base64url").toString("utf8"));
   } catch {
-    given = { auth: "unreadable" };
+    // The text stays out of the error: it may be a password.
+    throw new PodnetError("INVALID_ARGUMENT", "The credentials are no JSON in base64", {
+      field: "X-Registry-Auth",
+      hint: 'Send {"username":"…","password":"…"} in base64',
+    });
   }
-  if (typeof given === "object" && given !== null) refuseAuth(given);
-}
-
-/** Refuses credentials of whatever kind. */
-export function refuseAuth(auth: object): void {
-  const given = Object.entries(auth).filter(([key]) => !/^(?:serveraddress|\$\w+)$/.test(key));
-  if (given.every(([, value]) => value === "")) return;
-  throw new PodnetError("UNSUPPORTED", "podnet cannot take the credentials of a call", {
-    field: "X-Registry-Auth",
-    hint: "Put the registry's credentials into the file that images.auth_file names",
-  });
+  const textOf = (key: string): string => {
+    const value = (Object(given) as Readonly<Record<string, unknown>>)[key] ?? "";
+    if (typeof value === "string") return value;
+    throw new PodnetError("INVALID_ARGUMENT", `"${key}" of the credentials is no text`, {
+      field: "X-Registry-Auth",
+      hint: 'Send {"username":"…","password":"…"} in base64',
+    });
+  };
+  return {
+    auth: textOf("auth"),
+    username: textOf("username"),
+    password: textOf("password"),
+    serverAddress: textOf("serveraddress"),
+    identityToken: textOf("identitytoken"),
+    registryToken: textOf("registrytoken"),
+  };
 }

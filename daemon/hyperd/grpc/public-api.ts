@@ -9,7 +9,7 @@ import {
   PodInfoSchema,
   PodStatsSchema,
 } from "../gen/hyperd_pb.ts";
-import { imageId, pullImage, refuseAuth, removeImage, shortName } from "../image-calls.ts";
+import { imageId, pullImage, removeImage, shortName } from "../image-calls.ts";
 import { type KnownExecs } from "../known-execs.ts";
 import { idOf, type KnownPods } from "../known-pods.ts";
 import { chosen, podEntry, vmEntries } from "../list-calls.ts";
@@ -139,8 +139,14 @@ function imageMethods(parts: ServiceParts): Methods {
       return { imageList: parts.images.list().map(imageView) };
     },
     async *imagePull({ image, tag, auth }, context) {
-      if (auth !== undefined) refuseAuth(auth);
-      for await (const data of pullImage(image, tag, context, parts)) yield { data };
+      const sent = auth && {
+        ...auth,
+        serverAddress: auth.serveraddress,
+        registryToken: auth.registrytoken,
+        identityToken: "",
+      };
+      for await (const data of pullImage({ image, tag, auth: sent }, context, parts))
+        yield { data };
     },
     imageRemove: ({ image }, context) => ({ images: removeImage(image, context, parts) }),
   };

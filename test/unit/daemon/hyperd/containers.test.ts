@@ -341,11 +341,22 @@ test("images are listed, pulled and removed in podnet's own store", async (t) =>
   t.deepEqual(rig.pulled, ["nginx:1.25"]);
   const absent = await rig.raw("POST /image/create?imageName=absent HTTP/1.0\r\n\r\n");
   t.regex(absent.body, /"error":"There is no image \\"absent\\" \(IMAGE_NOT_FOUND\)"\}\r\n$/);
-  const secret = Buffer.from('{"username":"a","password":"b"}').toString("base64");
-  const refused = await rig.raw(
-    `POST /image/create?imageName=nginx HTTP/1.1\r\nHost: \r\nX-Registry-Auth: ${secret}\r\n\r\n`,
-  );
-  t.regex(refused.body, /^podnet cannot take the credentials of a call\n/);
+  const withAuth = (auth: string) =>
+    rig.raw(
+      `POST /image/create?imageName=nginx:1.25 HTTP/1.1\r\nHost: \r\nX-Registry-Auth: ${Buffer.from(auth).toString("base64")}\r\n\r\n`,
+    );
+  t.is((await withAuth('{"username":"a","password":"b"}')).status, 200);
+  t.deepEqual(rig.credentials.at(-1), { user: "a", password: "b" });
+  // As in containerd: one for another server is left out.
+  const elsewhere = '{"username":"a","password":"b","serveraddress":"other.example.org"}';
+  t.is((await withAuth(elsewhere)).status, 200);
+  t.is(rig.credentials.at(-1), undefined);
+  t.regex((await withAuth('{"identitytoken":"x"}')).body, /^podnet takes users with passwords/);
+  t.regex((await withAuth('{"username":"a"}')).body, /^The credential has no user or no password/);
+  t.regex((await withAuth('{"username":7}')).body, /^"username" of the credentials is no text/);
+  const unreadable = await withAuth("hunter2");
+  t.regex(unreadable.body, /^The credentials are no JSON in base64/);
+  t.false(unreadable.body.includes("hunter2"));
   t.is(
     (await rig.call("DELETE", "/image?imageId=registry.example.org/web:2&force=no")).body,
     '{"imagesList":[{"untaged":"registry.example.org/web:2","deleted":""}]}\n',

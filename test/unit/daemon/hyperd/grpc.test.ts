@@ -214,7 +214,7 @@ test("what podnet cannot honour is refused by gRPC with a sentence, unknown fiel
   t.regex(String(image), /There is no image/);
   await t.throwsAsync(
     async () => {
-      for await (const _each of api.imagePull({ image: "a", auth: { password: "b" } }));
+      for await (const _each of api.imagePull({ image: "a", auth: { registrytoken: "b" } }));
     },
     { code: Code.Unimplemented },
   );

@@ -1,6 +1,7 @@
 import { mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { CallCredential } from "../../../../api/validate/credential.ts";
 import type { ServiceParts } from "../../../../daemon/api/context.ts";
 import { putImage, putName } from "../../../../daemon/images/store.ts";
 import type { Database } from "../../../../daemon/store/database.ts";
@@ -23,6 +24,8 @@ export interface HyperRig extends Hyperctl, AsyncDisposable {
   readonly refusals: readonly string[];
   /** Images that were pulled; each is one that is in the store. */
   readonly pulled: readonly string[];
+  /** The credential of each pull. */
+  readonly credentials: readonly (CallCredential | undefined)[];
 }
 
 /** With the configuration of an earlier one, podnetd starts again on its state. */
@@ -45,6 +48,7 @@ export async function startHyperd(config = configuration({})): Promise<HyperRig>
   images.recover();
   const guest = playGuest(node);
   const asked: string[] = [];
+  const credentials: (CallCredential | undefined)[] = [];
   const parts = {
     ...node,
     config,
@@ -52,8 +56,12 @@ export async function startHyperd(config = configuration({})): Promise<HyperRig>
     policies: { labelled: () => Promise.resolve() },
     images,
     imageJobs: {
-      pull: async (reference: string): Promise<StoredImageRow> => {
+      pull: async (
+        reference: string,
+        { credential }: { readonly credential?: CallCredential },
+      ): Promise<StoredImageRow> => {
         asked.push(reference);
+        credentials.push(credential);
         await Promise.resolve();
         return images.findImage(reference);
       },
@@ -73,6 +81,7 @@ export async function startHyperd(config = configuration({})): Promise<HyperRig>
     config,
     refusals,
     pulled: asked,
+    credentials,
     ...hyperctl(socket),
     [Symbol.asyncDispose]: () => held.disposeAsync(),
   };
