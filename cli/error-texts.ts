@@ -112,15 +112,15 @@ reason of a pod: the disk is not in the VM any more, because the guest or anothe
 out.
 
 See podnet disk list POD. Remove the disk and add it again, or restart the pod.`,
-  CONTAINER_NOT_FOUND: `
-No container of a sandbox has this id. Ids in CRI are whole, and go with their sandbox.
-
-See ListContainers, as crictl ps -a shows it.`,
   EXEC_NOT_FOUND: `
 No program has this id. Ids end with the pod's machine, and with podnetd. A pod keeps the last 32
 programs that podnet exec --detach started.
 
 See podnet execs list.`,
+  CONTAINER_NOT_FOUND: `
+No container of a sandbox has this id. Ids in CRI are whole, and go with their sandbox.
+
+See ListContainers, as crictl ps -a shows it.`,
   NETWORK_IN_USE: `
 The network cannot be deleted because pods use it, or a subnet cannot be removed because its
 addresses are in use.

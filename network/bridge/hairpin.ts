@@ -63,7 +63,7 @@ function reachedFamilies(
   if (isolated) return [];
   const held = guestAddresses.map(ipOf);
   const reached = published.flatMap(({ podIp }) => (held.includes(podIp) ? [familyOf(podIp)] : []));
-  return [...new Set(reached)].toSorted();
+  return [...new Set(reached)].toSorted((a, b) => a - b);
 }
 
 /** Whether a pod's ports have to reflect the same frames, whatever the host's settings. Pure. */

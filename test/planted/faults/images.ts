@@ -121,9 +121,9 @@ export const imagesFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "kubelet's credential goes to a registry that it is not for",
-    file: "daemon/cri/image-service.ts",
-    find: 'auth.serverAddress !== "" && plainKey(auth.serverAddress) !== registry',
-    put: 'auth.serverAddress === "never" && plainKey(auth.serverAddress) !== registry',
+    file: "daemon/images/call-credential.ts",
+    find: 'sent.serverAddress !== "" && plainKey(sent.serverAddress) !== registry',
+    put: 'sent.serverAddress === "never" && plainKey(sent.serverAddress) !== registry',
     noticedBy: {
       file: "test/unit/daemon/cri/images.test.ts",
       title: "kubelet's credential is used for the registry that it is for, and is not logged",
