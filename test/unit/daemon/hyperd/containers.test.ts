@@ -343,7 +343,7 @@ test("images are listed, pulled and removed in podnet's own store", async (t) =>
   t.regex(absent.body, /"error":"There is no image \\"absent\\" \(IMAGE_NOT_FOUND\)"\}\r\n$/);
   const withAuth = (auth: string) =>
     rig.raw(
-      `POST /image/create?imageName=nginx:1.25 HTTP/1.1\r\nHost: \r\nX-Registry-Auth: ${Buffer.from(auth).toString("base64")}\r\n\r\n`,
+      `POST /image/create?imageName=nginx:1.25 HTTP/1.0\r\nX-Registry-Auth: ${Buffer.from(auth).toString("base64")}\r\n\r\n`,
     );
   t.is((await withAuth('{"username":"a","password":"b"}')).status, 200);
   t.deepEqual(rig.credentials.at(-1), { user: "a", password: "b" });
