@@ -75,7 +75,7 @@ mkdirSync(summaries, { recursive: true });
  * Weight of the files that run at a time, for each core: what they wait for together leaves some of
  * it idle.
  */
-const perCore = 1.15;
+const perCore = 1.35;
 const total = { passed: 0, failed: 0, skipped: 0 };
 const notes: string[] = [];
 
