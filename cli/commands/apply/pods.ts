@@ -63,7 +63,7 @@ export async function planPod(
   return changed("pod", spec.name, { changes, steps: parts.flatMap(({ steps }) => steps) });
 }
 
-/** Host ports of ports that lead to an address which the changes take away. */
+/** Host ports of ports that lead to an address which the changes remove. */
 async function portsMoving(
   podnet: Podnet,
   { state }: Pod,

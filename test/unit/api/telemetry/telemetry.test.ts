@@ -38,13 +38,14 @@ for (const wrong of [
   });
 
 test("whatever a caller sends is no error", (t) => {
-  fc.assert(
-    fc.property(fc.string({ unit: "binary" }), (text) => {
-      const context = parseTraceparent(text);
-      return context === undefined || formatTraceparent(context).slice(2) === text.slice(2, 55);
-    }),
+  t.notThrows(() =>
+    fc.assert(
+      fc.property(fc.string({ unit: "binary" }), (text) => {
+        const context = parseTraceparent(text);
+        return context === undefined || formatTraceparent(context).slice(2) === text.slice(2, 55);
+      }),
+    ),
   );
-  t.pass();
 });
 
 test("a child stays in its trace, and has an id of its own", (t) => {
