@@ -43,10 +43,12 @@ export function writeError(cause: unknown): unknown {
   return unwritable.has(code) ? unwritableError(cause) : cause;
 }
 
-/** `STATE_UNWRITABLE`, because of this. */
-export const unwritableError = (cause: unknown): PodnetError =>
-  new PodnetError("STATE_UNWRITABLE", "The state database cannot be written", {
+/** `STATE_UNWRITABLE`, with what SQLite or the kernel said. */
+export function unwritableError(cause: unknown): PodnetError {
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  return new PodnetError("STATE_UNWRITABLE", `The state database cannot be written: ${reason}`, {
     hint: "Check free space and permissions of the state directory",
-    details: { sqlite: cause instanceof Error ? cause.message : "", code: extendedCode(cause) },
+    details: { sqlite: reason, code: extendedCode(cause) },
     cause,
   });
+}

@@ -81,6 +81,15 @@ test(`a follower knows what there is through cuts, compactions and ends (seed ${
     if (random.chance(0.3)) await agree(server, reader);
   }
   await agree(server, reader);
+  // Chance may have brought none of these: a put, a delete, and changes forgotten during a cut.
+  server.nodes.create("put");
+  await agree(server, reader);
+  server.nodes.delete("put");
+  await agree(server, reader);
+  server.cut();
+  server.nodes.create("missed");
+  server.nodes.compact();
+  await agree(server, reader);
   t.true(reader.kinds.filter((kind) => kind === "snapshot").length > 1);
   t.true(reader.kinds.includes("put") && reader.kinds.includes("delete"));
 });
