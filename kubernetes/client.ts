@@ -32,6 +32,8 @@ export interface Limits {
   readonly pageItems: number;
   /** Bytes in one part of a list. */
   readonly pageBytes: number;
+  /** Objects in a whole list. A server whose list never ends would fill this host's memory. */
+  readonly listItems: number;
 }
 
 const usual: Limits = {
@@ -41,10 +43,14 @@ const usual: Limits = {
   watchSeconds: 300,
   pageItems: 250,
   pageBytes: 32 << 20,
+  // Kubernetes supports clusters of up to 5,000 nodes.
+  listItems: 20_000,
 };
 
 /** A list whose parts are no longer there is begun again so many times. */
 const mostAnew = 3;
+/** So many parts of a list may be empty: a selector may match nothing in a part. */
+const mostEmpty = 100;
 
 /** All objects of a kind, as they were at one version. */
 export interface Listed {
@@ -153,6 +159,7 @@ export class KubeClient {
     const items: KubeObject[] = [];
     let limit = this.#limits.pageItems;
     let next: string | undefined;
+    let empty = 0;
     for (;;) {
       let page: Page;
       try {
@@ -171,6 +178,14 @@ export class KubeClient {
         continue;
       }
       items.push(...page.items);
+      if (items.length > this.#limits.listItems)
+        throw kubernetesError(
+          "KUBERNETES_FAILED",
+          `Kubernetes' API server lists more than ${this.#limits.listItems} objects`,
+        );
+      // (An empty part that is not the last would let a list go on for ever.)
+      if (page.items.length === 0 && page.next !== undefined && ++empty > mostEmpty)
+        throw kubernetesError("KUBERNETES_FAILED", "A list of Kubernetes' API server never ends");
       if (page.next === undefined) return { resourceVersion: page.resourceVersion, items };
       next = page.next;
     }

@@ -1,4 +1,7 @@
+import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
@@ -140,6 +143,28 @@ for (const [what, code, body, expected] of [
     const error = await failure(clientOf(server).list(nodesPath, "list nodes", never));
     t.is(error.code, expected);
     t.true(error.message.length < 1500);
+  });
+
+for (const [what, items, expected] of [
+  ["full", [{ metadata: { name: "a", uid: "1", resourceVersion: "1" } }], /more than 30 objects/],
+  ["empty", [], /never ends/],
+] as const)
+  test(`a list that never ends, of ${what} parts, is given up`, async (t) => {
+    const metadata = { resourceVersion: "1", continue: "more" };
+    let asked = 0;
+    const server = createServer((_, response) => {
+      asked += 1;
+      response.end(JSON.stringify({ items, metadata }));
+    });
+    await once(server.listen(0, "127.0.0.1"), "listening");
+    t.teardown(() => server.close());
+    const { port } = server.address() as AddressInfo;
+    const access = { server: new URL(`http://127.0.0.1:${port}`), insecure: false };
+    const client = new KubeClient({ ...access, credentials: () => ({}) }, { listItems: 30 });
+    const error = await failure(client.list(nodesPath, "list nodes", never));
+    t.is(error.code, "KUBERNETES_FAILED");
+    t.regex(error.message, expected);
+    t.true(asked < 200, `${asked} parts`);
   });
 
 test("a server that is not there is unreachable", async (t) => {
