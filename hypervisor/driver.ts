@@ -10,6 +10,8 @@ export interface DiskPlan {
   readonly path: string;
   readonly format: "raw" | "qcow2";
   readonly readOnly: boolean;
+  /** Whether it is a block device; absent: if its path begins with /dev/. */
+  readonly isDevice?: boolean;
   /**
    * Where what the pod writes goes; absent: into the disk itself, as with every disk of an earlier
    * podnetd.
@@ -196,6 +198,7 @@ export interface HotDiskPlan {
   readonly path: string;
   readonly format: DiskPlan["format"];
   readonly readOnly: boolean;
+  readonly isDevice?: boolean;
   /** `firstDiskSlot` to `Capabilities.nicSlots`; reused after removal. */
   readonly slot: number;
   /**

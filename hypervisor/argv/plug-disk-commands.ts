@@ -17,11 +17,11 @@ export const diskName = (id: string): string | undefined =>
  * are those of NICs. Pure.
  */
 export function plugDiskCommands(disk: HotDiskPlan, kind: MachineKind, set: number) {
-  const { name, path, format, readOnly, slot } = disk;
+  const { name, slot } = disk;
   const id = diskId(name);
   const { bus, addr } = nicAddress({ slot }, kind);
   return {
-    "blockdev-add": { "node-name": id, ...imageNode({ path, format, readOnly }, set) },
+    "blockdev-add": { "node-name": id, ...imageNode(disk, set) },
     device_add: {
       driver: "virtio-blk-pci",
       id,

@@ -59,12 +59,15 @@ function seedWords(set: number): string[] {
   ];
 }
 
+/** Where block devices usually are. */
+export const inDev = (path: string): boolean => path.startsWith("/dev/");
+
 /**
  * As JSON, where nothing has to be escaped. Formats are never guessed from what a guest wrote, nor
  * are other files opened that an image names.
  */
 export function imageNode(
-  { path, format, readOnly, overlay }: DiskPlan,
+  { path, format, readOnly, overlay, isDevice = inDev(path) }: DiskPlan,
   set: number,
 ): Omit<BlockNode, "node-name"> {
   const unchanged = readOnly || overlay !== undefined;
@@ -73,7 +76,8 @@ export function imageNode(
     "read-only": unchanged,
     ...(format === "qcow2" ? { backing: null } : {}),
     file: {
-      driver: path.startsWith("/dev/") ? "host_device" : "file",
+      // (QEMU refuses the other driver.)
+      driver: isDevice ? "host_device" : "file",
       filename: `/dev/fdset/${set}`,
       "read-only": unchanged,
     },

@@ -1,11 +1,18 @@
-import { closeSync, constants, fstatSync, openSync } from "node:fs";
+import { closeSync, constants, fstatSync } from "node:fs";
 import { perform } from "../../core/effect.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { fileError } from "../../linux/syscall-error.ts";
-import type { HotDiskPlan, OverlayPlan, VmPlan } from "../driver.ts";
-import { checkDiskOpened, checkOpened, notAllowed, notWritable } from "./allowed-files.ts";
-import { imageMark } from "./image-file.ts";
+import type { DiskPlan, HotDiskPlan, OverlayPlan, VmPlan } from "../driver.ts";
+import {
+  checkDiskOpened,
+  checkOpened,
+  type NamedFile,
+  notAllowed,
+  notWritable,
+} from "./allowed-files.ts";
+import { imageMark, openFault } from "./image-file.ts";
+import { noDisk, openChecked } from "./open-checked.ts";
 import { openSeed } from "./seed.ts";
 
 /**
@@ -26,17 +33,22 @@ export function openDisks(
 ): OpenDisks {
   const { disks, seed } = plan;
   using opened = new DisposableStack();
-  const open = (path: string, flags: number): number =>
-    opened.adopt(openFile(path, flags), closeSync);
-  const fds = disks.flatMap(({ path, readOnly, overlay }, i) => {
+  const fds = disks.flatMap(({ path, format, readOnly, overlay }, i) => {
     const field = `boot.disks[${i}].path`;
     const unchanged = readOnly || overlay !== undefined;
-    const fd = open(path, unchanged ? constants.O_RDONLY : constants.O_RDWR);
     // The file that was checked before the start may have been replaced; an open one cannot be.
-    checkDiskOpened(fd, { path, field }, !unchanged, plan);
-    if (overlay === undefined) return [fd];
+    const fd = opened.adopt(
+      openFile({ path, field }, unchanged ? constants.O_RDONLY : constants.O_RDWR, (named) =>
+        checkDiskOpened(named, { path, field }, !unchanged, plan),
+      ),
+      closeSync,
+    );
+    if (overlay === undefined) {
+      checkFormat(fd, { path, field }, format);
+      return [fd];
+    }
     checkUnchanged(fd, path, overlay, field);
-    return [fd, openOverlay(overlay.path, open)];
+    return [fd, opened.adopt(openOverlay({ path: overlay.path, field }), closeSync)];
   });
   if (seed !== undefined) fds.push(opened.use(openSeed(seed)).fd);
   const kept = opened.move();
@@ -44,10 +56,10 @@ export function openDisks(
 }
 
 /**
- * Opens a disk that is to be plugged. Throws `SYSCALL_FAILED`, `PERMISSION_DENIED`, and
- * `IMAGE_MISSING` for a file that is gone.
+ * Opens a disk that is to be plugged. Throws `SYSCALL_FAILED`, `PERMISSION_DENIED`,
+ * `IMAGE_UNREADABLE`, and `IMAGE_MISSING` for a file that is gone.
  */
-export function openHotDisk({ path, readOnly, within, name }: HotDiskPlan): Disposable & {
+export function openHotDisk({ path, format, readOnly, within, name }: HotDiskPlan): Disposable & {
   readonly fd: number;
 } {
   using opened = new DisposableStack();
@@ -56,23 +68,26 @@ export function openHotDisk({ path, readOnly, within, name }: HotDiskPlan): Disp
     what: `disk "${name}"`,
     hint: "Put the file back, or remove the disk: podnet disk remove",
   };
+  const file = { path, field: `disks[${name}].file` };
+  const check = (named: number): void =>
+    checkOpened(named, file, within, readOnly ? notAllowed : notWritable);
   const fd = opened.adopt(
-    orMissing(path, missing, () => openFile(path, flags)),
+    orMissing(path, missing, () => openFile(file, flags, check)),
     closeSync,
   );
-  const file = { path, field: `disks[${name}].file` };
-  checkOpened(fd, file, within, readOnly ? notAllowed : notWritable);
+  checkFormat(fd, file, format);
   const kept = opened.move();
   return { fd, [Symbol.dispose]: () => kept.dispose() };
 }
 
 /** Of a pod that has run before what it wrote is not made anew. */
-function openOverlay(path: string, open: (path: string, flags: number) => number): number {
+function openOverlay(file: NamedFile): number {
   const missing = {
     what: "the pod's disk",
     hint: "Put the file back; or delete the pod and create it again",
   };
-  return orMissing(path, missing, () => open(path, constants.O_RDWR | constants.O_NOFOLLOW));
+  const flags = constants.O_RDWR | constants.O_NOFOLLOW;
+  return orMissing(file.path, missing, () => openFile(file, flags));
 }
 
 function orMissing(
@@ -92,14 +107,30 @@ function orMissing(
   }
 }
 
-function openFile(path: string, flags: number): number {
+function openFile(file: NamedFile, flags: number, check?: (named: number) => void): number {
+  const { path } = file;
+  let fd: number | undefined;
   try {
-    // One that became a named pipe since it was looked at would hold up podnetd.
-    return perform("file", "open disk", () => openSync(path, flags | constants.O_NONBLOCK));
+    fd = perform("file", "open disk", () => openChecked(path, flags, check));
   } catch (error) {
     throw fileError(error, `Cannot open disk "${path}"`);
   }
+  if (fd === undefined) throw unusable(file, noDisk);
+  return fd;
 }
+
+/** The file that was inspected may have been replaced. */
+function checkFormat(fd: number, file: NamedFile, format: DiskPlan["format"]): void {
+  const why = openFault(fd, format);
+  if (why !== undefined) throw unusable(file, why);
+}
+
+const unusable = ({ path, field }: NamedFile, why: string): PodnetError =>
+  new PodnetError("IMAGE_UNREADABLE", `The disk "${printable(path)}" cannot be used: it ${why}`, {
+    field,
+    hint: "Put the former file back, or remove the disk",
+    details: { path },
+  });
 
 function checkUnchanged(fd: number, path: string, { over }: OverlayPlan, field: string): void {
   if (imageMark(fstatSync(fd, { bigint: true })) === over) return;

@@ -1,17 +1,18 @@
-import {
-  type BigIntStats,
-  closeSync,
-  constants,
-  fstatSync,
-  openSync,
-  readFileSync,
-  readSync,
-} from "node:fs";
+import { type BigIntStats, closeSync, constants, fstatSync, readFileSync, readSync } from "node:fs";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { isLocked } from "../../linux/files/file-lock.ts";
 import type { DiskPlan } from "../driver.ts";
-import { partSectors, qcow2End, qcow2Extensions, qcow2LookBytes, readQcow2 } from "./qcow2-file.ts";
+import { noDisk, openChecked } from "./open-checked.ts";
+import {
+  partSectors,
+  qcow2End,
+  qcow2Extensions,
+  type Qcow2Header,
+  qcow2LookBytes,
+  type ReadAt,
+  readQcow2,
+} from "./qcow2-file.ts";
 
 /** The result of inspecting a disk's file before it is used. */
 export type DiskLook =
@@ -37,23 +38,26 @@ export type ImageUse = "writes" | "reads";
  */
 const locks = { writes: 101, bearsNoWriter: 201 } as const;
 
-/** Inspects a disk's current file. `check` sees the open file first and may throw. */
+/**
+ * Inspects a disk's current file. `check` sees the file before it is opened for reading, and may
+ * throw.
+ */
 export function lookAtDisk(
   path: string,
   format: DiskPlan["format"],
   check: (fd: number) => void = () => {},
 ): DiskLook {
-  let fd: number;
+  let fd: number | undefined;
   try {
-    // Without O_NONBLOCK the open of a named pipe would wait for its writer.
-    fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    fd = openChecked(path, constants.O_RDONLY, check);
   } catch (cause) {
-    const code = (cause as NodeJS.ErrnoException).code ?? "unknown";
+    const { code, syscall } = cause as NodeJS.ErrnoException;
+    if (syscall === undefined) throw cause;
     if (code === "ENOENT" || code === "ENOTDIR") return { kind: "missing", cause };
     return { kind: "unreadable", why: `does not open (${code})`, cause };
   }
+  if (fd === undefined) return { kind: "unreadable", why: noDisk };
   try {
-    check(fd);
     return lookAtOpen(fd, format);
   } catch (cause) {
     const { code, syscall } = cause as NodeJS.ErrnoException;
@@ -66,8 +70,6 @@ export function lookAtDisk(
 
 function lookAtOpen(fd: number, format: DiskPlan["format"]): DiskLook {
   const stat = fstatSync(fd, { bigint: true });
-  if (!stat.isFile() && !stat.isBlockDevice())
-    return { kind: "unreadable", why: "is no regular file and no block device" };
   const fileBytes = bytesOf(stat);
   const bytes = format === "raw" ? rawBytes(fileBytes) : qcow2Bytes(fd, fileBytes);
   if (typeof bytes === "string") return { kind: "unreadable", why: bytes };
@@ -80,13 +82,34 @@ const rawBytes = (bytes: number): number | string => {
 };
 
 function qcow2Bytes(fd: number, fileBytes: number): number | string {
-  const read = (at: number, bytes: number): Buffer => {
+  const read = readerOf(fd);
+  const header = qcow2Head(read, fileBytes);
+  if (typeof header === "string") return header;
+  return qcow2End(header, fileBytes, read) ?? header.bytes;
+}
+
+/** The header of a qcow2 image, or what is wrong with it. */
+function qcow2Head(read: ReadAt, fileBytes: number): Qcow2Header | string {
+  const header = readQcow2(read(0, qcow2LookBytes), fileBytes);
+  return typeof header === "string" ? header : (qcow2Extensions(header, read) ?? header);
+}
+
+const readerOf =
+  (fd: number): ReadAt =>
+  (at, bytes) => {
     const buffer = Buffer.alloc(bytes);
     return buffer.subarray(0, readSync(fd, buffer, 0, bytes, at));
   };
-  const header = readQcow2(read(0, qcow2LookBytes), fileBytes);
-  if (typeof header === "string") return header;
-  return qcow2Extensions(header, read) ?? qcow2End(header, fileBytes, read) ?? header.bytes;
+
+/**
+ * Says what is wrong with a disk that is about to be given to QEMU, by its open file: it may be
+ * another one than was inspected. An image that a QEMU wrote to when it was killed is good here,
+ * although some of what it counts may be missing.
+ */
+export function openFault(fd: number, format: DiskPlan["format"]): string | undefined {
+  const fileBytes = bytesOf(fstatSync(fd, { bigint: true }));
+  const found = format === "raw" ? rawBytes(fileBytes) : qcow2Head(readerOf(fd), fileBytes);
+  return typeof found === "string" ? found : undefined;
 }
 
 /**

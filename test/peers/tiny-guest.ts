@@ -2,6 +2,13 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
 /**
+ * An instruction at which an emulated processor returns to QEMU, as at a timer's interrupt. After a
+ * refused `device_add` QEMU 7.2 waits until each processor has done so (drain_call_rcu), and serves
+ * no monitor meanwhile: with a guest that only spins it may wait for ever.
+ */
+const pause = [0xf3, 0x90];
+
+/**
  * Guests of a few instructions, for what an operating system would not do on demand. Each is an ELF
  * file with a PVH entry note, which QEMU's `-kernel` starts in 32-bit protected mode with
  * interrupts off.
@@ -40,8 +47,8 @@ function ejecting(port: number): number[] {
   const read = [...dx(port), 0xed, 0x85, 0xc0];
   const eject = [...dx(0xcc8), out];
   const jump = (opcode: number, bytesBefore: number): number[] => [opcode, 256 - bytesBefore - 2];
-  const ifNone = jump(0x74, select.length + read.length);
-  const head = [...select, ...read, ...ifNone, ...eject];
+  const ifNone = jump(0x74, pause.length + select.length + read.length);
+  const head = [...pause, ...select, ...read, ...ifNone, ...eject];
   return [...head, ...jump(0xeb, head.length)];
 }
 

@@ -60,6 +60,10 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
     "`upgrade`, which calls steps of the schema in one",
   ],
   "hypervisor/argv/accelerator.ts: openSync": [1, "opened and closed: whether it may be"],
+  "hypervisor/disks/open-checked.ts: openSync": [
+    1,
+    "names a file without opening it; `openChecked` is called in one where a disk is opened",
+  ],
   "hypervisor/process/process.ts: spawn": [1, "`spawnStrictly`, which is called in one"],
   "hypervisor/process/run-dir.ts: open": [1, "what is done with the file is an effect"],
   "linux/processes/command.ts: execa": [1, "`command`, which is called in one"],

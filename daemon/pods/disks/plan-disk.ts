@@ -53,11 +53,11 @@ const nameInUse = (name: string, field: string): PodnetError =>
 function filesOf(
   spec: PodSpec,
   snapshot: Snapshot,
-): Pick<DataDiskPlan, "path" | "format" | "readOnly" | "within">[] {
+): Pick<DataDiskPlan, "path" | "format" | "readOnly" | "isDevice" | "within">[] {
   const { imagesWithin, writeWithin } = snapshot;
-  return plannedFiles(spec, snapshot).map(({ path, format, readOnly }) => {
-    const within = readOnly ? imagesWithin : writeWithin;
-    return { path, format, readOnly, ...(within === undefined ? {} : { within }) };
+  return plannedFiles(spec, snapshot).map(({ overlay: _none, ...file }) => {
+    const within = file.readOnly ? imagesWithin : writeWithin;
+    return { ...file, ...(within === undefined ? {} : { within }) };
   });
 }
 

@@ -5,6 +5,7 @@ import { printable } from "../../../core/names.ts";
 import type { DiskPlan } from "../../../hypervisor/driver.ts";
 import { imageInUse, type ImageUse } from "../../../hypervisor/disks/image-file.ts";
 import { emptyQcow2, fullQcow2Bytes } from "../../../hypervisor/disks/qcow2-copy.ts";
+import { inDev } from "../../../hypervisor/disks/disk-argv.ts";
 import { notWritable } from "../../../hypervisor/disks/allowed-files.ts";
 import { refuseFile } from "./plan-files.ts";
 import type { DiskSnapshot, Snapshot } from "./snapshot.ts";
@@ -55,11 +56,14 @@ export function planDisks(asked: PodSpec, snapshot: Snapshot): DiskPlan[] {
     const before = uses.get(found.image);
     if (before !== undefined && (before === "writes" || use === "writes")) throw twice(spec, field);
     uses.set(found.image, use);
-    const { path, format, readOnly } = spec;
+    const { format, readOnly } = spec;
+    const path = found.real ?? spec.path;
+    const isDevice = found.image.startsWith("device ");
     return {
-      path: found.real ?? path,
+      path,
       format,
       readOnly,
+      ...(isDevice === inDev(path) ? {} : { isDevice }),
       ...(readOnly || use === "writes"
         ? {}
         : {

@@ -32,12 +32,23 @@ export const dataDiskFaults: readonly Fault[] = [
     kind: "bound",
     name: "the file of a disk is not looked at again when it is opened",
     file: "hypervisor/disks/disks.ts",
-    find: "checkOpened(fd, file, within, readOnly ? notAllowed : notWritable);",
-    put: "",
+    find: "openFile(file, flags, check)",
+    put: "openFile(file, flags)",
     noticedBy: {
       file: live,
       title:
         "callers below admin give files of the configured directories alone, whatever leads there",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a file that took a disk's place is given to QEMU as it is",
+    file: "hypervisor/disks/disks.ts",
+    find: "const why = openFault(fd, format);",
+    put: "const why = undefined;",
+    noticedBy: {
+      file: live,
+      title: "a file that took the place of a disk is looked at again when the pod starts",
     },
   },
 ];

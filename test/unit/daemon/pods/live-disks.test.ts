@@ -1,9 +1,12 @@
+import { execFileSync } from "node:child_process";
 import {
   existsSync,
   mkdirSync,
+  mkdtempSync,
   readdirSync,
   readFileSync,
   renameSync,
+  rmSync,
   statSync,
   symlinkSync,
   unlinkSync,
@@ -15,6 +18,7 @@ import { maxInterfaces } from "../../../../api/validate/interfaces.ts";
 import { maxDataDisks } from "../../../../api/validate/data-disks.ts";
 import type { DataDiskSpec } from "../../../../api/pod-spec.ts";
 import { nicSlots } from "../../../../hypervisor/argv/machine-kinds.ts";
+import { emptyQcow2 } from "../../../../hypervisor/disks/qcow2-copy.ts";
 import { firstDiskSlot } from "../../../../hypervisor/driver.ts";
 import { configuration, openNode } from "../fixtures/node.ts";
 
@@ -249,6 +253,51 @@ test("callers below admin give files of the configured directories alone, whatev
     field: "disks[data].file",
     step: "disk.plug",
   });
+  await node.pods.close(0);
+});
+
+test("a file that took the place of a disk is looked at again when the pod starts", async (t) => {
+  using node = openNode(configuration({}));
+  const { id } = await node.create();
+  const path = join(node.config.stateDir, "given.qcow2");
+  const { pieces, length } = emptyQcow2(1 << 20);
+  const whole = Buffer.alloc(length);
+  for (const { at, data } of pieces) data.copy(whole, at);
+  writeFileSync(path, whole);
+  const file = { path, format: "qcow2" } as const;
+  await node.pods.changes.addDisk(id, { name: "set", file, readOnly: false }, false);
+  await stopped(node, id);
+  const named = Buffer.from(whole);
+  named.writeBigUInt64BE(4n, 72);
+  const places: readonly (readonly [RegExp, () => void])[] = [
+    [/no regular file/, () => execFileSync("mkfifo", [path])],
+    [/no regular file/, () => mkdirSync(path)],
+    [/no regular file/, () => symlinkSync("/dev/tty", path)],
+    [/not a qcow2 image/, () => writeFileSync(path, Buffer.alloc(1 << 20))],
+    [/cut short/, () => writeFileSync(path, whole.subarray(0, 4096))],
+    [/its data in another file/, () => writeFileSync(path, named)],
+  ];
+  for (const [why, put] of places) {
+    rmSync(path, { recursive: true });
+    put();
+    const error = await t.throwsAsync(node.pods.start(id, silent), { message: why });
+    t.like(error, { code: "IMAGE_UNREADABLE", field: "disks[set].file", step: "disk.plug" });
+  }
+  rmSync(path);
+  writeFileSync(path, whole);
+  await node.pods.start(id, silent);
+  await node.pods.close(0);
+});
+
+test("a file below /dev is given to QEMU as a file", async (t) => {
+  using node = openNode(configuration({}));
+  const { id } = await node.create();
+  const directory = mkdtempSync("/dev/shm/podnet-");
+  t.teardown(() => rmSync(directory, { recursive: true }));
+  const path = join(directory, "given.raw");
+  writeFileSync(path, Buffer.alloc(1 << 20));
+  await node.pods.changes.addDisk(id, given(path), false);
+  t.is(node.pods.find(id).plan.disks?.[0]?.isDevice, false);
   await node.pods.close(0);
 });
 
