@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { create as createMessage } from "@bufbuild/protobuf";
 import test, { type ExecutionContext } from "ava";
 import { ServiceSpecSchema } from "../../api/gen/podnet/v1/service_service_pb.ts";
@@ -14,15 +15,19 @@ test.serial.before(async () => {
 test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
-test.serial.afterEach.always(async (t) => {
+const nft = (...words: string[]): Promise<string> => rig.lab.host.run("nft", ...words);
+
+/**
+ * What a test here leaves goes. Not a hook: that would run after the tests of other files on this
+ * podnetd too, one of which takes it down.
+ */
+async function clear(): Promise<void> {
   for (const { name } of (await rig.client.services.list({})).services)
     await rig.client.services.delete({ name });
   for (const { name } of (await rig.client.pods.list({})).pods)
     await rig.client.pods.delete({ idOrName: name });
-  t.notRegex(await nft("list", "tables"), /podnet_services/, "nothing is left of services");
-});
-
-const nft = (...words: string[]): Promise<string> => rig.lab.host.run("nft", ...words);
+  assert.doesNotMatch(await nft("list", "tables"), /podnet_services/, "services left something");
+}
 
 interface Asked {
   readonly ports?: readonly string[];
@@ -77,6 +82,7 @@ const label = (idOrName: string, set: Record<string, string>, remove: string[] =
   rig.client.pods.label({ idOrName, set, remove });
 
 test.serial("a service follows the pods that its labels and names choose", async (t) => {
+  t.teardown(clear);
   await create(rig.client, "one");
   await create(rig.client, "two");
   const [one, two] = [await addressOf("one"), await addressOf("two")];
@@ -104,6 +110,7 @@ test.serial("a service follows the pods that its labels and names choose", async
 });
 
 test.serial("an update keeps the address, and a service made again has it", async (t) => {
+  t.teardown(clear);
   const { addresses } = await make("db", { ports: ["5432"], backends: ["203.0.113.10=2", "one"] });
   t.deepEqual(await slots(), ["203.0.113.10 . 5432"], "the pod does not exist");
   await create(rig.client, "one");
@@ -118,6 +125,7 @@ test.serial("an update keeps the address, and a service made again has it", asyn
 });
 
 test.serial("a restart keeps services, and drift of their rules is repaired", async (t) => {
+  t.teardown(clear);
   await create(rig.client, "one");
   const one = await addressOf("one");
   await make("web", { backends: ["one"] });
@@ -135,6 +143,7 @@ test.serial("a restart keeps services, and drift of their rules is repaired", as
 });
 
 test.serial("bad services are refused with what was wrong, and leave nothing", async (t) => {
+  t.teardown(clear);
   await make("first", { addresses: ["10.73.0.9"] });
   for (const [code, field, asked] of [
     ["INVALID_ARGUMENT", "ports", { ports: [] }],
@@ -174,6 +183,7 @@ test.serial("bad services are refused with what was wrong, and leave nothing", a
 });
 
 test.serial("a service has as many backends as it may have, and no more", async (t) => {
+  t.teardown(clear);
   const backends = (count: number): string[] =>
     Array.from({ length: count }, (_, i) => `100.64.${i >> 7}.${(i & 127) + 1}:${i + 1}=1`);
   const { endpoints } = await make("many", { backends: backends(1024) });
@@ -183,6 +193,7 @@ test.serial("a service has as many backends as it may have, and no more", async 
 });
 
 test.serial("no network takes the addresses of services, nor goes from under one", async (t) => {
+  t.teardown(clear);
   const spec = { name: "green", subnets: [{ cidr: "10.88.0.0/24" }] };
   await rig.client.networks.create({ spec });
   await make("web", { network: "green" });
