@@ -19,6 +19,7 @@ function isRemembered(value: unknown): value is Remembered {
     (it.besideIpv6Forward === undefined || isListOf(it.besideIpv6Forward, isSetting)) &&
     isListOf(it.chains, isText) &&
     (it.chains6 === undefined || isListOf(it.chains6, isText)) &&
+    (it.rules6 === undefined || it.rules6 === "suspected" || it.rules6 === "known") &&
     (it.table === undefined || it.table === true) &&
     isListOf(it.raised, isText) &&
     (it.pinned === undefined || isListOf(it.pinned, Number.isSafeInteger))

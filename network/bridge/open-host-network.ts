@@ -19,6 +19,7 @@ import {
   type View,
 } from "./compare.ts";
 import { describeFragment } from "./describe.ts";
+import { ipv6ForwardKey } from "./diff-network.ts";
 import { endDenied, endFlows, endWithdrawn } from "./flows.ts";
 import type { Desired, HostNetwork, HostNetworkOptions } from "./host-network.ts";
 import {
@@ -30,6 +31,7 @@ import {
 } from "./inspect.ts";
 import { type HealRules, inspectRules } from "./inspect-rules.ts";
 import { type HostObservations, hostObservations } from "./observations.ts";
+import { readOptional } from "./observe.ts";
 import type { OverlayRules } from "./overlay-rules.ts";
 import { compareRemoval, type Removal } from "./removal.ts";
 
@@ -58,7 +60,8 @@ class OpenHostNetwork implements HostNetwork {
     const { firewall = "iptables" } = options;
     const { policyOf = () => undefined, relayPort = usualRelayPort } = options;
     [this.#policyOf, this.#relayPort] = [policyOf, relayPort];
-    const ruled = { policyOf, relayPort };
+    const forwards6 = (): boolean => readOptional(kernel.sysctl, ipv6ForwardKey) === "1";
+    const ruled = { policyOf, relayPort, forwards6 };
     const opened = openFirewall({ ...options, kernel, memory, firewall, hostSeed, ...ruled });
     this.#view = { ...kernel, ...opened, policyOf, hostSeed, memory };
     this.observe = hostObservations(this.#view, kernel, (look, signal) =>

@@ -32,6 +32,8 @@ export interface FirewallOptions {
   readonly hostSeed: string;
   readonly policyOf: PolicyOf;
   readonly relayPort: number;
+  /** Whether the host forwards IPv6. */
+  readonly forwards6: () => boolean;
 }
 
 export interface Firewall {
@@ -99,8 +101,14 @@ export function openFirewall(options: FirewallOptions): Firewall {
     };
   }
   const former = nftables(false);
-  const lostMemory = !madeChains(memory);
-  const chains = new IptablesDriver({ ...kernel, configured: iptables, chain, memory, lostMemory });
+  const { forwards6 } = options;
+  const chains = new IptablesDriver({
+    ...kernel,
+    configured: iptables,
+    chain,
+    memory,
+    forwards6,
+  });
   const mapped = new MappedDriver({ chains, table: published, memory, off });
   return {
     firewall: restricted(mapped),
@@ -123,13 +131,12 @@ const everybody = (): boolean => true;
 
 /** If the records of chains were lost, podnet looks only in iptables-nft, if that is installed. */
 async function formerChains(
-  { kernel, memory, iptables, chain }: FirewallOptions,
+  { kernel, memory, iptables, chain, forwards6 }: FirewallOptions,
   signal: AbortSignal,
 ): Promise<Change[]> {
   const remembered = madeChains(memory);
   const configured = remembered ? iptables : "nft";
-  const lostMemory = !remembered;
-  const former = new IptablesDriver({ ...kernel, configured, chain, memory, lostMemory });
+  const former = new IptablesDriver({ ...kernel, configured, chain, memory, forwards6 });
   try {
     return await former.compareRemoval(everybody, signal);
   } catch (error) {

@@ -3,6 +3,8 @@ import type { Setting } from "../model/change.ts";
 import type { IfName } from "../../core/names.ts";
 import { type TableName, type Variant, variants, mainTableName } from "../model/rules.ts";
 
+type Rules6 = "suspected" | "known";
+
 /**
  * The changes that podnet made on the host and that bear no mark, so that `down` can revert them.
  * Plain JSON; the daemon stores it in its meta table before the change is made, and passes it back
@@ -22,6 +24,11 @@ export interface Remembered {
   readonly chains: readonly string[];
   /** Chains of ip6tables; absent while it was never used. */
   readonly chains6?: readonly string[];
+  /**
+   * Whether ip6tables may have rules of an earlier podnetd whose records were lost: `suspected`
+   * until it was seen without, `known` when `chains6` has all there are. Absent until it is judged.
+   */
+  readonly rules6?: Rules6;
   /** The table of nftables is ours, even when it is empty. */
   readonly table?: true;
   /** As above, for the guard's tables. */
@@ -111,6 +118,15 @@ export class Memory {
       ...(main === undefined || name === mainTableName ? {} : { table: main }),
       ...(left.length === 0 ? {} : { guardTables: left }),
     });
+  }
+
+  /** What the records are worth about rules of ip6tables; undefined until it is judged. */
+  get rules6(): Rules6 | undefined {
+    return this.#value.rules6;
+  }
+
+  judgeRules6(rules6: Rules6): void {
+    this.#set({ ...this.#value, rules6 });
   }
 
   /** The records about the chains of one family. */

@@ -2,6 +2,7 @@ import { rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
+import type { IpPrefix } from "../../core/address.ts";
 import { run } from "../../linux/processes/command.ts";
 import type { PublishedDesired } from "../../network/model/desired.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
@@ -9,6 +10,7 @@ import { openHostKernel } from "../../network/kernel/kernel.ts";
 import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import { chainsAlone, type DriverUnderTest, driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
+  blueNetwork,
   dualNetwork,
   dualPod,
   FirewallSite,
@@ -17,6 +19,7 @@ import {
   podAddress,
   published,
 } from "../lab/firewall-site.ts";
+import { networkFragment } from "../lab/network.ts";
 import type { Asked } from "../lab/steady-asker.ts";
 
 const { signal } = new AbortController();
@@ -226,3 +229,25 @@ test.serial("what a lost memory does not report is taken away all the same", asy
   await host.remove({ kind: "everything" }, signal);
   t.deepEqual(await whereRulesAre(), []);
 });
+
+for (const name of ["iptables-nft", "iptables-legacy"])
+  test.serial(`${name}: IPv6 rules of a lost state go, whatever IPv4 has`, async (t) => {
+    const { options } = driver(name);
+    await using site = await FirewallSite.open(options);
+    const alone = { ...blueNetwork(), gateways: ["fd00:88::1/64" as IpPrefix], masquerade: [] };
+    await site.ensure(alone);
+    t.deepEqual(await whereRulesAre(), [places[name]?.[1]]);
+    // The first one has its own IPv4 rules, and ends before it sweeps.
+    const four = networkFragment();
+    const first = openHostNetwork({ chain: "HYPER", hostSeed: "test", ...options });
+    await first.apply(four, signal);
+    await first[Symbol.asyncDispose]();
+    const { remembered } = first;
+    const second = openHostNetwork({ chain: "HYPER", hostSeed: "test", ...options, remembered });
+    const known = { pods: new Set<string>(), networks: new Set([four.key]) };
+    await second.remove({ kind: "orphans", known }, signal);
+    t.deepEqual(await whereRulesAre(), [places[name]?.[0]]);
+    await second.remove({ kind: "everything" }, signal);
+    await second[Symbol.asyncDispose]();
+    t.deepEqual(await whereRulesAre(), []);
+  });

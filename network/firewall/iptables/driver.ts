@@ -1,4 +1,5 @@
 import { type Family, familyOf } from "../../../core/address.ts";
+import { isPodnetError } from "../../../core/errors.ts";
 import type { Change } from "../../model/change.ts";
 import {
   type Fragment,
@@ -38,11 +39,8 @@ export interface IptablesOptions {
   readonly memory: Memory;
   readonly iptables: IptablesPrograms;
   readonly ip6tables: IptablesPrograms;
-  /**
-   * The first objects removed from IPv4 are looked for in IPv6 as well, although none are recorded
-   * there.
-   */
-  readonly lostMemory?: boolean;
+  /** Whether the host forwards IPv6. */
+  readonly forwards6: () => boolean;
 }
 
 const families: readonly Family[] = [4, 6];
@@ -50,13 +48,11 @@ const families: readonly Family[] = [4, 6];
 /** The ancestors' chains, made with iptables, and with ip6tables once there are IPv6 rules. */
 export class IptablesDriver implements FirewallDriver {
   readonly #options: IptablesOptions;
-  #lostMemory: boolean;
   /** The marks of rules by family, as last seen, and of those written since. */
   readonly #seen = new Map<Family, Set<string>>();
 
   constructor(options: IptablesOptions) {
     this.#options = options;
-    this.#lostMemory = options.lostMemory === true;
   }
 
   async compareNetwork(fragment: NetworkFragment, signal: AbortSignal): Promise<Change[]> {
@@ -88,7 +84,7 @@ export class IptablesDriver implements FirewallDriver {
   ): Promise<readonly PluggedFragment[]> {
     const { configured, chain } = this.#options;
     if (configured === "off" || fragments.length === 0) return [];
-    const seen = await Promise.all(this.#observe(configured, fragments.some(has6), signal));
+    const seen = await this.#observe(configured, fragments.some(has6), signal);
     const found = new Set(
       seen.flatMap((observed) =>
         deviatingPods(fragments, chain, observed, this.#context(configured, observed.family)),
@@ -104,7 +100,7 @@ export class IptablesDriver implements FirewallDriver {
   ): Promise<readonly PluggedFragment[]> {
     const { configured } = this.#options;
     if (configured === "off" || fragments.length === 0) return [];
-    await Promise.all(this.#observe(configured, false, signal));
+    await this.#observe(configured, false, signal);
     return fragments.filter((fragment) => this.hasSeen(publishedMark(fragment)));
   }
 
@@ -116,8 +112,8 @@ export class IptablesDriver implements FirewallDriver {
   /** Whether such an owner may have rules: none was seen of it, and all were looked at. */
   mayHave(removed: (owner: Owner) => boolean): boolean {
     const { memory } = this.#options;
-    if (this.#lostMemory || !this.#seen.has(4)) return true;
-    if (memory.chains(6).any && !this.#seen.has(6)) return true;
+    const has6 = memory.chains(6).any || memory.rules6 !== "known";
+    if (!this.#seen.has(4) || (has6 && !this.#seen.has(6))) return true;
     return [...this.#seen.values()].some((marks) =>
       [...marks].some((mark) => {
         const owner = parseOwner(mark);
@@ -152,24 +148,17 @@ export class IptablesDriver implements FirewallDriver {
     // according to its own records.
     if (configured === "off" && !families.some((family) => memory.chains(family).any)) return [];
     const sought = configured === "off" ? "auto" : configured;
-    const look = (wants6: boolean): Promise<Change[]> =>
-      this.#compare(sought, wants6, signal, (observed, context) =>
-        diffFirewallRemoval(chain, observed, context, removed),
-      );
-    const changes = await look(false);
-    // A podnet that left IPv4 rules may have left IPv6 rules. Without IPv4 rules, no IPv6 command
-    // is run.
-    const more = this.#lostMemory && changes.length > 0;
-    this.#lostMemory = false;
-    return more ? look(true) : changes;
+    return this.#compare(sought, false, signal, (observed, context) =>
+      diffFirewallRemoval(chain, observed, context, removed),
+    );
   }
 
   async fingerprint(signal: AbortSignal): Promise<string> {
     const { configured } = this.#options;
     if (configured === "off") return "";
-    const seen = this.#programs(false).map((programs) =>
-      firewallFingerprint(programs, signal, configured),
-    );
+    const { iptables, ip6tables, memory } = this.#options;
+    const used = memory.chains(6).any ? [iptables, ip6tables] : [iptables];
+    const seen = used.map((programs) => firewallFingerprint(programs, signal, configured));
     return (await Promise.all(seen)).join("\n");
   }
 
@@ -214,7 +203,7 @@ export class IptablesDriver implements FirewallDriver {
     signal: AbortSignal,
     diff: (observed: ObservedFirewall, context: FirewallContext) => Change[],
   ): Promise<Change[]> {
-    return (await Promise.all(this.#observe(configured, wants6, signal))).flatMap((observed) => {
+    return (await this.#observe(configured, wants6, signal)).flatMap((observed) => {
       const changes = diff(observed, this.#context(configured, observed.family));
       for (const change of changes)
         for (const line of change.kind === "iptables" ? change.lines : []) {
@@ -225,26 +214,56 @@ export class IptablesDriver implements FirewallDriver {
     });
   }
 
-  #observe(
+  /**
+   * IPv6 is looked at only if there is something to make, if the records say that something was
+   * made, or if something may have been made before the records began.
+   */
+  async #observe(
     configured: "auto" | Variant,
     wants6: boolean,
     signal: AbortSignal,
-  ): Promise<ObservedFirewall>[] {
-    return this.#programs(wants6).map(async (programs) => {
-      const observed = await observeFirewall(programs, signal, configured);
-      const marks = Object.values(observed.saved).flatMap((saved) => [...marksIn(saved)]);
-      this.#seen.set(observed.family, new Set(marks));
-      return observed;
-    });
+  ): Promise<readonly ObservedFirewall[]> {
+    const { iptables, ip6tables, memory } = this.#options;
+    const look = (programs: IptablesPrograms): Promise<ObservedFirewall> =>
+      this.#look(programs, configured, signal);
+    if (wants6 || memory.chains(6).any) return Promise.all([look(iptables), look(ip6tables)]);
+    const four = await look(iptables);
+    if (memory.rules6 === undefined)
+      memory.judgeRules6(this.#mayHaveForgotten6() ? "suspected" : "known");
+    if (memory.rules6 === "known") return [four];
+    try {
+      return [four, await look(ip6tables)];
+    } catch (thrown) {
+      // IPv4 does not depend on programs for IPv6 that nothing is known to need.
+      if (isPodnetError(thrown, "FIREWALL_FAILED")) return [four];
+      throw thrown;
+    }
   }
 
   /**
-   * The IPv6 programs are included only if there is something to make, or the records say that
-   * something was made.
+   * Whether an earlier podnetd may have left rules of IPv6: it left rules of IPv4 that are not
+   * recorded, or the host forwards IPv6, which a podnetd that lost its records leaves on.
    */
-  #programs(wants6: boolean): IptablesPrograms[] {
-    const { iptables, ip6tables, memory } = this.#options;
-    return wants6 || memory.chains(6).any ? [iptables, ip6tables] : [iptables];
+  #mayHaveForgotten6(): boolean {
+    const { memory, forwards6 } = this.#options;
+    const hasMarks4 = [...(this.#seen.get(4) ?? [])].some((mark) => parseOwner(mark) !== undefined);
+    return forwards6() || (hasMarks4 && !memory.chains(4).any);
+  }
+
+  async #look(
+    programs: IptablesPrograms,
+    configured: "auto" | Variant,
+    signal: AbortSignal,
+  ): Promise<ObservedFirewall> {
+    const observed = await observeFirewall(programs, signal, configured);
+    const marks = Object.values(observed.saved).flatMap((saved) => [...marksIn(saved)]);
+    this.#seen.set(observed.family, new Set(marks));
+    const { memory } = this.#options;
+    if (observed.family === 6) {
+      if (marks.every((mark) => parseOwner(mark) === undefined)) memory.judgeRules6("known");
+      else if (!memory.chains(6).any) memory.judgeRules6("suspected");
+    }
+    return observed;
   }
 
   #context(configured: "auto" | Variant, family: Family): FirewallContext {

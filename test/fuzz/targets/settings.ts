@@ -239,6 +239,7 @@ const memoryOfSix = {
   ipv6Forward: "0",
   besideIpv6Forward: memory.besideForward,
   chains6: ["nft filter HYPER"],
+  rules6: "known",
   table: true,
 };
 const damage = ["STATE_CORRUPT", "STATE_NEWER"] as const;
@@ -279,7 +280,9 @@ const stored: Target = {
     ...[
       memory,
       memoryOfSix,
+      { ...memory, rules6: "suspected" },
       { ...memoryOfSix, table: 1 },
+      { ...memoryOfSix, rules6: true },
       { ...memory, pinned: ["5"] },
       { ...memory, besideForward: [5] },
       null,

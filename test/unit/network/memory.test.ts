@@ -29,6 +29,9 @@ test("What is remembered is stored before it counts, once, and is void on anothe
   again.rememberPinned(7);
   t.deepEqual(again.value.pinned, [7]);
   t.true(again.hasPinned(7));
+  t.is(again.rules6, undefined);
+  again.judgeRules6("suspected");
+  t.is(again.rules6, "suspected");
   memory.forgetForward(4);
   memory.chains(4).forget("nft", "filter", "HYPER");
   t.deepEqual(memory.value, { host: "here", chains: [], raised: [] });
