@@ -16,6 +16,7 @@ import type { DescMethod } from "@bufbuild/protobuf";
 import type { ConnectRouter, Interceptor } from "@connectrpc/connect";
 import type { Role } from "../../api/roles.ts";
 import { systemClock } from "../../core/clock.ts";
+import { loopTurns } from "../../linux/loop-turns.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { guarded } from "../../core/guard.ts";
 import type { AccessConfig } from "../config/access.ts";
@@ -92,7 +93,7 @@ const http2Options = (limits: ApiLimits): SecureServerOptions => ({
 export async function serveApi(options: ApiServerOptions): Promise<ApiServer> {
   const { limits, access, refused } = options;
   const ending = new AbortController();
-  const callers = new Callers({ access, limits, clock: systemClock });
+  const callers = new Callers({ access, limits, clock: systemClock, turns: loopTurns });
   const unknown = callers.caller({ kind: "unknown" });
   const connections = new Connections({ limits, unknown, refused });
   const handle = requestHandler({

@@ -4,10 +4,10 @@ import type { Role } from "../../api/roles.ts";
 import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { TokenBucket } from "../../core/token-bucket.ts";
+import { type LoopTurns, LoopUser } from "../../linux/loop-turns.ts";
 import type { AccessConfig } from "../config/access.ts";
 import type { ApiLimits } from "../config/limits.ts";
 import { roleOf } from "./access.ts";
-import { FairTurns, TurnQueue } from "./fair-turns.ts";
 import type { Peer } from "./peer.ts";
 
 /** Callers without anything under way that are remembered for the rate they called at. */
@@ -22,9 +22,9 @@ export class Caller {
   readonly role: Role | undefined;
   readonly #account: Account;
   readonly #limits: ApiLimits;
-  readonly #turns: FairTurns;
+  readonly #turns: LoopTurns;
 
-  constructor(peer: Peer, role: Role | undefined, account: Account, parts: CallerParts) {
+  constructor(peer: Peer, role: Role | undefined, account: Account, parts: CallersParts) {
     this.peer = peer;
     this.role = role;
     this.#account = account;
@@ -68,7 +68,7 @@ export class Caller {
 
   /** Resolves when it is the turn of one of its messages; rejects when `over` resolves before. */
   turn(over: Promise<void>): Promise<void> {
-    return this.#turns.enter(this.#account.queue, over, callerGone);
+    return this.#turns.enter(this.#account.loop, { over, gone: callerGone });
   }
 
   #take(what: "connections" | "requests" | "creates" | "captures"): Disposable {
@@ -93,7 +93,7 @@ interface Account {
   requests: number;
   creates: number;
   captures: number;
-  readonly queue: TurnQueue;
+  readonly loop: LoopUser;
   readonly newConnections: TokenBucket;
   readonly newRequests: TokenBucket;
 }
@@ -102,19 +102,16 @@ export interface CallersParts {
   readonly access: AccessConfig;
   readonly limits: ApiLimits;
   readonly clock: Clock;
-}
-
-interface CallerParts extends CallersParts {
-  readonly turns: FairTurns;
+  readonly turns: LoopTurns;
 }
 
 /** Everybody who calls, each with one account however many connections it has. */
 export class Callers {
-  readonly #parts: CallerParts;
+  readonly #parts: CallersParts;
   readonly #accounts = new Map<string, Account>();
 
   constructor(parts: CallersParts) {
-    this.#parts = { ...parts, turns: new FairTurns(parts.clock) };
+    this.#parts = parts;
   }
 
   caller(peer: Peer): Caller {
@@ -149,7 +146,7 @@ function newAccount({ limits, clock }: CallersParts): Account {
     requests: 0,
     creates: 0,
     captures: 0,
-    queue: new TurnQueue(),
+    loop: new LoopUser("callers", "api"),
     newConnections: bucket(limits.connectionsPerS),
     newRequests: bucket(limits.requestsPerS),
   };

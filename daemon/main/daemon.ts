@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { systemClock } from "../../core/clock.ts";
+import { loopTurns } from "../../linux/loop-turns.ts";
 import { perform } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { guard } from "../../core/guard.ts";
@@ -113,6 +114,7 @@ export async function openDaemon(
   db.whenDamaged(end);
   const node = opened.use(
     await openNode({
+      turns: loopTurns,
       config,
       db,
       driver: opened.use(await openDriver(config, qemu, logOf("hypervisor"))),

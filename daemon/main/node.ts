@@ -63,7 +63,7 @@ import { Tally } from "../events/tally.ts";
  * very code.
  */
 export interface NodeParts
-  extends Pick<Host, "openTap" | "openGuest" | "randomBytes" | "confinement"> {
+  extends Pick<Host, "openTap" | "openGuest" | "randomBytes" | "confinement" | "turns"> {
   readonly config: Config;
   readonly db: Database;
   readonly driver: Driver;
@@ -375,6 +375,7 @@ function openHost(
       new PluginCalls(join(parts.config.runDir, "cni-calls")),
     ),
     clock: parts.clock,
+    turns: parts.turns,
     openTap: (name, options) => parts.openTap(name, options),
     openGuest: (options) => parts.openGuest(options),
     randomBytes: (count) => parts.randomBytes(count),

@@ -2,9 +2,11 @@ import type { Socket } from "node:net";
 import { systemClock } from "../../core/clock.ts";
 import { guard, guarded, type Place } from "../../core/guard.ts";
 import { type Rate, TokenBucket } from "../../core/token-bucket.ts";
-import { type ReadingTurns, readingTurns } from "./reading-turns.ts";
+import { type LoopTurns, LoopUser, loopTurns } from "../loop-turns.ts";
 
-/** Bytes that count as one unit of work in a turn. */
+/** Units of work in one piece, about 4 µs each. */
+const mostAPiece = 256;
+/** Bytes that count as one unit of work. */
 const bytesAUnit = 512;
 /** How long tokens are gathered before reading goes on, milliseconds: no timer for each of them. */
 const gatherMs = 10;
@@ -39,18 +41,19 @@ export interface PaceOptions {
   readonly tooFast?: (is: boolean) => void;
   /** Instead of the five seconds. */
   readonly tooFastMs?: number;
-  readonly turns?: ReadingTurns;
+  readonly turns?: LoopTurns;
 }
 
 /**
- * Reads a socket whose sender is not trusted, no faster than its budget allows: in each turn of the
- * event loop a bounded piece of work, in each second a bounded number of tokens. Excess data stays
- * in the socket, which blocks its sender.
+ * Reads a socket whose sender is not trusted, no faster than its budget allows: in pieces that
+ * share the event loop with other work, and in each second a bounded number of tokens. Excess data
+ * stays in the socket, which blocks its sender.
  */
 export class PacedSocket {
   readonly #socket: Socket;
   readonly #options: PaceOptions;
-  readonly #turns: ReadingTurns;
+  readonly #turns: LoopTurns;
+  readonly #user: LoopUser;
   readonly #bucket: TokenBucket | undefined;
   #held = false;
   #waits = false;
@@ -67,7 +70,8 @@ export class PacedSocket {
   constructor(socket: Socket, options: PaceOptions) {
     this.#socket = socket;
     this.#options = options;
-    this.#turns = options.turns ?? readingTurns;
+    this.#turns = options.turns ?? loopTurns;
+    this.#user = new LoopUser("guests", options.source);
     const { rate } = options;
     this.#bucket = rate === undefined ? undefined : new TokenBucket(rate, systemClock);
     const { source, drop } = options;
@@ -119,17 +123,24 @@ export class PacedSocket {
     if (this.#bucket !== undefined && this.#bucket.tokens <= 0) return 0;
     if (this.#turn !== this.#turns.number) {
       this.#turn = this.#turns.number;
-      this.#left = this.#turns.take();
+      this.#left = this.#turns.begin() ? mostAPiece : 0;
     }
     return Math.ceil(this.#left);
   }
 
-  /** Reads on in the next turn, or when the sender has tokens again. */
+  /** Reads on when it is its turn, or when the sender has tokens again. */
   #wait(): void {
     this.#waits = true;
     const { rate } = this.#options;
     const missing = -(this.#bucket?.tokens ?? 1);
-    if (rate === undefined || missing < 0) return this.#turns.next(() => this.#goOn());
+    if (rate === undefined || missing < 0) {
+      this.#turns.next(this.#user, () => {
+        this.#turn = this.#turns.number;
+        this.#left = mostAPiece;
+        this.#goOn();
+      });
+      return;
+    }
     this.#watch();
     this.#timer = setTimeout(
       guarded(this.#options.source, () => this.#goOn()),

@@ -17,6 +17,7 @@ import { actUndo, undoPod } from "../../daemon/pods/lifecycle/undo.ts";
 import { Database } from "../../daemon/store/database.ts";
 import { openGuest } from "../../guest-init/channel/session.ts";
 import { plansDirectory } from "../../daemon/pods/store/kept-plans.ts";
+import { loopTurns } from "../../linux/loop-turns.ts";
 import { openQemuDriver } from "../../hypervisor/qemu/driver.ts";
 import { run } from "../../linux/processes/command.ts";
 import { openLog } from "../../linux/log.ts";
@@ -49,6 +50,7 @@ test.before(async () => {
       driver: await openQemuDriver({ qemuPath: standInQemu, leastMemoryMib: 1 }),
       confinement: undefined,
       clock: systemClock,
+      turns: loopTurns,
       bootId: bootId(),
       openTap: (name) => openTap(name),
       openGuest: (options) => openGuest(options),

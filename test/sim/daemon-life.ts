@@ -1,4 +1,5 @@
 import { PendingDels } from "../../daemon/containers/cni/pending-dels.ts";
+import { LoopTurns } from "../../linux/loop-turns.ts";
 import { DriftWatch } from "../../daemon/drift/drift.ts";
 import type { Log } from "../../linux/log.ts";
 import { watchEffects } from "../../core/effect.ts";
@@ -87,11 +88,13 @@ export function startLife(options: LifeOptions): Life {
     flushFile: () => new Promise((resolve) => void setTimeout(resolve, 1)),
   });
   state.db = db;
+  const clock = { now: () => time.wallMs, monotonic: () => time.monotonicMs };
   const parts: NodeParts = {
     config,
     db,
     driver: driverDoor(machines, process),
-    clock: { now: () => time.wallMs, monotonic: () => time.monotonicMs },
+    clock,
+    turns: new LoopTurns(clock),
     bootId: world.bootId,
     moment: () => ({ boot: world.bootId, us: Math.floor(time.monotonicMs * 1000) }),
     kernel: kernelDoor(kernel, process, world.bootId),

@@ -46,7 +46,7 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "daemon/images/run-worker.ts: setInterval": [1, "`guard` within"],
   "hypervisor/process/worker-program.ts: close": [1, "resolves"],
   "hypervisor/process/worker-program.ts: data": [1, "keeps the text"],
-  "daemon/reconcile/step-turns.ts: setImmediate": [1, "resolves"],
+  "linux/loop-turns.ts: setImmediate": [3, "counts and times; `guard` around the work"],
   "daemon/store/lock.ts: createServer": [1, "ends whoever comes"],
   "daemon/published/tcp-port.ts: error": [2, "counts"],
   "daemon/published/udp-port.ts: error": [2, "counts and ends"],

@@ -4,6 +4,7 @@ import type { ProcessEnd } from "../../../guest-init/protocol/main-process.ts";
 import type { Driver, VmRecord } from "../../../hypervisor/driver.ts";
 import type { Confinement } from "../../../hypervisor/process/confinement.ts";
 import type { IfName } from "../../../core/names.ts";
+import type { LoopTurns } from "../../../linux/loop-turns.ts";
 import type { Tap } from "../../../linux/tun.ts";
 import type { PortAnswersOptions } from "../../dhcp/port-answers.ts";
 import type { KnownNetworks } from "../../networks/known-networks.ts";
@@ -30,6 +31,8 @@ export interface Host {
   /** Network namespaces that machines join. */
   readonly sandboxes: Sandboxes;
   readonly clock: Clock;
+  /** Which steps of pods wait for. */
+  readonly turns: LoopTurns;
   /** Makes a tap with so many queues (1 unless given), or opens a foreign one. */
   openTap(name: IfName, options?: { readonly kept: boolean; readonly queues: number }): Tap;
   openGuest(options: OpenGuestOptions): Guest;

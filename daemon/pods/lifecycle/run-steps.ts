@@ -5,7 +5,7 @@ import { reportOfEnd } from "./deadlines.ts";
 import type { Host } from "./host.ts";
 import type { LivePod } from "./live-pod.ts";
 import type { Span } from "../../events/span.ts";
-import { stepTurns } from "../../reconcile/step-turns.ts";
+import { LoopUser } from "../../../linux/loop-turns.ts";
 import type { Flow, Step, StepKind, StepOf } from "../plan/steps.ts";
 
 /** Notified of every step. */
@@ -95,8 +95,15 @@ export function attach(first: unknown, others: readonly unknown[]): PodnetError 
   });
 }
 
+/**
+ * What the kernel, machines and guests of a hundred pods answer arrives together. If each pod went
+ * on with its next step at once, calls and connections would wait for all of them.
+ */
+const steps = new LoopUser("pods", "qemu");
+
 async function runStep(step: Step, run: StepRun, signal: AbortSignal): Promise<void> {
-  await stepTurns.enter(run.host.clock);
+  const { turns } = run.host;
+  if (!turns.begin()) await turns.enter(steps);
   const startMs = run.elapsed();
   run.progress.started(step.kind, startMs);
   try {

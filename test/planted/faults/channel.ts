@@ -204,13 +204,24 @@ export const channelFaults: readonly Fault[] = [
   },
   {
     kind: "bound",
-    name: "all guests together take as much of a turn as each may",
-    file: "linux/sockets/reading-turns.ts",
-    find: "Math.min(mostOfOne, Math.max(leastOfOne, share))",
-    put: "Math.max(mostOfOne, 0 * share * leastOfOne)",
+    name: "work that has waited goes on in one turn until nothing waits",
+    file: "linux/loop-turns.ts",
+    find: "at - this.#wentOn >= turnMs",
+    put: "at < this.#wentOn",
     noticedBy: {
-      file: "test/unit/linux/sockets/paced-socket.test.ts",
-      title: "the work of one turn of the event loop is bounded, for one sender and for all",
+      file: "test/unit/linux/loop-turns.test.ts",
+      title: "pieces that have waited go on until they have used their time of a turn",
+    },
+  },
+  {
+    kind: "bound",
+    name: "work begins at once however long this turn has been",
+    file: "linux/loop-turns.ts",
+    find: "return now - this.#began < turnMs;",
+    put: "return now >= this.#began;",
+    noticedBy: {
+      file: "test/unit/linux/loop-turns.test.ts",
+      title: "of long pieces each turn begins one, in the order in which they came",
     },
   },
   {

@@ -49,11 +49,11 @@ export const limitsFaults: readonly Fault[] = [
   {
     kind: "bound",
     name: "the time that a message takes is not charged to its caller",
-    file: "daemon/listeners/fair-turns.ts",
-    find: "began.queue.used += this.#clock.monotonic() - began.at;",
-    put: "void began.at;",
+    file: "linux/loop-turns.ts",
+    find: "    user.used += tookMs;\n",
+    put: "",
     noticedBy: {
-      file: fairness,
+      file: "test/unit/linux/loop-turns.test.ts",
       title: "whoever has used least has the next turn, and nothing is saved up",
     },
   },

@@ -10,7 +10,6 @@ import {
   CreatePodRequestSchema,
   ListPodsRequestSchema,
 } from "../../../../api/gen/podnet/v1/pod_service_pb.ts";
-import { FairTurns, TurnQueue } from "../../../../daemon/listeners/fair-turns.ts";
 import { makeCertificates } from "../../api/fixtures/certificates.ts";
 import { freePort } from "../../api/fixtures/free-port.ts";
 import { openServing, type Serving } from "../../api/fixtures/serving.ts";
@@ -105,34 +104,6 @@ test("values are counted on the wire, however they are put into one another", (t
   t.is(countBinary(ListPodsRequestSchema, Buffer.from([10, 255, 255, 255, 255, 127]), 1000), 1);
   t.is(countJson(Buffer.from('{"a": [1, 2, {"b": "x,{[\\\",,"}], "c": {}}'), 1000), 7);
   t.is(countJson(Buffer.from("[".repeat(1000)), 10), 11);
-});
-
-test("whoever has used least has the next turn, and nothing is saved up", async (t) => {
-  const time = { ms: 0 };
-  const turns = new FairTurns({ now: () => time.ms, monotonic: () => time.ms });
-  const [much, little, late] = [new TurnQueue(), new TurnQueue(), new TurnQueue()];
-  const order: string[] = [];
-  const never = new Promise<void>(() => {});
-  const enter = async (name: string, queue: TurnQueue, ms: number, over = never): Promise<void> => {
-    await turns.enter(queue, over, () => new Error("gone")).catch(() => order.push("gone"));
-    order.push(name);
-    time.ms += ms;
-  };
-  // Alone, for a long time: that is not held against it.
-  for (let i = 0; i < 100; i++) await enter("alone", much, 10);
-  order.length = 0;
-  const all = Array.from({ length: 6 }, () => enter("much", much, 10));
-  all.push(...Array.from({ length: 6 }, () => enter("little", little, 5)));
-  all.push(enter("late", late, 5));
-  await Promise.all(all);
-  // Two of five for one of ten, and whoever has used nothing comes first.
-  t.true(order.indexOf("late") < 4, order.join());
-  t.is(order.slice(0, 10).filter((name) => name === "little").length, 6, order.join());
-  t.is(order.filter((name) => name === "much").length, 6);
-  // A caller that has gone has no turn, and holds up none.
-  order.length = 0;
-  await Promise.all([enter("gone", much, 1, Promise.resolve()), enter("little", little, 1)]);
-  t.deepEqual(order, ["gone", "gone", "little"]);
 });
 
 test("another caller waits for one request of a caller that asks much, not for all of them", async (t) => {

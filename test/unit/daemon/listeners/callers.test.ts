@@ -5,6 +5,7 @@ import { Callers } from "../../../../daemon/listeners/callers.ts";
 import type { Peer } from "../../../../daemon/listeners/peer.ts";
 import { Tally } from "../../../../daemon/events/tally.ts";
 import { type Log, openLog } from "../../../../linux/log.ts";
+import { LoopTurns } from "../../../../linux/loop-turns.ts";
 import { rootOnly, usualLimits } from "../../api/fixtures/limits.ts";
 
 const user = (uid: number): Peer => ({ kind: "unix", pid: 1, uid, gid: uid, groups: [] });
@@ -13,7 +14,12 @@ const user = (uid: number): Peer => ({ kind: "unix", pid: 1, uid, gid: uid, grou
 function callersAt(limits: Partial<typeof usualLimits>) {
   const time = { ms: 0 };
   const clock = { now: () => time.ms, monotonic: () => time.ms };
-  const callers = new Callers({ access: rootOnly, limits: { ...usualLimits, ...limits }, clock });
+  const callers = new Callers({
+    access: rootOnly,
+    limits: { ...usualLimits, ...limits },
+    clock,
+    turns: new LoopTurns(clock),
+  });
   return { time, callers };
 }
 

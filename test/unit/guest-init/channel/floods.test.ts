@@ -124,6 +124,7 @@ test("a burst of frames takes no more than its share of one turn of the event lo
     turns += now > before ? 1 : 0;
     before = now;
   }
-  t.true(most <= 512, `${most} frames between two looks`);
+  // Two looks see a piece that begins at once, one that has waited, and one of the next turn.
+  t.true(most <= 3 * 256, `${most} frames between two looks`);
   t.true(turns >= 40, `${turns} turns`);
 });

@@ -3,7 +3,7 @@ import { connect, createServer, type Socket } from "node:net";
 import test from "ava";
 import { TokenBucket } from "../../../../core/token-bucket.ts";
 import { PacedSocket, type Worked } from "../../../../linux/sockets/paced-socket.ts";
-import { ReadingTurns } from "../../../../linux/sockets/reading-turns.ts";
+import { LoopTurns } from "../../../../linux/loop-turns.ts";
 
 let opened = 0;
 
@@ -57,9 +57,20 @@ test("a token bucket may be in debt, and pays it off", (t) => {
 });
 
 test("the work of one turn of the event loop is bounded, for one sender and for all", async (t) => {
-  const turns = new ReadingTurns();
-  const inTurn = new Map<number, number[]>();
+  // Each unit takes 4 µs.
+  let now = 0;
+  const turns = new LoopTurns({ now: () => now, monotonic: () => now });
   const total = 256 * 1024;
+  /** Units of each sender since the event loop looked at connections last. */
+  let units = Array.from({ length: 6 }, () => 0);
+  const looks: (readonly number[])[] = [];
+  let isOver = false;
+  const look = (): void => {
+    looks.push(units);
+    units = units.map(() => 0);
+    if (!isOver) setImmediate(look);
+  };
+  setImmediate(look);
   await using all = new AsyncDisposableStack();
   const read = await Promise.all(
     Array.from({ length: 6 }, async (_, reader) => {
@@ -71,9 +82,8 @@ test("the work of one turn of the event loop is bounded, for one sender and for 
         work: (bytes, most) => {
           const worked = frames(bytes, most);
           found.push(Uint8Array.from(bytes.subarray(0, worked.bytes)));
-          const now = inTurn.get(turns.number) ?? Array.from({ length: 6 }, () => 0);
-          now[reader] = (now[reader] ?? 0) + worked.units;
-          inTurn.set(turns.number, now);
+          now += worked.units * 0.004;
+          units[reader] = (units[reader] ?? 0) + worked.units;
           return worked;
         },
       });
@@ -83,14 +93,15 @@ test("the work of one turn of the event loop is bounded, for one sender and for 
       return Buffer.concat(found);
     }),
   );
+  isOver = true;
   for (const bytes of read) t.true(bytes.equals(numbered(total)));
-  const sums = [...inTurn.values()];
-  t.true(Math.max(...sums.flat()) <= 256, "one sender");
-  // Once a turn has shown how many read, the next is divided among them.
-  const crowded = sums.filter((each) => each.every((units) => units > 0)).slice(1);
-  t.true(crowded.length > 50, `${crowded.length} turns with all of them`);
-  const most = Math.max(...crowded.map((each) => each.reduce((sum, units) => sum + units)));
-  t.true(most <= 600, `${most} units in one turn`);
+  // A turn has a piece that begins at once, and one that has waited; two looks see parts of two
+  // turns at most.
+  t.true(Math.max(...looks.flat()) <= 2 * 512, "one sender");
+  const sums = looks.map((each) => each.reduce((sum, count) => sum + count));
+  // 4 ms of both, and what of the last piece of each is over that.
+  const most = 2 * 2 * (1000 + 256);
+  t.true(Math.max(...sums) <= most, `${Math.max(...sums)} units between two looks`);
 });
 
 test("a sender above its rate is not read meanwhile, and nothing of it is lost", async (t) => {
