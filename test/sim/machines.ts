@@ -172,6 +172,7 @@ export class Machines {
   plug(machine: Machine, nic: NicPlan, fd: number): void {
     if (machine.nics.has(nic.nicId)) throw new PodnetError("QMP_FAILED", `${nic.nicId} is there`);
     machine.nics.set(nic.nicId, { nic, fd: this.#kernel().links.duplicate(fd) });
+    machine.ejected.delete(nic.nicId);
   }
 
   unplug(machine: Machine, nicId: string): void {

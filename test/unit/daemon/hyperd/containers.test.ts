@@ -306,15 +306,18 @@ test("logs are the lines asked for, each behind its stream, also after the end",
   t.regex(none.body, /^Bad parameters: you must choose at least one stream/);
   const when = await rig.call("GET", `/container/logs?container=${id}&stdout=1&since=noon`);
   t.regex(when.body, /^"noon" is not a time/);
+  const process = rig.node.pods.live(rig.node.pods.find("pod-web").id)?.process;
+  if (process === undefined) return t.fail("The container does not run");
+  const attach = process.attach.bind(process);
+  const attached = Promise.withResolvers<void>();
+  process.attach = (signal) => {
+    attached.resolve();
+    return attach(signal);
+  };
   const following = logs("stdout=yes&follow=yes&tail=0");
-  await until(
-    "a follower",
-    () => rig.node.pods.live(rig.node.pods.find("pod-web").id) !== undefined,
-  );
-  setTimeout(() => {
-    rig.guest.say("three\n");
-    rig.guest.end({ code: 0 });
-  }, 100);
+  await attached.promise;
+  rig.guest.say("three\n");
+  rig.guest.end({ code: 0 });
   t.is(await following, framed(1, "three\n"));
   await until("the pod's end", () => rig.node.pods.find("pod-web").state === "stopped");
   t.is(await logs("stderr=1"), framed(2, "bad\n"));

@@ -2,15 +2,15 @@ import test from "ava";
 import { PodnetError } from "../../../../core/errors.ts";
 import type { PodRow, PodState } from "../../../../daemon/pods/store/pod-row.ts";
 import { configuration, type Node, openNode } from "../fixtures/node.ts";
+import { until } from "../../../lab/until.ts";
 
-async function becomes(node: Node, as: (pod: PodRow) => boolean): Promise<PodRow> {
-  for (let waited = 0; waited < 100; waited++) {
-    const found = node.pods.list().find(as);
-    if (found !== undefined) return found;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  throw new Error(JSON.stringify(node.pods.list()));
-}
+const becomes = (node: Node, as: (pod: PodRow) => boolean): Promise<PodRow> =>
+  until(
+    "a pod to become so",
+    () => node.pods.list().find(as),
+    undefined,
+    () => JSON.stringify(node.pods.list()),
+  );
 
 /** Makes the store refuse a state, until the answer is called. */
 function refuse(node: Node, state: PodState): () => void {

@@ -21,6 +21,7 @@ import { nicSlots } from "../../../../hypervisor/argv/machine-kinds.ts";
 import { emptyQcow2 } from "../../../../hypervisor/disks/qcow2-copy.ts";
 import { firstDiskSlot } from "../../../../hypervisor/driver.ts";
 import { configuration, openNode } from "../fixtures/node.ts";
+import { until } from "../../../lab/until.ts";
 
 type Node = ReturnType<typeof openNode>;
 
@@ -45,11 +46,6 @@ const silent = {
   signal: new AbortController().signal,
   progress: { started: () => {}, finished: () => {} },
 };
-
-async function until(wanted: () => boolean): Promise<void> {
-  for (let waited = 0; waited < 100 && !wanted(); waited++)
-    await new Promise((resolve) => setTimeout(resolve, 20));
-}
 
 async function refusal(t: ExecutionContext, asked: Promise<unknown>, like: object): Promise<void> {
   const error = await t.throwsAsync(asked);
@@ -119,7 +115,7 @@ test("a removal that fails is tried again until it works", async (t) => {
   t.deepEqual(disksOf(node, id), ["one 25 removing"]);
   t.regex(node.pods.find(id).reason ?? "", /^disk one is not removed yet/);
   node.failing.clear();
-  await until(() => disksOf(node, id).length === 0);
+  await until("no disk", () => disksOf(node, id).length === 0);
   t.deepEqual(disksOf(node, id), []);
   t.false(existsSync(fileOf(node, id, "one")));
   await node.pods.close(0);
@@ -136,7 +132,7 @@ test("a guest that keeps a disk has it, with its file, until it lets go or its m
   await refusal(t, node.pods.changes.addDisk(id, sized("one"), false), { code: "NAME_IN_USE" });
   node.keeps = false;
   node.letGoOfDisk("one");
-  await until(() => disksOf(node, id).length === 1);
+  await until("one disk", () => disksOf(node, id).length === 1);
   t.deepEqual(disksOf(node, id), ["two 26 removing"]);
   t.false(existsSync(fileOf(node, id, "one")));
   await stopped(node, id);
@@ -150,7 +146,7 @@ test("a disk that leaves unasked makes the pod degraded, until the disk is remov
   const { id } = await node.create();
   await node.pods.changes.addDisk(id, sized("one"), false);
   node.letGoOfDisk("one", false);
-  await until(() => node.pods.find(id).reason !== undefined);
+  await until("a reason", () => node.pods.find(id).reason !== undefined);
   t.regex(node.pods.find(id).reason ?? "", /^disk one is not in its machine/);
   t.deepEqual(disksOf(node, id), ["one 25 there"]);
   await node.pods.changes.removeDisk(id, "one");

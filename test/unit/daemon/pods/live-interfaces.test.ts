@@ -2,6 +2,7 @@ import { guestConfigOf } from "../../../../daemon/pods/guest/guest-config.ts";
 import test from "ava";
 import { configuration, openNode } from "../fixtures/node.ts";
 import { add, held, leavesNothing, names, ports, remove } from "./fixtures/live-changes.ts";
+import { until } from "../../../lab/until.ts";
 
 test("an interface is added after its rows, and removed after its rows; the others are not touched", async (t) => {
   using node = openNode(configuration({}));
@@ -102,8 +103,7 @@ test("a guest that does not let go: the slot is taken until it does, and the add
   await node.pods.changes.changeInterface(id, add());
   t.deepEqual(names(node, id), ["eth0 0", "eth1 1 leaving", "eth2 2"]);
   node.letGo("nic1");
-  for (let waited = 0; waited < 100 && names(node, id).length > 2; waited++)
-    await new Promise((resolve) => setTimeout(resolve, 20));
+  await until("eth1 to go", () => names(node, id).length === 2);
   t.deepEqual(names(node, id), ["eth0 0", "eth2 2"]);
   t.deepEqual(held(node), ["10.0.0.2", "10.0.0.4"]);
   await node.pods.changes.changeInterface(id, add());
@@ -119,8 +119,7 @@ test("an add that fails on a guest that does not let go stays to be removed, and
   await t.throwsAsync(node.pods.changes.changeInterface(id, add()), { code: "SYSCALL_FAILED" });
   t.deepEqual(names(node, id), ["eth0 0", "eth1 1 leaving"]);
   node.letGo("nic1");
-  for (let waited = 0; waited < 100 && names(node, id).length > 1; waited++)
-    await new Promise((resolve) => setTimeout(resolve, 20));
+  await until("eth1 to go", () => names(node, id).length === 1);
   t.deepEqual(names(node, id), ["eth0 0"]);
   t.deepEqual(held(node), ["10.0.0.2"]);
   await node.pods.close(0);

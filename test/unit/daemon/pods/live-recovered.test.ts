@@ -3,6 +3,7 @@ import type { IfName } from "../../../../core/names.ts";
 import { staying } from "../../../../daemon/pods/store/pod-plan.ts";
 import { configuration, openNode } from "../fixtures/node.ts";
 import { add, held, names, remove } from "./fixtures/live-changes.ts";
+import { until } from "../../../lab/until.ts";
 
 test("what was cut short is undone or completed by the next start", async (t) => {
   const config = configuration({});
@@ -44,8 +45,7 @@ test("what was cut short is undone or completed by the next start", async (t) =>
   }
   using node = openNode(config);
   await node.pods.recover("b");
-  for (let waited = 0; waited < 100 && names(node, id).length > 1; waited++)
-    await new Promise((resolve) => setTimeout(resolve, 20));
+  await until("the others to go", () => names(node, id).length === 1);
   t.deepEqual(names(node, id), ["eth0 0"]);
   t.is(node.pods.find(id).state, "running");
   t.is(node.pods.find(id).before, undefined);

@@ -4,14 +4,15 @@ import test from "ava";
 import { PodnetError } from "../../../../core/errors.ts";
 import type { PodRow } from "../../../../daemon/pods/store/pod-row.ts";
 import { configuration, type Node, openNode } from "../fixtures/node.ts";
+import { until } from "../../../lab/until.ts";
 
-async function becomes(node: Node, as: (pod: PodRow) => boolean): Promise<void> {
-  for (let waited = 0; waited < 100; waited++) {
-    if (node.pods.list().some(as)) return;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  throw new Error(JSON.stringify(node.pods.list()));
-}
+const becomes = (node: Node, as: (pod: PodRow) => boolean): Promise<boolean> =>
+  until(
+    "a pod to become so",
+    () => node.pods.list().some(as),
+    undefined,
+    () => JSON.stringify(node.pods.list()),
+  );
 
 test("what a machine that ended held is freed however often it takes, and its pod says so meanwhile", async (t) => {
   using node = openNode(configuration({}));
@@ -38,8 +39,7 @@ test("a machine without a row whose end fails at the start is ended later", asyn
   await node.pods.recover("b");
   t.deepEqual(node.calls, ["reap"]);
   node.failing.clear();
-  for (let waited = 0; waited < 100 && node.calls.length < 2; waited++)
-    await new Promise((resolve) => setTimeout(resolve, 50));
+  await until("a second call", () => node.calls.length >= 2);
   t.deepEqual(node.calls, ["reap", "reap"]);
   await node.pods.close(0);
 });

@@ -1,5 +1,6 @@
 import test from "ava";
 import { configuration, openNode } from "../fixtures/node.ts";
+import { until } from "../../../lab/until.ts";
 
 test("asking again for a create that was cut short is not answered with what is being undone", async (t) => {
   const config = configuration({});
@@ -16,8 +17,7 @@ test("asking again for a create that was cut short is not answered with what is 
   await node.pods.recover("b");
   await t.throwsAsync(node.create({ requestId: "r1" }), { code: "CANCELLED" });
   node.failing.clear();
-  for (let waited = 0; waited < 100 && node.pods.list().length > 0; waited++)
-    await new Promise((resolve) => setTimeout(resolve, 50));
+  await until("the pod to go", () => node.pods.list().length === 0);
   const { id } = await node.create({ requestId: "r1" });
   t.not(id, first as never);
   t.is((await node.create({ requestId: "r1" })).id, id);

@@ -175,19 +175,16 @@ test("an administrator's address replaces the host's own, also later", async (t)
 test("another program's change of this host's annotations is put right, ever less often", async (t) => {
   await using server = await KubeApiServer.open();
   server.nodes.create("node-1", spec(1));
+  const begun = performance.now();
   await using host = new HostOf(server);
   await annotated(server, "node-1");
-  let spoiled = 0;
-  const end = Date.now() + 2000;
-  const wrong = (): boolean => server.nodes.annotations("node-1")["public-ip"] !== "192.0.2.1";
-  while (Date.now() < end) {
-    if (!wrong()) {
-      server.nodes.annotate("node-1", { "public-ip": "198.51.100.1" });
-      spoiled++;
-    }
-    await new Promise((resolve) => setTimeout(resolve, 10));
+  for (let round = 0; round < 3; round++) {
+    server.nodes.annotate("node-1", { "public-ip": "198.51.100.1" });
+    const isRight = (): boolean => server.nodes.annotations("node-1")["public-ip"] === "192.0.2.1";
+    await until("the address to be put right", isRight);
   }
-  t.true(spoiled >= 2 && spoiled <= 5, `${spoiled} times`);
+  // However slow the machine: 250 ms after the first write, then 500, then 1000.
+  t.true(performance.now() - begun >= 1750);
   t.is(host.view.phase, "held");
 });
 

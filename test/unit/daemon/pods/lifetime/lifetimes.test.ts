@@ -87,7 +87,7 @@ function open(config: Config = configuration({}), time = new PlayedTime()) {
 
 /** Waits for what has begun and takes real time. */
 async function until(node: Node, states: Readonly<Record<string, string>>): Promise<boolean> {
-  for (let waited = 0; waited < 200; waited += 1) {
+  for (let waited = 0; waited < 3000; waited += 1) {
     const found = Object.fromEntries(node.pods.list().map(({ name, state }) => [name, state]));
     if (isDeepStrictEqual(found, states)) return true;
     await new Promise((resolve) => setTimeout(resolve, 10));
