@@ -143,6 +143,14 @@ export interface BootSpec {
   readonly cloudInit?: CloudInitSpec;
   /** An image in the store, whose files are the guest's root. */
   readonly image?: string;
+  /** The writable layer over an image's root is on a disk; undefined: in memory. */
+  readonly layer?: LayerSpec;
+}
+
+/** A writable layer that outlasts its machine. */
+interface LayerSpec {
+  /** Undefined: as the node is set up. */
+  readonly mib?: number;
 }
 
 /** A disk that is plugged into a running pod: a file, or an empty one that podnetd makes. */

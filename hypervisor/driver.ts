@@ -17,6 +17,11 @@ export interface DiskPlan {
    * podnetd.
    */
   readonly overlay?: OverlayPlan;
+  /**
+   * podnetd makes the file, with an empty file system of this size, for what the pod writes over
+   * its root, and removes it with the pod.
+   */
+  readonly layer?: { readonly bytes: number };
 }
 
 /** A disk by whose volume name a guest finds what is meant for it. */

@@ -13,7 +13,7 @@ const namePattern = /^[a-z0-9](?:[a-z0-9-]{0,18}[a-z0-9])?$/;
 /** Serial numbers of the disks that a machine boots with. */
 const ofBoot = /^(?:disk[0-9]+|seed)$/;
 /** Of a disk: 2 PiB, as of images. */
-const mostMib = 2 ** 31;
+export const mostDiskMib = 2 ** 31;
 
 export function parseDiskName(text: string, field = "name"): string {
   if (!namePattern.test(text))
@@ -49,8 +49,12 @@ function validateDataDisk(disk: wire.DataDisk, of: string): DataDiskSpec {
     throw invalid(`${of}.format`, "podnetd makes raw disks", "Leave format out, or give file");
   if (readOnly)
     throw invalid(`${of}.read_only`, "An empty disk cannot be read only", "Leave read_only out");
-  if (sizeMib > mostMib)
-    throw invalid(`${of}.size_mib`, `${sizeMib} MiB are too many`, `Ask for ${mostMib} at most`);
+  if (sizeMib > mostDiskMib)
+    throw invalid(
+      `${of}.size_mib`,
+      `${sizeMib} MiB are too many`,
+      `Ask for ${mostDiskMib} at most`,
+    );
   return { ...named, sizeMib, readOnly };
 }
 

@@ -55,9 +55,10 @@ function validateCloudInit({ userData }: wire.CloudInit): NonNullable<BootSpec["
 }
 
 /** Refuses a clone of a machine whose guest is not known to be the same as another's. */
-export function refuseClone({ agent, cloudInit, disks, factory }: BootSpec): void {
+export function refuseClone({ agent, cloudInit, disks, factory, layer }: BootSpec): void {
   if (factory === undefined || factory === "cold") return;
-  const why = disks.some(({ readOnly }) => !readOnly)
+  const writes = layer !== undefined || disks.some(({ readOnly }) => !readOnly);
+  const why = writes
     ? "A machine with a disk that it may write to"
     : cloudInit !== undefined
       ? "A machine with a seed disk"

@@ -10,6 +10,7 @@ import { validateDataDisks } from "./data-disks.ts";
 import { validateFiles } from "./files.ts";
 import { refuseClone, validateGuest } from "./guest.ts";
 import { validateInterfaces } from "./interfaces.ts";
+import { validateLayer } from "./layer.ts";
 import { validateLifetime } from "./lifetime.ts";
 import { validatePorts } from "./ports.ts";
 import { validateImage, validateProcess, validateRestart } from "./process.ts";
@@ -247,6 +248,7 @@ function validateBoot(boot: wire.Boot | undefined): BootSpec {
     ...(factory === "" ? {} : { factory }),
     ...validateGuest(boot),
     ...validateImage(boot),
+    ...validateLayer(boot),
   };
   checkForm(checked);
   refuseClone(checked);

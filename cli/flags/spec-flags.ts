@@ -1,5 +1,5 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import {
   BootSchema,
   CloudInitSchema,
@@ -38,6 +38,8 @@ export interface SpecFlags {
   readonly cmdline?: string;
   readonly disk?: readonly string[];
   readonly image?: string;
+  readonly layer?: string;
+  readonly layerSize?: string;
   readonly factory?: string;
   readonly agent?: string;
   readonly cloudInit?: string;
@@ -88,6 +90,18 @@ export function addNetworkFlags(command: Command): Command {
     .option("--dns-option <option>", "a resolver option such as ndots:2; may be repeated", collect);
 }
 
+/** Adds the flags about the writable layer of an image's root. */
+export function addLayerFlags(command: Command): Command {
+  return command
+    .addOption(
+      new Option(
+        "--layer <kind>",
+        "where writes to the image's root go: ephemeral, in memory until a stop; persistent, on a disk until the pod is deleted; default ephemeral",
+      ).choices(["ephemeral", "persistent"]),
+    )
+    .option("--layer-size <amount>", "size of a persistent layer; default disk_max_mib, or 10G");
+}
+
 /** Adds all the flags to a command. */
 export function addSpecFlags(command: Command): void {
   addNetworkFlags(command)
@@ -100,7 +114,8 @@ export function addSpecFlags(command: Command): void {
     )
     .option("--initrd <path>", "initramfs on the host, or none; default podnet's")
     .option("--cmdline <words>", "words added to the kernel's command line")
-    .option("--image <name>", "an image in the store, whose files are the root and which it runs")
+    .option("--image <name>", "an image in the store, whose files are the root and which it runs");
+  addLayerFlags(command)
     .option("--disk <parts>", `a disk, may be repeated: ${diskHelp}`, collect)
     .option(
       "--copy <src:dst>",
@@ -199,7 +214,7 @@ function putDns(spec: PodSpec, flags: FlagWriter<SpecFlags>): void {
 }
 
 /** Flags that are a text of the boot each, and its field. */
-const ofBoot = ["image", "kernel", "initrd", "cmdline", "factory", "agent"] as const;
+const ofBoot = ["image", "layer", "kernel", "initrd", "cmdline", "factory", "agent"] as const;
 
 function putMachine(spec: PodSpec, flags: FlagWriter<SpecFlags>): void {
   const resources = () => (spec.resources ??= create(ResourcesSchema));
@@ -215,6 +230,9 @@ function putMachine(spec: PodSpec, flags: FlagWriter<SpecFlags>): void {
     flags.put(key, `boot.${key}`, (text) => {
       boot()[key] = text;
     });
+  flags.put("layerSize", "boot.layer_mib", (text) => {
+    boot().layerMib = parseMemory(text, "--layer-size");
+  });
   flags.put("cloudInit", "boot.cloud_init", (file) => {
     boot().cloudInit = create(CloudInitSchema, { userData: readText(file) });
   });

@@ -287,6 +287,8 @@ function specView(spec: PodSpec): WireSpec {
       agent: boot.agent ?? "",
       ...(boot.cloudInit === undefined ? {} : { cloudInit: cloudInitView(boot.cloudInit) }),
       image: boot.image ?? "",
+      layer: boot.layer === undefined ? "" : "persistent",
+      ...(boot.layer?.mib === undefined ? {} : { layerMib: boot.layer.mib }),
     },
     interfaces: spec.interfaces.map(interfaceSpecView),
     hostname: spec.hostname ?? "",

@@ -6,7 +6,7 @@ import { Loop } from "./loop.ts";
 import { type Options, parseOptions, usage } from "./options.ts";
 import { endMachine } from "./power.ts";
 import { reason } from "./reply.ts";
-import { enterRootOf, rootDisk } from "./root-disk.ts";
+import { enterRootOf, layerDisk, rootDisk } from "./root-disk.ts";
 import { sys } from "./sys.ts";
 import { version } from "./version.ts";
 
@@ -29,13 +29,14 @@ function start(options: Options): void {
     if (!loaded) loadModules("network");
     loaded = true;
   };
-  const root = rootDisk(readText("/proc/cmdline") ?? "");
+  const commandLine = readText("/proc/cmdline") ?? "";
+  const root = rootDisk(commandLine);
   if (root !== undefined) {
     // The modules are files of the initramfs, which is out of reach afterwards.
     loadModules("console");
     loadModules("root");
     loadRest();
-    if (!enterRootOf(root)) return endMachine(loop, "power-off");
+    if (!enterRootOf(root, layerDisk(commandLine))) return endMachine(loop, "power-off");
   }
   const agent = new Agent(loop, options, {
     ready: () => loop.after(0, loadRest),

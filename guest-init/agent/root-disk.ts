@@ -23,16 +23,23 @@ export function rootDisk(commandLine: string): string | undefined {
   return disk;
 }
 
+/** The disk for what is written to the root, `podnet.layer=vdb`; undefined: memory. */
+export function layerDisk(commandLine: string): string | undefined {
+  const [, disk] = /(?:^|\s)podnet\.layer=([a-z0-9]+)(?=\s|$)/.exec(commandLine) ?? [];
+  return disk;
+}
+
 /**
  * Makes the squashfs on a disk the root of the agent and of all it starts. What is written goes to
- * memory, at most half of the machine's, and ends with it. False when the disk cannot be the root:
- * the reason is on the console.
+ * the ext4 on the disk `layer`; without one to memory, at most half of the machine's, and ends with
+ * it. False when the disks cannot be the root: the reason is on the console.
  */
-export function enterRootOf(disk: string): boolean {
+export function enterRootOf(disk: string, layer: string | undefined): boolean {
   try {
     for (const path of [image, writes, root]) makeDirectories(path);
     sys.mount(`/dev/${disk}`, image, "squashfs", readOnly | nodev, "");
-    sys.mount("podnet", writes, "tmpfs", nodev, "mode=0755,size=50%");
+    if (layer === undefined) sys.mount("podnet", writes, "tmpfs", nodev, "mode=0755,size=50%");
+    else sys.mount(`/dev/${layer}`, writes, "ext4", nodev, "");
     for (const path of ["upper", "work"]) makeDirectories(`${writes}/${path}`);
     const layers = `lowerdir=${image},upperdir=${writes}/upper,workdir=${writes}/work`;
     sys.mount("podnet", root, "overlay", 0, layers);
@@ -44,7 +51,8 @@ export function enterRootOf(disk: string): boolean {
     return true;
   } catch (thrown) {
     if (!(thrown instanceof SysError)) throw thrown;
-    sys.log(`The disk "${disk}" cannot be the root: ${thrown.message}`);
+    const above = layer === undefined ? "" : `, with layer "${layer}"`;
+    sys.log(`The disk "${disk}" cannot be the root${above}: ${thrown.message}`);
     return false;
   }
 }

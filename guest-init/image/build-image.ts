@@ -60,7 +60,7 @@ const targets: Readonly<Record<Architecture, Target>> = {
  */
 const wantedModules = {
   console: ["virtio_pci", "virtio_console"],
-  root: ["virtio_blk", "squashfs", "overlay"],
+  root: ["virtio_blk", "squashfs", "overlay", "ext4"],
   network: ["virtio_net", "virtio_blk", "virtio_rng"],
 } as const;
 

@@ -46,7 +46,7 @@ export async function preflight(
   if (plan.kernel !== undefined) await checkKernel(plan.kernel, plan);
   if (plan.initrd !== undefined) await checkInitrd(plan.initrd, plan);
   for (const [index, disk] of plan.disks.entries())
-    await checkDisk(disk, `boot.disks[${index}].path`, plan);
+    if (disk.layer === undefined) await checkDisk(disk, `boot.disks[${index}].path`, plan);
   return qemuPath;
 }
 

@@ -11,7 +11,9 @@ import {
 import { mkdir, rm, rmdir, unlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { perform, performAsync } from "../../core/effect.ts";
+import { toPodnetError } from "../../core/errors.ts";
 import { parsePodId, type PodId } from "../../core/names.ts";
+import { run } from "../../linux/processes/command.ts";
 import { fileError } from "../../linux/syscall-error.ts";
 import type { OverlayPlan, VmPlan } from "../driver.ts";
 import { emptyQcow2 } from "./qcow2-copy.ts";
@@ -19,26 +21,50 @@ import { emptyQcow2 } from "./qcow2-copy.ts";
 type Disks = Pick<VmPlan, "disks">;
 
 /** The files of a pod's own that its disks write to. */
-export const overlaysOf = ({ disks }: Disks): OverlayPlan[] =>
-  disks.flatMap(({ overlay }) => (overlay === undefined ? [] : [overlay]));
+export const ownFilesOf = ({ disks }: Disks): string[] =>
+  disks.flatMap(({ path, overlay, layer }) => {
+    if (overlay !== undefined) return [overlay.path];
+    return layer === undefined ? [] : [path];
+  });
 
 /**
  * Makes them, empty; what was there of an earlier attempt goes. They are podnetd's: QEMU gets them
  * opened.
  */
-export async function makeOverlays(plan: Disks): Promise<void> {
-  for (const overlay of overlaysOf(plan)) {
-    const { path } = overlay;
-    try {
-      const directory = dirname(path);
-      await performAsync("file", "make overlay directory", () =>
-        mkdir(directory, { recursive: true, mode: 0o700 }),
-      );
-      writeEmpty(overlay);
-    } catch (error) {
-      throw fileError(error, `Cannot make the pod's own file "${path}"`, roomHint(error));
-    }
+export async function makeOwnFiles({ disks }: Disks): Promise<void> {
+  for (const { path, overlay, layer } of disks) {
+    if (overlay !== undefined) await makeOverlay(overlay);
+    if (layer !== undefined) await makeLayer(path, layer.bytes);
   }
+}
+
+async function makeOverlay(overlay: OverlayPlan): Promise<void> {
+  const { path } = overlay;
+  try {
+    const directory = dirname(path);
+    await performAsync("file", "make overlay directory", () =>
+      mkdir(directory, { recursive: true, mode: 0o700 }),
+    );
+    writeEmpty(overlay);
+  } catch (error) {
+    throw fileError(error, `Cannot make the pod's own file "${path}"`, roomHint(error));
+  }
+}
+
+/**
+ * Makes an empty disk with a file system. podnetd writes one, and never reads one that a guest had.
+ */
+async function makeLayer(path: string, bytes: number): Promise<void> {
+  await makeEmptyDisk(path, bytes);
+  // The guest fills in tables. Without a file of defaults its own count, whatever the host's are.
+  const options = "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0";
+  await run(["mke2fs", "-q", "-t", "ext4", "-b", "4096", "-m", "0", "-E", options, path], {
+    env: { MKE2FS_CONFIG: "/proc/none" },
+  }).catch((thrown: unknown) => {
+    throw toPodnetError(thrown).with({
+      hint: "podnetd needs mke2fs of e2fsprogs, and room in disks_dir",
+    });
+  });
 }
 
 const roomHint = (error: unknown): { readonly hint?: string } =>
@@ -71,8 +97,7 @@ function writeEmpty({ path, bytes, maxBytes }: OverlayPlan): void {
  * Removes them, with what the pod wrote, and their directory when nothing else is in it. Absent
  * means success.
  */
-export const removeOverlays = (plan: Disks): Promise<void> =>
-  removeOwnFiles(overlaysOf(plan).map(({ path }) => path));
+export const removeOwnFilesOf = (plan: Disks): Promise<void> => removeOwnFiles(ownFilesOf(plan));
 
 /** As above, of files of the pod's own that are named. */
 export async function removeOwnFiles(paths: readonly string[]): Promise<void> {

@@ -33,8 +33,9 @@ export function openDisks(
 ): OpenDisks {
   const { disks, seed } = plan;
   using opened = new DisposableStack();
-  const fds = disks.flatMap(({ path, format, readOnly, overlay }, i) => {
+  const fds = disks.flatMap(({ path, format, readOnly, overlay, layer }, i) => {
     const field = `boot.disks[${i}].path`;
+    if (layer !== undefined) return [opened.adopt(openOwn({ path, field }), closeSync)];
     const unchanged = readOnly || overlay !== undefined;
     // The file that was checked before the start may have been replaced; an open one cannot be.
     const fd = opened.adopt(
@@ -48,7 +49,7 @@ export function openDisks(
       return [fd];
     }
     checkUnchanged(fd, path, overlay, field);
-    return [fd, opened.adopt(openOverlay({ path: overlay.path, field }), closeSync)];
+    return [fd, opened.adopt(openOwn({ path: overlay.path, field }), closeSync)];
   });
   if (seed !== undefined) fds.push(opened.use(openSeed(seed)).fd);
   const kept = opened.move();
@@ -81,7 +82,7 @@ export function openHotDisk({ path, format, readOnly, within, name }: HotDiskPla
 }
 
 /** Of a pod that has run before what it wrote is not made anew. */
-function openOverlay(file: NamedFile): number {
+function openOwn(file: NamedFile): number {
   const missing = {
     what: "the pod's disk",
     hint: "Put the file back; or delete the pod and create it again",

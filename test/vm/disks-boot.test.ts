@@ -6,7 +6,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
 import type { DiskPlan, RunningVm, VmPlan } from "../../hypervisor/driver.ts";
 import { lookAtDisk } from "../../hypervisor/disks/image-file.ts";
-import { makeOverlays, removeOverlays } from "../../hypervisor/disks/copy-on-write.ts";
+import { makeOwnFiles, removeOwnFilesOf } from "../../hypervisor/disks/copy-on-write.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
 import { bootDisk, qcow2Of } from "../fixtures/disk-image.ts";
 import { never, type Rig, rig } from "./hypervisor-rig.ts";
@@ -57,7 +57,7 @@ for (const format of ["raw", "qcow2"] as const) {
         over(it, path, format),
         { path: second, format: "raw", readOnly: true },
       ]);
-      await makeOverlays(plan);
+      await makeOwnFiles(plan);
       const vm = await it.driver.start(plan, never);
       t.is(await heard(vm, "podnet boots", 1), 1);
       using observer = await QmpClient.open(vm.socketPath("verify"));
@@ -93,7 +93,7 @@ test.serial(
     const disk = { path, format: "raw" } as const;
     t.is(use(), undefined);
     const shared = over(it, path, "raw");
-    await makeOverlays({ disks: [shared] });
+    await makeOwnFiles({ disks: [shared] });
     const reader = await it.driver.start({ ...it.plan, disks: [shared] }, never);
     t.is(use(), "reads");
     const other = { ...it.plan, runDir: join(it.directory, "other") };
@@ -120,10 +120,10 @@ test.serial("no room for a pod's own file is reported as such", async (t) => {
     const path = join(it.directory, "disk");
     writeFileSync(path, Buffer.alloc(1 << 20));
     const plan = { disks: [over(it, path, "raw")] };
-    const error = await t.throwsAsync(makeOverlays(plan));
+    const error = await t.throwsAsync(makeOwnFiles(plan));
     t.like(error, { code: "SYSCALL_FAILED", details: { errno: "ENOSPC" } });
     t.regex((error as { hint?: string } | undefined)?.hint ?? "", /disks_dir is full/);
-    await removeOverlays(plan);
+    await removeOwnFilesOf(plan);
   } finally {
     execFileSync("umount", [full]);
   }

@@ -15,7 +15,12 @@ import { type CommonOptions, type Context, withPodnet } from "../../context.ts";
 import { environmentOf } from "../../env-text.ts";
 import { FlagWriter } from "../../flags/given.ts";
 import { addLifetimeFlags, putLifetime } from "../../flags/lifetime-flags.ts";
-import { type SpecFlags, addNetworkFlags, specFromFlags } from "../../flags/spec-flags.ts";
+import {
+  type SpecFlags,
+  addLayerFlags,
+  addNetworkFlags,
+  specFromFlags,
+} from "../../flags/spec-flags.ts";
 import { collect, parseDuration } from "../../parse.ts";
 import { usage } from "../../usage.ts";
 import { runAttached } from "./attached.ts";
@@ -79,6 +84,7 @@ export function addRun(program: Command, context: Context): void {
     )
     .option("--memory <amount>", "memory in MiB, or with a unit: 256M, 1G; default 128M")
     .option("--cpus <count>", "virtual processors; default 1");
+  addLayerFlags(command);
   addLifetimeFlags(command);
   addNetworkFlags(command)
     .addHelpText("after", more)

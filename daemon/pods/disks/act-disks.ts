@@ -1,9 +1,9 @@
 import { PodnetError } from "../../../core/errors.ts";
 import {
   makeEmptyDisk,
-  makeOverlays,
-  overlaysOf,
-  removeOverlays,
+  makeOwnFiles,
+  ownFilesOf,
+  removeOwnFilesOf,
   removeOwnFiles,
 } from "../../../hypervisor/disks/copy-on-write.ts";
 import { openHotDisk } from "../../../hypervisor/disks/disks.ts";
@@ -13,9 +13,9 @@ import { changingDisks, type DataDiskPlan, madeFiles, withoutDisk } from "../sto
 
 /** Makes the files of the pod's own, empty; answers them, for people. */
 export async function makeDisks({ plan }: LivePod): Promise<string> {
-  await makeOverlays(plan.vm);
+  await makeOwnFiles(plan.vm);
   for (const disk of plan.disks ?? []) await makeFile(disk);
-  return [...overlaysOf(plan.vm).map(({ path }) => path), ...madeFiles(plan.disks)].join(" ");
+  return [...ownFilesOf(plan.vm), ...madeFiles(plan.disks)].join(" ");
 }
 
 /** Makes a disk's file, if podnetd is to. */
@@ -52,7 +52,7 @@ export async function takeOut(
 
 /** Removes all files of the pod's own: it is being deleted, or has never run. */
 export const dropDisks = async ({ plan }: LivePod): Promise<void> => {
-  await removeOverlays(plan.vm);
+  await removeOwnFilesOf(plan.vm);
   await removeOwnFiles(madeFiles(plan.disks));
 };
 

@@ -2,6 +2,7 @@ import { join } from "node:path";
 import type { DataDiskSpec, PodSpec } from "../../../api/pod-spec.ts";
 import { isPodnetError, PodnetError } from "../../../core/errors.ts";
 import { type DiskPlan, firstDiskSlot } from "../../../hypervisor/driver.ts";
+import { checkOwnSize } from "../plan/own-disk-size.ts";
 import { planDisks } from "../plan/plan-disks.ts";
 import type { Snapshot } from "../plan/snapshot.ts";
 import type { DataDiskPlan } from "../store/data-disks.ts";
@@ -132,22 +133,11 @@ function freeName(taken: ReadonlySet<string>): string {
 function madeFile(
   name: string,
   { sizeMib = 0 }: DataDiskSpec,
-  { diskMaxMib = 0, diskFreeBytes = Infinity, disksDir, podId }: Snapshot,
+  snapshot: Snapshot,
   of: string,
 ): Pick<DataDiskPlan, "path" | "format" | "readOnly" | "madeMib"> {
-  const field = `${of}.size_mib`;
-  if (diskMaxMib > 0 && sizeMib > diskMaxMib)
-    throw new PodnetError("INVALID_ARGUMENT", `${sizeMib} MiB are more than a disk may have`, {
-      field,
-      hint: `Ask for ${diskMaxMib} MiB at most, or have disk_max_mib set to more`,
-    });
-  const freeMib = Math.floor(diskFreeBytes / 2 ** 20);
-  if (sizeMib > freeMib)
-    throw new PodnetError("INVALID_ARGUMENT", `There are ${freeMib} MiB free for a disk`, {
-      field,
-      hint: "Ask for less, or make room in disks_dir",
-      details: { wanted: sizeMib, free: freeMib },
-    });
+  checkOwnSize(sizeMib, snapshot, `${of}.size_mib`);
+  const { disksDir, podId } = snapshot;
   const path = join(disksDir, podId, `data-${name}.raw`);
   return { path, format: "raw", readOnly: false, madeMib: sizeMib };
 }

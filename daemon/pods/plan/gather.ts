@@ -101,8 +101,12 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
 }
 
 /** Looked at only for a spec that podnetd is to make disks for. */
-function diskRoom({ disks = [] }: PodSpec, { disksDir }: Config): Pick<Snapshot, "diskFreeBytes"> {
-  if (disks.every(({ sizeMib }) => sizeMib === undefined)) return {};
+function diskRoom(
+  { boot, disks = [] }: PodSpec,
+  { disksDir }: Config,
+): Pick<Snapshot, "diskFreeBytes"> {
+  const sizes = [boot.layer?.mib, ...disks.map(({ sizeMib }) => sizeMib)];
+  if (sizes.every((size) => size === undefined)) return {};
   const diskFreeBytes = freeBytesOf(disksDir);
   return diskFreeBytes === undefined ? {} : { diskFreeBytes };
 }

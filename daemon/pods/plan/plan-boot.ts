@@ -8,6 +8,7 @@ import { kindFor } from "../../../hypervisor/argv/machine-kinds.ts";
 import { bootFiles } from "./gather-files.ts";
 import { planDisks } from "./plan-disks.ts";
 import { refuseFile } from "./plan-files.ts";
+import { withLayer } from "./plan-layer.ts";
 import type { FileSnapshot, Snapshot } from "./snapshot.ts";
 
 /**
@@ -45,8 +46,7 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
     memoryMib,
     ...(kernel === undefined ? {} : { kernel: kernelFile?.real ?? kernel }),
     ...(initrd === undefined ? {} : { initrd: initrdFile?.real ?? initrd }),
-    cmdline: spec.boot.cmdline,
-    disks,
+    ...withLayer(spec, disks, snapshot),
     ...(snapshot.imagesWithin === undefined ? {} : { imagesWithin: snapshot.imagesWithin }),
     ...(snapshot.writeWithin === undefined ? {} : { writeWithin: snapshot.writeWithin }),
     ...factoryOf(spec, snapshot),
@@ -86,6 +86,7 @@ function factoryOf({ boot }: PodSpec, { factory }: Snapshot): Pick<VmPlan, "fact
   const ownImage = boot.kernel === undefined && boot.initrd === undefined;
   const asBuilt =
     boot.disks.every(({ readOnly }) => readOnly) &&
+    boot.layer === undefined &&
     boot.agent === undefined &&
     boot.cloudInit === undefined;
   const unasked = ownImage && asBuilt ? factory : "cold";

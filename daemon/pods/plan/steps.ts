@@ -1,4 +1,4 @@
-import { overlaysOf } from "../../../hypervisor/disks/copy-on-write.ts";
+import { ownFilesOf } from "../../../hypervisor/disks/copy-on-write.ts";
 import { everyPort } from "../interfaces/pod-ports.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { plannedKind } from "../interfaces/kinds/kind-of.ts";
@@ -102,10 +102,7 @@ export function createSteps(
 export const startOfProcess = { kind: "process.start" } as const satisfies Step;
 
 /** The files of the pod's own that its disks write to. */
-const ownFiles = ({ vm, disks }: PodPlan): string[] => [
-  ...overlaysOf(vm).map(({ path }) => path),
-  ...madeFiles(disks),
-];
+const ownFiles = ({ vm, disks }: PodPlan): string[] => [...ownFilesOf(vm), ...madeFiles(disks)];
 
 /** Plugging a NIC, and answering DHCP requests by it. */
 export const plugSteps = (

@@ -218,7 +218,7 @@ export class MachinePool implements AsyncDisposable {
 
   /** Whether a pod is to come from the pool. */
   serves({ boot }: PodSpec): boolean {
-    if (boot.disks.length > 0) return false;
+    if (boot.disks.length > 0 || boot.layer !== undefined) return false;
     return (boot.factory ?? this.#parts.config.factory) === "pool";
   }
 

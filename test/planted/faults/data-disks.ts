@@ -2,7 +2,7 @@ import type { Fault } from "../fault.ts";
 
 const live = "test/unit/daemon/pods/live-disks.test.ts";
 
-/** Disks of running pods. */
+/** Disks of running pods, and layers over images. */
 export const dataDiskFaults: readonly Fault[] = [
   {
     kind: "record",
@@ -49,6 +49,17 @@ export const dataDiskFaults: readonly Fault[] = [
     noticedBy: {
       file: live,
       title: "a file that took the place of a disk is looked at again when the pod starts",
+    },
+  },
+  {
+    kind: "undo",
+    name: "the layer of a pod stays behind when the pod is deleted",
+    file: "hypervisor/disks/copy-on-write.ts",
+    find: "return layer === undefined ? [] : [path];",
+    put: "return layer === undefined ? [] : [];",
+    noticedBy: {
+      file: "test/unit/daemon/pods/plan-layer.test.ts",
+      title: "a persistent layer is the last disk, made with the pod and removed with it",
     },
   },
 ];

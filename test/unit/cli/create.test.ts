@@ -142,6 +142,16 @@ test("create --plan prints the plan, harmlessly", async (t) => {
   t.like(JSON.parse(json), { apiVersion: "podnet.v1", kind: "Plan", podId: "abcdefghijkl" });
 });
 
+test("create and run say how large a layer is that stays", async (t) => {
+  const words = "create kept -q --image app:1 --layer persistent --layer-size 1G";
+  t.is((await podnet(words.split(" "), here)).code, 0);
+  const found = daemon.calls.creates.find(({ spec }) => spec?.name === "kept");
+  t.like(found?.spec?.boot, { image: "app:1", layer: "persistent", layerMib: 1024 });
+  const { code, err } = await podnet(["create", "--layer", "kept"], here);
+  t.is(code, 2);
+  t.regex(err, /ephemeral, persistent/);
+});
+
 test("create and run turn times into a lifetime, and refuse what has no meaning", async (t) => {
   const run = async (words: string) => podnet(words.split(" "), here);
   t.is((await run("create old -q --ttl 2h --idle-stop 10m --rm")).code, 0);

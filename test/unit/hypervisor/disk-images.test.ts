@@ -13,7 +13,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
 import { lookAtDisk } from "../../../hypervisor/disks/image-file.ts";
-import { makeOverlays, removeOverlays } from "../../../hypervisor/disks/copy-on-write.ts";
+import { makeOwnFiles, removeOwnFilesOf } from "../../../hypervisor/disks/copy-on-write.ts";
 import { openDisks } from "../../../hypervisor/disks/disks.ts";
 import { emptyQcow2 } from "../../../hypervisor/disks/qcow2-copy.ts";
 
@@ -119,7 +119,7 @@ test("a pod's own file is begun empty, goes over its image alone, and goes", asy
     t.throws(() => openDisks(plan)),
     { code: "IMAGE_MISSING" },
   );
-  await makeOverlays(plan);
+  await makeOwnFiles(plan);
   t.like(lookAtDisk(over.path, "qcow2"), { kind: "disk", bytes: 3 * mib });
   {
     using open = openDisks(plan);
@@ -127,14 +127,14 @@ test("a pod's own file is begun empty, goes over its image alone, and goes", asy
   }
   // An earlier attempt's is begun anew.
   writeFileSync(over.path, "x".repeat(100));
-  await makeOverlays(plan);
+  await makeOwnFiles(plan);
   t.not(readFileSync(over.path)[0], "x".charCodeAt(0));
   utimesSync(path, 1, 1);
   t.like(
     t.throws(() => openDisks(plan)),
     { code: "IMAGE_UNREADABLE", field: "boot.disks[0].path" },
   );
-  await removeOverlays(plan);
+  await removeOwnFilesOf(plan);
   t.is(why(join(directory, "pods", "a")), "missing");
-  await removeOverlays(plan);
+  await removeOwnFilesOf(plan);
 });

@@ -8,7 +8,7 @@ import {
 import { guestRoutes } from "../../../../guest-init/agent/network/observe.ts";
 import { parseOptions } from "../../../../guest-init/agent/options.ts";
 import { environment } from "../../../../guest-init/agent/processes.ts";
-import { rootDisk } from "../../../../guest-init/agent/root-disk.ts";
+import { layerDisk, rootDisk } from "../../../../guest-init/agent/root-disk.ts";
 import { failurePayload } from "../../../../guest-init/agent/reply.ts";
 import { parseResolver, renderResolver } from "../../../../guest-init/protocol/resolver.ts";
 import { SysError } from "../../../../guest-init/agent/sys.ts";
@@ -49,6 +49,8 @@ test("the kernel's command line names the root disk, or none", (t) => {
     "podnet.root=../x",
   ])
     t.is(rootDisk(line), undefined, line);
+  t.is(layerDisk("podnet.root=vda podnet.layer=vdc"), "vdc");
+  t.is(layerDisk("podnet.root=vda podnet.layer=../x"), undefined);
 });
 
 const accounts = {
