@@ -24,6 +24,12 @@ const cannot = (what: string) => (): never => {
   });
 };
 
+/** Timers of Node end at once beyond this. */
+const longestMs = 2 ** 31 - 1;
+/** Of a negative number none. */
+const milliseconds = (seconds: bigint): number =>
+  Math.max(0, Math.min(Number(seconds) * 1000, longestMs));
+
 /** The annotation that has the path of the termination log. */
 const terminationPath = "io.kubernetes.container.terminationMessagePath";
 const usualTermination = "/dev/termination-log";
@@ -66,7 +72,7 @@ export function containerCalls(
 
     async stopContainer({ containerId, timeout }, context) {
       note(parts, context, `stop container ${printable(containerId)}`);
-      await containers.stop(containerId, Number(timeout) * 1000);
+      await containers.stop(containerId, milliseconds(timeout), context.signal);
       return {};
     },
 
@@ -91,7 +97,7 @@ export function containerCalls(
     async execSync({ containerId, cmd, timeout }, context) {
       note(parts, context, `run a program in container ${printable(containerId)}`);
       const { row, live } = containers.running(containerId);
-      return await execSync(live, row, cmd, Number(timeout) * 1000, context.signal);
+      return await execSync(live, row, cmd, milliseconds(timeout), context.signal);
     },
 
     reopenContainerLog({ containerId }, context) {

@@ -36,6 +36,7 @@ export interface ExecPlace {
   readonly confinement?: Confinement;
   /** What the container's own process has. */
   readonly envs: ProcessSpec["envs"];
+  readonly groups: readonly number[];
   readonly directory: string;
 }
 
@@ -45,6 +46,7 @@ const ownPlace: ExecPlace = {
     group: () => readText("/etc/group") ?? "",
   },
   envs: [],
+  groups: [],
   directory: "",
 };
 
@@ -93,6 +95,7 @@ export class Processes {
       env: environment({ terminal: spec.terminal, envs }, identity.home),
       directory: spec.workdir ?? place.directory,
       ...identity,
+      groups: [...new Set([...identity.groups, ...place.groups])],
       terminal: spec.terminal,
       ...(place.confinement === undefined ? {} : { confinement: place.confinement }),
     });

@@ -38,19 +38,22 @@ export interface ContainerFile {
   readonly id: string;
   readonly path: string;
   readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
   readonly readOnly: boolean;
   readonly data: Uint8Array;
 }
 
 /**
- * A directory in the guest's memory that containers share, laid over one of the image. It is made
- * for the first of them, and ends with the guest.
+ * A directory in the guest's memory, laid over one of the image. Those with a name are shared by
+ * containers: each is made for the first of them, and ends with the guest.
  */
 export interface ContainerVolume {
   readonly id: string;
   readonly path: string;
-  /** Its name among those of the guest. */
-  readonly volume: string;
+  /** Its name among those of the guest. Absent: it is this container's own. */
+  readonly volume?: string;
+  /** The container cannot write to it. Files are laid into one of its own before it starts. */
   readonly readOnly: boolean;
   /** For the first container. */
   readonly mode: number;
@@ -161,6 +164,8 @@ export function parseContainerFile(payload: Uint8Array): ContainerFile {
     ...readId(fields),
     path: fields.required("path", asPath),
     mode: fields.required("mode", asInteger({ max: 0o777 })),
+    uid: fields.required("uid", asNumber),
+    gid: fields.required("gid", asNumber),
     readOnly: fields.required("readOnly", asBoolean),
   }));
   return { ...about, data: payload.slice(end) };
@@ -168,10 +173,10 @@ export function parseContainerFile(payload: Uint8Array): ContainerFile {
 
 export const encodeContainerVolume = (request: ContainerVolume): Uint8Array => encodeJson(request);
 export const parseContainerVolume = (payload: Uint8Array): ContainerVolume =>
-  parseObject(payload, (fields) => ({
+  parseObject<ContainerVolume>(payload, (fields) => ({
     ...readId(fields),
     path: fields.required("path", asPath),
-    volume: fields.required("volume", asId),
+    ...given("volume", fields.optional("volume", asId)),
     readOnly: fields.required("readOnly", asBoolean),
     mode: fields.required("mode", asInteger({ max: 0o7777 })),
     uid: fields.required("uid", asNumber),

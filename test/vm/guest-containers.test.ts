@@ -12,6 +12,7 @@ import { openHotDisk } from "../../hypervisor/disks/disks.ts";
 import { firstDiskSlot, type HotDiskPlan, type RunningVm } from "../../hypervisor/driver.ts";
 import { busyboxImage } from "../lab/busybox-root.ts";
 import { ownNetns } from "../lab/netns.ts";
+import { until } from "../lab/until.ts";
 import { debianGuest, never, type Rig, rig } from "./hypervisor-rig.ts";
 
 // Both ends of the protocol and a real kernel: one machine for all tests, in their order.
@@ -260,6 +261,41 @@ test.serial(
   },
 );
 
+test.serial(
+  "a directory of its own hides the image's, and becomes read-only at the start",
+  async (t) => {
+    const own = { id: "own", path: "/bin/extra", mode: 0o750, uid: 0, gid: 1000, readOnly: true };
+    const file = { id: "own", mode: 0o440, uid: 1000, gid: 7, readOnly: true };
+    await create("own");
+    await containers.share({ ...own, path: "/etc" }, never);
+    const passwd = "web:x:1000:100::/:/bin/sh\n";
+    await containers.placeFile(
+      { ...file, mode: 0o444, path: "/etc/passwd", data: Buffer.from(passwd) },
+      never,
+    );
+    await containers.placeFile(
+      { ...file, path: "/etc/app/token", data: Buffer.from("t\n") },
+      never,
+    );
+    const script =
+      "ls /etc; cat /etc/app/token; stat -c '%u %g %a' /etc /etc/app/token; touch /etc/x; echo $?; " +
+      "exec sleep 1000";
+    await containers.start(
+      { ...started("own", ["sh", "-c", script]), user: "1000", groups: [1000] },
+      never,
+    );
+    const output = new Output();
+    await containers.follow("own", 0, output, never);
+    await until("its output", () => Promise.resolve(output.text.split("\n").length > 6));
+    t.is(output.text, "app\npasswd\nt\n0 1000 750\n1000 7 440\n1\n");
+    // As for its own process: Kubernetes' fsGroup is such a group.
+    const { text } = await exec(["id", "-G"], { container: "own", user: { user: "1000" } });
+    t.is(text, "100 1000");
+    await containers.remove("own", never);
+    await nothingLeft(t);
+  },
+);
+
 test.serial("what cannot be started is refused before, and can be removed", async (t) => {
   for (const [args, errno] of [
     [["/missing"], "ENOENT"],
@@ -279,7 +315,7 @@ test.serial("what cannot be started is refused before, and can be removed", asyn
 
 test.serial("files are laid over the image's, and no link of it leads outside", async (t) => {
   const data = Buffer.from("given\n");
-  const file = { id: "files", mode: 0o440, readOnly: true, data };
+  const file = { id: "files", mode: 0o440, uid: 0, gid: 0, readOnly: true, data };
   await create("files");
   await containers.placeFile({ ...file, path: "/var/run/secrets/token" }, never);
   // bin/sh is a link to busybox: what the link leads to is laid over, in the container.
@@ -343,7 +379,14 @@ test.serial("links of a hostile image lead nowhere but into itself", async (t) =
   // Made with the first container.
   const before = await shell("ls -lR /etc /run | grep -v total; cksum /init");
   await containers.create({ id: "hostile", disk: "hostile", addresses: [], waitMs: 5000 }, never);
-  const placed = { id: "hostile", mode: 0o600, readOnly: true, data: Buffer.from("given\n") };
+  const placed = {
+    id: "hostile",
+    mode: 0o600,
+    uid: 0,
+    gid: 0,
+    readOnly: true,
+    data: Buffer.from("given\n"),
+  };
   await containers.placeFile({ ...placed, path: "/var/secret/token" }, never);
   const look = "cat /var/secret/token /etc/resolv.conf; cat /tmp/1/comm; pwd";
   const spec = { ...started("hostile", ["sh", "-c", look]), workdir: "/var/work" };

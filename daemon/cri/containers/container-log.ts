@@ -15,7 +15,7 @@ import {
 } from "node:fs";
 import { dirname, isAbsolute, join, normalize, relative } from "node:path";
 import { perform } from "../../../core/effect.ts";
-import { PodnetError } from "../../../core/errors.ts";
+import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
 import { encodeOutput } from "../../pods/process/log-lines.ts";
 
@@ -26,13 +26,18 @@ const isWithin = (path: string, directory: string): boolean => {
 
 /**
  * The file of a container's log; undefined where Kubernetes names none. Throws `PERMISSION_DENIED`
- * for one outside of `root`.
+ * for one outside of its sandbox's `directory`, and for a directory outside of `root`.
  */
 export function logFile(directory: string, path: string, root: string): string | undefined {
   if (directory === "" || path === "") return undefined;
   const file = normalize(join(directory, path));
-  if (isAbsolute(directory) && isWithin(file, normalize(root))) return file;
-  throw outside(file, root);
+  if (!isAbsolute(directory) || !isWithin(file, normalize(root))) throw outside(file, root);
+  if (isWithin(file, normalize(directory))) return file;
+  throw new PodnetError(
+    "PERMISSION_DENIED",
+    `The log "${printable(path)}" is not in its sandbox's directory "${printable(directory)}"`,
+    { field: "config.log_path", hint: "Give a path below log_directory of the sandbox" },
+  );
 }
 
 const outside = (file: string, root: string): PodnetError =>
@@ -48,6 +53,15 @@ interface Kept {
   readonly at: number;
 }
 
+/** Which file a log is. */
+export interface LogPlace {
+  readonly path: string;
+  /** The directory that all logs are in. */
+  readonly root: string;
+  /** The file that says how far the log goes. */
+  readonly record: string;
+}
+
 /**
  * The log of a container, in the format of Kubernetes' runtimes, where kubelet wants it. It has
  * nothing but output, so how far it goes is in a file of podnetd's own. A write that fails costs
@@ -61,14 +75,18 @@ export class ContainerLog {
   #inode = 0;
   #size = 0;
   #position = 0;
+  readonly #failed: (thrown: unknown) => void;
+  #fails = false;
 
   /**
-   * `record`: the file that says how far it goes. Throws `PERMISSION_DENIED`, and errors of files.
+   * `failed` has the first of several writes that fail. Throws `PERMISSION_DENIED`, and
+   * `SYSCALL_FAILED` for a file that cannot be opened.
    */
-  constructor(path: string, root: string, record: string) {
+  constructor({ path, root, record }: LogPlace, failed: (thrown: unknown) => void) {
     this.#path = path;
     this.#root = root;
     this.#record = record;
+    this.#failed = failed;
     const kept = readKept(record);
     this.#position = kept?.at ?? 0;
     this.#open();
@@ -90,13 +108,18 @@ export class ContainerLog {
     const bytes = encodeOutput(new Date(ms).toISOString(), stderr, data);
     try {
       const written = perform("file", "write container log", () => writeSync(this.#fd, bytes));
-      // Of a full disk: half a line would be taken for another.
-      if (written < bytes.length)
+      if (written < bytes.length) {
+        // Half a line would be taken for another.
         perform("file", "cut container log", () => ftruncateSync(this.#fd, this.#size));
-      else this.#size += written;
+        throw new Error(`Only ${written} of ${bytes.length} bytes fitted: the disk is full`);
+      }
+      this.#size += written;
       this.#keep();
-    } catch {
-      // The container goes on without its log.
+      this.#fails = false;
+    } catch (thrown) {
+      // The container goes on without this part of its log.
+      if (!this.#fails) this.#failed(thrown);
+      this.#fails = true;
     }
     return bytes.length;
   }
@@ -115,15 +138,20 @@ export class ContainerLog {
   }
 
   #open(): void {
-    const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW } = constants;
-    this.#fd = perform("file", "open container log", () => {
-      const directory = dirname(this.#path);
-      mkdirSync(directory, { recursive: true });
-      // A link on the way would lead elsewhere.
-      if (!isWithin(join(realpathSync(directory), "log"), realpathSync(this.#root)))
-        throw outside(this.#path, this.#root);
-      return openSync(this.#path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o640);
-    });
+    try {
+      this.#fd = openWithin(this.#path, this.#root);
+    } catch (thrown) {
+      if (isPodnetError(thrown)) throw thrown;
+      throw new PodnetError(
+        "SYSCALL_FAILED",
+        `The log "${printable(this.#path)}" cannot be opened: ${toPodnetError(thrown).message}`,
+        {
+          field: "config.log_path",
+          hint: "See that its directory can be written to",
+          cause: thrown,
+        },
+      );
+    }
     const { ino, size } = fstatSync(this.#fd);
     this.#inode = ino;
     this.#size = size;
@@ -137,6 +165,26 @@ export class ContainerLog {
       writeFileSync(this.#record, text, { flag: "r+" }),
     );
   }
+}
+
+/** Opens a log for writing at its end, and makes it and its directory if they are missing. */
+function openWithin(path: string, root: string): number {
+  const directory = dirname(path);
+  perform("file", "make directory of logs", () => mkdirSync(root, { recursive: true }));
+  // A link on the way would lead elsewhere, also what is made.
+  let above = directory;
+  while (!existsSync(above)) above = dirname(above);
+  for (const each of [above, directory]) {
+    if (!isWithin(join(realpathSync(each), "log"), realpathSync(root))) throw outside(path, root);
+    perform("file", "make directory of log", () => mkdirSync(directory, { recursive: true }));
+  }
+  const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW, O_NONBLOCK } = constants;
+  // A pipe without a reader would hold up podnetd.
+  const flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK;
+  const fd = perform("file", "open container log", () => openSync(path, flags, 0o640));
+  if (fstatSync(fd).isFile()) return fd;
+  closeSync(fd);
+  throw new Error("It is not a file");
 }
 
 /** Makes the record of a log that begins. */

@@ -30,18 +30,27 @@ export class FollowedContainer implements Disposable {
   readonly over: Promise<FollowEnd>;
   readonly #options: FollowedOptions;
   readonly #stop = new AbortController();
-  readonly #log: ContainerLog | undefined;
+  #log: ContainerLog | undefined;
   /** Without a log. */
   #position = 0;
 
   constructor(options: FollowedOptions) {
     this.#options = options;
-    this.#log = this.#openLog();
+    try {
+      this.#log = this.#openLog();
+    } catch (thrown) {
+      options.log.warn(
+        { err: thrown, container: options.row.id },
+        "A container runs without its log",
+      );
+    }
     this.over = this.#follow().finally(() => this.#log?.close());
   }
 
+  /** Goes on in a new file. Throws as opening one does. */
   reopenLog(): void {
-    this.#log?.reopen();
+    if (this.#log === undefined) this.#log = this.#openLog();
+    else this.#log.reopen();
   }
 
   /** Follows it no more: its end is another's to see. */
@@ -51,13 +60,11 @@ export class FollowedContainer implements Disposable {
 
   #openLog(): ContainerLog | undefined {
     const { row, record, logRoot, log } = this.#options;
-    if (row.plan.log === undefined) return undefined;
-    try {
-      return new ContainerLog(row.plan.log, logRoot, record);
-    } catch (thrown) {
-      log.warn({ err: thrown, container: row.id }, "A container runs without its log");
-      return undefined;
-    }
+    const { log: path } = row.plan;
+    if (path === undefined) return undefined;
+    return new ContainerLog({ path, root: logRoot, record }, (thrown) => {
+      log.warn({ err: thrown, container: row.id }, "Output of a container is not in its log");
+    });
   }
 
   async #follow(): Promise<FollowEnd> {

@@ -3,9 +3,9 @@ import {
   closeSync,
   constants,
   fstatSync,
+  opendirSync,
   openSync,
-  readdirSync,
-  readFileSync,
+  readSync,
   realpathSync,
   statSync,
 } from "node:fs";
@@ -25,86 +25,80 @@ const most = { files: 256, fileBytes: 512 * 1024, bytes: 8 * 1024 * 1024, depth:
 /** Files that containers may write to: what they write stays with them. */
 const ownCopies = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 
+/** A copy of a file, made now. */
 type CopiedFile = Omit<ContainerFile, "id">;
-type SharedVolume = Omit<ContainerVolume, "id">;
+/** A directory in the guest's memory. */
+type GuestDirectory = Omit<ContainerVolume, "id">;
 
-/** What mounts of the host are for a container in a machine. */
-export interface GuestMounts {
-  /** Copies, made now. */
-  readonly files: readonly CopiedFile[];
-  /** Directories in the guest's memory, in the place of empty ones of the host. */
-  readonly volumes: readonly SharedVolume[];
-}
+/** What a mount of the host is in a container in a machine. */
+export type GuestMount = CopiedFile | GuestDirectory;
 
 /**
- * What is laid into a container for mounts of the host. `within` are the
- * directories that may be copied from; `writable` are further paths that the container may write
- * to. Throws `UNSUPPORTED` for what cannot be a copy, `PERMISSION_DENIED`.
+ * What is laid into a container for mounts of the host, in this order. `within` are the directories
+ * that may be copied from; `writable` are further paths that the container may write to. Throws
+ * `UNSUPPORTED` for what cannot be a copy, `PERMISSION_DENIED`, `LIMIT_REACHED`.
  */
 export function guestMounts(
   mounts: readonly Mount[],
   within: readonly string[],
   writable: readonly string[],
-): GuestMounts {
-  const files: CopiedFile[] = [];
-  const volumes: SharedVolume[] = [];
-  mounts.forEach((mount, i) => {
-    const field = `config.mounts[${i}]`;
-    const { containerPath, hostPath, readonly } = mount;
-    if (mount.propagation !== MountPropagation.PROPAGATION_PRIVATE)
-      throw cannot("propagate mounts between host and container", field);
-    const target = normalize(containerPath).replace(/(.)\/$/, "$1");
-    if (!isAbsolute(target) || target === "/")
-      throw new PodnetError(
-        "INVALID_ARGUMENT",
-        `"${printable(containerPath)}" is not a path in a container`,
-        { field: `${field}.container_path`, hint: "Give an absolute path other than /" },
-      );
-    const source = realOf(hostPath, field);
-    if (!within.some((directory) => isIn(source, directory)))
-      throw new PodnetError(
-        "PERMISSION_DENIED",
-        `"${printable(hostPath)}" of the host cannot be in a container`,
-        {
-          field: `${field}.host_path`,
-          hint: "Files are copied from the directories in cri.mount_paths alone",
-        },
-      );
-    const volume = volumeOf(source, target, readonly);
-    if (volume !== undefined) {
-      volumes.push(volume);
-      return;
-    }
-    const own = [...ownCopies, ...writable].includes(target);
-    const copied = copy(source, source, target, readonly || !own, field, 0);
-    const isFile = copied.length === 1 && copied[0]?.path === target;
-    if (!readonly && !(own && isFile))
-      throw cannot(`let a container write to "${printable(hostPath)}" of the host`, field);
-    files.push(...copied);
-  });
-  const bytes = files.reduce((sum, { data }) => sum + data.length, 0);
-  if (files.length > most.files || bytes > most.bytes)
-    throw new PodnetError(
-      "LIMIT_REACHED",
-      `Mounts of ${files.length} files and ${bytes} bytes are too many`,
-      {
-        field: "config.mounts",
-        hint: `Use at most ${most.files} files and ${most.bytes} bytes`,
-      },
-    );
-  return { files, volumes };
+): GuestMount[] {
+  const copies = new Copies();
+  return mounts
+    .map((mount, i) => ({ mount, field: `config.mounts[${i}]` }))
+    .map(({ mount, field }) => ({ mount, field, target: targetOf(mount, field) }))
+    .toSorted((a, b) => depthOf(a.target) - depthOf(b.target))
+    .flatMap(({ mount, field, target }) => {
+      const { hostPath, readonly } = mount;
+      if (mount.propagation !== MountPropagation.PROPAGATION_PRIVATE)
+        throw cannot("propagate mounts between host and container", field);
+      const source = realOf(hostPath, field);
+      if (!within.some((directory) => isIn(source, directory)))
+        throw new PodnetError(
+          "PERMISSION_DENIED",
+          `"${printable(hostPath)}" of the host cannot be in a container`,
+          {
+            field: `${field}.host_path`,
+            hint: "Files are copied from the directories in cri.mount_paths alone",
+          },
+        );
+      const shared = sharedDirectory(source, target, readonly);
+      if (shared !== undefined) return [shared];
+      const own = [...ownCopies, ...writable].includes(target);
+      const copied = copies.of(source, source, target, readonly || !own, field, 0);
+      const isFile = copied.every((each) => "data" in each);
+      if (!readonly && !(own && isFile))
+        throw cannot(`let a container write to "${printable(hostPath)}" of the host`, field);
+      return copied;
+    });
+}
+
+/** A mount below another one comes after it. */
+const depthOf = (path: string): number => path.split("/").length;
+
+function targetOf({ containerPath }: Mount, field: string): string {
+  const target = normalize(containerPath).replace(/(.)\/$/, "$1");
+  if (isAbsolute(target) && target !== "/" && !target.includes("\0")) return target;
+  throw new PodnetError(
+    "INVALID_ARGUMENT",
+    `"${printable(containerPath)}" is not a path in a container`,
+    { field: `${field}.container_path`, hint: "Give an absolute path other than /" },
+  );
 }
 
 /**
- * An empty directory is one that containers share, such as Kubernetes' emptyDir: by the host's path
- * they all mean one in their machine. Undefined for anything else.
+ * Kubernetes' emptyDir: containers share it by the host's path, which means one directory in their
+ * machine. Undefined for anything else: an empty directory may be that of a volume whose data must
+ * reach the host.
  */
-function volumeOf(source: string, path: string, readOnly: boolean): SharedVolume | undefined {
+function sharedDirectory(
+  source: string,
+  path: string,
+  readOnly: boolean,
+): GuestDirectory | undefined {
+  if (!/\/volumes\/kubernetes\.io~empty-dir\/[^/]+$/.test(source)) return undefined;
   const { mode, uid, gid } = perform("file", "look at mount", () => statSync(source));
-  // Part of another volume, whose content is in the guest.
-  if ((mode & constants.S_IFMT) !== constants.S_IFDIR || source.includes("/volume-subpaths/"))
-    return undefined;
-  if (perform("file", "list mount", () => readdirSync(source)).length > 0) return undefined;
+  if (namesIn(source, 1).length > 0) return undefined;
   const hash = createHash("sha256").update(source).digest("hex");
   return { path, volume: hash.slice(0, 32), readOnly, mode: mode & 0o7777, uid, gid };
 }
@@ -141,42 +135,86 @@ function realOf(path: string, field: string): string {
   }
 }
 
-/** A file, or all files of a directory. Links are followed as long as they stay in the mount. */
-function copy(
-  path: string,
-  top: string,
-  target: string,
-  readOnly: boolean,
-  field: string,
-  depth: number,
-): CopiedFile[] {
-  const source = realOf(path, field);
-  if (source !== top && !isIn(source, top))
-    throw cannot(`follow a link out of "${printable(top)}"`, field);
-  const { O_RDONLY, O_NONBLOCK, O_NOFOLLOW } = constants;
-  const fd = perform("file", "open mount", () =>
-    openSync(source, O_RDONLY | O_NONBLOCK | O_NOFOLLOW),
-  );
-  try {
-    const stat = fstatSync(fd);
-    if (stat.isFile()) {
-      if (stat.size > most.fileBytes)
-        throw new PodnetError("LIMIT_REACHED", `"${printable(source)}" has ${stat.size} bytes`, {
-          field,
-          hint: `Files of at most ${most.fileBytes} bytes are copied`,
-        });
-      const data = perform("file", "read mount", () => readFileSync(fd));
-      return [{ path: target, mode: stat.mode & 0o777, readOnly, data }];
-    }
-    if (!stat.isDirectory() || depth === most.depth)
-      throw cannot(`mount "${printable(source)}", which is neither file nor directory`, field);
-  } finally {
-    closeSync(fd);
-  }
-  // Kubernetes' writer of volumes keeps its versions in names that begin so.
-  return perform("file", "list mount", () => readdirSync(source))
-    .filter((name) => !name.startsWith(".."))
-    .flatMap((name) =>
-      copy(join(source, name), top, `${target}/${name}`, readOnly, field, depth + 1),
+/** The copies for one container, within their bounds: those of the guest's memory and podnetd's. */
+class Copies {
+  #files = 0;
+  #bytes = 0;
+
+  /**
+   * A file, or a directory and all that is in it. Links are followed as long as they stay in the
+   * mount.
+   */
+  of(
+    path: string,
+    top: string,
+    target: string,
+    readOnly: boolean,
+    field: string,
+    depth: number,
+  ): GuestMount[] {
+    const source = realOf(path, field);
+    if (source !== top && !isIn(source, top))
+      throw cannot(`follow a link out of "${printable(top)}"`, field);
+    const { O_RDONLY, O_NONBLOCK, O_NOFOLLOW } = constants;
+    const fd = perform("file", "open mount", () =>
+      openSync(source, O_RDONLY | O_NONBLOCK | O_NOFOLLOW),
     );
+    let directory: GuestDirectory;
+    try {
+      const stat = fstatSync(fd);
+      const { uid, gid, mode } = stat;
+      this.#count(stat.isFile() ? stat.size : 0, field, source);
+      if (stat.isFile()) {
+        const data = Buffer.alloc(stat.size);
+        const length = perform("file", "read mount", () => readSync(fd, data, 0, data.length, 0));
+        return [
+          { path: target, mode: mode & 0o777, uid, gid, readOnly, data: data.subarray(0, length) },
+        ];
+      }
+      if (!stat.isDirectory() || depth === most.depth)
+        throw cannot(`mount "${printable(source)}", which is neither file nor directory`, field);
+      directory = { path: target, mode: mode & 0o7777, uid, gid, readOnly };
+    } finally {
+      closeSync(fd);
+    }
+    const content = namesIn(source, 2 * most.files)
+      // Kubernetes' writer of volumes keeps its versions in names that begin so.
+      .filter((name) => !name.startsWith(".."))
+      .flatMap((name) =>
+        this.of(join(source, name), top, `${target}/${name}`, readOnly, field, depth + 1),
+      );
+    // One below is in the first one, whose content hides that of the image.
+    return depth === 0 ? [directory, ...content] : content;
+  }
+
+  #count(bytes: number, field: string, source: string): void {
+    if (bytes > most.fileBytes)
+      throw new PodnetError("LIMIT_REACHED", `"${printable(source)}" has ${bytes} bytes`, {
+        field,
+        hint: `Files of at most ${most.fileBytes} bytes are copied`,
+      });
+    this.#files++;
+    this.#bytes += bytes;
+    if (this.#files > most.files || this.#bytes > most.bytes)
+      throw new PodnetError("LIMIT_REACHED", "The mounts have too many files, or too large ones", {
+        field,
+        hint: `Use at most ${most.files} files and ${most.bytes} bytes`,
+      });
+  }
+}
+
+/** The first names in a directory. */
+function namesIn(path: string, limit: number): string[] {
+  const directory = perform("file", "open directory of mount", () => opendirSync(path));
+  try {
+    const names: string[] = [];
+    while (names.length < limit) {
+      const entry = directory.readSync();
+      if (entry === null) break;
+      names.push(entry.name);
+    }
+    return names;
+  } finally {
+    directory.closeSync();
+  }
 }

@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { isDeepStrictEqual } from "node:util";
+import { abortError } from "../../../core/aborting.ts";
 import { ipOf } from "../../../core/address.ts";
 import type { Clock } from "../../../core/clock.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
@@ -14,9 +15,9 @@ import type { Pods } from "../../pods/pods.ts";
 import { staying } from "../../pods/store/pod-plan.ts";
 import { KeyedLock } from "../../reconcile/keyed-lock.ts";
 import type { Database } from "../../store/database.ts";
-import { beginRecord, dropRecord, sweepRecords } from "./container-log.ts";
+import { beginRecord, ContainerLog, dropRecord, sweepRecords } from "./container-log.ts";
 import { FollowedContainer } from "./followed-container.ts";
-import type { GuestMounts } from "./guest-mounts.ts";
+import type { GuestMount } from "./guest-mounts.ts";
 import { asStored, containersOf, guestMs, machineOf, wrongState } from "./machine-of.ts";
 import {
   type ContainerPlan,
@@ -99,7 +100,7 @@ export class SandboxContainers implements AsyncDisposable {
     podId: string,
     plan: ContainerPlan,
     image: { readonly file: string },
-    { files, volumes }: GuestMounts,
+    mounts: readonly GuestMount[],
   ): Promise<ContainerRow> {
     return this.#locks.run(podId, async () => {
       const { db, pods, clock } = this.#parts;
@@ -133,15 +134,17 @@ export class SandboxContainers implements AsyncDisposable {
       };
       putContainer(db, row);
       try {
-        if (plan.log !== undefined) beginRecord(this.#recordOf(id));
+        this.#beginLog(row);
         await this.#plug(live, plan.disk, image.file);
         const addresses = staying(live.plan.interfaces).flatMap((each) => each.addresses.map(ipOf));
         const request = { id, disk: plan.disk, addresses, waitMs: diskMs };
         await containers.create(request, AbortSignal.timeout(diskMs + guestMs));
-        for (const volume of volumes)
-          await containers.share({ ...volume, id }, AbortSignal.timeout(guestMs));
-        for (const file of files)
-          await containers.placeFile({ ...file, id }, AbortSignal.timeout(guestMs));
+        for (const mount of mounts) {
+          const limit = AbortSignal.timeout(guestMs);
+          await ("data" in mount
+            ? containers.placeFile({ ...mount, id }, limit)
+            : containers.share({ ...mount, id }, limit));
+        }
         return this.#become(row, { state: "created" });
       } catch (thrown) {
         await this.#takeAway(row).catch(() => void this.#removeLater(id));
@@ -186,34 +189,37 @@ export class SandboxContainers implements AsyncDisposable {
 
   /**
    * Ends a container: with the signal of its image, and after `timeoutMs` by killing it. One that
-   * does not run has ended.
+   * does not run has ended. While this waits, another call may end it sooner.
    */
-  stop(id: string, timeoutMs: number): Promise<void> {
-    return this.#locks.run(id, async () => {
-      const { plan } = this.search(id) ?? {};
-      if (plan === undefined) return;
-      const signals = [
-        ...(timeoutMs > 0 ? [[plan.stopSignal, timeoutMs] as const] : []),
-        [killSignal, killedMs] as const,
-      ];
-      for (const [signal, waitMs] of signals) {
-        const row = this.search(id);
-        if (row?.state !== "running") return;
-        const containers = await containersOf(this.#parts.pods.running(row.podId));
-        await containers
-          .signal(id, signal, AbortSignal.timeout(guestMs))
-          .catch((thrown: unknown) => {
-            // It may have ended just now.
-            if (!isPodnetError(thrown, "AGENT_REFUSED")) throw thrown;
-          });
-        await this.#ended(id, waitMs);
-      }
-      const row = this.search(id);
-      if (row?.state === "running")
-        throw new PodnetError("DEADLINE_EXCEEDED", `Container ${id} does not end`, {
-          hint: "Try again, or stop its sandbox",
-        });
+  async stop(id: string, timeoutMs: number, caller: AbortSignal): Promise<void> {
+    const { plan } = this.search(id) ?? {};
+    if (plan === undefined) return;
+    const signals = [
+      ...(timeoutMs > 0 ? [[plan.stopSignal, timeoutMs] as const] : []),
+      [killSignal, killedMs] as const,
+    ];
+    for (const [signal, waitMs] of signals) {
+      const isRunning = await this.#locks.run(id, () => this.#signal(id, signal));
+      if (!isRunning) return;
+      await this.#ended(id, waitMs, caller);
+      if (caller.aborted) throw abortError(caller, "Stopping a container");
+    }
+    if (this.search(id)?.state === "running")
+      throw new PodnetError("DEADLINE_EXCEEDED", `Container ${id} does not end`, {
+        hint: "Try again, or stop its sandbox",
+      });
+  }
+
+  /** Answers whether it runs. */
+  async #signal(id: string, signal: number): Promise<boolean> {
+    const row = this.search(id);
+    if (row?.state !== "running") return false;
+    const containers = await containersOf(this.#parts.pods.running(row.podId));
+    await containers.signal(id, signal, AbortSignal.timeout(guestMs)).catch((thrown: unknown) => {
+      // It may have ended just now.
+      if (!isPodnetError(thrown, "AGENT_REFUSED")) throw thrown;
     });
+    return true;
   }
 
   /** Kills a container and removes all that there is of it. An absent one is removed. */
@@ -298,14 +304,23 @@ export class SandboxContainers implements AsyncDisposable {
     });
   }
 
-  /** Waits for the end of a container, at most so long. */
-  async #ended(id: string, ms: number): Promise<void> {
+  /** Waits for the end of a container, at most so long, and no longer than the caller. */
+  async #ended(id: string, ms: number, caller: AbortSignal): Promise<void> {
     const followed = this.#followed.get(id);
     if (followed === undefined) return;
     const limit = new AbortController();
-    const late = delay(ms, undefined, { signal: limit.signal }).catch(() => {});
+    const signal = AbortSignal.any([limit.signal, caller]);
+    const late = delay(ms, undefined, { signal }).catch(() => {});
     await Promise.race([followed.over, late]);
     limit.abort();
+  }
+
+  /** Opens the log for a look: a container without the log that it should have is not made. */
+  #beginLog({ id, plan }: ContainerRow): void {
+    if (plan.log === undefined) return;
+    const record = this.#recordOf(id);
+    beginRecord(record);
+    new ContainerLog({ path: plan.log, root: this.#parts.logRoot, record }, () => {}).close();
   }
 
   /** Plugs in the disk of an image, unless it is. */

@@ -41,6 +41,9 @@ const deviceLinks = [
   ["pts/ptmx", "ptmx"],
 ] as const;
 
+type Owner = Pick<ContainerFile, "mode" | "uid" | "gid">;
+const ofRoot: Owner = { mode: 0o644, uid: 0, gid: 0 };
+
 /** By which another function of the kernel knows an open file. */
 const byDescriptor = (fd: number): string => `/proc/self/fd/${fd}`;
 
@@ -70,6 +73,8 @@ export function openShelf(): void {
 export class ContainerRoot {
   readonly #directory: string;
   #files = 0;
+  /** Directories of its own that become read-only when all files are in them. */
+  readonly #sealed: string[] = [];
 
   constructor(id: string) {
     this.#directory = `${shelf}/${id}`;
@@ -117,24 +122,26 @@ export class ContainerRoot {
   }
 
   /** Lays a file over that of the image. */
-  place({ path, mode, readOnly, data }: ContainerFile): void {
-    this.#layOver(path, data, mode, readOnly);
+  place({ path, readOnly, data, ...owner }: ContainerFile): void {
+    this.#layOver(path, data, owner, readOnly);
   }
 
-  /** Lays a shared directory over one of the image. */
-  share({ path, volume, readOnly, mode, uid, gid }: ContainerVolume): void {
-    const directory = `${volumes}/${volume}`;
+  /** Lays a directory over one of the image. */
+  share({ path, volume, readOnly, ...owner }: ContainerVolume): void {
+    const isOwn = volume === undefined;
+    const directory = isOwn ? this.#newFile() : `${volumes}/${volume}`;
     if (sys.mode(directory) === undefined) {
       sys.mkdir(directory, 0o700);
-      const fd = sys.open(directory, openFlag.read);
-      try {
-        sys.setOwner(fd, uid, gid, mode);
-      } finally {
-        sys.close(fd);
-      }
+      setOwner(directory, openFlag.read, owner);
     }
     this.makeDirectories(path);
-    this.#layMount(path, directory, readOnly);
+    this.#layMount(path, directory, readOnly && !isOwn);
+    if (readOnly && isOwn) this.#sealed.push(path);
+  }
+
+  /** All files are laid: from now on the container alone changes what it may. */
+  seal(): void {
+    for (const path of this.#sealed.splice(0)) this.#makeReadOnly(path);
   }
 
   /** Nothing of the image can be written to from now on. */
@@ -215,23 +222,25 @@ export class ContainerRoot {
     sys.mount("/dev/shm", `${at}/shm`, "", flag.bind, "");
   }
 
-  #layOver(path: string, data: Uint8Array, mode = 0o644, readOnly = false): void {
-    const file = `${this.#directory}/files/${this.#files++}`;
+  #newFile(): string {
+    return `${this.#directory}/files/${this.#files++}`;
+  }
+
+  #layOver(path: string, data: Uint8Array, owner: Owner = ofRoot, readOnly = false): void {
+    const file = this.#newFile();
     writeFile(file, data);
-    const fd = sys.open(file, openFlag.write);
-    try {
-      sys.setOwner(fd, 0, 0, mode);
-    } finally {
-      sys.close(fd);
-    }
+    setOwner(file, openFlag.write, owner);
     this.#makeFile(path);
     this.#layMount(path, file, readOnly);
   }
 
   #layMount(path: string, source: string, readOnly: boolean): void {
     this.#mountAt(path, (at) => sys.mount(source, at, "", flag.bind, ""));
-    if (!readOnly) return;
-    // The path leads to the new mount now.
+    if (readOnly) this.#makeReadOnly(path);
+  }
+
+  /** What is mounted at a path, which leads to that mount. */
+  #makeReadOnly(path: string): void {
     const flags = flag.remount | flag.bind | flag.readOnly | flag.nosuid | flag.nodev;
     this.#mountAt(path, (at) => sys.mount("", at, "", flags, ""));
   }
@@ -299,6 +308,15 @@ export class ContainerRoot {
     const text = readText(byDescriptor(fd)) ?? "";
     sys.close(fd);
     return text;
+  }
+}
+
+function setOwner(path: string, flags: number, { uid, gid, mode }: Owner): void {
+  const fd = sys.open(path, flags);
+  try {
+    sys.setOwner(fd, uid, gid, mode);
+  } finally {
+    sys.close(fd);
   }
 }
 

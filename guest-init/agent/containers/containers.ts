@@ -140,6 +140,7 @@ export class Containers {
     const { args, terminal, stdin, workdir: directory, noNewPrivileges, capabilities } = spec;
     const env = containerEnvironment(spec, identity.home);
     refuseUnlessProgram(args[0] ?? "", env, directory, (path) => root.mode(path));
+    root.seal();
     if (spec.readOnly) root.makeReadOnly();
     const { maskedPaths, readOnlyPaths } = spec;
     const spawned = sys.spawn({
@@ -242,6 +243,7 @@ export class Containers {
       accounts: container.root.accounts,
       confinement: { place, capabilities, noNewPrivileges },
       envs: started.spec.env,
+      groups: started.spec.groups,
       directory: started.spec.workdir,
     };
   }

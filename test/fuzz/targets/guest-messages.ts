@@ -242,7 +242,14 @@ const containerStart = {
   readOnlyPaths: ["/proc/sys"],
 };
 const containerCreate = { id: "web-1", disk: "image", addresses: ["10.0.0.2"], waitMs: 5000 };
-const containerFile = { id: "web-1", path: "/etc/motd", mode: 0o644, readOnly: true };
+const containerFile = {
+  id: "web-1",
+  path: "/etc/motd",
+  mode: 0o644,
+  uid: 0,
+  gid: 0,
+  readOnly: true,
+};
 
 const containerVolume = {
   id: "web-1",
@@ -298,6 +305,7 @@ const containerMessages: Target = {
     chosen(7, json({ containers: [{ id: "a", state: "gone", at: 0 }] })),
     chosen(8, json(containerVolume)),
     chosen(8, json({ ...containerVolume, volume: "../up" })),
+    chosen(8, json({ ...containerVolume, volume: undefined })),
     chosen(8, json({ ...containerVolume, mode: 0o10000 })),
   ],
   words: [

@@ -2,6 +2,7 @@ import type { Fault } from "../fault.ts";
 
 const calls = "test/unit/daemon/cri/containers.test.ts";
 const refusals = "what a machine's container cannot be is refused by name, and nothing is made";
+const astray = "a sandbox whose log directory is not where logs are has no containers with a log";
 
 /** Containers of Kubernetes' sandboxes. */
 export const sandboxContainerFaults: readonly Fault[] = [
@@ -9,8 +10,16 @@ export const sandboxContainerFaults: readonly Fault[] = [
     kind: "bound",
     name: "a container's log may be anywhere on the host",
     file: "daemon/cri/containers/container-log.ts",
-    find: "  throw outside(file, root);\n}",
-    put: "  return file;\n}",
+    find: "if (!isAbsolute(directory) || !isWithin(file, normalize(root))) throw",
+    put: "if (directory === file) throw",
+    noticedBy: { file: calls, title: astray },
+  },
+  {
+    kind: "bound",
+    name: "a container's log may be another sandbox's",
+    file: "daemon/cri/containers/container-log.ts",
+    find: "if (isWithin(file, normalize(directory))) return file;",
+    put: "if (file !== directory) return file;",
     noticedBy: { file: calls, title: refusals },
   },
   {

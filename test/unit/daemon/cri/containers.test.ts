@@ -1,9 +1,22 @@
-import { mkdirSync, mkdtempSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  closeSync,
+  ftruncateSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Code } from "@connectrpc/connect";
 import test from "ava";
 import { systemClock } from "../../../../core/clock.ts";
+import { watchEffects } from "../../../../core/effect.ts";
 import { SandboxContainers } from "../../../../daemon/cri/containers/sandbox-containers.ts";
 import {
   ContainerState,
@@ -180,12 +193,13 @@ for (const at of ["container create", "container file", "plug image"])
     await cri.createContainer(asked(it.podSandboxId, { mounts }));
   });
 
-test("an empty directory is one that containers share, until it has something in it", async (t) => {
+test("an emptyDir is one that containers share, until it has something in it", async (t) => {
   await using it = await started();
   const { cri, node } = it.rig;
-  const cache = join(it.mounts, "cache");
-  const part = join(it.mounts, "volume-subpaths/cache");
-  for (const path of [cache, part]) mkdirSync(path, { recursive: true });
+  const cache = join(it.mounts, "u-1/volumes/kubernetes.io~empty-dir/cache");
+  const part = join(it.mounts, "u-1/volume-subpaths/cache/app/0");
+  const claim = join(it.mounts, "u-1/volumes/kubernetes.io~csi/claim/mount");
+  for (const path of [cache, part, claim]) mkdirSync(path, { recursive: true });
   const named = (name: string, containerPath: string, hostPath = cache) =>
     asked(it.podSandboxId, {
       metadata: { name, attempt: 0 },
@@ -194,12 +208,135 @@ test("an empty directory is one that containers share, until it has something in
   await cri.createContainer(named("writer", "/a"));
   await cri.createContainer(named("reader", "/b"));
   const { volumes } = node.containers;
-  t.is(volumes.get("/a"), volumes.get("/b"));
-  await t.throwsAsync(cri.createContainer(named("part", "/c", part)), {
-    code: Code.Unimplemented,
-  });
+  t.truthy(volumes.get("/a")?.volume);
+  t.is(volumes.get("/a")?.volume, volumes.get("/b")?.volume);
+  // What a container writes to a volume that is empty yet would never reach it.
+  for (const path of [part, claim])
+    await t.throwsAsync(cri.createContainer(named("part", "/c", path)), {
+      code: Code.Unimplemented,
+    });
   writeFileSync(join(cache, "of-the-host"), "x");
   await t.throwsAsync(cri.createContainer(named("late", "/c")), { code: Code.Unimplemented });
+});
+
+test("mounts keep owners, hide what the image has there, and come from the top down", async (t) => {
+  await using it = await started();
+  const { cri, node } = it.rig;
+  const conf = join(it.mounts, "conf");
+  mkdirSync(join(conf, "deep"), { recursive: true });
+  for (const [name, owner] of [
+    ["token", 1000],
+    ["deep/other", 0],
+  ] as const) {
+    writeFileSync(join(conf, name), name);
+    chownSync(join(conf, name), owner, owner);
+    chmodSync(join(conf, name), 0o640);
+  }
+  const below = join(it.mounts, "u-1/volumes/kubernetes.io~empty-dir/below");
+  mkdirSync(below, { recursive: true });
+  const mounts = [
+    { containerPath: "/etc/app/deep/below/", hostPath: below },
+    { containerPath: "/etc/app", hostPath: conf, readonly: true },
+  ];
+  await cri.createContainer(asked(it.podSandboxId, { mounts }));
+  const steps = node.calls.filter((call) => /^container (file|volume)/.test(call));
+  t.is(steps[0], "container volume /etc/app");
+  t.is(steps.at(-1), "container volume /etc/app/deep/below");
+  t.is(node.containers.volumes.get("/etc/app")?.volume, undefined, "its own");
+  const owners = node.containers.files.map(({ path, uid, gid, mode }) => [path, uid, gid, mode]);
+  t.deepEqual(
+    owners.toSorted((a, b) => String(a[0]).localeCompare(String(b[0]))),
+    [
+      ["/etc/app/deep/other", 0, 0, 0o640],
+      ["/etc/app/token", 1000, 1000, 0o640],
+    ],
+  );
+});
+
+test("a mount of many files is refused before they are read", async (t) => {
+  await using it = await started();
+  const many = join(it.mounts, "many");
+  mkdirSync(many);
+  // Read whole, they would be 2 GiB.
+  for (let i = 0; i < 4096; i++) {
+    const file = openSync(join(many, String(i)), "w");
+    ftruncateSync(file, 512 * 1024);
+    closeSync(file);
+  }
+  const before = process.resourceUsage().maxRSS;
+  const mounts = [{ containerPath: "/x", hostPath: many, readonly: true }];
+  await t.throwsAsync(it.rig.cri.createContainer(asked(it.podSandboxId, { mounts })), {
+    code: Code.ResourceExhausted,
+  });
+  t.true(process.resourceUsage().maxRSS - before < 512 * 1024, "KiB");
+});
+
+test("a long grace period waits, and a shorter one is not held up by it", async (t) => {
+  await using it = await started();
+  const { cri, node } = it.rig;
+  const { containerId } = await cri.createContainer(asked(it.podSandboxId));
+  await cri.startContainer({ containerId });
+  node.containers.deafTo = 2;
+  const signals = () => node.calls.filter((call) => call.startsWith("container signal"));
+  // Longer than Node's timers go: they would end at once.
+  const first = cri.stopContainer({ containerId, timeout: 10_000_000n });
+  await until("its signal", () => Promise.resolve(signals().length === 1));
+  const status = await cri.containerStatus({ containerId });
+  t.is(status.status?.state, ContainerState.CONTAINER_RUNNING);
+  await cri.stopContainer({ containerId, timeout: 0n });
+  await first;
+  t.deepEqual(signals(), ["container signal 2", "container signal 9"]);
+});
+
+test("a container whose log cannot be opened is not made", async (t) => {
+  await using it = await started();
+  const { cri, node } = it.rig;
+  const outside = join(it.logs, "../outside");
+  mkdirSync(outside);
+  mkdirSync(join(it.logs, "pod"));
+  symlinkSync(outside, join(it.logs, "pod/link"));
+  mkdirSync(join(it.logs, "pod/is-a-directory"));
+  for (const [logPath, message] of [
+    ["x".repeat(300), /ENAMETOOLONG/],
+    ["is-a-directory", /EISDIR/],
+    ["link/made/0.log", /is not in/],
+  ] as const)
+    await t.throwsAsync(cri.createContainer(asked(it.podSandboxId, { logPath })), { message });
+  t.deepEqual(readdirSync(outside), []);
+  await until("nothing to be left", () =>
+    Promise.resolve(node.stored("SELECT id FROM sandbox_containers").length === 0),
+  );
+  t.false(node.calls.some((call) => call.startsWith("container create")));
+});
+
+test("a sandbox whose log directory is not where logs are has no containers with a log", async (t) => {
+  await using it = await started();
+  const { cri } = it.rig;
+  const metadata = { name: "astray", uid: "u-2", namespace: "default", attempt: 0 };
+  const { podSandboxId } = await cri.runPodSandbox(nginx({ metadata, logDirectory: it.mounts }));
+  await t.throwsAsync(cri.createContainer(asked(podSandboxId)), { code: Code.PermissionDenied });
+  t.deepEqual(readdirSync(it.mounts), []);
+});
+
+test("output that the log cannot take is lost with a warning, once", async (t) => {
+  await using it = await started();
+  const { cri, node } = it.rig;
+  const { containerId } = await cri.createContainer(asked(it.podSandboxId));
+  await cri.startContainer({ containerId });
+  using _full = { [Symbol.dispose]: () => watchEffects(undefined) };
+  watchEffects({
+    at: ({ what }) => {
+      if (what === "write container log") throw new Error("ENOSPC: no space left on device");
+    },
+    atAsync: () => Promise.resolve(),
+  });
+  for (const word of ["one\n", "two\n"]) node.containers.write(containerId, word);
+  watchEffects(undefined);
+  node.containers.write(containerId, "three\n");
+  const file = join(it.logs, "pod/app/0.log");
+  await until("the log", () => Promise.resolve(readFileSync(file, "utf8").includes("three")));
+  t.regex(readFileSync(file, "utf8"), /^\S+ stdout F three\n$/);
+  t.is(it.rig.logged.filter((line) => line.includes("not in its log")).length, 1);
 });
 
 test("a program that is not there fails the start, and the container has ended", async (t) => {
@@ -266,6 +403,8 @@ test("what a machine's container cannot be is refused by name, and nothing is ma
     [context({ runAsUsername: "a:b:c" }), InvalidArgument],
     [context({ maskedPaths: ["/proc/../x"] }), InvalidArgument],
     [{ logPath: "../../../etc/passwd" }, PermissionDenied],
+    [{ logPath: "../of-another-pod/app/0.log" }, PermissionDenied],
+    [{ logPath: ".." }, PermissionDenied],
     [mount({ hostPath: outside }), PermissionDenied],
     [mount({ hostPath: join(it.mounts, "link") }), PermissionDenied],
     [mount({ hostPath: join(it.mounts, "dir") }), Unimplemented],

@@ -44,6 +44,7 @@ export async function startCri(config = configuration({})): Promise<CriRig> {
   images.recover();
   const pulls: CriPull[] = [];
   const logged: string[] = [];
+  const note = (...words: readonly unknown[]) => void logged.push(JSON.stringify(words));
   const parts = {
     ...node,
     config,
@@ -56,7 +57,7 @@ export async function startCri(config = configuration({})): Promise<CriRig> {
         return Promise.resolve({ digest: "sha256:pulled" });
       },
     },
-    log: { info: (...words: readonly unknown[]) => void logged.push(JSON.stringify(words)) },
+    log: { info: note, warn: note },
   } as unknown as ServiceParts;
   const socket = join(mkdtempSync(join(tmpdir(), "podnet-cri-")), "cri.sock");
   const server = await serveCri(socket, parts, () => {});
