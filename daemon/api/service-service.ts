@@ -17,7 +17,7 @@ export function serviceService(parts: ServiceParts): ServiceImpl<typeof wire.Ser
 
     async create({ spec, planOnly }, context) {
       const asked = validateService(spec, defaults);
-      if (planOnly) return planView(services.plan(asked, true));
+      if (planOnly) return planView(await services.plan(asked, true));
       note(parts, context, `create service ${asked.name}`);
       return { service: serviceView(await services.create(asked)) };
     },
@@ -25,7 +25,7 @@ export function serviceService(parts: ServiceParts): ServiceImpl<typeof wire.Ser
     async update({ spec, planOnly }, context) {
       const found = services.get(spec?.name ?? "");
       const asked = validateService(spec, { network: found.network });
-      if (planOnly) return planView(services.plan(asked, false));
+      if (planOnly) return planView(await services.plan(asked, false));
       note(parts, context, `update service ${asked.name}`);
       return { service: serviceView(await services.update(asked)) };
     },

@@ -10,7 +10,8 @@ import {
   overlaps,
 } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { mostServicePorts } from "../../network/model/service.ts";
+import type { Overlap } from "../../network/bridge/overlap.ts";
+import { countSlots, mostServicePorts, mostSlotsOfAll } from "../../network/model/service.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import { chooseAddress, usableRange } from "./choose-address.ts";
 import type { ServiceDefinition, ServicePortDefinition } from "./store.ts";
@@ -22,6 +23,8 @@ export interface ServiceSurroundings {
   readonly others: readonly ServiceDefinition[];
   /** Subnets that addresses come from. */
   readonly cidrs: readonly Cidr[];
+  /** What the host has of them: addresses and routes. */
+  readonly overlaps: readonly Overlap[];
   /** The pod or container that has an address. */
   readonly holderOf: (address: Ip) => string | undefined;
 }
@@ -54,13 +57,51 @@ export function planService(
   const addresses = planAddresses(spec, before, network, around);
   const places: Places = {
     families: addresses.map(familyOf),
-    ofServices: networkFinder(around.cidrs),
+    ofServices: isOfServices([...addresses, ...others.flatMap((each) => each.addresses)], around),
     networkOf: networkOfAddress(networks),
   };
   for (const [i, backend] of spec.backends.entries())
     refuseBackend(backend, `backends[${i}].address`, places);
-  return { ...spec, addresses, ports: planPorts(spec, before, others) };
+  const planned = { ...spec, addresses, ports: planPorts(spec, before, others) };
+  refuseSlots(planned, others);
+  return planned;
 }
+
+/** Services keep their addresses when `service_cidrs` changes. */
+function isOfServices(
+  taken: readonly Ip[],
+  { cidrs }: ServiceSurroundings,
+): (address: Ip) => boolean {
+  const [find, all] = [networkFinder(cidrs), new Set(taken)];
+  return (address) => all.has(address) || find(address) !== undefined;
+}
+
+/** Weights without a common divisor take a slot for each of their units, at each port. */
+function refuseSlots(planned: ServiceDefinition, others: readonly ServiceDefinition[]): void {
+  const asked = slotsAsked(planned);
+  const left = mostSlotsOfAll - others.reduce((sum, each) => sum + slotsAsked(each), 0);
+  if (asked <= left) return;
+  throw new PodnetError(
+    "LIMIT_REACHED",
+    `The weights of these backends take ${asked} slots; ${Math.max(left, 0)} of ${mostSlotsOfAll} are left on this node`,
+    {
+      field: "backends",
+      hint: "Give smaller weights, such as 1 and 2, or make the service with fewer ports",
+      details: { limit: mostSlotsOfAll, asked },
+    },
+  );
+}
+
+/** The slots of backends that are named: a pod has an address of each family. Pure. */
+const slotsAsked = ({ addresses, ports, backends }: ServiceDefinition): number =>
+  addresses
+    .map(familyOf)
+    .map((family) =>
+      countSlots(
+        backends.filter(({ address }) => address === undefined || familyOf(address) === family),
+      ),
+    )
+    .reduce((sum, each) => sum + each * ports.length, 0);
 
 /** Of an update without addresses they stay. */
 function planAddresses(
@@ -74,6 +115,7 @@ function planAddresses(
   const taken = new Set(around.others.flatMap(({ addresses }) => addresses));
   if (spec.addresses.length > 0) {
     for (const address of spec.addresses) {
+      if (before?.addresses.includes(address) === true) continue;
       const field = `addresses[${spec.addresses.indexOf(address)}]`;
       if (!has(familyOf(address)))
         throw new PodnetError(
@@ -94,16 +136,13 @@ function planAddresses(
       { field: "network", hint: "Set service_cidrs in podnetd's configuration, and restart it" },
     );
   return usable.map((cidr) => {
-    refuseOverlap(cidr, around.networks);
+    refuseOverlap(cidr, around);
     return chooseAddress(cidr, spec.name, taken);
   });
 }
 
-function refuseAddress(
-  address: Ip,
-  field: string,
-  { cidrs, others, networks, holderOf }: ServiceSurroundings,
-): void {
+function refuseAddress(address: Ip, field: string, around: ServiceSurroundings): void {
+  const { cidrs, others, holderOf } = around;
   const cidr = cidrs.find((each) => contains(each, address));
   if (cidr === undefined)
     throw new PodnetError("ADDRESS_OUT_OF_RANGE", `${address} is not an address of services`, {
@@ -126,30 +165,34 @@ function refuseAddress(
       hint: "Choose another, or leave it out",
       details: { address, holder },
     });
-  refuseOverlap(cidr, networks);
+  refuseOverlap(cidr, around);
 }
 
-/** A network of that subnet would have pods at the addresses of services. */
-function refuseOverlap(cidr: Cidr, networks: readonly NetworkDefinition[]): void {
-  for (const { name, subnets } of networks)
-    for (const subnet of subnets)
-      if (overlaps(cidr, subnet.cidr))
-        throw new PodnetError(
-          "NETWORK_OVERLAP",
-          `service_cidrs has ${cidr}, which overlaps with network "${name}" (${subnet.cidr})`,
-          {
-            field: "addresses",
-            hint: "Set service_cidrs to a subnet that no network has, and restart podnetd",
-            details: { subnet: cidr, network: name },
-          },
-        );
+/** Whoever has these addresses already could not be reached any more, by pods nor by the host. */
+function refuseOverlap(cidr: Cidr, { networks, overlaps: held }: ServiceSurroundings): void {
+  const ours = networks.flatMap(({ name, subnets }) =>
+    subnets
+      .filter((subnet) => overlaps(cidr, subnet.cidr))
+      .map((subnet) => `network "${name}" (${subnet.cidr})`),
+  );
+  const [first] = [...ours, ...held.filter(({ subnet }) => subnet === cidr).map((has) => has.with)];
+  if (first !== undefined)
+    throw new PodnetError(
+      "NETWORK_OVERLAP",
+      `service_cidrs has ${cidr}, which overlaps with ${first}`,
+      {
+        field: "addresses",
+        hint: "Set service_cidrs to a subnet that no network and no route of the host has, and restart podnetd",
+        details: { subnet: cidr, overlaps: first },
+      },
+    );
 }
 
 /** Where addresses of backends may not be. */
 interface Places {
   /** Of the service. */
   readonly families: readonly Family[];
-  readonly ofServices: (address: Ip) => Cidr | undefined;
+  readonly ofServices: (address: Ip) => boolean;
   readonly networkOf: (address: Ip) => string | undefined;
 }
 
@@ -165,7 +208,7 @@ function refuseBackend({ address }: BackendSpec, field: string, places: Places):
         hint: "Give the service an address of that family, or take a backend of the other one",
       },
     );
-  if (ofServices(address) !== undefined)
+  if (ofServices(address))
     throw new PodnetError("INVALID_ARGUMENT", `${address} is an address of services`, {
       field,
       hint: "Give the backends of that service instead",

@@ -1,18 +1,18 @@
-import { setTimeout as delay } from "node:timers/promises";
 import type { ServiceSpec } from "../../api/service-spec.ts";
 import type { Ip } from "../../core/address.ts";
 import type { Clock } from "../../core/clock.ts";
-import { isPodnetError, PodnetError } from "../../core/errors.ts";
-import { guard } from "../../core/guard.ts";
+import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import type { Log } from "../../linux/log.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { Inspection, InspectOptions } from "../../network/bridge/inspect.ts";
+import type { HostObservations } from "../../network/bridge/observations.ts";
+import type { Overlap } from "../../network/bridge/overlap.ts";
 import type { ServiceDesired } from "../../network/model/service.ts";
 import type { Config } from "../config/config.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import type { Journal } from "../events/journal.ts";
-import { WorkQueue } from "../reconcile/work-queue.ts";
+import { KeyedLock } from "../reconcile/keyed-lock.ts";
 import type { Database } from "../store/database.ts";
 import {
   desiredService,
@@ -22,6 +22,7 @@ import {
   noticesOf,
 } from "./endpoints.ts";
 import { planService } from "./plan-service.ts";
+import { ServiceRules } from "./service-rules.ts";
 import {
   deleteService,
   deleteServices,
@@ -32,16 +33,12 @@ import {
   type ServiceDefinition,
 } from "./store.ts";
 
-/** Milliseconds in which changes of several pods are one change of the rules. */
-const gatherMs = 20;
-const changeMs = 60_000;
-/** Milliseconds until pods are followed again after a failure. */
-const followAgainMs = 1000;
-
 export interface ServicesParts {
   readonly db: Database;
   readonly config: Pick<Config, "serviceCidrs" | "disableIptables">;
-  readonly network: Pick<HostNetwork, "apply" | "inspectServices" | "describeService">;
+  readonly network: Pick<HostNetwork, "apply" | "inspectServices" | "describeService"> & {
+    readonly observe: Pick<HostObservations, "overlapsOf">;
+  };
   readonly networks: { list(): readonly NetworkDefinition[] };
   readonly journal: Journal;
   readonly clock: Clock;
@@ -60,20 +57,19 @@ export interface ServiceNow extends ServiceDefinition {
  */
 export class Services implements AsyncDisposable {
   readonly #parts: ServicesParts;
-  readonly #queue: WorkQueue<"rules">;
-  readonly #ended = new AbortController();
-  /** The rules as they were last written, as text. */
-  #written: string | undefined;
+  readonly #rules: ServiceRules;
+  /** By name: what is undone must not be what another call has changed since. */
+  readonly #changes = new KeyedLock<string>();
 
   constructor(parts: ServicesParts) {
     this.#parts = parts;
-    const { log } = parts;
-    this.#queue = new WorkQueue({
-      name: "services",
-      backoff: { firstMs: 1000, longestMs: 30_000 },
-      onDegraded: (_, { error }) =>
-        log.warn({ err: error }, "Failed to write the rules of services; retrying"),
-      onRecovered: () => log.info({}, "The rules of services are in force again"),
+    const { db, network, journal, log } = parts;
+    this.#rules = new ServiceRules({
+      network,
+      journal,
+      log,
+      desired: () => this.desired(),
+      hasAny: () => hasServices(db),
     });
   }
 
@@ -89,8 +85,11 @@ export class Services implements AsyncDisposable {
   }
 
   /** What a service would be, and its rules, a line each. Throws as `create` and `update` do. */
-  plan(spec: ServiceSpec, isNew: boolean): { service: ServiceNow; rules: readonly string[] } {
-    const service = this.#now(this.#plan(spec, isNew));
+  async plan(
+    spec: ServiceSpec,
+    isNew: boolean,
+  ): Promise<{ service: ServiceNow; rules: readonly string[] }> {
+    const service = this.#now(this.#plan(spec, isNew, await this.#overlaps()));
     const { networks, network } = this.#parts;
     const desired = desiredService(service, service.endpoints, networks.list());
     return { service, rules: desired === undefined ? [] : network.describeService(desired) };
@@ -101,33 +100,45 @@ export class Services implements AsyncDisposable {
    * refuses: then nothing is left of it.
    */
   async create(spec: ServiceSpec): Promise<ServiceNow> {
-    const definition = this.#plan(spec, true);
-    await this.#store(definition, () => deleteService(this.#parts.db, definition.name));
-    return this.#now(definition);
+    const { db } = this.#parts;
+    const overlaps = await this.#overlaps();
+    return this.#changes.run(spec.name, async () => {
+      const definition = this.#plan(spec, true, overlaps);
+      await this.#store(definition, () => deleteService(db, definition.name));
+      return this.#now(definition);
+    });
   }
 
   /** Changes a service to the spec. Throws as `create`, and `SERVICE_NOT_FOUND`. */
   async update(spec: ServiceSpec): Promise<ServiceNow> {
     const { db, clock } = this.#parts;
-    const before = this.#find(spec.name);
-    const definition = this.#plan(spec, false);
-    await this.#store(definition, () => putService(db, before, clock.now()));
-    return this.#now(definition);
+    const overlaps = await this.#overlaps();
+    return this.#changes.run(spec.name, async () => {
+      const before = this.#find(spec.name);
+      const definition = this.#plan(spec, false, overlaps);
+      await this.#store(definition, () => {
+        // (Unless `forget` has taken all away meanwhile.)
+        if (getService(db, before.name) !== undefined) putService(db, before, clock.now());
+      });
+      return this.#now(definition);
+    });
   }
 
   /** Whether there was one. What an earlier change could not do is tried again in either case. */
-  async delete(name: string): Promise<boolean> {
+  delete(name: string): Promise<boolean> {
     const { db, journal } = this.#parts;
-    const existed = getService(db, name) !== undefined;
-    if (existed) journal.transact("delete service", () => deleteService(db, name));
-    else if (this.#queue.degraded().next().done === true) return false;
-    await this.#queue.run("rules", () => this.#write());
-    return existed;
+    return this.#changes.run(name, async () => {
+      const existed = getService(db, name) !== undefined;
+      if (existed) journal.transact("delete service", () => deleteService(db, name));
+      else if (!this.#rules.failed) return false;
+      await this.#rules.write();
+      return existed;
+    });
   }
 
   /** Writes the rules, after a network has changed. */
   async changed(): Promise<void> {
-    if (hasServices(this.#parts.db)) await this.#queue.run("rules", () => this.#write());
+    if (hasServices(this.#parts.db)) await this.#rules.write();
   }
 
   /** Forgets all services; their rules go with everything else. */
@@ -158,13 +169,11 @@ export class Services implements AsyncDisposable {
 
   /** After a start, once pods and containers are known. */
   start(): void {
-    this.#queue.add("rules", () => this.#write());
-    void guard("services", () => this.#follow());
+    this.#rules.start();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#ended.abort();
-    await this.#queue[Symbol.asyncDispose]();
+    await this.#rules[Symbol.asyncDispose]();
   }
 
   #find(name: string): ServiceDefinition {
@@ -182,7 +191,7 @@ export class Services implements AsyncDisposable {
     return { ...definition, endpoints, notices: noticesOf(definition, endpoints, networks) };
   }
 
-  #plan(spec: ServiceSpec, isNew: boolean): ServiceDefinition {
+  #plan(spec: ServiceSpec, isNew: boolean, overlaps: readonly Overlap[]): ServiceDefinition {
     const { db, config, networks } = this.#parts;
     if (config.disableIptables)
       throw new PodnetError("UNSUPPORTED", "Services need rules, which disable_iptables forbids", {
@@ -205,6 +214,7 @@ export class Services implements AsyncDisposable {
       networks: networks.list(),
       others: all.filter(({ name }) => name !== spec.name),
       cidrs: config.serviceCidrs,
+      overlaps,
       holderOf: (address) => this.#holderOf(address),
     });
   }
@@ -217,48 +227,27 @@ export class Services implements AsyncDisposable {
     return holder && `${holder.kind} "${holder.shown}"`;
   }
 
+  /** What the host has of the addresses of services. */
+  async #overlaps(): Promise<readonly Overlap[]> {
+    const { config, network } = this.#parts;
+    return config.serviceCidrs.length === 0 ? [] : network.observe.overlapsOf(config.serviceCidrs);
+  }
+
   /** The row first. `undo` writes the row there was before. */
   async #store(definition: ServiceDefinition, undo: () => void): Promise<void> {
-    const { db, journal, clock } = this.#parts;
+    const { db, journal, clock, log } = this.#parts;
     journal.transact("service", () => putService(db, definition, clock.now()));
     try {
-      await this.#queue.run("rules", () => this.#write());
+      await this.#rules.write();
     } catch (thrown) {
-      journal.transact("undo service", undo);
-      this.#queue.add("rules", () => this.#write());
-      throw thrown;
-    }
-  }
-
-  async #write(): Promise<void> {
-    const { network } = this.#parts;
-    const signal = AbortSignal.any([this.#ended.signal, AbortSignal.timeout(changeMs)]);
-    let desired: readonly ServiceDesired[] = [];
-    this.#written = undefined;
-    await network.apply({ kind: "services", now: () => (desired = this.desired()) }, signal);
-    this.#written = JSON.stringify(desired);
-  }
-
-  /** An event of any pod may have changed an address, a label or whether it runs. */
-  async #follow(): Promise<void> {
-    const { journal, log, db } = this.#parts;
-    const { signal } = this.#ended;
-    const isOther = (): boolean => JSON.stringify(this.desired()) !== this.#written;
-    const write = async (): Promise<void> => {
-      if (isOther()) await this.#write();
-    };
-    while (!signal.aborted) {
       try {
-        for await (const _event of journal.watch(journal.newest, signal))
-          if (hasServices(db)) this.#queue.add("rules", write, gatherMs);
-      } catch (thrown) {
-        // One that fell too far behind finds in the rows what it has missed.
-        if (!isPodnetError(thrown, "EVENTS_LOST")) {
-          log.warn({ err: thrown }, "Failed to follow pods for services; retrying");
-          await delay(followAgainMs, undefined, { signal }).catch(() => {});
-        }
-        this.#queue.add("rules", () => this.#write());
+        journal.transact("undo service", undo);
+      } catch (err) {
+        // What failed first is the answer; the row stays, and so its rules are tried again.
+        log.warn({ err, service: definition.name }, "Failed to undo the change of a service");
       }
+      this.#rules.request();
+      throw thrown;
     }
   }
 }

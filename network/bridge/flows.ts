@@ -7,6 +7,7 @@ import {
   redirectedTo,
 } from "../model/desired.ts";
 import type { PolicyOf } from "../firewall/policed.ts";
+import type { Change } from "../model/change.ts";
 import type { HostConntrack } from "../kernel/kernel.ts";
 import type { DecisionList, Decisions } from "../../policy/compile.ts";
 import { decide } from "../../policy/decide.ts";
@@ -104,6 +105,26 @@ function denies(list: DecisionList, flow: Flow, ip: Ip): boolean {
 
 const policyProtocol = (number: number): Protocol | undefined =>
   (({ 1: "icmp", 6: "tcp", 17: "udp", 58: "icmp", 132: "sctp" }) as const)[number];
+
+/**
+ * Ends the flows to addresses that became those of services, begun when they were nobody's: the
+ * kernel translates only the first packet of a flow, and a client that never pauses would stay with
+ * what answered nothing.
+ */
+export async function endBypassing(
+  changes: readonly Change[],
+  conntrack: HostConntrack,
+): Promise<void> {
+  const added = changes.flatMap((change) =>
+    change.kind === "nftables"
+      ? change.add.flatMap(({ set, key }) =>
+          set === "virtual4" || set === "virtual6" ? [key as Ip] : [],
+        )
+      : [],
+  );
+  // (The answer to a flow that was translated comes from its backend.)
+  await conntrack.forget(await conntrack.flows("reply", added));
+}
 
 /** Ends the flows that came by ports not published any more. */
 export async function endWithdrawn(pod: PluggedFragment, conntrack: HostConntrack): Promise<void> {

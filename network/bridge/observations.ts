@@ -1,4 +1,4 @@
-import type { Family, Ip } from "../../core/address.ts";
+import type { Cidr, Family, Ip } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 import type { Refusal } from "../firewall/nftables/refusals.ts";
 import { type FlowTrace, openFlowTrace, type TracedFlow } from "../firewall/flow-trace.ts";
@@ -20,7 +20,7 @@ import {
 } from "./compare.ts";
 import { bridgeNf } from "./hairpin.ts";
 import { observeLink, observeNamed, observeRemains, observeRouter } from "./observe.ts";
-import { observeOverlaps, type Overlap } from "./overlap.ts";
+import { observeOverlaps, observeOverlapsOf, type Overlap } from "./overlap.ts";
 
 /** The queries of host state that podnet does not change. */
 export interface HostObservations {
@@ -46,6 +46,8 @@ export interface HostObservations {
   router(bridge: IfName): Promise<ObservedRouter | undefined>;
   /** The host's objects that overlap a network to be made. */
   overlaps(fragment: NetworkFragment): Promise<readonly Overlap[]>;
+  /** As above, for subnets of which podnet has no link. */
+  overlapsOf(subnets: readonly Cidr[]): Promise<readonly Overlap[]>;
   /** For `podnet info` and error reports. Throws `FIREWALL_FAILED`. */
   facts(signal: AbortSignal): Promise<HostFacts>;
   /**
@@ -109,6 +111,7 @@ export const hostObservations = (
     inTurn(() => deviatingTogether(view, fragments, signal), signal),
   router: (bridge) => observeRouter(view.netlink, bridge),
   overlaps: (fragment) => observeOverlaps(view.netlink, fragment),
+  overlapsOf: (subnets) => observeOverlapsOf(view.netlink, subnets),
   facts: (signal) => observeFacts(view, signal),
   obstacles: async (networks, signal) => {
     if ((await view.firewall.facts(signal)) !== "nftables") return [];

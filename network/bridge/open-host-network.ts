@@ -20,7 +20,7 @@ import {
 } from "./compare.ts";
 import { describeFragment } from "./describe.ts";
 import { ipv6ForwardKey } from "./diff-network.ts";
-import { endDenied, endFlows, endWithdrawn } from "./flows.ts";
+import { endBypassing, endDenied, endFlows, endWithdrawn } from "./flows.ts";
 import type { Desired, HostNetwork, HostNetworkOptions } from "./host-network.ts";
 import {
   type Inspection,
@@ -107,8 +107,8 @@ class OpenHostNetwork implements HostNetwork {
     return this.#view.memory.value;
   }
 
-  apply(desired: Desired, signal: AbortSignal): Promise<readonly Change[]> {
-    return this.#queue.run(
+  async apply(desired: Desired, signal: AbortSignal): Promise<readonly Change[]> {
+    const done = await this.#queue.run<readonly Change[]>(
       () =>
         desired.kind === "running-pods"
           ? this.#prepare(desired.pods, signal)
@@ -123,6 +123,9 @@ class OpenHostNetwork implements HostNetwork {
                   : this.#apply(desired, signal),
       signal,
     );
+    // Not in the queue, as all that ends flows.
+    if (desired.kind === "services") await endBypassing(done, this.#view.conntrack);
+    return done;
   }
 
   async remove(target: Removal, signal: AbortSignal): Promise<readonly Change[]> {

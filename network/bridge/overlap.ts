@@ -21,6 +21,12 @@ export interface OwnParts {
   readonly route?: (route: Route) => boolean;
 }
 
+/** The host's objects that overlap subnets of which podnet has no link. */
+export const observeOverlapsOf = (
+  netlink: Pick<HostNetlink, "links" | "addresses" | "routes">,
+  subnets: readonly Cidr[],
+): Promise<Overlap[]> => overlapsOf(netlink, subnets, { link: () => false });
+
 /** The host's objects that overlap a network, except its own bridge. */
 export const observeOverlaps = (
   netlink: Pick<HostNetlink, "links" | "addresses" | "routes">,

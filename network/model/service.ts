@@ -34,14 +34,26 @@ export const mostServicePorts = 16_384;
 /** Slots of a port, at most: 1,024 backends with the weight 100, and the pods of a bridge. */
 export const mostSlots = 262_144;
 
+/** Slots of all services on a host, at most: each is an element, of which the kernel keeps a copy. */
+export const mostSlotsOfAll = 262_144;
+
 /**
  * The backends of a port in one family, each as often as its weight asks for: a new connection goes
  * to one of these slots, by chance. Weights are divided by what they have in common. Pure.
  */
 export function slotsOf(backends: readonly BackendDesired[], family: Family): BackendDesired[] {
   const some = backends.filter(({ address, weight }) => weight > 0 && familyOf(address) === family);
-  const divisor = some.reduce((common, { weight }) => commonDivisor(common, weight), 0);
+  const divisor = commonWeight(some);
   return some.flatMap((backend) => Array.from({ length: backend.weight / divisor }, () => backend));
 }
+
+/** How many slots backends of these weights have. Pure. */
+export function countSlots(backends: readonly Pick<BackendDesired, "weight">[]): number {
+  const total = backends.reduce((sum, { weight }) => sum + weight, 0);
+  return total === 0 ? 0 : total / commonWeight(backends);
+}
+
+const commonWeight = (backends: readonly Pick<BackendDesired, "weight">[]): number =>
+  backends.reduce((common, { weight }) => commonDivisor(common, weight), 0);
 
 const commonDivisor = (a: number, b: number): number => (b === 0 ? a : commonDivisor(b, a % b));

@@ -1,5 +1,6 @@
 import test, { type ExecutionContext } from "ava";
 import type { Cidr, Ip } from "../../core/address.ts";
+import { isPodnetError } from "../../core/errors.ts";
 import type { IfName } from "../../core/names.ts";
 import { run } from "../../linux/processes/command.ts";
 import { nftablesGeneration } from "../../linux/nftables/nftables-generation.ts";
@@ -145,6 +146,34 @@ test.serial("a backend that goes keeps its connections, and gets no new ones", a
   const heard = await site.heard("pod3", 8003);
   t.not(heard, "nothing", "the flow that there was");
   t.deepEqual(await reached(site, "pod3", { count: 5, protocol: "udp" }), { "8004": 5 });
+});
+
+test.serial("a flow that began before its service is led to a backend, too", async (t) => {
+  await using stage = await openStage(nftables);
+  const { site, serve } = stage;
+  t.notRegex(await site.talk("pod2", virtual[4], 80), / 8003$/, "nobody is there");
+  await serve(service(backend(3), {}, "udp"));
+  t.regex(await site.heard("pod2", 80), / 8003$/);
+});
+
+test.serial("an element of another program in the way is named with its table", async (t) => {
+  await using stage = await openStage(nftables);
+  const { serve } = stage;
+  await serve(service(backend(3)));
+  const element = `"hyper0" . 6 . 10.96.0.11 . 80`;
+  const foreign = `add element inet podnet_services services4 { ${element} : accept }\n`;
+  await run(["nft", "-f", "-"], { stdin: foreign });
+  const second = service(backend(4), {
+    name: "db",
+    addresses: ["10.96.0.11" as Ip],
+    ports: [{ number: 2, protocol: "tcp", port: 80, backends: backend(4) }],
+  });
+  const thrown = await t.throwsAsync(serve(service(backend(3)), second));
+  if (!isPodnetError(thrown, "PORT_IN_USE")) throw new Error("Another error", { cause: thrown });
+  t.regex(thrown.message, /^Port 10\.96\.0\.11 port 80\/tcp is translated .* another program$/);
+  t.true(
+    thrown.hint.endsWith(`nft delete element inet podnet_services services4 '{ ${element} }'`),
+  );
 });
 
 test.serial("weights share connections out, and weight 0 gets none", async (t) => {

@@ -108,6 +108,8 @@ export interface ElementsWanted {
   readonly owned: readonly Element[];
   /** The element that exists under a key, with any owner. */
   readonly present: (id: string) => Element | undefined;
+  /** The name of their table. Default: the main one. */
+  readonly table?: string;
 }
 
 /**
@@ -115,7 +117,7 @@ export interface ElementsWanted {
  * translated for another owner.
  */
 export function diffElements(given: ElementsWanted): Pick<NftablesEdit, "remove" | "add"> {
-  const { wanted, owned, present } = given;
+  const { wanted, owned, present, table = mainTableName } = given;
   const remove: Element[] = [];
   const add: Element[] = [];
   const stay = new Set<string>();
@@ -130,7 +132,7 @@ export function diffElements(given: ElementsWanted): Pick<NftablesEdit, "remove"
       const same = found.owner === element.owner;
       if (same && found.value === element.value) continue;
       const isForeign = !same && !own.has(id);
-      if (isForeign && kindOf(element.set).value !== undefined) throw taken(element, found);
+      if (isForeign && kindOf(element.set).value !== undefined) throw taken(element, found, table);
       remove.push(found);
     }
     add.push(element);
@@ -139,19 +141,27 @@ export function diffElements(given: ElementsWanted): Pick<NftablesEdit, "remove"
   return { remove, add };
 }
 
-function taken(element: Element, found: Element): PodnetError {
-  const [protocol, ...place] = element.key.split(" . ");
-  const name = { "6": "tcp", "17": "udp", "132": "sctp" }[protocol ?? ""] ?? protocol;
+function taken({ set, key }: Element, found: Element, table: string): PodnetError {
   const to = found.value === undefined ? "" : ` to ${found.value.replace(" . ", " port ")}`;
   const holder = found.owner ?? "another program";
-  return new PodnetError(
-    "PORT_IN_USE",
-    `Port ${place.join(" port ")}/${name} is translated${to} by an element of ${holder}`,
-    {
-      hint: `Choose another port, or take that element away: nft delete element ${mainTableName} ${element.set} '{ ${element.key} }'`,
-      details: { set: element.set, key: element.key, holder },
-    },
-  );
+  const port = portOf(key);
+  const what =
+    port === undefined
+      ? `Element { ${key} } of ${set} is held by ${holder}`
+      : `Port ${port} is translated${to} by an element of ${holder}`;
+  return new PodnetError("PORT_IN_USE", what, {
+    hint: `Choose another port, or take that element away: nft delete element ${table} ${set} '{ ${key} }'`,
+    details: { set, key, holder },
+  });
+}
+
+/** The port that a key is about: `8080/tcp`, or `10.73.0.9 port 80/tcp`. */
+function portOf(key: string): string | undefined {
+  // A bridge comes first where only its packets are translated.
+  const [protocol = "", ...place] = key.split(" . ").filter((word) => !word.startsWith('"'));
+  const name = { "6": "tcp", "17": "udp", "132": "sctp" }[protocol];
+  if (name === undefined || place.length === 0) return undefined;
+  return `${place.join(" port ")}/${name}`;
 }
 
 export const tableConflict = ({ name: table }: TableModel = mainTable): PodnetError =>

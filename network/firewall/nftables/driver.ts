@@ -223,7 +223,7 @@ export class NftablesDriver implements FirewallDriver {
       );
     }
     const present = (id: string): Element | undefined => elements.get(id);
-    const edit = diffElements({ wanted, owned, present });
+    const edit = diffElements({ wanted, owned, present, table: model.name });
     const led = new Set(wanted.map(chainOf));
     const needed = chains.filter(({ name }) => led.has(name));
     const fill = this.#missing(needed, base);

@@ -42,6 +42,7 @@ const around: ServiceSurroundings = {
   networks,
   others: [],
   cidrs: ["10.73.0.0/16", "fd73::/64"] as Cidr[],
+  overlaps: [],
   holderOf: () => undefined,
 };
 const spec = (more: Partial<ServiceSpec> = {}): ServiceSpec => ({
@@ -69,7 +70,21 @@ test("a service gets an address of each family that its network has", (t) => {
   const others = [{ ...both, name: "first" as ServiceName }];
   const next = planService(spec(), undefined, { ...around, others });
   t.true(next.addresses.every((ip) => !both.addresses.includes(ip)));
-  t.deepEqual(planService(spec(), both, { ...around, cidrs: [] }).addresses, both.addresses);
+  const elsewhere = { ...around, cidrs: ["10.99.0.0/16"] as Cidr[] };
+  t.deepEqual(planService(spec(), both, elsewhere).addresses, both.addresses);
+  const same = spec({ addresses: both.addresses });
+  t.deepEqual(planService(same, both, elsewhere).addresses, both.addresses, "as the command says");
+  // They are addresses of services all the same.
+  const [own = ""] = both.addresses;
+  for (const others of [[], [{ ...both, name: "first" as ServiceName }]])
+    t.throws(
+      () =>
+        planService(spec({ backends: [at(own)] }), others.length === 0 ? both : undefined, {
+          ...elsewhere,
+          others,
+        }),
+      { message: `${own} is an address of services` },
+    );
 });
 
 test("an address is chosen as long as there is one, and not the subnet's own", (t) => {
@@ -79,6 +94,29 @@ test("an address is chosen as long as there is one, and not the subnet's own", (
   t.is(taken.size, 14);
   t.false(taken.has("10.73.0.0" as Ip) || taken.has("10.73.0.15" as Ip));
   t.throws(() => chooseAddress(cidr, "web", taken), { code: "POOL_EXHAUSTED" });
+});
+
+test("weights take no more slots than a node has", (t) => {
+  const backends = Array.from({ length: 1024 }, (_, i) =>
+    at(`100.64.${i >> 7}.${(i & 127) + 1}`, { weight: i === 0 ? 99 : 100 }),
+  );
+  const ports = (count: number) =>
+    Array.from({ length: count }, (_, i) => ({ protocol: "tcp" as const, port: i + 1, target: 1 }));
+  const large = planService(spec({ backends, ports: ports(2) }), undefined, around);
+  const thrown = t.throws(
+    () => planService(spec({ backends, ports: ports(3) }), undefined, around),
+    { code: "LIMIT_REACHED" },
+  );
+  t.regex(thrown.message, /take 307197 slots; 262144 of 262144 are left/);
+  const others = [{ ...large, name: "large" as ServiceName }];
+  t.throws(
+    () => planService(spec({ backends, ports: ports(1) }), undefined, { ...around, others }),
+    {
+      code: "LIMIT_REACHED",
+    },
+  );
+  const even = backends.map((each) => ({ ...each, weight: 100 }));
+  t.notThrows(() => planService(spec({ backends: even, ports: ports(32) }), undefined, around));
 });
 
 test("each port of a service on this host has a number of its own, and keeps it", (t) => {
@@ -112,6 +150,12 @@ for (const [code, field, asked, more] of [
   ["INVALID_ARGUMENT", "addresses[0]", { network: "blue", addresses: ["fd73::1"] }, {}],
   ["NETWORK_OVERLAP", "addresses", {}, { cidrs: ["10.0.0.0/8"] }],
   ["NETWORK_OVERLAP", "addresses", { addresses: ["10.9.9.9"] }, { cidrs: ["10.0.0.0/8"] }],
+  [
+    "NETWORK_OVERLAP",
+    "addresses",
+    {},
+    { overlaps: [{ subnet: "10.73.0.0/16", with: 'address 10.73.0.5/16 of "eth0"' }] },
+  ],
   ["INVALID_ARGUMENT", "network", {}, { cidrs: [] }],
   ["INVALID_ARGUMENT", "backends[0].address", { backends: [at("10.21.0.9")] }, {}],
   ["INVALID_ARGUMENT", "backends[0].address", { backends: [at("10.73.0.9")] }, {}],

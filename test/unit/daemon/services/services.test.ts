@@ -1,0 +1,141 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import test, { type ExecutionContext } from "ava";
+import type { BackendSpec, ServiceSpec } from "../../../../api/service-spec.ts";
+import type { Cidr, Ip, IpPrefix } from "../../../../core/address.ts";
+import { systemClock } from "../../../../core/clock.ts";
+import { PodnetError } from "../../../../core/errors.ts";
+import type { IfName, NetworkName, ServiceName } from "../../../../core/names.ts";
+import type { NetworkDefinition } from "../../../../daemon/config/network-definition.ts";
+import { Journal } from "../../../../daemon/events/journal.ts";
+import { Services } from "../../../../daemon/services/services.ts";
+import { Database } from "../../../../daemon/store/database.ts";
+import { openLog } from "../../../../linux/log.ts";
+import { nothingFound } from "../../../../network/bridge/inspect.ts";
+import type { ServiceDesired } from "../../../../network/model/service.ts";
+
+const network: NetworkDefinition = {
+  name: "green" as NetworkName,
+  bridge: "pn-green" as IfName,
+  subnets: [
+    {
+      cidr: "10.20.0.0/24" as Cidr,
+      gateway: "10.20.0.1/24" as IpPrefix,
+      ranges: [],
+      reserved: [],
+    },
+  ],
+  mtu: 1500,
+  dns: [],
+  dnsSearch: [],
+  masquerade: true,
+  isolated: false,
+  vlanFiltering: false,
+  mayOverlap: false,
+};
+
+const at = (address: string): BackendSpec => ({ address: address as Ip, weight: 1 });
+const spec = (name: string, ...backends: readonly string[]): ServiceSpec => ({
+  name: name as ServiceName,
+  network: "green" as NetworkName,
+  addresses: [],
+  ports: [{ protocol: "tcp", port: 80, target: 80 }],
+  backends: backends.map(at),
+});
+
+/** Services with a real store, on a host that does what `apply` says. */
+function open(t: ExecutionContext, overlap?: string) {
+  const directory = mkdtempSync(join(tmpdir(), "podnet-services-"));
+  const db = Database.openIn(directory);
+  const journal = new Journal(db, systemClock);
+  const host = {
+    rules: [] as readonly ServiceDesired[],
+    writes: 0,
+    /** Called before the rules are written. */
+    apply: (): Promise<void> => Promise.resolve(),
+  };
+  const services = new Services({
+    db,
+    journal,
+    clock: systemClock,
+    config: { serviceCidrs: ["10.73.0.0/16" as Cidr], disableIptables: false },
+    networks: { list: () => [network] },
+    log: openLog({ component: "test", level: "silent" }),
+    network: {
+      async apply(desired) {
+        if (desired.kind !== "services") throw new Error(`Applied ${desired.kind}`);
+        const rules = desired.now();
+        await host.apply();
+        host.rules = rules;
+        host.writes++;
+        return [];
+      },
+      inspectServices: async () => nothingFound,
+      describeService: () => [],
+      observe: {
+        overlapsOf: async (subnets) =>
+          overlap === undefined ? [] : subnets.map((subnet) => ({ subnet, with: overlap })),
+      },
+    },
+  });
+  t.teardown(async () => {
+    await services[Symbol.asyncDispose]();
+    db.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+  const backends = (name: string): readonly (string | undefined)[] =>
+    services.get(name).backends.map(({ address }) => address);
+  return { services, host, backends };
+}
+
+const refusal = new PodnetError("FIREWALL_FAILED", "The kernel has refused it", { hint: "None" });
+
+test("a change that fails takes back itself, not what another call has changed since", async (t) => {
+  const { services, host, backends } = open(t);
+  await services.create(spec("web", "192.0.2.1"));
+  const held = Promise.withResolvers<void>();
+  host.apply = () => held.promise;
+  const first = services.update(spec("web", "192.0.2.1", "192.0.2.2"));
+  const second = services.update(spec("web", "192.0.2.1", "192.0.2.3"));
+  first.catch(() => {});
+  await new Promise((resolve) => setImmediate(resolve));
+  host.apply = () => Promise.resolve();
+  held.reject(refusal);
+  await t.throwsAsync(first, { code: "FIREWALL_FAILED" });
+  await second;
+  t.deepEqual(backends("web"), ["192.0.2.1", "192.0.2.3"]);
+  t.deepEqual(
+    host.rules[0]?.ports[0]?.backends.map(({ address }) => address),
+    ["192.0.2.1", "192.0.2.3"],
+  );
+});
+
+test("a change that fails does not bring back a service that went meanwhile", async (t) => {
+  const { services, host } = open(t);
+  await services.create(spec("web", "192.0.2.1"));
+  const held = Promise.withResolvers<void>();
+  host.apply = () => held.promise;
+  const update = services.update(spec("web", "192.0.2.2"));
+  update.catch(() => {});
+  await new Promise((resolve) => setImmediate(resolve));
+  services.forget();
+  held.reject(refusal);
+  await t.throwsAsync(update, { code: "FIREWALL_FAILED" });
+  t.deepEqual(services.list(), []);
+});
+
+test("services made side by side have addresses of their own", async (t) => {
+  const { services } = open(t);
+  const names = Array.from({ length: 8 }, (_, i) => `web${i}`);
+  await Promise.all(names.map((name) => services.create(spec(name))));
+  const addresses = services.list().flatMap((each) => each.addresses);
+  t.is(new Set(addresses).size, names.length);
+});
+
+test("no service takes addresses that the host has or leads elsewhere", async (t) => {
+  const { services } = open(t, 'route 10.0.0.0/8 by "eth0"');
+  const thrown = await t.throwsAsync(services.create(spec("web")), { code: "NETWORK_OVERLAP" });
+  t.regex(thrown.message, /overlaps with route 10\.0\.0\.0\/8 by "eth0"/);
+  t.deepEqual(services.list(), []);
+});
