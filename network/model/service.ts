@@ -34,7 +34,7 @@ export const mostServicePorts = 16_384;
 /** Slots of a port, at most: 1,024 backends with the weight 100, and the pods of a bridge. */
 export const mostSlots = 262_144;
 
-/** Slots of all services on a host, at most: each is an element, of which the kernel keeps a copy. */
+/** Slots of all services on a host, at most: each is an element in podnetd and in the kernel. */
 export const mostSlotsOfAll = 262_144;
 
 /**

@@ -20,7 +20,7 @@ export const nftablesFaults: readonly Fault[] = [
     kind: "mark",
     name: "a foreign element is taken over",
     file: "network/firewall/nftables/diff.ts",
-    find: "if (isForeign && kindOf(element.set).value !== undefined) throw taken(element, found);",
+    find: "if (isForeign && kindOf(element.set).value !== undefined) throw taken(element, found, table);",
     put: "",
     noticedBy: {
       file: kernel,

@@ -17,6 +17,17 @@ export const servicesFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "undo",
+    name: "a flow that began before its service stays with no one",
+    file: "network/bridge/flows.ts",
+    find: 'conntrack.flows("reply", added)',
+    put: 'conntrack.flows("reply", [])',
+    noticedBy: {
+      file: kernel,
+      title: "a flow that began before its service is led to a backend, too",
+    },
+  },
+  {
     kind: "bound",
     name: "the last slot is never drawn",
     file: "network/firewall/nftables/service-table.ts",
