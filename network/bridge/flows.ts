@@ -107,7 +107,7 @@ const policyProtocol = (number: number): Protocol | undefined =>
   (({ 1: "icmp", 6: "tcp", 17: "udp", 58: "icmp", 132: "sctp" }) as const)[number];
 
 /**
- * Ends the flows to addresses that became those of services, begun when no one had them: the
+ * Ends the flows to addresses that became those of services, begun when they had no holder: the
  * kernel translates only the first packet of a flow, and a client that never pauses would stay with
  * what answered nothing.
  */

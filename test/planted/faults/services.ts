@@ -18,7 +18,7 @@ export const servicesFaults: readonly Fault[] = [
   },
   {
     kind: "undo",
-    name: "a flow that began before its service stays with no one",
+    name: "a flow that began before its service stays where it was",
     file: "network/bridge/flows.ts",
     find: 'conntrack.flows("reply", added)',
     put: 'conntrack.flows("reply", [])',
