@@ -58,12 +58,12 @@ const spanOf = ({
   traceId: context.traceId,
   spanId: context.spanId,
   ...(parentId === undefined ? {} : { parentSpanId: parentId }),
-  name,
+  name: name.toWellFormed(),
   kind: kinds[kind],
   startTimeUnixNano: nanoseconds(startMs),
   endTimeUnixNano: nanoseconds(endMs),
   attributes: attributesOf(attributes),
-  status: error === undefined ? {} : { code: failed, message: error },
+  status: error === undefined ? {} : { code: failed, message: error.toWellFormed() },
 });
 
 /** Microseconds are as exact as a double is for times of today. */
@@ -72,8 +72,9 @@ const nanoseconds = (ms: number): string => String(BigInt(Math.round(ms * 1000))
 const attributesOf = (attributes: Readonly<Record<string, AttributeValue>>) =>
   Object.entries(attributes).map(([key, value]) => ({ key, value: valueOf(value) }));
 
+/** (With half of a surrogate pair, as a cut text may end with, a collector refuses all spans.) */
 function valueOf(value: AttributeValue) {
-  if (typeof value === "string") return { stringValue: value };
+  if (typeof value === "string") return { stringValue: value.toWellFormed() };
   if (typeof value === "boolean") return { boolValue: value };
   return Number.isSafeInteger(value) ? { intValue: String(value) } : { doubleValue: value };
 }

@@ -1,5 +1,7 @@
+import { lookup } from "node:dns";
 import { request as httpRequest } from "node:http";
 import { request as httpsRequest } from "node:https";
+import type { LookupFunction } from "node:net";
 import { performAsync } from "../../core/effect.ts";
 
 /** How a collector answered. */
@@ -28,7 +30,8 @@ function post(url: URL, body: string, signal: AbortSignal): Promise<Sent> {
     "content-type": "application/json",
     "content-length": Buffer.byteLength(body),
   };
-  const sending = request(url, { method: "POST", headers, signal, agent: false }, (response) => {
+  const options = { method: "POST", headers, signal, agent: false, lookup: lookupCollector };
+  const sending = request(url, options, (response) => {
     const { statusCode = 0 } = response;
     const taken = statusCode >= 200 && statusCode < 300;
     resolve(taken ? "taken" : retryable.has(statusCode) ? "later" : "refused");
@@ -40,3 +43,28 @@ function post(url: URL, body: string, signal: AbortSignal): Promise<Sent> {
   sending.end(body);
   return promise;
 }
+
+/**
+ * Looks a name up once at a time. A lookup cannot be ended, and holds one of the few threads that
+ * Node also reads and writes files with: when no server of names answers, the attempts of a minute
+ * would hold all of them. An attempt that is made while a lookup is under way waits for its answer.
+ */
+export function oneAtATime(look: typeof lookup): LookupFunction {
+  const underWay = new Map<string, Parameters<LookupFunction>[2][]>();
+  return (hostname, options, callback) => {
+    const key = JSON.stringify([hostname, options.all, options.family, options.hints]);
+    const others = underWay.get(key);
+    if (others !== undefined) {
+      others.push(callback);
+      return;
+    }
+    const callbacks = [callback];
+    underWay.set(key, callbacks);
+    look(hostname, options, (error, address, family) => {
+      underWay.delete(key);
+      for (const each of callbacks) each(error, address, family);
+    });
+  };
+}
+
+const lookupCollector = oneAtATime(lookup);

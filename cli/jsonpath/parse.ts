@@ -24,6 +24,9 @@ export type Part =
   | { readonly kind: "path"; readonly path: Path }
   | { readonly kind: "range"; readonly path: Path; readonly parts: readonly Part[] };
 
+/** Longer than any that people write; nested parts are read and printed by recursion. */
+const longest = 4096;
+
 const hint = "Write paths in braces, such as {.items[*].name}: docs/reference/jsonpath.md";
 
 /**
@@ -31,6 +34,12 @@ const hint = "Write paths in braces, such as {.items[*].name}: docs/reference/js
  * `{range .path}…{end}`. Throws `INVALID_ARGUMENT`.
  */
 export function parseTemplate(template: string): readonly Part[] {
+  if (template.length > longest)
+    throw usage(
+      `The jsonpath template has ${template.length} characters`,
+      `At most ${longest} are read; print -o json and choose from it with a program`,
+      "--output",
+    );
   if (!template.includes("{")) throw wrong(template, "has no {path}");
   const open: { path: Path; parts: Part[] }[] = [{ path: [], parts: [] }];
   const put = (part: Part): void => void open.at(-1)?.parts.push(part);

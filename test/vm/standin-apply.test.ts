@@ -126,6 +126,14 @@ test.serial(
     t.true(shop?.ports.some(({ hostPort, podPort }) => hostPort === 18_081 && podPort === 80));
     t.like(shop?.spec?.policy, { default: "deny" });
     t.is(shop?.ports.length, 2);
+
+    const freed = other.replace("reserved: [10.77.0.100]", "reserved: []");
+    const second =
+      "kind: Pod\nname: second\ninterfaces: [{ network: green, address: 10.77.0.100 }]\n";
+    const both = await apply(`${freed}---\n${second}`);
+    t.is(both.code, 0, `A pod may need what the file changes of its network: ${both.err}`);
+    t.regex(both.out, /^1 created, 1 changed, 3 unchanged\n$/m);
+    await rig.daemon.podnet("delete", "--force", "second");
     await remove(rig);
   },
 );

@@ -7,7 +7,7 @@ import { collect } from "../../parse.ts";
 import { count } from "../../views/text.ts";
 import { type Asked, policyName, readAsked } from "./documents.ts";
 import { printItem, plainItem } from "./print.ts";
-import type { Item } from "./item.ts";
+import type { Item, ToCome } from "./item.ts";
 import { planNetwork } from "./networks.ts";
 import { planPod } from "./pods.ts";
 import { planPolicy } from "./policies.ts";
@@ -39,71 +39,122 @@ export function addApply(program: Command, context: Context): void {
     .action(async (options: Options) => {
       const asked = await readAsked(options.file);
       const isDry = options.dryRun === true || options.plan === true;
-      const items = await withPodnet(context, options, async (podnet, signal) => {
+      await withPodnet(context, options, async (podnet, signal) => {
         const planned = await planAll(podnet, asked, signal);
-        const refused = planned.flatMap(({ changes }) => changes).filter((each) => each.refused);
-        if (isDry || refused.length > 0) print(context, options, planned);
-        if (refused.length > 0) throw refusal(refused.length, isDry);
+        const refused = refusedOf(planned.map(({ item }) => item));
+        if (isDry || refused > 0) {
+          const items = planned.map(({ item }) => item);
+          for (const item of items) print(context, options, item);
+          await printEnd(context, options, items, true);
+        }
+        if (refused > 0) throw refusal(refused, isDry ? "" : "Nothing was changed. ");
         if (!isDry) await applyAll(context, options, podnet, planned, signal);
-        return planned;
       });
-      await printEnd(context, options, items, isDry);
     });
+}
+
+/** A document, and what it means for what exists. */
+interface Planned {
+  readonly asked: Asked;
+  readonly item: Item;
 }
 
 async function planAll(
   podnet: Podnet,
-  asked: readonly Asked[],
+  all: readonly Asked[],
   signal: AbortSignal,
-): Promise<Item[]> {
-  const items: Item[] = [];
-  const toCome = (kind: Item["kind"]): ReadonlySet<string> =>
-    new Set(items.flatMap((item) => (isNew(item) && item.kind === kind ? [item.name] : [])));
-  for (const each of asked) {
-    try {
-      if (each.kind === "network") items.push(await planNetwork(podnet, each, signal));
-      else if (each.kind === "pod")
-        items.push(await planPod(podnet, each, { networks: toCome("network") }, signal));
-      else items.push(await planPolicy(podnet, each.named, toCome("pod"), signal));
-    } catch (thrown) {
-      const name = each.kind === "policy" ? policyName(each.named) : each.spec.name;
-      throw toPodnetError(thrown).with({ step: `${each.kind} ${name}` });
-    }
+): Promise<Planned[]> {
+  const planned: Planned[] = [];
+  const networks = new Map<string, "create" | "change">();
+  const pods = new Set<string>();
+  for (const asked of all) {
+    const item = await planOne(podnet, asked, { pods, networks }, signal);
+    planned.push({ asked, item });
+    const { kind, name, action } = item;
+    if (kind === "pod" && action === "create") pods.add(name);
+    if (kind === "network" && action !== "unchanged") networks.set(name, action);
   }
-  return items;
+  return planned;
 }
 
-const isNew = ({ action }: Item): boolean => action === "create";
+async function planOne(
+  podnet: Podnet,
+  asked: Asked,
+  toCome: ToCome,
+  signal: AbortSignal,
+): Promise<Item> {
+  try {
+    if (asked.kind === "network") return await planNetwork(podnet, asked, signal);
+    if (asked.kind === "pod") return await planPod(podnet, asked, toCome, signal);
+    return await planPolicy(podnet, asked.named, toCome, signal);
+  } catch (thrown) {
+    const name = asked.kind === "policy" ? policyName(asked.named) : asked.spec.name;
+    throw toPodnetError(thrown).with({ step: `${asked.kind} ${name}` });
+  }
+}
 
-const refusal = (refused: number, isDry: boolean): PodnetError =>
+const nothingToCome: ToCome = { pods: new Set(), networks: new Map() };
+
+const refusedOf = (items: readonly Item[]): number =>
+  items.flatMap(({ changes }) => changes).filter((each) => each.refused !== undefined).length;
+
+const refusal = (refused: number, done: string): PodnetError =>
   new PodnetError("UNSUPPORTED", `${count(refused, "change")} cannot be made`, {
-    hint: `${isDry ? "" : "Nothing was changed. "}Do what each line with ! says, or leave its field`,
+    hint: `${done}Do what each line with ! says, or leave its field`,
   });
 
-/** Applies one after the other. What is done before a failure stays; the next apply finds it. */
+/**
+ * Applies one after the other. Each is compared once more right before: others may have changed it
+ * since, and what came before it in the files may have. What is done before a failure stays; the
+ * next apply finds it.
+ */
 async function applyAll(
   context: Context,
   options: Options,
   podnet: Podnet,
-  items: readonly Item[],
+  planned: readonly Planned[],
   signal: AbortSignal,
 ): Promise<void> {
-  for (const item of items) {
-    try {
-      if (item.action !== "unchanged") for (const step of item.steps) await step(podnet, signal);
-    } catch (thrown) {
-      throw toPodnetError(thrown).with({
-        step: `${item.kind} ${item.name}`,
-        hint: "What is listed above is done: apply again for the rest",
-      });
-    }
-    print(context, options, [item]);
+  const done: Item[] = [];
+  for (const { asked, item: before } of planned) {
+    const item =
+      before.action === "unchanged"
+        ? before
+        : await applyOne(podnet, asked, signal).catch(async (thrown: unknown) => {
+            if (options.output !== "table") await printEnd(context, options, done, false);
+            throw unfinished(thrown, before, done);
+          });
+    done.push(item);
+    print(context, options, item);
   }
+  await printEnd(context, options, done, false);
 }
 
-function print({ io }: Context, { output }: Options, items: readonly Item[]): void {
-  if (output !== "table") return;
-  for (const item of items) printItem(io.stdout, item);
+async function applyOne(podnet: Podnet, asked: Asked, signal: AbortSignal): Promise<Item> {
+  const item = await planOne(podnet, asked, nothingToCome, signal);
+  const refused = refusedOf([item]);
+  if (refused > 0) throw refusal(refused, "It was changed by others just now. ");
+  if (item.action !== "unchanged") for (const step of item.steps) await step(podnet, signal);
+  return item;
+}
+
+/** The error, with what was done before it. */
+function unfinished(thrown: unknown, item: Item, done: readonly Item[]): PodnetError {
+  const { code, message, hint, field, step, details, cause } = toPodnetError(thrown);
+  const made = done.filter(({ action }) => action !== "unchanged").length;
+  const before =
+    made === 0 ? "" : `${count(made, "document")} before it ${made === 1 ? "is" : "are"} applied. `;
+  return new PodnetError(code, message, {
+    step: step ?? `${item.kind} ${item.name}`,
+    hint: `${hint === undefined ? "" : `${hint}. `}${before}Apply again for the rest`,
+    details,
+    cause,
+    ...(field === undefined ? {} : { field }),
+  });
+}
+
+function print({ io }: Context, { output }: Options, item: Item): void {
+  if (output === "table") printItem(io.stdout, item);
 }
 
 async function printEnd(

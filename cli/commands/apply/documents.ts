@@ -86,15 +86,21 @@ function withName<One extends Asked & { readonly spec: { readonly name: string }
 
 function refuseTwice(all: readonly Asked[]): void {
   const seen = new Set<string>();
-  for (const asked of all) {
-    const name = asked.kind === "policy" ? policyName(asked.named) : asked.spec.name;
-    const who = `${asked.kind} ${name}`;
+  for (const who of all.flatMap(subjects)) {
     if (seen.has(who))
       throw new PodnetError("INVALID_ARGUMENT", `"${printable(who)}" is there twice`, {
-        hint: "Leave one of the two documents out",
+        hint: "Leave one of the two out: each apply would change it to and fro",
       });
     seen.add(who);
   }
+}
+
+/** What a document describes: a pod or network with `policy` also describes a policy of its own. */
+function subjects(asked: Asked): readonly string[] {
+  if (asked.kind === "policy") return [`policy ${policyName(asked.named)}`];
+  const { kind, named, spec } = asked;
+  const own = Object.hasOwn(named, "policy") ? [`policy ${kind}:${spec.name}`] : [];
+  return [`${kind} ${spec.name}`, ...own];
 }
 
 /** What a policy is called, as far as its document says. */
@@ -104,7 +110,7 @@ export function policyName({ name, metadata }: JsonObject): string {
   return `${typeof namespace === "string" ? namespace : "default"}/${typeof own === "string" ? own : ""}`;
 }
 
-/** Networks, then policies, then pods, which begin with their policies; rules of pods at last. */
+/** Networks, then policies, then pods, which begin with their policies; rules of pods come last. */
 function turnOf(asked: Asked): number {
   if (asked.kind === "network") return 0;
   if (asked.kind === "pod") return 2;

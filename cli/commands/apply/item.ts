@@ -23,6 +23,12 @@ export interface Item {
   readonly steps: readonly Step[];
 }
 
+/** What documents before one bring, once they are applied. */
+export interface ToCome {
+  readonly pods: ReadonlySet<string>;
+  readonly networks: ReadonlyMap<string, "create" | "change">;
+}
+
 /** What a document asks of something that exists. */
 export const changed = (
   kind: Item["kind"],

@@ -1,20 +1,17 @@
-import { type JsonObject, toJson } from "@bufbuild/protobuf";
+import { create, type JsonObject, toJson } from "@bufbuild/protobuf";
 import type { Podnet } from "../../../api/client.ts";
 import { type Pod, PodState } from "../../../api/gen/podnet/v1/pod_pb.ts";
 import { type PodSpec, PodSpecSchema } from "../../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { hiddenContent } from "../../../api/validate/files.ts";
+import { validateSpec } from "../../../api/validate/validate.ts";
 import { isPodnetError } from "../../../core/errors.ts";
+import type { NetworkName } from "../../../core/names.ts";
 import { stateName } from "../../views/pod-view.ts";
 import { differences } from "./differences.ts";
 import { interfaceChanges } from "./interfaces.ts";
-import { type Change, changed, type Item, type Step } from "./item.ts";
+import { type Change, changed, type Item, type Step, type ToCome } from "./item.ts";
 import { fieldsOf } from "./policies.ts";
-import { portChanges, portSteps } from "./ports.ts";
-
-/** What documents before this one bring. */
-export interface ToCome {
-  readonly networks: ReadonlySet<string>;
-}
+import { portChanges, stepsOf } from "./ports.ts";
 
 interface AskedPod {
   readonly named: JsonObject;
@@ -35,28 +32,35 @@ export async function planPod(
   const pod = await found(podnet, spec.name, signal);
   if (pod === undefined) {
     await check(podnet, spec, networks, signal);
-    const create: Step = (client, at) => client.pods.create({ spec }, { signal: at });
+    const make: Step = (client, at) => client.pods.create({ spec }, { signal: at });
     const changes = differences(PodSpecSchema, named, json(shown(spec)), {});
     return {
       kind: "pod",
       name: spec.name,
       action: "create",
       changes: changes.filter(({ field }) => field !== "name"),
-      steps: [create],
+      steps: [make],
     };
   }
+  checkLive(spec);
   const interfaces = interfaceChanges(asked, pod);
-  const ports = portChanges(asked, pod, await portsMoving(podnet, pod, interfaces.probes, signal));
+  const ports = portChanges(
+    asked,
+    pod,
+    await portsMoving(
+      podnet,
+      pod,
+      interfaces.probes,
+      (error) => waits(spec, networks, error),
+      signal,
+    ),
+  );
   const parts = [
     labelChanges(asked, pod),
     policyChanges(asked, pod),
     whileRunning(pod, {
       changes: [...interfaces.changes, ...ports.changes],
-      steps: [
-        ...portSteps("unpublishPorts", pod.id, ports.unpublish),
-        ...interfaces.steps,
-        ...portSteps("publishPorts", pod.id, ports.publish),
-      ],
+      steps: stepsOf(pod.id, ports, interfaces.steps),
     }),
   ];
   const changes = [...fixedChanges(asked, pod), ...parts.flatMap((part) => part.changes)];
@@ -68,6 +72,7 @@ async function portsMoving(
   podnet: Podnet,
   { state }: Pod,
   probes: readonly Step[],
+  isExpected: (error: unknown) => boolean,
   signal: AbortSignal,
 ): Promise<ReadonlySet<number>> {
   const moving: number[] = [];
@@ -77,8 +82,8 @@ async function portsMoving(
       await probe(podnet, signal);
     } catch (thrown) {
       const ports = isPodnetError(thrown, "ADDRESS_IN_USE") ? thrown.details["host_ports"] : "";
-      if (ports === "" || ports === undefined) throw thrown;
-      moving.push(...String(ports).split(" ").map(Number));
+      if (ports !== "" && ports !== undefined) moving.push(...String(ports).split(" ").map(Number));
+      else if (!isExpected(thrown)) throw thrown;
     }
   }
   return new Set(moving);
@@ -90,23 +95,35 @@ async function found(podnet: Podnet, name: string, signal: AbortSignal): Promise
     const { pod } = await podnet.pods.get({ idOrName: name }, { signal });
     return pod?.name === name ? pod : undefined;
   } catch (thrown) {
-    if (isPodnetError(thrown, "POD_NOT_FOUND")) return undefined;
+    // A name may begin several ids, or be none that a pod can have: creating it says so.
+    if (isPodnetError(thrown, "POD_NOT_FOUND", "INVALID_ARGUMENT")) return undefined;
     throw thrown;
   }
 }
+
+/** Checks what changes while a pod exists, before the first call that changes something. */
+function checkLive({ name, labels, interfaces, ports }: PodSpec): void {
+  validateSpec(create(PodSpecSchema, { name, labels, interfaces, ports }), {
+    network: "default" as NetworkName,
+  });
+}
+
+/** Whether podnetd refuses something for want of what documents before it bring. */
+const waits = (spec: PodSpec, networks: ToCome["networks"], thrown: unknown): boolean =>
+  spec.interfaces.some(({ network }) => networks.has(network)) &&
+  isPodnetError(thrown, "NETWORK_NOT_FOUND", "ADDRESS_OUT_OF_RANGE", "ADDRESS_RESERVED");
 
 /** podnetd looks at a create that is to come, as far as what it needs is there. */
 async function check(
   podnet: Podnet,
   spec: PodSpec,
-  networks: ReadonlySet<string>,
+  networks: ToCome["networks"],
   signal: AbortSignal,
 ): Promise<void> {
   try {
     await podnet.pods.create({ spec, planOnly: true }, { signal });
   } catch (thrown) {
-    const waits = spec.interfaces.some(({ network }) => networks.has(network));
-    if (!waits || !isPodnetError(thrown, "NETWORK_NOT_FOUND")) throw thrown;
+    if (!waits(spec, networks, thrown)) throw thrown;
   }
 }
 

@@ -2,13 +2,13 @@ import type { JsonObject } from "@bufbuild/protobuf";
 import type { Podnet } from "../../../api/client.ts";
 import { isPodnetError, PodnetError } from "../../../core/errors.ts";
 import { isSame, textOf } from "./differences.ts";
-import { type Change, changed, type Item, type Step } from "./item.ts";
+import { type Change, changed, type Item, type Step, type ToCome } from "./item.ts";
 
 /** What a policy's document means. podnetd reads it, and says what it is called. */
 export async function planPolicy(
   podnet: Podnet,
   named: JsonObject,
-  toCome: ReadonlySet<string>,
+  { pods, networks }: ToCome,
   signal: AbortSignal,
 ): Promise<Item> {
   const apply: Step = (client, at) => client.policies.apply({ document: named }, { signal: at });
@@ -20,8 +20,9 @@ export async function planPolicy(
     steps: [apply],
   });
   const own = typeof named["name"] === "string" ? named["name"] : "";
-  // podnetd has no such pod yet to give rules to.
-  if (own.startsWith("pod:") && toCome.has(own.slice("pod:".length))) return create(own);
+  // podnetd has no such pod or network yet to give rules to.
+  const [, kind, of = ""] = /^(pod|network):(.*)$/s.exec(own) ?? [];
+  if (kind === "pod" ? pods.has(of) : networks.get(of) === "create") return create(own);
   const { policy: planned } = await podnet.policies.apply(
     { document: named, planOnly: true },
     { signal },

@@ -2,6 +2,7 @@ import type { JsonObject } from "@bufbuild/protobuf";
 import type { Pod } from "../../../api/gen/podnet/v1/pod_pb.ts";
 import type { PodSpec, PublishedPort } from "../../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { portText } from "../../../api/port-text.ts";
+import { toPodnetError } from "../../../core/errors.ts";
 import { isSame } from "./differences.ts";
 import type { Change, Step } from "./item.ts";
 
@@ -10,6 +11,8 @@ interface PortChanges {
   /** Ports to take back, before an interface goes that they lead to. */
   readonly unpublish: readonly PublishedPort[];
   readonly publish: readonly PublishedPort[];
+  /** Ports of both lists that lead to the same port of the pod at another address. */
+  readonly moved: readonly PublishedPort[];
 }
 
 /**
@@ -44,17 +47,47 @@ export function portChanges(
     ],
     unpublish: [...left, ...moved],
     publish: [...missing, ...moved],
+    moved,
   };
 }
 
-/** The calls that change a pod's ports; one without ports is left out. */
-export function portSteps(
-  call: "publishPorts" | "unpublishPorts",
+/** Longest that ports may take to be published again after a failure, milliseconds. */
+const againMs = 30_000;
+
+/**
+ * The calls that change a pod's ports and interfaces. Ports that only move are published again if
+ * what comes between fails: the file may not name them, so that no later apply would miss them.
+ */
+export function stepsOf(
   idOrName: string,
-  ports: readonly PublishedPort[],
+  { unpublish, publish, moved }: PortChanges,
+  between: readonly Step[],
 ): Step[] {
-  if (ports.length === 0) return [];
-  return [({ pods }, signal) => pods[call]({ idOrName, ports: [...ports] }, { signal })];
+  const publishAll: Step[] =
+    publish.length === 0
+      ? []
+      : [({ pods }, signal) => pods.publishPorts({ idOrName, ports: [...publish] }, { signal })];
+  if (unpublish.length === 0) return [...between, ...publishAll];
+  const change: Step = async (podnet, signal) => {
+    const { pods } = podnet;
+    await pods.unpublishPorts({ idOrName, ports: [...unpublish] }, { signal });
+    try {
+      for (const step of [...between, ...publishAll]) await step(podnet, signal);
+    } catch (thrown) {
+      if (moved.length === 0) throw thrown;
+      const ports = [...moved];
+      await pods
+        .publishPorts({ idOrName, ports }, { signal: AbortSignal.timeout(againMs) })
+        .catch((second: unknown) => {
+          const texts = ports.map((port) => `-p ${textOf(port)}`).join(" ");
+          throw toPodnetError(thrown).with({
+            details: { unpublished: texts, publishing_again: toPodnetError(second).message },
+          });
+        });
+      throw thrown;
+    }
+  };
+  return [change];
 }
 
 const isThat = (is: PublishedPort, wanted: PublishedPort): boolean =>

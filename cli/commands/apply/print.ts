@@ -32,5 +32,10 @@ export const plainItem = ({ kind, name, action, changes }: Item): JsonObject => 
   kind,
   name,
   action,
-  changes: changes.map(({ field, was, becomes }) => ({ field, was, becomes })),
+  changes: changes.map(({ field, was, becomes, refused = "" }) => ({
+    field,
+    was,
+    becomes,
+    refused,
+  })),
 });

@@ -87,6 +87,17 @@ test("a template that is wrong is refused before podnetd is asked", async (t) =>
   t.is(other.code, 2);
 });
 
+test("a template has a length and an amount of work that it cannot exceed", (t) => {
+  t.throws(() => parseTemplate(`{.a}${"x".repeat(4096)}`), { message: /has 4100 characters/ });
+  t.throws(() => parseTemplate(`{.a${"[?(@.a".repeat(30_000)}}`), { message: /characters/ });
+  let deep: JsonValue = "end";
+  for (let i = 0; i < 60; i++) deep = { a: deep };
+  const parts = parseTemplate("{..*..*..*..*..*..*..*..*}");
+  t.throws(() => textOfTemplate(parts, deep), { message: /passes more than 1000000 values/ });
+  const nested = `${"{range ..*}".repeat(8)}{.}${"{end}".repeat(8)}`;
+  t.throws(() => textOfTemplate(parseTemplate(nested), deep), { message: /passes more than/ });
+});
+
 test("every command that prints JSON takes a template, and a terminal is not steered", async (t) => {
   const list = await podnet(["list", "-o", "jsonpath={.items[*].name}"], here);
   t.deepEqual(list, { code: 0, out: "web db", err: "" });

@@ -2,6 +2,7 @@ import test from "ava";
 import fc from "fast-check";
 import { tracesUrl } from "../../../../api/telemetry/collector-url.ts";
 import { type FinishedSpan, otlpBody } from "../../../../api/telemetry/otlp.ts";
+import { oneAtATime } from "../../../../api/telemetry/send-spans.ts";
 import {
   childOf,
   formatTraceparent,
@@ -100,4 +101,34 @@ test("a collector's URL gets the path of traces behind its own", (t) => {
     "http://a#b",
   ])
     t.throws(() => tracesUrl(wrong), { code: "INVALID_ARGUMENT" }, wrong);
+});
+
+test("a text that was cut within a character is whole in a span", (t) => {
+  const half = "\ud83d";
+  const span: FinishedSpan = {
+    context: childOf(undefined),
+    parentId: undefined,
+    name: `n${half}`,
+    kind: "server",
+    startMs: 1,
+    endMs: 2,
+    attributes: { a: `a${half}` },
+    error: `e${half}`,
+  };
+  t.notRegex(otlpBody("podnetd", "host", [span]), /\\ud83d/);
+});
+
+test("a name is looked up once at a time, whoever waits for it", (t) => {
+  const asked: ((error: Error | null, address: string, family: number) => void)[] = [];
+  const look = oneAtATime(
+    ((_name: string, _options: object, callback: never) => void asked.push(callback)) as never,
+  );
+  const heard: string[] = [];
+  const hear = (_error: Error | null, address: unknown): void => void heard.push(String(address));
+  for (let attempt = 0; attempt < 9; attempt++) look("collector", { all: true }, hear);
+  t.is(asked.length, 1);
+  asked[0]?.(null, "192.0.2.1", 4);
+  t.is(heard.length, 9);
+  look("collector", { all: true }, hear);
+  t.is(asked.length, 2, "the answer is not kept");
 });

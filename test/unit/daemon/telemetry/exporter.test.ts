@@ -1,7 +1,9 @@
+import { once } from "node:events";
 import test, { type ExecutionContext } from "ava";
 import type { FinishedSpan } from "../../../../api/telemetry/otlp.ts";
 import type { Sent } from "../../../../api/telemetry/send-spans.ts";
 import { childOf } from "../../../../api/telemetry/trace-context.ts";
+import { watchDefects } from "../../../../core/guard.ts";
 import { Exporter } from "../../../../daemon/telemetry/exporter.ts";
 import type { Log } from "../../../../linux/log.ts";
 
@@ -17,7 +19,7 @@ const span = (): FinishedSpan => ({
 });
 
 /** An exporter to a collector that answers as `answer` says, and the sizes of what it got. */
-function playCollector(answer: () => Sent) {
+function playCollector(answer: (signal: AbortSignal) => Sent | Promise<Sent>) {
   const batches: number[] = [];
   const lines: string[] = [];
   const say = (_fields: unknown, message: string): void => void lines.push(message);
@@ -25,9 +27,9 @@ function playCollector(answer: () => Sent) {
   const exporter = new Exporter({
     url: new URL("http://127.0.0.1:4318/v1/traces"),
     log,
-    async send(_url, body) {
+    async send(_url, body, signal) {
       batches.push(JSON.parse(body).resourceSpans[0].scopeSpans[0].spans.length);
-      return answer();
+      return answer(signal);
     },
   });
   return { exporter, batches, lines };
@@ -62,4 +64,28 @@ test("what a collector refuses is dropped, counted and not sent again", async (t
   t.deepEqual(batches, [512, 88]);
   t.is(exporter.dropped, 512);
   t.deepEqual(lines, ["The collector refuses spans", "The collector takes spans again"]);
+});
+
+test("a collector that takes each request at the last moment does not hold up podnetd's end", async (t) => {
+  const { exporter, batches } = playCollector(async (signal) => {
+    await once(signal, "abort");
+    return "taken" as const;
+  });
+  add(exporter, 2048);
+  await exporter[Symbol.asyncDispose]();
+  t.deepEqual(batches, [512]);
+});
+
+test("spans that cannot be sent are dropped, and do not stand before those that can", async (t) => {
+  const defects: unknown[] = [];
+  watchDefects((_place, thrown) => void defects.push(thrown));
+  t.teardown(() => watchDefects(undefined));
+  const { exporter, batches } = playCollector(() => "taken");
+  exporter.add({ ...span(), startMs: Number.NaN });
+  await exporter[Symbol.asyncDispose]();
+  t.is(exporter.dropped, 1);
+  t.is(defects.length, 1);
+  add(exporter, 1);
+  await exporter[Symbol.asyncDispose]();
+  t.deepEqual(batches, [1]);
 });
