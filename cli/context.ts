@@ -11,6 +11,8 @@ import type { TargetOptions } from "./target.ts";
 export interface Context {
   readonly io: Io;
   readonly given: GivenFlags;
+  /** The command that runs; undefined until its arguments are read. */
+  command?: Command;
   exitCode: number;
 }
 

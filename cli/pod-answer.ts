@@ -29,7 +29,7 @@ export async function askForPods(
         await printPod(io, options, await ask(podnet.pods, idOrName, signal), several);
       } catch (thrown) {
         if (!several || isPodnetError(thrown, "DAEMON_UNREACHABLE", "CANCELLED")) throw thrown;
-        context.exitCode = report(io, thrown, options.output);
+        context.exitCode = report(context, thrown, options.output);
       }
     }
   });

@@ -222,7 +222,9 @@ async function runTree(
   context: Context,
   args: readonly string[],
 ): Promise<number> {
-  const { io } = context;
+  program.hook("preAction", (_program, action) => {
+    context.command = action;
+  });
   try {
     await program.parseAsync([...args], { from: "user" });
     return context.exitCode;
@@ -233,7 +235,7 @@ async function runTree(
     }
     // Interrupting an endless stream is its normal end, not an error.
     if (endless.has(args[0] ?? "") && isPodnetError(thrown, "CANCELLED")) return exitCodeOf(thrown);
-    const code = report(io, thrown, formatOf(args), context.given);
+    const code = report(context, thrown, formatOf(args));
     const isPlain = code === exitCodes.usage || code === exitCodes.timeout;
     // A program that could not be started has its exit code.
     if (context.exitCode !== exitCodes.ok) return context.exitCode;

@@ -10,6 +10,11 @@ export class GivenFlags {
     this.#byField.set(field, flag);
   }
 
+  /** No flag was recorded: the command takes its fields from its flags as they are named. */
+  get isEmpty(): boolean {
+    return this.#byField.size === 0;
+  }
+
   /**
    * The flag that gave a field its value: the field itself, else what it is a part of, else the
    * only flag that gave a part of it.

@@ -1,33 +1,38 @@
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
 import { quotesOf } from "./error-details.ts";
 import { exitCodeOf } from "../exit-codes.ts";
-import type { GivenFlags } from "../flags/given.ts";
+import type { Context } from "../context.ts";
+import { type Typed, typedFor } from "../flags/typed.ts";
 import type { Io } from "../io.ts";
 import type { Format } from "../output.ts";
 import { harmless, styled } from "./text.ts";
 
 /**
- * Prints an error on standard error, never with a stack, and returns the exit code. The flag that
- * gave the error's field its value is named alongside it.
+ * Prints an error on standard error, never with a stack, and returns the exit code. The flag or the
+ * argument that gave the error's field its value is named alongside it.
  */
-export function report(io: Io, thrown: unknown, format: Format, given?: GivenFlags): number {
+export function report({ io, given, command }: Context, thrown: unknown, format: Format): number {
   const error = toPodnetError(thrown);
-  const flag = error.field === undefined ? undefined : given?.flagOf(error.field);
+  const typed = error.field === undefined ? undefined : typedFor(error.field, given, command);
   if (format === "json") {
     const { code, message, hint = "", field = "", step = "", details } = error;
-    const about = { code, message, hint, field, flag: flag ?? "", step, details };
+    const [flag, argument] = [wordOf(typed, "flag"), wordOf(typed, "argument")];
+    const about = { code, message, hint, field, flag, argument, step, details };
     io.stderr.write(`${JSON.stringify({ error: about })}\n`);
   } else {
-    io.stderr.write(`${lines(io, error, flag).join("\n")}\n`);
+    io.stderr.write(`${lines(io, error, typed).join("\n")}\n`);
   }
   return exitCodeOf(error);
 }
 
-function lines(io: Io, error: PodnetError, flag: string | undefined): string[] {
+const wordOf = (typed: Typed | undefined, kind: Typed["kind"]): string =>
+  typed?.kind === kind ? typed.text : "";
+
+function lines(io: Io, error: PodnetError, typed: Typed | undefined): string[] {
   const out = io.stderr;
   const about = [
-    ...(flag === undefined ? [] : [["flag", flag]]),
-    ...(error.field === undefined ? [] : [["field", error.field]]),
+    ...(typed === undefined ? [] : [[typed.kind, typed.text]]),
+    ...(error.field === undefined || error.field === typed?.text ? [] : [["field", error.field]]),
     ...(error.step === undefined ? [] : [["step", error.step]]),
     ...(error.hint === undefined ? [] : [["hint", error.hint]]),
   ] as [string, string][];

@@ -61,7 +61,7 @@ async function deleteOne(
     );
   } catch (thrown) {
     if (isPodnetError(thrown, "DAEMON_UNREACHABLE", "CANCELLED")) throw thrown;
-    context.exitCode = report(context.io, thrown, "table");
+    context.exitCode = report(context, thrown, "table");
   }
 }
 

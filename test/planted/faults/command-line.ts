@@ -50,13 +50,11 @@ export const commandLineFaults: readonly Fault[] = [
     kind: "record",
     name: "apply changes what it can although it refuses something",
     file: "cli/commands/apply/apply.ts",
-    find: "if (refused.length > 0) throw refusal(refused.length, isDry);",
-    put: "if (refused.length > planned.length * 9) throw refusal(refused.length, isDry);",
+    find: "if (refused > 0) throw refusal(refused, isDry",
+    put: "if (refused > 9) throw refusal(refused, isDry",
     noticedBy: {
-      file: "test/vm/standin-apply.test.ts",
-      title:
-        "what cannot be changed is refused by name, with what to do, and nothing else is changed",
+      file: "test/unit/cli/apply/apply.test.ts",
+      title: "a program sees which changes are refused, and that nothing was changed",
     },
-    slow: true,
   },
 ];

@@ -1,6 +1,19 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
+import type { DescService } from "@bufbuild/protobuf";
 import test from "ava";
+import type { Command } from "commander";
+import { ImageService } from "../../../api/gen/podnet/v1/image_service_pb.ts";
+import { NetworkService } from "../../../api/gen/podnet/v1/network_service_pb.ts";
+import { NodeService } from "../../../api/gen/podnet/v1/node_service_pb.ts";
+import { PodService } from "../../../api/gen/podnet/v1/pod_service_pb.ts";
+import { PolicyService } from "../../../api/gen/podnet/v1/policy_service_pb.ts";
+import { addService } from "../../../api/service.ts";
+import { contextOf } from "../../../cli/context.ts";
+import { otherNames } from "../../../cli/flags/typed.ts";
+import { processIo } from "../../../cli/io.ts";
+import { buildProgram } from "../../../cli/program.ts";
+import { PodnetError } from "../../../core/errors.ts";
 import { GivenFlags } from "../../../cli/flags/given.ts";
 import { serve } from "../api/fixtures/server.ts";
 import { playDaemon } from "./fixtures/daemon.ts";
@@ -75,7 +88,78 @@ test("programs get the flag too", async (t) => {
   const { err } = await podnet(["create", "--vcpu", "0", "-o", "json"], here);
   t.like(JSON.parse(err), { error: { field: "resources.vcpu", flag: "--vcpu" } });
   const other = await podnet(["get", "nosuch", "-o", "json"], here);
-  t.like(JSON.parse(other.err), { error: { field: "id_or_name", flag: "" } });
+  t.like(JSON.parse(other.err), { error: { field: "id_or_name", flag: "", argument: "POD" } });
+});
+
+/** A podnetd that refuses every call because of one field. */
+async function refuse(field: string) {
+  const thrown = () => new PodnetError("INVALID_ARGUMENT", "It is wrong", { field });
+  const refusals = (service: DescService) =>
+    Object.fromEntries(
+      Object.values(service.method).map(({ localName, methodKind }) => [
+        localName,
+        methodKind === "unary" || methodKind === "client_streaming"
+          ? () => {
+              throw thrown();
+            }
+          : // biome-ignore lint/correctness/useYield: it fails before its first message
+            async function* () {
+              throw thrown();
+            },
+      ]),
+    );
+  return serve((router) => {
+    for (const service of [PodService, NetworkService, PolicyService, NodeService, ImageService])
+      addService(router, service, refusals(service));
+  });
+}
+
+test("every command names what was typed for a field, by its own tree of flags and arguments", async (t) => {
+  for (const [field, ...lines] of [
+    [
+      "id_or_name",
+      "get web → argument: POD",
+      "stop a → argument: PODS",
+      "exec web true → argument: POD",
+    ],
+    ["guest_name", "limit web --interface eth1 --in 1mbit → flag: --interface"],
+    ["guest_name", "interface remove web eth1 → argument: NAME"],
+    ["ports[0].pod_port", "publish web 1:2 → argument: SPEC"],
+    ["resources.vcpu", "update web --vcpu 2 → flag: --vcpu", "update web --memory 64 → nothing"],
+    ["resources.memory_mib", "update web --memory 64 → flag: --memory"],
+    ["name", "network get lan → argument: NAME", "policy delete p → argument: NAME"],
+    ["reference", "image inspect web → argument: IMAGE", "image rm web → argument: IMAGE"],
+    ["destination", "trace web 10.0.0.1 → argument: DESTINATION"],
+    ["protocol", "trace web 10.0.0.1 --protocol icmp → flag: --protocol"],
+    ['set["a"]', "label web a=b → argument: CHANGE"],
+    ["level", "log-level debug → argument: LEVEL"],
+    ["exec_id", "execs get 12 → argument: ID"],
+    ["signal", "execs kill 12 --signal 9 → flag: --signal", "execs kill 12 → nothing"],
+    ["tail_lines", "logs web --tail 3 → flag: --tail"],
+    ["for_s", "policy learn web --for 3s → flag: --for"],
+    ["nothing.of[1].that", "get web → nothing"],
+  ] as [string, ...string[]][]) {
+    const refusing = await refuse(field);
+    for (const line of lines) {
+      const [typed = "", wanted = ""] = line.split(" → ");
+      const { code, err } = await podnet(typed.split(" "), { socket: refusing.h2 });
+      t.not(code, 0, line);
+      t.true(err.includes(`field: ${field}\n`), `${line}: ${err}`);
+      t.is(/^ {2}((?:flag|argument): .*)$/m.exec(err)?.[1] ?? "nothing", wanted, line);
+    }
+    await refusing.kill();
+  }
+});
+
+test("a name that a field has on the command line belongs to a flag or an argument", (t) => {
+  const names = new Set<string>();
+  const collect = (command: Command): void => {
+    for (const { long } of command.options) names.add(String(long).slice(2));
+    for (const argument of command.registeredArguments) names.add(argument.name());
+    for (const each of command.commands) collect(each);
+  };
+  collect(buildProgram(contextOf(processIo())));
+  for (const name of Object.values(otherNames).flat()) t.true(names.has(name), name);
 });
 
 test("a value that a terminal would obey is shown", async (t) => {

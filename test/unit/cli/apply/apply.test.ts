@@ -89,8 +89,9 @@ test("a failure in the middle keeps its hint, says what is done, and prints that
 
 test("a program sees which changes are refused, and that nothing was changed", async (t) => {
   await using played = await playPods(() => ({ app: "old" }));
-  const text = "kind: Pod\nname: a\nlabels: { app: new }\nresources: { vcpu: 2 }\n";
-  const { code, out } = await played.apply(text, "-o", "json");
+  const first = "kind: Pod\nname: a\nlabels: { app: new }\n---\n";
+  const text = "kind: Pod\nname: b\nlabels: { app: new }\nresources: { vcpu: 2 }\n";
+  const { code, out } = await played.apply(`${first}${text}`, "-o", "json");
   t.not(code, 0);
   t.deepEqual(played.changes, []);
   const { dryRun, items } = JSON.parse(out) as {
@@ -98,7 +99,7 @@ test("a program sees which changes are refused, and that nothing was changed", a
     items: { changes: { field: string; refused: string }[] }[];
   };
   t.true(dryRun);
-  const refused = items[0]?.changes.filter((change) => change.refused !== "");
+  const refused = items[1]?.changes.filter((change) => change.refused !== "");
   t.deepEqual(
     refused?.map(({ field }) => field),
     ["resources.vcpu"],
