@@ -1,6 +1,7 @@
-import { readFileSync } from "node:fs";
 import { isLoopback, isIp, parseIp } from "../core/address.ts";
 import { PodnetError } from "../core/errors.ts";
+import { printable } from "../core/names.ts";
+import { readRegular } from "../linux/files/regular-file.ts";
 import { kubernetesError } from "./errors.ts";
 
 /** What a request proves itself and checks its server with. PEM; all of it may be absent. */
@@ -37,7 +38,9 @@ export function parseServer(text: string, field: string): URL {
     url.username + url.password + url.search + url.hash === "" &&
     (url.protocol === "https:" || (url.protocol === "http:" && isOwnHost(url.hostname)));
   if (usable) return url;
-  throw new PodnetError("CONFIG_INVALID", `"${text}" is no URL of an API server`, {
+  // (A password in it is not shown.)
+  const said = text.includes("@") ? "The address with a user's name" : `"${printable(text)}"`;
+  throw new PodnetError("CONFIG_INVALID", `${said} is no URL of an API server`, {
     field,
     hint: "Write https://HOST:PORT; http:// only with an address of this host, such as 127.0.0.1",
   });
@@ -54,18 +57,28 @@ export type Source = { readonly text: string } | { readonly path: string };
 /** Larger files are not read. */
 const mostBytes = 1 << 20;
 
-/** Reads a source. Throws `KUBERNETES_DENIED`. */
+/**
+ * Reads a source. Throws `KUBERNETES_DENIED`, also if it is empty, as a file may be that is being
+ * written: without an authority, a server would be trusted whom any public authority knows.
+ */
 export function readSource(source: Source | undefined, what: string): string | undefined {
   if (source === undefined) return undefined;
-  if ("text" in source) return source.text;
+  const text = "text" in source ? source.text : readFile(source.path, what);
+  if (text.trim() !== "") return text;
+  throw kubernetesError("KUBERNETES_DENIED", `The ${what} is empty`, {
+    hint: "Write it anew; the kubeconfig says where it is",
+    details: "path" in source ? { path: source.path } : {},
+  });
+}
+
+function readFile(path: string, what: string): string {
   try {
-    const bytes = readFileSync(source.path);
-    if (bytes.length > mostBytes) throw new RangeError(`has ${bytes.length} bytes`);
-    return bytes.toString("utf8");
+    // (Kubernetes' files in a pod are links.)
+    return readRegular(path, mostBytes, { follow: true }).toString("utf8");
   } catch (cause) {
-    throw kubernetesError("KUBERNETES_DENIED", `The ${what} "${source.path}" cannot be read`, {
+    throw kubernetesError("KUBERNETES_DENIED", `The ${what} "${path}" cannot be read`, {
       hint: "Check that the file is there, and its permissions",
-      details: { path: source.path },
+      details: { path },
       cause,
     });
   }

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import { isPodnetError } from "../core/errors.ts";
+import { isPodnetError, type PodnetError } from "../core/errors.ts";
 import { guarded } from "../core/guard.ts";
 import type { Access } from "./access.ts";
 import { answerError, connectionError, kubernetesError } from "./errors.ts";
@@ -34,6 +34,8 @@ export interface Limits {
   readonly pageBytes: number;
   /** Objects in a whole list. A server whose list never ends would fill this host's memory. */
   readonly listItems: number;
+  /** Bytes in a whole list. */
+  readonly listBytes: number;
 }
 
 const usual: Limits = {
@@ -45,6 +47,8 @@ const usual: Limits = {
   pageBytes: 32 << 20,
   // Kubernetes supports clusters of up to 5,000 nodes.
   listItems: 20_000,
+  // Of 5,000 nodes with a hundred KiB each, most of it images that they have.
+  listBytes: 512 << 20,
 };
 
 /** A list whose parts are no longer there is begun again so many times. */
@@ -85,7 +89,7 @@ export class KubeClient {
       answer.destroy();
       return undefined;
     }
-    return readObject(parseJson(await this.#text(answer, what)));
+    return this.#object(answer, what);
   }
 
   /** All objects, in parts, so that neither end needs memory for all of their JSON. */
@@ -109,7 +113,7 @@ export class KubeClient {
     const body = JSON.stringify(patch);
     const request: Request = { method: "PATCH", path, contentType, body, what };
     const answer = await this.#send(request, this.#limit(signal));
-    return readObject(parseJson(await this.#text(answer, what)));
+    return this.#object(answer, what);
   }
 
   /**
@@ -160,20 +164,19 @@ export class KubeClient {
     let limit = this.#limits.pageItems;
     let next: string | undefined;
     let empty = 0;
+    let bytes = 0;
     for (;;) {
       let page: Page;
       try {
         const query = { limit: String(limit), ...(next === undefined ? {} : { continue: next }) };
         const answer = await this.#send({ method: "GET", path, query, what }, this.#limit(signal));
-        page = readPage(await this.#text(answer, what));
+        const text = await this.#text(answer, what);
+        bytes += text.length;
+        page = readPage(text);
       } catch (thrown) {
         if (!(thrown instanceof TooLarge)) throw thrown;
         // Objects of unusual size. One alone is always small enough.
-        if (limit === 1)
-          throw kubernetesError(
-            "KUBERNETES_FAILED",
-            `Kubernetes' API server has an object of more than ${this.#limits.pageBytes} bytes`,
-          );
+        if (limit === 1) throw this.#tooLarge();
         limit = Math.ceil(limit / 8);
         continue;
       }
@@ -182,6 +185,11 @@ export class KubeClient {
         throw kubernetesError(
           "KUBERNETES_FAILED",
           `Kubernetes' API server lists more than ${this.#limits.listItems} objects`,
+        );
+      if (bytes > this.#limits.listBytes)
+        throw kubernetesError(
+          "KUBERNETES_FAILED",
+          `Kubernetes' API server lists more than ${this.#limits.listBytes} bytes`,
         );
       // (An empty part that is not the last would let a list go on for ever.)
       if (page.items.length === 0 && page.next !== undefined && ++empty > mostEmpty)
@@ -208,6 +216,23 @@ export class KubeClient {
     const { statusCode = 0 } = answer;
     if (statusCode < 200 || statusCode > 299) throw await this.#error(answer, what);
     return textOfAnswer(answer, this.#limits.pageBytes, this.server);
+  }
+
+  /** The object that is the body of a success. */
+  async #object(answer: IncomingMessage, what: string): Promise<KubeObject> {
+    try {
+      return readObject(parseJson(await this.#text(answer, what)));
+    } catch (thrown) {
+      throw thrown instanceof TooLarge ? this.#tooLarge() : thrown;
+    }
+  }
+
+  #tooLarge(): PodnetError {
+    const { pageBytes } = this.#limits;
+    return kubernetesError(
+      "KUBERNETES_FAILED",
+      `Kubernetes' API server has an object of more than ${pageBytes} bytes`,
+    );
   }
 
   async #error(answer: IncomingMessage, what: string): Promise<Error> {

@@ -1,4 +1,5 @@
 import { type ErrorCode, PodnetError } from "../core/errors.ts";
+import { cutText, shown } from "../core/shown.ts";
 import { fieldOf, parseJson, textOf } from "./json.ts";
 
 /** The errors of this module. */
@@ -62,16 +63,23 @@ export function statusError(
 ): PodnetError {
   const number = fieldOf(object, "code");
   const status = typeof number === "number" && Number.isInteger(number) ? number : otherwise;
-  const reason = textOf(object, "reason") ?? "";
+  const reason = foreign(textOf(object, "reason") ?? "");
   const message = textOf(object, "message") ?? text;
   const code = restored.test(message)
     ? "KUBERNETES_EXPIRED"
     : (statusCodes[status] ?? "KUBERNETES_FAILED");
-  const said = message === "" ? `status ${status}` : message.slice(0, 1024);
+  const said = message === "" ? `status ${status}` : foreign(message);
   return kubernetesError(code, `Kubernetes' API server cannot ${what}: ${said}`, {
     details: { status, reason },
   });
 }
+
+/** Errors of a certificate's time, which are as often those of a clock. */
+const dated = /CERT_NOT_YET_VALID|CERT_HAS_EXPIRED/;
+const ofTime = "See this host's clock; if it is right, the API server needs another certificate";
+
+/** The other end's text, as one line that a terminal can be given. */
+const foreign = (text: string): string => shown(cutText(text, 1024).replaceAll(/\s+/g, " "), 1024);
 
 /** The error of a connection that could not be made, or broke. */
 export function connectionError(thrown: unknown, server: string): PodnetError {
@@ -86,7 +94,11 @@ export function connectionError(thrown: unknown, server: string): PodnetError {
   const reason = /SSL routines:[^:]*:([^:]+)/.exec(message)?.[1] ?? message;
   return kubernetesError(
     untrusted ? "KUBERNETES_DENIED" : "KUBERNETES_UNREACHABLE",
-    `Kubernetes' API server at ${server}: ${reason}`,
-    { details: { server, errno }, cause: thrown },
+    `Kubernetes' API server at ${server}: ${foreign(reason)}`,
+    {
+      details: { server, errno },
+      ...(dated.test(errno) ? { hint: ofTime } : {}),
+      cause: thrown,
+    },
   );
 }

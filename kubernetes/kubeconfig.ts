@@ -11,6 +11,9 @@ const unsupported: Readonly<Record<string, string>> = {
   "auth-provider": "an auth-provider",
   username: "a user name and password",
   as: "impersonation",
+  "as-uid": "impersonation",
+  "as-groups": "impersonation",
+  "as-user-extra": "impersonation",
 };
 
 const invalid = (message: string, hint: string): PodnetError =>
@@ -79,17 +82,23 @@ function named(config: unknown, list: string, name: string, kind: string): unkno
 }
 
 function refuseUnsupported(cluster: unknown, user: unknown): void {
-  if (textOf(cluster, "proxy-url") !== undefined)
+  if (isGiven(cluster, "proxy-url"))
     throw invalid(
       "The kubeconfig reaches the API server through a proxy",
       "Give podnetd a kubeconfig without proxy-url: it connects by itself",
     );
   for (const [name, means] of Object.entries(unsupported))
-    if (fieldOf(user, name) !== undefined)
+    if (isGiven(user, name))
       throw invalid(
         `The kubeconfig authenticates with ${means}, which podnetd cannot`,
         "Give podnetd a kubeconfig with a token, a tokenFile or a client certificate",
       );
+}
+
+/** Programs that write a kubeconfig leave fields empty that are not used. */
+function isGiven(of: unknown, name: string): boolean {
+  const value = fieldOf(of, name);
+  return value !== undefined && value !== null && value !== "";
 }
 
 /** A file of the name, or data of the name in base 64, which wins. */

@@ -58,7 +58,7 @@ const rules: readonly Rule[] = [
     mayImport: ["core/"],
     packages: ["node:", "@bufbuild/protobuf", "@connectrpc/"],
   },
-  { module: "kubernetes/", mayImport: ["core/"], packages: ["node:", "yaml"] },
+  { module: "kubernetes/", mayImport: ["core/", "linux/"], packages: ["node:", "yaml"] },
   {
     module: "client/",
     mayImport: ["core/", "api/"],

@@ -1,4 +1,3 @@
-import { readFile } from "node:fs/promises";
 import { hostname } from "node:os";
 import path from "node:path";
 import type { Clock } from "../../../core/clock.ts";
@@ -6,6 +5,7 @@ import { PodnetError } from "../../../core/errors.ts";
 import { KubeClient } from "../../../kubernetes/client.ts";
 import { inClusterAccess } from "../../../kubernetes/in-cluster.ts";
 import { parseKubeconfig } from "../../../kubernetes/kubeconfig.ts";
+import { readRegular } from "../../../linux/files/regular-file.ts";
 import type { Prefix } from "../../../overlay/flannel/prefix.ts";
 import type { HostLease } from "../../../overlay/host-lease.ts";
 import { NodeLease, type NodeSettings } from "../../../overlay/kube/node-lease.ts";
@@ -15,7 +15,7 @@ import type { Reservation } from "../../../overlay/reservations.ts";
 import type { KubernetesConfig } from "../../config/overlay.ts";
 import type { LeaseParts, SubnetManager } from "./subnet-manager.ts";
 
-/** A larger file is not the configuration of an overlay. */
+/** A larger file is neither a kubeconfig nor the configuration of an overlay. */
 const mostBytes = 1 << 20;
 
 /** Subnets as podCIDRs of Kubernetes' Nodes, alongside flannel's. */
@@ -39,14 +39,14 @@ export class KubernetesManager implements SubnetManager {
     const access =
       kubeconfig === undefined
         ? inClusterAccess(process.env)
-        : await parseKubeconfig(await readKubeconfig(kubeconfig), path.dirname(kubeconfig));
+        : await parseKubeconfig(readKubeconfig(kubeconfig), path.dirname(kubeconfig));
     const node = config.node ?? process.env["NODE_NAME"] ?? hostname().toLowerCase();
     return new KubernetesManager({ ...config, node }, new KubeNodes(new KubeClient(access), clock));
   }
 
   open(_prefix: Prefix, parts: LeaseParts): HostLease {
     const settings = this.#settings;
-    const readConfig = (): Promise<string | undefined> => readNetConf(settings.netConf);
+    const readConfig = async (): Promise<string | undefined> => readNetConf(settings.netConf);
     return new NodeLease({ ...parts, store: this.#store, settings, readConfig });
   }
 
@@ -85,9 +85,13 @@ const fixed = (): PodnetError =>
     },
   );
 
-async function readKubeconfig(file: string): Promise<string> {
+/** Links are followed: those of a ConfigMap lead to what is in force. */
+const readText = (file: string): string =>
+  readRegular(file, mostBytes, { follow: true }).toString("utf8");
+
+function readKubeconfig(file: string): string {
   try {
-    return await readFile(file, "utf8");
+    return readText(file);
   } catch (cause) {
     throw new PodnetError("CONFIG_INVALID", `The kubeconfig "${file}" cannot be read`, {
       field: "overlay.kubernetes.kubeconfig",
@@ -97,11 +101,9 @@ async function readKubeconfig(file: string): Promise<string> {
   }
 }
 
-async function readNetConf(file: string): Promise<string | undefined> {
+function readNetConf(file: string): string | undefined {
   try {
-    const text = await readFile(file, "utf8");
-    if (text.length <= mostBytes) return text;
-    throw new RangeError(`it has ${text.length} characters`);
+    return readText(file);
   } catch (cause) {
     if (cause instanceof Error && "code" in cause && cause.code === "ENOENT") return undefined;
     throw new PodnetError(

@@ -167,6 +167,41 @@ for (const [what, items, expected] of [
     t.true(asked < 200, `${asked} parts`);
   });
 
+test("a list of objects that are too large together is given up", async (t) => {
+  await using server = await KubeApiServer.open();
+  for (let n = 0; n < 20; n++) server.nodes.create(`node-${n}`);
+  const client = clientOf(server, { limits: { pageItems: 3, listBytes: 2000 } });
+  const error = await failure(client.list(nodesPath, "list nodes", never));
+  t.is(error.code, "KUBERNETES_FAILED");
+  t.regex(error.message, /more than 2000 bytes/);
+  t.true(server.asked.length < 7, "the rest is not asked for");
+});
+
+test("an object of any size is an answer or an error of this module", async (t) => {
+  await using server = await KubeApiServer.open();
+  const client = clientOf(server, { limits: { pageBytes: 100 } });
+  for (const call of [
+    () => client.get(`${nodesPath}/a`, "get node", never),
+    () => client.patch(`${nodesPath}/a/status`, {}, "patch node", never),
+  ]) {
+    server.answerNext(200, "x".repeat(200), {});
+    const error = await failure(call());
+    t.is(error.code, "KUBERNETES_FAILED");
+    t.regex(error.message, /object of more than 100 bytes/);
+  }
+});
+
+test("what an API server says is one line without what a terminal obeys, and bounded", async (t) => {
+  await using server = await KubeApiServer.open();
+  const status = { message: "a\nb\u001b[2J\u202e", reason: "R".repeat(60_000), code: 403 };
+  server.answerNext(403, JSON.stringify(status), {});
+  const error = await failure(clientOf(server).list(nodesPath, "list nodes", never));
+  t.is(error.code, "KUBERNETES_DENIED");
+  t.regex(error.message, /: a b/);
+  t.notRegex(error.message, /[\u0000-\u001f\u202e]/);
+  t.true(JSON.stringify(error.details).length < 2000);
+});
+
 test("a server that is not there is unreachable", async (t) => {
   const server = await KubeApiServer.open();
   const client = clientOf(server);

@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -76,6 +77,7 @@ for (const [what, text, message] of [
   ["runs a command", config(server, "exec: {command: aws}"), /a command \(exec\)/],
   ["has a provider", config(server, "auth-provider: {name: gcp}"), /an auth-provider/],
   ["has a password", config(server, "username: a, password: b"), /a user name and password/],
+  ["impersonates groups", config(server, "as-groups: [admins], token: a"), /impersonation/],
   ["impersonates", config(server, "as: root, token: a"), /impersonation/],
   ["goes by a proxy", config(`${server}, proxy-url: http://p`, "token: a"), /through a proxy/],
   ["has half a certificate", config(server, "client-certificate: /a.pem"), /certificate and key/],
@@ -96,6 +98,42 @@ test("a kubeconfig reaches this host's own address without TLS", async (t) => {
     const access = await parseKubeconfig(config(`server: "http://${host}:8001"`, "token: a"), "/");
     t.is(access.server.port, "8001");
   }
+});
+
+test("an empty file or empty data is no authority and no token, as while it is written", async (t) => {
+  const directory = mkdtempSync(path.join(tmpdir(), "podnet-kubeconfig-"));
+  t.teardown(() => rmSync(directory, { recursive: true }));
+  for (const name of ["ca", "token"]) writeFileSync(path.join(directory, name), "");
+  for (const [cluster, user, message] of [
+    ["certificate-authority: ca", "token: a", /authority is empty/],
+    // (What is no base 64 are no bytes.)
+    ['certificate-authority-data: "!!!!"', "token: a", /authority is empty/],
+    ["certificate-authority-data: ''", "tokenFile: token", /token file is empty/],
+  ] as const) {
+    const access = await parseKubeconfig(config(`${server}, ${cluster}`, user), directory);
+    t.throws(access.credentials, { code: "KUBERNETES_DENIED", message });
+  }
+});
+
+test("a pipe, or a file without end, in the place of a token holds up nothing", async (t) => {
+  const directory = mkdtempSync(path.join(tmpdir(), "podnet-kubeconfig-"));
+  t.teardown(() => rmSync(directory, { recursive: true }));
+  execFileSync("mkfifo", [path.join(directory, "pipe")]);
+  for (const file of ["pipe", "/dev/zero", directory]) {
+    const access = await parseKubeconfig(config(server, `tokenFile: ${file}`), directory);
+    t.throws(access.credentials, { code: "KUBERNETES_DENIED", message: /cannot be read/ });
+  }
+});
+
+test("fields that a kubeconfig leaves empty ask for nothing", async (t) => {
+  const text = config(`${server}, proxy-url: ""`, 'token: a, exec: null, username: "", as: ""');
+  t.deepEqual((await parseKubeconfig(text, "/")).credentials(), { token: "a" });
+});
+
+test("the password in an address is not repeated", async (t) => {
+  const text = config("server: https://me:secret@10.0.0.1", "token: a");
+  const error: unknown = await t.throwsAsync(parseKubeconfig(text, "/"));
+  t.notRegex(String(error), /secret/);
 });
 
 test("a pod has its address in the environment and its token in a file", (t) => {
