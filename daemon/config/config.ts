@@ -1,5 +1,6 @@
 import { usualShare } from "../../core/connection-share.ts";
 import { dockerHub } from "../../images/reference.ts";
+import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
 import type { z } from "zod";
 import type { Role } from "../../api/roles.ts";
@@ -77,6 +78,8 @@ export interface Config {
   /** Where disks lie that callers below admin may write through to. */
   readonly writeThroughPaths: readonly string[];
   readonly limits: ApiLimits;
+  /** Machines that may start at a time. */
+  readonly startsAtATime: number;
   /** The default network, which pods join that name no network. */
   readonly network: NetworkDefinition;
   readonly dns: DnsConfig;
@@ -164,6 +167,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     "limits.handshakes": 256,
     "limits.requests_per_caller": 512,
     "limits.creates_per_caller": 128,
+    "limits.starts": 0,
     "limits.captures_per_caller": 8,
     "limits.requests_per_s": 1000,
     "limits.request_s": 30,
@@ -371,6 +375,7 @@ function build(merged: Layer): Config {
     imagePaths: values.access.image_paths,
     writeThroughPaths: values.access.write_through_paths,
     limits: limitsConfig(values.limits),
+    startsAtATime: values.limits.starts || 4 * availableParallelism(),
     network: networkConfig(values.network, read),
     dns: dnsConfig(values.dns, read),
     overlay: overlayConfig(values.overlay, read),

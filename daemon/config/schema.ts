@@ -73,6 +73,9 @@ export const configSchema = z.strictObject({
     creates_per_caller: count(1, 10_000).describe(
       "Concurrent creates and starts of one user or certificate",
     ),
+    starts: count(0, 10_000).describe(
+      "Machines that start at a time; further ones wait. 0: four for each processor",
+    ),
     captures_per_caller: count(1, 1000).describe(
       "Concurrent captures of one user or certificate; each buffers up to 4 MiB of packets",
     ),

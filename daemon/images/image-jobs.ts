@@ -17,6 +17,7 @@ import type { Clock } from "../../core/clock.ts";
 import { perform } from "../../core/effect.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
+import { Slots } from "../../core/slots.ts";
 import type { CgroupPlan } from "../../hypervisor/driver.ts";
 import { makeCgroups } from "../../hypervisor/jail/cgroup.ts";
 import { endWorker } from "../../hypervisor/process/worker-program.ts";
@@ -34,7 +35,6 @@ import type { ImagesConfig } from "../config/images.ts";
 import type { Database } from "../store/database.ts";
 import type { Images, StoredImageRow } from "./images.ts";
 import { type ImportSource, openSource } from "./import-source.ts";
-import { JobTurns } from "./job-turns.ts";
 import { LayerCache } from "./layer-cache.ts";
 import { noRoom } from "./no-room.ts";
 import { runWorker, workerCgroups, type WorkerHost } from "./run-worker.ts";
@@ -47,6 +47,10 @@ import {
   putName,
   putWorker,
 } from "./store.ts";
+
+/** Pulls and imports at a time, and those that may wait. */
+const jobsAtATime = 2;
+const mostWaiting = 32;
 
 export interface ImageJobsParts {
   readonly db: Database;
@@ -100,7 +104,7 @@ export class ImageJobs implements AsyncDisposable {
   readonly #pulls = new Map<string, SharedPull>();
   readonly #ended = new AbortController();
   readonly #running = new Set<Promise<unknown>>();
-  readonly #turns = new JobTurns();
+  readonly #slots = new Slots(jobsAtATime);
 
   constructor(parts: ImageJobsParts) {
     this.#parts = parts;
@@ -367,13 +371,15 @@ export class ImageJobs implements AsyncDisposable {
     const ended = AbortSignal.any([signal, this.#ended.signal, limit]);
     const job = async (): Promise<T> => {
       report({ stage: "waiting", done: 0, all: 0 });
-      await this.#turns.take(ended);
+      if (this.#slots.waiting >= mostWaiting)
+        throw new PodnetError("LIMIT_REACHED", "Too many pulls and imports wait already", {
+          hint: "Try again later",
+        });
+      using _slot = await this.#slots.take(ended, "The work on the image");
       try {
         return await this.#inPlace(work, ended);
       } catch (thrown) {
         throw noRoom(thrown);
-      } finally {
-        this.#turns.giveUp();
       }
     };
     const running = job();

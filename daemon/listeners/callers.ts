@@ -13,6 +13,11 @@ import type { Peer } from "./peer.ts";
 /** Callers without anything under way that are remembered for the rate they called at. */
 const remembered = 1024;
 
+/** A create that is counted until disposed, and whose it is. */
+export interface Admission extends Disposable {
+  readonly owner: object;
+}
+
 /**
  * One user or certificate, over all of its connections: what it has under way, and how fast it may
  * go on.
@@ -51,11 +56,11 @@ export class Caller {
   }
 
   /** Counts a create or start, for as long as it goes on, even when its caller has gone. */
-  create(): Disposable {
+  create(): Admission {
     const { createsPerCaller } = this.#limits;
     if (this.#account.creates >= createsPerCaller)
       throw tooMany("creates_per_caller", createsPerCaller, "creates and starts under way");
-    return this.#take("creates");
+    return { owner: this.#account, ...this.#take("creates") };
   }
 
   /** Counts a capture of traffic. */

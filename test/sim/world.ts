@@ -110,6 +110,8 @@ function configOf(directory: string, firewall: string, factory: string): Config 
       "pool.size": "2",
       // What the real host has of memory is no part of a history.
       "pool.reserve_mib": "0",
+      // Nor how many processors it has.
+      "limits.starts": "2",
       state_dir: join(directory, "state"),
       run_dir: join(directory, "run"),
       "cni.pending_dir": join(directory, "pending"),

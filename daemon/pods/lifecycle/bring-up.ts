@@ -1,4 +1,5 @@
 import { type PodnetError, toPodnetError } from "../../../core/errors.ts";
+import { timer } from "./deadlines.ts";
 import type { Host } from "./host.ts";
 import { consoleTailText } from "../guest/console-tail.ts";
 import { type LivePod, unsubscribe } from "./live-pod.ts";
@@ -26,15 +27,26 @@ export interface BringUpOptions {
   undoing(): void;
   /** Makes it durable that the pod is to run: before anything that outlasts a loss of power. */
   begin(): Promise<void>;
+  /** Waits until one more machine may start, in a slot that is held until disposed. */
+  slot(signal: AbortSignal): Promise<Disposable>;
   /** Makes it durable that the pod runs: the last step, undone like any other when it fails. */
   commit(spans: readonly Span[]): Promise<void>;
 }
+
+/**
+ * So long a start counts among those that go on at a time, milliseconds: a guest may never answer.
+ */
+const longStartMs = 10_000;
+
+/** Whether a machine has to start: none has waited in the pool, and it is not a foreign one. */
+const startsMachine = ({ vm, plan }: LivePod): boolean =>
+  vm === undefined && machineKindOf(plan.vm).isOwn;
 
 /** Runs the steps of a pod whose row is written, and undoes them when one fails. Never throws. */
 export async function bringUp(
   live: LivePod,
   host: Host,
-  { progress, fresh, elapsed, undoing, begin, commit }: BringUpOptions,
+  { progress, fresh, elapsed, undoing, begin, slot, commit }: BringUpOptions,
   signal: AbortSignal,
 ): Promise<BringUp> {
   const spans: Span[] = [];
@@ -49,7 +61,11 @@ export async function bringUp(
   try {
     await begin();
     const stop = AbortSignal.any([signal, live.ended.signal]);
-    await runFlow(createSteps(live, { fresh }), { live, host, progress: noted, elapsed }, stop);
+    {
+      using held = startsMachine(live) ? await slot(stop) : undefined;
+      using _limit = timer(longStartMs, () => held?.[Symbol.dispose]());
+      await runFlow(createSteps(live, { fresh }), { live, host, progress: noted, elapsed }, stop);
+    }
     await commit(ordered());
     return { kind: "up", spans: ordered() };
   } catch (thrown) {

@@ -2,6 +2,8 @@ import type { CreateSpec } from "../../../api/validate/validate.ts";
 import { guard } from "../../../core/guard.ts";
 import type { PodnetError } from "../../../core/errors.ts";
 import type { PodId } from "../../../core/names.ts";
+import { Slots } from "../../../core/slots.ts";
+import type { Admission } from "../../listeners/callers.ts";
 import type { KeyedLock } from "../../reconcile/keyed-lock.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";
 import { awaitPorts } from "../interfaces/adopt-ports.ts";
@@ -38,7 +40,7 @@ export interface CreateOptions {
    * Takes one of the caller's slots until disposed, at the end of the work, which may outlast the
    * call.
    */
-  admit?(): Disposable;
+  admit?(): Admission;
 }
 
 /** The parts of podnetd that a start of a pod needs. */
@@ -60,10 +62,12 @@ export class Starts {
   /** Creates and starts under way, which a delete aborts; those that are undone are not here. */
   readonly #bringingUp = new Map<PodId, AbortController>();
   readonly #requests: Requests;
+  readonly #starting: Slots;
 
   constructor(parts: StartsParts) {
     this.#parts = parts;
     this.#requests = new Requests(parts.db, parts.host.clock);
+    this.#starting = new Slots(parts.config.startsAtATime);
   }
 
   /**
@@ -91,7 +95,7 @@ export class Starts {
     { progress, admit, imagesOnly }: CreateOptions,
     caller: AbortSignal | undefined,
   ): Promise<PodRow> {
-    using _place = admit?.();
+    using place = admit?.();
     const started = this.#parts.host.clock.monotonic();
     this.#parts.refuseEnding();
     const found = await findNamed(asked.spec, this.#parts, caller ?? AbortSignal.timeout(limitMs));
@@ -102,7 +106,16 @@ export class Starts {
     return await this.#parts.locks.run(plan.podId, () =>
       this.#bringUp(
         { plan, spec: asked.spec },
-        { started, limitMs, progress, caller, keep: false, fresh: true, machine },
+        {
+          started,
+          limitMs,
+          progress,
+          caller,
+          owner: place?.owner,
+          keep: false,
+          fresh: true,
+          machine,
+        },
       ),
     );
   }
@@ -128,7 +141,7 @@ export class Starts {
    * that runs.
    */
   async start(idOrName: string, options: CreateOptions): Promise<PodRow> {
-    using _place = options.admit?.();
+    using place = options.admit?.();
     const { host, records, locks } = this.#parts;
     const started = host.clock.monotonic();
     const { id } = records.find(idOrName);
@@ -156,6 +169,7 @@ export class Starts {
         limitMs,
         progress: options.progress,
         caller: options.signal,
+        owner: place?.owner,
         keep: true,
         // A disk that a delete did not finish removing is made anew: it was to be removed.
         fresh: !row.established || row.failure?.step === "disk.drop",
@@ -194,6 +208,8 @@ export class Starts {
       readonly limitMs: number;
       readonly progress: Progress;
       readonly caller: AbortSignal | undefined;
+      /** Who asks, for a fair order of starts. */
+      readonly owner: object | undefined;
       /** A pod that has run before stays, with its addresses, when it does not start. */
       readonly keep: boolean;
       /** The pod has never run. */
@@ -232,6 +248,7 @@ export class Starts {
         fresh: how.fresh,
         elapsed,
         undoing: isOver,
+        slot: (stop) => this.#starting.take(stop, "The start of the machine", how.owner),
         // A pod that has run before is stopped after a loss of power, whether or not this is.
         begin: async () => {
           if (how.fresh) await records.flushed();

@@ -48,6 +48,28 @@ export const limitsFaults: readonly Fault[] = [
   },
   {
     kind: "bound",
+    name: "any number of machines start at a time",
+    file: "core/slots.ts",
+    find: "if (this.#busy < this.#most) return",
+    put: "if (this.#most > 0) return",
+    noticedBy: {
+      file: "test/unit/daemon/pods/lifecycle.test.ts",
+      title: "so many machines start at a time as may, and others wait: 1",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a caller that starts many machines does not wait for itself",
+    file: "core/slots.ts",
+    find: "this.#heldBy(each.owner) < this.#heldBy(next.owner)",
+    put: "this.#heldBy(each.owner) < 0",
+    noticedBy: {
+      file: "test/unit/core/slots.test.ts",
+      title: "who asks for much waits for itself, and another begins with the next slot",
+    },
+  },
+  {
+    kind: "bound",
     name: "the time that a message takes is not charged to its caller",
     file: "linux/loop-turns.ts",
     find: "    user.used += tookMs;\n",

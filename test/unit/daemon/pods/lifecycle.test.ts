@@ -203,3 +203,36 @@ for (const [row, runs, wanted] of [
     if (row !== wanted) t.true(node.calls.includes("configure"), "its clock is behind");
     await node.pods.close(0);
   });
+
+/** The order in which machines have started, and their guests were configured. */
+const starts = (node: Node): readonly string[] =>
+  node.calls.filter((call) => call === "start" || call === "configure");
+
+for (const [most, together] of [
+  ["1", 1],
+  ["3", 3],
+] as const)
+  test(`so many machines start at a time as may, and others wait: ${most}`, async (t) => {
+    using node = openNode(configuration({ "limits.starts": most }));
+    const pods = ["a", "b", "c"].map((name) => node.create({ spec: { name } }));
+    t.deepEqual(
+      (await Promise.all(pods)).map(({ state }) => state),
+      ["running", "running", "running"],
+    );
+    t.is(starts(node).indexOf("configure"), together, starts(node).join());
+    if (together === 1) {
+      const one = ["start", "configure"];
+      t.deepEqual(starts(node), [...one, ...one, ...one]);
+    }
+    await node.pods.close(0);
+  });
+
+test("a machine that cannot start makes room for the next", async (t) => {
+  using node = openNode(configuration({ "limits.starts": "1" }));
+  node.failing.add("start");
+  const failed = ["a", "b"].map((name) => node.create({ spec: { name } }));
+  for (const each of failed) await t.throwsAsync(each, { message: /start fails/ });
+  node.failing.clear();
+  t.is((await node.create({ spec: { name: "c" } })).state, "running");
+  await node.pods.close(0);
+});
