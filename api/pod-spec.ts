@@ -7,7 +7,7 @@ export interface PodSpec {
   /** Undefined lets the daemon choose `pod-` and the start of the id. */
   readonly name?: PodName;
   readonly labels: Readonly<Record<string, string>>;
-  readonly resources: { readonly vcpu: number; readonly memoryMib: number };
+  readonly resources: ResourcesSpec;
   readonly boot: BootSpec;
   /** Never empty: none given means one automatic interface. */
   readonly interfaces: readonly InterfaceSpec[];
@@ -35,6 +35,14 @@ export interface PodSpec {
   readonly sandbox?: SandboxSpec;
   /** The pod was created by hyperd's API; absent: it was not. */
   readonly hyperd?: HyperdSpec;
+}
+
+/** A machine's size, and how large it may become while it runs where that is more. */
+export interface ResourcesSpec {
+  readonly vcpu: number;
+  readonly memoryMib: number;
+  readonly maxVcpu?: number;
+  readonly maxMemoryMib?: number;
 }
 
 /** What a caller of hyperd's API said of a pod, returned to it unchanged. */

@@ -47,16 +47,31 @@ export interface OverlayPlan {
   readonly maxBytes?: number;
 }
 
+/** A machine's processors and memory. */
+export interface VmSize {
+  readonly vcpu: number;
+  readonly memoryMib: number;
+}
+
+/** How large a machine is to be now. */
+export const sizeOf = ({ vcpu, memoryMib, grown }: VmSize & { readonly grown?: VmSize }): VmSize =>
+  grown ?? { vcpu, memoryMib };
+
+/** The size of memory that a running machine takes at a time: a block of Linux's on x86_64, MiB. */
+export const memoryBlockMib = 128;
+
 /**
  * Everything needed to start one VM, decided before anything happens. Plain JSON: it is stored in
  * the pod's plan.
  */
-export interface VmPlan {
+export interface VmPlan extends VmSize {
   readonly podId: PodId;
   /** Absent in a plan of an earlier podnetd: x86_64. */
   readonly arch?: Architecture;
-  readonly vcpu: number;
-  readonly memoryMib: number;
+  /** How large it may become while it runs; absent: it stays as it starts. */
+  readonly room?: VmSize;
+  /** How large it is to be now, since it was resized while it runs; absent: as it started. */
+  readonly grown?: VmSize;
   /**
    * An ELF vmlinux (PVH) or a bzImage, for arm64 an Image; absent: the first disk's own bootloader
    * starts.
@@ -342,6 +357,15 @@ export interface RunningVm {
   unplugDisk(name: string, signal: AbortSignal): Promise<"unplugged" | "pending">;
   /** Names of the plugged disks the VM has now. */
   hotDisks(signal: AbortSignal): Promise<readonly string[]>;
+  /** The processors and memory that it has now, those included that its guest has not taken up. */
+  size(signal: AbortSignal): Promise<VmSize>;
+  /**
+   * Plugs memory and processors in until the machine has this size; what it has is left. `ignored`
+   * when the guest did not look at them within 5 s. The caller has raised the limits of its jail.
+   * Memory that could not be plugged in leaves nothing; a processor that could not leaves what was
+   * plugged before it: see `size`.
+   */
+  grow(size: VmSize, signal: AbortSignal): Promise<"taken" | "ignored">;
   pause(signal: AbortSignal): Promise<void>;
   resume(signal: AbortSignal): Promise<void>;
   /** Whether the processors run, with the hypervisor's word for how it is. */

@@ -157,6 +157,7 @@ const orders: Readonly<Record<string, readonly string[]>> = {
     "process",
     "nics",
     "hot-disks",
+    "growth",
     "console",
     "factory",
     "attach",

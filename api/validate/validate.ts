@@ -2,7 +2,7 @@ import { PodnetError } from "../../core/errors.ts";
 import { type NetworkName, parseHostname, parsePodName, printable } from "../../core/names.ts";
 import type { CreatePodRequest } from "../gen/podnet/v1/pod_service_pb.ts";
 import type * as wire from "../gen/podnet/v1/pod_spec_pb.ts";
-import type { BootSpec, PodSpec } from "../pod-spec.ts";
+import type { BootSpec, PodSpec, ResourcesSpec } from "../pod-spec.ts";
 import { checkCount, invalid } from "../fields.ts";
 import { checkForm, pathOrNone, validateDisk } from "./disks.ts";
 import { validateDns } from "./dns.ts";
@@ -190,9 +190,10 @@ export function changedLabels(
  * `MEMORY_TOO_SMALL`.
  */
 export function validateResources(
-  resources: Partial<Pick<wire.Resources, "vcpu" | "memoryMib">> | undefined,
-): PodSpec["resources"] {
+  resources: { readonly [Field in keyof ResourcesSpec]?: number | undefined } | undefined,
+): ResourcesSpec {
   const { vcpu = limits.defaultVcpu, memoryMib = limits.defaultMemoryMib } = resources ?? {};
+  const { maxVcpu = vcpu, maxMemoryMib = memoryMib } = resources ?? {};
   if (vcpu < 1 || vcpu > limits.vcpu) {
     throw invalid(
       "resources.vcpu",
@@ -214,7 +215,30 @@ export function validateResources(
       `Use ${limits.minMemoryMib} to ${limits.maxMemoryMib}`,
     );
   }
-  return { vcpu, memoryMib };
+  checkMost("max_vcpu", maxVcpu, vcpu, limits.vcpu);
+  checkMost("max_memory_mib", maxMemoryMib, memoryMib, limits.maxMemoryMib);
+  return {
+    vcpu,
+    memoryMib,
+    ...(resources?.maxVcpu === undefined ? {} : { maxVcpu }),
+    ...(resources?.maxMemoryMib === undefined ? {} : { maxMemoryMib }),
+  };
+}
+
+function checkMost(
+  name: "max_vcpu" | "max_memory_mib",
+  most: number,
+  least: number,
+  limit: number,
+) {
+  if (most >= least && most <= limit) return;
+  throw invalid(
+    `resources.${name}`,
+    most < least
+      ? `A machine that starts with ${least} cannot have ${most} at most`
+      : `${most} are too many`,
+    `Use ${least} to ${limit}, or leave it out: then the machine stays as it starts`,
+  );
 }
 
 const factories = ["cold", "template", "pool"] as const;

@@ -33,6 +33,8 @@ export interface SpecFlags {
   /** As vcpu; the name that `podnet run` has for it. */
   readonly cpus?: string;
   readonly memory?: string;
+  readonly maxVcpu?: string;
+  readonly maxMemory?: string;
   readonly kernel?: string;
   readonly initrd?: string;
   readonly cmdline?: string;
@@ -108,6 +110,8 @@ export function addSpecFlags(command: Command): void {
     .optionsGroup("Machine:")
     .option("--vcpu <count>", "virtual processors; default 1")
     .option("--memory <amount>", "memory in MiB, or with a unit: 256M, 1G; default 128M")
+    .option("--max-vcpu <count>", "the most that podnet update may give it while it runs")
+    .option("--max-memory <amount>", "likewise; default what it starts with")
     .option(
       "--kernel <path>",
       "kernel on the host, or none: the first disk boots; default podnet's",
@@ -225,6 +229,12 @@ function putMachine(spec: PodSpec, flags: FlagWriter<SpecFlags>): void {
     });
   flags.put("memory", "resources.memory_mib", (text) => {
     resources().memoryMib = parseMemory(text);
+  });
+  flags.put("maxVcpu", "resources.max_vcpu", (text) => {
+    resources().maxVcpu = parseCount("--max-vcpu", text);
+  });
+  flags.put("maxMemory", "resources.max_memory_mib", (text) => {
+    resources().maxMemoryMib = parseMemory(text);
   });
   for (const key of ofBoot)
     flags.put(key, `boot.${key}`, (text) => {

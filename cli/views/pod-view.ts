@@ -192,6 +192,12 @@ function waterfall(pod: Pod, width: number): string[] {
 const diskText = ({ name, state, path }: PodDisk): string =>
   `${harmless(name)} (${lower(DiskState, state)}, ${harmless(path)})`;
 
+/** What its machine may have at most, where that is more than it has. */
+const roomText = ({ vcpu, memoryMib, maxVcpu, maxMemoryMib }: NonNullable<Pod["vm"]>): string =>
+  maxVcpu > vcpu || maxMemoryMib > memoryMib
+    ? `, at most ${maxVcpu} vcpu, ${maxMemoryMib} MiB`
+    : "";
+
 /** Everything about one pod. */
 export function podDetails(out: Output, pod: Pod, now: number): string {
   const labels = Object.entries(pod.labels).map(([key, value]) => `${key}=${harmless(value)}`);
@@ -215,7 +221,7 @@ export function podDetails(out: Output, pod: Pod, now: number): string {
         "VM",
         vm === undefined
           ? ""
-          : `pid ${vm.pid}, ${vm.accelerator}, ${vm.vcpu} vcpu, ${vm.memoryMib} MiB`,
+          : `pid ${vm.pid}, ${vm.accelerator}, ${vm.vcpu} vcpu, ${vm.memoryMib} MiB${roomText(vm)}`,
       ],
       ["Disks", pod.disks.map(diskText).join(", ")],
       ["Restarts", vm === undefined || vm.guestRestarts === 0 ? "" : `${vm.guestRestarts}`],

@@ -31,7 +31,7 @@ import {
 import { encodeUtf8 } from "../../core/utf8.ts";
 import type { GuestIdentity } from "../../guest-init/channel/guest.ts";
 import { architectureOf } from "../../hypervisor/architecture.ts";
-import type { Capabilities } from "../../hypervisor/driver.ts";
+import { type Capabilities, sizeOf } from "../../hypervisor/driver.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import { limitsOf } from "../config/port-rates.ts";
 import { errorFromRecord } from "../events/error-record.ts";
@@ -108,8 +108,9 @@ export function podView(
             arch: architectureOf(plan.vm),
             attached: !machine.isOwn,
             qmpSocket: plan.vm.attached?.qmp ?? "",
-            vcpu: plan.vm.vcpu,
-            memoryMib: plan.vm.memoryMib,
+            ...sizeOf(plan.vm),
+            maxVcpu: (plan.vm.room ?? sizeOf(plan.vm)).vcpu,
+            maxMemoryMib: (plan.vm.room ?? sizeOf(plan.vm)).memoryMib,
             startedAt: time(run.startedMs),
             guestRestarts: live?.restarts.count ?? 0,
           },

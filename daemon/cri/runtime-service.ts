@@ -1,3 +1,4 @@
+import { sizeOf } from "../../hypervisor/driver.ts";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import { version as podnetVersion } from "../../api/version.ts";
 import { systemClock } from "../../core/clock.ts";
@@ -135,7 +136,7 @@ const sandboxInfo = ({ name, state, reason, spec, plan }: Sandbox): string =>
     reason: shown(reason ?? ""),
     hostname: spec.hostname ?? name,
     dns: spec.dns ?? {},
-    vcpu: plan.vm.vcpu,
+    vcpu: sizeOf(plan.vm).vcpu,
     memoryMib: plan.vm.memoryMib,
     logDirectory: spec.sandbox.logDirectory,
   });

@@ -1,3 +1,4 @@
+import { sizeOf } from "../../hypervisor/driver.ts";
 import { ipOf } from "../../core/address.ts";
 import type { ServiceParts } from "../api/context.ts";
 import type { PodRow, PodState } from "../pods/store/pod-row.ts";
@@ -36,7 +37,7 @@ export function podInfoView(row: PodRow, { records, networks }: ServiceParts, kn
       volumes: [],
       containers: containers.map(containerView),
       labels: row.spec.labels,
-      vcpu: row.plan.vm.vcpu,
+      vcpu: sizeOf(row.plan.vm).vcpu,
       memory: row.plan.vm.memoryMib,
     },
     status: {

@@ -93,6 +93,8 @@ export interface Guest {
   ): Promise<MainProcessAccess>;
   /** The containers of the guest. `UNSUPPORTED` for one whose agent runs none. */
   containers(signal: AbortSignal): Promise<GuestContainers>;
+  /** Has the guest switch on processors and memory that were plugged into its machine. */
+  online(signal: AbortSignal): Promise<void>;
   /** DESTROYPOD: the guest acknowledges and powers off. */
   powerOff(signal: AbortSignal): Promise<void>;
   /**

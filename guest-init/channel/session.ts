@@ -147,6 +147,12 @@ export class GuestSession implements Guest {
     await wires.control.call(command.ping, noBytes, { deadlineMs: this.#limits.commandMs, signal });
   }
 
+  async online(signal: AbortSignal): Promise<void> {
+    const { wires } = await this.#whenUp(signal);
+    const deadlineMs = this.#limits.commandMs;
+    await wires.control.call(command.onlineCpuMem, noBytes, { deadlineMs, signal });
+  }
+
   async exec(request: ExecRequest, signal: AbortSignal): Promise<ExecSession> {
     const { wires, dialect } = await this.#whenUp(signal);
     if (this.#options.ttyPath === undefined) throw noTty();

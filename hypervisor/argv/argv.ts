@@ -59,8 +59,8 @@ export function qemuArgv(
     ["-machine", memory === "own" ? machine : `${machine},memory-backend=ram0`],
     ["-accel", host.accelerator === "kvm" ? "kvm" : `tcg,tb-size=${host.tbSizeMib}`],
     ["-cpu", cpu],
-    ["-smp", `${plan.vcpu}`],
-    ["-m", `size=${plan.memoryMib}M`],
+    ["-smp", processorWords(plan)],
+    ["-m", memoryWords(plan)],
     ...memoryFile(plan, memory),
     ["-nodefaults", "-no-user-config", "-display", "none", "-S"],
     // In a jail QEMU is 1 to itself.
@@ -78,6 +78,18 @@ export function qemuArgv(
     bootWords(plan, kind),
   ].flat();
 }
+
+/** How often a machine can be given memory while it runs; each slot is a device in its ACPI. */
+export const memorySlots = 16;
+
+const processorWords = ({ vcpu, room }: VmPlan): string =>
+  room === undefined ? `${vcpu}` : `${vcpu},maxcpus=${room.vcpu}`;
+
+/** (QEMU takes no slots where the most is what the machine starts with.) */
+const memoryWords = ({ memoryMib, room }: VmPlan): string =>
+  room === undefined || room.memoryMib === memoryMib
+    ? `size=${memoryMib}M`
+    : `size=${memoryMib}M,slots=${memorySlots},maxmem=${room.memoryMib}M`;
 
 /** A kernel of the host's, or else the first disk's bootloader and nothing alongside it. */
 function bootWords({ kernel, initrd, cmdline }: VmPlan, kind: MachineKind): string[] {
@@ -155,6 +167,10 @@ function checkPlan(plan: VmPlan, kind: MachineKind): void {
   }
   checkCount(plan.vcpu, 255, "resources.vcpu");
   checkCount(plan.memoryMib, 4 * 1024 * 1024, "resources.memory_mib");
+  if (plan.room !== undefined) {
+    checkCount(plan.room.vcpu, 255, "resources.max_vcpu");
+    checkCount(plan.room.memoryMib, 4 * 1024 * 1024, "resources.max_memory_mib");
+  }
   // Kernels take 2047 bytes (COMMAND_LINE_SIZE of x86 and of arm64); QEMU refuses nothing.
   if (!/^[\x20-\x7e]*$/.test(plan.cmdline) || kind.cmdline.length + plan.cmdline.length > 2046) {
     throw refused(

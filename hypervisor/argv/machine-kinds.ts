@@ -23,6 +23,8 @@ export interface MachineKind {
   readonly bootsDisks: boolean;
   /** One bridge with a slot for each NIC, or one port for each. */
   readonly nics: "bridge" | "ports";
+  /** Whether processors and memory can be plugged in while it runs. */
+  readonly grows: boolean;
   /** Milliseconds a guest gets to let go of a NIC. */
   readonly unplugMs: number;
 }
@@ -42,6 +44,7 @@ const kinds: Readonly<Record<Architecture, MachineKind>> = {
     cmdline: "console=ttyS0 quiet panic=1 no_timer_check noreplace-smp cryptomgr.notests",
     bootsDisks: true,
     nics: "bridge",
+    grows: true,
     unplugMs: 3000,
   },
   arm64: {
@@ -59,6 +62,8 @@ const kinds: Readonly<Record<Architecture, MachineKind>> = {
     // Without firmware there is no ACPI hot-plug, and Linux uses a bridge's own hot-plug controller
     // only with ACPI's permission.
     nics: "ports",
+    // QEMU 7.2 plugs no processors into `virt`, and memory only with firmware's ACPI.
+    grows: false,
     // The kernel waits five seconds after a press of a port's button, during which it can be
     // cancelled.
     unplugMs: 12_000,

@@ -1,6 +1,6 @@
 import { dirname, join } from "node:path";
 import type { PodId } from "../../core/names.ts";
-import type { CgroupPlan, JailPlan } from "../driver.ts";
+import type { CgroupPlan, JailPlan, VmSize } from "../driver.ts";
 
 /**
  * Where the control groups of VMs are made: below `directory`, or below one directory for each
@@ -100,6 +100,30 @@ export const jailOf = ({ uid, cgroups }: JailPlan, podId: PodId): JailPlan => ({
   uid,
   cgroups: cgroups.map(({ path, files }) => ({ path: join(dirname(path), podId), files })),
 });
+
+/**
+ * The jail of a machine that is larger by so much, or smaller where it is negative. Pure. (Its
+ * limits follow from what they are now, so that they stay what they were planned to be.)
+ */
+export const resizedJail = (jail: JailPlan, by: VmSize): JailPlan => ({
+  ...jail,
+  cgroups: jail.cgroups.map(({ path, files }) => ({
+    path,
+    files: files.map(([name, value]) => [name, limitBy(name, value, by)] as const),
+  })),
+});
+
+function limitBy(name: string, value: string, { vcpu, memoryMib }: VmSize): string {
+  if (name === "pids.max") return `${Number(value) + vcpu}`;
+  if (memoryLimits.has(name)) return `${Number(value) + memoryMib * 2 ** 20}`;
+  return value;
+}
+
+const memoryLimits = new Set([
+  "memory.max",
+  "memory.limit_in_bytes",
+  "memory.memsw.limit_in_bytes",
+]);
 
 /**
  * The control groups of a VM, by its pod's id, or of a helper of podnetd's, with what is written

@@ -31,6 +31,20 @@ export function makeCgroups(cgroups: readonly CgroupPlan[]): void {
 }
 
 /**
+ * Raises the limits of a VM's groups, which are there. Throws `SYSCALL_FAILED`. (In the other
+ * order: the limit with swap may never be below the one without.)
+ */
+export function raiseLimits(cgroups: readonly CgroupPlan[]): void {
+  for (const { path, files } of cgroups)
+    try {
+      for (const [name, value] of files.toReversed())
+        perform("file", `raise ${name}`, () => writeFileSync(`${path}/${name}`, value));
+    } catch (error) {
+      throw fileError(error, `Cannot raise the limits of the control group "${path}"`);
+    }
+}
+
+/**
  * Ends whatever runs in the groups of a VM and removes them. Absent means success.
  * Throws `INTERNAL` when a process does not end, `SYSCALL_FAILED`.
  */

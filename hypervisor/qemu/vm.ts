@@ -11,6 +11,7 @@ import {
   type VmEvent,
   type VmPlan,
   type VmRecord,
+  type VmSize,
   type VmUsage,
   vmSockets,
 } from "../driver.ts";
@@ -27,6 +28,7 @@ import { kindOf } from "../argv/machine-kinds.ts";
 import { queuesOf } from "../argv/plug-commands.ts";
 import { Typing } from "../console/typing.ts";
 import type { Log } from "../process/log.ts";
+import { Growth } from "../growth/growth.ts";
 import { HotDisks } from "../hot-disks/hot-disks.ts";
 import { Nics } from "../nics/nics.ts";
 import { isRunning } from "../process/process.ts";
@@ -58,6 +60,8 @@ export interface OpenVmOptions {
  */
 const lookEveryMs = 400;
 const boundLogEveryMs = 30_000;
+/** Longest until a guest has looked at processors and memory that were plugged in, milliseconds. */
+const takenUpMs = 5000;
 /** Between two presses of a guest's power button, milliseconds. */
 const pressAgainMs = 3000;
 
@@ -71,6 +75,7 @@ export class QemuVm implements RunningVm {
   readonly #typing = new Typing();
   readonly #nics: Nics;
   readonly #disks: HotDisks;
+  readonly #growth: Growth;
   readonly #events: VmEvents;
   readonly #connections: Connections;
   readonly #timers: NodeJS.Timeout[] = [];
@@ -102,6 +107,7 @@ export class QemuVm implements RunningVm {
       unplugMs: options.unplugMs,
       onRemoved: (disk, expected) => this.#events.emit({ kind: "disk-removed", disk, expected }),
     });
+    this.#growth = new Growth({ qmp: () => this.#session(), takenUpMs });
     this.#connections = new Connections({
       plan,
       ring: this.#ring,
@@ -166,6 +172,14 @@ export class QemuVm implements RunningVm {
 
   hotDisks(signal: AbortSignal): Promise<readonly string[]> {
     return this.#disks.list(signal);
+  }
+
+  size(signal: AbortSignal): Promise<VmSize> {
+    return this.#growth.size(signal);
+  }
+
+  grow(size: VmSize, signal: AbortSignal): Promise<"taken" | "ignored"> {
+    return this.#growth.grow(size, signal);
   }
 
   async places(signal: AbortSignal): Promise<readonly NicPlace[]> {
@@ -281,6 +295,8 @@ export class QemuVm implements RunningVm {
     const deleted = eventData(event, "DEVICE_DELETED")?.device;
     if (deleted !== undefined && this.#nics.deviceDeleted(deleted)) return;
     if (deleted !== undefined && this.#disks.deviceDeleted(deleted)) return;
+    const looked = eventData(event, "ACPI_DEVICE_OST")?.info.device;
+    if (looked !== undefined) this.#growth.looked(looked);
     this.#events.emit(vmEventOf(event));
   }
 

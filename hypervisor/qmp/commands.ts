@@ -39,8 +39,12 @@ interface QmpCommands {
   readonly "blockdev-del": Command<{ readonly "node-name": string }, Nothing>;
   readonly netdev_add: Command<TapNetdev, Nothing>;
   readonly netdev_del: Command<{ readonly id: string }, Nothing>;
-  readonly device_add: Command<VirtioNet | VirtioBlk, Nothing>;
+  readonly device_add: Command<VirtioNet | VirtioBlk | Processor | MemoryModule, Nothing>;
   readonly device_del: Command<{ readonly id: string }, Nothing>;
+  readonly "object-add": Command<MemoryBackend, Nothing>;
+  readonly "object-del": Command<{ readonly id: string }, Nothing>;
+  /** Every place for a processor, the highest first. */
+  readonly "query-hotpluggable-cpus": Command<Nothing, readonly ProcessorPlace[]>;
   readonly "migrate-set-capabilities": Command<
     { readonly capabilities: readonly MigrationCapability[] },
     Nothing
@@ -49,9 +53,9 @@ interface QmpCommands {
   /** `fd:NAME`, a descriptor given with `getfd`. Never `exec:`: QEMU may start no program. */
   readonly migrate: Command<{ readonly uri: string }, Nothing>;
   readonly "migrate-incoming": Command<{ readonly uri: string }, Nothing>;
+  readonly "query-memory-size-summary": Command<Nothing, MemorySizes>;
   /** hypervisor/attach/machine.ts parses a foreign machine's answers to these. */
   readonly "query-cpus-fast": Command<Nothing, unknown>;
-  readonly "query-memory-size-summary": Command<Nothing, unknown>;
   readonly "query-migrate": Command<Nothing, unknown>;
   readonly "qom-list-types": Command<{ readonly implements: string }, unknown>;
   readonly "qom-list": Command<{ readonly path: string }, readonly ObjectProperty[]>;
@@ -135,6 +139,50 @@ interface VirtioBlk {
   readonly serial: string;
 }
 
+/** A place of `query-hotpluggable-cpus`, with QEMU's own names for where it is. */
+interface Processor extends PlaceOfProcessor {
+  readonly driver: string;
+  readonly id: string;
+}
+
+/** Where a machine of x86_64 has a processor; a level that it has one of is absent. */
+interface PlaceOfProcessor {
+  readonly "node-id"?: number;
+  readonly "socket-id"?: number;
+  readonly "die-id"?: number;
+  readonly "core-id"?: number;
+  readonly "thread-id"?: number;
+}
+
+interface ProcessorPlace {
+  /** The device that fits. */
+  readonly type: string;
+  readonly props: PlaceOfProcessor;
+  /** There is a processor. */
+  readonly "qom-path"?: string;
+}
+
+/** Memory of QEMU's process. */
+interface MemoryBackend {
+  readonly "qom-type": "memory-backend-ram";
+  readonly id: string;
+  /** Bytes. */
+  readonly size: number;
+}
+
+/** Memory of the guest, with a backend behind it. */
+interface MemoryModule {
+  readonly driver: "pc-dimm";
+  readonly id: string;
+  readonly memdev: string;
+}
+
+/** Bytes; what was plugged in is absent where a machine takes none. */
+interface MemorySizes {
+  readonly "base-memory": number;
+  readonly "plugged-memory"?: number;
+}
+
 interface AddedFd {
   readonly "fdset-id": number;
   readonly fd: number;
@@ -183,6 +231,8 @@ export interface QmpEvents {
   /** Sent twice for a virtio device; only the one for the device we named has `device`. */
   readonly DEVICE_DELETED: { readonly device?: string; readonly path: string };
   readonly VSERPORT_CHANGE: { readonly id: string; readonly open: boolean };
+  /** The guest reports by ACPI what became of a device: `device` is its id. */
+  readonly ACPI_DEVICE_OST: { readonly info: { readonly device?: string } };
   /** `setup`, `active`, `completed`, `failed` …; sent with the capability `events`. */
   readonly MIGRATION: { readonly status: string };
 }
@@ -196,7 +246,7 @@ export interface QmpEvent {
   readonly timestampMs: number | undefined;
 }
 
-type MemberKind = "string" | "boolean" | "string?";
+type MemberKind = "string" | "boolean" | "object" | "string?";
 
 const eventShapes: {
   readonly [E in QmpEventName]: Readonly<Record<keyof QmpEvents[E] & string, MemberKind>>;
@@ -207,6 +257,7 @@ const eventShapes: {
   RESUME: {},
   DEVICE_DELETED: { device: "string?", path: "string" },
   VSERPORT_CHANGE: { id: "string", open: "boolean" },
+  ACPI_DEVICE_OST: { info: "object" },
   MIGRATION: { status: "string" },
 };
 
@@ -222,7 +273,7 @@ export function eventData<E extends QmpEventName>(
   for (const [member, kind] of Object.entries<MemberKind>(eventShapes[name])) {
     const value = event.data[member];
     if (kind === "string?" && value === undefined) continue;
-    if (typeof value !== (kind === "boolean" ? "boolean" : "string")) return undefined;
+    if (typeof value !== (kind === "string?" ? "string" : kind) || value === null) return undefined;
   }
   return event.data as unknown as QmpEvents[E];
 }

@@ -23,6 +23,7 @@ export type Change =
   | "pause"
   | "resume"
   | "stop"
+  | "grow"
   | "trace-live"
   | MixedChange
   | DiskChange
@@ -134,6 +135,15 @@ export const changes: Readonly<Record<Change, Acts>> = {
     prepare: make,
     change: ({ client }) => client.pods.stop(pod),
   },
+  grow: {
+    stays: "pod",
+    from: "commit:replan:before",
+    prepare: ({ client }) =>
+      client.pods.create({
+        spec: { name: subject, resources: { maxVcpu: 2, maxMemoryMib: 256 } },
+      }),
+    change: ({ client }) => client.pods.update({ ...pod, resources: { vcpu: 2, memoryMib: 256 } }),
+  },
   // Its rules go with podnetd, however that ends. (The second one is recorded from its beginning.)
   "trace-live": {
     stays: "pod",
@@ -188,6 +198,8 @@ export const whole: Readonly<Record<Change, readonly string[]>> = {
   pause: [plainPod],
   resume: [plainPod],
   stop: [plainPod],
+  // Memory that is plugged in stays, whatever becomes of the processors.
+  grow: ["1 vCPU, 128 MiB", "1 vCPU, 256 MiB", "2 vCPU, 256 MiB"],
   "trace-live": [plainPod],
   ...mixedWhole,
   "disk-create": [plainPod],
@@ -209,6 +221,7 @@ export const whole: Readonly<Record<Change, readonly string[]>> = {
 export function podText(change: Change, pod: Pod): string {
   const { interfaces, ports } = pod;
   if (change in disksWhole) return disksText(pod);
+  if (change === "grow") return `${pod.vm?.vcpu} vCPU, ${pod.vm?.memoryMib} MiB`;
   if (change !== "interface-set") return `${interfaces.length} interfaces, ${ports.length} ports`;
   const [, changed] = interfaces;
   return `${changed?.addresses.join(" ")} mtu ${changed?.mtu}`;

@@ -1,7 +1,13 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { PodnetError } from "../../core/errors.ts";
-import { type Driver, type RunningVm, type VmEvent, vmSockets } from "../../hypervisor/driver.ts";
+import {
+  type Driver,
+  type RunningVm,
+  sizeOf,
+  type VmEvent,
+  vmSockets,
+} from "../../hypervisor/driver.ts";
 import type { Machine, Machines } from "./machines.ts";
 import type { Process } from "./process.ts";
 
@@ -111,6 +117,11 @@ function vmDoor(machine: Machine, machines: Machines, process: Process): Running
       return "unplugged";
     },
     hotDisks: (signal) => ask("list disks", () => [...machine.disks], signal),
+    size: (signal) => ask("query size", () => sizeOf(machine.plan), signal),
+    grow: async (_size, signal) => {
+      await ask("grow", () => {}, signal);
+      return "taken";
+    },
     pause: (signal) => ask("stop", () => machines.pause(machine, true), signal),
     resume: (signal) => ask("cont", () => machines.pause(machine, false), signal),
     runState: (signal) =>

@@ -61,6 +61,7 @@ export function guestDoor(options: OpenGuestOptions, parts: GuestParts): Guest {
       wake = undefined;
       return await ask("ready", ({ identity }) => identity, signal);
     },
+    online: () => Promise.resolve(),
     startMain: () => Promise.reject(new PodnetError("UNSUPPORTED", "No main processes here")),
     followMain: () => Promise.reject(new PodnetError("UNSUPPORTED", "No main processes here")),
     containers: () => Promise.reject(new PodnetError("UNSUPPORTED", "No containers here")),

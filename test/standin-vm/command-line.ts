@@ -11,6 +11,8 @@ export interface CommandLine {
   readonly devices: readonly Device[];
   readonly memoryMib: number;
   readonly processors: number;
+  /** What it may have at most, where that was given. */
+  readonly room: { readonly processors: number; readonly memoryMib: number } | undefined;
   /** The chardev of the serial console. */
   readonly console: string | undefined;
   readonly cmdline: string;
@@ -59,16 +61,29 @@ export function readCommandLine(args: readonly string[]): CommandLine {
     sockets: new Map(values("-chardev").map(socketOf)),
     monitors: values("-mon").map((text) => properties(text).get("chardev") ?? ""),
     devices: values("-device").flatMap(deviceOf),
-    memoryMib: Number(
-      properties(one("-m") ?? "")
-        .get("size")
-        ?.replace("M", "") ?? 128,
-    ),
-    processors: Number(one("-smp") ?? 1),
+    ...sizeOf(properties(one("-m") ?? ""), properties(one("-smp") ?? "1")),
     console: one("-serial")?.replace(/^chardev:/, ""),
     cmdline: one("-append") ?? "",
     version: given.some(([option]) => option.endsWith("-version")),
   };
+}
+
+type Properties = ReadonlyMap<string, string>;
+
+function sizeOf(
+  memory: Properties,
+  smp: Properties,
+): Pick<CommandLine, "memoryMib" | "processors" | "room"> {
+  const mib = (name: string, otherwise: number): number =>
+    Number(memory.get(name)?.replace("M", "") ?? otherwise);
+  const memoryMib = mib("size", 128);
+  const processors = Number(smp.get(""));
+  const maxcpus = smp.get("maxcpus");
+  const room =
+    maxcpus === undefined
+      ? undefined
+      : { processors: Number(maxcpus), memoryMib: mib("maxmem", memoryMib) };
+  return { memoryMib, processors, room };
 }
 
 /** `a,b=c`: a is given the name `""`. */

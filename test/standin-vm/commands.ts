@@ -2,6 +2,7 @@ import { checkArguments, checkId, type Json, type Shape } from "./arguments.ts";
 import { addDisk, addFd, addNode, removeFd, removeNode } from "./disk-commands.ts";
 import { diskDriver, hotplugBridge, type Machine, nicDriver } from "./machine.ts";
 import { getProperty, listObjects } from "./objects.ts";
+import { moduleDriver, processorDriver } from "./growth.ts";
 import { QmpError } from "./qmp-error.ts";
 
 /** What commands work on alongside the machine. */
@@ -85,10 +86,16 @@ const commands: Readonly<Record<string, Command>> = {
   },
   "blockdev-del": { takes: { "node-name": "string" }, run: removeNode },
   "query-migrate": simple(() => done),
-  "query-memory-size-summary": simple(({ machine }) => ({
-    "base-memory": machine.memoryMib * 2 ** 20,
-    "plugged-memory": 0,
-  })),
+  "object-add": {
+    takes: { "qom-type": "string", id: "string", size: "any" },
+    run: (args, { machine }) => {
+      machine.growth.addBackend(args);
+      return done;
+    },
+  },
+  "object-del": named("id", (id, { machine }) => machine.growth.removeBackend(id)),
+  "query-hotpluggable-cpus": simple(({ machine }) => machine.growth.places()),
+  "query-memory-size-summary": simple(({ machine }) => machine.growth.memory()),
   "query-cpus-fast": simple(({ machine }) => processors(machine)),
   "qom-list-types": {
     takes: { implements: "string" },
@@ -146,13 +153,16 @@ function addDevice(args: Json, context: CommandContext): unknown {
   const { machine } = context;
   const { driver } = args;
   if (driver === undefined) throw new QmpError("Parameter 'driver' is missing");
+  if (driver === processorDriver || driver === moduleDriver) {
+    checkFreeId(args, machine);
+    machine.grow(args);
+    return done;
+  }
   if (driver !== nicDriver && driver !== diskDriver)
     throw new QmpError(`'${plain(args["driver"])}' is not a valid device model name`);
   const bridge = machine.fixed.find((device) => device.driver === hotplugBridge);
   if (args["bus"] !== bridge?.id) throw new QmpError(`Bus '${plain(args["bus"])}' not found`);
-  const id = text(args, "id");
-  checkId(id);
-  if (machine.hasId(id)) throw new QmpError(`Duplicate device ID '${id}'`);
+  const id = checkFreeId(args, machine);
   if (driver === diskDriver) return addDisk(args, slotOf(args["addr"]), context);
   const surplus = Object.keys(args).find((name) => !knownProperties.includes(name));
   if (surplus !== undefined) throw new QmpError(`Property '${nicDriver}.${surplus}' not found`);
@@ -166,6 +176,13 @@ function addDevice(args: Json, context: CommandContext): unknown {
   return done;
 }
 
+function checkFreeId(args: Json, machine: Machine): string {
+  const id = text(args, "id");
+  checkId(id);
+  if (machine.hasId(id)) throw new QmpError(`Duplicate device ID '${id}'`);
+  return id;
+}
+
 function slotOf(addr: unknown): number {
   const slot = Number.parseInt(plain(addr), 16);
   if (slot >= 0 && slot <= 31) return slot;
@@ -177,8 +194,8 @@ const typesOf = (implemented: string): readonly Json[] =>
   implemented === nicDriver ? [{ name: nicDriver, parent: `${nicDriver}-base` }] : [];
 
 /** Their threads are one: this process's. */
-const processors = ({ processors: count }: Machine): readonly Json[] =>
-  Array.from({ length: count }, (_, index) => ({
+const processors = ({ growth }: Machine): readonly Json[] =>
+  Array.from({ length: growth.processors }, (_, index) => ({
     "thread-id": process.pid,
     props: { "core-id": index, "thread-id": 0, "socket-id": 0 },
     "qom-path": `/machine/unattached/device[${index}]`,

@@ -3,6 +3,7 @@ import { lastErrno, ioctlPointer } from "../../linux/ffi/libc.ts";
 import type { CommandLine, Device } from "./command-line.ts";
 import type { Json } from "./arguments.ts";
 import { DiskFiles } from "./disk-files.ts";
+import { Growth } from "./growth.ts";
 import { noDevice, QmpError } from "./qmp-error.ts";
 
 /** A NIC on the hot-plug bridge. */
@@ -54,7 +55,7 @@ const tunGetIff = 0x800454d2;
 const ENOTTY = 25;
 
 /** What of the command line makes a machine. */
-type MachineLine = Pick<CommandLine, "devices" | "paused" | "memoryMib" | "processors">;
+type MachineLine = Pick<CommandLine, "devices" | "paused" | "memoryMib" | "processors" | "room">;
 
 /** What a NIC has whose owner names no address. */
 const firstMac = "52:54:00:12:34:56";
@@ -69,16 +70,14 @@ export class Machine {
   readonly #files = new Map<string, number>();
   readonly #netdevs = new Map<string, number>();
   status: "prelaunch" | "running" | "paused";
-  readonly memoryMib: number;
-  readonly processors: number;
+  readonly growth: Growth;
   /** Devices that ever were on the hot-plug bridge. */
   #indices = 0;
 
-  constructor({ devices, paused, memoryMib, processors }: MachineLine, listener: MachineListener) {
+  constructor({ devices, paused, ...size }: MachineLine, listener: MachineListener) {
     this.fixed = devices.filter(({ driver }) => driver !== nicDriver);
     this.status = paused ? "prelaunch" : "running";
-    this.memoryMib = memoryMib;
-    this.processors = processors;
+    this.growth = new Growth(size);
     this.#listener = listener;
     for (const { id, driver, slot = 0 } of devices)
       if (driver === nicDriver)
@@ -206,7 +205,26 @@ export class Machine {
   }
 
   hasId(id: string): boolean {
-    return this.nics.has(id) || this.disks.has(id) || this.fixed.some((device) => device.id === id);
+    const isGrowth = this.growth.devices.some(([device]) => device === id);
+    return (
+      isGrowth ||
+      this.nics.has(id) ||
+      this.disks.has(id) ||
+      this.fixed.some((device) => device.id === id)
+    );
+  }
+
+  /** A processor or memory is plugged in, and the guest looks at it at once. */
+  grow(args: Json): void {
+    this.growth.addDevice(args);
+    const info = {
+      device: String(args["id"]),
+      source: 1,
+      status: 0,
+      slot: "0",
+      "slot-type": "CPU",
+    };
+    if (this.status === "running") this.#listener.event("ACPI_DEVICE_OST", { info });
   }
 
   /** By id, or by path in the object tree. */

@@ -38,6 +38,14 @@ export function getProperty(machine: Machine, path: string, property: string): u
 function thingAt(machine: Machine, path: string): Thing {
   const bridge = machine.fixed.find(({ driver }) => driver === hotplugBridge);
   const bus = bridge && `${peripheral}/${bridge.id}/${bridge.id}`;
+  if (path === "/objects")
+    return {
+      type: "container",
+      properties: [
+        typeName,
+        ...machine.growth.backends.map((id) => child(id, "memory-backend-ram")),
+      ],
+    };
   if (path === "/machine")
     return { type: machineType, properties: [{ ...typeName, value: machineType }] };
   if (path === `${peripheral}-anon`) return { type: "container", properties: [typeName] };
@@ -53,11 +61,12 @@ function thingAt(machine: Machine, path: string): Thing {
   return { type: "device", properties: [typeName] };
 }
 
-const inPeripheral = ({ fixed, nics, disks }: Machine): readonly Property[] => [
+const inPeripheral = ({ fixed, nics, disks, growth }: Machine): readonly Property[] => [
   typeName,
   ...fixed.map(({ id, driver }) => child(id, driver)),
   ...[...nics.keys()].map((id) => child(id, nicDriver)),
   ...[...disks.keys()].map((id) => child(id, diskDriver)),
+  ...growth.devices.map(([id, driver]) => child(id, driver)),
 ];
 
 const ofBus = ({ nics }: Machine): readonly Property[] => [

@@ -55,6 +55,12 @@ const argumentShapes: { readonly [C in QmpCommandName]: Shape<QmpArguments<C>> }
     vectors: "int",
     drive: "string",
     serial: "string",
+    memdev: "string",
+    "node-id": "int",
+    "socket-id": "int",
+    "die-id": "int",
+    "core-id": "int",
+    "thread-id": "int",
   },
   device_del: { id: "string" },
   // The set's number may be left out.
@@ -70,6 +76,9 @@ const argumentShapes: { readonly [C in QmpCommandName]: Shape<QmpArguments<C>> }
     file: "alternate",
   },
   "blockdev-del": { "node-name": "string" },
+  "object-add": { "qom-type": "enum", id: "string", size: "int" },
+  "object-del": { id: "string" },
+  "query-hotpluggable-cpus": {},
   "migrate-set-capabilities": { capabilities: "array" },
   "migrate-set-parameters": { "announce-rounds": "int" },
   migrate: { uri: "string" },
@@ -85,6 +94,8 @@ const argumentShapes: { readonly [C in QmpCommandName]: Shape<QmpArguments<C>> }
 const deviceProperties = {
   "virtio-net-pci": ["addr", "netdev", "mac", "romfile", "guest_announce", "mq", "vectors"],
   "virtio-blk-pci": ["addr", "drive", "serial"],
+  "pc-dimm": ["memdev"],
+  "qemu64-x86_64-cpu": ["node-id", "socket-id", "die-id", "core-id", "thread-id"],
 } as const;
 const isProperty = (name: string): boolean =>
   Object.values(deviceProperties).some((names: readonly string[]) => names.includes(name));
@@ -97,6 +108,8 @@ type Answering =
   | "query-blockstats"
   | "query-fdsets"
   | "add-fd"
+  | "query-hotpluggable-cpus"
+  | "query-memory-size-summary"
   | "qom-list";
 const returnShapes: { readonly [C in Answering]: Shape<ElementOf<QmpReturn<C>>> } = {
   "query-version": { qemu: "object", package: "string" },
@@ -106,6 +119,8 @@ const returnShapes: { readonly [C in Answering]: Shape<ElementOf<QmpReturn<C>>> 
   "query-blockstats": { "node-name": "string", stats: "object" },
   "query-fdsets": { "fdset-id": "int", fds: "array" },
   "add-fd": { "fdset-id": "int", fd: "int" },
+  "query-hotpluggable-cpus": { type: "string", props: "object", "qom-path": "string" },
+  "query-memory-size-summary": { "base-memory": "int", "plugged-memory": "int" },
   "qom-list": { name: "string", type: "string" },
 };
 const blockStats: Shape<BlockDeviceStats> = {
@@ -122,9 +137,15 @@ const eventShapes: { readonly [E in QmpEventName]: Shape<QmpEvents[E]> } = {
   RESUME: {},
   DEVICE_DELETED: { device: "string", path: "string" },
   VSERPORT_CHANGE: { id: "string", open: "boolean" },
+  ACPI_DEVICE_OST: { info: "object" },
   MIGRATION: { status: "enum" },
 };
-const optional = new Set(["DEVICE_DELETED.device", "query-blockstats.node-name"]);
+const optional = new Set([
+  "DEVICE_DELETED.device",
+  "query-blockstats.node-name",
+  "query-hotpluggable-cpus.qom-path",
+  "query-memory-size-summary.plugged-memory",
+]);
 
 interface Member {
   readonly name: string;
@@ -193,13 +214,19 @@ async function schemaOf(): Promise<{ schema: Schema; properties: Properties }> {
   const properties = {
     "virtio-net-pci": await propertiesOf("virtio-net-pci"),
     "virtio-blk-pci": await propertiesOf("virtio-blk-pci"),
+    "pc-dimm": await propertiesOf("pc-dimm"),
+    "qemu64-x86_64-cpu": await propertiesOf("qemu64-x86_64-cpu"),
   };
   await vm.stop({ graceMs: 0 });
   return { schema, properties };
 }
 
 /** Of commands whose arguments depend on one of them. */
-const variants: Readonly<Record<string, string>> = { netdev_add: "tap", "blockdev-add": "qcow2" };
+const variants: Readonly<Record<string, string>> = {
+  netdev_add: "tap",
+  "blockdev-add": "qcow2",
+  "object-add": "memory-backend-ram",
+};
 
 test("our types are QEMU's", async (t) => {
   const { schema, properties } = await schemaOf();
@@ -214,7 +241,7 @@ test("our types are QEMU's", async (t) => {
     for (const member of members)
       t.true("default" in member || member.name in shape, `${command} demands ${member.name}`);
   }
-  for (const driver of ["virtio-net-pci", "virtio-blk-pci"] as const)
+  for (const driver of Object.keys(deviceProperties) as (keyof typeof deviceProperties)[])
     for (const property of deviceProperties[driver])
       t.true(properties[driver].includes(property), property);
 

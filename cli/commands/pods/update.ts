@@ -1,4 +1,5 @@
 import type { Command } from "commander";
+import type { ResourcesSpec } from "../../../api/pod-spec.ts";
 import { addOutput, type Context, type OutputOptions } from "../../context.ts";
 import { FlagWriter } from "../../flags/given.ts";
 import { parseCount, parseMemory } from "../../parse.ts";
@@ -8,30 +9,45 @@ import { usage } from "../../usage.ts";
 interface Options extends OutputOptions {
   readonly vcpu?: string;
   readonly memory?: string;
+  readonly maxVcpu?: string;
+  readonly maxMemory?: string;
 }
 
 const more = `
-The memory and processors of a VM are fixed: a request for other values is refused, a request for the present values
-succeeds. To change them, delete the pod and create it again. The network of a pod can change: podnet interface --help.`;
+A pod that runs takes more processors, and more memory in steps of 128 MiB, up to the maximum that it was created with.
+To give it less, or more than that, stop it first: it has the new size from its next start.
+
+  $ podnet create --name web --max-vcpu 4 --max-memory 1G
+  $ podnet update web --vcpu 2 --memory 512M`;
 
 export function addUpdate(program: Command, context: Context): void {
-  addOutput(program.command("update").description("compare a pod's resources with those wanted"))
+  addOutput(program.command("update").description("give a pod more processors and memory"))
     .argument("<pod>", "name or id")
     .option("--vcpu <count>", "virtual processors")
     .option("--memory <amount>", "memory in MiB, or with a unit: 256M, 1G")
+    .option("--max-vcpu <count>", "of a stopped pod: the most that it may have while it runs")
+    .option("--max-memory <amount>", "likewise of its memory")
     .addHelpText("after", more)
-    .action((idOrName: string, { vcpu, memory, ...options }: Options) => {
-      if (vcpu === undefined && memory === undefined)
+    .action((idOrName: string, options: Options) => {
+      const { vcpu, memory, maxVcpu, maxMemory, ...output } = options;
+      const asked = { vcpu, memory, maxVcpu, maxMemory };
+      if (Object.values(asked).every((value) => value === undefined))
         throw usage("Nothing is to be updated", "Give --vcpu or --memory");
-      const resources: { vcpu?: number; memoryMib?: number } = {};
-      const flags = new FlagWriter({ vcpu, memory }, context.given);
+      const resources: Partial<Record<keyof ResourcesSpec, number>> = {};
+      const flags = new FlagWriter(asked, context.given);
       flags.put("vcpu", "resources.vcpu", (text) => {
         resources.vcpu = parseCount("--vcpu", text);
       });
       flags.put("memory", "resources.memory_mib", (text) => {
         resources.memoryMib = parseMemory(text);
       });
-      return askForPod(context, options, (pods, signal) =>
+      flags.put("maxVcpu", "resources.max_vcpu", (text) => {
+        resources.maxVcpu = parseCount("--max-vcpu", text);
+      });
+      flags.put("maxMemory", "resources.max_memory_mib", (text) => {
+        resources.maxMemoryMib = parseMemory(text);
+      });
+      return askForPod(context, output, (pods, signal) =>
         pods.update({ idOrName, resources }, { signal }),
       );
     });

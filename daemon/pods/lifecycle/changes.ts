@@ -17,6 +17,7 @@ import { namedLinks } from "../plan/named-links.ts";
 import { askedBy, planChange } from "../plan/plan-change.ts";
 import { worldOf } from "../plan/plan-new.ts";
 import type { PodsParts } from "../pods-parts.ts";
+import { grow, type SizeChange, sizeText, withGrowth, withResources } from "./resize.ts";
 import { publish, unpublish, withoutPorts, withPorts } from "./publish.ts";
 import type { PublishedPlan } from "../../published/published-plan.ts";
 
@@ -103,6 +104,27 @@ export class Changes {
       const isOff = row.state === "stopped" || row.state === "failed";
       const live = isOff ? livePod(row) : this.#parts.running(row.id);
       await removeDisk(live, disk, this.#parts.supervision);
+    });
+  }
+
+  /**
+   * Gives a pod other processors and memory: a machine that runs grows, and a pod without one has
+   * them from its next start on.
+   */
+  resize(idOrName: string, asked: SizeChange): Promise<PodRow> {
+    return this.#parts.turn(idOrName, async (row) => {
+      refuseOwners(row, "change");
+      const { records, supervision } = this.#parts;
+      if (row.state !== "stopped" && row.state !== "failed") {
+        const live = this.#parts.running(row.id);
+        const next = withGrowth(row, asked);
+        return next && (await grow(live, next, supervision));
+      }
+      const world = worldOf(this.#parts, { links: {} }, false);
+      const next = withResources(row, asked, gatherSnapshot(row.spec, row.id, world));
+      if (next === undefined) return;
+      const text = `resized to ${sizeText(next.spec.resources)} from its next start on`;
+      records.replan(livePod(row), { ...next, text });
     });
   }
 

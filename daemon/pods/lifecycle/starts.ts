@@ -23,6 +23,7 @@ import type { PodPlan } from "../store/pod-plan.ts";
 import type { PodsParts } from "../pods-parts.ts";
 import type { RequestKey } from "../store/records.ts";
 import { Requests } from "../store/requests.ts";
+import { withGrownSize } from "./resize.ts";
 import { type Progress, runFlow } from "./run-steps.ts";
 import { supervise } from "./supervise.ts";
 import { undoPod } from "./undo.ts";
@@ -161,6 +162,9 @@ export class Starts {
       const [left] = await undoPod(livePod(row, records.run(id)), host, { graceful: false });
       if (left !== undefined) throw left;
       if (options.byPolicy !== true) records.expiries.renew(row);
+      const grown = withGrownSize(records.find(id));
+      if (grown !== undefined)
+        records.replan(livePod(row), { ...grown, text: "its machine starts as it had become" });
       records.state(row.plan, "creating", { reason: "starting" });
       const limitMs = this.#parts.config.timeouts.createMs;
       // (What was left may have been a change of the pod's disks.)

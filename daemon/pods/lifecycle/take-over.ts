@@ -16,6 +16,7 @@ import { portsOf } from "../interfaces/pod-ports.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { changingDisks } from "../store/data-disks.ts";
 import { type InterfacePlan, withNic } from "../store/pod-plan.ts";
+import { finishGrowth } from "./resize.ts";
 import { supervise } from "./supervise.ts";
 import { guard, type Supervision } from "./supervision.ts";
 import { undoPod } from "./undo.ts";
@@ -90,6 +91,8 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   const isChanging = row.before !== undefined || row.plan.interfaces.some(changing);
   if (changingDisks(live.plan).length > 0)
     guard(live, recovery, () => recovery.locks.run(row.id, () => finishDisks(live, recovery)));
+  if (live.plan.vm.grown !== undefined)
+    guard(live, recovery, () => recovery.locks.run(row.id, () => finishGrowth(live, recovery)));
   if (isChanging)
     guard(live, recovery, () => recovery.locks.run(row.id, () => finishChanges(live, recovery)));
   // (What the change under way does to the ports is not to be undone by a later repair.)

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import type { PodSpec } from "../../../api/pod-spec.ts";
+import type { PodSpec, ResourcesSpec } from "../../../api/pod-spec.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { VmPlan } from "../../../hypervisor/driver.ts";
 import { planJail } from "../../../hypervisor/process/confinement.ts";
@@ -21,29 +21,15 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
   const kernelFile = fileOf(snapshot, kernel, "boot.kernel", "kernel");
   const initrdFile = fileOf(snapshot, initrd, "boot.initrd", "initramfs");
   const disks = planDisks(spec, snapshot).slice(0, spec.boot.disks.length);
-  const ownImage = spec.boot.kernel === undefined && spec.boot.initrd === undefined;
-  // A foreign image's need is not known: it must at least fit, unpacked, alongside the kernel.
-  const needed = ownImage
-    ? snapshot.defaultImage.minMemoryMib
-    : Math.ceil(((kernelFile?.bytes ?? 0) + 2 * (initrdFile?.bytes ?? 0)) / 2 ** 20);
+  checkMemory(spec, snapshot);
   const { vcpu, memoryMib } = spec.resources;
-  if (memoryMib < needed) {
-    throw new PodnetError(
-      "MEMORY_TOO_SMALL",
-      `${memoryMib} MiB are too little for this image to boot, it needs ${needed}`,
-      {
-        field: "resources.memory_mib",
-        hint: `Give it ${needed} MiB or more`,
-        details: { wanted: memoryMib, needed },
-      },
-    );
-  }
   const { podId } = snapshot;
   return {
     podId,
     arch: snapshot.arch,
     vcpu,
     memoryMib,
+    ...roomOf(spec.resources, snapshot),
     ...(kernel === undefined ? {} : { kernel: kernelFile?.real ?? kernel }),
     ...(initrd === undefined ? {} : { initrd: initrdFile?.real ?? initrd }),
     ...withLayer(spec, disks, snapshot),
@@ -53,6 +39,48 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
     runDir: join(snapshot.podsDir, podId),
     ...jailOf(snapshot, { podId, vcpu, memoryMib }),
   };
+}
+
+/** Throws `MEMORY_TOO_SMALL` where a pod's kernel and initramfs need more than it is to have. */
+export function checkMemory(
+  { boot, resources: { memoryMib } }: Pick<PodSpec, "boot" | "resources">,
+  { defaultImage, files }: Pick<Snapshot, "defaultImage" | "files">,
+): void {
+  const ownImage = boot.kernel === undefined && boot.initrd === undefined;
+  const { kernel, initrd } = bootFiles(boot, defaultImage);
+  const bytesOf = (path: string | undefined): number => {
+    const file = path === undefined ? undefined : files[path];
+    return file?.kind === "file" ? file.bytes : 0;
+  };
+  // A foreign image's need is not known: it must at least fit, unpacked, alongside the kernel.
+  const needed = ownImage
+    ? defaultImage.minMemoryMib
+    : Math.ceil((bytesOf(kernel) + 2 * bytesOf(initrd)) / 2 ** 20);
+  if (memoryMib >= needed) return;
+  throw new PodnetError(
+    "MEMORY_TOO_SMALL",
+    `${memoryMib} MiB are too little for this image to boot, it needs ${needed}`,
+    {
+      field: "resources.memory_mib",
+      hint: `Give it ${needed} MiB or more`,
+      details: { wanted: memoryMib, needed },
+    },
+  );
+}
+
+/** How large a machine may become, if that is more than what it starts with. */
+export function roomOf(
+  resources: ResourcesSpec,
+  { arch }: Pick<Snapshot, "arch">,
+): Pick<VmPlan, "room"> {
+  const { vcpu, memoryMib, maxVcpu, maxMemoryMib } = resources;
+  if (maxVcpu === undefined && maxMemoryMib === undefined) return {};
+  if (!kindFor(arch).grows)
+    throw new PodnetError("UNSUPPORTED", `Machines of ${arch} stay as large as they start`, {
+      field: maxVcpu === undefined ? "resources.max_memory_mib" : "resources.max_vcpu",
+      hint: "Leave the maximum out, and give the pod what it is to have at most",
+    });
+  return { room: { vcpu: maxVcpu ?? vcpu, memoryMib: maxMemoryMib ?? memoryMib } };
 }
 
 function checkBootsDisks({ arch }: Snapshot): void {

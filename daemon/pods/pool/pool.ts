@@ -442,8 +442,11 @@ export class MachinePool implements AsyncDisposable {
   }
 }
 
-function isLike({ size }: Pool, { boot, resources: { vcpu, memoryMib } }: Asked): boolean {
+function isLike({ size }: Pool, { boot, resources }: Asked): boolean {
+  const { vcpu, memoryMib, maxVcpu, maxMemoryMib } = resources;
   if (size.vcpu !== vcpu || size.memoryMib !== memoryMib) return false;
+  // (Machines that wait have no room to grow.)
+  if (maxVcpu !== undefined || maxMemoryMib !== undefined) return false;
   return size.image === (boot.image === undefined ? undefined : imageName(boot.image));
 }
 

@@ -32,10 +32,14 @@ const jail = fields({
   cgroups: list(fields({ path: absolute, files: list(list(text)) })),
 });
 
+const size = fields({ vcpu: whole, memoryMib: whole });
+
 const vm = fields({
   podId: text,
   vcpu: whole,
   memoryMib: whole,
+  room: optional(size),
+  grown: optional(size),
   kernel: optional(text),
   initrd: optional(text),
   cmdline: text,
@@ -137,7 +141,12 @@ const plan = fields({
 
 const spec = fields({
   labels: record,
-  resources: fields({ vcpu: whole, memoryMib: whole }),
+  resources: fields({
+    vcpu: whole,
+    memoryMib: whole,
+    maxVcpu: optional(whole),
+    maxMemoryMib: optional(whole),
+  }),
   boot: fields({ cmdline: text, disks: list(fields({ path: text })) }),
   interfaces: list(record),
   routes: list(fields({ destination: text })),

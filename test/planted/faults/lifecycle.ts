@@ -164,4 +164,26 @@ export const lifecycleFaults: readonly Fault[] = [
       title: "a reset is a panic's only when the console ends with it",
     },
   },
+  {
+    kind: "bound",
+    name: "the limits of a jail stay as they were when its machine grows",
+    file: "daemon/pods/lifecycle/resize.ts",
+    find: "return { ...vm, grown: size, ...(jail === undefined ? {} : { jail }) };",
+    put: "return { ...vm, grown: size };",
+    noticedBy: {
+      file: "test/unit/daemon/pods/resize.test.ts",
+      title: "growth and start are decided without the host, and count from what the machine has",
+    },
+  },
+  {
+    kind: "record",
+    name: "a row keeps the size asked for where the machine did not take it",
+    file: "daemon/pods/lifecycle/resize.ts",
+    find: "const after = { ...plan, vm: grownTo(plan.vm, size) };",
+    put: "const after = plan;",
+    noticedBy: {
+      file: "test/unit/daemon/pods/resize.test.ts",
+      title: "a row says what the machine has when it could not grow",
+    },
+  },
 ];

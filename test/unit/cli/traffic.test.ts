@@ -66,7 +66,9 @@ test("update passes what is asked for, and says why a change is refused", async 
   t.is((await podnet(["update", "web", "--memory", "128M"], here)).code, 0);
   const refused = await podnet(["update", "web", "--memory", "1G"], here);
   t.is(refused.code, 1);
-  t.regex(refused.err, /Fixed when it is made \(UNSUPPORTED\)\n {2}hint: Create it again/);
+  t.regex(refused.err, /It has no room \(UNSUPPORTED\)\n {2}hint: Stop it/);
+  const most = ["update", "web", "--max-vcpu", "4", "--max-memory", "1G"];
+  t.is((await podnet(most, here)).code, 0);
   t.is((await podnet(["update", "web"], here)).code, 2, "nothing asked for");
 });
 

@@ -3375,7 +3375,9 @@ export const PodService: GenService<{
     output: typeof ResumePodResponseSchema;
   },
   /**
-   * Refused with a reason: a pod's resources are those it was created with.
+   * Gives a pod other processors and memory. A machine that runs takes more at once, up to the
+   * maximum of its spec, and memory in multiples of 128 MiB; it never takes less. A stopped pod has
+   * them from its next start. What is absent stays as it is.
    *
    * @generated from rpc podnet.v1.PodService.Update
    */
