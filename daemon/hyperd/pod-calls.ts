@@ -14,13 +14,18 @@ import { podInfoView } from "./pod-info.ts";
 import { inHyperdsWords } from "./port-calls.ts";
 import { podRequest } from "./requests/pod-request.ts";
 import { type Asking, type Call, parameter, type Route, saysYes } from "./routes.ts";
+import type { PodServices } from "./services/pod-services.ts";
 import { type UserPod, userPod } from "./requests/user-pod.ts";
 
 /** runv's code for a machine that has been ended (E_VM_SHUTDOWN), which hyperctl waits for. */
 export const machineEnded = 2;
 
 /** The life of pods. */
-export const podCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
+export const podCalls = (
+  parts: ServiceParts,
+  known: KnownPods,
+  services: PodServices,
+): readonly Route[] => [
   {
     method: "GET",
     path: "/pod/info",
@@ -31,7 +36,7 @@ export const podCalls = (parts: ServiceParts, known: KnownPods): readonly Route[
     method: "POST",
     path: "/pod/create",
     role: "operator",
-    answer: (call) => createPod(call, parts),
+    answer: (call) => createPod(call, parts, services),
   },
   ...lifeCalls(parts, known),
   {
@@ -105,7 +110,7 @@ const lifeCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
   },
 ];
 
-async function createPod(call: Call, parts: ServiceParts) {
+async function createPod(call: Call, parts: ServiceParts, services: PodServices) {
   const type = call.header("content-type");
   if (!/^application\/json\s*(?:;|$)/i.test(type))
     throw new PodnetError(
@@ -119,23 +124,32 @@ async function createPod(call: Call, parts: ServiceParts) {
       hint: "Remove it afterwards, as hyperctl of hyperd 1.1 does",
     });
   const pod = readGo(userPod, await call.body(), "The pod");
-  return done(idOf(await create(pod, call.context, parts)), 201);
+  return done(idOf(await create(pod, call.context, parts, services)), 201);
 }
 
-/** Creates a pod of hyperd's. */
+/** Creates a pod of hyperd's, with its services or not at all. */
 export async function create(
   pod: UserPod,
   context: Asking,
   { pods, networks, config, log }: ServiceParts,
+  services: PodServices,
 ): Promise<PodRow> {
   const asked = podRequest(
     pod,
     networks.list().map(({ name, bridge }) => ({ name, bridge })),
     { network: config.network.name },
   );
+  services.check(pod.services);
   refuseOthersLinks(asked.spec.interfaces, context.values, (i) => `interfaces[${i}]`);
   note({ log }, context, `create ${asked.spec.name ?? ""}`);
-  return await inHyperdsWords(() => pods.create(asked, work(context)));
+  const row = await inHyperdsWords(() => pods.create(asked, work(context)));
+  try {
+    if (pod.services.length > 0) await services.add(row, pod.services, context);
+  } catch (thrown) {
+    await pods.delete(row.id, { force: true });
+    throw thrown;
+  }
+  return row;
 }
 
 async function labelPod(call: Call, parts: ServiceParts, known: KnownPods) {

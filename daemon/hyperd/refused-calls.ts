@@ -16,7 +16,6 @@ const refused = (
 });
 
 const one = "runs one container in a pod, which comes and goes with it";
-const services = "has no services of hyperd's kind";
 const machines = "makes a machine with its pod, and none without";
 const images = "does not build, load, save or push images for hyperctl";
 
@@ -26,10 +25,6 @@ export const refusedCalls: readonly Route[] = [
   refused("POST", "/container/remove", one, "Remove the pod"),
   refused("POST", "/container/rename", "does not rename containers"),
   refused("POST", "/container/commit", "does not make images of containers"),
-  refused("GET", "/service/list", services),
-  refused("POST", "/service/add", services),
-  refused("POST", "/service/update", services),
-  refused("DELETE", "/service", services),
   refused("POST", "/vm/create", machines),
   refused("DELETE", "/vm", machines),
   refused("POST", "/image/build", images, "Import an archive: podnet image import"),

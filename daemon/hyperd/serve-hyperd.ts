@@ -19,6 +19,8 @@ import { portCalls } from "./port-calls.ts";
 import { refusedCalls } from "./refused-calls.ts";
 import { restHandler } from "./rest.ts";
 import type { Route, StreamRoute } from "./routes.ts";
+import { PodServices } from "./services/pod-services.ts";
+import { serviceCalls } from "./services/service-calls.ts";
 import { statsCalls } from "./stats-calls.ts";
 import { systemCalls } from "./system-calls.ts";
 
@@ -26,17 +28,18 @@ import { systemCalls } from "./system-calls.ts";
  * hyperd's REST and gRPC APIs and nothing else, on a socket whose callers have the roles of
  * podnet's API.
  */
-export const serveHyperd = (
+export async function serveHyperd(
   path: string,
   parts: ServiceParts,
   refused: (reason: string) => void,
-): Promise<ApiServer> => {
+): Promise<ApiServer> {
   const { config } = parts;
   const { limits } = config;
   const known = new KnownPods(parts.pods);
   const execs = new KnownExecs();
-  const rest = { ...hyperdRoutes(parts, known, execs), limits, refused };
-  return serveApi({
+  const services = new PodServices(parts);
+  const rest = { ...hyperdRoutes(parts, known, execs, services), limits, refused };
+  const server = await serveApi({
     unix: { path, group: config.socketGroup, of: "hyperd" },
     tcp: undefined,
     access: config.access,
@@ -44,27 +47,39 @@ export const serveHyperd = (
     refused,
     // Callers get their own labels back, whatever is in them.
     verbatim: true,
-    routes: (router) => addService(router, PublicAPI, publicApi(parts, known, execs)),
+    routes: (router) => addService(router, PublicAPI, publicApi(parts, known, execs, services)),
     roleFor: publicRoleFor,
     plain: restHandler(rest),
     upgrade: hijackHandler(rest),
     metrics: () => Promise.resolve({ type: "text/plain", text: "" }),
     health: (page) => healthPage(parts, page),
   });
-};
+  services.start();
+  return {
+    get connections() {
+      return server.connections;
+    },
+    close: async (graceMs) => {
+      await server.close(graceMs);
+      await services[Symbol.asyncDispose]();
+    },
+  };
+}
 
 /** All that is answered by REST. */
 function hyperdRoutes(
   parts: ServiceParts,
   known: KnownPods,
   execs: KnownExecs,
+  services: PodServices,
 ): { readonly routes: readonly Route[]; readonly streams: readonly StreamRoute[] } {
   const exec = execCalls(parts, known, execs);
   return {
     routes: [
       ...systemCalls(parts, known),
       ...listCalls(parts, known),
-      ...podCalls(parts, known),
+      ...podCalls(parts, known, services),
+      ...serviceCalls(known, services),
       ...portCalls(parts, known),
       ...containerCalls(parts, known, execs),
       ...exec.routes,

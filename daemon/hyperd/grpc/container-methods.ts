@@ -57,7 +57,7 @@ export function containerMethods(
     async containerStop({ containerID, timeout }, context) {
       const { row } = known.container(containerID);
       note(parts, context, `stop ${row.name}`);
-      if (timeout > 0n) await endWithin(row.id, Number(timeout) * 1000, parts, context.signal);
+      if (timeout > 0n) await endWithin(row.id, waitOf(timeout), parts, context.signal);
       await pods.stop(row.id, { force: timeout > 0n });
       return {};
     },
@@ -105,7 +105,7 @@ export function containerMethods(
       yield { exitCode: state.kind === "exited" ? state.code : 0 };
     },
 
-    async execSignal({ containerID, execID, signal }) {
+    async execSignal({ containerID, execID, signal }, context) {
       const { row, name } = known.container(containerID);
       const number = validateSignal(Number(signal));
       const found = execs.find(pods.live(row.id), execID, name);
@@ -114,6 +114,7 @@ export function containerMethods(
         throw new PodnetError("WRONG_STATE", `exec ${found.id} does not run`, {
           hint: "Start it, or ask for its exit code",
         });
+      note(parts, context, `signal ${number} to ${found.id} of ${row.name}`);
       await exec.signal(number);
       return {};
     },
@@ -159,6 +160,10 @@ export function containerMethods(
     },
   };
 }
+
+/** Timers of Node end at once beyond that: a caller who wants to wait for ever would kill. */
+const longestMs = 2 ** 31 - 1;
+const waitOf = (seconds: bigint): number => Math.min(Number(seconds) * 1000, longestMs);
 
 /** Sends the stop signal of a container, and waits so long for its end. */
 async function endWithin(

@@ -22,23 +22,30 @@ import { hyperdVersion, systemInfo } from "../system-calls.ts";
 import { isDamaged } from "../../pods/store/pod-rows.ts";
 import { containerMethods } from "./container-methods.ts";
 import { messageOf } from "./message-of.ts";
-import { userPodOf } from "./user-pod-of.ts";
+import type { PodServices } from "../services/pod-services.ts";
+import { userPodOf, userServicesOf } from "./user-pod-of.ts";
 
 type Methods = Partial<ServiceImpl<typeof PublicAPI>>;
 
 /** hyperd's gRPC API, over the same parts as its REST API. */
-export const publicApi = (parts: ServiceParts, known: KnownPods, execs: KnownExecs): Methods => ({
+export const publicApi = (
+  parts: ServiceParts,
+  known: KnownPods,
+  execs: KnownExecs,
+  services: PodServices,
+): Methods => ({
   ping: () => ({ hyperdStats: "OK" }),
   version: () => ({ version: hyperdVersion, apiVersion: hyperdVersion }),
   info: () => messageOf(InfoResponseSchema, systemInfo(parts, known)),
-  ...podMethods(parts, known),
+  ...podMethods(parts, known, services),
+  ...serviceMethods(known, services),
   ...containerMethods(parts, known, execs),
   ...portMethods(parts, known),
   ...imageMethods(parts),
   ...refusedMethods,
 });
 
-function podMethods(parts: ServiceParts, known: KnownPods): Methods {
+function podMethods(parts: ServiceParts, known: KnownPods, services: PodServices): Methods {
   const { pods } = parts;
   return {
     podList: ({ podID, vmID }) => ({
@@ -56,7 +63,7 @@ function podMethods(parts: ServiceParts, known: KnownPods): Methods {
       if (podID !== "" && asked.id !== "" && podID !== asked.id)
         throw invalid("podID", "The pod has two ids", "Give one: podID, or id of podSpec");
       const pod = asked.id === "" ? { ...asked, id: podID } : asked;
-      return { podID: idOf(await create(pod, context, parts)) };
+      return { podID: idOf(await create(pod, context, parts, services)) };
     },
 
     podInfo: ({ podID }) => ({
@@ -128,6 +135,28 @@ function portMethods(parts: ServiceParts, known: KnownPods): Methods {
   };
 }
 
+function serviceMethods(known: KnownPods, services: PodServices): Methods {
+  return {
+    serviceList: ({ podID }) => ({
+      services: services
+        .list(known.find(podID))
+        .map((each) => ({ ...each, hosts: [...each.hosts] })),
+    }),
+    async serviceAdd({ podID, services: asked }, context) {
+      await services.add(known.find(podID), userServicesOf(asked), context);
+      return {};
+    },
+    async serviceUpdate({ podID, services: asked }, context) {
+      await services.update(known.find(podID), userServicesOf(asked), context);
+      return {};
+    },
+    async serviceDelete({ podID, services: asked }, context) {
+      await services.delete(known.find(podID), userServicesOf(asked), context);
+      return {};
+    },
+  };
+}
+
 function imageMethods(parts: ServiceParts): Methods {
   return {
     imageList({ filter, filterArgs }) {
@@ -168,16 +197,11 @@ const refused = (what: string) => (): never => {
 };
 
 const one = "runs one container in a pod, which comes and goes with it";
-const services = "has no services of hyperd's kind";
 
 /** What hyperd answers and podnet does not. */
 const refusedMethods: Methods = {
   containerCreate: refused(one),
   containerRemove: refused(one),
   containerRename: refused("does not rename containers"),
-  serviceList: refused(services),
-  serviceAdd: refused(services),
-  serviceDelete: refused(services),
-  serviceUpdate: refused(services),
   imagePush: refused("does not push images for hyperctl"),
 };

@@ -16,6 +16,7 @@ const viewed: ReadonlySet<string> = new Set(
       "containerList",
       "containerInfo",
       "portMappingList",
+      "serviceList",
       "imageList",
     ] as const
   ).map((name) => PublicAPI.method[name].name),

@@ -1,8 +1,14 @@
 import { toJson } from "@bufbuild/protobuf";
 import { PodnetError } from "../../../core/errors.ts";
-import { type UserPod as Message, UserPodSchema } from "../gen/hyperd_pb.ts";
+import {
+  type UserPod as Message,
+  UserPodSchema,
+  type UserService as ServiceMessage,
+  UserServiceSchema,
+} from "../gen/hyperd_pb.ts";
 import { readGo } from "../requests/go-json.ts";
 import { type UserPod, userPod } from "../requests/user-pod.ts";
+import { type UserService, userServices } from "../requests/user-service.ts";
 
 /**
  * A pod of a message, read as that of REST is. Throws `INVALID_ARGUMENT` for a field by a number
@@ -14,13 +20,24 @@ export function userPodOf(message: Message | undefined): UserPod {
       field: "podSpec",
       hint: "Give podSpec",
     });
+  refuseUnknown(message, "podSpec", "the pod");
+  return readGo(userPod, JSON.stringify(toJson(UserPodSchema, message)), "The pod");
+}
+
+/** Services of a message, as those of REST. Throws as `userPodOf`. */
+export function userServicesOf(messages: readonly ServiceMessage[]): UserService[] {
+  refuseUnknown(messages, "services", "a service");
+  const all = messages.map((each) => toJson(UserServiceSchema, each));
+  return readGo(userServices, JSON.stringify(all), "services");
+}
+
+function refuseUnknown(message: unknown, field: string, what: string): void {
   const number = unknownField(message);
   if (number !== undefined)
-    throw new PodnetError("INVALID_ARGUMENT", `podnet does not know field ${number} of the pod`, {
-      field: "podSpec",
+    throw new PodnetError("INVALID_ARGUMENT", `podnet does not know field ${number} of ${what}`, {
+      field,
       hint: "See daemon/hyperd/proto/hyperd.proto for the fields that it reads",
     });
-  return readGo(userPod, JSON.stringify(toJson(UserPodSchema, message)), "The pod");
 }
 
 /** The number of the first unknown field of a message, or of one within it. */

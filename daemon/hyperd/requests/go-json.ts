@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { PodnetError } from "../../../core/errors.ts";
+import { isPodnetError, PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
 import { countJson } from "../../../api/count-values.ts";
 
@@ -58,13 +58,22 @@ export function readGo<Schema extends z.ZodType>(
 
 function parsed(json: string, what: string): unknown {
   try {
-    return JSON.parse(json) as unknown;
+    return JSON.parse(json, refuseProto) as unknown;
   } catch (cause) {
+    if (isPodnetError(cause)) throw cause;
     throw new PodnetError("INVALID_ARGUMENT", `${what} is not JSON`, {
       hint: "Send what hyperctl sends",
       cause,
     });
   }
+}
+
+/** A key that objects of JavaScript treat as none of their own: it would be passed over. */
+function refuseProto(key: string, value: unknown): unknown {
+  if (key !== "__proto__") return value;
+  throw new PodnetError("INVALID_ARGUMENT", "__proto__ cannot be a key", {
+    hint: "Choose another name",
+  });
 }
 
 function issueText(issue: z.core.$ZodIssue | undefined): string {

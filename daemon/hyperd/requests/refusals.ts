@@ -28,12 +28,6 @@ export function refuseUnsupported(pod: UserPod): void {
       "Put the files into the image, or give them as files",
     ],
     [
-      pod.services.length > 0,
-      "services",
-      "podnet has no services of hyperd's kind",
-      "Give clients the addresses or names of the pods",
-    ],
-    [
       (lists?.internalnetworks.length ?? 0) + (lists?.externalnetworks.length ?? 0) > 0,
       "portmappingWhiteLists",
       "podnet does not take white lists of port mappings",

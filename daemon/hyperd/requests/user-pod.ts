@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { flag, goObject, integer, list, text, texts } from "./go-json.ts";
 import { portMapping } from "./port-mappings.ts";
+import { userServices } from "./user-service.ts";
 
 /** What podnet refuses, whatever is in it. */
 const refused = list(z.unknown());
@@ -66,7 +67,7 @@ export const userPod = goObject({
   files: list(file),
   volumes: refused,
   interfaces: list(networkInterface),
-  services: refused,
+  services: userServices,
   portmappingwhitelists: goObject({
     internalnetworks: list(z.string()),
     externalnetworks: list(z.string()),

@@ -3,6 +3,7 @@ import type { Fault } from "../fault.ts";
 const pods = "test/unit/daemon/hyperd/pods.test.ts";
 const ports = "test/unit/daemon/hyperd/ports.test.ts";
 const containers = "test/unit/daemon/hyperd/containers.test.ts";
+const services = "test/unit/daemon/hyperd/services.test.ts";
 const access = "test/unit/daemon/hyperd/access.test.ts";
 
 /** hyperd's API: who may do what by it, and what it answers. */
@@ -66,6 +67,18 @@ export const hyperdFaults: readonly Fault[] = [
       file: containers,
       title: "a create boots the machine, and the start begins the container",
     },
+  },
+  {
+    kind: "release",
+    name: "services of hyperd's pods outlive them",
+    file: "daemon/hyperd/services/pod-services.ts",
+    find: 'if (kind === "deleted") await this.sweep();',
+    put: "void kind;",
+    noticedBy: {
+      file: services,
+      title: "services of a pod are podnet's: listed, added, updated, deleted, and gone with it",
+    },
+    slow: true,
   },
   {
     kind: "release",

@@ -3,7 +3,9 @@ import { Code, type Client, createClient } from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { setTimeout as delay } from "node:timers/promises";
 import test from "ava";
+import { until } from "../../../lab/until.ts";
 import { PublicAPI, UserPodSchema } from "../../../../daemon/hyperd/gen/hyperd_pb.ts";
 import { freePort } from "../../api/fixtures/free-port.ts";
 import { digest, startHyperd, storeImage } from "./rig.ts";
@@ -184,6 +186,43 @@ test("programs and containers are spoken with by streams", async (t) => {
   t.true(pulled.join("").includes(digest));
 });
 
+test("services of a pod are listed, added, updated and deleted by gRPC", async (t) => {
+  await using rig = await startHyperd();
+  using api = open(rig.socket);
+  const podID = "pod-one";
+  await api.podCreate({ podSpec: { id: podID } });
+  const one = {
+    serviceIP: "10.73.0.80",
+    servicePort: 80,
+    protocol: "tcp",
+    hosts: [{ hostIP: "192.0.2.7", hostPort: 8080 }],
+  };
+  const listed = async () => (await api.serviceList({ podID })).services;
+  await api.serviceAdd({ podID, services: [one] });
+  t.like(await listed(), [{ ...one, hosts: [{ hostIP: "192.0.2.7", hostPort: 8080 }] }]);
+  await api.serviceUpdate({ podID, services: [{ ...one, servicePort: 81 }] });
+  t.like(await listed(), [{ servicePort: 81 }]);
+  await t.throwsAsync(api.serviceDelete({ podID, services: [one] }), { code: Code.NotFound });
+  await api.serviceDelete({ podID, services: [{ ...one, servicePort: 81 }] });
+  t.deepEqual(await listed(), []);
+  await t.throwsAsync(api.serviceList({ podID: "none" }), { code: Code.NotFound });
+});
+
+test("a stop that may take for ever waits, and does not kill at once", async (t) => {
+  // Timers of Node with more than 2^31 milliseconds end at once.
+  await using rig = await startHyperd();
+  using api = open(rig.socket);
+  storeImage(rig);
+  await api.podCreate({ podSpec: web() });
+  await api.podStart({ podID: "pod-web" });
+  const stopping = api.containerStop({ containerID: "web", timeout: 4_000_000n });
+  await until("the signal", () => rig.guest.got.includes("signal 15"));
+  t.is(await Promise.race([stopping.then(() => "ended"), delay(300, "waits")]), "waits");
+  rig.guest.end({ code: 0 });
+  await stopping;
+  t.is(rig.node.pods.find("pod-web").state, "stopped");
+});
+
 test("what podnet cannot honour is refused by gRPC with a sentence, unknown fields too", async (t) => {
   await using rig = await startHyperd();
   using api = open(rig.socket);
@@ -191,8 +230,6 @@ test("what podnet cannot honour is refused by gRPC with a sentence, unknown fiel
     api.containerCreate({}),
     api.containerRemove({}),
     api.containerRename({}),
-    api.serviceList({}),
-    api.serviceAdd({}),
     api.podCreate({ podSpec: web({ volumes: [{ name: "v" }] }) }),
     api.imageList({ filter: "a*" }),
   ])

@@ -8,6 +8,8 @@ import type { Database } from "../../../../daemon/store/database.ts";
 import type { Digest } from "../../../../images/archive/digest.ts";
 import type { Config } from "../../../../daemon/config/config.ts";
 import { Images, type StoredImageRow } from "../../../../daemon/images/images.ts";
+import { Services, type ServicesParts } from "../../../../daemon/services/services.ts";
+import { openLog } from "../../../../linux/log.ts";
 import { systemClock } from "../../../../core/clock.ts";
 import { serveHyperd } from "../../../../daemon/hyperd/serve-hyperd.ts";
 import { type Hyperctl, hyperctl } from "../../../lab/hyperctl.ts";
@@ -24,6 +26,11 @@ export interface HyperRig extends Hyperctl, AsyncDisposable {
   readonly refusals: readonly string[];
   /** Images that were pulled; each is one that is in the store. */
   readonly pulled: readonly string[];
+  readonly services: Services;
+  /** Services whose rules were written, each time. */
+  readonly rules: readonly (readonly string[])[];
+  /** What was noted of callers. */
+  readonly notes: readonly string[];
   /** The credential of each pull. */
   readonly credentials: readonly (CallCredential | undefined)[];
 }
@@ -47,11 +54,34 @@ export async function startHyperd(config = configuration({})): Promise<HyperRig>
   const images = imagesOf(node.db);
   images.recover();
   const guest = playGuest(node);
+  const rules: string[][] = [];
+  const notes: string[] = [];
+  const { db, journal, definitions } = node;
+  const services = opened.use(
+    new Services({
+      db,
+      config,
+      journal,
+      clock: systemClock,
+      log: openLog({ component: "test", level: "silent" }),
+      networks: { list: () => definitions },
+      network: {
+        apply: async (change) => {
+          if (change.kind === "services") rules.push(change.now().map(({ name }) => name));
+          return await Promise.resolve([]);
+        },
+        observe: { overlapsOf: () => Promise.resolve([]) },
+        describeService: () => [],
+        inspectServices: () => Promise.reject(new Error("Drift is not played")),
+      } satisfies ServicesParts["network"],
+    }),
+  );
   const asked: string[] = [];
   const credentials: (CallCredential | undefined)[] = [];
   const parts = {
     ...node,
     config,
+    services,
     networks: { list: () => node.definitions },
     policies: { labelled: () => Promise.resolve() },
     images,
@@ -67,7 +97,7 @@ export async function startHyperd(config = configuration({})): Promise<HyperRig>
       },
     },
     netlink: { answers: () => Promise.resolve([]) },
-    log: { info: () => {} },
+    log: { info: (_: unknown, text: string) => notes.push(text), warn: () => {} },
   } as unknown as ServiceParts;
   const socket = join(mkdtempSync(join(tmpdir(), "podnet-hyper-")), "hyper.sock");
   const refusals: string[] = [];
@@ -82,6 +112,9 @@ export async function startHyperd(config = configuration({})): Promise<HyperRig>
     refusals,
     pulled: asked,
     credentials,
+    services,
+    rules,
+    notes,
     ...hyperctl(socket),
     [Symbol.asyncDispose]: () => held.disposeAsync(),
   };
