@@ -66,7 +66,8 @@ export const podStates: Readonly<Record<PodState, wire.PodState>> = {
   deleting: wire.PodState.DELETING,
 };
 
-export const time = (ms: number): Timestamp => timestampFromMs(ms);
+/** Of whole milliseconds: a part of a nanosecond could not be sent. */
+export const time = (ms: number): Timestamp => timestampFromMs(Math.round(ms));
 
 export interface PodViewParts {
   readonly run: RunRow | undefined;

@@ -34,14 +34,15 @@ export async function stopPod(
   if (row.state === "stopped") return;
   if (row.state === "creating" || row.state === "deleting") throw wrongState(row, "running");
   const { records, log } = ending;
-  const error = await takeAway(row, { state: "stopping", graceful: !force }, ending);
+  const why = reason === undefined ? {} : { reason };
+  const error = await takeAway(row, { state: "stopping", graceful: !force, why }, ending);
   if (error !== undefined) {
     ending.writeDown(row.plan, () => records.state(row.plan, "failed", { error }));
     throw error;
   }
   const unwritten = ending.writeDown(row.plan, () => {
     records.processes.gone(row.plan);
-    records.state(row.plan, "stopped", reason === undefined ? {} : { reason });
+    records.state(row.plan, "stopped", why);
   });
   if (unwritten !== undefined) throw unwritten;
   log.info({ pod_id: row.id }, "Pod stopped");
@@ -82,14 +83,22 @@ const recordStays = ({ name }: PodRow, thrown: unknown): PodnetError => {
 /** Takes down a pod; returns what could not be undone. */
 async function takeAway(
   row: PodRow,
-  { state, graceful }: { readonly state: "stopping" | "deleting"; readonly graceful: boolean },
+  {
+    state,
+    graceful,
+    why = {},
+  }: {
+    readonly state: "stopping" | "deleting";
+    readonly graceful: boolean;
+    readonly why?: { readonly reason?: string };
+  },
   ending: Ending,
 ): Promise<PodnetError | undefined> {
   const { id, name, plan } = row;
   const { records, host, log } = ending;
   const live = ending.held(id) ?? livePod(row, records.run(id));
   try {
-    records.state(plan, state);
+    records.state(plan, state, why);
     // A disk that is gone must not belong to a pod that is to run.
     if (state === "deleting") await records.flushed();
   } catch (thrown) {

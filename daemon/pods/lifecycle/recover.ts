@@ -201,13 +201,15 @@ async function recoverPod(row: PodRow, recovery: Recovery, limitMs: number): Pro
   }
 }
 
-/** A pod that was stopping ends as its main process did, if that was why. */
+/** A pod that was stopping ends as its main process did, if that was why; and says why. */
 function endStopping(row: PodRow, recovery: Recovery): void {
   const { records } = recovery;
   const end = records.processes.get(row.id)?.end;
   const byItself = end !== undefined && row.reason === endText(end);
   const error = byItself ? failureOf(end) : undefined;
-  if (error === undefined) records.state(row.plan, "stopped");
+  const { reason } = row;
+  if (error === undefined)
+    records.state(row.plan, "stopped", reason === undefined ? {} : { reason });
   else records.state(row.plan, "failed", { error });
   if (byItself) afterEnd(row, recovery);
   else records.processes.gone(row.plan);

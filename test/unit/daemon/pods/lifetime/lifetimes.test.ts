@@ -1,13 +1,16 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { isDeepStrictEqual } from "node:util";
-import { create } from "@bufbuild/protobuf";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import test from "ava";
+import { PodSchema } from "../../../../../api/gen/podnet/v1/pod_pb.ts";
 import { PodSpecSchema } from "../../../../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { validateSpec } from "../../../../../api/validate/validate.ts";
 import type { Clock } from "../../../../../core/clock.ts";
 import { PodnetError } from "../../../../../core/errors.ts";
 import type { NetworkName } from "../../../../../core/names.ts";
+import { podView } from "../../../../../daemon/api/views.ts";
 import type { Config } from "../../../../../daemon/config/config.ts";
+import { listNetworks } from "../../../../../daemon/networks/store.ts";
 import { Activity } from "../../../../../daemon/pods/lifetime/activity.ts";
 import { Lifetimes } from "../../../../../daemon/pods/lifetime/lifetimes.ts";
 import type { WorkTime } from "../../../../../daemon/reconcile/work-queue.ts";
@@ -193,6 +196,38 @@ test("a pod that is idle for long is stopped, and says why; one that is used is 
   t.true(await until(node, { pod: "stopped" }));
   t.is(node.pods.find(id).reason, "idle for 60 s");
   await close();
+});
+
+test("since when a pod is idle can be sent, whatever part of a millisecond it began at", async (t) => {
+  const { node, time, close } = open();
+  const { id } = await node.create({ spec: { name: "pod", lifetime: { idleStopS: 60 } } });
+  await time.pass(10);
+  const live = node.pods.live(id);
+  for (const atMs of [20_000.123, 30_000.709_023_437_5])
+    live?.activity.look(atMs, { sent: 0, received: 0 });
+  t.true((live?.activity.idleMs ?? 0) % 1 > 0);
+  const accelerators = { x86_64: "tcg", arm64: "tcg" } as const;
+  const more = { run: undefined, process: undefined, expiresMs: undefined };
+  const networks = listNetworks(node.db).map(({ definition }) => definition);
+  const nowMs = 1_700_000_000_000;
+  const view = podView(node.pods.find(id), { ...more, live, accelerators, networks, nowMs });
+  t.is(fromBinary(PodSchema, toBinary(PodSchema, view)).idleSince?.seconds, 1_699_999_971n);
+  await close();
+});
+
+test("a pod whose stop is cut short by a kill says why it stopped all the same", async (t) => {
+  const first = open();
+  const { id } = await first.node.create({ spec: { name: "pod", lifetime: { idleStopS: 60 } } });
+  const seen: (string | undefined)[] = [];
+  first.node.onCall = () => seen.push(first.node.pods.find(id).reason);
+  await first.node.pods.stop(id, { force: false, reason: "idle for 60 s" });
+  t.true(seen.includes("idle for 60 s"), "it is stored before anything ends");
+  first.node.db.run("UPDATE pods SET state = 'stopping'");
+  await first.close();
+  const second = open(first.config);
+  await second.node.pods.recover("b");
+  t.like(second.node.pods.find(id), { state: "stopped", reason: "idle for 60 s" });
+  await second.close();
 });
 
 test("a paused pod is not idle, nor is one whose traffic cannot be counted", async (t) => {
