@@ -27,7 +27,7 @@ export async function credentialOf(
   if (stdin.isTTY === true)
     throw usage(
       "--password-stdin reads no terminal: it would show the password",
-      "Write podnet image pull --username NAME --password-stdin IMAGE < FILE",
+      "Give it from a file: --password-stdin IMAGE < FILE",
     );
   return { username, password: await passwordFrom(stdin) };
 }

@@ -67,7 +67,14 @@ export function typedFor(
 function namesOf(word: string): readonly string[] {
   const kebab = word.replaceAll("_", "-");
   const bare = word.replace(unit, "").replaceAll("_", "-");
-  return [...new Set([kebab, bare, kebab.replace(/s$/, ""), ...(otherNames[word] ?? [])])];
+  return [
+    ...new Set([
+      kebab,
+      bare,
+      kebab.replace(/s$/, ""),
+      ...(Object.hasOwn(otherNames, word) ? (otherNames[word] ?? []) : []),
+    ]),
+  ];
 }
 
 function flagOf(command: Command, name: string): Typed | undefined {

@@ -184,6 +184,50 @@ test.serial(
   },
 );
 
+test.serial("disks come and go as a file says, and none with data of its pod", async (t) => {
+  await using rig = await joinStandInRig();
+  const { apply, pod } = opened(rig, "disks");
+  const files = ["one", "two"].map((name) => path.join(rig.directory, `${name}.raw`));
+  for (const file of files) writeFileSync(file, Buffer.alloc(1 << 20));
+  const [one = "", two = ""] = files;
+  const document = (...disks: string[]): string =>
+    `kind: Pod\nname: shop\ndisks: [${disks.join(", ")}]\n`;
+  const set = `{ name: set, file: ${one}, read_only: true }`;
+  const has = async (): Promise<string> =>
+    ((await pod("shop"))?.disks ?? []).map(({ name }) => name).join(" ");
+  t.is((await apply(document("{ size_mib: 1 }", set))).code, 0);
+  t.is(await has(), "data set");
+  t.regex(
+    (await apply(document("{ size_mib: 1 }", set))).out,
+    /^0 created, 0 changed, 1 unchanged$/m,
+  );
+
+  const next = document("{ size_mib: 1 }", `{ file: ${two} }`, "{ name: more, size_mib: 2 }");
+  const changed = await apply(next);
+  t.is(changed.code, 0, changed.err);
+  t.regex(changed.out, /^ {2}- disks\.set: .*one\.raw\n/m);
+  t.regex(changed.out, /^ {2}\+ disks\.data-2: .*two\.raw/m);
+  t.is(await has(), "data data-2 more");
+  t.regex((await apply(next)).out, /^0 created, 0 changed, 1 unchanged\n$/m);
+
+  for (const [text, line] of [
+    [document(`{ name: data-2, file: ${two} }`), /! disks\.data: 1 MiB \(its data would be lost/],
+    [next.replace("size_mib: 2", "size_mib: 3"), /! disks\.more\.size_mib: 2 → 3 \(it is fixed/],
+    [next.replace(two, one), /! disks\.data-2\.file: .*two\.raw → .*one\.raw/],
+  ] as const) {
+    const { code, out } = await apply(text);
+    t.not(code, 0);
+    t.regex(out, line);
+  }
+  t.is(await has(), "data data-2 more");
+  t.is((await apply("kind: Pod\nname: shop\nlabels: { a: b }\n")).code, 0);
+  t.is(await has(), "data data-2 more", "what a document does not name stays");
+
+  await rig.daemon.podnet("stop", "--force", "shop");
+  t.regex((await apply(document(set))).out, /! disks\.set: .*\(the pod is stopped: podnet start/);
+  await rig.daemon.podnet("delete", "--force", "shop");
+});
+
 test.serial("all documents are looked at before the first one changes anything", async (t) => {
   await using rig = await joinStandInRig();
   const { apply } = opened(rig, "bad");

@@ -20,8 +20,8 @@ interface Options extends OutputOptions {
 
 const more = `
 A file has documents with --- between them, each with kind: Pod, Network, Policy, or NetworkPolicy of Kubernetes, and the
-fields of a pod file, of a network or of a policy. What a document names becomes as it says: labels, ports and interfaces
-that it leaves out of such a list go. What it does not name stays. What is in no document stays. Networks come first, then
+fields of a pod file, of a network or of a policy. What a document names becomes as it says: labels, ports, interfaces and
+disks that it leaves out of such a list go. What it does not name stays. What is in no document stays. Networks come first, then
 policies, then pods. podnet first looks at all documents; if one cannot be applied, nothing is changed.
 
 Examples:

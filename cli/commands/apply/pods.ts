@@ -8,6 +8,7 @@ import { isPodnetError } from "../../../core/errors.ts";
 import type { NetworkName } from "../../../core/names.ts";
 import { stateName } from "../../views/pod-view.ts";
 import { differences } from "./differences.ts";
+import { diskChanges } from "./disks.ts";
 import { interfaceChanges } from "./interfaces.ts";
 import { type Change, changed, type Item, type Step, type ToCome } from "./item.ts";
 import { fieldsOf } from "./policies.ts";
@@ -19,7 +20,14 @@ interface AskedPod {
 }
 
 /** Fields that change while a pod exists; `name` is how it is found. */
-const live: ReadonlySet<string> = new Set(["name", "labels", "interfaces", "ports", "policy"]);
+const live: ReadonlySet<string> = new Set([
+  "name",
+  "labels",
+  "interfaces",
+  "ports",
+  "policy",
+  "disks",
+]);
 
 /** What a pod's document means. */
 export async function planPod(
@@ -55,12 +63,13 @@ export async function planPod(
       signal,
     ),
   );
+  const disks = diskChanges(asked, pod);
   const parts = [
     labelChanges(asked, pod),
     policyChanges(asked, pod),
     whileRunning(pod, {
-      changes: [...interfaces.changes, ...ports.changes],
-      steps: stepsOf(pod.id, ports, interfaces.steps),
+      changes: [...interfaces.changes, ...ports.changes, ...disks.changes],
+      steps: [...stepsOf(pod.id, ports, interfaces.steps), ...disks.steps],
     }),
   ];
   const changes = [...fixedChanges(asked, pod), ...parts.flatMap((part) => part.changes)];
@@ -102,8 +111,8 @@ async function found(podnet: Podnet, name: string, signal: AbortSignal): Promise
 }
 
 /** Checks what changes while a pod exists, before the first call that changes something. */
-function checkLive({ name, labels, interfaces, ports }: PodSpec): void {
-  validateSpec(create(PodSpecSchema, { name, labels, interfaces, ports }), {
+function checkLive({ name, labels, interfaces, ports, disks }: PodSpec): void {
+  validateSpec(create(PodSpecSchema, { name, labels, interfaces, ports, disks }), {
     network: "default" as NetworkName,
   });
 }
@@ -191,7 +200,7 @@ function policyChanges({ named, spec }: AskedPod, pod: Pod): Part {
   };
 }
 
-/** Interfaces and ports are changed in the guest, and on the host of a VM that runs. */
+/** Interfaces, ports and disks are changed in the guest, and on the host of a VM that runs. */
 function whileRunning(pod: Pod, part: Part): Part {
   if (pod.state === PodState.RUNNING || part.changes.length === 0) return part;
   const refused = `the pod is ${stateName(pod.state)}: podnet start ${pod.name}, then apply again`;

@@ -3,6 +3,7 @@ import { resolve } from "node:path";
 import type { Podnet } from "../../../api/client.ts";
 import { isPodnetError } from "../../../core/errors.ts";
 import type { Context } from "../../context.ts";
+import { usage } from "../../usage.ts";
 import { importImage, pullImage } from "../image/fetch.ts";
 
 /** What a pod's root is made of. */
@@ -11,6 +12,13 @@ export type ImageToRun =
   | { readonly kind: "stored"; readonly reference: string }
   /** A squashfs on podnetd's host. */
   | { readonly kind: "squashfs"; readonly path: string };
+
+interface AskedImage {
+  readonly image: string;
+  readonly pull: Pull;
+  /** For the registry. */
+  readonly credential: { readonly username: string; readonly password: string } | undefined;
+}
 
 /** When the registry is asked. */
 export type Pull = "missing" | "always" | "never";
@@ -25,10 +33,12 @@ const squashfsMagic = "hsqs";
 export async function imageToRun(
   context: Context,
   podnet: Podnet,
-  { image, pull }: { readonly image: string; readonly pull: Pull },
+  { image, pull, credential }: AskedImage,
   signal: AbortSignal,
 ): Promise<ImageToRun> {
   const begin = mayBeFile(image) ? await firstBytes(image) : undefined;
+  if (credential !== undefined && (pull === "never" || begin !== undefined || isPath(image)))
+    throw usage("No registry is asked for the image", "Leave out --username and --password-stdin");
   // (A path that is not here may be on podnetd's own host.)
   if (begin === squashfsMagic || (begin === undefined && isPath(image)))
     return { kind: "squashfs", path: resolve(image) };
@@ -39,7 +49,12 @@ export async function imageToRun(
   }
   const isThere =
     pull !== "always" && (pull === "never" || (await hasImage(podnet, image, signal)));
-  if (!isThere) await pullImage(context, podnet, { reference: image, policy: pull }, signal);
+  const request = {
+    reference: image,
+    policy: pull,
+    ...(credential === undefined ? {} : { credential }),
+  };
+  if (!isThere) await pullImage(context, podnet, request, signal);
   return { kind: "stored", reference: image };
 }
 

@@ -22,11 +22,12 @@ import {
   specFromFlags,
 } from "../../flags/spec-flags.ts";
 import { collect, parseDuration } from "../../parse.ts";
+import { type CredentialFlags, credentialOf } from "../../registry-password.ts";
 import { usage } from "../../usage.ts";
 import { runAttached } from "./attached.ts";
 import { type ImageToRun, imageToRun, type Pull } from "./image-to-run.ts";
 
-interface Options extends CommonOptions, SpecFlags {
+interface Options extends CommonOptions, SpecFlags, CredentialFlags {
   readonly interactive?: boolean;
   readonly tty?: boolean;
   readonly detach?: boolean;
@@ -54,6 +55,7 @@ run; 127 if it does not exist. Signals are passed on; a third ctrl-c leaves the 
 Examples:
   podnet run --rm -it docker-archive.tar sh
   podnet run --rm registry.example:5000/team/app:1
+  podnet run -d --username ci --password-stdin registry.example:5000/team/app:1 < token
   podnet run -d --name web -p 8080:80 --restart always app:1
   podnet run --rm -e COLOR=blue -u www-data app:1 env
   podnet run -d --rm --ttl 2h --idle-stop 10m app:1`;
@@ -82,6 +84,8 @@ export function addRun(program: Command, context: Context): void {
         .choices(["missing", "always", "never"])
         .default("missing"),
     )
+    .option("--username <name>", "the registry's user, for this pull alone")
+    .option("--password-stdin", "read the user's password or token from standard input")
     .option("--memory <amount>", "memory in MiB, or with a unit: 256M, 1G; default 128M")
     .option("--cpus <count>", "virtual processors; default 1");
   addLayerFlags(command);
@@ -96,9 +100,15 @@ export function addRun(program: Command, context: Context): void {
         throw usage("--rm deletes the pod at the end", "Leave out -d or --rm, or give --ttl");
       if (rm && options.restart !== undefined && options.restart !== "no")
         throw usage("A pod that starts again is not deleted", "Leave out --rm or --restart");
+      if (interactive && options.passwordStdin === true)
+        throw usage(
+          "Standard input cannot have both a password and the program's input",
+          "Run podnet image pull --username NAME --password-stdin IMAGE first; or leave out -i",
+        );
       // Options that are wrong are refused before anything is sent or pulled.
       const spec = await specOf(words, options, context);
-      const pod = await createPod(context, options, image, spec);
+      const credential = await credentialOf(options, context.io.stdin);
+      const pod = await createPod(context, options, { image, credential, spec });
       if (detach) {
         context.io.stdout.write(`${pod.id}\n`);
         return;
@@ -173,13 +183,20 @@ function restartOf(text: string) {
 async function createPod(
   context: Context,
   options: Options,
-  image: string,
-  spec: PodSpec,
+  {
+    image,
+    credential,
+    spec,
+  }: {
+    readonly image: string;
+    readonly credential: Awaited<ReturnType<typeof credentialOf>>;
+    readonly spec: PodSpec;
+  },
 ): Promise<Pod> {
   const { pull } = options;
   try {
     return await withPodnet(context, options, async (podnet, signal) => {
-      setImage(spec, await imageToRun(context, podnet, { image, pull }, signal));
+      setImage(spec, await imageToRun(context, podnet, { image, pull, credential }, signal));
       return made(podnet, spec, signal);
     });
   } catch (thrown) {

@@ -56,6 +56,34 @@ test.serial("a credential that is half of one is refused before podnetd is asked
   t.is(pulls.length, before);
 });
 
+/** Runs an image with these words, this on standard input. */
+async function run(words: string, input: string) {
+  const session = start(["run", ...words.split(" ")], { socket: server.h2 });
+  session.stdin.end(input);
+  const code = await session.done;
+  return { code, err: session.stderr.text };
+}
+
+test.serial("run shows the registry a credential when it pulls, and only then", async (t) => {
+  const given = "--username ci --password-stdin";
+  const before = pulls.length;
+  await run(`-d ${given} --pull always app:1`, "hidden\n");
+  t.is(pulls.length, before + 1);
+  t.like(pulls.at(-1)?.credential, { username: "ci", password: "hidden" });
+  for (const [words, why] of [
+    [`-i ${given} app:1`, /cannot have both a password and/],
+    [`-d ${given} --pull never app:1`, /No registry is asked/],
+    [`-d ${given} ./no/such.tar`, /No registry is asked/],
+    ["-d --username ci app:1", /--password-stdin/],
+  ] as const) {
+    const { code, err } = await run(words, "hidden");
+    t.is(code, 2, words);
+    t.regex(err, why);
+    t.false(err.includes("hidden"));
+  }
+  t.is(pulls.length, before + 1);
+});
+
 test("a credential that no registry takes is refused by its field, and is not quoted", (t) => {
   t.deepEqual(validateCredential({ username: "ci", password: "a:b" }), {
     user: "ci",
