@@ -12,6 +12,7 @@ import { openQemuDriver, type QemuDriver } from "../../hypervisor/qemu/driver.ts
 import { bootId } from "../../linux/processes/proc.ts";
 import { Rtnetlink } from "../../linux/netlink/rtnetlink-socket.ts";
 import { openKeptTap, openTap } from "../../linux/tun.ts";
+import { openRehearsalRoom } from "../pods/pool/rehearsal-room.ts";
 import { Installation } from "../containers/cni/installation.ts";
 import { serveCni } from "../containers/cni/serve-cni.ts";
 import { degradedKeys } from "../reconcile/queues.ts";
@@ -125,6 +126,7 @@ export async function openDaemon(
         options?.kept === true
           ? openKeptTap(name)
           : openTap(name, { queues: options?.queues ?? 1 }),
+      openRehearsalRoom,
       openGuest: (options) => openGuest(options),
       randomBytes: (count) => randomBytes(count),
       relay: new HostRelay({

@@ -63,7 +63,10 @@ import { Tally } from "../events/tally.ts";
  * very code.
  */
 export interface NodeParts
-  extends Pick<Host, "openTap" | "openGuest" | "randomBytes" | "confinement" | "turns"> {
+  extends Pick<
+    Host,
+    "openTap" | "openRehearsalRoom" | "openGuest" | "randomBytes" | "confinement" | "turns"
+  > {
   readonly config: Config;
   readonly db: Database;
   readonly driver: Driver;
@@ -377,6 +380,9 @@ function openHost(
     clock: parts.clock,
     turns: parts.turns,
     openTap: (name, options) => parts.openTap(name, options),
+    ...(parts.openRehearsalRoom === undefined
+      ? {}
+      : { openRehearsalRoom: parts.openRehearsalRoom }),
     openGuest: (options) => parts.openGuest(options),
     randomBytes: (count) => parts.randomBytes(count),
     openAnswers: parts.openAnswers ?? ((options) => new PortAnswers(options)),

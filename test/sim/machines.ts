@@ -1,3 +1,4 @@
+import { rehearsalMac } from "../../daemon/pods/pool/park.ts";
 import { existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ipOf, type Mac } from "../../core/address.ts";
@@ -196,7 +197,7 @@ export class Machines {
       this.confused.push(`the machine of ${podId} is configured for ${requestId}`);
     for (const { mac, pluggedAs, parked, addresses } of interfaces) {
       this.#rename(machine, pluggedAs, mac);
-      if (parked === true || mac === templateNicMac) continue;
+      if (parked === true || mac === rehearsalMac) continue;
       const port = this.#portOf(machine, mac);
       const { links } = this.#kernel();
       const bridge = port === undefined ? undefined : links.find(port.master);

@@ -34,10 +34,15 @@ const marked = (): string[] =>
 
 /** Waits until `count` machines wait, and answers their ids. */
 async function full(count = 3): Promise<string[]> {
-  return await until("the pool to be full", () => {
-    const stopped = marked().filter(isStopped);
-    return stopped.length === count && stopped;
-  });
+  return await until(
+    "the pool to be full",
+    () => {
+      const stopped = marked().filter(isStopped);
+      return stopped.length === count && stopped;
+    },
+    60_000,
+    () => rig.daemon.log(),
+  );
 }
 
 /** Whether podnetd has said that the machine waits. */

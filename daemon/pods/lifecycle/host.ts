@@ -10,6 +10,7 @@ import type { PortAnswersOptions } from "../../dhcp/port-answers.ts";
 import type { KnownNetworks } from "../../networks/known-networks.ts";
 import type { HostNetwork } from "../../../network/bridge/host-network.ts";
 import type { HeldPorts } from "../../published/held-ports.ts";
+import type { RehearsalRoom } from "../pool/rehearsal-room.ts";
 import type { LivePod } from "./live-pod.ts";
 import type { PodContents } from "../store/pod-row.ts";
 import type { PodPlan } from "../store/pod-plan.ts";
@@ -35,6 +36,8 @@ export interface Host {
   readonly turns: LoopTurns;
   /** Makes a tap with so many queues (1 unless given), or opens a foreign one. */
   openTap(name: IfName, options?: { readonly kept: boolean; readonly queues: number }): Tap;
+  /** Where machines of a pool rehearse; without it no neighbour visits them. Throws as it does. */
+  openRehearsalRoom?(): RehearsalRoom;
   openGuest(options: OpenGuestOptions): Guest;
   /**
    * Answers a guest's DHCP requests on one of its ports, until disposed. Throws `SYSCALL_FAILED`.

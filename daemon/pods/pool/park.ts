@@ -1,7 +1,6 @@
 import { limited } from "../../../core/aborting.ts";
+import { type Cidr, type IpPrefix, ipOf, parseMac } from "../../../core/address.ts";
 import { PodnetError } from "../../../core/errors.ts";
-import type { IpPrefix } from "../../../core/address.ts";
-import type { Cidr, Ip } from "../../../core/address.ts";
 import type { Guest } from "../../../guest-init/channel/guest.ts";
 import { GuestTime } from "../../../guest-init/channel/guest-time.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
@@ -12,37 +11,45 @@ import {
   templateNicMac,
   type VmPlan,
 } from "../../../hypervisor/driver.ts";
+import type { Tap } from "../../../linux/tun.ts";
 import { nicWaitMs } from "../guest/guest-config.ts";
 import { freshEntropy, wakeOf } from "../guest/wake.ts";
 import type { Host } from "../lifecycle/host.ts";
 import { mark, unmark } from "./markers.ts";
 import type { MarkedMachine, ParkedMachine } from "./parked-machine.ts";
+import type { RehearsalRoom } from "./rehearsal-room.ts";
 
 /**
  * Addresses of documentation (RFC 5737), for a link that leads nowhere: the guest does once what a
- * pod's configuration will ask of it, so that its code is translated by then.
+ * pod's configuration and its first neighbour will ask of it, so that its code is translated by
+ * then.
  */
 const rehearsal = {
   address: "192.0.2.2/24" as IpPrefix,
-  gateway: "192.0.2.1" as Ip,
+  gateway: "192.0.2.1/24" as IpPrefix,
   everywhere: "0.0.0.0/0" as Cidr,
 };
 
+/** Of documentation, too (RFC 7042). A machine that waits has `templateNicMac` again. */
+export const rehearsalMac = parseMac("00:00:5e:00:53:01");
+
 /**
- * Starts a clone, lets it rehearse its configuration, and stops it. Its NIC's link is down. A
- * marker says that no row is to be expected of it: a podnetd that starts ends it. On failure `end`
- * is given what there is of it. Throws `UNSUPPORTED` when the image's agent cannot be parked.
+ * Starts a clone, lets it rehearse its configuration and, where there is a room for that, answer a
+ * neighbour, and stops it. Its NIC's link is down. A marker says that no row is to be expected of
+ * it: a podnetd that starts ends it. On failure `end` is given what there is of it. Throws
+ * `UNSUPPORTED` when the image's agent cannot be parked.
  */
 export async function park(
   plan: ParkedMachine["plan"],
   host: Host,
+  room: RehearsalRoom | undefined,
   signal: AbortSignal,
   end: (machine: MarkedMachine) => Promise<unknown>,
 ): Promise<ParkedMachine> {
   const begun: Begun = { plan, vm: undefined, guest: undefined };
   try {
     mark(plan);
-    return await rehearse(begun, host, signal);
+    return await rehearse(begun, host, room, signal);
   } catch (thrown) {
     await end(begun);
     throw thrown;
@@ -55,9 +62,14 @@ interface Begun extends MarkedMachine {
   guest: Guest | undefined;
 }
 
-async function rehearse(begun: Begun, host: Host, signal: AbortSignal): Promise<ParkedMachine> {
+async function rehearse(
+  begun: Begun,
+  host: Host,
+  room: RehearsalRoom | undefined,
+  signal: AbortSignal,
+): Promise<ParkedMachine> {
   const { plan } = begun;
-  const vm = await startClone(plan, host, signal);
+  const vm = await startClone(plan, host, room, signal);
   begun.vm = vm;
   if (vm.firstNic === undefined || vm.asleep !== true) throw cannotPark();
   const time = new GuestTime();
@@ -72,9 +84,14 @@ async function rehearse(begun: Begun, host: Host, signal: AbortSignal): Promise<
   const limit = limited(host.timeouts.readyMs, signal);
   const identity = await guest.ready(limit);
   await guest.configure(rehearsalOf(plan, host), limit);
+  await room?.visit(plan.nic.tap, rehearsal.gateway, ipOf(rehearsal.address));
+  await guest.configure(parkedConfig, limit);
+  // Once more: a pod's configuration, too, finds a link that was parked.
+  await guest.configure(rehearsalOf(plan, host), limit);
   await guest.configure(parkedConfig, limit);
   time.stop();
   await vm.pause(limit);
+  await room?.release(plan.nic.tap);
   return { plan, vm, guest, identity, time };
 }
 
@@ -96,14 +113,16 @@ export async function unpark(
 async function startClone(
   plan: ParkedMachine["plan"],
   host: Host,
+  room: RehearsalRoom | undefined,
   signal: AbortSignal,
 ): Promise<RunningVm> {
+  const open = (): Tap => host.openTap(plan.nic.tap);
   // QEMU has its own descriptor afterwards: the tap ends with it.
-  await using tap = host.openTap(plan.nic.tap);
+  await using tap = room === undefined ? open() : room.within(open);
   return await host.driver.start(plan, signal, tap.fd);
 }
 
-const nic = { mac: templateNicMac, name: parseIfName("eth0") };
+const name = parseIfName("eth0");
 const nothing = { routes: [], neighbours: [], waitMs: nicWaitMs };
 
 const rehearsalOf = ({ podId }: VmPlan, host: Host): GuestConfig => ({
@@ -112,14 +131,18 @@ const rehearsalOf = ({ podId }: VmPlan, host: Host): GuestConfig => ({
   entropy: freshEntropy(host),
   requestId: podId,
   hostname: "parked",
-  interfaces: [{ ...nic, addresses: [rehearsal.address] }],
-  routes: [{ destination: rehearsal.everywhere, gateway: rehearsal.gateway, interface: nic.name }],
+  interfaces: [
+    { mac: rehearsalMac, pluggedAs: templateNicMac, name, addresses: [rehearsal.address] },
+  ],
+  routes: [
+    { destination: rehearsal.everywhere, gateway: ipOf(rehearsal.gateway), interface: name },
+  ],
 });
 
 const parkedConfig: GuestConfig = {
   ...nothing,
   requestId: "park",
-  interfaces: [{ ...nic, parked: true, addresses: [] }],
+  interfaces: [{ mac: templateNicMac, pluggedAs: rehearsalMac, name, parked: true, addresses: [] }],
 };
 
 const cannotPark = (): PodnetError =>

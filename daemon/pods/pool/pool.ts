@@ -12,6 +12,7 @@ import { imageName, type SizeClass } from "../../config/pool.ts";
 import type { Host } from "../lifecycle/host.ts";
 import { park, unpark } from "./park.ts";
 import type { MarkedMachine, ParkedMachine } from "./parked-machine.ts";
+import type { RehearsalRoom } from "./rehearsal-room.ts";
 
 export interface PoolParts {
   readonly config: Pick<Config, "factory" | "pool">;
@@ -95,6 +96,8 @@ export class MachinePool implements AsyncDisposable {
   #endAgain = 0;
   /** Users of machines that are being made: no process shows them yet. */
   readonly #coming = new Set<number>();
+  /** Opened for the first machine; null where it cannot be. */
+  #room: RehearsalRoom | null | undefined;
   #timer: NodeJS.Timeout | undefined;
   /** The machine that is being made, or taken away. */
   #work: Promise<void> | undefined;
@@ -263,6 +266,7 @@ export class MachinePool implements AsyncDisposable {
     await this.#work;
     // What it cannot end, the next podnetd ends.
     await this.#end([...this.#parked.splice(0), ...this.#unended]);
+    this.#room?.[Symbol.dispose]();
   }
 
   #find(podId: PodId): Waiting | undefined {
@@ -385,7 +389,7 @@ export class MachinePool implements AsyncDisposable {
       // Of the files as they are now: one that is replaced meanwhile is no pod's.
       const key = host.driver.cloneKey?.(parked) ?? "";
       const { signal } = this.#closed;
-      const made = await park(parked, host, signal, (each) => this.#end([each]));
+      const made = await park(parked, host, this.#openRoom(), signal, (each) => this.#end([each]));
       const machine = { key, of: pool, ...made };
       this.#parked.push(machine);
       pool.error = undefined;
@@ -405,6 +409,19 @@ export class MachinePool implements AsyncDisposable {
     } finally {
       if (uid !== undefined) this.#coming.delete(uid);
     }
+  }
+
+  /** Undefined where podnetd may make no network namespace: a pod's first packets take longer. */
+  #openRoom(): RehearsalRoom | undefined {
+    if (this.#room !== undefined) return this.#room ?? undefined;
+    const { host, log } = this.#parts;
+    try {
+      this.#room = host.openRehearsalRoom?.() ?? null;
+    } catch (thrown) {
+      log.info({ err: toPodnetError(thrown) }, "Machines of the pool rehearse without a neighbour");
+      this.#room = null;
+    }
+    return this.#room ?? undefined;
   }
 
   /** A machine that has ended while it waited. One that was taken is its pod's. */
