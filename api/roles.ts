@@ -113,6 +113,7 @@ const services: RolesOf<typeof ServiceService> = {
   list: "viewer",
   create: "operator",
   update: "operator",
+  changeBackends: "operator",
   delete: "operator",
 };
 // What an operator removes, pods of others may be about to use: one that is used is refused.

@@ -11,6 +11,15 @@ export interface ServiceSpec {
   readonly backends: readonly BackendSpec[];
   /** Labels that more of its backends have, all of them. Absent: it has no more. */
   readonly select?: Readonly<Record<string, string>>;
+  /** By what connections are of one backend. Absent: by nothing. */
+  readonly affinity?: "client";
+}
+
+/** Changes of single backends, every field checked by itself. */
+export interface BackendChange {
+  readonly set: readonly BackendSpec[];
+  /** Pods and addresses. */
+  readonly remove: readonly string[];
 }
 
 export interface ServicePortSpec {

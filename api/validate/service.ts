@@ -1,4 +1,4 @@
-import { familyOf, type Ip, parseIp } from "../../core/address.ts";
+import { familyOf, type Ip, isIp, parseIp } from "../../core/address.ts";
 import {
   type NetworkName,
   parseNetworkName,
@@ -9,7 +9,7 @@ import {
 import { isUnroutable } from "../../core/special-addresses.ts";
 import { checkCount, invalid } from "../fields.ts";
 import type * as wire from "../gen/podnet/v1/service_service_pb.ts";
-import type { BackendSpec, ServicePortSpec, ServiceSpec } from "../service-spec.ts";
+import type { BackendChange, BackendSpec, ServicePortSpec, ServiceSpec } from "../service-spec.ts";
 import { validateLabels } from "./validate.ts";
 
 const most = { ports: 32, backends: 1024, weight: 100 } as const;
@@ -35,7 +35,44 @@ export function validateService(
     ports,
     backends: validateBackends(spec.backends, ports.length),
     ...(Object.keys(select).length === 0 ? {} : { select }),
+    ...validateAffinity(spec.affinity),
   };
+}
+
+function validateAffinity(affinity: string): Pick<ServiceSpec, "affinity"> {
+  if (affinity === "") return {};
+  if (affinity === "client") return { affinity };
+  throw invalid(
+    "affinity",
+    `A service has no affinity "${printable(affinity)}"`,
+    "Use client, or leave it out",
+  );
+}
+
+/** Checks a change of single backends. `checkBackends` checks what comes of it. */
+export function validateBackendChange({
+  set,
+  remove,
+}: Pick<wire.ChangeBackendsRequest, "set" | "remove">): BackendChange {
+  if (set.length + remove.length === 0)
+    throw invalid("set", "No change is asked for", "Name a backend to set or to remove");
+  checkCount(remove, most.backends, "remove");
+  return {
+    set: validateBackends(set, 1, "set"),
+    remove: remove.map((text, i) =>
+      isIp(text) ? parseIp(text, `remove[${i}]`) : parsePodName(text, `remove[${i}]`),
+    ),
+  };
+}
+
+/** Refuses what no service may have: too many, or ports of their own beside several ports. */
+export function checkBackends(
+  backends: readonly BackendSpec[],
+  ports: number,
+  field: string,
+): void {
+  checkCount(backends, most.backends, field);
+  if (ports > 1 && backends.some(({ port }) => port !== undefined)) throw ownPort(field);
 }
 
 function validateAddresses(texts: readonly string[]): Ip[] {
@@ -87,16 +124,20 @@ function checkPort(port: number, field: string): number {
   throw invalid(field, `${port} is not a port`, "Use 1 to 65535");
 }
 
-function validateBackends(backends: readonly wire.ServiceBackend[], ports: number): BackendSpec[] {
-  checkCount(backends, most.backends, "backends");
-  const specs = backends.map((each, i) => validateBackend(each, `backends[${i}]`, ports));
+function validateBackends(
+  backends: readonly wire.ServiceBackend[],
+  ports: number,
+  field = "backends",
+): BackendSpec[] {
+  checkCount(backends, most.backends, field);
+  const specs = backends.map((each, i) => validateBackend(each, `${field}[${i}]`, ports));
   const seen = new Map<string, number>();
   for (const [i, { pod, address }] of specs.entries()) {
     const first = seen.get(pod ?? address);
     if (first !== undefined)
       throw invalid(
-        `backends[${i}]`,
-        `Backend "${pod ?? address}" is there twice: backends[${first}] is the same`,
+        `${field}[${i}]`,
+        `Backend "${pod ?? address}" is there twice: ${field}[${first}] is the same`,
         "Give each backend once, with a weight if it is to get more connections",
       );
     seen.set(pod ?? address, i);
@@ -114,12 +155,7 @@ function validateBackend(asked: wire.ServiceBackend, field: string, ports: numbe
       `Weight ${weight} is too large`,
       `Use 0 to ${most.weight}; 0 gives it no new connections`,
     );
-  if (port !== 0 && ports > 1)
-    throw invalid(
-      `${field}.port`,
-      "A backend has a port of its own only where the service has one port",
-      "Leave it out, or make a service for each port",
-    );
+  if (port !== 0 && ports > 1) throw ownPort(`${field}.port`);
   const rest = { weight, ...(port === 0 ? {} : { port: checkPort(port, `${field}.port`) }) };
   if (pod !== "") return { pod: parsePodName(pod, `${field}.pod`), ...rest };
   const ip = parseIp(address, `${field}.address`);
@@ -131,3 +167,10 @@ function validateBackend(asked: wire.ServiceBackend, field: string, ports: numbe
     );
   return { address: ip, ...rest };
 }
+
+const ownPort = (field: string): Error =>
+  invalid(
+    field,
+    "A backend has a port of its own only where the service has one port",
+    "Leave it out, or make a service for each port",
+  );

@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
 import * as wire from "../../api/gen/podnet/v1/service_service_pb.ts";
-import { validateService } from "../../api/validate/service.ts";
+import { validateBackendChange, validateService } from "../../api/validate/service.ts";
 import { printable } from "../../core/names.ts";
 import type { ServiceNow } from "../services/services.ts";
 import { note, type ServiceParts } from "./context.ts";
@@ -30,6 +30,13 @@ export function serviceService(parts: ServiceParts): ServiceImpl<typeof wire.Ser
       return { service: serviceView(await services.update(asked)) };
     },
 
+    async changeBackends({ name, ...change }, context) {
+      const asked = validateBackendChange(change);
+      note(parts, context, `change backends of service ${printable(name)}`);
+      const { endpoints, notices } = await services.changeBackends(name, asked);
+      return { endpoints: endpoints.length, notices: [...notices] };
+    },
+
     async delete({ name }, context) {
       note(parts, context, `delete service ${printable(name)}`);
       return { existed: await services.delete(name) };
@@ -47,6 +54,7 @@ const planView = ({
 
 const serviceView = (service: ServiceNow): wire.Service => {
   const { name, network, addresses, ports, backends, select = {}, endpoints, notices } = service;
+  const { affinity = "" } = service;
   return create(wire.ServiceSchema, {
     name,
     network,
@@ -56,5 +64,6 @@ const serviceView = (service: ServiceNow): wire.Service => {
     select: { ...select },
     endpoints: endpoints.map((each) => ({ ...each })),
     notices: [...notices],
+    affinity,
   });
 };

@@ -99,7 +99,7 @@ const hasLabels = (labels: Candidate["labels"], select: ServiceDefinition["selec
 
 /** A service as the host is to have it; undefined without its network. Pure. */
 export function desiredService(
-  { name, network, addresses, ports }: ServiceDefinition,
+  { name, network, addresses, ports, affinity }: ServiceDefinition,
   endpoints: readonly Endpoint[],
   networks: readonly NetworkDefinition[],
 ): ServiceDesired | undefined {
@@ -111,6 +111,7 @@ export function desiredService(
     bridge: own.bridge,
     subnets: own.subnets.map(({ cidr }) => cidr),
     addresses,
+    ...(affinity === "client" && { sticky: true }),
     ports: ports.map(({ number, protocol, port, target }) => ({
       number,
       protocol,

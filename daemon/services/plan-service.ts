@@ -11,7 +11,12 @@ import {
 } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
 import type { Overlap } from "../../network/bridge/overlap.ts";
-import { countSlots, mostServicePorts, mostSlotsOfAll } from "../../network/model/service.ts";
+import {
+  countSlots,
+  countStickySlots,
+  mostServicePorts,
+  mostSlotsOfAll,
+} from "../../network/model/service.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import { chooseAddress, usableRange } from "./choose-address.ts";
 import type { ServiceDefinition, ServicePortDefinition } from "./store.ts";
@@ -60,8 +65,11 @@ export function planService(
     ofServices: isOfServices([...addresses, ...others.flatMap((each) => each.addresses)], around),
     networkOf: networkOfAddress(networks),
   };
+  // What was a backend stays one: a network that came later takes it out of use, as `endpointsOf` says.
+  const stays = before?.addresses.join() === addresses.join() ? before.backends : [];
+  const known = new Set(stays.map(({ address }) => address));
   for (const [i, backend] of spec.backends.entries())
-    refuseBackend(backend, `backends[${i}].address`, places);
+    if (!known.has(backend.address)) refuseBackend(backend, `backends[${i}].address`, places);
   const planned = { ...spec, addresses, ports: planPorts(spec, before, others) };
   refuseSlots(planned, others);
   return planned;
@@ -93,11 +101,11 @@ function refuseSlots(planned: ServiceDefinition, others: readonly ServiceDefinit
 }
 
 /** The slots of backends that are named: a pod has an address of each family. Pure. */
-const slotsAsked = ({ addresses, ports, backends }: ServiceDefinition): number =>
+const slotsAsked = ({ addresses, ports, backends, affinity }: ServiceDefinition): number =>
   addresses
     .map(familyOf)
     .map((family) =>
-      countSlots(
+      (affinity === undefined ? countSlots : countStickySlots)(
         backends.filter(({ address }) => address === undefined || familyOf(address) === family),
       ),
     )
@@ -222,18 +230,32 @@ function refuseBackend({ address }: BackendSpec, field: string, places: Places):
     });
 }
 
-/** Finds the network of podnet's that an address is in. Pure. */
-export function networkOfAddress(
-  networks: readonly NetworkDefinition[],
-): (address: Ip) => string | undefined {
+type FindNetwork = (address: Ip) => string | undefined;
+
+/** What was found last: networks change rarely, and the same addresses are looked up often. */
+let last: { readonly key: string; readonly find: FindNetwork } | undefined;
+/** Addresses whose networks are remembered. */
+const mostRemembered = 65_536;
+
+/** Finds the network of podnet's that an address is in. */
+export function networkOfAddress(networks: readonly NetworkDefinition[]): FindNetwork {
   const names = new Map(
     networks.flatMap(({ name, subnets }) => subnets.map(({ cidr }) => [cidr, name] as const)),
   );
+  const key = [...names].join(" ");
+  if (last?.key === key) return last.find;
   const find = networkFinder([...names.keys()]);
-  return (address) => {
+  const found = new Map<Ip, string | undefined>();
+  const remember = (address: Ip): string | undefined => {
+    if (found.has(address)) return found.get(address);
+    if (found.size >= mostRemembered) found.clear();
     const cidr = find(address);
-    return cidr && names.get(cidr);
+    const name = cidr && names.get(cidr);
+    found.set(address, name);
+    return name;
   };
+  last = { key, find: remember };
+  return remember;
 }
 
 /** A port keeps its number. */

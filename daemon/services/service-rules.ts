@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { isDeepStrictEqual } from "node:util";
 import { isPodnetError } from "../../core/errors.ts";
 import { guard } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
@@ -30,8 +31,8 @@ export class ServiceRules implements AsyncDisposable {
   readonly #parts: ServiceRulesParts;
   readonly #queue: WorkQueue<"rules">;
   readonly #ended = new AbortController();
-  /** The rules as they were last written, as text. */
-  #written: string | undefined;
+  /** The services whose rules were last written. */
+  #written: readonly ServiceDesired[] | undefined;
 
   constructor(parts: ServiceRulesParts) {
     this.#parts = parts;
@@ -77,7 +78,7 @@ export class ServiceRules implements AsyncDisposable {
     let desired: readonly ServiceDesired[] = [];
     this.#written = undefined;
     await network.apply({ kind: "services", now: () => (desired = this.#parts.desired()) }, signal);
-    this.#written = JSON.stringify(desired);
+    this.#written = desired;
   }
 
   /** An event of any pod may have changed an address, a label or whether it runs. */
@@ -85,7 +86,7 @@ export class ServiceRules implements AsyncDisposable {
     const { journal, log, desired, hasAny } = this.#parts;
     const { signal } = this.#ended;
     const write = async (): Promise<void> => {
-      if (JSON.stringify(desired()) !== this.#written) await this.#write();
+      if (!isDeepStrictEqual(desired(), this.#written)) await this.#write();
     };
     while (!signal.aborted) {
       try {

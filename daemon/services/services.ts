@@ -1,4 +1,4 @@
-import type { ServiceSpec } from "../../api/service-spec.ts";
+import type { BackendChange, ServiceSpec } from "../../api/service-spec.ts";
 import type { Ip } from "../../core/address.ts";
 import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
@@ -14,6 +14,7 @@ import type { NetworkDefinition } from "../config/network-definition.ts";
 import type { Journal } from "../events/journal.ts";
 import { KeyedLock } from "../reconcile/keyed-lock.ts";
 import type { Database } from "../store/database.ts";
+import { changeBackends } from "./change-backends.ts";
 import {
   desiredService,
   type Endpoint,
@@ -111,11 +112,23 @@ export class Services implements AsyncDisposable {
 
   /** Changes a service to the spec. Throws as `create`, and `SERVICE_NOT_FOUND`. */
   async update(spec: ServiceSpec): Promise<ServiceNow> {
-    const { db, clock } = this.#parts;
     const overlaps = await this.#overlaps();
-    return this.#changes.run(spec.name, async () => {
-      const before = this.#find(spec.name);
-      const definition = this.#plan(spec, false, overlaps);
+    return this.#change(spec.name, () => this.#plan(spec, false, overlaps));
+  }
+
+  /** Changes single backends. Throws as `update`. */
+  changeBackends(name: string, change: BackendChange): Promise<ServiceNow> {
+    return this.#change(name, (before) => this.#plan(changeBackends(before, change), false, []));
+  }
+
+  #change(
+    name: string,
+    plan: (before: ServiceDefinition) => ServiceDefinition,
+  ): Promise<ServiceNow> {
+    const { db, clock } = this.#parts;
+    return this.#changes.run(name, async () => {
+      const before = this.#find(name);
+      const definition = plan(before);
       await this.#store(definition, () => {
         // (Unless `forget` has taken all away meanwhile.)
         if (getService(db, before.name) !== undefined) putService(db, before, clock.now());

@@ -23,9 +23,22 @@ const fromRow = (row: Row): ServiceDefinition => ({
   ...(parseJson(text(row, "definition"), "a service") as Stored),
 });
 
-/** All services, by name. */
-export const listServices = (db: Database): readonly ServiceDefinition[] =>
-  db.all("SELECT * FROM services ORDER BY name").map(fromRow);
+/** The services that were read last, with their texts: most have not changed since. */
+const read = new WeakMap<Database, ReadonlyMap<string, readonly [string, ServiceDefinition]>>();
+
+/** All services, by name. One that has not changed is the object that it was. */
+export function listServices(db: Database): readonly ServiceDefinition[] {
+  const before = read.get(db);
+  const now = new Map(
+    db.all("SELECT * FROM services ORDER BY name").map((row) => {
+      const [name, stored] = [text(row, "name"), text(row, "definition")];
+      const known = before?.get(name);
+      return [name, known?.[0] === stored ? known : ([stored, fromRow(row)] as const)] as const;
+    }),
+  );
+  read.set(db, now);
+  return [...now.values()].map(([, service]) => service);
+}
 
 export const hasServices = (db: Database): boolean =>
   integer(db.get("SELECT count(*) AS count FROM services") as Row, "count") > 0;

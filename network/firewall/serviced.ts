@@ -5,7 +5,7 @@ import type { ServiceDesired } from "../model/service.ts";
 import type { PolicedDriver } from "./policed.ts";
 import { NftablesDriver } from "./nftables/driver.ts";
 import type { RuleTable } from "./nftables/rule-table.ts";
-import { serviceChains, serviceElements } from "./nftables/service-table.ts";
+import { KnownSlots, serviceChains, serviceElements } from "./nftables/service-table.ts";
 
 /** A driver of services. */
 export interface ServicedDriver extends PolicedDriver {
@@ -33,16 +33,13 @@ interface Serving {
 export function serviced({ driver, table, memory }: Serving): ServicedDriver {
   const none = { ofNetwork: () => [], ofPod: () => [], ofOverlay: () => [] };
   const part = new NftablesDriver({ table, memory, configured: false, ...none });
+  const slots = new KnownSlots();
   const isMade = (): boolean => table.exists || memory.madeTable(table.model.name);
   return {
     ...driver,
     compareServices: async (services, signal) => {
       if (services.length === 0 && !isMade()) return [];
-      return part.compareWhole(
-        services.flatMap(serviceElements),
-        services.flatMap(serviceChains),
-        signal,
-      );
+      return part.compareWhole(slots.ofAll(services), services.flatMap(serviceChains), signal);
     },
     compareRemoval: async (removed, signal) => {
       const changes = await driver.compareRemoval(removed, signal);

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { type Cidr, type Family, familyOf, type Ip } from "../../core/address.ts";
 import type { IfName } from "../../core/names.ts";
 
@@ -11,6 +12,8 @@ export interface ServiceDesired {
   readonly subnets: readonly Cidr[];
   /** At most one of each family. */
   readonly addresses: readonly Ip[];
+  /** All connections from one address go to one backend. Absent: each goes to any. */
+  readonly sticky?: boolean;
   readonly ports: readonly ServicePortDesired[];
 }
 
@@ -57,3 +60,40 @@ const commonWeight = (backends: readonly Pick<BackendDesired, "weight">[]): numb
   backends.reduce((common, { weight }) => commonDivisor(common, weight), 0);
 
 const commonDivisor = (a: number, b: number): number => (b === 0 ? a : commonDivisor(b, a % b));
+
+/**
+ * The slots of a port whose clients stay with their backends: a client's address decides on one of
+ * them. Their number changes only where there are many more backends, and one backend more or less
+ * moves the clients of its own slots and few others: each takes slots in an order of its own, in
+ * turns (Maglev, Eisenbud and others, NSDI 2016). Pure.
+ */
+export function stickySlots(backends: readonly BackendDesired[], family: Family): BackendDesired[] {
+  const some = backends.filter(({ address, weight }) => weight > 0 && familyOf(address) === family);
+  if (some.length === 0) return [];
+  const size = countStickySlots(some);
+  const greatest = Math.max(...some.map(({ weight }) => weight));
+  const turns = some.map((backend) => {
+    const digest = createHash("sha256").update(`${backend.address} ${backend.port}`).digest();
+    // An odd step meets every slot of a power of two.
+    const [next, step] = [digest.readUInt32LE(0) % size, (digest.readUInt32LE(4) % size) | 1];
+    return { backend, next, step, credit: 0 };
+  });
+  const slots: (BackendDesired | undefined)[] = Array.from({ length: size });
+  for (let left = size; left > 0; )
+    for (const turn of turns) {
+      turn.credit += turn.backend.weight;
+      if (turn.credit < greatest || left === 0) continue;
+      turn.credit -= greatest;
+      while (slots[turn.next] !== undefined) turn.next = (turn.next + turn.step) % size;
+      slots[turn.next] = turn.backend;
+      left--;
+    }
+  return slots.flatMap((slot) => slot ?? []);
+}
+
+/** How many slots such a port has: some for each backend. Pure. */
+export function countStickySlots(backends: readonly Pick<BackendDesired, "weight">[]): number {
+  const units = countSlots(backends);
+  if (units === 0) return 0;
+  return units <= 64 ? 1024 : units <= 1024 ? 16_384 : 65_536;
+}

@@ -176,6 +176,30 @@ test.serial("an element of another program in the way is named with its table", 
   );
 });
 
+test.serial("with affinity all connections of a client go to one backend", async (t) => {
+  await using stage = await openStage(nftables);
+  const { site, serve } = stage;
+  const all = [...backend(3), ...backend(4)];
+  await serve(service(all, { sticky: true }));
+  for (const family of families) {
+    const found: string[] = [];
+    for (const from of ["pod2", "pod3", "pod4", "host"]) {
+      const [who = "", ...more] = Object.keys(await reached(site, from, { family, count: 8 }));
+      t.deepEqual(more, [], `${from}, IPv${family}`);
+      t.regex(who, /^800[34]$/);
+      found.push(who);
+    }
+    // A change that leaves the backends as they are moves no client.
+    await serve(
+      service(all, { sticky: true }),
+      service([], { name: "db", addresses: [], ports: [] }),
+    );
+    t.is(Object.keys(await reached(site, "pod2", { family, count: 2 })).join(), found[0]);
+  }
+  await serve(service(backend(4), { sticky: true }));
+  t.deepEqual(await reached(site, "pod2", { count: 4 }), { "8004": 4 });
+});
+
 test.serial("weights share connections out, and weight 0 gets none", async (t) => {
   await using stage = await openStage(nftables);
   const { site, serve } = stage;

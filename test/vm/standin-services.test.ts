@@ -35,6 +35,7 @@ interface Asked {
   readonly select?: Readonly<Record<string, string>>;
   readonly addresses?: readonly string[];
   readonly network?: string;
+  readonly affinity?: string;
 }
 
 const specOf = (name: string, { ports = ["80"], backends = [], ...rest }: Asked) =>
@@ -45,6 +46,7 @@ const specOf = (name: string, { ports = ["80"], backends = [], ...rest }: Asked)
     select: { ...rest.select },
     addresses: [...(rest.addresses ?? [])],
     network: rest.network ?? "",
+    affinity: rest.affinity ?? "",
   });
 
 async function make(name: string, asked: Asked = {}) {
@@ -122,6 +124,41 @@ test.serial("an update keeps the address, and a service made again has it", asyn
   await rig.client.services.delete({ name: "db" });
   t.deepEqual((await make("db")).addresses, addresses);
   t.false((await rig.client.services.delete({ name: "none" })).existed);
+});
+
+test.serial("single backends come and go by their names, and a client's stay", async (t) => {
+  t.teardown(clear);
+  await make("db", { backends: ["203.0.113.10"], affinity: "client" });
+  t.is(new Set(await slots()).size, 1);
+  const change = (more: { set?: string[]; remove?: string[] }) =>
+    rig.client.services.changeBackends({
+      name: "db",
+      set: (more.set ?? []).map((text) => parseBackend(text)),
+      remove: [...(more.remove ?? [])],
+    });
+  t.is((await change({ set: ["203.0.113.11", "one"] })).endpoints, 2, "the pod does not exist");
+  t.is(new Set(await slots()).size, 2);
+  const { notices } = await change({ remove: ["203.0.113.10", "203.0.113.11"] });
+  t.regex(notices.join(), /No backend of "db" runs/);
+  const { service } = await rig.client.services.get({ name: "db" });
+  t.deepEqual(
+    service?.backends.map(({ pod }) => pod),
+    ["one"],
+  );
+  t.is(service?.affinity, "client");
+  for (const [field, bad] of [
+    ["set", {}],
+    ["remove", { remove: ["two"] }],
+    ["remove[0]", { remove: ["A"] }],
+    ["set[1]", { set: ["a", "a=2"] }],
+    ["set[0].address", { set: ["127.0.0.1"] }],
+  ] as const) {
+    const asked = { ...bad } as { set?: string[]; remove?: string[] };
+    const thrown: unknown = await change(asked).catch((error: unknown) => error);
+    if (!isPodnetError(thrown, "INVALID_ARGUMENT")) throw new Error("Another", { cause: thrown });
+    t.is(thrown.field, field, thrown.message);
+  }
+  await refused(t, "INVALID_ARGUMENT", "affinity", { affinity: "cookie" });
 });
 
 test.serial("a restart keeps services, and drift of their rules is repaired", async (t) => {

@@ -17,6 +17,7 @@ export interface ServiceFlags {
   readonly port?: readonly string[];
   readonly backend?: readonly string[];
   readonly select?: readonly string[];
+  readonly affinity?: string;
 }
 
 export interface ChangeFlags extends ServiceFlags {
@@ -38,6 +39,7 @@ export const addServiceFlags = (command: Command): Command =>
       collect,
     )
     .option("--select <key=value>", "pods that have all these labels are backends too", collect)
+    .option("--affinity <client|none>", "client: one address's connections go to one backend")
     .option("--address <ip>", "its address, of service_cidrs; repeatable", collect);
 
 const portsOf = (texts: readonly string[] = []) =>
@@ -50,7 +52,7 @@ const backendsOf = (texts: readonly string[] = []) =>
 export const specOf = (
   name: string,
   network: string | undefined,
-  { address = [], port, backend, select = [] }: ServiceFlags,
+  { address = [], port, backend, select = [], affinity = "" }: ServiceFlags,
 ): ServiceSpec =>
   create(ServiceSpecSchema, {
     name,
@@ -59,12 +61,15 @@ export const specOf = (
     ports: portsOf(port),
     backends: backendsOf(backend),
     select: parsePairs("--select", select),
+    affinity: affinityOf(affinity),
   });
+
+const affinityOf = (text: string): string => (text === "none" ? "" : text);
 
 /** What a service becomes: what no flag names stays, and `none` empties a list. */
 export function changedSpec(service: Service | undefined, flags: ChangeFlags): ServiceSpec {
   const { name = "", network = "", addresses = [] } = service ?? {};
-  const { ports = [], backends = [], select = {} } = service ?? {};
+  const { ports = [], backends = [], select = {}, affinity = "" } = service ?? {};
   const given = <T>(
     texts: readonly string[] | undefined,
     was: T,
@@ -85,6 +90,7 @@ export function changedSpec(service: Service | undefined, flags: ChangeFlags): S
     // One that is there already gets its new port and weight.
     backends: [...kept.filter((each) => !isAdded(each)), ...added],
     select: given(flags.select, select, (some) => parsePairs("--select", some)),
+    affinity: flags.affinity === undefined ? affinity : affinityOf(flags.affinity),
   });
 }
 
@@ -97,4 +103,12 @@ function refuseMissing(removed: readonly string[], backends: readonly ServiceBac
     field: "remove-backend",
     hint: "See podnet service inspect; what --select chooses goes with its label",
   });
+}
+
+/** Single backends that change; undefined where the flags ask for more than that. */
+export function backendChange({ addBackend, removeBackend, ...more }: ChangeFlags) {
+  const { port, backend, select, address, affinity } = more;
+  if ([port, backend, select, address, affinity].some((each) => each !== undefined))
+    return undefined;
+  return { set: backendsOf(addBackend), remove: [...(removeBackend ?? [])] };
 }

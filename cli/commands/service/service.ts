@@ -6,6 +6,7 @@ import { document, printDocument } from "../../output.ts";
 import { harmless } from "../../views/text.ts";
 import {
   addServiceFlags,
+  backendChange,
   changedSpec,
   type ChangeFlags,
   type ServiceFlags,
@@ -108,13 +109,20 @@ function addUpdate(group: Command, context: Context): void {
     .option("--plan", "check it and show its rules; nothing changes")
     .addHelpText("after", updateExamples)
     .action(async (name: string, options: UpdateOptions) => {
-      const { port, backend, select, address, addBackend, removeBackend } = options;
-      if ([port, backend, select, address, addBackend, removeBackend].every((each) => !each))
+      const { port, backend, select, address, affinity, addBackend, removeBackend } = options;
+      const asked = [port, backend, select, address, affinity, addBackend, removeBackend];
+      if (asked.every((each) => each === undefined))
         throw new PodnetError("INVALID_ARGUMENT", "No change is asked for", {
           hint: "Try: podnet service update --help",
         });
       const planOnly = options.plan === true;
+      const single = planOnly ? undefined : backendChange(options);
       const outcome = await withPodnet(context, options, async (podnet, signal) => {
+        if (single !== undefined) {
+          // Others that change backends at the same time undo nothing of this, nor this of theirs.
+          await podnet.services.changeBackends({ name, ...single }, { signal });
+          return { ...(await podnet.services.get({ name }, { signal })), plan: [] };
+        }
         const { service } = await podnet.services.get({ name }, { signal });
         const spec = changedSpec(service, options);
         return podnet.services.update({ spec, planOnly }, { signal });

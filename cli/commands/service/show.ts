@@ -38,7 +38,7 @@ export async function printService(
 ): Promise<void> {
   if (output !== "table")
     return printDocument(io, output, document("Service", toPlain(ServiceSchema, service)));
-  const { name, network, addresses, ports, select, endpoints, notices } = service;
+  const { name, network, addresses, ports, select, affinity, endpoints, notices } = service;
   const labels = Object.entries(select).map(([key, value]) => `${key}=${value}`);
   const rows = [
     ["Name", name],
@@ -46,6 +46,7 @@ export async function printService(
     ["Address", addresses.join(", ")],
     ["Ports", ports.map(portText).join(", ")],
     ["Selects", labels.join(", ") || "nothing"],
+    ...(affinity === "" ? [] : [["Affinity", affinity]]),
     ...endpoints.map((each, i) => [i === 0 ? "Backends" : "", endpointText(each)]),
     ...notices.map((each) => ["Notice", each]),
   ] as [string, string][];

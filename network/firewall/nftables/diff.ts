@@ -128,6 +128,7 @@ export function diffElements(given: ElementsWanted): Pick<NftablesEdit, "remove"
     if (stay.has(id)) continue;
     stay.add(id);
     const found = present(id);
+    if (found === element) continue;
     if (found !== undefined) {
       const same = found.owner === element.owner;
       if (same && found.value === element.value) continue;

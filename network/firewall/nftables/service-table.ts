@@ -8,6 +8,7 @@ import {
   type ServiceDesired,
   type ServicePortDesired,
   slotsOf,
+  stickySlots,
 } from "../../model/service.ts";
 import type { TableModel } from "./base.ts";
 import { refuse } from "./shares-table.ts";
@@ -80,19 +81,22 @@ interface Door {
 }
 
 /** None for a family without a slot. */
-const doorsOf = ({ addresses, ports }: ServiceDesired): readonly Door[] =>
+const doorsOf = ({ addresses, ports, sticky = false }: ServiceDesired): readonly Door[] =>
   ports.flatMap((port) =>
     addresses.flatMap((address) => {
       const family = familyOf(address);
-      const slots = slotsOf(port.backends, family);
+      const slots = (sticky ? stickySlots : slotsOf)(port.backends, family);
       if (slots.length === 0) return [];
-      return [{ family, port, slots, chain: choosingChain(port, family, slots.length) }];
+      // (Without a seed the kernel chooses another one for each rule.)
+      const by = sticky ? `jhash ${family === 4 ? "ip" : "ip6"} saddr` : "numgen random";
+      const draw = `${by} mod ${slots.length}${sticky ? " seed 0x1" : ""}`;
+      return [{ family, port, slots, chain: choosingChain(port, family, draw) }];
     }),
   );
 
-function choosingChain({ number, protocol }: ServicePortDesired, family: Family, count: number) {
+function choosingChain({ number, protocol }: ServicePortDesired, family: Family, draw: string) {
   const to = `dnat ${family === 4 ? "ip" : "ip6"} to`;
-  const slot = `numgen random mod ${count} offset ${number * mostSlots} map @${protocol}${family}`;
+  const slot = `${draw} offset ${number * mostSlots} map @${protocol}${family}`;
   const rules = [`meta l4proto ${protocols[protocol]} ${to} ${slot}`];
   const digest = createHash("sha256").update(rules.join("\n")).digest("hex");
   return { name: `${chainPrefix}${digest.slice(0, 16)}`, rules };
@@ -103,10 +107,60 @@ export const serviceChains = (service: ServiceDesired): readonly PolicyChain[] =
   doorsOf(service).map(({ chain }) => chain);
 
 /**
+ * Elements of slots as they were made last: of a service with a thousand backends most stay when one
+ * changes.
+ */
+export class KnownSlots {
+  #known = new Map<string, readonly SlotElement[]>();
+
+  /** The elements of these services. The slots of all others are forgotten. */
+  ofAll(services: readonly ServiceDesired[]): Element[] {
+    const now = new Map<string, readonly SlotElement[]>();
+    const elements = services.flatMap((service) =>
+      serviceElements(service, (owner, { family, port, slots }) => {
+        const door = `${owner} ${port.protocol}${family} ${port.number}`;
+        const before = this.#known.get(door);
+        const made = slots.map((slot, i): SlotElement => {
+          const was = before?.[i];
+          const same = was?.slot.address === slot.address && was.slot.port === slot.port;
+          return same ? was : { slot, element: slotElement(owner, family, port, slot, i) };
+        });
+        now.set(door, made);
+        return made.map(({ element }) => element);
+      }),
+    );
+    this.#known = now;
+    return elements;
+  }
+}
+
+interface SlotElement {
+  readonly slot: Door["slots"][number];
+  readonly element: Element;
+}
+
+const slotElement = (
+  owner: string,
+  family: Family,
+  { protocol, number }: ServicePortDesired,
+  slot: SlotElement["slot"],
+  i: number,
+): Element => ({
+  set: `${protocol}${family}`,
+  key: `0x${(number * mostSlots + i).toString(16)}`,
+  value: `${slot.address} . ${slot.port}`,
+  owner,
+});
+
+/**
  * A service's elements. The elements of its network belong to the network: other services need them
  * too. Pure.
  */
-export function serviceElements(service: ServiceDesired): Element[] {
+export function serviceElements(
+  service: ServiceDesired,
+  slotsOfDoor = (owner: string, { family, port, slots }: Door): readonly Element[] =>
+    slots.map((slot, i) => slotElement(owner, family, port, slot, i)),
+): Element[] {
   const { name, network, bridge, subnets, addresses } = service;
   const owner = serviceMark(name);
   return [
@@ -118,21 +172,15 @@ export function serviceElements(service: ServiceDesired): Element[] {
       }),
     ),
     ...addresses.map((key): Element => ({ set: `virtual${familyOf(key)}`, key, owner })),
-    ...doorsOf(service).flatMap(({ family, port, chain, slots }): Element[] => {
+    ...doorsOf(service).flatMap((door): Element[] => {
+      const { family, port, chain } = door;
       const address = addresses.find((each) => familyOf(each) === family);
       const key = `${protocols[port.protocol]} . ${address} . ${port.port}`;
       const value = `jump ${chain.name}`;
       return [
         { set: `services${family}`, key: `"${bridge}" . ${key}`, value, owner },
         { set: `local${family}`, key, value, owner },
-        ...slots.map(
-          (slot, i): Element => ({
-            set: `${port.protocol}${family}`,
-            key: `0x${(port.number * mostSlots + i).toString(16)}`,
-            value: `${slot.address} . ${slot.port}`,
-            owner,
-          }),
-        ),
+        ...slotsOfDoor(owner, door),
       ];
     }),
   ];

@@ -7,7 +7,7 @@ import { startPodnetd } from "../../../test/lab/podnetd.ts";
 import { standInConfig } from "../../../test/lab/standin.ts";
 import { row, summarise } from "../../measure.ts";
 
-/** Milliseconds of an update that adds a backend to a service that has so many. */
+/** Milliseconds of a change that adds a backend to a service that has so many. */
 export async function measureServiceChanges(rounds: number): Promise<Record<string, number>> {
   const directory = mkdtempSync(path.join(tmpdir(), "podnet-bench-"));
   await using stack = new AsyncDisposableStack();
@@ -51,10 +51,11 @@ const specOf = (name: string, count: number) => ({
 });
 
 async function addOne(client: Podnet, name: string, count: number): Promise<number> {
-  const spec = specOf(name, count + 1);
+  const [backend] = specOf(name, count + 1).backends.slice(-1);
+  if (backend === undefined) throw new Error("There is no backend to add");
   const begin = performance.now();
-  await client.services.update({ spec });
+  await client.services.changeBackends({ name, set: [backend] });
   const ms = performance.now() - begin;
-  await client.services.update({ spec: specOf(name, count) });
+  await client.services.changeBackends({ name, remove: [backend.address] });
   return ms;
 }

@@ -13,7 +13,7 @@ import {
   noticesOf,
 } from "../../../../daemon/services/endpoints.ts";
 import { planService, type ServiceSurroundings } from "../../../../daemon/services/plan-service.ts";
-import { slotsOf } from "../../../../network/model/service.ts";
+import { type BackendDesired, slotsOf, stickySlots } from "../../../../network/model/service.ts";
 
 const network = (name: string, subnets: readonly string[], more = {}): NetworkDefinition => ({
   name: name as NetworkName,
@@ -262,4 +262,40 @@ test("weights become slots, divided by what they have in common", (t) => {
   t.is(slots(3, 2), "00011");
   t.is(slots(7, 0), "0");
   t.is(slots(0), "");
+});
+
+const desired = (n: number, weight = 1): BackendDesired => ({
+  address: `100.64.${n >> 7}.${(n & 127) + 1}` as Ip,
+  port: 80,
+  weight,
+});
+
+/** How many slots each of these backends has. */
+const counts = (slots: readonly BackendDesired[], backends: readonly BackendDesired[]): number[] =>
+  backends.map((each) => slots.filter(({ address }) => address === each.address).length);
+
+test("slots of clients that stay are even, and few clients move with a change", (t) => {
+  for (const count of [1, 2, 3, 10, 64]) {
+    const backends = Array.from({ length: count }, (_, n) => desired(n));
+    const slots = stickySlots(backends, 4);
+    t.is(slots.length, 1024);
+    const each = counts(slots, backends);
+    t.true(Math.max(...each) - Math.min(...each) <= 1, `${count}: ${each.join()}`);
+    t.deepEqual(stickySlots(backends, 4), slots, "the same again");
+    if (count < 2) continue;
+    // Without the last one: its own slots move, and one in ten of the others at most.
+    const without = stickySlots(backends.slice(0, -1), 4);
+    const moved = slots.filter(
+      ({ address }, i) => address !== desired(count - 1).address && without[i]?.address !== address,
+    );
+    t.true(moved.length < 1024 / 10, `${count}: ${moved.length} moved`);
+  }
+  const weighted = [desired(0, 3), desired(1, 1), desired(2, 0)];
+  t.deepEqual(counts(stickySlots(weighted, 4), weighted), [768, 256, 0]);
+  t.deepEqual(stickySlots([desired(0, 0)], 4), []);
+  t.deepEqual(stickySlots([desired(0)], 6), []);
+  const most = Array.from({ length: 1024 }, (_, n) => desired(n, n === 0 ? 99 : 100));
+  const large = stickySlots(most, 4);
+  t.is(large.length, 65_536);
+  t.is(new Set(large.map(({ address }) => address)).size, 1024, "each has some");
 });

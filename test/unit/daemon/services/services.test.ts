@@ -139,3 +139,60 @@ test("no service takes addresses that the host has or leads elsewhere", async (t
   t.regex(thrown.message, /overlaps with route 10\.0\.0\.0\/8 by "eth0"/);
   t.deepEqual(services.list(), []);
 });
+
+test("changes of single backends leave the others, whoever made them", async (t) => {
+  const { services, backends } = open(t);
+  await services.create(spec("web", "192.0.2.1", "192.0.2.2"));
+  await Promise.all([
+    services.changeBackends("web", { set: [at("192.0.2.3")], remove: [] }),
+    services.changeBackends("web", { set: [at("192.0.2.4")], remove: ["192.0.2.1"] }),
+  ]);
+  t.deepEqual(backends("web"), ["192.0.2.2", "192.0.2.3", "192.0.2.4"]);
+  await services.changeBackends("web", {
+    set: [{ ...at("192.0.2.3"), weight: 0 }],
+    remove: [],
+  });
+  t.deepEqual(
+    services.get("web").backends.map(({ weight }) => weight),
+    [1, 0, 1],
+    "it stays where it is",
+  );
+  const { addresses } = services.get("web");
+  for (const [change, message] of [
+    [{ set: [], remove: ["192.0.2.9"] }, /"192\.0\.2\.9" is not a backend that was named/],
+    [{ set: [at("10.20.0.9")], remove: [] }, /10\.20\.0\.9 is in network "green"/],
+    [{ set: addresses.map(at), remove: [] }, /is an address of services/],
+  ] as const)
+    await t.throwsAsync(services.changeBackends("web", change), {
+      code: "INVALID_ARGUMENT",
+      message,
+    });
+  const none = { set: [], remove: ["192.0.2.2"] };
+  await t.throwsAsync(services.changeBackends("none", none), { code: "SERVICE_NOT_FOUND" });
+  t.deepEqual(backends("web"), ["192.0.2.2", "192.0.2.3", "192.0.2.4"]);
+});
+
+test("a service has as many backends as it may have, however they are added", async (t) => {
+  const { services } = open(t);
+  const many = Array.from({ length: 1024 }, (_, i) => `100.64.${i >> 7}.${(i & 127) + 1}`);
+  await services.create(spec("web", ...many));
+  await t.throwsAsync(services.changeBackends("web", { set: [at("192.0.2.1")], remove: [] }), {
+    code: "INVALID_ARGUMENT",
+  });
+  const [first = ""] = many;
+  const { endpoints } = await services.changeBackends("web", {
+    set: [at("192.0.2.1")],
+    remove: [first],
+  });
+  t.is(endpoints.length, 1024);
+});
+
+test("a backend has no port of its own beside several ports, however it is added", async (t) => {
+  const { services } = open(t);
+  const ports = [80, 81].map((port) => ({ protocol: "tcp" as const, port, target: port }));
+  await services.create({ ...spec("web"), ports });
+  const set = [{ ...at("192.0.2.1"), port: 8080 }];
+  await t.throwsAsync(services.changeBackends("web", { set, remove: [] }), {
+    message: /only where the service has one port/,
+  });
+});
