@@ -65,7 +65,7 @@ export function validateBackendChange({
   };
 }
 
-/** Refuses what no service may have: too many, or ports of their own beside several ports. */
+/** Refuses what no service may have: too many, or ports of their own where it has several. */
 export function checkBackends(
   backends: readonly BackendSpec[],
   ports: number,

@@ -65,7 +65,7 @@ export function planService(
     ofServices: isOfServices([...addresses, ...others.flatMap((each) => each.addresses)], around),
     networkOf: networkOfAddress(networks),
   };
-  // What was a backend stays one: a network that came later takes it out of use, as `endpointsOf` says.
+  // What was a backend stays one: `endpointsOf` leaves out those that a network has since.
   const stays = before?.addresses.join() === addresses.join() ? before.backends : [];
   const known = new Set(stays.map(({ address }) => address));
   for (const [i, backend] of spec.backends.entries())

@@ -107,8 +107,8 @@ export const serviceChains = (service: ServiceDesired): readonly PolicyChain[] =
   doorsOf(service).map(({ chain }) => chain);
 
 /**
- * Elements of slots as they were made last: of a service with a thousand backends most stay when one
- * changes.
+ * Elements of slots as they were made last: of a service with a thousand backends most stay when
+ * one changes.
  */
 export class KnownSlots {
   #known = new Map<string, readonly SlotElement[]>();

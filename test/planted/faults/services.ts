@@ -29,10 +29,21 @@ export const servicesFaults: readonly Fault[] = [
   },
   {
     kind: "bound",
+    name: "weights do not count where clients stay with their backends",
+    file: "network/model/service.ts",
+    find: "if (turn.credit < greatest || left === 0) continue;",
+    put: "if (left === 0) continue;",
+    noticedBy: {
+      file: unit,
+      title: "slots of clients that stay are even, and few clients move with a change",
+    },
+  },
+  {
+    kind: "bound",
     name: "the last slot is never drawn",
     file: "network/firewall/nftables/service-table.ts",
-    find: "numgen random mod ${count} offset",
-    put: "numgen random mod ${Math.max(1, count - 1)} offset",
+    find: "mod ${slots.length}${sticky",
+    put: "mod ${Math.max(1, slots.length - 1)}${sticky",
     noticedBy: { file: kernel, title: "connections to a service go to all of its pods (…)" },
   },
   {

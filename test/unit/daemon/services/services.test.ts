@@ -187,7 +187,7 @@ test("a service has as many backends as it may have, however they are added", as
   t.is(endpoints.length, 1024);
 });
 
-test("a backend has no port of its own beside several ports, however it is added", async (t) => {
+test("a backend has no port of its own where the service has several, however it is added", async (t) => {
   const { services } = open(t);
   const ports = [80, 81].map((port) => ({ protocol: "tcp" as const, port, target: port }));
   await services.create({ ...spec("web"), ports });
