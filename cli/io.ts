@@ -53,7 +53,7 @@ export function processIo(): Io {
     },
     async connect(options) {
       const { connectPodnet } = await import("../api/client.ts");
-      return connectPodnet(targetOf(options, process.env, io.trace));
+      return connectPodnet({ ...targetOf(options, process.env, io.trace), quickUnary: true });
     },
   };
   return io;

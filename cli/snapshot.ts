@@ -16,7 +16,7 @@ const context = contextOf(
   // (The API's client is part of the snapshot too; io.ts would load it when it is needed.)
   Object.assign(io, {
     connect: async (options: Parameters<typeof targetOf>[0]) =>
-      connectPodnet(targetOf(options, process.env, io.trace)),
+      connectPodnet({ ...targetOf(options, process.env, io.trace), quickUnary: true }),
   }),
 );
 (globalThis as { Headers: unknown }).Headers = Headers;

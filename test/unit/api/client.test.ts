@@ -1,6 +1,6 @@
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { createSecureServer } from "node:http2";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import type { MessageInitShape } from "@bufbuild/protobuf";
@@ -37,6 +37,62 @@ test("our own client gives back the error that was thrown", async (t) => {
   );
   t.deepEqual(seen, ["started", "finished"]);
   t.deepEqual([late?.code, late?.step], ["AGENT_TIMEOUT", "vm"]);
+});
+
+test("unary calls go over HTTP/1.1 if asked, with the same errors, ends and limits", async (t) => {
+  await using server = await serve(routes());
+  {
+    // The socket knows no HTTP/2, so an answer came over HTTP/1.1.
+    using podnet = connectPodnet({ socket: server.h1, quickUnary: true });
+    t.is((await podnet.pods.create({ spec: { name: "one" } })).pod?.name, "one");
+    const taken = await t.throwsAsync(podnet.pods.create({ spec: { name: "taken" } }), {
+      instanceOf: PodnetError,
+    });
+    t.is(taken?.code, "NAME_IN_USE");
+    t.deepEqual(taken?.details, { holder: "abcdefghijkl" });
+    const names = Array.from({ length: 20 }, (_, i) => `pod-${i}`);
+    const made = await Promise.all(names.map((name) => podnet.pods.create({ spec: { name } })));
+    t.deepEqual(
+      made.map(({ pod }) => pod?.name),
+      names,
+    );
+    const given = AbortSignal.abort();
+    const error = await t.throwsAsync(podnet.pods.create({}, { signal: given }));
+    t.true(isPodnetError(error, "CANCELLED"));
+  }
+  {
+    using streams = connectPodnet({ socket: server.h2, quickUnary: true });
+    const seen: (string | undefined)[] = [];
+    await t.throwsAsync(async () => {
+      for await (const { event } of streams.pods.createStream({ spec: { name: "late" } }))
+        seen.push(event.case);
+    });
+    t.deepEqual(seen, ["started", "finished"]);
+  }
+  const nowhere = path.join(server.folder, "nosuch");
+  using podnet = connectPodnet({ socket: nowhere, quickUnary: true });
+  const lost = await t.throwsAsync(podnet.pods.list({}), { instanceOf: PodnetError });
+  t.is(lost?.code, "DAEMON_UNREACHABLE");
+  t.is(lost?.details["errno"], "ENOENT");
+  t.regex(String(lost?.hint), /Start podnetd/);
+});
+
+test("a podnetd that ends during a unary call of HTTP/1.1 is named as the cause", async (t) => {
+  const sockets: Socket[] = [];
+  const folder = mkdtempSync(path.join(tmpdir(), "podnet-end-"));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const server = createServer((socket) => {
+    sockets.push(socket);
+    socket.once("data", () => socket.destroy());
+  });
+  const socket = path.join(folder, "sock");
+  await new Promise<void>((resolve) => {
+    server.listen(socket, resolve);
+  });
+  t.teardown(() => server.close());
+  using podnet = connectPodnet({ socket, quickUnary: true });
+  const lost = await t.throwsAsync(podnet.pods.list({}), { instanceOf: PodnetError });
+  t.is(lost?.code, "DAEMON_UNREACHABLE");
 });
 
 test("over TCP both ends show certificates; without one no call is served", async (t) => {
