@@ -31,8 +31,8 @@ export interface ConnectOptions {
   /** Who we are and whom we trust, PEM; with `url`. */
   readonly tls?: { readonly ca: string; readonly cert: string; readonly key: string };
   /**
-   * Unary calls to a unix socket go over HTTP/1.1. Node loads HTTP/2 in 40 ms of a processor's time,
-   * which the command `podnet` would spend for each single call. Streams go over HTTP/2.
+   * Unary calls to a unix socket go over HTTP/1.1. Node loads HTTP/2 in 40 ms of a processor's
+   * time, which the command `podnet` would spend for each single call. Streams go over HTTP/2.
    */
   readonly quickUnary?: boolean;
   /** The place in a trace that calls are a part of: a `traceparent` of W3C Trace Context. */

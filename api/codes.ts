@@ -48,7 +48,6 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   NETNS_UNUSABLE: Code.FailedPrecondition,
   CHAIN_CONFLICT: Code.FailedPrecondition,
   FIREWALL_FAILED: Code.Internal,
-  FIREWALL_AMBIGUOUS: Code.FailedPrecondition,
   NETLINK_FAILED: Code.Internal,
   SYSCALL_FAILED: Code.Internal,
   COMMAND_FAILED: Code.Internal,

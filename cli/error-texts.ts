@@ -228,10 +228,6 @@ details has the message; the command prints it. Often a kernel module is missing
 program holds the lock. Without root, podnetd needs CAP_NET_RAW to read the rules of
 iptables-legacy, and write access to /run/xtables.lock (daemon/share-xtables-lock USER as root);
 or set iptables_variant.`,
-  FIREWALL_AMBIGUOUS: `
-Both iptables-nft and iptables-legacy have rules, so that either choice could be wrong.
-
-Set iptables_variant in the configuration.`,
   NETLINK_FAILED: `
 The kernel rejected a change of links, addresses or routes.
 

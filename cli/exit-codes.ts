@@ -57,7 +57,6 @@ const byCode: Readonly<Partial<Record<ErrorCode, number>>> = {
   OVERLAY_CONFIG_INVALID: exitCodes.preflight,
   PREFLIGHT_FAILED: exitCodes.preflight,
   CONFIG_INVALID: exitCodes.preflight,
-  FIREWALL_AMBIGUOUS: exitCodes.preflight,
   QEMU_MISSING: exitCodes.preflight,
   JAIL_FAILED: exitCodes.preflight,
   IMAGE_MISSING: exitCodes.preflight,

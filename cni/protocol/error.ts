@@ -37,7 +37,6 @@ const numbers: Readonly<Partial<Record<ErrorCode, number>>> = {
   BRIDGE_FULL: 121,
   OVERLAY_CONFLICT: 122,
   FIREWALL_FAILED: 123,
-  FIREWALL_AMBIGUOUS: 124,
   NETLINK_FAILED: 125,
   SYSCALL_FAILED: 126,
   COMMAND_FAILED: 127,

@@ -137,7 +137,6 @@ const firewalls = {
   nft: "iptables-nft",
   legacy: "iptables-legacy",
   off: "disabled",
-  ambiguous: "ambiguous",
   nftables: "nftables",
 } as const;
 

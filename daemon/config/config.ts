@@ -97,7 +97,7 @@ export interface Config {
   readonly tracesUrl: URL | undefined;
   /** Whether /metrics shows each pod. */
   readonly podMetrics: boolean;
-  readonly firewall: "iptables" | "nftables";
+  readonly firewall: "auto" | "iptables" | "nftables";
   readonly iptablesChain: string;
   readonly iptablesVariant: "auto" | "nft" | "legacy";
   /** Where addresses of services come from: at most one of each family, IPv4 first. */
@@ -206,7 +206,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     "cri.log_path": "/var/log/pods",
     "cri.mount_paths": ["/var/lib/kubelet/pods"],
     "metrics.pods": true,
-    firewall: "iptables",
+    firewall: "auto",
     iptables_chain: "HYPER",
     iptables_variant: "auto",
     service_cidrs: ["10.73.0.0/16"],

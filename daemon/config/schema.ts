@@ -230,8 +230,10 @@ export const configSchema = z.strictObject({
     pods: z.boolean().describe("/metrics shows the usage of each pod, by its name"),
   }),
   firewall: z
-    .enum(["iptables", "nftables"])
-    .describe("Firewall driver: iptables chains, or an nftables table of podnet's own"),
+    .enum(["auto", "iptables", "nftables"])
+    .describe(
+      "Firewall driver: iptables chains, or an nftables table of podnet's own; auto takes iptables where it is installed at the first start, and stays with what it took",
+    ),
   iptables_chain: z.string().describe("Name of podnet's iptables chain"),
   iptables_variant: z
     .enum(["auto", "nft", "legacy"])

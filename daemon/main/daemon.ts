@@ -35,6 +35,7 @@ import { openHostRecords } from "../overlays/records/open-host-records.ts";
 import { otherPods } from "../overlays/records/other-pods.ts";
 import { openOverlays } from "../overlays/open-overlays.ts";
 import { HostQemu } from "./host-qemu.ts";
+import { withFirewall } from "./firewall-choice.ts";
 import { checkHost } from "./preflight.ts";
 import { plansDirectory } from "../pods/store/kept-plans.ts";
 import { awaitTemplateGuest } from "../pods/guest/template-guest.ts";
@@ -95,7 +96,7 @@ export async function openDaemon(
   end: (why?: PodnetError) => void,
 ): Promise<Daemon> {
   const startedMs = systemClock.now();
-  checkHost(configured);
+  checkHost();
   await using opened = new AsyncDisposableStack();
   const defects = opened.use(new Defects(logOf("main"), systemClock));
   opened.use(lockState(configured.stateDir));
@@ -110,7 +111,7 @@ export async function openDaemon(
   if (confinement !== undefined) opened.use(lockCgroups(confinement.cgroups));
   const db = opened.use(openState(configured.stateDir, logOf("store")));
   const safe = opened.use(new AsyncDisposableStack());
-  const config = withLeasedNetwork(configured, db);
+  const config = withFirewall(withLeasedNetwork(configured, db), db);
   // Acting on damaged rows may do harm; machines run on without rows.
   db.whenDamaged(end);
   const node = opened.use(

@@ -315,7 +315,8 @@ function openNetwork({ db, config, kernel, logOf }: NodeParts, policyOf: PolicyO
   const log = logOf("network");
   const remembered = getMeta(db, "network_memory");
   return openHostNetwork({
-    firewall: config.firewall,
+    // (podnetd has decided; a simulated host has both.)
+    firewall: config.firewall === "auto" ? "iptables" : config.firewall,
     iptables: config.disableIptables ? "off" : config.iptablesVariant,
     chain: config.iptablesChain,
     policyOf,

@@ -1,15 +1,14 @@
 import { accessSync, closeSync, constants, openSync, readFileSync } from "node:fs";
-import { PodnetError, toPodnetError } from "../../core/errors.ts";
+import { PodnetError } from "../../core/errors.ts";
 import { kindFor } from "../../hypervisor/argv/machine-kinds.ts";
 import { findProgram, run } from "../../linux/processes/command.ts";
 import { errnoHint } from "../../linux/syscall-error.ts";
-import { requireNftables } from "../../linux/nftables/libnftables.ts";
 import type { Config } from "../config/config.ts";
 
 const CAP_NET_ADMIN = 12n;
 
 /** Checks what podnetd cannot do without. Throws `PREFLIGHT_FAILED`, saying what to do. */
-export function checkHost(config: Config): void {
+export function checkHost(): void {
   if (!hasCapability(readFileSync("/proc/self/status", "latin1"), CAP_NET_ADMIN)) {
     throw new PodnetError("PREFLIGHT_FAILED", "podnetd may not change the network", {
       hint: "Run it as root, or give it CAP_NET_ADMIN",
@@ -25,22 +24,6 @@ export function checkHost(config: Config): void {
         (code === "EMFILE" ? errnoHint(code) : undefined) ??
         "Load the module (modprobe tun) and give podnetd access to the device",
       cause,
-    });
-  }
-  if (!config.disableIptables) checkFirewall(config.firewall);
-}
-
-function checkFirewall(firewall: Config["firewall"]): void {
-  if (firewall === "nftables") {
-    try {
-      requireNftables();
-    } catch (cause) {
-      const { message, hint = "" } = toPodnetError(cause);
-      throw new PodnetError("PREFLIGHT_FAILED", message, { field: "firewall", hint, cause });
-    }
-  } else if (findProgram("iptables-restore") === undefined) {
-    throw new PodnetError("PREFLIGHT_FAILED", "iptables is not installed", {
-      hint: 'Install it (apt-get install iptables), set firewall = "nftables", or disable_iptables to do without NAT',
     });
   }
 }

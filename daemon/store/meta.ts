@@ -7,6 +7,8 @@ export type MetaKey =
   /** How many commits there were, this one included; see `CommitMark`. */
   | "commits"
   | "network_memory"
+  /** The firewall driver in use, which `auto` stays with. */
+  | "firewall"
   | "names_told"
   | "cni_installed"
   | `overlay ${string}`

@@ -55,14 +55,10 @@ export async function hearRules(
   // What is published stands in a table of nftables; in the chains where the host can have none.
   if (findProgram("nft") === undefined) return undefined;
   const table = await listed("inet podnet_published", signal);
-  const variants = firewall === "ambiguous" ? ["nft", "legacy"] : [firewall];
-  const saved = async (command: string): Promise<readonly RulesReport[]> =>
-    Promise.all(
-      variants.map(async (variant) => {
-        const { stdout } = await run([`${command}-${variant}-save`], { timeoutMs: listMs, signal });
-        return understood("iptables", stdout, signal);
-      }),
-    );
+  const saved = async (command: string): Promise<readonly RulesReport[]> => {
+    const { stdout } = await run([`${command}-${firewall}-save`], { timeoutMs: listMs, signal });
+    return [await understood("iptables", stdout, signal)];
+  };
   const [mapped, four, six] = await Promise.all([
     understood("nftables", table, signal),
     of.four ? saved("iptables") : [],

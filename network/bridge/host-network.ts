@@ -103,7 +103,7 @@ export interface HostNetwork extends AsyncDisposable {
    * so already. Stops at the first failure: what is done stays, and `remove` or another `apply`
    * deals with it. Only where a foreign bridge is missing, all but the ports on it is done first.
    *
-   * Throws `BRIDGE_CONFLICT`, `BRIDGE_FULL`, `CHAIN_CONFLICT`, `FIREWALL_AMBIGUOUS`,
+   * Throws `BRIDGE_CONFLICT`, `BRIDGE_FULL`, `CHAIN_CONFLICT`,
    * `FIREWALL_FAILED`, `NAME_IN_USE`, `NETLINK_FAILED`, `SYSCALL_FAILED`, `CANCELLED`.
    */
   apply(desired: Desired, signal: AbortSignal): Promise<readonly Change[]>;

@@ -13,7 +13,7 @@ import type { Owner } from "../model/ownership.ts";
 export interface FirewallDriver {
   /**
    * The changes that give a network its rules, and remove rules of an earlier configuration; they
-   * remove all if it should have none. Throws `CHAIN_CONFLICT`, `FIREWALL_AMBIGUOUS`.
+   * remove all if it should have none. Throws `CHAIN_CONFLICT`.
    */
   compareNetwork(fragment: NetworkFragment, signal: AbortSignal): Promise<Change[]>;
   /**
@@ -61,4 +61,4 @@ export interface FirewallDriver {
 }
 
 /** The driver and variant that would write rules now. */
-export type FirewallFacts = Variant | "off" | "ambiguous" | "nftables";
+export type FirewallFacts = Variant | "off" | "nftables";

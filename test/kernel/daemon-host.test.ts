@@ -91,7 +91,8 @@ test("info names the firewall that is in use", async (t) => {
   t.is(await reported('firewall = "nftables"\niptables_variant = "nft"\n'), "nftables");
   t.notRegex(await host.run("iptables-nft-save"), /HYPER|podnet/);
   t.regex(await host.run("nft", "list", "tables"), /inet podnet$/m);
-  t.is(await reported('iptables_variant = "nft"\n'), "iptables-nft");
+  t.is(await reported(), "nftables", "what was configured stays without a line");
+  t.is(await reported('firewall = "iptables"\niptables_variant = "nft"\n'), "iptables-nft");
   t.regex(await host.run("iptables-nft-save"), /HYPER/);
   t.notRegex(await host.run("nft", "list", "tables"), /inet podnet$/m);
   t.is(await reported('firewall = "nftables"\n'), "nftables");
@@ -117,6 +118,30 @@ test("without libnftables podnetd does not start with it, says what to install, 
   await using daemon = await start("");
   t.regex(await stage.lab.host.run("iptables-save"), /HYPER/);
   await daemon.stop();
+});
+
+test("a first start without iptables takes nftables, and keeps it when iptables is installed", async (t) => {
+  await using stage = await openStage();
+  const { host } = stage.lab;
+  const directory = mkdtempSync(join(tmpdir(), "podnet-host-"));
+  t.teardown(() => rmSync(directory, { recursive: true, force: true }));
+  const hide = `for program in $(which -a iptables-restore); do mount -n --bind /dev/null "$(readlink -f "$program")"; done; exec "$@"`;
+  const hidden = { through: ["unshare", "--mount", "sh", "-c", hide, "sh"] } as const;
+  for (const on of [hidden, {}]) {
+    await using daemon = await startPodnetd({ machine: host, directory, config: "", ...on });
+    t.regex(await host.run("nft", "list", "tables"), /inet podnet$/m);
+    t.notRegex(await host.run("iptables-save"), /HYPER/);
+    await daemon.stop();
+  }
+  await t.throwsAsync(
+    startPodnetd({
+      machine: host,
+      directory,
+      config: 'firewall = "iptables"\n',
+      ...hidden,
+    }),
+    { message: /PREFLIGHT_FAILED.*iptables is not installed/s },
+  );
 });
 
 test("a network of IPv6 alone forwards no IPv4", async (t) => {

@@ -1,4 +1,4 @@
-import { isPodnetError, PodnetError } from "../../../core/errors.ts";
+import { PodnetError } from "../../../core/errors.ts";
 import type { ChangeOf } from "../../model/change.ts";
 import { hasFamily, type NetworkFragment, type PluggedFragment } from "../../model/desired.ts";
 import type { ChainMemory } from "../../kernel/memory.ts";
@@ -32,7 +32,7 @@ export interface FirewallContext {
 /**
  * The commits that give a network its rules in the variant in use, in one address family, and
  * remove them from the other variant, where an earlier configuration may have left them. Pure.
- * Throws `CHAIN_CONFLICT`, `FIREWALL_AMBIGUOUS`, `FIREWALL_FAILED`.
+ * Throws `CHAIN_CONFLICT`, `FIREWALL_FAILED`.
  */
 export function diffNetworkFirewall(
   desired: NetworkFragment,
@@ -137,19 +137,6 @@ export function diffFirewallRemoval(
 
 export const variantToWrite = (observed: ObservedFirewall, context: FirewallContext): Variant =>
   chooseVariant({ ...observed, ...context, remembered: context.memory.variant() });
-
-/** The variant that rules would be written in now, or `ambiguous`. Pure. */
-export function variantInUse(
-  observed: ObservedFirewall,
-  context: FirewallContext,
-): Variant | "ambiguous" {
-  try {
-    return variantToWrite(observed, context);
-  } catch (error) {
-    if (isPodnetError(error, "FIREWALL_AMBIGUOUS")) return "ambiguous";
-    throw error;
-  }
-}
 
 function takeAway(
   variant: Variant,

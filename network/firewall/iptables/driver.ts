@@ -18,7 +18,7 @@ import {
   diffPodsFirewall,
   type FirewallContext,
   ownersOf,
-  variantInUse,
+  variantToWrite,
 } from "./diff-owners.ts";
 import { deviatingPods } from "./deviating.ts";
 import { marksIn } from "./diff.ts";
@@ -166,7 +166,7 @@ export class IptablesDriver implements FirewallDriver {
     const { configured, iptables } = this.#options;
     if (configured === "off") return "off";
     const observed = await observeFirewall(iptables, signal, configured);
-    return variantInUse(observed, this.#context(configured, 4));
+    return variantToWrite(observed, this.#context(configured, 4));
   }
 
   describeOverlay(overlay: OverlayRuled): readonly string[] {

@@ -1,4 +1,3 @@
-import { PodnetError } from "../../../core/errors.ts";
 import { parseOwner } from "../../model/ownership.ts";
 import { marksIn } from "./diff.ts";
 import { commentOf } from "./rule.ts";
@@ -19,9 +18,9 @@ export interface VariantEvidence {
 
 /**
  * The variant to write: the configured one; else the one that holds our rules; else the one that
- * holds any rules; else the system's default. Pure. Throws `FIREWALL_AMBIGUOUS` if both hold
- * foreign rules: a DROP in one defeats an ACCEPT in the other, so rules in either variant could be
- * without effect.
+ * holds any rules; else, and when both hold foreign rules, the system's default: it is what people
+ * see who run `iptables`. A DROP in the other variant holds all the same, which `podnet doctor`
+ * reports. Pure.
  */
 export function chooseVariant(evidence: VariantEvidence): Variant {
   if (evidence.configured !== "auto") return evidence.configured;
@@ -29,16 +28,7 @@ export function chooseVariant(evidence: VariantEvidence): Variant {
   if (ours.length === 1) return ours[0] as Variant;
   if (evidence.remembered !== undefined) return evidence.remembered;
   const used = variants.filter((variant) => inUse(evidence.saved[variant]));
-  if (used.length === 0) return evidence.systemDefault;
-  if (used.length === 1) return used[0] as Variant;
-  throw new PodnetError(
-    "FIREWALL_AMBIGUOUS",
-    "Both iptables-nft and iptables-legacy hold rules on this host",
-    {
-      field: "iptables_variant",
-      hint: 'Set iptables_variant to "nft" or "legacy", whichever the host\'s firewall uses',
-    },
-  );
+  return used.length === 1 ? (used[0] as Variant) : evidence.systemDefault;
 }
 
 /**

@@ -96,8 +96,8 @@ export type InfoResponse = Message<"podnet.v1.InfoResponse"> & {
   accelerator: string;
 
   /**
-   * What rules are written with: `iptables-nft` or `iptables-legacy`; `disabled`; `ambiguous` when
-   * others use both by now, `unreadable` when the host's rules cannot be read.
+   * What rules are written with: `iptables-nft`, `iptables-legacy` or `nftables`; `disabled`;
+   * `unreadable` when the host's rules cannot be read.
    *
    * @generated from field: string firewall = 11;
    */

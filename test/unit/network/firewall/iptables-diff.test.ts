@@ -254,12 +254,9 @@ test("The variant is the configured one, ours, the one in use, the system's; bot
   t.is(choose(foreign, looked), "nft");
   t.is(choose(foreign, ours), "legacy");
   t.is(choose(foreign, foreign, "legacy"), "legacy");
-  t.true(
-    isPodnetError(
-      t.throws(() => choose(foreign, policy)),
-      "FIREWALL_AMBIGUOUS",
-    ),
-  );
+  t.is(choose(foreign, policy), "nft", "the system's default");
+  const remembered = { configured: "auto", systemDefault: "nft", remembered: "legacy" } as const;
+  t.is(chooseVariant({ ...remembered, saved: { nft: foreign, legacy: none } }), "legacy");
 });
 
 test("A chain's name cannot be a target's, an option or too long; a bridge's cannot be a wildcard", (t) => {
