@@ -250,7 +250,7 @@ its copy-on-write file: put it back, or delete the pod.`,
 The kernel, the initramfs or a disk cannot be read, or is not valid: empty, truncated, no whole
 sectors, or a qcow2 image that is encrypted, corrupt or names other files. Or an image was changed
 after a pod began to write on top of it. Or what is imported is no container image: the message says
-what it is, such as a qcow2 disk, and the hint what to do with it.
+what it is, such as a vmdk disk, and the hint what to do with it.
 
 Check permissions and format; details.path names the file. qemu-img convert merges an image with
 its backing file.`,

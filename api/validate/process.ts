@@ -109,7 +109,10 @@ export function validateRestart({ policy, max }: wire.Restart): RestartSpec | un
   return { policy, ...(max === 0 ? {} : { max }) };
 }
 
-/** Checks the image that a pod is made of, and refuses what cannot go with it. */
+/**
+ * Checks the image that a pod is made of, and refuses what cannot go with any. What it is only
+ * podnetd knows.
+ */
 export function validateImage(boot: wire.Boot): Pick<BootSpec, "image"> {
   const { image } = boot;
   if (image === "") return {};
@@ -119,12 +122,11 @@ export function validateImage(boot: wire.Boot): Pick<BootSpec, "image"> {
       `"${printable(image)}" is not a name of an image`,
       "Write a name and a tag, such as app:1, or a digest",
     );
-  const other = (["kernel", "initrd", "agent"] as const).find((key) => boot[key] !== "");
-  const what = other ?? (boot.cloudInit === undefined ? undefined : "cloud_init");
+  const what = (["kernel", "initrd"] as const).find((key) => boot[key] !== "");
   if (what !== undefined)
     throw invalid(
       `boot.${what}`,
-      "A pod of an image starts on podnet's kernel with podnet's agent",
+      "An image starts on podnet's kernel, or, if it is a disk, by itself",
       `Leave ${what} or image out`,
     );
   return { image };

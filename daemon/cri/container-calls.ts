@@ -56,6 +56,11 @@ export function containerCalls(
           hint: "Run another sandbox",
         });
       const image = images.findImage(asked.image?.image ?? "");
+      if (image.type === "disk")
+        throw new PodnetError("UNSUPPORTED", "The image is a disk with a system of its own", {
+          field: "config.image",
+          hint: "Use an image of a container; podnet create --image boots disks",
+        });
       const { logPath, mountPaths } = config.cri;
       const log = logFile(sandbox.spec.sandbox.logDirectory, asked.logPath, logPath);
       const plan = planContainer(asked, image, log);

@@ -19,10 +19,12 @@ import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { Slots } from "../../core/slots.ts";
 import type { CgroupPlan } from "../../hypervisor/driver.ts";
+import { lookAtOpen } from "../../hypervisor/disks/image-file.ts";
 import { makeCgroups } from "../../hypervisor/jail/cgroup.ts";
 import { endWorker } from "../../hypervisor/process/worker-program.ts";
 import { readRegular } from "../../linux/files/regular-file.ts";
 import type { Digest } from "../../images/archive/digest.ts";
+import type { DiskFormat } from "../../images/archive/recognize.ts";
 import { parseReference, referenceText, withRegistry } from "../../images/reference.ts";
 import { type Credential, parseAuthFile } from "../../images/registry/auth-file.ts";
 import {
@@ -318,7 +320,11 @@ export class ImageJobs implements AsyncDisposable {
     });
   }
 
-  #store({ digest, config }: MadeImage, made: string, names: readonly string[]): StoredImageRow {
+  #store(
+    { digest, config, disk }: MadeImage,
+    made: string,
+    names: readonly string[],
+  ): StoredImageRow {
     const { db, images, clock } = this.#parts;
     const fd = perform("file", "open made image", () =>
       openSync(made, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK),
@@ -327,14 +333,15 @@ export class ImageJobs implements AsyncDisposable {
       const { nlink, size } = fstatSync(fd);
       if (!fstatSync(fd).isFile() || nlink !== 1)
         throw new PodnetError("INTERNAL", "The program podnet-images made no plain file");
+      if (disk !== undefined) refuseBadDisk(fd, disk);
       const known = tryFind(images, digest);
       if (known === undefined) {
         images.makeRoom(size);
         const nowMs = clock.now();
         const row = {
           digest,
-          type: "root",
-          config,
+          type: disk === undefined ? "root" : "disk",
+          config: disk === undefined ? config : { ...config, diskFormat: disk },
           bytes: size,
           createdMs: nowMs,
           usedMs: nowMs,
@@ -435,6 +442,18 @@ export class ImageJobs implements AsyncDisposable {
     this.#ended.abort();
     await Promise.allSettled(this.#running);
   }
+}
+
+/**
+ * A disk names no other file of the host, and is whole: what a machine would be refused for is
+ * refused now.
+ */
+function refuseBadDisk(fd: number, format: DiskFormat): void {
+  const found = lookAtOpen(fd, format);
+  if (found.kind !== "unreadable") return;
+  throw new PodnetError("IMAGE_UNREADABLE", `The disk ${found.why}`, {
+    hint: "Copy it again; to merge it with its backing file: qemu-img convert -O qcow2 OLD NEW",
+  });
 }
 
 function tryFind(images: Images, reference: string): StoredImageRow | undefined {

@@ -1,6 +1,7 @@
 import type { CgroupPlan, ProcessRecord } from "../../hypervisor/driver.ts";
 import type { Digest } from "../../images/archive/digest.ts";
 import type { ImageConfig } from "../../images/archive/image.ts";
+import type { DiskFormat } from "../../images/archive/recognize.ts";
 import type { Database } from "../store/database.ts";
 import { integer, json, type Row, text } from "../store/rows.ts";
 
@@ -13,6 +14,12 @@ export type ImageType = "root" | "disk";
  */
 type ImageState = "storing" | "ready" | "removing";
 
+/** How an image's main process is started; nothing of that for a disk. */
+interface StoredConfig extends ImageConfig {
+  /** How a disk is written; absent for a root. */
+  readonly diskFormat?: DiskFormat;
+}
+
 /** An image as its row has it. */
 export interface ImageRow {
   readonly digest: Digest;
@@ -20,8 +27,7 @@ export interface ImageRow {
   readonly state: ImageState;
   /** As `REGISTRY/PATH:TAG`, in order. */
   readonly names: readonly string[];
-  /** How its main process is started; with nothing in it for a disk. */
-  readonly config: ImageConfig;
+  readonly config: StoredConfig;
   /** Of its file. */
   readonly bytes: number;
   readonly createdMs: number;
@@ -38,7 +44,7 @@ const fromRow = (row: Row): ImageRow => ({
   type: text<ImageType>(row, "type"),
   state: text<ImageState>(row, "state"),
   names: json<string[]>(row, "names"),
-  config: json<ImageConfig>(row, "config"),
+  config: json<StoredConfig>(row, "config"),
   bytes: integer(row, "bytes"),
   createdMs: integer(row, "created_ms"),
   usedMs: integer(row, "used_ms"),

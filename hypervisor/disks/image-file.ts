@@ -68,7 +68,8 @@ export function lookAtDisk(
   }
 }
 
-function lookAtOpen(fd: number, format: DiskPlan["format"]): DiskLook {
+/** Inspects an open regular file or block device. */
+export function lookAtOpen(fd: number, format: DiskPlan["format"]): DiskLook {
   const stat = fstatSync(fd, { bigint: true });
   const fileBytes = bytesOf(stat);
   const bytes = format === "raw" ? rawBytes(fileBytes) : qcow2Bytes(fd, fileBytes);

@@ -7,11 +7,11 @@ import { compressionOf, type Compression, uncompressedBytes } from "./compressio
 
 /** What a container image may be stored as. */
 const expectedImage =
-  "Expected an OCI layout or an archive of one, an archive of docker save or podman save, or the " +
-  "tar archive of a root directory";
+  "Expected an OCI layout or an archive of one, an archive of docker save or podman save, the tar " +
+  "archive of a root directory, or a disk that boots (qcow2, raw)";
 
 const asDisk = 'A disk with a system of its own goes to a pod by "podnet create --disk FILE"';
-const asQcow2 = `${asDisk}, once "qemu-img convert -O qcow2" has made a qcow2 of it`;
+const asQcow2 = `${asDisk}, or into the store of images, once "qemu-img convert -O qcow2" has made a qcow2 of it`;
 const asRoot = 'A pod has it as its root by "--disk FILE,ro --cmdline podnet.root=vda"';
 const uncompress = (program: string): string =>
   `Uncompress it first: ${program} -dc FILE | podnet image import -`;
@@ -24,11 +24,16 @@ interface Format {
   readonly magic: string;
   /** What to do with such a file. */
   readonly advice?: string;
+  /** It is a disk that may have a bootloader of its own. */
+  readonly disk?: DiskFormat;
 }
+
+/** How the bytes of a disk are written. */
+export type DiskFormat = "raw" | "qcow2";
 
 /** Files that people take for images; the first that fits counts. */
 const formats: readonly Format[] = [
-  { name: "a qcow2 disk", at: 0, magic: "QFI\u00fb", advice: asDisk },
+  { name: "a qcow2 disk", at: 0, magic: "QFI\u00fb", disk: "qcow2" },
   { name: "a vmdk disk", at: 0, magic: "KDMV", advice: asQcow2 },
   { name: "a vmdk disk", at: 0, magic: "COWD", advice: asQcow2 },
   { name: "a vmdk disk", at: 0, magic: "# Disk DescriptorFile", advice: asQcow2 },
@@ -50,16 +55,16 @@ const formats: readonly Format[] = [
   { name: "a raw disk with an xfs", at: 0, magic: "XFSB", advice: asDisk },
   { name: "a raw disk with an ext file system", at: 1080, magic: "\u0053\u00ef", advice: asDisk },
   { name: "a raw disk with a btrfs", at: 65_600, magic: "_BHRfS_M", advice: asDisk },
-  { name: "a raw disk with partitions (GPT)", at: 512, magic: "EFI PART", advice: asDisk },
+  { name: "a raw disk with partitions (GPT)", at: 512, magic: "EFI PART", disk: "raw" },
   { name: "a raw disk with partitions (GPT)", at: 4096, magic: "EFI PART", advice: asDisk },
-  { name: "a raw disk with a boot sector", at: 510, magic: "\u0055\u00aa", advice: asDisk },
+  { name: "a raw disk with a boot sector", at: 510, magic: "\u0055\u00aa", disk: "raw" },
 ];
 
 /** So many bytes say what a file is. */
 const beginBytes = 68 * 1024;
 
 /** What a file is by its first bytes; undefined when it is none of the known ones. Pure. */
-export function formatOf(begin: Uint8Array): { name: string; advice?: string } | undefined {
+export function formatOf(begin: Uint8Array): Pick<Format, "name" | "advice" | "disk"> | undefined {
   const bytes = Buffer.from(begin.buffer, begin.byteOffset, begin.length);
   const found = formats.find(
     ({ at, magic }) => bytes.toString("latin1", at, at + magic.length) === magic,
@@ -72,25 +77,41 @@ export function formatOf(begin: Uint8Array): { name: string; advice?: string } |
   return undefined;
 }
 
+/** What an image is made of. */
+export type ImageFile =
+  /** Of a container image or of a root directory. */
+  | { readonly kind: "archive"; readonly compression: Compression | undefined }
+  /** With a system of its own. */
+  | { readonly kind: "disk"; readonly format: DiskFormat };
+
 /**
- * Refuses by name what is no archive of a container image or of a root directory. Resolves to how
- * the archive is compressed. Throws `IMAGE_UNREADABLE`, `UNSUPPORTED`.
+ * Distinguishes archives and disks that may boot, and refuses by name what is neither. Throws
+ * `IMAGE_UNREADABLE`, `UNSUPPORTED`.
  */
-export async function checkArchive(
-  file: ReadableFile,
-  size: number,
-): Promise<Compression | undefined> {
+export async function recognize(file: ReadableFile, size: number): Promise<ImageFile> {
   if (size === 0) throw noImage("empty", undefined);
   const begin = await firstOf(rangeOf(file, 0, size));
   const compression = compressionOf(begin);
   if (compression === undefined) {
+    const format = isTar(begin) ? undefined : formatOf(begin)?.disk;
+    if (format !== undefined) return { kind: "disk", format };
     refuse(begin, "");
-    return undefined;
+    return { kind: "archive", compression };
   }
   const inner = await firstOf(uncompressedBytes(rangeOf(file, 0, size), undefined, Infinity));
   if (inner.length === 0) throw noImage(`${articled(compression)} of an empty file`, undefined);
   refuse(inner, `${articled(compression)} of `);
-  return compression;
+  return { kind: "archive", compression };
+}
+
+/** As `recognize`, and refuses disks too. Resolves to how the archive is compressed. */
+export async function checkArchive(
+  file: ReadableFile,
+  size: number,
+): Promise<Compression | undefined> {
+  const found = await recognize(file, size);
+  if (found.kind === "archive") return found.compression;
+  throw noImage(`a ${found.format} disk`, "podnet image import takes a disk that boots by itself");
 }
 
 const articled = (compression: Compression): string => `a ${compression}`;
@@ -102,7 +123,11 @@ function refuse(begin: Uint8Array, before: string): void {
   if (compression !== undefined)
     throw noImage(before + articled(compression), "Uncompress it once");
   const found = formatOf(begin);
-  if (found !== undefined) throw noImage(before + found.name, found.advice);
+  if (found !== undefined)
+    throw noImage(
+      before + found.name,
+      found.disk === undefined ? found.advice : "Uncompress a disk before it is imported",
+    );
   const isShort = begin.length < blockBytes;
   throw noImage(`${before}${isShort ? "less than a block" : "no tar archive"}`, undefined);
 }

@@ -9,7 +9,8 @@ import { createInterface } from "node:readline";
 import { promisify } from "node:util";
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { readImage } from "../archive/image.ts";
-import { checkArchive } from "../archive/recognize.ts";
+import type { Compression } from "../archive/compression.ts";
+import { recognize } from "../archive/recognize.ts";
 import { rootfsImage } from "../archive/rootfs.ts";
 import { openArchive, type StoredFiles } from "../archive/stored-files.ts";
 import { convertStored } from "../convert-image.ts";
@@ -17,7 +18,15 @@ import { overhead } from "../layers/bounds.ts";
 import { RegistryClient } from "../registry/registry-client.ts";
 import { RegistryFiles } from "../registry/registry-files.ts";
 import type { ReadableFile } from "../tar/byte-source.ts";
-import { failedLine, type HadBlobs, type ImageJob, madeFile, type Stage } from "./messages.ts";
+import { copyDisk } from "./copy-disk.ts";
+import {
+  failedLine,
+  type HadBlobs,
+  type ImageJob,
+  madeFile,
+  noConfig,
+  type Stage,
+} from "./messages.ts";
 
 const archiveFd = 3;
 /** Layers that are fetched at a time. */
@@ -42,17 +51,26 @@ type Opened = {
   readonly image: Awaited<ReturnType<typeof readImage>>;
 };
 
+const readAt = promisify(read);
+
+/** What podnetd gives. */
+const given: ReadableFile = {
+  read: (buffer, offset, length, position) => readAt(archiveFd, buffer, offset, length, position),
+};
+
+type Archive = ImageJob["source"] & { readonly kind: "archive" };
+
+const sizeOf = ({ bytes }: Archive): number => Math.min(bytes, fstatSync(archiveFd).size);
+
 /** An archive of images, or of a root directory: it has neither of the files that say so. */
 async function openGiven(
   { architecture, limits }: ImageJob,
-  { bytes, name }: ImageJob["source"] & { readonly kind: "archive" },
+  source: Archive,
+  compression: Compression | undefined,
 ): Promise<Opened> {
-  const readAt = promisify(read);
-  const file: ReadableFile = {
-    read: (buffer, offset, length, position) => readAt(archiveFd, buffer, offset, length, position),
-  };
-  const size = Math.min(bytes, fstatSync(archiveFd).size);
-  const compression = await checkArchive(file, size);
+  const { name } = source;
+  const file = given;
+  const size = sizeOf(source);
   const stored = await openArchive(file, size).catch((thrown: unknown) => {
     if (thrown instanceof PodnetError && thrown.code === "IMAGE_UNREADABLE") return undefined;
     throw thrown;
@@ -103,9 +121,19 @@ async function fetchImage(
 async function carryOut(job: ImageJob, answers: AsyncIterator<string>): Promise<void> {
   const { source, limits } = job;
   say({ progress: { stage: "reading", done: 0, all: 0 } });
+  const found = source.kind === "archive" ? await recognize(given, sizeOf(source)) : undefined;
+  if (source.kind === "archive" && found?.kind === "disk") {
+    const digest = await copyDisk(given, sizeOf(source), {
+      to: madeFile,
+      mostBytes: limits.bytes,
+      progress: progressOf("converting"),
+    });
+    say({ made: { digest, names: [], config: noConfig, disk: found.format } });
+    return;
+  }
   const { stored, image } =
     source.kind === "archive"
-      ? await openGiven(job, source)
+      ? await openGiven(job, source, found?.kind === "archive" ? found.compression : undefined)
       : await fetchImage(job, source, answers);
   await convertStored(stored, image, {
     to: madeFile,

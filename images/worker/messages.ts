@@ -2,6 +2,7 @@ import { isErrorCode, type ErrorCode, PodnetError } from "../../core/errors.ts";
 import { type Digest, parseDigest } from "../archive/digest.ts";
 import type { ImageConfig } from "../archive/image.ts";
 import { Json } from "../archive/json.ts";
+import type { DiskFormat } from "../archive/recognize.ts";
 import type { ImageLimits } from "../layers/merge-layers.ts";
 import type { RegistryAccess } from "../registry/registry-client.ts";
 import type { ImageReference } from "../reference.ts";
@@ -46,7 +47,22 @@ export interface MadeImage {
   readonly digest: Digest;
   readonly names: readonly string[];
   readonly config: ImageConfig;
+  /** The file is a disk with a system of its own; absent: it is the root of pods. */
+  readonly disk?: DiskFormat;
 }
+
+/** Of a disk: what starts in it is its own matter. */
+export const noConfig: ImageConfig = {
+  architecture: "",
+  entrypoint: [],
+  command: [],
+  environment: [],
+  directory: "",
+  user: "",
+  stopSignal: "",
+  exposedPorts: [],
+  labels: {},
+};
 
 export const madeFile = "image";
 
@@ -80,9 +96,15 @@ export function parseWorkerMessage(line: string): WorkerMessage {
         digest: parseDigest(made.need("digest").text),
         names: made.need("names").texts,
         config: configFrom(made.need("config")),
+        ...diskFrom(made.get("disk")?.text),
       },
     };
   return { failed: errorFrom(json.need("failed")) };
+}
+
+function diskFrom(text: string | undefined): Pick<MadeImage, "disk"> {
+  if (text === undefined) return {};
+  return { disk: text === "qcow2" ? "qcow2" : "raw" };
 }
 
 function configFrom(json: Json): ImageConfig {

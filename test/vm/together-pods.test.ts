@@ -10,6 +10,7 @@ import "./interfaces-many.test.ts";
 import "./interfaces-queues.test.ts";
 import "./data-disks.test.ts";
 import "./writable-layer.test.ts";
+import "./image-disks.test.ts";
 import "./daemon-uninterrupted.test.ts";
 import "./interfaces.test.ts";
 // Last: its host restarts, and podnet goes down.

@@ -12,7 +12,7 @@ import {
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Podnet } from "../../../api/client.ts";
 import { PodnetError } from "../../../core/errors.ts";
-import { checkArchive } from "../../../images/archive/recognize.ts";
+import { recognize } from "../../../images/archive/recognize.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
 import { type CredentialFlags, credentialOf } from "../../registry-password.ts";
 import { document, printDocument, toPlain } from "../../output.ts";
@@ -37,12 +37,13 @@ Examples:
   podnet image pull -u ci --password-stdin registry.example:5000/team/app:1 < token`;
 
 const aboutImport = `
-SOURCE is an archive of docker save, podman save or skopeo, an archive of an OCI layout, or the tar archive of a root
-directory; "-" reads it from standard input. podnet sends it to podnetd. With --on-host podnetd reads the path itself, which
+SOURCE is an archive of docker save, podman save or skopeo, an archive of an OCI layout, the tar archive of a root
+directory, or a disk that boots by itself (qcow2, raw); "-" reads it from standard input. podnet sends it to podnetd. With --on-host podnetd reads the path itself, which
 may also be a directory: an OCI layout or a root directory. That is for administrators.
 
 Examples:
   podman save app | podnet image import - app
+  podnet image import debian-12-generic-amd64.qcow2 debian:12
   podnet image import --on-host /srv/debian-root debian:12`;
 
 const most = 256 * 1024;
@@ -128,7 +129,7 @@ async function refuseNoImage(source: string): Promise<void> {
   // (A pipe is read once only: podnetd refuses what comes of it.)
   if (!found.isFile()) return;
   await using file = await open(source);
-  await checkArchive(file, found.size);
+  await recognize(file, found.size);
 }
 
 async function* requests(

@@ -20,11 +20,16 @@ export const imageView = ({
     bytes: BigInt(bytes),
     createdAt: time(createdMs),
     usedAt: time(usedMs),
+    diskFormat: config.diskFormat ?? "",
     ...(type === "disk"
       ? {}
       : {
           config: {
-            ...config,
+            architecture: config.architecture,
+            directory: config.directory,
+            user: config.user,
+            stopSignal: config.stopSignal,
+            labels: config.labels,
             entrypoint: [...config.entrypoint],
             command: [...config.command],
             environment: [...config.environment],

@@ -8,6 +8,7 @@ import { gatherSnapshot, type World } from "./gather.ts";
 import { namedLinks } from "./named-links.ts";
 import { type FoundImage, onImage } from "../process/plan-process.ts";
 import { defaultPodName, planPod } from "./plan.ts";
+import { refuseForImage } from "./refuse-image.ts";
 import type { PodPlan } from "../store/pod-plan.ts";
 import type { PodsParts } from "../pods-parts.ts";
 
@@ -60,8 +61,9 @@ export function planNew(
   return planPod(asked, snapshot);
 }
 
-/** Throws `IMAGE_NOT_FOUND`, and `UNSUPPORTED` for one of another architecture. */
-function imageOf({ boot }: PodSpec, { images, config }: PodsParts): FoundImage | undefined {
+/** Throws `IMAGE_NOT_FOUND`, `UNSUPPORTED` for one of another architecture, as `refuseForImage`. */
+function imageOf(spec: PodSpec, { images, config }: PodsParts): FoundImage | undefined {
+  const { boot } = spec;
   if (boot.image === undefined) return undefined;
   if (images === undefined)
     throw new PodnetError("UNSUPPORTED", "This podnetd has no store of images", {
@@ -71,12 +73,9 @@ function imageOf({ boot }: PodSpec, { images, config }: PodsParts): FoundImage |
   const found = images.findImage(boot.image);
   const { architecture } = found.config;
   const own = config.qemu.arch === "arm64" ? "arm64" : "amd64";
-  if (found.type === "disk")
-    throw new PodnetError("UNSUPPORTED", `The image "${boot.image}" is a disk`, {
-      field: "boot.image",
-      hint: "Boot it with kernel none and the disk's file: see docs/how-to/images.md",
-    });
-  if (architecture === own) return found;
+  refuseForImage(spec, found);
+  // (Of a disk it is not known.)
+  if (found.type === "disk" || architecture === own) return found;
   throw new PodnetError(
     "UNSUPPORTED",
     `The image "${boot.image}" is for ${architecture}; machines of this host are ${own}`,

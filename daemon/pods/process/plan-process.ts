@@ -8,12 +8,15 @@ export interface FoundImage {
   readonly digest: string;
   /** Of its file: the root of a guest on podnet's kernel, or a disk with a system of its own. */
   readonly type: "root" | "disk";
-  /** Absolute path of the squashfs. */
+  /** Absolute path of the squashfs, or of the disk. */
   readonly file: string;
   readonly config: Pick<
     ImageConfig,
     "architecture" | "entrypoint" | "command" | "environment" | "directory" | "user" | "stopSignal"
-  >;
+  > & {
+    /** Of a disk. */
+    readonly diskFormat?: "raw" | "qcow2";
+  };
 }
 
 /** The main process as decided: an image may have another config by its next start. Plain JSON. */
@@ -50,8 +53,9 @@ const noConfig: FoundImage["config"] = {
  */
 export function planProcess(
   { process: asked }: PodSpec,
-  image: FoundImage | undefined,
+  found: FoundImage | undefined,
 ): ProcessPlan | undefined {
+  const image = found?.type === "disk" ? undefined : found;
   if (asked === undefined && image === undefined) return undefined;
   const config = image?.config ?? noConfig;
   const command = asked?.args ?? (asked?.entrypoint === undefined ? config.command : []);
@@ -99,12 +103,17 @@ export function environmentOf(
 }
 
 /**
- * The spec that an image stands for: its files are the first disk, which is the guest's root.
- * Pure.
+ * The spec that an image stands for: its files are the first disk, which is the guest's root, or
+ * which boots by itself. Pure.
  */
 export function onImage(spec: PodSpec, image: FoundImage | undefined): PodSpec {
   if (image === undefined) return spec;
   const { boot } = spec;
+  if (image.type === "disk") {
+    const { diskFormat: format = "raw" } = image.config;
+    const disk = { path: image.file, format, readOnly: false };
+    return { ...spec, boot: { ...boot, kernel: "none", disks: [disk, ...boot.disks] } };
+  }
   const root = { path: image.file, format: "raw", readOnly: true } as const;
   const cmdline = ["podnet.root=vda", boot.cmdline].filter((word) => word !== "").join(" ");
   return { ...spec, boot: { ...boot, cmdline, disks: [root, ...boot.disks] } };

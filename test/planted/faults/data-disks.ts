@@ -2,7 +2,7 @@ import type { Fault } from "../fault.ts";
 
 const live = "test/unit/daemon/pods/live-disks.test.ts";
 
-/** Disks of running pods, and layers over images. */
+/** Disks of running pods, layers over images, and images that are disks. */
 export const dataDiskFaults: readonly Fault[] = [
   {
     kind: "record",
@@ -49,6 +49,17 @@ export const dataDiskFaults: readonly Fault[] = [
     noticedBy: {
       file: live,
       title: "a file that took the place of a disk is looked at again when the pod starts",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a disk that names other files is taken into the store of images",
+    file: "daemon/images/image-jobs.ts",
+    find: "if (disk !== undefined) refuseBadDisk(fd, disk);",
+    put: "",
+    noticedBy: {
+      file: "test/vm/image-disks.test.ts",
+      title: "a disk that is not whole, or leads elsewhere, is no image",
     },
   },
   {

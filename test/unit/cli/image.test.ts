@@ -45,10 +45,10 @@ test("image import refuses what is no image before anything is sent", async (t) 
   t.teardown(() => {
     rmSync(directory, { recursive: true, force: true });
   });
-  const disk = path.join(directory, "disk.qcow2");
-  writeFileSync(disk, "QFI\u00fb".padEnd(4096), "latin1");
+  const disk = path.join(directory, "disk.vmdk");
+  writeFileSync(disk, "KDMV".padEnd(4096));
   const { err, code } = await podnet(["image", "import", disk, "app"], here);
   t.is(code, 6);
-  t.regex(err, /The file is a qcow2 disk, not a container image \(IMAGE_UNREADABLE\)/);
+  t.regex(err, /The file is a vmdk disk, not a container image \(IMAGE_UNREADABLE\)/);
   t.regex(err, /Expected an OCI layout[^]*podnet create --disk FILE/);
 });

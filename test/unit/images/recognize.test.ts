@@ -6,7 +6,7 @@ import path from "node:path";
 import { gzipSync, zstdCompressSync } from "node:zlib";
 import test from "ava";
 import { isPodnetError, PodnetError } from "../../../core/errors.ts";
-import { checkArchive } from "../../../images/archive/recognize.ts";
+import { checkArchive, recognize } from "../../../images/archive/recognize.ts";
 import { rootfsImage } from "../../../images/archive/rootfs.ts";
 import { openStored } from "../../../images/archive/stored-files.ts";
 import { iso9660 } from "../../../hypervisor/disks/iso9660.ts";
@@ -27,7 +27,8 @@ async function found(given: Uint8Array | string): Promise<string | PodnetError |
   await using opened = await open(file);
   const { size } = await opened.stat();
   try {
-    return await checkArchive(opened, size);
+    const it = await recognize(opened, size);
+    return it.kind === "disk" ? `a ${it.format} disk` : it.compression;
   } catch (thrown) {
     if (isPodnetError(thrown, "IMAGE_UNREADABLE")) return thrown;
     throw thrown;
@@ -59,13 +60,10 @@ test.serial(
     const iso = iso9660("CIDATA", { "user-data": "x" });
     const gpt = zerosWith(2 ** 20, { 510: "\u0055\u00aa", 512: "EFI PART" });
     const cases: readonly (readonly [Uint8Array | string, RegExp, RegExp])[] = [
-      [zerosWith(2 ** 20, { 0: "QFI\u00fb" }), /is a qcow2 disk/, /podnet create --disk/],
       [zerosWith(2 ** 20, { 0: "KDMV" }), /is a vmdk disk/, /qemu-img convert -O qcow2/],
       [Buffer.from("# Disk DescriptorFile\nversion=1\n"), /is a vmdk disk/, /qemu-img/],
       [at("squashfs"), /is a squashfs/, /podnet\.root=vda/],
       [at("ext4"), /is a raw disk with an ext file system/, /--disk/],
-      [gpt, /is a raw disk with partitions \(GPT\)/, /--disk/],
-      [zerosWith(2 ** 20, { 510: "\u0055\u00aa" }), /is a raw disk with a boot sector/, /--disk/],
       [iso, /is an iso image/, /--disk/],
       [packed("xz"), /is an xz file/, /xz -dc FILE \| podnet image import -/],
       [bzip2, /is a bzip2 file/, /bzip2 -dc/],
@@ -78,7 +76,7 @@ test.serial(
       [Buffer.from("abc"), /is less than a block/, /OCI layout/],
       [at("plain"), /is no tar archive/, /OCI layout/],
       [zerosWith(4096, { 600: "x" }), /is no tar archive/, /OCI layout/],
-      [gzipSync(gpt), /is a gzip of a raw disk with partitions/, /--disk/],
+      [gzipSync(gpt), /is a gzip of a raw disk with partitions/, /Uncompress a disk/],
       [zstdCompressSync(iso), /is a zstd of an iso image/, /--disk/],
       [gzipSync(gzipSync(tarOf(at("root")))), /is a gzip of a gzip/, /once/],
       [gzipSync(""), /is a gzip of an empty file/, /OCI layout/],
@@ -146,5 +144,19 @@ test.serial(
       await t.throwsAsync(asRoot(empty), {
         message: "The file is an archive without files, not a container image",
       });
+  },
+);
+
+test.serial(
+  "a disk that may boot is no archive, which import takes and convert refuses",
+  async (t) => {
+    const gpt = zerosWith(2 ** 20, { 510: "\u0055\u00aa", 512: "EFI PART" });
+    t.is(await found(gpt), "a raw disk");
+    t.is(await found(zerosWith(2 ** 20, { 510: "\u0055\u00aa" })), "a raw disk");
+    t.is(await found(zerosWith(2 ** 20, { 0: "QFI\u00fb" })), "a qcow2 disk");
+    await using file = await open(at("given"));
+    const error = await t.throwsAsync<PodnetError>(checkArchive(file, 2 ** 20));
+    t.regex(error?.message ?? "", /is a qcow2 disk, not a container image/);
+    t.regex(error?.hint ?? "", /podnet image import/);
   },
 );

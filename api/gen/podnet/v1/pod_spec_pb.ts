@@ -427,7 +427,9 @@ export type Boot = Message<"podnet.v1.Boot"> & {
   /**
    * An image in the store of images, by name or digest: its files are the root of the guest, on
    * podnet's kernel with its agent, and are /dev/vda; `disks` follow. What the pod writes there
-   * goes into its writable layer. Not with kernel, initrd, agent or cloud_init.
+   * goes into its writable layer. An image that is a disk boots itself instead, as with kernel
+   * `none`: it is /dev/vda, and what the pod writes goes into a file of its own. Not with kernel or
+   * initrd; agent and cloud_init only with a disk, process, files and layer only without.
    *
    * @generated from field: string image = 8;
    */
