@@ -1,13 +1,37 @@
+import { isDeepStrictEqual } from "node:util";
 import type { ServiceImpl } from "@connectrpc/connect";
+import type { Plan } from "../../api/gen/podnet/v1/pod_pb.ts";
 import type { PodService } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validatePodRef } from "../../api/validate/exec.ts";
 import { validateLabelsChange } from "../../api/validate/validate.ts";
+import { sizeOf } from "../../hypervisor/driver.ts";
+import type { Replanned } from "../pods/lifecycle/changes.ts";
+import { sizeText } from "../pods/lifecycle/resize.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
+import { planView } from "./views.ts";
 
 type Methods = Pick<
   ServiceImpl<typeof PodService>,
   "stop" | "pause" | "resume" | "update" | "label"
 >;
+
+/** What a change of a pod's size does, for people. */
+function resizePlan({ before, after }: Replanned): Plan {
+  const { plan, spec } = after;
+  if (isDeepStrictEqual(spec.resources, before.spec.resources)) return planView(plan.podId, []);
+  const [was, becomes] = [before, after].map(({ plan: { vm } }) => sizeText(sizeOf(vm)));
+  const written = {
+    step: "store.claim",
+    title: "Written down, before anything happens",
+    lines: [`${was} become ${becomes}`],
+  };
+  const plugged = {
+    step: "vm.grow",
+    title: "Plugged into the machine, and switched on by its guest",
+    lines: [`its size: ${becomes}`],
+  };
+  return planView(plan.podId, plan.vm.grown === undefined ? [written] : [written, plugged]);
+}
 
 /** Stops, pauses, resumes, resizes and labels a pod. */
 export function podLifecycle(parts: ServiceParts): Methods {
@@ -28,8 +52,9 @@ export function podLifecycle(parts: ServiceParts): Methods {
       return { pod: viewPod(await pods.resume(validatePodRef(idOrName)), parts) };
     },
 
-    async update({ idOrName, resources }, context) {
+    async update({ idOrName, resources, planOnly }, context) {
       const id = validatePodRef(idOrName);
+      if (planOnly) return { plan: resizePlan(pods.changes.planResize(id, resources ?? {})) };
       note(parts, context, `update ${idOrName}`);
       return { pod: viewPod(await pods.changes.resize(id, resources ?? {}), parts) };
     },

@@ -149,7 +149,7 @@ test.serial(
       [
         "memory_mib: 128",
         "memory_mib: 256",
-        /! resources\.memory_mib: 128 → 256 \(.*podnet delete shop/,
+        /! resources\.memory_mib: 128 → 256 \(.*has room for 128.*podnet stop shop/,
       ],
       [
         "{ network: default, guest",
@@ -225,6 +225,32 @@ test.serial("disks come and go as a file says, and none with data of its pod", a
 
   await rig.daemon.podnet("stop", "--force", "shop");
   t.regex((await apply(document(set))).out, /! disks\.set: .*\(the pod is stopped: podnet start/);
+  await rig.daemon.podnet("delete", "--force", "shop");
+});
+
+test.serial("a running pod gets the processors and memory that it has room for", async (t) => {
+  await using rig = await joinStandInRig();
+  const { apply, pod } = opened(rig, "sizes");
+  const document = (resources: string): string =>
+    `kind: Pod\nname: shop\nresources: { ${resources} }\n`;
+  t.is((await apply(document("max_vcpu: 2, max_memory_mib: 512"))).code, 0);
+  const larger = document("vcpu: 2, memory_mib: 256");
+  const changed = await apply(larger);
+  t.is(changed.code, 0, changed.err);
+  t.regex(changed.out, /^ {2}~ resources\.memory_mib: 128 → 256$/m);
+  t.like((await pod("shop"))?.vm, { vcpu: 2, memoryMib: 256 });
+  t.regex((await apply(larger)).out, /^0 created, 0 changed, 1 unchanged\n$/m);
+  for (const [resources, line] of [
+    ["memory_mib: 300", /! resources\.memory_mib: 256 → 300 \(.*steps of 128 MiB: ask for 384/],
+    ["vcpu: 1", /! resources\.vcpu: 2 → 1 \(.*takes more, and never less: Stop it/],
+  ] as const) {
+    const { code, out } = await apply(document(resources));
+    t.not(code, 0);
+    t.regex(out, line);
+  }
+  await rig.daemon.podnet("stop", "--force", "shop");
+  t.is((await apply(document("vcpu: 1, memory_mib: 200"))).code, 0);
+  t.like((await pod("shop"))?.spec?.resources, { vcpu: 1, memoryMib: 200, maxVcpu: 2 });
   await rig.daemon.podnet("delete", "--force", "shop");
 });
 

@@ -27,6 +27,7 @@ const live: ReadonlySet<string> = new Set([
   "ports",
   "policy",
   "disks",
+  "resources",
 ]);
 
 /** What a pod's document means. */
@@ -67,6 +68,7 @@ export async function planPod(
   const parts = [
     labelChanges(asked, pod),
     policyChanges(asked, pod),
+    await resourceChanges(podnet, asked, pod, signal),
     whileRunning(pod, {
       changes: [...interfaces.changes, ...ports.changes, ...disks.changes],
       steps: [...stepsOf(pod.id, ports, interfaces.steps), ...disks.steps],
@@ -116,6 +118,31 @@ function checkLive({ name, labels, interfaces, ports, disks }: PodSpec): void {
     network: "default" as NetworkName,
   });
 }
+
+/** A pod's size, as far as its document names it: podnetd says whether it can have another one. */
+async function resourceChanges(
+  podnet: Podnet,
+  { named, spec }: AskedPod,
+  pod: Pod,
+  signal: AbortSignal,
+): Promise<Part> {
+  const asked = Object.fromEntries(Object.entries(named).filter(([key]) => key === "resources"));
+  const { resources } = spec;
+  if (pod.spec === undefined || resources === undefined) return nothing;
+  const changes = differences(PodSpecSchema, asked, json(spec), json(pod.spec));
+  if (changes.length === 0) return nothing;
+  const request = { idOrName: pod.id, resources };
+  try {
+    await podnet.pods.update({ ...request, planOnly: true }, { signal });
+  } catch (thrown) {
+    if (!isPodnetError(thrown, ...notResized)) throw thrown;
+    const refused = [thrown.message, thrown.hint].filter(Boolean).join(": ");
+    return { changes: changes.map((change) => ({ ...change, refused })), steps: [] };
+  }
+  return { changes, steps: [({ pods }, at) => pods.update(request, { signal: at })] };
+}
+
+const notResized = ["UNSUPPORTED", "INVALID_ARGUMENT", "MEMORY_TOO_SMALL", "WRONG_STATE"] as const;
 
 /** Whether podnetd refuses something for want of what documents before it bring. */
 const waits = (spec: PodSpec, networks: ToCome["networks"], thrown: unknown): boolean =>

@@ -1,9 +1,10 @@
 import type { Command } from "commander";
 import type { ResourcesSpec } from "../../../api/pod-spec.ts";
-import { addOutput, type Context, type OutputOptions } from "../../context.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
 import { FlagWriter } from "../../flags/given.ts";
 import { parseCount, parseMemory } from "../../parse.ts";
-import { askForPod } from "../../pod-answer.ts";
+import { printMade } from "../../pod-request.ts";
 import { usage } from "../../usage.ts";
 
 interface Options extends OutputOptions {
@@ -11,6 +12,7 @@ interface Options extends OutputOptions {
   readonly memory?: string;
   readonly maxVcpu?: string;
   readonly maxMemory?: string;
+  readonly plan?: boolean;
 }
 
 const more = `
@@ -28,8 +30,9 @@ export function addUpdate(program: Command, context: Context): void {
     .option("--max-vcpu <count>", "of a stopped pod: the most that it may have while it runs")
     .option("--max-memory <amount>", "likewise of its memory")
     .addHelpText("after", more)
-    .action((idOrName: string, options: Options) => {
-      const { vcpu, memory, maxVcpu, maxMemory, ...output } = options;
+    .option("--plan", "show what would be done, and do nothing")
+    .action(async (idOrName: string, options: Options) => {
+      const { vcpu, memory, maxVcpu, maxMemory, plan, ...output } = options;
       const asked = { vcpu, memory, maxVcpu, maxMemory };
       if (Object.values(asked).every((value) => value === undefined))
         throw usage("Nothing is to be updated", "Give --vcpu or --memory");
@@ -47,8 +50,12 @@ export function addUpdate(program: Command, context: Context): void {
       flags.put("maxMemory", "resources.max_memory_mib", (text) => {
         resources.maxMemoryMib = parseMemory(text);
       });
-      return askForPod(context, output, (pods, signal) =>
-        pods.update({ idOrName, resources }, { signal }),
+      const request = { idOrName, resources, planOnly: plan === true };
+      const answer = await withPodnet(context, output, ({ pods }, signal) =>
+        pods.update(request, { signal }),
       );
+      const shown = answer.plan ?? answer.pod;
+      if (shown === undefined) throw new PodnetError("INTERNAL", "podnetd answered without a pod");
+      await printMade(context.io, output, shown);
     });
 }

@@ -36,6 +36,8 @@ export interface ChangesParts extends PodsParts {
   turn(idOrName: string, work: (row: PodRow) => Promise<void>): Promise<PodRow>;
 }
 
+const hasMachine = ({ state }: PodRow): boolean => state !== "stopped" && state !== "failed";
+
 /** Changes of pods that run: their interfaces, disks and published ports. */
 export class Changes {
   readonly #parts: ChangesParts;
@@ -101,10 +103,15 @@ export class Changes {
   removeDisk(idOrName: string, name: string): Promise<PodRow> {
     return this.#parts.turn(idOrName, async (row) => {
       const disk = findDisk(row, name);
-      const isOff = row.state === "stopped" || row.state === "failed";
-      const live = isOff ? livePod(row) : this.#parts.running(row.id);
+      const live = hasMachine(row) ? this.#parts.running(row.id) : livePod(row);
       await removeDisk(live, disk, this.#parts.supervision);
     });
+  }
+
+  /** Plans a change of a pod's processors and memory. Takes nothing. */
+  planResize(idOrName: string, asked: SizeChange): Replanned {
+    const before = this.#parts.records.find(idOrName);
+    return { before, after: this.#resized(before, asked) ?? before };
   }
 
   /**
@@ -113,19 +120,24 @@ export class Changes {
    */
   resize(idOrName: string, asked: SizeChange): Promise<PodRow> {
     return this.#parts.turn(idOrName, async (row) => {
-      refuseOwners(row, "change");
-      const { records, supervision } = this.#parts;
-      if (row.state !== "stopped" && row.state !== "failed") {
-        const live = this.#parts.running(row.id);
-        const next = withGrowth(row, asked);
-        return next && (await grow(live, next, supervision));
-      }
-      const world = worldOf(this.#parts, { links: {} }, false);
-      const next = withResources(row, asked, gatherSnapshot(row.spec, row.id, world));
+      const next = this.#resized(row, asked);
       if (next === undefined) return;
+      const { records, supervision } = this.#parts;
+      if (hasMachine(row)) return await grow(this.#parts.running(row.id), next, supervision);
       const text = `resized to ${sizeText(next.spec.resources)} from its next start on`;
       records.replan(livePod(row), { ...next, text });
     });
+  }
+
+  /** Undefined when nothing changes. */
+  #resized(row: PodRow, asked: SizeChange): PodContents | undefined {
+    refuseOwners(row, "change");
+    if (hasMachine(row)) {
+      this.#parts.running(row.id);
+      return withGrowth(row, asked);
+    }
+    const world = worldOf(this.#parts, { links: {} }, false);
+    return withResources(row, asked, gatherSnapshot(row.spec, row.id, world));
   }
 
   /** Plans the publishing of ports of a running pod. Takes nothing. */

@@ -46,6 +46,12 @@ test("a machine grows after its row says so, memory first, and its guest switche
   await node.pods.changes.resize(id, { vcpu: 2, memoryMib: 256 });
   await node.pods.changes.resize(id, {});
   t.deepEqual(seen, [], "nothing is to be done");
+  const { before, after } = node.pods.changes.planResize(id, { vcpu: 3 });
+  t.deepEqual(
+    [before, after].map(({ plan: { vm } }) => vm.grown?.vcpu),
+    [2, 3],
+  );
+  t.deepEqual(vmOf(node, id).grown, grown, "a plan changes nothing");
   await node.pods.close(0);
 });
 
