@@ -190,7 +190,7 @@ export const stages: readonly Stage[] = [
     seconds: 12,
     long: {
       cri: 21,
-      "cri-containers": 25,
+      "cri-containers": 40,
       "together-pods": 118,
       "together-machines": 72,
       "debian-agent": 43,

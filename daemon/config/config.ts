@@ -90,7 +90,12 @@ export interface Config {
   /** Socket of Kubernetes' runtime interface; undefined: it is not served. */
   readonly criSocket: string | undefined;
   /** Where containers of sandboxes have their logs, and their files from. */
-  readonly cri: { readonly logPath: string; readonly mountPaths: readonly string[] };
+  readonly cri: {
+    readonly logPath: string;
+    readonly mountPaths: readonly string[];
+    /** Where programs, containers and ports are streamed. */
+    readonly stream: Endpoint;
+  };
   /** Socket of hyperd's REST API; undefined: it is not served. */
   readonly hyperdSocket: string | undefined;
   /** Where spans of calls are sent; undefined: none are made. */
@@ -203,6 +208,7 @@ function defaultLayer(sources: ConfigSources): Layer {
     "cni.bin_dirs": ["/opt/cni/bin", "/usr/lib/cni"],
     "cni.vendor_dir": "/opt",
     "cni.plugin_timeout_s": 30,
+    "cri.stream_address": "127.0.0.1:0",
     "cri.log_path": "/var/log/pods",
     "cri.mount_paths": ["/var/lib/kubelet/pods"],
     "metrics.pods": true,
@@ -381,7 +387,11 @@ function build(merged: Layer): Config {
     overlay: overlayConfig(values.overlay, read),
     cni: cniSettings(values.cni, read),
     criSocket: values.cri.socket,
-    cri: { logPath: values.cri.log_path, mountPaths: values.cri.mount_paths },
+    cri: {
+      logPath: values.cri.log_path,
+      mountPaths: values.cri.mount_paths,
+      stream: read("cri.stream_address", values.cri.stream_address, parseEndpoint),
+    },
     hyperdSocket: values.hyperd?.socket,
     tracesUrl:
       values.tracing === undefined
@@ -454,7 +464,12 @@ function tcpConfig({ tcp }: Values, merged: Layer, read: Reader): TcpConfig | un
   return { ...read("tcp.address", address, parseEndpoint), cert, key, clientCa };
 }
 
-function parseEndpoint(text: string): { host: string; port: number } {
+interface Endpoint {
+  readonly host: string;
+  readonly port: number;
+}
+
+function parseEndpoint(text: string): Endpoint {
   const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:]+)):(\d{1,5})$/.exec(text);
   const port = Number(match?.[3]);
   if (match === null || port > 65535) {

@@ -206,6 +206,11 @@ export const configSchema = z.strictObject({
     socket: path.describe(
       "Unix socket of Kubernetes' runtime interface (CRI), for root alone; not served when not given",
     ),
+    stream_address: z
+      .string()
+      .describe(
+        "ADDRESS:PORT where kubelet streams programs, containers and ports, without TLS; port 0 is one that is free",
+      ),
     log_path: path.describe("Directory that the logs of containers must be in, kubelet's own"),
     mount_paths: z
       .array(path)

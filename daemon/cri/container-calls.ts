@@ -121,11 +121,8 @@ export function containerCalls(
     }),
 
     updateContainerResources: cannot("limit single containers of a machine"),
-    exec: cannot("stream the input and output of a program in a container"),
-    attach: cannot("attach to a container"),
     checkpointContainer: cannot("checkpoint a container"),
     getContainerEvents: cannot("report events of containers"),
-    portForward: cannot("forward ports into a sandbox"),
     updatePodSandboxResources: cannot("change the processors and memory of a sandbox"),
     listMetricDescriptors: cannot("describe metrics by this interface; GET /metrics has them"),
     listPodSandboxMetrics: cannot("list metrics by this interface; GET /metrics has them"),

@@ -16,11 +16,14 @@ import { CgroupDriver, type RuntimeService } from "./gen/cri_pb.ts";
 import { handlers, sandboxSpec } from "./sandbox-spec.ts";
 import { listView, matches, statsView, statusView } from "./sandbox-views.ts";
 import { type Sandbox, Sandboxes } from "./sandboxes.ts";
+import { streamCalls } from "./stream-calls.ts";
+import type { StreamingServer } from "./streaming/streaming-server.ts";
 
 /** Sandboxes of Kubernetes, each a pod of this node. */
 export function runtimeService(
   parts: ServiceParts,
   containers: SandboxContainers,
+  streams: Pick<StreamingServer, "urlFor">,
 ): Partial<ServiceImpl<typeof RuntimeService>> {
   const { pods, config } = parts;
   const sandboxes = new Sandboxes(pods);
@@ -89,6 +92,7 @@ export function runtimeService(
     }),
 
     ...containerCalls(parts, sandboxes, containers),
+    ...streamCalls(parts, sandboxes, containers, streams),
   };
 }
 

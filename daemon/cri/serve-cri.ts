@@ -8,6 +8,7 @@ import { SandboxContainers } from "./containers/sandbox-containers.ts";
 import { ImageService, RuntimeService } from "./gen/cri_pb.ts";
 import { imageService } from "./image-service.ts";
 import { runtimeService } from "./runtime-service.ts";
+import { StreamingServer } from "./streaming/streaming-server.ts";
 
 /** Kubernetes' runtime interface and nothing else, on a socket that root alone may connect to. */
 export async function serveCri(
@@ -16,6 +17,9 @@ export async function serveCri(
   refused: (reason: string) => void,
 ): Promise<ApiServer> {
   const { db, pods, host, log, config } = parts;
+  const { stream } = config.cri;
+  await using opened = new AsyncDisposableStack();
+  const streams = opened.use(await StreamingServer.open(stream.host, stream.port));
   const containers = new SandboxContainers({
     db,
     pods,
@@ -32,16 +36,18 @@ export async function serveCri(
     refused,
     // Kubernetes gets its own labels and annotations back, whatever is in them.
     verbatim: true,
-    routes: (router) => addCri(router, parts, containers),
+    routes: (router) => addCri(router, parts, containers, streams),
     metrics: () => Promise.resolve({ type: "text/plain", text: "" }),
     health: (page) => healthPage(parts, page),
   });
   containers.recover();
+  const held = opened.move();
   return {
     get connections() {
       return server.connections;
     },
     close: async (graceMs) => {
+      await held.disposeAsync();
       await server.close(graceMs);
       await containers[Symbol.asyncDispose]();
     },
@@ -49,7 +55,12 @@ export async function serveCri(
 }
 
 /** Adds both services of the interface. */
-function addCri(router: ConnectRouter, parts: ServiceParts, containers: SandboxContainers): void {
-  addService(router, RuntimeService, runtimeService(parts, containers));
+function addCri(
+  router: ConnectRouter,
+  parts: ServiceParts,
+  containers: SandboxContainers,
+  streams: StreamingServer,
+): void {
+  addService(router, RuntimeService, runtimeService(parts, containers, streams));
   addService(router, ImageService, imageService(parts));
 }

@@ -11,12 +11,14 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Duplex } from "node:stream";
 import { Code } from "@connectrpc/connect";
 import test from "ava";
 import { ContainerState, NamespaceMode } from "../../daemon/cri/gen/cri_pb.ts";
 import { busyboxImage } from "../lab/busybox-root.ts";
 import { type CriClients, openCri } from "../lab/cri/client.ts";
 import { until } from "../lab/until.ts";
+import { type ClientStream, SpdyClient } from "../peers/spdy-client.ts";
 import { tarOf, writeDockerArchive } from "../unit/images/image-archive.ts";
 import { execIn, openRig, type Rig } from "./daemon-rig.ts";
 
@@ -253,6 +255,132 @@ for (const point of ["qmp:device_add:after#1", "channel:createContainer:after#1"
       await cri.runtime.removeContainer({ containerId });
     },
   );
+
+const relay =
+  "const [host, port] = process.argv.slice(1); const s = require('node:net').connect(port, host); " +
+  "process.stdin.pipe(s); s.pipe(process.stdout); s.on('close', () => process.exit())";
+
+/** A client on podnetd's host, whose loopback is not this program's. */
+function clientOf(url: string, protocol: string): Promise<SpdyClient> {
+  const { hostname, port } = new URL(url);
+  const { stdin, stdout } = rig.lab.host.spawn([process.execPath, "-e", relay, hostname, port], {
+    stdio: ["pipe", "pipe", "inherit"],
+  });
+  if (stdin === null || stdout === null) throw new Error("It has no pipes");
+  return SpdyClient.over(Duplex.from({ readable: stdout, writable: stdin }), url, protocol);
+}
+
+/** Opens a program's streams as kubectl does. */
+async function streamed(url: string, ...types: readonly string[]) {
+  const client = await clientOf(url, "v4.channel.k8s.io");
+  const streams = new Map<string, ClientStream>();
+  for (const streamtype of ["error", ...types])
+    streams.set(streamtype, await client.stream({ streamtype }));
+  const of = (type: string): ClientStream => streams.get(type) as ClientStream;
+  const status = async (): Promise<{ status?: string; details?: unknown }> => {
+    await of("error").ended;
+    return JSON.parse(of("error").text) as object;
+  };
+  return { of, status, [Symbol.dispose]: () => client[Symbol.dispose]() };
+}
+
+const exitedWith = (code: number) => ({
+  details: { causes: [{ reason: "ExitCode", message: String(code) }] },
+});
+
+test.serial("programs in a container are streamed, with input, sizes and exit codes", async (t) => {
+  const containerId = await start("streamed");
+  const all = { stdin: true, stdout: true, stderr: true };
+  const cmd = ["sh", "-c", "cat; echo err >&2; id -un; exit 4"];
+  {
+    const { url } = await cri.runtime.exec({ containerId, cmd, ...all });
+    t.regex(url, /^http:\/\/127\.0\.0\.1:\d+\/exec\/[\w-]{32}$/);
+    using it = await streamed(url, "stdin", "stdout", "stderr");
+    const large = "x".repeat(1_000_000);
+    it.of("stdin").write(large);
+    it.of("stdin").end();
+    t.like(await it.status(), exitedWith(4));
+    t.is(it.of("stdout").text, `${large}web\n`);
+    t.is(it.of("stderr").text, "err\n");
+    await t.throwsAsync(clientOf(url, "v4.channel.k8s.io"), { message: /404/ });
+  }
+  {
+    const asked = { containerId, cmd: ["sh"], stdin: true, stdout: true, tty: true };
+    using it = await streamed((await cri.runtime.exec(asked)).url, "stdin", "stdout", "resize");
+    it.of("resize").write('{"Width":101,"Height":31}');
+    const seen = (text: string) =>
+      until(text, () => Promise.resolve(it.of("stdout").text.includes(text)));
+    it.of("stdin").write(
+      "until [ \"$(stty size)\" = '31 101' ]; do sleep 0.1; done; echo si''zed\n",
+    );
+    await seen("sized");
+    it.of("stdin").write("exit 5\n");
+    t.like(await it.status(), exitedWith(5));
+  }
+  // With the client the program ends.
+  const sleep = { containerId, cmd: ["sleep", "4321"], stdout: true };
+  const running = () => shell(containerId, "ps | grep -c 'sleep 432[1]'");
+  {
+    using _gone = await streamed((await cri.runtime.exec(sleep)).url, "stdout");
+    await until("the program", async () => (await running()) === "1");
+  }
+  await until("its end", async () => (await running()) === "0");
+  // With the container, too.
+  using last = await streamed((await cri.runtime.exec(sleep)).url, "stdout");
+  await until("the program", async () => (await running()) === "1");
+  await cri.runtime.stopContainer({ containerId, timeout: 0n });
+  t.is((await last.status()).status, "Failure");
+  for (const [asked, code] of [
+    [{ ...sleep, containerId: "none" }, Code.NotFound],
+    [sleep, Code.FailedPrecondition],
+    [{ ...sleep, cmd: [] as string[] }, Code.InvalidArgument],
+    [{ ...sleep, stdout: false }, Code.InvalidArgument],
+    [{ ...sleep, tty: true, stderr: true }, Code.InvalidArgument],
+  ] as const)
+    await t.throwsAsync(cri.runtime.exec(asked), { code });
+  await cri.runtime.removeContainer({ containerId });
+});
+
+test.serial("a container is attached to, and its ports are forwarded", async (t) => {
+  const script =
+    "cat; echo over; echo page > /tmp/index.html; exec busybox httpd -f -p 8080 -h /tmp";
+  const containerId = await start("attached", {
+    args: [script],
+    stdin: true,
+    stdinOnce: true,
+    linux: { securityContext: { runAsUser: { value: 0n } } },
+  });
+  {
+    const { url } = await cri.runtime.attach({ containerId, stdin: true, stdout: true });
+    using it = await streamed(url, "stdin", "stdout");
+    it.of("stdin").write("typed\n");
+    await until("its output", () => Promise.resolve(it.of("stdout").text === "typed\n"));
+  }
+  // Its input ended with the one who was attached.
+  await until("its log", () => Promise.resolve(lines("attached").at(-1)?.endsWith("F over")));
+  const { url } = await cri.runtime.portForward({ podSandboxId, port: [8080] });
+  using client = await clientOf(url, "portforward.k8s.io");
+  const get = async (port: number, requestid: string) => {
+    const headers = { port: String(port), requestid };
+    const error = await client.stream({ ...headers, streamtype: "error" });
+    const data = await client.stream({ ...headers, streamtype: "data" });
+    data.write("GET /index.html HTTP/1.0\r\n\r\n");
+    await Promise.all([data.ended, error.ended]);
+    return { page: data.text, why: error.text };
+  };
+  await until("the page", async () =>
+    (await get(8080, `${Math.random()}`)).page.endsWith("page\n"),
+  );
+  t.regex((await get(9, "none")).why, /ECONNREFUSED/);
+  await t.throwsAsync(cri.runtime.portForward({ podSandboxId, port: [0] }), {
+    code: Code.InvalidArgument,
+  });
+  await cri.runtime.stopContainer({ containerId, timeout: 0n });
+  await t.throwsAsync(cri.runtime.attach({ containerId, stdout: true }), {
+    code: Code.FailedPrecondition,
+  });
+  await cri.runtime.removeContainer({ containerId });
+});
 
 test.serial("what cannot be started says why, and the rest goes with the sandbox", async (t) => {
   const { containerId } = await cri.runtime.createContainer(

@@ -55,6 +55,7 @@ export function planContainer(
       hostPath,
       readonly,
     })),
+    ...(config.stdinOnce ? { stdinOnce: true } : {}),
     stopSignal: stop === "" ? termSignal : signalFromText(stop, "config.image"),
     start: startOf(config, image, context),
   };
@@ -90,7 +91,7 @@ function startOf(
     groups: (context?.supplementalGroups ?? []).map((group) => idOf(group, "supplemental_groups")),
     workdir: isAbsolute(directory) ? directory : `/${directory}`,
     terminal: config.tty,
-    stdin: false,
+    stdin: config.stdin,
     readOnly: context?.readonlyRootfs ?? false,
     ...(capabilities === undefined ? {} : { capabilities }),
     noNewPrivileges: context?.noNewPrivs ?? false,

@@ -1,5 +1,6 @@
 import { PodnetError } from "../../../core/errors.ts";
 import { parseUserText } from "../../../core/user-text.ts";
+import type { ExecSession } from "../../../guest-init/channel/guest.ts";
 import { type LivePod, requireGuest } from "../../pods/lifecycle/live-pod.ts";
 import type { ContainerRow } from "./rows.ts";
 
@@ -12,22 +13,16 @@ const mostBytes = 8 * 1024 * 1024;
  */
 export async function execSync(
   live: LivePod,
-  { id, plan }: ContainerRow,
+  row: ContainerRow,
   args: readonly string[],
   timeoutMs: number,
   caller: AbortSignal,
 ): Promise<{ stdout: Uint8Array; stderr: Uint8Array; exitCode: number }> {
-  if (args.length === 0 || args[0] === "")
-    throw new PodnetError("INVALID_ARGUMENT", "No program is named", {
-      field: "cmd",
-      hint: "Give the program and its arguments",
-    });
+  requireProgram(args);
   const stop = new AbortController();
-  const user = parseUserText(plan.start.user ?? "", "container_id");
-  const request = { container: id, args, env: {}, workdir: "", user, terminal: false };
   const late = timeoutMs > 0 ? [AbortSignal.timeout(timeoutMs)] : [];
   const signal = AbortSignal.any([caller, stop.signal, ...late]);
-  const session = await requireGuest(live).exec(request, signal);
+  const session = await startProgram(live, row, { args, terminal: false }, signal);
   // (A failure ends the events, too.)
   session.closeInput().catch(() => {});
   const output = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] };
@@ -44,6 +39,27 @@ export async function execSync(
     if (bytes > mostBytes) stop.abort(tooMuch());
   }
   throw new PodnetError("AGENT_DISCONNECTED", "The guest did not say how the program ended");
+}
+
+/** Throws `INVALID_ARGUMENT`. */
+export function requireProgram(args: readonly string[]): void {
+  if (args.length > 0 && args[0] !== "") return;
+  throw new PodnetError("INVALID_ARGUMENT", "No program is named", {
+    field: "cmd",
+    hint: "Give the program and its arguments",
+  });
+}
+
+/** Starts a program in a container, as its own process's user; it ends with the signal. */
+export function startProgram(
+  live: LivePod,
+  { id, plan }: ContainerRow,
+  { args, terminal }: { readonly args: readonly string[]; readonly terminal: boolean },
+  signal: AbortSignal,
+): Promise<ExecSession> {
+  const user = parseUserText(plan.start.user ?? "", "container_id");
+  const request = { container: id, args, env: {}, workdir: "", user, terminal };
+  return requireGuest(live).exec(request, signal);
 }
 
 const tooMuch = (): PodnetError =>

@@ -1,10 +1,14 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Clock } from "../../../core/clock.ts";
-import { isPodnetError } from "../../../core/errors.ts";
-import type { MainProcessListener } from "../../../guest-init/channel/main-process.ts";
+import { isPodnetError, PodnetError } from "../../../core/errors.ts";
+import type {
+  MainProcessAccess,
+  MainProcessListener,
+} from "../../../guest-init/channel/main-process.ts";
 import type { ProcessEnd } from "../../../guest-init/protocol/main-process.ts";
 import type { Log } from "../../../linux/log.ts";
 import type { LivePod } from "../../pods/lifecycle/live-pod.ts";
+import { OutputReaders, type ProcessEvent } from "../../pods/process/output-readers.ts";
 import { ContainerLog } from "./container-log.ts";
 import type { ContainerRow } from "./rows.ts";
 
@@ -30,7 +34,10 @@ export class FollowedContainer implements Disposable {
   readonly over: Promise<FollowEnd>;
   readonly #options: FollowedOptions;
   readonly #stop = new AbortController();
+  readonly #readers = new OutputReaders();
   #log: ContainerLog | undefined;
+  /** While there is a connection. */
+  #access: MainProcessAccess | undefined;
   /** Without a log. */
   #position = 0;
 
@@ -44,13 +51,29 @@ export class FollowedContainer implements Disposable {
         "A container runs without its log",
       );
     }
-    this.over = this.#follow().finally(() => this.#log?.close());
+    this.over = this.#follow().finally(() => {
+      this.#log?.close();
+      this.#readers.end(undefined);
+    });
   }
 
   /** Goes on in a new file. Throws as opening one does. */
   reopenLog(): void {
     if (this.#log === undefined) this.#log = this.#openLog();
     else this.#log.reopen();
+  }
+
+  /** Output from now on, until its end. */
+  attach(signal: AbortSignal): AsyncGenerator<ProcessEvent> {
+    return this.#readers.attach(signal);
+  }
+
+  /** Its input and terminal. Throws `AGENT_DISCONNECTED` while there is no connection. */
+  get access(): MainProcessAccess {
+    if (this.#access !== undefined) return this.#access;
+    throw new PodnetError("AGENT_DISCONNECTED", "The agent of the sandbox is not connected", {
+      hint: "podnetd reaches it again as soon as it answers",
+    });
   }
 
   /** Follows it no more: its end is another's to see. */
@@ -92,6 +115,7 @@ export class FollowedContainer implements Disposable {
     const listener: MainProcessListener = {
       output: (stderr, data, at) => {
         this.#position = at + data.length;
+        this.#readers.output(stderr, data);
         return this.#log?.write(clock.now(), stderr, data, at) ?? data.length;
       },
       ended: (end) => over.resolve(end),
@@ -106,7 +130,10 @@ export class FollowedContainer implements Disposable {
     }
     const containers = await guest.containers(this.#stop.signal);
     const from = this.#log?.position ?? this.#position;
-    await containers.follow(row.id, from, listener, this.#stop.signal);
+    _ends.defer(() => {
+      this.#access = undefined;
+    });
+    this.#access = await containers.follow(row.id, from, listener, this.#stop.signal);
     return await over.promise;
   }
 }

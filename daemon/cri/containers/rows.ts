@@ -24,6 +24,8 @@ export interface ContainerPlan {
     readonly readonly: boolean;
   }[];
   readonly stopSignal: number;
+  /** Its input ends with the first who is attached. */
+  readonly stdinOnce?: boolean;
   readonly start: Omit<StartContainer, "id">;
 }
 

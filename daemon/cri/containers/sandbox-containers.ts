@@ -243,10 +243,17 @@ export class SandboxContainers implements AsyncDisposable {
     return { row, live: this.#parts.pods.running(row.podId) };
   }
 
+  /** What follows a container that runs. Throws `WRONG_STATE`. */
+  followed(id: string): FollowedContainer {
+    const { row } = this.running(id);
+    const followed = this.#followed.get(row.id);
+    if (followed === undefined) throw wrongState(row, "started yet");
+    return followed;
+  }
+
   /** Goes on with the log of a container in a new file. */
   reopenLog(id: string): void {
-    const { row } = this.running(id);
-    this.#followed.get(row.id)?.reopenLog();
+    this.followed(id).reopenLog();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,4 +1,3 @@
-import { Queue } from "../../../core/queue.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type {
   MainProcessAccess,
@@ -6,21 +5,8 @@ import type {
 } from "../../../guest-init/channel/main-process.ts";
 import type { Guest } from "../../../guest-init/channel/guest.ts";
 import type { ProcessEnd } from "../../../guest-init/protocol/main-process.ts";
+import { OutputReaders, type ProcessEvent } from "./output-readers.ts";
 import type { ProcessLog } from "./process-log.ts";
-
-/** What those who are attached to a process get. */
-export type ProcessEvent =
-  | { readonly kind: "stdout"; readonly data: Uint8Array }
-  | { readonly kind: "stderr"; readonly data: Uint8Array }
-  | { readonly kind: "end"; readonly end: ProcessEnd | undefined };
-
-/** Output that waits for one who is attached, bytes: who is slower misses the rest. */
-const waitingBytes = 4 * 1024 * 1024;
-
-interface Attached {
-  readonly queue: Queue<ProcessEvent>;
-  waiting: number;
-}
 
 export interface FollowedOptions {
   /** By which the guest knows this start of the process. */
@@ -38,7 +24,7 @@ export interface FollowedOptions {
  */
 export class FollowedProcess implements MainProcessListener, Disposable {
   readonly #options: FollowedOptions;
-  readonly #attached = new Set<Attached>();
+  readonly #readers = new OutputReaders();
   readonly #over = Promise.withResolvers<ProcessEnd | undefined>();
   #access: MainProcessAccess | undefined;
   #end: ProcessEnd | undefined;
@@ -96,15 +82,7 @@ export class FollowedProcess implements MainProcessListener, Disposable {
   }
 
   output(stderr: boolean, data: Uint8Array, at: number): number {
-    for (const each of this.#attached) {
-      if (each.waiting > waitingBytes) {
-        this.#attached.delete(each);
-        each.queue.end();
-        continue;
-      }
-      each.waiting += data.length;
-      each.queue.push({ kind: stderr ? "stderr" : "stdout", data });
-    }
+    this.#readers.output(stderr, data);
     return this.#options.log.write(this.#options.now(), stderr, data, at);
   }
 
@@ -120,27 +98,7 @@ export class FollowedProcess implements MainProcessListener, Disposable {
    * would miss output, or when podnetd ends.
    */
   attach(signal: AbortSignal): AsyncGenerator<ProcessEvent> {
-    const attached: Attached = { queue: new Queue(), waiting: 0 };
-    if (this.#isOver) attached.queue.push({ kind: "end", end: this.#end });
-    // From this moment on, not from the first read on.
-    else this.#attached.add(attached);
-    return this.#events(attached, signal);
-  }
-
-  async *#events(attached: Attached, signal: AbortSignal): AsyncGenerator<ProcessEvent> {
-    const stop = (): void => attached.queue.end();
-    if (signal.aborted) stop();
-    signal.addEventListener("abort", stop, { once: true });
-    try {
-      for await (const event of attached.queue) {
-        if (event.kind !== "end") attached.waiting -= event.data.length;
-        yield event;
-        if (event.kind === "end") return;
-      }
-    } finally {
-      signal.removeEventListener("abort", stop);
-      this.#attached.delete(attached);
-    }
+    return this.#readers.attach(signal);
   }
 
   /** The machine is gone, or podnetd lets go of the pod. */
@@ -151,7 +109,7 @@ export class FollowedProcess implements MainProcessListener, Disposable {
 
   #finish(): void {
     this.#isOver = true;
-    for (const { queue } of this.#attached) queue.push({ kind: "end", end: this.#end });
+    this.#readers.end(this.#end);
     this.#over.resolve(this.#end);
   }
 }

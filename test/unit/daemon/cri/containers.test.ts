@@ -44,7 +44,10 @@ async function started(): Promise<Started> {
   const [logs, mounts] = [join(directory, "logs"), join(directory, "kubelet")];
   for (const path of [logs, mounts]) mkdirSync(path);
   const config = configuration({ "cri.log_path": logs });
-  const rig = await startCri({ ...config, cri: { logPath: logs, mountPaths: [mounts] } });
+  const rig = await startCri({
+    ...config,
+    cri: { ...config.cri, logPath: logs, mountPaths: [mounts] },
+  });
   const image = {
     architecture: "amd64",
     entrypoint: ["/app"],
