@@ -189,6 +189,8 @@ const wrong: readonly object[] = [
   { boot: { factory: "template", disks: [{ path: "/a" }] } },
   { labels: { "-": "x" } },
   { labels: { a: "\n" } },
+  { process: { args: ["sh", "-c", "a\nb"], entrypoint: ["\t"], env: { A: "\n" } } },
+  { process: { args: ["a\0b"] } },
   { bogus: 1 },
   { interfaces: [{ adress: "10.0.0.1" }] },
   { interfaces: {} },
@@ -198,19 +200,21 @@ const wrong: readonly object[] = [
  * Text that goes on to command lines, files and the guest: no control character, whatever the
  * field.
  */
-function checkSpec(value: unknown, field = ""): void {
+function checkSpec(value: unknown, field = "", refused = /\p{Cc}/u): void {
   // A file for cloud-init, which has lines.
   if (field === "userData") return;
   // Sent to plugins as JSON, which writes such characters in another way.
   if (field === "capabilities") return;
   // Read by podnetd, as policies are: see policies in targets/policy.ts.
   if (field === "policy") return;
-  if (typeof value === "string" && /\p{Cc}/u.test(value))
+  // Scripts have lines, and a program is given its arguments as they are.
+  const not = field === "process" ? /\0/ : refused;
+  if (typeof value === "string" && not.test(value))
     throw new Error(`Accepted as ${field}: ${JSON.stringify(value)}`);
   if (typeof value !== "object" || value === null) return;
   for (const [key, part] of Object.entries(value)) {
-    checkSpec(key, `a key of ${field}`);
-    checkSpec(part, key);
+    checkSpec(key, `a key of ${field}`, not);
+    checkSpec(part, key, not);
   }
 }
 

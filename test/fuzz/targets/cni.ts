@@ -272,6 +272,8 @@ const exchanges: Target = {
     "renderPending",
     "pendingName",
     "isPendingName",
+    "temporaryName",
+    "isTemporaryName",
   ],
   seeds: [
     ...[

@@ -70,6 +70,12 @@ const good = {
   policy: { default: "deny", rules: [{ name: "a", action: "allow", cidrs: ["10.0.0.0/8"] }] },
 };
 
+/** Nothing that may be left out, and what `good` has no room for. */
+const others: readonly object[] = [
+  { name: "plain", subnets: [subnet] },
+  { ...good, name: "limited", limits: { in: { bandwidth: "10mbit" }, out: { packets: "1000" } } },
+];
+
 const wrong: readonly object[] = [
   { subnets: [] },
   { subnets: [subnet, subnet] },
@@ -105,7 +111,10 @@ export const networkSpecs: Target = {
   ],
   // About networks there are alongside it, which no request brings.
   except: ["refuseOverlaps", "overlapsOfNetworks", "ipRangeText", "hostAccessTexts"],
-  seeds: [new Uint8Array(), ...[good, ...wrong.map((each) => ({ ...good, ...each }))].map(json)],
+  seeds: [
+    new Uint8Array(),
+    ...[good, ...others, ...wrong.map((each) => ({ ...good, ...each }))].map(json),
+  ],
   words: [
     "subnets",
     "cidr",

@@ -1,5 +1,6 @@
 import { parseEnv } from "../../../cli/env-text.ts";
 import {
+  parseBytes,
   parseCount,
   parseDuration,
   parseMemory,
@@ -191,7 +192,8 @@ const amount = (bytes: Uint8Array, parse: (text: string) => number): void => {
 const flags: Target = {
   name: "cli-flags",
   files: ["cli/parse.ts", "cli/env-text.ts", "core/user-text.ts"],
-  except: ["collect", "environmentOf"],
+  // (Files are read elsewhere.)
+  except: ["collect", "environmentOf", "linesOf"],
   seeds: [
     ...["5", "x", "1000000000"].map((text) => chosen(0, utf8(text))),
     ...["256", "256M", "1 GiB", "1T", "mi"].map((text) => chosen(1, utf8(text))),
@@ -202,11 +204,13 @@ const flags: Target = {
       "address=10.0.0.1,ro",
       "/disk,format=qcow2,ro",
       "x,bogus",
+      "x,adress=10.0.0.1",
       "a,via",
     ].map((text) => chosen(4, utf8(text))),
     ...["A=b", "HOME\nA", "=x", "A B"].map((text) => chosen(5, utf8(text))),
     ...["web", "1000:adm", "a:b:c", ":", "x\n"].map((text) => chosen(6, utf8(text))),
     ...["TERM", "sigterm", "65", "9"].map((text) => chosen(7, utf8(text))),
+    ...["4096", "512M", "64TiB", "1x", "999999999999T"].map((text) => chosen(8, utf8(text))),
   ],
   words: ["=", ",", " ", "via", "ro", "address", "__proto__=x", "G", "ms", "."],
   longest: 400,
@@ -222,6 +226,7 @@ const flags: Target = {
     environmentKept,
     userKept,
     (bytes) => amount(bytes, parseSignal),
+    (bytes) => amount(bytes, (text) => parseBytes("--size", text)),
   ]),
 };
 
